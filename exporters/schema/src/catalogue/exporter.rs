@@ -1,0 +1,22 @@
+//! What an exporter says about itself, and how absence is written.
+
+use super::{Metric, port, rows};
+use crate::{Class::Collector, unit::Unit};
+
+/// The series that stands in the place of one that is absent.
+pub const ABSENT: &str = "gaunt_absent";
+
+/// The help of [`ABSENT`].
+pub const ABSENT_HELP: &str = "A series that could exist and has no value, and why.";
+
+rows! {
+    from port::END;
+    COLLECTOR_INFO, "What the collector found, or why it found nothing.",
+        Metric::info_series("gaunt_collector_info", Collector, &["message"]);
+    COLLECTOR_SUCCESS, "Whether the collector's last run succeeded; having nothing to collect is success.",
+        Metric::gauge("gaunt_collector_success", Collector, Unit::Count, 1.0);
+    COLLECTOR_DURATION, "How long the collector's last run took.",
+        Metric::gauge("gaunt_collector_duration_seconds", Collector, Unit::Seconds, 1e-6);
+    COLLECTOR_LAST_SUCCESS, "When the collector last succeeded, by the clock of gaunt_node_time_seconds.",
+        Metric::gauge("gaunt_collector_last_success_timestamp_seconds", Collector, Unit::Seconds, 1e-3);
+}

@@ -1,0 +1,35 @@
+//! What the aggregator says about the fleet and about itself. These rows are written, never gathered.
+
+use super::{Metric, exporter, rows};
+use crate::{
+    Class::Fleet,
+    unit::{Unit, Width::Bits64},
+};
+
+rows! {
+    from exporter::END;
+    BUILD_INFO, "The version that runs.",
+        Metric::info_series("gaunt_build_info", Fleet, &["version"]);
+    TARGETS, "Targets by state: live, down, or not yet tried.",
+        Metric::gauge("gaunt_targets", Fleet, Unit::Count, 1.0);
+    TARGET_UP, "Whether the target's last scrape succeeded.",
+        Metric::gauge("gaunt_target_up", Fleet, Unit::Count, 1.0);
+    SCRAPES, "Scrapes by outcome: ok, or the reason of the failure.",
+        Metric::counter("gaunt_scrapes_total", Fleet, Unit::Count, Bits64);
+    SAMPLES, "Samples taken from pages.",
+        Metric::counter("gaunt_samples_total", Fleet, Unit::Count, Bits64);
+    REJECTED, "Lines of pages that were not taken, by reason.",
+        Metric::counter("gaunt_rejected_lines_total", Fleet, Unit::Count, Bits64);
+    NODES, "Nodes by state: live, stale or down.",
+        Metric::gauge("gaunt_nodes", Fleet, Unit::Count, 1.0);
+    GPUS, "GPUs by state.",
+        Metric::gauge("gaunt_gpus", Fleet, Unit::Count, 1.0);
+    GPU_STATE, "The state that each GPU is judged to be in.",
+        Metric::gauge("gaunt_gpu_state", Fleet, Unit::Count, 1.0);
+    LOST_GPUS, "GPUs whose time is lost to the jobs that hold them.",
+        Metric::gauge("gaunt_lost_gpus", Fleet, Unit::Count, 0.1);
+    FINDING, "An open finding, with what it blames.",
+        Metric::gauge("gaunt_finding", Fleet, Unit::Count, 1.0);
+    FINDINGS_OPENED, "Findings opened, by kind.",
+        Metric::counter("gaunt_findings_opened_total", Fleet, Unit::Count, Bits64);
+}

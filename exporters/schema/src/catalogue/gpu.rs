@@ -1,0 +1,125 @@
+//! What is measured on a GPU.
+
+use super::{
+    MIB, Metric,
+    Scale::{Per, Same, Times},
+    dcgm, host, rows,
+};
+use crate::{
+    Class::Gpu,
+    unit::{Unit, Width::Bits64},
+};
+
+/// The label that tells clock-event reasons apart.
+const REASON: &str = "reason";
+
+const fn clock_event(reason: &'static str) -> Metric {
+    Metric::gauge("gaunt_gpu_clock_event", Gpu, Unit::Count, 1.0).tag(REASON, reason).history()
+}
+
+rows! {
+    from host::END;
+    INFO, "Who the GPU is.",
+        Metric::info_series("gaunt_gpu_info", Gpu,
+            &["uuid", "model", "pci_bus_id", "serial", "driver"]);
+    JOB_INFO, "The job that holds the GPU.",
+        Metric::info_series("gaunt_gpu_job_info", Gpu, &["job", "name", "user", "rank"]);
+    PRESENT, "Whether the GPU answers: 0 after it was seen once and is gone.",
+        Metric::gauge("gaunt_gpu_present", Gpu, Unit::Count, 1.0);
+    UTILIZATION, "Share of the driver's last window in which a kernel ran, however small.",
+        Metric::gauge("gaunt_gpu_utilization_ratio", Gpu, Unit::Ratio, 0.01)
+            .history().integral("gaunt_gpu_utilization_seconds_total")
+            .foreign(&[dcgm("DCGM_FI_DEV_GPU_UTIL", Per(100.0))]);
+    UTILIZATION_SECONDS, "Time in which a kernel ran: the integral of gaunt_gpu_utilization_ratio.",
+        Metric::counter("gaunt_gpu_utilization_seconds_total", Gpu, Unit::Seconds, Bits64);
+    MEMORY_ACTIVITY, "Share of the driver's last window in which device memory was read or written.",
+        Metric::gauge("gaunt_gpu_memory_activity_ratio", Gpu, Unit::Ratio, 0.01)
+            .history().integral("gaunt_gpu_memory_activity_seconds_total")
+            .foreign(&[dcgm("DCGM_FI_DEV_MEM_COPY_UTIL", Per(100.0))]);
+    MEMORY_ACTIVITY_SECONDS, "Time of device memory traffic: the integral of gaunt_gpu_memory_activity_ratio.",
+        Metric::counter("gaunt_gpu_memory_activity_seconds_total", Gpu, Unit::Seconds, Bits64);
+    MEMORY_USED, "Framebuffer memory in use.",
+        Metric::gauge("gaunt_gpu_memory_used_bytes", Gpu, Unit::Bytes, MIB)
+            .history().foreign(&[dcgm("DCGM_FI_DEV_FB_USED", Times(MIB))]);
+    MEMORY_FREE, "Framebuffer memory that is free.",
+        Metric::gauge("gaunt_gpu_memory_free_bytes", Gpu, Unit::Bytes, MIB)
+            .foreign(&[dcgm("DCGM_FI_DEV_FB_FREE", Times(MIB))]);
+    MEMORY_TOTAL, "Framebuffer memory of the board.",
+        Metric::gauge("gaunt_gpu_memory_total_bytes", Gpu, Unit::Bytes, MIB)
+            .foreign(&[dcgm("DCGM_FI_DEV_FB_TOTAL", Times(MIB))]);
+    POWER, "Power draw of the board.",
+        Metric::gauge("gaunt_gpu_power_watts", Gpu, Unit::Watts, 1.0)
+            .history().integral("gaunt_gpu_energy_joules_total")
+            .foreign(&[dcgm("DCGM_FI_DEV_POWER_USAGE", Same)]);
+    POWER_LIMIT, "Power limit that is enforced.",
+        Metric::gauge("gaunt_gpu_power_limit_watts", Gpu, Unit::Watts, 1.0)
+            .foreign(&[dcgm("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", Same)]);
+    ENERGY, "Energy used since the driver was loaded.",
+        Metric::counter("gaunt_gpu_energy_joules_total", Gpu, Unit::Joules, Bits64)
+            .foreign(&[dcgm("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", Per(1e3))]);
+    TEMPERATURE, "Temperature of the GPU die.",
+        Metric::gauge("gaunt_gpu_temperature_celsius", Gpu, Unit::Celsius, 1.0)
+            .history().foreign(&[dcgm("DCGM_FI_DEV_GPU_TEMP", Same)]);
+    SM_CLOCK, "Clock of the streaming multiprocessors.",
+        Metric::gauge("gaunt_gpu_sm_clock_hertz", Gpu, Unit::Hertz, 15e6)
+            .history().foreign(&[dcgm("DCGM_FI_DEV_SM_CLOCK", Times(1e6))]);
+    SM_CLOCK_MAX, "Highest clock of the streaming multiprocessors.",
+        Metric::gauge("gaunt_gpu_sm_clock_max_hertz", Gpu, Unit::Hertz, 15e6)
+            .foreign(&[dcgm("DCGM_FI_DEV_MAX_SM_CLOCK", Times(1e6))]);
+    PROCESSES, "Processes that hold a compute context on the GPU.",
+        Metric::gauge("gaunt_gpu_processes", Gpu, Unit::Count, 1.0);
+    CLOCK_EVENT_IDLE, "Whether this reason holds the clock now (1) or not (0).",
+        clock_event("idle");
+    CLOCK_EVENT_APPLICATION_CLOCKS, "Whether this reason holds the clock now (1) or not (0).",
+        clock_event("application_clocks");
+    CLOCK_EVENT_SW_POWER_CAP, "Whether this reason holds the clock now (1) or not (0).",
+        clock_event("sw_power_cap");
+    CLOCK_EVENT_HW_SLOWDOWN, "Whether this reason holds the clock now (1) or not (0).",
+        clock_event("hw_slowdown");
+    CLOCK_EVENT_SYNC_BOOST, "Whether this reason holds the clock now (1) or not (0).",
+        clock_event("sync_boost");
+    CLOCK_EVENT_SW_THERMAL, "Whether this reason holds the clock now (1) or not (0).",
+        clock_event("sw_thermal");
+    CLOCK_EVENT_HW_THERMAL, "Whether this reason holds the clock now (1) or not (0).",
+        clock_event("hw_thermal");
+    CLOCK_EVENT_HW_POWER_BRAKE, "Whether this reason holds the clock now (1) or not (0).",
+        clock_event("hw_power_brake");
+    SM_ACTIVE, "Share of cycles in which a multiprocessor held at least one warp, averaged over all of them.",
+        Metric::gauge("gaunt_gpu_sm_active_ratio", Gpu, Unit::Ratio, 0.005)
+            .history().integral("gaunt_gpu_sm_active_seconds_total")
+            .foreign(&[dcgm("DCGM_FI_PROF_SM_ACTIVE", Same)]);
+    SM_ACTIVE_SECONDS, "The integral of gaunt_gpu_sm_active_ratio.",
+        Metric::counter("gaunt_gpu_sm_active_seconds_total", Gpu, Unit::Seconds, Bits64);
+    TENSOR_ACTIVE, "Share of cycles in which a tensor pipe was busy.",
+        Metric::gauge("gaunt_gpu_tensor_active_ratio", Gpu, Unit::Ratio, 0.005)
+            .history().integral("gaunt_gpu_tensor_active_seconds_total")
+            .foreign(&[dcgm("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", Same)]);
+    TENSOR_ACTIVE_SECONDS, "The integral of gaunt_gpu_tensor_active_ratio.",
+        Metric::counter("gaunt_gpu_tensor_active_seconds_total", Gpu, Unit::Seconds, Bits64);
+    DRAM_ACTIVE, "Share of cycles in which the memory interface moved data.",
+        Metric::gauge("gaunt_gpu_dram_active_ratio", Gpu, Unit::Ratio, 0.005)
+            .history().integral("gaunt_gpu_dram_active_seconds_total")
+            .foreign(&[dcgm("DCGM_FI_PROF_DRAM_ACTIVE", Same)]);
+    DRAM_ACTIVE_SECONDS, "The integral of gaunt_gpu_dram_active_ratio.",
+        Metric::counter("gaunt_gpu_dram_active_seconds_total", Gpu, Unit::Seconds, Bits64);
+    PCIE_RECEIVE, "Data that came from the host over PCIe.",
+        Metric::counter("gaunt_gpu_pcie_receive_bytes_total", Gpu, Unit::Bytes, Bits64).history();
+    PCIE_TRANSMIT, "Data that went to the host over PCIe.",
+        Metric::counter("gaunt_gpu_pcie_transmit_bytes_total", Gpu, Unit::Bytes, Bits64).history();
+    NVLINK_RECEIVE, "Data that came over all NVLinks of the GPU.",
+        Metric::counter("gaunt_gpu_nvlink_receive_bytes_total", Gpu, Unit::Bytes, Bits64).history();
+    NVLINK_TRANSMIT, "Data that went over all NVLinks of the GPU.",
+        Metric::counter("gaunt_gpu_nvlink_transmit_bytes_total", Gpu, Unit::Bytes, Bits64).history();
+}
+
+/// Every clock-event reason with its bit in NVML's mask.
+pub const CLOCK_EVENTS: &[(u64, crate::MetricId)] = &[
+    (0x01, CLOCK_EVENT_IDLE),
+    (0x02, CLOCK_EVENT_APPLICATION_CLOCKS),
+    (0x04, CLOCK_EVENT_SW_POWER_CAP),
+    (0x08, CLOCK_EVENT_HW_SLOWDOWN),
+    (0x10, CLOCK_EVENT_SYNC_BOOST),
+    (0x20, CLOCK_EVENT_SW_THERMAL),
+    (0x40, CLOCK_EVENT_HW_THERMAL),
+    (0x80, CLOCK_EVENT_HW_POWER_BRAKE),
+];

@@ -1,0 +1,81 @@
+//! What is measured on the node itself and on its network devices.
+
+use super::{MIB, Metric, node_exporter, rows};
+use crate::{
+    Class::{Netdev, Node},
+    unit::{Unit, Width::Bits64},
+};
+
+rows! {
+    from 0;
+    NODE_INFO, "Who the node is.",
+        Metric::info_series("gaunt_node_info", Node,
+            &["node", "version", "kernel", "cluster"]);
+    NODE_TIME, "The node's clock at the instant of sampling.",
+        Metric::gauge("gaunt_node_time_seconds", Node, Unit::Seconds, 1e-3)
+            .foreign(&[node_exporter("node_time_seconds")]);
+    CPUS, "Logical CPUs that are online.",
+        Metric::gauge("gaunt_node_cpus", Node, Unit::Count, 1.0);
+    CPU_BUSY, "Time that CPUs were busy, summed over all of them.",
+        Metric::counter("gaunt_node_cpu_busy_seconds_total", Node, Unit::Seconds, Bits64).history();
+    CPU_IOWAIT, "Time that CPUs were idle while input or output was outstanding, summed over all of them.",
+        Metric::counter("gaunt_node_cpu_iowait_seconds_total", Node, Unit::Seconds, Bits64);
+    CPU_BUSIEST, "Busy share of the busiest CPU since the last sample.",
+        Metric::gauge("gaunt_node_busiest_cpu_ratio", Node, Unit::Ratio, 0.01).history();
+    CPU_PRESSURE, "Time that at least one task waited for a CPU (PSI some).",
+        Metric::counter("gaunt_node_cpu_pressure_some_seconds_total", Node, Unit::Seconds, Bits64)
+            .history().foreign(&[node_exporter("node_pressure_cpu_waiting_seconds_total")]);
+    IO_PRESSURE, "Time that at least one task waited for input or output (PSI some).",
+        Metric::counter("gaunt_node_io_pressure_some_seconds_total", Node, Unit::Seconds, Bits64)
+            .history().foreign(&[node_exporter("node_pressure_io_waiting_seconds_total")]);
+    IO_PRESSURE_FULL, "Time that all runnable tasks waited for input or output (PSI full).",
+        Metric::counter("gaunt_node_io_pressure_full_seconds_total", Node, Unit::Seconds, Bits64)
+            .foreign(&[node_exporter("node_pressure_io_stalled_seconds_total")]);
+    MEMORY_PRESSURE, "Time that at least one task waited for memory (PSI some).",
+        Metric::counter("gaunt_node_memory_pressure_some_seconds_total", Node, Unit::Seconds, Bits64)
+            .foreign(&[node_exporter("node_pressure_memory_waiting_seconds_total")]);
+    MEMORY_PRESSURE_FULL, "Time that all runnable tasks waited for memory (PSI full).",
+        Metric::counter("gaunt_node_memory_pressure_full_seconds_total", Node, Unit::Seconds, Bits64)
+            .foreign(&[node_exporter("node_pressure_memory_stalled_seconds_total")]);
+    MEMORY_TOTAL, "Memory of the node.",
+        Metric::gauge("gaunt_node_memory_total_bytes", Node, Unit::Bytes, MIB)
+            .foreign(&[node_exporter("node_memory_MemTotal_bytes")]);
+    MEMORY_AVAILABLE, "Memory that new work could take without swapping.",
+        Metric::gauge("gaunt_node_memory_available_bytes", Node, Unit::Bytes, MIB)
+            .history().foreign(&[node_exporter("node_memory_MemAvailable_bytes")]);
+    NETDEV_INFO, "Who the network device is.",
+        Metric::info_series("gaunt_netdev_info", Netdev, &["address", "operstate"]);
+    NETDEV_CARRIER, "Whether the network device has a carrier.",
+        Metric::gauge("gaunt_netdev_carrier", Netdev, Unit::Count, 1.0)
+            .foreign(&[node_exporter("node_network_carrier")]);
+    NETDEV_SPEED, "Line rate of the network device.",
+        Metric::gauge("gaunt_netdev_speed_bytes_per_second", Netdev, Unit::BytesPerSecond, 1.0)
+            .foreign(&[node_exporter("node_network_speed_bytes")]);
+    NETDEV_CARRIER_CHANGES, "Times that the carrier came or went.",
+        Metric::counter("gaunt_netdev_carrier_changes_total", Netdev, Unit::Count, Bits64)
+            .foreign(&[node_exporter("node_network_carrier_changes_total")]);
+    NETDEV_RECEIVE_BYTES, "Bytes received.",
+        Metric::counter("gaunt_netdev_receive_bytes_total", Netdev, Unit::Bytes, Bits64)
+            .history().foreign(&[node_exporter("node_network_receive_bytes_total")]);
+    NETDEV_TRANSMIT_BYTES, "Bytes transmitted.",
+        Metric::counter("gaunt_netdev_transmit_bytes_total", Netdev, Unit::Bytes, Bits64)
+            .history().foreign(&[node_exporter("node_network_transmit_bytes_total")]);
+    NETDEV_RECEIVE_PACKETS, "Packets received.",
+        Metric::counter("gaunt_netdev_receive_packets_total", Netdev, Unit::Count, Bits64)
+            .foreign(&[node_exporter("node_network_receive_packets_total")]);
+    NETDEV_TRANSMIT_PACKETS, "Packets transmitted.",
+        Metric::counter("gaunt_netdev_transmit_packets_total", Netdev, Unit::Count, Bits64)
+            .foreign(&[node_exporter("node_network_transmit_packets_total")]);
+    NETDEV_RECEIVE_ERRORS, "Packets received with an error.",
+        Metric::counter("gaunt_netdev_receive_errors_total", Netdev, Unit::Count, Bits64)
+            .foreign(&[node_exporter("node_network_receive_errs_total")]);
+    NETDEV_TRANSMIT_ERRORS, "Packets that could not be transmitted.",
+        Metric::counter("gaunt_netdev_transmit_errors_total", Netdev, Unit::Count, Bits64)
+            .foreign(&[node_exporter("node_network_transmit_errs_total")]);
+    NETDEV_RECEIVE_DROPS, "Packets received and dropped.",
+        Metric::counter("gaunt_netdev_receive_drops_total", Netdev, Unit::Count, Bits64)
+            .foreign(&[node_exporter("node_network_receive_drop_total")]);
+    NETDEV_TRANSMIT_DROPS, "Packets dropped instead of transmitted.",
+        Metric::counter("gaunt_netdev_transmit_drops_total", Netdev, Unit::Count, Bits64)
+            .foreign(&[node_exporter("node_network_transmit_drop_total")]);
+}

@@ -1,0 +1,110 @@
+//! What a value belongs to: a class of device, and which one of them on its node.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Safe;
+
+/// The most labels that name a device on its node.
+pub const MAX_KEY_LABELS: usize = 2;
+
+/// A class of device. It decides which labels name a device on its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// The node itself.
+    Node,
+    /// A GPU, by its NVML index.
+    Gpu,
+    /// A port of an RDMA device.
+    Port,
+    /// A network device of the kernel.
+    Netdev,
+    /// A collector of the exporter.
+    Collector,
+    /// The aggregator's own numbers: written by `gaunt serve`, never read back into columns.
+    Fleet,
+}
+
+impl Class {
+    /// Every class, in the order of the page.
+    pub const ALL: [Self; 6] =
+        [Self::Node, Self::Gpu, Self::Port, Self::Netdev, Self::Collector, Self::Fleet];
+
+    /// The labels that name a device of this class on its node.
+    pub const fn labels(self) -> &'static [&'static str] {
+        match self {
+            Self::Node | Self::Fleet => &[],
+            Self::Gpu => &["gpu"],
+            Self::Port => &["device", "port"],
+            Self::Netdev => &["device"],
+            Self::Collector => &["collector"],
+        }
+    }
+
+    /// The word for one device of this class.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Gpu => "gpu",
+            Self::Port => "port",
+            Self::Netdev => "netdev",
+            Self::Collector => "collector",
+            Self::Fleet => "fleet",
+        }
+    }
+}
+
+/// One device of a node: its class, and a value for each of the class's labels.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Device {
+    /// What it is.
+    pub class: Class,
+    /// Which one it is: as many values as [`Class::labels`] has names.
+    pub key: Vec<Safe>,
+}
+
+impl Device {
+    /// The node itself.
+    pub fn node() -> Self {
+        Self { class: Class::Node, key: Vec::new() }
+    }
+
+    /// The GPU with this NVML index.
+    pub fn gpu(index: u32) -> Self {
+        Self { class: Class::Gpu, key: vec![Safe::new(&index.to_string())] }
+    }
+
+    /// A port of an RDMA device, such as port 1 of `mlx5_0`.
+    pub fn port(device: &str, port: &str) -> Self {
+        Self { class: Class::Port, key: vec![Safe::new(device), Safe::new(port)] }
+    }
+
+    /// A network device of the kernel, such as `eth0`.
+    pub fn netdev(device: &str) -> Self {
+        Self { class: Class::Netdev, key: vec![Safe::new(device)] }
+    }
+
+    /// A collector of the exporter.
+    pub fn collector(name: &str) -> Self {
+        Self { class: Class::Collector, key: vec![Safe::new(name)] }
+    }
+
+    /// The labels that name this device, with their values.
+    pub fn labels(&self) -> impl Iterator<Item = (&'static str, &Safe)> {
+        self.class.labels().iter().copied().zip(&self.key)
+    }
+}
+
+/// The short name that a person uses on the node: `GPU 5`, `mlx5_0/1`, `eth0`.
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.class, self.key.as_slice()) {
+            (Class::Gpu, [index]) => write!(f, "GPU {index}"),
+            (_, [one]) => write!(f, "{one}"),
+            (_, [one, two]) => write!(f, "{one}/{two}"),
+            _ => f.write_str(self.class.as_str()),
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! The ground floor: the vocabulary and the wire that every gaunt program speaks.
+//!
+//! Nothing here reads a file, opens a socket or asks for the time. A value travels as a [`Reading`] inside a
+//! [`Report`]; the [`catalogue`] says what each one means; [`text`] carries it between programs.
+
+pub mod batch;
+pub mod catalogue;
+pub mod device;
+pub mod dialect;
+pub mod reading;
+pub mod report;
+pub mod safe;
+pub mod text;
+pub mod time;
+pub mod unit;
+pub mod verdict;
+
+pub use batch::{Batch, Delivery, Failure, Page, Rejected, Target, TargetId};
+pub use catalogue::{Metric, MetricId};
+pub use device::{Class, Device};
+pub use dialect::Dialect;
+pub use reading::{Absent, Reading};
+pub use report::{Info, Report, Sample};
+pub use safe::Safe;
+pub use time::{Clock, UnixMs};
+pub use verdict::{Entity, EntityKind, FindingKind, GpuState, Severity};

@@ -1,0 +1,103 @@
+//! A reading: one value, or the reason why there is none. Absent is never zero.
+
+use serde::{Deserialize, Serialize};
+
+/// Why a value that could exist does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Absent {
+    /// The device or its driver does not know this value.
+    Unsupported,
+    /// The value exists, and this process may not read it.
+    NoPermission,
+    /// The last value is too old to stand for now.
+    Stale,
+    /// The counter stands at its maximum and counts no further.
+    Saturated,
+    /// The device is gone.
+    Lost,
+    /// Reading failed in another way; the log says how.
+    Error,
+}
+
+impl Absent {
+    /// Every reason, in the order in which they are documented.
+    pub const ALL: [Self; 6] = [
+        Self::Unsupported,
+        Self::NoPermission,
+        Self::Stale,
+        Self::Saturated,
+        Self::Lost,
+        Self::Error,
+    ];
+
+    /// The word on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unsupported => "unsupported",
+            Self::NoPermission => "no_permission",
+            Self::Stale => "stale",
+            Self::Saturated => "saturated",
+            Self::Lost => "lost",
+            Self::Error => "error",
+        }
+    }
+
+    /// The reason for a word from the wire.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == word)
+    }
+}
+
+/// One value, or why there is none. In JSON a number, or `{"absent":"reason"}`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Reading {
+    /// A finite number in the catalogue's base unit.
+    Value(f64),
+    /// No number, and why.
+    Absent {
+        /// The reason.
+        absent: Absent,
+    },
+}
+
+impl Reading {
+    /// A reading of a number; what is not finite is no reading but an error.
+    pub fn of(value: f64) -> Self {
+        if value.is_finite() { Self::Value(value) } else { Self::absent(Absent::Error) }
+    }
+
+    /// A reading that is missing for `reason`.
+    pub const fn absent(reason: Absent) -> Self {
+        Self::Absent { absent: reason }
+    }
+
+    /// The number, if there is one.
+    pub const fn value(self) -> Option<f64> {
+        match self {
+            Self::Value(value) => Some(value),
+            Self::Absent { .. } => None,
+        }
+    }
+
+    /// The reason, if there is no number.
+    pub const fn reason(self) -> Option<Absent> {
+        match self {
+            Self::Value(_) => None,
+            Self::Absent { absent } => Some(absent),
+        }
+    }
+}
+
+impl From<f64> for Reading {
+    fn from(value: f64) -> Self {
+        Self::of(value)
+    }
+}
+
+impl From<Absent> for Reading {
+    fn from(reason: Absent) -> Self {
+        Self::absent(reason)
+    }
+}

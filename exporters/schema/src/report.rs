@@ -1,0 +1,69 @@
+//! A report: everything that one node said about itself at one instant.
+
+use crate::{Device, MetricId, Reading, Safe, UnixMs};
+
+/// All of one node at one instant, before anybody judges it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// The instant of sampling by the node's own clock, if it told.
+    pub node_time: Option<UnixMs>,
+    /// The name that the node gives itself, if it told.
+    pub node: Option<Safe>,
+    /// The devices that the samples and infos point to, each once, in order of appearance.
+    pub devices: Vec<Device>,
+    /// Who the devices are: identities, jobs.
+    pub infos: Vec<Info>,
+    /// What they measure.
+    pub samples: Vec<Sample>,
+}
+
+/// One reading of one metric of one device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    /// What was measured.
+    pub metric: MetricId,
+    /// Which device, as a position in [`Report::devices`].
+    pub device: u32,
+    /// The value, or why there is none.
+    pub reading: Reading,
+}
+
+/// The labels of one `*_info` series, without those that name the device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// Which info series.
+    pub metric: MetricId,
+    /// Which device, as a position in [`Report::devices`].
+    pub device: u32,
+    /// Label names and values, in the order of the page.
+    pub labels: Vec<(Safe, Safe)>,
+}
+
+impl Report {
+    /// The position of `device`, added if it is new.
+    pub fn device(&mut self, device: Device) -> u32 {
+        let at = self.devices.iter().position(|known| *known == device);
+        at.unwrap_or_else(|| {
+            self.devices.push(device);
+            self.devices.len() - 1
+        }) as u32
+    }
+
+    /// Adds one reading of the device at position `device`.
+    pub fn push(&mut self, device: u32, metric: MetricId, reading: impl Into<Reading>) {
+        self.samples.push(Sample { metric, device, reading: reading.into() });
+    }
+
+    /// Adds the labels of an info series of the device at position `device`.
+    pub fn info(&mut self, device: u32, metric: MetricId, labels: &[(&str, &str)]) {
+        let labels = labels.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+        self.infos.push(Info { metric, device, labels: labels.collect() });
+    }
+
+    /// The reading of `metric` on `device`, if the report has one.
+    pub fn reading(&self, device: &Device, metric: MetricId) -> Option<Reading> {
+        let at = self.devices.iter().position(|known| known == device)? as u32;
+        let sample = self.samples.iter().find(|s| s.device == at && s.metric == metric)?;
+        Some(sample.reading)
+    }
+}

@@ -1,0 +1,106 @@
+//! The overview: the fleet at a glance, small enough to be sent every second.
+
+use gaunt_schema::{GpuState, Safe, UnixMs};
+use serde::{Deserialize, Serialize};
+
+use super::{Finding, NodeLine};
+
+/// The whole fleet at one instant.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Overview {
+    /// The cluster's name as the operator gave it; empty if he gave none.
+    pub cluster: Safe,
+    /// The owner's clock when this was true.
+    pub at: UnixMs,
+    /// The time between two scrapes of a target, in milliseconds.
+    pub period_ms: u64,
+    /// Nodes by freshness.
+    pub nodes: NodeCounts,
+    /// GPUs by state, in the order of [`GpuState::ALL`], only states that occur.
+    pub states: Vec<StateCount>,
+    /// What is lost now, and was lost in the last minutes.
+    pub lost: Lost,
+    /// All open findings.
+    pub findings_open: u32,
+    /// The worst of them, worst first; a bounded number.
+    pub findings: Vec<Finding>,
+    /// The state of every GPU.
+    pub heat: Heat,
+    /// The worst nodes, worst first; a bounded number.
+    pub worst: Vec<NodeLine>,
+    /// The first targets that cannot be read, as sentences with the next step; a bounded number.
+    pub trouble: Vec<Safe>,
+}
+
+impl Overview {
+    /// All GPUs that are known.
+    pub fn gpus(&self) -> u32 {
+        self.states.iter().map(|count| count.gpus).sum()
+    }
+
+    /// GPUs in `state`.
+    pub fn in_state(&self, state: GpuState) -> u32 {
+        self.states.iter().find(|count| count.state == state).map_or(0, |count| count.gpus)
+    }
+}
+
+/// Nodes by freshness.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeCounts {
+    /// Read each period.
+    pub live: u32,
+    /// Read once, and too old now.
+    pub stale: u32,
+    /// Failing.
+    pub down: u32,
+    /// Targets that were not tried yet, or whose node is not known yet.
+    pub pending: u32,
+}
+
+/// How many GPUs are in one state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateCount {
+    /// The state.
+    pub state: GpuState,
+    /// The GPUs in it.
+    pub gpus: u32,
+}
+
+/// GPU time that is lost to the jobs that hold it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Lost {
+    /// GPUs whose time is lost now, which is also GPU-hours lost in an hour.
+    pub gpus: f64,
+    /// What they cost in an hour, if the operator gave a price.
+    pub cost_per_hour: Option<f64>,
+    /// The currency of the price.
+    pub currency: Safe,
+    /// Lost GPUs in the recent past, oldest first; none where nothing was known.
+    pub history: Vec<Option<f32>>,
+    /// The time between two points of the history, in milliseconds.
+    pub history_step_ms: u64,
+}
+
+/// The state of every GPU as columns: node by node in name order, GPU by GPU by index.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Heat {
+    /// The nodes that have GPUs.
+    pub nodes: Vec<Safe>,
+    /// How many GPUs each has.
+    pub gpus: Vec<u16>,
+    /// One code letter per GPU (`GpuState::code`), all nodes in one string.
+    pub states: String,
+}
+
+impl Heat {
+    /// Each node with the code letters of its GPUs.
+    pub fn rows(&self) -> impl Iterator<Item = (&Safe, &str)> {
+        let mut at = 0;
+        self.nodes.iter().zip(&self.gpus).map(move |(node, gpus)| {
+            let end = (at + usize::from(*gpus)).min(self.states.len());
+            let row = self.states.get(at..end).unwrap_or("");
+            at = end;
+            (node, row)
+        })
+    }
+}

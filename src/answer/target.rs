@@ -1,0 +1,86 @@
+//! Targets: what is to be read, and the fate of the last attempt.
+
+use std::collections::BTreeMap;
+
+use gaunt_schema::{Dialect, Failure, FindingKind, Rejected, Safe, UnixMs};
+use serde::{Deserialize, Serialize};
+
+/// Every target.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TargetList {
+    /// The owner's clock when this was true.
+    pub at: UnixMs,
+    /// The targets, in the order in which they were named.
+    pub targets: Vec<TargetLine>,
+    /// What was done since the start.
+    pub totals: Totals,
+}
+
+/// Counters since the owner started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Scrapes by outcome: `ok`, or the reason of the failure.
+    pub scrapes: BTreeMap<Safe, u64>,
+    /// Samples taken from pages.
+    pub samples: u64,
+    /// Lines of pages that were not taken, by reason.
+    pub rejected: BTreeMap<Safe, u64>,
+    /// Findings opened, by kind.
+    pub findings_opened: BTreeMap<FindingKind, u64>,
+}
+
+/// Whether a target is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TargetState {
+    /// It has not been tried yet.
+    Pending,
+    /// Its last attempt succeeded, within its time.
+    Live,
+    /// Its last attempt failed, or none came within its time.
+    Down,
+}
+
+impl TargetState {
+    /// The word in labels.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Live => "live",
+            Self::Down => "down",
+        }
+    }
+}
+
+/// One target in a line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TargetLine {
+    /// Its address.
+    pub address: Safe,
+    /// The node that it speaks for, once known.
+    pub node: Option<Safe>,
+    /// Where it comes from.
+    pub origin: Safe,
+    /// Whether it is read.
+    pub state: TargetState,
+    /// In whose words it speaks, once known.
+    pub dialect: Option<Dialect>,
+    /// The end of the last attempt, by the owner's clock.
+    pub last_attempt: Option<UnixMs>,
+    /// The end of the last attempt that succeeded.
+    pub last_success: Option<UnixMs>,
+    /// Why the last attempt failed, if it did.
+    pub failure: Option<Failure>,
+    /// The failure as a sentence with the next step, or another flag: two targets of one dialect claim one node.
+    pub message: Option<Safe>,
+    /// How long the last attempt took, in milliseconds.
+    pub duration_ms: Option<f64>,
+    /// Samples on its last page.
+    pub samples: u64,
+    /// Bytes of its last page.
+    pub bytes: u64,
+    /// Lines of its last page that were not taken.
+    pub rejected: Rejected,
+    /// Periods in which it was neither scraped nor reported as failed; anything but 0 is a fault of gaunt.
+    pub missed: u64,
+}

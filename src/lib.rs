@@ -1,0 +1,15 @@
+//! gaunt: which GPUs of a cluster are starving, why, and which part of the network is to blame.
+//!
+//! ARCHITECTURE.md says what each room is for and which way the arrows point.
+
+pub mod answer;
+pub mod cli;
+pub mod cluster;
+pub mod command;
+pub mod console;
+pub mod gather;
+pub mod judge;
+pub mod owner;
+pub mod serve;
+pub mod settings;
+pub mod source;

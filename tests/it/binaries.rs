@@ -1,0 +1,36 @@
+//! Where the tests find the programs and the fake driver: beside themselves, in the same target folder.
+//!
+//! Cargo builds no binaries of other workspace members for a test, so `tests/run` builds the workspace first.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
+
+/// The folder that holds the programs of this build: `target/debug`, or where the target folder is.
+fn folder() -> PathBuf {
+    let test = env::current_exe().expect("a running test knows its own path");
+    let deps = test.parent().expect("a test lies in a folder");
+    deps.parent().expect("tests lie in target/PROFILE/deps").to_path_buf()
+}
+
+/// A file of this build, which must exist.
+fn built(name: &str) -> PathBuf {
+    let path = folder().join(name);
+    assert!(
+        Path::new(&path).exists(),
+        "{} is not built: run `cargo build --workspace` first, or `tests/run`, which does",
+        path.display()
+    );
+    path
+}
+
+/// A program of this workspace: `gaunt`, `gaunt-node` or `gaunt-sim`.
+pub(crate) fn program(name: &str) -> PathBuf {
+    built(name)
+}
+
+/// The fake driver library, to be loaded in the place of `libnvidia-ml.so.1`.
+pub(crate) fn fake_driver() -> PathBuf {
+    built("libgaunt_fake_driver.so")
+}
