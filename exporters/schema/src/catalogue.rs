@@ -165,7 +165,7 @@ const fn node_exporter(name: &'static str) -> Foreign {
 /// Declares the rows of one class: a constant for each, in catalogue order from `$base`.
 macro_rules! rows {
     (from $base:expr; $($id:ident, $help:literal, $row:expr;)*) => {
-        #[expect(non_camel_case_types, reason = "named as their constants")]
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms, reason = "named as their constants")]
         #[repr(u16)]
         enum Position { $($id,)* }
         $(
