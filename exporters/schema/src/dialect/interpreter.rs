@@ -27,7 +27,7 @@ enum Meaning {
 #[derive(Debug)]
 pub(crate) struct Interpreter<'a> {
     assembly: Assembly<'a>,
-    dcgm: Dcgm,
+    dcgm: Dcgm<'a>,
     node_exporter: NodeExporter<'a>,
     /// The last name and its meaning: samples of one metric mostly stand together.
     last: (&'a str, Meaning),

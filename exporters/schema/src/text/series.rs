@@ -110,3 +110,53 @@ fn is_same<'a>(
     count(labels) == count(other)
         && labels.iter().filter(|label| !label.raw.is_empty()).all(|label| other.contains(label))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn same(line: &str, other: &str) -> bool {
+        let length = labels::name_length(other.as_bytes());
+        let mut found = Vec::new();
+        if other[length..].starts_with('{') {
+            labels::parse(other, length, &Limits::default(), &mut found).unwrap();
+        }
+        is_same(line.as_bytes(), &other[..length], &found, &mut Vec::new())
+    }
+
+    /// When two hashes fall together the page decides: this is asked without any hash.
+    #[test]
+    fn the_page_decides_which_series_are_the_same() {
+        assert!(same("a 1", "a"));
+        assert!(same("a { } 1", "a{b=\"\"}"));
+        assert!(same("a{b=\"1\", c = \"2\"} 1", "a{c=\"2\",b=\"1\"}"));
+        assert!(!same("a 1", "ab"));
+        assert!(!same("ab 1", "a"));
+        assert!(!same("a{b=\"1\"} 1", "a"));
+        assert!(!same("a 1", "a{b=\"1\"}"));
+        assert!(!same("a{b=\"1\",c=\"2\"} 1", "a{b=\"2\",c=\"1\"}"));
+        assert!(!same("a{b=\"1\",c=\"2\"} 1", "a{b=\"1\",c=\"2\",d=\"3\"}"));
+    }
+
+    proptest! {
+        #[test]
+        fn the_order_of_labels_makes_no_difference(
+            labels in prop::collection::btree_map("[a-z]{1,3}", "[a-z]{0,2}", 0..8)
+                .prop_flat_map(|labels| {
+                    let labels: Vec<_> = labels.into_iter().collect();
+                    (Just(labels.clone()), Just(labels).prop_shuffle())
+                })
+        ) {
+            let series = Series::with_capacity(0);
+            let [one, two] = [&labels.0, &labels.1].map(|labels| {
+                let label = |(name, raw): &'_ (String, String)| -> Label<'static> {
+                    Label { name: name.clone().leak(), raw: raw.clone().leak(), escaped: false }
+                };
+                series.hash("a", &labels.iter().map(label).collect::<Vec<_>>())
+            });
+            prop_assert_eq!(one, two);
+        }
+    }
+}
