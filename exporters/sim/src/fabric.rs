@@ -78,11 +78,12 @@ impl Routes {
 /// A port and all that it has counted.
 #[derive(Clone, Debug)]
 pub(crate) struct Port {
-    /// Bytes sent and received when the current step began.
+    /// Bytes sent and received from the origin until the current step began. Apart from those before, so that
+    /// fractions are not lost beside a large total.
     pub(crate) base: Bytes,
-    /// Bytes sent and received at the instant that is shown.
+    /// Bytes sent and received from the origin until the instant that is shown.
     pub(crate) shown: Bytes,
-    /// Bytes sent and received before the run.
+    /// Bytes sent and received before the origin.
     pub(crate) booted: Bytes,
     /// When its link is down, in seconds since the origin.
     pub(crate) outages: Vec<(f64, f64)>,
@@ -113,13 +114,16 @@ impl Bytes {
 
 impl Port {
     pub(crate) fn after_boot(noise: Noise, uptime: f64) -> Self {
-        let each_way = (uptime * noise.child(0).between(2e9, 6e9)).floor();
-        let bytes =
-            Bytes { transmit: each_way, receive: (each_way * noise.child(1).factor(0.01)).floor() };
+        // A port counts words of four bytes.
+        let words = |mean_rate: f64| (uptime * mean_rate / 4.0).floor() * 4.0;
+        let rate = noise.child(0).between(1e9, 2e9);
         Self {
-            base: bytes,
-            shown: bytes,
-            booted: bytes,
+            base: Bytes::default(),
+            shown: Bytes::default(),
+            booted: Bytes {
+                transmit: words(rate),
+                receive: words(rate * noise.child(1).factor(0.01)),
+            },
             outages: Vec::new(),
             peer_outages: Vec::new(),
             symbol_errors: noise.child(2).below(4) as f64,

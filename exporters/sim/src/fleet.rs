@@ -180,3 +180,6 @@ fn truth(fault: &Fault, node: &Safe, start: UnixMs) -> Truth {
         end: end.map(|lasts| after(fault.onset_s + lasts)),
     }
 }
+
+#[cfg(test)]
+mod tests;

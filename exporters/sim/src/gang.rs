@@ -65,10 +65,10 @@ pub(crate) struct Gang {
 
 impl Gang {
     pub(crate) fn new(noise: Noise, nodes: Range<usize>, afflictions: Vec<Affliction>) -> Self {
-        let batch_bytes = noise.child(0).between(18e6, 30e6);
-        let communicate_s = noise.child(1).between(0.07, 0.11);
+        let batch_bytes = noise.child(0).between(14e6, 24e6);
+        let communicate_s = noise.child(1).between(0.055, 0.075);
         let pace = Pace {
-            compute_s: noise.child(2).between(0.30, 0.42),
+            compute_s: noise.child(2).between(0.24, 0.33),
             communicate_s,
             batch_bytes,
             drive: Drive {

@@ -152,7 +152,7 @@ impl Meters {
             energy_joules: used * 520.0,
             pcie_receive_bytes: used * 2.1e8,
             pcie_transmit_bytes: used * 6.0e7,
-            nvlink_bytes: used * 9.0e10,
+            nvlink_bytes: used * 1.1e9,
             power_watts: watts,
             temperature_celsius: board.coolant_celsius + KELVIN_PER_WATT * watts,
         }

@@ -1,19 +1,24 @@
 //! What a node's exporter would say: identities that stay, and samples written from the meters.
 
 use gaunt_schema::{
-    Absent, Device, Info, MetricId, Reading, Report, Safe, UnixMs,
-    catalogue::{exporter, gpu, host, port},
-    unit::{Kind, Width},
+    Device, Info, MetricId, Report, Safe, UnixMs,
+    catalogue::{exporter, gpu, host},
 };
 
+use self::{
+    identity::introduce,
+    network::{write_bond, write_netdev, write_port},
+};
 use crate::{
-    GPUS_PER_NODE, NODES_PER_LEAF,
-    fabric::{PACKET_BYTES, Port, RATE_BYTES_PER_S, RATE_DOWN_BYTES_PER_S},
+    GPUS_PER_NODE,
     gpu::{CLOCK_MAX_HERTZ, MEMORY_BYTES, POWER_LIMIT_WATTS, Phase},
-    host::{BOND_BYTES_PER_S, CPUS, Host, MEMORY_BYTES as HOST_MEMORY_BYTES},
+    host::{CPUS, Host, MEMORY_BYTES as HOST_MEMORY_BYTES},
     machine::{Gpu, Machine, Role},
     noise::Noise,
 };
+
+mod identity;
+mod network;
 
 /// The collectors of a node's exporter, and the usual time that each takes in seconds.
 const COLLECTORS: [(&str, f64); 6] = [
@@ -38,17 +43,6 @@ const COLLECTORS_AT: usize = NETDEVS + GPUS_PER_NODE;
 
 /// Room for the samples of one node, so that a report is allocated once.
 const SAMPLES: usize = 760;
-
-/// Shares of packets: marked for congestion, notifications per packet, out of order.
-const MARKED: f64 = 1.5e-5;
-const NOTIFIED: f64 = 4e-6;
-const REORDERED: f64 = 6e-7;
-
-/// Ticks of waiting per byte sent: a port that carries its share waits now and then.
-const WAIT_TICKS_PER_BYTE: f64 = 1.2e-6;
-
-/// Packets that a port gives up on when its link, or that of the port that it talks to, goes down.
-const LOST_WITH_A_LINK: f64 = 9.0;
 
 /// The instant of a look, and how long ago the look before was.
 #[derive(Clone, Copy, Debug)]
@@ -253,20 +247,6 @@ impl Writer {
     fn put(&mut self, device: usize, metric: MetricId, value: f64) {
         self.report.push(device as u32, metric, value);
     }
-
-    /// A counter of a port, ended as its width ends.
-    fn count(&mut self, device: usize, metric: MetricId, total: f64) {
-        let reading = match metric.row().kind {
-            Kind::Counter(Width::Wrapping32) => Reading::of(total % 4_294_967_296.0),
-            Kind::Counter(width @ Width::Saturating(_))
-                if width.max().is_some_and(|max| total >= max) =>
-            {
-                Reading::absent(Absent::Saturated)
-            }
-            _ => Reading::of(total),
-        };
-        self.report.push(device as u32, metric, reading);
-    }
 }
 
 /// Seconds to the microsecond, downward, so that a counter never falls.
@@ -287,157 +267,4 @@ fn write_host(out: &mut Writer, host: &Host) {
     out.put(0, host::MEMORY_PRESSURE_FULL, 0.0);
     out.put(0, host::MEMORY_TOTAL, HOST_MEMORY_BYTES);
     out.put(0, host::MEMORY_AVAILABLE, (host.available_bytes / 4_096.0).floor() * 4_096.0);
-}
-
-fn write_port(out: &mut Writer, at: usize, port: &Port, now: f64) {
-    let up = port.is_up(now);
-    let (downs, _) = port.downs_and_ups(now);
-    let bytes = port.shown;
-    let sent = (bytes.transmit / PACKET_BYTES).floor();
-    let received = (bytes.receive / PACKET_BYTES).floor();
-    let peer_downs = port.peer_outages.iter().filter(|&&from| from <= now).count();
-    let lost = LOST_WITH_A_LINK * (downs + peer_downs) as f64;
-    out.put(at, port::STATE, if up { 4.0 } else { 1.0 });
-    out.put(at, port::PHYSICAL_STATE, if up { 5.0 } else { 3.0 });
-    out.put(at, port::RATE, if up { RATE_BYTES_PER_S } else { RATE_DOWN_BYTES_PER_S });
-    // The device counts words of four bytes.
-    out.count(at, port::RECEIVE_BYTES, (bytes.receive / 4.0).floor() * 4.0);
-    out.count(at, port::TRANSMIT_BYTES, (bytes.transmit / 4.0).floor() * 4.0);
-    out.count(at, port::RECEIVE_PACKETS, received);
-    out.count(at, port::TRANSMIT_PACKETS, sent);
-    // Ticks are counted from the beginning of the run: the counter is cleared when it is full.
-    let ticks = (bytes.transmit - port.booted.transmit) * WAIT_TICKS_PER_BYTE;
-    out.count(at, port::TRANSMIT_WAIT, ticks.floor());
-    out.count(at, port::SYMBOL_ERRORS, port.symbol_errors);
-    out.count(at, port::LINK_DOWNED, port.link_downed + downs as f64);
-    out.count(at, port::TRANSMIT_DISCARDS, LOST_WITH_A_LINK * downs as f64);
-    out.count(at, port::ECN_MARKED, (received * MARKED).floor());
-    out.count(at, port::CNP_SENT, (received * NOTIFIED).floor());
-    out.count(at, port::CNP_HANDLED, (sent * NOTIFIED).floor());
-    out.count(at, port::OUT_OF_SEQUENCE, (received * REORDERED).floor());
-    out.count(at, port::LOCAL_ACK_TIMEOUTS, lost);
-    for calm in [
-        port::LINK_ERROR_RECOVERY,
-        port::RECEIVE_ERRORS,
-        port::REMOTE_PHYSICAL_ERRORS,
-        port::LOCAL_LINK_INTEGRITY_ERRORS,
-        port::BUFFER_OVERRUN_ERRORS,
-        port::VL15_DROPPED,
-        port::PACKET_SEQUENCE_ERRORS,
-        port::RNR_NAK_RETRIES,
-        port::OUT_OF_BUFFER,
-        port::ADAPTIVE_RETRANSMITS,
-        port::SLOW_RESTARTS,
-    ] {
-        out.count(at, calm, 0.0);
-    }
-}
-
-fn write_bond(out: &mut Writer, host: &Host) {
-    let (receive, transmit) = (host.shown.bond_receive_bytes, host.shown.bond_transmit_bytes);
-    out.put(BOND, host::NETDEV_CARRIER, 1.0);
-    out.put(BOND, host::NETDEV_SPEED, BOND_BYTES_PER_S);
-    out.put(BOND, host::NETDEV_CARRIER_CHANGES, 2.0);
-    write_traffic(out, BOND, receive, transmit);
-}
-
-/// The network device of a rail: RDMA passes the kernel by, so that it counts next to nothing.
-fn write_netdev(out: &mut Writer, at: usize, port: &Port, now: f64) {
-    let up = port.is_up(now);
-    let (downs, ups) = port.downs_and_ups(now);
-    out.put(at, host::NETDEV_CARRIER, f64::from(up));
-    // The kernel knows no speed while there is no link.
-    let speed = if up { Reading::of(RATE_BYTES_PER_S) } else { Absent::Unsupported.into() };
-    out.report.push(at as u32, host::NETDEV_SPEED, speed);
-    out.put(at, host::NETDEV_CARRIER_CHANGES, 2.0 + (downs + ups) as f64);
-    // Neighbour discovery and the like.
-    write_traffic(out, at, 81_000.0, 83_000.0);
-}
-
-fn write_traffic(out: &mut Writer, at: usize, receive: f64, transmit: f64) {
-    // Jumbo frames, mostly filled.
-    const FRAME_BYTES: f64 = 8_600.0;
-    out.put(at, host::NETDEV_RECEIVE_BYTES, receive.floor());
-    out.put(at, host::NETDEV_TRANSMIT_BYTES, transmit.floor());
-    out.put(at, host::NETDEV_RECEIVE_PACKETS, (receive / FRAME_BYTES).floor());
-    out.put(at, host::NETDEV_TRANSMIT_PACKETS, (transmit / FRAME_BYTES).floor());
-    for calm in [
-        host::NETDEV_RECEIVE_ERRORS,
-        host::NETDEV_TRANSMIT_ERRORS,
-        host::NETDEV_RECEIVE_DROPS,
-        host::NETDEV_TRANSMIT_DROPS,
-    ] {
-        out.put(at, calm, 0.0);
-    }
-}
-
-/// Writes who everything is.
-fn introduce(page: &mut Report, name: &str, node: usize, job: Option<&Job>) {
-    let version = env!("CARGO_PKG_VERSION");
-    page.info(
-        0,
-        host::NODE_INFO,
-        &[
-            ("node", name),
-            ("version", version),
-            ("kernel", "6.12.48-simulated"),
-            ("cluster", "sim"),
-        ],
-    );
-    for index in 0..GPUS_PER_NODE {
-        let device = (GPUS + index) as u32;
-        page.info(
-            device,
-            gpu::INFO,
-            &[
-                ("uuid", &format!("GPU-51a0{node:04x}-{index:04x}-4000-8000-00005e551024")),
-                ("model", "NVIDIA H100 80GB HBM3"),
-                ("pci_bus_id", &format!("00000000:{:02X}:00.0", 0x1b + 0x10 * index)),
-                (
-                    "serial",
-                    &(1_650_000_000_000 + (node * GPUS_PER_NODE + index) as u64).to_string(),
-                ),
-                ("driver", "580.95.05"),
-            ],
-        );
-        if let Some(job) = job {
-            page.info(
-                device,
-                gpu::JOB_INFO,
-                &[
-                    ("job", &job.id),
-                    ("name", job.name),
-                    ("user", job.user),
-                    ("rank", &(job.rank + index).to_string()),
-                ],
-            );
-        }
-    }
-    introduce_network(page, node);
-}
-
-fn introduce_network(page: &mut Report, node: usize) {
-    for netdev in 0..=GPUS_PER_NODE {
-        let (high, low) = (node >> 8, node & 0xff);
-        page.info(
-            (BOND + netdev) as u32,
-            host::NETDEV_INFO,
-            &[("address", &format!("02:51:a0:{high:02x}:{low:02x}:{netdev:02x}")), OPERSTATE_UP],
-        );
-    }
-    let leaf = node / NODES_PER_LEAF;
-    for rail in 0..GPUS_PER_NODE {
-        page.info(
-            (PORTS + rail) as u32,
-            port::INFO,
-            &[
-                ("netdev", &format!("rail{rail}")),
-                ("link_layer", "Ethernet"),
-                ("firmware", "28.43.2566"),
-                ("hca_type", "MT4129"),
-                ("rail", &rail.to_string()),
-                ("leaf", &format!("leaf-{leaf:02}-r{rail}")),
-            ],
-        );
-    }
 }
