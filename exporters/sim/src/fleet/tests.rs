@@ -1,5 +1,7 @@
 //! The laws that a fleet keeps, and that its faults can be read from its signals alone.
 
+#![expect(clippy::float_cmp, reason = "counters and codes are whole numbers")]
+
 use std::{collections::HashMap, ops::Range};
 
 use gaunt_schema::{
