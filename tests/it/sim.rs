@@ -1,5 +1,7 @@
 //! gaunt-sim, run as a user runs it: thirty nodes at thirty addresses, and nothing for strangers.
 
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
+
 use std::{
     collections::BTreeSet,
     io::{BufRead, BufReader, Read, Write},

@@ -16,7 +16,7 @@ use crate::{
 /// Share of the line rate that a collective reaches when nothing is in its way.
 const FABRIC_EFFICIENCY: f64 = 0.85;
 /// Time in which a batch is copied to the GPUs.
-const COPY_S: f64 = 0.012;
+const COPY_S: f64 = 0.008;
 /// How far steps of a gang, and ranks within a step, differ from the usual: both as a share.
 const STEP_SPREAD: f64 = 0.03;
 const RANK_SPREAD: f64 = 0.015;
@@ -65,10 +65,10 @@ pub(crate) struct Gang {
 
 impl Gang {
     pub(crate) fn new(noise: Noise, nodes: Range<usize>, afflictions: Vec<Affliction>) -> Self {
-        let batch_bytes = noise.child(0).between(14e6, 24e6);
-        let communicate_s = noise.child(1).between(0.055, 0.075);
+        let batch_bytes = noise.child(0).between(9e6, 16e6);
+        let communicate_s = noise.child(1).between(0.037, 0.050);
         let pace = Pace {
-            compute_s: noise.child(2).between(0.24, 0.33),
+            compute_s: noise.child(2).between(0.18, 0.22),
             communicate_s,
             batch_bytes,
             drive: Drive {

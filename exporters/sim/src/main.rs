@@ -3,7 +3,7 @@
 use std::{
     cell::RefCell,
     fs::File,
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     path::PathBuf,
     process::ExitCode,
     rc::Rc,
@@ -62,6 +62,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     tracing_subscriber::fmt()
         .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
         .with_max_level(LevelFilter::INFO)
         .with_target(false)
         .init();

@@ -180,11 +180,10 @@ impl Page {
         let used = self.job.as_ref().map_or(0.6e9, |job| job.memory_bytes).floor();
         let (now, before) = (&gpu.shown, &gpu.before);
         let share = |now: f64, before: f64| {
-            let share = if window.span > 0.0 { (now - before) / window.span } else { 0.0 };
-            (share.clamp(0.0, 1.0) * 1e4).round() / 1e4
+            if window.span > 0.0 { ((now - before) / window.span).clamp(0.0, 1.0) } else { 0.0 }
         };
-        let mut activity = |ratio, seconds, now: f64, before: f64, step: f64| {
-            out.put(at, ratio, (share(now, before) / step).round() * step);
+        let mut activity = |ratio, seconds, now: f64, before: f64, steps: f64| {
+            out.put(at, ratio, (share(now, before) * steps).round() / steps);
             out.put(at, seconds, micros(now));
         };
         // The driver tells its two utilizations in whole per cent, the profiling counters finer.
@@ -193,24 +192,24 @@ impl Page {
             gpu::UTILIZATION_SECONDS,
             now.utilization_s,
             before.utilization_s,
-            0.01,
+            100.0,
         );
         activity(
             gpu::MEMORY_ACTIVITY,
             gpu::MEMORY_ACTIVITY_SECONDS,
             now.memory_s,
             before.memory_s,
-            0.01,
+            100.0,
         );
-        activity(gpu::SM_ACTIVE, gpu::SM_ACTIVE_SECONDS, now.sm_s, before.sm_s, 1e-4);
+        activity(gpu::SM_ACTIVE, gpu::SM_ACTIVE_SECONDS, now.sm_s, before.sm_s, 1e4);
         activity(
             gpu::TENSOR_ACTIVE,
             gpu::TENSOR_ACTIVE_SECONDS,
             now.tensor_s,
             before.tensor_s,
-            1e-4,
+            1e4,
         );
-        activity(gpu::DRAM_ACTIVE, gpu::DRAM_ACTIVE_SECONDS, now.dram_s, before.dram_s, 1e-4);
+        activity(gpu::DRAM_ACTIVE, gpu::DRAM_ACTIVE_SECONDS, now.dram_s, before.dram_s, 1e4);
         out.put(at, gpu::PRESENT, 1.0);
         out.put(at, gpu::MEMORY_USED, used);
         out.put(at, gpu::MEMORY_FREE, MEMORY_BYTES - used);

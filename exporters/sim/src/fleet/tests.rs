@@ -5,8 +5,9 @@
 use std::{collections::HashMap, ops::Range};
 
 use gaunt_schema::{
-    Device, EntityKind, MetricId, Sample,
+    Device, Dialect, EntityKind, MetricId, Reading, Sample,
     catalogue::{gpu, host, port},
+    text,
     unit::{Kind, Width},
 };
 
@@ -74,7 +75,7 @@ fn no_rank_gets_ahead_of_its_gang() {
         let done = tensor(&fleet, gang).into_iter().zip(start).map(|(now, then)| now - then);
         let (least, most) =
             done.fold((f64::MAX, 0.0_f64), |(least, most), done| (least.min(done), most.max(done)));
-        // A step is less than 0.25 tensor seconds; boards differ by their noise, which averages out.
+        // A step is less than 0.15 tensor seconds; boards differ by their noise, which averages out.
         assert!(least > 5.0 && most - least < 0.3, "{least} to {most}");
     }
 }
@@ -147,6 +148,34 @@ fn integrals_agree_with_the_ratios_that_they_integrate() {
 }
 
 #[test]
+fn every_value_survives_the_wire() {
+    let mut fleet = fleet("demo", 32, 6);
+    fleet.advance(after(40.0));
+    for node in 0..32 {
+        let report = fleet.report(node);
+        let mut body = String::new();
+        text::write(&report, &mut body);
+        let page = text::decode(body.as_bytes(), &text::Limits::default()).unwrap();
+        assert_eq!(
+            (page.rejected.total(), page.dialect),
+            (0, Dialect::Gaunt),
+            "{:?}",
+            page.rejected
+        );
+        let read: HashMap<_, _> = readings(&page.report).collect();
+        assert_eq!(read.len(), page.report.samples.len());
+        assert_eq!(readings(&report).collect::<HashMap<_, _>>(), read);
+        assert_eq!(page.report.node_time, Some(after(40.0)));
+        assert_eq!(page.report.infos.len(), report.infos.len());
+    }
+}
+
+fn readings(report: &Report) -> impl Iterator<Item = ((MetricId, &Device), Reading)> {
+    let device = |sample: &Sample| &report.devices[sample.device as usize];
+    report.samples.iter().map(move |sample| ((sample.metric, device(sample)), sample.reading))
+}
+
+#[test]
 fn a_truth_blames_what_exists_at_any_size() {
     for scenario in crate::scenario::all() {
         for nodes in [1, 2, 3, 8, 30, 32, 200] {
@@ -208,7 +237,7 @@ fn a_port_comes_back_when_its_fault_is_over() {
     assert_eq!((carrier, fleet.truths()[0].end), (4.0, Some(after(15.0))));
 }
 
-/// Averages of one GPU over about ten seconds, the newest counting most.
+/// Exponential averages of one GPU, the newest second counting most.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mean {
     utilization: f64,
@@ -218,9 +247,15 @@ struct Mean {
     link: f64,
 }
 
-/// Advances second by second and returns what the averages of each GPU were, for each second from `from` on.
-fn means(fleet: &mut Fleet, from: u32, until: u32) -> Vec<Vec<[Mean; GPUS_PER_NODE]>> {
-    let keep = (-0.1_f64).exp();
+/// Advances second by second and returns what the averages of each GPU, of which one part in e is left after
+/// `memory_s`, were in each second from `from` on.
+fn means(
+    fleet: &mut Fleet,
+    memory_s: f64,
+    from: u32,
+    until: u32,
+) -> Vec<Vec<[Mean; GPUS_PER_NODE]>> {
+    let keep = (-1.0 / memory_s).exp();
     let mut means = vec![[Mean::default(); GPUS_PER_NODE]; fleet.nodes()];
     let mut sent: HashMap<(usize, usize), f64> = HashMap::new();
     let mut shown = Vec::new();
@@ -251,17 +286,17 @@ fn means(fleet: &mut Fleet, from: u32, until: u32) -> Vec<Vec<[Mean; GPUS_PER_NO
 
 #[test]
 fn a_starved_host_and_those_who_wait_for_it_read_so_with_margin() {
-    for seed in 1..=6 {
+    for (seed, memory_s) in (1..=10).map(|seed| (seed, if seed % 2 == 0 { 5.0 } else { 10.0 })) {
         let mut fleet = fleet("data_starved", 32, seed);
         let gang = fleet.gangs().nth(1).unwrap();
         let starved = gang.start + 2;
         // Averages need 30 s to forget the healthy time before the onset at 15 s.
-        for means in means(&mut fleet, 50, 120) {
+        for means in means(&mut fleet, memory_s, 50, 120) {
             for node in gang.clone() {
                 for mean in means[node] {
                     assert!(mean.tensor < 0.045 && mean.dram < 0.08, "seed {seed}: {mean:?}");
                     if node == starved {
-                        assert!(mean.utilization < 0.3 && mean.utilization > 0.03, "{mean:?}");
+                        assert!(mean.utilization < 0.3 && mean.utilization > 0.025, "{mean:?}");
                         assert!(mean.sm > 0.012, "it is not idle: {mean:?}");
                     } else {
                         assert!(mean.utilization > 0.95 && mean.sm < 0.3, "{mean:?}");
@@ -278,7 +313,7 @@ fn a_healthy_job_computes_even_with_a_port_down() {
     for (seed, scenario) in [(1, "healthy"), (2, "healthy"), (3, "port_down"), (4, "port_down")] {
         let mut fleet = fleet(scenario, 48, seed);
         let gangs: Vec<_> = fleet.gangs().collect();
-        for means in means(&mut fleet, 10, 90) {
+        for means in means(&mut fleet, 5.0, 10, 90) {
             for mean in gangs.iter().cloned().flatten().flat_map(|node| means[node]) {
                 assert!(mean.tensor > 0.27 && mean.utilization > 0.9, "{scenario}: {mean:?}");
             }
