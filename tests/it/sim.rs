@@ -1,1 +1,219 @@
-//! Placeholder.
+//! gaunt-sim, run as a user runs it: thirty nodes at thirty addresses, and nothing for strangers.
+
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
+
+use std::{
+    collections::BTreeSet,
+    io::{BufRead, BufReader, Read, Write},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket},
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use gaunt_schema::{
+    Device,
+    catalogue::{gpu, port},
+    text,
+};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::binaries::program;
+
+/// What should happen at once is given this long on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A running gaunt-sim, killed when the test is over.
+struct Sim {
+    child: Child,
+    /// The first line that it printed.
+    line: String,
+    port: u16,
+}
+
+impl Sim {
+    fn start(args: &[&str]) -> Self {
+        let mut child = Command::new(program("gaunt-sim"))
+            .args(["--listen-port", "0"])
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let port =
+            line.trim().rsplit(':').next().unwrap().parse().expect("the line ends in a port");
+        Self { child, line, port }
+    }
+}
+
+impl Drop for Sim {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn connect(address: IpAddr, port: u16) -> TcpStream {
+    let stream = TcpStream::connect(SocketAddr::new(address, port)).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    stream
+}
+
+/// One GET over a connection that stays open, answered with status and body.
+fn get(stream: &mut TcpStream, path: &str) -> (u16, Vec<u8>) {
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: node\r\n\r\n").unwrap();
+    let mut reader = BufReader::new(stream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert_ne!(reader.read_line(&mut head).unwrap(), 0, "closed after {head:?}");
+    }
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+    let mut body = vec![0; length.parse().unwrap()];
+    reader.read_exact(&mut body).unwrap();
+    (status, body)
+}
+
+fn page(stream: &mut TcpStream) -> gaunt_schema::Page {
+    let (status, body) = get(stream, "/metrics");
+    assert_eq!(status, 200);
+    let page = text::decode(&body, &text::Limits::default()).unwrap();
+    assert_eq!(page.rejected.total(), 0, "{:?}", page.rejected);
+    page
+}
+
+fn ended(args: &[&str]) -> Output {
+    Command::new(program("gaunt-sim")).args(args).output().unwrap()
+}
+
+#[test]
+fn thirty_nodes_answer_at_thirty_addresses() {
+    let sim = Sim::start(&["--nodes", "30", "--seed", "5"]);
+    assert_eq!(sim.line, format!("127.1.0.[1-30]:{}\n", sim.port));
+    let mut names = BTreeSet::new();
+    let mut energy = BTreeSet::new();
+    for node in 1..=30 {
+        let mut stream = connect(Ipv4Addr::new(127, 1, 0, node).into(), sim.port);
+        let report = page(&mut stream).report;
+        let read =
+            |device: &Device, metric| report.reading(device, metric).unwrap().value().unwrap();
+        names.insert(report.node.as_ref().unwrap().to_string());
+        energy.insert(read(&Device::gpu(7), gpu::ENERGY).to_bits());
+        assert!((read(&Device::port("mlx5_7", "1"), port::RATE) - 50e9).abs() < 0.5);
+    }
+    assert_eq!((names.len(), energy.len()), (30, 30));
+    assert_eq!(names.first().map(String::as_str), Some("gpu001"));
+    assert_eq!(names.last().map(String::as_str), Some("gpu030"));
+    let mut nobody = connect(Ipv4Addr::LOCALHOST.into(), sim.port);
+    let (status, body) = get(&mut nobody, "/metrics");
+    assert_eq!(status, 404);
+    assert!(String::from_utf8(body).unwrap().contains("the nodes are at 127.1.0.[1-30]:"));
+}
+
+#[test]
+fn time_passes_on_one_connection_that_stays_open() {
+    let sim = Sim::start(&["--nodes", "2", "--period", "50ms"]);
+    let mut stream = connect(Ipv4Addr::new(127, 1, 0, 1).into(), sim.port);
+    let first = page(&mut stream).report;
+    let begun = Instant::now();
+    let later = loop {
+        let report = page(&mut stream).report;
+        if report.node_time > first.node_time {
+            break report;
+        }
+        assert!(begun.elapsed() < DEADLINE, "the fleet stands still");
+    };
+    let energy = |report: &gaunt_schema::Report| {
+        report.reading(&Device::gpu(0), gpu::ENERGY).unwrap().value().unwrap()
+    };
+    assert!(energy(&later) > energy(&first));
+}
+
+#[test]
+fn a_peer_that_is_not_this_machine_is_not_answered() {
+    // The kernel names the address that it would speak from; no packet is sent.
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+    let outward =
+        socket.connect((Ipv4Addr::new(192, 0, 2, 77), 9)).and_then(|()| socket.local_addr());
+    let Some(own) = outward.ok().map(|own| own.ip()).filter(|own| !own.is_loopback()) else {
+        // A machine without another address than loopback cannot be reached by strangers at all.
+        return;
+    };
+    let sim = Sim::start(&["--nodes", "2"]);
+    let mut stream = connect(own, sim.port);
+    // The request may not even be taken any more.
+    let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    assert_eq!(String::from_utf8_lossy(&answer), "");
+    let mut friend = connect(Ipv4Addr::new(127, 1, 0, 2).into(), sim.port);
+    assert_eq!(page(&mut friend).report.node.unwrap().as_str(), "gpu002");
+}
+
+#[test]
+fn targets_go_where_the_user_wants_them() {
+    let sim = Sim::start(&["--nodes", "2", "--targets", "-"]);
+    assert_eq!(sim.line, format!("gpu001=127.1.0.1:{}\n", sim.port));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("targets");
+    let sim = Sim::start(&["--nodes", "2", "--targets", file.to_str().unwrap()]);
+    let port = sim.port;
+    let lines = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(lines, format!("gpu001=127.1.0.1:{port}\ngpu002=127.1.0.2:{port}\n"));
+}
+
+#[test]
+fn it_ends_cleanly_when_it_is_told_to() {
+    let mut sim = Sim::start(&["--nodes", "1"]);
+    assert_eq!(sim.line, format!("127.1.0.1:{}\n", sim.port));
+    kill_process(Pid::from_child(&sim.child), Signal::TERM).unwrap();
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = sim.child.try_wait().unwrap() {
+            break status;
+        }
+        assert!(begun.elapsed() < DEADLINE, "it does not end");
+        std::thread::yield_now();
+    };
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn one_page_is_printed_once() {
+    let once = ended(&["--nodes", "12", "--once", "gpu012"]);
+    let page = text::decode(&once.stdout, &text::Limits::default()).unwrap();
+    assert_eq!(page.report.node.unwrap().as_str(), "gpu012");
+}
+
+#[test]
+fn mistakes_are_named_with_the_next_step() {
+    let complaint = |args: &[&str]| {
+        let output = ended(args);
+        assert!(!output.status.success() && output.stdout.is_empty(), "{args:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert_eq!(
+        complaint(&["--scenario", "meltdown"]),
+        "gaunt-sim: no scenario is called \"meltdown\"; \
+         choose one of demo, healthy, port_down, data_starved\n"
+    );
+    assert_eq!(
+        complaint(&["--nodes", "64001"]),
+        "gaunt-sim: --nodes is 64001; it must be between 1 and 64000\n"
+    );
+    assert_eq!(
+        complaint(&["--nodes", "2", "--once", "gpu003"]),
+        "gaunt-sim: no node is called \"gpu003\"; the nodes are gpu001 to gpu002\n"
+    );
+    let sim = Sim::start(&["--nodes", "1"]);
+    let port = sim.port.to_string();
+    assert_eq!(
+        complaint(&["--nodes", "1", "--listen-port", &port]),
+        format!(
+            "gaunt-sim: cannot listen on port {port}: it is in use; \
+             stop what listens there, or pass another --listen-port\n"
+        )
+    );
+}

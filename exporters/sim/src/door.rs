@@ -1,0 +1,206 @@
+//! The door: one listener for all nodes, which answers nobody but this machine.
+
+use std::{
+    cell::RefCell,
+    convert::Infallible,
+    io,
+    net::{Ipv4Addr, SocketAddr, SocketAddrV4},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+
+use gaunt_schema::{UnixMs, text};
+use gaunt_sim::Fleet;
+use http_body_util::Full;
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::{Bytes, Incoming},
+    header::{self, HeaderValue},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    task,
+    time::{MissedTickBehavior, interval, sleep},
+};
+use tracing::{debug, warn};
+
+use crate::address;
+
+/// A peer that has not sent its request head by then is not a scraper.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// A request head is a few hundred bytes; a buffer of the smallest size that the server takes is enough for it.
+const BUFFER_BYTES: usize = 8 * 1024;
+/// Time to get over running out of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A page of eight GPUs and eight ports is a little smaller than this.
+const PAGE_BYTES: usize = 48 * 1024;
+
+/// The fleet as the connections of one thread see it.
+pub(crate) type Shared = Rc<RefCell<Fleet>>;
+
+/// Why the door cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DoorError {
+    /// Somebody else listens there.
+    #[error(
+        "cannot listen on port {port}: it is in use; stop what listens there, or pass another --listen-port"
+    )]
+    InUse { port: u16 },
+    /// The system refuses for another reason.
+    #[error("cannot listen on port {port}: {error}; pass another --listen-port")]
+    Listen { port: u16, error: io::Error },
+}
+
+/// Opens the door. Port 0 takes any that is free.
+pub(crate) async fn open(port: u16) -> Result<(TcpListener, u16), DoorError> {
+    let bound = async {
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await?;
+        let port = listener.local_addr()?.port();
+        Ok((listener, port))
+    };
+    bound.await.map_err(|error: io::Error| match error.kind() {
+        io::ErrorKind::AddrInUse => DoorError::InUse { port },
+        _ => DoorError::Listen { port, error },
+    })
+}
+
+/// Moves the fleet to the time of `clock` once a period, for ever.
+pub(crate) async fn keep_time(fleet: Shared, period: Duration, clock: impl Fn() -> UnixMs) {
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        fleet.borrow_mut().advance(clock());
+    }
+}
+
+/// Answers at most `connections` peers at once, for ever. Must run in a `LocalSet`.
+pub(crate) async fn serve(listener: TcpListener, fleet: Shared, connections: usize) {
+    let room = Arc::new(Semaphore::new(connections));
+    loop {
+        let place = Arc::clone(&room).acquire_owned().await;
+        match listener.accept().await {
+            Ok((stream, peer)) if peer.ip().is_loopback() => {
+                let fleet = Rc::clone(&fleet);
+                task::spawn_local(async move {
+                    converse(stream, fleet).await;
+                    drop(place);
+                });
+            }
+            Ok((_, peer)) => debug!(%peer, "closed: only this machine is answered"),
+            Err(error) => {
+                warn!(%error, "cannot accept");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Serves one connection to its end.
+async fn converse(stream: TcpStream, fleet: Shared) {
+    let Ok(SocketAddr::V4(local)) = stream.local_addr() else { return };
+    let answer = service_fn(|request: Request<Incoming>| {
+        let response = answer(&request, local, &fleet.borrow());
+        async { Ok::<_, Infallible>(response) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(BUFFER_BYTES)
+        .serve_connection(TokioIo::new(stream), answer);
+    if let Err(error) = connection.await {
+        debug!(%error, %local, "connection ended early");
+    }
+}
+
+fn answer<B>(request: &Request<B>, local: SocketAddrV4, fleet: &Fleet) -> Response<Full<Bytes>> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered\n".into());
+    }
+    let Some(node) = address::node(*local.ip()).filter(|&node| node < fleet.nodes()) else {
+        let list = address::host_list(fleet.nodes(), local.port());
+        let message = format!("no node has the address {}; the nodes are at {list}\n", local.ip());
+        return plain(StatusCode::NOT_FOUND, message);
+    };
+    match request.uri().path() {
+        "/metrics" => plain(StatusCode::OK, page(fleet, node)),
+        "/" => {
+            let name = fleet.node_name(node);
+            plain(StatusCode::OK, format!("gaunt-sim: {name}, a simulated node; see /metrics\n"))
+        }
+        "/healthz" => plain(StatusCode::OK, "ok\n".into()),
+        path => plain(StatusCode::NOT_FOUND, format!("nothing is at {path}; see /metrics\n")),
+    }
+}
+
+/// The page of one node.
+pub(crate) fn page(fleet: &Fleet, node: usize) -> String {
+    let mut page = String::with_capacity(PAGE_BYTES);
+    text::write(&fleet.report(node), &mut page);
+    page
+}
+
+/// The content type is the same for all: even a refusal is read in a browser now and then.
+fn plain(status: StatusCode, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(text::CONTENT_TYPE));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use gaunt_sim::Scenario;
+
+    use super::*;
+
+    fn ask(method: Method, path: &str, address: [u8; 4]) -> (u16, Bytes) {
+        let fleet = Fleet::new(Scenario::named("healthy").unwrap(), 3, 1, UnixMs(0));
+        let request = Request::builder().method(method).uri(path).body(()).unwrap();
+        let response = answer(&request, SocketAddrV4::new(address.into(), 9770), &fleet);
+        let status = response.status().as_u16();
+        let body = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap()
+            .block_on(http_body_util::BodyExt::collect(response.into_body()));
+        (status, body.unwrap().to_bytes())
+    }
+
+    #[test]
+    fn each_address_answers_with_its_own_node() {
+        for node in 1..=3 {
+            let (status, body) = ask(Method::GET, "/metrics", [127, 1, 0, node]);
+            let page = text::decode(&body, &text::Limits::default()).unwrap();
+            assert_eq!((status, page.rejected.total()), (200, 0), "{:?}", page.rejected);
+            assert_eq!(page.report.node.unwrap().as_str(), format!("gpu00{node}"));
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_refused_with_the_way_out() {
+        let refusal = |method, path, address| {
+            let (status, body) = ask(method, path, address);
+            format!("{status} {}", str::from_utf8(&body).unwrap())
+        };
+        assert_eq!(
+            refusal(Method::GET, "/metrics", [127, 1, 0, 4]),
+            "404 no node has the address 127.1.0.4; the nodes are at 127.1.0.[1-3]:9770\n"
+        );
+        assert_eq!(
+            refusal(Method::GET, "/x", [127, 1, 0, 1]),
+            "404 nothing is at /x; see /metrics\n"
+        );
+        assert_eq!(
+            refusal(Method::POST, "/metrics", [127, 1, 0, 1]),
+            "405 only GET and HEAD are answered\n"
+        );
+    }
+}
