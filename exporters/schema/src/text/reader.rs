@@ -65,6 +65,8 @@ pub struct Reject<'a> {
 #[derive(Debug)]
 pub struct Reader<'a> {
     body: &'a [u8],
+    /// The body as far as it is UTF-8; lines beyond are looked at one by one.
+    valid: &'a str,
     limits: Limits,
     /// Where the current line begins and ends.
     line: (usize, usize),
@@ -82,8 +84,13 @@ impl<'a> Reader<'a> {
     pub fn new(body: &'a [u8], limits: &Limits) -> Self {
         let body = &body[..body.len().min(u32::MAX as usize)];
         let expected = limits.samples.min(body.len() / SHORT_LINE_BYTES + 1);
+        let valid = match std::str::from_utf8(body) {
+            Ok(whole) => whole,
+            Err(error) => std::str::from_utf8(&body[..error.valid_up_to()]).unwrap_or_default(),
+        };
         Self {
             body,
+            valid,
             limits: *limits,
             line: (0, 0),
             number: 0,
@@ -152,7 +159,10 @@ impl<'a> Reader<'a> {
         if line.len() > self.limits.line_bytes {
             return Err(Reason::LineTooLong);
         }
-        let text = std::str::from_utf8(line).map_err(|_| Reason::NotUtf8)?;
+        let text = match self.valid.get(self.line.0..self.line.1) {
+            Some(text) => text,
+            None => std::str::from_utf8(line).map_err(|_| Reason::NotUtf8)?,
+        };
         Ok(&text[labels::skip_blanks(line, 0)..])
     }
 
@@ -164,7 +174,7 @@ impl<'a> Reader<'a> {
     #[inline]
     fn sample(&mut self, text: &'a str) -> Result<Bare<'a>, Reason> {
         let bytes = text.as_bytes();
-        let length = labels::name_length(bytes);
+        let length = self.families.name_length(text);
         if length > self.limits.name_bytes {
             return Err(Reason::NameTooLong);
         }
