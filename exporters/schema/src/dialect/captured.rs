@@ -33,6 +33,9 @@ fn a_node_exporter_of_debian() {
     assert_eq!(report.node.as_deref(), Some("nodeA"));
     assert_eq!(report.node_time, Some(UnixMs(1_795_227_212_248)));
 
+    let labels = ["node=nodeA", "kernel=6.1.0-44-amd64"];
+    assert_eq!(info(&report, &Device::node(), host::NODE_INFO), labels);
+
     let node = |metric| report.reading(&Device::node(), metric).and_then(Reading::value);
     for (metric, value) in [
         (host::CPUS, 2.0),

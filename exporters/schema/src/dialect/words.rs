@@ -185,6 +185,17 @@ fn what_no_double_should_carry_is_an_error_and_a_full_counter_is_saturated() {
 }
 
 #[test]
+fn a_clock_beyond_all_time_is_an_error() {
+    for seconds in ["-1", "1e300", "253402300800"] {
+        let report = read(&format!("gaunt_node_time_seconds {seconds}")).report;
+        assert_eq!(report.node_time, None);
+        let reading = report.reading(&Device::node(), host::NODE_TIME);
+        assert_eq!(reading, Some(Absent::Error.into()), "{seconds}");
+    }
+    assert_eq!(read("node_time_seconds 253402300799").report.samples, []);
+}
+
+#[test]
 fn what_an_aggregator_says_of_a_fleet_is_not_about_a_node() {
     let page = read("gaunt_targets{state=\"live\"} 3\ngaunt_gpu_state{node=\"a\",gpu=\"0\"} 1\n");
     assert!(page.report.samples.is_empty());

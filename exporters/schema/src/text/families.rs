@@ -2,6 +2,7 @@
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
+use memchr::memchr;
 
 use super::{Limits, Line, Reason, labels};
 
@@ -22,6 +23,20 @@ pub(super) struct Families<'a> {
 }
 
 impl<'a> Families<'a> {
+    /// The length of the metric name with which `text` begins; zero if it does not.
+    ///
+    /// Mostly it is that of the sample before, and comparing is quicker than looking at each byte.
+    #[inline]
+    pub(super) fn name_length(&self, text: &str) -> usize {
+        let bytes = text.as_bytes();
+        let last = self.last.len();
+        if last != 0 && text.starts_with(self.last) && !labels::goes_on(bytes, last) {
+            last
+        } else {
+            labels::name_length(bytes)
+        }
+    }
+
     /// Notes that a sample of this name was taken.
     #[inline]
     pub(super) fn sampled(&mut self, name: &'a str) {
@@ -41,8 +56,9 @@ impl<'a> Families<'a> {
         if !matches!(word, "HELP" | "TYPE") {
             return Ok(None);
         }
-        let (name, rest) = next_word(rest);
-        if name.is_empty() || labels::name_length(name.as_bytes()) != name.len() {
+        let rest = &rest[labels::skip_blanks(rest.as_bytes(), 0)..];
+        let (name, rest) = rest.split_at(labels::name_length(rest.as_bytes()));
+        if name.is_empty() || !(rest.is_empty() || rest.starts_with([' ', '\t'])) {
             return Err(Reason::BadName);
         }
         if name.len() > limits.name_bytes {
@@ -82,11 +98,12 @@ impl<'a> Families<'a> {
 
 /// Whether every backslash of a help text stands before another one or before `n`.
 fn has_good_escapes(text: &str) -> bool {
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        if byte == b'\\' && !matches!(bytes.next(), Some(b'\\' | b'n')) {
+    let mut rest = text.as_bytes();
+    while let Some(at) = memchr(b'\\', rest) {
+        if !matches!(rest.get(at + 1), Some(b'\\' | b'n')) {
             return false;
         }
+        rest = &rest[at + 2..];
     }
     true
 }

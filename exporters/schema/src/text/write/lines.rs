@@ -7,6 +7,9 @@ use crate::{MetricId, unit::Kind};
 /// Numbers from here up, and below the inverse of this, are written with an exponent.
 const EXPONENT_FROM: f64 = 1e17;
 
+/// Below this every whole number is a double of its own.
+const WHOLE_BELOW: f64 = 9_007_199_254_740_992.0;
+
 /// Appends the HELP and TYPE lines of a metric.
 pub fn header(metric: MetricId, out: &mut String) {
     let row = metric.row();
@@ -46,14 +49,19 @@ pub(super) fn help_and_type(name: &str, help: &str, kind: &str, out: &mut String
 }
 
 fn escape(value: &str, out: &mut String) {
-    for character in value.chars() {
-        match character {
-            '\\' => out.push_str("\\\\"),
-            '"' => out.push_str("\\\""),
-            '\n' => out.push_str("\\n"),
-            plain => out.push(plain),
-        }
+    let mut plain = 0;
+    for (at, byte) in value.bytes().enumerate() {
+        let escaped = match byte {
+            b'\\' => "\\\\",
+            b'"' => "\\\"",
+            b'\n' => "\\n",
+            _ => continue,
+        };
+        out.push_str(&value[plain..at]);
+        out.push_str(escaped);
+        plain = at + 1;
     }
+    out.push_str(&value[plain..]);
 }
 
 /// The shortest decimal number that reads back as the same double. A `String` takes all that is written to it.
@@ -63,6 +71,9 @@ fn number(value: f64, out: &mut String) {
         out.write_str("NaN")
     } else if value.is_infinite() {
         out.write_str(if value > 0.0 { "+Inf" } else { "-Inf" })
+    } else if (1.0..WHOLE_BELOW).contains(&size) && value.fract() == 0.0 {
+        // Most values are counts: a whole number needs no search for its shortest digits.
+        write!(out, "{}", value as i64)
     } else if size == 0.0 || (EXPONENT_FROM.recip()..EXPONENT_FROM).contains(&size) {
         write!(out, "{value}")
     } else {
