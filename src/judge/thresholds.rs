@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Thresholds {
-    /// Span of the moving averages in seconds: DCGM's guidance is to look at several seconds, never at one sample.
+    /// Span of the moving averages in seconds: as old on average as a plain mean over this span.
     pub average_seconds: f64,
     /// Seconds for which samples must agree before a GPU enters a state.
     pub enter_seconds: f64,
@@ -42,6 +42,8 @@ pub struct Thresholds {
     pub sm_waiting_ratio: f64,
     /// Utilization below which a GPU starves if its host has trouble.
     pub utilization_starved_ratio: f64,
+    /// Share of samples in which such a GPU must do something: a pause of the whole job is no starvation.
+    pub active_samples_ratio: f64,
     /// SM activity below which much PCIe traffic means waiting for input: KempnerPulse's data-loading rule.
     pub sm_loading_ratio: f64,
     /// PCIe receive rate from which input is being loaded, in bytes per second: KempnerPulse's data-loading rule.
@@ -78,6 +80,8 @@ pub struct Thresholds {
     pub clock_throttled_ratio: f64,
     /// Share of the time that a clock-event reason must hold.
     pub clock_event_ratio: f64,
+    /// Seconds for which a port that was never seen active must be down beside active siblings.
+    pub port_never_active_seconds: f64,
     /// Seconds for which a whole job must wait with a silent network before it is called hung.
     pub hung_seconds: f64,
     /// Nominal NVLink rate of a GPU in one direction, in bytes per second: 450 GB/s for Hopper.
@@ -120,6 +124,7 @@ impl Default for Thresholds {
             utilization_busy_ratio: 0.9,
             sm_waiting_ratio: 0.35,
             utilization_starved_ratio: 0.6,
+            active_samples_ratio: 0.2,
             sm_loading_ratio: 0.3,
             pcie_loading_bytes_per_second: 1e9,
             utilization_launch_ratio: 0.4,
@@ -138,6 +143,7 @@ impl Default for Thresholds {
             clock_near_max_ratio: 0.8,
             clock_throttled_ratio: 0.85,
             clock_event_ratio: 0.5,
+            port_never_active_seconds: 10.0,
             hung_seconds: 60.0,
             nvlink_bytes_per_second: 450e9,
             io_pressure_ratio: 0.1,
