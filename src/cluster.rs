@@ -22,7 +22,7 @@ mod tests;
 
 use column::Column;
 use inventory::Inventory;
-pub use node::{Entry, Node, NodeId};
+pub use node::{Entry, Node, NodeId, host_of};
 pub use target::{Scraped, Standing};
 
 /// Values are too old to stand for now after this many periods.

@@ -91,7 +91,7 @@ pub(super) fn name_of(target: &Target, report: &Report) -> Safe {
 }
 
 /// The host part of an address.
-pub(super) fn host_of(address: &Safe) -> Safe {
+pub fn host_of(address: &Safe) -> Safe {
     let text = address.split_once("://").map_or(address.as_str(), |(_, rest)| rest);
     let text = text.split('/').next().unwrap_or(text);
     if let Some(inner) = text.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
