@@ -5,14 +5,23 @@ use std::{sync::Arc, time::Duration};
 use gaunt_schema::{Delivery, Safe, UnixMs};
 
 use crate::{
-    answer::{Answer, FindingList, NodeList, Overview, Question, Refusal, TargetList},
-    judge::Thresholds,
+    answer::{Answer, FindingList, NodeList, Overview, Question, Refusal, Totals},
+    cluster::Cluster,
+    judge::{Judge, Thresholds},
 };
 
+mod findings;
 mod handle;
+mod lost;
+mod nodes;
+mod overview;
 mod run;
+mod targets;
+#[cfg(test)]
+mod tests;
 
 pub use handle::{Gone, Handle, INBOX, QUESTIONS};
+use lost::Ledger;
 pub use run::{clock, start};
 
 /// How an owner is set up.
@@ -49,37 +58,71 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Owner {
     options: Options,
-    now: UnixMs,
+    cluster: Cluster,
+    judge: Judge,
+    ledger: Ledger,
+    totals: Totals,
+    /// Published once a tick.
+    overview: Arc<Overview>,
+    findings: Arc<FindingList>,
+    /// Made for the first question after a tick.
+    nodes: Option<Arc<NodeList>>,
 }
 
 impl Owner {
     /// An owner that knows nothing yet.
     pub fn new(options: Options) -> Self {
-        Self { options, now: UnixMs::default() }
+        Self {
+            cluster: Cluster::new(options.period, options.slots),
+            judge: Judge::new(options.thresholds.clone()),
+            ledger: Ledger::default(),
+            totals: Totals::default(),
+            overview: Arc::default(),
+            findings: Arc::default(),
+            nodes: None,
+            options,
+        }
     }
 
     /// Takes what a sender brought.
     pub fn accept(&mut self, delivery: Delivery) {
-        drop(delivery);
+        if let Delivery::Batch(batch) = &delivery {
+            if self.cluster.target(batch.target).is_none() {
+                return tracing::debug!(
+                    target = batch.target.0,
+                    "batch of a target that is not announced"
+                );
+            }
+            targets::count(&mut self.totals, batch);
+        }
+        self.cluster.accept(delivery);
     }
 
     /// Lets time pass: judges what is known and publishes the overview.
     pub fn tick(&mut self, now: UnixMs) {
-        self.now = now;
+        self.cluster.advance(now);
+        self.judge.step(&self.cluster);
+        self.totals.findings_opened.clone_from(self.judge.opened());
+        let findings = self.judge.findings().into_iter().map(findings::answer).collect();
+        self.findings = Arc::new(FindingList { at: self.cluster.now(), findings });
+        self.nodes = None;
+        self.overview = Arc::new(self.overview());
     }
 
     /// Answers a question about the last tick.
     pub fn answer(&mut self, question: &Question) -> Answer {
         match question {
-            Question::Overview => Answer::Overview(Arc::new(Overview {
-                cluster: self.options.cluster.clone(),
-                at: self.now,
-                ..Overview::default()
-            })),
-            Question::Nodes => Answer::Nodes(Arc::new(NodeList::default())),
-            Question::Node(node) => Answer::Refused(Refusal::UnknownNode { node: node.clone() }),
-            Question::Findings => Answer::Findings(Arc::new(FindingList::default())),
-            Question::Targets => Answer::Targets(Arc::new(TargetList::default())),
+            Question::Overview => Answer::Overview(self.overview.clone()),
+            Question::Findings => Answer::Findings(self.findings.clone()),
+            Question::Targets => Answer::Targets(Arc::new(self.target_list())),
+            Question::Nodes => {
+                let nodes = self.nodes.take().unwrap_or_else(|| Arc::new(self.node_list()));
+                Answer::Nodes(self.nodes.insert(nodes).clone())
+            }
+            Question::Node(name) => match self.node_detail(name) {
+                Some(detail) => Answer::Node(Arc::new(detail)),
+                None => Answer::Refused(Refusal::UnknownNode { node: name.clone() }),
+            },
         }
     }
 }

@@ -114,24 +114,25 @@ pub(super) fn by_name(a: &Device, b: &Device) -> Ordering {
 fn natural(a: &str, b: &str) -> Ordering {
     let (mut left, mut right) = (a, b);
     loop {
-        let number = |text: &str| text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-        match (number(left), number(right)) {
-            (0, _) | (_, 0) => {
-                let (mut l, mut r) = (left.chars(), right.chars());
-                match (l.next(), r.next()) {
-                    (None, None) => return a.cmp(b),
-                    (x, y) if x != y => return x.cmp(&y),
-                    _ => (left, right) = (l.as_str(), r.as_str()),
-                }
-            }
-            (m, n) => {
-                let (x, y) =
-                    (left[..m].trim_start_matches('0'), right[..n].trim_start_matches('0'));
-                match x.len().cmp(&y.len()).then_with(|| x.cmp(y)) {
-                    Ordering::Equal => (left, right) = (&left[m..], &right[n..]),
-                    unequal => return unequal,
-                }
-            }
+        let digits = |text: &str| text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (one, other) = (digits(left), digits(right));
+        let order = if one > 0 && other > 0 {
+            let value = |text: &str| text.trim_start_matches('0').to_owned();
+            let (first, second) = (value(&left[..one]), value(&right[..other]));
+            (left, right) = (&left[one..], &right[other..]);
+            first.len().cmp(&second.len()).then(first.cmp(&second))
+        } else {
+            let (mut first, mut second) = (left.chars(), right.chars());
+            let order = first.next().cmp(&second.next());
+            (left, right) = (first.as_str(), second.as_str());
+            order
+        };
+        if order.is_ne() {
+            return order;
+        }
+        if left.is_empty() && right.is_empty() {
+            // `gpu01` and `gpu1` are two names.
+            return a.cmp(b);
         }
     }
 }

@@ -83,7 +83,7 @@ impl<'a> Starving<'a> {
         let Some(since) = since.filter(|_| share >= limits.starved_gpus_ratio) else {
             return Look::Fine;
         };
-        let starves = Self {
+        let found = Self {
             node,
             jobs: jobs(cluster, node),
             allocated: allocated.len(),
@@ -91,11 +91,7 @@ impl<'a> Starving<'a> {
             since,
             host,
         };
-        if starves.host_evidence(judge, cluster).1 == 0 {
-            Look::Fine
-        } else {
-            Look::Starves(starves)
-        }
+        if found.host_evidence(judge, cluster).1 == 0 { Look::Fine } else { Look::Starves(found) }
     }
 
     /// The host's numbers, and how many of them passed their limits.
@@ -175,7 +171,9 @@ impl<'a> Starving<'a> {
             time_of_day(self.since)
         );
         if waiting > 0 {
-            text.push_str(&format!("; {} of the same job wait for it", count(waiting, "GPU")));
+            text += "; ";
+            text += &count(waiting, "GPU");
+            text += " of the same job wait for it";
         }
         text.push('.');
         text
