@@ -1,6 +1,14 @@
-//! In whose words a page is written.
+//! In whose words a page is written, and what those words mean in ours.
+
+mod absence;
+mod assembly;
+mod dcgm;
+mod interpreter;
+mod node_exporter;
 
 use serde::{Deserialize, Serialize};
+
+pub(crate) use self::interpreter::Interpreter;
 
 /// An exporter whose names gaunt understands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

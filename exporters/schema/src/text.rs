@@ -1,1 +1,28 @@
 //! The text form of a report: the Prometheus exposition format 0.0.4, written and read.
+//!
+//! [`write()`] makes a page of a report. [`Reader`] takes any page apart, line by line, and says of each line that it
+//! cannot take why. [`decode()`] puts a report together from what the reader finds, in whoever's words the page is.
+
+pub mod decode;
+mod labels;
+pub mod limits;
+mod number;
+pub mod reader;
+pub mod reason;
+mod series;
+pub mod write;
+
+pub use decode::decode;
+pub use labels::Label;
+pub use limits::Limits;
+pub use reader::{Line, Reader, Reject, Sample};
+pub use reason::Reason;
+pub use write::write;
+
+/// The media type of a page.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+#[cfg(test)]
+mod hard_cases;
+#[cfg(test)]
+mod round_trip;

@@ -1,1 +1,27 @@
-//! Placeholder.
+//! gaunt-sim: a fleet that is not there, whose signals follow from a small model of jobs, machines and fabric.
+//!
+//! A [`Scenario`] says what breaks and when; a [`Fleet`] lives through it and reports as its nodes' exporters would.
+//! Nothing here knows how a verdict is reached: a fault changes how long a batch takes or where bytes flow, and what
+//! the counters then show is a consequence.
+
+mod fabric;
+mod fault;
+mod fleet;
+mod gang;
+mod gpu;
+mod host;
+mod machine;
+mod noise;
+mod page;
+mod placement;
+pub mod scenario;
+
+pub use fault::{Effect, Fault, Truth};
+pub use fleet::Fleet;
+pub use scenario::{Scenario, ScenarioError};
+
+/// GPUs of one node, and its rails: port `mlx5_K` belongs to GPU `K`.
+pub const GPUS_PER_NODE: usize = 8;
+
+/// Nodes under one leaf switch of a rail.
+pub const NODES_PER_LEAF: usize = 16;

@@ -1,0 +1,137 @@
+//! dcgm-exporter: who its GPUs are, its blank values, and its mask of clock-event reasons.
+
+use foldhash::fast::RandomState;
+use hashbrown::HashSet;
+
+use super::assembly::Assembly;
+use crate::{
+    Absent, Class, Report, Safe,
+    catalogue::gpu,
+    text::{Label, Reason, Sample},
+    unit::Kind,
+};
+
+/// The mask of reasons that hold a clock, under its two names.
+const CLOCK_EVENTS: [&str; 2] =
+    ["DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"];
+
+/// The label that only series of a MIG instance have: they say nothing about the whole GPU.
+const INSTANCE: &str = "GPU_I_ID";
+
+/// The node's name, under its two spellings.
+const NODE: [&str; 2] = ["Hostname", "hostname"];
+
+/// The labels that say who a GPU is, with our names for them.
+const IDENTITY: [(&str, &str); 4] = [
+    ("uuid", "UUID"),
+    ("model", "modelName"),
+    ("pci_bus_id", "pci_bus_id"),
+    ("driver", "DCGM_FI_DRIVER_VERSION"),
+];
+
+/// What stands in a 32-bit field that has no value; the next three say why.
+const BLANK_32: f64 = 0x7fff_fff0 as f64;
+
+/// What stands in a 64-bit field that has no value; the next three say why.
+const BLANK_64: u64 = 0x7fff_ffff_ffff_fff0;
+
+/// What stands in a floating-point field that has no value; the next three say why.
+const BLANK_FLOAT: f64 = 140_737_488_355_328.0;
+
+/// So many numbers from a blank one on are blank.
+const BLANKS: f64 = 16.0;
+
+/// What is gathered over the page.
+#[derive(Debug, Default)]
+pub(super) struct Dcgm {
+    /// The node's name, if a series carries it.
+    pub(super) node: Option<Safe>,
+    /// The GPUs that are identified, as positions in the report.
+    identified: HashSet<u32, RandomState>,
+}
+
+impl Dcgm {
+    /// Whether the name is one that this module takes.
+    pub(super) fn knows(name: &str) -> bool {
+        CLOCK_EVENTS.contains(&name)
+    }
+
+    /// Whether the series is of a MIG instance.
+    pub(super) fn is_of_instance(sample: &Sample<'_, '_>) -> bool {
+        sample.label(INSTANCE).is_some()
+    }
+
+    /// Takes the mask of clock-event reasons apart.
+    pub(super) fn take<'a>(
+        &mut self,
+        assembly: &mut Assembly<'a>,
+        sample: &Sample<'_, 'a>,
+    ) -> Result<(), Reason> {
+        if Self::is_of_instance(sample) {
+            return Ok(());
+        }
+        let device = assembly.device_of(Class::Gpu, sample).ok_or(Reason::NoDevice)?;
+        self.identify(&mut assembly.report, device, sample);
+        let blank = Self::blank(Kind::Gauge, sample);
+        for (bit, metric) in gpu::CLOCK_EVENTS {
+            let held = f64::from(u8::from(sample.value as u64 & bit != 0));
+            match blank {
+                Some(reason) => assembly.push(device, *metric, reason)?,
+                None => assembly.push(device, *metric, held)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes who the GPU is and where, from the first series of it.
+    pub(super) fn identify(&mut self, report: &mut Report, device: u32, sample: &Sample<'_, '_>) {
+        if !self.identified.insert(device) {
+            return;
+        }
+        if self.node.is_none() {
+            let name = NODE.iter().find_map(|label| sample.label(label));
+            self.node = name.map(|label| label.value().as_ref().into());
+        }
+        let value = |label: &str| sample.label(label).map(Label::value);
+        let known = IDENTITY.iter().filter_map(|(ours, theirs)| Some((*ours, value(theirs)?)));
+        let known: Vec<_> = known.collect();
+        let labels: Vec<_> = known.iter().map(|(name, value)| (*name, value.as_ref())).collect();
+        if !labels.is_empty() {
+            report.info(device, gpu::INFO, &labels);
+        }
+        if let Some(job) = value("hpc_job") {
+            report.info(device, gpu::JOB_INFO, &[("job", &job)]);
+        }
+    }
+
+    /// Why the value is none, if it is one of those that stand for no value.
+    ///
+    /// Counters reach the numbers that are blank for gauges in good faith; only the blank numbers of 64 bits are
+    /// beyond them.
+    pub(super) fn blank(kind: Kind, sample: &Sample<'_, '_>) -> Option<Absent> {
+        let value = sample.value;
+        if value >= BLANK_64 as f64 {
+            // A double cannot tell these apart, the digits can. Written with an exponent they are one number, and
+            // by far the most common of them is: not supported.
+            let exact = sample.digits.parse::<u64>().ok();
+            let code = exact.map_or(2, |exact| exact.saturating_sub(BLANK_64));
+            return Some(why(code));
+        }
+        if kind != Kind::Gauge {
+            return None;
+        }
+        let blank = [BLANK_32, BLANK_FLOAT].into_iter();
+        let mut blank = blank.filter(|blank| (*blank..*blank + BLANKS).contains(&value));
+        blank.next().map(|blank| why((value - blank) as u64))
+    }
+}
+
+/// The reason that a blank number's distance from the first blank number stands for.
+const fn why(code: u64) -> Absent {
+    match code {
+        2 => Absent::Unsupported,
+        3 => Absent::NoPermission,
+        // No value yet, or not found.
+        _ => Absent::Error,
+    }
+}

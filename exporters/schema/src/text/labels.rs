@@ -1,0 +1,194 @@
+//! Labels of a series: taken apart without copying, escapes left as they are until somebody asks for the value.
+
+use std::borrow::Cow;
+
+use super::{Limits, Reason};
+
+/// One label of a series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Label<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its value as it stands on the page. There is one way only to write a value, so equal values stand equal.
+    pub raw: &'a str,
+    /// Whether the value has escapes to be undone.
+    pub escaped: bool,
+}
+
+impl<'a> Label<'a> {
+    /// The value, escapes undone.
+    pub fn value(&self) -> Cow<'a, str> {
+        if !self.escaped {
+            return Cow::Borrowed(self.raw);
+        }
+        let mut value = String::with_capacity(self.raw.len());
+        let mut characters = self.raw.chars();
+        while let Some(character) = characters.next() {
+            value.push(match character {
+                '\\' => match characters.next() {
+                    Some('n') => '\n',
+                    Some(literal) => literal,
+                    None => '\\',
+                },
+                plain => plain,
+            });
+        }
+        Cow::Owned(value)
+    }
+}
+
+const NAME: u8 = 1;
+const NAME_START: u8 = 2;
+const LABEL: u8 = 4;
+const LABEL_START: u8 = 8;
+const BLANK: u8 = 16;
+const VALUE_END: u8 = 32;
+
+/// What each byte may be part of.
+static CLASSES: [u8; 256] = {
+    let mut classes = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        classes[byte] = match byte as u8 {
+            b'a'..=b'z' | b'A'..=b'Z' | b'_' => NAME | NAME_START | LABEL | LABEL_START,
+            b'0'..=b'9' => NAME | LABEL,
+            b':' => NAME | NAME_START,
+            b' ' | b'\t' => BLANK,
+            b'"' | b'\\' => VALUE_END,
+            _ => 0,
+        };
+        byte += 1;
+    }
+    classes
+};
+
+const fn is(byte: u8, class: u8) -> bool {
+    CLASSES[byte as usize] & class != 0
+}
+
+/// The position of the first byte from `at` that is not of `class`.
+#[inline]
+fn skip(bytes: &[u8], mut at: usize, class: u8) -> usize {
+    while at < bytes.len() && is(bytes[at], class) {
+        at += 1;
+    }
+    at
+}
+
+/// The position of the first byte from `at` that is not a blank or a tab.
+#[inline]
+pub(super) fn skip_blanks(bytes: &[u8], at: usize) -> usize {
+    skip(bytes, at, BLANK)
+}
+
+/// The position of the first blank or tab from `at`, or the end.
+#[inline]
+pub(super) fn skip_word(bytes: &[u8], mut at: usize) -> usize {
+    while at < bytes.len() && !is(bytes[at], BLANK) {
+        at += 1;
+    }
+    at
+}
+
+/// The length of the metric name with which `bytes` begin; zero if they do not.
+#[inline]
+pub(super) fn name_length(bytes: &[u8]) -> usize {
+    if bytes.first().is_some_and(|byte| is(*byte, NAME_START)) { skip(bytes, 1, NAME) } else { 0 }
+}
+
+/// Whether `name` is a label name that may stand on a page.
+pub(super) fn is_label_name(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    bytes.first().is_some_and(|byte| is(*byte, LABEL_START))
+        && skip(bytes, 1, LABEL) == bytes.len()
+        && name != RESERVED
+}
+
+/// The label that stands for the metric name inside other systems, and never on a page.
+const RESERVED: &str = "__name__";
+
+/// Takes the labels from the opening brace at `at` into `labels`; returns the position after the closing one.
+pub(super) fn parse<'a>(
+    text: &'a str,
+    mut at: usize,
+    limits: &Limits,
+    labels: &mut Vec<Label<'a>>,
+) -> Result<usize, Reason> {
+    let bytes = text.as_bytes();
+    at += 1;
+    loop {
+        at = skip_blanks(bytes, at);
+        match bytes.get(at) {
+            Some(b'}') => return Ok(at + 1),
+            Some(byte) if is(*byte, LABEL_START) => {}
+            Some(_) => return Err(Reason::BadLabel),
+            None => return Err(Reason::UnclosedLabel),
+        }
+        let (label, after) = one(text, at, limits)?;
+        if labels.len() == limits.labels {
+            return Err(Reason::TooManyLabels);
+        }
+        labels.push(label);
+        at = skip_blanks(bytes, after);
+        match bytes.get(at) {
+            Some(b',') => at += 1,
+            Some(b'}') => return Ok(at + 1),
+            Some(_) => return Err(Reason::BadLabel),
+            None => return Err(Reason::UnclosedLabel),
+        }
+    }
+}
+
+/// Takes the label at `at`, where a name begins; returns it with the position after its closing quote.
+#[inline]
+fn one<'a>(text: &'a str, at: usize, limits: &Limits) -> Result<(Label<'a>, usize), Reason> {
+    let bytes = text.as_bytes();
+    let name_end = skip(bytes, at + 1, LABEL);
+    let name = &text[at..name_end];
+    if name.len() > limits.name_bytes {
+        return Err(Reason::NameTooLong);
+    }
+    let equals = skip_blanks(bytes, name_end);
+    expect(bytes, equals, b'=')?;
+    let quote = skip_blanks(bytes, equals + 1);
+    expect(bytes, quote, b'"')?;
+    if name == RESERVED {
+        return Err(Reason::BadLabel);
+    }
+    let start = quote + 1;
+    let (end, escaped) = value_end(bytes, start)?;
+    if end - start > limits.value_bytes {
+        return Err(Reason::LabelTooLong);
+    }
+    Ok((Label { name, raw: &text[start..end], escaped }, end + 1))
+}
+
+#[inline]
+fn expect(bytes: &[u8], at: usize, wanted: u8) -> Result<(), Reason> {
+    match bytes.get(at) {
+        Some(byte) if *byte == wanted => Ok(()),
+        Some(_) => Err(Reason::BadLabel),
+        None => Err(Reason::UnclosedLabel),
+    }
+}
+
+/// The position of the quote that ends the value at `at`, and whether the value has escapes.
+#[inline]
+fn value_end(bytes: &[u8], mut at: usize) -> Result<(usize, bool), Reason> {
+    let mut escaped = false;
+    loop {
+        while at < bytes.len() && !is(bytes[at], VALUE_END) {
+            at += 1;
+        }
+        match bytes.get(at) {
+            Some(b'"') => return Ok((at, escaped)),
+            Some(_) => match bytes.get(at + 1) {
+                Some(b'\\' | b'"' | b'n') => at += 2,
+                Some(_) => return Err(Reason::BadEscape),
+                None => return Err(Reason::UnclosedLabel),
+            },
+            None => return Err(Reason::UnclosedLabel),
+        }
+        escaped = true;
+    }
+}

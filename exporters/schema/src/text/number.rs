@@ -1,0 +1,143 @@
+//! Decimal numbers of a page, read exactly: the nearest double of what is written, always.
+
+/// The powers of ten that a double holds exactly.
+const POWERS: [f64; 23] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
+    1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
+];
+
+/// So many decimal digits fit into 64 bits whatever they are.
+const MAX_DIGITS: usize = 19;
+
+/// Up to here every whole number is a double.
+const MAX_EXACT: u64 = 1 << 53;
+
+/// An exponent of more digits than this is beyond any double, or a number written in bad faith: the slow way decides.
+const MAX_EXPONENT_DIGITS: usize = 6;
+
+/// The value of a sample, or nothing if it is not a number or larger than any double.
+///
+/// A mantissa that a double holds exactly, times or divided by a power of ten that a double holds exactly, is one
+/// rounding away from the truth, and that rounding is the right one (Clinger, 1990). Everything else goes to the
+/// standard library.
+pub(super) fn parse(text: &str) -> Option<f64> {
+    let bytes = text.as_bytes();
+    let negative = bytes.first() == Some(&b'-');
+    let signed = negative || bytes.first() == Some(&b'+');
+    let start = usize::from(signed);
+
+    let mut mantissa = 0_u64;
+    let mut at = digits(bytes, start, &mut mantissa);
+    let mut count = at - start;
+    let mut scale = 0_i32;
+    if bytes.get(at) == Some(&b'.') {
+        let fraction = at + 1;
+        at = digits(bytes, fraction, &mut mantissa);
+        count += at - fraction;
+        scale = -((at - fraction) as i32);
+    }
+    if count == 0 {
+        return special(text);
+    }
+    let mut plain = count <= MAX_DIGITS;
+    if let Some(b'e' | b'E') = bytes.get(at) {
+        let down = bytes.get(at + 1) == Some(&b'-');
+        let first = at + 1 + usize::from(down || bytes.get(at + 1) == Some(&b'+'));
+        let mut exponent = 0;
+        at = digits(bytes, first, &mut exponent);
+        if at == first {
+            return None;
+        }
+        plain &= at - first <= MAX_EXPONENT_DIGITS;
+        let exponent = exponent as i32;
+        scale = scale.wrapping_add(if down { exponent.wrapping_neg() } else { exponent });
+    }
+    if at != bytes.len() {
+        return None;
+    }
+    let power = POWERS.get(scale.unsigned_abs() as usize);
+    if let (true, Some(power)) = (plain && mantissa <= MAX_EXACT, power) {
+        let exact = mantissa as f64;
+        let value = if scale < 0 { exact / power } else { exact * power };
+        return Some(if negative { -value } else { value });
+    }
+    text.parse().ok().filter(|value: &f64| value.is_finite())
+}
+
+/// Adds the digits from `at` to `number`, modulo 2^64, and returns the position after them.
+#[inline]
+fn digits(bytes: &[u8], mut at: usize, number: &mut u64) -> usize {
+    while let Some(digit) = bytes.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|d| *d < 10) {
+        *number = number.wrapping_mul(10).wrapping_add(u64::from(digit));
+        at += 1;
+    }
+    at
+}
+
+/// The numbers that are words: infinities with or without a sign, and not-a-number without one.
+fn special(text: &str) -> Option<f64> {
+    let (sign, word) = match text.as_bytes().first()? {
+        b'+' => (1.0, &text[1..]),
+        b'-' => (-1.0, &text[1..]),
+        _ if text.eq_ignore_ascii_case("nan") => return Some(f64::NAN),
+        _ => (1.0, text),
+    };
+    let infinite = word.eq_ignore_ascii_case("inf") || word.eq_ignore_ascii_case("infinity");
+    infinite.then_some(sign * f64::INFINITY)
+}
+
+/// A timestamp: whole milliseconds since the epoch, with or without a sign.
+pub(super) fn timestamp(text: &str) -> Option<i64> {
+    text.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn words_and_edges() {
+        for (text, value) in [
+            ("0", 0.0),
+            ("-0", -0.0),
+            ("+5", 5.0),
+            (".5", 0.5),
+            ("5.", 5.0),
+            ("1e22", 1e22),
+            ("1E+3", 1e3),
+            ("9007199254740993", 9_007_199_254_740_992.0),
+            ("18446744073709551616", 18_446_744_073_709_551_616.0),
+            ("1e-400", 0.0),
+            ("0e99999999999", 0.0),
+            ("+Inf", f64::INFINITY),
+            ("-infinity", f64::NEG_INFINITY),
+            ("00000000000000000000000000012.5", 12.5),
+            ("2.2250738585072014e-308", 2.225_073_858_507_201_4e-308),
+        ] {
+            let read = parse(text).unwrap_or_else(|| panic!("{text} is a number"));
+            assert_eq!(read.to_bits(), value.to_bits(), "{text}");
+        }
+        assert!(parse("NaN").unwrap().is_nan());
+        for text in
+            ["", ".", "-", "e5", "1e", "1e+", "0x10", "1_000", "1 ", "+NaN", "1e999", "--1", "in"]
+        {
+            assert_eq!(parse(text), None, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn equals_the_standard_library(text in "[+-]?[0-9]{0,24}(\\.[0-9]{0,24})?([eE][+-]?[0-9]{1,3})?") {
+            let truth = text.parse::<f64>().ok().filter(|value| value.is_finite());
+            prop_assert_eq!(parse(&text).map(f64::to_bits), truth.map(f64::to_bits), "{}", text);
+        }
+
+        #[test]
+        fn reads_back_what_is_written(value in any::<f64>().prop_filter("finite", |v| v.is_finite())) {
+            prop_assert_eq!(parse(&format!("{value}")).map(f64::to_bits), Some(value.to_bits()));
+            prop_assert_eq!(parse(&format!("{value:e}")).map(f64::to_bits), Some(value.to_bits()));
+        }
+    }
+}

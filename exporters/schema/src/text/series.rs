@@ -1,0 +1,112 @@
+//! Which series a page has shown already: exact whatever the order of the labels.
+
+use std::hash::{BuildHasher, Hasher};
+
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+
+use super::{Label, Limits, labels};
+
+/// A series that was seen: its hash, and where its line begins and ends in the body.
+#[derive(Debug)]
+struct Seen {
+    hash: u64,
+    start: u32,
+    end: u32,
+}
+
+/// The series of one page. A hash finds the candidate, the page itself decides.
+#[derive(Debug)]
+pub(super) struct Series<'a> {
+    seen: HashTable<Seen>,
+    /// Seeded anew for each process: a sender cannot prepare names that fall together.
+    state: RandomState,
+    /// The labels of the candidate, while it is compared.
+    other: Vec<Label<'a>>,
+}
+
+impl<'a> Series<'a> {
+    /// Room for about `expected` series.
+    pub(super) fn with_capacity(expected: usize) -> Self {
+        Self {
+            seen: HashTable::with_capacity(expected),
+            state: RandomState::default(),
+            other: Vec::new(),
+        }
+    }
+
+    /// Whether two of the labels have the same name.
+    pub(super) fn has_twins(labels: &[Label<'a>]) -> bool {
+        let twin = |(at, label): (usize, &Label<'a>)| {
+            labels[..at].iter().any(|earlier| earlier.name == label.name)
+        };
+        labels.iter().enumerate().any(twin)
+    }
+
+    /// Notes the series at `start..end` of `body`; false if it was there before.
+    pub(super) fn insert(
+        &mut self,
+        body: &'a [u8],
+        (start, end): (usize, usize),
+        name: &str,
+        labels: &[Label<'a>],
+    ) -> bool {
+        let hash = self.hash(name, labels);
+        let other = &mut self.other;
+        let entry = self.seen.entry(
+            hash,
+            |seen| {
+                seen.hash == hash && {
+                    let line = &body[seen.start as usize..seen.end as usize];
+                    is_same(line, name, labels, other)
+                }
+            },
+            |seen| seen.hash,
+        );
+        match entry {
+            hashbrown::hash_table::Entry::Occupied(_) => false,
+            hashbrown::hash_table::Entry::Vacant(place) => {
+                place.insert(Seen { hash, start: start as u32, end: end as u32 });
+                true
+            }
+        }
+    }
+
+    /// Labels are added, not chained, so that their order does not matter. An empty label is none.
+    fn hash(&self, name: &str, labels: &[Label<'a>]) -> u64 {
+        let mut sum = self.state.hash_one(name.as_bytes());
+        for label in labels.iter().filter(|label| !label.raw.is_empty()) {
+            let mut hasher = self.state.build_hasher();
+            hasher.write(label.name.as_bytes());
+            hasher.write(label.raw.as_bytes());
+            sum = sum.wrapping_add(hasher.finish());
+        }
+        sum
+    }
+}
+
+/// Whether the line, which was taken before, is of the series with this name and these labels.
+fn is_same<'a>(
+    line: &'a [u8],
+    name: &str,
+    labels: &[Label<'a>],
+    other: &mut Vec<Label<'a>>,
+) -> bool {
+    let Ok(text) = std::str::from_utf8(line) else { return false };
+    let length = labels::name_length(line);
+    if &text[..length] != name {
+        return false;
+    }
+    other.clear();
+    let brace = labels::skip_blanks(line, length);
+    if line.get(brace) == Some(&b'{') {
+        // The limits held when the line was first taken.
+        let unlimited = Limits { labels: usize::MAX, ..Limits::default() };
+        if labels::parse(text, brace, &unlimited, other).is_err() {
+            return false;
+        }
+    }
+    let count = |labels: &[Label<'_>]| labels.iter().filter(|label| !label.raw.is_empty()).count();
+    count(labels) == count(other)
+        && labels.iter().filter(|label| !label.raw.is_empty()).all(|label| other.contains(label))
+}

@@ -1,0 +1,305 @@
+//! The laws that a fleet keeps, and that its faults can be read from its signals alone.
+
+use std::{collections::HashMap, ops::Range};
+
+use gaunt_schema::{
+    Device, EntityKind, MetricId, Sample,
+    catalogue::{gpu, host, port},
+    unit::{Kind, Width},
+};
+
+use super::*;
+use crate::GPUS_PER_NODE;
+
+const START: UnixMs = UnixMs(1_790_000_000_000);
+
+fn fleet(scenario: &str, nodes: usize, seed: u64) -> Fleet {
+    Fleet::new(Scenario::named(scenario).unwrap(), nodes, seed, START)
+}
+
+fn after(seconds: f64) -> UnixMs {
+    START + Duration::from_secs_f64(seconds)
+}
+
+fn value(report: &Report, device: &Device, metric: MetricId) -> f64 {
+    report.reading(device, metric).unwrap().value().unwrap()
+}
+
+fn port_of(rail: usize) -> Device {
+    Device::port(&format!("mlx5_{rail}"), "1")
+}
+
+/// Bytes sent and received by all ports of some nodes.
+fn traffic(fleet: &Fleet, nodes: Range<usize>) -> (f64, f64) {
+    nodes.map(|node| fleet.report(node)).fold((0.0, 0.0), |(sent, received), report| {
+        (0..GPUS_PER_NODE).fold((sent, received), |(sent, received), rail| {
+            let bytes = |metric| value(&report, &port_of(rail), metric);
+            (sent + bytes(port::TRANSMIT_BYTES), received + bytes(port::RECEIVE_BYTES))
+        })
+    })
+}
+
+#[test]
+fn what_a_gang_sends_it_receives_before_and_after_a_port_goes_down() {
+    let mut fleet = fleet("demo", 32, 3);
+    let gangs: Vec<_> = fleet.gangs().collect();
+    let mut last: Vec<_> = gangs.iter().map(|gang| traffic(&fleet, gang.clone())).collect();
+    for second in 1..40 {
+        fleet.advance(after(f64::from(second) + 0.37));
+        for (gang, last) in gangs.iter().zip(&mut last) {
+            let now = traffic(&fleet, gang.clone());
+            let (sent, received) = (now.0 - last.0, now.1 - last.1);
+            // Each port may hold back one word of four bytes in each direction.
+            let rounding = 8.0 * (gang.len() * GPUS_PER_NODE) as f64;
+            assert!((sent - received).abs() <= rounding, "sent {sent}, received {received}");
+            assert_eq!(sent > 0.0, gang.len() > 1 && now != *last);
+            *last = now;
+        }
+    }
+}
+
+#[test]
+fn no_rank_gets_ahead_of_its_gang() {
+    let mut fleet = fleet("data_starved", 32, 4);
+    let tensor = |fleet: &Fleet, gang: Range<usize>| -> Vec<f64> {
+        let gpus = gang.flat_map(|node| fleet.machines[node].gpus.clone());
+        gpus.map(|gpu| gpu.shown.tensor_s).collect()
+    };
+    let gangs: Vec<_> = fleet.gangs().collect();
+    let start: Vec<_> = gangs.iter().map(|gang| tensor(&fleet, gang.clone())).collect();
+    fleet.advance(after(300.0));
+    for (gang, start) in gangs.into_iter().zip(start) {
+        let done = tensor(&fleet, gang).into_iter().zip(start).map(|(now, then)| now - then);
+        let (least, most) =
+            done.fold((f64::MAX, 0.0_f64), |(least, most), done| (least.min(done), most.max(done)));
+        // A step is less than 0.25 tensor seconds; boards differ by their noise, which averages out.
+        assert!(least > 5.0 && most - least < 0.3, "{least} to {most}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_fleet_however_often_it_is_looked_at() {
+    let counters = |fleet: &Fleet| -> Vec<Sample> {
+        let samples = (0..fleet.nodes()).flat_map(|node| fleet.report(node).samples);
+        samples.filter(|sample| matches!(sample.metric.row().kind, Kind::Counter(_))).collect()
+    };
+    let (mut seldom, mut often, mut other) =
+        (fleet("demo", 20, 7), fleet("demo", 20, 7), fleet("demo", 20, 8));
+    seldom.advance(after(47.0));
+    for step in 1..=(47 * 7) {
+        often.advance(after(f64::from(step) / 7.0));
+    }
+    other.advance(after(47.0));
+    assert_eq!(counters(&seldom), counters(&often));
+    assert_ne!(counters(&seldom), counters(&other));
+    let again = {
+        let mut again = fleet("demo", 20, 7);
+        again.advance(after(47.0));
+        again
+    };
+    for node in 0..20 {
+        assert_eq!(again.report(node), seldom.report(node));
+    }
+}
+
+#[test]
+fn counters_never_fall_and_activity_stays_a_share() {
+    let mut fleet = fleet("demo", 24, 11);
+    let mut last: HashMap<(usize, u32, MetricId), f64> = HashMap::new();
+    let mut now = 0.0;
+    for look in 0..160_u32 {
+        now += 0.013 + f64::from(look % 11) * 0.11;
+        fleet.advance(after(now));
+        for node in 0..fleet.nodes() {
+            for Sample { metric, device, reading } in fleet.report(node).samples {
+                let row = metric.row();
+                let Some(value) = reading.value() else { continue };
+                if row.name.ends_with("_ratio") {
+                    assert!((0.0..=1.0).contains(&value), "{} is {value}", row.name);
+                }
+                if matches!(row.kind, Kind::Counter(width) if width != Width::Wrapping32) {
+                    let before = last.insert((node, device, metric), value).unwrap_or(0.0);
+                    assert!(value >= before, "{} fell from {before} to {value}", row.name);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn integrals_agree_with_the_ratios_that_they_integrate() {
+    let mut fleet = fleet("healthy", 4, 2);
+    let device = Device::gpu(3);
+    let pair = [
+        (gpu::TENSOR_ACTIVE, gpu::TENSOR_ACTIVE_SECONDS),
+        (gpu::SM_ACTIVE, gpu::SM_ACTIVE_SECONDS),
+    ];
+    for (ratio, seconds) in pair {
+        let before = value(&fleet.report(1), &device, seconds);
+        fleet.advance(fleet.now() + Duration::from_secs(4));
+        let report = fleet.report(1);
+        let mean = (value(&report, &device, seconds) - before) / 4.0;
+        assert!((mean - value(&report, &device, ratio)).abs() < 2e-4);
+        assert!(mean > 0.2);
+    }
+}
+
+#[test]
+fn a_truth_blames_what_exists_at_any_size() {
+    for scenario in crate::scenario::all() {
+        for nodes in [1, 2, 3, 8, 30, 32, 200] {
+            let fleet = fleet(&scenario.name, nodes, 1);
+            assert_eq!(fleet.truths().len(), scenario.faults.len());
+            for truth in fleet.truths() {
+                let name = truth.blamed.node.as_ref().unwrap();
+                let node = (0..nodes).find(|&node| fleet.node_name(node) == name.as_str()).unwrap();
+                assert!(truth.onset > START);
+                if truth.blamed.kind == EntityKind::Port {
+                    let key = vec![
+                        truth.blamed.device.clone().unwrap(),
+                        truth.blamed.port.clone().unwrap(),
+                    ];
+                    let devices = fleet.report(node).devices;
+                    assert!(devices.iter().any(|device| device.key == key));
+                }
+            }
+        }
+    }
+    assert_eq!(fleet("demo", 0, 1).truths(), []);
+}
+
+#[test]
+fn a_port_that_goes_down_shows_it_at_once_and_its_neighbour_carries_the_load() {
+    let mut fleet = fleet("port_down", 32, 5);
+    let at = |fleet: &Fleet, rail, metric| value(&fleet.report(5), &port_of(rail), metric);
+    fleet.advance(after(14.999));
+    let carried = at(&fleet, 3, port::TRANSMIT_BYTES);
+    let downed = at(&fleet, 3, port::LINK_DOWNED);
+    assert_eq!((at(&fleet, 3, port::STATE), at(&fleet, 3, port::PHYSICAL_STATE)), (4.0, 5.0));
+    assert_eq!(fleet.truths()[0].onset, after(15.0));
+    fleet.advance(after(15.0));
+    assert_eq!((at(&fleet, 3, port::STATE), at(&fleet, 3, port::PHYSICAL_STATE)), (1.0, 3.0));
+    assert_eq!(at(&fleet, 3, port::LINK_DOWNED), downed + 1.0);
+    assert_eq!(at(&fleet, 3, port::TRANSMIT_BYTES), carried, "a port without a link sends nothing");
+    let (before, other) =
+        (at(&fleet, 2, port::TRANSMIT_BYTES), at(&fleet, 6, port::TRANSMIT_BYTES));
+    fleet.advance(after(75.0));
+    assert_eq!(at(&fleet, 3, port::TRANSMIT_BYTES), carried);
+    let (moved, usual) =
+        (at(&fleet, 2, port::TRANSMIT_BYTES) - before, at(&fleet, 6, port::TRANSMIT_BYTES) - other);
+    assert!((moved / usual - 2.0).abs() < 0.05, "{moved} against {usual}");
+}
+
+#[test]
+fn a_port_comes_back_when_its_fault_is_over() {
+    let text = "name = \"flap\"\nsummary = \"a flap\"\n[[fault]]\nonset_s = 5.0\nlasts_s = 10.0\n\
+                gang = 0\nmember = 0\neffect.port_down.rail = 0";
+    let mut fleet = Fleet::new(Scenario::parse(text).unwrap(), 2, 1, START);
+    let state = |fleet: &Fleet| value(&fleet.report(0), &port_of(0), port::STATE);
+    let sent = |fleet: &Fleet| value(&fleet.report(0), &port_of(0), port::TRANSMIT_BYTES);
+    fleet.advance(after(14.0));
+    let (down, before) = (state(&fleet), sent(&fleet));
+    fleet.advance(after(20.0));
+    assert_eq!((down, state(&fleet)), (1.0, 4.0));
+    assert!(sent(&fleet) > before);
+    let carrier = value(&fleet.report(0), &Device::netdev("rail0"), host::NETDEV_CARRIER_CHANGES);
+    assert_eq!((carrier, fleet.truths()[0].end), (4.0, Some(after(15.0))));
+}
+
+/// Averages of one GPU over about ten seconds, the newest counting most.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    utilization: f64,
+    tensor: f64,
+    sm: f64,
+    dram: f64,
+    link: f64,
+}
+
+/// Advances second by second and returns what the averages of each GPU were, for each second from `from` on.
+fn means(fleet: &mut Fleet, from: u32, until: u32) -> Vec<Vec<[Mean; GPUS_PER_NODE]>> {
+    let keep = (-0.1_f64).exp();
+    let mut means = vec![[Mean::default(); GPUS_PER_NODE]; fleet.nodes()];
+    let mut sent: HashMap<(usize, usize), f64> = HashMap::new();
+    let mut shown = Vec::new();
+    for second in 1..=until {
+        fleet.advance(after(f64::from(second)));
+        for (node, gpus) in means.iter_mut().enumerate() {
+            let report = fleet.report(node);
+            for (index, mean) in gpus.iter_mut().enumerate() {
+                let read = |metric| value(&report, &Device::gpu(index as u32), metric);
+                let bytes = value(&report, &port_of(index), port::TRANSMIT_BYTES);
+                let rate = bytes - sent.insert((node, index), bytes).unwrap_or(bytes);
+                let blend = |old: &mut f64, new: f64| {
+                    *old = if second == 1 { new } else { *old * keep + new * (1.0 - keep) };
+                };
+                blend(&mut mean.utilization, read(gpu::UTILIZATION));
+                blend(&mut mean.tensor, read(gpu::TENSOR_ACTIVE));
+                blend(&mut mean.sm, read(gpu::SM_ACTIVE));
+                blend(&mut mean.dram, read(gpu::DRAM_ACTIVE));
+                blend(&mut mean.link, rate / 50e9);
+            }
+        }
+        if second >= from {
+            shown.push(means.clone());
+        }
+    }
+    shown
+}
+
+#[test]
+fn a_starved_host_and_those_who_wait_for_it_read_so_with_margin() {
+    for seed in 1..=6 {
+        let mut fleet = fleet("data_starved", 32, seed);
+        let gang = fleet.gangs().nth(1).unwrap();
+        let starved = gang.start + 2;
+        // Averages need 30 s to forget the healthy time before the onset at 15 s.
+        for means in means(&mut fleet, 50, 120) {
+            for node in gang.clone() {
+                for mean in means[node] {
+                    assert!(mean.tensor < 0.045 && mean.dram < 0.08, "seed {seed}: {mean:?}");
+                    if node == starved {
+                        assert!(mean.utilization < 0.3 && mean.utilization > 0.03, "{mean:?}");
+                        assert!(mean.sm > 0.012, "it is not idle: {mean:?}");
+                    } else {
+                        assert!(mean.utilization > 0.95 && mean.sm < 0.3, "{mean:?}");
+                        assert!(mean.link < 0.04, "{mean:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_healthy_job_computes_even_with_a_port_down() {
+    for (seed, scenario) in [(1, "healthy"), (2, "healthy"), (3, "port_down"), (4, "port_down")] {
+        let mut fleet = fleet(scenario, 48, seed);
+        let gangs: Vec<_> = fleet.gangs().collect();
+        for means in means(&mut fleet, 10, 90) {
+            for mean in gangs.iter().cloned().flatten().flat_map(|node| means[node]) {
+                assert!(mean.tensor > 0.27 && mean.utilization > 0.9, "{scenario}: {mean:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_starved_host_shows_it_in_its_pressure_and_nobody_else_does() {
+    let mut fleet = fleet("data_starved", 32, 9);
+    let starved = fleet.truths()[0].blamed.node.clone().unwrap();
+    let pressure =
+        |fleet: &Fleet, node| value(&fleet.report(node), &Device::node(), host::IO_PRESSURE);
+    fleet.advance(after(15.0));
+    let before: Vec<_> = (0..32).map(|node| pressure(&fleet, node)).collect();
+    fleet.advance(after(45.0));
+    for (node, before) in before.into_iter().enumerate() {
+        let share = (pressure(&fleet, node) - before) / 30.0;
+        let here = fleet.node_name(node) == starved.as_str();
+        assert!(
+            if here { share > 0.5 } else { share < 0.03 },
+            "{}: {share}",
+            fleet.node_name(node)
+        );
+    }
+}

@@ -1,0 +1,214 @@
+//! One GPU: what it does in each phase of a step, and what its sensors make of it.
+//!
+//! The figures are those of an 80 GB board with a limit of 700 W, as public measurements show them.
+
+use crate::noise::Noise;
+
+/// Memory of the board in bytes.
+pub(crate) const MEMORY_BYTES: f64 = 80.0 * 1_073_741_824.0;
+/// Enforced power limit.
+pub(crate) const POWER_LIMIT_WATTS: f64 = 700.0;
+/// Highest clock of the multiprocessors.
+pub(crate) const CLOCK_MAX_HERTZ: f64 = 1_980e6;
+/// Clock while a full load holds the board near its power limit.
+const CLOCK_LOADED_HERTZ: f64 = 1_755e6;
+/// Clock of a board without a context.
+const CLOCK_IDLE_HERTZ: f64 = 345e6;
+
+/// Power follows load within a second or so: the sensor averages, and so do capacitors.
+const POWER_INERTIA_S: f64 = 0.8;
+/// The die follows power within seconds.
+const HEAT_INERTIA_S: f64 = 12.0;
+/// Degrees per watt from the coolant to the die.
+const KELVIN_PER_WATT: f64 = 0.052;
+
+/// What a GPU can be doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Nobody uses it.
+    Free,
+    /// A process holds a context and launches nothing.
+    Held,
+    /// Its job runs and the next batch is not there.
+    Gap,
+    /// The batch comes over PCIe.
+    Copy,
+    /// It computes, and trades activations with its neighbours in the box.
+    Compute,
+    /// It spins in a collective until the last rank arrives.
+    Wait,
+    /// Gradients move.
+    Communicate,
+}
+
+/// What the hardware does in a phase: shares of time, bytes per second, watts.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Activity {
+    pub(crate) utilization: f64,
+    pub(crate) memory: f64,
+    pub(crate) sm: f64,
+    pub(crate) tensor: f64,
+    pub(crate) dram: f64,
+    pub(crate) nvlink: f64,
+    pub(crate) pcie_receive: f64,
+    pub(crate) pcie_transmit: f64,
+    pub(crate) watts: f64,
+}
+
+/// How hard a job drives a GPU.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Drive {
+    /// Share of tensor cycles while it computes.
+    pub(crate) tensor: f64,
+    /// Bytes per second over PCIe while a batch is copied.
+    pub(crate) copy_rate: f64,
+    /// Bytes per second over NVLink, each way, while gradients move.
+    pub(crate) gradient_rate: f64,
+}
+
+impl Phase {
+    #[rustfmt::skip]
+    pub(crate) fn activity(self, drive: &Drive) -> Activity {
+        let none = Activity::default();
+        match self {
+            Self::Free => Activity { watts: 68.0, ..none },
+            Self::Held => Activity { watts: 76.0, ..none },
+            Self::Gap => Activity { watts: 118.0, ..none },
+            Self::Copy => Activity {
+                memory: 0.3, dram: 0.02, pcie_receive: drive.copy_rate, pcie_transmit: 40e6, watts: 130.0, ..none
+            },
+            Self::Compute => Activity {
+                utilization: 1.0, memory: 0.52, sm: 0.86, tensor: drive.tensor, dram: 0.38,
+                nvlink: 60e9, pcie_receive: 90e6, pcie_transmit: 60e6, watts: 655.0,
+            },
+            // A waiting collective keeps a few of the 132 multiprocessors spinning, and the utilization at 100 per cent.
+            Self::Wait => Activity {
+                utilization: 1.0, memory: 0.02, sm: 0.16, dram: 0.012,
+                pcie_receive: 4e6, pcie_transmit: 4e6, watts: 232.0, ..none
+            },
+            Self::Communicate => Activity {
+                utilization: 1.0, memory: 0.33, sm: 0.19, dram: 0.21,
+                nvlink: drive.gradient_rate, pcie_receive: 60e6, pcie_transmit: 60e6, watts: 370.0, ..none
+            },
+        }
+    }
+
+    /// The clock of the multiprocessors in this phase.
+    pub(crate) fn clock_hertz(self) -> f64 {
+        match self {
+            Self::Free => CLOCK_IDLE_HERTZ,
+            Self::Compute => CLOCK_LOADED_HERTZ,
+            Self::Held | Self::Gap | Self::Copy | Self::Wait | Self::Communicate => CLOCK_MAX_HERTZ,
+        }
+    }
+}
+
+/// Where a board differs from its neighbours.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Board {
+    /// Watts for the same work, against the average board.
+    pub(crate) power: f64,
+    /// Degrees of the coolant where it reaches this board.
+    pub(crate) coolant_celsius: f64,
+}
+
+impl Board {
+    pub(crate) fn new(noise: Noise, position: usize) -> Self {
+        let warmed = position as f64 * 0.4;
+        Self {
+            power: noise.child(0).factor(0.03),
+            coolant_celsius: noise.child(1).between(27.0, 29.0) + warmed,
+        }
+    }
+}
+
+/// All that a GPU's counters have counted, and the two sensors that have a memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Meters {
+    pub(crate) utilization_s: f64,
+    pub(crate) memory_s: f64,
+    pub(crate) sm_s: f64,
+    pub(crate) tensor_s: f64,
+    pub(crate) dram_s: f64,
+    pub(crate) energy_joules: f64,
+    pub(crate) pcie_receive_bytes: f64,
+    pub(crate) pcie_transmit_bytes: f64,
+    pub(crate) nvlink_bytes: f64,
+    pub(crate) power_watts: f64,
+    pub(crate) temperature_celsius: f64,
+}
+
+impl Meters {
+    /// The meters of a board that did nothing but be there since the node was booted `uptime` seconds ago.
+    pub(crate) fn after_boot(noise: Noise, board: &Board, uptime: f64) -> Self {
+        let used = uptime * noise.child(2).between(0.4, 0.8);
+        let watts = 68.0 * board.power;
+        Self {
+            utilization_s: used,
+            memory_s: used * 0.41,
+            sm_s: used * 0.66,
+            tensor_s: used * 0.31,
+            dram_s: used * 0.30,
+            energy_joules: used * 520.0,
+            pcie_receive_bytes: used * 2.1e8,
+            pcie_transmit_bytes: used * 6.0e7,
+            nvlink_bytes: used * 1.1e9,
+            power_watts: watts,
+            temperature_celsius: board.coolant_celsius + KELVIN_PER_WATT * watts,
+        }
+    }
+
+    /// Lets `span` seconds pass in which the GPU does one thing.
+    pub(crate) fn run(&mut self, doing: &Activity, board: &Board, span: f64) {
+        if span <= 0.0 {
+            return;
+        }
+        self.utilization_s += doing.utilization * span;
+        self.memory_s += doing.memory * span;
+        self.sm_s += doing.sm * span;
+        self.tensor_s += doing.tensor * span;
+        self.dram_s += doing.dram * span;
+        self.pcie_receive_bytes += doing.pcie_receive * span;
+        self.pcie_transmit_bytes += doing.pcie_transmit * span;
+        self.nvlink_bytes += doing.nvlink * span;
+        self.heat(doing.watts * board.power, board, span);
+    }
+
+    /// Power falls towards `target` exponentially and the die follows power: both solved exactly, so that the result
+    /// does not depend on where the time was cut.
+    fn heat(&mut self, target: f64, board: &Board, span: f64) {
+        let excess = self.power_watts - target;
+        let power_left = (-span / POWER_INERTIA_S).exp();
+        let heat_left = (-span / HEAT_INERTIA_S).exp();
+        let settled = board.coolant_celsius + KELVIN_PER_WATT * target;
+        let ripple = KELVIN_PER_WATT * excess / (1.0 - HEAT_INERTIA_S / POWER_INERTIA_S);
+        self.energy_joules += target * span + excess * POWER_INERTIA_S * (1.0 - power_left);
+        self.temperature_celsius = settled
+            + ripple * power_left
+            + (self.temperature_celsius - settled - ripple) * heat_left;
+        self.power_watts = target + excess * power_left;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sensors_do_not_depend_on_where_time_is_cut() {
+        let board = Board { power: 1.0, coolant_celsius: 30.0 };
+        let drive = Drive { tensor: 0.5, copy_rate: 5e9, gradient_rate: 2e11 };
+        let busy = Phase::Compute.activity(&drive);
+        let start = Meters { power_watts: 70.0, temperature_celsius: 34.0, ..Meters::default() };
+        let (mut once, mut often) = (start, start);
+        once.run(&busy, &board, 8.0);
+        for _ in 0..80 {
+            often.run(&busy, &board, 0.1);
+        }
+        let close = |a: f64, b: f64| (a - b).abs() < 1e-6 * a.abs().max(1.0);
+        assert!(close(once.temperature_celsius, often.temperature_celsius));
+        assert!(close(once.power_watts, often.power_watts));
+        assert!(close(once.energy_joules, often.energy_joules));
+        assert!(once.power_watts > 650.0 && once.temperature_celsius < 55.0, "{once:?}");
+    }
+}

@@ -1,0 +1,147 @@
+//! One host beside its GPUs: processors, pressure, memory and the network that data comes over.
+//!
+//! Everything here moves on a grid of whole seconds since the fleet's origin: a second has its own noise, and a total
+//! in the middle of one is reached by a straight line.
+
+use crate::noise::Noise;
+
+/// Logical processors of a host.
+pub(crate) const CPUS: f64 = 192.0;
+/// Memory of a host in bytes.
+pub(crate) const MEMORY_BYTES: f64 = 2.0 * 1_099_511_627_776.0;
+/// Rate of the bond that faces the storage: two ports of 100 Gb/s.
+pub(crate) const BOND_BYTES_PER_S: f64 = 25e9;
+
+/// What a host is used for in one second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Use {
+    /// Nothing, or an idle session.
+    Idle,
+    /// Feeding its GPUs with this many bytes of input a second.
+    Feeding(f64),
+    /// Trying to: its loader hangs on slow reads, and this much arrives, in bursts.
+    Starving(f64),
+}
+
+/// What a host does in one second, and what it has done in all seconds before.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Meters {
+    pub(crate) busy_s: f64,
+    pub(crate) iowait_s: f64,
+    pub(crate) cpu_some_s: f64,
+    pub(crate) io_some_s: f64,
+    pub(crate) io_full_s: f64,
+    pub(crate) bond_receive_bytes: f64,
+    pub(crate) bond_transmit_bytes: f64,
+}
+
+/// A host on its way through the seconds.
+#[derive(Clone, Debug)]
+pub(crate) struct Host {
+    noise: Noise,
+    /// The second whose rates are in force, counted from the origin.
+    second: u64,
+    base: Meters,
+    rates: Meters,
+    /// Totals at the instant that is shown.
+    pub(crate) shown: Meters,
+    /// Busy share of the busiest processor.
+    pub(crate) busiest_ratio: f64,
+    /// Memory that new work could take.
+    pub(crate) available_bytes: f64,
+}
+
+impl Host {
+    pub(crate) fn after_boot(noise: Noise, uptime: f64, first: Use) -> Self {
+        let base = Meters {
+            busy_s: uptime * noise.child(0).between(7.0, 11.0),
+            iowait_s: uptime * 0.05,
+            cpu_some_s: uptime * 0.004,
+            io_some_s: uptime * 0.006,
+            io_full_s: uptime * 0.002,
+            bond_receive_bytes: (uptime * noise.child(1).between(2e8, 4e8)).floor(),
+            bond_transmit_bytes: (uptime * 2.5e7).floor(),
+        };
+        let mut host = Self {
+            noise: noise.child(2),
+            second: 0,
+            base,
+            rates: Meters::default(),
+            shown: base,
+            busiest_ratio: 0.0,
+            available_bytes: 0.0,
+        };
+        host.enter(0, first);
+        host
+    }
+
+    /// Lets time pass until `now`; `used` says what the host is used for at an instant.
+    pub(crate) fn advance(&mut self, now: f64, used: impl Fn(f64) -> Use) {
+        while (self.second + 1) as f64 <= now {
+            self.base = self.base.plus(&self.rates, 1.0);
+            self.enter(self.second + 1, used((self.second + 1) as f64));
+        }
+        self.shown = self.base.plus(&self.rates, now - self.second as f64);
+    }
+
+    fn enter(&mut self, second: u64, used: Use) {
+        self.second = second;
+        let noise = self.noise.child(second);
+        let wobble = |stream: u64, spread: f64| noise.child(stream).factor(spread);
+        let (rates, busiest, taken) = match used {
+            Use::Idle => {
+                let rates = Meters {
+                    busy_s: 0.6 * wobble(0, 0.4),
+                    iowait_s: 0.01,
+                    cpu_some_s: 0.0004 * wobble(1, 0.5),
+                    io_some_s: 0.0006 * wobble(2, 0.5),
+                    io_full_s: 0.0002 * wobble(2, 0.5),
+                    bond_receive_bytes: 2.4e5 * wobble(3, 0.6),
+                    bond_transmit_bytes: 1.8e5 * wobble(4, 0.6),
+                };
+                (rates, noise.child(5).between(0.03, 0.12), 0.03)
+            }
+            Use::Feeding(bytes) => {
+                let rates = Meters {
+                    busy_s: 17.0 * wobble(0, 0.08),
+                    iowait_s: 0.12 * wobble(1, 0.5),
+                    cpu_some_s: 0.004 * wobble(1, 0.5),
+                    io_some_s: 0.012 * wobble(2, 0.6),
+                    io_full_s: 0.003 * wobble(2, 0.6),
+                    bond_receive_bytes: bytes * wobble(3, 0.15),
+                    bond_transmit_bytes: 3.1e7 * wobble(4, 0.3),
+                };
+                (rates, noise.child(5).between(0.55, 0.78), 0.31)
+            }
+            Use::Starving(bytes) => {
+                let rates = Meters {
+                    busy_s: 11.0 * wobble(0, 0.1),
+                    iowait_s: 13.0 * wobble(1, 0.25),
+                    cpu_some_s: 0.006 * wobble(1, 0.5),
+                    io_some_s: 0.74 * wobble(2, 0.15),
+                    io_full_s: 0.41 * wobble(2, 0.2),
+                    bond_receive_bytes: bytes * wobble(3, 0.9),
+                    bond_transmit_bytes: 1.9e7 * wobble(4, 0.3),
+                };
+                (rates, noise.child(5).between(0.4, 0.6), 0.31)
+            }
+        };
+        self.rates = rates;
+        self.busiest_ratio = busiest;
+        self.available_bytes = MEMORY_BYTES * (1.0 - taken * wobble(6, 0.01));
+    }
+}
+
+impl Meters {
+    fn plus(&self, rates: &Self, span: f64) -> Self {
+        Self {
+            busy_s: self.busy_s + rates.busy_s * span,
+            iowait_s: self.iowait_s + rates.iowait_s * span,
+            cpu_some_s: self.cpu_some_s + rates.cpu_some_s * span,
+            io_some_s: self.io_some_s + rates.io_some_s * span,
+            io_full_s: self.io_full_s + rates.io_full_s * span,
+            bond_receive_bytes: self.bond_receive_bytes + rates.bond_receive_bytes * span,
+            bond_transmit_bytes: self.bond_transmit_bytes + rates.bond_transmit_bytes * span,
+        }
+    }
+}

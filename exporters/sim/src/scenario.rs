@@ -1,0 +1,167 @@
+//! Scenarios: what breaks in a simulated fleet, and when. Each is a short TOML file that travels with the program.
+
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+use crate::{Effect, Fault, GPUS_PER_NODE};
+
+/// The scenario that shows both faults; what a demonstration runs unless told otherwise.
+pub const DEFAULT: &str = "demo";
+
+/// Every scenario that travels with the program, in the order in which they are listed.
+const FILES: [&str; 4] = [
+    include_str!("../scenarios/demo.toml"),
+    include_str!("../scenarios/healthy.toml"),
+    include_str!("../scenarios/port_down.toml"),
+    include_str!("../scenarios/data_starved.toml"),
+];
+
+/// No fault starts later than a day after the start, and no batch takes longer than an hour: beyond that it is a typo.
+const LONGEST_ONSET_S: f64 = 86_400.0;
+const LONGEST_BATCH_S: f64 = 3_600.0;
+
+/// What happens in a simulated fleet.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// The name by which it is chosen.
+    pub name: String,
+    /// What happens, in one line.
+    pub summary: String,
+    /// What breaks; nothing in a healthy fleet.
+    #[serde(default, rename = "fault")]
+    pub faults: Vec<Fault>,
+}
+
+/// Why there is no such scenario.
+#[derive(Debug, thiserror::Error)]
+pub enum ScenarioError {
+    /// No scenario has this name.
+    #[error("no scenario is called {name:?}; choose one of {known}")]
+    Unknown {
+        /// The name that was asked for.
+        name: String,
+        /// The names that exist.
+        known: String,
+    },
+    /// The text is not a scenario.
+    #[error("cannot read the scenario: {0}")]
+    Syntax(#[from] toml::de::Error),
+    /// A value lies outside of what can be simulated.
+    #[error("scenario {scenario:?}, fault {fault}: {what}")]
+    Impossible {
+        /// The name of the scenario.
+        scenario: String,
+        /// Which of its faults, counted from 1.
+        fault: usize,
+        /// The value, and what it may be.
+        what: String,
+    },
+}
+
+/// Every scenario that travels with the program.
+pub fn all() -> &'static [Scenario] {
+    static ALL: LazyLock<Vec<Scenario>> = LazyLock::new(|| {
+        let parsed = FILES.iter().map(|text| Scenario::parse(text));
+        parsed.map(|file| file.expect("a test parses every embedded scenario")).collect()
+    });
+    &ALL
+}
+
+/// The names of all scenarios, each with its line of summary.
+pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
+    all().iter().map(|scenario| (scenario.name.as_str(), scenario.summary.as_str()))
+}
+
+impl Scenario {
+    /// The scenario of this name.
+    pub fn named(name: &str) -> Result<Self, ScenarioError> {
+        let found = all().iter().find(|scenario| scenario.name == name);
+        found.cloned().ok_or_else(|| ScenarioError::Unknown {
+            name: name.to_owned(),
+            known: names().map(|(known, _)| known).collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// Reads a scenario from TOML.
+    pub fn parse(text: &str) -> Result<Self, ScenarioError> {
+        let scenario: Self = toml::from_str(text)?;
+        for (at, fault) in scenario.faults.iter().enumerate() {
+            check(fault).map_err(|what| ScenarioError::Impossible {
+                scenario: scenario.name.clone(),
+                fault: at + 1,
+                what,
+            })?;
+        }
+        Ok(scenario)
+    }
+}
+
+fn check(fault: &Fault) -> Result<(), String> {
+    let onset = fault.onset_s;
+    if !(0.0..=LONGEST_ONSET_S).contains(&onset) {
+        return Err(format!("onset_s is {onset}; it must be between 0 and {LONGEST_ONSET_S}"));
+    }
+    if let Some(lasts) = fault.lasts_s.filter(|&lasts| lasts.is_nan() || lasts <= 0.0) {
+        return Err(format!("lasts_s is {lasts}; it must be above 0, or left out"));
+    }
+    match fault.effect {
+        Effect::PortDown { rail } if rail >= GPUS_PER_NODE => {
+            Err(format!("rail is {rail}; a node has rails 0 to {}", GPUS_PER_NODE - 1))
+        }
+        Effect::DataStarved { batch_s } if !(batch_s > 0.0 && batch_s <= LONGEST_BATCH_S) => {
+            Err(format!("batch_s is {batch_s}; it must be above 0 and at most {LONGEST_BATCH_S}"))
+        }
+        Effect::PortDown { .. } | Effect::DataStarved { .. } => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_embedded_file_parses_and_is_found_by_its_name() {
+        for text in FILES {
+            let scenario = Scenario::parse(text).unwrap();
+            assert_eq!(Scenario::named(&scenario.name).unwrap(), scenario);
+            assert!(!scenario.summary.is_empty() && !scenario.summary.contains('\n'));
+        }
+        assert_eq!(names().next().unwrap().0, DEFAULT);
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_known_ones() {
+        let error = Scenario::named("port_up").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "no scenario is called \"port_up\"; choose one of demo, healthy, port_down, data_starved"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_simulated_is_refused_by_name() {
+        let fault = |body: &str| {
+            let text = format!("name = \"x\"\nsummary = \"y\"\n[[fault]]\n{body}");
+            Scenario::parse(&text).unwrap_err().to_string()
+        };
+        let place = "gang = 0\nmember = 0\n";
+        let port = format!("{place}effect.port_down.rail = ");
+        assert_eq!(
+            fault(&format!("onset_s = 1.0\n{port}8")),
+            "scenario \"x\", fault 1: rail is 8; a node has rails 0 to 7"
+        );
+        assert!(fault(&format!("onset_s = -1.0\n{port}0")).contains("onset_s is -1"));
+        assert!(fault(&format!("onset_s = nan\n{port}0")).contains("onset_s is NaN"));
+        assert!(fault(&format!("onset_s = 1.0\nlasts_s = 0.0\n{port}0")).contains("lasts_s is 0"));
+        let starved = format!("onset_s = 1.0\n{place}effect.data_starved.batch_s = 0.0");
+        assert!(fault(&starved).contains("batch_s is 0"));
+        assert!(
+            fault(&format!("onset_s = 1.0\nwhen = 2\n{port}0")).contains("unknown field `when`")
+        );
+        assert!(
+            fault(&format!("onset_s = 1.0\n{place}effect.fire.x = 1")).contains("unknown variant")
+        );
+    }
+}

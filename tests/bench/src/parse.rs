@@ -1,0 +1,93 @@
+//! How fast pages of text are read: our strict reader, the whole way to a report, and prometheus-parse.
+
+use std::io::Write;
+
+use anyhow::ensure;
+use gaunt_schema::text::{self, Limits, Line, Reader};
+use prometheus_parse::Scrape;
+use serde_json::json;
+
+use crate::{
+    pages::{self, SAMPLES},
+    rounds::{self, Contender, Cost},
+};
+
+/// Measures, prints the table and the JSON line.
+pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
+    let (dcgm, short) = (pages::dcgm(), pages::short());
+    for page in [&dcgm, &short] {
+        ensure!(strict(page) == SAMPLES, "the reader does not take every sample");
+    }
+    for page in [&dcgm, &short] {
+        ensure!(peer(page) == SAMPLES, "prometheus-parse does not take every sample");
+    }
+    let mut contenders = [
+        contender("strict reader, dcgm labels", &dcgm, strict),
+        contender("strict reader, short labels", &short, strict),
+        contender("decode to a report, dcgm labels", &dcgm, decode),
+        contender("prometheus-parse, dcgm labels", &dcgm, peer),
+        contender("prometheus-parse, short labels", &short, peer),
+    ];
+    let sizes = [&dcgm, &short, &dcgm, &dcgm, &short].map(|page| page.len() as f64);
+    let costs = rounds::run(&mut contenders);
+
+    writeln!(out, "{:34} {:>8} {:>15} {:>10}", "one core, CPU time", "MB/s", "range", "ns/sample")?;
+    for ((contender, size), cost) in contenders.iter().zip(sizes).zip(&costs) {
+        let range = format!("{:.0}-{:.0}", rate(size, cost.most), rate(size, cost.least));
+        let each = cost.median / SAMPLES as f64 * 1e9;
+        let speed = rate(size, cost.median);
+        writeln!(out, "{:34} {speed:>8.0} {range:>15} {each:>10.0}", contender.name)?;
+    }
+    writeln!(out, "{}", summary(&sizes, &costs))?;
+    Ok(())
+}
+
+fn summary(sizes: &[f64; 5], costs: &[Cost]) -> serde_json::Value {
+    let speed = |at: usize| (rate(sizes[at], costs[at].median) * 10.0).round() / 10.0;
+    let ns = |at: usize| (costs[at].median / SAMPLES as f64 * 1e9).round();
+    json!({
+        "strict_dcgm_mb_s": speed(0),
+        "strict_short_mb_s": speed(1),
+        "decode_dcgm_mb_s": speed(2),
+        "prometheus_parse_mb_s": speed(3),
+        "prometheus_parse_short_mb_s": speed(4),
+        "ratio_strict": (costs[3].median / costs[0].median * 10.0).round() / 10.0,
+        "strict_dcgm_ns_sample": ns(0),
+        "strict_short_ns_sample": ns(1),
+        "decode_dcgm_ns_sample": ns(2),
+        "samples": SAMPLES,
+        "dcgm_bytes": sizes[0],
+        "short_bytes": sizes[1],
+    })
+}
+
+/// Megabytes of page in a second.
+fn rate(size: f64, seconds: f64) -> f64 {
+    size / seconds / 1e6
+}
+
+fn contender<'a>(name: &'static str, page: &'a str, work: fn(&str) -> usize) -> Contender<'a> {
+    Contender { name, work: Box::new(move || work(page)) }
+}
+
+/// Takes every line with all checks on; the values are used, so that none of the work can be left out.
+fn strict(page: &str) -> usize {
+    let mut reader = Reader::new(page.as_bytes(), &Limits::default());
+    let (mut samples, mut sum) = (0, 0.0);
+    while let Some(line) = reader.next() {
+        if let Ok(Line::Sample(sample)) = line {
+            samples += 1;
+            sum += sample.value + sample.labels.len() as f64;
+        }
+    }
+    std::hint::black_box(sum);
+    samples
+}
+
+fn decode(page: &str) -> usize {
+    text::decode(page.as_bytes(), &Limits::default()).map_or(0, |page| page.report.samples.len())
+}
+
+fn peer(page: &str) -> usize {
+    Scrape::parse(page.lines().map(|line| Ok(line.to_owned()))).map_or(0, |s| s.samples.len())
+}
