@@ -17,6 +17,11 @@ impl Tick {
     pub(super) fn new(at: UnixMs, span: f64, gap: Duration) -> Self {
         Self { at, span: span.max(1e-3), gap }
     }
+
+    /// When the sample came.
+    pub(super) fn at(self) -> UnixMs {
+        self.at
+    }
 }
 
 /// An exponentially weighted average.

@@ -87,7 +87,7 @@ mod tests {
             held.see(verdict, UnixMs(second * 1_000), &limits);
             held.state()
         };
-        (0..).zip(verdicts).map(see).collect()
+        (0_i64..).zip(verdicts).map(see).collect()
     }
 
     #[test]

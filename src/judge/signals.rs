@@ -26,6 +26,8 @@ pub(super) struct Signals {
     pub(super) utilization: Option<f64>,
     /// Share of samples in which it did something.
     pub(super) active: Option<f64>,
+    /// Seconds since it last began to do something after a sample in which it did nothing.
+    pub(super) since_active_again: Option<f64>,
     pub(super) tensor: Option<f64>,
     pub(super) sm: Option<f64>,
     pub(super) dram: Option<f64>,
@@ -56,6 +58,8 @@ pub(super) struct Signals {
 pub(super) struct Averages {
     utilization: Average,
     active: Average,
+    was_active: Option<bool>,
+    active_again: Option<UnixMs>,
     tensor: Average,
     sm: Average,
     dram: Average,
@@ -80,7 +84,12 @@ impl Averages {
             |gauge: MetricId, integral| cluster.rate(integral, row).or_else(|| value(gauge));
         let utilization = share(gpu::UTILIZATION, gpu::UTILIZATION_SECONDS);
         self.utilization.add(utilization, tick);
-        self.active.add(utilization.map(|u| f64::from(u >= ACTIVE)), tick);
+        let active = utilization.map(|share| share >= ACTIVE);
+        self.active.add(active.map(f64::from), tick);
+        if self.was_active == Some(false) && active == Some(true) {
+            self.active_again = Some(tick.at());
+        }
+        self.was_active = active;
         self.tensor.add(share(gpu::TENSOR_ACTIVE, gpu::TENSOR_ACTIVE_SECONDS), tick);
         self.sm.add(share(gpu::SM_ACTIVE, gpu::SM_ACTIVE_SECONDS), tick);
         self.dram.add(share(gpu::DRAM_ACTIVE, gpu::DRAM_ACTIVE_SECONDS), tick);
@@ -120,6 +129,7 @@ impl Averages {
         Signals {
             utilization: of(&self.utilization),
             active: of(&self.active),
+            since_active_again: self.active_again.map(|at| now.since(at).as_secs_f64()),
             tensor: of(&self.tensor),
             sm: of(&self.sm),
             dram: of(&self.dram),

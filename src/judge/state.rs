@@ -135,8 +135,9 @@ impl Table<'_> {
 
     fn data_starved(&self) -> bool {
         let (s, l) = (self.signals, self.limits);
-        let on_and_off = self.least(s.active, l.active_samples_ratio)
-            && self.below(s.utilization, l.utilization_starved_ratio);
+        let alive = self.least(s.active, l.active_samples_ratio)
+            || self.below(s.since_active_again, l.active_again_seconds);
+        let on_and_off = alive && self.below(s.utilization, l.utilization_starved_ratio);
         let pressed = self.least(s.io_pressure, l.io_pressure_ratio)
             || self.least(s.cpu_pressure, l.cpu_pressure_ratio)
             // Above this utilization one busy core means that launching is the limit.

@@ -42,8 +42,10 @@ pub struct Thresholds {
     pub sm_waiting_ratio: f64,
     /// Utilization below which a GPU starves if its host has trouble.
     pub utilization_starved_ratio: f64,
-    /// Share of samples in which such a GPU must do something: a pause of the whole job is no starvation.
+    /// Share of samples in which such a GPU does something: a pause of a whole job is no starvation.
     pub active_samples_ratio: f64,
+    /// Seconds within which one that does less must have begun to do something again.
+    pub active_again_seconds: f64,
     /// SM activity below which much PCIe traffic means waiting for input: KempnerPulse's data-loading rule.
     pub sm_loading_ratio: f64,
     /// PCIe receive rate from which input is being loaded, in bytes per second: KempnerPulse's data-loading rule.
@@ -124,7 +126,8 @@ impl Default for Thresholds {
             utilization_busy_ratio: 0.9,
             sm_waiting_ratio: 0.35,
             utilization_starved_ratio: 0.6,
-            active_samples_ratio: 0.2,
+            active_samples_ratio: 0.5,
+            active_again_seconds: 20.0,
             sm_loading_ratio: 0.3,
             pcie_loading_bytes_per_second: 1e9,
             utilization_launch_ratio: 0.4,
