@@ -230,10 +230,12 @@ impl Place<'_> {
         let leaf = self.entry.info(port::INFO, "leaf");
         let far =
             leaf.map_or_else(|| "the switch port".into(), |leaf| format!("its port on {leaf}"));
+        let look =
+            format!("look at the cable and transceiver of {} and at {far}.", self.entry.device);
         if self.cluster.value(port::PHYSICAL_STATE, self.row) == Some(DISABLED) {
-            return format!("Somebody switched the link off: ask who, then look at {far}.");
+            return format!("The link is disabled: if nobody switched it off, {look}");
         }
-        format!("Look at the cable and transceiver of {} and at {far}.", self.entry.device)
+        look.replacen("look", "Look", 1)
     }
 
     fn evidence(&self, active: usize, siblings: usize) -> Vec<Evidence> {
