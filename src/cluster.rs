@@ -52,6 +52,8 @@ pub struct Cluster {
     inventory: Inventory,
     columns: Vec<Column>,
     jobs: BTreeMap<Safe, Vec<u32>>,
+    /// How many GPUs the job of each GPU has, by row; 0 without a job.
+    job_sizes: Vec<u32>,
     jobs_changed: bool,
 }
 
@@ -67,6 +69,7 @@ impl Cluster {
             inventory: Inventory::default(),
             columns: MetricId::all().map(|id| Column::new(id, slots.max(1))).collect(),
             jobs: BTreeMap::new(),
+            job_sizes: Vec::new(),
             jobs_changed: false,
         }
     }
@@ -90,9 +93,16 @@ impl Cluster {
         }
         if std::mem::take(&mut self.jobs_changed) {
             self.jobs.clear();
+            self.job_sizes.clear();
+            self.job_sizes.resize(self.rows(Class::Gpu), 0);
             for (row, entry) in self.inventory.entries(Class::Gpu) {
                 if let Some(job) = entry.info(gpu::JOB_INFO, "job") {
                     self.jobs.entry(job.clone()).or_default().push(row);
+                }
+            }
+            for gpus in self.jobs.values() {
+                for row in gpus {
+                    self.job_sizes[*row as usize] = gpus.len() as u32;
                 }
             }
         }
@@ -152,6 +162,11 @@ impl Cluster {
     /// The job that holds a GPU.
     pub fn job(&self, gpu: u32) -> Option<&Safe> {
         self.device(Class::Gpu, gpu)?.info(gpu::JOB_INFO, "job")
+    }
+
+    /// How many GPUs the job that holds this one has; none without a job.
+    pub fn job_size(&self, gpu: u32) -> Option<u32> {
+        self.job_sizes.get(gpu as usize).copied().filter(|size| *size > 0)
     }
 
     /// How fresh a node's data is.

@@ -85,8 +85,9 @@ impl Judge {
         self.hosts.retain(|id, _| cluster.node(*id).is_some());
         for (id, node) in cluster.nodes() {
             self.look_at_host(cluster, id, node);
+            let host = self.hosts.get(&id).copied().unwrap_or_default();
             for row in node.rows(Class::Gpu) {
-                self.look_at_gpu(cluster, id, node, *row);
+                self.look_at_gpu(cluster, node, &host, *row);
             }
         }
         self.look_for_hangs(cluster);
@@ -118,7 +119,7 @@ impl Judge {
             return;
         };
         host.looked = Some(at);
-        let tick = average::Tick::new(at, self.limits.average_seconds, cluster.fresh_for());
+        let tick = &mut average::Tick::new(at, self.limits.average_seconds, cluster.fresh_for());
         host.network.add(signals::network_share(cluster, node), tick);
         let Some(row) = node.own_row() else { return };
         host.io_pressure.add(cluster.rate(host::IO_PRESSURE, row), tick);
@@ -126,7 +127,7 @@ impl Judge {
         host.busiest_cpu.add(cluster.value(host::CPU_BUSIEST, row), tick);
     }
 
-    fn look_at_gpu(&mut self, cluster: &Cluster, id: NodeId, node: &Node, row: u32) {
+    fn look_at_gpu(&mut self, cluster: &Cluster, node: &Node, host: &Host, row: u32) {
         let Some(entry) = cluster.device(Class::Gpu, row) else { return };
         let gpu = &mut self.gpus[row as usize];
         if gpu.node.as_ref() != Some(&node.name) {
@@ -145,11 +146,10 @@ impl Judge {
             return;
         };
         gpu.looked = Some(at);
-        let tick = average::Tick::new(at, self.limits.average_seconds, cluster.fresh_for());
+        let tick = &mut average::Tick::new(at, self.limits.average_seconds, cluster.fresh_for());
         gpu.averages.add(cluster, row, tick);
         gpu.allocated = signals::allocated(cluster, row);
-        let host = self.hosts.get(&id).copied().unwrap_or_default();
-        let signals = self.signals(cluster, row, &host, at);
+        let signals = self.signals(cluster, row, host, at);
         let gpu = &mut self.gpus[row as usize];
         let verdict = state::classify(&signals, gpu.held.state(), &self.limits);
         gpu.held.see(verdict, at, &self.limits);
@@ -167,10 +167,10 @@ impl Judge {
             (Some(a), Some(b)) => Some(a.max(b)),
             (a, b) => a.or(b),
         };
-        let job = cluster.job(row).and_then(|job| cluster.jobs().get(job));
-        signals.gang = job.is_none_or(|gpus| gpus.len() > 1);
+        signals.gang = cluster.job_size(row).is_none_or(|gpus| gpus > 1);
         // The median of a job is only worked out where heat is in question.
         if signals.sw_thermal.is_some_and(|share| share >= self.limits.clock_event_ratio) {
+            let job = cluster.job(row).and_then(|job| cluster.jobs().get(job));
             let mut clocks: Vec<_> = job
                 .into_iter()
                 .flatten()

@@ -6,7 +6,7 @@ use gaunt_schema::{Delivery, Safe, UnixMs};
 
 use crate::{
     answer::{Answer, FindingList, NodeList, Overview, Question, Refusal, Totals},
-    cluster::Cluster,
+    cluster::{Cluster, MAX_TARGETS},
     judge::{Judge, Thresholds},
 };
 
@@ -86,6 +86,15 @@ impl Owner {
 
     /// Takes what a sender brought.
     pub fn accept(&mut self, delivery: Delivery) {
+        if let Delivery::Targets(targets) = &delivery
+            && targets.len() > MAX_TARGETS
+        {
+            tracing::error!(
+                targets = targets.len(),
+                MAX_TARGETS,
+                "too many targets: the rest is not read"
+            );
+        }
         if let Delivery::Batch(batch) = &delivery {
             if self.cluster.target(batch.target).is_none() {
                 return tracing::debug!(

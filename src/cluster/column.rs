@@ -40,12 +40,13 @@ const EMPTY: Cell = Cell { reading: Reading::absent(Absent::Unsupported), at: NE
 /// What a counter's next value is compared with.
 #[derive(Clone, Copy, Debug)]
 struct Base {
-    /// When its last value was sampled, by the clock of [`Stamp::clock`]; none if the last reading was absent.
-    clock: Option<UnixMs>,
-    rate: Option<f64>,
+    /// When its last value was sampled, by the clock of [`Stamp::clock`]; never if the last reading was absent.
+    clock: UnixMs,
+    /// What it grew by in a second; not a number if that is not known. It leaves this file as an option.
+    rate: f64,
 }
 
-const NO_BASE: Base = Base { clock: None, rate: None };
+const NO_BASE: Base = Base { clock: NEVER, rate: f64::NAN };
 
 /// All cells of one metric, by row of its class.
 #[derive(Debug)]
@@ -106,16 +107,17 @@ impl Column {
             if reading.value().is_some_and(|value| rate::is_saturated(width, value)) {
                 reading = Absent::Saturated.into();
             }
-            base.rate = reading.value().and_then(|value| {
-                let (since, old) = (base.clock?, before.reading.value()?);
+            let rate = reading.value().filter(|_| base.clock != NEVER).and_then(|value| {
+                let (since, old) = (base.clock, before.reading.value()?);
                 let fits = before.at >= stamp.epoch
                     && stamp.at.since(before.at) <= stamp.gap
                     && stamp.clock.since(since) <= stamp.gap;
                 let seconds = stamp.clock.since(since).as_secs_f64();
                 if fits { rate::per_second(width, old, value, seconds) } else { None }
             });
-            base.clock = reading.value().map(|_| stamp.clock);
-            shown = base.rate;
+            base.clock = reading.value().map_or(NEVER, |_| stamp.clock);
+            base.rate = rate.unwrap_or(f64::NAN);
+            shown = rate;
         }
         self.cells[at] = Cell { reading, at: stamp.at };
         if let Some(history) = &mut self.history {
@@ -132,7 +134,7 @@ impl Column {
 
     /// What the counter of the device at `row` last grew by in a second, if that is known.
     pub(super) fn rate(&self, row: u32) -> Option<f64> {
-        self.bases.get(row as usize)?.rate
+        Some(self.bases.get(row as usize)?.rate).filter(|rate| !rate.is_nan())
     }
 
     /// The recent past of the device at `row` up to `slot`, if one is kept and anything was ever read.

@@ -7,9 +7,13 @@ const GAP: f32 = f32::NAN;
 const NEVER: i64 = i64::MIN;
 
 /// A ring of points for each device.
+///
+/// The points of one slot lie together: a page writes those of all its devices into few cache lines.
 #[derive(Debug)]
 pub(super) struct History {
     slots: usize,
+    /// Devices that fit into one slot.
+    width: usize,
     points: Vec<f32>,
     /// The slot of each device's newest point.
     newest: Vec<i64>,
@@ -18,19 +22,29 @@ pub(super) struct History {
 impl History {
     /// Rings of `slots` points.
     pub(super) fn new(slots: usize) -> Self {
-        Self { slots, points: Vec::new(), newest: Vec::new() }
+        Self { slots, width: 0, points: Vec::new(), newest: Vec::new() }
     }
 
     /// Makes room for `rows` devices.
     pub(super) fn grow(&mut self, rows: usize) {
-        self.points.resize(rows * self.slots, GAP);
-        self.newest.resize(rows, NEVER);
+        self.newest.resize(rows.max(self.newest.len()), NEVER);
+        if rows <= self.width {
+            return;
+        }
+        let width = rows.next_power_of_two();
+        let mut points = vec![GAP; width * self.slots];
+        if self.width > 0 {
+            let old = self.points.chunks_exact(self.width);
+            for (new, old) in points.chunks_exact_mut(width).zip(old) {
+                new[..self.width].copy_from_slice(old);
+            }
+        }
+        (self.width, self.points) = (width, points);
     }
 
     /// Forgets a device's past.
     pub(super) fn clear(&mut self, row: usize) {
         self.newest[row] = NEVER;
-        self.ring(row).fill(GAP);
     }
 
     /// Writes the point of `slot`; the slots that were passed over are gaps.
@@ -42,31 +56,28 @@ impl History {
         if slot < newest {
             return;
         }
-        let slots = self.slots as i64;
         let value = value.map_or(GAP, |value| value as f32);
-        let ring = self.ring(row);
-        if newest != NEVER {
-            let first = (newest + 1).max(slot - slots + 1);
-            let fill = if steady && slot - newest == 2 { value } else { GAP };
-            for passed in first..slot {
-                ring[passed.rem_euclid(slots) as usize] = fill;
-            }
+        let oldest = slot - self.slots as i64 + 1;
+        let fill = if steady && newest != NEVER && slot - newest == 2 { value } else { GAP };
+        for passed in newest.saturating_add(1).max(oldest)..slot {
+            let at = self.place(row, passed);
+            self.points[at] = fill;
         }
-        ring[slot.rem_euclid(slots) as usize] = value;
+        let at = self.place(row, slot);
+        self.points[at] = value;
         self.newest[row] = slot;
     }
 
     /// The points up to `slot`, oldest first.
     pub(super) fn read(&self, row: usize, slot: i64) -> Vec<Option<f32>> {
         let (slots, newest) = (self.slots as i64, self.newest[row]);
-        let ring = &self.points[row * self.slots..(row + 1) * self.slots];
         let known = |at: i64| newest != NEVER && at <= newest && at > newest - slots;
-        let point = |at: i64| Some(ring[at.rem_euclid(slots) as usize]).filter(|p| !p.is_nan());
+        let point = |at: i64| Some(self.points[self.place(row, at)]).filter(|p| !p.is_nan());
         (slot - slots + 1..=slot).map(|at| if known(at) { point(at) } else { None }).collect()
     }
 
-    fn ring(&mut self, row: usize) -> &mut [f32] {
-        &mut self.points[row * self.slots..(row + 1) * self.slots]
+    fn place(&self, row: usize, slot: i64) -> usize {
+        slot.rem_euclid(self.slots as i64) as usize * self.width + row
     }
 }
 
@@ -110,6 +121,17 @@ mod tests {
         history.write(0, 7, Some(3.0), true);
         history.write(0, 7, Some(4.0), true);
         assert_eq!(history.read(0, 7), [None, Some(1.0), Some(3.0), Some(4.0)]);
+    }
+
+    #[test]
+    fn more_devices_change_nothing_for_those_that_are_there() {
+        let mut history = ring();
+        history.write(1, 5, Some(1.0), false);
+        history.write(1, 6, Some(2.0), false);
+        history.grow(50);
+        history.write(49, 6, Some(9.0), false);
+        assert_eq!(history.read(1, 6), [None, None, Some(1.0), Some(2.0)]);
+        assert_eq!(history.read(49, 6), [None, None, None, Some(9.0)]);
     }
 
     #[test]

@@ -10,16 +10,28 @@ pub(super) struct Tick {
     at: UnixMs,
     span: f64,
     gap: Duration,
+    /// The last interval that was asked for, with its weight: nearly always the same for all averages of a device.
+    known: (Duration, f64),
 }
 
 impl Tick {
     /// A sample at `at`, in averages over `span` seconds that start anew after `gap` without one.
     pub(super) fn new(at: UnixMs, span: f64, gap: Duration) -> Self {
-        Self { at, span: span.max(1e-3), gap }
+        Self { at, span: span.max(1e-3), gap, known: (Duration::ZERO, 0.0) }
+    }
+
+    /// The weight of the sample after `passed`.
+    ///
+    /// Half the span is the time constant: then samples are as old on average as in a plain mean over the span.
+    fn weight(&mut self, passed: Duration) -> f64 {
+        if passed != self.known.0 {
+            self.known = (passed, -(-2.0 * passed.as_secs_f64() / self.span).exp_m1());
+        }
+        self.known.1
     }
 
     /// When the sample came.
-    pub(super) fn at(self) -> UnixMs {
+    pub(super) fn at(&self) -> UnixMs {
         self.at
     }
 }
@@ -33,13 +45,11 @@ pub(super) struct Average {
 
 impl Average {
     /// Adds a sample; an absent one changes nothing, and the average grows old.
-    pub(super) fn add(&mut self, sample: Option<f64>, tick: Tick) {
+    pub(super) fn add(&mut self, sample: Option<f64>, tick: &mut Tick) {
         let Some(sample) = sample else { return };
         self.value = match self.at {
             Some(last) if tick.at.since(last) <= tick.gap => {
-                // Half the span as time constant: then samples are as old on average as in a plain mean over it.
-                let passed = tick.at.since(last).as_secs_f64();
-                self.value + (sample - self.value) * -(-2.0 * passed / tick.span).exp_m1()
+                self.value + (sample - self.value) * tick.weight(tick.at.since(last))
             }
             _ => sample,
         };
@@ -61,7 +71,7 @@ mod tests {
     fn after(samples: &[(i64, Option<f64>)]) -> Average {
         let mut average = Average::default();
         for (at, sample) in samples {
-            average.add(*sample, Tick::new(UnixMs(*at), 10.0, GAP));
+            average.add(*sample, &mut Tick::new(UnixMs(*at), 10.0, GAP));
         }
         average
     }

@@ -1,6 +1,6 @@
 //! Ports that are down: that were active before, or whose siblings on the node say that they should be.
 
-use std::{collections::HashMap, fmt::Write};
+use std::fmt::Write;
 
 use gaunt_schema::{
     Class, Entity, FindingKind, GpuState, Safe, Severity, UnixMs, catalogue::port, unit::Unit,
@@ -28,7 +28,7 @@ const MIN_SIBLINGS: usize = 2;
 /// What is remembered of each port, by row.
 #[derive(Debug, Default)]
 pub(super) struct Ports {
-    ports: HashMap<u32, Port>,
+    ports: Vec<Option<Port>>,
 }
 
 #[derive(Clone, Debug)]
@@ -48,11 +48,7 @@ struct Port {
 impl Ports {
     /// Takes in the newest sample of every port.
     pub(super) fn look(&mut self, cluster: &Cluster, limits: &Thresholds) {
-        self.ports.retain(|row, port| {
-            let entry = cluster.device(Class::Port, *row);
-            let node = entry.and_then(|entry| cluster.node(entry.node));
-            node.is_some_and(|node| node.name == port.node)
-        });
+        self.ports.resize(cluster.rows(Class::Port), None);
         for (_, node) in cluster.nodes() {
             let Some(at) = node.fed(Class::Port) else { continue };
             for row in node.rows(Class::Port) {
@@ -70,7 +66,11 @@ impl Ports {
         limits: &Thresholds,
     ) {
         let Some(active) = is_active(cluster, row) else { return };
-        let port = self.ports.entry(row).or_insert_with(|| Port {
+        let known = &mut self.ports[row as usize];
+        if known.as_ref().is_some_and(|port| port.node != node.name) {
+            *known = None;
+        }
+        let port = known.get_or_insert_with(|| Port {
             node: node.name.clone(),
             looked: UnixMs(i64::MIN),
             was_active: false,
@@ -121,7 +121,8 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
     for (_, node) in cluster.nodes() {
         for row in node.rows(Class::Port) {
             let Some(entry) = cluster.device(Class::Port, *row) else { continue };
-            let Some(port) = judge.ports.ports.get(row) else { continue };
+            let port = judge.ports.ports.get(*row as usize).and_then(Option::as_ref);
+            let Some(port) = port.filter(|port| port.node == node.name) else { continue };
             match is_active(cluster, *row) {
                 None => seen.unclear.push(id(node, entry)),
                 Some(true) => {}

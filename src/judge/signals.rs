@@ -77,7 +77,7 @@ pub(super) struct Averages {
 
 impl Averages {
     /// Takes in the newest sample of the GPU at `row`.
-    pub(super) fn add(&mut self, cluster: &Cluster, row: u32, tick: Tick) {
+    pub(super) fn add(&mut self, cluster: &Cluster, row: u32, tick: &mut Tick) {
         let value = |metric| cluster.value(metric, row);
         // The integral says what happened between two samples; the gauge only what the driver's window saw.
         let share =
@@ -160,7 +160,7 @@ const ACTIVE: f64 = 0.02;
 /// Whether somebody holds the GPU: a job says so, or processes do; none if neither is known.
 pub(super) fn allocated(cluster: &Cluster, gpu: u32) -> Option<bool> {
     let processes = cluster.value(gpu::PROCESSES, gpu).map(|count| count > 0.0);
-    if cluster.job(gpu).is_some() { Some(true) } else { processes }
+    if cluster.job_size(gpu).is_some() { Some(true) } else { processes }
 }
 
 /// The larger direction of all the node's ports together, as a share of their line rates.
