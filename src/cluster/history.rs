@@ -83,7 +83,30 @@ impl History {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        /// A ring shows what a list of all points would show.
+        #[test]
+        fn a_ring_is_the_end_of_a_list(steps in prop::collection::vec((0_i64..7, any::<Option<u8>>()), 1..40)) {
+            let mut history = ring();
+            let (mut slot, mut list) = (-20, std::collections::BTreeMap::new());
+            for (step, value) in steps {
+                slot += step;
+                let value = value.map(f64::from);
+                history.write(1, slot, value, false);
+                list.insert(slot, value);
+                for now in slot..slot + 3 {
+                    let end: Vec<_> = (now - 3..=now)
+                        .map(|at| list.get(&at).copied().flatten().map(|value| value as f32))
+                        .collect();
+                    prop_assert_eq!(history.read(1, now), end);
+                }
+            }
+        }
+    }
 
     fn ring() -> History {
         let mut history = History::new(4);

@@ -67,19 +67,20 @@ impl Cluster {
     /// Writes a page into the columns, or says why not.
     fn take_page(&mut self, place: usize, at: UnixMs, page: &Page) -> Result<(), Safe> {
         if page.dialect == Dialect::Unknown {
-            return Err(Safe::new(
-                "its page has no metric that gaunt knows; `gaunt metrics` lists them",
-            ));
+            let address = &self.targets[place].target.address;
+            return Err(Safe::new(&format!(
+                "{address}: its page has no metric that gaunt knows; `gaunt metrics` lists them"
+            )));
         }
         let node = self.claim(place, page)?;
         let scraped = &mut self.targets[place];
         let id = scraped.target.id;
         let time = page.report.node_time.filter(|time| (UnixMs(0)..LATEST).contains(time));
         if time.is_some() && time == scraped.node_time {
-            return Ok(()); // The sample that was taken before, once more.
+            return self.repeated(place, at); // The sample that was taken before, once more.
         }
         let same_clock = time.is_some() == scraped.node_time.is_some();
-        scraped.node_time = time;
+        (scraped.node_time, scraped.moved) = (time, Some(at));
         let taken = self.feeds(node, id, page, at, same_clock);
         self.settle(place, node, page, taken, at);
         let stamp = Stamp {
@@ -98,11 +99,26 @@ impl Cluster {
         Ok(())
     }
 
+    /// A page that repeats an old sample is nothing to speak of, until the sample is too old.
+    fn repeated(&self, place: usize, at: UnixMs) -> Result<(), Safe> {
+        let Scraped { target, moved, .. } = &self.targets[place];
+        if moved.is_none_or(|moved| at.since(moved) <= self.fresh_for()) {
+            return Ok(());
+        }
+        Err(Safe::new(&format!(
+            "{}: its page comes, but gaunt_node_time_seconds stands still: its sampler hangs, or samples more seldom \
+             than it is read",
+            target.address
+        )))
+    }
+
     /// The node that a target speaks for, which it may do if no other target of its dialect does.
     fn claim(&mut self, place: usize, page: &Page) -> Result<NodeId, Safe> {
         let target = &self.targets[place].target;
         let (id, name) = (target.id, name_of(target, &page.report));
-        let too_many = || Safe::new("there are too many nodes; its data is not taken");
+        let address = target.address.clone();
+        let too_many =
+            || Safe::new(&format!("{address}: there are too many nodes; its data is not taken"));
         let node = self.inventory.find_node(&name).ok_or_else(too_many)?;
         let before = self.targets[place].node;
         if let Some(before) = before.filter(|before| *before != node) {

@@ -62,6 +62,8 @@ pub struct Scraped {
     due: Option<UnixMs>,
     /// The node's clock on its last page.
     pub(super) node_time: Option<UnixMs>,
+    /// When that clock last moved.
+    pub(super) moved: Option<UnixMs>,
     /// The devices of its last page with their rows.
     pub(super) layout: Layout,
 }
@@ -95,6 +97,7 @@ impl Scraped {
             down_since: None,
             due: None,
             node_time: None,
+            moved: None,
             layout: Layout::default(),
         }
     }

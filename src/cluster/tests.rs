@@ -223,6 +223,58 @@ fn a_page_whose_clock_stands_still_is_no_new_sample() {
     assert_eq!(cluster.freshness(cluster.named("a").unwrap().1), Freshness::Stale);
     let gpu = row(&cluster, "a", &Device::gpu(0));
     assert_eq!(cluster.last_value(gpu::UTILIZATION, gpu), Some(0.1));
+    let flag = cluster.targets()[0].flag.as_ref().unwrap();
+    assert!(flag.starts_with("a:1: its page comes, but"), "{flag}");
+}
+
+#[test]
+fn a_page_in_no_known_words_is_flagged_and_makes_no_node() {
+    let mut cluster = cluster(&[(1, "a:1", None)]);
+    send(&mut cluster, 1, 1_000, Dialect::Unknown, Report::default());
+    assert_eq!(cluster.nodes().count(), 0);
+    assert_eq!(cluster.targets()[0].standing, Standing::Live);
+    let flag = cluster.targets()[0].flag.as_ref().unwrap();
+    assert!(flag.contains("no metric that gaunt knows"), "{flag}");
+}
+
+#[test]
+fn samples_that_point_nowhere_are_passed_over() {
+    let mut cluster = cluster(&[(1, "a:1", None)]);
+    let mut page = report("a", Some(i64::MAX), &[(Device::gpu(0), gpu::UTILIZATION, 0.5.into())]);
+    page.push(99, gpu::UTILIZATION, 0.7);
+    page.push(0, host::CPU_BUSIEST, 0.7);
+    page.push(0, MetricId(u16::MAX), 0.7);
+    page.push(0, gpu::INFO, 1.0);
+    send(&mut cluster, 1, 1_000, Dialect::Gaunt, page);
+    let gpu = row(&cluster, "a", &Device::gpu(0));
+    assert_eq!(cluster.value(gpu::UTILIZATION, gpu), Some(0.5));
+    assert_eq!(cluster.named("a").unwrap().1.own_row(), None);
+}
+
+#[test]
+fn devices_of_one_node_are_bounded() {
+    let mut cluster = cluster(&[(1, "a:1", None)]);
+    let devices = (0..2_000).map(|index| Device::netdev(&format!("veth{index}")));
+    let samples: Vec<_> =
+        devices.map(|device| (device, host::NETDEV_CARRIER, Reading::of(1.0))).collect();
+    send(&mut cluster, 1, 1_000, Dialect::Gaunt, report("a", None, &samples));
+    let (_, node) = cluster.named("a").unwrap();
+    assert_eq!(node.rows(Class::Netdev).len(), 1_024);
+    let later = 1_000 + 11 * 60_000;
+    send(&mut cluster, 1, later, Dialect::Gaunt, report("a", None, &samples[1_500..1_501]));
+    cluster.advance(UnixMs(later + 60_000));
+    send(
+        &mut cluster,
+        1,
+        later + 61_000,
+        Dialect::Gaunt,
+        report("a", None, &samples[1_500..1_501]),
+    );
+    let (_, node) = cluster.named("a").unwrap();
+    assert_eq!(node.rows(Class::Netdev).len(), 1, "what no page names is forgotten");
+    let row = node.rows(Class::Netdev)[0];
+    assert_eq!(cluster.device(Class::Netdev, row).unwrap().device, Device::netdev("veth1500"));
+    assert_eq!(cluster.value(host::NETDEV_CARRIER, row), Some(1.0));
 }
 
 #[test]
