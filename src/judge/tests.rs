@@ -11,7 +11,7 @@ use gaunt_schema::{
 use super::{Finding, Judge, Thresholds};
 use crate::cluster::Cluster;
 
-/// Two nodes of one job, each with GPUs and ports, read once a second.
+/// A few nodes of one job, each with GPUs and ports, read once a second.
 struct Bench {
     cluster: Cluster,
     judge: Judge,
@@ -38,12 +38,16 @@ const STARVED: Shown = Shown { gpu: [0.3, 0.05, 0.1], io: 0.5, ..BUSY };
 const UP: [f64; 3] = [4.0, 5.0, 0.0];
 const DOWN: [f64; 3] = [1.0, 2.0, 0.0];
 
-const NAMES: [&str; 2] = ["gpu001", "gpu002"];
+const NAMES: [&str; 4] = ["gpu001", "gpu002", "gpu003", "gpu004"];
 
 impl Bench {
     fn new() -> Self {
+        Self::of(2)
+    }
+
+    fn of(nodes: usize) -> Self {
         let mut cluster = Cluster::new(Duration::from_secs(1), 10);
-        let targets = NAMES.iter().zip(0..).map(|(name, id)| Target {
+        let targets = NAMES[..nodes].iter().zip(0..).map(|(name, id)| Target {
             id: TargetId(id),
             address: format!("{name}:9770").into(),
             node: None,
@@ -54,8 +58,8 @@ impl Bench {
         Self { cluster, judge: Judge::new(Thresholds::default()), second: 0, job: true }
     }
 
-    /// Seconds in which the two nodes show this; none is a failed attempt.
-    fn run(&mut self, seconds: i64, shown: [Option<Shown>; 2]) -> &mut Self {
+    /// Seconds in which the nodes show this; none is a failed attempt.
+    fn run<const N: usize>(&mut self, seconds: i64, shown: [Option<Shown>; N]) -> &mut Self {
         for _ in 0..seconds {
             self.second += 1;
             let at = UnixMs(self.second * 1_000);
@@ -194,6 +198,19 @@ fn a_host_that_starves_its_gpus_is_one_finding_and_its_peers_are_victims() {
     );
     bench.run(40, [Some(BUSY), Some(BUSY)]);
     assert_eq!(bench.open(), [""; 0]);
+}
+
+#[test]
+fn hosts_that_starve_as_a_crowd_are_not_blamed_one_by_one() {
+    let mut bench = Bench::of(4);
+    bench.run(20, [Some(BUSY); 4]);
+    let crowd = [Some(STARVED), Some(STARVED), Some(STARVED), Some(WAITING)];
+    bench.run(60, crowd);
+    assert_eq!(bench.judge.state(0), GpuState::DataStarved);
+    assert_eq!(bench.open(), [""; 0], "what three of four hosts share is to blame");
+    bench.run(60, [Some(STARVED), Some(WAITING), Some(WAITING), Some(WAITING)]);
+    assert_eq!(bench.open(), ["data_starved/gpu001"]);
+    assert_eq!(bench.finding("data_starved/gpu001").lost_gpus.to_string(), "8");
 }
 
 #[test]

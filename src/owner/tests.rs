@@ -13,18 +13,27 @@ use crate::answer::{Answer, Finding, Overview, Question, TargetState};
 
 const START: UnixMs = UnixMs(1_700_000_000_000);
 
-/// A simulated fleet that is read once a second.
+/// A simulated fleet that is read once a period.
 struct Run {
     fleet: Fleet,
     owner: Owner,
     second: i64,
+    period: u64,
     page: String,
 }
 
 impl Run {
     fn new(scenario: &str, nodes: usize, seed: u64) -> Self {
+        Self::every(1, scenario, nodes, seed)
+    }
+
+    fn every(period: u64, scenario: &str, nodes: usize, seed: u64) -> Self {
         let fleet = Fleet::new(Scenario::named(scenario).unwrap(), nodes, seed, START);
-        let options = Options { price_per_gpu_hour: Some(2.0), ..Options::default() };
+        let options = Options {
+            price_per_gpu_hour: Some(2.0),
+            period: Duration::from_secs(period),
+            ..Options::default()
+        };
         let mut owner = Owner::new(options);
         owner.tick(START);
         let targets = (0..nodes).map(|node| Target {
@@ -34,12 +43,12 @@ impl Run {
             origin: "test".into(),
         });
         owner.accept(Delivery::Targets(targets.collect()));
-        Self { fleet, owner, second: 0, page: String::new() }
+        Self { fleet, owner, second: 0, period, page: String::new() }
     }
 
-    /// One second: every node's page is written, read and judged.
+    /// One period: every node's page is written, read and judged.
     fn step(&mut self) {
-        self.second += 1;
+        self.second += self.period as i64;
         let now = START + Duration::from_secs(self.second as u64);
         self.fleet.advance(now);
         for node in 0..self.fleet.nodes() {
@@ -96,6 +105,20 @@ fn the_demonstration_shows_both_faults_in_time_and_nothing_else() {
     let starved = run.findings().into_iter().find(|f| f.kind == FindingKind::DataStarved).unwrap();
     assert_eq!(starved.cost_gpu_hours_per_hour.to_string(), "64", "8 GPUs starve, 56 wait");
     assert_eq!(run.overview().in_state(GpuState::Waiting), 56);
+}
+
+#[test]
+fn a_fleet_that_is_read_every_ten_seconds_shows_the_same_faults() {
+    let mut run = Run::every(10, "demo", 32, 7);
+    for _ in 0..12 {
+        run.step();
+        let wrong = |finding: &Finding| {
+            run.fleet.truths().iter().all(|t| t.kind != finding.kind || t.blamed != finding.entity)
+        };
+        let findings = run.owner.findings.findings.clone();
+        assert!(!findings.iter().any(wrong), "second {}: {findings:?}", run.second);
+    }
+    assert_eq!(run.findings().len(), 2);
 }
 
 #[test]
