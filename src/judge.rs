@@ -30,7 +30,7 @@ use port_down::Ports;
 pub use port_down::is_active;
 use signals::{Averages, Signals};
 pub use target_down::{next_step, trouble};
-pub use thresholds::Thresholds;
+pub use thresholds::{ImpossibleThreshold, Thresholds};
 
 /// All that is judged, and the averages and waiting times behind it.
 #[derive(Debug)]

@@ -106,6 +106,38 @@ pub struct Thresholds {
     pub target_failures: u32,
 }
 
+/// A limit that cannot be meant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name} is {value}; it must be {allowed}")]
+pub struct ImpossibleThreshold {
+    /// The field.
+    pub name: String,
+    /// What it was set to.
+    pub value: String,
+    /// What it may be.
+    pub allowed: &'static str,
+}
+
+impl Thresholds {
+    /// Refuses values under which nothing could ever be judged: negative ones, ratios above 1, what is no number.
+    pub fn check(&self) -> Result<(), ImpossibleThreshold> {
+        // Through the names in the settings file, so that a new field cannot be left out here.
+        let fields = serde_json::to_value(self).unwrap_or_default();
+        for (name, value) in fields.as_object().into_iter().flatten() {
+            let (top, allowed) = if name.ends_with("_ratio") {
+                (1.0, "a number between 0 and 1")
+            } else {
+                (f64::MAX, "a number of at least 0")
+            };
+            if !value.as_f64().is_some_and(|value| (0.0..=top).contains(&value)) {
+                let value = if value.is_null() { "not finite".into() } else { value.to_string() };
+                return Err(ImpossibleThreshold { name: name.clone(), value, allowed });
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Default for Thresholds {
     fn default() -> Self {
         Self {
@@ -158,5 +190,31 @@ impl Default for Thresholds {
             close_seconds: 10.0,
             target_failures: 2,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_limits_are_refused_by_name() {
+        assert_eq!(Thresholds::default().check(), Ok(()));
+        let refused = |limits: Thresholds| limits.check().unwrap_err().to_string();
+        let above = Thresholds { tensor_busy_ratio: 25.0, ..Thresholds::default() };
+        assert_eq!(
+            refused(above),
+            "tensor_busy_ratio is 25.0; it must be a number between 0 and 1"
+        );
+        let below = Thresholds { enter_seconds: -5.0, ..Thresholds::default() };
+        assert_eq!(refused(below), "enter_seconds is -5.0; it must be a number of at least 0");
+        let neither = Thresholds { hung_seconds: f64::NAN, ..Thresholds::default() };
+        assert!(refused(neither).starts_with("hung_seconds is not finite"));
+    }
+
+    #[test]
+    fn a_name_that_is_no_limit_is_refused() {
+        let limits: Result<Thresholds, _> = serde_json::from_str(r#"{"tensor_busy": 0.3}"#);
+        assert!(limits.unwrap_err().to_string().contains("unknown field `tensor_busy`"));
     }
 }
