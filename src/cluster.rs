@@ -1,1 +1,241 @@
-//! Placeholder.
+//! The cluster: what is known about its nodes, devices and targets. No input or output, no clock.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+
+use gaunt_schema::{
+    Absent, Class, Delivery, MetricId, Reading, Safe, TargetId, UnixMs,
+    catalogue::{CATALOGUE, gpu},
+};
+
+mod column;
+mod history;
+mod inventory;
+mod node;
+mod rate;
+mod take;
+mod target;
+#[cfg(test)]
+mod tests;
+
+use column::Column;
+use inventory::Inventory;
+pub use node::{Entry, Node, NodeId, host_of};
+pub use target::{Scraped, Standing};
+
+/// Values are too old to stand for now after this many periods.
+const STALE_PERIODS: u32 = 3;
+
+/// The most targets that are kept: a fleet of 100,000 GPUs has 12,500 nodes, with two exporters each.
+pub const MAX_TARGETS: usize = 25_000;
+
+/// How fresh a node's data is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freshness {
+    /// It is read each period.
+    Live,
+    /// It was read, and its values are too old to stand for now.
+    Stale,
+    /// All targets that speak for it fail.
+    Down,
+}
+
+/// All that is known.
+#[derive(Debug)]
+pub struct Cluster {
+    period: Duration,
+    now: UnixMs,
+    targets: Vec<Scraped>,
+    places: HashMap<TargetId, usize>,
+    inventory: Inventory,
+    columns: Vec<Column>,
+    jobs: BTreeMap<Safe, Vec<u32>>,
+    /// How many GPUs the job of each GPU has, by row; 0 without a job.
+    job_sizes: Vec<u32>,
+    jobs_changed: bool,
+}
+
+impl Cluster {
+    /// A cluster of which nothing is known: read each `period`, with a history of `slots` periods.
+    pub fn new(period: Duration, slots: usize) -> Self {
+        let period = period.max(Duration::from_millis(1));
+        Self {
+            period,
+            now: UnixMs::default(),
+            targets: Vec::new(),
+            places: HashMap::new(),
+            inventory: Inventory::default(),
+            columns: MetricId::all().map(|id| Column::new(id, slots.max(1))).collect(),
+            jobs: BTreeMap::new(),
+            job_sizes: Vec::new(),
+            jobs_changed: false,
+        }
+    }
+
+    /// Takes what a sender brought.
+    pub fn accept(&mut self, delivery: Delivery) {
+        match delivery {
+            Delivery::Targets(targets) => self.announce(targets),
+            Delivery::Batch(batch) => self.take(&batch),
+        }
+    }
+
+    /// Lets time pass until `now`: flags targets that were not reported, forgets what is long gone.
+    pub fn advance(&mut self, now: UnixMs) {
+        self.now = self.now.max(now);
+        for target in &mut self.targets {
+            target.expire(self.now, self.period);
+        }
+        if self.inventory.forget(self.now, &mut self.columns) {
+            self.rows_freed();
+        }
+        if std::mem::take(&mut self.jobs_changed) {
+            self.jobs.clear();
+            self.job_sizes.clear();
+            self.job_sizes.resize(self.rows(Class::Gpu), 0);
+            for (row, entry) in self.inventory.entries(Class::Gpu) {
+                if let Some(job) = entry.info(gpu::JOB_INFO, "job") {
+                    self.jobs.entry(job.clone()).or_default().push(row);
+                }
+            }
+            for gpus in self.jobs.values() {
+                for row in gpus {
+                    self.job_sizes[*row as usize] = gpus.len() as u32;
+                }
+            }
+        }
+    }
+
+    /// The instant of the last [`Self::advance`].
+    pub fn now(&self) -> UnixMs {
+        self.now
+    }
+
+    /// The time between two scrapes of a target.
+    pub fn period(&self) -> Duration {
+        self.period
+    }
+
+    /// Every target, in the order in which they were named.
+    pub fn targets(&self) -> &[Scraped] {
+        &self.targets
+    }
+
+    /// The target of this number.
+    pub fn target(&self, id: TargetId) -> Option<&Scraped> {
+        self.targets.get(*self.places.get(&id)?)
+    }
+
+    /// Every node in name order.
+    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &Node)> {
+        self.inventory.nodes()
+    }
+
+    /// The node of this number.
+    pub fn node(&self, id: NodeId) -> Option<&Node> {
+        self.inventory.node(id)
+    }
+
+    /// The node of this name.
+    pub fn named(&self, name: &str) -> Option<(NodeId, &Node)> {
+        let id = self.inventory.named(name)?;
+        Some((id, self.inventory.node(id)?))
+    }
+
+    /// How many rows a class has: one more than the highest that is in use.
+    pub fn rows(&self, class: Class) -> usize {
+        self.inventory.rows(class)
+    }
+
+    /// The device at a row of its class.
+    pub fn device(&self, class: Class, row: u32) -> Option<&Entry> {
+        self.inventory.entry(class, row)
+    }
+
+    /// GPUs of each job, by row.
+    pub fn jobs(&self) -> &BTreeMap<Safe, Vec<u32>> {
+        &self.jobs
+    }
+
+    /// The job that holds a GPU.
+    pub fn job(&self, gpu: u32) -> Option<&Safe> {
+        self.device(Class::Gpu, gpu)?.info(gpu::JOB_INFO, "job")
+    }
+
+    /// How many GPUs the job that holds this one has; none without a job.
+    pub fn job_size(&self, gpu: u32) -> Option<u32> {
+        self.job_sizes.get(gpu as usize).copied().filter(|size| *size > 0)
+    }
+
+    /// How fresh a node's data is.
+    pub fn freshness(&self, node: &Node) -> Freshness {
+        let down = |id: &TargetId| {
+            self.target(*id).is_some_and(|t| t.standing == Standing::Down && t.failures >= 2)
+        };
+        if !node.speakers.is_empty() && node.speakers.iter().all(|(_, id)| down(id)) {
+            return Freshness::Down;
+        }
+        match node.sampled {
+            Some(at) if !self.is_old(at) => Freshness::Live,
+            _ => Freshness::Stale,
+        }
+    }
+
+    /// The last reading of a metric on the device at `row`; stale if it is too old, none if there never was one.
+    pub fn reading(&self, metric: MetricId, row: u32) -> Option<Reading> {
+        let (reading, at) = self.column(metric).last(row)?;
+        Some(if self.is_old(at) { Absent::Stale.into() } else { reading })
+    }
+
+    /// The value of a metric now, if it is known.
+    pub fn value(&self, metric: MetricId, row: u32) -> Option<f64> {
+        self.reading(metric, row)?.value()
+    }
+
+    /// The last value of a metric, however old.
+    pub fn last_value(&self, metric: MetricId, row: u32) -> Option<f64> {
+        self.column(metric).last(row)?.0.value()
+    }
+
+    /// What a counter grows by in a second now, if it is known.
+    pub fn rate(&self, metric: MetricId, row: u32) -> Option<f64> {
+        let (_, at) = self.column(metric).last(row)?;
+        if self.is_old(at) { None } else { self.column(metric).rate(row) }
+    }
+
+    /// The recent past of a metric of a node's device, oldest first, the last point the node's newest.
+    pub fn past(&self, metric: MetricId, node: &Node, row: u32) -> Option<Vec<Option<f32>>> {
+        let now = self.slot(self.now);
+        // The node's own page of this period may still be on its way: that is no gap.
+        let newest = node.sampled.map_or(now, |at| self.slot(at));
+        self.column(metric).past(row, if now - newest <= 1 { newest } else { now })
+    }
+
+    /// Rows may be given to other devices from now on: nobody may remember where his were.
+    fn rows_freed(&mut self) {
+        self.jobs_changed = true;
+        for target in &mut self.targets {
+            target.layout = target::Layout::default();
+        }
+    }
+
+    fn column(&self, metric: MetricId) -> &Column {
+        &self.columns[usize::from(metric.0).min(CATALOGUE.len() - 1)]
+    }
+
+    /// How long values stand for now.
+    pub fn fresh_for(&self) -> Duration {
+        self.period * STALE_PERIODS
+    }
+
+    /// Whether what came at this instant is too old to stand for now.
+    pub fn is_old(&self, at: UnixMs) -> bool {
+        self.now.since(at) > self.fresh_for()
+    }
+
+    fn slot(&self, at: UnixMs) -> i64 {
+        at.0.div_euclid(self.period.as_millis() as i64)
+    }
+}

@@ -1,1 +1,210 @@
-//! Placeholder.
+//! The judge: what the numbers mean. Pure: no input or output, no clock.
+
+use std::collections::{BTreeMap, HashMap};
+
+use gaunt_schema::{
+    Absent, Class, FindingKind, GpuState, Safe, UnixMs,
+    catalogue::{gpu, host},
+};
+
+use crate::cluster::{Cluster, Node, NodeId};
+
+mod average;
+mod data_starved;
+mod finding;
+mod held;
+mod life;
+mod port_down;
+mod signals;
+mod state;
+mod target_down;
+#[cfg(test)]
+mod tests;
+mod thresholds;
+
+use average::Average;
+pub use finding::{Evidence, Finding};
+use held::Held;
+use life::Life;
+use port_down::Ports;
+pub use port_down::is_active;
+use signals::{Averages, Signals};
+pub use target_down::{next_step, trouble};
+pub use thresholds::{ImpossibleThreshold, Thresholds};
+
+/// All that is judged, and the averages and waiting times behind it.
+#[derive(Debug)]
+pub struct Judge {
+    limits: Thresholds,
+    gpus: Vec<Gpu>,
+    hosts: HashMap<NodeId, Host>,
+    hangs: BTreeMap<Safe, UnixMs>,
+    ports: Ports,
+    life: Life,
+}
+
+/// What is remembered of one GPU, at its row.
+#[derive(Debug, Default)]
+struct Gpu {
+    /// The node that it is on: a row may be given to another.
+    node: Option<Safe>,
+    averages: Averages,
+    allocated: Option<bool>,
+    held: Held,
+    /// The last sample that was looked at.
+    looked: Option<UnixMs>,
+}
+
+/// What is remembered of one host: averages of its trouble.
+#[derive(Clone, Copy, Debug, Default)]
+struct Host {
+    io_pressure: Average,
+    cpu_pressure: Average,
+    busiest_cpu: Average,
+    /// Share of the nominal rate of all its ports.
+    network: Average,
+    looked: Option<UnixMs>,
+}
+
+impl Judge {
+    /// A judge with these limits that has seen nothing yet.
+    pub fn new(limits: Thresholds) -> Self {
+        Self {
+            limits,
+            gpus: Vec::new(),
+            hosts: HashMap::new(),
+            hangs: BTreeMap::new(),
+            ports: Ports::default(),
+            life: Life::default(),
+        }
+    }
+
+    /// Looks at what is known now, and updates states and findings.
+    pub fn step(&mut self, cluster: &Cluster) {
+        self.gpus.resize_with(cluster.rows(Class::Gpu), Gpu::default);
+        self.hosts.retain(|id, _| cluster.node(*id).is_some());
+        for (id, node) in cluster.nodes() {
+            self.look_at_host(cluster, id, node);
+            let host = self.hosts.get(&id).copied().unwrap_or_default();
+            for row in node.rows(Class::Gpu) {
+                self.look_at_gpu(cluster, node, &host, *row);
+            }
+        }
+        self.look_for_hangs(cluster);
+        self.ports.look(cluster, &self.limits);
+        let mut seen = data_starved::find(self, cluster);
+        port_down::find(self, cluster, &mut seen);
+        target_down::find(self, cluster, &mut seen);
+        self.life.step(cluster.now(), self.limits.close_seconds, seen);
+    }
+
+    /// The state of the GPU at this row.
+    pub fn state(&self, gpu: u32) -> GpuState {
+        self.gpus.get(gpu as usize).map_or(GpuState::Unknown, |gpu| gpu.held.state())
+    }
+
+    /// Every open finding, worst first.
+    pub fn findings(&self) -> Vec<&Finding> {
+        self.life.open()
+    }
+
+    /// Findings that were opened since the start.
+    pub fn opened(&self) -> &BTreeMap<FindingKind, u64> {
+        self.life.opened()
+    }
+
+    fn look_at_host(&mut self, cluster: &Cluster, id: NodeId, node: &Node) {
+        let host = self.hosts.entry(id).or_default();
+        let Some(at) = node.sampled.filter(|at| host.looked.is_none_or(|last| last < *at)) else {
+            return;
+        };
+        host.looked = Some(at);
+        let tick = &mut average::Tick::new(at, self.limits.average_seconds, cluster.fresh_for());
+        host.network.add(signals::network_share(cluster, node), tick);
+        let Some(row) = node.own_row() else { return };
+        host.io_pressure.add(cluster.rate(host::IO_PRESSURE, row), tick);
+        host.cpu_pressure.add(cluster.rate(host::CPU_PRESSURE, row), tick);
+        host.busiest_cpu.add(cluster.value(host::CPU_BUSIEST, row), tick);
+    }
+
+    fn look_at_gpu(&mut self, cluster: &Cluster, node: &Node, host: &Host, row: u32) {
+        let Some(entry) = cluster.device(Class::Gpu, row) else { return };
+        let gpu = &mut self.gpus[row as usize];
+        if gpu.node.as_ref() != Some(&node.name) {
+            *gpu = Gpu { node: Some(node.name.clone()), ..Gpu::default() };
+        }
+        let now = cluster.now();
+        if node.fed(Class::Gpu).is_none_or(|at| cluster.is_old(at)) || cluster.is_old(entry.seen) {
+            return gpu.held.set(GpuState::Stale, now);
+        }
+        let gone = cluster.reading(gpu::UTILIZATION, row) == Some(Absent::Lost.into());
+        if gone || cluster.value(gpu::PRESENT, row) == Some(0.0) {
+            return gpu.held.set(GpuState::Lost, now);
+        }
+        let Some(at) = node.fed(Class::Gpu).filter(|at| gpu.looked.is_none_or(|last| last < *at))
+        else {
+            return;
+        };
+        gpu.looked = Some(at);
+        let tick = &mut average::Tick::new(at, self.limits.average_seconds, cluster.fresh_for());
+        gpu.averages.add(cluster, row, tick);
+        gpu.allocated = signals::allocated(cluster, row);
+        let signals = self.signals(cluster, row, host, at);
+        let gpu = &mut self.gpus[row as usize];
+        let verdict = state::classify(&signals, gpu.held.state(), &self.limits);
+        gpu.held.see(verdict, at, &self.limits);
+    }
+
+    fn signals(&self, cluster: &Cluster, row: u32, host: &Host, at: UnixMs) -> Signals {
+        let gpu = &self.gpus[row as usize];
+        let mut signals = gpu.averages.signals(at, cluster.fresh_for(), &self.limits);
+        let of = |average: &Average| average.at(at, cluster.fresh_for());
+        signals.allocated = gpu.allocated;
+        signals.io_pressure = of(&host.io_pressure);
+        signals.cpu_pressure = of(&host.cpu_pressure);
+        signals.busiest_cpu = of(&host.busiest_cpu);
+        signals.comm = match (signals.comm, of(&host.network)) {
+            (Some(a), Some(b)) => Some(a.max(b)),
+            (a, b) => a.or(b),
+        };
+        signals.gang = cluster.job_size(row).is_none_or(|gpus| gpus > 1);
+        // The median of a job is only worked out where heat is in question.
+        if signals.sw_thermal.is_some_and(|share| share >= self.limits.clock_event_ratio) {
+            let job = cluster.job(row).and_then(|job| cluster.jobs().get(job));
+            let mut clocks: Vec<_> = job
+                .into_iter()
+                .flatten()
+                .filter_map(|row| self.gpus.get(*row as usize)?.averages.clock_hertz(at))
+                .collect();
+            clocks.sort_by(f64::total_cmp);
+            let median = clocks.get(clocks.len() / 2).copied().filter(|_| clocks.len() > 2);
+            signals.clock_in_job = gpu.averages.clock_hertz(at).zip(median).map(|(c, m)| c / m);
+        }
+        signals
+    }
+
+    /// A job of which every GPU waits while the network is silent is hung once that lasted long enough.
+    fn look_for_hangs(&mut self, cluster: &Cluster) {
+        let now = cluster.now();
+        self.hangs.retain(|job, _| cluster.jobs().contains_key(job));
+        for (job, gpus) in cluster.jobs() {
+            let still = gpus.iter().all(|row| {
+                let waits = matches!(self.state(*row), GpuState::Waiting | GpuState::Hung);
+                let node = cluster.device(Class::Gpu, *row).map(|entry| entry.node);
+                let host = node.and_then(|node| self.hosts.get(&node));
+                let network = host.and_then(|host| host.network.at(now, cluster.fresh_for()));
+                waits && network.is_none_or(|share| share < state::SILENT_NETWORK)
+            });
+            if !still || gpus.len() < 2 {
+                self.hangs.remove(job);
+                continue;
+            }
+            let since = *self.hangs.entry(job.clone()).or_insert(now);
+            if now.since(since).as_secs_f64() >= self.limits.hung_seconds {
+                for row in gpus {
+                    self.gpus[*row as usize].held.set(GpuState::Hung, since);
+                }
+            }
+        }
+    }
+}

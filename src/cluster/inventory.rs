@@ -1,0 +1,163 @@
+//! The inventory: which nodes and devices there are, and in which rows their cells lie.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use gaunt_schema::{Class, Device, MetricId, Safe, UnixMs};
+
+use super::{
+    column::Column,
+    node::{Entry, Node, NodeId, by_name},
+};
+
+/// The most nodes that are kept: 12,500 nodes make 100,000 GPUs, and as many again may have left a name behind.
+const MAX_NODES: usize = 25_000;
+
+/// The most devices of one class on one node: a host of many containers has some hundred network devices.
+const MAX_DEVICES: usize = 1_024;
+
+/// Network devices and collectors that no page names any more are forgotten after this time: containers bring new
+/// names all day. GPUs and ports are never forgotten as long as their node is there, for their absence is news.
+/// Nodes for which no target speaks any more are forgotten after the same time.
+const FORGET_AFTER: Duration = Duration::from_mins(10);
+
+/// Nodes, and the devices of each class in dense rows.
+#[derive(Debug, Default)]
+pub(super) struct Inventory {
+    nodes: Vec<Option<Node>>,
+    free: Vec<NodeId>,
+    names: BTreeMap<Safe, NodeId>,
+    classes: [Rows; Class::ALL.len()],
+    looked: UnixMs,
+}
+
+#[derive(Debug, Default)]
+struct Rows {
+    entries: Vec<Option<Entry>>,
+    free: Vec<u32>,
+}
+
+impl Inventory {
+    pub(super) fn nodes(&self) -> impl Iterator<Item = (NodeId, &Node)> {
+        self.names.values().filter_map(|id| Some((*id, self.node(*id)?)))
+    }
+
+    pub(super) fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(id.0 as usize)?.as_ref()
+    }
+
+    pub(super) fn node_mut(&mut self, id: NodeId) -> Option<&mut Node> {
+        self.nodes.get_mut(id.0 as usize)?.as_mut()
+    }
+
+    pub(super) fn named(&self, name: &str) -> Option<NodeId> {
+        self.names.get(name).copied()
+    }
+
+    pub(super) fn rows(&self, class: Class) -> usize {
+        self.classes[class as usize].entries.len()
+    }
+
+    pub(super) fn entry(&self, class: Class, row: u32) -> Option<&Entry> {
+        self.classes[class as usize].entries.get(row as usize)?.as_ref()
+    }
+
+    pub(super) fn entry_mut(&mut self, class: Class, row: u32) -> Option<&mut Entry> {
+        self.classes[class as usize].entries.get_mut(row as usize)?.as_mut()
+    }
+
+    /// Every device of a class with its row.
+    pub(super) fn entries(&self, class: Class) -> impl Iterator<Item = (u32, &Entry)> {
+        let entries = self.classes[class as usize].entries.iter().enumerate();
+        entries.filter_map(|(row, entry)| Some((row as u32, entry.as_ref()?)))
+    }
+
+    /// The node of this name, added if it is new; none if there are too many.
+    pub(super) fn find_node(&mut self, name: &Safe) -> Option<NodeId> {
+        if let Some(known) = self.names.get(name) {
+            return Some(*known);
+        }
+        let id = match self.free.pop() {
+            Some(id) => id,
+            None if self.nodes.len() >= MAX_NODES => return None,
+            None => NodeId(self.nodes.len() as u32),
+        };
+        self.nodes.resize_with(self.nodes.len().max(id.0 as usize + 1), || None);
+        self.nodes[id.0 as usize] = Some(Node::new(name.clone()));
+        self.names.insert(name.clone(), id);
+        Some(id)
+    }
+
+    /// The row of a node's device, added if it is new; none if the node has too many.
+    pub(super) fn find_row(&mut self, id: NodeId, device: &Device, at: UnixMs) -> Option<u32> {
+        let node = self.nodes.get_mut(id.0 as usize)?.as_mut()?;
+        let class = &mut self.classes[device.class as usize];
+        let rows = &mut node.rows[device.class as usize];
+        let place = rows.binary_search_by(|row| {
+            let known = class.entries[*row as usize].as_ref().map(|entry| &entry.device);
+            known.map_or(std::cmp::Ordering::Less, |known| by_name(known, device))
+        });
+        match place {
+            Ok(place) => Some(rows[place]),
+            Err(_) if rows.len() >= MAX_DEVICES => None,
+            Err(place) => {
+                let row = class.free.pop().unwrap_or_else(|| {
+                    class.entries.push(None);
+                    class.entries.len() as u32 - 1
+                });
+                let (device, infos) = (device.clone(), BTreeMap::new());
+                class.entries[row as usize] = Some(Entry { node: id, device, seen: at, infos });
+                rows.insert(place, row);
+                Some(row)
+            }
+        }
+    }
+
+    /// Forgets what is long gone, looking for it now and then; says whether anything was forgotten.
+    pub(super) fn forget(&mut self, now: UnixMs, columns: &mut [Column]) -> bool {
+        if now.since(self.looked) < FORGET_AFTER / 10 {
+            return false;
+        }
+        self.looked = now;
+        let gone = |at: UnixMs| now.since(at) > FORGET_AFTER;
+        let alone = |node: &Node| node.speakers.is_empty() && node.sampled.is_none_or(gone);
+        let nodes: Vec<_> =
+            self.nodes().filter(|(_, node)| alone(node)).map(|(id, _)| id).collect();
+        for id in &nodes {
+            self.remove_node(*id, columns);
+        }
+        let mut any = !nodes.is_empty();
+        for class in [Class::Netdev, Class::Collector] {
+            let rows: Vec<_> =
+                self.entries(class).filter(|(_, e)| gone(e.seen)).map(|(row, _)| row).collect();
+            any |= !rows.is_empty();
+            for row in rows {
+                self.remove_row(class, row, columns);
+            }
+        }
+        any
+    }
+
+    /// Forgets a node with all its devices.
+    pub(super) fn remove_node(&mut self, id: NodeId, columns: &mut [Column]) {
+        let Some(node) = self.nodes.get_mut(id.0 as usize).and_then(Option::take) else { return };
+        self.names.remove(&node.name);
+        self.free.push(id);
+        for class in Class::ALL {
+            for row in node.rows(class) {
+                self.remove_row(class, *row, columns);
+            }
+        }
+    }
+
+    fn remove_row(&mut self, class: Class, row: u32, columns: &mut [Column]) {
+        let rows = &mut self.classes[class as usize];
+        let Some(entry) = rows.entries.get_mut(row as usize).and_then(Option::take) else { return };
+        rows.free.push(row);
+        if let Some(node) = self.node_mut(entry.node) {
+            node.rows[class as usize].retain(|known| *known != row);
+        }
+        for metric in MetricId::all().filter(|metric| metric.row().class == class) {
+            columns[usize::from(metric.0)].clear(row);
+        }
+    }
+}

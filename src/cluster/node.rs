@@ -1,0 +1,182 @@
+//! Nodes: who speaks for them, which devices they have.
+
+use std::{cmp::Ordering, collections::BTreeMap};
+
+use gaunt_schema::{Class, Device, Dialect, MetricId, Report, Safe, Target, TargetId, UnixMs};
+
+/// A node's number; it may be given to another node once this one is forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub(super) u32);
+
+/// One machine.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Its name.
+    pub name: Safe,
+    /// When its newest values came, by the owner's clock; pages that repeat an old sample do not count.
+    pub sampled: Option<UnixMs>,
+    /// Its clock minus the owner's in milliseconds, as last seen, transport included.
+    pub clock_skew_ms: Option<i64>,
+    /// The targets that speak for it, each in another dialect.
+    pub speakers: Vec<(Dialect, TargetId)>,
+    /// Its devices of each class: rows of the class's columns, in the order of their names.
+    pub(super) rows: [Vec<u32>; Class::ALL.len()],
+    /// Who feeds each class.
+    pub(super) feeds: [Option<Feed>; Class::ALL.len()],
+}
+
+/// The one target that a class of devices of a node is taken from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Feed {
+    pub(super) target: TargetId,
+    pub(super) dialect: Dialect,
+    /// When it last brought new values of the class.
+    pub(super) last: UnixMs,
+    /// What came before is no base for a rate: another target, or another clock.
+    pub(super) epoch: UnixMs,
+}
+
+/// One device of a node.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The node that it is on.
+    pub node: NodeId,
+    /// What it is.
+    pub device: Device,
+    /// When a page last named it.
+    pub seen: UnixMs,
+    /// Who it is: labels by info series.
+    pub infos: BTreeMap<MetricId, BTreeMap<Safe, Safe>>,
+}
+
+impl Node {
+    pub(super) fn new(name: Safe) -> Self {
+        Self {
+            name,
+            sampled: None,
+            clock_skew_ms: None,
+            speakers: Vec::new(),
+            rows: std::array::from_fn(|_| Vec::new()),
+            feeds: [None; Class::ALL.len()],
+        }
+    }
+
+    /// Rows of its devices of a class, in the order of their names.
+    pub fn rows(&self, class: Class) -> &[u32] {
+        &self.rows[class as usize]
+    }
+
+    /// When the newest values of a class came, if anybody feeds it.
+    pub fn fed(&self, class: Class) -> Option<UnixMs> {
+        Some(self.feeds[class as usize]?.last)
+    }
+
+    /// The row of the node itself, once it said something about itself.
+    pub fn own_row(&self) -> Option<u32> {
+        self.rows(Class::Node).first().copied()
+    }
+}
+
+impl Entry {
+    /// A label of an info series.
+    pub fn info(&self, series: MetricId, label: &str) -> Option<&Safe> {
+        self.infos.get(&series)?.get(label).filter(|value| !value.is_empty())
+    }
+}
+
+/// The name of the node that a page speaks for: what the operator said, what the page says, or the address.
+pub(super) fn name_of(target: &Target, report: &Report) -> Safe {
+    let told = |name: &Option<Safe>| name.clone().filter(|name| !name.is_empty());
+    told(&target.node).or_else(|| told(&report.node)).unwrap_or_else(|| host_of(&target.address))
+}
+
+/// The host part of an address.
+pub fn host_of(address: &Safe) -> Safe {
+    let text = address.split_once("://").map_or(address.as_str(), |(_, rest)| rest);
+    let text = text.split('/').next().unwrap_or(text);
+    if let Some(inner) = text.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
+        return Safe::new(inner);
+    }
+    match text.split_once(':') {
+        // A second colon is that of a bare IPv6 address.
+        Some((host, port)) if !port.contains(':') => Safe::new(host),
+        _ => Safe::new(text),
+    }
+}
+
+/// The order in which a person names devices: `mlx5_2` before `mlx5_10`.
+pub(super) fn by_name(a: &Device, b: &Device) -> Ordering {
+    let parts = a.key.iter().zip(&b.key).map(|(a, b)| natural(a, b));
+    parts.fold(Ordering::Equal, Ordering::then).then_with(|| a.key.len().cmp(&b.key.len()))
+}
+
+/// Text order, but runs of digits by their value.
+fn natural(a: &str, b: &str) -> Ordering {
+    let (mut left, mut right) = (a, b);
+    loop {
+        let digits = |text: &str| text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (one, other) = (digits(left), digits(right));
+        let order = if one > 0 && other > 0 {
+            let value = |text: &str| text.trim_start_matches('0').to_owned();
+            let (first, second) = (value(&left[..one]), value(&right[..other]));
+            (left, right) = (&left[one..], &right[other..]);
+            first.len().cmp(&second.len()).then(first.cmp(&second))
+        } else {
+            let (mut first, mut second) = (left.chars(), right.chars());
+            let order = first.next().cmp(&second.next());
+            (left, right) = (first.as_str(), second.as_str());
+            order
+        };
+        if order.is_ne() {
+            return order;
+        }
+        if left.is_empty() && right.is_empty() {
+            // `gpu01` and `gpu1` are two names.
+            return a.cmp(b);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_operators_name_wins_over_the_pages_and_that_over_the_address() {
+        let mut target = Target {
+            id: TargetId(1),
+            address: "10.0.0.7:9770".into(),
+            node: Some("gpu007".into()),
+            origin: "flag".into(),
+        };
+        let mut report = Report { node: Some("node-7".into()), ..Report::default() };
+        assert_eq!(name_of(&target, &report), "gpu007");
+        target.node = None;
+        assert_eq!(name_of(&target, &report), "node-7");
+        report.node = None;
+        assert_eq!(name_of(&target, &report), "10.0.0.7");
+    }
+
+    #[test]
+    fn addresses_lose_their_ports() {
+        for (address, host) in [
+            ("gpu007:9770", "gpu007"),
+            ("[fd00::7]:9770", "fd00::7"),
+            ("fd00::7", "fd00::7"),
+            ("http://gpu007:9100/metrics", "gpu007"),
+            ("this box", "this box"),
+        ] {
+            assert_eq!(host_of(&address.into()), host);
+        }
+    }
+
+    #[test]
+    fn names_sort_as_a_person_counts() {
+        let mut names = ["mlx5_10", "eth0", "mlx5_2", "mlx5_02", "mlx5_2b", ""];
+        names.sort_by(|a, b| natural(a, b));
+        assert_eq!(names, ["", "eth0", "mlx5_02", "mlx5_2", "mlx5_2b", "mlx5_10"]);
+        let mut gpus: Vec<_> = [10, 9, 0].map(Device::gpu).into();
+        gpus.sort_by(by_name);
+        assert_eq!(gpus, [0, 9, 10].map(Device::gpu));
+    }
+}

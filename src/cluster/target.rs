@@ -1,0 +1,158 @@
+//! Targets: what is to be read, and the fate of the last attempt.
+
+use std::time::Duration;
+
+use gaunt_schema::{
+    Batch, Class, Device, Dialect, Failure, Info, Page, Rejected, Safe, Target, UnixMs,
+};
+
+use super::node::NodeId;
+
+/// A device of the page that is not taken.
+pub(super) const NOT_TAKEN: u32 = u32::MAX;
+
+/// Added to the time within which a batch must come, for the way through the inbox.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// Whether a target is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It has not been tried yet.
+    Pending,
+    /// Its last attempt succeeded, within its time.
+    Live,
+    /// Its last attempt failed, or none came within its time.
+    Down,
+}
+
+/// A target with the fate of its last attempt.
+#[derive(Clone, Debug)]
+pub struct Scraped {
+    /// What was announced.
+    pub target: Target,
+    /// Whether it is read.
+    pub standing: Standing,
+    /// The node that it speaks for.
+    pub node: Option<NodeId>,
+    /// In whose words it speaks, once known.
+    pub dialect: Option<Dialect>,
+    /// The end of the last attempt.
+    pub last_attempt: Option<UnixMs>,
+    /// The end of the last attempt that succeeded.
+    pub last_success: Option<UnixMs>,
+    /// Why the last attempt failed, if it did.
+    pub failure: Option<Failure>,
+    /// Why its data is not taken although its page was read.
+    pub flag: Option<Safe>,
+    /// How long the last attempt took, in milliseconds.
+    pub duration_ms: Option<f64>,
+    /// Samples on its last page.
+    pub samples: u64,
+    /// Bytes of its last page.
+    pub bytes: u64,
+    /// Lines of its last page that were not taken.
+    pub rejected: Rejected,
+    /// Periods in which no attempt was reported at all.
+    pub missed: u64,
+    /// Attempts that failed or were missed, in a row.
+    pub failures: u32,
+    /// When the first of them ended.
+    pub down_since: Option<UnixMs>,
+    /// When the next attempt must have been reported; set by the first tick.
+    due: Option<UnixMs>,
+    /// The node's clock on its last page.
+    pub(super) node_time: Option<UnixMs>,
+    /// When that clock last moved.
+    pub(super) moved: Option<UnixMs>,
+    /// The devices of its last page with their rows.
+    pub(super) layout: Layout,
+}
+
+/// The devices of a page, and where their cells are: pages of one target hardly ever differ in it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Layout {
+    pub(super) devices: Vec<Device>,
+    pub(super) rows: Vec<u32>,
+    pub(super) infos: Vec<Info>,
+    pub(super) taken: [bool; Class::ALL.len()],
+}
+
+impl Scraped {
+    pub(super) fn new(target: Target) -> Self {
+        Self {
+            target,
+            standing: Standing::Pending,
+            node: None,
+            dialect: None,
+            last_attempt: None,
+            last_success: None,
+            failure: None,
+            flag: None,
+            duration_ms: None,
+            samples: 0,
+            bytes: 0,
+            rejected: Rejected::default(),
+            missed: 0,
+            failures: 0,
+            down_since: None,
+            due: None,
+            node_time: None,
+            moved: None,
+            layout: Layout::default(),
+        }
+    }
+
+    /// Notes how an attempt ended; the page itself is for the caller.
+    pub(super) fn attempted(&mut self, batch: &Batch, period: Duration) {
+        self.last_attempt = Some(batch.at);
+        self.duration_ms = Some(batch.duration_ms);
+        // One period to the next attempt, and up to one more because that one may use up its deadline.
+        self.due = Some(batch.at + period * 2 + GRACE);
+        match &batch.outcome {
+            Ok(page) => self.read(batch.at, page),
+            Err(failure) => {
+                self.failure = Some(failure.clone());
+                self.fail(batch.at);
+            }
+        }
+    }
+
+    /// Counts the periods that passed without a report until `now`.
+    pub(super) fn expire(&mut self, now: UnixMs, period: Duration) {
+        // The first attempt of a spread schedule comes within one period, and ends within its deadline.
+        let due = *self.due.get_or_insert(now + period * 5 / 2 + GRACE);
+        if now <= due {
+            return;
+        }
+        let late = now.since(due).as_millis() / period.as_millis().max(1) + 1;
+        self.due = Some(due + period * u32::try_from(late).unwrap_or(u32::MAX));
+        self.missed += late as u64;
+        self.failure = None;
+        for _ in 0..late.min(2) {
+            self.fail(now);
+        }
+    }
+
+    /// Whether the last thing that happened to it is that nothing was reported.
+    pub fn is_missed(&self) -> bool {
+        self.standing == Standing::Down && self.failure.is_none()
+    }
+
+    fn read(&mut self, at: UnixMs, page: &Page) {
+        self.standing = Standing::Live;
+        self.last_success = Some(at);
+        self.failure = None;
+        self.failures = 0;
+        self.down_since = None;
+        self.dialect = Some(page.dialect);
+        self.samples = page.report.samples.len() as u64;
+        self.bytes = page.bytes;
+        self.rejected.clone_from(&page.rejected);
+    }
+
+    fn fail(&mut self, at: UnixMs) {
+        self.standing = Standing::Down;
+        self.failures = self.failures.saturating_add(1);
+        self.down_since.get_or_insert(at);
+    }
+}

@@ -1,0 +1,312 @@
+//! What the cluster knows after which pages, in virtual time.
+
+use std::time::Duration;
+
+use gaunt_schema::{
+    Absent, Batch, Class, Delivery, Device, Dialect, Failure, MetricId, Page, Reading, Rejected,
+    Report, Safe, Target, TargetId, UnixMs,
+    catalogue::{gpu, host, port},
+};
+
+use super::{Cluster, Freshness, Standing};
+
+const PERIOD: Duration = Duration::from_secs(1);
+
+fn cluster(targets: &[(u32, &str, Option<&str>)]) -> Cluster {
+    let mut cluster = Cluster::new(PERIOD, 10);
+    cluster.accept(Delivery::Targets(named(targets)));
+    cluster.advance(UnixMs(0));
+    cluster
+}
+
+fn named(targets: &[(u32, &str, Option<&str>)]) -> Vec<Target> {
+    let target = |(id, address, node): &(u32, &str, Option<&str>)| Target {
+        id: TargetId(*id),
+        address: (*address).into(),
+        node: node.map(Safe::new),
+        origin: "test".into(),
+    };
+    targets.iter().map(target).collect()
+}
+
+/// A page of `node` sampled at `time` milliseconds by its own clock.
+fn report(node: &str, time: Option<i64>, samples: &[(Device, MetricId, Reading)]) -> Report {
+    let mut report =
+        Report { node: Some(node.into()), node_time: time.map(UnixMs), ..Report::default() };
+    for (device, metric, reading) in samples {
+        let at = report.device(device.clone());
+        report.push(at, *metric, *reading);
+    }
+    report
+}
+
+fn send(cluster: &mut Cluster, id: u32, at: i64, dialect: Dialect, report: Report) {
+    let page = Page { report, dialect, bytes: 100, rejected: Rejected::default() };
+    let (target, at) = (TargetId(id), UnixMs(at));
+    cluster.accept(Delivery::Batch(Batch { target, at, duration_ms: 1.0, outcome: Ok(page) }));
+    cluster.advance(at);
+}
+
+fn fail(cluster: &mut Cluster, id: u32, at: i64) {
+    let outcome = Err(Failure::Connect("connection refused".into()));
+    let (target, at) = (TargetId(id), UnixMs(at));
+    cluster.accept(Delivery::Batch(Batch { target, at, duration_ms: 1.0, outcome }));
+    cluster.advance(at);
+}
+
+fn row(cluster: &Cluster, node: &str, device: &Device) -> u32 {
+    let (_, node) = cluster.named(node).unwrap();
+    let rows = node.rows(device.class);
+    *rows.iter().find(|row| cluster.device(device.class, **row).unwrap().device == *device).unwrap()
+}
+
+/// Sends `pages` of one counter, (arrival, node clock, value), and returns the rate after each.
+fn rates(metric: MetricId, pages: &[(i64, Option<i64>, f64)]) -> Vec<Option<f64>> {
+    let mut cluster = cluster(&[(1, "a:1", None)]);
+    let device = match metric.row().class {
+        Class::Port => Device::port("mlx5_0", "1"),
+        _ => Device::node(),
+    };
+    let step = |(at, time, value): &(i64, Option<i64>, f64)| {
+        let page = report("a", *time, &[(device.clone(), metric, Reading::of(*value))]);
+        send(&mut cluster, 1, *at, Dialect::Gaunt, page);
+        cluster.rate(metric, row(&cluster, "a", &device))
+    };
+    pages.iter().map(step).collect()
+}
+
+#[test]
+fn rates_follow_the_nodes_clock_and_survive_what_happens_to_counters() {
+    let io = host::IO_PRESSURE;
+    let node_clock = [(0, Some(5_000), 1.0), (1_400, Some(6_000), 1.5), (2_000, Some(7_000), 1.5)];
+    assert_eq!(rates(io, &node_clock), [None, Some(0.5), Some(0.0)]);
+    let ours = [(0, None, 1.0), (2_000, None, 2.0)];
+    assert_eq!(rates(io, &ours), [None, Some(0.5)]);
+    let reset = [(0, None, 9.0), (1_000, None, 1.0), (2_000, None, 2.0)];
+    assert_eq!(rates(io, &reset), [None, None, Some(1.0)]);
+    let gap = [(0, None, 1.0), (3_001, None, 2.0), (4_001, None, 3.0)];
+    assert_eq!(rates(io, &gap), [None, None, Some(1.0)]);
+    let repeated = [
+        (0, Some(0), 1.0),
+        (1_000, Some(1_000), 2.0),
+        (2_000, Some(1_000), 9.0),
+        (3_000, Some(3_000), 4.0),
+    ];
+    assert_eq!(rates(io, &repeated), [None, Some(1.0), Some(1.0), Some(1.0)]);
+    let back = [(0, Some(9_000), 1.0), (1_000, Some(2_000), 2.0), (2_000, Some(3_000), 4.0)];
+    assert_eq!(rates(io, &back), [None, None, Some(2.0)]);
+    let jump = [(0, Some(0), 1.0), (1_000, Some(3_600_000), 2.0), (2_000, Some(3_601_000), 4.0)];
+    assert_eq!(rates(io, &jump), [None, None, Some(2.0)]);
+    let other_clock = [(0, None, 1.0), (1_000, Some(1_100), 2.0), (2_000, Some(2_100), 4.0)];
+    assert_eq!(rates(io, &other_clock), [None, None, Some(2.0)]);
+    let wrap = [(0, None, 4_294_967_290.0), (1_000, None, 4.0)];
+    assert_eq!(rates(port::OUT_OF_SEQUENCE, &wrap), [None, Some(10.0)]);
+    let pegged = [(0, None, 254.0), (1_000, None, 255.0), (2_000, None, 255.0), (3_000, None, 3.0)];
+    assert_eq!(rates(port::LINK_DOWNED, &pegged), [None; 4]);
+}
+
+#[test]
+fn a_pegged_counter_is_saturated_and_absent_is_never_zero() {
+    let mut cluster = cluster(&[(1, "a:1", None)]);
+    let port = Device::port("mlx5_0", "1");
+    let page = report(
+        "a",
+        None,
+        &[
+            (port.clone(), port::SYMBOL_ERRORS, 65_535.0.into()),
+            (port.clone(), port::STATE, Absent::NoPermission.into()),
+            (port.clone(), port::LINK_DOWNED, 7.0.into()),
+        ],
+    );
+    send(&mut cluster, 1, 1_000, Dialect::Gaunt, page);
+    let row = row(&cluster, "a", &port);
+    assert_eq!(cluster.reading(port::SYMBOL_ERRORS, row), Some(Absent::Saturated.into()));
+    assert_eq!(cluster.reading(port::STATE, row), Some(Absent::NoPermission.into()));
+    assert_eq!(cluster.reading(port::RATE, row), None, "never named");
+    assert_eq!(cluster.value(port::LINK_DOWNED, row), Some(7.0));
+    assert_eq!(cluster.rate(port::LINK_DOWNED, row), None, "one sample makes no rate");
+    cluster.advance(UnixMs(4_000));
+    assert_eq!(cluster.value(port::LINK_DOWNED, row), Some(7.0));
+    cluster.advance(UnixMs(4_001));
+    assert_eq!(cluster.reading(port::LINK_DOWNED, row), Some(Absent::Stale.into()));
+    assert_eq!(cluster.last_value(port::LINK_DOWNED, row), Some(7.0));
+}
+
+#[test]
+fn dialects_of_one_node_merge_and_the_native_one_wins_per_class() {
+    let mut cluster = cluster(&[(1, "a:9100", None), (2, "a:9400", None), (3, "a:9770", None)]);
+    let pressure = |value: f64| (Device::node(), host::MEMORY_AVAILABLE, Reading::of(value));
+    let load = |value: f64| (Device::gpu(0), gpu::UTILIZATION, Reading::of(value));
+    send(&mut cluster, 1, 1_000, Dialect::NodeExporter, report("a", None, &[pressure(1.0)]));
+    send(&mut cluster, 2, 1_100, Dialect::Dcgm, report("a", None, &[load(0.1)]));
+    assert_eq!(cluster.nodes().count(), 1);
+    let (node, gpu) = (row(&cluster, "a", &Device::node()), row(&cluster, "a", &Device::gpu(0)));
+    send(&mut cluster, 3, 1_200, Dialect::Gaunt, report("a", None, &[load(0.9)]));
+    send(&mut cluster, 2, 1_300, Dialect::Dcgm, report("a", None, &[load(0.2)]));
+    assert_eq!(cluster.value(gpu::UTILIZATION, gpu), Some(0.9), "dcgm is shadowed");
+    assert_eq!(cluster.value(host::MEMORY_AVAILABLE, node), Some(1.0));
+    send(&mut cluster, 2, 5_000, Dialect::Dcgm, report("a", None, &[load(0.3)]));
+    assert_eq!(cluster.value(gpu::UTILIZATION, gpu), Some(0.3), "the native one fell silent");
+    assert!(cluster.targets().iter().all(|target| target.flag.is_none()));
+}
+
+#[test]
+fn two_targets_of_one_dialect_never_merge() {
+    let mut cluster = cluster(&[(1, "a:1", None), (2, "b:1", None)]);
+    let load = |value: f64| [(Device::gpu(0), gpu::UTILIZATION, Reading::of(value))];
+    send(&mut cluster, 1, 1_000, Dialect::Gaunt, report("localhost", None, &load(0.5)));
+    send(&mut cluster, 2, 1_100, Dialect::Gaunt, report("localhost", None, &load(0.9)));
+    let gpu = row(&cluster, "localhost", &Device::gpu(0));
+    assert_eq!(cluster.value(gpu::UTILIZATION, gpu), Some(0.5));
+    let flag = cluster.targets()[1].flag.as_ref().unwrap();
+    assert_eq!(
+        flag.as_str(),
+        "a:1 and b:1 both say that they are localhost; only the first is taken: remove one, or name them apart with \
+         NODE=ADDRESS"
+    );
+    assert_eq!(cluster.targets()[1].node, None);
+    send(&mut cluster, 2, 2_100, Dialect::Gaunt, report("b", None, &load(0.9)));
+    assert!(cluster.targets()[1].flag.is_none());
+    assert_eq!(
+        cluster.nodes().map(|(_, n)| n.name.as_str()).collect::<Vec<_>>(),
+        ["b", "localhost"]
+    );
+}
+
+#[test]
+fn a_target_that_changes_its_name_leaves_its_old_node_to_go_stale() {
+    let mut cluster = cluster(&[(1, "a:1", None)]);
+    let load = [(Device::gpu(0), gpu::UTILIZATION, Reading::of(0.5))];
+    send(&mut cluster, 1, 1_000, Dialect::Gaunt, report("old", None, &load));
+    for at in 2..6 {
+        send(&mut cluster, 1, at * 1_000, Dialect::Gaunt, report("new", None, &load));
+    }
+    let freshness = |name: &str| cluster.freshness(cluster.named(name).unwrap().1);
+    assert_eq!((freshness("old"), freshness("new")), (Freshness::Stale, Freshness::Live));
+    let old = row(&cluster, "old", &Device::gpu(0));
+    assert_eq!(cluster.reading(gpu::UTILIZATION, old), Some(Absent::Stale.into()));
+}
+
+#[test]
+fn a_target_without_a_batch_is_missed_each_period_and_down() {
+    let mut cluster = cluster(&[(1, "a:1", None)]);
+    let standing = |cluster: &Cluster| (cluster.targets()[0].standing, cluster.targets()[0].missed);
+    cluster.advance(UnixMs(2_700));
+    assert_eq!(standing(&cluster), (Standing::Pending, 0));
+    cluster.advance(UnixMs(2_800));
+    assert_eq!(standing(&cluster), (Standing::Down, 1));
+    cluster.advance(UnixMs(6_800));
+    assert_eq!(standing(&cluster), (Standing::Down, 5));
+    send(&mut cluster, 1, 7_000, Dialect::Gaunt, report("a", None, &[]));
+    cluster.advance(UnixMs(9_200));
+    assert_eq!(standing(&cluster), (Standing::Live, 5));
+    fail(&mut cluster, 1, 9_250);
+    assert_eq!(standing(&cluster), (Standing::Down, 5));
+    fail(&mut cluster, 1, 10_250);
+    assert_eq!(cluster.freshness(cluster.named("a").unwrap().1), Freshness::Down);
+}
+
+#[test]
+fn a_page_whose_clock_stands_still_is_no_new_sample() {
+    let mut cluster = cluster(&[(1, "a:1", None)]);
+    let load = |value: f64| [(Device::gpu(0), gpu::UTILIZATION, Reading::of(value))];
+    for at in 1..7 {
+        send(
+            &mut cluster,
+            1,
+            at * 1_000,
+            Dialect::Gaunt,
+            report("a", Some(77), &load(0.1 * at as f64)),
+        );
+    }
+    assert_eq!(cluster.targets()[0].standing, Standing::Live);
+    assert_eq!(cluster.freshness(cluster.named("a").unwrap().1), Freshness::Stale);
+    let gpu = row(&cluster, "a", &Device::gpu(0));
+    assert_eq!(cluster.last_value(gpu::UTILIZATION, gpu), Some(0.1));
+    let flag = cluster.targets()[0].flag.as_ref().unwrap();
+    assert!(flag.starts_with("a:1: its page comes, but"), "{flag}");
+}
+
+#[test]
+fn a_page_in_no_known_words_is_flagged_and_makes_no_node() {
+    let mut cluster = cluster(&[(1, "a:1", None)]);
+    send(&mut cluster, 1, 1_000, Dialect::Unknown, Report::default());
+    assert_eq!(cluster.nodes().count(), 0);
+    assert_eq!(cluster.targets()[0].standing, Standing::Live);
+    let flag = cluster.targets()[0].flag.as_ref().unwrap();
+    assert!(flag.contains("no metric that gaunt knows"), "{flag}");
+}
+
+#[test]
+fn samples_that_point_nowhere_are_passed_over() {
+    let mut cluster = cluster(&[(1, "a:1", None)]);
+    let mut page = report("a", Some(i64::MAX), &[(Device::gpu(0), gpu::UTILIZATION, 0.5.into())]);
+    page.push(99, gpu::UTILIZATION, 0.7);
+    page.push(0, host::CPU_BUSIEST, 0.7);
+    page.push(0, MetricId(u16::MAX), 0.7);
+    page.push(0, gpu::INFO, 1.0);
+    send(&mut cluster, 1, 1_000, Dialect::Gaunt, page);
+    let gpu = row(&cluster, "a", &Device::gpu(0));
+    assert_eq!(cluster.value(gpu::UTILIZATION, gpu), Some(0.5));
+    assert_eq!(cluster.named("a").unwrap().1.own_row(), None);
+}
+
+#[test]
+fn devices_of_one_node_are_bounded() {
+    let mut cluster = cluster(&[(1, "a:1", None)]);
+    let devices = (0..2_000).map(|index| Device::netdev(&format!("veth{index}")));
+    let samples: Vec<_> =
+        devices.map(|device| (device, host::NETDEV_CARRIER, Reading::of(1.0))).collect();
+    send(&mut cluster, 1, 1_000, Dialect::Gaunt, report("a", None, &samples));
+    let (_, node) = cluster.named("a").unwrap();
+    assert_eq!(node.rows(Class::Netdev).len(), 1_024);
+    let later = 1_000 + 11 * 60_000;
+    send(&mut cluster, 1, later, Dialect::Gaunt, report("a", None, &samples[1_500..1_501]));
+    cluster.advance(UnixMs(later + 60_000));
+    send(
+        &mut cluster,
+        1,
+        later + 61_000,
+        Dialect::Gaunt,
+        report("a", None, &samples[1_500..1_501]),
+    );
+    let (_, node) = cluster.named("a").unwrap();
+    assert_eq!(node.rows(Class::Netdev).len(), 1, "what no page names is forgotten");
+    let row = node.rows(Class::Netdev)[0];
+    assert_eq!(cluster.device(Class::Netdev, row).unwrap().device, Device::netdev("veth1500"));
+    assert_eq!(cluster.value(host::NETDEV_CARRIER, row), Some(1.0));
+}
+
+#[test]
+fn retired_targets_take_their_nodes_along_and_rows_are_clean_for_the_next() {
+    let mut cluster = cluster(&[(1, "a:1", None), (2, "b:1", None)]);
+    let load = |value: f64| [(Device::gpu(0), gpu::UTILIZATION, Reading::of(value))];
+    send(&mut cluster, 1, 1_000, Dialect::Gaunt, report("a", None, &load(0.5)));
+    send(&mut cluster, 2, 1_000, Dialect::Gaunt, report("b", None, &load(0.6)));
+    cluster.accept(Delivery::Targets(named(&[(2, "b:1", None), (3, "c:1", None)])));
+    assert!(cluster.named("a").is_none());
+    let quiet = [(Device::gpu(0), gpu::PROCESSES, Reading::of(0.0))];
+    send(&mut cluster, 3, 2_000, Dialect::Gaunt, report("c", None, &quiet));
+    send(&mut cluster, 1, 2_000, Dialect::Gaunt, report("a", None, &load(0.9)));
+    assert!(cluster.named("a").is_none(), "a batch of a retired target is not taken");
+    let (b, c) = (row(&cluster, "b", &Device::gpu(0)), row(&cluster, "c", &Device::gpu(0)));
+    assert_eq!(cluster.value(gpu::UTILIZATION, b), Some(0.6));
+    assert_eq!(cluster.reading(gpu::UTILIZATION, c), None);
+    let (_, node) = cluster.named("c").unwrap();
+    assert_eq!(cluster.past(gpu::UTILIZATION, node, c), None);
+}
+
+#[test]
+fn jobs_come_and_go_with_their_info_series() {
+    let mut cluster = cluster(&[(1, "a:1", None)]);
+    let load = [(Device::gpu(0), gpu::UTILIZATION, Reading::of(0.5))];
+    let mut page = report("a", None, &load);
+    page.info(0, gpu::JOB_INFO, &[("job", "8812"), ("user", "alice")]);
+    send(&mut cluster, 1, 1_000, Dialect::Gaunt, page);
+    let gpu = row(&cluster, "a", &Device::gpu(0));
+    assert_eq!(cluster.job(gpu).unwrap(), &"8812");
+    assert_eq!(cluster.jobs().get("8812"), Some(&vec![gpu]));
+    send(&mut cluster, 1, 2_000, Dialect::Gaunt, report("a", None, &load));
+    assert_eq!(cluster.job(gpu), None);
+    assert!(cluster.jobs().is_empty());
+}

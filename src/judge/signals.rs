@@ -1,0 +1,183 @@
+//! The signals of one GPU: averages of what its columns say, ready for the table of states.
+
+use std::time::Duration;
+
+use gaunt_schema::{
+    Class, MetricId, UnixMs,
+    catalogue::{gpu, port},
+};
+
+use super::{
+    Thresholds,
+    average::{Average, Tick},
+};
+use crate::cluster::{Cluster, Node};
+
+/// A clock average stands this long: it is compared with those of GPUs that are read at other moments.
+const CLOCK_STANDS: Duration = Duration::from_mins(1);
+
+/// What the table of states looks at; none where it is not known.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Signals {
+    /// Whether somebody holds the GPU.
+    pub(super) allocated: Option<bool>,
+    /// Whether its job has other GPUs that it could wait for.
+    pub(super) gang: bool,
+    pub(super) utilization: Option<f64>,
+    /// Share of samples in which it did something.
+    pub(super) active: Option<f64>,
+    /// Seconds since it last began to do something after a sample in which it did nothing.
+    pub(super) since_active_again: Option<f64>,
+    pub(super) tensor: Option<f64>,
+    pub(super) sm: Option<f64>,
+    pub(super) dram: Option<f64>,
+    pub(super) memory: Option<f64>,
+    /// Power over the enforced limit.
+    pub(super) power: Option<f64>,
+    /// Standard deviation of power over its mean.
+    pub(super) power_spread: Option<f64>,
+    /// Power over the lowest power that was seen.
+    pub(super) power_over_floor: Option<f64>,
+    /// The larger share of the nominal NVLink and network rates.
+    pub(super) comm: Option<f64>,
+    pub(super) pcie: Option<f64>,
+    /// Clock over its maximum.
+    pub(super) clock: Option<f64>,
+    /// Clock over the median of the job, where heat is in question.
+    pub(super) clock_in_job: Option<f64>,
+    /// Share of the time in which hardware held the clock down.
+    pub(super) hw_slowdown: Option<f64>,
+    pub(super) sw_thermal: Option<f64>,
+    pub(super) io_pressure: Option<f64>,
+    pub(super) cpu_pressure: Option<f64>,
+    pub(super) busiest_cpu: Option<f64>,
+}
+
+/// The averages behind them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Averages {
+    utilization: Average,
+    active: Average,
+    was_active: Option<bool>,
+    active_again: Option<UnixMs>,
+    tensor: Average,
+    sm: Average,
+    dram: Average,
+    memory: Average,
+    power: Average,
+    power_squared: Average,
+    power_floor: Option<f64>,
+    nvlink: Average,
+    pcie: Average,
+    clock: Average,
+    clock_hertz: Average,
+    hw_slowdown: Average,
+    sw_thermal: Average,
+}
+
+impl Averages {
+    /// Takes in the newest sample of the GPU at `row`.
+    pub(super) fn add(&mut self, cluster: &Cluster, row: u32, tick: &mut Tick) {
+        let value = |metric| cluster.value(metric, row);
+        // The integral says what happened between two samples; the gauge only what the driver's window saw.
+        let share =
+            |gauge: MetricId, integral| cluster.rate(integral, row).or_else(|| value(gauge));
+        let utilization = share(gpu::UTILIZATION, gpu::UTILIZATION_SECONDS);
+        self.utilization.add(utilization, tick);
+        let active = utilization.map(|share| share >= ACTIVE);
+        self.active.add(active.map(f64::from), tick);
+        if self.was_active == Some(false) && active == Some(true) {
+            self.active_again = Some(tick.at());
+        }
+        self.was_active = active;
+        self.tensor.add(share(gpu::TENSOR_ACTIVE, gpu::TENSOR_ACTIVE_SECONDS), tick);
+        self.sm.add(share(gpu::SM_ACTIVE, gpu::SM_ACTIVE_SECONDS), tick);
+        self.dram.add(share(gpu::DRAM_ACTIVE, gpu::DRAM_ACTIVE_SECONDS), tick);
+        self.memory.add(share(gpu::MEMORY_ACTIVITY, gpu::MEMORY_ACTIVITY_SECONDS), tick);
+        let power = value(gpu::POWER);
+        let limit = value(gpu::POWER_LIMIT).filter(|limit| *limit > 0.0);
+        let power_share = power.zip(limit).map(|(power, limit)| power / limit);
+        self.power.add(power_share, tick);
+        self.power_squared.add(power_share.map(|share| share * share), tick);
+        self.power_floor = match (self.power_floor, power_share) {
+            (Some(floor), Some(now)) => Some(floor.min(now)),
+            (floor, now) => floor.or(now),
+        };
+        let receive = cluster.rate(gpu::NVLINK_RECEIVE, row);
+        let transmit = cluster.rate(gpu::NVLINK_TRANSMIT, row);
+        self.nvlink.add(larger(receive, transmit), tick);
+        self.pcie.add(cluster.rate(gpu::PCIE_RECEIVE, row), tick);
+        let clock = value(gpu::SM_CLOCK);
+        let max = value(gpu::SM_CLOCK_MAX).filter(|max| *max > 0.0);
+        self.clock.add(clock.zip(max).map(|(clock, max)| clock / max), tick);
+        self.clock_hertz.add(clock, tick);
+        let hardware = [
+            gpu::CLOCK_EVENT_HW_SLOWDOWN,
+            gpu::CLOCK_EVENT_HW_THERMAL,
+            gpu::CLOCK_EVENT_HW_POWER_BRAKE,
+        ];
+        let hardware = hardware.into_iter().filter_map(value).reduce(f64::max);
+        self.hw_slowdown.add(hardware, tick);
+        self.sw_thermal.add(value(gpu::CLOCK_EVENT_SW_THERMAL), tick);
+    }
+
+    /// The GPU's own signals at `now`; the caller adds those of its host and its job.
+    pub(super) fn signals(&self, now: UnixMs, gap: Duration, limits: &Thresholds) -> Signals {
+        let of = |average: &Average| average.at(now, gap);
+        let power = of(&self.power);
+        let spread = power.zip(of(&self.power_squared)).filter(|(mean, _)| *mean > 0.0);
+        Signals {
+            utilization: of(&self.utilization),
+            active: of(&self.active),
+            since_active_again: self.active_again.map(|at| now.since(at).as_secs_f64()),
+            tensor: of(&self.tensor),
+            sm: of(&self.sm),
+            dram: of(&self.dram),
+            memory: of(&self.memory),
+            power,
+            power_spread: spread.map(|(mean, sq)| (sq - mean * mean).max(0.0).sqrt() / mean),
+            power_over_floor: power
+                .zip(self.power_floor.filter(|floor| *floor > 0.0))
+                .map(|(power, floor)| power / floor),
+            comm: of(&self.nvlink).map(|rate| rate / limits.nvlink_bytes_per_second),
+            pcie: of(&self.pcie),
+            clock: of(&self.clock),
+            hw_slowdown: of(&self.hw_slowdown),
+            sw_thermal: of(&self.sw_thermal),
+            ..Signals::default()
+        }
+    }
+
+    /// The average clock, also some time after its last sample.
+    pub(super) fn clock_hertz(&self, now: UnixMs) -> Option<f64> {
+        self.clock_hertz.at(now, CLOCK_STANDS)
+    }
+}
+
+/// Utilization of one sample from which the GPU did something.
+const ACTIVE: f64 = 0.02;
+
+/// Whether somebody holds the GPU: a job says so, or processes do; none if neither is known.
+pub(super) fn allocated(cluster: &Cluster, gpu: u32) -> Option<bool> {
+    let processes = cluster.value(gpu::PROCESSES, gpu).map(|count| count > 0.0);
+    if cluster.job_size(gpu).is_some() { Some(true) } else { processes }
+}
+
+/// The larger direction of all the node's ports together, as a share of their line rates.
+pub(super) fn network_share(cluster: &Cluster, node: &Node) -> Option<f64> {
+    let (mut receive, mut transmit, mut rate) = (0.0, 0.0, 0.0);
+    for row in node.rows(Class::Port) {
+        let traffic = cluster.rate(port::RECEIVE_BYTES, *row);
+        let traffic = traffic.zip(cluster.rate(port::TRANSMIT_BYTES, *row));
+        if let (Some((r, t)), Some(line)) = (traffic, cluster.value(port::RATE, *row)) {
+            receive += r;
+            transmit += t;
+            rate += line;
+        }
+    }
+    (rate > 0.0).then(|| f64::max(receive, transmit) / rate)
+}
+
+fn larger(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    a.into_iter().chain(b).reduce(f64::max)
+}

@@ -1,0 +1,128 @@
+//! Targets that bring no page: one finding for each node, however many of its targets fail.
+
+use std::collections::BTreeMap;
+
+use gaunt_schema::{Entity, Failure, FindingKind, Safe, Severity, UnixMs, unit::Unit};
+
+use super::{
+    Evidence, Finding, Judge,
+    finding::{count, time_of_day},
+    life::Seen,
+    port_down::jobs,
+};
+use crate::cluster::{Cluster, Scraped, Standing, host_of};
+
+/// The most targets of one node that are named in a finding.
+const MAX_NAMED: usize = 8;
+
+/// Adds the nodes with targets that fail.
+pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
+    let down = |target: &&Scraped| target.failures >= judge.limits.target_failures.max(1);
+    let mut places: BTreeMap<Safe, Vec<&Scraped>> = BTreeMap::new();
+    for target in cluster.targets().iter().filter(down) {
+        places.entry(place(cluster, target)).or_default().push(target);
+    }
+    for (name, targets) in places {
+        seen.findings.push(finding(judge, cluster, &name, &targets));
+    }
+}
+
+fn finding(judge: &Judge, cluster: &Cluster, name: &Safe, targets: &[&Scraped]) -> Finding {
+    let known = cluster.named(name).map(|(_, node)| node);
+    let jobs = known.map(|node| jobs(cluster, node)).unwrap_or_default();
+    let dark = known.is_some_and(|node| {
+        node.speakers.iter().all(|(_, id)| {
+            cluster.target(*id).is_some_and(|target| target.standing == Standing::Down)
+        })
+    });
+    let since = targets.iter().filter_map(|target| target.down_since).min();
+    let since = since.unwrap_or_else(|| cluster.now());
+    let limit = Some(f64::from(judge.limits.target_failures));
+    let evidence = targets.iter().take(MAX_NAMED).map(|target| {
+        let what = format!("failed attempts in a row at {}", target.target.address);
+        Evidence::new(&what, Some(f64::from(target.failures)), Unit::Count, limit)
+            .note(reason(target))
+    });
+    let critical = dark && !jobs.is_empty();
+    let victim = |job: &Safe| Entity {
+        job: Some(job.clone()),
+        ..Entity::new(gaunt_schema::EntityKind::Job)
+    };
+    Finding {
+        id: format!("{}/{name}", FindingKind::TargetDown),
+        kind: FindingKind::TargetDown,
+        severity: if critical { Severity::Critical } else { Severity::Warning },
+        entity: Entity::node(name),
+        since,
+        confidence: 1.0,
+        // What the node's GPUs do while nobody sees them is not known, and so costs nothing that could be counted.
+        lost_gpus: 0.0,
+        victims: if dark { jobs.iter().map(victim).collect() } else { Vec::new() },
+        summary: summary(name, targets, since, dark),
+        next: targets.first().map(|target| next_step(target)).unwrap_or_default(),
+        evidence: evidence.collect(),
+    }
+}
+
+fn summary(name: &Safe, targets: &[&Scraped], since: UnixMs, dark: bool) -> String {
+    let since = time_of_day(since);
+    let what = match targets {
+        [only] => format!("{}: {}", only.target.address, reason(only)),
+        [first, ..] => {
+            let all = count(targets.len(), "target");
+            format!("{all} fail, the first is {}: {}", first.target.address, reason(first))
+        }
+        [] => String::new(),
+    };
+    let whole = if dark { "Nothing is known of" } else { "A target fails on" };
+    format!("{whole} {name} since {since}: {what}.")
+}
+
+/// The name under which a target's failure is reported.
+fn place(cluster: &Cluster, target: &Scraped) -> Safe {
+    let told = target.target.node.clone().filter(|name| !name.is_empty());
+    let spoken = || target.node.and_then(|id| Some(cluster.node(id)?.name.clone()));
+    told.or_else(spoken).unwrap_or_else(|| host_of(&target.target.address))
+}
+
+/// Why a target fails, in a few words.
+fn reason(target: &Scraped) -> String {
+    match &target.failure {
+        Some(failure) => failure.to_string(),
+        None => "no attempt to read it was reported in its time".to_owned(),
+    }
+}
+
+/// One sentence for a target that is not read, with the next step; none if it is read.
+pub fn trouble(target: &Scraped) -> Option<Safe> {
+    if target.standing != Standing::Down {
+        return target.flag.clone();
+    }
+    let (address, reason) = (&target.target.address, reason(target));
+    Some(Safe::new(&format!("{address}: {reason}. {}", next_step(target))))
+}
+
+/// What to do about a target that fails.
+pub fn next_step(target: &Scraped) -> String {
+    let address = &target.target.address;
+    match &target.failure {
+        Some(Failure::Connect(_)) => {
+            format!("Check that an exporter runs there and listens on {address}.")
+        }
+        Some(Failure::Timeout(_)) => {
+            format!(
+                "Look at the load of the node and the way to it; try `curl http://{address}/metrics`."
+            )
+        }
+        Some(Failure::Status(_) | Failure::Broken(_) | Failure::NotAPage(_)) => {
+            format!("Check that {address} is an exporter; try `curl http://{address}/metrics`.")
+        }
+        Some(Failure::TooLarge(_)) => {
+            "If the page is meant to be so large, raise max_body under [gather] in the settings."
+                .to_owned()
+        }
+        Some(Failure::Skipped) | None => {
+            "That is gaunt's own fault: give it more CPU, or a longer period.".to_owned()
+        }
+    }
+}

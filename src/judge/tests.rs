@@ -1,0 +1,271 @@
+//! Findings in virtual time: opened, kept, closed.
+
+use std::time::Duration;
+
+use gaunt_schema::{
+    Absent, Batch, Delivery, Device, Dialect, Failure, FindingKind, GpuState, MetricId, Page,
+    Reading, Rejected, Report, Severity, Target, TargetId, UnixMs,
+    catalogue::{gpu, host, port},
+};
+
+use super::{Finding, Judge, Thresholds};
+use crate::cluster::Cluster;
+
+/// A few nodes of one job, each with GPUs and ports, read once a second.
+struct Bench {
+    cluster: Cluster,
+    judge: Judge,
+    second: i64,
+    job: bool,
+}
+
+/// What one node shows in a second.
+#[derive(Clone, Copy)]
+struct Shown {
+    gpu: [f64; 3],
+    io: f64,
+    busiest: f64,
+    /// Logical and physical state of the first port, and how often it went down; none if they cannot be read.
+    port: Option<[f64; 3]>,
+    /// Whether the first GPU answers.
+    present: bool,
+}
+
+const BUSY: Shown =
+    Shown { gpu: [1.0, 0.4, 0.6], io: 0.0, busiest: 0.5, port: Some(UP), present: true };
+const WAITING: Shown = Shown { gpu: [1.0, 0.01, 0.1], ..BUSY };
+const STARVED: Shown = Shown { gpu: [0.3, 0.05, 0.1], io: 0.5, ..BUSY };
+const UP: [f64; 3] = [4.0, 5.0, 0.0];
+const DOWN: [f64; 3] = [1.0, 2.0, 0.0];
+
+const NAMES: [&str; 4] = ["gpu001", "gpu002", "gpu003", "gpu004"];
+
+impl Bench {
+    fn new() -> Self {
+        Self::of(2)
+    }
+
+    fn of(nodes: usize) -> Self {
+        let mut cluster = Cluster::new(Duration::from_secs(1), 10);
+        let targets = NAMES[..nodes].iter().zip(0..).map(|(name, id)| Target {
+            id: TargetId(id),
+            address: format!("{name}:9770").into(),
+            node: None,
+            origin: "test".into(),
+        });
+        cluster.accept(Delivery::Targets(targets.collect()));
+        cluster.advance(UnixMs(0));
+        Self { cluster, judge: Judge::new(Thresholds::default()), second: 0, job: true }
+    }
+
+    /// Seconds in which the nodes show this; none is a failed attempt.
+    fn run<const N: usize>(&mut self, seconds: i64, shown: [Option<Shown>; N]) -> &mut Self {
+        for _ in 0..seconds {
+            self.second += 1;
+            let at = UnixMs(self.second * 1_000);
+            for (node, shown) in shown.into_iter().enumerate() {
+                let refused = Failure::Connect("connection refused".into());
+                let outcome = shown.map(|shown| self.page(node, shown)).ok_or(refused);
+                let target = TargetId(node as u32);
+                let batch = Batch { target, at, duration_ms: 1.0, outcome };
+                self.cluster.accept(Delivery::Batch(batch));
+            }
+            self.cluster.advance(at);
+            self.judge.step(&self.cluster);
+        }
+        self
+    }
+
+    fn page(&self, node: usize, shown: Shown) -> Page {
+        let mut report = Report { node: Some(NAMES[node].into()), ..Report::default() };
+        let mut say = |device: Device, metric: MetricId, reading: Reading| {
+            let device = report.device(device);
+            report.push(device, metric, reading);
+        };
+        say(Device::node(), host::CPU_BUSIEST, shown.busiest.into());
+        // A pressure that integrates to its share in each second.
+        say(Device::node(), host::IO_PRESSURE, (1e6 + shown.io * self.second as f64).into());
+        let first = u32::from(!shown.present);
+        say(Device::gpu(0), gpu::PRESENT, f64::from(shown.present).into());
+        for index in first..2 {
+            let [utilization, tensor, sm] = shown.gpu;
+            say(Device::gpu(index), gpu::UTILIZATION, utilization.into());
+            say(Device::gpu(index), gpu::TENSOR_ACTIVE, tensor.into());
+            say(Device::gpu(index), gpu::SM_ACTIVE, sm.into());
+            say(Device::gpu(index), gpu::PROCESSES, f64::from(self.job).into());
+        }
+        for name in ["mlx5_0", "mlx5_1", "mlx5_2"] {
+            let values = if name == "mlx5_0" { shown.port } else { Some(UP) };
+            for (at, metric) in
+                [port::STATE, port::PHYSICAL_STATE, port::LINK_DOWNED].into_iter().enumerate()
+            {
+                let reading = values.map_or(Absent::Error.into(), |values| values[at].into());
+                say(Device::port(name, "1"), metric, reading);
+            }
+        }
+        if self.job {
+            for index in 0..2 {
+                let device = report.device(Device::gpu(index));
+                report.info(device, gpu::JOB_INFO, &[("job", "8812")]);
+            }
+        }
+        Page { report, dialect: Dialect::Gaunt, bytes: 1, rejected: Rejected::default() }
+    }
+
+    fn open(&self) -> Vec<&str> {
+        self.judge.findings().into_iter().map(|finding| finding.id.as_str()).collect()
+    }
+
+    fn finding(&self, id: &str) -> &Finding {
+        self.judge.findings().into_iter().find(|finding| finding.id == id).unwrap()
+    }
+}
+
+const PORT: &str = "port_down/gpu001/mlx5_0/1";
+
+fn with_port(port: [f64; 3]) -> [Option<Shown>; 2] {
+    [Some(Shown { port: Some(port), ..BUSY }), Some(BUSY)]
+}
+
+#[test]
+fn a_port_is_down_after_two_samples_and_up_again_after_ten_seconds() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.run(20, with_port(UP)).open(), [""; 0]);
+    assert_eq!(bench.run(1, with_port(DOWN)).open(), [""; 0]);
+    assert_eq!(bench.run(1, with_port(DOWN)).open(), [PORT]);
+    let finding = bench.finding(PORT);
+    assert_eq!((finding.kind, finding.severity), (FindingKind::PortDown, Severity::Critical));
+    assert_eq!(finding.since, UnixMs(21_000));
+    assert_eq!(
+        finding.summary,
+        "mlx5_0/1 on gpu001 is down since 00:00:21 UTC: 2 of its 2 sibling ports are active."
+    );
+    let evidence = |what: &str| finding.evidence.iter().find(|e| e.what == what).unwrap();
+    assert_eq!(
+        (evidence("logical state").value, evidence("logical state").limit),
+        (Some(1.0), Some(4.0))
+    );
+    assert_eq!(evidence("sibling ports that are active").value, Some(2.0));
+    assert_eq!(bench.run(9, with_port(UP)).open(), [PORT]);
+    assert_eq!(bench.run(1, with_port(UP)).open(), [""; 0]);
+    bench.run(2, with_port(DOWN));
+    assert_eq!(bench.judge.opened()[&FindingKind::PortDown], 2, "the same place opens anew");
+}
+
+#[test]
+fn a_link_that_counted_its_fall_needs_no_second_sample() {
+    let mut bench = Bench::new();
+    bench.run(5, with_port(UP));
+    assert_eq!(bench.run(1, with_port([1.0, 2.0, 1.0])).open(), [PORT]);
+}
+
+#[test]
+fn a_port_that_cannot_be_read_is_neither_down_nor_up() {
+    let unread = [Some(Shown { port: None, ..BUSY }), Some(BUSY)];
+    let mut bench = Bench::new();
+    assert_eq!(bench.run(5, with_port(UP)).run(20, unread).open(), [""; 0]);
+    assert_eq!(bench.run(2, with_port(DOWN)).run(60, unread).open(), [PORT]);
+}
+
+#[test]
+fn a_port_that_was_never_active_is_expected_to_be_only_beside_active_siblings() {
+    let mut bench = Bench::new();
+    bench.job = false;
+    assert_eq!(bench.run(10, with_port(DOWN)).open(), [""; 0]);
+    assert_eq!(bench.run(2, with_port(DOWN)).open(), [PORT]);
+    assert_eq!(bench.finding(PORT).severity, Severity::Warning, "no job is on the node");
+    let mut disabled = Bench::new();
+    assert_eq!(disabled.run(60, with_port([1.0, 3.0, 0.0])).open(), [""; 0]);
+}
+
+#[test]
+fn a_host_that_starves_its_gpus_is_one_finding_and_its_peers_are_victims() {
+    let mut bench = Bench::new();
+    bench.run(20, [Some(BUSY), Some(BUSY)]);
+    let starving = [Some(STARVED), Some(WAITING)];
+    bench.run(10, starving);
+    assert_eq!(bench.open(), [""; 0]);
+    bench.run(20, starving);
+    assert_eq!(bench.open(), ["data_starved/gpu001"]);
+    let finding = bench.finding("data_starved/gpu001");
+    assert_eq!(finding.severity, Severity::Critical, "pressure and waiting peers");
+    assert_eq!(finding.lost_gpus.to_string(), "4");
+    assert!(finding.victims.iter().any(|victim| victim.node.as_deref() == Some("gpu002")));
+    assert!(
+        finding.since >= UnixMs(20_000) && finding.since <= UnixMs(30_000),
+        "{:?}",
+        finding.since
+    );
+    bench.run(40, [Some(BUSY), Some(BUSY)]);
+    assert_eq!(bench.open(), [""; 0]);
+}
+
+#[test]
+fn hosts_that_starve_as_a_crowd_are_not_blamed_one_by_one() {
+    let mut bench = Bench::of(4);
+    bench.run(20, [Some(BUSY); 4]);
+    let crowd = [Some(STARVED), Some(STARVED), Some(STARVED), Some(WAITING)];
+    bench.run(60, crowd);
+    assert_eq!(bench.judge.state(0), GpuState::DataStarved);
+    assert_eq!(bench.open(), [""; 0], "what three of four hosts share is to blame");
+    bench.run(60, [Some(STARVED), Some(WAITING), Some(WAITING), Some(WAITING)]);
+    assert_eq!(bench.open(), ["data_starved/gpu001"]);
+    assert_eq!(bench.finding("data_starved/gpu001").lost_gpus.to_string(), "8");
+}
+
+#[test]
+fn starving_gpus_without_trouble_on_the_host_blame_nobody() {
+    let mut bench = Bench::new();
+    bench.run(20, [Some(BUSY), Some(BUSY)]);
+    bench.run(60, [Some(Shown { io: 0.0, ..STARVED }), Some(WAITING)]);
+    assert_eq!(bench.open(), [""; 0]);
+}
+
+#[test]
+fn a_starving_host_that_falls_silent_keeps_its_finding_and_its_target_is_reported() {
+    let mut bench = Bench::new();
+    bench.run(20, [Some(BUSY), Some(BUSY)]).run(30, [Some(STARVED), Some(WAITING)]);
+    bench.run(60, [None, Some(WAITING)]);
+    assert_eq!(bench.open(), ["data_starved/gpu001", "target_down/gpu001"]);
+}
+
+#[test]
+fn a_target_is_reported_after_two_failures_and_closes_after_it_is_read() {
+    let mut bench = Bench::new();
+    bench.run(10, [Some(BUSY), Some(BUSY)]);
+    assert_eq!(bench.run(1, [None, Some(BUSY)]).open(), [""; 0]);
+    assert_eq!(bench.run(1, [None, Some(BUSY)]).open(), ["target_down/gpu001"]);
+    let finding = bench.finding("target_down/gpu001");
+    assert_eq!(finding.severity, Severity::Critical);
+    assert_eq!(
+        finding.summary,
+        "Nothing is known of gpu001 since 00:00:11 UTC: gpu001:9770: cannot connect: connection refused."
+    );
+    assert_eq!(finding.next, "Check that an exporter runs there and listens on gpu001:9770.");
+    bench.run(10, [Some(BUSY), Some(BUSY)]);
+    assert_eq!(bench.open(), [""; 0]);
+}
+
+#[test]
+fn gpus_of_a_silent_node_are_stale_and_a_gpu_that_says_so_is_lost() {
+    let mut bench = Bench::new();
+    bench.run(10, [Some(BUSY), Some(BUSY)]).run(5, [None, Some(BUSY)]);
+    let states = |bench: &Bench| [0, 2].map(|row| bench.judge.state(row));
+    assert_eq!(states(&bench), [GpuState::Stale, GpuState::Computing]);
+    bench.run(7, [Some(BUSY), Some(BUSY)]);
+    assert_eq!(states(&bench), [GpuState::Computing; 2]);
+    let gone = Shown { present: false, ..BUSY };
+    bench.run(1, [Some(gone), Some(BUSY)]);
+    assert_eq!(states(&bench), [GpuState::Lost, GpuState::Computing]);
+}
+
+#[test]
+fn a_job_that_waits_as_a_whole_in_silence_is_hung_after_a_minute() {
+    let mut bench = Bench::new();
+    bench.run(20, [Some(BUSY), Some(BUSY)]).run(60, [Some(WAITING), Some(WAITING)]);
+    assert_eq!(bench.judge.state(0), GpuState::Waiting);
+    bench.run(40, [Some(WAITING), Some(WAITING)]);
+    assert_eq!(bench.judge.state(0), GpuState::Hung);
+    bench.run(20, [Some(BUSY), Some(BUSY)]);
+    assert_eq!(bench.judge.state(0), GpuState::Computing);
+}

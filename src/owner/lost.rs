@@ -1,0 +1,76 @@
+//! The ledger of lost GPUs: what was lost in the last minutes.
+
+use std::{collections::VecDeque, time::Duration};
+
+use gaunt_schema::UnixMs;
+
+/// One point stands for this time.
+pub(super) const STEP: Duration = Duration::from_secs(10);
+
+/// Points that are kept: a quarter of an hour.
+const POINTS: usize = 90;
+
+/// Means of lost GPUs, one for each step.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    /// The step of the newest point.
+    step: i64,
+    /// Sum and number of the entries of each step, oldest first.
+    points: VecDeque<(f64, u32)>,
+}
+
+impl Ledger {
+    /// Notes what is lost at `now`; none if nothing is known.
+    pub(super) fn note(&mut self, now: UnixMs, lost: Option<f64>) {
+        let step = now.0.div_euclid(STEP.as_millis() as i64);
+        let passed = if self.points.is_empty() { 1 } else { step.saturating_sub(self.step) };
+        for _ in 0..passed.clamp(0, POINTS as i64) {
+            self.points.push_back((0.0, 0));
+        }
+        self.points.drain(..self.points.len().saturating_sub(POINTS));
+        self.step = self.step.max(step);
+        if let (Some(lost), Some((sum, entries))) = (lost, self.points.back_mut()) {
+            *sum += lost;
+            *entries += 1;
+        }
+    }
+
+    /// Every point, oldest first, as many as are kept; none where nothing was known.
+    pub(super) fn history(&self) -> Vec<Option<f32>> {
+        let before = std::iter::repeat_n(None, POINTS - self.points.len());
+        let mean = |(sum, entries): &(f64, u32)| {
+            (*entries > 0).then(|| (sum / f64::from(*entries)) as f32)
+        };
+        before.chain(self.points.iter().map(mean)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_point_is_the_mean_of_its_step_and_what_was_not_known_is_none() {
+        let mut ledger = Ledger::default();
+        for (second, lost) in [(0, Some(1.0)), (5, Some(3.0)), (10, None), (20, Some(4.0))] {
+            ledger.note(UnixMs(second * 1_000), lost);
+        }
+        let history = ledger.history();
+        assert_eq!(history.len(), POINTS);
+        assert_eq!(history[POINTS - 3..], [Some(2.0), None, Some(4.0)]);
+        assert!(history[..POINTS - 3].iter().all(Option::is_none));
+    }
+
+    #[test]
+    fn the_past_is_bounded_and_a_pause_leaves_gaps() {
+        let mut ledger = Ledger::default();
+        for step in 0..200 {
+            ledger.note(UnixMs(step * 10_000), Some(step as f64));
+        }
+        let history = ledger.history();
+        assert_eq!((history.len(), history[0], history[89]), (90, Some(110.0), Some(199.0)));
+        ledger.note(UnixMs(100_000_000), Some(1.0));
+        let history = ledger.history();
+        assert_eq!(history.iter().flatten().count(), 1);
+    }
+}

@@ -1,0 +1,59 @@
+//! The owner's loop: questions first, then the tick, then what the senders bring, one thing at a time.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use gaunt_schema::{Clock, Delivery, UnixMs};
+use tokio::{
+    sync::mpsc,
+    time::{MissedTickBehavior, interval},
+};
+
+use super::{Handle, Options, Owner, handle::Asked};
+
+/// The longest time between two ticks: a screen that is older than this looks frozen.
+const SLOWEST_TICK: Duration = Duration::from_secs(1);
+
+/// The shortest time between two ticks, so that a tiny period cannot make the owner spin.
+const FASTEST_TICK: Duration = Duration::from_millis(50);
+
+/// A clock that never goes back: the monotonic clock, anchored to the wall clock once, here.
+pub fn clock() -> Clock {
+    let anchor = Instant::now();
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Arc::new(move || UnixMs(0) + (wall + anchor.elapsed()))
+}
+
+/// Starts an owner on the current tokio runtime. It ends when the last handle is dropped.
+pub fn start(options: Options, clock: Clock) -> Handle {
+    let (handle, deliveries, asked) = Handle::new();
+    let tick = options.period.clamp(FASTEST_TICK, SLOWEST_TICK);
+    tokio::spawn(run(Owner::new(options), clock, tick, deliveries, asked));
+    handle
+}
+
+async fn run(
+    mut owner: Owner,
+    clock: Clock,
+    tick: Duration,
+    mut deliveries: mpsc::Receiver<Delivery>,
+    mut asked: mpsc::Receiver<Asked>,
+) {
+    let mut ticks = interval(tick);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    owner.tick(clock());
+    loop {
+        tokio::select! {
+            biased;
+            question = asked.recv() => match question {
+                // Whoever asked may have given up; then the answer is dropped.
+                Some((question, back)) => drop(back.send(owner.answer(&question))),
+                None => return,
+            },
+            _ = ticks.tick() => owner.tick(clock()),
+            Some(delivery) = deliveries.recv() => owner.accept(delivery),
+        }
+    }
+}
