@@ -1,7 +1,7 @@
 //! gaunt-node: samples this node and serves the page.
 
 use std::{
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     net::SocketAddr,
     path::PathBuf,
     process::ExitCode,
@@ -60,8 +60,15 @@ fn main() -> ExitCode {
         return worker::run();
     }
     let arguments = Arguments::parse();
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    // Beside a page on a terminal only what is wrong is worth a line.
+    let level = if arguments.once { "warn" } else { "info" };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let colours = io::stderr().is_terminal();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(colours)
+        .with_writer(io::stderr)
+        .init();
     match run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

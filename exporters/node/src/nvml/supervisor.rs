@@ -339,7 +339,9 @@ fn log(worker: u64, stderr: impl Read) {
     let mut line = Vec::new();
     while lines.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
         let text = Safe::new(String::from_utf8_lossy(&line).trim_end());
-        tracing::warn!(worker, %text, "the NVML library says");
+        if !text.is_empty() {
+            tracing::warn!(worker, %text, "the NVML library says");
+        }
         line.clear();
     }
     // What exceeds the limit is read and dropped, so that the library never waits for us.
