@@ -26,7 +26,7 @@ const ONCE_DEADLINE: Duration = Duration::from_secs(30);
 
 /// The shortest and the longest period. Below the first the driver's own windows repeat themselves; beyond the second
 /// nobody would call it live.
-const PERIODS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(60));
+const PERIODS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_mins(1));
 
 /// Samples the GPUs, RDMA ports, network devices and pressure of this node and serves them to gaunt and Prometheus.
 #[derive(Parser)]

@@ -25,7 +25,7 @@ const MAX_CONNECTIONS: usize = 64;
 const HEADER_DEADLINE: Duration = Duration::from_secs(90);
 
 /// How long a connection may live. A client that reads nothing holds its place no longer than this.
-const CONNECTION_LIFE: Duration = Duration::from_secs(600);
+const CONNECTION_LIFE: Duration = Duration::from_mins(10);
 
 /// How long a connection may take for what is under way when its life ends.
 const LAST_ANSWER: Duration = Duration::from_secs(5);
@@ -44,12 +44,12 @@ const INDEX: &str = "gaunt-node\n\n/metrics  everything that is known of this no
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {why}; pass --listen ADDRESS:PORT", why = reason(.source))]
+    #[error("cannot listen on {address}: {why}; pass --listen ADDRESS:PORT", why = reason(.said))]
     Listen {
         /// Which address.
         address: SocketAddr,
-        /// What the kernel said.
-        source: io::Error,
+        /// What the kernel said; part of the sentence, and so not its source.
+        said: io::Error,
     },
 }
 
@@ -65,7 +65,7 @@ fn reason(error: &io::Error) -> String {
 
 /// Listens on an address.
 pub async fn listen(address: SocketAddr) -> Result<TcpListener, ServeError> {
-    TcpListener::bind(address).await.map_err(|source| ServeError::Listen { address, source })
+    TcpListener::bind(address).await.map_err(|said| ServeError::Listen { address, said })
 }
 
 /// Serves the newest report until the process ends.
@@ -122,12 +122,11 @@ async fn converse(stream: TcpStream, pages: watch::Receiver<Bytes>) {
         .max_buf_size(MAX_HEAD)
         .serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
-    let ended = match timeout(CONNECTION_LIFE, connection.as_mut()).await {
-        Ok(ended) => ended,
-        Err(_) => {
-            connection.as_mut().graceful_shutdown();
-            timeout(LAST_ANSWER, connection).await.unwrap_or(Ok(()))
-        }
+    let ended = if let Ok(ended) = timeout(CONNECTION_LIFE, connection.as_mut()).await {
+        ended
+    } else {
+        connection.as_mut().graceful_shutdown();
+        timeout(LAST_ANSWER, connection).await.unwrap_or(Ok(()))
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "connection broke");

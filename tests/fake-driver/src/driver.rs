@@ -68,8 +68,10 @@ impl Driver {
             if fault.nth.is_some_and(|nth| nth != count) {
                 continue;
             }
-            while fault.hang {
-                thread::park();
+            if fault.hang {
+                loop {
+                    thread::park();
+                }
             }
             pause(fault.latency_ms);
             return fault.code().map_or(Ok(()), Err);

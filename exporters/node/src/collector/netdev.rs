@@ -19,8 +19,11 @@ const KEPT_DEVICES: usize = 16;
 /// The loopback device, whose traffic never leaves the node.
 const LOOPBACK: &str = "lo";
 
+/// From a file's text to its reading.
+type Parse = fn(&str) -> Reading;
+
 /// Which file of a device is which metric, and how its number is read.
-const FILES: [(&str, MetricId, fn(&str) -> Reading); 11] = [
+const FILES: [(&str, MetricId, Parse); 11] = [
     ("carrier", host::NETDEV_CARRIER, count),
     ("speed", host::NETDEV_SPEED, speed),
     ("carrier_changes", host::NETDEV_CARRIER_CHANGES, count),
@@ -47,7 +50,7 @@ struct Netdev {
     device: Device,
     address: Option<String>,
     operstate: Attribute,
-    files: Vec<(Attribute, MetricId, fn(&str) -> Reading)>,
+    files: Vec<(Attribute, MetricId, Parse)>,
 }
 
 impl Netdevs {

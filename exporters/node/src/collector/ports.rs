@@ -27,7 +27,7 @@ const TICKS_BETWEEN_LOOKS: u32 = 60;
 pub(super) struct Ports {
     folder: PathBuf,
     names: Vec<String>,
-    ports: Vec<Port>,
+    found: Vec<Port>,
     ticks_to_look: u32,
     buffer: Vec<u8>,
 }
@@ -48,7 +48,7 @@ impl Ports {
         Self {
             folder: sys_root.join("class/infiniband"),
             names: Vec::new(),
-            ports: Vec::new(),
+            found: Vec::new(),
             ticks_to_look: 0,
             buffer: Vec::new(),
         }
@@ -56,26 +56,26 @@ impl Ports {
 
     /// Looks for ports when the folder names other devices than before, and now and then.
     fn discover(&mut self) -> io::Result<()> {
-        let found = match names(&self.folder) {
-            Ok(found) => found,
+        let devices = match names(&self.folder) {
+            Ok(devices) => devices,
             // Without an RDMA driver the folder is not there.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error),
         };
-        if found == self.names && self.ticks_to_look > 0 {
+        if devices == self.names && self.ticks_to_look > 0 {
             self.ticks_to_look -= 1;
             return Ok(());
         }
-        self.ports.clear();
-        for name in &found {
+        self.found.clear();
+        for name in &devices {
             let folder = self.folder.join(name);
             let numbers = names(&folder.join("ports")).unwrap_or_default();
-            for number in numbers.iter().take(MAX_PORTS - self.ports.len()) {
-                let keep = self.ports.len() < KEPT_PORTS;
-                self.ports.push(Port::new(&folder, name, number, keep));
+            for number in numbers.iter().take(MAX_PORTS - self.found.len()) {
+                let keep = self.found.len() < KEPT_PORTS;
+                self.found.push(Port::new(&folder, name, number, keep));
             }
         }
-        self.names = found;
+        self.names = devices;
         self.ticks_to_look = TICKS_BETWEEN_LOOKS;
         Ok(())
     }
@@ -140,10 +140,10 @@ impl Collector for Ports {
         if let Err(source) = self.discover() {
             return Err(CollectError::Read { path: self.folder.clone(), source });
         }
-        for port in &mut self.ports {
+        for port in &mut self.found {
             port.collect(&mut self.buffer, report);
         }
-        if self.ports.is_empty() {
+        if self.found.is_empty() {
             let why = format!("no RDMA device in {}", self.folder.display());
             return Ok(Outcome::Nothing(why));
         }

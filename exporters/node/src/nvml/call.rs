@@ -90,9 +90,9 @@ impl Note {
         let gpu = gpu.map_or(NO_GPU, |gpu| u64::from(gpu).min(NO_GPU));
         let word = ((self.millis() + 1) << 16) | ((call as u64) << 8) | gpu;
         self.word.store(word, Ordering::Relaxed);
-        let made = make();
+        let answer = make();
         self.word.store(0, Ordering::Relaxed);
-        made
+        answer
     }
 
     /// The call under way, if there is one.

@@ -14,9 +14,6 @@ use crate::{
     collector::{CollectError, Collector, Outcome},
 };
 
-/// The most failures that are put into the collector's message, which is a label.
-const MAX_FAILURES_TOLD: usize = 3;
-
 /// Reads GPUs through the workers of a [`Supervisor`].
 pub(crate) struct Gpus {
     supervisor: Supervisor,
@@ -71,18 +68,16 @@ impl Gpus {
     fn found(&self) -> String {
         let (count, gone) = self.remembered.count();
         let plural = if count == 1 { "" } else { "s" };
-        let mut message = format!("NVIDIA driver {}, {count} GPU{plural}", self.driver);
+        let mut parts = vec![format!("NVIDIA driver {}, {count} GPU{plural}", self.driver)];
         if !gone.is_empty() {
             let gone: Vec<_> = gone.iter().map(ToString::to_string).collect();
-            message.push_str(&format!("; lost: GPU {}", gone.join(", ")));
+            parts.push(format!("lost: GPU {}", gone.join(", ")));
         }
-        for failure in self.failures.iter().take(MAX_FAILURES_TOLD) {
-            message.push_str(&format!("; {failure}"));
+        parts.extend(self.failures.first().map(ToString::to_string));
+        if self.failures.len() > 1 {
+            parts.push(format!("and {} more, see the log", self.failures.len() - 1));
         }
-        if self.failures.len() > MAX_FAILURES_TOLD {
-            message.push_str("; and more, see the log");
-        }
-        message
+        parts.join("; ")
     }
 }
 

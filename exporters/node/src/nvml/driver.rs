@@ -188,8 +188,8 @@ impl Round<'_> {
         call: Call,
         make: impl FnOnce() -> Result<T, NvmlError>,
     ) -> Result<T, Absent> {
-        let made = self.note.during(call, Some(self.index), make);
-        made.map_err(|error| self.reason(call, &error))
+        let answer = self.note.during(call, Some(self.index), make);
+        answer.map_err(|error| self.reason(call, &error))
     }
 
     fn put(&mut self, metric: MetricId, value: Result<f64, &Absent>) {

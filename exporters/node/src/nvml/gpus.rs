@@ -60,7 +60,10 @@ impl Remembered {
 
     fn add(&mut self, identity: &Identity) -> usize {
         let taken = |number| self.gpus.iter().any(|gpu| gpu.number == number);
-        let number = (identity.index..).find(|number| !taken(*number)).unwrap_or(identity.index);
+        // Of so many numbers one more than there are GPUs, at least one is free.
+        let last = identity.index.saturating_add(self.gpus.len() as u32);
+        let number = (identity.index..=last).find(|number| !taken(*number));
+        let number = number.unwrap_or(last);
         self.gpus.push(Gpu {
             number,
             identity: identity.clone(),

@@ -29,7 +29,7 @@ const MAX_WAITING: usize = 64;
 const MAX_WORKERS: usize = 2;
 
 /// The first and the longest wait before a worker that ended is started again.
-const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 
 /// How long a worker hangs before a spare is started: long enough for the flag to be seen first.
 const SPARE_AFTER: Duration = Duration::from_secs(10);
@@ -71,16 +71,25 @@ struct Worker {
     progress: Instant,
     /// The driver call that it last called slow, and when it said so.
     calling: Option<(Calling, Instant)>,
-    /// Whether the driver is initialised.
-    ready: bool,
-    /// Whether it has finished a round.
-    ticked: bool,
+    /// How far it has come.
+    stage: Stage,
     /// Since when it hangs.
     hangs: Option<Instant>,
     /// Whether it was asked to stop.
     retired: bool,
     /// Whether its pipe ended.
     gone: bool,
+}
+
+/// How far a worker has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// The driver is being initialised.
+    Starting,
+    /// The driver is there.
+    Ready,
+    /// A round is finished.
+    Ticking,
 }
 
 /// Something that a worker's pipe brought.
@@ -159,7 +168,7 @@ impl Supervisor {
     /// How the workers are now.
     pub(super) fn health(&self, now: Instant) -> Health {
         let live = || self.workers.iter().filter(|worker| !worker.retired && !worker.gone);
-        if live().any(|worker| worker.ticked && worker.hangs.is_none()) {
+        if live().any(|worker| worker.ticks() && worker.hangs.is_none()) {
             return Health::Working;
         }
         if let Some(worker) = live().find(|worker| worker.hangs.is_some()) {
@@ -193,9 +202,9 @@ impl Supervisor {
             Ok(message) => {
                 worker.progress = event.at;
                 worker.calling = None;
-                worker.ready = true;
+                worker.stage = worker.stage.max(Stage::Ready);
                 if matches!(message, Message::Tick { .. }) {
-                    worker.ticked = true;
+                    worker.stage = Stage::Ticking;
                     self.back_off = BACK_OFF.0;
                     self.trouble = None;
                 }
@@ -221,7 +230,7 @@ impl Supervisor {
             if worker.retired {
                 continue;
             }
-            if !status.success() || (worker.ticked && self.trouble.is_none()) {
+            if !status.success() || (worker.ticks() && self.trouble.is_none()) {
                 let message = format!("the NVML worker ended unexpectedly ({status})");
                 tracing::warn!(worker = worker.number, %status, "the NVML worker ended");
                 self.trouble = Some(Trouble { nothing_here: false, message: message.into() });
@@ -233,7 +242,7 @@ impl Supervisor {
 
     /// Asks all but the newest of the workers that work to stop.
     fn retire(&mut self) {
-        let works = |worker: &Worker| worker.ticked && worker.hangs.is_none() && !worker.retired;
+        let works = |worker: &Worker| worker.ticks() && worker.hangs.is_none() && !worker.retired;
         let Some(newest) = self.workers.iter().filter(|w| works(w)).map(|w| w.number).max() else {
             return;
         };
@@ -291,8 +300,7 @@ impl Supervisor {
             child,
             progress: now,
             calling: None,
-            ready: false,
-            ticked: false,
+            stage: Stage::Starting,
             hangs: None,
             retired: false,
             gone: false,
@@ -301,6 +309,11 @@ impl Supervisor {
 }
 
 impl Worker {
+    /// Whether it has finished a round.
+    fn ticks(&self) -> bool {
+        self.stage == Stage::Ticking
+    }
+
     /// The slow call that is still under way, with its time up to now.
     fn calling_at(&self, now: Instant) -> Option<Calling> {
         let (calling, told) = self.calling?;
@@ -312,7 +325,7 @@ impl Worker {
     /// Whether it hangs: a call that does not return, or no progress where there should be.
     fn hangs_at(&self, now: Instant, period: Duration, call: Duration, init: Duration) -> bool {
         let idle = now.saturating_duration_since(self.progress);
-        let limit = if self.ready { period + call } else { init };
+        let limit = if self.stage == Stage::Starting { init } else { period + call };
         let calling = self.calling_at(now).is_some_and(|calling| {
             let limit = if calling.call == Call::Init { init } else { call };
             u128::from(calling.millis) >= limit.as_millis()
