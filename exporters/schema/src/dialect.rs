@@ -2,9 +2,13 @@
 
 mod absence;
 mod assembly;
+#[cfg(test)]
+mod captured;
 mod dcgm;
 mod interpreter;
 mod node_exporter;
+#[cfg(test)]
+mod words;
 
 use serde::{Deserialize, Serialize};
 

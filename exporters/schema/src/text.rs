@@ -4,6 +4,7 @@
 //! cannot take why. [`decode()`] puts a report together from what the reader finds, in whoever's words the page is.
 
 pub mod decode;
+mod families;
 mod labels;
 pub mod limits;
 mod number;
@@ -22,6 +23,8 @@ pub use write::write;
 /// The media type of a page.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+#[cfg(test)]
+mod differential;
 #[cfg(test)]
 mod hard_cases;
 #[cfg(test)]

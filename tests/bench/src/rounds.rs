@@ -10,10 +10,12 @@ const ROUNDS: usize = 15;
 /// What one thing uses in one round at least, so that the clock's steps do not show.
 const ROUND: Duration = Duration::from_millis(60);
 
-/// A thing to measure: its name, and the work that is done once.
+/// A thing to measure.
 pub(crate) struct Contender<'a> {
     /// How it is called in the table.
     pub(crate) name: &'static str,
+    /// The bytes that it goes through when the work is done once.
+    pub(crate) bytes: usize,
     /// The work; what it returns keeps the compiler from leaving it out.
     pub(crate) work: Box<dyn FnMut() -> usize + 'a>,
 }

@@ -43,14 +43,16 @@ const BLANKS: f64 = 16.0;
 
 /// What is gathered over the page.
 #[derive(Debug, Default)]
-pub(super) struct Dcgm {
+pub(super) struct Dcgm<'a> {
     /// The node's name, if a series carries it.
     pub(super) node: Option<Safe>,
     /// The GPUs that are identified, as positions in the report.
     identified: HashSet<u32, RandomState>,
+    /// The name under which the mask of clock events came first; under its other name it says the same.
+    mask: Option<&'a str>,
 }
 
-impl Dcgm {
+impl<'a> Dcgm<'a> {
     /// Whether the name is one that this module takes.
     pub(super) fn knows(name: &str) -> bool {
         CLOCK_EVENTS.contains(&name)
@@ -62,12 +64,13 @@ impl Dcgm {
     }
 
     /// Takes the mask of clock-event reasons apart.
-    pub(super) fn take<'a>(
+    pub(super) fn take(
         &mut self,
         assembly: &mut Assembly<'a>,
         sample: &Sample<'_, 'a>,
     ) -> Result<(), Reason> {
-        if Self::is_of_instance(sample) {
+        let mask = *self.mask.get_or_insert(sample.name);
+        if mask != sample.name || Self::is_of_instance(sample) {
             return Ok(());
         }
         let device = assembly.device_of(Class::Gpu, sample).ok_or(Reason::NoDevice)?;
@@ -101,6 +104,12 @@ impl Dcgm {
         }
         if let Some(job) = value("hpc_job") {
             report.info(device, gpu::JOB_INFO, &[("job", &job)]);
+        } else if let Some(pod) = value("pod") {
+            let job = match value("namespace") {
+                Some(namespace) => format!("{namespace}/{}", owner(&pod)),
+                None => owner(&pod).to_owned(),
+            };
+            report.info(device, gpu::JOB_INFO, &[("job", &job), ("name", &pod)]);
         }
     }
 
@@ -110,7 +119,7 @@ impl Dcgm {
     /// beyond them.
     pub(super) fn blank(kind: Kind, sample: &Sample<'_, '_>) -> Option<Absent> {
         let value = sample.value;
-        if value >= BLANK_64 as f64 {
+        if value >= BLANK_64 as f64 && value.is_finite() {
             // A double cannot tell these apart, the digits can. Written with an exponent they are one number, and
             // by far the most common of them is: not supported.
             let exact = sample.digits.parse::<u64>().ok();
@@ -125,6 +134,31 @@ impl Dcgm {
         blank.next().map(|blank| why((value - blank) as u64))
     }
 }
+
+/// What made a pod, as far as its name tells: Kubernetes appends to the owner's name a hash of the template, five
+/// random characters or an index, and training operators a role before the index.
+fn owner(pod: &str) -> &str {
+    let without = |name, is_part: fn(&str) -> bool| match str::rsplit_once(name, '-') {
+        Some((rest, part)) if is_part(part) && !rest.is_empty() => rest,
+        _ => name,
+    };
+    let drawn = |part: &str| part.bytes().all(|byte| DRAWN.contains(&byte));
+    let bare = match pod.rsplit_once('-') {
+        Some((rest, part)) if part.len() == 5 && drawn(part) => match rest.rsplit_once('-') {
+            Some((owner, hash)) if (8..=10).contains(&hash.len()) && drawn(hash) => return owner,
+            _ => rest,
+        },
+        _ => pod,
+    };
+    let bare = without(bare, |part| part.bytes().all(|byte| byte.is_ascii_digit()));
+    without(bare, |part| ROLES.contains(&part))
+}
+
+/// The characters of which Kubernetes makes names: none that could spell a word.
+const DRAWN: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// The roles that training operators give to the pods of one job.
+const ROLES: [&str; 5] = ["worker", "master", "launcher", "chief", "ps"];
 
 /// The reason that a blank number's distance from the first blank number stands for.
 const fn why(code: u64) -> Absent {

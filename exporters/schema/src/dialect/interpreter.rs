@@ -8,6 +8,10 @@ use crate::{
     unit::{Kind, Width},
 };
 
+/// The year 10,000 in seconds since the epoch: a clock that shows more is broken, and differences to it would not
+/// fit into an instant.
+const END_OF_TIME: f64 = 253_402_300_800.0;
+
 /// What a metric name stands for.
 #[derive(Clone, Copy, Debug)]
 enum Meaning {
@@ -27,7 +31,7 @@ enum Meaning {
 #[derive(Debug)]
 pub(crate) struct Interpreter<'a> {
     assembly: Assembly<'a>,
-    dcgm: Dcgm,
+    dcgm: Dcgm<'a>,
     node_exporter: NodeExporter<'a>,
     /// The last name and its meaning: samples of one metric mostly stand together.
     last: (&'a str, Meaning),
@@ -112,10 +116,13 @@ impl<'a> Interpreter<'a> {
                 }
             }
         };
-        let reading = reading(named, metric.row().kind, sample);
+        let mut reading = reading(named, metric.row().kind, sample);
         if let (true, Some(seconds)) = (metric == host::NODE_TIME, reading.value()) {
-            self.assembly.report.node_time.get_or_insert(UnixMs::from_seconds(seconds));
-            return Ok(());
+            if (0.0..END_OF_TIME).contains(&seconds) {
+                self.assembly.report.node_time.get_or_insert(UnixMs::from_seconds(seconds));
+                return Ok(());
+            }
+            reading = Absent::Error.into();
         }
         self.assembly.push(device, metric, reading)
     }

@@ -24,6 +24,8 @@ const IOWAIT: &str = "iowait";
 pub(super) struct NodeExporter<'a> {
     /// The node's name, from its kernel.
     pub(super) node: Option<Safe>,
+    /// The kernel's release.
+    kernel: Option<Safe>,
     /// The CPUs that were seen.
     cpus: HashSet<&'a str, RandomState>,
     busy: f64,
@@ -55,8 +57,9 @@ impl<'a> NodeExporter<'a> {
         match sample.name {
             CPU => self.cpu(sample)?,
             UNAME => {
-                let name = sample.label("nodename").map(|label| label.value().as_ref().into());
-                self.node = self.node.take().or(name);
+                let value = |name| sample.label(name).map(|label| label.value().as_ref().into());
+                self.node = self.node.take().or_else(|| value("nodename"));
+                self.kernel = self.kernel.take().or_else(|| value("release"));
             }
             NETWORK => {
                 let device = assembly.device_of(Class::Netdev, sample).ok_or(Reason::NoDevice)?;
@@ -88,6 +91,11 @@ impl<'a> NodeExporter<'a> {
 
     /// Adds what could be said only when the page was over.
     pub(super) fn finish(&self, assembly: &mut Assembly<'a>) {
+        let told = assembly.report.infos.iter().any(|info| info.metric == host::NODE_INFO);
+        if let (false, Some(node), Some(kernel)) = (told, &self.node, &self.kernel) {
+            let at = assembly.device(Device::node());
+            assembly.report.info(at, host::NODE_INFO, &[("node", node), ("kernel", kernel)]);
+        }
         if !self.cpus.is_empty() {
             let node = assembly.device(Device::node());
             for (metric, value) in [

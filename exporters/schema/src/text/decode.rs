@@ -38,3 +38,62 @@ pub fn decode(body: &[u8], limits: &Limits) -> Result<Page, Failure> {
     let (report, dialect) = interpreter.finish();
     Ok(Page { report, dialect, bytes: body.len() as u64, rejected })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(body: &[u8]) -> Result<Page, Failure> {
+        decode(body, &Limits::default())
+    }
+
+    #[test]
+    fn a_body_without_a_sample_is_not_a_page() {
+        let why = |body: &[u8]| match read(body) {
+            Err(Failure::NotAPage(why)) => why.to_string(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(why(b""), "no sample in it");
+        assert_eq!(why(b"# only a comment\n\n"), "no sample in it");
+        let html = why(b"<html>\n<body>\x1b]52;c;x\x07</body>\n");
+        assert_eq!(html, "no sample in it, line 1: bad_name: <html>");
+        let escape = why(b"\x1b]52;c;x\x07\n");
+        assert_eq!(escape, "no sample in it, line 1: bad_name: \u{fffd}]52;c;x\u{fffd}");
+    }
+
+    #[test]
+    fn a_body_over_the_limit_is_not_read() {
+        let limits = Limits { body_bytes: 8, ..Limits::default() };
+        assert_eq!(decode(b"a 1\nb 2\n", &limits).unwrap().bytes, 8);
+        assert_eq!(decode(b"a 1\nb 22\n", &limits).unwrap_err(), Failure::TooLarge(8));
+    }
+
+    #[test]
+    fn half_a_page_is_taken_as_far_as_it_goes() {
+        let page =
+            read(b"gaunt_gpu_power_watts{gpu=\"0\"} 1\ngaunt_gpu_power_watts{gpu=\"1").unwrap();
+        assert_eq!(page.report.samples.len(), 1);
+        assert_eq!(page.rejected.by_reason, [("unclosed_label".into(), 1)]);
+    }
+
+    #[test]
+    fn a_line_of_a_megabyte_disturbs_no_other() {
+        let mut body = b"a 1\nb{c=\"".to_vec();
+        body.resize(1 << 20, b'x');
+        body.extend_from_slice(b"\"} 2\nd 3\n");
+        let page = read(&body).unwrap();
+        assert_eq!(page.rejected.by_reason, [("line_too_long".into(), 1)]);
+        let shown = page.rejected.first.unwrap();
+        assert!(shown.starts_with("line 2: line_too_long: b{c=\"xxx"), "{shown}");
+        assert!(shown.chars().count() < 120, "{shown}");
+    }
+
+    #[test]
+    fn reasons_are_counted_in_a_fixed_order() {
+        let page = read(b"z 1\n9 1\nz 2\n8 1\ny x\n").unwrap();
+        let counts = page.rejected.by_reason.iter().map(|(reason, n)| (reason.as_str(), *n));
+        let expected = [("bad_name", 2), ("bad_value", 1), ("duplicate_series", 1)];
+        assert_eq!(counts.collect::<Vec<_>>(), expected);
+        assert_eq!(page.rejected.first.unwrap().as_str(), "line 2: bad_name: 9 1");
+    }
+}

@@ -42,7 +42,6 @@ const NAME_START: u8 = 2;
 const LABEL: u8 = 4;
 const LABEL_START: u8 = 8;
 const BLANK: u8 = 16;
-const VALUE_END: u8 = 32;
 
 /// What each byte may be part of.
 static CLASSES: [u8; 256] = {
@@ -54,7 +53,6 @@ static CLASSES: [u8; 256] = {
             b'0'..=b'9' => NAME | LABEL,
             b':' => NAME | NAME_START,
             b' ' | b'\t' => BLANK,
-            b'"' | b'\\' => VALUE_END,
             _ => 0,
         };
         byte += 1;
@@ -94,6 +92,12 @@ pub(super) fn skip_word(bytes: &[u8], mut at: usize) -> usize {
 #[inline]
 pub(super) fn name_length(bytes: &[u8]) -> usize {
     if bytes.first().is_some_and(|byte| is(*byte, NAME_START)) { skip(bytes, 1, NAME) } else { 0 }
+}
+
+/// Whether `bytes` go on a metric name.
+#[inline]
+pub(super) fn goes_on(bytes: &[u8], at: usize) -> bool {
+    bytes.get(at).is_some_and(|byte| is(*byte, NAME))
 }
 
 /// Whether `name` is a label name that may stand on a page.
@@ -177,18 +181,41 @@ fn expect(bytes: &[u8], at: usize, wanted: u8) -> Result<(), Reason> {
 fn value_end(bytes: &[u8], mut at: usize) -> Result<(usize, bool), Reason> {
     let mut escaped = false;
     loop {
-        while at < bytes.len() && !is(bytes[at], VALUE_END) {
-            at += 1;
+        at = quote_or_backslash(bytes, at).ok_or(Reason::UnclosedLabel)?;
+        if bytes[at] == b'"' {
+            return Ok((at, escaped));
         }
-        match bytes.get(at) {
-            Some(b'"') => return Ok((at, escaped)),
-            Some(_) => match bytes.get(at + 1) {
-                Some(b'\\' | b'"' | b'n') => at += 2,
-                Some(_) => return Err(Reason::BadEscape),
-                None => return Err(Reason::UnclosedLabel),
-            },
+        match bytes.get(at + 1) {
+            Some(b'\\' | b'"' | b'n') => at += 2,
+            Some(_) => return Err(Reason::BadEscape),
             None => return Err(Reason::UnclosedLabel),
         }
         escaped = true;
     }
+}
+
+/// The first quote or backslash from `at`, eight bytes at a time: values are too short for a call to a vector routine
+/// to pay, and too long to be looked at byte by byte.
+#[inline]
+fn quote_or_backslash(bytes: &[u8], mut at: usize) -> Option<usize> {
+    while let Some(chunk) = bytes.get(at..)?.first_chunk() {
+        let word = u64::from_le_bytes(*chunk);
+        let found = zeros(word ^ each(b'"')) | zeros(word ^ each(b'\\'));
+        if found != 0 {
+            return Some(at + found.trailing_zeros() as usize / 8);
+        }
+        at += 8;
+    }
+    let rest = bytes[at..].iter().position(|byte| matches!(byte, b'"' | b'\\'))?;
+    Some(at + rest)
+}
+
+/// The byte eight times.
+const fn each(byte: u8) -> u64 {
+    u64::from_le_bytes([byte; 8])
+}
+
+/// The high bit of every zero byte; bits above the lowest one may be wrong, and nobody looks at them.
+const fn zeros(word: u64) -> u64 {
+    word.wrapping_sub(each(0x01)) & !word & each(0x80)
 }

@@ -1,10 +1,8 @@
 //! The strict reader: every line of a page is taken or refused with a reason, and a bad line spoils no other.
 
-use foldhash::fast::RandomState;
-use hashbrown::HashMap;
 use memchr::memchr;
 
-use super::{Label, Limits, Reason, labels, number, series::Series};
+use super::{Label, Limits, Reason, families::Families, labels, number, series::Series};
 
 /// Pages rarely have shorter lines than this on average; the table of series is sized by it.
 const SHORT_LINE_BYTES: usize = 48;
@@ -63,18 +61,12 @@ pub struct Reject<'a> {
     pub text: &'a [u8],
 }
 
-/// What was seen of a metric name so far.
-#[derive(Clone, Copy, Debug, Default)]
-struct Family {
-    help: bool,
-    kind: bool,
-    sampled: bool,
-}
-
 /// Takes a page apart. It allocates a fixed number of tables for the page and nothing for a line.
 #[derive(Debug)]
 pub struct Reader<'a> {
     body: &'a [u8],
+    /// The body as far as it is UTF-8; lines beyond are looked at one by one.
+    valid: &'a str,
     limits: Limits,
     /// Where the current line begins and ends.
     line: (usize, usize),
@@ -83,9 +75,7 @@ pub struct Reader<'a> {
     samples: usize,
     labels: Vec<Label<'a>>,
     series: Series<'a>,
-    families: HashMap<&'a str, Family, RandomState>,
-    /// The name of the last sample: those of one metric mostly stand together.
-    last: &'a str,
+    families: Families<'a>,
 }
 
 impl<'a> Reader<'a> {
@@ -94,8 +84,13 @@ impl<'a> Reader<'a> {
     pub fn new(body: &'a [u8], limits: &Limits) -> Self {
         let body = &body[..body.len().min(u32::MAX as usize)];
         let expected = limits.samples.min(body.len() / SHORT_LINE_BYTES + 1);
+        let valid = match std::str::from_utf8(body) {
+            Ok(whole) => whole,
+            Err(error) => std::str::from_utf8(&body[..error.valid_up_to()]).unwrap_or_default(),
+        };
         Self {
             body,
+            valid,
             limits: *limits,
             line: (0, 0),
             number: 0,
@@ -103,8 +98,7 @@ impl<'a> Reader<'a> {
             samples: 0,
             labels: Vec::with_capacity(limits.labels.min(64)),
             series: Series::with_capacity(expected),
-            families: HashMap::default(),
-            last: "",
+            families: Families::default(),
         }
     }
 
@@ -134,7 +128,7 @@ impl<'a> Reader<'a> {
                     Err(reason) => return Some(Err(self.reject(reason))),
                 }
             };
-            match self.comment(comment) {
+            match self.families.comment(comment, &self.limits) {
                 Ok(None) => {}
                 Ok(Some(line)) => return Some(Ok(line)),
                 Err(reason) => return Some(Err(self.reject(reason))),
@@ -165,7 +159,10 @@ impl<'a> Reader<'a> {
         if line.len() > self.limits.line_bytes {
             return Err(Reason::LineTooLong);
         }
-        let text = std::str::from_utf8(line).map_err(|_| Reason::NotUtf8)?;
+        let text = match self.valid.get(self.line.0..self.line.1) {
+            Some(text) => text,
+            None => std::str::from_utf8(line).map_err(|_| Reason::NotUtf8)?,
+        };
         Ok(&text[labels::skip_blanks(line, 0)..])
     }
 
@@ -177,7 +174,7 @@ impl<'a> Reader<'a> {
     #[inline]
     fn sample(&mut self, text: &'a str) -> Result<Bare<'a>, Reason> {
         let bytes = text.as_bytes();
-        let length = labels::name_length(bytes);
+        let length = self.families.name_length(text);
         if length > self.limits.name_bytes {
             return Err(Reason::NameTooLong);
         }
@@ -202,60 +199,8 @@ impl<'a> Reader<'a> {
             return Err(Reason::DuplicateSeries);
         }
         self.samples += 1;
-        if self.last != name {
-            self.families.entry(name).or_default().sampled = true;
-            self.last = name;
-        }
+        self.families.sampled(name);
         Ok(Bare { name, value, digits, timestamp })
-    }
-
-    /// Takes what follows a hash sign: a HELP or TYPE line, or nothing of interest.
-    fn comment<'r>(&mut self, text: &'a str) -> Result<Option<Line<'r, 'a>>, Reason> {
-        let (word, rest) = next_word(text);
-        if !matches!(word, "HELP" | "TYPE") {
-            return Ok(None);
-        }
-        let (name, rest) = next_word(rest);
-        if name.is_empty() || labels::name_length(name.as_bytes()) != name.len() {
-            return Err(Reason::BadName);
-        }
-        if name.len() > self.limits.name_bytes {
-            return Err(Reason::NameTooLong);
-        }
-        if word == "HELP" { self.help(name, rest) } else { self.kind(name, rest) }.map(Some)
-    }
-
-    fn help<'r>(&mut self, name: &'a str, rest: &'a str) -> Result<Line<'r, 'a>, Reason> {
-        let text = &rest[labels::skip_blanks(rest.as_bytes(), 0)..];
-        let mut escapes = text.split('\\').skip(1);
-        while let Some(after) = escapes.next() {
-            // Nothing between two backslashes: the second one is the escaped character.
-            let doubled = after.is_empty() && escapes.next().is_some();
-            if !doubled && !after.starts_with('n') {
-                return Err(Reason::BadHelp);
-            }
-        }
-        let family = self.families.entry(name).or_default();
-        if std::mem::replace(&mut family.help, true) {
-            return Err(Reason::HelpRepeated);
-        }
-        Ok(Line::Help { name, text })
-    }
-
-    fn kind<'r>(&mut self, name: &'a str, rest: &'a str) -> Result<Line<'r, 'a>, Reason> {
-        let (kind, rest) = next_word(rest);
-        let known = matches!(kind, "counter" | "gauge" | "histogram" | "summary" | "untyped");
-        if !known || !next_word(rest).0.is_empty() {
-            return Err(Reason::BadType);
-        }
-        let family = self.families.entry(name).or_default();
-        if family.sampled {
-            return Err(Reason::TypeAfterSamples);
-        }
-        if std::mem::replace(&mut family.kind, true) {
-            return Err(Reason::TypeRepeated);
-        }
-        Ok(Line::Type { name, kind })
     }
 }
 
@@ -288,10 +233,4 @@ fn value(text: &str, at: usize) -> Result<(&str, f64, Option<i64>), Reason> {
         return Err(Reason::BadTimestamp);
     }
     Ok((digits, value, Some(timestamp)))
-}
-
-/// The first word of `text` and what follows it.
-fn next_word(text: &str) -> (&str, &str) {
-    let start = labels::skip_blanks(text.as_bytes(), 0);
-    text[start..].split_at(labels::skip_word(text.as_bytes(), start) - start)
 }

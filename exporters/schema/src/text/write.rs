@@ -1,7 +1,9 @@
 //! A report becomes a page: families in catalogue order, devices in report order, what is absent said at the end.
 
-use std::fmt::Write;
+mod lines;
 
+use self::lines::help_and_type;
+pub use self::lines::{header, series};
 use super::labels::is_label_name;
 use crate::{
     Absent, Device, Info, MetricId, Reading, Report,
@@ -9,7 +11,6 @@ use crate::{
         exporter::{ABSENT, ABSENT_HELP},
         host,
     },
-    unit::Kind,
 };
 
 /// The label that names the metric in a mark of absence.
@@ -23,9 +24,6 @@ pub(crate) const ABSENT_REASON: &str = "reason";
 
 /// The label that carries the node's own name.
 pub(crate) const NODE: &str = "node";
-
-/// Numbers from here up, and below the inverse of this, are written with an exponent.
-const EXPONENT_FROM: f64 = 1e17;
 
 /// Something that becomes one line.
 #[derive(Clone, Copy, PartialEq)]
@@ -80,38 +78,6 @@ pub fn write(report: &Report, out: &mut String) {
         }
     }
     write_absences(report, &absences, out);
-}
-
-/// Appends the HELP and TYPE lines of a metric.
-pub fn header(metric: MetricId, out: &mut String) {
-    let row = metric.row();
-    let kind = if matches!(row.kind, Kind::Counter(_)) { "counter" } else { "gauge" };
-    help_and_type(row.name, row.help, kind, out);
-}
-
-/// Appends one sample. Label names must follow the grammar; values may be any text.
-pub fn series<'a>(
-    name: &str,
-    labels: impl IntoIterator<Item = (&'a str, &'a str)>,
-    value: f64,
-    out: &mut String,
-) {
-    out.push_str(name);
-    let mut open = '{';
-    for (name, value) in labels {
-        out.push(open);
-        open = ',';
-        out.push_str(name);
-        out.push_str("=\"");
-        escape(value, out);
-        out.push('"');
-    }
-    if open == ',' {
-        out.push('}');
-    }
-    out.push(' ');
-    number(value, out);
-    out.push('\n');
 }
 
 /// Everything that becomes a line, by metric, then device, then as the report has it.
@@ -170,32 +136,80 @@ fn write_absences(report: &Report, absences: &[(MetricId, u32, Absent)], out: &m
     }
 }
 
-fn help_and_type(name: &str, help: &str, kind: &str, out: &mut String) {
-    // Help texts are constants of ours: one line, no backslash.
-    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
-}
-
-fn escape(value: &str, out: &mut String) {
-    for character in value.chars() {
-        match character {
-            '\\' => out.push_str("\\\\"),
-            '"' => out.push_str("\\\""),
-            '\n' => out.push_str("\\n"),
-            plain => out.push(plain),
-        }
-    }
-}
-
-/// The shortest decimal number that reads back as the same double. A `String` takes all that is written to it.
-fn number(value: f64, out: &mut String) {
-    let size = value.abs();
-    let _ = if value.is_nan() {
-        out.write_str("NaN")
-    } else if value.is_infinite() {
-        out.write_str(if value > 0.0 { "+Inf" } else { "-Inf" })
-    } else if size == 0.0 || (EXPONENT_FROM.recip()..EXPONENT_FROM).contains(&size) {
-        write!(out, "{value}")
-    } else {
-        write!(out, "{value:e}")
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Safe, UnixMs,
+        catalogue::{gpu, port},
     };
+
+    fn page(report: &Report) -> String {
+        let mut out = String::new();
+        write(report, &mut out);
+        out
+    }
+
+    #[test]
+    fn the_page_of_a_small_node() {
+        let mut report = Report {
+            node_time: Some(UnixMs(1_795_227_212_248)),
+            node: Some("gpu-0417".into()),
+            ..Report::default()
+        };
+        let port0 = report.device(Device::port("mlx5_0", "1"));
+        let (gpu0, gpu1) = (report.device(Device::gpu(0)), report.device(Device::gpu(1)));
+        report.push(port0, port::RECEIVE_BYTES, 18_527_668.0);
+        report.push(gpu1, gpu::UTILIZATION, 0.57);
+        report.push(gpu0, gpu::UTILIZATION, 1.0);
+        report.push(gpu0, gpu::UTILIZATION, 0.25);
+        report.push(gpu0, gpu::CLOCK_EVENT_IDLE, 0.0);
+        report.push(gpu1, gpu::CLOCK_EVENT_IDLE, Absent::NoPermission);
+        report.push(gpu0, gpu::CLOCK_EVENT_HW_THERMAL, 1.0);
+        report.push(gpu1, gpu::POWER, Absent::Unsupported);
+        report.push(gpu0, gpu::POWER, Reading::Value(f64::NAN));
+        report.info(
+            gpu0,
+            gpu::INFO,
+            &[("model", "H\\100 \"SXM\""), ("gpu", "9"), ("no name", "x")],
+        );
+        let expected = "\
+# HELP gaunt_node_info Who the node is.
+# TYPE gaunt_node_info gauge
+gaunt_node_info{node=\"gpu-0417\"} 1
+# HELP gaunt_node_time_seconds The node's clock at the instant of sampling.
+# TYPE gaunt_node_time_seconds gauge
+gaunt_node_time_seconds 1795227212.248
+# HELP gaunt_gpu_info Who the GPU is.
+# TYPE gaunt_gpu_info gauge
+gaunt_gpu_info{gpu=\"0\",model=\"H\\\\100 \\\"SXM\\\"\"} 1
+# HELP gaunt_gpu_utilization_ratio Share of the driver's last window in which a kernel ran, however small.
+# TYPE gaunt_gpu_utilization_ratio gauge
+gaunt_gpu_utilization_ratio{gpu=\"0\"} 1
+gaunt_gpu_utilization_ratio{gpu=\"1\"} 0.57
+# HELP gaunt_gpu_clock_event Whether this reason holds the clock now (1) or not (0).
+# TYPE gaunt_gpu_clock_event gauge
+gaunt_gpu_clock_event{gpu=\"0\",reason=\"idle\"} 0
+gaunt_gpu_clock_event{gpu=\"0\",reason=\"hw_thermal\"} 1
+# HELP gaunt_port_receive_bytes_total Data received on all virtual lanes.
+# TYPE gaunt_port_receive_bytes_total counter
+gaunt_port_receive_bytes_total{device=\"mlx5_0\",port=\"1\"} 18527668
+# HELP gaunt_absent A series that could exist and has no value, and why.
+# TYPE gaunt_absent gauge
+gaunt_absent{gpu=\"0\",metric=\"gaunt_gpu_power_watts\",reason=\"error\"} 1
+gaunt_absent{gpu=\"1\",metric=\"gaunt_gpu_power_watts\",reason=\"unsupported\"} 1
+gaunt_absent{gpu=\"1\",metric=\"gaunt_gpu_clock_event\",tag=\"idle\",reason=\"no_permission\"} 1
+";
+        assert_eq!(page(&report), expected);
+    }
+
+    #[test]
+    fn the_name_of_the_node_joins_an_info_that_lacks_it() {
+        let mut report = Report { node: Some(Safe::new("a")), ..Report::default() };
+        let node = report.device(Device::node());
+        report.info(node, host::NODE_INFO, &[("kernel", "6.1")]);
+        assert!(page(&report).ends_with("gaunt_node_info{node=\"a\",kernel=\"6.1\"} 1\n"));
+        report.infos[0].labels.push(("node".into(), "b".into()));
+        assert!(page(&report).ends_with("gaunt_node_info{kernel=\"6.1\",node=\"b\"} 1\n"));
+    }
 }

@@ -1,0 +1,115 @@
+//! HELP and TYPE lines: once for each name, and a type before the samples it is of.
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use memchr::memchr;
+
+use super::{Limits, Line, Reason, labels};
+
+/// What was seen of a metric name so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Family {
+    help: bool,
+    kind: bool,
+    sampled: bool,
+}
+
+/// The metric names of a page.
+#[derive(Debug, Default)]
+pub(super) struct Families<'a> {
+    known: HashMap<&'a str, Family, RandomState>,
+    /// The name of the last sample: those of one metric mostly stand together.
+    last: &'a str,
+}
+
+impl<'a> Families<'a> {
+    /// The length of the metric name with which `text` begins; zero if it does not.
+    ///
+    /// Mostly it is that of the sample before, and comparing is quicker than looking at each byte.
+    #[inline]
+    pub(super) fn name_length(&self, text: &str) -> usize {
+        let bytes = text.as_bytes();
+        let last = self.last.len();
+        if last != 0 && text.starts_with(self.last) && !labels::goes_on(bytes, last) {
+            last
+        } else {
+            labels::name_length(bytes)
+        }
+    }
+
+    /// Notes that a sample of this name was taken.
+    #[inline]
+    pub(super) fn sampled(&mut self, name: &'a str) {
+        if self.last != name {
+            self.known.entry(name).or_default().sampled = true;
+            self.last = name;
+        }
+    }
+
+    /// Takes what follows a hash sign: a HELP or TYPE line, or nothing of interest.
+    pub(super) fn comment<'r>(
+        &mut self,
+        text: &'a str,
+        limits: &Limits,
+    ) -> Result<Option<Line<'r, 'a>>, Reason> {
+        let (word, rest) = next_word(text);
+        if !matches!(word, "HELP" | "TYPE") {
+            return Ok(None);
+        }
+        let rest = &rest[labels::skip_blanks(rest.as_bytes(), 0)..];
+        let (name, rest) = rest.split_at(labels::name_length(rest.as_bytes()));
+        if name.is_empty() || !(rest.is_empty() || rest.starts_with([' ', '\t'])) {
+            return Err(Reason::BadName);
+        }
+        if name.len() > limits.name_bytes {
+            return Err(Reason::NameTooLong);
+        }
+        if word == "HELP" { self.help(name, rest) } else { self.kind(name, rest) }.map(Some)
+    }
+
+    fn help<'r>(&mut self, name: &'a str, rest: &'a str) -> Result<Line<'r, 'a>, Reason> {
+        let text = &rest[labels::skip_blanks(rest.as_bytes(), 0)..];
+        if !has_good_escapes(text) {
+            return Err(Reason::BadHelp);
+        }
+        let family = self.known.entry(name).or_default();
+        if std::mem::replace(&mut family.help, true) {
+            return Err(Reason::HelpRepeated);
+        }
+        Ok(Line::Help { name, text })
+    }
+
+    fn kind<'r>(&mut self, name: &'a str, rest: &'a str) -> Result<Line<'r, 'a>, Reason> {
+        let (kind, rest) = next_word(rest);
+        let known = matches!(kind, "counter" | "gauge" | "histogram" | "summary" | "untyped");
+        if !known || !next_word(rest).0.is_empty() {
+            return Err(Reason::BadType);
+        }
+        let family = self.known.entry(name).or_default();
+        if family.sampled {
+            return Err(Reason::TypeAfterSamples);
+        }
+        if std::mem::replace(&mut family.kind, true) {
+            return Err(Reason::TypeRepeated);
+        }
+        Ok(Line::Type { name, kind })
+    }
+}
+
+/// Whether every backslash of a help text stands before another one or before `n`.
+fn has_good_escapes(text: &str) -> bool {
+    let mut rest = text.as_bytes();
+    while let Some(at) = memchr(b'\\', rest) {
+        if !matches!(rest.get(at + 1), Some(b'\\' | b'n')) {
+            return false;
+        }
+        rest = &rest[at + 2..];
+    }
+    true
+}
+
+/// The first word of `text` and what follows it.
+fn next_word(text: &str) -> (&str, &str) {
+    let start = labels::skip_blanks(text.as_bytes(), 0);
+    text[start..].split_at(labels::skip_word(text.as_bytes(), start) - start)
+}
