@@ -5,22 +5,19 @@
 
 use std::{
     ffi::OsString,
-    io::{self, BufRead, BufReader, Read},
     path::PathBuf,
-    process::{Child, Command, Stdio},
     sync::mpsc::{Receiver, SyncSender, sync_channel},
-    thread,
     time::{Duration, Instant},
 };
 
 use gaunt_schema::Safe;
 
-use super::{
-    call::{Call, Calling},
-    pipe::{self, Message, PipeError},
-    worker,
-};
+use super::{call::Calling, pipe::Message, worker};
 use crate::Options;
+
+mod process;
+
+use process::{Event, Stage, Worker};
 
 /// Messages that wait to be heard: a tick and some slow calls of two workers. The pipe holds the rest back.
 const MAX_WAITING: usize = 64;
@@ -33,12 +30,6 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_m
 
 /// How long a worker hangs before a spare is started: long enough for the flag to be seen first.
 const SPARE_AFTER: Duration = Duration::from_secs(10);
-
-/// A slow call is told again every quarter of a second; one that was not for this long is over.
-const CALLING_HOLDS: Duration = Duration::from_millis(1500);
-
-/// The most that is logged of what the driver library writes to standard error, in bytes and for each worker.
-const MAX_STDERR: u64 = 64 * 1024;
 
 /// The workers of this process.
 pub(super) struct Supervisor {
@@ -61,42 +52,6 @@ pub(super) struct Supervisor {
 struct Trouble {
     nothing_here: bool,
     message: Safe,
-}
-
-/// One worker process.
-struct Worker {
-    number: u64,
-    child: Child,
-    /// When it last got something done: started, initialised, finished a round.
-    progress: Instant,
-    /// The driver call that it last called slow, and when it said so.
-    calling: Option<(Calling, Instant)>,
-    /// How far it has come.
-    stage: Stage,
-    /// Since when it hangs.
-    hangs: Option<Instant>,
-    /// Whether it was asked to stop.
-    retired: bool,
-    /// Whether its pipe ended.
-    gone: bool,
-}
-
-/// How far a worker has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
-    /// The driver is being initialised.
-    Starting,
-    /// The driver is there.
-    Ready,
-    /// A round is finished.
-    Ticking,
-}
-
-/// Something that a worker's pipe brought.
-struct Event {
-    worker: u64,
-    at: Instant,
-    what: Result<Message, PipeError>,
 }
 
 /// A message that is to be acted upon.
@@ -268,7 +223,7 @@ impl Supervisor {
             return;
         }
         self.started += 1;
-        match self.spawn(self.started, now) {
+        match Worker::spawn(self.started, &self.program, &self.arguments, &self.tell, now) {
             Ok(worker) => self.workers.push(worker),
             Err(error) => {
                 let program = self.program.display();
@@ -279,84 +234,4 @@ impl Supervisor {
             }
         }
     }
-
-    fn spawn(&self, number: u64, now: Instant) -> io::Result<Worker> {
-        let mut child = Command::new(&self.program)
-            .args(&self.arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let tell = self.tell.clone();
-        thread::Builder::new()
-            .name("nvml-pipe".to_owned())
-            .spawn(move || stdout.map(|stdout| listen(number, stdout, &tell)))?;
-        thread::Builder::new()
-            .name("nvml-stderr".to_owned())
-            .spawn(move || stderr.map(|stderr| log(number, stderr)))?;
-        Ok(Worker {
-            number,
-            child,
-            progress: now,
-            calling: None,
-            stage: Stage::Starting,
-            hangs: None,
-            retired: false,
-            gone: false,
-        })
-    }
-}
-
-impl Worker {
-    /// Whether it has finished a round.
-    fn ticks(&self) -> bool {
-        self.stage == Stage::Ticking
-    }
-
-    /// The slow call that is still under way, with its time up to now.
-    fn calling_at(&self, now: Instant) -> Option<Calling> {
-        let (calling, told) = self.calling?;
-        let since = now.saturating_duration_since(told);
-        let millis = calling.millis + since.as_millis() as u64;
-        (since < CALLING_HOLDS).then_some(Calling { millis, ..calling })
-    }
-
-    /// Whether it hangs: a call that does not return, or no progress where there should be.
-    fn hangs_at(&self, now: Instant, period: Duration, call: Duration, init: Duration) -> bool {
-        let idle = now.saturating_duration_since(self.progress);
-        let limit = if self.stage == Stage::Starting { init } else { period + call };
-        let calling = self.calling_at(now).is_some_and(|calling| {
-            let limit = if calling.call == Call::Init { init } else { call };
-            u128::from(calling.millis) >= limit.as_millis()
-        });
-        calling || idle > limit
-    }
-}
-
-/// Passes on what a worker says until its pipe ends.
-fn listen(worker: u64, mut pipe: impl Read, tell: &SyncSender<Event>) {
-    let mut buffer = Vec::new();
-    loop {
-        let what = pipe::read(&mut pipe, &mut buffer);
-        let ended = what.is_err();
-        if tell.send(Event { worker, at: Instant::now(), what }).is_err() || ended {
-            return;
-        }
-    }
-}
-
-/// Logs what the driver library writes to standard error, which on a screen of ours would be in the way.
-fn log(worker: u64, stderr: impl Read) {
-    let mut lines = BufReader::new(stderr.take(MAX_STDERR));
-    let mut line = Vec::new();
-    while lines.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
-        let text = Safe::new(String::from_utf8_lossy(&line).trim_end());
-        if !text.is_empty() {
-            tracing::warn!(worker, %text, "the NVML library says");
-        }
-        line.clear();
-    }
-    // What exceeds the limit is read and dropped, so that the library never waits for us.
-    _ = io::copy(&mut lines.into_inner().into_inner(), &mut io::sink());
 }
