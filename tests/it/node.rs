@@ -91,6 +91,19 @@ fn a_hung_call_is_named_while_pages_keep_coming() {
 }
 
 #[test]
+fn values_that_arrive_late_are_not_called_fresh() {
+    let node = Node::start("slow.toml");
+    let nvml = Device::collector("nvml");
+    let flagged = node.until("the flag", |report| succeeded(report, "nvml") == Some(0.0));
+    let back = node.until("the return", |report| succeeded(report, "nvml") == Some(1.0));
+    let last = |report| read(report, &nvml, exporter::COLLECTOR_LAST_SUCCESS).value().unwrap();
+    let age = back.node_time.unwrap().seconds() - last(&back);
+    assert!(age <= 3.0, "called fresh at an age of {age} s");
+    assert!(last(&back) > last(&flagged) + 3.0, "the late round is no success");
+    assert_eq!(read(&back, &Device::gpu(0), gpu::POWER), Reading::of(300.0));
+}
+
+#[test]
 fn a_driver_that_hangs_at_once_costs_only_the_gpus() {
     let node = Node::start("hang_init.toml");
     let report = node.until("a page", |report| !message(report, "nvml").is_empty());

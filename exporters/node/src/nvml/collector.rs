@@ -1,6 +1,6 @@
 //! The collector of the GPUs: what the workers said becomes readings, what they did not say becomes absence.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gaunt_schema::{Report, Safe, UnixMs};
 
@@ -21,6 +21,8 @@ pub(crate) struct Gpus {
     driver: Safe,
     /// When the last round began.
     last_tick: Option<UnixMs>,
+    /// How long ago a round may have begun for its values to stand for now.
+    longest_age: Duration,
     /// What went wrong in the last round.
     failures: Vec<Safe>,
 }
@@ -32,6 +34,7 @@ impl Gpus {
             remembered: Remembered::default(),
             driver: Safe::default(),
             last_tick: None,
+            longest_age: options.period + options.call_deadline,
             failures: Vec::new(),
         }
     }
@@ -49,6 +52,8 @@ impl Gpus {
             Heard::Said(worker, Message::Inventory { gpus }) => {
                 self.remembered.inventory(worker, &self.driver, gpus);
             }
+            // A round that hung half-way and came back is older than what its spare has said since.
+            Heard::Said(_, Message::Tick { at, .. }) if self.last_tick >= Some(at) => {}
             Heard::Said(worker, Message::Tick { at, seconds, gpus, failures }) => {
                 self.remembered.tick(worker, seconds, gpus);
                 self.last_tick = Some(at);
@@ -91,7 +96,13 @@ impl Collector for Gpus {
         for heard in self.supervisor.step(now) {
             self.take(heard);
         }
-        let health = self.supervisor.health(now);
+        let mut health = self.supervisor.health(now);
+        let time = report.node_time.or(self.last_tick).unwrap_or_default();
+        if health == Health::Working
+            && self.last_tick.is_some_and(|at| time.since(at) > self.longest_age)
+        {
+            health = Health::Slow;
+        }
         self.remembered.write(health == Health::Working, report);
         // A node that had GPUs and now has none has a problem, whatever the worker thinks.
         let had_gpus = self.remembered.count().0 > 0;
