@@ -56,8 +56,8 @@ fn summary(sizes: &[f64; 5], costs: &[Cost]) -> serde_json::Value {
         "strict_short_ns_sample": ns(1),
         "decode_dcgm_ns_sample": ns(2),
         "samples": SAMPLES,
-        "dcgm_bytes": sizes[0],
-        "short_bytes": sizes[1],
+        "dcgm_bytes": sizes[0] as u64,
+        "short_bytes": sizes[1] as u64,
     })
 }
 

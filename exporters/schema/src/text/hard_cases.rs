@@ -1,4 +1,7 @@
 //! Lines that readers get wrong, and what must come of each: a canonical sample, or the reason why not.
+//!
+//! promtool 2.42 takes and refuses the same pages but for these: it refuses blanks after the value and a carriage
+//! return, and it takes series that stand twice and a TYPE line without a type.
 
 use super::{Limits, Line, Reader};
 

@@ -1,11 +1,11 @@
 //! The strict reader: every line of a page is taken or refused with a reason, and a bad line spoils no other.
 
-use memchr::memchr;
+use memchr::{memchr, memchr_iter};
 
 use super::{Label, Limits, Reason, families::Families, labels, number, series::Series};
 
-/// Pages rarely have shorter lines than this on average; the table of series is sized by it.
-const SHORT_LINE_BYTES: usize = 48;
+/// So much of a page is counted to guess how many lines the whole has; the table of series is sized by it.
+const LOOKED_AT_BYTES: usize = 4 << 10;
 
 /// A line that was taken.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -83,7 +83,9 @@ impl<'a> Reader<'a> {
     /// 4 GiB are not read.
     pub fn new(body: &'a [u8], limits: &Limits) -> Self {
         let body = &body[..body.len().min(u32::MAX as usize)];
-        let expected = limits.samples.min(body.len() / SHORT_LINE_BYTES + 1);
+        let beginning = &body[..body.len().min(LOOKED_AT_BYTES)];
+        let lines = memchr_iter(b'\n', beginning).count() + 1;
+        let expected = limits.samples.min(lines * (body.len() / LOOKED_AT_BYTES + 1));
         let valid = match std::str::from_utf8(body) {
             Ok(whole) => whole,
             Err(error) => std::str::from_utf8(&body[..error.valid_up_to()]).unwrap_or_default(),

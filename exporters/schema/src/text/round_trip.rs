@@ -104,6 +104,39 @@ proptest! {
     }
 
     #[test]
+    fn a_bad_line_spoils_no_other(
+        report in report(),
+        bad in prop::collection::vec((any::<prop::sample::Index>(), prop::collection::vec(any::<u8>(), 0..30)), 1..8),
+    ) {
+        let mut page = String::new();
+        write(&report, &mut page);
+        let mut lines: Vec<Vec<u8>> = page.lines().map(|line| line.as_bytes().to_vec()).collect();
+        for (place, noise) in &bad {
+            // No name begins so, whatever follows.
+            let noise = noise.iter().copied().filter(|byte| *byte != b'\n');
+            let line = std::iter::once(b'!').chain(noise).collect();
+            lines.insert(place.index(lines.len() + 1), line);
+        }
+        let read = decode(&lines.join(&b'\n'), &Limits::default()).unwrap();
+        prop_assert_eq!(read.rejected.total(), bad.len() as u64);
+        prop_assert_eq!(said(&read.report), said(&report));
+    }
+
+    #[test]
+    fn a_real_page_with_any_bytes_changed_never_panics(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..200),
+    ) {
+        let page = include_bytes!("../../../../tests/fixtures/scrapes/node_infiniband.prom");
+        let mut page = page.to_vec();
+        for (place, byte) in changes {
+            let at = place.index(page.len());
+            page[at] = byte;
+        }
+        let read = decode(&page, &Limits::default()).unwrap();
+        prop_assert!(read.report.samples.len() <= 200 * 2 + 34);
+    }
+
+    #[test]
     fn arbitrary_bytes_never_panic(body in prop::collection::vec(any::<u8>(), 0..400)) {
         let _ = decode(&body, &Limits::default());
     }
