@@ -6,6 +6,7 @@ use std::{
     fs,
     net::{Shutdown, TcpStream},
     process::Command,
+    time::Duration,
 };
 
 use gaunt_schema::{
@@ -14,7 +15,7 @@ use gaunt_schema::{
     text,
 };
 
-use crate::binaries::program;
+use crate::binaries::{fake_driver, program};
 
 mod running;
 
@@ -110,6 +111,42 @@ fn a_driver_that_hangs_at_once_costs_only_the_gpus() {
     assert_eq!(message(&report, "nvml"), "waiting for the NVIDIA driver to initialise");
     assert_eq!(succeeded(&report, "nvml"), None);
     assert_eq!(succeeded(&report, "ports"), Some(1.0));
+}
+
+#[test]
+fn a_driver_that_is_installed_later_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("libnvidia-ml.so.1");
+    let mut command = over_fixture(library.to_str().unwrap());
+    command.env("GAUNT_FAKE_DRIVER", fixture("scenarios/eight.toml"));
+    let node = Node::run(command);
+    node.until("the failure", |report| succeeded(report, "nvml") == Some(0.0));
+    fs::copy(fake_driver(), &library).unwrap();
+    let found = node.until("the GPUs", |report| succeeded(report, "nvml") == Some(1.0));
+    assert_eq!(read(&found, &Device::gpu(7), gpu::POWER), Reading::of(620.078));
+}
+
+#[test]
+fn a_sampler_in_process_publishes_each_tick_and_ends_when_it_is_dropped() {
+    let sampler = gaunt_node::Sampler::start(gaunt_node::Options {
+        sys_root: fixture("sysroot/sys"),
+        proc_root: fixture("sysroot/proc"),
+        nvml_library: Some(NO_LIBRARY.into()),
+        node_name: Some("this box".to_owned()),
+        period: Duration::from_millis(100),
+        worker_program: Some(program("gaunt-node")),
+        ..gaunt_node::Options::default()
+    });
+    let mut reports = sampler.watch();
+    let mut last = None;
+    for _ in 0..3 {
+        eventually("a tick", || reports.borrow().node_time > last);
+        last = reports.borrow_and_update().node_time;
+    }
+    eventually("the worker's word", || succeeded(&reports.borrow(), "nvml") == Some(1.0));
+    assert_eq!(reports.borrow().node.as_deref(), Some("this box"));
+    drop(sampler);
+    eventually("the end", || reports.has_changed().is_err());
 }
 
 #[test]
