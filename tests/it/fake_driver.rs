@@ -128,10 +128,18 @@ fn a_gpu_that_is_lost_stays_on_the_page_as_lost() {
     let lost = Device::gpu(1);
     let there = |report: &Report| report.reading(&lost, gpu::PRESENT);
     node.until("the GPU", |report| there(report) == Some(Reading::of(1.0)));
-    let report = node.until("the loss", |report| there(report) == Some(Reading::of(0.0)));
+    let silent = Device::gpu(3);
+    let report = node.until("the loss", |report| {
+        there(report) == Some(Reading::of(0.0))
+            && report.reading(&silent, gpu::PRESENT) == Some(Reading::of(0.0))
+    });
     assert_eq!(read(&report, &lost, gpu::POWER), Absent::Lost.into());
     assert_eq!(read(&report, &lost, gpu::UTILIZATION_SECONDS), Absent::Lost.into());
-    assert!(message(&report, "nvml").ends_with("3 GPUs; lost: GPU 1"));
+    assert_eq!(read(&report, &silent, gpu::POWER), Absent::Error.into());
+    assert_eq!(read(&report, &silent, gpu::CLOCK_EVENT_IDLE), Absent::Error.into());
+    let said = message(&report, "nvml");
+    let call = "nvmlDeviceGetHandleByIndex_v2 of GPU 3";
+    assert!(said.contains(&format!("4 GPUs; lost: GPU 1, 3; {call}")), "{said}");
     for index in [0, 2] {
         let device = Device::gpu(index);
         assert_eq!(read(&report, &device, gpu::PRESENT), Reading::of(1.0));

@@ -112,6 +112,8 @@ impl<'a> Driver<'a> {
             Ok(device) => round.all(&device),
             Err(error) => {
                 let reason = round.reason(Call::Handle, &error);
+                // A GPU that is not found does not answer, whatever the driver calls it.
+                round.sampled.lost |= reason == Absent::Error;
                 let all = METRICS.iter().map(|metric| (*metric, reason.into()));
                 round.sampled.readings.extend(all);
                 round.events(&Err(reason));

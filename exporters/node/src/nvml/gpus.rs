@@ -31,7 +31,9 @@ struct Gpu {
     number: u32,
     identity: Identity,
     driver: Safe,
-    /// Whether it was in the last inventory and not called lost since.
+    /// Whether it was in the last inventory.
+    listed: bool,
+    /// Whether it answers: it is listed and was not called lost in the last round.
     present: bool,
     readings: Vec<(MetricId, Reading)>,
     integrals: [f64; INTEGRALS.len()],
@@ -41,7 +43,7 @@ impl Remembered {
     /// Takes a worker's inventory: new GPUs are added, those that it does not name are gone.
     pub(super) fn inventory(&mut self, worker: u64, driver: &Safe, found: Vec<Identity>) {
         for gpu in &mut self.gpus {
-            gpu.present = false;
+            (gpu.listed, gpu.present) = (false, false);
         }
         let mut positions = Vec::with_capacity(found.len());
         for identity in found {
@@ -52,7 +54,7 @@ impl Remembered {
                 gpu.identity = identity;
             }
             gpu.driver = driver.clone();
-            gpu.present = true;
+            (gpu.listed, gpu.present) = (true, true);
             positions.push(position);
         }
         self.workers.insert(worker, (positions, None));
@@ -68,6 +70,7 @@ impl Remembered {
             number,
             identity: identity.clone(),
             driver: Safe::default(),
+            listed: true,
             present: true,
             readings: Vec::new(),
             integrals: [0.0; INTEGRALS.len()],
@@ -106,15 +109,15 @@ impl Remembered {
         for gpu in &self.gpus {
             let device = report.device(Device::gpu(gpu.number));
             report.info(device, gpu::INFO, &gpu.labels());
-            let why = match (gpu.present, fresh) {
-                (false, _) => Some(Absent::Lost),
-                (true, false) => Some(Absent::Stale),
-                (true, true) => None,
+            // While a GPU that does not answer is asked, its readings say themselves why they are absent.
+            let why = match (gpu.listed && fresh, gpu.present) {
+                (true, _) => None,
+                (false, false) => Some(Absent::Lost),
+                (false, true) => Some(Absent::Stale),
             };
             let present = match why {
-                None => Reading::of(1.0),
-                Some(Absent::Lost) => Reading::of(0.0),
-                Some(reason) => reason.into(),
+                Some(Absent::Stale) => Absent::Stale.into(),
+                _ => Reading::of(f64::from(u8::from(gpu.present))),
             };
             report.push(device, gpu::PRESENT, present);
             for (metric, reading) in &gpu.readings {

@@ -71,7 +71,7 @@ pub(super) struct Identity {
 /// What one GPU said in one round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Readings {
-    /// Whether the driver called the GPU lost.
+    /// Whether the driver called the GPU lost, or did not even find it.
     pub(super) lost: bool,
     /// Each reading.
     pub(super) readings: Vec<(MetricId, Reading)>,
