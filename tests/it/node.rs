@@ -1,1 +1,251 @@
-//! Placeholder.
+//! gaunt-node as a user runs it: the page of a made tree, the server's manners, and a driver that hangs.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+use std::{
+    fs,
+    net::{Shutdown, TcpStream},
+    process::Command,
+    time::Duration,
+};
+
+use gaunt_schema::{
+    Absent, Device, Reading,
+    catalogue::{exporter, gpu, host},
+    text,
+};
+
+use crate::binaries::{fake_driver, program};
+
+mod running;
+
+use running::{NO_LIBRARY, decode, eventually, over_fixture, runs, success};
+pub(crate) use running::{Node, fixture, message, once, read, succeeded};
+
+#[test]
+fn the_page_of_the_made_tree_is_the_golden_one() {
+    let page = success(over_fixture(NO_LIBRARY).arg("--once").output().unwrap());
+    let varies = |line: &&str| {
+        let series = ["node_time_seconds ", "_duration_seconds{", "_timestamp_seconds{"];
+        !series.iter().any(|name| line.contains(name)) || line.starts_with('#')
+    };
+    let version = format!("version=\"{}\"", env!("CARGO_PKG_VERSION"));
+    let page = page.replace(&version, "version=\"VERSION\"");
+    let found: Vec<_> = page.lines().filter(varies).collect();
+    let golden = fs::read_to_string(fixture("sysroot/page.prom")).unwrap();
+    for (at, (found, golden)) in found.iter().zip(golden.lines()).enumerate() {
+        assert_eq!(*found, golden, "line {} of tests/fixtures/sysroot/page.prom", at + 1);
+    }
+    assert_eq!(found.len(), golden.lines().count(), "the page is longer or shorter:\n{page}");
+}
+
+#[test]
+fn without_a_library_the_rest_is_served_and_the_reason_said() {
+    let page = success(over_fixture(NO_LIBRARY).arg("--once").output().unwrap());
+    let report = decode(&page);
+    assert_eq!(succeeded(&report, "nvml"), Some(1.0));
+    let said =
+        format!("no GPU: {NO_LIBRARY} not found; install the NVIDIA driver or pass --nvml-library");
+    assert_eq!(message(&report, "nvml"), said);
+    assert_eq!(read(&report, &Device::node(), host::CPUS), Reading::of(2.0));
+}
+
+#[test]
+fn a_library_that_is_named_and_not_there_is_a_failure() {
+    let page = success(over_fixture("/nowhere/libnvidia-ml.so.1").arg("--once").output().unwrap());
+    let report = decode(&page);
+    assert_eq!(succeeded(&report, "nvml"), Some(0.0));
+    let said = message(&report, "nvml");
+    assert!(said.starts_with("cannot load the NVML library /nowhere/libnvidia-ml.so.1"), "{said}");
+}
+
+#[test]
+fn a_hung_call_is_named_while_pages_keep_coming() {
+    let mut node = Node::start("hang.toml");
+    let worker = node.logged("pid=");
+    let both = [Device::gpu(0), Device::gpu(1)];
+    let before = node.until("a tick", |report| report.reading(&both[1], gpu::POWER).is_some());
+    assert_eq!(read(&before, &both[1], gpu::POWER), Reading::of(301.0));
+
+    let flagged = node.until("the flag", |report| succeeded(report, "nvml") == Some(0.0));
+    let said = message(&flagged, "nvml");
+    assert!(said.contains("nvmlDeviceGetPowerUsage of GPU 1 does not return"), "{said}");
+    for device in &both {
+        for metric in [gpu::POWER, gpu::UTILIZATION, gpu::PRESENT] {
+            assert_eq!(read(&flagged, device, metric), Absent::Stale.into(), "{device}");
+        }
+    }
+    assert_eq!(succeeded(&flagged, "cpu"), Some(1.0));
+    // The call began up to a period after the last good round, and is flagged three seconds later at most.
+    let nvml = Device::collector("nvml");
+    let last = read(&flagged, &nvml, exporter::COLLECTOR_LAST_SUCCESS).value().unwrap();
+    let silence = flagged.node_time.unwrap().seconds() - last;
+    assert!((2.0..=4.2).contains(&silence), "flagged {silence} s after the last good round");
+
+    let later = node.until("the next page", |report| report.node_time > flagged.node_time);
+    assert_eq!(succeeded(&later, "nvml"), Some(0.0));
+
+    assert!(runs(&worker), "a hung worker is left alone");
+    node.signal("KILL");
+    node.exit();
+    eventually("the end of the orphaned worker", || !runs(&worker));
+}
+
+#[test]
+fn values_that_arrive_late_are_not_called_fresh() {
+    let node = Node::start("slow.toml");
+    let nvml = Device::collector("nvml");
+    let flagged = node.until("the flag", |report| succeeded(report, "nvml") == Some(0.0));
+    let back = node.until("the return", |report| succeeded(report, "nvml") == Some(1.0));
+    let last = |report| read(report, &nvml, exporter::COLLECTOR_LAST_SUCCESS).value().unwrap();
+    let age = back.node_time.unwrap().seconds() - last(&back);
+    assert!(age <= 3.0, "called fresh at an age of {age} s");
+    assert!(last(&back) > last(&flagged) + 3.0, "the late round is no success");
+    assert_eq!(read(&back, &Device::gpu(0), gpu::POWER), Reading::of(300.0));
+}
+
+#[test]
+fn a_driver_that_hangs_at_once_costs_only_the_gpus() {
+    let node = Node::start("hang_init.toml");
+    let report = node.until("a page", |report| !message(report, "nvml").is_empty());
+    assert_eq!(message(&report, "nvml"), "waiting for the NVIDIA driver to initialise");
+    assert_eq!(succeeded(&report, "nvml"), None);
+    assert_eq!(succeeded(&report, "ports"), Some(1.0));
+}
+
+#[test]
+fn a_driver_that_is_installed_later_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("libnvidia-ml.so.1");
+    let mut command = over_fixture(library.to_str().unwrap());
+    command.env("GAUNT_FAKE_DRIVER", fixture("scenarios/eight.toml"));
+    let node = Node::run(command);
+    node.until("the failure", |report| succeeded(report, "nvml") == Some(0.0));
+    fs::copy(fake_driver(), &library).unwrap();
+    let found = node.until("the GPUs", |report| succeeded(report, "nvml") == Some(1.0));
+    assert_eq!(read(&found, &Device::gpu(7), gpu::POWER), Reading::of(620.078));
+}
+
+#[test]
+fn a_sampler_in_process_publishes_each_tick_and_ends_when_it_is_dropped() {
+    let sampler = gaunt_node::Sampler::start(gaunt_node::Options {
+        sys_root: fixture("sysroot/sys"),
+        proc_root: fixture("sysroot/proc"),
+        nvml_library: Some(NO_LIBRARY.into()),
+        node_name: Some("this box".to_owned()),
+        period: Duration::from_millis(100),
+        worker_program: Some(program("gaunt-node")),
+        ..gaunt_node::Options::default()
+    });
+    let mut reports = sampler.watch();
+    let mut last = None;
+    for _ in 0..3 {
+        eventually("a tick", || reports.borrow().node_time > last);
+        last = reports.borrow_and_update().node_time;
+    }
+    eventually("the worker's word", || succeeded(&reports.borrow(), "nvml") == Some(1.0));
+    assert_eq!(reports.borrow().node.as_deref(), Some("this box"));
+    drop(sampler);
+    eventually("the end", || reports.has_changed().is_err());
+}
+
+#[test]
+fn a_worker_that_dies_is_said_and_started_again() {
+    let mut node = Node::start("eight.toml");
+    let worker = node.logged("pid=");
+    let gpu = Device::gpu(7);
+    node.until("a tick", |report| report.reading(&gpu, gpu::POWER).is_some());
+    assert!(Command::new("kill").args(["-s", "KILL", &worker]).status().unwrap().success());
+    let down = node.until("the flag", |report| succeeded(report, "nvml") == Some(0.0));
+    assert!(message(&down, "nvml").starts_with("the NVML worker ended unexpectedly (signal: 9"));
+    assert_eq!(read(&down, &gpu, gpu::POWER), Absent::Stale.into());
+    let back = node.until("the return", |report| succeeded(report, "nvml") == Some(1.0));
+    assert_eq!(read(&back, &gpu, gpu::POWER), Reading::of(620.078));
+}
+
+#[test]
+fn the_server_has_manners() {
+    let node = Node::start("none.toml");
+    node.page();
+    for (line, status, says) in [
+        ("GET /", "200 OK", "/metrics"),
+        ("GET /healthz", "200 OK", "ok"),
+        ("GET /metrics", "200 OK", "# TYPE gaunt_node_info gauge"),
+        ("GET /metrics?x=1", "200 OK", "gaunt_node_info"),
+        ("GET /other", "404 Not Found", "see /"),
+        ("POST /metrics", "405 Method Not Allowed", "allow: GET, HEAD"),
+        ("nonsense", "400 Bad Request", ""),
+    ] {
+        let answer = node.request(line);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{line}: {answer}");
+        assert!(answer.contains(says), "{line}: {answer}");
+    }
+    let head = node.request("HEAD /metrics");
+    assert!(head.contains(&format!("content-type: {}", text::CONTENT_TYPE)), "{head}");
+    assert!(head.ends_with("\r\n\r\n"), "a HEAD has no body: {head}");
+    let long = node.request(&format!("GET /{}", "x".repeat(100_000)));
+    assert!(long.starts_with("HTTP/1.1 4"), "{}", &long[..long.len().min(80)]);
+}
+
+#[test]
+fn idle_clients_cannot_take_all_places_for_ever() {
+    let node = Node::start("none.toml");
+    node.page();
+    let idle: Vec<_> = (0..64).map(|_| TcpStream::connect(&node.address).unwrap()).collect();
+    // All places are taken, so that this one is closed unanswered.
+    eventually("the limit", || node.try_request("GET /healthz").is_none_or(|text| text.is_empty()));
+    for stream in idle {
+        stream.shutdown(Shutdown::Both).unwrap();
+    }
+    eventually("a free place", || {
+        node.try_request("GET /healthz").is_some_and(|text| text.ends_with("ok\n"))
+    });
+}
+
+#[test]
+fn one_spare_and_no_more_stands_in_for_a_hung_worker() {
+    let mut node = Node::start("hang.toml");
+    let first = node.logged("pid=");
+    node.until("the flag", |report| succeeded(report, "nvml") == Some(0.0));
+    let back = node.until("the spare", |report| succeeded(report, "nvml") == Some(1.0));
+    assert_eq!(read(&back, &Device::gpu(1), gpu::POWER), Reading::of(301.0));
+    assert!(runs(&first), "the hung worker is left alone");
+    node.until("the spare's flag", |report| succeeded(report, "nvml") == Some(0.0));
+    assert_eq!(node.workers().len(), 2);
+}
+
+#[test]
+fn it_ends_cleanly_and_its_worker_with_it() {
+    for name in ["TERM", "INT"] {
+        let mut node = Node::start("eight.toml");
+        let worker = node.logged("pid=");
+        node.signal(name);
+        assert!(node.exit().success(), "{name}");
+        eventually("the end of the worker", || !runs(&worker));
+    }
+}
+
+#[test]
+fn what_cannot_work_is_refused_with_the_next_step() {
+    let node = Node::start("none.toml");
+    let refused = |arguments: &[&str]| {
+        let output = Command::new(program("gaunt-node")).args(arguments).output().unwrap();
+        assert!(!output.status.success(), "{arguments:?} was taken");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let taken = node.address.as_str();
+    assert_eq!(
+        refused(&["--listen", taken]),
+        format!(
+            "gaunt-node: cannot listen on {taken}: address in use; pass --listen ADDRESS:PORT\n"
+        )
+    );
+    assert_eq!(
+        refused(&["--sys-root", "/nowhere"]),
+        "gaunt-node: /nowhere is no folder; check --sys-root\n"
+    );
+    assert!(refused(&["--period", "0s"]).contains("it must be between 100ms and 60s"));
+    assert!(refused(&["--period", "5"]).contains("write a time with its unit: 1s, 500ms"));
+    assert!(refused(&["--listen", "here"]).contains("--listen <ADDRESS:PORT>"));
+    assert!(refused(&["--speed", "9"]).contains("--speed"));
+}

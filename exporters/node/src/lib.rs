@@ -1,1 +1,16 @@
-//! Placeholder.
+//! gaunt-node: what one node knows about itself, sampled every tick and served as a page.
+//!
+//! A [`Sampler`] runs the collectors on its own thread and publishes a report each tick. NVML lives in a worker
+//! process ([`worker`]), so that a driver that hangs costs a few values and never a page.
+
+mod clock;
+mod collector;
+mod files;
+mod nvml;
+mod options;
+mod sampler;
+pub mod server;
+
+pub use nvml::worker;
+pub use options::Options;
+pub use sampler::Sampler;

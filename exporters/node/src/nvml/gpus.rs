@@ -1,0 +1,218 @@
+//! The GPUs of this node as they are remembered across ticks and workers: who they are, what they last said.
+
+use std::collections::BTreeMap;
+
+use gaunt_schema::{Absent, Device, MetricId, Reading, Report, Safe, catalogue::gpu};
+
+use super::pipe::{Identity, Readings};
+
+/// Each ratio that is integrated, and the counter that holds its integral.
+const INTEGRALS: [(MetricId, MetricId); 2] = [
+    (gpu::UTILIZATION, gpu::UTILIZATION_SECONDS),
+    (gpu::MEMORY_ACTIVITY, gpu::MEMORY_ACTIVITY_SECONDS),
+];
+
+/// The longest time between two ticks over which a ratio is integrated, in seconds. Over a longer one the driver's
+/// last window says nothing about most of it.
+const LONGEST_STEP: f64 = 10.0;
+
+/// Every GPU that was ever seen, in order of its number.
+#[derive(Default)]
+pub(super) struct Remembered {
+    gpus: Vec<Gpu>,
+    /// For each worker the GPUs of its inventory, as positions in `gpus`, and the instant of its last tick.
+    workers: BTreeMap<u64, (Vec<usize>, Option<f64>)>,
+}
+
+/// One GPU.
+struct Gpu {
+    /// Its number on the page: its NVML index when it was first seen. It stays when an earlier GPU vanishes and the
+    /// driver counts anew, so that a series keeps meaning one board.
+    number: u32,
+    identity: Identity,
+    driver: Safe,
+    /// Whether it was in the last inventory.
+    listed: bool,
+    /// Whether it answers: it is listed and was not called lost in the last round.
+    present: bool,
+    readings: Vec<(MetricId, Reading)>,
+    integrals: [f64; INTEGRALS.len()],
+}
+
+impl Remembered {
+    /// Takes a worker's inventory: new GPUs are added, those that it does not name are gone.
+    pub(super) fn inventory(&mut self, worker: u64, driver: &Safe, found: Vec<Identity>) {
+        for gpu in &mut self.gpus {
+            (gpu.listed, gpu.present) = (false, false);
+        }
+        let mut positions = Vec::with_capacity(found.len());
+        for identity in found {
+            let known = self.gpus.iter().position(|gpu| gpu.is(&identity));
+            let position = known.unwrap_or_else(|| self.add(&identity));
+            let gpu = &mut self.gpus[position];
+            if identity.uuid.is_some() {
+                gpu.identity = identity;
+            }
+            gpu.driver = driver.clone();
+            (gpu.listed, gpu.present) = (true, true);
+            positions.push(position);
+        }
+        self.workers.insert(worker, (positions, None));
+    }
+
+    fn add(&mut self, identity: &Identity) -> usize {
+        let taken = |number| self.gpus.iter().any(|gpu| gpu.number == number);
+        // Of so many numbers one more than there are GPUs, at least one is free.
+        let last = identity.index.saturating_add(self.gpus.len() as u32);
+        let number = (identity.index..=last).find(|number| !taken(*number));
+        let number = number.unwrap_or(last);
+        self.gpus.push(Gpu {
+            number,
+            identity: identity.clone(),
+            driver: Safe::default(),
+            listed: true,
+            present: true,
+            readings: Vec::new(),
+            integrals: [0.0; INTEGRALS.len()],
+        });
+        self.gpus.len() - 1
+    }
+
+    /// Takes what a worker's GPUs said in one round, `seconds` after its start.
+    pub(super) fn tick(&mut self, worker: u64, seconds: f64, said: Vec<Readings>) {
+        let Some((positions, last)) = self.workers.get_mut(&worker) else { return };
+        let step = last.replace(seconds).map_or(0.0, |last| seconds - last);
+        let step = if (0.0..=LONGEST_STEP).contains(&step) { step } else { 0.0 };
+        for (position, said) in positions.iter().zip(said) {
+            let gpu = &mut self.gpus[*position];
+            gpu.present = !said.lost;
+            gpu.readings = said.readings;
+            for ((ratio, counter), integral) in INTEGRALS.iter().zip(&mut gpu.integrals) {
+                let Some((_, reading)) = gpu.readings.iter().find(|(metric, _)| metric == ratio)
+                else {
+                    continue;
+                };
+                *integral += reading.value().unwrap_or(0.0) * step;
+                let sum = reading.reason().map_or(Reading::of(*integral), Reading::absent);
+                gpu.readings.push((*counter, sum));
+            }
+        }
+    }
+
+    /// Forgets a worker that is gone; its GPUs stay.
+    pub(super) fn forget_worker(&mut self, worker: u64) {
+        self.workers.remove(&worker);
+    }
+
+    /// Adds every GPU to the report: as it last spoke if that is `fresh`, else with its values called stale.
+    pub(super) fn write(&self, fresh: bool, report: &mut Report) {
+        for gpu in &self.gpus {
+            let device = report.device(Device::gpu(gpu.number));
+            report.info(device, gpu::INFO, &gpu.labels());
+            // While a GPU that does not answer is asked, its readings say themselves why they are absent.
+            let why = match (gpu.listed && fresh, gpu.present) {
+                (true, _) => None,
+                (false, false) => Some(Absent::Lost),
+                (false, true) => Some(Absent::Stale),
+            };
+            let present = match why {
+                Some(Absent::Stale) => Absent::Stale.into(),
+                _ => Reading::of(f64::from(u8::from(gpu.present))),
+            };
+            report.push(device, gpu::PRESENT, present);
+            for (metric, reading) in &gpu.readings {
+                report.push(device, *metric, why.map_or(*reading, Reading::absent));
+            }
+        }
+    }
+
+    /// How many GPUs there are to be, and the numbers of those that are gone.
+    pub(super) fn count(&self) -> (usize, Vec<u32>) {
+        let gone = self.gpus.iter().filter(|gpu| !gpu.present).map(|gpu| gpu.number);
+        (self.gpus.len(), gone.collect())
+    }
+}
+
+impl Gpu {
+    /// Whether this is the board of that identity: by UUID, or where one is silent by its place.
+    fn is(&self, other: &Identity) -> bool {
+        match (&self.identity.uuid, &other.uuid) {
+            (Some(own), Some(uuid)) => own == uuid,
+            _ => match (&self.identity.pci_bus_id, &other.pci_bus_id) {
+                (Some(own), Some(place)) => own == place,
+                _ => self.identity.index == other.index,
+            },
+        }
+    }
+
+    fn labels(&self) -> Vec<(&'static str, &str)> {
+        let identity = &self.identity;
+        let labels = [
+            ("uuid", identity.uuid.as_deref()),
+            ("model", identity.model.as_deref()),
+            ("pci_bus_id", identity.pci_bus_id.as_deref()),
+            ("serial", identity.serial.as_deref()),
+            ("driver", Some(&*self.driver)),
+        ];
+        labels.into_iter().filter_map(|(label, text)| Some((label, text?))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn board(index: u32, uuid: &str) -> Identity {
+        Identity { index, uuid: Some(uuid.into()), ..Identity::default() }
+    }
+
+    fn busy(share: f64) -> Readings {
+        Readings { lost: false, readings: vec![(gpu::UTILIZATION, Reading::of(share))] }
+    }
+
+    fn read(gpus: &Remembered, fresh: bool, number: u32, metric: MetricId) -> Option<Reading> {
+        let mut report = Report::default();
+        gpus.write(fresh, &mut report);
+        report.reading(&Device::gpu(number), metric)
+    }
+
+    #[test]
+    fn a_ratio_is_integrated_over_ticks_and_across_workers() {
+        let mut gpus = Remembered::default();
+        let driver = Safe::new("1");
+        gpus.inventory(1, &driver, vec![board(0, "a")]);
+        for (seconds, share) in [(1.0, 0.5), (2.0, 0.5), (4.0, 0.25), (60.0, 1.0)] {
+            gpus.tick(1, seconds, vec![busy(share)]);
+        }
+        assert_eq!(read(&gpus, true, 0, gpu::UTILIZATION_SECONDS), Some(Reading::of(1.0)));
+        gpus.forget_worker(1);
+        gpus.inventory(2, &driver, vec![board(0, "a")]);
+        gpus.tick(2, 0.5, vec![busy(1.0)]);
+        gpus.tick(2, 1.0, vec![busy(1.0)]);
+        assert_eq!(read(&gpus, true, 0, gpu::UTILIZATION_SECONDS), Some(Reading::of(1.5)));
+    }
+
+    #[test]
+    fn a_gpu_that_vanishes_is_remembered_and_the_others_keep_their_numbers() {
+        let mut gpus = Remembered::default();
+        let driver = Safe::new("1");
+        gpus.inventory(1, &driver, vec![board(0, "a"), board(1, "b"), board(2, "c")]);
+        gpus.tick(1, 1.0, vec![busy(0.1), busy(0.2), busy(0.3)]);
+        gpus.inventory(2, &driver, vec![board(0, "a"), board(1, "c")]);
+        gpus.tick(2, 1.0, vec![busy(0.4), busy(0.6)]);
+        assert_eq!(read(&gpus, true, 2, gpu::UTILIZATION), Some(Reading::of(0.6)));
+        assert_eq!(read(&gpus, true, 1, gpu::PRESENT), Some(Reading::of(0.0)));
+        assert_eq!(read(&gpus, true, 1, gpu::UTILIZATION), Some(Absent::Lost.into()));
+        assert_eq!(gpus.count(), (3, vec![1]));
+    }
+
+    #[test]
+    fn what_is_not_fresh_is_stale_and_not_old() {
+        let mut gpus = Remembered::default();
+        gpus.inventory(1, &Safe::new("1"), vec![board(0, "a")]);
+        gpus.tick(1, 1.0, vec![busy(0.1)]);
+        assert_eq!(read(&gpus, false, 0, gpu::UTILIZATION), Some(Absent::Stale.into()));
+        assert_eq!(read(&gpus, false, 0, gpu::UTILIZATION_SECONDS), Some(Absent::Stale.into()));
+        assert_eq!(read(&gpus, false, 0, gpu::PRESENT), Some(Absent::Stale.into()));
+    }
+}

@@ -1,0 +1,162 @@
+//! What the worker says to its parent: messages of JSON, each after its length.
+
+use std::io::{self, Read, Write};
+
+use gaunt_schema::{MetricId, Reading, Safe, UnixMs};
+use serde::{Deserialize, Serialize};
+
+use super::call::Calling;
+
+/// The longest message in bytes. A tick of 16 GPUs with 20 readings each takes about 16 KiB.
+const MAX_MESSAGE: usize = 1 << 20;
+
+/// The version of the messages. Parent and worker are one executable, so another version is a broken installation.
+pub(super) const VERSION: u32 = 1;
+
+/// One message of the worker.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Message {
+    /// The driver is there; the first message that comes after initialisation.
+    Hello {
+        /// The version of these messages.
+        version: u32,
+        /// The worker's process id.
+        pid: u32,
+        /// The driver's version.
+        driver: Safe,
+    },
+    /// The GPUs that the driver lists, by NVML index.
+    Inventory {
+        /// Each of them.
+        gpus: Vec<Identity>,
+    },
+    /// One round over all GPUs.
+    Tick {
+        /// When the round began.
+        at: UnixMs,
+        /// Seconds from the worker's start to the beginning of the round, by a clock that never steps.
+        seconds: f64,
+        /// What each GPU of the inventory said, in its order.
+        gpus: Vec<Readings>,
+        /// What went wrong in another way than by missing support, each call and reason once.
+        failures: Vec<Safe>,
+    },
+    /// A driver call that has been under way for a while.
+    Calling(Calling),
+    /// The worker cannot go on and ends.
+    Trouble {
+        /// Whether that is no failure, because there is no GPU here.
+        nothing_here: bool,
+        /// What is wrong and what to do.
+        message: Safe,
+    },
+}
+
+/// Who a GPU is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Identity {
+    /// Its index in NVML.
+    pub(super) index: u32,
+    /// Its UUID; a GPU that fell off the bus before it was first seen does not tell.
+    pub(super) uuid: Option<Safe>,
+    /// Its product name.
+    pub(super) model: Option<Safe>,
+    /// Its PCI address.
+    pub(super) pci_bus_id: Option<Safe>,
+    /// Its board's serial number.
+    pub(super) serial: Option<Safe>,
+}
+
+/// What one GPU said in one round.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Readings {
+    /// Whether the driver called the GPU lost, or did not even find it.
+    pub(super) lost: bool,
+    /// Each reading.
+    pub(super) readings: Vec<(MetricId, Reading)>,
+}
+
+/// Why a message could not be read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PipeError {
+    /// The pipe ended, or broke.
+    #[error("the worker's pipe ended: {0}")]
+    Io(#[from] io::Error),
+    /// A message announced more bytes than any message has.
+    #[error("the worker announced a message of {0} bytes, more than {MAX_MESSAGE}")]
+    TooLong(usize),
+    /// A message is not one of ours.
+    #[error("the worker sent something that is no message: {0}")]
+    Malformed(#[from] serde_json::Error),
+}
+
+/// Writes one message, and pushes it out.
+pub(super) fn write(message: &Message, pipe: &mut impl Write) -> Result<(), PipeError> {
+    let mut frame = vec![0; size_of::<u32>()];
+    serde_json::to_writer(&mut frame, message)?;
+    let length = frame.len() - size_of::<u32>();
+    if length > MAX_MESSAGE {
+        return Err(PipeError::TooLong(length));
+    }
+    frame[..size_of::<u32>()].copy_from_slice(&(length as u32).to_le_bytes());
+    // One write, so that a message is whole or not there when the worker is ended in between.
+    pipe.write_all(&frame)?;
+    Ok(pipe.flush()?)
+}
+
+/// Reads one message, waiting for it.
+pub(super) fn read(pipe: &mut impl Read, buffer: &mut Vec<u8>) -> Result<Message, PipeError> {
+    let mut length = [0; size_of::<u32>()];
+    pipe.read_exact(&mut length)?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length > MAX_MESSAGE {
+        return Err(PipeError::TooLong(length));
+    }
+    buffer.resize(length, 0);
+    pipe.read_exact(buffer)?;
+    Ok(serde_json::from_slice(buffer)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use gaunt_schema::{Absent, catalogue::gpu};
+
+    use super::*;
+    use crate::nvml::call::Call;
+
+    fn round_trip(message: &Message) -> Message {
+        let mut wire = Vec::new();
+        write(message, &mut wire).unwrap();
+        let mut rest = wire.as_slice();
+        let back = read(&mut rest, &mut Vec::new()).unwrap();
+        assert!(rest.is_empty());
+        back
+    }
+
+    #[test]
+    fn a_message_comes_out_as_it_went_in() {
+        let readings = vec![
+            (gpu::POWER, Reading::of(512.123)),
+            (gpu::MEMORY_USED, Reading::of(85_899_345_920.0)),
+            (gpu::ENERGY, Absent::NoPermission.into()),
+        ];
+        let gpus = vec![Readings { lost: false, readings }];
+        let tick = Message::Tick { at: UnixMs(5), seconds: 0.125, gpus, failures: vec![] };
+        assert_eq!(round_trip(&tick), tick);
+        let calling = Calling { call: Call::PowerUsage, gpu: Some(3), millis: 500 };
+        assert_eq!(round_trip(&Message::Calling(calling)), Message::Calling(calling));
+    }
+
+    #[test]
+    fn a_torn_a_long_and_a_foreign_message_are_told_apart() {
+        let mut buffer = Vec::new();
+        let torn: &[u8] = &[9, 0, 0, 0, b'{'];
+        assert!(matches!(read(&mut { torn }, &mut buffer), Err(PipeError::Io(_))));
+        let long: &[u8] = &[0, 0, 0, 0xff];
+        let Err(PipeError::TooLong(length)) = read(&mut { long }, &mut buffer) else { panic!() };
+        assert_eq!(length, 0xff00_0000);
+        let foreign: &[u8] = &[2, 0, 0, 0, b'h', b'i'];
+        assert!(matches!(read(&mut { foreign }, &mut buffer), Err(PipeError::Malformed(_))));
+    }
+}

@@ -1,0 +1,237 @@
+//! The supervisor of the worker processes: starts them, listens to them, and says when one hangs.
+//!
+//! A worker that hangs in the driver is left alone: ending it can take the GPU with it. At most one spare is started
+//! beside it.
+
+use std::{
+    ffi::OsString,
+    path::PathBuf,
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    time::{Duration, Instant},
+};
+
+use gaunt_schema::Safe;
+
+use super::{call::Calling, pipe::Message, worker};
+use crate::Options;
+
+mod process;
+
+use process::{Event, Stage, Worker};
+
+/// Messages that wait to be heard: a tick and some slow calls of two workers. The pipe holds the rest back.
+const MAX_WAITING: usize = 64;
+
+/// The most workers at a time: one, and one spare beside one that hangs.
+const MAX_WORKERS: usize = 2;
+
+/// The first and the longest wait before a worker that ended is started again.
+const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+
+/// How long a worker hangs before a spare is started: long enough for the flag to be seen first.
+const SPARE_AFTER: Duration = Duration::from_secs(10);
+
+/// The workers of this process.
+pub(super) struct Supervisor {
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    period: Duration,
+    call_deadline: Duration,
+    init_deadline: Duration,
+    workers: Vec<Worker>,
+    tell: SyncSender<Event>,
+    hear: Receiver<Event>,
+    started: u64,
+    next_start: Option<Instant>,
+    back_off: Duration,
+    trouble: Option<Trouble>,
+}
+
+/// Why the last worker that ended did so.
+#[derive(Clone, Debug)]
+struct Trouble {
+    nothing_here: bool,
+    message: Safe,
+}
+
+/// A message that is to be acted upon.
+pub(super) enum Heard {
+    /// A worker said this.
+    Said(u64, Message),
+    /// A worker is gone.
+    Gone(u64),
+}
+
+/// How the workers are.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Health {
+    /// The first worker is on its way.
+    Starting,
+    /// Ticks come in time.
+    Working,
+    /// A driver call does not return.
+    Blocked(Calling),
+    /// Ticks do not come in time, and no single call is to blame.
+    Slow,
+    /// There is no GPU here, and this is why.
+    NothingHere(Safe),
+    /// The worker ended, and this is why; it will be started again.
+    Down(Safe),
+}
+
+impl Supervisor {
+    /// A supervisor without workers: the first step starts one.
+    pub(super) fn new(options: &Options) -> Self {
+        let own = || PathBuf::from("/proc/self/exe");
+        let mut arguments: Vec<OsString> = vec![worker::ARGUMENT.into()];
+        arguments.push(options.period.as_millis().to_string().into());
+        arguments.extend(options.nvml_library.iter().map(|path| path.clone().into_os_string()));
+        let (tell, hear) = sync_channel(MAX_WAITING);
+        Self {
+            // The link leads to the executable even after an upgrade replaced the file.
+            program: options.worker_program.clone().unwrap_or_else(own),
+            arguments,
+            period: options.period,
+            call_deadline: options.call_deadline,
+            init_deadline: options.init_deadline,
+            workers: Vec::new(),
+            tell,
+            hear,
+            started: 0,
+            next_start: None,
+            back_off: BACK_OFF.0,
+            trouble: None,
+        }
+    }
+
+    /// Hears what the workers said since the last step, and starts, retires and buries them. Never waits.
+    pub(super) fn step(&mut self, now: Instant) -> Vec<Heard> {
+        let mut heard = Vec::new();
+        while let Ok(event) = self.hear.try_recv() {
+            heard.extend(self.take(event));
+        }
+        self.bury(now, &mut heard);
+        for worker in &mut self.workers {
+            let hangs = worker.hangs_at(now, self.period, self.call_deadline, self.init_deadline);
+            worker.hangs = hangs.then(|| worker.hangs.unwrap_or(now));
+        }
+        self.retire();
+        self.start(now);
+        heard
+    }
+
+    /// How the workers are now.
+    pub(super) fn health(&self, now: Instant) -> Health {
+        let live = || self.workers.iter().filter(|worker| !worker.retired && !worker.gone);
+        if live().any(|worker| worker.ticks() && worker.hangs.is_none()) {
+            return Health::Working;
+        }
+        if let Some(worker) = live().find(|worker| worker.hangs.is_some()) {
+            return worker.calling_at(now).map_or(Health::Slow, Health::Blocked);
+        }
+        match &self.trouble {
+            Some(trouble) if trouble.nothing_here => Health::NothingHere(trouble.message.clone()),
+            Some(trouble) => Health::Down(trouble.message.clone()),
+            None => Health::Starting,
+        }
+    }
+
+    /// Takes one event into its worker's state; what is to be acted upon is returned.
+    fn take(&mut self, event: Event) -> Option<Heard> {
+        let worker = self.workers.iter_mut().find(|worker| worker.number == event.worker)?;
+        match event.what {
+            Err(error) => {
+                tracing::debug!(worker = event.worker, %error, "worker's pipe ended");
+                worker.gone = true;
+                None
+            }
+            Ok(Message::Calling(calling)) => {
+                worker.calling = Some((calling, event.at));
+                None
+            }
+            Ok(Message::Trouble { nothing_here, message }) => {
+                self.trouble = Some(Trouble { nothing_here, message });
+                None
+            }
+            Ok(_) if worker.retired => None,
+            Ok(message) => {
+                worker.progress = event.at;
+                worker.calling = None;
+                worker.stage = worker.stage.max(Stage::Ready);
+                if matches!(message, Message::Tick { .. }) {
+                    worker.stage = Stage::Ticking;
+                    self.back_off = BACK_OFF.0;
+                    self.trouble = None;
+                }
+                Some(Heard::Said(event.worker, message))
+            }
+        }
+    }
+
+    /// Takes the ended processes from the list.
+    fn bury(&mut self, now: Instant, heard: &mut Vec<Heard>) {
+        let mut at = 0;
+        while at < self.workers.len() {
+            let worker = &mut self.workers[at];
+            // Its pipe ends first, so that nothing that it said is lost.
+            let Some(status) =
+                worker.gone.then(|| worker.child.try_wait().ok().flatten()).flatten()
+            else {
+                at += 1;
+                continue;
+            };
+            let worker = self.workers.remove(at);
+            heard.push(Heard::Gone(worker.number));
+            if worker.retired {
+                continue;
+            }
+            if !status.success() || (worker.ticks() && self.trouble.is_none()) {
+                let message = format!("the NVML worker ended unexpectedly ({status})");
+                tracing::warn!(worker = worker.number, %status, "the NVML worker ended");
+                self.trouble = Some(Trouble { nothing_here: false, message: message.into() });
+            }
+            self.next_start = Some(now + self.back_off);
+            self.back_off = (self.back_off * 2).min(BACK_OFF.1);
+        }
+    }
+
+    /// Asks all but the newest of the workers that work to stop.
+    fn retire(&mut self) {
+        let works = |worker: &Worker| worker.ticks() && worker.hangs.is_none() && !worker.retired;
+        let Some(newest) = self.workers.iter().filter(|w| works(w)).map(|w| w.number).max() else {
+            return;
+        };
+        for worker in self.workers.iter_mut().filter(|w| works(w) && w.number != newest) {
+            tracing::info!(
+                worker = worker.number,
+                "a worker that hung came back and is not needed"
+            );
+            worker.retired = true;
+            worker.child.stdin = None;
+        }
+    }
+
+    /// Starts a worker where one is missing, or a spare beside one that hangs.
+    fn start(&mut self, now: Instant) {
+        let due = match self.workers.as_slice() {
+            [] => self.next_start.is_none_or(|at| now >= at),
+            [only] if only.retired => true,
+            [only] => only.hangs.is_some_and(|since| now >= since + SPARE_AFTER),
+            _ => false,
+        };
+        if !due || self.workers.len() >= MAX_WORKERS {
+            return;
+        }
+        self.started += 1;
+        match Worker::spawn(self.started, &self.program, &self.arguments, &self.tell, now) {
+            Ok(worker) => self.workers.push(worker),
+            Err(error) => {
+                let program = self.program.display();
+                let message = format!("cannot start the NVML worker {program}: {error}");
+                self.trouble = Some(Trouble { nothing_here: false, message: message.into() });
+                self.next_start = Some(now + self.back_off);
+                self.back_off = (self.back_off * 2).min(BACK_OFF.1);
+            }
+        }
+    }
+}

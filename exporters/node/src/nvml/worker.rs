@@ -1,0 +1,179 @@
+//! The worker process: initialises the driver once, asks it each tick, and tells its parent over standard output.
+//!
+//! It ends when its standard input does: that is how a parent that is gone, for whatever reason, asks it to.
+
+use std::{
+    collections::BTreeSet,
+    env,
+    ffi::OsString,
+    io, process,
+    process::ExitCode,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use gaunt_schema::Safe;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Signal, getpid, kill_process},
+};
+
+use super::{
+    call::Note,
+    driver::Driver,
+    pipe::{self, Message, PipeError},
+};
+use crate::clock;
+
+/// The first argument of a process that is a worker. Its name is long so that nobody means something else by it.
+pub(super) const ARGUMENT: &str = "--gaunt-nvml-worker";
+
+/// How often the watching thread looks at the driver call under way.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// A call that takes longer is told to the parent, which knows the deadline.
+const SLOW_CALL: Duration = Duration::from_millis(500);
+
+/// How long a call may still take when the parent asked to stop. A worker that cannot finish its call is ended:
+/// nobody reads it any more, and it would otherwise stay for ever.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// The most failures that one tick tells.
+const MAX_FAILURES: usize = 16;
+
+/// Whether this process was started as a worker. To be asked before anything else is done.
+pub fn requested() -> bool {
+    env::args_os().nth(1).is_some_and(|argument| argument == ARGUMENT)
+}
+
+/// Does the worker's whole work. To be called only if it was [`requested`].
+pub fn run() -> ExitCode {
+    let Some((period, library)) = orders() else { return ExitCode::FAILURE };
+    let started = Instant::now();
+    let worker = Arc::new(Worker {
+        note: Note::new(started),
+        stop: AtomicBool::new(false),
+        speaking: Mutex::new(()),
+    });
+    let (watcher, caller) = (Arc::clone(&worker), thread::current());
+    let watch = move || watcher.watch(&caller);
+    if thread::Builder::new().name("watch".to_owned()).spawn(watch).is_err() {
+        return ExitCode::FAILURE;
+    }
+    match worker.work(period, library.as_deref(), started) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Nobody listens, and nobody reads what would be said about it.
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// The arguments: the period in milliseconds, and the library if one is named.
+fn orders() -> Option<(Duration, Option<OsString>)> {
+    let mut arguments = env::args_os().skip(2);
+    let millis: u64 = arguments.next()?.to_str()?.parse().ok()?;
+    Some((Duration::from_millis(millis.max(1)), arguments.next()))
+}
+
+/// What the two threads of a worker share.
+struct Worker {
+    note: Note,
+    stop: AtomicBool,
+    /// Held while a message is written, never during a driver call.
+    speaking: Mutex<()>,
+}
+
+impl Worker {
+    fn say(&self, message: &Message) -> Result<(), PipeError> {
+        let _whole = self.speaking.lock().unwrap_or_else(PoisonError::into_inner);
+        pipe::write(message, &mut io::stdout().lock())
+    }
+
+    fn trouble(&self, nothing_here: bool, message: &str) -> Result<(), PipeError> {
+        self.say(&Message::Trouble { nothing_here, message: Safe::new(message) })
+    }
+
+    /// Initialises the driver and samples it each tick, until the parent asks to stop.
+    fn work(
+        &self,
+        period: Duration,
+        library: Option<&std::ffi::OsStr>,
+        started: Instant,
+    ) -> Result<(), PipeError> {
+        let driver = match Driver::init(library, &self.note) {
+            Ok(driver) => driver,
+            Err(error) => return self.trouble(error.is_nothing_here(), &error.to_string()),
+        };
+        let version = driver.version();
+        let ended = match driver.inventory() {
+            Ok(gpus) if gpus.is_empty() => {
+                self.trouble(true, &format!("no GPU: the NVIDIA driver {version} lists none"))
+            }
+            Ok(gpus) => {
+                let indexes: Vec<u32> = gpus.iter().map(|gpu| gpu.index).collect();
+                let hello =
+                    Message::Hello { version: pipe::VERSION, pid: process::id(), driver: version };
+                self.say(&hello)
+                    .and_then(|()| self.say(&Message::Inventory { gpus }))
+                    .and_then(|()| self.sample(&driver, &indexes, period, started))
+            }
+            Err(error) => {
+                let message = format!("the NVIDIA driver {version} cannot list its GPUs: {error}");
+                self.trouble(false, &message)
+            }
+        };
+        driver.shutdown();
+        ended
+    }
+
+    fn sample(
+        &self,
+        driver: &Driver<'_>,
+        indexes: &[u32],
+        period: Duration,
+        started: Instant,
+    ) -> Result<(), PipeError> {
+        while !self.stop.load(Ordering::Acquire) {
+            let (at, seconds) = (clock::now(), started.elapsed().as_secs_f64());
+            let mut failures = BTreeSet::new();
+            let gpus = indexes.iter().map(|index| driver.sample(*index, &mut failures)).collect();
+            let failures = failures.into_iter().take(MAX_FAILURES).map(Safe::from).collect();
+            self.say(&Message::Tick { at, seconds, gpus, failures })?;
+            let next = Instant::now() + clock::until_tick(clock::now(), period, Duration::ZERO);
+            while !self.stop.load(Ordering::Acquire)
+                && let Some(wait) = next.checked_duration_since(Instant::now())
+            {
+                thread::park_timeout(wait);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the parent of slow calls, and waits for the end of standard input.
+    fn watch(&self, caller: &thread::Thread) {
+        let every = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK_EVERY.subsec_nanos()) };
+        let stdin = io::stdin();
+        loop {
+            let mut input = [PollFd::new(&stdin, PollFlags::IN)];
+            let ready = poll(&mut input, Some(&every));
+            // The parent never writes, so that whatever comes is the end.
+            if ready.is_ok_and(|count| count > 0) {
+                break;
+            }
+            if let Some(calling) = self.note.under_way()
+                && u128::from(calling.millis) >= SLOW_CALL.as_millis()
+                && self.say(&Message::Calling(calling)).is_err()
+            {
+                break;
+            }
+        }
+        self.stop.store(true, Ordering::Release);
+        caller.unpark();
+        thread::sleep(GRACE);
+        // Nothing gentler ends a thread that waits in the driver, and an exit would run the driver's own handlers.
+        _ = kill_process(getpid(), Signal::KILL);
+    }
+}

@@ -1,0 +1,39 @@
+//! What a sampler can be told: where to look, how often, and how long to wait.
+
+use std::{path::PathBuf, time::Duration};
+
+/// Everything that a [`Sampler`](crate::Sampler) takes from outside.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where the kernel's device tree is mounted: `/sys`, or a copy of one.
+    pub sys_root: PathBuf,
+    /// Where the kernel's process tree is mounted: `/proc`, or a copy of one.
+    pub proc_root: PathBuf,
+    /// The NVML library; without one the loader is asked for `libnvidia-ml.so.1`.
+    pub nvml_library: Option<PathBuf>,
+    /// The name of this node; without one its host name.
+    pub node_name: Option<String>,
+    /// The time between two samples.
+    pub period: Duration,
+    /// How long one driver call may take before its GPUs' values are called stale.
+    pub call_deadline: Duration,
+    /// The same for the driver's initialisation, which wakes GPUs one by one and takes seconds on a cold node.
+    pub init_deadline: Duration,
+    /// The program that is run as the NVML worker; without one it is this executable.
+    pub worker_program: Option<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            sys_root: PathBuf::from("/sys"),
+            proc_root: PathBuf::from("/proc"),
+            nvml_library: None,
+            node_name: None,
+            period: Duration::from_secs(1),
+            call_deadline: Duration::from_secs(2),
+            init_deadline: Duration::from_secs(30),
+            worker_program: None,
+        }
+    }
+}

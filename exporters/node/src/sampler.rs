@@ -1,0 +1,76 @@
+//! The sampler: runs the collectors each tick on a thread of its own and publishes what they brought.
+
+use std::{
+    sync::{
+        Arc,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
+    time::Duration,
+};
+
+use gaunt_schema::{Device, Report, Safe, catalogue::host};
+use tokio::sync::watch;
+
+use crate::{Options, clock, collector::Collectors, files::read_once};
+
+/// The NVML worker samples on the tick, and the sampler this part of a period later, so that a report carries the
+/// values of its own tick and not those of the one before.
+const LAG_OF_A_PERIOD: u32 = 5;
+
+/// A node being sampled. Dropping it ends the sampling and, through it, the NVML worker.
+pub struct Sampler {
+    reports: watch::Receiver<Arc<Report>>,
+    /// Never sent on: its end is the signal.
+    _alive: mpsc::Sender<()>,
+}
+
+impl Sampler {
+    /// Starts sampling. The first report comes at once, the others each period.
+    pub fn start(options: Options) -> Self {
+        let (publish, reports) = watch::channel(Arc::new(Report::default()));
+        let (alive, ended) = mpsc::channel();
+        let work = move || run(&options, &publish, &ended);
+        if let Err(error) = thread::Builder::new().name("sampler".to_owned()).spawn(work) {
+            tracing::error!(%error, "cannot start the sampler; raise the limit on threads");
+        }
+        Self { reports, _alive: alive }
+    }
+
+    /// The newest report. Before the first tick it is empty, and its `node_time` is absent.
+    pub fn watch(&self) -> watch::Receiver<Arc<Report>> {
+        self.reports.clone()
+    }
+}
+
+fn run(options: &Options, publish: &watch::Sender<Arc<Report>>, ended: &mpsc::Receiver<()>) {
+    let mut collectors = Collectors::new(options);
+    let lag = options.period / LAG_OF_A_PERIOD;
+    loop {
+        publish.send_replace(Arc::new(sample(options, &mut collectors)));
+        let wait = clock::until_tick(clock::now(), options.period, lag);
+        if ended.recv_timeout(wait.max(Duration::from_millis(1))) != Err(RecvTimeoutError::Timeout)
+        {
+            return;
+        }
+    }
+}
+
+/// One report of everything.
+fn sample(options: &Options, collectors: &mut Collectors) -> Report {
+    let now = clock::now();
+    let kernel = options.proc_root.join("sys/kernel");
+    let name = options.node_name.clone().or_else(|| read_once(&kernel.join("hostname")));
+    let mut report = Report { node_time: Some(now), ..Report::default() };
+    let node = report.device(Device::node());
+    let release = read_once(&kernel.join("osrelease"));
+    report.info(node, host::NODE_INFO, &node_labels(name.as_deref(), release.as_deref()));
+    report.node = name.as_deref().map(Safe::new);
+    collectors.run(now, &mut report);
+    report
+}
+
+fn node_labels<'a>(name: Option<&'a str>, kernel: Option<&'a str>) -> Vec<(&'a str, &'a str)> {
+    let labels = [("node", name), ("version", Some(env!("CARGO_PKG_VERSION"))), ("kernel", kernel)];
+    labels.into_iter().filter_map(|(label, value)| Some((label, value?))).collect()
+}

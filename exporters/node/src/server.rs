@@ -1,0 +1,168 @@
+//! The page over HTTP: rendered once a tick, served from memory, never touching the driver.
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use gaunt_schema::{Report, text};
+use http_body_util::Full;
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::{Bytes, Incoming},
+    header::{ALLOW, CONTENT_TYPE, HeaderValue},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{Semaphore, watch},
+    time::{sleep, timeout},
+};
+
+/// The most connections at a time: some scrapers, their standbys, a few people. More are closed at once.
+const MAX_CONNECTIONS: usize = 64;
+
+/// How long a client may take to send its request's head, and how long an idle connection is kept.
+const HEADER_DEADLINE: Duration = Duration::from_secs(90);
+
+/// How long a connection may live. A client that reads nothing holds its place no longer than this.
+const CONNECTION_LIFE: Duration = Duration::from_mins(10);
+
+/// How long a connection may take for what is under way when its life ends.
+const LAST_ANSWER: Duration = Duration::from_secs(5);
+
+/// The room for a request's head in bytes. Prometheus sends about 300.
+const MAX_HEAD: usize = 16 * 1024;
+
+/// The wait after the listener failed: out of descriptors, usually, which more haste makes worse.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a person sees who opens the address.
+const INDEX: &str = "gaunt-node\n\n/metrics  everything that is known of this node, as Prometheus text\n\
+                     /healthz  whether this program lives\n";
+
+/// Why the page cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {why}; pass --listen ADDRESS:PORT", why = reason(.said))]
+    Listen {
+        /// Which address.
+        address: SocketAddr,
+        /// What the kernel said; part of the sentence, and so not its source.
+        said: io::Error,
+    },
+}
+
+/// What the kernel said, in the words that people know.
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "address in use".to_owned(),
+        io::ErrorKind::AddrNotAvailable => "this machine has no such address".to_owned(),
+        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// Listens on an address.
+pub async fn listen(address: SocketAddr) -> Result<TcpListener, ServeError> {
+    TcpListener::bind(address).await.map_err(|said| ServeError::Listen { address, said })
+}
+
+/// Serves the newest report until the process ends.
+pub async fn serve(listener: TcpListener, reports: watch::Receiver<Arc<Report>>) {
+    let (publish, pages) = watch::channel(Bytes::new());
+    tokio::spawn(render(reports, publish));
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            tracing::debug!("too many connections; one is closed");
+            continue;
+        };
+        let pages = pages.clone();
+        tokio::spawn(async move {
+            converse(stream, pages).await;
+            drop(place);
+        });
+    }
+}
+
+/// Renders each report once.
+async fn render(mut reports: watch::Receiver<Arc<Report>>, publish: watch::Sender<Bytes>) {
+    loop {
+        let report = Arc::clone(&reports.borrow_and_update());
+        if report.node_time.is_some() {
+            let mut page = String::with_capacity(publish.borrow().len() + 1024);
+            text::write(&report, &mut page);
+            publish.send_replace(page.into());
+        }
+        if reports.changed().await.is_err() {
+            tracing::error!("the sampler ended; the page will not change any more");
+            return;
+        }
+    }
+}
+
+/// Answers one connection's requests.
+async fn converse(stream: TcpStream, pages: watch::Receiver<Bytes>) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let response = answer(request.method(), request.uri().path(), &pages);
+        async move { Ok::<_, std::convert::Infallible>(response) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_DEADLINE)
+        .max_buf_size(MAX_HEAD)
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    let ended = if let Ok(ended) = timeout(CONNECTION_LIFE, connection.as_mut()).await {
+        ended
+    } else {
+        connection.as_mut().graceful_shutdown();
+        timeout(LAST_ANSWER, connection).await.unwrap_or(Ok(()))
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "connection broke");
+    }
+}
+
+fn answer(method: &Method, path: &str, pages: &watch::Receiver<Bytes>) -> Response<Full<Bytes>> {
+    const PLAIN: &str = "text/plain; charset=utf-8";
+    if method != Method::GET && method != Method::HEAD {
+        let mut refused = respond(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET and HEAD\n");
+        refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return refused;
+    }
+    match path {
+        "/metrics" => {
+            let page = pages.borrow().clone();
+            if page.is_empty() {
+                let why = "the first sample is being taken; ask again in a second\n";
+                return respond(StatusCode::SERVICE_UNAVAILABLE, PLAIN, why);
+            }
+            respond(StatusCode::OK, text::CONTENT_TYPE, page)
+        }
+        "/healthz" => respond(StatusCode::OK, PLAIN, "ok\n"),
+        "/" => respond(StatusCode::OK, PLAIN, INDEX),
+        _ => respond(StatusCode::NOT_FOUND, PLAIN, "not here; see /\n"),
+    }
+}
+
+/// A whole response. The server leaves the body out where the request was HEAD.
+fn respond(
+    status: StatusCode,
+    content: &'static str,
+    body: impl Into<Bytes>,
+) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content));
+    response
+}

@@ -1,0 +1,298 @@
+//! The door to the caller: NVML's functions with their C names and layouts. All of `unsafe` is here.
+
+#![expect(unsafe_code, reason = "C functions take pointers, and their names must stand unmangled")]
+
+use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+
+use crate::{
+    driver::{Driver, INSUFFICIENT_SIZE, INVALID_ARGUMENT, NOT_SUPPORTED, SUCCESS, driver},
+    scenario::{Gpu, Value},
+};
+
+/// A handle: the GPU's index plus one, never followed as a pointer.
+type Device = *mut c_void;
+
+/// `nvmlClockType_t`: the clock of the streaming multiprocessors.
+const CLOCK_SM: c_uint = 1;
+
+#[repr(C)]
+struct Utilization {
+    gpu: c_uint,
+    memory: c_uint,
+}
+
+#[repr(C)]
+struct Memory {
+    version: c_uint,
+    total: c_ulonglong,
+    reserved: c_ulonglong,
+    free: c_ulonglong,
+    used: c_ulonglong,
+}
+
+#[repr(C)]
+struct PciInfo {
+    bus_id_legacy: [c_char; 16],
+    domain: c_uint,
+    bus: c_uint,
+    device: c_uint,
+    pci_device_id: c_uint,
+    pci_subsystem_id: c_uint,
+    bus_id: [c_char; 32],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Process {
+    pid: c_uint,
+    used_memory: c_ulonglong,
+    gpu_instance: c_uint,
+    compute_instance: c_uint,
+}
+
+/// The code that C is answered with.
+fn code(result: Result<(), u32>) -> c_uint {
+    result.err().unwrap_or(SUCCESS)
+}
+
+/// Goes through the call's faults and finds the driver.
+fn system(call: &str) -> Result<&'static Driver, u32> {
+    let driver = driver()?;
+    driver.enter(call, None)?;
+    Ok(driver)
+}
+
+/// Goes through the call's faults and finds the GPU of a handle.
+fn device(call: &str, handle: Device) -> Result<(&'static Driver, &'static Gpu), u32> {
+    let driver = driver()?;
+    let index = (handle as usize).checked_sub(1).ok_or(INVALID_ARGUMENT)? as u32;
+    let gpu = driver.gpu(index)?;
+    driver.enter(call, Some(index))?;
+    Ok((driver, gpu))
+}
+
+/// Writes a value where the caller wants it.
+fn put<T>(to: *mut T, value: T) -> Result<(), u32> {
+    if to.is_null() {
+        return Err(INVALID_ARGUMENT);
+    }
+    // SAFETY: by NVML's contract a pointer that is not null points to room for one value of its type.
+    unsafe { to.write(value) };
+    Ok(())
+}
+
+/// Writes text and its final zero where the caller has room for `length` bytes.
+fn put_text(to: *mut c_char, length: c_uint, text: &str) -> Result<(), u32> {
+    if to.is_null() {
+        return Err(INVALID_ARGUMENT);
+    }
+    if text.len() >= length as usize {
+        return Err(INSUFFICIENT_SIZE);
+    }
+    // SAFETY: by NVML's contract there is room for `length` bytes, and the text with its zero is no longer.
+    unsafe {
+        to.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len());
+        to.add(text.len()).write(0);
+    }
+    Ok(())
+}
+
+/// Answers a call that brings one number.
+fn number<T: TryFrom<u64>>(
+    call: &str,
+    handle: Device,
+    to: *mut T,
+    pick: impl Fn(&'static Gpu) -> Option<&'static Value>,
+) -> c_uint {
+    code(device(call, handle).and_then(|(driver, gpu)| {
+        let value = driver.now(pick(gpu))?;
+        put(to, T::try_from(value).map_err(|_| INVALID_ARGUMENT)?)
+    }))
+}
+
+/// Answers a call that brings one text.
+fn words(
+    call: &str,
+    handle: Device,
+    to: *mut c_char,
+    length: c_uint,
+    pick: impl Fn(&'static Gpu) -> Option<&'static str>,
+) -> c_uint {
+    code(
+        device(call, handle)
+            .and_then(|(_, gpu)| put_text(to, length, pick(gpu).ok_or(NOT_SUPPORTED)?)),
+    )
+}
+
+// SAFETY of all names below: they are those of NVML's header, which no other library of this process defines.
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlInit_v2() -> c_uint {
+    code(system("nvmlInit_v2").map(|_| ()))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlInitWithFlags(_flags: c_uint) -> c_uint {
+    nvmlInit_v2()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlShutdown() -> c_uint {
+    code(system("nvmlShutdown").map(|_| ()))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlErrorString(_code: c_uint) -> *const c_char {
+    c"an error of the fake driver".as_ptr()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlSystemGetDriverVersion(to: *mut c_char, length: c_uint) -> c_uint {
+    let call = system("nvmlSystemGetDriverVersion");
+    code(call.and_then(|driver| put_text(to, length, driver.version())))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetCount_v2(to: *mut c_uint) -> c_uint {
+    code(system("nvmlDeviceGetCount_v2").and_then(|driver| put(to, driver.count())))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, to: *mut Device) -> c_uint {
+    code(driver().and_then(|driver| {
+        driver.gpu(index)?;
+        driver.enter("nvmlDeviceGetHandleByIndex_v2", Some(index))?;
+        put(to, (index as usize + 1) as Device)
+    }))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetUUID(handle: Device, to: *mut c_char, length: c_uint) -> c_uint {
+    words("nvmlDeviceGetUUID", handle, to, length, |gpu| Some(&gpu.uuid))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetName(handle: Device, to: *mut c_char, length: c_uint) -> c_uint {
+    words("nvmlDeviceGetName", handle, to, length, |gpu| Some(&gpu.model))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetSerial(handle: Device, to: *mut c_char, length: c_uint) -> c_uint {
+    words("nvmlDeviceGetSerial", handle, to, length, |gpu| gpu.serial.as_deref())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetPciInfo_v3(handle: Device, to: *mut PciInfo) -> c_uint {
+    code(device("nvmlDeviceGetPciInfo_v3", handle).and_then(|(_, gpu)| {
+        let mut info = PciInfo {
+            bus_id_legacy: [0; 16],
+            domain: 0,
+            bus: 0,
+            device: 0,
+            pci_device_id: 0,
+            pci_subsystem_id: 0,
+            bus_id: [0; 32],
+        };
+        let room = info.bus_id.len() as c_uint;
+        put_text(info.bus_id.as_mut_ptr(), room, &gpu.pci_bus_id)?;
+        put(to, info)
+    }))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetUtilizationRates(handle: Device, to: *mut Utilization) -> c_uint {
+    code(device("nvmlDeviceGetUtilizationRates", handle).and_then(|(driver, gpu)| {
+        let busy = driver.now(gpu.utilization_percent.as_ref())? as c_uint;
+        let memory = driver.now(gpu.memory_activity_percent.as_ref())? as c_uint;
+        put(to, Utilization { gpu: busy, memory })
+    }))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetMemoryInfo_v2(handle: Device, to: *mut Memory) -> c_uint {
+    code(device("nvmlDeviceGetMemoryInfo_v2", handle).and_then(|(driver, gpu)| {
+        let total = driver.now(gpu.memory_total_bytes.as_ref())?;
+        let used = driver.now(gpu.memory_used_bytes.as_ref())?;
+        let reserved = driver.now(gpu.memory_reserved_bytes.as_ref()).unwrap_or(0);
+        let free = total.saturating_sub(used + reserved);
+        put(to, Memory { version: 0, total, reserved, free, used })
+    }))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetPowerUsage(handle: Device, to: *mut c_uint) -> c_uint {
+    number("nvmlDeviceGetPowerUsage", handle, to, |gpu| gpu.power_milliwatts.as_ref())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetEnforcedPowerLimit(handle: Device, to: *mut c_uint) -> c_uint {
+    number("nvmlDeviceGetEnforcedPowerLimit", handle, to, |gpu| gpu.power_limit_milliwatts.as_ref())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetTotalEnergyConsumption(handle: Device, to: *mut c_ulonglong) -> c_uint {
+    number("nvmlDeviceGetTotalEnergyConsumption", handle, to, |gpu| gpu.energy_millijoules.as_ref())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetTemperature(handle: Device, _sensor: c_uint, to: *mut c_uint) -> c_uint {
+    number("nvmlDeviceGetTemperature", handle, to, |gpu| gpu.temperature_celsius.as_ref())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetClockInfo(handle: Device, clock: c_uint, to: *mut c_uint) -> c_uint {
+    number("nvmlDeviceGetClockInfo", handle, to, |gpu| {
+        gpu.sm_clock_megahertz.as_ref().filter(|_| clock == CLOCK_SM)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetMaxClockInfo(handle: Device, clock: c_uint, to: *mut c_uint) -> c_uint {
+    number("nvmlDeviceGetMaxClockInfo", handle, to, |gpu| {
+        gpu.sm_clock_max_megahertz.as_ref().filter(|_| clock == CLOCK_SM)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetCurrentClocksThrottleReasons(
+    handle: Device,
+    to: *mut c_ulonglong,
+) -> c_uint {
+    let call = "nvmlDeviceGetCurrentClocksThrottleReasons";
+    number(call, handle, to, |gpu| gpu.clock_events.as_ref())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
+    handle: Device,
+    count: *mut c_uint,
+    to: *mut Process,
+) -> c_uint {
+    let call = "nvmlDeviceGetComputeRunningProcesses_v3";
+    code(device(call, handle).and_then(|(driver, gpu)| {
+        let running = driver.now(gpu.processes.as_ref())? as c_uint;
+        if count.is_null() {
+            return Err(INVALID_ARGUMENT);
+        }
+        // SAFETY: by NVML's contract `count` points to the number of places behind `to`.
+        let room = unsafe { count.read() };
+        put(count, running)?;
+        if room < running {
+            return Err(INSUFFICIENT_SIZE);
+        }
+        for at in 0..running {
+            let process = Process {
+                pid: 1000 + at,
+                used_memory: 1 << 30,
+                gpu_instance: c_uint::MAX,
+                compute_instance: c_uint::MAX,
+            };
+            // SAFETY: `at` is below `room`, the number of places that the caller has.
+            unsafe { to.add(at as usize).write(process) };
+        }
+        Ok(())
+    }))
+}
+
+/// C's `int` and `unsigned` are the same size on every platform of NVML; the codes fit both.
+const _: () = assert!(size_of::<c_int>() == size_of::<c_uint>());

@@ -1,0 +1,119 @@
+//! The driver that the scenario describes: time since initialisation, faults, values.
+
+use std::{
+    env, fs,
+    io::{self, Write},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::scenario::{Fault, Gpu, Scenario, Value};
+
+/// The environment variable that names the scenario file.
+const VARIABLE: &str = "GAUNT_FAKE_DRIVER";
+
+/// NVML's code for a call that worked, and for those that the driver itself answers with.
+pub(crate) const SUCCESS: u32 = 0;
+pub(crate) const INVALID_ARGUMENT: u32 = 2;
+pub(crate) const NOT_SUPPORTED: u32 = 3;
+pub(crate) const INSUFFICIENT_SIZE: u32 = 7;
+const DRIVER_NOT_LOADED: u32 = 9;
+const GPU_IS_LOST: u32 = 15;
+
+/// The driver of this process.
+pub(crate) struct Driver {
+    scenario: Scenario,
+    started: Instant,
+    /// For each fault, how many calls fitted it.
+    fitted: Vec<AtomicU64>,
+}
+
+/// The driver, read from the scenario file at the first call.
+pub(crate) fn driver() -> Result<&'static Driver, u32> {
+    static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
+    let driver = DRIVER.get_or_init(|| match load() {
+        Ok(scenario) => {
+            let fitted = scenario.faults.iter().map(|_| AtomicU64::new(0)).collect();
+            Some(Driver { scenario, started: Instant::now(), fitted })
+        }
+        Err(why) => {
+            _ = writeln!(io::stderr().lock(), "gaunt-fake-driver: {why}");
+            None
+        }
+    });
+    driver.as_ref().ok_or(DRIVER_NOT_LOADED)
+}
+
+fn load() -> Result<Scenario, String> {
+    let path = env::var_os(VARIABLE).ok_or(format!("set {VARIABLE} to a scenario file"))?;
+    let path = std::path::Path::new(&path);
+    let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    Scenario::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+impl Driver {
+    /// Goes through what happens to every call: it takes its time, and it may fail or never return.
+    pub(crate) fn enter(&self, call: &str, gpu: Option<u32>) -> Result<(), u32> {
+        pause(self.scenario.latency_ms);
+        let seconds = self.seconds();
+        for (fault, fitted) in self.scenario.faults.iter().zip(&self.fitted) {
+            if !fits(fault, call, gpu, seconds) {
+                continue;
+            }
+            let count = fitted.fetch_add(1, Ordering::Relaxed) + 1;
+            if fault.nth.is_some_and(|nth| nth != count) {
+                continue;
+            }
+            if fault.hang {
+                loop {
+                    thread::park();
+                }
+            }
+            pause(fault.latency_ms);
+            return fault.code().map_or(Ok(()), Err);
+        }
+        let lost = gpu.and_then(|gpu| self.gpu(gpu).ok()?.lost_from);
+        if lost.is_some_and(|from| seconds >= from) { Err(GPU_IS_LOST) } else { Ok(()) }
+    }
+
+    /// The driver's version.
+    pub(crate) fn version(&self) -> &str {
+        &self.scenario.driver
+    }
+
+    /// How many GPUs there are.
+    pub(crate) fn count(&self) -> u32 {
+        self.scenario.gpus.len() as u32
+    }
+
+    /// One of them.
+    pub(crate) fn gpu(&self, index: u32) -> Result<&Gpu, u32> {
+        self.scenario.gpus.get(index as usize).ok_or(INVALID_ARGUMENT)
+    }
+
+    /// A value now.
+    pub(crate) fn now(&self, value: Option<&Value>) -> Result<u64, u32> {
+        value.and_then(|value| value.at(self.seconds())).ok_or(NOT_SUPPORTED)
+    }
+
+    fn seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+}
+
+fn fits(fault: &Fault, call: &str, gpu: Option<u32>, seconds: f64) -> bool {
+    fault.call.as_deref().is_none_or(|wanted| wanted == call)
+        && fault.gpu.is_none_or(|wanted| gpu == Some(wanted))
+        && seconds >= fault.from
+        && fault.until.is_none_or(|until| seconds < until)
+}
+
+fn pause(millis: u64) {
+    if millis > 0 {
+        thread::sleep(Duration::from_millis(millis));
+    }
+}
