@@ -19,7 +19,7 @@ const ACTIVE: f64 = 4.0;
 /// The physical state of a port whose link is up.
 const LINK_UP: f64 = 5.0;
 
-/// The physical state of a port that somebody switched off.
+/// The physical state of a port that somebody switched off; over Ethernet also that of one without a carrier.
 const DISABLED: f64 = 3.0;
 
 /// Siblings from which a port that was never active can be expected to be.
@@ -162,6 +162,7 @@ impl Place<'_> {
         }
         let down_for = self.cluster.now().since(self.port.since).as_secs_f64();
         let (active, siblings) = self.siblings();
+        // Over Ethernet an empty cage looks the same as a port switched off: neither was ever meant to be up.
         let switched_off = self.cluster.value(port::PHYSICAL_STATE, self.row) == Some(DISABLED);
         !switched_off
             && siblings >= MIN_SIBLINGS
@@ -233,7 +234,9 @@ impl Place<'_> {
             leaf.map_or_else(|| "the switch port".into(), |leaf| format!("its port on {leaf}"));
         let look =
             format!("look at the cable and transceiver of {} and at {far}.", self.entry.device);
-        if self.cluster.value(port::PHYSICAL_STATE, self.row) == Some(DISABLED) {
+        let ethernet =
+            self.entry.info(port::INFO, "link_layer").is_some_and(|it| *it == "Ethernet");
+        if !ethernet && self.cluster.value(port::PHYSICAL_STATE, self.row) == Some(DISABLED) {
             return format!("The link is disabled: if nobody switched it off, {look}");
         }
         look.replacen("look", "Look", 1)

@@ -43,8 +43,17 @@ const NEVERS: &[(&str, &[&str], &str)] = &[
 ];
 
 const IMPURE: &[&str] = &[
-    "tokio", "ratatui", "crossterm", "reqwest", "hyper::", "std::fs", "std::net", "std::io",
-    "Instant::now", "SystemTime", "thread::",
+    "tokio",
+    "ratatui",
+    "crossterm",
+    "reqwest",
+    "hyper::",
+    "std::fs",
+    "std::net",
+    "std::io",
+    "Instant::now",
+    "SystemTime",
+    "thread::",
 ];
 
 /// The doors to foreign code: the only files that may say `unsafe`.
@@ -180,9 +189,10 @@ fn is_test(path: &Path) -> bool {
     let (Some(folder), Some(stem)) = (path.parent(), path.file_stem()) else { return false };
     let declared = format!("#[cfg(test)]\nmod {};", stem.to_string_lossy());
     let parents = [folder.with_extension("rs"), folder.join("lib.rs"), folder.join("main.rs")];
-    let named = parents.iter().map(|parent| root().join(parent)).any(|parent| {
-        fs::read_to_string(parent).is_ok_and(|text| text.contains(&declared))
-    });
+    let named = parents
+        .iter()
+        .map(|parent| root().join(parent))
+        .any(|parent| fs::read_to_string(parent).is_ok_and(|text| text.contains(&declared)));
     // What lies in the folder of a test file is test too.
     named || (folder.components().count() > 2 && is_test(folder.with_extension("rs").as_path()))
 }
