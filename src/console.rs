@@ -30,6 +30,10 @@ mod update;
 mod view;
 mod widget;
 
+#[cfg(test)]
+mod sample;
+#[cfg(test)]
+mod screens;
 use action::{Action, Effect};
 use state::State;
 use terminal::{Input, Pressed, Screen};

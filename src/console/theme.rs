@@ -97,16 +97,10 @@ impl Theme {
         };
         match meaning {
             Meaning::Plain => Style::new(),
-            Meaning::Title => style.add_modifier(Modifier::BOLD),
+            Meaning::Title | Meaning::Bad => style.add_modifier(Modifier::BOLD),
             Meaning::Worst => style.add_modifier(Modifier::BOLD | Modifier::REVERSED),
-            Meaning::Bad => style.add_modifier(Modifier::BOLD),
             _ => style,
         }
-    }
-
-    /// What the cursor does to a style.
-    pub(crate) fn selected(self, style: Style) -> Style {
-        style.add_modifier(Modifier::REVERSED)
     }
 
     /// How a GPU state looks.
@@ -136,6 +130,11 @@ impl Theme {
             }
         }
     }
+}
+
+/// What the cursor does to a style.
+pub(crate) fn selected(style: Style) -> Style {
+    style.add_modifier(Modifier::REVERSED)
 }
 
 /// The sign of a severity: told apart by shape.
@@ -267,27 +266,24 @@ fn ascii(symbol: &str) -> &'static str {
         "▓" => "M",
         "▒" => "N",
         "░" => "w",
-        "·" => ".",
+        "·" | "▂" => ".",
         "✖" => "X",
         "▲" => "!",
         "●" => "*",
         "○" => "o",
         "…" => "~",
-        "–" | "─" | "−" => "-",
-        "▸" | "›" => ">",
+        "–" | "▄" => "-",
+        "▸" | "→" => ">",
+        "←" => "<",
         "×" => "x",
         "°" => "'",
         "↑" => "^",
         "↓" => "v",
-        "│" => "|",
         "▁" => "_",
-        "▂" => ".",
         "▃" => ":",
-        "▄" => "-",
         "▅" => "=",
         "▆" => "+",
         "▇" => "#",
-        "µ" => "u",
         _ => "?",
     }
 }

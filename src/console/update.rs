@@ -111,11 +111,7 @@ fn intend(state: &mut State, intent: Intent) -> Outcome {
             return Outcome::drawn();
         }
         // Whatever else is pressed, the page of keys has been read.
-        _ if std::mem::take(&mut state.help) => {
-            if intent == Intent::Back {
-                return Outcome::drawn();
-            }
-        }
+        _ if std::mem::take(&mut state.help) && intent == Intent::Back => return Outcome::drawn(),
         _ => {}
     }
     match intent {

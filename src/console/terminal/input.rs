@@ -150,9 +150,8 @@ fn one(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
         b'\r' | b'\n' => Key::Enter,
         b'\t' => Key::Tab,
         0x7f | 0x08 => Key::Backspace,
-        0 => return Some((None, 1)),
+        0 | 28..=31 => return Some((None, 1)),
         1..=26 => Key::Ctrl(char::from(first - 1 + b'a')),
-        28..=31 => return Some((None, 1)),
         0x20..0x7f => Key::Char(char::from(first)),
         _ => return multibyte(bytes),
     };

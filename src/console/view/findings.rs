@@ -120,7 +120,7 @@ impl Rows {
     fn row(self, at: usize, finding: &Finding) -> Line<'static> {
         let severity = self.theme.severity(finding.severity);
         let chosen = |style: Style| {
-            if self.selected == Some(at) { self.theme.selected(style) } else { style }
+            if self.selected == Some(at) { theme::selected(style) } else { style }
         };
         let place = finding.entity.to_string();
         let room = self.width.saturating_sub(3 + KIND + 1 + NUMBERS);

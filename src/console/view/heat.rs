@@ -104,7 +104,7 @@ fn tiles(
     let mut spans = Vec::new();
     for (at, (node, states)) in rows.iter().enumerate().skip(first).take(grid.per_row) {
         let name = theme.style(Meaning::Dim);
-        let name = if chosen == Some(at) { theme.selected(name) } else { name };
+        let name = if chosen == Some(at) { theme::selected(name) } else { name };
         spans.push(Span::styled(format::left(node, grid.label - 1), name));
         spans.push(Span::raw(" "));
         runs(&mut spans, states.chars().map(|code| (state(code), false)), theme);
@@ -149,7 +149,7 @@ fn runs(
     let mut flush = |run: Option<(GpuState, bool, usize)>| {
         if let Some((state, selected, length)) = run {
             let style = theme.state(state);
-            let style = if selected { theme.selected(style) } else { style };
+            let style = if selected { theme::selected(style) } else { style };
             spans.push(Span::styled(theme::state_sign(state).repeat(length), style));
         }
     };

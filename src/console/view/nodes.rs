@@ -73,7 +73,7 @@ pub(super) fn lines(
 
 fn cells(node: &NodeLine, selected: bool, theme: Theme) -> [(String, Style); 9] {
     let plain = Style::new();
-    let name = if selected { theme.selected(plain) } else { plain };
+    let name = if selected { theme::selected(plain) } else { plain };
     let (data, data_style) = freshness(node, theme);
     let lost = if node.lost_gpus > 0.0 { theme.style(Meaning::Bad) } else { plain };
     let worst = node.gpu_states.chars().filter_map(GpuState::from_code);
