@@ -148,17 +148,26 @@ fn now() -> UnixMs {
     UnixMs(since.as_millis() as i64)
 }
 
+/// A question on its way.
+type Asked = Pin<Box<dyn Future<Output = Result<Answer, SourceError>> + Send>>;
+
 /// The question that is out, at most one, and those that wait for it.
 #[derive(Default)]
 struct Asking {
-    out: Option<Pin<Box<dyn Future<Output = Result<Answer, SourceError>> + Send>>>,
+    out: Option<Asked>,
     waiting: VecDeque<Question>,
 }
 
 impl Asking {
-    /// These are to be asked now; what was to be asked before is no longer of interest.
+    /// These are to be asked now; others that wait are no longer of interest. What waited longer comes first, so that
+    /// a slow source does not answer the same question for ever.
     fn want(&mut self, questions: Vec<Question>) {
-        self.waiting = questions.into();
+        self.waiting.retain(|waiting| questions.contains(waiting));
+        for question in questions {
+            if !self.waiting.contains(&question) {
+                self.waiting.push_back(question);
+            }
+        }
     }
 
     /// The next answer; never, while nothing is to be asked.
@@ -208,5 +217,22 @@ impl Signals {
             _ = self.hang_up.recv() => Told::End,
             _ = self.resize.recv() => Told::Resized,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waited_longer_is_asked_first_and_nothing_twice() {
+        let node = Question::Node("gpu001".into());
+        let mut asking = Asking::default();
+        asking.want(vec![Question::Overview, node.clone()]);
+        assert_eq!(asking.waiting.pop_front(), Some(Question::Overview));
+        asking.want(vec![Question::Overview, node.clone()]);
+        assert_eq!(asking.waiting, [node, Question::Overview]);
+        asking.want(vec![Question::Overview, Question::Nodes]);
+        assert_eq!(asking.waiting, [Question::Overview, Question::Nodes]);
     }
 }

@@ -60,8 +60,8 @@ pub(crate) fn span(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
         0..60 => format!("{seconds}s"),
-        60..600 => format!("{}m{:02}", seconds / 60, seconds % 60),
-        600..3_600 => format!("{}m", seconds / 60),
+        60..600 if !seconds.is_multiple_of(60) => format!("{}m{:02}", seconds / 60, seconds % 60),
+        60..3_600 => format!("{}m", seconds / 60),
         3_600..86_400 => format!("{}h{:02}", seconds / 3_600, seconds % 3_600 / 60),
         _ => format!("{}d{:02}h", seconds / 86_400, seconds % 86_400 / 3_600),
     }
@@ -130,7 +130,7 @@ pub(crate) fn bit_rate(bytes_per_second: f64) -> String {
 /// Memory in GiB with one decimal, without its unit.
 pub(crate) fn gibibytes(bytes: f64) -> String {
     let value = bytes / f64::from(1 << 30);
-    if value >= 99.95 { format!("{value:.0}") } else { format!("{value:.1}") }
+    if value >= 99.95 { count(value.round() as u64) } else { format!("{value:.1}") }
 }
 
 /// A value with its unit, as evidence shows it.
@@ -234,6 +234,7 @@ mod tests {
     fn spans_have_at_most_two_units() {
         let of = |seconds| span(Duration::from_secs(seconds));
         assert_eq!(of(40), "40s");
+        assert_eq!(of(120), "2m");
         assert_eq!(of(370), "6m10");
         assert_eq!(of(3_599), "59m");
         assert_eq!(of(3_900), "1h05");

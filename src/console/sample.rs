@@ -93,7 +93,7 @@ pub(super) fn single_box() -> (Overview, NodeDetail) {
     line.jobs.clear();
     overview.worst = vec![line.clone()];
     let nvml = "libnvidia-ml.so.1 is not on this machine: no NVIDIA driver is installed";
-    let mut collector = device(Device::collector("nvml"));
+    let mut collector = device(&Device::collector("nvml"));
     inform(&mut collector, exporter::COLLECTOR_INFO, &[("message", nvml)]);
     let mut detail = node("workbench");
     detail.line = line;
@@ -221,7 +221,7 @@ fn target(address: &str, node: &str) -> TargetLine {
     }
 }
 
-fn device(of: Device) -> DeviceDetail {
+fn device(of: &Device) -> DeviceDetail {
     DeviceDetail {
         class: of.class,
         name: Safe::new(&of.to_string()),
@@ -252,7 +252,7 @@ fn remember(device: &mut DeviceDetail, metric: MetricId, value: impl Fn(u8) -> O
 }
 
 fn host_device() -> DeviceDetail {
-    let mut node = device(Device::node());
+    let mut node = device(&Device::node());
     inform(&mut node, host::NODE_INFO, &[("version", "0.1.0"), ("kernel", "6.1.0-18-amd64")]);
     set(&mut node, host::CPUS, 64.0);
     set(&mut node, host::CPU_BUSIEST, 1.0);
@@ -267,7 +267,7 @@ fn host_device() -> DeviceDetail {
 }
 
 fn gpu_device(index: u32) -> DeviceDetail {
-    let mut device = device(Device::gpu(index));
+    let mut device = device(&Device::gpu(index));
     device.state = Some(GpuState::Communicating);
     inform(&mut device, gpu::JOB_INFO, &[("job", "8812"), ("name", "llama-pt")]);
     set(&mut device, gpu::UTILIZATION, 1.0);
@@ -289,7 +289,7 @@ fn gpu_device(index: u32) -> DeviceDetail {
 }
 
 fn port_device(index: u32) -> DeviceDetail {
-    let mut device = device(Device::port(&format!("mlx5_{index}"), "1"));
+    let mut device = device(&Device::port(&format!("mlx5_{index}"), "1"));
     let up = index != 1;
     inform(&mut device, port::INFO, &[("rail", &index.to_string()), ("leaf", "leaf-07")]);
     set(&mut device, port::STATE, if up { 4.0 } else { 1.0 });
@@ -306,11 +306,12 @@ fn port_device(index: u32) -> DeviceDetail {
 }
 
 fn netdev() -> DeviceDetail {
-    let mut device = device(Device::netdev("eth0"));
+    let mut device = device(&Device::netdev("eth0"));
     set(&mut device, host::NETDEV_CARRIER, 1.0);
     set(&mut device, host::NETDEV_SPEED, 25e9 / 8.0);
     grow(&mut device, host::NETDEV_RECEIVE_BYTES, 150_000.0);
     grow(&mut device, host::NETDEV_TRANSMIT_BYTES, 40_000.0);
     grow(&mut device, host::NETDEV_RECEIVE_ERRORS, 0.0);
+    remember(&mut device, host::NETDEV_RECEIVE_BYTES, |at| Some(f32::from(at % 7)));
     device
 }

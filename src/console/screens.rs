@@ -5,7 +5,7 @@
 use std::{fs, path::PathBuf, sync::Arc};
 
 use gaunt_schema::{FindingKind, GpuState, Safe, UnixMs};
-use ratatui::{Terminal, backend::TestBackend, buffer::Buffer};
+use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, layout::Rect, style::Modifier};
 
 use super::{
     action::{Action, Effect, Intent},
@@ -308,6 +308,17 @@ fn the_cursor_walks_the_heat_map_by_rows() {
     desk.press(&[Key::Tab, Key::Down, Key::Right, Key::Enter]);
     let columns = desk.state.room.heat_row + 1;
     assert_eq!(desk.state.place, Place::Node(Safe::new(&format!("gpu{:03}", columns + 1))));
+}
+
+#[test]
+fn the_cursor_is_seen_where_it_is_and_nowhere_else() {
+    let mut desk = Desk::showing(sample::two_faults(32));
+    desk.press(&[Key::Down]);
+    let theme = Theme::new(Colour::None, Glyphs::Unicode, |_| None);
+    let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
+    view::draw(&mut buffer, &desk.state, theme);
+    let reversed = (0..24).filter(|&y| buffer[(10, y)].modifier.contains(Modifier::REVERSED));
+    assert_eq!(reversed.collect::<Vec<_>>(), [8], "only the second finding is chosen");
 }
 
 #[test]

@@ -76,12 +76,14 @@ fn put_page(
     scroll: usize,
     theme: Theme,
 ) -> Room {
-    let height = usize::from(area.height);
+    let fits = lines.len() <= usize::from(area.height);
+    // A page that is longer than the screen gives its last line to say so.
+    let height = usize::from(area.height.saturating_sub(u16::from(!fits)));
     let hidden = lines.len().saturating_sub(height);
     let from = scroll.min(hidden);
-    put(buffer, area, &lines[from..]);
+    put(buffer, Rect { height: height as u16, ..area }, &lines[from..]);
     let below = hidden - from;
-    if (from > 0 || below > 0) && area.height > 0 {
+    if !fits && area.height > 0 {
         let more = format!(" {from} lines above, {below} below ");
         let width = more.len().min(usize::from(area.width)) as u16;
         let (x, y) = (area.right() - width, area.bottom() - 1);

@@ -39,7 +39,7 @@ const VICTIMS: usize = 64;
 /// ```
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &State, theme: Theme) -> Room {
     let Some((finding, open)) = &state.data.finding else {
-        put(buffer, area, &hints::waiting_for("the finding", state, theme));
+        put(buffer, area, &hints::waiting_for("the finding", state, area.width, theme));
         return Room::default();
     };
     let at = state.data.overview.as_deref().map_or(state.now, |overview| overview.at);
@@ -121,9 +121,13 @@ fn evidence(evidence: &[Evidence], width: usize, theme: Theme) -> Vec<Line<'stat
             (Safe::new(&proof.what).to_string(), Style::new()),
             (number(proof.value), theme.style(Meaning::Title)),
             (limit, Style::new()),
-            (Safe::new(&proof.note).to_string(), theme.style(Meaning::Dim)),
         ];
-        lines.push(table::row(&columns, cells));
+        let notes = format::wrap(&Safe::new(&proof.note), note);
+        let rows = std::iter::once(cells).chain(std::iter::repeat_with(Default::default));
+        lines.extend(rows.zip(notes).map(|(cells, note)| {
+            let note = (note, theme.style(Meaning::Dim));
+            table::row(&columns, cells.into_iter().chain([note]))
+        }));
     }
     lines
 }

@@ -50,7 +50,7 @@ pub(super) struct Rows {
 /// ```
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &State, theme: Theme) -> Room {
     let Some(list) = state.data.findings.as_deref() else {
-        put(buffer, area, &hints::waiting_for("the findings", state, theme));
+        put(buffer, area, &hints::waiting_for("the findings", state, area.width, theme));
         return Room::default();
     };
     let findings = &list.findings;

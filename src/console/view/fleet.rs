@@ -28,10 +28,11 @@ const PAST: usize = 40;
 pub(super) fn lines(overview: &Overview, width: usize, theme: Theme) -> Vec<Line<'static>> {
     let total = overview.gpus();
     if total == 0 {
-        let why = if overview.nodes.live + overview.nodes.stale + overview.nodes.down == 0 {
-            "no node has been read yet"
-        } else {
-            "none of these nodes shows a GPU"
+        let nodes = overview.nodes;
+        let why = match nodes.live + nodes.stale + nodes.down {
+            0 => "no node has been read yet",
+            1 => "there is no GPU on this node",
+            _ => "there is no GPU on any of these nodes",
         };
         return vec![titled("GPU TIME", vec![Span::styled(why, theme.style(Meaning::Dim))], theme)];
     }
@@ -97,7 +98,7 @@ fn lost(overview: &Overview, total: u32, width: usize, theme: Theme) -> Line<'st
         let span = lost.history_step_ms.saturating_mul(lost.history.len() as u64);
         let past = format::span(Duration::from_millis(span));
         let picture = spark::line(&lost.history, None, room);
-        spans.push(Span::styled(format!("   {picture}"), theme.style(meaning)));
+        spans.push(Span::styled(format!("   {}", picture.trim_start()), theme.style(meaning)));
         spans.push(Span::styled(format!("  last {past}"), theme.style(Meaning::Dim)));
     }
     titled("LOST", spans, theme)

@@ -30,7 +30,8 @@ use crate::{
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &State, theme: Theme) -> Rect {
     let overview = state.data.overview.as_deref();
     header(buffer, area, overview, state, theme);
-    let banner = overview.map_or_else(Vec::new, |overview| banner(overview, state, theme));
+    let width = usize::from(area.width);
+    let banner = overview.map_or_else(Vec::new, |overview| banner(overview, state, width, theme));
     for (y, line) in (area.top() + 1..).zip(&banner) {
         buffer.set_line(area.x, y, line, area.width);
     }
@@ -76,10 +77,14 @@ fn identity(overview: Option<&Overview>, theme: Theme) -> Vec<Span<'static>> {
             spans.push(Span::styled(text, theme.style(meaning)));
         }
     };
-    add(nodes.live, "live", Meaning::Plain);
-    add(nodes.stale, "stale", Meaning::Waiting);
+    // What is wrong comes first: that all others are live needs no room.
     add(nodes.down, "down", Meaning::Bad);
+    add(nodes.stale, "stale", Meaning::Waiting);
     add(nodes.pending, "not yet read", Meaning::Dim);
+    if nodes.live > 0 && nodes.live == known && nodes.pending == 0 {
+        let all = if known == 1 { " · live" } else { " · all live" };
+        spans.push(Span::styled(all, theme.style(Meaning::Dim)));
+    }
     spans
 }
 
@@ -96,7 +101,7 @@ fn now(overview: Option<&Overview>, state: &State, theme: Theme) -> Line<'static
 }
 
 /// What is wrong between this screen and its source; empty when nothing is.
-fn banner(overview: &Overview, state: &State, theme: Theme) -> Vec<Line<'static>> {
+fn banner(overview: &Overview, state: &State, width: usize, theme: Theme) -> Vec<Line<'static>> {
     let showing = format!("showing {}", format::clock(overview.at));
     match &state.link {
         Link::Lost { since, why, .. } => {
@@ -109,7 +114,10 @@ fn banner(overview: &Overview, state: &State, theme: Theme) -> Vec<Line<'static>
             let first = format!(" ✖ {who}: no answer since {since} ({lasted}), {showing}");
             vec![
                 Line::styled(first, theme.style(Meaning::Bad)),
-                Line::styled(format!("   {why}"), theme.style(Meaning::Dim)),
+                Line::styled(
+                    format!("   {}", format::cut(why, width.saturating_sub(4))),
+                    theme.style(Meaning::Dim),
+                ),
             ]
         }
         Link::Fresh(at) if state.now.since(*at) >= update::late(state) => {
@@ -125,12 +133,15 @@ fn banner(overview: &Overview, state: &State, theme: Theme) -> Vec<Line<'static>
 fn footer(buffer: &mut Buffer, area: Rect, state: &State, theme: Theme) {
     let mut spans = vec![Span::raw(" ")];
     let overview = state.place == Place::Overview;
+    let known = state.data.overview.is_some();
     for binding in KEYS {
         let Some(word) = binding.footer else { continue };
         let here = match binding.intent {
-            Intent::NextPanel => overview && state.only_node().is_none(),
-            Intent::Open => !matches!(state.place, Place::Node(_)),
+            Intent::Help | Intent::Quit => true,
             Intent::Back => !overview || state.help,
+            _ if state.help => false,
+            Intent::NextPanel => overview && known && state.only_node().is_none(),
+            Intent::Open => known && !matches!(state.place, Place::Node(_)),
             _ => true,
         };
         if here {

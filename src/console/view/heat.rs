@@ -40,8 +40,7 @@ pub(super) fn draw(
         return Room::default();
     }
     let rows: Vec<(&str, &str)> = heat.rows().map(|(node, states)| (&**node, states)).collect();
-    let members = heat.gpus.iter().copied().max().map_or(0, usize::from);
-    let label = rows.iter().map(|(node, _)| format::width(node)).max().unwrap_or(0).min(LABEL);
+    let (members, label) = sizes(heat);
     let body =
         Rect { x: area.x + 1, width: area.width - 1, y: area.y + 1, height: area.height - 1 };
     let (width, height) = (usize::from(body.width), usize::from(body.height));
@@ -60,6 +59,21 @@ pub(super) fn draw(
         buffer.set_line(body.x, y, &line, body.width);
     }
     Room { heat_row: grid.groups_per_row(), heat_step: grid.step(), page: height, hidden: 0 }
+}
+
+/// The most GPUs of a node, and the width of the names.
+fn sizes(heat: &Heat) -> (usize, usize) {
+    let members = heat.gpus.iter().copied().max().map_or(0, usize::from);
+    let label = heat.nodes.iter().map(|node| format::width(node)).max().unwrap_or(0).min(LABEL);
+    (members, label)
+}
+
+/// The lines that a map with a cell for every GPU takes, title included.
+pub(super) fn full_height(heat: &Heat, width: u16) -> usize {
+    let (members, label) = sizes(heat);
+    let width = usize::from(width).saturating_sub(1);
+    let grid = Grid::plan(heat.nodes.len(), members, label, width, usize::MAX);
+    if grid.rows == 0 { 0 } else { 1 + grid.rows }
 }
 
 fn title(

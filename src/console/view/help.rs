@@ -44,9 +44,17 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, theme: Theme) {
             Span::styled(lost, theme.style(Meaning::Dim)),
         ])
     }));
-    signs.push(Line::default());
-    signs.push(Line::raw("– not known: never a zero"));
-    signs.push(Line::raw("all times are UTC (Z)"));
+    let reasons = [
+        "",
+        "–     not known, which is no zero",
+        "perm  may not be read by gaunt-node",
+        "old   read too long ago",
+        "full  the counter counts no further",
+        "lost  the device is gone",
+        "error reading failed",
+        "12:03:41Z is UTC",
+    ];
+    signs.extend(reasons.map(Line::raw));
     put(buffer, Rect { width: KEYS_WIDTH.min(area.width), ..area }, &keys);
     let right = area.width.saturating_sub(KEYS_WIDTH);
     put(buffer, Rect { x: area.x + area.width - right, width: right, ..area }, &signs);

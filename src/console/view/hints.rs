@@ -54,10 +54,18 @@ pub(super) fn loading(buffer: &mut Buffer, area: Rect, state: &State, theme: The
 }
 
 /// The lines of a screen that waits for its own answer, or will get none.
-pub(super) fn waiting_for(what: &str, state: &State, theme: Theme) -> Vec<Line<'static>> {
+pub(super) fn waiting_for(
+    what: &str,
+    state: &State,
+    width: u16,
+    theme: Theme,
+) -> Vec<Line<'static>> {
     let mut lines = vec![Line::default()];
     if let Some(refusal) = &state.data.refused {
-        lines.push(Line::styled(format!(" ✖ {refusal}"), theme.style(Meaning::Bad)));
+        let text = format::wrap(&refusal.to_string(), usize::from(width).saturating_sub(4));
+        let signs = std::iter::once("✖").chain(std::iter::repeat(" "));
+        let text = signs.zip(text).map(|(sign, line)| format!(" {sign} {line}"));
+        lines.extend(text.map(|line| Line::styled(line, theme.style(Meaning::Bad))));
         lines.push(Line::styled("   Esc goes back, 5 lists the nodes.", theme.style(Meaning::Dim)));
     } else {
         lines.push(Line::styled(format!(" Reading {what} …"), theme.style(Meaning::Dim)));

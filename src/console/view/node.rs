@@ -7,7 +7,7 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{hints, node_tables, nodes, put, put_page, titled};
+use super::{INDENT, hints, node_tables, nodes, put, put_page, titled};
 use crate::{
     answer::{DeviceDetail, Finding, NodeDetail, TargetState},
     console::{
@@ -38,7 +38,7 @@ pub(super) fn draw(
     theme: Theme,
 ) -> Room {
     let Some(detail) = state.node(name).filter(|_| state.data.refused.is_none()) else {
-        put(buffer, area, &hints::waiting_for(name, state, theme));
+        put(buffer, area, &hints::waiting_for(name, state, area.width, theme));
         return Room::default();
     };
     let width = usize::from(area.width);
@@ -57,7 +57,7 @@ pub(super) fn body(detail: &NodeDetail, width: usize, theme: Theme) -> Vec<Line<
     lines.extend(node_tables::ports(detail, width, theme));
     lines.extend(node_tables::netdevs(detail, width, theme));
     lines.extend(node_tables::host(detail, width, theme));
-    lines.extend(origin(detail, theme));
+    lines.extend(origin(detail, width, theme));
     lines
 }
 
@@ -102,12 +102,15 @@ fn finding_lines(finding: &Finding, at: UnixMs, width: usize, theme: Theme) -> V
 }
 
 /// Where the values come from: targets, versions, the node's clock, collectors in trouble.
-fn origin(detail: &NodeDetail, theme: Theme) -> Vec<Line<'static>> {
+fn origin(detail: &NodeDetail, width: usize, theme: Theme) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
+    let has_gpus = detail.devices.iter().any(|device| device.class == Class::Gpu);
     let mut title = "SOURCE";
     let mut push = |text: String, meaning| {
-        lines.push(titled(title, vec![Span::styled(text, theme.style(meaning))], theme));
-        title = "";
+        for line in format::wrap(&text, width.saturating_sub(INDENT + 1)) {
+            lines.push(titled(title, vec![Span::styled(line, theme.style(meaning))], theme));
+            title = "";
+        }
     };
     for target in &detail.targets {
         let dialect = target.dialect.map_or("", |dialect| dialect.as_str());
@@ -117,13 +120,15 @@ fn origin(detail: &NodeDetail, theme: Theme) -> Vec<Line<'static>> {
         match (&target.message, target.state) {
             (Some(message), _) => push(format!("{base}: {message}"), Meaning::Bad),
             (None, TargetState::Live) => {
-                push(format!("{base}, {samples} values{took}"), Meaning::Plain)
+                push(format!("{base}, {samples} values{took}"), Meaning::Plain);
             }
             (None, state) => push(format!("{base}: {}", state.as_str()), Meaning::Dim),
         }
     }
     for collector in detail.devices.iter().filter(|device| device.class == Class::Collector) {
-        if let Some(message) = message(collector) {
+        // Why there is no GPU stands where the GPUs would.
+        let said = node_tables::is_driver(collector) && !has_gpus;
+        if let Some(message) = message(collector).filter(|_| !said) {
             push(format!("{}: {message}", collector.name), Meaning::Waiting);
         }
     }
@@ -137,7 +142,7 @@ fn origin(detail: &NodeDetail, theme: Theme) -> Vec<Line<'static>> {
 }
 
 /// What a collector has to say, if anything.
-fn message(collector: &DeviceDetail) -> Option<&Safe> {
+pub(super) fn message(collector: &DeviceDetail) -> Option<&Safe> {
     let labels = collector.info.values().flat_map(|labels| labels.iter());
     let mut messages = labels.filter(|(label, text)| *label == "message" && !text.is_empty());
     messages.next().map(|(_, text)| text)

@@ -11,7 +11,7 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::titled;
+use super::{INDENT, node, titled};
 use crate::{
     answer::{DeviceDetail, NodeDetail},
     console::{
@@ -103,6 +103,9 @@ fn heading(detail: &NodeDetail, columns: &[Column], theme: Theme) -> Line<'stati
 /// The name of a column that shows the past.
 const PAST: &str = "past";
 
+/// The order of a GPU's columns when some clock is held down: power, temperature and the reason come first.
+const HELD: [usize; 12] = [0, 1, 2, 5, 6, 10, 3, 4, 7, 8, 9, 11];
+
 /// The GPUs.
 ///
 /// ```text
@@ -125,17 +128,39 @@ pub(super) fn gpus(detail: &NodeDetail, width: usize, theme: Theme) -> Vec<Line<
         text("clock held by", 14),
         text("job", 16),
     ];
+    // A clock that is held down explains more than how busy the parts are.
+    let held = of(detail, Class::Gpu).any(|device| !held_by(device).is_empty());
+    let order = if held { HELD } else { [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11] };
+    let all: Vec<Column> = order.iter().map(|&at| all[at]).collect();
     let (fits, _) = table::fitting(&all, width.saturating_sub(2));
     let columns = &all[..fits];
-    let mut lines: Vec<Line<'static>> = of(detail, Class::Gpu)
-        .map(|device| table::row(columns, gpu_cells(device, past, theme)))
-        .collect();
-    if lines.is_empty() {
-        let none = Span::styled("none is seen on this node", theme.style(Meaning::Dim));
-        return vec![titled("GPU", vec![none], theme)];
+    let mut lines = vec![heading(detail, columns, theme)];
+    for device in of(detail, Class::Gpu) {
+        let mut cells = gpu_cells(device, past, theme);
+        let cells = order.iter().map(|&at| std::mem::take(&mut cells[at]));
+        lines.push(table::row(columns, cells));
     }
-    lines.insert(0, heading(detail, columns, theme));
+    if lines.len() == 1 {
+        return no_gpu(detail, width, theme);
+    }
     lines
+}
+
+/// There is no GPU, and what the driver's collector says about that.
+fn no_gpu(detail: &NodeDetail, width: usize, theme: Theme) -> Vec<Line<'static>> {
+    let driver = of(detail, Class::Collector).find(|collector| is_driver(collector));
+    let why = driver
+        .and_then(node::message)
+        .map_or_else(|| "none on this node".to_owned(), |message| format!("none: {message}"));
+    let titles = std::iter::once("GPU").chain(std::iter::repeat(""));
+    let text = titles.zip(format::wrap(&why, width.saturating_sub(INDENT + 1)));
+    let style = theme.style(Meaning::Dim);
+    text.map(|(title, line)| titled(title, vec![Span::styled(line, style)], theme)).collect()
+}
+
+/// Whether a collector is the one that reads GPUs from their driver.
+pub(super) fn is_driver(collector: &DeviceDetail) -> bool {
+    collector.labels.get("collector").is_some_and(|name| *name == "nvml")
 }
 
 fn gpu_cells(device: &DeviceDetail, past: usize, theme: Theme) -> [Field; 12] {
@@ -280,20 +305,20 @@ fn port_state(device: &DeviceDetail, theme: Theme) -> Field {
 /// The network devices of the kernel.
 ///
 /// ```text
-///  NETWORK    link    line rate          in         out  errors/s
-///  eth0       up        25 Gb/s   1.20 Mb/s   320 kb/s          0
+///  NETWORK     link  errors/s  line rate         in  last 2m           out  last 2m
+///  eth0        up           0    25 Gb/s  1.20 Mb/s  ▃▃▃▃▃▃▃▃▃▃   320 kb/s  ▃▃▃▃▃▃▃▃▃▃
 /// ```
 pub(super) fn netdevs(detail: &NodeDetail, width: usize, theme: Theme) -> Vec<Line<'static>> {
     let past = past_width(width);
     let all = [
         text("NETWORK", 10),
-        text("link", 7),
-        number("line rate", 9),
-        number("in", 10),
-        text(PAST, past),
-        number("out", 10),
-        text(PAST, past),
+        text("link", 4),
         number("errors/s", 8),
+        number("line rate", 9),
+        number("in", 9),
+        text(PAST, past),
+        number("out", 9),
+        text(PAST, past),
     ];
     let (fits, _) = table::fitting(&all, width.saturating_sub(2));
     let columns = &all[..fits];
@@ -329,64 +354,56 @@ fn netdev_cells(device: &DeviceDetail, past: usize, theme: Theme) -> [Field; 8] 
     [
         (device.name.to_string(), Style::new()),
         link,
+        errors(device, &lost, theme),
         field(device, host::NETDEV_SPEED, theme, format::bit_rate),
         traffic(host::NETDEV_RECEIVE_BYTES),
         history(host::NETDEV_RECEIVE_BYTES),
         traffic(host::NETDEV_TRANSMIT_BYTES),
         history(host::NETDEV_TRANSMIT_BYTES),
-        errors(device, &lost, theme),
     ]
 }
 
 /// The host: processors, what its tasks wait for, memory.
 ///
 /// ```text
-///  HOST      CPU 12.3 of 64 busy   busiest 100 %   ▁▂▂▃▇▇
-///            waiting for CPU 3 %   for input/output 34 %   for memory 0 %
-///            memory 412 of 1024 GiB used
+///  HOST      CPU      12.3 of 64 busy, the busiest 100 %   ▁▂▂▃▇▇
+///            waiting  input/output 34 %   CPU 3 %   memory 0 %   ▁▁▁▃▃▃
+///            memory   412 of 1,024 GiB used
 /// ```
 pub(super) fn host(detail: &NodeDetail, width: usize, theme: Theme) -> Vec<Line<'static>> {
     let Some(node) = of(detail, Class::Node).next() else { return Vec::new() };
-    let share = |metric: MetricId| format::whole_percent(rate(node, metric));
+    let cpus = node.value(key(host::CPUS));
     let busy = rate(node, host::CPU_BUSY)
         .map_or_else(|| format::ABSENT.into(), |rate| format!("{rate:.1}"));
-    let cpus = format::whole(node.value(key(host::CPUS)));
     let busiest = format::whole_percent(node.value(key(host::CPU_BUSIEST)));
-    let top = node.value(key(host::CPUS)).map(|cpus| cpus as f32);
-    let cpu_past = spark::line(node.past(key(host::CPU_BUSY)), top, past_width(width));
-    let io_past = spark::line(node.past(key(host::IO_PRESSURE)), Some(1.0), past_width(width));
+    let cpu = format!("{busy} of {} busy, the busiest {busiest} %", format::whole(cpus));
+    let share = |metric: MetricId| format::whole_percent(rate(node, metric));
+    let waiting = format!(
+        "input/output {} %   CPU {} %   memory {} %",
+        share(host::IO_PRESSURE),
+        share(host::CPU_PRESSURE),
+        share(host::MEMORY_PRESSURE),
+    );
     let memory = node.value(key(host::MEMORY_TOTAL)).map_or_else(
-        || "memory –".to_owned(),
+        || format::ABSENT.into(),
         |total| {
             let free = node.value(key(host::MEMORY_AVAILABLE));
             let used = free.map_or_else(|| format::ABSENT.into(), |f| format::gibibytes(total - f));
-            format!("memory {used} of {} GiB used", format::gibibytes(total))
+            format!("{used} of {} GiB used", format::gibibytes(total))
         },
     );
-    let picture = |text: String| Span::styled(text, theme.style(Meaning::Neutral));
+    let past = past_width(width);
+    let top = cpus.map(|cpus| cpus as f32);
+    let cpu_past = spark::line(node.past(key(host::CPU_BUSY)), top, past);
+    let io_past = spark::line(node.past(key(host::IO_PRESSURE)), Some(1.0), past);
+    let line = |title: &str, name: &str, words: String, past: &str| {
+        let picture = Span::styled(past.trim_start().to_owned(), theme.style(Meaning::Neutral));
+        titled(title, vec![Span::raw(format!("{name:<9}{words}   ")), picture], theme)
+    };
     vec![
         Line::default(),
-        titled(
-            "HOST",
-            vec![
-                Span::raw(format!("CPU {busy} of {cpus} busy, the busiest {busiest} %   ")),
-                picture(cpu_past.trim_start().to_owned()),
-                Span::raw(format!("   {memory}")),
-            ],
-            theme,
-        ),
-        titled(
-            "",
-            vec![
-                Span::raw(format!("tasks wait for input/output {} %   ", share(host::IO_PRESSURE))),
-                picture(io_past.trim_start().to_owned()),
-                Span::raw(format!(
-                    "   for CPU {} %   for memory {} %",
-                    share(host::CPU_PRESSURE),
-                    share(host::MEMORY_PRESSURE)
-                )),
-            ],
-            theme,
-        ),
+        line("HOST", "CPU", cpu, &cpu_past),
+        line("", "waiting", waiting, &io_past),
+        line("", "memory", memory, ""),
     ]
 }

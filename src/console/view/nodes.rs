@@ -38,19 +38,20 @@ const JOBS_MIN: usize = 12;
 /// ```
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &State, theme: Theme) -> Room {
     let Some(list) = state.data.nodes.as_deref() else {
-        put(buffer, area, &hints::waiting_for("the nodes", state, theme));
+        put(buffer, area, &hints::waiting_for("the nodes", state, area.width, theme));
         return Room::default();
     };
     let nodes = &list.nodes;
     let at = state.nodes.index(nodes.len(), |at| &nodes[at].node);
     let page = usize::from(area.height).saturating_sub(1);
-    let lines = lines(nodes, Some(at), page, usize::from(area.width), theme);
+    let lines = lines("NODES", nodes, Some(at), page, usize::from(area.width), theme);
     put(buffer, area, &lines);
     Room { page, ..Room::default() }
 }
 
 /// The heading and as many nodes as fit into `height` more lines.
 pub(super) fn lines(
+    title: &'static str,
     nodes: &[NodeLine],
     selected: Option<usize>,
     height: usize,
@@ -59,6 +60,9 @@ pub(super) fn lines(
 ) -> Vec<Line<'static>> {
     let (fits, used) = table::fitting(&COLUMNS, width.saturating_sub(2));
     let mut columns = COLUMNS[..fits].to_vec();
+    if let Some(first) = columns.first_mut() {
+        first.title = title;
+    }
     let rest = width.saturating_sub(used + 4);
     if fits == COLUMNS.len() && rest >= JOBS_MIN {
         columns.push(text("jobs", rest));
@@ -81,6 +85,8 @@ fn cells(node: &NodeLine, selected: bool, theme: Theme) -> [(String, Style); 9] 
     let (active, ports) = node.ports;
     let short = if active < ports { theme.style(Meaning::Bad) } else { plain };
     let ports = if ports == 0 { format::ABSENT.into() } else { format!("{active}/{ports}") };
+    let power = node.power_watts.filter(|power| power.is_finite());
+    let power = power.map_or_else(|| format::ABSENT.into(), |w| format::count(w.max(0.0) as u64));
     let jobs: Vec<&str> = node.jobs.iter().map(|job| &**job).collect();
     [
         (node.node.to_string(), name),
@@ -90,7 +96,7 @@ fn cells(node: &NodeLine, selected: bool, theme: Theme) -> [(String, Style); 9] 
         (format::whole_percent(node.utilization_ratio), plain),
         (node.finding.map_or_else(String::new, |kind| kind.to_string()), plain),
         (ports, short),
-        (format::whole(node.power_watts), plain),
+        (power, plain),
         (jobs.join(", "), theme.style(Meaning::Dim)),
     ]
 }

@@ -6,15 +6,16 @@ use super::{findings::Rows, fleet, heat, node, nodes, put, put_page};
 use crate::{
     answer::Overview,
     console::{
+        format,
         state::{Panel, Room, State},
         theme::{Meaning, Theme},
     },
 };
 
 /// From this width on the worst nodes stand beside the heat map.
-const BESIDE: u16 = 130;
+const BESIDE: u16 = 140;
 /// Columns of the worst nodes beside the heat map.
-const WORST_WIDTH: u16 = 70;
+const WORST_WIDTH: u16 = 78;
 /// Worst nodes below the heat map, as long as there is room for a map of some height.
 const WORST_BELOW: usize = 4;
 /// Lines that a heat map keeps, title included, before the worst nodes give way.
@@ -86,7 +87,12 @@ fn put_troubles(
         .trouble
         .iter()
         .take(troubles)
-        .map(|text| Line::styled(format!(" ▲ {text}"), theme.style(Meaning::Waiting)))
+        .map(|text| {
+            Line::styled(
+                format!(" ▲ {}", format::cut(text, usize::from(area.width).saturating_sub(4))),
+                theme.style(Meaning::Waiting),
+            )
+        })
         .collect();
     put(buffer, below, &lines);
     Rect { height: area.height - height, ..area }
@@ -94,7 +100,7 @@ fn put_troubles(
 
 /// The heat map, and the worst nodes beside or below it.
 fn maps(buffer: &mut Buffer, area: Rect, state: &State, overview: &Overview, theme: Theme) -> Room {
-    let (map, table) = split(area, overview.worst.len());
+    let (map, table) = split(area, overview);
     let focused = state.panel == Panel::Heat;
     let room = if overview.heat.nodes.is_empty() {
         Room::default()
@@ -106,23 +112,30 @@ fn maps(buffer: &mut Buffer, area: Rect, state: &State, overview: &Overview, the
     let selected = (state.panel == Panel::Worst && !worst.is_empty()).then_some(at);
     if table.height > 1 {
         let height = usize::from(table.height) - 1;
-        let lines = nodes::lines(worst, selected, height, usize::from(table.width), theme);
+        let lines =
+            nodes::lines("WORST NODES", worst, selected, height, usize::from(table.width), theme);
         put(buffer, table, &lines);
     }
     Room { page: room.page.max(1), ..room }
 }
 
-/// The areas of the heat map and of the table of `worst` nodes.
-fn split(area: Rect, worst: usize) -> (Rect, Rect) {
+/// The areas of the heat map and of the table of the worst nodes.
+fn split(area: Rect, overview: &Overview) -> (Rect, Rect) {
     if area.width >= BESIDE {
         let left = area.width - WORST_WIDTH;
         let right = Rect { x: area.x + left, width: WORST_WIDTH, ..area };
         return (Rect { width: left - 2, ..area }, right);
     }
     let height = usize::from(area.height);
+    let worst = overview.worst.len();
     let wanted = if worst == 0 { 0 } else { 1 + worst.min(WORST_BELOW) };
-    let table = wanted.min(height.saturating_sub(HEAT_MIN)) as u16;
-    let table = if table < 2 { 0 } else { table };
-    let map = Rect { height: area.height - table, ..area };
+    let most = wanted.min(height.saturating_sub(HEAT_MIN));
+    // A cell for every GPU is worth some lines of the table; what the map leaves over is the table's.
+    let needed = heat::full_height(&overview.heat, area.width);
+    let map =
+        if needed <= height.saturating_sub(most.min(2)) { needed.max(1) } else { height - most };
+    let table = (height - map).min(1 + worst);
+    let table = if table < 2 { 0 } else { table as u16 };
+    let map = Rect { height: (height as u16 - table).min(map as u16), ..area };
     (map, Rect { y: map.bottom(), height: table, ..area })
 }

@@ -47,7 +47,7 @@ impl Grid {
             return Self { cell: Cell::One, per_row, rows, tile, label };
         }
         let per_row = width.saturating_sub(label).max(1);
-        let room = (per_row * height).max(1);
+        let room = per_row.saturating_mul(height).max(1);
         let shared = groups.div_ceil(room).max(1);
         let rows = groups.div_ceil(shared).div_ceil(per_row).min(height);
         Self { cell: Cell::Groups(shared), per_row, rows, tile: 1, label }
