@@ -293,7 +293,8 @@ fn port_device(index: u32) -> DeviceDetail {
     let up = index != 1;
     inform(&mut device, port::INFO, &[("rail", &index.to_string()), ("leaf", "leaf-07")]);
     set(&mut device, port::STATE, if up { 4.0 } else { 1.0 });
-    set(&mut device, port::RATE, 50e9);
+    set(&mut device, port::RATE, if up { 50e9 } else { 5e9 });
+    remember(&mut device, port::RATE, move |at| Some(if up || at < 20 { 50e9 } else { 5e9 }));
     if up {
         grow(&mut device, port::RECEIVE_BYTES, 20e9);
         grow(&mut device, port::TRANSMIT_BYTES, 19e9);

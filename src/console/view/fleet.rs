@@ -93,12 +93,12 @@ fn lost(overview: &Overview, total: u32, width: usize, theme: Theme) -> Line<'st
         spans.push(Span::raw(format!("   {}", format::cost(cost, &lost.currency))));
     }
     let used: usize = spans.iter().map(Span::width).sum::<usize>() + INDENT;
-    let room = width.saturating_sub(used + 16).min(PAST).min(lost.history.len());
+    let room = spark::columns(lost.history.len(), width.saturating_sub(used + 16).min(PAST));
     if room > 4 {
         let span = lost.history_step_ms.saturating_mul(lost.history.len() as u64);
         let past = format::span(Duration::from_millis(span));
         let picture = spark::line(&lost.history, None, room);
-        spans.push(Span::styled(format!("   {}", picture.trim_start()), theme.style(meaning)));
+        spans.push(Span::styled(format!("   {picture}"), theme.style(meaning)));
         spans.push(Span::styled(format!("  last {past}"), theme.style(Meaning::Dim)));
     }
     titled("LOST", spans, theme)

@@ -63,6 +63,14 @@ fn identity(overview: Option<&Overview>, theme: Theme) -> Vec<Span<'static>> {
     }
     let nodes = overview.nodes;
     let known = nodes.live + nodes.stale + nodes.down;
+    if known == 0 {
+        let text = match nodes.pending {
+            0 => "no node yet".to_owned(),
+            pending => format!("no node of {} read yet", format::count(pending.into())),
+        };
+        spans.push(Span::styled(text, theme.style(Meaning::Dim)));
+        return spans;
+    }
     let (gpus, s) = (u64::from(overview.gpus()), |n: u64| if n == 1 { "" } else { "s" });
     spans.push(Span::raw(format!(
         "{} node{} · {} GPU{}",

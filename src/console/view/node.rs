@@ -1,13 +1,20 @@
 //! One node: who it is, what is wrong on it, its GPUs, ports and host with their recent past.
 
-use gaunt_schema::{Class, Safe, UnixMs, catalogue::host};
+use gaunt_schema::{
+    Class, Safe, UnixMs,
+    catalogue::{exporter, host},
+};
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
     text::{Line, Span},
 };
 
-use super::{INDENT, hints, node_tables, nodes, put, put_page, titled};
+use super::{
+    INDENT, hints,
+    node_tables::{gpus, host as host_lines, ports},
+    nodes, put, put_page, titled,
+};
 use crate::{
     answer::{DeviceDetail, Finding, NodeDetail, TargetState},
     console::{
@@ -53,10 +60,10 @@ pub(super) fn draw(
 
 /// The devices of a node and what is known about its reading: also the lower part of a single box's overview.
 pub(super) fn body(detail: &NodeDetail, width: usize, theme: Theme) -> Vec<Line<'static>> {
-    let mut lines = node_tables::gpus(detail, width, theme);
-    lines.extend(node_tables::ports(detail, width, theme));
-    lines.extend(node_tables::netdevs(detail, width, theme));
-    lines.extend(node_tables::host(detail, width, theme));
+    let mut lines = gpus::gpus(detail, width, theme);
+    lines.extend(ports::ports(detail, width, theme));
+    lines.extend(ports::netdevs(detail, width, theme));
+    lines.extend(host_lines::lines(detail, width, theme));
     lines.extend(origin(detail, width, theme));
     lines
 }
@@ -114,7 +121,10 @@ fn origin(detail: &NodeDetail, width: usize, theme: Theme) -> Vec<Line<'static>>
     };
     for target in &detail.targets {
         let dialect = target.dialect.map_or("", |dialect| dialect.as_str());
-        let took = target.duration_ms.map_or_else(String::new, |ms| format!(" in {ms:.1} ms"));
+        let took = target
+            .duration_ms
+            .filter(|ms| *ms >= 0.05)
+            .map_or_else(String::new, |ms| format!(" in {ms:.1} ms"));
         let samples = format::count(target.samples);
         let base = format!("{} {dialect}", target.address);
         match (&target.message, target.state) {
@@ -127,9 +137,12 @@ fn origin(detail: &NodeDetail, width: usize, theme: Theme) -> Vec<Line<'static>>
     }
     for collector in detail.devices.iter().filter(|device| device.class == Class::Collector) {
         // Why there is no GPU stands where the GPUs would.
-        let said = node_tables::is_driver(collector) && !has_gpus;
+        let said = gpus::is_driver(collector) && !has_gpus;
         if let Some(message) = message(collector).filter(|_| !said) {
-            push(format!("{}: {message}", collector.name), Meaning::Waiting);
+            // Having nothing to collect is no trouble.
+            let success = collector.value(exporter::COLLECTOR_SUCCESS.row().name);
+            let meaning = if success == Some(0.0) { Meaning::Waiting } else { Meaning::Dim };
+            push(format!("{}: {message}", collector.name), meaning);
         }
     }
     if let Some(skew) = detail.clock_skew_ms.filter(|skew| skew.unsigned_abs() >= SKEW_MS) {

@@ -113,7 +113,7 @@ fn maps(buffer: &mut Buffer, area: Rect, state: &State, overview: &Overview, the
     if table.height > 1 {
         let height = usize::from(table.height) - 1;
         let lines =
-            nodes::lines("WORST NODES", worst, selected, height, usize::from(table.width), theme);
+            nodes::lines("NODES BY LOSS", worst, selected, height, usize::from(table.width), theme);
         put(buffer, table, &lines);
     }
     Room { page: room.page.max(1), ..room }

@@ -20,6 +20,14 @@ pub(crate) fn line(points: &[Option<f32>], top: Option<f32>, columns: usize) -> 
     out
 }
 
+/// How many of `room` columns so many points fill when each column stands for equally many.
+pub(crate) const fn columns(points: usize, room: usize) -> usize {
+    if points == 0 || room == 0 {
+        return 0;
+    }
+    points.div_ceil(points.div_ceil(room))
+}
+
 fn level(value: f32, top: f32) -> usize {
     if top <= 0.0 {
         return 0;
@@ -47,6 +55,9 @@ mod tests {
         let drawn = line(&points, None, 30);
         assert_eq!(drawn.chars().count(), 30);
         assert_eq!(drawn.matches('▇').count(), 1);
+        assert_eq!(columns(90, 40), 30);
+        assert_eq!(columns(5, 40), 5);
+        assert_eq!(columns(0, 40) + columns(5, 0), 0);
         let odd = line(&points[..89], None, 30);
         assert_eq!(odd.chars().count(), 30);
     }
