@@ -16,7 +16,12 @@ use crossterm::{
         disable_raw_mode, enable_raw_mode,
     },
 };
-use ratatui::{Terminal, backend::CrosstermBackend, buffer::Buffer};
+use ratatui::{
+    Terminal,
+    backend::CrosstermBackend,
+    buffer::Buffer,
+    layout::{Position, Rect},
+};
 use rustix::process::{Signal, getpid, kill_process};
 
 mod input;
@@ -92,7 +97,9 @@ impl Screen {
 
     /// Forgets what the terminal shows, so that the next frame draws every cell.
     pub(crate) fn forget(&mut self) -> io::Result<()> {
-        self.terminal.clear()
+        // Clearing would ask the terminal where its cursor is, and our own reader would take the answer.
+        let size = self.terminal.size()?;
+        self.terminal.resize(Rect::from((Position::ORIGIN, size)))
     }
 
     /// Gives the terminal back and stops this process until it is continued, as Ctrl-Z does elsewhere.

@@ -158,7 +158,7 @@ fn one(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
     Some((Some(key), 1))
 }
 
-/// A key that begins with an escape: `ESC [ … final`, `ESC O final`, or Alt with a key, which means nothing here.
+/// A key that begins with an escape: `ESC [ … final` or `ESC O final`; else escape itself.
 fn escape(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
     match bytes.get(1)? {
         b'O' => Some((named(&[], *bytes.get(2)?), 3)),
@@ -167,8 +167,8 @@ fn escape(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
             let parameters = &bytes[2..2 + length];
             Some((named(parameters, bytes[2 + length]), 3 + length))
         }
-        0x1b => Some((Some(Key::Escape), 1)),
-        _ => Some((None, 2)),
+        // Alt and a key send the same as escape and a key soon after it. Nothing here is bound to Alt.
+        _ => Some((Some(Key::Escape), 1)),
     }
 }
 
@@ -236,6 +236,7 @@ mod tests {
         assert_eq!(parser.feed(b"[A"), [Key::Up]);
         assert!(!parser.is_open());
         assert_eq!(keys(b"\x1b\x1b"), [Key::Escape, Key::Escape]);
+        assert_eq!(keys(b"\x1b1"), [Key::Escape, Key::Char('1')]);
     }
 
     #[test]
