@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::binaries::program;
 
 /// How long a screen is awaited before the test fails: the demo's faults begin after 15 and 25 s.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The time between two looks at the screen.
 const LOOK: Duration = Duration::from_millis(50);
@@ -30,7 +30,7 @@ struct Desk {
 impl Desk {
     fn new(width: u16, height: u16) -> Self {
         assert!(Path::new("/usr/bin/tmux").exists(), "tmux is missing: run tests/run");
-        let desk = Self { folder: tempfile::tempdir().unwrap() };
+        let desk = Self { folder: tempfile::tempdir().expect("a folder can be made") };
         let shell = format!("env LANG=C.UTF-8 PS1='{PROMPT} ' sh");
         let (width, height) = (width.to_string(), height.to_string());
         desk.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", &width, "-y", &height, &shell]);
@@ -67,7 +67,7 @@ impl Desk {
     }
 
     fn screen(&self) -> String {
-        String::from_utf8(self.tmux(&["capture-pane", "-p"]).stdout).unwrap()
+        String::from_utf8(self.tmux(&["capture-pane", "-p"]).stdout).expect("tmux writes UTF-8")
     }
 
     /// Looks at the screen until it is as it should be.
@@ -94,8 +94,9 @@ impl Desk {
             assert!(Instant::now() < deadline, "gaunt does not start:\n{}", self.screen());
             thread::sleep(LOOK);
         }
-        let pid = fs::read_to_string(self.file("pid")).unwrap();
-        Pid::from_raw(pid.trim().parse().unwrap()).unwrap()
+        let pid = fs::read_to_string(self.file("pid")).expect("the shell wrote its id");
+        let pid = pid.trim().parse().ok().and_then(Pid::from_raw);
+        pid.expect("a shell's id is a positive number")
     }
 
     /// The terminal is the shell's again, and as it was before.
@@ -105,11 +106,11 @@ impl Desk {
         self.await_screen("echo of the shell", |screen| {
             screen.lines().any(|line| line == "compared")
         });
-        let read = |name| fs::read_to_string(self.file(name)).unwrap();
+        let read = |name| fs::read_to_string(self.file(name)).expect("stty wrote");
         assert_eq!(read("after"), read("before"), "the terminal's modes");
         let format = "#{alternate_on} #{cursor_flag} #{mouse_any_flag}";
         let modes = self.tmux(&["display-message", "-p", format]).stdout;
-        let modes = String::from_utf8(modes).unwrap();
+        let modes = String::from_utf8_lossy(&modes);
         assert_eq!(modes.trim(), "0 1 0", "alternate screen off, cursor on, mouse off");
     }
 }
@@ -222,6 +223,7 @@ fn a_terminal_that_is_resized_is_drawn_anew() {
     desk.tmux(&["resize-window", "-x", "120", "-y", "40"]);
     let wide = desk.await_screen("console", |screen| screen.contains("GPU TIME"));
     assert!(wide.lines().next().unwrap().chars().count() > 100, "{wide}");
+    desk.tmux(&["resize-window", "-x", "80", "-y", "24"]);
     desk.press("q");
     desk.expect_given_back();
 }
