@@ -152,7 +152,8 @@ pub(crate) fn with_unit(value: f64, unit: Unit) -> String {
 
 /// How many columns of a terminal a text takes.
 pub(crate) fn width(text: &str) -> usize {
-    text.width()
+    // Most names are ASCII, and a large fleet has many of them.
+    if text.is_ascii() { text.len() } else { text.width() }
 }
 
 /// The beginning of a text that fits into `limit` columns, with an ellipsis if something is cut.

@@ -61,7 +61,7 @@ impl Screen {
         let mut screen = Self {
             terminal: Terminal::new(CrosstermBackend::new(frame.clone()))?,
             frame,
-            writer: Writer::start()?,
+            writer: Writer::start(Arc::clone(&panicked))?,
             panicked,
             before,
         };
@@ -140,10 +140,11 @@ impl Drop for Screen {
 
 /// Gives the terminal back. Nobody can be told if that fails: the terminal is then gone.
 fn leave() {
+    // The modes first: a terminal that takes nothing more can still have them back.
+    let _ = disable_raw_mode();
     let mut out = io::stdout().lock();
     let _ = queue!(out, EndSynchronizedUpdate, LeaveAlternateScreen, cursor::Show);
     let _ = out.flush();
-    let _ = disable_raw_mode();
 }
 
 /// Bytes of a frame, gathered until it is complete. Shared, because the backend keeps its half to itself; both ends are

@@ -2,7 +2,11 @@
 
 use std::{
     io::{self, Write},
-    sync::mpsc::{self, SyncSender},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, SyncSender},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -23,8 +27,8 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Starts the thread.
-    pub(super) fn start() -> io::Result<Self> {
+    /// Starts the thread. Once the terminal is given back, frames that still wait are thrown away.
+    pub(super) fn start(given_back: Arc<AtomicBool>) -> io::Result<Self> {
         let (frames, taken) = mpsc::sync_channel::<Vec<u8>>(QUEUE);
         let (waiting, _) = watch::channel(0);
         let written = waiting.clone();
@@ -32,7 +36,9 @@ impl Writer {
             for frame in taken {
                 // Without a terminal there is nobody to tell; the input notices the hang-up.
                 let mut out = io::stdout().lock();
-                let _ = out.write_all(&frame).and_then(|()| out.flush());
+                if !given_back.load(Ordering::Relaxed) {
+                    let _ = out.write_all(&frame).and_then(|()| out.flush());
+                }
                 drop(out);
                 written.send_modify(|waiting| *waiting -= 1);
             }

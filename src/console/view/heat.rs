@@ -1,5 +1,7 @@
 //! The heat map: one cell per GPU while they fit, then one per node, then one for several nodes, the worst of each.
 
+use std::sync::LazyLock;
+
 use gaunt_schema::GpuState;
 use ratatui::{
     buffer::Buffer,
@@ -176,7 +178,18 @@ fn runs(
     flush(run);
 }
 
+/// The state of each code letter, looked up once: a frame of a large fleet asks a hundred thousand times.
+static STATES: LazyLock<[GpuState; 128]> = LazyLock::new(|| {
+    let mut states = [GpuState::Unknown; 128];
+    for &state in GpuState::ALL {
+        if let Some(place) = states.get_mut(state.code() as usize) {
+            *place = state;
+        }
+    }
+    states
+});
+
 /// The state of a code letter; a letter that nobody knows is a state that nobody knows.
 fn state(code: char) -> GpuState {
-    GpuState::from_code(code).unwrap_or(GpuState::Unknown)
+    STATES.get(code as usize).copied().unwrap_or(GpuState::Unknown)
 }
