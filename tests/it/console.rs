@@ -224,6 +224,8 @@ fn a_terminal_that_is_resized_is_drawn_anew() {
     let wide = desk.await_screen("console", |screen| screen.contains("GPU TIME"));
     assert!(wide.lines().next().unwrap().chars().count() > 100, "{wide}");
     desk.tmux(&["resize-window", "-x", "80", "-y", "24"]);
+    // tmux tells the program later than it cuts the picture: only a new one has its right end again.
+    desk.await_screen("whole header", |screen| screen.lines().next().unwrap().contains('●'));
     desk.press("q");
     desk.expect_given_back();
 }
