@@ -136,6 +136,11 @@ fn large_fleet() {
 }
 
 #[test]
+fn a_fleet_whose_names_do_not_fit_still_shows_every_gpu() {
+    Desk::showing(sample::two_faults(200)).expect_at("nameless", 160, 48);
+}
+
+#[test]
 fn single_box_without_gpu() {
     let (overview, detail) = sample::single_box();
     let mut desk = Desk::new();

@@ -109,7 +109,7 @@ fn described(node: &str, states: &str) -> String {
     format!("{node}: {}", counts.collect::<Vec<_>>().join(", "))
 }
 
-/// One row of nodes side by side, each with its name and a cell per GPU.
+/// One row of nodes side by side with a cell per GPU, each with its name, or behind the name of the first.
 fn tiles(
     rows: &[(&str, &str)],
     first: usize,
@@ -119,12 +119,17 @@ fn tiles(
 ) -> Line<'static> {
     let mut spans = Vec::new();
     for (at, (node, states)) in rows.iter().enumerate().skip(first).take(grid.per_row) {
-        let name = theme.style(Meaning::Dim);
-        let name = if chosen == Some(at) { theme::selected(name) } else { name };
-        spans.push(Span::styled(format::left(node, grid.label - 1), name));
-        spans.push(Span::raw(" "));
-        runs(&mut spans, states.chars().map(|code| (state(code), false)), theme);
-        let gap = grid.tile - grid.label - states.len().min(grid.tile - grid.label);
+        let (name, here) = (theme.style(Meaning::Dim), chosen == Some(at));
+        if grid.named || at == first {
+            let name = if here && grid.named { theme::selected(name) } else { name };
+            spans.push(Span::styled(format::left(node, grid.label - 1), name));
+            spans.push(Span::raw(" "));
+        }
+        // Where a node has no name to mark, its cells are marked.
+        let marked = here && !grid.named;
+        runs(&mut spans, states.chars().map(|code| (state(code), marked)), theme);
+        let room = grid.tile - if grid.named { grid.label } else { 0 };
+        let gap = room - states.len().min(room);
         spans.push(Span::raw(" ".repeat(gap)));
     }
     Line::from(spans)

@@ -16,6 +16,8 @@ pub(crate) struct Grid {
     pub(crate) tile: usize,
     /// Columns of a label, its gap included.
     pub(crate) label: usize,
+    /// Whether every group has its label; else only the first of a row.
+    pub(crate) named: bool,
 }
 
 /// What one cell of a map stands for.
@@ -44,13 +46,20 @@ impl Grid {
             // As many columns as needed and no more, so that neighbours stand below each other.
             let rows = groups.div_ceil(per_row);
             let per_row = groups.div_ceil(rows.max(1)).max(1);
-            return Self { cell: Cell::One, per_row, rows, tile, label };
+            return Self { cell: Cell::One, per_row, rows, tile, label, named: true };
+        }
+        // Without names of their own more groups fit side by side.
+        let tile = members.max(1) + 1;
+        let per_row = (width + 1).saturating_sub(label) / tile;
+        if per_row > 0 && groups.div_ceil(per_row) <= height {
+            let rows = groups.div_ceil(per_row);
+            return Self { cell: Cell::One, per_row, rows, tile, label, named: false };
         }
         let per_row = width.saturating_sub(label).max(1);
         let room = per_row.saturating_mul(height).max(1);
         let shared = groups.div_ceil(room).max(1);
         let rows = groups.div_ceil(shared).div_ceil(per_row).min(height);
-        Self { cell: Cell::Groups(shared), per_row, rows, tile: 1, label }
+        Self { cell: Cell::Groups(shared), per_row, rows, tile: 1, label, named: false }
     }
 
     /// How many groups one step of the cursor passes.
@@ -75,6 +84,13 @@ mod tests {
     fn every_member_has_a_cell_while_they_fit() {
         let grid = Grid::plan(32, 8, 6, 78, 8);
         assert_eq!((grid.cell, grid.per_row, grid.rows), (Cell::One, 4, 8));
+    }
+
+    #[test]
+    fn names_give_way_before_members_do() {
+        let grid = Grid::plan(200, 8, 6, 79, 26);
+        assert_eq!((grid.cell, grid.per_row, grid.rows), (Cell::One, 8, 25));
+        assert!(!grid.named);
     }
 
     #[test]
