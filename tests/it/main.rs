@@ -7,5 +7,6 @@ mod fake_driver;
 mod fleet;
 mod node;
 mod prometheus;
+mod running;
 mod sim;
 mod walls;
