@@ -4,6 +4,10 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+mod span;
+
+pub use span::{SpanError, parse_span};
+
 /// How a snapshot ends, for those who script it.
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -58,7 +62,7 @@ pub struct Scrape {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// The time between two scrapes of a target, such as 500ms or 10s.
-    #[arg(long, value_name = "SPAN", value_parser = crate::gather::parse_span)]
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
     pub period: Option<Duration>,
 }
 
@@ -134,7 +138,7 @@ pub struct Snapshot {
     #[arg(long)]
     pub check: bool,
     /// How long to watch before looking, when no aggregator has done so; a judgement needs several samples.
-    #[arg(long, value_name = "SPAN", default_value = "8s", value_parser = crate::gather::parse_span)]
+    #[arg(long, value_name = "SPAN", default_value = "8s", value_parser = parse_span)]
     pub watch: Duration,
 }
 

@@ -13,14 +13,12 @@ mod hostlist;
 mod place;
 mod schedule;
 mod scrape;
-mod span;
 #[cfg(test)]
 mod tests;
 
 pub use hostlist::{HostListError, MAX_NAMES, expand};
 pub use place::{DEFAULT_PORT, Place, PlaceError, Places};
 pub use schedule::Slots;
-pub use span::{SpanError, parse_span};
 
 use fetch::{LARGE_BODIES, Line, Rules};
 use scrape::Scrape;

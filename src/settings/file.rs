@@ -7,8 +7,8 @@ use toml::Spanned;
 
 use super::LISTEN;
 use crate::{
+    cli::parse_span,
     console::{self, Colour, Glyphs},
-    gather::parse_span,
     judge::Thresholds,
 };
 
