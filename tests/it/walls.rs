@@ -20,7 +20,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("console", &["answer", "source"]),
     ("command", &["answer", "cli", "console", "gather", "owner", "serve", "source"]),
     ("settings", &["cli", "command", "console", "gather", "judge", "owner", "serve"]),
-    ("cli", &["gather"]),
+    ("cli", &[]),
 ];
 
 /// Which other crates of this house each crate may depend on when it is built.
