@@ -11,7 +11,7 @@ use std::{
     time::Instant,
 };
 
-use gaunt_schema::{Page, text};
+use gaunt_schema::{Page, catalogue::gpu::CLOCK_EVENTS, text};
 use serde_json::Value;
 
 use crate::{
@@ -157,6 +157,15 @@ fn check_scenario(detail: &Value) {
             ("gaunt_gpu_present", 1.0),
         ] {
             assert_eq!(device["values"][metric], expected, "GPU {index}: {metric}");
+        }
+        let free =
+            set("memory_total_bytes") - set("memory_used_bytes") - set("memory_reserved_bytes");
+        assert_eq!(device["values"]["gaunt_gpu_memory_free_bytes"], free, "GPU {index}: free");
+        let events = gpu_scenario["clock_events"].as_integer().unwrap() as u64;
+        for (bit, metric) in CLOCK_EVENTS {
+            let expected = if events & bit == 0 { 0.0 } else { 1.0 };
+            let key = metric.key();
+            assert_eq!(device["values"][&key], expected, "GPU {index}: {key}");
         }
         for key in ["uuid", "model", "pci_bus_id", "serial"] {
             let expected = gpu_scenario[key].as_str().unwrap();
