@@ -1,6 +1,5 @@
-//! Faults: what goes wrong, where and when, and the truth that a verdict can be held against.
+//! Faults: what goes wrong, where and when.
 
-use gaunt_schema::{Entity, FindingKind, UnixMs};
 use serde::Deserialize;
 
 /// One thing that goes wrong.
@@ -33,19 +32,6 @@ pub enum Effect {
         /// Seconds from one batch to the next.
         batch_s: f64,
     },
-}
-
-/// What is really wrong: the answer that a judge should come to.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Truth {
-    /// What happened.
-    pub kind: FindingKind,
-    /// The thing to blame.
-    pub blamed: Entity,
-    /// When it began.
-    pub onset: UnixMs,
-    /// When it is over, if ever.
-    pub end: Option<UnixMs>,
 }
 
 /// A fault on its node's own time axis, in seconds since the fleet's origin.

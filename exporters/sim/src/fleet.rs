@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gaunt_schema::{Entity, FindingKind, Report, Safe, UnixMs};
+use gaunt_schema::{Dialect, Entity, FindingKind, Report, Safe, UnixMs};
 
 use crate::{
     Effect, Fault, Scenario, Truth,
@@ -11,7 +11,7 @@ use crate::{
     host::Use,
     machine::{Machine, Role},
     noise::Noise,
-    page::{Job, Page, Window},
+    page::{Job, Page, Told, Window},
     placement::Placement,
 };
 
@@ -32,6 +32,7 @@ pub struct Fleet {
     machines: Vec<Machine>,
     pages: Vec<Page>,
     truths: Vec<Truth>,
+    told: Told,
 }
 
 impl Fleet {
@@ -51,7 +52,7 @@ impl Fleet {
             let range = placement.gangs[gang].clone();
             let member = fault.member % range.len();
             afflictions[gang].push(affliction(fault, member));
-            truths.push(truth(fault, &names[range.start + member], start));
+            truths.push(truth(fault, &names[range], member, start));
         }
         let gangs: Vec<Gang> = placement
             .gangs
@@ -92,8 +93,17 @@ impl Fleet {
 
         let origin = start - WARM_UP;
         let window = Window { noise: noise.child(2), now: 0.0, span: 0.0 };
-        let mut fleet =
-            Self { scenario, origin, now: origin, window, gangs, machines, pages, truths };
+        let mut fleet = Self {
+            scenario,
+            origin,
+            now: origin,
+            window,
+            gangs,
+            machines,
+            pages,
+            truths,
+            told: Told::ALL,
+        };
         fleet.advance(start - Duration::from_secs(1));
         fleet.advance(start);
         fleet
@@ -141,6 +151,20 @@ impl Fleet {
         self.pages[node].report(&self.machines[node], &self.window, self.now)
     }
 
+    /// The pages of a node's targets, each in the words of its exporter: one in gaunt's own, or one of dcgm-exporter
+    /// and one of node_exporter. A target that is missing here does not answer.
+    pub fn pages(&self, node: usize) -> Vec<(Dialect, String)> {
+        let mut report = self.report(node);
+        self.told.cut(&mut report);
+        self.told.pages(&report)
+    }
+
+    /// The same fleet, told of in these words, with or without profiling counters and jobs.
+    pub(crate) fn told(mut self, gpm: bool, labels: bool, dialect: Dialect) -> Self {
+        self.told = Told { gpm, labels, dialect };
+        self
+    }
+
     /// What is really wrong in this run, in the order of the scenario.
     pub fn truths(&self) -> &[Truth] {
         &self.truths
@@ -163,21 +187,27 @@ fn affliction(fault: &Fault, member: usize) -> Affliction {
     Affliction { member, from, until, effect: fault.effect }
 }
 
-fn truth(fault: &Fault, node: &Safe, start: UnixMs) -> Truth {
+fn truth(fault: &Fault, nodes: &[Safe], member: usize, start: UnixMs) -> Truth {
     let after = |seconds: f64| start + Duration::from_secs_f64(seconds);
-    let (kind, blamed) = match fault.effect {
+    let node = &nodes[member];
+    let (kind, blamed, limit_s, hurts) = match fault.effect {
         Effect::PortDown { rail } => {
             let device = Safe::from(format!("mlx5_{rail}"));
-            (FindingKind::PortDown, Entity::port(node, &device, &Safe::new("1")))
+            (FindingKind::PortDown, Entity::port(node, &device, &Safe::new("1")), 5, false)
         }
-        Effect::DataStarved { .. } => (FindingKind::DataStarved, Entity::node(node)),
+        Effect::DataStarved { .. } => (FindingKind::DataStarved, Entity::node(node), 30, true),
     };
-    let end = fault.lasts_s.filter(|lasts| lasts.is_finite());
+    let ends = fault.lasts_s.filter(|lasts| lasts.is_finite());
+    let others = nodes.iter().filter(|other| hurts && *other != node);
     Truth {
         kind,
         blamed,
+        also: Vec::new(),
+        kinds: Vec::new(),
         onset: after(fault.onset_s),
-        end: end.map(|lasts| after(fault.onset_s + lasts)),
+        ends: ends.map(|lasts| after(fault.onset_s + lasts)),
+        limit: Duration::from_secs(limit_s),
+        victims: others.map(Entity::node).collect(),
     }
 }
 

@@ -15,10 +15,14 @@ mod noise;
 mod page;
 mod placement;
 pub mod scenario;
+pub mod shape;
+pub mod suite;
+pub mod truth;
 
-pub use fault::{Effect, Fault, Truth};
+pub use fault::{Effect, Fault};
 pub use fleet::Fleet;
 pub use scenario::{Scenario, ScenarioError};
+pub use truth::Truth;
 
 /// GPUs of one node, and its rails: port `mlx5_K` belongs to GPU `K`.
 pub const GPUS_PER_NODE: usize = 8;

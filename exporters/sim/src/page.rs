@@ -5,6 +5,7 @@ use gaunt_schema::{
     catalogue::{exporter, gpu, host},
 };
 
+pub(crate) use self::told::Told;
 use self::{
     identity::introduce,
     network::{write_bond, write_netdev, write_port},
@@ -19,6 +20,7 @@ use crate::{
 
 mod identity;
 mod network;
+mod told;
 
 /// The collectors of a node's exporter, and the usual time that each takes in seconds.
 const COLLECTORS: [(&str, f64); 6] = [

@@ -234,7 +234,7 @@ fn a_port_comes_back_when_its_fault_is_over() {
     assert_eq!((down, state(&fleet)), (1.0, 4.0));
     assert!(sent(&fleet) > before);
     let carrier = value(&fleet.report(0), &Device::netdev("rail0"), host::NETDEV_CARRIER_CHANGES);
-    assert_eq!((carrier, fleet.truths()[0].end), (4.0, Some(after(15.0))));
+    assert_eq!((carrier, fleet.truths()[0].ends), (4.0, Some(after(15.0))));
 }
 
 /// Exponential averages of one GPU, the newest second counting most.
