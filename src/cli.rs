@@ -96,6 +96,8 @@ pub enum Command {
     /// Print the state of the fleet once.
     #[command(after_help = EXIT_CODES)]
     Snapshot(Snapshot),
+    /// Judge recorded pages in virtual time and print every finding with its opening and its close.
+    Judge(Judge),
     /// Print every metric that gaunt knows.
     Metrics,
 }
@@ -142,7 +144,25 @@ pub struct Snapshot {
     pub watch: Duration,
 }
 
-/// How a snapshot is written.
+/// Recorded pages.
+#[derive(Args, Clone, Debug)]
+pub struct Judge {
+    /// The recording: FOLDER/TARGET/UNIX_MS.prom, pages of any exporter that gaunt understands; an empty file is a
+    /// scrape that brought nothing.
+    #[arg(long, value_name = "FOLDER")]
+    pub from: PathBuf,
+    /// For people or for programs.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+    /// The time between two pages of a target; worked out from their names unless it is said.
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    pub period: Option<Duration>,
+    /// Settings with the judge's limits; config/gaunt.toml is a complete sample.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// How an answer is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// Plain columns.

@@ -12,6 +12,7 @@ use crate::{
 
 pub mod console;
 pub mod demo;
+pub mod judge;
 mod local;
 pub mod metrics;
 pub mod serve;

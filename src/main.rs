@@ -7,8 +7,8 @@ use std::{
 
 use clap::Parser as _;
 use gaunt::{
-    cli::{Cli, Command, Format, Scrape, View},
-    command::{self, FAILED, Scraping, console, demo, metrics, serve, snapshot},
+    cli::{Cli, Command, Format, Judge, Scrape, View},
+    command::{self, FAILED, Scraping, console, demo, judge, metrics, serve, snapshot},
     settings::Settings,
 };
 use gaunt_schema::Safe;
@@ -54,6 +54,9 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
     if let Some(Command::Metrics) = cli.command {
         return metrics::run();
     }
+    if let Some(Command::Judge(options)) = cli.command {
+        return judge_recording(options);
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let code = runtime.block_on(run(cli))?;
     // A name lookup or a driver call that hangs must not hold the exit.
@@ -91,8 +94,19 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             };
             snapshot::run(view(options.view, settings)?, &wanted).await
         }
+        Some(Command::Judge(options)) => judge_recording(options),
         Some(Command::Metrics) => metrics::run(),
     }
+}
+
+fn judge_recording(options: Judge) -> anyhow::Result<ExitCode> {
+    let settings = Settings::load(options.config.as_deref())?;
+    let wanted = judge::Wanted {
+        from: options.from,
+        period: options.period,
+        json: options.format == Format::Json,
+    };
+    judge::run(&wanted, settings.owner)
 }
 
 /// The settings of a file with the flags laid over them.

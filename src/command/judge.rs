@@ -1,0 +1,195 @@
+//! `gaunt judge`: the owner lives through a recording in virtual time, and what it finds is printed.
+
+use std::{fmt::Write as _, path::PathBuf, process::ExitCode, time::Duration};
+
+use gaunt_schema::{Delivery, UnixMs};
+use serde::Serialize;
+
+use self::recording::Recording;
+use super::snapshot;
+use crate::{answer::Totals, owner};
+
+mod chronicle;
+mod recording;
+
+pub use chronicle::{Chronicle, Episode, MAX_EPISODES, Witness};
+pub use recording::RecordingError;
+
+/// An owner never waits longer than this from one tick to the next; nor does it here.
+const SLOWEST_TICK: Duration = Duration::from_secs(1);
+
+/// What is judged, and how it is told.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The folder of the recording.
+    pub from: PathBuf,
+    /// The time between two pages of a target; worked out from the recording if it is not said.
+    pub period: Option<Duration>,
+    /// One JSON object instead of text.
+    pub json: bool,
+}
+
+/// What the owner said of a recording.
+#[derive(Debug, Serialize)]
+struct Verdict<'a> {
+    from: UnixMs,
+    until: UnixMs,
+    period_ms: u64,
+    targets: usize,
+    totals: Totals,
+    findings: &'a [Episode],
+    unlisted: u64,
+}
+
+/// Judges a recording and prints what was found.
+pub fn run(wanted: &Wanted, owner: owner::Options) -> anyhow::Result<ExitCode> {
+    let recording = Recording::open(&wanted.from)?;
+    let period = wanted.period.unwrap_or_else(|| recording.period());
+    let mut witness = Witness::new(owner::Options { period, ..owner });
+    live_through(&recording, &mut witness, period.min(SLOWEST_TICK))?;
+    let (from, until) = recording.span();
+    let totals = witness.totals();
+    let verdict = Verdict {
+        from,
+        until,
+        period_ms: period.as_millis() as u64,
+        targets: recording.targets().len(),
+        totals,
+        findings: witness.chronicle().episodes(),
+        unlisted: witness.chronicle().unlisted(),
+    };
+    let page = if wanted.json { serde_json::to_string(&verdict)? + "\n" } else { verdict.text() };
+    snapshot::print(&page)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Delivers every page at its instant, and ticks from the first to the last of them as a running owner would.
+fn live_through(
+    recording: &Recording,
+    witness: &mut Witness,
+    step: Duration,
+) -> Result<(), RecordingError> {
+    witness.accept(Delivery::Targets(recording.targets()));
+    let (mut tick, _) = recording.span();
+    for batch in recording.batches() {
+        let batch = batch?;
+        // What comes at the very instant of a tick was there before it.
+        while tick < batch.at {
+            witness.tick(tick);
+            tick = tick + step;
+        }
+        witness.accept(Delivery::Batch(batch));
+    }
+    witness.tick(tick);
+    Ok(())
+}
+
+impl Verdict<'_> {
+    /// The findings in the order in which they were opened, each with its numbers' sentence.
+    fn text(&self) -> String {
+        let mut page = String::new();
+        let pages = self.totals.scrapes.values().sum();
+        let seconds = self.until.since(self.from).as_secs_f64();
+        line(
+            &mut page,
+            format_args!(
+                "gaunt judge  {} · {} every {} s · {} to {} ({seconds:.0} s)",
+                count(self.targets as u64, "target"),
+                count(pages, "page"),
+                self.period_ms as f64 / 1e3,
+                date_and_time(self.from),
+                date_and_time(self.until),
+            ),
+        );
+        for (outcome, attempts) in &self.totals.scrapes {
+            if outcome.as_str() != "ok" {
+                let pages = count(*attempts, "page");
+                line(&mut page, format_args!("not taken    {pages}: {outcome}"));
+            }
+        }
+        for (reason, lines) in &self.totals.rejected {
+            let lines = count(*lines, "line");
+            line(&mut page, format_args!("not taken    {lines}: {reason}"));
+        }
+        line(&mut page, format_args!("FINDINGS     {}", self.findings.len()));
+        for episode in self.findings {
+            self.episode(&mut page, episode);
+        }
+        if self.unlisted > 0 {
+            let limit = format_args!("and more: at most {MAX_EPISODES} are kept");
+            line(&mut page, limit);
+        }
+        page
+    }
+
+    fn episode(&self, page: &mut String, episode: &Episode) {
+        let finding = &episode.finding;
+        let after = |at: UnixMs| format!("+{:.1} s", at.since(self.from).as_secs_f64());
+        line(
+            page,
+            format_args!(
+                "{:>10} to {:>10}  {:<8}  {:<18}  {}  sure {:.2}",
+                after(episode.opened),
+                episode.closed.map_or_else(|| "the end".to_owned(), after),
+                episode.worst.as_str(),
+                finding.kind.as_str(),
+                finding.entity,
+                finding.confidence,
+            ),
+        );
+        line(page, format_args!("             {}", finding.summary));
+    }
+}
+
+fn line(page: &mut String, words: std::fmt::Arguments<'_>) {
+    // Writing to a string cannot fail.
+    _ = writeln!(page, "{words}");
+}
+
+fn count(number: u64, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// An instant as `2026-11-21 03:24:05 UTC`.
+fn date_and_time(at: UnixMs) -> String {
+    let seconds = at.0.div_euclid(1_000);
+    let (year, month, day) = civil(seconds.div_euclid(86_400));
+    let second = seconds.rem_euclid(86_400);
+    let (hour, minute) = (second / 3_600, second / 60 % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{:02} UTC", second % 60)
+}
+
+/// Year, month and day of a day counted from 1970, in the Gregorian calendar. A year begins in March here, so that
+/// the leap day is its last one.
+fn civil(days: i64) -> (i64, i64, i64) {
+    /// Days of 400 years, after which the calendar repeats itself.
+    const CYCLE: i64 = 146_097;
+    let days = days + 719_468; // From 1 March of the year 0.
+    let (cycle, day) = (days.div_euclid(CYCLE), days.rem_euclid(CYCLE));
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, after) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    (year + 400 * cycle + after, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_date_is_that_of_the_calendar() {
+        let table = [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_782_400_000, "2000-02-29 00:00:00 UTC"),
+            (1_700_000_000_999, "2023-11-14 22:13:20 UTC"),
+            (4_107_542_399_000, "2100-02-28 23:59:59 UTC"),
+            (4_107_542_400_000, "2100-03-01 00:00:00 UTC"),
+            (-1, "1969-12-31 23:59:59 UTC"),
+        ];
+        for (ms, text) in table {
+            assert_eq!(date_and_time(UnixMs(ms)), text);
+        }
+    }
+}
