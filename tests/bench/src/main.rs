@@ -2,6 +2,7 @@
 
 mod clock;
 mod fields;
+mod judge;
 mod pages;
 mod parse;
 mod rounds;

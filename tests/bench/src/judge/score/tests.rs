@@ -1,0 +1,196 @@
+//! What the score makes of flags that are right, late, misnamed, misplaced, doubled or without a reason.
+
+use gaunt::answer::Finding;
+
+use super::*;
+
+const TERMS: Terms = Terms { labels: true, grace: Duration::ZERO };
+
+fn node(name: &str) -> Entity {
+    Entity::node(&Safe::new(name))
+}
+
+fn at(second: i64) -> UnixMs {
+    UnixMs(second * 1_000)
+}
+
+/// Node `a` starves from second 100 to 200, which is to be seen within 30 seconds; `b` and `c` wait for it.
+fn starved() -> Truth {
+    Truth {
+        kind: FindingKind::DataStarved,
+        blamed: node("a"),
+        also: Vec::new(),
+        kinds: vec![FindingKind::HostBound],
+        onset: at(100),
+        ends: Some(at(200)),
+        limit: Duration::from_secs(30),
+        victims: vec![node("b"), node("c")],
+    }
+}
+
+fn flag(second: i64, kind: FindingKind, entity: Entity, severity: Severity) -> Episode {
+    let when = at(second);
+    Episode {
+        opened: when,
+        closed: None,
+        worst: severity,
+        warned: (severity >= Severity::Warning).then_some(when),
+        paged: (severity == Severity::Critical).then_some(when),
+        rank: 0,
+        finding: Finding {
+            id: format!("{kind}/{entity}"),
+            kind,
+            severity,
+            entity,
+            since: when,
+            confidence: 0.9,
+            cost_gpu_hours_per_hour: 1.0,
+            victims: Vec::new(),
+            summary: String::new(),
+            next: String::new(),
+            evidence: Vec::new(),
+        },
+    }
+}
+
+fn page(second: i64, kind: FindingKind, name: &str) -> Episode {
+    flag(second, kind, node(name), Severity::Critical)
+}
+
+/// Whether the fault was found in time, seconds to the right flag, whether it blames rightly, what it was taken for,
+/// false flags and pages.
+type Told = (bool, Option<u64>, Option<bool>, Option<FindingKind>, usize, u32);
+
+fn told(said: &[Episode]) -> Told {
+    let score = score(&[starved()], said, TERMS);
+    let answer = &score.answers[0];
+    (
+        answer.in_time().is_some(),
+        answer.found.map(|found| found.after.as_secs()),
+        answer.found.map(|found| found.blamed),
+        answer.misnamed,
+        score.false_flags.len(),
+        score.false_pages,
+    )
+}
+
+#[test]
+fn a_flag_of_an_accepted_kind_in_the_window_answers_the_fault() {
+    use FindingKind::{DataStarved, HostBound};
+    let right = (true, Some(20), Some(true), None, 0, 0);
+    assert_eq!(told(&[page(120, DataStarved, "a")]), right);
+    assert_eq!(told(&[page(120, HostBound, "a")]), right);
+    assert_eq!(told(&[]), (false, None, None, None, 0, 0));
+    // The last instant still counts; the next one is late, and neither false nor in time.
+    assert_eq!(told(&[page(130, DataStarved, "a")]), (true, Some(30), Some(true), None, 0, 0));
+    assert_eq!(told(&[page(131, DataStarved, "a")]), (false, Some(31), Some(true), None, 0, 0));
+}
+
+#[test]
+fn slow_scrapes_are_given_time() {
+    let said = [page(150, FindingKind::DataStarved, "a")];
+    let terms = Terms { grace: Duration::from_secs(45), ..TERMS };
+    let answer = &score(&[starved()], &said, terms).answers[0];
+    assert_eq!((answer.limit.as_secs(), answer.in_time().is_some()), (75, true));
+}
+
+#[test]
+fn what_is_said_before_the_onset_or_long_after_the_end_is_false() {
+    use FindingKind::DataStarved;
+    assert_eq!(told(&[page(99, DataStarved, "a")]), (false, None, None, None, 1, 1));
+    assert_eq!(told(&[page(230, DataStarved, "a")]), (false, Some(130), Some(true), None, 0, 0));
+    assert_eq!(told(&[page(231, DataStarved, "a")]), (false, None, None, None, 1, 1));
+    // It was open before as a line of information: it does not know of the fault.
+    let mut grown = page(120, DataStarved, "a");
+    grown.opened = at(50);
+    assert_eq!(told(&[grown]), (false, None, None, None, 1, 1));
+}
+
+#[test]
+fn the_wrong_kind_on_the_right_entity_is_misnamed_and_a_miss() {
+    let said = [page(120, FindingKind::Throttled, "a")];
+    let taken_for = Some(FindingKind::Throttled);
+    assert_eq!(told(&said), (false, None, None, taken_for, 0, 0));
+    // Beside the right word it is no more than a second opinion.
+    let said = [said[0].clone(), page(121, FindingKind::DataStarved, "a")];
+    assert_eq!(told(&said), (true, Some(21), Some(true), None, 0, 0));
+}
+
+#[test]
+fn a_victim_that_is_blamed_first_is_a_wrong_blame_and_others_are_false() {
+    use FindingKind::DataStarved;
+    let said =
+        [page(110, DataStarved, "b"), page(112, DataStarved, "a"), page(113, DataStarved, "c")];
+    assert_eq!(told(&said), (true, Some(10), Some(false), None, 1, 1));
+    // Of one tick the judge's own order decides.
+    let mut said = [page(110, DataStarved, "b"), page(110, DataStarved, "a")];
+    said[0].rank = 1;
+    assert_eq!(told(&said), (true, Some(10), Some(true), None, 1, 1));
+    // A node that has nothing to do with it answers nothing.
+    assert_eq!(told(&[page(110, DataStarved, "z")]), (false, None, None, None, 1, 1));
+}
+
+#[test]
+fn flapping_is_one_false_flag_and_many_pages() {
+    let said = [10, 30, 50].map(|second| page(second, FindingKind::PortDown, "z"));
+    assert_eq!(told(&said), (false, None, None, None, 1, 3));
+    let warning = flag(10, FindingKind::PortDown, node("z"), Severity::Warning);
+    assert_eq!(told(&[warning]), (false, None, None, None, 1, 0));
+}
+
+#[test]
+fn information_is_no_flag_but_answers_what_only_costs() {
+    let line = |kind| flag(120, kind, node("a"), Severity::Info);
+    assert_eq!(told(&[line(FindingKind::DataStarved)]), (false, None, None, None, 0, 0));
+    let idle = Truth { kind: FindingKind::IdleAllocated, ..starved() };
+    let score = score(&[idle], &[line(FindingKind::IdleAllocated)], TERMS);
+    assert!(score.answers[0].in_time().is_some());
+}
+
+#[test]
+fn a_warning_about_the_own_sight_accuses_nobody_and_a_page_does() {
+    let kind = FindingKind::TargetDown;
+    assert_eq!(told(&[flag(10, kind, node("z"), Severity::Warning)]).4, 0);
+    assert_eq!(told(&[flag(10, kind, node("z"), Severity::Critical)]).4, 1);
+}
+
+#[test]
+fn an_entity_is_known_by_its_place_and_not_by_what_is_said_besides() {
+    let port = |name: &str| Entity::port(&Safe::new(name), &Safe::new("mlx5_1"), &Safe::new("1"));
+    let more = Entity { leaf: Some(Safe::new("leaf-1")), job: Some(Safe::new("7")), ..port("a") };
+    assert!(same(&port("a"), &more));
+    assert!(!same(&port("a"), &port("b")));
+    assert!(!same(&port("a"), &node("a")));
+    let less = Entity { port: None, ..port("a") };
+    assert!(!same(&port("a"), &less));
+}
+
+#[test]
+fn a_job_that_nobody_names_is_known_by_its_nodes() {
+    let job = |name: &str| Entity { job: Some(Safe::new(name)), ..Entity::new(EntityKind::Job) };
+    let truth = Truth { kind: FindingKind::CollectiveHang, blamed: job("8812"), ..starved() };
+    let mut said = flag(120, FindingKind::CollectiveHang, job("gang 1"), Severity::Critical);
+    said.finding.victims = vec![node("b")];
+    let blames = |said: &Episode, labels| {
+        let terms = Terms { labels, ..TERMS };
+        let score = score(std::slice::from_ref(&truth), std::slice::from_ref(said), terms);
+        score.answers[0].found.map(|found| found.blamed)
+    };
+    assert_eq!(blames(&said, false), Some(true));
+    assert_eq!(blames(&said, true), Some(false));
+    said.finding.victims = vec![node("z")];
+    assert_eq!(blames(&said, false), None);
+}
+
+#[test]
+fn two_faults_want_two_flags() {
+    let other = Truth { blamed: node("b"), victims: vec![node("a")], ..starved() };
+    let said = [page(120, FindingKind::DataStarved, "a")];
+    let found = |said: &[Episode]| {
+        // The one whose node is flagged second is asked first.
+        let score = score(&[other.clone(), starved()], said, TERMS);
+        score.answers.iter().filter(|answer| answer.in_time().is_some()).count()
+    };
+    assert_eq!(found(&said), 1);
+    assert_eq!(found(&[said[0].clone(), page(125, FindingKind::DataStarved, "b")]), 2);
+}
