@@ -18,20 +18,30 @@ struct Args {
     /// What to measure, or `pages` to write the pages that are measured on.
     #[arg(default_value = "")]
     name: String,
+    /// What `judge` plays.
+    #[command(flatten)]
+    judge: judge::Options,
 }
 
-type Bench = fn(&mut dyn Write) -> anyhow::Result<()>;
+type Bench = fn(&Args, &mut dyn Write) -> anyhow::Result<()>;
 
 /// Every bench with what it measures.
 const BENCHES: &[(&str, &str, Bench)] = &[
-    ("pages", "writes tests/fixtures/scrapes/{dcgm,short}.prom anew", pages::run),
-    ("parse", "reads pages of text: our reader and prometheus-parse side by side", parse::run),
+    (
+        "judge",
+        "plays labelled runs: how often the judge is right, how fast, at what cost",
+        |args, out| judge::run(&args.judge, out),
+    ),
+    ("pages", "writes tests/fixtures/scrapes/{dcgm,short}.prom anew", |_, out| pages::run(out)),
+    ("parse", "reads pages of text: our reader and prometheus-parse side by side", |_, out| {
+        parse::run(out)
+    }),
 ];
 
 fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
     if let Some((_, _, bench)) = BENCHES.iter().find(|(name, ..)| *name == args.name) {
-        bench(&mut std::io::stdout().lock())?;
+        bench(&args, &mut std::io::stdout().lock())?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut out = std::io::stderr().lock();

@@ -1,0 +1,170 @@
+//! One run: a simulated fleet lives, its pages go through the wire to an owner in virtual time, and a chronicle is kept.
+
+use std::time::Duration;
+
+use gaunt::{
+    command::judge::{Episode, Witness},
+    owner,
+};
+use gaunt_schema::{Batch, Delivery, Dialect, Failure, Safe, Target, TargetId, UnixMs, text};
+use gaunt_sim::{Fleet, Truth};
+
+/// When every run begins: an afternoon in autumn, far from any rounding of a clock.
+pub(crate) const START: UnixMs = UnixMs(1_760_017_311_000);
+
+/// A running owner ticks at least this often.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Steps of a second from one scrape of a foreign exporter to the next: what most Prometheus servers are set to.
+const FOREIGN_STEPS: u32 = 15;
+
+/// Spreads neighbouring numbers over a period (Knuth's multiplicative hash).
+const MIXER: u32 = 2_654_435_769;
+
+/// Targets of a node: its number is that of the node times this, plus that of the dialect.
+const TARGETS_PER_NODE: u32 = 2;
+
+/// How a fleet is watched.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Watch {
+    /// In whose words its targets speak: gaunt's, or dcgm-exporter's and node_exporter's.
+    pub(crate) dialect: Dialect,
+    /// How long, in steps.
+    pub(crate) steps: u32,
+    /// The time between two ticks of the owner. The fleet moves with them.
+    pub(crate) step: Duration,
+    /// Steps from one scrape of a target to the next; each target has its own phase.
+    pub(crate) every: u32,
+}
+
+impl Watch {
+    /// A fleet watched as an operator would: each second, or each 15 where dcgm-exporter and node_exporter speak.
+    pub(crate) fn usual(dialect: Dialect, seconds: u32) -> Self {
+        let every = if dialect == Dialect::Gaunt { 1 } else { FOREIGN_STEPS };
+        Self { dialect, steps: seconds, step: TICK, every }
+    }
+
+    /// The time between two scrapes of a target.
+    pub(crate) fn period(&self) -> Duration {
+        self.step * self.every
+    }
+
+    /// What a slow period adds to every limit: three periods, where it is longer than a second.
+    pub(crate) fn grace(&self) -> Duration {
+        if self.period() > TICK { self.period() * 3 } else { Duration::ZERO }
+    }
+
+    /// Whether a target is read in this step.
+    fn is_due(&self, target: TargetId, step: u32) -> bool {
+        let mixed = target.0.wrapping_mul(MIXER) >> 16;
+        step % self.every == mixed % self.every
+    }
+
+    fn dialects(&self) -> &'static [Dialect] {
+        match self.dialect {
+            Dialect::Gaunt | Dialect::Unknown => &[Dialect::Gaunt],
+            Dialect::Dcgm | Dialect::NodeExporter => &[Dialect::Dcgm, Dialect::NodeExporter],
+        }
+    }
+}
+
+/// What happened in a run.
+#[derive(Debug)]
+pub(crate) struct Played {
+    /// What was really wrong.
+    pub(crate) truths: Vec<Truth>,
+    /// What was said.
+    pub(crate) said: Vec<Episode>,
+    /// Days of GPUs that were watched.
+    pub(crate) gpu_days: f64,
+    /// Pages that went over the wire.
+    pub(crate) pages: u64,
+    /// Lines of pages that the reader did not take.
+    pub(crate) rejected: u64,
+}
+
+/// Plays one run of a fleet that begins at [`START`].
+pub(crate) fn play(mut fleet: Fleet, gpus: usize, watch: &Watch) -> Played {
+    let limits = text::Limits::default();
+    let options = owner::Options { period: watch.period(), ..owner::Options::default() };
+    let mut witness = Witness::new(options);
+    witness.accept(Delivery::Targets(targets(&fleet, watch.dialects())));
+    let truths = fleet.truths().to_vec();
+    let (mut read, mut now) = (0, START);
+    for step in 0..watch.steps {
+        now = now + watch.step;
+        fleet.advance(now);
+        for node in 0..fleet.nodes() {
+            let due = |dialect| watch.is_due(target(node, dialect), step);
+            if !watch.dialects().iter().any(|dialect| due(*dialect)) {
+                continue;
+            }
+            let pages = fleet.pages(node);
+            for dialect in watch.dialects().iter().copied().filter(|dialect| due(*dialect)) {
+                let page = pages.iter().find(|(speaks, _)| *speaks == dialect);
+                read += u64::from(page.is_some());
+                let outcome = match page {
+                    Some((_, page)) => text::decode(page.as_bytes(), &limits),
+                    None => Err(Failure::Connect("connection refused".into())),
+                };
+                let target = target(node, dialect);
+                let batch = Batch { target, at: now, duration_ms: 1.0, outcome };
+                witness.accept(Delivery::Batch(batch));
+            }
+        }
+        witness.tick(now);
+    }
+    Played {
+        truths,
+        said: witness.chronicle().episodes().to_vec(),
+        gpu_days: gpus as f64 * now.since(START).as_secs_f64() / 86_400.0,
+        pages: read,
+        rejected: witness.totals().rejected.values().sum(),
+    }
+}
+
+fn targets(fleet: &Fleet, dialects: &[Dialect]) -> Vec<Target> {
+    let of = |node: usize| dialects.iter().map(move |dialect| (node, *dialect));
+    let target = |(node, dialect): (usize, Dialect)| Target {
+        id: target(node, dialect),
+        address: Safe::from(format!("10.{}.{}.7:{}", node / 250, node % 250, port(dialect))),
+        node: None,
+        origin: "the bench".into(),
+    };
+    (0..fleet.nodes()).flat_map(of).map(target).collect()
+}
+
+fn target(node: usize, dialect: Dialect) -> TargetId {
+    let number = u32::from(dialect == Dialect::NodeExporter);
+    TargetId(node as u32 * TARGETS_PER_NODE + number)
+}
+
+fn port(dialect: Dialect) -> u16 {
+    match dialect {
+        Dialect::Dcgm => 9400,
+        Dialect::NodeExporter => 9100,
+        Dialect::Gaunt | Dialect::Unknown => 9770,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_target_is_read_once_a_period_and_not_all_in_one_step() {
+        let watch = Watch::usual(Dialect::Dcgm, 240);
+        assert_eq!(watch.grace(), Duration::from_secs(45));
+        let mut steps = [0; FOREIGN_STEPS as usize];
+        for number in 0..300 {
+            let due: Vec<_> =
+                (0..30).filter(|step| watch.is_due(TargetId(number), *step)).collect();
+            assert_eq!(due[1] - due[0], FOREIGN_STEPS);
+            steps[due[0] as usize] += 1;
+        }
+        assert!(steps.iter().all(|targets| (5..60).contains(targets)), "{steps:?}");
+        let watch = Watch::usual(Dialect::Gaunt, 240);
+        assert_eq!(watch.grace(), Duration::ZERO);
+        assert!((0..300).all(|step| watch.is_due(TargetId(7), step)));
+    }
+}
