@@ -5,6 +5,7 @@ mod commands;
 mod console;
 mod fake_driver;
 mod fleet;
+mod judge;
 mod node;
 mod prometheus;
 mod real_gpu;

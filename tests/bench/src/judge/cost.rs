@@ -65,7 +65,9 @@ pub(crate) fn measure() -> anyhow::Result<Cost> {
     let mut judges: Vec<Judge> = (0..JUDGES).map(|_| Judge::new(Thresholds::default())).collect();
     for second in 1..=FILL {
         feed(&mut fleet, &mut cluster, WARM_UP + TIMED + second);
-        judges.iter_mut().for_each(|judge| judge.step(&cluster));
+        for judge in &mut judges {
+            judge.step(&cluster);
+        }
     }
     let after = resident()?;
     black_box(&judges);

@@ -35,13 +35,17 @@ pub(crate) struct Watch {
     pub(crate) step: Duration,
     /// Steps from one scrape of a target to the next; each target has its own phase.
     pub(crate) every: u32,
+    /// From the fleet's clock to the scraper's: faults do not wait for a scrape to begin.
+    pub(crate) phase: Duration,
 }
 
 impl Watch {
     /// A fleet watched as an operator would: each second, or each 15 where dcgm-exporter and node_exporter speak.
-    pub(crate) fn usual(dialect: Dialect, seconds: u32) -> Self {
+    pub(crate) fn usual(dialect: Dialect, seconds: u32, seed: u64) -> Self {
         let every = if dialect == Dialect::Gaunt { 1 } else { FOREIGN_STEPS };
-        Self { dialect, steps: seconds, step: TICK, every }
+        let mixed = (seed as u32).wrapping_mul(MIXER) >> 16;
+        let phase = Duration::from_millis(u64::from(mixed) % TICK.as_millis() as u64);
+        Self { dialect, steps: seconds, step: TICK, every, phase }
     }
 
     /// The time between two scrapes of a target.
@@ -90,7 +94,7 @@ pub(crate) fn play(mut fleet: Fleet, gpus: usize, watch: &Watch) -> Played {
     let mut witness = Witness::new(options);
     witness.accept(Delivery::Targets(targets(&fleet, watch.dialects())));
     let truths = fleet.truths().to_vec();
-    let (mut read, mut now) = (0, START);
+    let (mut read, mut now) = (0, START + watch.phase);
     for step in 0..watch.steps {
         now = now + watch.step;
         fleet.advance(now);
@@ -117,7 +121,7 @@ pub(crate) fn play(mut fleet: Fleet, gpus: usize, watch: &Watch) -> Played {
     Played {
         truths,
         said: witness.chronicle().episodes().to_vec(),
-        gpu_days: gpus as f64 * now.since(START).as_secs_f64() / 86_400.0,
+        gpu_days: gpus as f64 * (watch.step * watch.steps).as_secs_f64() / 86_400.0,
         pages: read,
         rejected: witness.totals().rejected.values().sum(),
     }
@@ -149,11 +153,13 @@ fn port(dialect: Dialect) -> u16 {
 
 #[cfg(test)]
 mod tests {
+    use gaunt_sim::Scenario;
+
     use super::*;
 
     #[test]
     fn every_target_is_read_once_a_period_and_not_all_in_one_step() {
-        let watch = Watch::usual(Dialect::Dcgm, 240);
+        let watch = Watch::usual(Dialect::Dcgm, 240, 1);
         assert_eq!(watch.grace(), Duration::from_secs(45));
         let mut steps = [0; FOREIGN_STEPS as usize];
         for number in 0..300 {
@@ -163,8 +169,34 @@ mod tests {
             steps[due[0] as usize] += 1;
         }
         assert!(steps.iter().all(|targets| (5..60).contains(targets)), "{steps:?}");
-        let watch = Watch::usual(Dialect::Gaunt, 240);
+        let watch = Watch::usual(Dialect::Gaunt, 240, 1);
         assert_eq!(watch.grace(), Duration::ZERO);
         assert!((0..300).all(|step| watch.is_due(TargetId(7), step)));
+    }
+
+    #[test]
+    fn no_two_seeds_are_read_at_the_same_moment_of_the_second() {
+        let phase = |seed| Watch::usual(Dialect::Gaunt, 240, seed).phase;
+        let mut phases: Vec<_> = (1..=20).map(|number| phase(number * 1_000)).collect();
+        phases.sort_unstable();
+        phases.dedup();
+        assert!(phases.len() >= 18, "{phases:?}");
+        assert!(phases[0] < TICK / 4 && phases.last().is_some_and(|last| *last > TICK * 3 / 4));
+    }
+
+    #[test]
+    fn what_happens_in_a_fleet_is_said_and_nothing_else() {
+        let scenario = Scenario::named("port_down").unwrap();
+        let watch = Watch::usual(Dialect::Gaunt, 75, 3);
+        let fleet = || Fleet::new(scenario.clone(), 4, 3, START);
+        let played = play(fleet(), 32, &watch);
+        let [truth] = played.truths.as_slice() else { panic!("{:?}", played.truths) };
+        let [episode] = played.said.as_slice() else { panic!("{:?}", played.said) };
+        assert_eq!((episode.finding.kind, &episode.finding.entity), (truth.kind, &truth.blamed));
+        assert!(episode.opened > truth.onset);
+        assert_eq!((played.pages, played.rejected), (4 * 75, 0));
+        assert!((played.gpu_days - 32.0 * 75.0 / 86_400.0).abs() < 1e-9);
+        // The same once more is the same.
+        assert_eq!(play(fleet(), 32, &watch).said, played.said);
     }
 }

@@ -86,7 +86,7 @@ impl Run {
             dialect: case.dialect,
             labels: case.labels,
             gpus: case.shape.nodes * case.shape.gpus,
-            watch: Watch::usual(case.dialect, case.seconds),
+            watch: Watch::usual(case.dialect, case.seconds, case.seed),
             peace: false,
             fleet: Box::new(move || case.fleet(START)),
         }
@@ -157,7 +157,10 @@ fn peace(cases: &[Case], gpu_days: f64) -> anyhow::Result<Vec<Run>> {
         let days = gpu_days / runs as f64 / gpus as f64;
         (days * 86_400.0 / PEACE_STEP.as_secs_f64()).ceil() as u32
     };
-    let watch = |dialect, gpus| Watch { dialect, steps: steps(gpus), step: PEACE_STEP, every: 1 };
+    let watch = |dialect, gpus| {
+        let steps = steps(gpus);
+        Watch { steps, step: PEACE_STEP, every: 1, ..Watch::usual(dialect, steps, 1) }
+    };
     if stories.is_empty() {
         let healthy = Scenario::named("healthy")?;
         let gpus = PEACE_NODES * gaunt_sim::GPUS_PER_NODE;
