@@ -200,22 +200,4 @@ impl Case {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_seed_is_in_both_splits_and_every_way_of_telling_is_there() {
-        let (tune, test) = (cases(Split::Tune), cases(Split::Test));
-        assert!(tune.iter().all(|a| test.iter().all(|b| a.seed != b.seed)));
-        for (scenario, _) in SCENARIOS {
-            let mut ways: Vec<_> = tune
-                .iter()
-                .filter(|case| case.scenario == scenario)
-                .map(|case| (case.gpm, case.labels, case.dialect))
-                .collect();
-            ways.sort_unstable();
-            ways.dedup();
-            assert_eq!(ways.len(), 8, "{scenario}");
-        }
-    }
-}
+mod tests;

@@ -56,7 +56,8 @@ struct Verdict {
 impl Setting<'_> {
     /// The truth about a fault; none about what only looks like one.
     pub(crate) fn truth(&self, fault: &Fault) -> Option<Truth> {
-        let gang = fault.gang.checked_rem(self.shape.jobs.len())?;
+        // What was never otherwise is how a job is.
+        let gang = fault.gang.checked_rem(self.shape.jobs.len()).filter(|_| fault.onset_s > 0.0)?;
         let job = &self.shape.jobs[gang];
         let node = job.nodes.start + fault.member % job.nodes.len();
         let verdict = self
