@@ -10,14 +10,18 @@ mod fleet;
 mod gang;
 mod gpu;
 mod host;
+mod job;
 mod machine;
 mod noise;
 mod page;
 mod placement;
+mod port;
 pub mod scenario;
+mod scrape;
 pub mod shape;
 pub mod suite;
 pub mod truth;
+mod work;
 
 pub use fault::{Effect, Fault};
 pub use fleet::Fleet;

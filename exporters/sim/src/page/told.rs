@@ -35,6 +35,11 @@ const PROFILED: [MetricId; 10] = [
 impl Told {
     pub(crate) const ALL: Self = Self { gpm: true, labels: true, dialect: Dialect::Gaunt };
 
+    /// Whether a page that is told for a while has the mean of this since the page before.
+    pub(crate) fn is_collected_mean(metric: MetricId) -> bool {
+        matches!(metric, gpu::SM_ACTIVE | gpu::TENSOR_ACTIVE | gpu::DRAM_ACTIVE)
+    }
+
     /// Leaves out of a report what is not told.
     pub(crate) fn cut(self, report: &mut Report) {
         if !self.gpm {
