@@ -6,7 +6,7 @@ use anyhow::ensure;
 use clap::{Args, ValueEnum};
 use gaunt_schema::Dialect;
 use gaunt_sim::{
-    Fleet, Scenario,
+    Fleet,
     suite::{self, Case, Level, Split},
 };
 
@@ -21,8 +21,8 @@ const PEACE_GPU_DAYS: f64 = 2_000.0;
 /// The same for a quick look, which is too short for a rate that means anything.
 const QUICK_PEACE_GPU_DAYS: f64 = 20.0;
 
-/// Nodes of a long fault-free run.
-const PEACE_NODES: usize = 128;
+/// Seconds of a day.
+const DAY_S: f64 = 86_400.0;
 
 /// A long fault-free run is read as seldom as a large site reads its exporters: dcgm-exporter collects every 30 s.
 const PEACE_STEP: Duration = Duration::from_secs(30);
@@ -55,7 +55,7 @@ pub(crate) enum Seeds {
 
 /// One run that is to be played.
 pub(crate) struct Run {
-    /// `F1` to `F18`, `H1` to `H16`; or the name of a fleet without a story.
+    /// `F1` to `F18`, `H1` to `H16`, or `H0` for days of all that is harmless.
     pub(crate) scenario: &'static str,
     /// How strong its fault is.
     pub(crate) level: Level,
@@ -138,49 +138,66 @@ impl Options {
             return Ok(cases.into_iter().map(Run::of).collect());
         }
         let days = if self.quick { QUICK_PEACE_GPU_DAYS } else { PEACE_GPU_DAYS };
-        let peace = peace(&cases, days)?;
-        Ok(cases.into_iter().map(Run::of).chain(peace).collect())
+        Ok(cases.into_iter().map(Run::of).chain(peace(split, days)).collect())
     }
 }
 
-/// Long runs of large fleets in which nothing is wrong: every hard negative of the sample once, and as many days of
-/// GPUs together as are wanted.
-fn peace(cases: &[Case], gpu_days: f64) -> anyhow::Result<Vec<Run>> {
-    let mut stories: Vec<&Case> = Vec::new();
-    for case in cases.iter().filter(|case| case.scenario.starts_with('H')) {
-        if stories.iter().all(|known| known.scenario != case.scenario) {
-            stories.push(case);
+/// Days of fleets in which nothing is wrong, and all that only looks like it happens as often as in life: as many days
+/// of GPUs together as are wanted.
+fn peace(split: Split, gpu_days: f64) -> Vec<Run> {
+    let mut left = gpu_days;
+    let mut runs = Vec::new();
+    for number in 0.. {
+        if left <= 0.0 {
+            break;
+        }
+        let case = suite::calm(split, number);
+        let gpus = (case.shape.nodes * case.shape.gpus) as f64;
+        let wanted = (left / gpus * DAY_S).ceil() as u32;
+        let steps = case.seconds.min(wanted).div_ceil(PEACE_STEP.as_secs() as u32).max(1);
+        left -= f64::from(steps) * PEACE_STEP.as_secs_f64() * gpus / DAY_S;
+        let run = Run::of(case);
+        let watch = Watch { steps, step: PEACE_STEP, every: 1, ..run.watch };
+        runs.push(Run { watch, peace: true, ..run });
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn options(full: bool, quick: bool, seeds: Seeds) -> Options {
+        Options { full, quick, seeds, scenario: None }
+    }
+
+    #[test]
+    fn every_scenario_is_in_every_sample_as_often_as_any_other() {
+        for (full, quick, each) in [(false, true, 1), (false, false, 9), (true, false, 60)] {
+            let runs = options(full, quick, Seeds::Tune).runs().unwrap();
+            let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+            for run in runs.iter().filter(|run| !run.peace) {
+                *counts.entry(run.scenario).or_default() += 1;
+            }
+            assert_eq!(counts.len(), suite::SCENARIOS.len());
+            assert!(counts.values().all(|count| *count == each), "{counts:?}");
         }
     }
-    let runs = stories.len().max(1);
-    let steps = |gpus: usize| {
-        let days = gpu_days / runs as f64 / gpus as f64;
-        (days * 86_400.0 / PEACE_STEP.as_secs_f64()).ceil() as u32
-    };
-    let watch = |dialect, gpus| {
-        let steps = steps(gpus);
-        Watch { steps, step: PEACE_STEP, every: 1, ..Watch::usual(dialect, steps, 1) }
-    };
-    if stories.is_empty() {
-        let healthy = Scenario::named("healthy")?;
-        let gpus = PEACE_NODES * gaunt_sim::GPUS_PER_NODE;
-        return Ok(vec![Run {
-            scenario: "healthy",
-            level: Level::Medium,
-            dialect: Dialect::Gaunt,
-            labels: true,
-            gpus,
-            watch: watch(Dialect::Gaunt, gpus),
-            peace: true,
-            fleet: Box::new(move || Fleet::new(healthy.clone(), PEACE_NODES, 1, START)),
-        }]);
+
+    #[test]
+    fn false_pages_are_counted_over_days_enough() {
+        let days = |quick| -> f64 {
+            let runs = options(false, quick, Seeds::Test).runs().unwrap();
+            let long = runs.iter().filter(|run| run.peace);
+            long.map(|run| {
+                let watched = run.watch.step * run.watch.steps;
+                run.gpus as f64 * watched.as_secs_f64() / DAY_S
+            })
+            .sum()
+        };
+        assert!((PEACE_GPU_DAYS..PEACE_GPU_DAYS * 1.01).contains(&days(false)));
+        assert!((QUICK_PEACE_GPU_DAYS..QUICK_PEACE_GPU_DAYS * 1.1).contains(&days(true)));
     }
-    let run = |case: &Case| {
-        let mut case = case.clone();
-        case.shape.nodes = PEACE_NODES;
-        let watch = watch(case.dialect, case.shape.nodes * case.shape.gpus);
-        case.seconds = watch.steps * PEACE_STEP.as_secs() as u32;
-        Run { watch, peace: true, ..Run::of(case) }
-    };
-    Ok(stories.into_iter().map(run).collect())
 }
