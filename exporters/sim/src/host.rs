@@ -128,7 +128,7 @@ impl Host {
                 };
                 (rates, noise.child(5).between(0.55, 0.78), 0.31)
             }
-            other => self.busy_with(other, noise),
+            other => Self::busy_with(other, noise),
         };
         self.rates = rates;
         self.busiest_ratio = busiest;
@@ -138,7 +138,7 @@ impl Host {
 
 impl Host {
     /// The rarer uses: rates, the busiest processor, the share of memory that is taken.
-    fn busy_with(&self, used: Use, noise: Noise) -> (Meters, f64, f64) {
+    fn busy_with(used: Use, noise: Noise) -> (Meters, f64, f64) {
         let wobble = |stream: u64, spread: f64| noise.child(stream).factor(spread);
         let rates =
             |busy: f64, iowait: f64, cpu: f64, io: f64, receive: f64, transmit: f64| Meters {

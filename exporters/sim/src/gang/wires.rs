@@ -19,7 +19,13 @@ impl Gang {
                     // What is received badly here was sent by the neighbour in the ring.
                     let before = (member + members - 1) % members * self.rails + rail;
                     let noise = self.noise.child(7).child(self.step).child(before as u64);
-                    self.harm(&mut wires, member * self.rails + rail, before, effect, noise.unit());
+                    Self::harm(
+                        &mut wires,
+                        member * self.rails + rail,
+                        before,
+                        effect,
+                        noise.unit(),
+                    );
                 }
             }
         }
@@ -27,7 +33,7 @@ impl Gang {
     }
 
     /// What one effect does to a port and to the one that sends to it; `luck` is from 0 to 1.
-    fn harm(&self, wires: &mut [Wire], here: usize, sender: usize, effect: Effect, luck: f64) {
+    fn harm(wires: &mut [Wire], here: usize, sender: usize, effect: Effect, luck: f64) {
         let add = |wire: &mut crate::port::Counts, metric, number: f64| {
             *wire = wire.and(metric, number);
         };

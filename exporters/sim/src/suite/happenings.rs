@@ -179,7 +179,7 @@ fn calm(noise: Noise) -> Vec<Fault> {
                     ..node(noise, 0, at, Effect::ScrapeTrouble)
                 }),
                 _ => {
-                    faults.push(job(gang, at, lasts, Effect::Checkpoint { spin: number % 2 == 0 }))
+                    faults.push(job(gang, at, lasts, Effect::Checkpoint { spin: number % 2 == 0 }));
                 }
             }
             at += noise.child(3).between(600.0, 1_800.0);
