@@ -67,6 +67,8 @@ pub(crate) struct Pace {
     /// Input of one GPU for one step.
     pub(crate) batch_bytes: f64,
     pub(crate) drive: Drive,
+    /// Whether a thread on each host spins all the time.
+    pub(crate) spins: bool,
     pub(crate) waveform: Waveform,
     /// How far steps of a gang, and ranks within a step, differ from the usual: both as a share.
     pub(crate) step_spread: f64,
@@ -90,6 +92,7 @@ impl Pace {
                 copy_rate: batch_bytes / COPY_S,
                 gradient_rate: 2.2e11,
             },
+            spins: false,
             waveform: Waveform::Even,
             step_spread: 0.03,
             rank_spread: 0.015,
@@ -122,6 +125,7 @@ impl Pace {
                 copy_rate: batch_bytes / copy_s,
                 gradient_rate: noise.child(6).between(1.2e11, 2.4e11),
             },
+            spins: noise.child(9).below(3) == 0,
             waveform,
             step_spread: noise.child(7).between(0.01, 0.04),
             rank_spread: noise.child(8).between(0.005, 0.03),

@@ -56,7 +56,7 @@ impl Gang {
                 add(&mut wires[here].received, port::ECN_MARKED, 0.25 * deep);
                 add(&mut wires[here].received, port::CNP_SENT, 0.04 * deep);
                 add(&mut wires[sender].sent, port::CNP_HANDLED, 0.04 * deep);
-                add(&mut wires[sender].sent, port::TRANSMIT_WAIT, 900.0 * deep);
+                add(&mut wires[sender].sent, port::TRANSMIT_WAIT, 9.0 * deep);
                 add(&mut wires[sender].second, port::SLOW_RESTARTS, 0.4 * deep);
             }
             Effect::HostBlocks { factor } => {
@@ -64,7 +64,7 @@ impl Gang {
                 let deep = 1.0 - 1.0 / factor;
                 add(&mut wires[here].received, port::OUT_OF_BUFFER, 3e-5 * deep);
                 add(&mut wires[sender].sent, port::RNR_NAK_RETRIES, 4e-5 * deep);
-                add(&mut wires[sender].sent, port::TRANSMIT_WAIT, 1_200.0 * deep);
+                add(&mut wires[sender].sent, port::TRANSMIT_WAIT, 12.0 * deep);
             }
             Effect::AdaptiveRouting => {
                 add(&mut wires[here].received, port::OUT_OF_SEQUENCE, 0.02 * (0.5 + luck));
