@@ -44,10 +44,22 @@ impl Fleet {
     /// A fleet of `nodes` nodes at the instant `start`, when the scenario's clock begins. The same seed gives the same
     /// fleet, however often it is looked at on the way.
     pub fn new(scenario: Scenario, nodes: usize, seed: u64, start: UnixMs) -> Self {
+        Self::speaking(Dialect::Gaunt, scenario, nodes, seed, start)
+    }
+
+    /// The same fleet with its [pages](Self::pages) in the words of these exporters.
+    pub fn speaking(
+        dialect: Dialect,
+        scenario: Scenario,
+        nodes: usize,
+        seed: u64,
+        start: UnixMs,
+    ) -> Self {
         let shape = Shape::usual(nodes);
         let noise = Noise::new(seed).child(0);
         let paces = (0..shape.jobs.len()).map(|at| Pace::brisk(noise.child(at as u64))).collect();
-        let plan = Plan { scenario, shape, paces, told: Told::ALL, worn: false };
+        let plan =
+            Plan { scenario, shape, paces, told: Told { dialect, ..Told::ALL }, worn: false };
         Self::of(plan, seed, start)
     }
 

@@ -22,6 +22,9 @@ mod wires;
 /// Share of the line rate that a collective reaches when nothing is in its way.
 const FABRIC_EFFICIENCY: f64 = 0.85;
 
+/// What begins within so many seconds is looked at; what was over for as long is forgotten. No step is longer.
+const SOON_S: f64 = 600.0;
+
 /// The spans of a step, in order.
 const SPANS: usize = 6;
 
@@ -53,7 +56,10 @@ pub(crate) struct Gang {
     speeds: Vec<f64>,
     pub(crate) pace: Pace,
     activities: [Activity; Phase::ALL.len()],
+    /// What strikes it now or soon.
     afflictions: Vec<Affliction>,
+    /// What strikes it later, the last first.
+    later: Vec<Affliction>,
     routes: Routes,
     /// What the cable of each port does in the current step, if any does anything unusual.
     wires: Option<Vec<Wire>>,
@@ -76,8 +82,9 @@ impl Gang {
         nodes: Range<usize>,
         machines: &[Machine],
         pace: Pace,
-        afflictions: Vec<Affliction>,
+        mut afflictions: Vec<Affliction>,
     ) -> Self {
+        afflictions.sort_by(|a, b| b.from.total_cmp(&a.from));
         let machines = &machines[nodes.clone()];
         let gpus = machines.first().map_or(0, |machine| machine.gpus.len());
         let rails = machines.first().map_or(0, |machine| machine.ports.len());
@@ -89,7 +96,8 @@ impl Gang {
             speeds: machines.iter().map(speed).collect(),
             activities: Phase::ALL.map(|phase| phase.activity(&pace.drive)),
             pace,
-            afflictions,
+            afflictions: Vec::new(),
+            later: afflictions,
             routes: Routes::new(nodes.len(), rails, gpus),
             wires: None,
             usual_wire: Wire::usual(),
@@ -101,8 +109,18 @@ impl Gang {
             gathered: 0.0,
             done: 0.0,
         };
+        gang.expect_until(SOON_S);
         gang.plan();
         gang
+    }
+
+    /// Makes what begins before an instant ready to strike, and forgets what is over: a run of days has hundreds.
+    fn expect_until(&mut self, soon: f64) {
+        let over = self.began - SOON_S;
+        self.afflictions.retain(|fault| fault.until >= over);
+        while self.later.last().is_some_and(|fault| fault.from < soon) {
+            self.afflictions.extend(self.later.pop());
+        }
     }
 
     /// The nodes of the gang.
@@ -113,6 +131,7 @@ impl Gang {
     /// Lets time pass until `now`. `machines` are those of the whole fleet.
     pub(crate) fn advance(&mut self, now: f64, machines: &mut [Machine]) {
         let machines = &mut machines[self.nodes.clone()];
+        self.expect_until(now + SOON_S);
         while self.began + self.done <= now {
             self.live(self.done, machines, true);
             let before = self.began;
@@ -131,7 +150,7 @@ impl Gang {
     /// Tells the parts that will fail, and those that talk to them, when that will be.
     pub(crate) fn strike(&self, machines: &mut [Machine]) {
         let machines = &mut machines[self.nodes.clone()];
-        for fault in &self.afflictions {
+        for fault in self.afflictions.iter().chain(&self.later) {
             for member in (0..machines.len()).filter(|member| self.is_struck(fault, *member)) {
                 match fault.effect {
                     Effect::PortDown { rail } => {
@@ -175,7 +194,7 @@ impl Gang {
             share: (1.0 - usual / batch_s).max(0.0),
             by_cpu,
         };
-        let mut used = Use::Feeding(batch / usual);
+        let mut used = Use::Feeding { bytes: batch / usual, spins: self.pace.spins };
         for effect in self.effects(member, at) {
             used = match effect {
                 Effect::DataStarved { batch_s, by_cpu } => starving(batch_s, by_cpu),

@@ -97,6 +97,8 @@ pub(crate) struct Mood {
     pub(crate) copy: f64,
     /// How much longer a trade with its neighbours takes.
     pub(crate) nvlink: f64,
+    /// How much longer its gradients are on their way than usual.
+    pub(crate) network: f64,
     /// Degrees by which its coolant is too warm.
     pub(crate) warm_kelvin: f64,
     /// Whether power is capped on purpose.
@@ -104,8 +106,15 @@ pub(crate) struct Mood {
 }
 
 impl Mood {
-    pub(crate) const USUAL: Self =
-        Self { clock: 1.0, duty: 1.0, copy: 1.0, nvlink: 1.0, warm_kelvin: 0.0, capped: false };
+    pub(crate) const USUAL: Self = Self {
+        clock: 1.0,
+        duty: 1.0,
+        copy: 1.0,
+        nvlink: 1.0,
+        network: 1.0,
+        warm_kelvin: 0.0,
+        capped: false,
+    };
 }
 
 /// What the hardware does in a phase: shares of time, bytes per second, watts.
@@ -151,7 +160,7 @@ impl Phase {
             // A waiting collective keeps a few of the 132 multiprocessors spinning, and the utilization at 100 per cent.
             Self::Wait => Activity {
                 utilization: 1.0, memory: 0.02, sm: 0.16, dram: 0.012,
-                pcie_receive: 4e6, pcie_transmit: 4e6, watts: 232.0, ..none
+                pcie_receive: 4e6, pcie_transmit: 4e6, watts: SPINNING_WATTS, ..none
             },
             Self::Communicate => Activity {
                 utilization: 1.0, memory: 0.33, sm: 0.19, dram: 0.21,
@@ -201,11 +210,22 @@ impl Activity {
                 self.memory /= mood.copy;
                 self.dram /= mood.copy;
             }
+            // The same bytes in more time; in between the collective spins as one that waits.
+            Phase::Communicate => {
+                let moves = 1.0 / mood.network;
+                for share in [&mut self.memory, &mut self.dram, &mut self.nvlink] {
+                    *share *= moves;
+                }
+                self.watts = SPINNING_WATTS + (self.watts - SPINNING_WATTS) * moves;
+            }
             _ => {}
         }
         self
     }
 }
+
+/// What a collective draws that only spins.
+const SPINNING_WATTS: f64 = 232.0;
 
 /// Share of the computing time in which the GPUs of a box trade activations.
 pub(crate) const TRADED: f64 = 0.2;

@@ -17,8 +17,13 @@ pub(crate) const BOND_BYTES_PER_S: f64 = 25e9;
 pub(crate) enum Use {
     /// Nothing, or an idle session.
     Idle,
-    /// Feeding its GPUs with this many bytes of input a second.
-    Feeding(f64),
+    /// Feeding its GPUs.
+    Feeding {
+        /// Bytes of input in a second.
+        bytes: f64,
+        /// Whether a thread of the job spins beside, as many do: one processor is busy all the time.
+        spins: bool,
+    },
     /// Trying to: this much arrives, in bursts.
     Starving {
         /// Bytes in a second.
@@ -116,7 +121,7 @@ impl Host {
                 };
                 (rates, noise.child(5).between(0.03, 0.12), 0.03)
             }
-            Use::Feeding(bytes) => {
+            Use::Feeding { bytes, spins } => {
                 let rates = Meters {
                     busy_s: 17.0 * wobble(0, 0.08),
                     iowait_s: 0.12 * wobble(1, 0.5),
@@ -126,9 +131,10 @@ impl Host {
                     bond_receive_bytes: bytes * wobble(3, 0.15),
                     bond_transmit_bytes: 3.1e7 * wobble(4, 0.3),
                 };
-                (rates, noise.child(5).between(0.55, 0.78), 0.31)
+                let (low, high) = if spins { (0.93, 1.0) } else { (0.55, 0.78) };
+                (rates, noise.child(5).between(low, high), 0.31)
             }
-            other => self.busy_with(other, noise),
+            other => Self::busy_with(other, noise),
         };
         self.rates = rates;
         self.busiest_ratio = busiest;
@@ -138,7 +144,7 @@ impl Host {
 
 impl Host {
     /// The rarer uses: rates, the busiest processor, the share of memory that is taken.
-    fn busy_with(&self, used: Use, noise: Noise) -> (Meters, f64, f64) {
+    fn busy_with(used: Use, noise: Noise) -> (Meters, f64, f64) {
         let wobble = |stream: u64, spread: f64| noise.child(stream).factor(spread);
         let rates =
             |busy: f64, iowait: f64, cpu: f64, io: f64, receive: f64, transmit: f64| Meters {
@@ -152,7 +158,7 @@ impl Host {
             };
         let core = |low: f64, high: f64| noise.child(5).between(low, high);
         match used {
-            Use::Idle | Use::Feeding(_) => (Meters::default(), 0.0, 0.0),
+            Use::Idle | Use::Feeding { .. } => (Meters::default(), 0.0, 0.0),
             Use::Starving { bytes, share, by_cpu: false } => {
                 let bytes = bytes * wobble(3, 0.9);
                 (

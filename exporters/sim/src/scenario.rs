@@ -10,11 +10,20 @@ use crate::{Effect, Fault, GPUS_PER_NODE};
 pub const DEFAULT: &str = "demo";
 
 /// Every scenario that travels with the program, in the order in which they are listed.
-const FILES: [&str; 4] = [
+const FILES: [&str; 13] = [
     include_str!("../scenarios/demo.toml"),
     include_str!("../scenarios/healthy.toml"),
     include_str!("../scenarios/port_down.toml"),
     include_str!("../scenarios/data_starved.toml"),
+    include_str!("../scenarios/storage_slow.toml"),
+    include_str!("../scenarios/slow_gpu.toml"),
+    include_str!("../scenarios/throttled.toml"),
+    include_str!("../scenarios/launch_bound.toml"),
+    include_str!("../scenarios/leaf_congested.toml"),
+    include_str!("../scenarios/link_errors.toml"),
+    include_str!("../scenarios/hang.toml"),
+    include_str!("../scenarios/gpu_lost.toml"),
+    include_str!("../scenarios/checkpoint.toml"),
 ];
 
 /// No fault starts later than a day after the start, and no batch takes longer than an hour: beyond that it is a typo.
@@ -179,7 +188,9 @@ mod tests {
         let error = Scenario::named("port_up").unwrap_err().to_string();
         assert_eq!(
             error,
-            "no scenario is called \"port_up\"; choose one of demo, healthy, port_down, data_starved"
+            "no scenario is called \"port_up\"; choose one of demo, healthy, port_down, data_starved, \
+             storage_slow, slow_gpu, throttled, launch_bound, leaf_congested, link_errors, hang, \
+             gpu_lost, checkpoint"
         );
     }
 

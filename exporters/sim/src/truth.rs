@@ -62,7 +62,7 @@ impl Setting<'_> {
         let node = job.nodes.start + fault.member % job.nodes.len();
         let verdict = self
             .of_a_gpu(fault.effect, node)
-            .or_else(|| self.of_the_fabric(fault.effect, node))
+            .or_else(|| self.of_the_fabric(fault.effect, node, job.nodes.len() > 1))
             .or_else(|| self.of_a_job(fault.effect, gang, job, node))?;
         let waits = verdict.on_gpus && self.told.dialect == Dialect::Dcgm;
         let limit_s = verdict.limit_s + if waits { COLLECT_S } else { 0.0 };
@@ -119,7 +119,8 @@ impl Setting<'_> {
     }
 
     /// Faults of ports, cables and switches, which the ports show.
-    fn of_the_fabric(&self, effect: Effect, node: usize) -> Option<Verdict> {
+    /// A job of a single node never notices what only slows the fabric down.
+    fn of_the_fabric(&self, effect: Effect, node: usize, notices: bool) -> Option<Verdict> {
         use FindingKind as Kind;
         let host = Entity::node(&self.names[node]);
         let port = |rail: usize| {
@@ -133,6 +134,7 @@ impl Setting<'_> {
             Effect::PortDown { rail } => of(Kind::PortDown, port(rail), vec![], 5.0),
             Effect::RateLow { rail, .. } => of(Kind::PortRateLow, port(rail), vec![], 10.0),
             Effect::LinkErrors { rail, .. } => of(Kind::LinkErrors, port(rail), vec![], 60.0),
+            _ if !notices => None,
             Effect::LeafCongested { rail, .. } => {
                 let name = Safe::from(self.shape.leaf(node, rail));
                 let leaf = Entity { leaf: Some(name), ..Entity::new(EntityKind::Leaf) };

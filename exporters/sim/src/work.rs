@@ -67,6 +67,8 @@ pub(crate) struct Pace {
     /// Input of one GPU for one step.
     pub(crate) batch_bytes: f64,
     pub(crate) drive: Drive,
+    /// Whether a thread on each host spins all the time.
+    pub(crate) spins: bool,
     pub(crate) waveform: Waveform,
     /// How far steps of a gang, and ranks within a step, differ from the usual: both as a share.
     pub(crate) step_spread: f64,
@@ -90,6 +92,7 @@ impl Pace {
                 copy_rate: batch_bytes / COPY_S,
                 gradient_rate: 2.2e11,
             },
+            spins: false,
             waveform: Waveform::Even,
             step_spread: 0.03,
             rank_spread: 0.015,
@@ -99,13 +102,13 @@ impl Pace {
     /// A job of a suite. What tuning may see lies in other ranges than what is tested with.
     pub(crate) fn drawn(noise: Noise, test: bool) -> Self {
         let first = noise.child(0).below(2) == 0;
-        let (steps, waveform, tensor, shares) = match (test, first) {
+        let (length, waveform, tensor, shares) = match (test, first) {
             (true, true) => ((0.5, 0.8), Waveform::Tail, (0.36, 0.44), (0.12, 0.16)),
             (true, false) => ((3.2, 6.0), Waveform::Drift, (0.36, 0.44), (0.12, 0.16)),
             (false, true) => ((0.8, 3.2), Waveform::Even, (0.44, 0.60), (0.16, 0.24)),
             (false, false) => ((0.8, 3.2), Waveform::Bell, (0.44, 0.60), (0.16, 0.24)),
         };
-        let step_s = noise.child(1).between(steps.0, steps.1);
+        let step_s = noise.child(1).between(length.0, length.1);
         let communicate_s = step_s * noise.child(2).between(shares.0, shares.1);
         let copy_s = step_s * noise.child(3).between(0.02, 0.05);
         let batch_bytes = copy_s * noise.child(4).between(2e9, 9e9);
@@ -122,6 +125,7 @@ impl Pace {
                 copy_rate: batch_bytes / copy_s,
                 gradient_rate: noise.child(6).between(1.2e11, 2.4e11),
             },
+            spins: noise.child(9).below(3) == 0,
             waveform,
             step_spread: noise.child(7).between(0.01, 0.04),
             rank_spread: noise.child(8).between(0.005, 0.03),

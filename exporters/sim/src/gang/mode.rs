@@ -80,9 +80,13 @@ impl Gang {
         match mode {
             Mode::Load => Use::Reading,
             Mode::Write => Use::Writing,
-            Mode::Evaluate => Use::Feeding(self.pace.batch_bytes * 0.2),
+            Mode::Evaluate => {
+                Use::Feeding { bytes: self.pace.batch_bytes * 0.2, spins: self.pace.spins }
+            }
             Mode::Serve => Use::Serving(self.load(member, 0, at)),
-            _ => Use::Idle,
+            // Who polls for an answer keeps a processor as busy as who feeds.
+            Mode::Spin | Mode::WriteBarrier => Use::Feeding { bytes: 0.0, spins: self.pace.spins },
+            Mode::Step | Mode::Gone | Mode::Rest => Use::Idle,
         }
     }
 

@@ -63,7 +63,7 @@ impl Gang {
                     (Phase::Communicate, moving),
                     (Phase::Wait, (self.done - self.gathered - moving).max(0.0)),
                 ],
-                mood: share.mood,
+                mood: Mood { network: (moving / self.pace.communicate_s).max(1.0), ..share.mood },
             };
         }
     }

@@ -19,7 +19,13 @@ impl Gang {
                     // What is received badly here was sent by the neighbour in the ring.
                     let before = (member + members - 1) % members * self.rails + rail;
                     let noise = self.noise.child(7).child(self.step).child(before as u64);
-                    self.harm(&mut wires, member * self.rails + rail, before, effect, noise.unit());
+                    Self::harm(
+                        &mut wires,
+                        member * self.rails + rail,
+                        before,
+                        effect,
+                        noise.unit(),
+                    );
                 }
             }
         }
@@ -27,7 +33,7 @@ impl Gang {
     }
 
     /// What one effect does to a port and to the one that sends to it; `luck` is from 0 to 1.
-    fn harm(&self, wires: &mut [Wire], here: usize, sender: usize, effect: Effect, luck: f64) {
+    fn harm(wires: &mut [Wire], here: usize, sender: usize, effect: Effect, luck: f64) {
         let add = |wire: &mut crate::port::Counts, metric, number: f64| {
             *wire = wire.and(metric, number);
         };
@@ -50,7 +56,7 @@ impl Gang {
                 add(&mut wires[here].received, port::ECN_MARKED, 0.25 * deep);
                 add(&mut wires[here].received, port::CNP_SENT, 0.04 * deep);
                 add(&mut wires[sender].sent, port::CNP_HANDLED, 0.04 * deep);
-                add(&mut wires[sender].sent, port::TRANSMIT_WAIT, 900.0 * deep);
+                add(&mut wires[sender].sent, port::TRANSMIT_WAIT, 9.0 * deep);
                 add(&mut wires[sender].second, port::SLOW_RESTARTS, 0.4 * deep);
             }
             Effect::HostBlocks { factor } => {
@@ -58,7 +64,7 @@ impl Gang {
                 let deep = 1.0 - 1.0 / factor;
                 add(&mut wires[here].received, port::OUT_OF_BUFFER, 3e-5 * deep);
                 add(&mut wires[sender].sent, port::RNR_NAK_RETRIES, 4e-5 * deep);
-                add(&mut wires[sender].sent, port::TRANSMIT_WAIT, 1_200.0 * deep);
+                add(&mut wires[sender].sent, port::TRANSMIT_WAIT, 12.0 * deep);
             }
             Effect::AdaptiveRouting => {
                 add(&mut wires[here].received, port::OUT_OF_SEQUENCE, 0.02 * (0.5 + luck));

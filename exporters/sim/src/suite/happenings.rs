@@ -121,9 +121,10 @@ fn harmless(case: &Case, noise: Noise) -> Vec<Fault> {
         }
         "H10" => (0..=level).map(|count| node(noise, count, at, Effect::CounterReset)).collect(),
         "H11" => (0..1 << level)
-            .map(|count| Fault {
-                lasts_s: Some(240.0),
-                ..node(noise, count, at, Effect::ScrapeTrouble)
+            .flat_map(|count| {
+                let trouble = node(noise, count, at, Effect::ScrapeTrouble);
+                let again = node(noise, count, at + 20.0, Effect::CounterReset);
+                [Fault { lasts_s: Some(240.0), ..trouble }, again]
             })
             .collect(),
         "H12" => always(Effect::AdaptiveRouting),
@@ -179,7 +180,7 @@ fn calm(noise: Noise) -> Vec<Fault> {
                     ..node(noise, 0, at, Effect::ScrapeTrouble)
                 }),
                 _ => {
-                    faults.push(job(gang, at, lasts, Effect::Checkpoint { spin: number % 2 == 0 }))
+                    faults.push(job(gang, at, lasts, Effect::Checkpoint { spin: number % 2 == 0 }));
                 }
             }
             at += noise.child(3).between(600.0, 1_800.0);
