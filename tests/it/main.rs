@@ -9,5 +9,7 @@ mod gpu;
 mod gpu_faults;
 mod node;
 mod prometheus;
+mod real_gpu;
+mod running;
 mod sim;
 mod walls;
