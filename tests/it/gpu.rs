@@ -290,7 +290,14 @@ fn each_instance_of_a_partitioned_gpu_has_its_own_activity_and_memory() {
 
 #[test]
 fn the_fabric_and_the_modes_are_told_in_words_by_old_drivers_too() {
-    let node = Sampled::start(&scenario("full.toml"), |_, _| {});
+    let node = Sampled::start(&scenario("full.toml"), |options, folder| {
+        for (device, numa) in [("0000:19:00.0", "1\n"), ("0000:1a:00.0", "-1\n")] {
+            let device = folder.join("sys/bus/pci/devices").join(device);
+            fs::create_dir_all(&device).unwrap();
+            fs::write(device.join("numa_node"), numa).unwrap();
+        }
+        options.sys_root = folder.join("sys");
+    });
     let (old, new) = (Device::gpu(0), Device::gpu(1));
     let report = node.until("a tick", |report| value(report, &new, gpu::POWER).is_some());
     for device in [&old, &new] {
@@ -306,6 +313,8 @@ fn the_fabric_and_the_modes_are_told_in_words_by_old_drivers_too() {
         }
         assert_eq!(read(&report, device, health::FABRIC_STATE), Reading::of(3.0));
     }
+    let numa = |device| labels(&report, device, gpu::INFO).contains(&"numa_node=1".to_owned());
+    assert!(numa(&old) && !numa(&new));
     // Links of a newer kind count bytes, not kibibytes.
     let link = Device::part(Class::Nvlink, 0, 1);
     assert_eq!(read(&report, &link, parts::NVLINK_TRANSMIT), Reading::of(2_000_002.0));
