@@ -315,9 +315,6 @@ fn the_fabric_and_the_modes_are_told_in_words_by_old_drivers_too() {
     }
     let numa = |device| labels(&report, device, gpu::INFO).contains(&"numa_node=1".to_owned());
     assert!(numa(&old) && !numa(&new));
-    // Links of a newer kind count bytes, not kibibytes.
-    let link = Device::part(Class::Nvlink, 0, 1);
-    assert_eq!(read(&report, &link, parts::NVLINK_TRANSMIT), Reading::of(2_000_002.0));
 }
 
 #[test]
@@ -337,5 +334,32 @@ fn a_driver_that_is_reloaded_or_counts_anew_is_asked_anew() {
         let said = crate::node::message(&down, "nvml");
         assert!(said.starts_with("the NVIDIA driver was reloaded or counts other GPUs"), "{said}");
         node.until("the return", fine);
+    }
+}
+
+#[test]
+fn links_of_every_generation_tell_their_state_errors_traffic_and_peer() {
+    let node = Sampled::start(&scenario("full.toml"), |_, _| {});
+    let link = |gpu, link| Device::part(Class::Nvlink, gpu, link);
+    let there = |report: &Report| value(report, &link(1, 1), parts::NVLINK_RECEIVE).is_some();
+    let report = node.until("traffic", there);
+    // Newer ones have fields for all of it, and count bytes.
+    assert_eq!(read(&report, &link(0, 1), parts::NVLINK_TRANSMIT), Reading::of(2_000_002.0));
+    assert_eq!(read(&report, &link(0, 1), parts::NVLINK_UP), Reading::of(1.0));
+    assert_eq!(
+        labels(&report, &link(0, 0), parts::NVLINK_INFO),
+        ["peer=00000000:1A:00.0", "peer_gpu=1"]
+    );
+    assert_eq!(labels(&report, &link(0, 1), parts::NVLINK_INFO), ["peer=00000000:C4:00.0"]);
+    // Older ones are asked call by call, and count kibibytes.
+    for (metric, wanted) in [
+        (parts::NVLINK_UP, 1.0),
+        (parts::NVLINK_REPLAY, 3.0),
+        (parts::NVLINK_RECOVERY, 4.0),
+        (parts::NVLINK_CRC, 11.0),
+        (parts::NVLINK_RECEIVE, 11_264.0),
+        (parts::NVLINK_TRANSMIT, 12_288.0),
+    ] {
+        assert_eq!(read(&report, &link(1, 0), metric), Reading::of(wanted), "{}", metric.key());
     }
 }

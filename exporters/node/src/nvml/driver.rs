@@ -20,6 +20,7 @@ mod board;
 mod events;
 mod fields;
 mod gpm;
+mod links;
 mod looks;
 mod parts;
 mod round;

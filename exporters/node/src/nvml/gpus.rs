@@ -116,10 +116,7 @@ impl Remembered {
 
     /// The number on the page of the GPU at a PCI address as the kernel log has it.
     pub(super) fn number_at(&self, pci: &str) -> Option<u32> {
-        let at = |gpu: &&Gpu| {
-            gpu.identity.pci_bus_id.as_deref().is_some_and(|id| is_same_board(pci, id))
-        };
-        self.gpus.iter().find(at).map(|gpu| gpu.number)
+        self.gpus.iter().find(|gpu| gpu.is_at(pci)).map(|gpu| gpu.number)
     }
 
     /// The processes on all GPUs.
@@ -158,7 +155,7 @@ impl Remembered {
             // A lost GPU is told apart by the round that lost it; its parts say nothing by themselves.
             let why = why.or((!gpu.present).then_some(Absent::Lost));
             for part in &gpu.said.parts {
-                gpu.write_part(part, why, owners, report);
+                gpu.write_part(part, why, (&self.gpus, owners), report);
             }
         }
     }
@@ -171,6 +168,11 @@ impl Remembered {
 }
 
 impl Gpu {
+    /// Whether it is at this PCI address.
+    fn is_at(&self, pci: &str) -> bool {
+        self.identity.pci_bus_id.as_deref().is_some_and(|own| is_same_board(pci, own))
+    }
+
     /// Whether this is the board of that identity: by UUID, or where one is silent by its place.
     fn is(&self, other: &Identity) -> bool {
         match (&self.identity.uuid, &other.uuid) {
@@ -203,7 +205,13 @@ impl Gpu {
         processes.find_map(|process| owners.of(process.number)?.job())
     }
 
-    fn write_part(&self, part: &Part, why: Option<Absent>, owners: &Owners, report: &mut Report) {
+    fn write_part(
+        &self,
+        part: &Part,
+        why: Option<Absent>,
+        (peers, owners): (&[Gpu], &Owners),
+        report: &mut Report,
+    ) {
         let device = report.device(Device::part(part.class, self.number, part.number));
         match part.class {
             Class::Process => {
@@ -213,6 +221,14 @@ impl Gpu {
             Class::Mig if !part.labels.is_empty() => {
                 let labels = part.labels.iter().map(|(label, text)| (&**label, &**text));
                 report.info(device, parts::MIG_INFO, &labels.collect::<Vec<_>>());
+            }
+            Class::Nvlink if !part.labels.is_empty() => {
+                let peer =
+                    peers.iter().find(|gpu| part.labels.iter().any(|(_, pci)| gpu.is_at(pci)));
+                let number = peer.map(|gpu| gpu.number.to_string());
+                let labels = part.labels.iter().map(|(label, text)| (&**label, &**text));
+                let labels = labels.chain(number.as_deref().map(|number| ("peer_gpu", number)));
+                report.info(device, parts::NVLINK_INFO, &labels.collect::<Vec<_>>());
             }
             _ => {}
         }
