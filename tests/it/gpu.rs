@@ -363,3 +363,30 @@ fn links_of_every_generation_tell_their_state_errors_traffic_and_peer() {
         assert_eq!(read(&report, &link(1, 0), metric), Reading::of(wanted), "{}", metric.key());
     }
 }
+
+#[test]
+fn a_wait_for_errors_that_breaks_is_begun_anew() {
+    let fault = "[[fault]]\ncall = 'nvmlEventSetWait_v2'\nuntil = 0.5\nerror = 'GPU_IS_LOST'\n";
+    let text = scenario("full.toml").replacen("vbios", "xids = [[3.0, 43]]\nvbios", 1) + fault;
+    let node = Sampled::start(&text, |options, _| options.period = Duration::from_millis(100));
+    let xid = Device::part(Class::Xid, 0, 43);
+    let report = node.until("the error", |report| value(report, &xid, parts::XID_ERRORS).is_some());
+    assert_eq!(value(&report, &xid, parts::XID_ERRORS), Some(1.0));
+}
+
+#[test]
+fn the_kernel_log_tells_of_errors_while_the_driver_hangs() {
+    let fault = "[[fault]]\ncall = 'nvmlDeviceGetPowerUsage'\nfrom = 1.0\nhang = true\n";
+    let node = Sampled::start(&(scenario("full.toml") + fault), |options, folder| {
+        options.call_deadline = Duration::from_millis(300);
+        let log = folder.join("kmsg");
+        fs::write(&log, "").unwrap();
+        options.kernel_log = Some(log);
+    });
+    node.until("a tick", |report| succeeded(report, "nvml") == Some(1.0));
+    node.until("the hang", |report| succeeded(report, "nvml") == Some(0.0));
+    let line = "4,1,1,-;NVRM: Xid (PCI:0000:1a:00): 119, pid=1, name=x, Timeout after 6s\n";
+    fs::write(node.folder.path().join("kmsg"), line).unwrap();
+    let xid = Device::part(Class::Xid, 1, 119);
+    node.until("the error", |report| value(report, &xid, parts::XID_ERRORS) == Some(1.0));
+}
