@@ -5,6 +5,8 @@ mod commands;
 mod console;
 mod fake_driver;
 mod fleet;
+mod gpu;
+mod gpu_faults;
 mod node;
 mod prometheus;
 mod real_gpu;

@@ -4,6 +4,10 @@ use std::{path::PathBuf, time::Duration};
 
 /// Everything that a [`Sampler`](crate::Sampler) takes from outside.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each switches one thing off, and none excludes another"
+)]
 pub struct Options {
     /// Where the kernel's device tree is mounted: `/sys`, or a copy of one.
     pub sys_root: PathBuf,
@@ -19,6 +23,16 @@ pub struct Options {
     pub call_deadline: Duration,
     /// The same for the driver's initialisation, which wakes GPUs one by one and takes seconds on a cold node.
     pub init_deadline: Duration,
+    /// Whether activity is read from the GPUs' own counters (GPM), where they have them.
+    pub gpm: bool,
+    /// Whether GPUs are looked at several times a period, for what a mean hides.
+    pub glances: bool,
+    /// Whether the driver's errors (XIDs) are counted.
+    pub xid: bool,
+    /// The kernel's log, the second source of XIDs; without one only the driver is asked.
+    pub kernel_log: Option<PathBuf>,
+    /// Whether processes on GPUs are listed and attributed to jobs, pods and containers.
+    pub processes: bool,
     /// The program that is run as the NVML worker; without one it is this executable.
     pub worker_program: Option<PathBuf>,
 }
@@ -33,6 +47,11 @@ impl Default for Options {
             period: Duration::from_secs(1),
             call_deadline: Duration::from_secs(2),
             init_deadline: Duration::from_secs(30),
+            gpm: true,
+            glances: true,
+            xid: true,
+            kernel_log: Some(PathBuf::from("/dev/kmsg")),
+            processes: true,
             worker_program: None,
         }
     }

@@ -1,20 +1,23 @@
 //! The GPUs of this node as they are remembered across ticks and workers: who they are, what they last said.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
-use gaunt_schema::{Absent, Device, MetricId, Reading, Report, Safe, catalogue::gpu};
+use gaunt_schema::{
+    Absent, Class, Device, Reading, Report, Safe,
+    catalogue::{gpu, gpu_parts as parts},
+};
 
-use super::pipe::{Identity, Readings};
+use super::{
+    kernel_log::is_same_board,
+    owners::Owners,
+    pipe::{Identity, Part, Readings},
+};
 
-/// Each ratio that is integrated, and the counter that holds its integral.
-const INTEGRALS: [(MetricId, MetricId); 2] = [
-    (gpu::UTILIZATION, gpu::UTILIZATION_SECONDS),
-    (gpu::MEMORY_ACTIVITY, gpu::MEMORY_ACTIVITY_SECONDS),
-];
+mod integrals;
 
-/// The longest time between two ticks over which a ratio is integrated, in seconds. Over a longer one the driver's
-/// last window says nothing about most of it.
-const LONGEST_STEP: f64 = 10.0;
+use integrals::Integrals;
+
+use crate::files::read_once;
 
 /// Every GPU that was ever seen, in order of its number.
 #[derive(Default)]
@@ -31,17 +34,25 @@ struct Gpu {
     number: u32,
     identity: Identity,
     driver: Safe,
+    /// The memory that is nearest to it, where the kernel says.
+    numa_node: Option<Safe>,
     /// Whether it was in the last inventory.
     listed: bool,
     /// Whether it answers: it is listed and was not called lost in the last round.
     present: bool,
-    readings: Vec<(MetricId, Reading)>,
-    integrals: [f64; INTEGRALS.len()],
+    said: Readings,
+    integrals: Integrals,
 }
 
 impl Remembered {
     /// Takes a worker's inventory: new GPUs are added, those that it does not name are gone.
-    pub(super) fn inventory(&mut self, worker: u64, driver: &Safe, found: Vec<Identity>) {
+    pub(super) fn inventory(
+        &mut self,
+        worker: u64,
+        driver: &Safe,
+        found: Vec<Identity>,
+        sys_root: &Path,
+    ) {
         for gpu in &mut self.gpus {
             (gpu.listed, gpu.present) = (false, false);
         }
@@ -54,6 +65,7 @@ impl Remembered {
                 gpu.identity = identity;
             }
             gpu.driver = driver.clone();
+            gpu.numa_node = gpu.identity.pci_bus_id.as_deref().and_then(|pci| numa(sys_root, pci));
             (gpu.listed, gpu.present) = (true, true);
             positions.push(position);
         }
@@ -70,10 +82,11 @@ impl Remembered {
             number,
             identity: identity.clone(),
             driver: Safe::default(),
+            numa_node: None,
             listed: true,
             present: true,
-            readings: Vec::new(),
-            integrals: [0.0; INTEGRALS.len()],
+            said: Readings::default(),
+            integrals: Integrals::default(),
         });
         self.gpus.len() - 1
     }
@@ -82,21 +95,34 @@ impl Remembered {
     pub(super) fn tick(&mut self, worker: u64, seconds: f64, said: Vec<Readings>) {
         let Some((positions, last)) = self.workers.get_mut(&worker) else { return };
         let step = last.replace(seconds).map_or(0.0, |last| seconds - last);
-        let step = if (0.0..=LONGEST_STEP).contains(&step) { step } else { 0.0 };
-        for (position, said) in positions.iter().zip(said) {
+        for (position, mut said) in positions.iter().zip(said) {
             let gpu = &mut self.gpus[*position];
             gpu.present = !said.lost;
-            gpu.readings = said.readings;
-            for ((ratio, counter), integral) in INTEGRALS.iter().zip(&mut gpu.integrals) {
-                let Some((_, reading)) = gpu.readings.iter().find(|(metric, _)| metric == ratio)
-                else {
-                    continue;
-                };
-                *integral += reading.value().unwrap_or(0.0) * step;
-                let sum = reading.reason().map_or(Reading::of(*integral), Reading::absent);
-                gpu.readings.push((*counter, sum));
+            gpu.integrals.add(step, &mut said);
+            if said.lost {
+                // Words and parts of a GPU that is gone are the last that were known.
+                said.words = std::mem::take(&mut gpu.said.words);
+                said.parts = std::mem::take(&mut gpu.said.parts);
             }
+            gpu.said = said;
         }
+    }
+
+    /// The number on the page of the GPU at this position of a worker's inventory.
+    pub(super) fn number(&self, worker: u64, position: u32) -> Option<u32> {
+        let (positions, _) = self.workers.get(&worker)?;
+        Some(self.gpus.get(*positions.get(position as usize)?)?.number)
+    }
+
+    /// The number on the page of the GPU at a PCI address as the kernel log has it.
+    pub(super) fn number_at(&self, pci: &str) -> Option<u32> {
+        self.gpus.iter().find(|gpu| gpu.is_at(pci)).map(|gpu| gpu.number)
+    }
+
+    /// The processes on all GPUs.
+    pub(super) fn pids(&self) -> Vec<u32> {
+        let parts = self.gpus.iter().flat_map(|gpu| &gpu.said.parts);
+        parts.filter(|part| part.class == Class::Process).map(|part| part.number).collect()
     }
 
     /// Forgets a worker that is gone; its GPUs stay.
@@ -105,7 +131,7 @@ impl Remembered {
     }
 
     /// Adds every GPU to the report: as it last spoke if that is `fresh`, else with its values called stale.
-    pub(super) fn write(&self, fresh: bool, report: &mut Report) {
+    pub(super) fn write(&self, fresh: bool, owners: &Owners, report: &mut Report) {
         for gpu in &self.gpus {
             let device = report.device(Device::gpu(gpu.number));
             report.info(device, gpu::INFO, &gpu.labels());
@@ -120,8 +146,16 @@ impl Remembered {
                 _ => Reading::of(f64::from(u8::from(gpu.present))),
             };
             report.push(device, gpu::PRESENT, present);
-            for (metric, reading) in &gpu.readings {
+            if let Some(job) = gpu.job(owners) {
+                report.info(device, gpu::JOB_INFO, &job);
+            }
+            for (metric, reading) in &gpu.said.readings {
                 report.push(device, *metric, why.map_or(*reading, Reading::absent));
+            }
+            // A lost GPU is told apart by the round that lost it; its parts say nothing by themselves.
+            let why = why.or((!gpu.present).then_some(Absent::Lost));
+            for part in &gpu.said.parts {
+                gpu.write_part(part, why, (&self.gpus, owners), report);
             }
         }
     }
@@ -134,6 +168,11 @@ impl Remembered {
 }
 
 impl Gpu {
+    /// Whether it is at this PCI address.
+    fn is_at(&self, pci: &str) -> bool {
+        self.identity.pci_bus_id.as_deref().is_some_and(|own| is_same_board(pci, own))
+    }
+
     /// Whether this is the board of that identity: by UUID, or where one is silent by its place.
     fn is(&self, other: &Identity) -> bool {
         match (&self.identity.uuid, &other.uuid) {
@@ -153,13 +192,66 @@ impl Gpu {
             ("pci_bus_id", identity.pci_bus_id.as_deref()),
             ("serial", identity.serial.as_deref()),
             ("driver", Some(&*self.driver)),
+            ("vbios", identity.vbios.as_deref()),
+            ("numa_node", self.numa_node.as_deref()),
         ];
-        labels.into_iter().filter_map(|(label, text)| Some((label, text?))).collect()
+        let words = self.said.words.iter().map(|(word, text)| (word.label(), &**text));
+        labels.into_iter().filter_map(|(label, text)| Some((label, text?))).chain(words).collect()
     }
+
+    /// The labels of the job that holds the GPU: that of its first process that has one.
+    fn job<'a>(&self, owners: &'a Owners) -> Option<Vec<(&'static str, &'a str)>> {
+        let mut processes = self.said.parts.iter().filter(|part| part.class == Class::Process);
+        processes.find_map(|process| owners.of(process.number)?.job())
+    }
+
+    fn write_part(
+        &self,
+        part: &Part,
+        why: Option<Absent>,
+        (peers, owners): (&[Gpu], &Owners),
+        report: &mut Report,
+    ) {
+        let device = report.device(Device::part(part.class, self.number, part.number));
+        match part.class {
+            Class::Process => {
+                let labels = owners.of(part.number).map(super::owners::Owner::labels);
+                report.info(device, parts::PROCESS_INFO, &labels.unwrap_or_default());
+            }
+            Class::Mig if !part.labels.is_empty() => {
+                let labels = part.labels.iter().map(|(label, text)| (&**label, &**text));
+                report.info(device, parts::MIG_INFO, &labels.collect::<Vec<_>>());
+            }
+            Class::Nvlink if !part.labels.is_empty() => {
+                let peer =
+                    peers.iter().find(|gpu| part.labels.iter().any(|(_, pci)| gpu.is_at(pci)));
+                let number = peer.map(|gpu| gpu.number.to_string());
+                let labels = part.labels.iter().map(|(label, text)| (&**label, &**text));
+                let labels = labels.chain(number.as_deref().map(|number| ("peer_gpu", number)));
+                report.info(device, parts::NVLINK_INFO, &labels.collect::<Vec<_>>());
+            }
+            _ => {}
+        }
+        for (metric, reading) in &part.readings {
+            report.push(device, *metric, why.map_or(*reading, Reading::absent));
+        }
+    }
+}
+
+/// The NUMA node of a PCI device: NVML's address has eight digits of domain where the kernel's has four.
+fn numa(sys_root: &Path, pci: &str) -> Option<Safe> {
+    let (domain, place) = pci.split_once(':')?;
+    let domain = u32::from_str_radix(domain, 16).ok()?;
+    let device = format!("{domain:04x}:{}", place.to_lowercase());
+    let node = read_once(&sys_root.join("bus/pci/devices").join(device).join("numa_node"))?;
+    // Minus one is the kernel's way to say that there is only one, or that it does not know.
+    node.trim().parse::<u32>().ok().map(|node| node.to_string().into())
 }
 
 #[cfg(test)]
 mod tests {
+    use gaunt_schema::MetricId;
+
     use super::*;
 
     fn board(index: u32, uuid: &str) -> Identity {
@@ -167,12 +259,12 @@ mod tests {
     }
 
     fn busy(share: f64) -> Readings {
-        Readings { lost: false, readings: vec![(gpu::UTILIZATION, Reading::of(share))] }
+        Readings { readings: vec![(gpu::UTILIZATION, Reading::of(share))], ..Readings::default() }
     }
 
     fn read(gpus: &Remembered, fresh: bool, number: u32, metric: MetricId) -> Option<Reading> {
         let mut report = Report::default();
-        gpus.write(fresh, &mut report);
+        gpus.write(fresh, &Owners::new("/proc".as_ref()), &mut report);
         report.reading(&Device::gpu(number), metric)
     }
 
@@ -180,13 +272,13 @@ mod tests {
     fn a_ratio_is_integrated_over_ticks_and_across_workers() {
         let mut gpus = Remembered::default();
         let driver = Safe::new("1");
-        gpus.inventory(1, &driver, vec![board(0, "a")]);
+        gpus.inventory(1, &driver, vec![board(0, "a")], Path::new("/nowhere"));
         for (seconds, share) in [(1.0, 0.5), (2.0, 0.5), (4.0, 0.25), (60.0, 1.0)] {
             gpus.tick(1, seconds, vec![busy(share)]);
         }
         assert_eq!(read(&gpus, true, 0, gpu::UTILIZATION_SECONDS), Some(Reading::of(1.0)));
         gpus.forget_worker(1);
-        gpus.inventory(2, &driver, vec![board(0, "a")]);
+        gpus.inventory(2, &driver, vec![board(0, "a")], Path::new("/nowhere"));
         gpus.tick(2, 0.5, vec![busy(1.0)]);
         gpus.tick(2, 1.0, vec![busy(1.0)]);
         assert_eq!(read(&gpus, true, 0, gpu::UTILIZATION_SECONDS), Some(Reading::of(1.5)));
@@ -196,9 +288,14 @@ mod tests {
     fn a_gpu_that_vanishes_is_remembered_and_the_others_keep_their_numbers() {
         let mut gpus = Remembered::default();
         let driver = Safe::new("1");
-        gpus.inventory(1, &driver, vec![board(0, "a"), board(1, "b"), board(2, "c")]);
+        gpus.inventory(
+            1,
+            &driver,
+            vec![board(0, "a"), board(1, "b"), board(2, "c")],
+            Path::new("/nowhere"),
+        );
         gpus.tick(1, 1.0, vec![busy(0.1), busy(0.2), busy(0.3)]);
-        gpus.inventory(2, &driver, vec![board(0, "a"), board(1, "c")]);
+        gpus.inventory(2, &driver, vec![board(0, "a"), board(1, "c")], Path::new("/nowhere"));
         gpus.tick(2, 1.0, vec![busy(0.4), busy(0.6)]);
         assert_eq!(read(&gpus, true, 2, gpu::UTILIZATION), Some(Reading::of(0.6)));
         assert_eq!(read(&gpus, true, 1, gpu::PRESENT), Some(Reading::of(0.0)));
@@ -209,7 +306,7 @@ mod tests {
     #[test]
     fn what_is_not_fresh_is_stale_and_not_old() {
         let mut gpus = Remembered::default();
-        gpus.inventory(1, &Safe::new("1"), vec![board(0, "a")]);
+        gpus.inventory(1, &Safe::new("1"), vec![board(0, "a")], Path::new("/nowhere"));
         gpus.tick(1, 1.0, vec![busy(0.1)]);
         assert_eq!(read(&gpus, false, 0, gpu::UTILIZATION), Some(Absent::Stale.into()));
         assert_eq!(read(&gpus, false, 0, gpu::UTILIZATION_SECONDS), Some(Absent::Stale.into()));
