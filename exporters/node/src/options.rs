@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 /// Everything that a [`Sampler`](crate::Sampler) takes from outside.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Where the kernel's device tree is mounted: `/sys`, or a copy of one.
     pub sys_root: PathBuf,
