@@ -7,5 +7,7 @@ mod fake_driver;
 mod fleet;
 mod node;
 mod prometheus;
+mod real_gpu;
+mod running;
 mod sim;
 mod walls;
