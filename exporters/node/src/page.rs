@@ -15,7 +15,7 @@ use hyper::body::Bytes;
 /// The forms of a page, in the order of [`Page::kept`].
 const FORMS: [Form; 2] = [Form::Text, Form::OpenMetrics];
 
-/// A page repeats its labels on every line, so that the fastest level already takes it to a tenth.
+/// A page repeats its labels on every line, so that the fastest level already takes it to a quarter.
 const LEVEL: Compression = Compression::fast();
 
 /// Room for a page that was never written before, in bytes.
@@ -54,7 +54,7 @@ impl Page {
         if let Some(kept) = kept[1].get() {
             return Ok(kept.clone());
         }
-        let mut encoder = GzEncoder::new(Vec::with_capacity(plain.len() / 8), LEVEL);
+        let mut encoder = GzEncoder::new(Vec::with_capacity(plain.len() / 4), LEVEL);
         encoder.write_all(plain)?;
         let compressed = Bytes::from(encoder.finish()?);
         Ok(kept[1].get_or_init(|| compressed).clone())

@@ -18,7 +18,7 @@ const INFO_HELP: &str = "Who the RDMA device is.";
 
 /// Its labels beside that of the device, with our names for them.
 const INFO_LABELS: [(&str, &str); 3] =
-    [("board_id", "board_id"), ("firmware_version", "firmware"), ("hca_type", "hca_type")];
+    [("board_id", "board"), ("firmware_version", "firmware"), ("hca_type", "hca_type")];
 
 /// Appends every `node_infiniband_*` family that the report can fill.
 pub(super) fn write(report: &Report, form: Form, out: &mut String) {
