@@ -11,6 +11,7 @@ use gaunt_schema::{Absent, Report, UnixMs};
 use crate::{Options, nvml::collector::Gpus};
 
 mod cpu;
+mod exclude;
 mod memory;
 mod netdev;
 mod ports;
@@ -20,7 +21,7 @@ pub(crate) mod round;
 /// A source of readings. A collector that fails is a metric and a log line; the others go on.
 pub(crate) trait Collector: Send {
     /// Its name in metrics and logs.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &str;
 
     /// Adds what there is now to the report.
     fn collect(&mut self, report: &mut Report) -> Result<Outcome, CollectError>;
@@ -69,6 +70,9 @@ pub(crate) enum CollectError {
         /// What is wrong with it.
         what: &'static str,
     },
+    /// Some devices could not be read; the others were.
+    #[error("{0}")]
+    Devices(String),
     /// A run takes longer than it may.
     #[error("{}", late(*.0, .1))]
     Late(Duration, PathBuf),
@@ -86,8 +90,8 @@ pub(crate) fn all(options: &Options) -> Vec<Box<dyn Collector>> {
         Box::new(cpu::Cpu::new(&options.proc_root)),
         Box::new(memory::Memory::new(&options.proc_root)),
         Box::new(pressure::Pressure::new(&options.proc_root)),
-        Box::new(netdev::Netdevs::new(&options.sys_root)),
-        Box::new(ports::Ports::new(&options.sys_root)),
+        Box::new(netdev::Netdevs::new(options)),
+        Box::new(ports::Ports::new(options)),
         Box::new(Gpus::new(options)),
     ]
 }

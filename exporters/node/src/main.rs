@@ -50,6 +50,9 @@ struct Arguments {
     /// Name of this node, instead of its host name
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
+    /// RDMA or network device to leave alone, not even read; * stands for anything
+    #[arg(long, value_name = "NAME")]
+    exclude: Vec<String>,
     /// Print the page once a whole period is sampled, and exit
     #[arg(long)]
     once: bool,
@@ -90,6 +93,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         nvml_library: arguments.nvml_library,
         node_name: arguments.node,
         period: arguments.period,
+        exclude: arguments.exclude,
         ..Options::default()
     };
     let runtime = runtime::Builder::new_current_thread().enable_all().build();

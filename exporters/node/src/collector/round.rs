@@ -2,7 +2,7 @@
 
 use std::{
     path::PathBuf,
-    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    sync::mpsc::{self, Receiver, Sender},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -21,14 +21,24 @@ const STACK: usize = 256 * 1024;
 
 /// All collectors of a node.
 pub(crate) struct Collectors {
-    stations: Vec<Station>,
-    answers: Receiver<Answer>,
+    crew: Crew,
+    pasts: Vec<Past>,
     deadline: Duration,
+}
+
+/// Collectors that work side by side, each on its thread.
+pub(crate) struct Crew {
+    stations: Vec<Station>,
+    next: u64,
+    tell: Sender<Answer>,
+    answers: Receiver<Answer>,
 }
 
 /// One collector's place: its thread, and what it last brought.
 struct Station {
-    name: &'static str,
+    /// Its number, never used twice.
+    number: u64,
+    name: String,
     patience: Duration,
     go: Sender<UnixMs>,
     thread: Option<JoinHandle<()>>,
@@ -40,37 +50,86 @@ struct Station {
     stuck: Option<PathBuf>,
     /// The readings of the last run that ended, and when they were taken.
     last: Report,
-    past: Past,
+    took: Duration,
 }
 
 /// What one run of one collector brought.
 struct Answer {
-    station: usize,
+    station: u64,
     report: Report,
     outcome: Result<Outcome, CollectError>,
     took: Duration,
 }
 
+/// How one collector's round went.
+pub(crate) struct Ran<'a> {
+    /// Whose.
+    pub(crate) name: &'a str,
+    /// How it ended.
+    pub(crate) outcome: Result<Outcome, CollectError>,
+    /// How long its last run took.
+    pub(crate) took: Duration,
+}
+
 impl Collectors {
     /// The collectors of a node, each on its thread and waiting for the first round.
     pub(crate) fn new(options: &Options) -> Self {
-        // Beyond a period the next tick is due.
-        Self::of(super::all(options), options.collector_deadline.min(options.period))
+        Self::of(super::all(options), options.round_deadline())
     }
 
     fn of(all: Vec<Box<dyn Collector>>, deadline: Duration) -> Self {
-        let (tell, answers) = mpsc::channel();
-        let stations = all.into_iter().enumerate();
-        let stations = stations.map(|(at, collector)| Station::start(at, collector, &tell));
-        Self { stations: stations.collect(), answers, deadline }
+        let (mut crew, mut pasts) = (Crew::default(), Vec::new());
+        for collector in all {
+            crew.add(collector);
+            pasts.push(Past::default());
+        }
+        Self { crew, pasts, deadline }
     }
 
-    /// Runs every collector that is not still at it, and adds to the report what each brought and how it went. Takes no
-    /// longer than the deadline, whatever the collectors do.
+    /// Runs every collector, and adds to the report what each brought and how it went. Takes no longer than the
+    /// deadline, whatever the collectors do.
     pub(crate) fn run(&mut self, now: UnixMs, report: &mut Report) {
+        let ran = self.crew.run(now, self.deadline, report);
+        for (ran, past) in ran.into_iter().zip(&mut self.pasts) {
+            past.say(&ran, now, report);
+        }
+    }
+}
+
+impl Default for Crew {
+    fn default() -> Self {
+        let (tell, answers) = mpsc::channel();
+        Self { stations: Vec::new(), next: 0, tell, answers }
+    }
+}
+
+impl Crew {
+    /// Gives `collector` a thread. It runs from the next round on.
+    pub(crate) fn add(&mut self, collector: Box<dyn Collector>) {
+        self.stations.push(Station::start(self.next, collector, &self.tell));
+        self.next += 1;
+    }
+
+    /// Lets go of the collectors whose names are not wanted any more; a thread that hangs ends when it can.
+    pub(crate) fn retain(&mut self, wanted: impl Fn(&str) -> bool) {
+        self.stations.retain(|station| wanted(&station.name));
+    }
+
+    /// Whether there is a collector of this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.stations.iter().any(|station| station.name == name)
+    }
+
+    /// Runs every collector that is not still at it, and adds to the report what each brought, in their order.
+    pub(crate) fn run(
+        &mut self,
+        now: UnixMs,
+        deadline: Duration,
+        report: &mut Report,
+    ) -> Vec<Ran<'_>> {
         // What came after its round: its readings are too old, but the collector is back.
         while let Ok(answer) = self.answers.try_recv() {
-            _ = self.stations[answer.station].back(answer);
+            self.take(answer);
         }
         let mut missing = 0;
         for station in &mut self.stations {
@@ -79,31 +138,38 @@ impl Collectors {
                 missing += 1;
             }
         }
-        let deadline = Instant::now() + self.deadline;
+        let end = Instant::now() + deadline;
         let mut outcomes: Vec<_> = self.stations.iter().map(|_| None).collect();
         while missing > 0 {
-            let wait = deadline.saturating_duration_since(Instant::now());
-            match self.answers.recv_timeout(wait) {
-                Ok(answer) => {
-                    let (at, fresh) = (answer.station, answer.report.node_time == Some(now));
-                    let outcome = self.stations[at].back(answer);
-                    if fresh {
-                        outcomes[at] = Some(outcome);
-                        missing -= 1;
-                    }
-                }
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+            let wait = end.saturating_duration_since(Instant::now());
+            let Ok(answer) = self.answers.recv_timeout(wait) else { break };
+            let fresh = answer.report.node_time == Some(now);
+            if let Some((at, outcome)) = self.take(answer)
+                && fresh
+            {
+                outcomes[at] = Some(outcome);
+                missing -= 1;
             }
         }
-        for (station, outcome) in self.stations.iter_mut().zip(outcomes) {
-            station.add(now, outcome, self.deadline, report);
-        }
+        let stations = self.stations.iter_mut().zip(outcomes);
+        stations.map(|(station, outcome)| station.add(now, outcome, deadline, report)).collect()
+    }
+
+    /// Takes an answer, and says whose it was.
+    fn take(&mut self, answer: Answer) -> Option<(usize, Result<Outcome, CollectError>)> {
+        let at = self.stations.iter().position(|station| station.number == answer.station)?;
+        let station = &mut self.stations[at];
+        station.out = None;
+        station.took = answer.took;
+        station.last = answer.report;
+        Some((at, answer.outcome))
     }
 }
 
 impl Station {
-    fn start(at: usize, mut collector: Box<dyn Collector>, tell: &Sender<Answer>) -> Self {
-        let (name, patience, note) = (collector.name(), collector.patience(), Note::default());
+    fn start(number: u64, mut collector: Box<dyn Collector>, tell: &Sender<Answer>) -> Self {
+        let (name, patience) = (collector.name().to_owned(), collector.patience());
+        let note = Note::default();
         let (go, gone) = mpsc::channel();
         let (tell, own) = (tell.clone(), note.clone());
         let work = move || {
@@ -113,25 +179,27 @@ impl Station {
                 let started = Instant::now();
                 let outcome = collector.collect(&mut report);
                 let took = started.elapsed();
-                if tell.send(Answer { station: at, report, outcome, took }).is_err() {
+                if tell.send(Answer { station: number, report, outcome, took }).is_err() {
                     return;
                 }
             }
         };
-        let thread = thread::Builder::new().name(name.to_owned()).stack_size(STACK).spawn(work);
+        let thread = thread::Builder::new().name(name.clone()).stack_size(STACK).spawn(work);
         let thread = thread.inspect_err(|error| {
             tracing::error!(collector = name, %error, "cannot start; raise the limit on threads");
         });
-        let (last, past) = (Report::default(), Past::default());
-        Self { name, patience, go, thread: thread.ok(), note, out: None, stuck: None, last, past }
-    }
-
-    /// Takes an answer.
-    fn back(&mut self, answer: Answer) -> Result<Outcome, CollectError> {
-        self.out = None;
-        self.past.took = answer.took;
-        self.last = answer.report;
-        answer.outcome
+        Self {
+            number,
+            name,
+            patience,
+            go,
+            thread: thread.ok(),
+            note,
+            out: None,
+            stuck: None,
+            last: Report::default(),
+            took: Duration::ZERO,
+        }
     }
 
     /// Adds the readings of this round to the report, or why there are none.
@@ -141,7 +209,7 @@ impl Station {
         outcome: Option<Result<Outcome, CollectError>>,
         deadline: Duration,
         report: &mut Report,
-    ) {
+    ) -> Ran<'_> {
         let outcome = match outcome {
             Some(outcome) => {
                 self.stuck = None;
@@ -150,7 +218,7 @@ impl Station {
             }
             None => self.late(now, deadline, report),
         };
-        self.past.say(self.name, now, &outcome, report);
+        Ran { name: &self.name, outcome, took: self.took }
     }
 
     fn late(
@@ -164,16 +232,12 @@ impl Station {
         if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
             return Err(CollectError::Broken);
         }
-        match fresh {
-            Some(at) => {
-                let message = "it takes longer than a tick; its values are the last ones";
-                Ok(Outcome::FoundThat { message: message.to_owned(), at: Some(at) })
-            }
-            None => {
-                let stuck = self.stuck.get_or_insert_with(|| self.note.read());
-                Err(CollectError::Late(deadline, stuck.clone()))
-            }
+        if let Some(at) = fresh {
+            let message = "it takes longer than a tick; its values are the last ones".to_owned();
+            return Ok(Outcome::FoundThat { message, at: Some(at) });
         }
+        let stuck = self.stuck.get_or_insert_with(|| self.note.read());
+        Err(CollectError::Late(deadline, stuck.clone()))
     }
 }
 

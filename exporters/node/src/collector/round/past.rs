@@ -1,16 +1,13 @@
 //! What is said of a collector's runs: its own series on the page, and a log line when a failure begins and ends.
 
-use std::time::Duration;
-
 use gaunt_schema::{Device, Report, UnixMs, catalogue::exporter};
 
-use crate::collector::{CollectError, Outcome};
+use super::Ran;
+use crate::collector::Outcome;
 
 /// What is remembered of one collector between rounds.
 #[derive(Default)]
 pub(super) struct Past {
-    /// How long its last run took.
-    pub(super) took: Duration,
     last_success: Option<UnixMs>,
     /// The last message that was logged: a failure is logged when it begins, not once a second.
     logged: Option<String>,
@@ -18,15 +15,10 @@ pub(super) struct Past {
 
 impl Past {
     /// Adds the collector's own series to the report, and logs a failure when it begins and when it ends.
-    pub(super) fn say(
-        &mut self,
-        name: &'static str,
-        now: UnixMs,
-        outcome: &Result<Outcome, CollectError>,
-        report: &mut Report,
-    ) {
+    pub(super) fn say(&mut self, ran: &Ran<'_>, now: UnixMs, report: &mut Report) {
+        let name = ran.name;
         let device = report.device(Device::collector(name));
-        let (message, success) = match outcome {
+        let (message, success) = match &ran.outcome {
             Ok(Outcome::Found) => (None, Some(Ok(now))),
             Ok(Outcome::FoundThat { message, at }) => {
                 (Some(message.clone()), Some(Ok(at.unwrap_or(now))))
@@ -56,7 +48,7 @@ impl Past {
             }
             None => {}
         }
-        report.push(device, exporter::COLLECTOR_DURATION, self.took.as_secs_f64());
+        report.push(device, exporter::COLLECTOR_DURATION, ran.took.as_secs_f64());
         if let Some(at) = self.last_success {
             report.push(device, exporter::COLLECTOR_LAST_SUCCESS, at.seconds());
         }

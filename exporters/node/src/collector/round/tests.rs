@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Scripted(Vec<Result<Outcome, CollectError>>);
 
 impl Collector for Scripted {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "scripted"
     }
 
@@ -71,7 +71,7 @@ enum Order {
 }
 
 impl Collector for Told {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "told"
     }
 
@@ -145,10 +145,10 @@ fn a_run_that_hangs_costs_its_own_values_until_it_is_back() {
 
 /// Whether "told" is not out any more; takes its answer.
 fn is_back(collectors: &mut Collectors) -> bool {
-    while let Ok(answer) = collectors.answers.try_recv() {
-        _ = collectors.stations[answer.station].back(answer);
+    while let Ok(answer) = collectors.crew.answers.try_recv() {
+        _ = collectors.crew.take(answer);
     }
-    collectors.stations[0].out.is_none()
+    collectors.crew.stations[0].out.is_none()
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn a_collector_that_breaks_is_said_and_the_others_go_on() {
     order.send(Order::Break).unwrap();
     assert_eq!(round(&mut collectors, 1), good(5.0));
     collectors.deadline = Duration::from_millis(200);
-    while !collectors.stations[0].thread.as_ref().unwrap().is_finished() {
+    while !collectors.crew.stations[0].thread.as_ref().unwrap().is_finished() {
         _ = round(&mut collectors, 2);
     }
     let (count, success, message) = round(&mut collectors, 3);
