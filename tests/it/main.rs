@@ -6,6 +6,7 @@ mod console;
 mod fake_driver;
 mod fleet;
 mod node;
+mod node_network;
 mod node_page;
 mod prometheus;
 mod real_gpu;

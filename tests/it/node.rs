@@ -19,8 +19,8 @@ use crate::binaries::{fake_driver, program};
 
 mod running;
 
-use running::{NO_LIBRARY, decode, eventually, over_fixture, runs, success};
-pub(crate) use running::{Node, fixture, message, once, read, succeeded};
+use running::{NO_LIBRARY, eventually, over_fixture, runs};
+pub(crate) use running::{Node, decode, fixture, message, once, read, succeeded, success};
 
 #[test]
 fn the_page_of_the_made_tree_is_the_golden_one() {

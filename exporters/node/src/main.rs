@@ -53,6 +53,9 @@ struct Arguments {
     /// Name of this node, instead of its host name
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
+    /// RDMA or network device to leave alone, not even read; * stands for anything
+    #[arg(long, value_name = "NAME")]
+    exclude: Option<Vec<String>>,
     /// Print the page once a whole period is sampled, and exit
     #[arg(long)]
     once: bool,

@@ -19,6 +19,11 @@ pub struct Options {
     pub call_deadline: Duration,
     /// The same for the driver's initialisation, which wakes GPUs one by one and takes seconds on a cold node.
     pub init_deadline: Duration,
+    /// How long a collector may take before its values are called stale and the page goes out without it; a period at
+    /// most.
+    pub collector_deadline: Duration,
+    /// RDMA and network devices that are left alone, not even read: names, in which `*` stands for anything.
+    pub exclude: Vec<String>,
     /// The program that is run as the NVML worker; without one it is this executable.
     pub worker_program: Option<PathBuf>,
 }
@@ -33,7 +38,16 @@ impl Default for Options {
             period: Duration::from_secs(1),
             call_deadline: Duration::from_secs(2),
             init_deadline: Duration::from_secs(30),
+            collector_deadline: Duration::from_millis(500),
+            exclude: Vec::new(),
             worker_program: None,
         }
+    }
+}
+
+impl Options {
+    /// How long a round of the collectors may take: beyond a period the next tick is due.
+    pub(crate) fn round_deadline(&self) -> Duration {
+        self.collector_deadline.min(self.period)
     }
 }

@@ -72,6 +72,9 @@ struct File {
     compat: Option<Vec<Dialect>>,
     sys_root: Option<PathBuf>,
     proc_root: Option<PathBuf>,
+    exclude: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "deadline_in_file")]
+    collector_deadline: Option<Duration>,
     #[serde(default)]
     nvml: Nvml,
 }
@@ -103,6 +106,8 @@ pub(crate) fn plan(arguments: &Arguments) -> Result<Plan, SettingsError> {
         period: arguments.period.or(file.period).unwrap_or(usual.period),
         call_deadline: file.nvml.call_deadline.unwrap_or(usual.call_deadline),
         init_deadline: file.nvml.init_deadline.unwrap_or(usual.init_deadline),
+        collector_deadline: file.collector_deadline.unwrap_or(usual.collector_deadline),
+        exclude: arguments.exclude.clone().or(file.exclude).unwrap_or_default(),
         ..Options::default()
     };
     for (flag, root) in [("sys", &sampler.sys_root), ("proc", &sampler.proc_root)] {
@@ -227,7 +232,9 @@ mod tests {
             .collect();
         let plan = planned(&all, &[]).unwrap();
         assert_eq!(plan.sampler.node_name.as_deref(), Some("gpu-0417"));
-        for setting in ["compat", "period", "listen", "call_deadline", "init_deadline", "library"] {
+        for setting in
+            ["compat", "exclude", "collector_deadline", "call_deadline", "init_deadline", "library"]
+        {
             assert!(sample.contains(&format!("{setting} = ")), "{setting} is not in the sample");
         }
     }

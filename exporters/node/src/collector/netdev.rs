@@ -7,8 +7,11 @@ use std::{
 
 use gaunt_schema::{Absent, Device, MetricId, Reading, Report, catalogue::host};
 
-use super::{CollectError, Collector, Outcome, absence};
-use crate::files::{Attribute, names, read_once};
+use super::{CollectError, Collector, Outcome, absence, exclude::Exclude};
+use crate::{
+    Options,
+    files::{Attribute, names, read_once},
+};
 
 /// The most devices that are reported: a host with thousands of containers has as many virtual devices.
 const MAX_DEVICES: usize = 512;
@@ -40,6 +43,7 @@ const FILES: [(&str, MetricId, Parse); 11] = [
 /// Reads `SYS/class/net/*`.
 pub(super) struct Netdevs {
     folder: PathBuf,
+    exclude: Exclude,
     names: Vec<String>,
     devices: Vec<Netdev>,
     buffer: Vec<u8>,
@@ -54,9 +58,10 @@ struct Netdev {
 }
 
 impl Netdevs {
-    pub(super) fn new(sys_root: &Path) -> Self {
+    pub(super) fn new(options: &Options) -> Self {
         Self {
-            folder: sys_root.join("class/net"),
+            folder: options.sys_root.join("class/net"),
+            exclude: Exclude::new(&options.exclude),
             names: Vec::new(),
             devices: Vec::new(),
             buffer: Vec::new(),
@@ -69,7 +74,9 @@ impl Netdevs {
         if found != self.names {
             // Beside the devices the folder has files: `bonding_masters`.
             let is_device = |name: &&String| {
-                *name != LOOPBACK && self.folder.join(name).join("statistics").is_dir()
+                *name != LOOPBACK
+                    && !self.exclude.leaves_alone(name)
+                    && self.folder.join(name).join("statistics").is_dir()
             };
             let devices = found.iter().filter(is_device).take(MAX_DEVICES).enumerate();
             let folder = &self.folder;

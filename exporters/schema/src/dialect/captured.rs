@@ -105,11 +105,18 @@ fn the_ports_of_a_node_exporter() {
         (port::LOCAL_LINK_INTEGRITY_ERRORS, still, still),
         (port::BUFFER_OVERRUN_ERRORS, 0.0.into(), 0.0.into()),
         (port::VL15_DROPPED, 0.0.into(), 0.0.into()),
+        (port::UNICAST_RECEIVE_PACKETS, 61_148.0.into(), 61_148.0.into()),
+        (port::UNICAST_TRANSMIT_PACKETS, 61_239.0.into(), 61_239.0.into()),
+        (port::MULTICAST_RECEIVE_PACKETS, 93.0.into(), 93.0.into()),
+        (port::MULTICAST_TRANSMIT_PACKETS, 16.0.into(), 16.0.into()),
+        (port::RECEIVE_CONSTRAINT_ERRORS, 0.0.into(), 0.0.into()),
+        (port::TRANSMIT_CONSTRAINT_ERRORS, 0.0.into(), 0.0.into()),
+        (port::SWITCH_RELAY_ERRORS, 0.0.into(), 0.0.into()),
     ] {
         assert_eq!(report.reading(&up, metric), Some(of_up), "{}", metric.row().name);
         assert_eq!(report.reading(&down, metric), Some(of_down), "{}", metric.row().name);
     }
-    assert_eq!(report.samples.len(), 2 * 17);
+    assert_eq!(report.samples.len(), 2 * 24);
     for port in [up, down] {
         let labels = ["firmware=28.39.1002", "hca_type=MT4129"];
         assert_eq!(info(&report, &port, port::INFO), labels);
