@@ -21,6 +21,8 @@ use crate::{
     running::{DEADLINE, Running, free_port, promtool, until},
 };
 
+mod infiniband;
+
 /// gaunt-node over the made trees, with eight GPUs of the fake driver.
 fn eight() -> Command {
     let mut command = over(&fixture("sysroot/sys"));
