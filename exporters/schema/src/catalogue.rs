@@ -16,6 +16,8 @@ use crate::{
 pub mod exporter;
 pub mod fleet;
 pub mod gpu;
+pub mod gpu_health;
+pub mod gpu_parts;
 pub mod host;
 pub mod port;
 
@@ -194,7 +196,15 @@ const LEN: usize = fleet::END as usize;
 
 /// Every row, in the order of the page.
 pub static CATALOGUE: [Metric; LEN] = {
-    let parts = [host::ROWS, gpu::ROWS, port::ROWS, exporter::ROWS, fleet::ROWS];
+    let parts = [
+        host::ROWS,
+        gpu::ROWS,
+        gpu_health::ROWS,
+        gpu_parts::ROWS,
+        port::ROWS,
+        exporter::ROWS,
+        fleet::ROWS,
+    ];
     let mut all = [host::ROWS[0]; LEN];
     let (mut filled, mut part) = (0, 0);
     while part < parts.len() {
