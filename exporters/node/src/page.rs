@@ -75,7 +75,7 @@ mod tests {
         let mut report = Report { node_time: Some(UnixMs(1_000)), ..Report::default() };
         let gpu = report.device(Device::gpu(0));
         report.push(gpu, gpu::POWER, 300.0);
-        let page = Page::new(Arc::new(report), Compat { dcgm: true, node: true });
+        let page = Page::new(Arc::new(report), Compat { dcgm: true, node: true, xid: true });
         for form in FORMS {
             let plain = page.bytes(form, false).unwrap();
             let text = str::from_utf8(&plain).unwrap();

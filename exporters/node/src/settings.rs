@@ -88,6 +88,11 @@ struct Nvml {
     call_deadline: Option<Duration>,
     #[serde(default, deserialize_with = "deadline_in_file")]
     init_deadline: Option<Duration>,
+    gpm: Option<bool>,
+    glances: Option<bool>,
+    xid: Option<bool>,
+    kernel_log: Option<PathBuf>,
+    processes: Option<bool>,
 }
 
 /// What is to be served: the usual values, the file over them, the command line over both.
@@ -107,6 +112,16 @@ pub(crate) fn plan(arguments: &Arguments) -> Result<Plan, SettingsError> {
         call_deadline: file.nvml.call_deadline.unwrap_or(usual.call_deadline),
         init_deadline: file.nvml.init_deadline.unwrap_or(usual.init_deadline),
         collector_deadline: file.collector_deadline.unwrap_or(usual.collector_deadline),
+        gpm: file.nvml.gpm.unwrap_or(usual.gpm),
+        glances: file.nvml.glances.unwrap_or(usual.glances),
+        xid: file.nvml.xid.unwrap_or(usual.xid),
+        // An empty path is none.
+        kernel_log: file
+            .nvml
+            .kernel_log
+            .or(usual.kernel_log)
+            .filter(|path| !path.as_os_str().is_empty()),
+        processes: file.nvml.processes.unwrap_or(usual.processes),
         exclude: arguments.exclude.clone().or(file.exclude).unwrap_or_default(),
         ..Options::default()
     };
@@ -121,6 +136,7 @@ pub(crate) fn plan(arguments: &Arguments) -> Result<Plan, SettingsError> {
         compat: Compat {
             dcgm: dialects.contains(&Dialect::Dcgm),
             node: dialects.contains(&Dialect::Node),
+            xid: sampler.xid,
         },
         sampler,
     })
@@ -216,7 +232,8 @@ mod tests {
     fn an_empty_file_is_the_usual() {
         let plan = planned("", &[]).unwrap();
         assert_eq!(plan.sampler, Options::default());
-        assert_eq!((plan.listen, plan.compat), (LISTEN, Compat::default()));
+        assert_eq!(plan.listen, LISTEN);
+        assert!(!plan.compat.dcgm && !plan.compat.node);
     }
 
     #[test]
@@ -245,7 +262,7 @@ mod tests {
                     [nvml]\ncall_deadline = \"50ms\"\n";
         let plan = planned(text, &["--listen", "127.0.0.1:2", "--compat", "dcgm,node"]).unwrap();
         assert_eq!(plan.listen.port(), 2);
-        assert_eq!(plan.compat, Compat { dcgm: true, node: true });
+        assert!(plan.compat.dcgm && plan.compat.node);
         assert_eq!(plan.sampler.period, Duration::from_secs(2));
         assert_eq!(plan.sampler.call_deadline, Duration::from_millis(50));
         assert_eq!(plan.sampler.node_name.as_deref(), Some("a"));

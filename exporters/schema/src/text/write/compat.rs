@@ -18,12 +18,14 @@ pub struct Compat {
     pub dcgm: bool,
     /// node_exporter's: `node_infiniband_*`.
     pub node: bool,
+    /// Whether XIDs are watched, so that a GPU without one can be said to have none.
+    pub xid: bool,
 }
 
 /// Appends the families that `compat` asks for.
 pub(super) fn write(report: &Report, form: Form, compat: Compat, out: &mut String) {
     if compat.dcgm {
-        dcgm::write(report, form, out);
+        dcgm::write(report, form, compat.xid, out);
     }
     if compat.node {
         node::write(report, form, out);

@@ -1,77 +1,46 @@
 //! dcgm-exporter's names: on each series who the GPU is, and one mask of all reasons that hold a clock.
 
+mod sums;
+
 use super::{Foreign, families, values};
 use crate::{
     Class, Device, Dialect, MetricId, Report, Safe,
     catalogue::gpu,
-    text::write::{Form, series},
-    unit::{Kind, Unit},
+    text::write::Form,
+    unit::{Kind, Width},
 };
 
-/// The mask of reasons that hold a clock, under its new and its old name.
-const CLOCK_EVENTS: [&str; 2] =
-    ["DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"];
-
-const CLOCK_EVENTS_HELP: &str = "Mask of the reasons that hold the clock now.";
-
-/// What dcgm-exporter calls a counter and we a gauge, or the other way round.
-const GAUGES: [&str; 4] = [
-    "DCGM_FI_PROF_PCIE_RX_BYTES",
-    "DCGM_FI_PROF_PCIE_TX_BYTES",
-    "DCGM_FI_PROF_NVLINK_RX_BYTES",
-    "DCGM_FI_PROF_NVLINK_TX_BYTES",
+/// Counters there that are gauges with us, because an exchanged board begins anew.
+const COUNTERS: [&str; 5] = [
+    "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS",
+    "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
+    "DCGM_FI_DEV_RETIRED_DBE",
+    "DCGM_FI_DEV_RETIRED_PENDING",
+    "DCGM_FI_DEV_RETIRED_SBE",
 ];
 
 /// Labels of a series.
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
 /// Appends every family of dcgm-exporter that the report can fill.
-pub(super) fn write(report: &Report, form: Form, out: &mut String) {
+pub(super) fn write(report: &Report, form: Form, watches_xid: bool, out: &mut String) {
     let names: Vec<_> = report.devices.iter().map(Name::of).collect();
     let labels: Vec<_> = (0..).zip(&names).map(|(at, name)| name.labels(report, at)).collect();
     let of = |device: u32| labels[device as usize].iter().copied();
     let mut values = values(report, Dialect::Dcgm);
-    // What is said of a link or an instance has other labels there.
-    values.retain(|value| {
-        report.devices[value.device as usize].class == Class::Gpu && !GAUGES.contains(&value.name)
-    });
+    // What is said of a part of a GPU has other labels there.
+    values.retain(|value| report.devices[value.device as usize].class == Class::Gpu);
     families(&values, form, kind, of, out);
-    clock_events(report, form, of, out);
+    sums::clock_events(report, form, of, out);
+    sums::links(report, form, of, out);
+    sums::xids(report, form, watches_xid, of, out);
 }
 
 fn kind(value: &Foreign) -> Kind {
+    if COUNTERS.contains(&value.name) {
+        return Kind::Counter(Width::Bits64);
+    }
     value.metric.row().kind
-}
-
-fn clock_events<'a, L>(report: &Report, form: Form, labels: impl Fn(u32) -> L, out: &mut String)
-where
-    L: IntoIterator<Item = (&'a str, &'a str)>,
-{
-    let bit = |metric: MetricId| {
-        gpu::CLOCK_EVENTS.iter().find(|(_, known)| *known == metric).map(|(bit, _)| *bit)
-    };
-    let mut masks: Vec<(u32, u64)> = Vec::new();
-    for sample in &report.samples {
-        let (Some(bit), Some(held)) = (bit(sample.metric), sample.reading.value()) else {
-            continue;
-        };
-        let known = masks.iter().position(|(device, _)| *device == sample.device);
-        let at = known.unwrap_or_else(|| {
-            masks.push((sample.device, 0));
-            masks.len() - 1
-        });
-        masks[at].1 |= if held > 0.0 { bit } else { 0 };
-    }
-    masks.retain(|(device, _)| (*device as usize) < report.devices.len());
-    masks.sort_unstable();
-    for name in CLOCK_EVENTS {
-        if !masks.is_empty() {
-            form.family(name, CLOCK_EVENTS_HELP, Kind::Gauge, Unit::Count, out);
-        }
-        for (device, mask) in &masks {
-            series(name, labels(*device), *mask as f64, out);
-        }
-    }
 }
 
 /// The name that the kernel gives a GPU.
@@ -120,6 +89,7 @@ mod tests {
     use super::*;
     use crate::{
         Absent,
+        catalogue::{gpu_health, gpu_parts as parts},
         text::{Compat, Limits, decode, write_page},
     };
 
@@ -145,7 +115,7 @@ mod tests {
         report
     }
 
-    const DCGM: Compat = Compat { dcgm: true, node: false };
+    const DCGM: Compat = Compat { dcgm: true, node: false, xid: true };
 
     /// What the page has beyond our own.
     fn page(report: &Report, form: Form) -> String {
@@ -183,6 +153,42 @@ mod tests {
         let page = page(&report(), Form::OpenMetrics);
         assert!(page.contains("# TYPE DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION unknown\n"), "{page}");
         assert!(page.ends_with("} 68\n# EOF\n"), "{page}");
+    }
+
+    #[test]
+    fn parts_of_a_gpu_are_said_of_the_whole() {
+        let mut report = report();
+        let with_error = report.device(Device::gpu(4));
+        for gpu in [0, with_error] {
+            report.push(gpu, gpu::PRESENT, 1.0);
+        }
+        for (link, replays) in [(0, 3.0), (1, 4.0)] {
+            let link = report.device(Device::part(Class::Nvlink, 3, link));
+            report.push(link, parts::NVLINK_REPLAY, replays);
+            report.push(link, parts::NVLINK_CRC, Absent::Unsupported);
+        }
+        for (code, at) in [(79, 1000.0), (31, 2000.0), (48, 1500.0)] {
+            let xid = report.device(Device::part(Class::Xid, 4, code));
+            report.push(xid, parts::XID_ERRORS, 1.0);
+            report.push(xid, parts::XID_LAST_SEEN, at);
+        }
+        report.push(0, gpu_health::REMAPPED_CORRECTED, 7.0);
+        let page = page(&report, Form::Text);
+        let value = |name: &str, gpu: &str| {
+            let start = format!("{name}{{gpu=\"{gpu}\",");
+            let line = page.lines().find(|line| line.starts_with(&start))?;
+            Some(line.rsplit(' ').next().unwrap().to_owned())
+        };
+        let replays = "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL";
+        assert_eq!(value(replays, "3").as_deref(), Some("7"));
+        assert_eq!(value(replays, "4"), None);
+        assert_eq!(value("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", "3"), None);
+        assert_eq!(value("DCGM_FI_DEV_XID_ERRORS", "3").as_deref(), Some("0"));
+        assert_eq!(value("DCGM_FI_DEV_XID_ERRORS", "4").as_deref(), Some("31"));
+        let says = ",err_code=\"31\",err_msg=\"memory page fault\"} 31\n";
+        assert!(page.contains(says), "{page}");
+        assert!(page.contains(",err_code=\"0\",err_msg=\"No Error\"} 0\n"), "{page}");
+        assert!(page.contains("# TYPE DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS counter\n"), "{page}");
     }
 
     #[test]

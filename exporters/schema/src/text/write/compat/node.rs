@@ -58,7 +58,7 @@ mod tests {
         text::{Compat, Limits, decode, write_page},
     };
 
-    const NODE: Compat = Compat { dcgm: false, node: true };
+    const NODE: Compat = Compat { dcgm: false, node: true, xid: false };
 
     fn report() -> Report {
         let mut report = Report::default();
