@@ -191,11 +191,14 @@ impl File {
 
 /// The reader's message with the key that it is about, in words for people.
 fn explain(text: &str, at: &Range<usize>, message: &str) -> String {
-    let message = message
-        .replace("unknown field", "unknown key")
-        .replace("expected one of", "this section knows")
-        .replace(", expected `", "; this section knows only `")
-        .replace("there are no fields", "this section has no keys yet");
+    let message = message.trim_end();
+    let message = match message.strip_prefix("unknown field") {
+        None => message.to_owned(),
+        Some(rest) => format!("unknown key{rest}")
+            .replace("expected one of", "this section knows")
+            .replace(", expected `", "; this section knows only `")
+            .replace("there are no fields", "this section has no keys yet"),
+    };
     let (before, after) = text.split_at(at.start.min(text.len()));
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
     let line = &before[line_start..];
@@ -205,7 +208,8 @@ fn explain(text: &str, at: &Range<usize>, message: &str) -> String {
     }
     match line.split_once('=') {
         Some((key, _)) if !key.trim().is_empty() => format!("{}: {message}", key.trim()),
-        _ => message,
+        // A line without a key is no setting at all.
+        _ => format!("{message}; write [SECTION], KEY = VALUE or a comment"),
     }
 }
 

@@ -5,6 +5,8 @@ mod commands;
 mod console;
 mod fake_driver;
 mod fleet;
+mod gpu;
+mod gpu_faults;
 mod node;
 mod node_network;
 mod node_page;

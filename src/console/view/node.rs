@@ -16,7 +16,7 @@ use super::{
     nodes, put, put_page, titled,
 };
 use crate::{
-    answer::{DeviceDetail, Finding, NodeDetail, TargetState},
+    answer::{Finding, NodeDetail, TargetState},
     console::{
         format,
         state::{Room, State},
@@ -138,7 +138,7 @@ fn origin(detail: &NodeDetail, width: usize, theme: Theme) -> Vec<Line<'static>>
     for collector in detail.devices.iter().filter(|device| device.class == Class::Collector) {
         // Why there is no GPU stands where the GPUs would.
         let said = gpus::is_driver(collector) && !has_gpus;
-        if let Some(message) = message(collector).filter(|_| !said) {
+        if let Some(message) = collector.message().filter(|_| !said) {
             // Having nothing to collect is no trouble.
             let success = collector.value(exporter::COLLECTOR_SUCCESS.row().name);
             let meaning = if success == Some(0.0) { Meaning::Waiting } else { Meaning::Dim };
@@ -152,13 +152,6 @@ fn origin(detail: &NodeDetail, width: usize, theme: Theme) -> Vec<Line<'static>>
         push(text, Meaning::Dim);
     }
     lines
-}
-
-/// What a collector has to say, if anything.
-pub(super) fn message(collector: &DeviceDetail) -> Option<&Safe> {
-    let labels = collector.info.values().flat_map(|labels| labels.iter());
-    let mut messages = labels.filter(|(label, text)| *label == "message" && !text.is_empty());
-    messages.next().map(|(_, text)| text)
 }
 
 fn software(detail: &NodeDetail) -> Option<String> {

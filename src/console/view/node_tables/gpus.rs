@@ -7,7 +7,7 @@ use ratatui::{
 };
 
 use super::{
-    super::{INDENT, node, titled},
+    super::{INDENT, titled},
     Field, PAST, field, heading, key, of, past_width, percent_field,
 };
 use crate::{
@@ -73,7 +73,7 @@ pub(in super::super) fn gpus(
 fn no_gpu(detail: &NodeDetail, width: usize, theme: Theme) -> Vec<Line<'static>> {
     let driver = of(detail, Class::Collector).find(|collector| is_driver(collector));
     let why = driver
-        .and_then(node::message)
+        .and_then(DeviceDetail::message)
         .map_or_else(|| "none on this node".to_owned(), ToString::to_string);
     let titles = std::iter::once("GPU").chain(std::iter::repeat(""));
     let text = titles.zip(format::wrap(&why, width.saturating_sub(INDENT + 1)));

@@ -14,7 +14,7 @@ use crate::{
         theme::{Meaning, Theme},
         widget::{
             spark,
-            table::{self, number, text},
+            table::{self, Column, number, text},
         },
     },
 };
@@ -44,16 +44,7 @@ pub(in super::super) fn ports(
         text("rail", 5),
         text("leaf", 12),
     ];
-    let (fits, _) = table::fitting(&all, width.saturating_sub(2));
-    let columns = &all[..fits];
-    let mut lines: Vec<Line<'static>> = of(detail, Class::Port)
-        .map(|device| table::row(columns, port_cells(device, past, theme)))
-        .collect();
-    if !lines.is_empty() {
-        lines.insert(0, heading(detail, columns, theme));
-        lines.insert(0, Line::default());
-    }
-    lines
+    devices(detail, Class::Port, &all, width, theme, |device| port_cells(device, past, theme))
 }
 
 fn port_cells(device: &DeviceDetail, past: usize, theme: Theme) -> [Field; 11] {
@@ -136,16 +127,7 @@ pub(in super::super) fn netdevs(
         number("out", 9),
         text(PAST, past),
     ];
-    let (fits, _) = table::fitting(&all, width.saturating_sub(2));
-    let columns = &all[..fits];
-    let mut lines: Vec<Line<'static>> = of(detail, Class::Netdev)
-        .map(|device| table::row(columns, netdev_cells(device, past, theme)))
-        .collect();
-    if !lines.is_empty() {
-        lines.insert(0, heading(detail, columns, theme));
-        lines.insert(0, Line::default());
-    }
-    lines
+    devices(detail, Class::Netdev, &all, width, theme, |device| netdev_cells(device, past, theme))
 }
 
 fn netdev_cells(device: &DeviceDetail, past: usize, theme: Theme) -> [Field; 8] {
@@ -177,4 +159,24 @@ fn netdev_cells(device: &DeviceDetail, past: usize, theme: Theme) -> [Field; 8] 
         traffic(host::NETDEV_TRANSMIT_BYTES),
         history(host::NETDEV_TRANSMIT_BYTES),
     ]
+}
+
+/// A table of the devices of one class, as many columns as fit; nothing at all without a device.
+fn devices<const CELLS: usize>(
+    detail: &NodeDetail,
+    class: Class,
+    all: &[Column],
+    width: usize,
+    theme: Theme,
+    cells: impl Fn(&DeviceDetail) -> [Field; CELLS],
+) -> Vec<Line<'static>> {
+    let (fits, _) = table::fitting(all, width.saturating_sub(2));
+    let columns = &all[..fits];
+    let rows = of(detail, class).map(|device| table::row(columns, cells(device)));
+    let mut lines: Vec<Line<'static>> = rows.collect();
+    if !lines.is_empty() {
+        lines.insert(0, heading(detail, columns, theme));
+        lines.insert(0, Line::default());
+    }
+    lines
 }
