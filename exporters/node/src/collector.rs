@@ -11,6 +11,7 @@ use gaunt_schema::{Absent, Report, UnixMs};
 use crate::{Options, nvml::collector::Gpus};
 
 mod cpu;
+mod ethernet;
 mod exclude;
 mod memory;
 mod netdev;
@@ -91,6 +92,7 @@ pub(crate) fn all(options: &Options) -> Vec<Box<dyn Collector>> {
         Box::new(memory::Memory::new(&options.proc_root)),
         Box::new(pressure::Pressure::new(&options.proc_root)),
         Box::new(netdev::Netdevs::new(options)),
+        Box::new(ethernet::Ethernet::new(options)),
         Box::new(ports::Ports::new(options)),
         Box::new(Gpus::new(options)),
     ]

@@ -5,6 +5,7 @@
 
 mod clock;
 mod collector;
+mod ethtool;
 mod files;
 mod negotiation;
 mod nvml;

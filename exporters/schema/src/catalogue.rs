@@ -13,6 +13,7 @@ use crate::{
     unit::{Kind, Unit, Width},
 };
 
+pub mod ethernet;
 pub mod exporter;
 pub mod fleet;
 pub mod gpu;
@@ -202,6 +203,7 @@ pub static CATALOGUE: [Metric; LEN] = {
         gpu_health::ROWS,
         gpu_parts::ROWS,
         port::ROWS,
+        ethernet::ROWS,
         exporter::ROWS,
         fleet::ROWS,
     ];

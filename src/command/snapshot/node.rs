@@ -35,7 +35,10 @@ fn told(collector: &DeviceDetail) -> Vec<String> {
 /// Gauges as they are, counters by what they grow in a second, both without the words that all share.
 fn values(device: &DeviceDetail) -> Vec<String> {
     let prefix = match device.class {
-        Class::Gpu => "gaunt_gpu_",
+        Class::Gpu | Class::Xid => "gaunt_gpu_",
+        Class::Nvlink => "gaunt_nvlink_",
+        Class::Mig => "gaunt_mig_",
+        Class::Process => "gaunt_gpu_process_",
         Class::Port => "gaunt_port_",
         Class::Netdev => "gaunt_netdev_",
         Class::Node | Class::Collector | Class::Fleet => "gaunt_node_",

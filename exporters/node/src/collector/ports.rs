@@ -14,6 +14,7 @@ mod place;
 
 use card::Card;
 use place::Place;
+pub(super) use place::{as_nvml_writes, is_address};
 
 /// The most devices that are reported: four times the largest host, which has one for each GPU and the storage.
 const MAX_DEVICES: usize = 64;

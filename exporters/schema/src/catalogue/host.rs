@@ -44,7 +44,8 @@ rows! {
         Metric::gauge("gaunt_node_memory_available_bytes", Node, Unit::Bytes, MIB)
             .history().foreign(&[node_exporter("node_memory_MemAvailable_bytes")]);
     NETDEV_INFO, "Who the network device is.",
-        Metric::info_series("gaunt_netdev_info", Netdev, &["address", "operstate"]);
+        Metric::info_series("gaunt_netdev_info", Netdev,
+            &["address", "operstate", "function", "driver", "pci_bus_id", "master"]);
     NETDEV_CARRIER, "Whether the network device has a carrier.",
         Metric::gauge("gaunt_netdev_carrier", Netdev, Unit::Count, 1.0)
             .foreign(&[node_exporter("node_network_carrier")]);

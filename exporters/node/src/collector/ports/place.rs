@@ -96,7 +96,7 @@ fn is_gpu(folder: &Path) -> bool {
 }
 
 /// Whether a name is an address on the PCI bus: `0000:17:00.0`.
-fn is_address(name: &str) -> bool {
+pub(in crate::collector) fn is_address(name: &str) -> bool {
     let mut parts = name.split([':', '.']);
     let hex = |part: Option<&str>, least| {
         part.is_some_and(|it| {
@@ -111,7 +111,7 @@ fn is_address(name: &str) -> bool {
 }
 
 /// An address as the info series of GPUs has it, with the domain in eight digits and capital letters: `00000000:3B:00.0`.
-pub(super) fn as_nvml_writes(address: &str) -> String {
+pub(in crate::collector) fn as_nvml_writes(address: &str) -> String {
     format!("{:0>16}", address.to_ascii_uppercase())
 }
 

@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Scripted(Vec<Result<Outcome, CollectError>>);
 
 impl Collector for Scripted {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "scripted"
     }
 
@@ -71,7 +71,7 @@ enum Order {
 }
 
 impl Collector for Told {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "told"
     }
 
