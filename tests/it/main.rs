@@ -6,6 +6,7 @@ mod console;
 mod fake_driver;
 mod fleet;
 mod node;
+mod node_host;
 mod node_network;
 mod prometheus;
 mod sim;

@@ -17,6 +17,7 @@ pub mod ethernet;
 pub mod exporter;
 pub mod fleet;
 pub mod gpu;
+pub mod hardware;
 pub mod host;
 pub mod port;
 
@@ -184,7 +185,15 @@ const LEN: usize = fleet::END as usize;
 
 /// Every row, in the order of the page.
 pub static CATALOGUE: [Metric; LEN] = {
-    let parts = [host::ROWS, gpu::ROWS, port::ROWS, ethernet::ROWS, exporter::ROWS, fleet::ROWS];
+    let parts = [
+        host::ROWS,
+        gpu::ROWS,
+        port::ROWS,
+        ethernet::ROWS,
+        hardware::ROWS,
+        exporter::ROWS,
+        fleet::ROWS,
+    ];
     let mut all = [host::ROWS[0]; LEN];
     let (mut filled, mut part) = (0, 0);
     while part < parts.len() {
