@@ -5,9 +5,10 @@
 use std::process::Command;
 
 use gaunt_schema::{
-    Absent, Device, MetricId, Reading, Report,
-    catalogue::{hardware, host},
+    Absent, Class, Device, MetricId, Reading, Report,
+    catalogue::{gpu, hardware, host},
 };
+use tempfile::TempDir;
 
 use crate::{
     binaries::program,
@@ -17,7 +18,11 @@ use crate::{
 
 /// What a run over the busy host prints.
 fn busy() -> Report {
-    let tree = grow_from("hosts/busy.tree");
+    once_over(&grow_from("hosts/busy.tree"))
+}
+
+/// What a run over a host prints.
+fn once_over(tree: &TempDir) -> Report {
     let mut command = Command::new(program("gaunt-node"));
     command.arg("--sys-root").arg(tree.path().join("sys"));
     command.arg("--proc-root").arg(tree.path().join("proc"));
@@ -101,4 +106,46 @@ fn network_devices_say_what_they_are() {
     assert_eq!(labels("ens1"), card);
     assert_eq!(labels("ens1v0"), ["function=virtual", "pci_bus_id=00000000:17:00.2"]);
     assert_eq!(labels("veth1"), ["function=software"]);
+}
+
+#[test]
+fn boards_of_amd_are_gpus_like_others() {
+    let report = once_over(&grow_from("hosts/amd.tree"));
+    // The card of NVIDIA is number 0.
+    let (good, bad) = (Device::gpu(1), Device::gpu(2));
+    for (device, metric, reading) in [
+        (&good, gpu::PRESENT, 1.0.into()),
+        (&good, gpu::UTILIZATION, 0.57.into()),
+        (&good, gpu::MEMORY_ACTIVITY, 0.07.into()),
+        (&good, gpu::MEMORY_USED, 1e9.into()),
+        (&good, gpu::MEMORY_FREE, 204e9.into()),
+        (&good, gpu::MEMORY_TOTAL, 205e9.into()),
+        (&good, gpu::POWER, 612.345_678.into()),
+        (&good, gpu::POWER_LIMIT, 750.0.into()),
+        (&good, gpu::SM_CLOCK, 2.1e9.into()),
+        (&good, gpu::TEMPERATURE, 66.0.into()),
+        (&good, hardware::GPU_RAS_CORRECTED, 42.0.into()),
+        (&good, hardware::GPU_RAS_UNCORRECTED, 3.0.into()),
+        (&bad, gpu::PRESENT, 1.0.into()),
+        (&bad, gpu::UTILIZATION, Absent::Error.into()),
+        (&bad, gpu::UTILIZATION_SECONDS, Absent::Error.into()),
+        (&bad, gpu::MEMORY_USED, Absent::Error.into()),
+        (&bad, gpu::MEMORY_TOTAL, 8.0.into()),
+        (&bad, gpu::POWER, 100.0.into()),
+        (&bad, hardware::GPU_RAS_CORRECTED, Absent::Error.into()),
+    ] {
+        assert_eq!(read(&report, device, metric), reading, "{device} {}", metric.key());
+    }
+    assert_eq!(report.reading(&bad, gpu::MEMORY_FREE), None, "no difference without its parts");
+    let of_gpus = report.devices.iter().filter(|device| device.class == Class::Gpu);
+    assert_eq!(of_gpus.count(), 2, "connectors and renderers are no GPUs");
+    let labels = info(&report, &good, gpu::INFO);
+    let expected = [
+        "uuid=a1b2c3d4e5f60718",
+        "model=AMD Instinct MI300X",
+        "pci_bus_id=00000000:C1:00.0",
+        "serial=692251000123",
+        "driver=amdgpu",
+    ];
+    assert_eq!(labels, expected);
 }

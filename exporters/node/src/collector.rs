@@ -10,6 +10,7 @@ use gaunt_schema::{Absent, Report, UnixMs};
 
 use crate::{Options, nvml::collector::Gpus};
 
+mod amd;
 mod cpu;
 mod disk;
 mod ethernet;
@@ -103,6 +104,7 @@ pub(crate) fn all(options: &Options) -> Vec<Box<dyn Collector>> {
         Box::new(netdev::Netdevs::new(options)),
         Box::new(ethernet::Ethernet::new(options)),
         Box::new(ports::Ports::new(options)),
+        Box::new(amd::Gpus::new(&options.sys_root)),
         Box::new(Gpus::new(options)),
     ]
 }

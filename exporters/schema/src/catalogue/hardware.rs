@@ -1,8 +1,8 @@
-//! What is measured on the disks, the mounted file systems and the sensors of a node.
+//! What is measured on the disks, the mounted file systems and the sensors of a node, and on GPUs beyond NVML.
 
 use super::{Metric, ethernet, node_exporter, rows};
 use crate::{
-    Class::{Disk, Mount, Sensor},
+    Class::{Disk, Gpu, Mount, Sensor},
     unit::{Unit, Width::Bits64},
 };
 
@@ -66,4 +66,8 @@ rows! {
         Metric::counter("gaunt_sensor_energy_joules_total", Sensor, Unit::Joules, Bits64);
     SENSOR_INFO, "What the maker calls the sensor.",
         Metric::info_series("gaunt_sensor_info", Sensor, &["label"]);
+    GPU_RAS_CORRECTED, "Errors that the GPU found by itself, over all of its blocks.",
+        Metric::counter("gaunt_gpu_ras_errors_total", Gpu, Unit::Count, Bits64).tag("kind", "corrected");
+    GPU_RAS_UNCORRECTED, "Errors that the GPU found by itself, over all of its blocks.",
+        Metric::counter("gaunt_gpu_ras_errors_total", Gpu, Unit::Count, Bits64).tag("kind", "uncorrected");
 }
