@@ -8,6 +8,7 @@ mod fleet;
 mod gpu;
 mod gpu_faults;
 mod node;
+mod node_host;
 mod node_network;
 mod node_page;
 mod prometheus;

@@ -141,12 +141,18 @@ fn over(tree: &TempDir) -> Command {
     command
 }
 
-/// A tree of `tests/fixtures/nics` as files: `path: text`, `path -> target of a link`, `path: <folder>` where a folder
-/// stands in the place of a file.
+/// The tree of a family of cards.
 fn grow(family: &str) -> TempDir {
-    let tree = tempfile::tempdir().unwrap();
-    let text = fs::read_to_string(fixture(&format!("nics/{family}.tree"))).unwrap();
+    let tree = grow_from(&format!("nics/{family}.tree"));
     fs::create_dir_all(tree.path().join("class/net")).unwrap();
+    tree
+}
+
+/// A tree of the fixtures as files: `path: text`, `path:: line|line`, `path -> target of a link`, and `path: <folder>`
+/// where a folder stands in the place of a file.
+pub(crate) fn grow_from(fixture_file: &str) -> TempDir {
+    let tree = tempfile::tempdir().unwrap();
+    let text = fs::read_to_string(fixture(fixture_file)).unwrap();
     for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
         plant(tree.path(), line);
     }
@@ -161,10 +167,13 @@ fn plant(root: &Path, line: &str) {
     }
     // Addresses have colons too; the one that counts ends the path.
     let (path, text) = line.split_once(": ").unwrap_or((line.trim_end_matches(':'), ""));
-    let path = root.join(path);
+    let (path, text) = match path.strip_suffix(':') {
+        Some(path) => (root.join(path), text.replace('|', "\n")),
+        None => (root.join(path), text.to_owned()),
+    };
     if text == "<folder>" {
         return fs::create_dir_all(path.join("a_folder")).unwrap();
     }
     fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(path, format!("{text}\n")).unwrap();
+    fs::write(path, text + "\n").unwrap();
 }

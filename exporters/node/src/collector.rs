@@ -10,14 +10,19 @@ use gaunt_schema::{Absent, Report, UnixMs};
 
 use crate::{Options, nvml::collector::Gpus};
 
+mod amd;
 mod cpu;
+mod disk;
 mod ethernet;
 mod exclude;
 mod memory;
+mod mount;
 mod netdev;
 mod ports;
 mod pressure;
 pub(crate) mod round;
+mod sensor;
+mod task;
 
 /// A source of readings. A collector that fails is a metric and a log line; the others go on.
 pub(crate) trait Collector: Send {
@@ -91,9 +96,15 @@ pub(crate) fn all(options: &Options) -> Vec<Box<dyn Collector>> {
         Box::new(cpu::Cpu::new(&options.proc_root)),
         Box::new(memory::Memory::new(&options.proc_root)),
         Box::new(pressure::Pressure::new(&options.proc_root)),
+        Box::new(task::Tasks::new(&options.proc_root)),
+        Box::new(disk::Disks::new(options)),
+        Box::new(mount::Mounts::new(options)),
+        Box::new(sensor::Sensors::new(&options.sys_root)),
+        Box::new(sensor::energy::Energy::new(&options.sys_root)),
         Box::new(netdev::Netdevs::new(options)),
         Box::new(ethernet::Ethernet::new(options)),
         Box::new(ports::Ports::new(options)),
+        Box::new(amd::Gpus::new(&options.sys_root)),
         Box::new(Gpus::new(options)),
     ]
 }

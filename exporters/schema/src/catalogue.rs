@@ -19,6 +19,7 @@ pub mod fleet;
 pub mod gpu;
 pub mod gpu_health;
 pub mod gpu_parts;
+pub mod hardware;
 pub mod host;
 pub mod port;
 
@@ -204,6 +205,7 @@ pub static CATALOGUE: [Metric; LEN] = {
         gpu_parts::ROWS,
         port::ROWS,
         ethernet::ROWS,
+        hardware::ROWS,
         exporter::ROWS,
         fleet::ROWS,
     ];
