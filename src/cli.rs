@@ -1,1 +1,157 @@
-//! Placeholder.
+//! The command line: what can be typed, and nothing else.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+mod span;
+
+pub use span::{SpanError, parse_span};
+
+/// How a snapshot ends, for those who script it.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  it was printed; with --check: nothing worse than info is open
+  1  with --check: the worst open finding is a warning
+  2  with --check: the worst open finding is critical
+  3  wrong usage, nobody answers, or some target could not be read; this goes before 1 and 2";
+
+/// gaunt shows which GPUs of a cluster are starving, why, and which part of the network is to blame.
+///
+/// Without a command it opens the console: on this box, on the targets of --targets, or on an aggregator. When the
+/// output is not a terminal it prints one snapshot instead.
+#[derive(Debug, Parser)]
+#[command(name = "gaunt", version, about, long_about, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    /// What to do; the console if nothing is said.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// What the console shows.
+    #[command(flatten)]
+    pub view: View,
+    /// What to log, such as `debug` or `gaunt::gather=trace`; RUST_LOG says the same. Logs go to stderr, and
+    /// nowhere while the console covers it.
+    #[arg(long, global = true, value_name = "FILTER")]
+    pub log: Option<String>,
+}
+
+/// Where the console and `snapshot` read from; this box if nothing is said.
+#[derive(Args, Clone, Debug, Default)]
+pub struct View {
+    /// Read an aggregator, such as http://10.0.0.5:9771.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["targets", "targets_file", "config"])]
+    pub aggregator: Option<String>,
+    /// What to scrape directly.
+    #[command(flatten)]
+    pub scrape: Scrape,
+    /// How this box is read when nothing else is named.
+    #[command(flatten)]
+    pub this_box: ThisBox,
+}
+
+/// What is scraped, and how often.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Scrape {
+    /// Targets as a host list: `gpu[001-064]:9770`, `rack1=10.0.0.7:9100`. The port is 9770 unless given.
+    #[arg(long, value_name = "LIST")]
+    pub targets: Vec<String>,
+    /// A file with a host list on each line; `#` starts a comment.
+    #[arg(long, value_name = "FILE")]
+    pub targets_file: Vec<PathBuf>,
+    /// Settings; config/gaunt.toml is a complete sample. Flags win over it.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The time between two scrapes of a target, such as 500ms or 10s.
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    pub period: Option<Duration>,
+}
+
+/// How this box is read.
+#[derive(Args, Clone, Debug)]
+pub struct ThisBox {
+    /// NVIDIA's management library.
+    #[arg(long, value_name = "FILE")]
+    pub nvml_library: Option<PathBuf>,
+    /// Where sysfs is.
+    #[arg(long, value_name = "FOLDER", default_value = "/sys", hide = true)]
+    pub sys_root: PathBuf,
+    /// Where procfs is.
+    #[arg(long, value_name = "FOLDER", default_value = "/proc", hide = true)]
+    pub proc_root: PathBuf,
+}
+
+impl Default for ThisBox {
+    fn default() -> Self {
+        Self { nvml_library: None, sys_root: "/sys".into(), proc_root: "/proc".into() }
+    }
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show a simulated fleet with faults; needs nothing.
+    Demo(Demo),
+    /// Run the aggregator: scrape targets, judge, answer over HTTP.
+    Serve(Serve),
+    /// Print the state of the fleet once.
+    #[command(after_help = EXIT_CODES)]
+    Snapshot(Snapshot),
+    /// Print every metric that gaunt knows.
+    Metrics,
+}
+
+/// A simulated fleet.
+#[derive(Args, Clone, Debug)]
+pub struct Demo {
+    /// How many nodes, each with 8 GPUs and 8 ports.
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1250))]
+    pub nodes: u16,
+    /// Which story is told; a wrong name lists those that there are.
+    #[arg(long, default_value = "demo", value_name = "NAME")]
+    pub scenario: String,
+    /// Another seed is another fleet with the same story.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// The aggregator.
+#[derive(Args, Clone, Debug)]
+pub struct Serve {
+    /// What is scraped.
+    #[command(flatten)]
+    pub scrape: Scrape,
+    /// Where to answer; 127.0.0.1:9771 unless the settings say otherwise.
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen)]
+    pub listen: Option<std::net::SocketAddr>,
+}
+
+/// One look at the fleet.
+#[derive(Args, Clone, Debug)]
+pub struct Snapshot {
+    /// Where to look.
+    #[command(flatten)]
+    pub view: View,
+    /// For people or for programs.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+    /// Exit with 1 if the worst open finding is a warning, with 2 if it is critical.
+    #[arg(long)]
+    pub check: bool,
+    /// How long to watch before looking, when no aggregator has done so; a judgement needs several samples.
+    #[arg(long, value_name = "SPAN", default_value = "8s", value_parser = parse_span)]
+    pub watch: Duration,
+}
+
+/// How a snapshot is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Plain columns.
+    Text,
+    /// One JSON object.
+    Json,
+}
+
+/// An address to listen on, with a message that says how one is written.
+fn listen(text: &str) -> Result<std::net::SocketAddr, String> {
+    text.parse().map_err(|_| "write an IP address and a port, such as 0.0.0.0:9771".to_owned())
+}

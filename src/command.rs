@@ -1,1 +1,123 @@
-//! Placeholder.
+//! Commands: each wires senders, owner, server and console together, and ends with an exit code.
+
+use std::time::Duration;
+
+use gaunt_schema::Clock;
+
+use crate::{
+    gather::{self, Gatherer, Place},
+    owner::{self, Handle},
+    source::{Aggregator, Source},
+};
+
+pub mod console;
+pub mod demo;
+mod local;
+pub mod metrics;
+pub mod serve;
+pub mod snapshot;
+
+/// The exit code for a wrong command line, an unreachable aggregator, partial data, or any other failure of gaunt
+/// itself; 1 and 2 are the words of `snapshot --check`.
+pub const FAILED: u8 = 3;
+
+/// Where a console or a snapshot gets its answers from.
+#[derive(Debug)]
+pub enum View {
+    /// An aggregator at this address.
+    Aggregator(String),
+    /// These targets, scraped by this process.
+    Targets(Scraping),
+    /// This box, sampled by this process.
+    ThisBox(owner::Options, gaunt_node::Options),
+}
+
+/// What this process is to scrape.
+#[derive(Debug)]
+pub struct Scraping {
+    /// What the owner is to know and judge by.
+    pub owner: owner::Options,
+    /// How the targets are gathered.
+    pub gather: gather::Options,
+    /// The targets.
+    pub places: Vec<Place>,
+}
+
+/// An open view: the source, and what feeds it as long as this lives.
+pub(crate) struct Open {
+    /// Who answers.
+    pub(crate) source: Source,
+    /// Whether this process itself has to watch for a while before an answer means something.
+    pub(crate) young: bool,
+    _feed: Feed,
+}
+
+/// What keeps an owner fed. Dropping it ends the feeding.
+enum Feed {
+    Nothing,
+    Gatherer { _gatherer: Gatherer },
+    ThisBox { _sampling: local::Sampling },
+}
+
+impl View {
+    /// Connects, or starts what feeds an owner of this process.
+    pub(crate) async fn open(self) -> anyhow::Result<Open> {
+        Ok(match self {
+            Self::Aggregator(address) => {
+                let source = Source::Aggregator(Aggregator::new(&address)?);
+                Open { source, young: false, _feed: Feed::Nothing }
+            }
+            Self::Targets(scraping) => {
+                let (owner, gatherer) = scraping.start().await;
+                let feed = Feed::Gatherer { _gatherer: gatherer };
+                Open { source: Source::Owner(owner), young: true, _feed: feed }
+            }
+            Self::ThisBox(options, node) => {
+                let clock = owner::clock();
+                let owner = owner::start(options, clock.clone());
+                let sampling = local::start(node, owner.inbox(), clock).await?;
+                let feed = Feed::ThisBox { _sampling: sampling };
+                Open { source: Source::Owner(owner), young: true, _feed: feed }
+            }
+        })
+    }
+}
+
+impl Scraping {
+    /// Starts an owner and the gatherer that feeds it.
+    pub(crate) async fn start(self) -> (Handle, Gatherer) {
+        allow_connections(self.places.len());
+        let clock: Clock = owner::clock();
+        let owner = owner::start(self.owner, clock.clone());
+        let gatherer = gather::start(self.places, &self.gather, owner.inbox(), clock).await;
+        (owner, gatherer)
+    }
+}
+
+/// Raises this process's limit of open files as far as the system lets it: each target keeps a connection.
+fn allow_connections(targets: usize) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    /// Files beside the targets' connections: clients, the terminal, libraries.
+    const OTHERS: u64 = 1024;
+
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = targets as u64 + OTHERS;
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return;
+    }
+    let current = limit.maximum.map_or(wanted, |most| most.min(wanted));
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(current), ..limit });
+    if raised.is_err() || current < wanted {
+        tracing::warn!(
+            wanted,
+            allowed = current,
+            "open files are limited below what the targets need; raise it with `ulimit -n`"
+        );
+    }
+}
+
+/// Waits for `span`, in tokio's time.
+async fn pass(span: Duration) {
+    tokio::time::sleep(span).await;
+}

@@ -1,2 +1,156 @@
-//! Placeholder.
-fn main() {}
+//! gaunt: reads the command line and the settings, and starts one command.
+
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    process::ExitCode,
+};
+
+use clap::Parser as _;
+use gaunt::{
+    cli::{Cli, Command, Format, Scrape, View},
+    command::{self, FAILED, Scraping, console, demo, metrics, serve, snapshot},
+    settings::Settings,
+};
+use gaunt_schema::Safe;
+use tracing_subscriber::EnvFilter;
+
+/// What is logged unless told otherwise.
+const LOG: &str = "gaunt=info,gaunt_node=info,warn";
+
+/// The same for a command that prints one page: only what is wrong.
+const QUIET_LOG: &str = "error";
+
+fn main() -> ExitCode {
+    // The worker that talks to the driver is this program again; it starts nothing else.
+    if gaunt_node::worker::requested() {
+        return gaunt_node::worker::run();
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are answers, everything else is a wrong command line.
+            let code = if error.use_stderr() { FAILED } else { 0 };
+            return if error.print().is_ok() {
+                ExitCode::from(code)
+            } else {
+                ExitCode::from(FAILED)
+            };
+        }
+    };
+    match start(cli) {
+        Ok(code) => code,
+        Err(error) => {
+            // When even the standard error is closed, the exit code is all that is left to say it.
+            drop(writeln!(io::stderr(), "gaunt: {error:#}"));
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn start(cli: Cli) -> anyhow::Result<ExitCode> {
+    let on_screen = console::has_terminal() && matches!(cli.command, None | Some(Command::Demo(_)));
+    let quiet = !matches!(cli.command, Some(Command::Serve(_)));
+    log(cli.log.as_deref(), quiet, on_screen)?;
+    if let Some(Command::Metrics) = cli.command {
+        return metrics::run();
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let code = runtime.block_on(run(cli))?;
+    // A name lookup or a driver call that hangs must not hold the exit.
+    runtime.shutdown_background();
+    Ok(code)
+}
+
+async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    match cli.command {
+        None => {
+            let settings = settings(&cli.view.scrape)?;
+            let options = settings.console.clone();
+            console::run(view(cli.view, settings)?, options, snapshot::WATCH).await
+        }
+        Some(Command::Demo(story)) => {
+            let settings = Settings::default();
+            let story = demo::Story {
+                nodes: usize::from(story.nodes),
+                scenario: story.scenario,
+                seed: story.seed,
+            };
+            demo::run(story, settings.owner, settings.console).await
+        }
+        Some(Command::Serve(options)) => {
+            let settings = settings(&options.scrape)?;
+            let listen = options.listen.unwrap_or(settings.listen);
+            serve::run(scraping(&options.scrape, settings)?, listen).await
+        }
+        Some(Command::Snapshot(options)) => {
+            let settings = settings(&options.view.scrape)?;
+            let wanted = snapshot::Wanted {
+                json: options.format == Format::Json,
+                check: options.check,
+                watch: options.watch,
+            };
+            snapshot::run(view(options.view, settings)?, &wanted).await
+        }
+        Some(Command::Metrics) => metrics::run(),
+    }
+}
+
+/// The settings of a file with the flags laid over them.
+fn settings(flags: &Scrape) -> anyhow::Result<Settings> {
+    let mut settings = Settings::load(flags.config.as_deref())?;
+    if let Some(period) = flags.period {
+        settings.set_period(period);
+    }
+    Ok(settings)
+}
+
+/// What is to be scraped: the flags' targets if they name any, else those of the settings.
+fn scraping(flags: &Scrape, mut settings: Settings) -> anyhow::Result<Scraping> {
+    if !flags.targets.is_empty() || !flags.targets_file.is_empty() {
+        let origin = Safe::new("--targets");
+        settings.targets =
+            flags.targets.iter().map(|list| (list.clone(), origin.clone())).collect();
+        settings.targets_files.clone_from(&flags.targets_file);
+    }
+    let places = settings.places()?.into_vec();
+    Ok(Scraping { gather: settings.gather(), owner: settings.owner, places })
+}
+
+/// What a console or a snapshot looks at.
+fn view(flags: View, settings: Settings) -> anyhow::Result<command::View> {
+    if let Some(address) = flags.aggregator {
+        return Ok(command::View::Aggregator(address));
+    }
+    let period = settings.period;
+    let scraping = scraping(&flags.scrape, settings)?;
+    if !scraping.places.is_empty() {
+        return Ok(command::View::Targets(scraping));
+    }
+    let node = gaunt_node::Options {
+        sys_root: flags.this_box.sys_root,
+        proc_root: flags.this_box.proc_root,
+        nvml_library: flags.this_box.nvml_library,
+        period,
+        ..gaunt_node::Options::default()
+    };
+    Ok(command::View::ThisBox(scraping.owner, node))
+}
+
+/// Logs go to the standard error, and nowhere if the console is to cover it.
+fn log(filter: Option<&str>, quiet: bool, on_screen: bool) -> anyhow::Result<()> {
+    let given = filter.map(str::to_owned).or_else(|| std::env::var("RUST_LOG").ok());
+    let usual = if quiet { QUIET_LOG } else { LOG };
+    let filter = EnvFilter::try_new(given.as_deref().unwrap_or(usual)).map_err(|error| {
+        anyhow::anyhow!("{error}; a log filter is a level such as debug, or ROOM=LEVEL pairs")
+    })?;
+    if on_screen && io::stderr().is_terminal() {
+        return Ok(());
+    }
+    let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let result = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(colour)
+        .try_init();
+    result.map_err(|error| anyhow::anyhow!("cannot start logging: {error}"))
+}

@@ -1,1 +1,147 @@
-//! Placeholder.
+//! Serving: the aggregator's HTTP side, which asks its questions through a source like everybody else.
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use axum::{Router, routing::get};
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{Semaphore, watch},
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+use crate::source::Source;
+
+mod api;
+mod exposition;
+mod health;
+
+/// Connections that may be open at once: consoles, scrapers and dashboards of a whole site. More wait in the
+/// kernel's queue until one is free.
+const CONNECTIONS: usize = 512;
+
+/// The time for a client to send its request head, and to send the next one on a kept connection. A slow or silent
+/// client loses its connection, not our place for another; consoles and scrapers ask again well within it.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The buffer of one connection, in bytes, which also bounds a request's head.
+const BUFFER: usize = 16 << 10;
+
+/// The time that open requests get to end once we are to stop.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// The pause after a failed accept, so that a lack of descriptors does not make us spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Why the aggregator cannot serve.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The address cannot be had.
+    #[error("cannot listen on {address}: {why}; pass --listen ADDRESS:PORT or set serve.listen")]
+    Listen {
+        /// Which address.
+        address: SocketAddr,
+        /// What the system said, in words that a person uses.
+        why: String,
+    },
+}
+
+/// A server that has its port and answers nobody yet.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+}
+
+impl Server {
+    /// Takes the port.
+    pub async fn bind(address: SocketAddr) -> Result<Self, ServeError> {
+        let listener = TcpListener::bind(address).await.map_err(|error| ServeError::Listen {
+            address,
+            why: match error.kind() {
+                io::ErrorKind::AddrInUse => "the address is in use".to_owned(),
+                io::ErrorKind::PermissionDenied => "no permission for this port".to_owned(),
+                io::ErrorKind::AddrNotAvailable => "this machine has no such address".to_owned(),
+                _ => error.to_string(),
+            },
+        })?;
+        Ok(Self { listener })
+    }
+
+    /// The address that it has, with the port that the system chose if it was left to it.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Answers until `stop` ends, then lets open requests finish.
+    pub async fn run(self, source: Source, stop: impl Future<Output = ()>) {
+        let routes = routes(source);
+        let seats = Arc::new(Semaphore::new(CONNECTIONS));
+        let (stopping, stopped) = watch::channel(false);
+        let mut connections = JoinSet::new();
+        tokio::pin!(stop);
+        loop {
+            let accepted = async {
+                let seat = seats.clone().acquire_owned().await;
+                (seat, self.listener.accept().await)
+            };
+            tokio::select! {
+                () = &mut stop => break,
+                Some(_) = connections.join_next() => {}
+                (seat, stream) = accepted => match stream {
+                    Ok((stream, _)) => {
+                        let (routes, stopped) = (routes.clone(), stopped.clone());
+                        connections.spawn(async move {
+                            connection(stream, routes, stopped).await;
+                            drop(seat);
+                        });
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept a connection");
+                        sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+            }
+        }
+        drop(self.listener);
+        stopping.send_replace(true);
+        let drained = timeout(DRAIN, async { while connections.join_next().await.is_some() {} });
+        if drained.await.is_err() {
+            tracing::warn!("ended with requests still open after {DRAIN:?}");
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, routes: Router, mut stopped: watch::Receiver<bool>) {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(BUFFER)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        ended = &mut connection => ended,
+        () = async { drop(stopped.wait_for(|stopping| *stopping).await) } => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended badly");
+    }
+}
+
+fn routes(source: Source) -> Router {
+    Router::new()
+        .route("/", get(health::index))
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .route("/metrics", get(exposition::metrics))
+        .nest(crate::answer::API, api::routes())
+        .with_state(source)
+        .fallback(health::nothing_here)
+}

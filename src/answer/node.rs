@@ -110,6 +110,13 @@ impl DeviceDetail {
         self.values.get(metric)?.value()
     }
 
+    /// What a collector says about its last run, if anything.
+    pub fn message(&self) -> Option<&Safe> {
+        let labels = self.info.values().flat_map(|labels| labels.iter());
+        let mut messages = labels.filter(|(label, text)| *label == "message" && !text.is_empty());
+        messages.next().map(|(_, text)| text)
+    }
+
     /// The recent past of a metric, oldest first; empty if none is kept.
     pub fn past(&self, metric: &str) -> &[Option<f32>] {
         self.history.iter().find(|series| series.metric == metric).map_or(&[], |s| &s.points)

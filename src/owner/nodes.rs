@@ -15,7 +15,20 @@ use crate::{
 const MAX_JOBS: usize = 8;
 
 /// The classes of a node's devices in the order of its page.
-const ORDER: [Class; 5] = [Class::Node, Class::Gpu, Class::Port, Class::Netdev, Class::Collector];
+const ORDER: [Class; 12] = [
+    Class::Node,
+    Class::Gpu,
+    Class::Nvlink,
+    Class::Xid,
+    Class::Mig,
+    Class::Process,
+    Class::Port,
+    Class::Netdev,
+    Class::Disk,
+    Class::Mount,
+    Class::Sensor,
+    Class::Collector,
+];
 
 /// What decides how bad a node is: what it loses, whether it is blamed, how fresh it is, and then its name.
 pub(super) type Badness = (Reverse<usize>, bool, Reverse<NodeState>, Safe);

@@ -1,1 +1,241 @@
-//! Placeholder.
+//! The console as a person meets it: the real program in a real terminal, and that terminal afterwards.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::binaries::program;
+
+/// How long a screen is awaited before the test fails: the demo's faults begin after 15 and 25 s.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// The time between two looks at the screen.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What the shell of the terminal prompts with.
+const PROMPT: &str = "ready>";
+
+/// A terminal of its own, with a shell in it. Dropping it closes the terminal.
+struct Desk {
+    folder: TempDir,
+}
+
+impl Desk {
+    fn new(width: u16, height: u16) -> Self {
+        assert!(Path::new("/usr/bin/tmux").exists(), "tmux is missing: run tests/run");
+        let desk = Self { folder: tempfile::tempdir().expect("a folder can be made") };
+        let shell = format!("env LANG=C.UTF-8 PS1='{PROMPT} ' sh");
+        let (width, height) = (width.to_string(), height.to_string());
+        desk.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", &width, "-y", &height, &shell]);
+        desk.await_screen("the shell's prompt", |screen| screen.starts_with(PROMPT));
+        desk.type_line("stty -a >before");
+        desk
+    }
+
+    fn tmux(&self, arguments: &[&str]) -> Output {
+        let output = Command::new("tmux")
+            .current_dir(&self.folder)
+            .env("LANG", "C.UTF-8")
+            .arg("-S")
+            .arg(self.file("socket"))
+            .args(arguments)
+            .output()
+            .expect("tmux starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "tmux {arguments:?}: {said}");
+        output
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn type_line(&self, line: &str) {
+        self.tmux(&["send-keys", "-l", line]);
+        self.press("Enter");
+    }
+
+    fn press(&self, key: &str) {
+        self.tmux(&["send-keys", key]);
+    }
+
+    fn screen(&self) -> String {
+        String::from_utf8(self.tmux(&["capture-pane", "-p"]).stdout).expect("tmux writes UTF-8")
+    }
+
+    /// Looks at the screen until it is as it should be.
+    fn await_screen(&self, what: &str, is_right: impl Fn(&str) -> bool) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let screen = self.screen();
+            if is_right(&screen) {
+                return screen;
+            }
+            assert!(Instant::now() < deadline, "no {what} on the screen, which shows\n{screen}");
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Starts `gaunt` with these arguments, as a shell would, and tells its process id.
+    fn start(&self, prefix: &str, arguments: &str) -> Pid {
+        let gaunt = program("gaunt");
+        let script =
+            format!("echo $$ >pid.new; mv pid.new pid; exec {} {arguments}", gaunt.display());
+        self.type_line(&format!("clear; {prefix} sh -c '{script}'"));
+        let deadline = Instant::now() + PATIENCE;
+        while !self.file("pid").exists() {
+            assert!(Instant::now() < deadline, "gaunt does not start:\n{}", self.screen());
+            thread::sleep(LOOK);
+        }
+        let pid = fs::read_to_string(self.file("pid")).expect("the shell wrote its id");
+        let pid = pid.trim().parse().ok().and_then(Pid::from_raw);
+        pid.expect("a shell's id is a positive number")
+    }
+
+    /// The terminal is the shell's again, and as it was before.
+    fn expect_given_back(&self) {
+        self.await_screen("prompt", |screen| screen.trim_end().ends_with(PROMPT));
+        self.type_line("stty -a >after; echo compared");
+        self.await_screen("echo of the shell", |screen| {
+            screen.lines().any(|line| line == "compared")
+        });
+        let read = |name| fs::read_to_string(self.file(name)).expect("stty wrote");
+        assert_eq!(read("after"), read("before"), "the terminal's modes");
+        let format = "#{alternate_on} #{cursor_flag} #{mouse_any_flag}";
+        let modes = self.tmux(&["display-message", "-p", format]).stdout;
+        let modes = String::from_utf8_lossy(&modes);
+        assert_eq!(modes.trim(), "0 1 0", "alternate screen off, cursor on, mouse off");
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        // A test may have closed the terminal already.
+        let socket = self.file("socket");
+        let _ = Command::new("tmux").arg("-S").arg(socket).arg("kill-server").output();
+    }
+}
+
+/// Whether a process has ended, collected by its parent or not.
+fn has_ended(pid: Pid) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    status.map_or(true, |status| {
+        status.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
+    })
+}
+
+fn await_end(pid: Pid) {
+    let deadline = Instant::now() + PATIENCE;
+    while !has_ended(pid) {
+        assert!(Instant::now() < deadline, "the process still runs");
+        thread::sleep(LOOK);
+    }
+}
+
+#[test]
+fn the_demo_shows_its_finding_first_and_all_screens_follow() {
+    let desk = Desk::new(100, 30);
+    desk.start("", "demo --scenario port_down");
+    let first = desk.await_screen("port_down", |screen| screen.contains("port_down"));
+    for part in ["GPU TIME", "LOST", "FINDINGS  1 open", "HEAT      one cell = one GPU", "gpu001"] {
+        assert!(first.contains(part), "no {part} on the first screen:\n{first}");
+    }
+    desk.press("Enter");
+    let finding = desk.await_screen("evidence", |screen| screen.contains("EVIDENCE"));
+    assert!(finding.contains("NEXT"), "{finding}");
+    desk.press("Enter");
+    let node = desk.await_screen("port table", |screen| screen.contains("PORT "));
+    assert!(node.contains("DOWN") && node.contains("mlx5_0/1") && node.contains("GPU "), "{node}");
+    desk.press("5");
+    desk.await_screen("list of nodes", |screen| screen.contains("NODES") && screen.contains("8/8"));
+    desk.press("2");
+    desk.await_screen("list of findings", |screen| screen.contains("\n FINDINGS  1 open"));
+    desk.press("?");
+    desk.await_screen("keys", |screen| screen.contains("every open finding"));
+    desk.press("Escape");
+    desk.press("1");
+    desk.await_screen("overview", |screen| screen.contains("GPU TIME"));
+    desk.press("q");
+    desk.expect_given_back();
+}
+
+#[test]
+fn a_starved_host_is_on_the_first_screen() {
+    let desk = Desk::new(80, 24);
+    desk.start("", "demo --scenario data_starved");
+    let first = desk.await_screen("data_starved", |screen| {
+        screen.contains("data_starved") && screen.contains("data-starved")
+    });
+    assert!(first.contains("FINDINGS  1 open"), "{first}");
+    desk.press("q");
+    desk.expect_given_back();
+}
+
+#[test]
+fn this_box_is_shown_without_any_configuration() {
+    let desk = Desk::new(100, 30);
+    desk.start("", "");
+    let screen = desk.await_screen("this box", |screen| screen.contains("HOST      CPU"));
+    assert!(screen.contains("1 node") && screen.contains("memory"), "{screen}");
+    desk.press("C-c");
+    desk.expect_given_back();
+}
+
+#[test]
+fn the_terminal_is_given_back_on_every_signal_that_ends() {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let desk = Desk::new(80, 24);
+        let pid = desk.start("", "demo");
+        desk.await_screen("console", |screen| screen.contains("1 overview"));
+        kill_process(pid, signal).unwrap();
+        await_end(pid);
+        desk.expect_given_back();
+    }
+}
+
+#[test]
+fn a_suspended_console_leaves_the_terminal_and_comes_back() {
+    let desk = Desk::new(80, 24);
+    desk.start("", "demo");
+    desk.await_screen("console", |screen| screen.contains("GPU TIME"));
+    desk.press("C-z");
+    desk.expect_given_back();
+    desk.type_line("fg");
+    desk.await_screen("console", |screen| screen.contains("GPU TIME"));
+    desk.press("q");
+    desk.expect_given_back();
+}
+
+#[test]
+fn a_terminal_that_is_resized_is_drawn_anew() {
+    let desk = Desk::new(80, 24);
+    desk.start("", "demo");
+    desk.await_screen("console", |screen| screen.contains("GPU TIME"));
+    desk.tmux(&["resize-window", "-x", "50", "-y", "10"]);
+    desk.await_screen("refusal", |screen| screen.starts_with("50×10 is too small"));
+    desk.tmux(&["resize-window", "-x", "120", "-y", "40"]);
+    let wide = desk.await_screen("console", |screen| screen.contains("GPU TIME"));
+    assert!(wide.lines().next().unwrap().chars().count() > 100, "{wide}");
+    desk.tmux(&["resize-window", "-x", "80", "-y", "24"]);
+    // tmux tells the program later than it cuts the picture: only a new one has its right end again.
+    desk.await_screen("whole header", |screen| screen.lines().next().unwrap().contains('●'));
+    desk.press("q");
+    desk.expect_given_back();
+}
+
+/// The session of its own keeps the terminal's hang-up signal away: only the terminal itself tells.
+#[test]
+fn a_console_whose_terminal_is_gone_ends() {
+    let desk = Desk::new(80, 24);
+    let pid = desk.start("setsid -w", "demo");
+    desk.await_screen("console", |screen| screen.contains("GPU TIME"));
+    desk.tmux(&["kill-server"]);
+    await_end(pid);
+}

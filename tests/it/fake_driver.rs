@@ -5,10 +5,10 @@
 use std::fs;
 
 use gaunt_schema::{
-    Absent, Device, MetricId, Reading, Report,
+    Absent, Class, Device, MetricId, Reading, Report,
     catalogue::{
         gpu::{self, CLOCK_EVENTS},
-        named,
+        gpu_health as health, gpu_parts as parts, named,
     },
 };
 use toml::{Table, Value};
@@ -24,36 +24,139 @@ fn scenario(name: &str) -> Vec<Table> {
     gpus.into_iter().map(|gpu| gpu.try_into().unwrap()).collect()
 }
 
+/// Where a number of a scenario appears: its key, the metric, and what it is divided by.
+const NUMBERS: &[(&str, MetricId, f64)] = &[
+    ("utilization_percent", gpu::UTILIZATION, 100.0),
+    ("memory_activity_percent", gpu::MEMORY_ACTIVITY, 100.0),
+    ("memory_total_bytes", gpu::MEMORY_TOTAL, 1.0),
+    ("memory_used_bytes", gpu::MEMORY_USED, 1.0),
+    ("power_milliwatts", gpu::POWER, 1e3),
+    ("power_limit_milliwatts", gpu::POWER_LIMIT, 1e3),
+    ("energy_millijoules", gpu::ENERGY, 1e3),
+    ("temperature_celsius", gpu::TEMPERATURE, 1.0),
+    ("sm_clock_megahertz", gpu::SM_CLOCK, 1e-6),
+    ("sm_clock_max_megahertz", gpu::SM_CLOCK_MAX, 1e-6),
+    ("processes", gpu::PROCESSES, 1.0),
+];
+
+/// The same for what the fuller scenarios have besides.
+const MORE: &[(&str, MetricId, f64)] = &[
+    ("memory_reserved_bytes", health::MEMORY_RESERVED, 1.0),
+    ("bar1_total_bytes", health::BAR1_TOTAL, 1.0),
+    ("bar1_used_bytes", health::BAR1_USED, 1.0),
+    ("slowdown_celsius", health::SLOWDOWN_TEMPERATURE, 1.0),
+    ("shutdown_celsius", health::SHUTDOWN_TEMPERATURE, 1.0),
+    ("margin_celsius", health::TEMPERATURE_MARGIN, 1.0),
+    ("memory_temperature_celsius", health::MEMORY_TEMPERATURE, 1.0),
+    ("memory_clock_megahertz", health::MEMORY_CLOCK, 1e-6),
+    ("memory_clock_max_megahertz", health::MEMORY_CLOCK_MAX, 1e-6),
+    ("performance_state", health::PERFORMANCE_STATE, 1.0),
+    ("encoder_percent", health::ENCODER, 100.0),
+    ("decoder_percent", health::DECODER, 100.0),
+    ("jpeg_percent", health::JPEG, 100.0),
+    ("ofa_percent", health::OFA, 100.0),
+    ("pcie_generation", health::PCIE_GENERATION, 1.0),
+    ("pcie_generation_max", health::PCIE_GENERATION_MAX, 1.0),
+    ("pcie_width", health::PCIE_WIDTH, 1.0),
+    ("pcie_width_max", health::PCIE_WIDTH_MAX, 1.0),
+    ("pcie_replays", health::PCIE_REPLAYS, 1.0),
+    ("fabric_state", health::FABRIC_STATE, 1.0),
+    ("mig_mode", health::MIG_MODE, 1.0),
+    ("ecc_corrected_volatile", health::ECC_CORRECTED_VOLATILE, 1.0),
+    ("ecc_uncorrected_volatile", health::ECC_UNCORRECTED_VOLATILE, 1.0),
+    ("ecc_corrected_aggregate", health::ECC_CORRECTED_AGGREGATE, 1.0),
+    ("ecc_uncorrected_aggregate", health::ECC_UNCORRECTED_AGGREGATE, 1.0),
+    ("retired_corrected", health::RETIRED_CORRECTED, 1.0),
+    ("retired_uncorrected", health::RETIRED_UNCORRECTED, 1.0),
+    ("retired_pending", health::RETIRED_PENDING, 1.0),
+    ("remapped_corrected", health::REMAPPED_CORRECTED, 1.0),
+    ("remapped_uncorrected", health::REMAPPED_UNCORRECTED, 1.0),
+    ("remap_pending", health::REMAP_PENDING, 1.0),
+    ("remap_failed", health::REMAP_FAILED, 1.0),
+    ("recovery_action", health::RECOVERY_ACTION, 1.0),
+    ("power_instant_milliwatts", health::POWER_INSTANT, 1e3),
+    ("power_default_limit_milliwatts", health::POWER_DEFAULT_LIMIT, 1e3),
+    ("violation_power_nanoseconds", health::VIOLATION_POWER, 1e9),
+    ("violation_thermal_nanoseconds", health::VIOLATION_THERMAL, 1e9),
+    ("violation_sync_boost_nanoseconds", health::VIOLATION_SYNC_BOOST, 1e9),
+    ("violation_board_limit_nanoseconds", health::VIOLATION_BOARD_LIMIT, 1e9),
+    ("violation_low_utilization_nanoseconds", health::VIOLATION_LOW_UTILIZATION, 1e9),
+    ("violation_reliability_nanoseconds", health::VIOLATION_RELIABILITY, 1e9),
+    ("graphics_active_percent", gpu::GRAPHICS_ACTIVE, 100.0),
+    ("sm_active_percent", gpu::SM_ACTIVE, 100.0),
+    ("sm_active_percent", gpu::SM_ACTIVE_MIN, 100.0),
+    ("sm_active_percent", gpu::SM_ACTIVE_MAX, 100.0),
+    ("sm_occupancy_percent", gpu::SM_OCCUPANCY, 100.0),
+    ("tensor_active_percent", gpu::TENSOR_ACTIVE, 100.0),
+    ("dram_active_percent", gpu::DRAM_ACTIVE, 100.0),
+    ("fp64_active_percent", gpu::FP64_ACTIVE, 100.0),
+    ("fp32_active_percent", gpu::FP32_ACTIVE, 100.0),
+    ("fp16_active_percent", gpu::FP16_ACTIVE, 100.0),
+    ("pcie_receive_mebibytes_per_second", gpu::PCIE_RECEIVE_RATE, 1.0 / MIB),
+    ("pcie_transmit_mebibytes_per_second", gpu::PCIE_TRANSMIT_RATE, 1.0 / MIB),
+    ("nvlink_receive_mebibytes_per_second", gpu::NVLINK_RECEIVE_RATE, 1.0 / MIB),
+    ("nvlink_transmit_mebibytes_per_second", gpu::NVLINK_TRANSMIT_RATE, 1.0 / MIB),
+];
+
+const MIB: f64 = 1_048_576.0;
+
+fn number(table: &Table, key: &str) -> f64 {
+    table.get(key).map_or(0, |value| value.as_integer().unwrap()) as f64
+}
+
+fn scaled(number: f64, divisor: f64) -> f64 {
+    if divisor < 1.0 { number * divisor.recip() } else { number / divisor }
+}
+
 /// Everything that a GPU of a scenario without time must show, in the catalogue's units.
 fn expected(table: &Table) -> Vec<(MetricId, f64)> {
-    let number = |key: &str| table.get(key).map_or(0, |value| value.as_integer().unwrap()) as f64;
-    let (total, used) = (number("memory_total_bytes"), number("memory_used_bytes"));
-    let mut values = vec![
-        (gpu::PRESENT, 1.0),
-        (gpu::UTILIZATION, number("utilization_percent") / 100.0),
-        (gpu::MEMORY_ACTIVITY, number("memory_activity_percent") / 100.0),
-        (gpu::MEMORY_TOTAL, total),
-        (gpu::MEMORY_USED, used),
-        (gpu::MEMORY_FREE, total - used - number("memory_reserved_bytes")),
-        (gpu::POWER, number("power_milliwatts") / 1e3),
-        (gpu::POWER_LIMIT, number("power_limit_milliwatts") / 1e3),
-        (gpu::ENERGY, number("energy_millijoules") / 1e3),
-        (gpu::TEMPERATURE, number("temperature_celsius")),
-        (gpu::SM_CLOCK, number("sm_clock_megahertz") * 1e6),
-        (gpu::SM_CLOCK_MAX, number("sm_clock_max_megahertz") * 1e6),
-        (gpu::PROCESSES, number("processes")),
-    ];
+    let number = |key: &str| number(table, key);
+    let simple = NUMBERS.iter().map(|(key, metric, by)| (*metric, scaled(number(key), *by)));
+    let mut values: Vec<_> = simple.collect();
+    let free = number("memory_total_bytes") - number("memory_used_bytes");
+    values.push((gpu::PRESENT, 1.0));
+    values.push((gpu::MEMORY_FREE, free - number("memory_reserved_bytes")));
     let mask = number("clock_events") as u64;
     let events = CLOCK_EVENTS.iter();
     values.extend(events.map(|(bit, metric)| (*metric, f64::from(u8::from(mask & bit != 0)))));
     values
 }
 
-fn absences(report: &Report, device: &Device) -> Vec<(String, Absent)> {
+/// Whether a metric is one of those that every scenario has.
+fn is_basic(metric: MetricId) -> bool {
+    let sums = [gpu::UTILIZATION_SECONDS, gpu::MEMORY_ACTIVITY_SECONDS];
+    sums.contains(&metric) || expected(&Table::new()).iter().any(|(known, _)| *known == metric)
+}
+
+/// What of a device has no value, and why.
+fn absences(
+    report: &Report,
+    device: &Device,
+    which: impl Fn(MetricId) -> bool,
+) -> Vec<(String, Absent)> {
     let at = report.devices.iter().position(|known| known == device).unwrap() as u32;
     let samples = report.samples.iter().filter(|sample| sample.device == at);
+    let samples = samples.filter(|sample| which(sample.metric));
     let absent = samples.filter_map(|sample| Some((sample.metric, sample.reading.reason()?)));
     absent.map(|(metric, reason)| (metric.key(), reason)).collect()
+}
+
+/// Each link has its own values, which it has only if the link is the scope of the question.
+fn links(report: &Report, index: u32, table: &Table) {
+    for (link, table) in table["link"].as_array().unwrap().iter().enumerate() {
+        let device = Device::part(Class::Nvlink, index, link as u32);
+        for (key, metric, by) in [
+            ("up", parts::NVLINK_UP, 1.0),
+            ("receive_kibibytes", parts::NVLINK_RECEIVE, 1.0 / 1024.0),
+            ("transmit_kibibytes", parts::NVLINK_TRANSMIT, 1.0 / 1024.0),
+            ("replay", parts::NVLINK_REPLAY, 1.0),
+            ("recovery", parts::NVLINK_RECOVERY, 1.0),
+            ("crc", parts::NVLINK_CRC, 1.0),
+        ] {
+            let value = scaled(number(table.as_table().unwrap(), key), by);
+            assert_eq!(read(report, &device, metric), Reading::of(value), "{key} of {device}");
+        }
+    }
 }
 
 #[test]
@@ -67,11 +170,19 @@ fn every_value_of_eight_gpus_is_on_the_page_exactly() {
             let found = read(&report, &device, metric);
             assert_eq!(found, Reading::of(value), "{} of {device}", metric.key());
         }
-        assert_eq!(absences(&report, &device), [], "{device}");
+        for (key, metric, by) in MORE {
+            let value = scaled(table[*key].as_integer().unwrap() as f64, *by);
+            let found = read(&report, &device, *metric).value().unwrap();
+            // What is a mean of steps is exact but for its last bits.
+            let close = (found - value).abs() <= value.abs() * 1e-12;
+            assert!(close, "{} of {device}: {found}, not {value}", metric.key());
+        }
+        assert_eq!(absences(&report, &device, |_| true), [], "{device}");
+        links(&report, index as u32, table);
         let at = report.devices.iter().position(|known| *known == device).unwrap() as u32;
         let found = |info: &&gaunt_schema::Info| info.device == at && info.metric == gpu::INFO;
         let info = report.infos.iter().find(found).unwrap();
-        for name in ["uuid", "model", "pci_bus_id", "serial"] {
+        for name in ["uuid", "model", "pci_bus_id", "serial", "vbios"] {
             let label = info.labels.iter().find(|(label, _)| &**label == name).unwrap();
             assert_eq!(&*label.1, table[name].as_str().unwrap(), "{name} of {device}");
         }
@@ -107,7 +218,7 @@ fn each_call_that_fails_costs_only_its_own_values() {
         let device = Device::gpu(index as u32);
         let (metrics, reason) = &failing[index];
         let mut absent: Vec<_> = metrics.iter().map(|metric| (metric.key(), *reason)).collect();
-        let mut found = absences(&report, &device);
+        let mut found = absences(&report, &device, is_basic);
         absent.sort();
         found.sort();
         assert_eq!(found, absent, "{device}");
@@ -143,7 +254,7 @@ fn a_gpu_that_is_lost_stays_on_the_page_as_lost() {
     for index in [0, 2] {
         let device = Device::gpu(index);
         assert_eq!(read(&report, &device, gpu::PRESENT), Reading::of(1.0));
-        assert_eq!(absences(&report, &device), []);
+        assert_eq!(absences(&report, &device, is_basic), []);
     }
 }
 

@@ -1,1 +1,237 @@
-//! Placeholder.
+//! A small fleet of real programs, read by `gaunt serve`: what the snapshot shows is what they said.
+
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::Instant,
+};
+
+use gaunt_schema::{Page, catalogue::gpu::CLOCK_EVENTS, text};
+use serde_json::Value;
+
+use crate::{
+    binaries::{fake_driver, program},
+    running::{DEADLINE, Running, debian, free_port, gaunt, get, until},
+};
+
+const SCENARIO: &str = "tests/fixtures/scenarios/eight.toml";
+
+/// The simulated nodes: a process, and its targets as the host list that it prints.
+struct Sim {
+    child: Child,
+    list: String,
+}
+
+impl Sim {
+    fn start(nodes: usize) -> Self {
+        let mut child = Command::new(program("gaunt-sim"))
+            .args(["--listen-port", "0", "--nodes", &nodes.to_string(), "--scenario", "healthy"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut list = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut list).unwrap();
+        Self { child, list: list.trim().to_owned() }
+    }
+}
+
+impl Drop for Sim {
+    fn drop(&mut self) {
+        // It may have ended already.
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+fn node(name: &str) -> Running {
+    let mut command = Command::new(program("gaunt-node"));
+    command
+        .args(["--listen", "127.0.0.1:0", "--node", name])
+        .arg("--nvml-library")
+        .arg(fake_driver())
+        .env("GAUNT_FAKE_DRIVER", Path::new(env!("CARGO_MANIFEST_DIR")).join(SCENARIO));
+    Running::start(&mut command)
+}
+
+/// The page of a target, read by ourselves.
+fn page(address: &str) -> Page {
+    let (status, body) = until("a page", || get(address, "/metrics"));
+    assert_eq!(status, 200);
+    text::decode(body.as_bytes(), &text::Limits::default()).unwrap()
+}
+
+/// The answer of the snapshot, once every target is read.
+fn snapshot(aggregator: &str) -> Value {
+    let output = gaunt(&["snapshot", "--aggregator", aggregator, "--format", "json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn detail<'a>(snapshot: &'a Value, node: &str) -> &'a Value {
+    let nodes = snapshot["nodes"].as_array().unwrap();
+    nodes.iter().find(|detail| detail["line"]["node"] == node).unwrap_or_else(|| {
+        panic!("node {node} is missing; there are {} others", nodes.len());
+    })
+}
+
+fn gpu(detail: &Value, index: usize) -> &Value {
+    let name = format!("GPU {index}");
+    detail["devices"].as_array().unwrap().iter().find(|device| device["name"] == *name).unwrap()
+}
+
+#[test]
+fn a_snapshot_shows_every_value_of_every_program() {
+    let sim = Sim::start(30);
+    let nodes = [node("node-a"), node("node-b")];
+    let own: Vec<_> = nodes.iter().map(Running::address).collect();
+    let foreign = format!("127.0.0.1:{}", free_port());
+    let _exporter = Running::start(
+        debian("prometheus-node-exporter").arg(format!("--web.listen-address={foreign}")),
+    );
+    for address in &own {
+        until("the fake driver's values", || {
+            get(address, "/metrics").filter(|(_, page)| page.contains("gaunt_gpu_power_watts{"))
+        });
+    }
+    until("the node exporter's page", || get(&foreign, "/metrics"));
+    let list = format!("{},{},foreign={foreign}", own.join(","), sim.list);
+    let aggregator = Running::aggregator(&["--targets", &list]);
+    let address = aggregator.address();
+    until("every target was tried", || {
+        get(&address, "/readyz").filter(|(status, _)| *status == 200)
+    });
+
+    // The overview is drawn once a second, so it may be a second behind the targets.
+    let snapshot = until("all nodes are live", || {
+        Some(snapshot(&address)).filter(|snapshot| snapshot["overview"]["nodes"]["live"] == 33)
+    });
+    let targets = snapshot["targets"]["targets"].as_array().unwrap();
+    assert_eq!(targets.len(), 33);
+    for target in targets {
+        assert_eq!((&target["state"], &target["missed"]), (&"live".into(), &0.into()), "{target}");
+        assert_eq!(target["rejected"]["by_reason"], Value::Array(Vec::new()), "{target}");
+    }
+    for node in ["node-a", "node-b"] {
+        check_scenario(detail(&snapshot, node));
+    }
+    for i in 1..=30 {
+        let simulated = detail(&snapshot, &format!("gpu{i:03}"));
+        assert_eq!(simulated["line"]["gpu_states"].as_str().unwrap().len(), 8);
+        assert_eq!(simulated["line"]["ports"][1], 8);
+    }
+    let host = sim.list.split_once('[').unwrap().0;
+    let port = sim.list.rsplit(':').next().unwrap();
+    check_simulated(&format!("{host}7:{port}"), &address, "gpu007");
+    check_foreign(&page(&foreign), detail(&snapshot, "foreign"));
+}
+
+/// Every number of the fake driver's scenario, in base units, to the last bit.
+fn check_scenario(detail: &Value) {
+    let scenario: toml::Table = toml::from_str(
+        &fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(SCENARIO)).unwrap(),
+    )
+    .unwrap();
+    let gpus = scenario["gpu"].as_array().unwrap();
+    assert_eq!(detail["line"]["gpu_states"].as_str().unwrap().len(), gpus.len());
+    for (index, gpu_scenario) in gpus.iter().enumerate() {
+        let device = gpu(detail, index);
+        let set = |key: &str| gpu_scenario[key].as_integer().unwrap() as f64;
+        for (metric, expected) in [
+            ("gaunt_gpu_utilization_ratio", set("utilization_percent") / 100.0),
+            ("gaunt_gpu_memory_activity_ratio", set("memory_activity_percent") / 100.0),
+            ("gaunt_gpu_memory_total_bytes", set("memory_total_bytes")),
+            ("gaunt_gpu_memory_used_bytes", set("memory_used_bytes")),
+            ("gaunt_gpu_power_watts", set("power_milliwatts") / 1e3),
+            ("gaunt_gpu_power_limit_watts", set("power_limit_milliwatts") / 1e3),
+            ("gaunt_gpu_energy_joules_total", set("energy_millijoules") / 1e3),
+            ("gaunt_gpu_temperature_celsius", set("temperature_celsius")),
+            ("gaunt_gpu_sm_clock_hertz", set("sm_clock_megahertz") * 1e6),
+            ("gaunt_gpu_sm_clock_max_hertz", set("sm_clock_max_megahertz") * 1e6),
+            ("gaunt_gpu_processes", set("processes")),
+            ("gaunt_gpu_present", 1.0),
+        ] {
+            assert_eq!(device["values"][metric], expected, "GPU {index}: {metric}");
+        }
+        let free =
+            set("memory_total_bytes") - set("memory_used_bytes") - set("memory_reserved_bytes");
+        assert_eq!(device["values"]["gaunt_gpu_memory_free_bytes"], free, "GPU {index}: free");
+        let events = gpu_scenario["clock_events"].as_integer().unwrap() as u64;
+        for (bit, metric) in CLOCK_EVENTS {
+            let expected = if events & bit == 0 { 0.0 } else { 1.0 };
+            let key = metric.key();
+            assert_eq!(device["values"][&key], expected, "GPU {index}: {key}");
+        }
+        for key in ["uuid", "model", "pci_bus_id", "serial"] {
+            let expected = gpu_scenario[key].as_str().unwrap();
+            assert_eq!(device["info"]["gaunt_gpu_info"][key], expected, "GPU {index}: {key}");
+        }
+    }
+}
+
+/// Values by device name and metric key.
+type Samples = BTreeMap<(String, String), Value>;
+
+/// The samples of a page as the aggregator would show them: device name and metric key to value.
+fn said(page: &Page) -> Samples {
+    let report = &page.report;
+    let sample = |sample: &gaunt_schema::Sample| {
+        let device = report.devices[sample.device as usize].to_string();
+        let value = serde_json::to_value(sample.reading).unwrap();
+        ((device, sample.metric.key()), value)
+    };
+    report.samples.iter().map(sample).collect()
+}
+
+/// What the aggregator shows of a node now.
+fn shown(address: &str, node: &str) -> Samples {
+    let (_, body) = get(address, &format!("/api/gaunt/v1/nodes/{node}")).unwrap();
+    let detail: Value = serde_json::from_str(&body).unwrap();
+    let mut all = BTreeMap::new();
+    for device in detail["devices"].as_array().unwrap() {
+        for (metric, value) in device["values"].as_object().unwrap() {
+            let name = device["name"].as_str().unwrap().to_owned();
+            all.insert((name, metric.clone()), value.clone());
+        }
+    }
+    all
+}
+
+/// Waits until the aggregator has read the page that the node shows now, and compares every sample of it.
+fn check_simulated(target: &str, address: &str, node: &str) {
+    let differences = |said: &Samples, shown: &Samples| -> Vec<_> {
+        let wrong = |(key, value): &(&(String, String), &Value)| shown.get(*key) != Some(*value);
+        let pairs = said.iter().filter(wrong);
+        pairs.map(|(key, value)| (key.clone(), value.clone(), shown.get(key).cloned())).collect()
+    };
+    let mut fewest = Vec::new();
+    let end = Instant::now() + DEADLINE;
+    loop {
+        let (said, shown) = (said(&page(target)), shown(address, node));
+        assert!(said.len() > 500, "a node of 8 GPUs says more than {} samples", said.len());
+        let found = differences(&said, &shown);
+        if found.is_empty() {
+            return;
+        }
+        if fewest.is_empty() || found.len() < fewest.len() {
+            fewest = found;
+        }
+        assert!(Instant::now() < end, "{node} is never shown as it says; at best:\n{fewest:#?}");
+    }
+}
+
+/// What a foreign exporter says and does not change from one second to the next.
+fn check_foreign(page: &Page, detail: &Value) {
+    assert_eq!(detail["targets"][0]["dialect"], "node_exporter");
+    let said = said(page);
+    for metric in ["gaunt_node_memory_total_bytes", "gaunt_node_cpus"] {
+        let expected = &said[&("node".to_owned(), metric.to_owned())];
+        let node = &detail["devices"][0];
+        assert_eq!(&node["values"][metric], expected, "{metric}");
+    }
+}

@@ -5,8 +5,12 @@
 
 mod call;
 pub(crate) mod collector;
+mod door;
 mod driver;
 mod gpus;
+mod kernel_log;
+mod owners;
 mod pipe;
 mod supervisor;
 pub mod worker;
+mod xids;

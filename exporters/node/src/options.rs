@@ -3,7 +3,11 @@
 use std::{path::PathBuf, time::Duration};
 
 /// Everything that a [`Sampler`](crate::Sampler) takes from outside.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each switches one thing off, and none excludes another"
+)]
 pub struct Options {
     /// Where the kernel's device tree is mounted: `/sys`, or a copy of one.
     pub sys_root: PathBuf,
@@ -24,6 +28,16 @@ pub struct Options {
     pub collector_deadline: Duration,
     /// RDMA and network devices that are left alone, not even read: names, in which `*` stands for anything.
     pub exclude: Vec<String>,
+    /// Whether activity is read from the GPUs' own counters (GPM), where they have them.
+    pub gpm: bool,
+    /// Whether GPUs are looked at several times a period, for what a mean hides.
+    pub glances: bool,
+    /// Whether the driver's errors (XIDs) are counted.
+    pub xid: bool,
+    /// The kernel's log, the second source of XIDs; without one only the driver is asked.
+    pub kernel_log: Option<PathBuf>,
+    /// Whether processes on GPUs are listed and attributed to jobs, pods and containers.
+    pub processes: bool,
     /// The program that is run as the NVML worker; without one it is this executable.
     pub worker_program: Option<PathBuf>,
 }
@@ -40,6 +54,11 @@ impl Default for Options {
             init_deadline: Duration::from_secs(30),
             collector_deadline: Duration::from_millis(500),
             exclude: Vec::new(),
+            gpm: true,
+            glances: true,
+            xid: true,
+            kernel_log: Some(PathBuf::from("/dev/kmsg")),
+            processes: true,
             worker_program: None,
         }
     }

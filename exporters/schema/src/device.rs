@@ -17,6 +17,14 @@ pub enum Class {
     Node,
     /// A GPU, by its NVML index.
     Gpu,
+    /// One NVLink of a GPU.
+    Nvlink,
+    /// One kind of driver error of a GPU, by its XID.
+    Xid,
+    /// One MIG instance of a GPU.
+    Mig,
+    /// One process on a GPU.
+    Process,
     /// A port of an RDMA device.
     Port,
     /// A network device of the kernel.
@@ -35,9 +43,13 @@ pub enum Class {
 
 impl Class {
     /// Every class, in the order of the page.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 13] = [
         Self::Node,
         Self::Gpu,
+        Self::Nvlink,
+        Self::Xid,
+        Self::Mig,
+        Self::Process,
         Self::Port,
         Self::Netdev,
         Self::Disk,
@@ -52,6 +64,10 @@ impl Class {
         match self {
             Self::Node | Self::Fleet => &[],
             Self::Gpu => &["gpu"],
+            Self::Nvlink => &["gpu", "link"],
+            Self::Xid => &["gpu", "xid"],
+            Self::Mig => &["gpu", "instance"],
+            Self::Process => &["gpu", "pid"],
             Self::Port => &["device", "port"],
             Self::Netdev | Self::Disk => &["device"],
             Self::Mount => &["mount"],
@@ -65,6 +81,10 @@ impl Class {
         match self {
             Self::Node => "node",
             Self::Gpu => "gpu",
+            Self::Nvlink => "nvlink",
+            Self::Xid => "xid",
+            Self::Mig => "mig",
+            Self::Process => "process",
             Self::Port => "port",
             Self::Netdev => "netdev",
             Self::Disk => "disk",
@@ -94,6 +114,11 @@ impl Device {
     /// The GPU with this NVML index.
     pub fn gpu(index: u32) -> Self {
         Self { class: Class::Gpu, key: vec![Safe::new(&index.to_string())] }
+    }
+
+    /// A part of the GPU with this NVML index: a link, an instance, a process or a kind of error, by its number.
+    pub fn part(class: Class, gpu: u32, number: u32) -> Self {
+        Self { class, key: vec![gpu.to_string().into(), number.to_string().into()] }
     }
 
     /// A port of an RDMA device, such as port 1 of `mlx5_0`.
@@ -137,6 +162,9 @@ impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.class, self.key.as_slice()) {
             (Class::Gpu, [index]) => write!(f, "GPU {index}"),
+            (Class::Nvlink | Class::Xid | Class::Mig | Class::Process, [gpu, number]) => {
+                write!(f, "GPU {gpu} {} {number}", self.class.as_str())
+            }
             (_, [one]) => write!(f, "{one}"),
             (_, [one, two]) => write!(f, "{one}/{two}"),
             _ => f.write_str(self.class.as_str()),

@@ -14,6 +14,7 @@ pub mod text;
 pub mod time;
 pub mod unit;
 pub mod verdict;
+pub mod xid;
 
 pub use batch::{Batch, Delivery, Failure, Page, Rejected, Target, TargetId};
 pub use catalogue::{Metric, MetricId};

@@ -86,7 +86,7 @@ pub(crate) async fn serve(listener: TcpListener, fleet: Shared, connections: usi
     loop {
         let place = Arc::clone(&room).acquire_owned().await;
         match listener.accept().await {
-            Ok((stream, peer)) if peer.ip().is_loopback() => {
+            Ok((stream, peer)) if is_at_home(peer) => {
                 let fleet = Rc::clone(&fleet);
                 task::spawn_local(async move {
                     converse(stream, fleet).await;
@@ -100,6 +100,11 @@ pub(crate) async fn serve(listener: TcpListener, fleet: Shared, connections: usi
             }
         }
     }
+}
+
+/// Whether a peer is on this machine: a simulated fleet is nobody else's business.
+fn is_at_home(peer: SocketAddr) -> bool {
+    peer.ip().is_loopback()
 }
 
 /// Serves one connection to its end.
@@ -181,6 +186,20 @@ mod tests {
             let page = text::decode(&body, &text::Limits::default()).unwrap();
             assert_eq!((status, page.rejected.total()), (200, 0), "{:?}", page.rejected);
             assert_eq!(page.report.node.unwrap().as_str(), format!("gpu00{node}"));
+        }
+    }
+
+    #[test]
+    fn only_this_machine_is_at_home() {
+        for (peer, expected) in [
+            ("127.0.0.1:40000", true),
+            ("127.1.3.250:1", true),
+            ("10.0.0.7:40000", false),
+            ("192.168.1.1:9770", false),
+            ("[::1]:5", true),
+            ("[2001:db8::1]:5", false),
+        ] {
+            assert_eq!(is_at_home(peer.parse().unwrap()), expected, "{peer}");
         }
     }
 

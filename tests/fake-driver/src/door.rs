@@ -9,8 +9,20 @@ use crate::{
     scenario::{Gpu, Value},
 };
 
-/// A handle: the GPU's index plus one, never followed as a pointer.
+mod board;
+mod events;
+mod gpm;
+mod mig;
+mod processes;
+
+/// A handle: the GPU's index plus one, and for a MIG instance its number plus one above it; never followed as a pointer.
 type Device = *mut c_void;
+
+/// The bits of a handle that name the GPU.
+const PARENT: usize = 0xffff;
+
+/// `nvmlClockType_t`: the clock of the memory.
+const CLOCK_MEMORY: c_uint = 2;
 
 /// `nvmlClockType_t`: the clock of the streaming multiprocessors.
 const CLOCK_SM: c_uint = 1;
@@ -41,15 +53,6 @@ struct PciInfo {
     bus_id: [c_char; 32],
 }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Process {
-    pid: c_uint,
-    used_memory: c_ulonglong,
-    gpu_instance: c_uint,
-    compute_instance: c_uint,
-}
-
 /// The code that C is answered with.
 fn code(result: Result<(), u32>) -> c_uint {
     result.err().unwrap_or(SUCCESS)
@@ -65,7 +68,7 @@ fn system(call: &str) -> Result<&'static Driver, u32> {
 /// Goes through the call's faults and finds the GPU of a handle.
 fn device(call: &str, handle: Device) -> Result<(&'static Driver, &'static Gpu), u32> {
     let driver = driver()?;
-    let index = (handle as usize).checked_sub(1).ok_or(INVALID_ARGUMENT)? as u32;
+    let index = (handle as usize & PARENT).checked_sub(1).ok_or(INVALID_ARGUMENT)? as u32;
     let gpu = driver.gpu(index)?;
     driver.enter(call, Some(index))?;
     Ok((driver, gpu))
@@ -124,6 +127,15 @@ fn words(
     )
 }
 
+/// The key of a clock's value, of those of the multiprocessors' and the memory's clock.
+fn clock_key(clock: c_uint, [sm, memory]: [&'static str; 2]) -> Option<&'static str> {
+    match clock {
+        CLOCK_SM => Some(sm),
+        CLOCK_MEMORY => Some(memory),
+        _ => None,
+    }
+}
+
 // SAFETY of all names below: they are those of NVML's header, which no other library of this process defines.
 
 #[unsafe(no_mangle)]
@@ -168,12 +180,16 @@ extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, to: *mut Device) -> c
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetUUID(handle: Device, to: *mut c_char, length: c_uint) -> c_uint {
-    words("nvmlDeviceGetUUID", handle, to, length, |gpu| Some(&gpu.uuid))
+    words("nvmlDeviceGetUUID", handle, to, length, |gpu| {
+        Some(mig::instance(gpu, handle).map_or(&gpu.uuid, |instance| &instance.uuid))
+    })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetName(handle: Device, to: *mut c_char, length: c_uint) -> c_uint {
-    words("nvmlDeviceGetName", handle, to, length, |gpu| Some(&gpu.model))
+    words("nvmlDeviceGetName", handle, to, length, |gpu| {
+        Some(mig::instance(gpu, handle).map_or(&gpu.model, |instance| &instance.model))
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -202,8 +218,8 @@ extern "C" fn nvmlDeviceGetPciInfo_v3(handle: Device, to: *mut PciInfo) -> c_uin
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetUtilizationRates(handle: Device, to: *mut Utilization) -> c_uint {
     code(device("nvmlDeviceGetUtilizationRates", handle).and_then(|(driver, gpu)| {
-        let busy = driver.now(gpu.utilization_percent.as_ref())? as c_uint;
-        let memory = driver.now(gpu.memory_activity_percent.as_ref())? as c_uint;
+        let busy = driver.now(gpu.value("utilization_percent"))? as c_uint;
+        let memory = driver.now(gpu.value("memory_activity_percent"))? as c_uint;
         put(to, Utilization { gpu: busy, memory })
     }))
 }
@@ -211,9 +227,13 @@ extern "C" fn nvmlDeviceGetUtilizationRates(handle: Device, to: *mut Utilization
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetMemoryInfo_v2(handle: Device, to: *mut Memory) -> c_uint {
     code(device("nvmlDeviceGetMemoryInfo_v2", handle).and_then(|(driver, gpu)| {
-        let total = driver.now(gpu.memory_total_bytes.as_ref())?;
-        let used = driver.now(gpu.memory_used_bytes.as_ref())?;
-        let reserved = driver.now(gpu.memory_reserved_bytes.as_ref()).unwrap_or(0);
+        if let Some(instance) = mig::instance(gpu, handle) {
+            let (total, used) = (instance.memory_total_bytes, instance.memory_used_bytes);
+            return put(to, Memory { version: 0, total, reserved: 0, free: total - used, used });
+        }
+        let total = driver.now(gpu.value("memory_total_bytes"))?;
+        let used = driver.now(gpu.value("memory_used_bytes"))?;
+        let reserved = driver.now(gpu.value("memory_reserved_bytes")).unwrap_or(0);
         let free = total.saturating_sub(used + reserved);
         put(to, Memory { version: 0, total, reserved, free, used })
     }))
@@ -221,35 +241,35 @@ extern "C" fn nvmlDeviceGetMemoryInfo_v2(handle: Device, to: *mut Memory) -> c_u
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetPowerUsage(handle: Device, to: *mut c_uint) -> c_uint {
-    number("nvmlDeviceGetPowerUsage", handle, to, |gpu| gpu.power_milliwatts.as_ref())
+    number("nvmlDeviceGetPowerUsage", handle, to, |gpu| gpu.value("power_milliwatts"))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetEnforcedPowerLimit(handle: Device, to: *mut c_uint) -> c_uint {
-    number("nvmlDeviceGetEnforcedPowerLimit", handle, to, |gpu| gpu.power_limit_milliwatts.as_ref())
+    number("nvmlDeviceGetEnforcedPowerLimit", handle, to, |gpu| gpu.value("power_limit_milliwatts"))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetTotalEnergyConsumption(handle: Device, to: *mut c_ulonglong) -> c_uint {
-    number("nvmlDeviceGetTotalEnergyConsumption", handle, to, |gpu| gpu.energy_millijoules.as_ref())
+    number("nvmlDeviceGetTotalEnergyConsumption", handle, to, |gpu| gpu.value("energy_millijoules"))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetTemperature(handle: Device, _sensor: c_uint, to: *mut c_uint) -> c_uint {
-    number("nvmlDeviceGetTemperature", handle, to, |gpu| gpu.temperature_celsius.as_ref())
+    number("nvmlDeviceGetTemperature", handle, to, |gpu| gpu.value("temperature_celsius"))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetClockInfo(handle: Device, clock: c_uint, to: *mut c_uint) -> c_uint {
     number("nvmlDeviceGetClockInfo", handle, to, |gpu| {
-        gpu.sm_clock_megahertz.as_ref().filter(|_| clock == CLOCK_SM)
+        gpu.value(clock_key(clock, ["sm_clock_megahertz", "memory_clock_megahertz"])?)
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetMaxClockInfo(handle: Device, clock: c_uint, to: *mut c_uint) -> c_uint {
     number("nvmlDeviceGetMaxClockInfo", handle, to, |gpu| {
-        gpu.sm_clock_max_megahertz.as_ref().filter(|_| clock == CLOCK_SM)
+        gpu.value(clock_key(clock, ["sm_clock_max_megahertz", "memory_clock_max_megahertz"])?)
     })
 }
 
@@ -259,39 +279,7 @@ extern "C" fn nvmlDeviceGetCurrentClocksThrottleReasons(
     to: *mut c_ulonglong,
 ) -> c_uint {
     let call = "nvmlDeviceGetCurrentClocksThrottleReasons";
-    number(call, handle, to, |gpu| gpu.clock_events.as_ref())
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
-    handle: Device,
-    count: *mut c_uint,
-    to: *mut Process,
-) -> c_uint {
-    let call = "nvmlDeviceGetComputeRunningProcesses_v3";
-    code(device(call, handle).and_then(|(driver, gpu)| {
-        let running = driver.now(gpu.processes.as_ref())? as c_uint;
-        if count.is_null() {
-            return Err(INVALID_ARGUMENT);
-        }
-        // SAFETY: by NVML's contract `count` points to the number of places behind `to`.
-        let room = unsafe { count.read() };
-        put(count, running)?;
-        if room < running {
-            return Err(INSUFFICIENT_SIZE);
-        }
-        for at in 0..running {
-            let process = Process {
-                pid: 1000 + at,
-                used_memory: 1 << 30,
-                gpu_instance: c_uint::MAX,
-                compute_instance: c_uint::MAX,
-            };
-            // SAFETY: `at` is below `room`, the number of places that the caller has.
-            unsafe { to.add(at as usize).write(process) };
-        }
-        Ok(())
-    }))
+    number(call, handle, to, |gpu| gpu.value("clock_events"))
 }
 
 /// C's `int` and `unsigned` are the same size on every platform of NVML; the codes fit both.

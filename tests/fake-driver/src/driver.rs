@@ -1,10 +1,11 @@
 //! The driver that the scenario describes: time since initialisation, faults, values.
 
 use std::{
+    collections::BTreeSet,
     env, fs,
     io::{self, Write},
     sync::{
-        OnceLock,
+        Mutex, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     thread,
@@ -23,6 +24,9 @@ pub(crate) const NOT_SUPPORTED: u32 = 3;
 pub(crate) const INSUFFICIENT_SIZE: u32 = 7;
 const DRIVER_NOT_LOADED: u32 = 9;
 const GPU_IS_LOST: u32 = 15;
+pub(crate) const NOT_FOUND: u32 = 6;
+pub(crate) const TIMEOUT: u32 = 10;
+pub(crate) const VERSION_MISMATCH: u32 = 25;
 
 /// The driver of this process.
 pub(crate) struct Driver {
@@ -30,6 +34,8 @@ pub(crate) struct Driver {
     started: Instant,
     /// For each fault, how many calls fitted it.
     fitted: Vec<AtomicU64>,
+    /// The calls that were made, each once.
+    made: Mutex<BTreeSet<String>>,
 }
 
 /// The driver, read from the scenario file at the first call.
@@ -38,7 +44,8 @@ pub(crate) fn driver() -> Result<&'static Driver, u32> {
     let driver = DRIVER.get_or_init(|| match load() {
         Ok(scenario) => {
             let fitted = scenario.faults.iter().map(|_| AtomicU64::new(0)).collect();
-            Some(Driver { scenario, started: Instant::now(), fitted })
+            let made = Mutex::default();
+            Some(Driver { scenario, started: Instant::now(), fitted, made })
         }
         Err(why) => {
             _ = writeln!(io::stderr().lock(), "gaunt-fake-driver: {why}");
@@ -58,6 +65,7 @@ fn load() -> Result<Scenario, String> {
 impl Driver {
     /// Goes through what happens to every call: it takes its time, and it may fail or never return.
     pub(crate) fn enter(&self, call: &str, gpu: Option<u32>) -> Result<(), u32> {
+        self.note(call);
         pause(self.scenario.latency_ms);
         let seconds = self.seconds();
         for (fault, fitted) in self.scenario.faults.iter().zip(&self.fitted) {
@@ -80,6 +88,16 @@ impl Driver {
         if lost.is_some_and(|from| seconds >= from) { Err(GPU_IS_LOST) } else { Ok(()) }
     }
 
+    /// Notes a call that is made for the first time.
+    fn note(&self, call: &str) {
+        let Some(path) = &self.scenario.calls else { return };
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if made.insert(call.to_owned()) {
+            let file = fs::OpenOptions::new().create(true).append(true).open(path);
+            _ = file.and_then(|mut file| writeln!(file, "{call}"));
+        }
+    }
+
     /// The driver's version.
     pub(crate) fn version(&self) -> &str {
         &self.scenario.driver
@@ -100,7 +118,8 @@ impl Driver {
         value.and_then(|value| value.at(self.seconds())).ok_or(NOT_SUPPORTED)
     }
 
-    fn seconds(&self) -> f64 {
+    /// Seconds since the driver was first called.
+    pub(crate) fn seconds(&self) -> f64 {
         self.started.elapsed().as_secs_f64()
     }
 }

@@ -1,5 +1,7 @@
 //! The scenario file: which GPUs there are, what they say over time, and which calls fail or hang.
 
+use std::{collections::BTreeMap, path::PathBuf};
+
 use serde::Deserialize;
 
 /// A whole scenario.
@@ -8,6 +10,8 @@ use serde::Deserialize;
 pub(crate) struct Scenario {
     /// The driver's version.
     pub(crate) driver: String,
+    /// A file to which the name of each call is added when it is first made.
+    pub(crate) calls: Option<PathBuf>,
     /// How long every call takes.
     #[serde(default)]
     pub(crate) latency_ms: u64,
@@ -21,28 +25,65 @@ pub(crate) struct Scenario {
 
 /// One GPU. Values are in NVML's units; what is not given is not supported.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Gpu {
     pub(crate) uuid: String,
     pub(crate) model: String,
     pub(crate) pci_bus_id: String,
     pub(crate) serial: Option<String>,
+    pub(crate) vbios: Option<String>,
+    /// The NVLink domain: 32 hexadecimal digits.
+    pub(crate) cluster: Option<String>,
     /// Seconds after initialisation from which on every call about it says that it is lost.
     pub(crate) lost_from: Option<f64>,
-    pub(crate) utilization_percent: Option<Value>,
-    pub(crate) memory_activity_percent: Option<Value>,
-    pub(crate) memory_total_bytes: Option<Value>,
-    pub(crate) memory_used_bytes: Option<Value>,
-    /// What the driver keeps for itself: neither used nor free.
-    pub(crate) memory_reserved_bytes: Option<Value>,
-    pub(crate) power_milliwatts: Option<Value>,
-    pub(crate) power_limit_milliwatts: Option<Value>,
-    pub(crate) energy_millijoules: Option<Value>,
-    pub(crate) temperature_celsius: Option<Value>,
-    pub(crate) sm_clock_megahertz: Option<Value>,
-    pub(crate) sm_clock_max_megahertz: Option<Value>,
-    pub(crate) clock_events: Option<Value>,
-    pub(crate) processes: Option<Value>,
+    /// Its errors: the second, and the XID.
+    #[serde(default)]
+    pub(crate) xids: Vec<(f64, u64)>,
+    #[serde(default, rename = "link")]
+    pub(crate) links: Vec<BTreeMap<String, Value>>,
+    #[serde(default, rename = "process")]
+    pub(crate) processes: Vec<Process>,
+    #[serde(default, rename = "mig")]
+    pub(crate) instances: Vec<Mig>,
+    /// Everything that is a number, by the keys of [`VALUES`].
+    #[serde(flatten)]
+    values: BTreeMap<String, Value>,
+}
+
+/// A process on a GPU.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Process {
+    pub(crate) pid: u32,
+    pub(crate) memory_bytes: u64,
+    pub(crate) sm_percent: u32,
+}
+
+/// A MIG instance of a GPU.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Mig {
+    pub(crate) uuid: String,
+    pub(crate) model: String,
+    pub(crate) gpu_instance: u32,
+    pub(crate) compute_instance: u32,
+    pub(crate) memory_total_bytes: u64,
+    pub(crate) memory_used_bytes: u64,
+    pub(crate) sm_active_percent: Value,
+    pub(crate) tensor_active_percent: Value,
+    pub(crate) dram_active_percent: Value,
+}
+
+impl Gpu {
+    /// The value of a key, if the scenario gives one.
+    pub(crate) fn value(&self, key: &str) -> Option<&Value> {
+        debug_assert!(is_value(key), "{key} is in no list");
+        self.values.get(key)
+    }
+}
+
+fn is_value(key: &str) -> bool {
+    let fields = FIELDS.iter().chain(GPM).map(|(_, key)| *key);
+    fields.chain(VALUES.iter().copied()).any(|known| known == key)
 }
 
 /// A value that stands, or that changes at certain seconds after initialisation.
@@ -56,6 +97,18 @@ pub(crate) enum Value {
 }
 
 impl Value {
+    /// The mean between two instants, to the last bit of what the steps say.
+    pub(crate) fn mean(&self, from: f64, to: f64) -> Option<f64> {
+        let Self::Steps(steps) = self else { return self.at(from).map(|value| value as f64) };
+        let inside = steps.iter().map(|(second, _)| *second).filter(|at| *at > from && *at < to);
+        let edges: Vec<f64> = [from].into_iter().chain(inside).chain([to]).collect();
+        let mut sum = 0.0;
+        for edge in edges.windows(2) {
+            sum += self.at(edge[0])? as f64 * (edge[1] - edge[0]);
+        }
+        Some(if to > from { sum / (to - from) } else { self.at(to)? as f64 })
+    }
+
     /// The value at an instant.
     pub(crate) fn at(&self, seconds: f64) -> Option<u64> {
         match self {
@@ -124,6 +177,16 @@ impl Scenario {
     /// The scenario of a file's text, or what is wrong with it.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let scenario: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        for (at, gpu) in scenario.gpus.iter().enumerate() {
+            if let Some(key) = gpu.values.keys().find(|key| !is_value(key)) {
+                return Err(format!("gpu {at}: no value {key}"));
+            }
+            let keys = gpu.links.iter().flat_map(BTreeMap::keys);
+            let known = |key: &&String| !LINK_FIELDS.iter().any(|(_, known)| known == key);
+            if let Some(key) = keys.clone().find(known) {
+                return Err(format!("gpu {at}: no value {key} of a link"));
+            }
+        }
         for (at, fault) in scenario.faults.iter().enumerate() {
             let number = at + 1;
             if let Some(call) = &fault.call
@@ -144,6 +207,104 @@ impl Scenario {
         Ok(scenario)
     }
 }
+
+/// Values that a call of their own asks for.
+const VALUES: &[&str] = &[
+    "utilization_percent",
+    "memory_activity_percent",
+    "memory_total_bytes",
+    "memory_used_bytes",
+    // What the driver keeps for itself: neither used nor free.
+    "memory_reserved_bytes",
+    "bar1_total_bytes",
+    "bar1_used_bytes",
+    "power_milliwatts",
+    "power_limit_milliwatts",
+    "energy_millijoules",
+    "temperature_celsius",
+    "slowdown_celsius",
+    "shutdown_celsius",
+    "margin_celsius",
+    "sm_clock_megahertz",
+    "sm_clock_max_megahertz",
+    "memory_clock_megahertz",
+    "memory_clock_max_megahertz",
+    "performance_state",
+    "clock_events",
+    "processes",
+    "encoder_percent",
+    "decoder_percent",
+    "jpeg_percent",
+    "ofa_percent",
+    "pcie_generation",
+    "pcie_generation_max",
+    "pcie_width",
+    "pcie_width_max",
+    "compute_mode",
+    "persistence",
+    "fabric_state",
+    "fabric_clique",
+    // The newest version of the structure of the fabric that this driver knows.
+    "fabric_version",
+    "mig_mode",
+];
+
+/// Values that are fields, with their numbers in NVML.
+pub(crate) const FIELDS: &[(u32, &str)] = &[
+    (3, "ecc_corrected_volatile"),
+    (4, "ecc_uncorrected_volatile"),
+    (5, "ecc_corrected_aggregate"),
+    (6, "ecc_uncorrected_aggregate"),
+    (29, "retired_corrected"),
+    (30, "retired_uncorrected"),
+    (31, "retired_pending"),
+    (74, "violation_power_nanoseconds"),
+    (75, "violation_thermal_nanoseconds"),
+    (76, "violation_sync_boost_nanoseconds"),
+    (77, "violation_board_limit_nanoseconds"),
+    (78, "violation_low_utilization_nanoseconds"),
+    (79, "violation_reliability_nanoseconds"),
+    (82, "memory_temperature_celsius"),
+    (94, "pcie_replays"),
+    (142, "remapped_corrected"),
+    (143, "remapped_uncorrected"),
+    (144, "remap_pending"),
+    (145, "remap_failed"),
+    (186, "power_instant_milliwatts"),
+    (189, "power_default_limit_milliwatts"),
+    (230, "recovery_action"),
+];
+
+/// Fields of one link, by the link's number as their scope.
+pub(crate) const LINK_FIELDS: &[(u32, &str)] = &[
+    (138, "transmit_kibibytes"),
+    (139, "receive_kibibytes"),
+    (161, "replay"),
+    (162, "recovery"),
+    (163, "crc"),
+    (165, "up"),
+    (202, "transmit_bytes"),
+    (204, "receive_bytes"),
+];
+
+/// The field that says how many links there are.
+pub(crate) const LINK_COUNT: u32 = 91;
+
+/// Values that the GPU counts by itself, with their numbers in GPM.
+pub(crate) const GPM: &[(u32, &str)] = &[
+    (1, "graphics_active_percent"),
+    (2, "sm_active_percent"),
+    (3, "sm_occupancy_percent"),
+    (5, "tensor_active_percent"),
+    (10, "dram_active_percent"),
+    (11, "fp64_active_percent"),
+    (12, "fp32_active_percent"),
+    (13, "fp16_active_percent"),
+    (20, "pcie_transmit_mebibytes_per_second"),
+    (21, "pcie_receive_mebibytes_per_second"),
+    (60, "nvlink_receive_mebibytes_per_second"),
+    (61, "nvlink_transmit_mebibytes_per_second"),
+];
 
 /// Every call that can be given a fault.
 pub(crate) const CALLS: &[&str] = &[
@@ -166,6 +327,39 @@ pub(crate) const CALLS: &[&str] = &[
     "nvmlDeviceGetMaxClockInfo",
     "nvmlDeviceGetCurrentClocksThrottleReasons",
     "nvmlDeviceGetComputeRunningProcesses_v3",
+    "nvmlDeviceGetVbiosVersion",
+    "nvmlDeviceGetFieldValues",
+    "nvmlDeviceGetBAR1MemoryInfo",
+    "nvmlDeviceGetEncoderUtilization",
+    "nvmlDeviceGetDecoderUtilization",
+    "nvmlDeviceGetJpgUtilization",
+    "nvmlDeviceGetOfaUtilization",
+    "nvmlDeviceGetTemperatureThreshold",
+    "nvmlDeviceGetMarginTemperature",
+    "nvmlDeviceGetPerformanceState",
+    "nvmlDeviceGetCurrPcieLinkGeneration",
+    "nvmlDeviceGetMaxPcieLinkGeneration",
+    "nvmlDeviceGetCurrPcieLinkWidth",
+    "nvmlDeviceGetMaxPcieLinkWidth",
+    "nvmlDeviceGetComputeMode",
+    "nvmlDeviceGetPersistenceMode",
+    "nvmlDeviceGetGpuFabricInfoV",
+    "nvmlGpmQueryDeviceSupport",
+    "nvmlGpmSampleAlloc",
+    "nvmlGpmSampleGet",
+    "nvmlGpmMigSampleGet",
+    "nvmlGpmMetricsGet",
+    "nvmlGpmSampleFree",
+    "nvmlEventSetCreate",
+    "nvmlDeviceRegisterEvents",
+    "nvmlEventSetWait_v2",
+    "nvmlEventSetFree",
+    "nvmlDeviceGetProcessUtilization",
+    "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetMaxMigDeviceCount",
+    "nvmlDeviceGetMigDeviceHandleByIndex",
+    "nvmlDeviceGetGpuInstanceId",
+    "nvmlDeviceGetComputeInstanceId",
 ];
 
 #[cfg(test)]
@@ -178,6 +372,11 @@ mod tests {
         let at = |seconds| value.at(seconds);
         assert_eq!([at(0.0), at(4.9), at(5.0), at(100.0)].map(Option::unwrap), [90, 90, 0, 40]);
         assert_eq!(Value::Always(7).at(3.0), Some(7));
+        let mean = |from, to| value.mean(from, to).unwrap().to_string();
+        assert_eq!(
+            [mean(1.0, 2.0), mean(4.0, 6.0), mean(4.0, 10.0)],
+            ["90", "45", "21.666666666666668"]
+        );
     }
 
     #[test]

@@ -183,7 +183,7 @@ impl Drop for Node {
     }
 }
 
-pub(super) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < deadline, "{what} never came");
@@ -192,7 +192,7 @@ pub(super) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// Whether a process runs; one that ended and was not yet waited for does not.
-pub(super) fn runs(id: &str) -> bool {
+pub(crate) fn runs(id: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }

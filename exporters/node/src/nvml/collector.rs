@@ -1,16 +1,23 @@
 //! The collector of the GPUs: what the workers said becomes readings, what they did not say becomes absence.
 
-use std::time::{Duration, Instant};
+use std::{
+    io,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
-use gaunt_schema::{Report, Safe, UnixMs};
+use gaunt_schema::{Device, Report, Safe, UnixMs, catalogue::exporter, xid::xid};
 
 use super::{
     gpus::Remembered,
+    kernel_log::{self, KernelLog},
+    owners::Owners,
     pipe::{self, Message},
     supervisor::{Health, Heard, Supervisor},
+    xids::{Source, Xids},
 };
 use crate::{
-    Options,
+    Options, clock,
     collector::{CollectError, Collector, Outcome},
 };
 
@@ -25,6 +32,17 @@ pub(crate) struct Gpus {
     longest_age: Duration,
     /// What went wrong in the last round.
     failures: Vec<Safe>,
+    owners: Owners,
+    xids: Xids,
+    log: Log,
+}
+
+/// The kernel's log as the second source of XIDs.
+struct Log {
+    /// Where it is, if it is wanted.
+    path: Option<PathBuf>,
+    proc_root: PathBuf,
+    open: Option<Result<KernelLog, String>>,
 }
 
 impl Gpus {
@@ -36,6 +54,13 @@ impl Gpus {
             last_tick: None,
             longest_age: options.period + options.call_deadline,
             failures: Vec::new(),
+            owners: Owners::new(&options.proc_root),
+            xids: Xids::default(),
+            log: Log {
+                path: options.kernel_log.clone().filter(|_| options.xid),
+                proc_root: options.proc_root.clone(),
+                open: None,
+            },
         }
     }
 
@@ -64,8 +89,53 @@ impl Gpus {
                     self.failures = failures;
                 }
             }
+            Heard::Said(worker, Message::Xid { gpu, code, at }) => {
+                if let Some(number) = self.remembered.number(worker, gpu) {
+                    self.xid(number, code, Source::Driver, at);
+                }
+            }
             // These concern the supervisor, which took them.
             Heard::Said(_, Message::Calling(_) | Message::Trouble { .. }) => {}
+        }
+    }
+
+    fn xid(&mut self, gpu: u32, code: u32, source: Source, at: UnixMs) {
+        if self.xids.take(gpu, code, source, at) {
+            let row = xid(code);
+            tracing::warn!(gpu, xid = code, meaning = row.meaning, action = row.action, "XID");
+        }
+    }
+
+    /// Reads on in the kernel's log, and says how that went.
+    fn read_log(&mut self, report: &mut Report) {
+        let Some(path) = &self.log.path else { return };
+        let said = |error: io::Error| {
+            format!(
+                "cannot read {}: {error}; XIDs come from the driver alone; let this user read it",
+                path.display()
+            )
+        };
+        let open = || KernelLog::open(path).map_err(said);
+        let news = match self.log.open.get_or_insert_with(open) {
+            Ok(log) => log.news().map_err(said),
+            Err(message) => Err(message.clone()),
+        };
+        let device = report.device(Device::collector("kernel_log"));
+        report.push(device, exporter::COLLECTOR_SUCCESS, f64::from(u8::from(news.is_ok())));
+        if let Err(message) = &news {
+            report.info(device, exporter::COLLECTOR_INFO, &[("message", message)]);
+            self.log.open = Some(Err(message.clone()));
+        }
+        let lines = news.unwrap_or_default();
+        if lines.is_empty() {
+            return;
+        }
+        let boot = kernel_log::boot(&self.log.proc_root);
+        for line in lines {
+            let Some(gpu) = self.remembered.number_at(&line.pci) else { continue };
+            let at =
+                boot.map_or_else(clock::now, |boot| UnixMs(boot.0 + (line.micros / 1000) as i64));
+            self.xid(gpu, line.code, Source::KernelLog, at);
         }
     }
 
@@ -103,9 +173,14 @@ impl Collector for Gpus {
         {
             health = Health::Slow;
         }
-        self.remembered.write(health == Health::Working, report);
+        self.owners.keep(&self.remembered.pids());
+        self.remembered.write(health == Health::Working, &self.owners, report);
         // A node that had GPUs and now has none has a problem, whatever the worker thinks.
         let had_gpus = self.remembered.count().0 > 0;
+        if had_gpus {
+            self.read_log(report);
+            self.xids.write(report);
+        }
         match health {
             Health::Working => Ok(Outcome::FoundThat { message: self.found(), at: self.last_tick }),
             Health::Starting => {

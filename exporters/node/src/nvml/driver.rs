@@ -1,19 +1,33 @@
-//! The door to NVML: every driver call stands here, each one degrades alone.
+//! The driver as the worker asks it: every call stands in this room, and each one degrades alone.
 
-use std::{collections::BTreeSet, ffi::OsStr};
-
-use gaunt_schema::{Absent, MetricId, Reading, Safe, catalogue::gpu};
-use nvml_wrapper::{
-    Device, Nvml,
-    bitmasks::device::ThrottleReasons,
-    enum_wrappers::device::{Clock, TemperatureSensor},
-    error::NvmlError,
+use std::{
+    collections::BTreeSet,
+    ffi::OsStr,
+    time::{Duration, Instant},
 };
+
+use gaunt_schema::{Absent, Safe};
+use nvml_wrapper::{Device, Nvml, error::NvmlError};
+use serde::{Deserialize, Serialize};
 
 use super::{
     call::{Call, Note},
+    door::{Door, Handle},
     pipe::{Identity, Readings},
 };
+
+mod board;
+mod events;
+mod fields;
+mod gpm;
+mod looks;
+mod parts;
+mod round;
+
+pub(super) use events::{Came, Waiting};
+
+use board::Board;
+use round::Round;
 
 /// The library that the loader is asked for when none is named.
 pub(super) const DEFAULT_LIBRARY: &str = "libnvidia-ml.so.1";
@@ -22,6 +36,21 @@ pub(super) const DEFAULT_LIBRARY: &str = "libnvidia-ml.so.1";
 pub(super) struct Driver<'a> {
     nvml: Nvml,
     note: &'a Note,
+    wanted: Wanted,
+    /// What is kept of each GPU between rounds, by its index.
+    boards: Vec<Board>,
+    rounds: u64,
+}
+
+/// What can be switched off, because it costs more calls than the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Wanted {
+    /// Activity from the GPU's own counters.
+    pub(super) gpm: bool,
+    /// Errors as they happen.
+    pub(super) xid: bool,
+    /// Who runs on the GPU.
+    pub(super) processes: bool,
 }
 
 /// Why there is no driver to talk to.
@@ -55,12 +84,16 @@ impl NoDriver {
 
 impl<'a> Driver<'a> {
     /// Loads the library and initialises the driver.
-    pub(super) fn init(library: Option<&OsStr>, note: &'a Note) -> Result<Self, NoDriver> {
+    pub(super) fn init(
+        library: Option<&OsStr>,
+        note: &'a Note,
+        wanted: Wanted,
+    ) -> Result<Self, NoDriver> {
         let name = library.unwrap_or(DEFAULT_LIBRARY.as_ref());
         let nvml = note.during(Call::Init, None, || Nvml::builder().lib_path(name).init());
         let text = || name.to_string_lossy().into_owned();
         match nvml {
-            Ok(nvml) => Ok(Self { nvml, note }),
+            Ok(nvml) => Ok(Self { nvml, note, wanted, boards: Vec::new(), rounds: 0 }),
             // A path must lead to a library; a bare name is a question to the loader.
             Err(NvmlError::LibloadingError(_)) if !text().contains('/') => {
                 Err(NoDriver::NotInstalled(text()))
@@ -81,8 +114,9 @@ impl<'a> Driver<'a> {
     }
 
     /// Who the GPUs are.
-    pub(super) fn inventory(&self) -> Result<Vec<Identity>, NvmlError> {
+    pub(super) fn inventory(&mut self) -> Result<Vec<Identity>, NvmlError> {
         let count = self.note.during(Call::Count, None, || self.nvml.device_count())?;
+        self.boards = (0..count).map(|_| Board::default()).collect();
         Ok((0..count).map(|index| self.identity(index)).collect())
     }
 
@@ -97,6 +131,7 @@ impl<'a> Driver<'a> {
             model: ask(Call::Name, &|| device.name()),
             pci_bus_id: ask(Call::PciInfo, &|| device.pci_info().map(|pci| pci.bus_id)),
             serial: ask(Call::Serial, &|| device.serial()),
+            vbios: ask(Call::Vbios, &|| device.vbios_version()),
             ..unknown
         }
     }
@@ -106,122 +141,67 @@ impl<'a> Driver<'a> {
     }
 
     /// Everything that one GPU measures now. Failures that are not absences of support are added to `failures`.
-    pub(super) fn sample(&self, index: u32, failures: &mut BTreeSet<String>) -> Readings {
-        let mut round = Round { note: self.note, index, failures, sampled: Readings::default() };
-        match self.device(index) {
-            Ok(device) => round.all(&device),
+    pub(super) fn sample(&mut self, index: u32, failures: &mut BTreeSet<String>) -> Readings {
+        // A tenth of the GPUs each round, so that no tick is longer than the others; all of them in the first.
+        let turn = (self.rounds + u64::from(index)).is_multiple_of(board::SLOW_EVERY);
+        if index as usize + 1 == self.boards.len() {
+            self.rounds += 1;
+        }
+        let Some(board) = self.boards.get_mut(index as usize) else { return Readings::default() };
+        let door = Door::new(&self.nvml);
+        let device =
+            self.note.during(Call::Handle, Some(index), || self.nvml.device_by_index(index));
+        let mut round = Round::new(self.note, index, failures);
+        match device {
+            Ok(device) => {
+                board.handle = Some(Door::handle(&device));
+                board.round(&mut round, door, &device, self.wanted, turn);
+            }
             Err(error) => {
+                board.handle = None;
                 let reason = round.reason(Call::Handle, &error);
                 // A GPU that is not found does not answer, whatever the driver calls it.
                 round.sampled.lost |= reason == Absent::Error;
-                let all = METRICS.iter().map(|metric| (*metric, reason.into()));
-                round.sampled.readings.extend(all);
-                round.events(&Err(reason));
+                board.absent(&mut round, self.wanted, reason);
             }
         }
         round.sampled
     }
 
+    /// A short look at every GPU between two rounds.
+    pub(super) fn look(&mut self) {
+        let door = Door::new(&self.nvml);
+        for (index, board) in self.boards.iter_mut().enumerate() {
+            board.look(self.note, door, index as u32, Instant::now());
+        }
+    }
+
+    /// Begins to wait for XIDs, if they are wanted.
+    pub(super) fn waiting(&self) -> Option<Waiting> {
+        let handles = self.boards.iter().map(|board| board.handle).collect();
+        let door = Door::new(&self.nvml);
+        self.wanted.xid.then(|| Waiting::begin(self.note, door, handles))?
+    }
+
+    /// Waits for an XID for at most this long.
+    pub(super) fn wait(&self, waiting: &Waiting, time: Duration) -> Came {
+        waiting.wait(self.note, Door::new(&self.nvml), time)
+    }
+
+    /// Ends the wait.
+    pub(super) fn end(&self, waiting: Waiting) {
+        waiting.end(self.note, Door::new(&self.nvml));
+    }
+
     /// Gives the driver back. The wrapper's own way panics if the library has no such function.
-    pub(super) fn shutdown(self) {
+    pub(super) fn shutdown(mut self) {
+        for (index, board) in self.boards.iter_mut().enumerate() {
+            board.free(self.note, Door::new(&self.nvml), index as u32);
+        }
         if self.nvml.lib().nvmlShutdown.is_ok() {
             _ = self.note.during(Call::Shutdown, None, || self.nvml.shutdown());
         } else {
             std::mem::forget(self.nvml);
-        }
-    }
-}
-
-/// Every metric that is asked of a GPU, without the clock events.
-const METRICS: [MetricId; 12] = [
-    gpu::UTILIZATION,
-    gpu::MEMORY_ACTIVITY,
-    gpu::MEMORY_USED,
-    gpu::MEMORY_FREE,
-    gpu::MEMORY_TOTAL,
-    gpu::POWER,
-    gpu::POWER_LIMIT,
-    gpu::ENERGY,
-    gpu::TEMPERATURE,
-    gpu::SM_CLOCK,
-    gpu::SM_CLOCK_MAX,
-    gpu::PROCESSES,
-];
-
-/// One round of calls about one GPU.
-struct Round<'a> {
-    note: &'a Note,
-    index: u32,
-    failures: &'a mut BTreeSet<String>,
-    sampled: Readings,
-}
-
-impl Round<'_> {
-    fn all(&mut self, device: &Device<'_>) {
-        use Call::{Energy, MaxClock, MemoryInfo, PowerLimit, PowerUsage, Processes, Temperature};
-        let used = self.ask(Call::Utilization, || device.utilization_rates());
-        self.put(gpu::UTILIZATION, used.as_ref().map(|used| f64::from(used.gpu) / 100.0));
-        self.put(gpu::MEMORY_ACTIVITY, used.as_ref().map(|used| f64::from(used.memory) / 100.0));
-        let memory = self.ask(MemoryInfo, || device.memory_info());
-        self.put(gpu::MEMORY_USED, memory.as_ref().map(|memory| memory.used as f64));
-        self.put(gpu::MEMORY_FREE, memory.as_ref().map(|memory| memory.free as f64));
-        self.put(gpu::MEMORY_TOTAL, memory.as_ref().map(|memory| memory.total as f64));
-        let power = self.ask(PowerUsage, || device.power_usage());
-        self.put(gpu::POWER, power.as_ref().map(|milliwatts| f64::from(*milliwatts) / 1e3));
-        let limit = self.ask(PowerLimit, || device.enforced_power_limit());
-        self.put(gpu::POWER_LIMIT, limit.as_ref().map(|milliwatts| f64::from(*milliwatts) / 1e3));
-        let energy = self.ask(Energy, || device.total_energy_consumption());
-        self.put(gpu::ENERGY, energy.as_ref().map(|millijoules| *millijoules as f64 / 1e3));
-        let celsius = self.ask(Temperature, || device.temperature(TemperatureSensor::Gpu));
-        self.put(gpu::TEMPERATURE, celsius.as_ref().map(|celsius| f64::from(*celsius)));
-        let clock = self.ask(Call::Clock, || device.clock_info(Clock::SM));
-        self.put(gpu::SM_CLOCK, clock.as_ref().map(|megahertz| f64::from(*megahertz) * 1e6));
-        let highest = self.ask(MaxClock, || device.max_clock_info(Clock::SM));
-        self.put(gpu::SM_CLOCK_MAX, highest.as_ref().map(|megahertz| f64::from(*megahertz) * 1e6));
-        let processes = self.ask(Processes, || device.running_compute_processes_count());
-        self.put(gpu::PROCESSES, processes.as_ref().map(|count| f64::from(*count)));
-        let events = self.ask(Call::ClockEvents, || device.current_throttle_reasons());
-        self.events(&events);
-    }
-
-    /// Makes one call; its failure becomes the reason why its readings are absent.
-    fn ask<T>(
-        &mut self,
-        call: Call,
-        make: impl FnOnce() -> Result<T, NvmlError>,
-    ) -> Result<T, Absent> {
-        let answer = self.note.during(call, Some(self.index), make);
-        answer.map_err(|error| self.reason(call, &error))
-    }
-
-    fn put(&mut self, metric: MetricId, value: Result<f64, &Absent>) {
-        let reading = value.map_or_else(|reason| (*reason).into(), Reading::of);
-        self.sampled.readings.push((metric, reading));
-    }
-
-    fn events(&mut self, events: &Result<ThrottleReasons, Absent>) {
-        for &(bit, metric) in gpu::CLOCK_EVENTS {
-            let set = |events: &ThrottleReasons| f64::from(u8::from(events.bits() & bit != 0));
-            self.put(metric, events.as_ref().map(set));
-        }
-    }
-
-    /// Why a reading is missing when the driver answered so.
-    fn reason(&mut self, call: Call, error: &NvmlError) -> Absent {
-        match error {
-            // A function that is not in the library belongs to a newer driver.
-            NvmlError::NotSupported
-            | NvmlError::FunctionNotFound
-            | NvmlError::FailedToLoadSymbol(_) => Absent::Unsupported,
-            NvmlError::NoPermission => Absent::NoPermission,
-            NvmlError::GpuLost => {
-                self.sampled.lost = true;
-                Absent::Lost
-            }
-            other => {
-                self.failures.insert(format!("{} of GPU {}: {other}", call.name(), self.index));
-                Absent::Error
-            }
         }
     }
 }

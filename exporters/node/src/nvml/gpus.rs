@@ -2,19 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use gaunt_schema::{Absent, Device, MetricId, Reading, Report, Safe, catalogue::gpu};
+use gaunt_schema::{
+    Absent, Class, Device, Reading, Report, Safe,
+    catalogue::{gpu, gpu_parts as parts},
+};
 
-use super::pipe::{Identity, Readings};
+use super::{
+    kernel_log::is_same_board,
+    owners::Owners,
+    pipe::{Identity, Part, Readings},
+};
 
-/// Each ratio that is integrated, and the counter that holds its integral.
-const INTEGRALS: [(MetricId, MetricId); 2] = [
-    (gpu::UTILIZATION, gpu::UTILIZATION_SECONDS),
-    (gpu::MEMORY_ACTIVITY, gpu::MEMORY_ACTIVITY_SECONDS),
-];
+mod integrals;
 
-/// The longest time between two ticks over which a ratio is integrated, in seconds. Over a longer one the driver's
-/// last window says nothing about most of it.
-const LONGEST_STEP: f64 = 10.0;
+use integrals::Integrals;
 
 /// Every GPU that was ever seen, in order of its number.
 #[derive(Default)]
@@ -35,8 +36,8 @@ struct Gpu {
     listed: bool,
     /// Whether it answers: it is listed and was not called lost in the last round.
     present: bool,
-    readings: Vec<(MetricId, Reading)>,
-    integrals: [f64; INTEGRALS.len()],
+    said: Readings,
+    integrals: Integrals,
 }
 
 impl Remembered {
@@ -72,8 +73,8 @@ impl Remembered {
             driver: Safe::default(),
             listed: true,
             present: true,
-            readings: Vec::new(),
-            integrals: [0.0; INTEGRALS.len()],
+            said: Readings::default(),
+            integrals: Integrals::default(),
         });
         self.gpus.len() - 1
     }
@@ -82,21 +83,37 @@ impl Remembered {
     pub(super) fn tick(&mut self, worker: u64, seconds: f64, said: Vec<Readings>) {
         let Some((positions, last)) = self.workers.get_mut(&worker) else { return };
         let step = last.replace(seconds).map_or(0.0, |last| seconds - last);
-        let step = if (0.0..=LONGEST_STEP).contains(&step) { step } else { 0.0 };
-        for (position, said) in positions.iter().zip(said) {
+        for (position, mut said) in positions.iter().zip(said) {
             let gpu = &mut self.gpus[*position];
             gpu.present = !said.lost;
-            gpu.readings = said.readings;
-            for ((ratio, counter), integral) in INTEGRALS.iter().zip(&mut gpu.integrals) {
-                let Some((_, reading)) = gpu.readings.iter().find(|(metric, _)| metric == ratio)
-                else {
-                    continue;
-                };
-                *integral += reading.value().unwrap_or(0.0) * step;
-                let sum = reading.reason().map_or(Reading::of(*integral), Reading::absent);
-                gpu.readings.push((*counter, sum));
+            gpu.integrals.add(step, &mut said);
+            if said.lost {
+                // Words and parts of a GPU that is gone are the last that were known.
+                said.words = std::mem::take(&mut gpu.said.words);
+                said.parts = std::mem::take(&mut gpu.said.parts);
             }
+            gpu.said = said;
         }
+    }
+
+    /// The number on the page of the GPU at this position of a worker's inventory.
+    pub(super) fn number(&self, worker: u64, position: u32) -> Option<u32> {
+        let (positions, _) = self.workers.get(&worker)?;
+        Some(self.gpus.get(*positions.get(position as usize)?)?.number)
+    }
+
+    /// The number on the page of the GPU at a PCI address as the kernel log has it.
+    pub(super) fn number_at(&self, pci: &str) -> Option<u32> {
+        let at = |gpu: &&Gpu| {
+            gpu.identity.pci_bus_id.as_deref().is_some_and(|id| is_same_board(pci, id))
+        };
+        self.gpus.iter().find(at).map(|gpu| gpu.number)
+    }
+
+    /// The processes on all GPUs.
+    pub(super) fn pids(&self) -> Vec<u32> {
+        let parts = self.gpus.iter().flat_map(|gpu| &gpu.said.parts);
+        parts.filter(|part| part.class == Class::Process).map(|part| part.number).collect()
     }
 
     /// Forgets a worker that is gone; its GPUs stay.
@@ -105,7 +122,7 @@ impl Remembered {
     }
 
     /// Adds every GPU to the report: as it last spoke if that is `fresh`, else with its values called stale.
-    pub(super) fn write(&self, fresh: bool, report: &mut Report) {
+    pub(super) fn write(&self, fresh: bool, owners: &Owners, report: &mut Report) {
         for gpu in &self.gpus {
             let device = report.device(Device::gpu(gpu.number));
             report.info(device, gpu::INFO, &gpu.labels());
@@ -120,8 +137,16 @@ impl Remembered {
                 _ => Reading::of(f64::from(u8::from(gpu.present))),
             };
             report.push(device, gpu::PRESENT, present);
-            for (metric, reading) in &gpu.readings {
+            if let Some(job) = gpu.job(owners) {
+                report.info(device, gpu::JOB_INFO, &job);
+            }
+            for (metric, reading) in &gpu.said.readings {
                 report.push(device, *metric, why.map_or(*reading, Reading::absent));
+            }
+            // A lost GPU is told apart by the round that lost it; its parts say nothing by themselves.
+            let why = why.or((!gpu.present).then_some(Absent::Lost));
+            for part in &gpu.said.parts {
+                gpu.write_part(part, why, owners, report);
             }
         }
     }
@@ -153,13 +178,41 @@ impl Gpu {
             ("pci_bus_id", identity.pci_bus_id.as_deref()),
             ("serial", identity.serial.as_deref()),
             ("driver", Some(&*self.driver)),
+            ("vbios", identity.vbios.as_deref()),
         ];
-        labels.into_iter().filter_map(|(label, text)| Some((label, text?))).collect()
+        let words = self.said.words.iter().map(|(word, text)| (word.label(), &**text));
+        labels.into_iter().filter_map(|(label, text)| Some((label, text?))).chain(words).collect()
+    }
+
+    /// The labels of the job that holds the GPU: that of its first process that has one.
+    fn job<'a>(&self, owners: &'a Owners) -> Option<Vec<(&'static str, &'a str)>> {
+        let mut processes = self.said.parts.iter().filter(|part| part.class == Class::Process);
+        processes.find_map(|process| owners.of(process.number)?.job())
+    }
+
+    fn write_part(&self, part: &Part, why: Option<Absent>, owners: &Owners, report: &mut Report) {
+        let device = report.device(Device::part(part.class, self.number, part.number));
+        match part.class {
+            Class::Process => {
+                let labels = owners.of(part.number).map(super::owners::Owner::labels);
+                report.info(device, parts::PROCESS_INFO, &labels.unwrap_or_default());
+            }
+            Class::Mig if !part.labels.is_empty() => {
+                let labels = part.labels.iter().map(|(label, text)| (&**label, &**text));
+                report.info(device, parts::MIG_INFO, &labels.collect::<Vec<_>>());
+            }
+            _ => {}
+        }
+        for (metric, reading) in &part.readings {
+            report.push(device, *metric, why.map_or(*reading, Reading::absent));
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use gaunt_schema::MetricId;
+
     use super::*;
 
     fn board(index: u32, uuid: &str) -> Identity {
@@ -167,12 +220,12 @@ mod tests {
     }
 
     fn busy(share: f64) -> Readings {
-        Readings { lost: false, readings: vec![(gpu::UTILIZATION, Reading::of(share))] }
+        Readings { readings: vec![(gpu::UTILIZATION, Reading::of(share))], ..Readings::default() }
     }
 
     fn read(gpus: &Remembered, fresh: bool, number: u32, metric: MetricId) -> Option<Reading> {
         let mut report = Report::default();
-        gpus.write(fresh, &mut report);
+        gpus.write(fresh, &Owners::new("/proc".as_ref()), &mut report);
         report.reading(&Device::gpu(number), metric)
     }
 

@@ -2,12 +2,13 @@
 
 use std::io::{self, Read, Write};
 
-use gaunt_schema::{MetricId, Reading, Safe, UnixMs};
+use gaunt_schema::{Class, MetricId, Reading, Safe, UnixMs};
 use serde::{Deserialize, Serialize};
 
 use super::call::Calling;
 
-/// The longest message in bytes. A tick of 16 GPUs with 20 readings each takes about 16 KiB.
+/// The longest message in bytes. A tick of 16 GPUs with 18 links and 100 processes each takes
+/// about 300 KiB.
 const MAX_MESSAGE: usize = 1 << 20;
 
 /// The version of the messages. Parent and worker are one executable, so another version is a broken installation.
@@ -42,6 +43,15 @@ pub(super) enum Message {
         /// What went wrong in another way than by missing support, each call and reason once.
         failures: Vec<Safe>,
     },
+    /// The driver told of an error of a GPU.
+    Xid {
+        /// Which GPU, by its position in the inventory.
+        gpu: u32,
+        /// The number of the error.
+        code: u32,
+        /// When it was heard.
+        at: UnixMs,
+    },
     /// A driver call that has been under way for a while.
     Calling(Calling),
     /// The worker cannot go on and ends.
@@ -66,15 +76,72 @@ pub(super) struct Identity {
     pub(super) pci_bus_id: Option<Safe>,
     /// Its board's serial number.
     pub(super) serial: Option<Safe>,
+    /// The version of its board's firmware.
+    pub(super) vbios: Option<Safe>,
 }
 
 /// What one GPU said in one round.
+#[expect(clippy::struct_field_names, reason = "its readings are its readings")]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Readings {
     /// Whether the driver called the GPU lost, or did not even find it.
     pub(super) lost: bool,
     /// Each reading.
     pub(super) readings: Vec<(MetricId, Reading)>,
+    /// Over how many seconds the GPU's own counters were averaged.
+    pub(super) span: f64,
+    /// For how many of them the multiprocessors did almost nothing.
+    pub(super) below: f64,
+    /// What is told beside numbers, in words.
+    pub(super) words: Vec<(Word, Safe)>,
+    /// Its links, instances and processes.
+    pub(super) parts: Vec<Part>,
+}
+
+impl Readings {
+    /// The reading of a metric, if there is one.
+    pub(super) fn reading(&self, metric: MetricId) -> Option<Reading> {
+        self.readings.iter().find(|(id, _)| *id == metric).map(|(_, reading)| *reading)
+    }
+}
+
+/// What is told of a GPU in words, and can change while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Word {
+    /// Who may compute on it.
+    ComputeMode,
+    /// Whether the driver stays loaded when nobody uses it.
+    Persistence,
+    /// Its NVLink domain.
+    ClusterUuid,
+    /// Its clique in the domain.
+    Clique,
+}
+
+impl Word {
+    /// The label on the page.
+    pub(super) const fn label(self) -> &'static str {
+        match self {
+            Self::ComputeMode => "compute_mode",
+            Self::Persistence => "persistence",
+            Self::ClusterUuid => "cluster_uuid",
+            Self::Clique => "clique",
+        }
+    }
+}
+
+/// What one part of a GPU said in one round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Part {
+    /// What kind of part it is.
+    pub(super) class: Class,
+    /// Which one it is.
+    pub(super) number: u32,
+    /// Each reading.
+    pub(super) readings: Vec<(MetricId, Reading)>,
+    /// Who it is: labels of its info series.
+    pub(super) labels: Vec<(Safe, Safe)>,
 }
 
 /// Why a message could not be read.
@@ -141,7 +208,7 @@ mod tests {
             (gpu::MEMORY_USED, Reading::of(85_899_345_920.0)),
             (gpu::ENERGY, Absent::NoPermission.into()),
         ];
-        let gpus = vec![Readings { lost: false, readings }];
+        let gpus = vec![Readings { readings, ..Readings::default() }];
         let tick = Message::Tick { at: UnixMs(5), seconds: 0.125, gpus, failures: vec![] };
         assert_eq!(round_trip(&tick), tick);
         let calling = Calling { call: Call::PowerUsage, gpu: Some(3), millis: 500 };

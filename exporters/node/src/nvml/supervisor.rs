@@ -12,7 +12,12 @@ use std::{
 
 use gaunt_schema::Safe;
 
-use super::{call::Calling, pipe::Message, worker};
+use super::{
+    call::Calling,
+    driver::Wanted,
+    pipe::Message,
+    worker::{self, Orders},
+};
 use crate::Options;
 
 mod process;
@@ -84,7 +89,14 @@ impl Supervisor {
     pub(super) fn new(options: &Options) -> Self {
         let own = || PathBuf::from("/proc/self/exe");
         let mut arguments: Vec<OsString> = vec![worker::ARGUMENT.into()];
-        arguments.push(options.period.as_millis().to_string().into());
+        let orders = Orders {
+            period: options.period,
+            call_deadline: options.call_deadline,
+            wanted: Wanted { gpm: options.gpm, xid: options.xid, processes: options.processes },
+            glances: options.glances,
+        };
+        // Numbers and yes or no: that becomes JSON always.
+        arguments.push(serde_json::to_string(&orders).unwrap_or_default().into());
         arguments.extend(options.nvml_library.iter().map(|path| path.clone().into_os_string()));
         let (tell, hear) = sync_channel(MAX_WAITING);
         Self {

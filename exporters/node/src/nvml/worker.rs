@@ -21,10 +21,11 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Signal, getpid, kill_process},
 };
+use serde::{Deserialize, Serialize};
 
 use super::{
     call::Note,
-    driver::Driver,
+    driver::{Came, Driver, Waiting, Wanted},
     pipe::{self, Message, PipeError},
 };
 use crate::clock;
@@ -32,11 +33,17 @@ use crate::clock;
 /// The first argument of a process that is a worker. Its name is long so that nobody means something else by it.
 pub(super) const ARGUMENT: &str = "--gaunt-nvml-worker";
 
-/// How often the watching thread looks at the driver call under way.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How often the watching thread looks at the driver call under way, at most and at least.
+const LOOK_EVERY: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
-/// A call that takes longer is told to the parent, which knows the deadline.
+/// A call that takes longer is told to the parent, which knows the deadline; with a short deadline half of it does.
 const SLOW_CALL: Duration = Duration::from_millis(500);
+
+/// The shortest time between two looks at the GPUs between ticks: the energy counter moves about as often.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// The most looks in a period.
+const MAX_GLANCES: u32 = 10;
 
 /// How long a call may still take when the parent asked to stop. A worker that cannot finish its call is ended:
 /// nobody reads it any more, and it would otherwise stay for ever.
@@ -52,9 +59,10 @@ pub fn requested() -> bool {
 
 /// Does the worker's whole work. To be called only if it was [`requested`].
 pub fn run() -> ExitCode {
-    let Some((period, library)) = orders() else { return ExitCode::FAILURE };
+    let Some(orders) = orders() else { return ExitCode::FAILURE };
     let started = Instant::now();
     let worker = Arc::new(Worker {
+        orders,
         note: Note::new(started),
         stop: AtomicBool::new(false),
         speaking: Mutex::new(()),
@@ -64,22 +72,36 @@ pub fn run() -> ExitCode {
     if thread::Builder::new().name("watch".to_owned()).spawn(watch).is_err() {
         return ExitCode::FAILURE;
     }
-    match worker.work(period, library.as_deref(), started) {
+    match worker.work(started) {
         Ok(()) => ExitCode::SUCCESS,
         // Nobody listens, and nobody reads what would be said about it.
         Err(_) => ExitCode::FAILURE,
     }
 }
 
-/// The arguments: the period in milliseconds, and the library if one is named.
-fn orders() -> Option<(Duration, Option<OsString>)> {
+/// What a worker is told at its start.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Orders {
+    /// The time between two rounds.
+    pub(super) period: Duration,
+    /// How long one call may take.
+    pub(super) call_deadline: Duration,
+    /// What is to be asked beside the rest.
+    pub(super) wanted: Wanted,
+    /// Whether the GPUs are looked at between two ticks.
+    pub(super) glances: bool,
+}
+
+/// The arguments: the orders, and the library if one is named.
+fn orders() -> Option<(Orders, Option<OsString>)> {
     let mut arguments = env::args_os().skip(2);
-    let millis: u64 = arguments.next()?.to_str()?.parse().ok()?;
-    Some((Duration::from_millis(millis.max(1)), arguments.next()))
+    let orders: Orders = serde_json::from_str(arguments.next()?.to_str()?).ok()?;
+    (!orders.period.is_zero()).then(|| (orders, arguments.next()))
 }
 
 /// What the two threads of a worker share.
 struct Worker {
+    orders: (Orders, Option<OsString>),
     note: Note,
     stop: AtomicBool,
     /// Held while a message is written, never during a driver call.
@@ -97,13 +119,9 @@ impl Worker {
     }
 
     /// Initialises the driver and samples it each tick, until the parent asks to stop.
-    fn work(
-        &self,
-        period: Duration,
-        library: Option<&std::ffi::OsStr>,
-        started: Instant,
-    ) -> Result<(), PipeError> {
-        let driver = match Driver::init(library, &self.note) {
+    fn work(&self, started: Instant) -> Result<(), PipeError> {
+        let (orders, library) = &self.orders;
+        let mut driver = match Driver::init(library.as_deref(), &self.note, orders.wanted) {
             Ok(driver) => driver,
             Err(error) => return self.trouble(error.is_nothing_here(), &error.to_string()),
         };
@@ -118,7 +136,7 @@ impl Worker {
                     Message::Hello { version: pipe::VERSION, pid: process::id(), driver: version };
                 self.say(&hello)
                     .and_then(|()| self.say(&Message::Inventory { gpus }))
-                    .and_then(|()| self.sample(&driver, &indexes, period, started))
+                    .and_then(|()| self.sample(&mut driver, &indexes, started))
             }
             Err(error) => {
                 let message = format!("the NVIDIA driver {version} cannot list its GPUs: {error}");
@@ -131,22 +149,65 @@ impl Worker {
 
     fn sample(
         &self,
-        driver: &Driver<'_>,
+        driver: &mut Driver<'_>,
         indexes: &[u32],
-        period: Duration,
         started: Instant,
     ) -> Result<(), PipeError> {
+        let period = self.orders.0.period;
+        let mut waiting = None;
         while !self.stop.load(Ordering::Acquire) {
             let (at, seconds) = (clock::now(), started.elapsed().as_secs_f64());
             let mut failures = BTreeSet::new();
             let gpus = indexes.iter().map(|index| driver.sample(*index, &mut failures)).collect();
             let failures = failures.into_iter().take(MAX_FAILURES).map(Safe::from).collect();
             self.say(&Message::Tick { at, seconds, gpus, failures })?;
+            // After the first round, which found the GPUs.
+            let waiting = waiting.get_or_insert_with(|| driver.waiting());
             let next = Instant::now() + clock::until_tick(clock::now(), period, Duration::ZERO);
-            while !self.stop.load(Ordering::Acquire)
-                && let Some(wait) = next.checked_duration_since(Instant::now())
-            {
-                thread::park_timeout(wait);
+            self.until(next, driver, waiting)?;
+        }
+        if let Some(Some(waiting)) = waiting {
+            driver.end(waiting);
+        }
+        Ok(())
+    }
+
+    /// Passes the time until the next tick with looks at the GPUs, and tells of errors as they come.
+    fn until(
+        &self,
+        next: Instant,
+        driver: &mut Driver<'_>,
+        waiting: &mut Option<Waiting>,
+    ) -> Result<(), PipeError> {
+        let orders = &self.orders.0;
+        let glance = (orders.period / MAX_GLANCES).max(GLANCE);
+        // Shorter than the deadline by far, so that only a wait that hangs looks like one.
+        let patience = (orders.call_deadline / 4).min(GLANCE);
+        let mut look = Instant::now() + glance;
+        while !self.stop.load(Ordering::Acquire)
+            && let Some(rest) = next.checked_duration_since(Instant::now())
+        {
+            let wait = rest.min(look.saturating_duration_since(Instant::now()));
+            let came = waiting.as_ref().map(|waiting| driver.wait(waiting, wait.min(patience)));
+            match came {
+                Some(Came::Xid(gpu, code)) => {
+                    self.say(&Message::Xid { gpu, code, at: clock::now() })?;
+                }
+                Some(Came::Nothing) => {}
+                Some(Came::Broken) => {
+                    // A wait that fails at once would fail a million times a second.
+                    if let Some(waiting) = waiting.take() {
+                        driver.end(waiting);
+                    }
+                }
+                None => thread::park_timeout(wait),
+            }
+            // The tick itself is a look.
+            if look <= Instant::now() && look + glance / 2 < next && orders.glances {
+                driver.look();
+            }
+            if look <= Instant::now() {
+                look += glance;
             }
         }
         Ok(())
@@ -154,7 +215,10 @@ impl Worker {
 
     /// Tells the parent of slow calls, and waits for the end of standard input.
     fn watch(&self, caller: &thread::Thread) {
-        let every = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK_EVERY.subsec_nanos()) };
+        let deadline = self.orders.0.call_deadline;
+        let (every, slow) = (deadline / 4, SLOW_CALL.min(deadline / 2));
+        let every = every.clamp(LOOK_EVERY.0, LOOK_EVERY.1);
+        let every = Timespec { tv_sec: 0, tv_nsec: i64::from(every.subsec_nanos()) };
         let stdin = io::stdin();
         loop {
             let mut input = [PollFd::new(&stdin, PollFlags::IN)];
@@ -164,7 +228,7 @@ impl Worker {
                 break;
             }
             if let Some(calling) = self.note.under_way()
-                && u128::from(calling.millis) >= SLOW_CALL.as_millis()
+                && u128::from(calling.millis) >= slow.as_millis()
                 && self.say(&Message::Calling(calling)).is_err()
             {
                 break;

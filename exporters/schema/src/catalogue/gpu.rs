@@ -21,9 +21,10 @@ rows! {
     from host::END;
     INFO, "Who the GPU is.",
         Metric::info_series("gaunt_gpu_info", Gpu,
-            &["uuid", "model", "pci_bus_id", "serial", "driver"]);
+            &["uuid", "model", "pci_bus_id", "serial", "driver", "vbios", "compute_mode", "persistence",
+                "cluster_uuid", "clique"]);
     JOB_INFO, "The job that holds the GPU.",
-        Metric::info_series("gaunt_gpu_job_info", Gpu, &["job", "name", "user", "rank"]);
+        Metric::info_series("gaunt_gpu_job_info", Gpu, &["job", "step", "name", "user", "rank", "namespace", "pod", "container", "source"]);
     PRESENT, "Whether the GPU answers: 0 after it was seen once and is gone.",
         Metric::gauge("gaunt_gpu_present", Gpu, Unit::Count, 1.0);
     UTILIZATION, "Share of the driver's last window in which a kernel ran, however small.",
@@ -102,6 +103,64 @@ rows! {
             .foreign(&[dcgm("DCGM_FI_PROF_DRAM_ACTIVE", Same)]);
     DRAM_ACTIVE_SECONDS, "The integral of gaunt_gpu_dram_active_ratio.",
         Metric::counter("gaunt_gpu_dram_active_seconds_total", Gpu, Unit::Seconds, Bits64);
+    SM_OCCUPANCY, "Warps that multiprocessors held, as a share of those that they can hold.",
+        Metric::gauge("gaunt_gpu_sm_occupancy_ratio", Gpu, Unit::Ratio, 0.005)
+            .history().integral("gaunt_gpu_sm_occupancy_seconds_total")
+            .foreign(&[dcgm("DCGM_FI_PROF_SM_OCCUPANCY", Same)]);
+    SM_OCCUPANCY_SECONDS, "The integral of gaunt_gpu_sm_occupancy_ratio.",
+        Metric::counter("gaunt_gpu_sm_occupancy_seconds_total", Gpu, Unit::Seconds, Bits64);
+    GRAPHICS_ACTIVE, "Share of time in which any part of the compute or graphics engine was busy.",
+        Metric::gauge("gaunt_gpu_graphics_active_ratio", Gpu, Unit::Ratio, 0.005)
+            .integral("gaunt_gpu_graphics_active_seconds_total")
+            .foreign(&[dcgm("DCGM_FI_PROF_GR_ENGINE_ACTIVE", Same)]);
+    GRAPHICS_ACTIVE_SECONDS, "The integral of gaunt_gpu_graphics_active_ratio.",
+        Metric::counter("gaunt_gpu_graphics_active_seconds_total", Gpu, Unit::Seconds, Bits64);
+    FP64_ACTIVE, "Share of cycles in which an FP64 pipe was busy.",
+        Metric::gauge("gaunt_gpu_fp64_active_ratio", Gpu, Unit::Ratio, 0.005)
+            .integral("gaunt_gpu_fp64_active_seconds_total")
+            .foreign(&[dcgm("DCGM_FI_PROF_PIPE_FP64_ACTIVE", Same)]);
+    FP64_ACTIVE_SECONDS, "The integral of gaunt_gpu_fp64_active_ratio.",
+        Metric::counter("gaunt_gpu_fp64_active_seconds_total", Gpu, Unit::Seconds, Bits64);
+    FP32_ACTIVE, "Share of cycles in which an FP32 pipe was busy.",
+        Metric::gauge("gaunt_gpu_fp32_active_ratio", Gpu, Unit::Ratio, 0.005)
+            .integral("gaunt_gpu_fp32_active_seconds_total")
+            .foreign(&[dcgm("DCGM_FI_PROF_PIPE_FP32_ACTIVE", Same)]);
+    FP32_ACTIVE_SECONDS, "The integral of gaunt_gpu_fp32_active_ratio.",
+        Metric::counter("gaunt_gpu_fp32_active_seconds_total", Gpu, Unit::Seconds, Bits64);
+    FP16_ACTIVE, "Share of cycles in which an FP16 pipe was busy, tensor pipes apart.",
+        Metric::gauge("gaunt_gpu_fp16_active_ratio", Gpu, Unit::Ratio, 0.005)
+            .integral("gaunt_gpu_fp16_active_seconds_total")
+            .foreign(&[dcgm("DCGM_FI_PROF_PIPE_FP16_ACTIVE", Same)]);
+    FP16_ACTIVE_SECONDS, "The integral of gaunt_gpu_fp16_active_ratio.",
+        Metric::counter("gaunt_gpu_fp16_active_seconds_total", Gpu, Unit::Seconds, Bits64);
+    SM_BELOW_5, "Time in which gaunt_gpu_sm_active_ratio was below 5 per cent, looked at several times a period.",
+        Metric::counter("gaunt_gpu_sm_active_below_5_percent_seconds_total", Gpu, Unit::Seconds, Bits64);
+    UTILIZATION_BELOW_5, "Time in which gaunt_gpu_utilization_ratio was below 5 per cent.",
+        Metric::counter("gaunt_gpu_utilization_below_5_percent_seconds_total", Gpu, Unit::Seconds, Bits64);
+    SM_ACTIVE_MIN, "Lowest SM activity of the last 10 s, looked at several times a period.",
+        Metric::gauge("gaunt_gpu_sm_active_10s_min_ratio", Gpu, Unit::Ratio, 0.005);
+    SM_ACTIVE_MAX, "Highest SM activity of the last 10 s, looked at several times a period.",
+        Metric::gauge("gaunt_gpu_sm_active_10s_max_ratio", Gpu, Unit::Ratio, 0.005);
+    POWER_MIN, "Lowest power of the last 10 s, from the energy counter, looked at several times a period.",
+        Metric::gauge("gaunt_gpu_power_10s_min_watts", Gpu, Unit::Watts, 1.0);
+    POWER_MAX, "Highest power of the last 10 s, from the energy counter, looked at several times a period.",
+        Metric::gauge("gaunt_gpu_power_10s_max_watts", Gpu, Unit::Watts, 1.0);
+    PCIE_RECEIVE_RATE, "Data that comes from the host over PCIe, averaged over the whole period.",
+        Metric::gauge("gaunt_gpu_pcie_receive_bytes_per_second", Gpu, Unit::BytesPerSecond, 1e6)
+            .integral("gaunt_gpu_pcie_receive_bytes_total")
+            .foreign(&[dcgm("DCGM_FI_PROF_PCIE_RX_BYTES", Same)]);
+    PCIE_TRANSMIT_RATE, "Data that goes to the host over PCIe, averaged over the whole period.",
+        Metric::gauge("gaunt_gpu_pcie_transmit_bytes_per_second", Gpu, Unit::BytesPerSecond, 1e6)
+            .integral("gaunt_gpu_pcie_transmit_bytes_total")
+            .foreign(&[dcgm("DCGM_FI_PROF_PCIE_TX_BYTES", Same)]);
+    NVLINK_RECEIVE_RATE, "Data that comes over all NVLinks, averaged over the whole period.",
+        Metric::gauge("gaunt_gpu_nvlink_receive_bytes_per_second", Gpu, Unit::BytesPerSecond, 1e6)
+            .integral("gaunt_gpu_nvlink_receive_bytes_total")
+            .foreign(&[dcgm("DCGM_FI_PROF_NVLINK_RX_BYTES", Same)]);
+    NVLINK_TRANSMIT_RATE, "Data that goes over all NVLinks, averaged over the whole period.",
+        Metric::gauge("gaunt_gpu_nvlink_transmit_bytes_per_second", Gpu, Unit::BytesPerSecond, 1e6)
+            .integral("gaunt_gpu_nvlink_transmit_bytes_total")
+            .foreign(&[dcgm("DCGM_FI_PROF_NVLINK_TX_BYTES", Same)]);
     PCIE_RECEIVE, "Data that came from the host over PCIe.",
         Metric::counter("gaunt_gpu_pcie_receive_bytes_total", Gpu, Unit::Bytes, Bits64).history();
     PCIE_TRANSMIT, "Data that went to the host over PCIe.",

@@ -3,7 +3,7 @@
 //! Widths are those of the kernel's performance-management table and of the mlx5 driver: classic error counters have
 //! 4, 8 or 16 bits and stand still at their maximum; queue counters have 32 bits and wrap.
 
-use super::{Metric, gpu, node_exporter, rows};
+use super::{Metric, gpu_parts, node_exporter, rows};
 use crate::{
     Class::Port,
     unit::{
@@ -13,7 +13,7 @@ use crate::{
 };
 
 rows! {
-    from gpu::END;
+    from gpu_parts::END;
     INFO, "Who the port is, and where it is plugged in.",
         Metric::info_series("gaunt_port_info", Port,
             &["netdev", "link_layer", "firmware", "hca_type", "board", "pci_bus_id", "numa_node", "function",

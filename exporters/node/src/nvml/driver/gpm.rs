@@ -1,0 +1,185 @@
+//! Activity from the GPU's own counters (GPM): the difference of two samples, one of each tick, so that what lies
+//! between two ticks is measured whole.
+
+use std::time::Instant;
+
+use gaunt_schema::{Absent, MetricId, catalogue::gpu};
+use nvml_wrapper::error::NvmlError;
+
+use super::{Door, Handle, Round, looks::Looks};
+use crate::nvml::{
+    call::{Call, Note},
+    door::{Buffer, MAX_GPM},
+};
+
+/// The number of SM activity.
+pub(super) const SM: u32 = 2;
+
+/// The numbers in NVML of what is asked each tick; the metric of each stands at the same place in [`METRICS`].
+const NUMBERS: [u32; 12] = [SM, 3, 5, 10, 1, 11, 12, 13, 21, 20, 60, 61];
+
+/// What each number is.
+const METRICS: [MetricId; 12] = [
+    gpu::SM_ACTIVE,
+    gpu::SM_OCCUPANCY,
+    gpu::TENSOR_ACTIVE,
+    gpu::DRAM_ACTIVE,
+    gpu::GRAPHICS_ACTIVE,
+    gpu::FP64_ACTIVE,
+    gpu::FP32_ACTIVE,
+    gpu::FP16_ACTIVE,
+    gpu::PCIE_RECEIVE_RATE,
+    gpu::PCIE_TRANSMIT_RATE,
+    gpu::NVLINK_RECEIVE_RATE,
+    gpu::NVLINK_TRANSMIT_RATE,
+];
+
+const _: () = assert!(NUMBERS.len() <= MAX_GPM);
+
+/// The first number that is a rate in mebibytes a second; those below are percentages.
+const FIRST_RATE: u32 = 20;
+
+/// A sample of the last tick, one of the last look, and one that is free.
+const BUFFERS: usize = 3;
+
+/// The samples of one GPU.
+#[derive(Default)]
+pub(super) struct Gpm {
+    /// Whether the GPU counts at all, once that is known.
+    supported: Option<bool>,
+    buffers: Vec<Buffer>,
+    tick: Option<Taken>,
+    look: Option<Taken>,
+}
+
+/// A sample that was taken.
+#[derive(Clone, Copy)]
+struct Taken {
+    /// In which buffer.
+    place: usize,
+    at: Instant,
+}
+
+impl Gpm {
+    /// Every metric that comes from here.
+    pub(super) fn metrics() -> &'static [MetricId] {
+        &METRICS
+    }
+
+    /// Whether the GPU is known to count nothing.
+    pub(super) fn is_unsupported(&self) -> bool {
+        self.supported == Some(false)
+    }
+
+    /// What happened since the last tick.
+    pub(super) fn round(
+        &mut self,
+        round: &mut Round<'_>,
+        door: Door<'_>,
+        handle: Handle,
+        looks: &mut Looks,
+    ) {
+        if let Err(reason) = self.sample(round, door, handle, looks) {
+            for metric in METRICS {
+                round.put(metric, Err(reason));
+            }
+        }
+    }
+
+    fn sample(
+        &mut self,
+        round: &mut Round<'_>,
+        door: Door<'_>,
+        handle: Handle,
+        looks: &mut Looks,
+    ) -> Result<(), Absent> {
+        if self.supported.is_none() {
+            self.supported = match round.ask(Call::GpmSupport, || door.gpm_support(handle)) {
+                Ok(supported) => Some(supported),
+                Err(Absent::Unsupported) => Some(false),
+                Err(reason) => return Err(reason),
+            };
+        }
+        if self.is_unsupported() {
+            return Err(Absent::Unsupported);
+        }
+        while self.buffers.len() < BUFFERS {
+            self.buffers.push(round.ask(Call::GpmAllocate, || door.allocate())?);
+        }
+        let place = self.free_place();
+        let buffer = &mut self.buffers[place];
+        round.ask(Call::GpmTake, || door.take(handle, None, buffer))?;
+        let now = Taken { place, at: Instant::now() };
+        let (tick, look) = (self.tick, self.look);
+        if let Some(tick) = tick {
+            let pair = (&self.buffers[tick.place], &self.buffers[place]);
+            let values = round.ask(Call::GpmMetrics, || door.between(pair, &NUMBERS))?;
+            round.sampled.span = (now.at - tick.at).as_secs_f64();
+            for ((number, metric), value) in NUMBERS.iter().zip(METRICS).zip(values) {
+                let value = value.map(|value| in_our_unit(*number, value));
+                let value = value.map_err(|error| round.reason(Call::GpmMetrics, &error));
+                round.put(metric, value);
+            }
+        }
+        if let Some(look) = look {
+            let pair = (&self.buffers[look.place], &self.buffers[place]);
+            let values = round.ask(Call::GpmMetrics, || door.between(pair, &[SM]));
+            if let Ok(values) = values {
+                tell(&values, look.at, now.at, looks);
+            }
+        }
+        (self.tick, self.look) = (Some(now), Some(now));
+        Ok(())
+    }
+
+    /// What happened since the last look, of the multiprocessors alone.
+    pub(super) fn look(
+        &mut self,
+        note: &Note,
+        door: Door<'_>,
+        handle: Handle,
+        index: u32,
+        looks: &mut Looks,
+    ) {
+        let Some(look) = self.look else { return };
+        let place = self.free_place();
+        let buffer = &mut self.buffers[place];
+        let taken = note.during(Call::GpmTake, Some(index), || door.take(handle, None, buffer));
+        if taken.is_err() {
+            return;
+        }
+        let at = Instant::now();
+        let pair = (&self.buffers[look.place], &self.buffers[place]);
+        let ask = || door.between(pair, &[SM]);
+        if let Ok(values) = note.during(Call::GpmMetrics, Some(index), ask) {
+            tell(&values, look.at, at, looks);
+            self.look = Some(Taken { place, at });
+        }
+    }
+
+    /// A buffer that holds neither the sample of the last tick nor that of the last look.
+    fn free_place(&self) -> usize {
+        let taken = [self.tick, self.look].map(|taken| taken.map(|taken| taken.place));
+        (0..BUFFERS).find(|place| !taken.contains(&Some(*place))).unwrap_or(0)
+    }
+
+    /// Gives the buffers back.
+    pub(super) fn free(&mut self, note: &Note, door: Door<'_>, index: u32) {
+        for buffer in self.buffers.drain(..) {
+            // What the driver does not take back it has already lost.
+            _ = note.during(Call::GpmFree, Some(index), || door.free(buffer));
+        }
+        (self.tick, self.look) = (None, None);
+    }
+}
+
+/// From the driver's unit to ours: per cent to a ratio, mebibytes to bytes.
+pub(super) fn in_our_unit(number: u32, value: f64) -> f64 {
+    if number < FIRST_RATE { value / 100.0 } else { value * 1_048_576.0 }
+}
+
+fn tell(values: &[Result<f64, NvmlError>], from: Instant, to: Instant, looks: &mut Looks) {
+    if let Some(Ok(percent)) = values.first() {
+        looks.sm_active(from, to, in_our_unit(SM, *percent));
+    }
+}

@@ -1,0 +1,285 @@
+//! The parts of a GPU: its NVLinks, its MIG instances and the processes on it.
+
+use std::collections::BTreeMap;
+
+use gaunt_schema::{
+    Absent, Class, MetricId, Reading, Safe,
+    catalogue::{gpu, gpu_health as health, gpu_parts as parts},
+};
+use nvml_wrapper::{Device, enums::device::UsedGpuMemory, error::NvmlError};
+
+use super::{
+    Door, Handle, Round,
+    fields::ask,
+    gpm::{SM, in_our_unit},
+};
+use crate::nvml::{
+    call::{Call, Note},
+    door::Buffer,
+    pipe::Part,
+};
+
+/// The most NVLinks of a GPU, and MIG instances, that are asked for: what the largest board has, and room.
+const MAX_PARTS: u32 = 36;
+
+/// The field that says how many NVLinks the GPU has.
+const LINK_COUNT: u32 = 91;
+
+/// The fields of one NVLink, asked with the link as their scope: its state, and its errors by kind.
+const LINK: [(u32, MetricId); 4] = [
+    (165, parts::NVLINK_UP),
+    (161, parts::NVLINK_REPLAY),
+    (162, parts::NVLINK_RECOVERY),
+    (163, parts::NVLINK_CRC),
+];
+
+/// The fields of an NVLink's traffic: received and transmitted, in kibibytes up to Hopper and in bytes after it.
+const TRAFFIC: [u32; 4] = [139, 138, 204, 202];
+
+/// What is asked of an instance's own counters.
+const ACTIVITY: [(u32, MetricId); 3] =
+    [(SM, parts::MIG_SM_ACTIVE), (5, parts::MIG_TENSOR_ACTIVE), (10, parts::MIG_DRAM_ACTIVE)];
+
+/// What is kept of a GPU's parts between rounds.
+#[derive(Default)]
+pub(super) struct Parts {
+    links: u32,
+    instances: Vec<Mig>,
+    /// The driver's time of the newest sample of a process.
+    seen: u64,
+    /// The handle of the whole GPU, of which instances are sampled.
+    whole: Option<Handle>,
+}
+
+/// One MIG instance, and the samples of its counters: the last one and one to take.
+struct Mig {
+    number: u32,
+    gpu_instance: u32,
+    buffers: Option<[Buffer; 2]>,
+    /// Which buffer holds the last sample.
+    last: Option<usize>,
+}
+
+impl Parts {
+    /// The state and the errors of each NVLink.
+    pub(super) fn links(&mut self, round: &mut Round<'_>, door: Door<'_>, handle: Handle) {
+        let count = ask(&[(LINK_COUNT, 0)], round, door, handle).pop();
+        self.links = count.and_then(Result::ok).map_or(0, |count| (count as u32).min(MAX_PARTS));
+        if self.links == 0 {
+            return;
+        }
+        let links = || 0..self.links;
+        let questions: Vec<_> =
+            links().flat_map(|link| LINK.iter().map(move |(field, _)| (*field, link))).collect();
+        let answers = ask(&questions, round, door, handle);
+        for (link, answers) in links().zip(answers.chunks_exact(LINK.len())) {
+            let metrics = LINK.iter().map(|(_, metric)| *metric);
+            let readings = metrics.zip(answers.iter().map(|answer| reading(*answer)));
+            round.sampled.parts.push(part(Class::Nvlink, link, readings.collect()));
+        }
+    }
+
+    /// The traffic of each NVLink, in one call for all of them.
+    pub(super) fn traffic(&mut self, round: &mut Round<'_>, door: Door<'_>, handle: Handle) {
+        if self.links == 0 {
+            return;
+        }
+        let links = || 0..self.links;
+        let questions: Vec<_> =
+            links().flat_map(|link| TRAFFIC.map(move |field| (field, link))).collect();
+        let answers = ask(&questions, round, door, handle);
+        for (link, answers) in links().zip(answers.chunks_exact(TRAFFIC.len())) {
+            let bytes = |kibibytes: usize, bytes: usize| {
+                let older = || answers[kibibytes].map(|value| value * 1024.0);
+                reading(answers[bytes].or_else(|_| older()))
+            };
+            let readings =
+                vec![(parts::NVLINK_RECEIVE, bytes(0, 2)), (parts::NVLINK_TRANSMIT, bytes(1, 3))];
+            round.sampled.parts.push(part(Class::Nvlink, link, readings));
+        }
+    }
+
+    /// What came and went over all NVLinks, of a GPU whose own counters do not say.
+    pub(super) fn total(round: &mut Round<'_>) {
+        for (total, each) in [
+            (gpu::NVLINK_RECEIVE, parts::NVLINK_RECEIVE),
+            (gpu::NVLINK_TRANSMIT, parts::NVLINK_TRANSMIT),
+        ] {
+            let links = round.sampled.parts.iter().flat_map(|part| &part.readings);
+            let mut all = links.filter(|(id, _)| *id == each).peekable();
+            // No links are no traffic to speak of, and one that is silent makes the sum unknown.
+            if all.peek().is_some()
+                && let Some(sum) = all.map(|(_, reading)| reading.value()).sum::<Option<f64>>()
+            {
+                round.put(total, Ok(sum));
+            }
+        }
+    }
+
+    /// How many processes compute on the GPU, and if that is wanted, which.
+    pub(super) fn processes(&mut self, round: &mut Round<'_>, device: &Device<'_>, each: bool) {
+        if !each {
+            let count = round.ask(Call::Processes, || device.running_compute_processes_count());
+            round.put(gpu::PROCESSES, count.map(f64::from));
+            return;
+        }
+        let running = round.ask(Call::Processes, || device.running_compute_processes());
+        round.put(gpu::PROCESSES, running.as_ref().map(|all| all.len() as f64).map_err(|why| *why));
+        let Ok(running) = running else { return };
+        if running.is_empty() {
+            return;
+        }
+        let busy = self.busy(round, device);
+        for process in running {
+            let memory = match process.used_gpu_memory {
+                UsedGpuMemory::Used(bytes) => Reading::of(bytes as f64),
+                UsedGpuMemory::Unavailable => Absent::Unsupported.into(),
+            };
+            // A process of which the driver has no sample ran nothing.
+            let busy = busy.as_ref().map(|busy| busy.get(&process.pid).copied().unwrap_or(0.0));
+            let readings = vec![
+                (parts::PROCESS_MEMORY, memory),
+                (parts::PROCESS_SM, reading(busy.map_err(|why| *why))),
+            ];
+            round.sampled.parts.push(part(Class::Process, process.pid, readings));
+        }
+    }
+
+    /// The share of time in which each process ran a kernel, since this was last asked.
+    fn busy(
+        &mut self,
+        round: &mut Round<'_>,
+        device: &Device<'_>,
+    ) -> Result<BTreeMap<u32, f64>, Absent> {
+        let seen = self.seen;
+        let samples = round.ask(Call::ProcessUtilization, || {
+            match device.process_utilization_stats(seen) {
+                // The driver's way to say that nothing was sampled.
+                Err(NvmlError::NotFound) => Ok(Vec::new()),
+                answer => answer,
+            }
+        })?;
+        let mut sums: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
+        for sample in samples {
+            self.seen = self.seen.max(sample.timestamp);
+            let sum = sums.entry(sample.pid).or_default();
+            *sum = (sum.0 + f64::from(sample.sm_util) / 100.0, sum.1 + 1.0);
+        }
+        Ok(sums.into_iter().map(|(pid, (sum, count))| (pid, sum / count)).collect())
+    }
+
+    /// Which MIG instances there are, and their memory.
+    pub(super) fn mig(&mut self, round: &mut Round<'_>, door: Door<'_>, device: &Device<'_>) {
+        self.whole = Some(Door::handle(device));
+        let mode = round.ask(Call::MigMode, || device.mig_mode());
+        round.put(
+            health::MIG_MODE,
+            mode.as_ref().map(|mode| f64::from(mode.current)).map_err(|r| *r),
+        );
+        let mut there = Vec::new();
+        if mode.is_ok_and(|mode| mode.current == 1) {
+            let count = round.ask(Call::MigCount, || device.mig_device_count()).unwrap_or(0);
+            for number in 0..count.min(MAX_PARTS) {
+                there.extend(instance(round, door, device, number));
+            }
+        }
+        self.instances.retain(|known| there.contains(&(known.number, known.gpu_instance)));
+        for (number, gpu_instance) in there {
+            if !self.instances.iter().any(|known| known.number == number) {
+                let new = Mig { number, gpu_instance, buffers: None, last: None };
+                self.instances.push(new);
+            }
+        }
+    }
+
+    /// The activity of each MIG instance since the last round.
+    pub(super) fn mig_activity(&mut self, round: &mut Round<'_>, door: Door<'_>) {
+        let Some(whole) = self.whole else { return };
+        for instance in &mut self.instances {
+            if let Ok(readings) = instance.activity(round, door, whole)
+                && !readings.is_empty()
+            {
+                round.sampled.parts.push(part(Class::Mig, instance.number, readings));
+            }
+        }
+    }
+
+    /// Gives the buffers back.
+    pub(super) fn free(&mut self, note: &Note, door: Door<'_>, index: u32) {
+        for buffer in self.instances.drain(..).filter_map(|known| known.buffers).flatten() {
+            // What the driver does not take back it has already lost.
+            _ = note.during(Call::GpmFree, Some(index), || door.free(buffer));
+        }
+    }
+}
+
+impl Mig {
+    fn activity(
+        &mut self,
+        round: &mut Round<'_>,
+        door: Door<'_>,
+        whole: Handle,
+    ) -> Result<Vec<(MetricId, Reading)>, Absent> {
+        let buffers = match &mut self.buffers {
+            Some(buffers) => buffers,
+            none => none.insert([
+                round.ask(Call::GpmAllocate, || door.allocate())?,
+                round.ask(Call::GpmAllocate, || door.allocate())?,
+            ]),
+        };
+        let next = self.last.map_or(0, |last| 1 - last);
+        let (buffer, id) = (&mut buffers[next], self.gpu_instance);
+        round.ask(Call::GpmTakeMig, || door.take(whole, Some(id), buffer))?;
+        let Some(last) = self.last.replace(next) else { return Ok(Vec::new()) };
+        let pair = (&buffers[last], &buffers[next]);
+        let numbers = ACTIVITY.map(|(number, _)| number);
+        let values = round.ask(Call::GpmMetrics, || door.between(pair, &numbers))?;
+        let readings = ACTIVITY.iter().zip(values).map(|((number, metric), value)| {
+            let value = value.map(|value| in_our_unit(*number, value));
+            let value = value.map_err(|error| round.reason(Call::GpmMetrics, &error));
+            (*metric, reading(value))
+        });
+        Ok(readings.collect())
+    }
+}
+
+/// Asks who a MIG instance is and what memory it has; its number and its GPU instance, if it is there.
+fn instance(
+    round: &mut Round<'_>,
+    door: Door<'_>,
+    device: &Device<'_>,
+    number: u32,
+) -> Option<(u32, u32)> {
+    let found = round.ask(Call::MigHandle, || match device.mig_device_by_index(number) {
+        // Places without an instance are normal.
+        Err(NvmlError::NotFound) => Ok(None),
+        answer => answer.map(Some),
+    });
+    let mig = found.ok()??;
+    let handle = Door::handle(&mig);
+    let gpu_instance = round.ask(Call::GpuInstance, || door.gpu_instance(handle)).ok()?;
+    let compute = round.ask(Call::ComputeInstance, || door.compute_instance(handle)).ok();
+    let words = [
+        ("uuid", round.ask(Call::Uuid, || mig.uuid()).ok()),
+        ("name", round.ask(Call::Name, || mig.name()).ok()),
+        ("gpu_instance", Some(gpu_instance.to_string())),
+        ("compute_instance", compute.map(|id| id.to_string())),
+    ];
+    let labels = words.into_iter().filter_map(|(label, text)| Some((label.into(), text?.into())));
+    let memory = round.ask(Call::MemoryInfo, || mig.memory_info());
+    let used = memory.as_ref().map(|memory| memory.used as f64).map_err(|why| *why);
+    let total = memory.map(|memory| memory.total as f64);
+    let readings =
+        vec![(parts::MIG_MEMORY_USED, reading(used)), (parts::MIG_MEMORY_TOTAL, reading(total))];
+    let labels: Vec<(Safe, Safe)> = labels.collect();
+    round.sampled.parts.push(Part { labels, ..part(Class::Mig, number, readings) });
+    Some((number, gpu_instance))
+}
+
+fn reading(value: Result<f64, Absent>) -> Reading {
+    value.map_or_else(Into::into, Reading::of)
+}
+
+fn part(class: Class, number: u32, readings: Vec<(MetricId, Reading)>) -> Part {
+    Part { class, number, readings, labels: Vec::new() }
+}

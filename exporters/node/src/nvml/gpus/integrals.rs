@@ -1,0 +1,124 @@
+//! The integrals of what GPUs do: counters that lose nothing, whatever the period of a scraper is.
+
+use gaunt_schema::{MetricId, Reading, catalogue::gpu};
+
+use crate::nvml::pipe::Readings;
+
+/// Each rate that is integrated, and the counter that holds its integral.
+const INTEGRALS: [(MetricId, MetricId, Over); 14] = [
+    (gpu::UTILIZATION, gpu::UTILIZATION_SECONDS, Over::Tick),
+    (gpu::MEMORY_ACTIVITY, gpu::MEMORY_ACTIVITY_SECONDS, Over::Tick),
+    (gpu::SM_ACTIVE, gpu::SM_ACTIVE_SECONDS, Over::Samples),
+    (gpu::SM_OCCUPANCY, gpu::SM_OCCUPANCY_SECONDS, Over::Samples),
+    (gpu::TENSOR_ACTIVE, gpu::TENSOR_ACTIVE_SECONDS, Over::Samples),
+    (gpu::DRAM_ACTIVE, gpu::DRAM_ACTIVE_SECONDS, Over::Samples),
+    (gpu::GRAPHICS_ACTIVE, gpu::GRAPHICS_ACTIVE_SECONDS, Over::Samples),
+    (gpu::FP64_ACTIVE, gpu::FP64_ACTIVE_SECONDS, Over::Samples),
+    (gpu::FP32_ACTIVE, gpu::FP32_ACTIVE_SECONDS, Over::Samples),
+    (gpu::FP16_ACTIVE, gpu::FP16_ACTIVE_SECONDS, Over::Samples),
+    (gpu::PCIE_RECEIVE_RATE, gpu::PCIE_RECEIVE, Over::Samples),
+    (gpu::PCIE_TRANSMIT_RATE, gpu::PCIE_TRANSMIT, Over::Samples),
+    (gpu::NVLINK_RECEIVE_RATE, gpu::NVLINK_RECEIVE, Over::Samples),
+    (gpu::NVLINK_TRANSMIT_RATE, gpu::NVLINK_TRANSMIT, Over::Samples),
+];
+
+/// Over which time a rate is a mean.
+#[derive(Clone, Copy, PartialEq)]
+enum Over {
+    /// The driver's own window, which stands for the time since the last tick.
+    Tick,
+    /// Exactly the time between the two samples that it was made of.
+    Samples,
+}
+
+/// The longest time between two ticks over which the driver's own rates are integrated, in seconds. Over a longer one
+/// its last window says nothing about most of it.
+const LONGEST_STEP: f64 = 10.0;
+
+/// Below this a GPU does almost nothing.
+const ALMOST_NOTHING: f64 = 0.05;
+
+/// The sums of one GPU.
+#[derive(Default)]
+pub(super) struct Integrals {
+    sums: [f64; INTEGRALS.len()],
+    utilization_below: f64,
+    sm_below: f64,
+}
+
+impl Integrals {
+    /// Adds what was said of the time since the last tick, `step` seconds ago, and puts the sums beside it.
+    pub(super) fn add(&mut self, step: f64, said: &mut Readings) {
+        let step = if (0.0..=LONGEST_STEP).contains(&step) { step } else { 0.0 };
+        for ((rate, counter, over), sum) in INTEGRALS.iter().zip(&mut self.sums) {
+            // A counter that the GPU itself keeps is better than a sum of ours.
+            let (Some(reading), None) = (said.reading(*rate), said.reading(*counter)) else {
+                continue;
+            };
+            let seconds = if *over == Over::Tick { step } else { said.span };
+            *sum += reading.value().unwrap_or(0.0) * seconds;
+            said.readings.push((*counter, in_place_of(reading, *sum)));
+        }
+        if let Some(reading) = said.reading(gpu::UTILIZATION) {
+            let below = reading.value().is_some_and(|ratio| ratio < ALMOST_NOTHING);
+            self.utilization_below += if below { step } else { 0.0 };
+            let sum = in_place_of(reading, self.utilization_below);
+            said.readings.push((gpu::UTILIZATION_BELOW_5, sum));
+        }
+        if let Some(reading) = said.reading(gpu::SM_ACTIVE) {
+            self.sm_below += said.below;
+            said.readings.push((gpu::SM_BELOW_5, in_place_of(reading, self.sm_below)));
+        }
+    }
+}
+
+/// The sum, or why the rate that it sums is missing.
+fn in_place_of(rate: Reading, sum: f64) -> Reading {
+    rate.reason().map_or(Reading::of(sum), Reading::absent)
+}
+
+#[cfg(test)]
+mod tests {
+    use gaunt_schema::Absent;
+
+    use super::*;
+
+    fn said(readings: &[(MetricId, Reading)], span: f64) -> Readings {
+        Readings { readings: readings.to_vec(), span, below: 0.25, ..Readings::default() }
+    }
+
+    #[test]
+    fn samples_are_integrated_over_their_own_span_and_windows_over_the_tick() {
+        let mut sums = Integrals::default();
+        let rates = [
+            (gpu::UTILIZATION, Reading::of(0.5)),
+            (gpu::SM_ACTIVE, Reading::of(0.25)),
+            (gpu::PCIE_RECEIVE_RATE, Reading::of(1e9)),
+        ];
+        sums.add(2.0, &mut said(&rates, 1.0));
+        let mut second = said(&rates, 1.0);
+        sums.add(2.0, &mut second);
+        let value = |metric| second.reading(metric).unwrap().value().unwrap();
+        assert_eq!(value(gpu::UTILIZATION_SECONDS).to_string(), "2");
+        assert_eq!(value(gpu::SM_ACTIVE_SECONDS).to_string(), "0.5");
+        assert_eq!(value(gpu::PCIE_RECEIVE).to_string(), "2000000000");
+        assert_eq!(value(gpu::SM_BELOW_5).to_string(), "0.5");
+        assert_eq!(value(gpu::UTILIZATION_BELOW_5).to_string(), "0");
+    }
+
+    #[test]
+    fn a_counter_of_the_gpu_stands_and_an_absent_rate_has_an_absent_sum() {
+        let mut said = said(
+            &[
+                (gpu::NVLINK_RECEIVE_RATE, Absent::Unsupported.into()),
+                (gpu::NVLINK_RECEIVE, Reading::of(77.0)),
+                (gpu::SM_ACTIVE, Absent::Unsupported.into()),
+            ],
+            0.0,
+        );
+        Integrals::default().add(1.0, &mut said);
+        assert_eq!(said.reading(gpu::NVLINK_RECEIVE), Some(Reading::of(77.0)));
+        assert_eq!(said.reading(gpu::SM_ACTIVE_SECONDS), Some(Absent::Unsupported.into()));
+        assert_eq!(said.readings.iter().filter(|(id, _)| *id == gpu::NVLINK_RECEIVE).count(), 1);
+    }
+}

@@ -1,0 +1,163 @@
+//! The kernel's log as the second source of XIDs: some errors never become an event of the driver.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    os::fd::OwnedFd,
+    path::Path,
+};
+
+use gaunt_schema::UnixMs;
+use rustix::fs::{Mode, OFlags, open};
+
+use crate::{clock, files::read_once};
+
+/// The most records that are read in one tick: a storm takes several, and the sampler goes on.
+const MAX_RECORDS: usize = 20_000;
+
+/// The longest record: that of the kernel's own interface.
+const MAX_RECORD: usize = 8 * 1024;
+
+/// What stands before an XID in the log.
+const MARK: &str = "NVRM: Xid (PCI:";
+
+/// An XID in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    /// The PCI address as the log has it, such as `0000:3b:00`.
+    pub(super) pci: String,
+    /// The number of the error.
+    pub(super) code: u32,
+    /// When, in microseconds since the system's start.
+    pub(super) micros: u64,
+}
+
+/// The kernel's log, from its oldest record on.
+pub(super) struct KernelLog {
+    file: File,
+    /// What came after the last whole record.
+    rest: Vec<u8>,
+}
+
+impl KernelLog {
+    /// Opens the log. It never blocks: what is not there yet is read in a later tick.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file: OwnedFd = open(path, flags, Mode::empty())?;
+        Ok(Self { file: file.into(), rest: Vec::new() })
+    }
+
+    /// The XIDs that came since this was last asked.
+    pub(super) fn news(&mut self) -> io::Result<Vec<Line>> {
+        let mut found = Vec::new();
+        let mut buffer = [0; MAX_RECORD];
+        for _ in 0..MAX_RECORDS {
+            match self.file.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => self.take(&buffer[..count], &mut found),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // Records were overwritten before they were read: the next read goes on with the oldest.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
+    fn take(&mut self, bytes: &[u8], found: &mut Vec<Line>) {
+        self.rest.extend_from_slice(bytes);
+        let whole = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let lines = self.rest[..whole].split(|byte| *byte == b'\n');
+        found.extend(lines.filter_map(|line| parse(&String::from_utf8_lossy(line))));
+        self.rest.drain(..whole);
+        if self.rest.len() > MAX_RECORD {
+            self.rest.clear();
+        }
+    }
+}
+
+/// One record: `priority,sequence,microseconds,flags;message`.
+fn parse(record: &str) -> Option<Line> {
+    let (head, message) = record.split_once(';')?;
+    let micros = head.split(',').nth(2)?.parse().ok()?;
+    let (_, told) = message.split_once(MARK)?;
+    let (pci, rest) = told.split_once(')')?;
+    let code = rest.trim_start_matches([':', ' ']);
+    let end = code.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(code.len());
+    Some(Line { pci: pci.to_owned(), code: code[..end].parse().ok()?, micros })
+}
+
+/// Whether a PCI address of the log, `0000:3b:00` or with a function behind, is that of NVML, `00000000:3B:00.0`.
+pub(super) fn is_same_board(log: &str, nvml: &str) -> bool {
+    let place = |text: &str| {
+        let mut parts = text.split(['.']).next().unwrap_or_default().split(':');
+        let mut number = || u32::from_str_radix(parts.next()?, 16).ok();
+        Some((number()?, number()?, number()?))
+    };
+    place(log).is_some_and(|found| Some(found) == place(nvml))
+}
+
+/// When the system started, by the wall clock.
+pub(super) fn boot(proc_root: &Path) -> Option<UnixMs> {
+    let uptime = read_once(&proc_root.join("uptime"))?;
+    let seconds: f64 = uptime.split(' ').next()?.parse().ok()?;
+    Some(UnixMs(clock::now().0 - (seconds * 1e3) as i64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn xids_are_found_among_other_records() {
+        for (record, pci, code) in [
+            (
+                "4,812,93001122,-;NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', GPU has fallen off the bus.",
+                "0000:3b:00",
+                79,
+            ),
+            (
+                "6,9,5,-;NVRM: Xid (PCI:0000:19:00): 31, pid=4242, name=python, Ch 00000008",
+                "0000:19:00",
+                31,
+            ),
+            ("6,9,5,c;[drm] NVRM: Xid (PCI:000f:01:00.0): 145", "000f:01:00.0", 145),
+        ] {
+            let line = parse(record).unwrap();
+            assert_eq!((line.pci.as_str(), line.code), (pci, code));
+        }
+        for other in [
+            "6,1,2,-;nvidia-nvlink: Nvlink Core is being initialized",
+            "NVRM: Xid (PCI:0000:3b:00): 79",
+            "6,1,x,-;NVRM: Xid (PCI:0000:3b:00): 79",
+            "6,1,2,-;NVRM: Xid (PCI:0000:3b:00): none",
+            "",
+        ] {
+            assert_eq!(parse(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn addresses_of_log_and_driver_are_compared_as_numbers() {
+        assert!(is_same_board("0000:3b:00", "00000000:3B:00.0"));
+        assert!(is_same_board("000f:01:00.0", "0000000F:01:00.0"));
+        assert!(!is_same_board("0000:3c:00", "00000000:3B:00.0"));
+        assert!(!is_same_board("rubbish", "rubbish"));
+    }
+
+    #[test]
+    fn a_log_is_read_on_from_where_it_ended() {
+        use std::io::Write;
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let mut log = KernelLog::open(file.path()).unwrap();
+        assert_eq!(log.news().unwrap(), []);
+        file.write_all(b"6,1,7,-;NVRM: Xid (PCI:0000:3b:00): 63, x\n6,2,9,-;NVRM: Xid (PCI:")
+            .unwrap();
+        let first = log.news().unwrap();
+        assert_eq!(first, [Line { pci: "0000:3b:00".to_owned(), code: 63, micros: 7 }]);
+        file.write_all(b"0000:4c:00): 48, x\n").unwrap();
+        assert_eq!(log.news().unwrap()[0].code, 48);
+        assert_eq!(log.news().unwrap(), []);
+    }
+}

@@ -1,0 +1,160 @@
+//! `gaunt snapshot`: one look at the fleet, as plain columns or one JSON object, with an exit code for alerting.
+
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use gaunt_schema::Severity;
+use serde::Serialize;
+
+use super::{FAILED, View, pass};
+use crate::{
+    answer::{Answer, FindingList, NodeDetail, Overview, Question, TargetList, TargetState},
+    source::Source,
+};
+
+mod columns;
+mod node;
+mod plain;
+
+/// How long a fleet is watched before a snapshot of it, unless told otherwise: a GPU enters a state after 5 s of
+/// agreeing samples.
+pub const WATCH: Duration = Duration::from_secs(8);
+
+/// What is wanted of a snapshot.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// One JSON object instead of text.
+    pub json: bool,
+    /// An exit code by the worst severity.
+    pub check: bool,
+    /// How long to watch first where no aggregator has done so.
+    pub watch: Duration,
+}
+
+/// Everything that a snapshot shows, all of one source.
+#[derive(Debug, Default, Serialize)]
+pub struct Picture {
+    /// The fleet at a glance.
+    pub overview: Arc<Overview>,
+    /// Every node in full, worst first; for text only that of a fleet of one.
+    pub nodes: Vec<Arc<NodeDetail>>,
+    /// Every open finding.
+    pub findings: Arc<FindingList>,
+    /// Every target.
+    pub targets: Arc<TargetList>,
+}
+
+/// Looks once and prints what is seen.
+pub async fn run(view: View, wanted: &Wanted) -> anyhow::Result<ExitCode> {
+    let open = view.open().await?;
+    if open.young {
+        watch(&open.source, wanted.watch).await?;
+    }
+    let picture = Picture::ask(&open.source, wanted.json).await?;
+    let page = if wanted.json { picture.json()? } else { picture.text() };
+    print(&page)?;
+    if let Some(gap) = picture.gap() {
+        tracing::error!("partial data: {gap}");
+        return Ok(ExitCode::from(FAILED));
+    }
+    Ok(ExitCode::from(if wanted.check { picture.severity_code() } else { 0 }))
+}
+
+/// Waits until the fleet was watched for `span`, and every target was tried and read a second time for its rates.
+async fn watch(source: &Source, span: Duration) -> anyhow::Result<()> {
+    let Answer::Overview(overview) = source.ask(Question::Overview).await? else {
+        anyhow::bail!("the owner gave no overview");
+    };
+    let period = Duration::from_millis(overview.period_ms);
+    pass(span.max(period * 3)).await;
+    Ok(())
+}
+
+/// Writes a page to the standard output; a reader that left is no fault.
+pub(super) fn print(page: &str) -> anyhow::Result<()> {
+    match io::stdout().lock().write_all(page.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to the standard output")
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Picture {
+    /// Puts answers in their places.
+    pub(super) fn gather(answers: impl IntoIterator<Item = Answer>) -> Self {
+        let mut picture = Self::default();
+        for answer in answers {
+            match answer {
+                Answer::Overview(overview) => picture.overview = overview,
+                Answer::Node(node) => picture.nodes.push(node),
+                Answer::Findings(findings) => picture.findings = findings,
+                Answer::Targets(targets) => picture.targets = targets,
+                Answer::Nodes(_) | Answer::Refused(_) => {}
+            }
+        }
+        picture
+    }
+
+    async fn ask(source: &Source, nodes: bool) -> anyhow::Result<Self> {
+        let mut answers = Vec::new();
+        for question in [Question::Overview, Question::Findings, Question::Targets] {
+            answers.push(source.ask(question).await?);
+        }
+        if let Answer::Nodes(list) = source.ask(Question::Nodes).await? {
+            // A fleet of one is shown in full on text too.
+            let all = nodes || list.nodes.len() == 1;
+            for line in list.nodes.iter().take(if all { usize::MAX } else { 0 }) {
+                answers.push(source.ask(Question::Node(line.node.clone())).await?);
+            }
+        }
+        Ok(Self::gather(answers))
+    }
+
+    fn json(&self) -> anyhow::Result<String> {
+        Ok(serde_json::to_string(self)? + "\n")
+    }
+
+    /// The picture in plain columns.
+    pub(super) fn text(&self) -> String {
+        plain::page(self)
+    }
+
+    /// What is missing from the picture, as a sentence; none if everything was read.
+    fn gap(&self) -> Option<String> {
+        let lines = &self.targets.targets;
+        let count = |state| lines.iter().filter(|line| line.state == state).count();
+        let (down, pending) = (count(TargetState::Down), count(TargetState::Pending));
+        let first = lines.iter().find(|line| line.state != TargetState::Live)?;
+        let why = first.message.as_ref().unwrap_or(&first.address);
+        let mut missing = Vec::new();
+        for (number, word) in [(down, "down"), (pending, "not tried yet")] {
+            if number > 0 {
+                missing.push(format!(
+                    "{number} of {} targets {} {word}",
+                    lines.len(),
+                    is_are(number)
+                ));
+            }
+        }
+        Some(format!("{}; first: {why}", missing.join(", ")))
+    }
+
+    /// 0, 1 or 2 by the worst open finding.
+    fn severity_code(&self) -> u8 {
+        match self.findings.findings.iter().map(|finding| finding.severity).max() {
+            None | Some(Severity::Info) => 0,
+            Some(Severity::Warning) => 1,
+            Some(Severity::Critical) => 2,
+        }
+    }
+}
+
+fn is_are(number: usize) -> &'static str {
+    if number == 1 { "is" } else { "are" }
+}

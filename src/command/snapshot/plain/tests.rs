@@ -1,0 +1,106 @@
+//! A snapshot in columns, as a person reads it.
+
+use std::sync::Arc;
+
+use gaunt_schema::{Entity, FindingKind, Safe, Severity};
+
+use super::*;
+use crate::answer::{FindingList, NodeCounts, NodeState, StateCount};
+
+fn picture() -> Picture {
+    let node = Safe::new("gpu003");
+    let finding = Finding {
+        id: "port_down/gpu003/mlx5_1/1".to_owned(),
+        kind: FindingKind::PortDown,
+        severity: Severity::Critical,
+        entity: Entity::port(&node, &"mlx5_1".into(), &"1".into()),
+        since: UnixMs(3_600_000),
+        confidence: 0.99,
+        cost_gpu_hours_per_hour: 14.0,
+        victims: Vec::new(),
+        summary: "Port mlx5_1/1 of gpu003 is down since 01:00:00Z (45 s).".to_owned(),
+        next: "Check the cable and the switch port.".to_owned(),
+        evidence: vec![Evidence {
+            what: "state".to_owned(),
+            value: Some(1.0),
+            unit: Unit::Count,
+            limit: Some(4.0),
+            note: "7 of 8 sibling ports are active".to_owned(),
+        }],
+    };
+    let line = NodeLine {
+        node,
+        state: NodeState::Live,
+        age_ms: Some(300),
+        gpu_states: "CCCCwwww".to_owned(),
+        lost_gpus: 4.0,
+        utilization_ratio: Some(0.97),
+        power_watts: Some(4_321.0),
+        ports: (7, 8),
+        jobs: vec!["8812".into()],
+        finding: Some(FindingKind::PortDown),
+    };
+    let overview = Overview {
+        cluster: "prod-a".into(),
+        at: UnixMs(3_645_000),
+        period_ms: 1_000,
+        nodes: NodeCounts { live: 1, down: 1, ..NodeCounts::default() },
+        states: vec![
+            StateCount { state: GpuState::Computing, gpus: 4 },
+            StateCount { state: GpuState::Waiting, gpus: 4 },
+        ],
+        lost: Lost {
+            gpus: 4.0,
+            cost_per_hour: Some(8.0),
+            currency: "USD".into(),
+            ..Lost::default()
+        },
+        worst: vec![line],
+        trouble: vec!["b:9770: cannot connect: connection refused".into()],
+        ..Overview::default()
+    };
+    let findings = FindingList { findings: vec![finding], ..FindingList::default() };
+    Picture { overview: Arc::new(overview), findings: Arc::new(findings), ..Picture::default() }
+}
+
+#[test]
+fn the_order_of_reading_is_state_cost_blame_evidence() {
+    let expected = "\
+gaunt  prod-a · 2 nodes · 8 GPUs · 1 live · 1 down  at 01:00:45Z
+GPU TIME  computing 50.0 %   waiting 50.0 %
+LOST      4.0 GPUs of 8 (50.0 %)   8.00 USD/h
+
+FINDINGS  1 open
+critical  port_down        gpu003 · mlx5_1/1                    45 s      14.0 GPU·h/h  sure 0.99
+          Port mlx5_1/1 of gpu003 is down since 01:00:00Z (45 s).
+          · state 1 (limit 4) - 7 of 8 sibling ports are active
+          next: Check the cable and the switch port.
+
+NODE    state  GPUs              lost   util     power  ports  finding           jobs
+gpu003  live   CCCCwwww           4.0   97 %    4321 W    7/8  port_down         8812
+C computing   w waiting
+
+TROUBLE
+  b:9770: cannot connect: connection refused
+";
+    assert_eq!(page(&picture()), expected);
+}
+
+#[test]
+fn no_line_is_wider_than_the_page() {
+    let mut wide = picture();
+    let mut overview = (*wide.overview).clone();
+    overview.worst[0].jobs = vec![Safe::new(&"東京".repeat(60))];
+    overview.trouble = vec![Safe::new(&"x".repeat(250))];
+    wide.overview = Arc::new(overview);
+    for line in page(&wide).lines() {
+        assert!(line.width() <= WIDTH, "{line}");
+    }
+}
+
+#[test]
+fn an_empty_fleet_shows_no_number_that_is_not_known() {
+    let page = page(&Picture::default());
+    assert!(page.contains("no GPU is known"), "{page}");
+    assert!(!page.contains("NaN") && !page.contains('%'), "{page}");
+}

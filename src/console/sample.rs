@@ -1,0 +1,318 @@
+//! Answers for tests: small fleets made by hand, with everything a screen must be able to show.
+
+use std::collections::BTreeMap;
+
+use gaunt_schema::{
+    Absent, Class, Device, Dialect, Entity, EntityKind, FindingKind, GpuState, MetricId, Reading,
+    Safe, Severity, UnixMs,
+    catalogue::{exporter, gpu, host, port},
+    unit::Unit,
+};
+
+use crate::answer::{
+    DeviceDetail, Evidence, Finding, Lost, NodeCounts, NodeDetail, NodeLine, NodeState, Overview,
+    Series, StateCount, TargetLine, TargetState, overview::Heat,
+};
+
+/// The instant of all samples: 12:03:41 UTC.
+pub(super) const AT: UnixMs = UnixMs(43_421_000);
+
+/// A fleet of `nodes` nodes with `gpus` GPUs each, whose states `state` tells.
+pub(super) fn fleet(
+    nodes: usize,
+    gpus: usize,
+    state: impl Fn(usize, usize) -> GpuState,
+) -> Overview {
+    let names: Vec<Safe> = (1..=nodes).map(|n| Safe::new(&format!("gpu{n:03}"))).collect();
+    let mut heat = Heat { nodes: names, gpus: vec![gpus as u16; nodes], states: String::new() };
+    let mut counts: BTreeMap<GpuState, u32> = BTreeMap::new();
+    for node in 0..nodes {
+        for index in 0..gpus {
+            let state = state(node, index);
+            heat.states.push(state.code());
+            *counts.entry(state).or_default() += 1;
+        }
+    }
+    let lost =
+        counts.iter().filter(|(state, _)| state.is_lost_time()).map(|(_, n)| *n).sum::<u32>();
+    Overview {
+        cluster: "prod-a".into(),
+        at: AT,
+        period_ms: 1_000,
+        nodes: NodeCounts { live: nodes as u32, ..NodeCounts::default() },
+        states: counts.into_iter().map(|(state, gpus)| StateCount { state, gpus }).collect(),
+        lost: Lost { gpus: f64::from(lost), ..Lost::default() },
+        heat,
+        ..Overview::default()
+    }
+}
+
+/// A healthy fleet: two jobs compute and communicate, some nodes are free.
+pub(super) fn healthy(nodes: usize) -> Overview {
+    fleet(nodes, 8, |node, index| match (node % 8, (node * 5 + index * 3) % 11) {
+        (7, _) => GpuState::Idle,
+        (_, 0) => GpuState::Communicating,
+        _ => GpuState::Computing,
+    })
+}
+
+/// The demo's fleet with both faults: a port down stops one node and its job waits, a loader starves another node.
+pub(super) fn two_faults(nodes: usize) -> Overview {
+    let mut overview = fleet(nodes, 8, |node, _| match node {
+        2 => GpuState::Communicating,
+        5 => GpuState::DataStarved,
+        0..16 => GpuState::Waiting,
+        node if node % 8 == 7 => GpuState::Idle,
+        _ => GpuState::Computing,
+    });
+    overview.lost.cost_per_hour = Some(overview.lost.gpus * 2.5);
+    overview.lost.currency = "USD".into();
+    let steps = (0_u8..90).map(|at| Some(f32::from(at.saturating_sub(60).min(16)) * 8.0));
+    overview.lost.history = steps.collect();
+    overview.lost.history[3] = None;
+    overview.lost.history_step_ms = 10_000;
+    overview.findings = vec![port_down(), starved()];
+    overview.findings_open = 2;
+    overview.worst = vec![
+        line("gpu006", "dddddddd", 8.0, Some(FindingKind::DataStarved), (8, 8)),
+        line("gpu001", "wwwwwwww", 8.0, None, (8, 8)),
+        line("gpu002", "wwwwwwww", 8.0, None, (8, 8)),
+        line("gpu003", "NNNNNNNN", 0.0, Some(FindingKind::PortDown), (7, 8)),
+    ];
+    overview
+}
+
+/// One machine without GPUs.
+pub(super) fn single_box() -> (Overview, NodeDetail) {
+    let mut overview = fleet(0, 0, |_, _| GpuState::Unknown);
+    overview.cluster = Safe::default();
+    overview.nodes.live = 1;
+    let mut line = line("workbench", "", 0.0, None, (0, 0));
+    line.utilization_ratio = None;
+    line.power_watts = None;
+    line.jobs.clear();
+    overview.worst = vec![line.clone()];
+    let nvml = "libnvidia-ml.so.1 is not on this machine: no NVIDIA driver is installed";
+    let mut collector = device(&Device::collector("nvml"));
+    inform(&mut collector, exporter::COLLECTOR_INFO, &[("message", nvml)]);
+    let mut detail = node("workbench");
+    detail.line = line;
+    detail.devices.retain(|device| !matches!(device.class, Class::Gpu | Class::Port));
+    detail.devices.push(collector);
+    (overview, detail)
+}
+
+pub(super) fn port_down() -> Finding {
+    let victims = (0..8).map(|n| Entity::gpu(&"gpu003".into(), &Safe::new(&n.to_string())));
+    Finding {
+        id: "port_down/gpu003/mlx5_1/1".into(),
+        kind: FindingKind::PortDown,
+        severity: Severity::Critical,
+        entity: Entity::port(&"gpu003".into(), &"mlx5_1".into(), &"1".into()),
+        since: UnixMs(AT.0 - 370_000),
+        confidence: 0.97,
+        cost_gpu_hours_per_hour: 112.0,
+        victims: victims.collect(),
+        summary: "port mlx5_1/1 of gpu003 is down since 11:57:31Z; its 7 siblings are up".into(),
+        next: "look at the cable and the switch port of gpu003 mlx5_1".into(),
+        evidence: vec![
+            Evidence {
+                what: "state of the port".into(),
+                value: Some(1.0),
+                unit: Unit::Count,
+                limit: Some(4.0),
+                note: "1 down, 4 active".into(),
+            },
+            Evidence {
+                what: "sibling ports that are active".into(),
+                value: Some(7.0),
+                unit: Unit::Count,
+                limit: None,
+                note: "so it is not the node".into(),
+            },
+            Evidence {
+                what: "receive traffic".into(),
+                value: None,
+                unit: Unit::BytesPerSecond,
+                limit: None,
+                note: "nothing is counted while it is down".into(),
+            },
+        ],
+    }
+}
+
+pub(super) fn starved() -> Finding {
+    let entity = Entity { job: Some("8812".into()), ..Entity::node(&"gpu006".into()) };
+    Finding {
+        id: "data_starved/gpu006".into(),
+        kind: FindingKind::DataStarved,
+        severity: Severity::Warning,
+        entity,
+        since: UnixMs(AT.0 - 40_000),
+        confidence: 0.71,
+        cost_gpu_hours_per_hour: 7.4,
+        victims: vec![Entity { job: Some("8812".into()), ..Entity::new(EntityKind::Job) }],
+        summary: "8 GPUs of gpu006 wait for input: tasks wait for storage 34 % of the time".into(),
+        next: "look at the data loader of job 8812 on gpu006".into(),
+        evidence: vec![Evidence {
+            what: "tasks wait for input or output".into(),
+            value: Some(0.34),
+            unit: Unit::Ratio,
+            limit: Some(0.1),
+            note: String::new(),
+        }],
+    }
+}
+
+pub(super) fn line(
+    name: &str,
+    states: &str,
+    lost: f64,
+    finding: Option<FindingKind>,
+    ports: (u32, u32),
+) -> NodeLine {
+    NodeLine {
+        node: name.into(),
+        state: NodeState::Live,
+        age_ms: Some(400),
+        gpu_states: states.into(),
+        lost_gpus: lost,
+        utilization_ratio: Some(0.98),
+        power_watts: Some(3_412.0),
+        ports,
+        jobs: vec!["8812".into()],
+        finding,
+    }
+}
+
+/// A node with eight GPUs and eight ports of which one is down.
+pub(super) fn node(name: &str) -> NodeDetail {
+    let mut devices = vec![host_device()];
+    devices.extend((0..8).map(gpu_device));
+    devices.extend((0..8).map(port_device));
+    devices.push(netdev());
+    NodeDetail {
+        at: AT,
+        line: line(name, "NNNNNNNN", 0.0, Some(FindingKind::PortDown), (7, 8)),
+        clock_skew_ms: Some(2),
+        devices,
+        history_step_ms: 2_000,
+        findings: vec![port_down()],
+        targets: vec![target("127.1.0.3:9770", name)],
+    }
+}
+
+fn target(address: &str, node: &str) -> TargetLine {
+    TargetLine {
+        address: address.into(),
+        node: Some(node.into()),
+        origin: "demo".into(),
+        state: TargetState::Live,
+        dialect: Some(Dialect::Gaunt),
+        last_attempt: Some(AT),
+        last_success: Some(AT),
+        failure: None,
+        message: None,
+        duration_ms: Some(1.25),
+        samples: 960,
+        bytes: 60_000,
+        rejected: gaunt_schema::Rejected::default(),
+        missed: 0,
+    }
+}
+
+fn device(of: &Device) -> DeviceDetail {
+    DeviceDetail {
+        class: of.class,
+        name: Safe::new(&of.to_string()),
+        labels: of.labels().map(|(name, value)| (name.to_owned(), value.clone())).collect(),
+        info: BTreeMap::new(),
+        state: None,
+        values: BTreeMap::new(),
+        rates: BTreeMap::new(),
+        history: Vec::new(),
+    }
+}
+
+fn set(device: &mut DeviceDetail, metric: MetricId, reading: impl Into<Reading>) {
+    device.values.insert(metric.key(), reading.into());
+}
+
+fn grow(device: &mut DeviceDetail, metric: MetricId, rate: f64) {
+    device.rates.insert(metric.key(), rate);
+}
+
+fn inform(device: &mut DeviceDetail, metric: MetricId, labels: &[(&str, &str)]) {
+    let labels = labels.iter().map(|(name, value)| (Safe::new(name), Safe::new(value)));
+    device.info.insert(metric.key(), labels.collect());
+}
+
+fn remember(device: &mut DeviceDetail, metric: MetricId, value: impl Fn(u8) -> Option<f32>) {
+    device.history.push(Series { metric: metric.key(), points: (0..60).map(value).collect() });
+}
+
+fn host_device() -> DeviceDetail {
+    let mut node = device(&Device::node());
+    inform(&mut node, host::NODE_INFO, &[("version", "0.1.0"), ("kernel", "6.1.0-18-amd64")]);
+    set(&mut node, host::CPUS, 64.0);
+    set(&mut node, host::CPU_BUSIEST, 1.0);
+    set(&mut node, host::MEMORY_TOTAL, 1_024.0 * f64::from(1 << 30));
+    set(&mut node, host::MEMORY_AVAILABLE, 612.0 * f64::from(1 << 30));
+    grow(&mut node, host::CPU_BUSY, 12.3);
+    grow(&mut node, host::IO_PRESSURE, 0.34);
+    grow(&mut node, host::CPU_PRESSURE, 0.03);
+    remember(&mut node, host::CPU_BUSY, |at| Some(f32::from(at) / 2.0));
+    remember(&mut node, host::IO_PRESSURE, |at| Some(if at > 40 { 0.34 } else { 0.0 }));
+    node
+}
+
+fn gpu_device(index: u32) -> DeviceDetail {
+    let mut device = device(&Device::gpu(index));
+    device.state = Some(GpuState::Communicating);
+    inform(&mut device, gpu::JOB_INFO, &[("job", "8812"), ("name", "llama-pt")]);
+    set(&mut device, gpu::UTILIZATION, 1.0);
+    set(&mut device, gpu::MEMORY_USED, 61.2 * f64::from(1 << 30));
+    set(&mut device, gpu::MEMORY_TOTAL, 80.0 * f64::from(1 << 30));
+    set(&mut device, gpu::POWER, 180.0);
+    set(&mut device, gpu::POWER_LIMIT, 700.0);
+    set(&mut device, gpu::SM_CLOCK, 1.98e9);
+    set(&mut device, gpu::SM_ACTIVE, Absent::NoPermission);
+    set(&mut device, gpu::TENSOR_ACTIVE, Absent::Unsupported);
+    if index != 6 {
+        set(&mut device, gpu::TEMPERATURE, 52.0);
+    }
+    if index == 5 {
+        set(&mut device, gpu::CLOCK_EVENT_HW_THERMAL, 1.0);
+    }
+    remember(&mut device, gpu::UTILIZATION, |at| (at != 30).then_some(f32::from(at) / 60.0));
+    device
+}
+
+fn port_device(index: u32) -> DeviceDetail {
+    let mut device = device(&Device::port(&format!("mlx5_{index}"), "1"));
+    let up = index != 1;
+    inform(&mut device, port::INFO, &[("rail", &index.to_string()), ("leaf", "leaf-07")]);
+    set(&mut device, port::STATE, if up { 4.0 } else { 1.0 });
+    set(&mut device, port::RATE, if up { 50e9 } else { 5e9 });
+    remember(&mut device, port::RATE, move |at| Some(if up || at < 20 { 50e9 } else { 5e9 }));
+    if up {
+        grow(&mut device, port::RECEIVE_BYTES, 20e9);
+        grow(&mut device, port::TRANSMIT_BYTES, 19e9);
+        grow(&mut device, port::SYMBOL_ERRORS, if index == 4 { 2.5 } else { 0.0 });
+    }
+    let rate = move |at: u8| if up || at < 20 { Some(20e9) } else { Some(0.0) };
+    remember(&mut device, port::RECEIVE_BYTES, rate);
+    remember(&mut device, port::TRANSMIT_BYTES, rate);
+    device
+}
+
+fn netdev() -> DeviceDetail {
+    let mut device = device(&Device::netdev("eth0"));
+    set(&mut device, host::NETDEV_CARRIER, 1.0);
+    set(&mut device, host::NETDEV_SPEED, 25e9 / 8.0);
+    grow(&mut device, host::NETDEV_RECEIVE_BYTES, 150_000.0);
+    grow(&mut device, host::NETDEV_TRANSMIT_BYTES, 40_000.0);
+    grow(&mut device, host::NETDEV_RECEIVE_ERRORS, 0.0);
+    remember(&mut device, host::NETDEV_RECEIVE_BYTES, |at| Some(f32::from(at % 7)));
+    device
+}

@@ -1,0 +1,76 @@
+//! Writes frames on a thread of its own: a terminal that takes nothing stops drawing, never the console.
+
+use std::{
+    io::{self, Write},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, SyncSender},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::watch;
+
+/// How long the end of the program waits for a terminal that takes nothing.
+const SETTLE: Duration = Duration::from_millis(300);
+
+/// Frames that may wait: none is drawn before the last one is written, except the brackets of entering.
+const QUEUE: usize = 2;
+
+/// The way to the terminal.
+pub(super) struct Writer {
+    frames: SyncSender<Vec<u8>>,
+    /// Frames that are not written yet.
+    waiting: watch::Sender<usize>,
+}
+
+impl Writer {
+    /// Starts the thread. Once the terminal is given back, frames that still wait are thrown away.
+    pub(super) fn start(given_back: Arc<AtomicBool>) -> io::Result<Self> {
+        let (frames, taken) = mpsc::sync_channel::<Vec<u8>>(QUEUE);
+        let (waiting, _) = watch::channel(0);
+        let written = waiting.clone();
+        thread::Builder::new().name("terminal".into()).spawn(move || {
+            for frame in taken {
+                // Without a terminal there is nobody to tell; the input notices the hang-up.
+                let mut out = io::stdout().lock();
+                if !given_back.load(Ordering::Relaxed) {
+                    let _ = out.write_all(&frame).and_then(|()| out.flush());
+                }
+                drop(out);
+                written.send_modify(|waiting| *waiting -= 1);
+            }
+        })?;
+        Ok(Self { frames, waiting })
+    }
+
+    /// Hands over a frame.
+    pub(super) fn send(&self, frame: Vec<u8>) -> io::Result<()> {
+        let gone = || io::Error::other("the thread that writes to the terminal has ended");
+        self.waiting.send_modify(|waiting| *waiting += 1);
+        self.frames.send(frame).map_err(|_| gone())
+    }
+
+    /// Whether everything is written.
+    pub(super) fn is_idle(&self) -> bool {
+        *self.waiting.borrow() == 0
+    }
+
+    /// Waits until everything is written.
+    pub(super) async fn idle(&self) {
+        let mut waiting = self.waiting.subscribe();
+        // The sender is ours, so it cannot be gone.
+        let _ = waiting.wait_for(|waiting| *waiting == 0).await;
+    }
+
+    /// Waits for the last frame, but not for ever; tells whether it was written.
+    pub(super) fn settle(&self) -> bool {
+        let deadline = Instant::now() + SETTLE;
+        while !self.is_idle() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.is_idle()
+    }
+}

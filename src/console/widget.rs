@@ -1,0 +1,6 @@
+//! Pieces of a screen that know numbers, not clusters.
+
+pub(crate) mod bar;
+pub(crate) mod grid;
+pub(crate) mod spark;
+pub(crate) mod table;

@@ -1,0 +1,113 @@
+//! A map of cells: how groups of cells (GPUs of a node, say) are laid into the room there is.
+
+/// Space between two groups side by side.
+const GAP: usize = 2;
+
+/// How a map is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grid {
+    /// What one cell of the map stands for.
+    pub(crate) cell: Cell,
+    /// Tiles side by side: groups with a label each, or single cells behind one label a row.
+    pub(crate) per_row: usize,
+    /// Rows that are needed.
+    pub(crate) rows: usize,
+    /// Columns of a tile, its gap included.
+    pub(crate) tile: usize,
+    /// Columns of a label, its gap included.
+    pub(crate) label: usize,
+    /// Whether every group has its label; else only the first of a row.
+    pub(crate) named: bool,
+}
+
+/// What one cell of a map stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cell {
+    /// One member of a group.
+    One,
+    /// This many whole groups.
+    Groups(usize),
+}
+
+impl Grid {
+    /// Lays out `groups` groups of at most `members` cells and labels of `label` columns into `width` × `height`:
+    /// a cell each as long as all of them fit, else a cell for one group, or for as many as must share one.
+    pub(crate) fn plan(
+        groups: usize,
+        members: usize,
+        label: usize,
+        width: usize,
+        height: usize,
+    ) -> Self {
+        let label = label + 1;
+        let tile = label + members.max(1) + GAP;
+        let per_row = (width + GAP) / tile;
+        if per_row > 0 && groups.div_ceil(per_row) <= height {
+            // As many columns as needed and no more, so that neighbours stand below each other.
+            let rows = groups.div_ceil(per_row);
+            let per_row = groups.div_ceil(rows.max(1)).max(1);
+            return Self { cell: Cell::One, per_row, rows, tile, label, named: true };
+        }
+        // Without names of their own more groups fit side by side.
+        let tile = members.max(1) + 1;
+        let per_row = (width + 1).saturating_sub(label) / tile;
+        if per_row > 0 && groups.div_ceil(per_row) <= height {
+            let rows = groups.div_ceil(per_row);
+            return Self { cell: Cell::One, per_row, rows, tile, label, named: false };
+        }
+        let per_row = width.saturating_sub(label).max(1);
+        let room = per_row.saturating_mul(height).max(1);
+        let shared = groups.div_ceil(room).max(1);
+        let rows = groups.div_ceil(shared).div_ceil(per_row).min(height);
+        Self { cell: Cell::Groups(shared), per_row, rows, tile: 1, label, named: false }
+    }
+
+    /// How many groups one step of the cursor passes.
+    pub(crate) const fn step(self) -> usize {
+        match self.cell {
+            Cell::One => 1,
+            Cell::Groups(shared) => shared,
+        }
+    }
+
+    /// How many groups one row holds.
+    pub(crate) const fn groups_per_row(self) -> usize {
+        self.per_row * self.step()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_member_has_a_cell_while_they_fit() {
+        let grid = Grid::plan(32, 8, 6, 78, 8);
+        assert_eq!((grid.cell, grid.per_row, grid.rows), (Cell::One, 4, 8));
+    }
+
+    #[test]
+    fn names_give_way_before_members_do() {
+        let grid = Grid::plan(200, 8, 6, 79, 26);
+        assert_eq!((grid.cell, grid.per_row, grid.rows), (Cell::One, 8, 25));
+        assert!(!grid.named);
+    }
+
+    #[test]
+    fn then_a_group_has_one_cell_and_then_groups_share_one() {
+        let grid = Grid::plan(1_250, 8, 7, 78, 20);
+        assert_eq!((grid.cell, grid.per_row, grid.rows), (Cell::Groups(1), 70, 18));
+        let grid = Grid::plan(12_500, 8, 7, 78, 6);
+        assert_eq!(grid.cell, Cell::Groups(30));
+        assert!(grid.rows <= 6);
+        assert!(grid.rows * grid.groups_per_row() >= 12_500);
+    }
+
+    #[test]
+    fn no_size_makes_it_fail() {
+        for (groups, width, height) in [(0, 80, 4), (1, 0, 0), (5, 1, 1), (100_000, 3, 1)] {
+            let grid = Grid::plan(groups, 8, 6, width, height);
+            assert!(grid.per_row > 0 && grid.step() > 0);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! A small picture of the past: one column a point, a gap where nothing was known.
+
+/// From low to high. The highest is not the full block, which means something else on our screens.
+const LEVELS: [&str; 7] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇"];
+
+/// The newest part of `points` in exactly `columns` columns, now at the right. `top` is the value of the highest
+/// level; without one the largest point is. A column that stands for several points shows the largest of them.
+pub(crate) fn line(points: &[Option<f32>], top: Option<f32>, columns: usize) -> String {
+    let known = || points.iter().flatten().copied().filter(|value| value.is_finite());
+    let top = top.unwrap_or_else(|| known().fold(0.0, f32::max));
+    let each = points.len().div_ceil(columns.max(1)).max(1);
+    let drawn = points.len().div_ceil(each).min(columns);
+    let mut out = " ".repeat(columns - drawn);
+    let first = points.len() % each;
+    let head = (first > 0).then(|| &points[..first]);
+    for group in head.into_iter().chain(points[first..].chunks(each)) {
+        let value = group.iter().flatten().copied().filter(|v| v.is_finite()).reduce(f32::max);
+        out.push_str(value.map_or(" ", |value| LEVELS[level(value, top)]));
+    }
+    out
+}
+
+/// How many of `room` columns so many points fill when each column stands for equally many.
+pub(crate) const fn columns(points: usize, room: usize) -> usize {
+    if points == 0 || room == 0 {
+        return 0;
+    }
+    points.div_ceil(points.div_ceil(room))
+}
+
+fn level(value: f32, top: f32) -> usize {
+    if top <= 0.0 {
+        return 0;
+    }
+    let share = (value / top).clamp(0.0, 1.0);
+    ((share * (LEVELS.len() - 1) as f32).round() as usize).min(LEVELS.len() - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn now_is_at_the_right_and_gaps_stay_gaps() {
+        assert_eq!(line(&[Some(0.0), None, Some(1.0)], Some(1.0), 5), "  ▁ ▇");
+        assert_eq!(line(&[], None, 3), "   ");
+        assert_eq!(line(&[Some(0.0), Some(0.0)], None, 2), "▁▁");
+        assert_eq!(line(&[Some(f32::NAN)], None, 1), " ");
+    }
+
+    #[test]
+    fn many_points_share_columns_and_their_peaks_survive() {
+        let mut points = vec![Some(0.0); 90];
+        points[45] = Some(9.0);
+        let drawn = line(&points, None, 30);
+        assert_eq!(drawn.chars().count(), 30);
+        assert_eq!(drawn.matches('▇').count(), 1);
+        assert_eq!(columns(90, 40), 30);
+        assert_eq!(columns(5, 40), 5);
+        assert_eq!(columns(0, 40) + columns(5, 0), 0);
+        let odd = line(&points[..89], None, 30);
+        assert_eq!(odd.chars().count(), 30);
+    }
+}

@@ -1,0 +1,280 @@
+//! Host lists as Slurm and ClusterShell write them: `gpu[001-064]:9770`, `r[1-2]c[01-02]`, `a,b,c[1-9/2]`.
+
+use std::fmt;
+
+/// The most names that all lists of one start may stand for: half as many again as the largest fleet that one
+/// aggregator is made for, so that a slip such as `gpu[1-99999999]` is refused before it fills memory.
+pub const MAX_NAMES: usize = 20_000;
+
+/// The most brackets in one name: more than any rack, chassis, board and port scheme needs.
+const MAX_BRACKETS: usize = 8;
+
+/// The longest number in a range, so that it fits 64 bits with room to spare.
+const MAX_DIGITS: usize = 18;
+
+/// What is wrong with a host list, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("host list {list:?}, character {at}: {why}")]
+pub struct HostListError {
+    /// The list as it was given.
+    pub list: String,
+    /// The place of the fault, in characters from 1.
+    pub at: usize,
+    /// What is wrong there and what to write instead.
+    pub why: String,
+}
+
+/// One item of a list, not yet expanded: where it starts in the list, and its text.
+type Item<'a> = (usize, &'a str);
+
+/// Every name that `list` stands for, in order; `room` is how many more there may be.
+pub fn expand(list: &str, room: usize) -> Result<Vec<String>, HostListError> {
+    let mut names = Vec::new();
+    for item in split(list)? {
+        names.extend(expand_item(list, item, room.saturating_sub(names.len()))?);
+    }
+    Ok(names)
+}
+
+/// Cuts a list at commas and blanks outside brackets.
+pub(super) fn split(list: &str) -> Result<Vec<Item<'_>>, HostListError> {
+    let mut items = Vec::new();
+    let (mut start, mut open) = (0, None);
+    for (at, character) in list.char_indices() {
+        match (character, open) {
+            ('[', None) => open = Some(at),
+            ('[', Some(_)) => {
+                return Err(fault(
+                    list,
+                    at,
+                    "a bracket inside a bracket; close the first one before it",
+                ));
+            }
+            (']', Some(_)) => open = None,
+            (']', None) => {
+                return Err(fault(list, at, "this bracket was never opened; remove it"));
+            }
+            (c, None) if c == ',' || c.is_whitespace() => {
+                items.push((start, &list[start..at]));
+                start = at + c.len_utf8();
+            }
+            _ => {}
+        }
+    }
+    if let Some(at) = open {
+        return Err(fault(list, at, "this bracket is never closed; add \"]\""));
+    }
+    items.push((start, &list[start..]));
+    items.retain(|(_, text)| !text.is_empty());
+    Ok(items)
+}
+
+/// One part of a name: letters that stand, or numbers that run.
+enum Part<'a> {
+    Text(&'a str),
+    Ranges(Vec<Range>),
+}
+
+/// Numbers from `first` to `last`, every `step`, padded with zeros to `width`.
+struct Range {
+    first: u64,
+    last: u64,
+    step: u64,
+    width: usize,
+}
+
+impl Range {
+    fn count(&self) -> u64 {
+        (self.last - self.first) / self.step + 1
+    }
+
+    fn numbers(&self) -> impl Iterator<Item = String> + '_ {
+        let number = |i| format!("{:0width$}", self.first + i * self.step, width = self.width);
+        (0..self.count()).map(number)
+    }
+}
+
+/// The names of one item: the product of its brackets, the last one running fastest.
+pub(super) fn expand_item(
+    list: &str,
+    (start, text): Item<'_>,
+    room: usize,
+) -> Result<Vec<String>, HostListError> {
+    let parts = parts(list, start, text)?;
+    let mut total: u64 = 1;
+    for part in &parts {
+        if let Part::Ranges(ranges) = part {
+            let count = ranges.iter().map(Range::count).fold(0, u64::saturating_add);
+            total = total.saturating_mul(count);
+        }
+    }
+    if total > room as u64 {
+        let why = format!(
+            "{text} stands for {total} names, and there may be {room} more (at most {MAX_NAMES} in \
+             all); check the range"
+        );
+        return Err(fault(list, start, &why));
+    }
+    let mut names = vec![String::new()];
+    for part in &parts {
+        match part {
+            Part::Text(text) => names.iter_mut().for_each(|name| name.push_str(text)),
+            Part::Ranges(ranges) => {
+                let numbers: Vec<_> = ranges.iter().flat_map(Range::numbers).collect();
+                let each = |name: &String| -> Vec<_> {
+                    numbers.iter().map(|number| format!("{name}{number}")).collect()
+                };
+                names = names.iter().flat_map(each).collect();
+            }
+        }
+    }
+    Ok(names)
+}
+
+fn parts<'a>(list: &str, start: usize, text: &'a str) -> Result<Vec<Part<'a>>, HostListError> {
+    let (mut parts, mut rest, mut at) = (Vec::new(), text, start);
+    while let Some(open) = rest.find('[') {
+        let close = rest.find(']').unwrap_or(rest.len());
+        let inside = &rest[open + 1..close];
+        parts.push(Part::Text(&rest[..open]));
+        // An IPv6 address wears brackets of its own.
+        if inside.contains(':') {
+            parts.push(Part::Text(&rest[open..=close]));
+        } else {
+            parts.push(Part::Ranges(ranges(list, at + open + 1, inside)?));
+        }
+        at += close + 1;
+        rest = &rest[close + 1..];
+        if parts.len() > 2 * MAX_BRACKETS {
+            let why = format!("more than {MAX_BRACKETS} brackets in one name; write it as two");
+            return Err(fault(list, start, &why));
+        }
+    }
+    parts.push(Part::Text(rest));
+    Ok(parts)
+}
+
+fn ranges(list: &str, start: usize, inside: &str) -> Result<Vec<Range>, HostListError> {
+    let (mut at, mut ranges) = (start, Vec::new());
+    for text in inside.split(',') {
+        ranges.push(range(text.trim()).map_err(|why| fault(list, at, &why))?);
+        at += text.len() + 1;
+    }
+    Ok(ranges)
+}
+
+/// One range: `7`, `001-064`, `0-30/2`.
+fn range(text: &str) -> Result<Range, String> {
+    let (span, step) = text.split_once('/').unwrap_or((text, "1"));
+    let (first, last) = span.split_once('-').unwrap_or((span, span));
+    let number = |digits: &str| -> Result<u64, String> {
+        let fine = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        if !fine || digits.len() > MAX_DIGITS {
+            return Err(format!(
+                "{text:?} is not a range; write numbers as 1-8, 001-064, 1,3,7 or 0-30/2"
+            ));
+        }
+        digits.parse().map_err(|_| format!("{digits} is too large"))
+    };
+    let range = Range {
+        first: number(first)?,
+        last: number(last)?,
+        step: number(step)?,
+        width: width(first),
+    };
+    if range.step == 0 {
+        return Err(format!("{text:?} has a step of 0; the smallest is 1"));
+    }
+    if range.last < range.first {
+        return Err(format!("{text:?} runs backwards; write {last}-{first}"));
+    }
+    if last.len() > 1 && last.starts_with('0') && last.len() != first.len() {
+        return Err(format!(
+            "{text:?} pads its ends differently; write {first:0>width$}-{last}",
+            width = last.len()
+        ));
+    }
+    Ok(range)
+}
+
+/// The width to which a range is padded: that of its first number, if it is padded.
+fn width(first: &str) -> usize {
+    if first.len() > 1 && first.starts_with('0') { first.len() } else { 0 }
+}
+
+/// A fault at a byte of the list, told in characters.
+pub(super) fn fault(list: &str, byte: usize, why: impl fmt::Display) -> HostListError {
+    let at = list.get(..byte).map_or(0, |before| before.chars().count()) + 1;
+    HostListError { list: shortened(list), at, why: why.to_string() }
+}
+
+/// A list as a message shows it.
+fn shortened(list: &str) -> String {
+    const SHOWN: usize = 80;
+    let mut shown: String = list.chars().take(SHOWN).collect();
+    if shown.len() < list.len() {
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_stand_for_their_names() {
+        let table: &[(&str, &[&str])] = &[
+            ("gpu1", &["gpu1"]),
+            ("a, b\tc", &["a", "b", "c"]),
+            ("", &[]),
+            (",,", &[]),
+            ("gpu[1-3]", &["gpu1", "gpu2", "gpu3"]),
+            ("gpu[008-011]:9770", &["gpu008:9770", "gpu009:9770", "gpu010:9770", "gpu011:9770"]),
+            ("gpu[8-11]", &["gpu8", "gpu9", "gpu10", "gpu11"]),
+            ("gpu[098-101]", &["gpu098", "gpu099", "gpu100", "gpu101"]),
+            ("gpu[1,3,7-8]", &["gpu1", "gpu3", "gpu7", "gpu8"]),
+            ("gpu[01, 03]", &["gpu01", "gpu03"]),
+            ("r[1-2]c[01-02]", &["r1c01", "r1c02", "r2c01", "r2c02"]),
+            ("n[0-6/3]x", &["n0x", "n3x", "n6x"]),
+            ("n[0-7/3]", &["n0", "n3", "n6"]),
+            ("n[0]", &["n0"]),
+            ("h:[9001-9002]", &["h:9001", "h:9002"]),
+            ("[::1]:9770,b", &["[::1]:9770", "b"]),
+            ("[1-2]", &["1", "2"]),
+        ];
+        for (list, expected) in table {
+            assert_eq!(expand(list, MAX_NAMES).unwrap(), *expected, "{list}");
+        }
+    }
+
+    #[test]
+    fn a_fault_is_named_at_its_place() {
+        let table = [
+            ("gpu[001-064", 4, "this bracket is never closed; add \"]\""),
+            ("a,gpu001-064]", 13, "this bracket was never opened; remove it"),
+            ("a[1[2]]", 4, "a bracket inside a bracket; close the first one before it"),
+            ("a[9-1]", 3, "\"9-1\" runs backwards; write 1-9"),
+            ("a[1-064]", 3, "\"1-064\" pads its ends differently; write 001-064"),
+            ("a[0-9/0]", 3, "\"0-9/0\" has a step of 0; the smallest is 1"),
+            ("ä,b[1,x]", 7, "\"x\" is not a range; write numbers as 1-8, 001-064, 1,3,7 or 0-30/2"),
+            ("b[]", 3, "\"\" is not a range; write numbers as 1-8, 001-064, 1,3,7 or 0-30/2"),
+            ("b[-5]", 3, "\"-5\" is not a range; write numbers as 1-8, 001-064, 1,3,7 or 0-30/2"),
+        ];
+        for (list, at, why) in table {
+            let error = expand(list, MAX_NAMES).unwrap_err();
+            assert_eq!((error.at, error.why.as_str()), (at, why), "{list}");
+        }
+    }
+
+    #[test]
+    fn expansion_is_bounded_before_it_happens() {
+        let error = expand("a[1-99999999999]", MAX_NAMES).unwrap_err();
+        assert!(error.to_string().contains("99999999999 names"), "{error}");
+        assert!(expand("a[1-999999]b[1-999999]c[1-999999]d[1-999999]", MAX_NAMES).is_err());
+        assert!(expand("a[1-15000],b[1-15000]", MAX_NAMES).is_err());
+        assert_eq!(expand("a[1-20000]", MAX_NAMES).unwrap().len(), 20_000);
+        assert!(expand(&"[1]".repeat(9), MAX_NAMES).is_err());
+        assert!(expand("a[99999999999999999999]", MAX_NAMES).is_err());
+    }
+}

@@ -1,0 +1,263 @@
+//! Gathering from servers that misbehave, while a good one is read every period.
+
+use std::collections::HashMap;
+
+use gaunt_schema::{Batch, Clock, Device, Failure, Page, Safe, catalogue::host};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
+
+use super::*;
+use crate::owner;
+
+/// The period of these tests: short, and long enough for a debug build on a busy machine.
+const PERIOD: Duration = Duration::from_millis(400);
+
+/// The page limit of these tests.
+const MAX_BODY: usize = 2 << 20;
+
+/// The longest that any of these tests may take before it has failed.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+const GOOD: &str = "# TYPE gaunt_node_cpus gauge\ngaunt_node_cpus 64\n";
+
+/// What a server does with a connection on which a request arrived.
+#[derive(Clone, Debug)]
+enum Manner {
+    /// Answers this, and keeps the connection.
+    Answers(String),
+    /// Answers this, and closes.
+    AnswersAndCloses(Vec<u8>),
+    /// Answers this, and holds the connection without another byte.
+    Holds(&'static str),
+    /// Sends a page that never ends.
+    Floods,
+}
+
+fn ok(body: &str) -> String {
+    format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+}
+
+/// Starts a server and says where it is.
+async fn server(manner: Manner) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(serve(stream, manner.clone()));
+        }
+    });
+    address
+}
+
+async fn serve(mut stream: TcpStream, manner: Manner) -> Option<()> {
+    loop {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.ok()?);
+        }
+        let head = String::from_utf8(head).unwrap().to_lowercase();
+        assert!(head.starts_with("get /metrics http/1.1\r\n"), "{head}");
+        assert!(head.contains("\r\naccept: text/plain;version=0.0.4\r\n"), "{head}");
+        match &manner {
+            Manner::Answers(text) => stream.write_all(text.as_bytes()).await.ok()?,
+            Manner::AnswersAndCloses(bytes) => {
+                stream.write_all(bytes).await.ok()?;
+                return None;
+            }
+            Manner::Holds(text) => {
+                stream.write_all(text.as_bytes()).await.ok()?;
+                std::future::pending::<()>().await;
+            }
+            Manner::Floods => {
+                stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.ok()?;
+                loop {
+                    stream.write_all(&vec![b'x'; 65_536]).await.ok()?;
+                }
+            }
+        }
+    }
+}
+
+/// Gathers from `servers` until each of them has sent `rounds` batches.
+async fn gather(
+    servers: &[(&'static str, String)],
+    rounds: usize,
+) -> HashMap<&'static str, Vec<Batch>> {
+    let mut places = Places::default();
+    for (_, address) in servers {
+        places.add_list(address, &"test".into()).unwrap();
+    }
+    let options = Options { period: PERIOD, timeout: timeout_for(PERIOD), max_body: MAX_BODY };
+    let (inbox, mut deliveries) = mpsc::channel(64);
+    let _gatherer = start(places.into_vec(), &options, inbox, owner::clock()).await;
+    let Some(Delivery::Targets(targets)) = deliveries.recv().await else {
+        panic!("the targets come first");
+    };
+    assert_eq!(targets.len(), servers.len());
+    let mut batches: HashMap<_, Vec<_>> =
+        servers.iter().map(|(name, _)| (*name, Vec::new())).collect();
+    let all = async {
+        while batches.values().any(|batches| batches.len() < rounds) {
+            let Some(Delivery::Batch(batch)) = deliveries.recv().await else {
+                panic!("the gatherer ended");
+            };
+            let (name, _) = servers[batch.target.0 as usize];
+            batches.get_mut(name).unwrap().push(batch);
+        }
+    };
+    timeout(PATIENCE, all).await.expect("every target sends a batch in every period");
+    batches
+}
+
+fn page(batch: &Batch) -> &Page {
+    batch.outcome.as_ref().unwrap_or_else(|failure| panic!("no page: {failure}"))
+}
+
+fn cpus(page: &Page) -> Option<f64> {
+    page.report.reading(&Device::node(), host::CPUS)?.value()
+}
+
+/// Servers that misbehave, each with how its failure is told.
+async fn misbehaving() -> Vec<(&'static str, String, &'static str)> {
+    let gone = {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        listener.local_addr().unwrap().to_string()
+    };
+    let half = b"HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\ngaunt_node_cpus 64\n".to_vec();
+    let huge = "HTTP/1.1 200 OK\r\ncontent-length: 104857600\r\n\r\n";
+    let redirect = "HTTP/1.1 302 Found\r\nlocation: http://10.0.0.1/\r\ncontent-length: 0\r\n\r\n";
+    let gzip = "HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 1\r\n\r\nx";
+    let binary =
+        [b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n".as_slice(), &[0xff, 0, 0xfe, 1]].concat();
+    vec![
+        ("gone", gone, "cannot connect: connection refused"),
+        (
+            "silent",
+            server(Manner::Holds("")).await,
+            "no answer in time while waiting for headers (limit 320ms)",
+        ),
+        (
+            "stalls",
+            server(Manner::Holds("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\ngaunt")).await,
+            "no answer in time while reading the page (limit 320ms)",
+        ),
+        (
+            "not http",
+            server(Manner::AnswersAndCloses(b"\x1b[31mhello\r\n\r\n".to_vec())).await,
+            "connection broke: ",
+        ),
+        ("half", server(Manner::AnswersAndCloses(half)).await, "connection broke: "),
+        (
+            "huge",
+            server(Manner::Holds(huge)).await,
+            "page is larger than the limit of 2097152 bytes",
+        ),
+        ("flood", server(Manner::Floods).await, "page is larger than the limit of 2097152 bytes"),
+        (
+            "garbage",
+            server(Manner::Answers(ok("<html>\nnot a page\n"))).await,
+            "not an exposition page: ",
+        ),
+        ("binary", server(Manner::AnswersAndCloses(binary)).await, "not an exposition page: "),
+        (
+            "gzip",
+            server(Manner::AnswersAndCloses(gzip.into())).await,
+            "not an exposition page: it is encoded as gzip",
+        ),
+        (
+            "error",
+            server(Manner::Answers("HTTP/1.1 500 Oh\r\ncontent-length: 0\r\n\r\n".into())).await,
+            "answered with HTTP status 500",
+        ),
+        (
+            "redirect",
+            server(Manner::Answers(redirect.into())).await,
+            "answered with HTTP status 302",
+        ),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_misbehaves_is_named_and_disturbs_nobody() {
+    let failing = misbehaving().await;
+    let mut servers = vec![("good", server(Manner::Answers(ok(GOOD))).await)];
+    servers.extend(failing.iter().map(|(name, address, _)| (*name, address.clone())));
+    let batches = gather(&servers, 3).await;
+    for (name, _, expected) in &failing {
+        for batch in &batches[name] {
+            let failure =
+                batch.outcome.as_ref().err().unwrap_or_else(|| panic!("{name} has a page"));
+            assert!(failure.to_string().starts_with(expected), "{name}: {failure}");
+        }
+    }
+    let slowest = batches.values().map(Vec::len).min().unwrap();
+    assert!(batches["good"].len() >= slowest, "the good target is read as often as any other");
+    for batch in &batches["good"] {
+        assert_eq!(cpus(page(batch)), Some(64.0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bad_lines_cost_themselves_and_are_counted() {
+    let long = format!("gaunt_node_cpus{{x=\"{}\"}} 1\n{GOOD}", "y".repeat(1 << 20));
+    let twice = format!("{GOOD}gaunt_node_cpus 65\n");
+    let escapes = format!("{GOOD}gaunt_node_info{{node=\"\x1b]0;owned\x07gpu1\\n\"}} 1\n");
+    let servers = [
+        ("long", server(Manner::Answers(ok(&long))).await),
+        ("twice", server(Manner::Answers(ok(&twice))).await),
+        ("escapes", server(Manner::Answers(ok(&escapes))).await),
+    ];
+    let batches = gather(&servers, 1).await;
+    for (name, reasons) in [
+        ("long", vec![("line_too_long", 1)]),
+        ("twice", vec![("duplicate_series", 1)]),
+        ("escapes", vec![]),
+    ] {
+        let page = page(&batches[name][0]);
+        assert_eq!(cpus(page), Some(64.0), "{name}");
+        let counted: Vec<_> =
+            page.rejected.by_reason.iter().map(|(r, n)| (r.as_str(), *n)).collect();
+        assert_eq!(counted, reasons, "{name}");
+    }
+    let node = page(&batches["escapes"][0]).report.node.clone().unwrap();
+    assert_eq!(node, "\u{fffd}]0;owned\u{fffd}gpu1\u{fffd}");
+}
+
+/// A server that closes each connection after its answer costs a new connection, not a page.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closed_connection_is_replaced_without_a_failure() {
+    let closing = Manner::AnswersAndCloses(ok(GOOD).into_bytes());
+    let batches = gather(&[("closing", server(closing).await)], 4).await;
+    for batch in &batches["closing"] {
+        assert_eq!(cpus(page(batch)), Some(64.0));
+    }
+}
+
+/// A full inbox delays batches; a period that went by whole is told as skipped, not left out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_period_that_went_by_is_told() {
+    use std::sync::atomic::{AtomicI64, Ordering};
+
+    let time = Arc::new(AtomicI64::new(1_000_000));
+    let clock: Clock = {
+        let time = time.clone();
+        // Every look at this clock takes a period and a half.
+        Arc::new(move || gaunt_schema::UnixMs(time.fetch_add(600, Ordering::Relaxed)))
+    };
+    let mut places = Places::default();
+    places.add_list(&server(Manner::Answers(ok(GOOD))).await, &Safe::new("test")).unwrap();
+    let (inbox, mut deliveries) = mpsc::channel(4);
+    let _gatherer = start(places.into_vec(), &Options::every(PERIOD), inbox, clock).await;
+    let skipped = async {
+        while let Some(delivery) = deliveries.recv().await {
+            if let Delivery::Batch(Batch { outcome: Err(Failure::Skipped), .. }) = delivery {
+                return true;
+            }
+        }
+        false
+    };
+    assert!(timeout(PATIENCE, skipped).await.unwrap());
+}

@@ -1,0 +1,232 @@
+//! `/metrics`: what the aggregator knows about the fleet and itself, as exposition text with bounded labels.
+
+use std::fmt::Write as _;
+
+use axum::{
+    extract::State,
+    http::header::CONTENT_TYPE,
+    response::{IntoResponse, Response},
+};
+use gaunt_schema::{Entity, GpuState, MetricId, catalogue::fleet, text, unit::Kind};
+
+use super::api::unavailable;
+use crate::{
+    answer::{
+        Answer, FindingList, NodeList, NodeState, Overview, Question, TargetList, TargetState,
+    },
+    source::{Source, SourceError},
+};
+
+/// GPUs that get a series of their own: as many as one aggregator is made for. Beyond, the counts by state remain.
+const MAX_GPUS: usize = 100_000;
+
+/// Findings that get a series of their own, worst first.
+const MAX_FINDINGS: usize = 1_000;
+
+pub(super) async fn metrics(State(source): State<Source>) -> Response {
+    match Facts::ask(&source).await {
+        Ok(facts) => ([(CONTENT_TYPE, text::CONTENT_TYPE)], facts.page()).into_response(),
+        Err(error) => unavailable(&error),
+    }
+}
+
+/// The answers that the page is made of.
+struct Facts {
+    overview: std::sync::Arc<Overview>,
+    nodes: std::sync::Arc<NodeList>,
+    findings: std::sync::Arc<FindingList>,
+    targets: std::sync::Arc<TargetList>,
+}
+
+impl Facts {
+    async fn ask(source: &Source) -> Result<Self, SourceError> {
+        let mut facts = Self {
+            overview: std::sync::Arc::default(),
+            nodes: std::sync::Arc::default(),
+            findings: std::sync::Arc::default(),
+            targets: std::sync::Arc::default(),
+        };
+        for question in [Question::Overview, Question::Nodes, Question::Findings, Question::Targets]
+        {
+            match source.ask(question).await? {
+                Answer::Overview(overview) => facts.overview = overview,
+                Answer::Nodes(nodes) => facts.nodes = nodes,
+                Answer::Findings(findings) => facts.findings = findings,
+                Answer::Targets(targets) => facts.targets = targets,
+                Answer::Node(_) | Answer::Refused(_) => {}
+            }
+        }
+        Ok(facts)
+    }
+
+    fn page(&self) -> String {
+        let mut page = Page(String::with_capacity(64 << 10));
+        page.family(fleet::BUILD_INFO, |family| {
+            family.line(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
+        });
+        self.targets(&mut page);
+        self.totals(&mut page);
+        self.fleet(&mut page);
+        self.findings(&mut page);
+        page.0
+    }
+
+    fn targets(&self, page: &mut Page) {
+        let targets = &self.targets.targets;
+        page.family(fleet::TARGETS, |family| {
+            for state in [TargetState::Live, TargetState::Down, TargetState::Pending] {
+                let count = targets.iter().filter(|line| line.state == state).count();
+                family.line(&[("state", state.as_str())], count as f64);
+            }
+        });
+        page.family(fleet::TARGET_UP, |family| {
+            // Not tried is neither up nor down.
+            for line in targets.iter().filter(|line| line.state != TargetState::Pending) {
+                let up = f64::from(u8::from(line.state == TargetState::Live));
+                let node = line.node.as_deref().unwrap_or("");
+                family.line(&[("target", &line.address), ("node", node)], up);
+            }
+        });
+    }
+
+    fn totals(&self, page: &mut Page) {
+        let totals = &self.targets.totals;
+        page.family(fleet::SCRAPES, |family| {
+            for (outcome, count) in &totals.scrapes {
+                family.line(&[("outcome", outcome)], *count as f64);
+            }
+        });
+        page.family(fleet::SAMPLES, |family| family.line(&[], totals.samples as f64));
+        page.family(fleet::REJECTED, |family| {
+            for (reason, count) in &totals.rejected {
+                family.line(&[("reason", reason)], *count as f64);
+            }
+        });
+    }
+
+    fn fleet(&self, page: &mut Page) {
+        let counts = &self.overview.nodes;
+        page.family(fleet::NODES, |family| {
+            for (state, count) in [
+                (NodeState::Live, counts.live),
+                (NodeState::Stale, counts.stale),
+                (NodeState::Down, counts.down),
+            ] {
+                family.line(&[("state", state.as_str())], f64::from(count));
+            }
+        });
+        page.family(fleet::GPUS, |family| {
+            for state in GpuState::ALL {
+                let count = self.overview.in_state(*state);
+                family.line(&[("state", state.as_str())], f64::from(count));
+            }
+        });
+        page.family(fleet::GPU_STATE, |family| {
+            let all = self.nodes.nodes.iter().flat_map(|line| {
+                line.gpu_states.chars().enumerate().map(move |(gpu, code)| (line, gpu, code))
+            });
+            for (line, gpu, code) in all.take(MAX_GPUS) {
+                let state = GpuState::from_code(code).unwrap_or(GpuState::Unknown);
+                let labels =
+                    [("node", &*line.node), ("gpu", &gpu.to_string()), ("state", state.as_str())];
+                family.line(&labels, 1.0);
+            }
+        });
+        page.family(fleet::LOST_GPUS, |family| family.line(&[], self.overview.lost.gpus));
+    }
+
+    fn findings(&self, page: &mut Page) {
+        page.family(fleet::FINDING, |family| {
+            for finding in self.findings.findings.iter().take(MAX_FINDINGS) {
+                let mut labels = vec![
+                    ("id", finding.id.as_str()),
+                    ("kind", finding.kind.as_str()),
+                    ("severity", finding.severity.as_str()),
+                ];
+                labels.extend(place(&finding.entity));
+                family.line(&labels, 1.0);
+            }
+        });
+        page.family(fleet::FINDINGS_OPENED, |family| {
+            for (kind, count) in &self.targets.totals.findings_opened {
+                family.line(&[("kind", kind.as_str())], *count as f64);
+            }
+        });
+    }
+}
+
+/// What an entity is and where: only labels that are known.
+fn place(entity: &Entity) -> impl Iterator<Item = (&'static str, &str)> {
+    let parts = [
+        ("node", &entity.node),
+        ("gpu", &entity.gpu),
+        ("device", &entity.device),
+        ("port", &entity.port),
+        ("job", &entity.job),
+        ("rail", &entity.rail),
+        ("leaf", &entity.leaf),
+    ];
+    let known = parts.into_iter().filter_map(|(name, part)| Some((name, part.as_deref()?)));
+    std::iter::once(("entity", entity.kind.as_str())).chain(known)
+}
+
+/// A page being written.
+struct Page(String);
+
+impl Page {
+    /// One family: its head from the catalogue, then its lines. A family without a line is left out.
+    fn family(&mut self, metric: MetricId, lines: impl FnOnce(&mut Family<'_>)) {
+        let row = metric.row();
+        let kind = match row.kind {
+            Kind::Counter(_) => "counter",
+            Kind::Gauge | Kind::Info => "gauge",
+        };
+        let before = self.0.len();
+        self.push(format_args!("# HELP {} {}\n# TYPE {} {kind}\n", row.name, row.help, row.name));
+        let head = self.0.len();
+        lines(&mut Family { page: self, name: row.name });
+        if self.0.len() == head {
+            self.0.truncate(before);
+        }
+    }
+
+    fn push(&mut self, text: std::fmt::Arguments<'_>) {
+        self.0.write_fmt(text).expect("writing to a string cannot fail");
+    }
+}
+
+/// The family that is being written.
+struct Family<'a> {
+    page: &'a mut Page,
+    name: &'static str,
+}
+
+impl Family<'_> {
+    fn line(&mut self, labels: &[(&str, &str)], value: f64) {
+        self.page.0.push_str(self.name);
+        for (at, (name, text)) in labels.iter().enumerate() {
+            let open = if at == 0 { '{' } else { ',' };
+            self.page.push(format_args!("{open}{name}=\""));
+            self.escaped(text);
+            self.page.0.push('"');
+        }
+        if !labels.is_empty() {
+            self.page.0.push('}');
+        }
+        self.page.push(format_args!(" {value}\n"));
+    }
+
+    fn escaped(&mut self, text: &str) {
+        for character in text.chars() {
+            match character {
+                '\\' => self.page.0.push_str("\\\\"),
+                '"' => self.page.0.push_str("\\\""),
+                '\n' => self.page.0.push_str("\\n"),
+                other => self.page.0.push(other),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! The page of a small fleet, line by line.
+
+use std::sync::Arc;
+
+use gaunt_schema::{FindingKind, Safe, Severity, UnixMs};
+
+use super::*;
+use crate::answer::{Finding, NodeCounts, NodeLine, StateCount, TargetLine, Totals};
+
+fn facts() -> Facts {
+    let node = Safe::new("gpu\\1 \"a\"");
+    let finding = finding(&node);
+    let overview = Overview {
+        nodes: NodeCounts { live: 1, ..NodeCounts::default() },
+        states: vec![
+            StateCount { state: GpuState::Computing, gpus: 1 },
+            StateCount { state: GpuState::DataStarved, gpus: 1 },
+        ],
+        ..Overview::default()
+    };
+    let line = NodeLine {
+        node: node.clone(),
+        state: NodeState::Live,
+        age_ms: Some(3),
+        gpu_states: "Cd".to_owned(),
+        lost_gpus: 1.0,
+        utilization_ratio: None,
+        power_watts: None,
+        ports: (0, 0),
+        jobs: Vec::new(),
+        finding: Some(FindingKind::PortDown),
+    };
+    let target = TargetLine {
+        address: "10.0.0.1:9770".into(),
+        node: Some(node),
+        origin: "--targets".into(),
+        state: TargetState::Live,
+        dialect: None,
+        last_attempt: None,
+        last_success: None,
+        failure: None,
+        message: None,
+        duration_ms: None,
+        samples: 2,
+        bytes: 0,
+        rejected: gaunt_schema::Rejected::default(),
+        missed: 0,
+    };
+    let untried =
+        TargetLine { address: "b:1".into(), state: TargetState::Pending, ..target.clone() };
+    let totals = Totals {
+        scrapes: [("ok".into(), 7), ("timeout".into(), 1)].into(),
+        samples: 14,
+        rejected: [("bad_value".into(), 2)].into(),
+        findings_opened: [(FindingKind::PortDown, 1)].into(),
+    };
+    Facts {
+        overview: Arc::new(overview),
+        nodes: Arc::new(NodeList { nodes: vec![line], ..NodeList::default() }),
+        findings: Arc::new(FindingList { findings: vec![finding], ..FindingList::default() }),
+        targets: Arc::new(TargetList { targets: vec![target, untried], totals, at: UnixMs(0) }),
+    }
+}
+
+fn finding(node: &Safe) -> Finding {
+    Finding {
+        id: "port_down/gpu1/mlx5_1/1".to_owned(),
+        kind: FindingKind::PortDown,
+        severity: Severity::Critical,
+        entity: Entity::port(node, &"mlx5_1".into(), &"1".into()),
+        since: UnixMs(0),
+        confidence: 1.0,
+        cost_gpu_hours_per_hour: 0.0,
+        victims: Vec::new(),
+        summary: String::new(),
+        next: String::new(),
+        evidence: Vec::new(),
+    }
+}
+
+#[test]
+fn the_page_says_what_the_answers_say() {
+    let page = facts().page();
+    let lines: Vec<_> = page.lines().filter(|line| !line.starts_with('#')).collect();
+    for expected in [
+        concat!("gaunt_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
+        "gaunt_targets{state=\"live\"} 1",
+        "gaunt_targets{state=\"down\"} 0",
+        "gaunt_targets{state=\"pending\"} 1",
+        r#"gaunt_target_up{target="10.0.0.1:9770",node="gpu\\1 \"a\""} 1"#,
+        "gaunt_scrapes_total{outcome=\"ok\"} 7",
+        "gaunt_scrapes_total{outcome=\"timeout\"} 1",
+        "gaunt_samples_total 14",
+        "gaunt_rejected_lines_total{reason=\"bad_value\"} 2",
+        "gaunt_nodes{state=\"live\"} 1",
+        "gaunt_gpus{state=\"computing\"} 1",
+        "gaunt_gpus{state=\"lost\"} 0",
+        r#"gaunt_gpu_state{node="gpu\\1 \"a\"",gpu="1",state="data_starved"} 1"#,
+        "gaunt_lost_gpus 0",
+        r#"gaunt_finding{id="port_down/gpu1/mlx5_1/1",kind="port_down",severity="critical",entity="port",node="gpu\\1 \"a\"",device="mlx5_1",port="1"} 1"#,
+        "gaunt_findings_opened_total{kind=\"port_down\"} 1",
+    ] {
+        assert!(lines.contains(&expected), "{expected}\nis missing in\n{page}");
+    }
+    assert!(!page.contains("target=\"b:1\""), "a target that was not tried is neither up nor down");
+}
+
+#[test]
+fn every_family_has_one_head_and_stands_together() {
+    let page = facts().page();
+    let mut seen = Vec::new();
+    for line in page.lines() {
+        let name = match line.strip_prefix("# HELP ") {
+            Some(rest) => {
+                let name = rest.split(' ').next().unwrap();
+                assert!(!seen.contains(&name), "{name} has two heads");
+                seen.push(name);
+                continue;
+            }
+            None => line.trim_start_matches("# TYPE ").split([' ', '{']).next().unwrap(),
+        };
+        assert_eq!(seen.last(), Some(&name), "{line}");
+    }
+}
+
+#[test]
+fn our_own_reader_takes_every_line() {
+    let page = facts().page();
+    let mut reader = text::Reader::new(page.as_bytes(), &text::Limits::default());
+    while let Some(line) = reader.next() {
+        assert!(line.is_ok(), "{line:?}");
+    }
+}

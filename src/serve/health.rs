@@ -1,0 +1,109 @@
+//! Health for probes and an index for people.
+
+use axum::{
+    extract::State,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+
+use super::api::unavailable;
+use crate::{
+    answer::{Answer, Question, TargetState},
+    source::Source,
+};
+
+const INDEX: &str = "\
+gaunt aggregator
+
+/metrics                      the fleet's state for Prometheus
+/api/gaunt/v1/overview        the fleet at a glance, JSON
+/api/gaunt/v1/nodes           every node, worst first, JSON
+/api/gaunt/v1/nodes/NAME      one node in full, JSON
+/api/gaunt/v1/findings        open findings, worst first, JSON
+/api/gaunt/v1/targets         targets and the fate of their last scrape, JSON
+/healthz                      200 while the process lives
+/readyz                       200 once every target was tried
+";
+
+pub(super) async fn index() -> &'static str {
+    INDEX
+}
+
+pub(super) async fn nothing_here() -> (StatusCode, &'static str) {
+    (StatusCode::NOT_FOUND, "nothing is here; / lists what is\n")
+}
+
+pub(super) async fn healthz() -> &'static str {
+    "alive\n"
+}
+
+/// Ready is who has tried every target: before that, a missing node means nothing.
+pub(super) async fn readyz(State(source): State<Source>) -> Response {
+    match source.ask(Question::Targets).await {
+        Ok(Answer::Targets(list)) => {
+            let all = list.targets.len();
+            let pending =
+                list.targets.iter().filter(|line| line.state == TargetState::Pending).count();
+            if pending > 0 {
+                let why = format!("not ready: {pending} of {all} targets not tried yet\n");
+                (StatusCode::SERVICE_UNAVAILABLE, why).into_response()
+            } else if all == 0 {
+                (StatusCode::SERVICE_UNAVAILABLE, "not ready: no targets announced yet\n")
+                    .into_response()
+            } else {
+                format!("ready: {all} of {all} targets tried\n").into_response()
+            }
+        }
+        Ok(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        Err(error) => unavailable(&error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::to_bytes;
+    use gaunt_schema::{Batch, Delivery, Failure, Target, TargetId};
+
+    use super::*;
+    use crate::owner;
+
+    async fn ready(source: &Source) -> (u16, String) {
+        let answer = readyz(State(source.clone())).await;
+        let status = answer.status().as_u16();
+        let body = to_bytes(answer.into_body(), 1024).await.unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    /// The answer once the owner has taken what lies in its inbox: questions overtake deliveries.
+    async fn in_the_end(source: &Source, expected: (u16, &str)) {
+        let mut last = ready(source).await;
+        for _ in 0..10_000 {
+            if (last.0, last.1.as_str()) == expected {
+                return;
+            }
+            tokio::task::yield_now().await;
+            last = ready(source).await;
+        }
+        panic!("{last:?} instead of {expected:?}");
+    }
+
+    #[tokio::test]
+    async fn ready_is_who_has_tried_every_target() {
+        let clock = owner::clock();
+        let owner = owner::start(owner::Options::default(), clock.clone());
+        let source = Source::Owner(owner.clone());
+        in_the_end(&source, (503, "not ready: no targets announced yet\n")).await;
+        let target =
+            Target { id: TargetId(0), address: "a:1".into(), node: None, origin: "test".into() };
+        owner.inbox().send(Delivery::Targets(vec![target])).await.unwrap();
+        in_the_end(&source, (503, "not ready: 1 of 1 targets not tried yet\n")).await;
+        let batch = Batch {
+            target: TargetId(0),
+            at: clock(),
+            duration_ms: 1.0,
+            outcome: Err(Failure::Status(500)),
+        };
+        owner.inbox().send(Delivery::Batch(batch)).await.unwrap();
+        in_the_end(&source, (200, "ready: 1 of 1 targets tried\n")).await;
+    }
+}

@@ -1,0 +1,130 @@
+//! Settings files: the shipped one, and what is said about wrong ones.
+
+use super::*;
+
+fn wrong(text: &str) -> String {
+    Settings::parse(text, Path::new("gaunt.toml")).unwrap_err().to_string()
+}
+
+const SHIPPED: &str = include_str!("../../config/gaunt.toml");
+
+#[test]
+fn the_shipped_file_says_the_usual_values() {
+    let shipped = Settings::parse(SHIPPED, Path::new("")).unwrap();
+    assert_eq!(format!("{shipped:?}"), format!("{:?}", Settings::default()));
+}
+
+/// Keys that have no usual value stand in the shipped file as comments; they must be right as well.
+#[test]
+fn the_shipped_file_is_right_with_every_comment_taken_away() {
+    let full: String = SHIPPED
+        .lines()
+        .map(|line| match line.strip_prefix('#') {
+            Some(key) if key.contains(" = ") && !key.starts_with(' ') => format!("{key}\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    let settings = Settings::parse(&full, Path::new("")).unwrap();
+    assert_eq!(settings.owner.price_per_gpu_hour, Some(2.0));
+    assert_eq!(settings.timeout, Some(Duration::from_millis(800)));
+}
+
+#[test]
+fn every_limit_of_the_judge_stands_in_the_shipped_file() {
+    let limits = toml::Table::try_from(crate::judge::Thresholds::default()).unwrap();
+    for key in limits.keys() {
+        assert!(SHIPPED.contains(&format!("\n{key} = ")), "{key} is missing in config/gaunt.toml");
+    }
+}
+
+#[test]
+fn a_full_file_fills_every_room() {
+    let text = "[cluster]\nname = \"prod\"\nprice_per_gpu_hour = 2.5\ncurrency = \"EUR\"\n\
+                [gather]\ntargets = [\"gpu[1-2]\"]\ntargets_files = [\"t.txt\"]\nperiod = \"10s\"\n\
+                max_body = \"1MiB\"\n[serve]\nlisten = \"0.0.0.0:1\"\n[judge]\nenter_seconds = 7\n";
+    let settings = Settings::parse(text, Path::new("/etc/gaunt/gaunt.toml")).unwrap();
+    assert_eq!(settings.owner.cluster, "prod");
+    assert_eq!(settings.owner.price_per_gpu_hour, Some(2.5));
+    assert_eq!(settings.owner.currency, "EUR");
+    assert_eq!(settings.owner.period, Duration::from_secs(10));
+    assert!((settings.owner.thresholds.enter_seconds - 7.0).abs() < f64::EPSILON);
+    assert_eq!(settings.gather().timeout, Duration::from_secs(4));
+    assert_eq!(settings.gather().max_body, 1 << 20);
+    assert_eq!(settings.listen.port(), 1);
+    assert_eq!(settings.targets_files, [Path::new("/etc/gaunt/t.txt")]);
+    assert_eq!(settings.targets[0].1, "/etc/gaunt/gaunt.toml");
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_with_file_line_key_and_next_step() {
+    let table = [
+        (
+            "[gather]\nperod = \"1s\"\n",
+            "gaunt.toml:2: unknown key `perod`, this section knows `targets`, `targets_files`, \
+             `period`, `timeout`, `max_body`; correct the name or remove the line",
+        ),
+        (
+            "[gathr]\n",
+            "gaunt.toml:1: unknown key `gathr`, this section knows `cluster`, `gather`, `serve`, \
+             `judge`, `console`; correct the name or remove the line",
+        ),
+        (
+            "\n[gather]\nperiod = \"0s\"\n",
+            "gaunt.toml:3: period: 0s is out of range; from 100ms to 60m is possible",
+        ),
+        (
+            "[gather]\nperiod = 1\n",
+            "gaunt.toml:2: period: invalid type: integer `1`, expected a string",
+        ),
+        (
+            "[gather]\nperiod = \"1s\"\ntimeout = \"2s\"\n",
+            "gaunt.toml:3: timeout: 2s is longer than the period of 1s; lower it, or leave it out",
+        ),
+        (
+            "[gather]\nmax_body = \"1TB\"\n",
+            "gaunt.toml:2: max_body: \"1TB\" is not a size; write it as 512KiB or 16MiB",
+        ),
+        (
+            "[serve]\nlisten = \"9771\"\n",
+            "gaunt.toml:2: listen: \"9771\" is not an address to listen on; write ADDRESS:PORT, \
+             such as 127.0.0.1:9771",
+        ),
+        (
+            "[cluster]\nprice_per_gpu_hour = -1.0\n",
+            "gaunt.toml:2: price_per_gpu_hour: -1 is not a price; give a number above 0, or leave \
+             it out",
+        ),
+        (
+            "[judge]\n\nio_pressure_ratio = 10.0\n",
+            "gaunt.toml:3: io_pressure_ratio is 10.0; it must be a number between 0 and 1; \
+             correct it or remove the line",
+        ),
+        (
+            "[judge]\nenter_seconds = -5.0\n",
+            "gaunt.toml:2: enter_seconds is -5.0; it must be a number of at least 0; correct \
+             it or remove the line",
+        ),
+        (
+            "[gather\n",
+            "gaunt.toml:1: unclosed table, expected `]`; write [SECTION], KEY = VALUE or a comment",
+        ),
+        (
+            "garbage\n",
+            "gaunt.toml:1: key with no value, expected `=`; write [SECTION], KEY = VALUE or a \
+             comment",
+        ),
+    ];
+    for (text, expected) in table {
+        assert_eq!(wrong(text), expected);
+    }
+}
+
+#[test]
+fn a_missing_file_says_so() {
+    let error = Settings::load(Some(Path::new("/nowhere.toml"))).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "cannot read settings file /nowhere.toml: No such file or directory (os error 2); \
+         check the path given with --config"
+    );
+}

@@ -1,0 +1,125 @@
+//! The counters that a GPU keeps by itself: a sample is an instant, and what two say is the mean between them.
+
+#![expect(unsafe_code, reason = "C functions take pointers, and their names must stand unmangled")]
+
+use std::ffi::{c_char, c_double, c_uint};
+
+use super::{Device, PARENT, code, device, put, system};
+use crate::{
+    driver::{INVALID_ARGUMENT, NOT_FOUND, NOT_SUPPORTED, driver},
+    scenario::{GPM, Gpu, Value},
+};
+
+/// What was sampled, and when.
+#[derive(Default)]
+pub(crate) struct Sample {
+    gpu: u32,
+    instance: Option<u32>,
+    seconds: f64,
+}
+
+#[repr(C)]
+struct Support {
+    version: c_uint,
+    supported: c_uint,
+}
+
+#[repr(C)]
+struct Metric {
+    id: c_uint,
+    answer: c_uint,
+    value: c_double,
+    names: [*mut c_char; 3],
+}
+
+#[repr(C)]
+struct Question {
+    version: c_uint,
+    count: c_uint,
+    from: *mut Sample,
+    to: *mut Sample,
+    metrics: [Metric; 210],
+}
+
+// SAFETY of all names below: they are those of NVML's header, which no other library of this process defines.
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlGpmQueryDeviceSupport(handle: Device, to: *mut Support) -> c_uint {
+    code(device("nvmlGpmQueryDeviceSupport", handle).and_then(|(_, gpu)| {
+        let counts = GPM.iter().any(|(_, key)| gpu.value(key).is_some());
+        put(to, Support { version: 1, supported: c_uint::from(counts) })
+    }))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlGpmSampleAlloc(to: *mut *mut Sample) -> c_uint {
+    let call = system("nvmlGpmSampleAlloc");
+    code(call.and_then(|_| put(to, Box::into_raw(Box::default()))))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlGpmSampleFree(sample: *mut Sample) -> c_uint {
+    code(system("nvmlGpmSampleFree").and_then(|_| {
+        if sample.is_null() {
+            return Err(INVALID_ARGUMENT);
+        }
+        // SAFETY: a sample that is given back came from the call above and is given back once.
+        drop(unsafe { Box::from_raw(sample) });
+        Ok(())
+    }))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlGpmSampleGet(handle: Device, to: *mut Sample) -> c_uint {
+    take("nvmlGpmSampleGet", handle, None, to)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlGpmMigSampleGet(handle: Device, instance: c_uint, to: *mut Sample) -> c_uint {
+    take("nvmlGpmMigSampleGet", handle, Some(instance), to)
+}
+
+fn take(call: &str, handle: Device, instance: Option<u32>, to: *mut Sample) -> c_uint {
+    code(device(call, handle).and_then(|(driver, gpu)| {
+        let there = |id: u32| gpu.instances.iter().any(|known| known.gpu_instance == id);
+        if !instance.is_none_or(there) {
+            return Err(NOT_FOUND);
+        }
+        let index = (handle as usize & PARENT) as u32 - 1;
+        put(to, Sample { gpu: index, instance, seconds: driver.seconds() })
+    }))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlGpmMetricsGet(question: *mut Question) -> c_uint {
+    code(driver().and_then(|driver| {
+        // SAFETY: by NVML's contract a pointer that is not null leads to a whole question.
+        let question = unsafe { question.as_mut() }.ok_or(INVALID_ARGUMENT)?;
+        // SAFETY: its samples came from the calls above and were not given back.
+        let (from, to) = unsafe { (question.from.as_ref(), question.to.as_ref()) };
+        let (from, to) = from.zip(to).ok_or(INVALID_ARGUMENT)?;
+        driver.enter("nvmlGpmMetricsGet", Some(from.gpu))?;
+        if (from.gpu, from.instance) != (to.gpu, to.instance) || to.seconds < from.seconds {
+            return Err(INVALID_ARGUMENT);
+        }
+        let gpu = driver.gpu(from.gpu)?;
+        for metric in question.metrics.iter_mut().take(question.count as usize) {
+            let found = value(gpu, from.instance, metric.id);
+            let mean = found.and_then(|value| value.mean(from.seconds, to.seconds));
+            metric.answer = code(mean.ok_or(NOT_SUPPORTED).map(|mean| metric.value = mean));
+        }
+        Ok(())
+    }))
+}
+
+fn value(gpu: &'static Gpu, instance: Option<u32>, id: u32) -> Option<&'static Value> {
+    let (_, key) = GPM.iter().find(|(known, _)| *known == id)?;
+    let Some(instance) = instance else { return gpu.value(key) };
+    let instance = gpu.instances.iter().find(|known| known.gpu_instance == instance)?;
+    match *key {
+        "sm_active_percent" => Some(&instance.sm_active_percent),
+        "tensor_active_percent" => Some(&instance.tensor_active_percent),
+        "dram_active_percent" => Some(&instance.dram_active_percent),
+        _ => None,
+    }
+}

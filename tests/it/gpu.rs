@@ -1,0 +1,312 @@
+//! What gaunt-node says of GPUs beyond the driver's plain numbers: activity, errors, processes, instances, the fabric.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+use std::{
+    fs,
+    io::Write,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use gaunt_node::{Options, Sampler};
+use gaunt_schema::{
+    Class, Device, MetricId, Reading, Report,
+    catalogue::{gpu, gpu_health as health, gpu_parts as parts},
+};
+
+use crate::{
+    binaries::{fake_driver, program},
+    node::{eventually, fixture, read, succeeded},
+};
+
+/// A sampler in this process whose worker sees a fake driver of its own.
+pub(crate) struct Sampled {
+    pub(crate) folder: tempfile::TempDir,
+    sampler: Sampler,
+}
+
+impl Sampled {
+    /// Starts it with a scenario's text and changes to the options.
+    pub(crate) fn start(scenario: &str, change: impl FnOnce(&mut Options, &Path)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("scenario.toml");
+        fs::write(&file, scenario).unwrap();
+        let mut options = Options {
+            sys_root: fixture("sysroot/sys"),
+            nvml_library: Some(fake_driver()),
+            node_name: Some("here".to_owned()),
+            period: Duration::from_millis(200),
+            kernel_log: None,
+            worker_program: Some(worker(folder.path(), &file)),
+            ..Options::default()
+        };
+        change(&mut options, folder.path());
+        Self { sampler: Sampler::start(options), folder }
+    }
+
+    pub(crate) fn report(&self) -> Arc<Report> {
+        Arc::clone(&self.sampler.watch().borrow())
+    }
+
+    /// Looks at reports until one fits.
+    pub(crate) fn until(&self, what: &str, fits: impl Fn(&Report) -> bool) -> Arc<Report> {
+        let mut report = self.report();
+        eventually(what, || {
+            report = self.report();
+            fits(&report)
+        });
+        report
+    }
+
+    /// Ends the sampling, and gives the folder.
+    pub(crate) fn stop(self) -> tempfile::TempDir {
+        drop(self.sampler);
+        self.folder
+    }
+}
+
+/// A program that is a worker with its own scenario: the environment of a test is shared with all others.
+fn worker(folder: &Path, scenario: &Path) -> PathBuf {
+    let path = folder.join("worker");
+    let text = format!(
+        "#!/bin/sh\necho $$ >> '{}'\nGAUNT_FAKE_DRIVER='{}' exec '{}' \"$@\"\n",
+        folder.join("pids").display(),
+        scenario.display(),
+        program("gaunt-node").display()
+    );
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// The text of a scenario file.
+pub(crate) fn scenario(name: &str) -> String {
+    fs::read_to_string(fixture("scenarios").join(name)).unwrap()
+}
+
+fn value(report: &Report, device: &Device, metric: MetricId) -> Option<f64> {
+    report.reading(device, metric)?.value()
+}
+
+fn labels(report: &Report, device: &Device, metric: MetricId) -> Vec<String> {
+    let at = report.devices.iter().position(|known| known == device).unwrap() as u32;
+    let info = report.infos.iter().find(|info| info.device == at && info.metric == metric).unwrap();
+    info.labels.iter().map(|(label, text)| format!("{label}={text}")).collect()
+}
+
+/// One GPU that counts activity by itself.
+fn counting(values: &str) -> String {
+    format!(
+        "driver = '1'\n[[gpu]]\nuuid = 'GPU-a0'\nmodel = 'H100'\npci_bus_id = '00000000:01:00.0'\n{values}"
+    )
+}
+
+#[test]
+fn samples_cover_the_whole_period_and_their_integral_loses_nothing() {
+    // One second of full activity, wherever the ticks fall.
+    let node = Sampled::start(
+        &counting(
+            "sm_active_percent = [[0.0, 0], [2.05, 100], [3.05, 0]]\n\
+             pcie_receive_mebibytes_per_second = [[0.0, 0], [2.05, 512], [3.05, 0]]\n",
+        ),
+        |options, _| options.period = Duration::from_millis(700),
+    );
+    let device = Device::gpu(0);
+    node.until("the work", |report| value(report, &device, gpu::SM_ACTIVE) > Some(0.0));
+    let end = node.until("the calm", |report| value(report, &device, gpu::SM_ACTIVE) == Some(0.0));
+    let seconds = value(&end, &device, gpu::SM_ACTIVE_SECONDS).unwrap();
+    // The driver's clock and ours are read a call apart.
+    assert!((seconds - 1.0).abs() < 0.1, "{seconds} s of one second");
+    let bytes = value(&end, &device, gpu::PCIE_RECEIVE).unwrap() / (512.0 * 1_048_576.0);
+    assert!((bytes - seconds).abs() < 1e-9, "traffic and activity had the same second: {bytes}");
+    let idle = value(&end, &device, gpu::SM_BELOW_5).unwrap();
+    assert!(idle > 1.0, "the first two seconds were idle: {idle}");
+    let silent = end.reading(&device, gpu::NVLINK_RECEIVE).unwrap();
+    assert_eq!(silent, Reading::absent(gaunt_schema::Absent::Unsupported));
+}
+
+#[test]
+fn a_stall_that_a_mean_hides_is_in_the_extremes() {
+    let node = Sampled::start(
+        &counting(
+            "sm_active_percent = [[0.0, 80], [2.0, 0], [2.5, 80]]\n\
+             energy_millijoules = [[0.0, 1000]]\n",
+        ),
+        |options, _| options.period = Duration::from_secs(1),
+    );
+    let device = Device::gpu(0);
+    let before =
+        node.until("a look", |report| value(report, &device, gpu::SM_ACTIVE_MIN) > Some(0.79));
+    assert_eq!(value(&before, &device, gpu::SM_BELOW_5), Some(0.0));
+    let after =
+        node.until("the stall", |report| value(report, &device, gpu::SM_ACTIVE_MIN) == Some(0.0));
+    let highest = value(&after, &device, gpu::SM_ACTIVE_MAX).unwrap();
+    assert!((highest - 0.8).abs() < 1e-9, "{highest}");
+    assert!(value(&after, &device, gpu::SM_ACTIVE).unwrap() > 0.25, "the mean shows no stall");
+    let below = value(&after, &device, gpu::SM_BELOW_5).unwrap();
+    assert!(below > 0.0 && below < 1.0, "{below}");
+    assert_eq!(value(&after, &device, gpu::POWER_MAX), Some(0.0), "a counter that stands is 0 W");
+}
+
+#[test]
+fn what_is_switched_off_is_neither_asked_nor_shown() {
+    let calls = |folder: &Path| fs::read_to_string(folder.join("calls")).unwrap_or_default();
+    let place = tempfile::tempdir().unwrap();
+    let text =
+        format!("calls = '{}'\n{}", place.path().join("calls").display(), scenario("full.toml"));
+    let node = Sampled::start(&text, |options, _| {
+        (options.gpm, options.xid, options.processes) = (false, false, false);
+    });
+    let device = Device::gpu(0);
+    let report = node.until("a tick", |report| value(report, &device, gpu::POWER).is_some());
+    let more = node.until("another", |later| later.node_time > report.node_time);
+    assert_eq!(more.reading(&device, gpu::SM_ACTIVE), None);
+    assert!(!more.devices.iter().any(|device| device.class == Class::Process));
+    // Without counters of its own the links' bytes are those of the GPU.
+    assert_eq!(value(&more, &device, gpu::NVLINK_RECEIVE), Some(2_000_003.0));
+    drop(node.stop());
+    let made = calls(place.path());
+    assert!(made.contains("nvmlDeviceGetFieldValues"), "{made}");
+    for never in ["nvmlGpm", "nvmlEvent", "ProcessUtilization"] {
+        assert!(!made.contains(never), "{never} in {made}");
+    }
+}
+
+#[test]
+fn errors_come_from_the_driver_and_from_the_kernel_log_and_count_once() {
+    let text = scenario("full.toml")
+        .replacen("vbios", "xids = [[0.5, 31], [0.6, 31]]\nvbios", 1)
+        .replace("pci_bus_id = \"00000000:1A", "xids = [[0.7, 79]]\npci_bus_id = \"00000000:1A");
+    let uptime = fs::read_to_string("/proc/uptime").unwrap();
+    let seconds: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
+    let micros = (seconds * 1e6) as u64;
+    let line = |pci: &str, code: u32| {
+        format!("4,812,{micros},-;NVRM: Xid (PCI:0000:{pci}:00): {code}, pid=1, name=x\n")
+    };
+    let node = Sampled::start(&text, |options, folder| {
+        let log = folder.join("kmsg");
+        let lines = [line("19", 63), line("77", 48), "6,1,2,-;usb 1-1: new device\n".to_owned()];
+        fs::write(&log, lines.concat()).unwrap();
+        options.kernel_log = Some(log);
+    });
+    let [first, second] = [0, 1];
+    let errors = |report: &Report, gpu, code| {
+        value(report, &Device::part(Class::Xid, gpu, code), parts::XID_ERRORS)
+    };
+    node.until("the driver's word", |report| errors(report, second, 79) == Some(1.0));
+    let log = node.folder.path().join("kmsg");
+    let mut log = fs::File::options().append(true).open(log).unwrap();
+    log.write_all([line("1a", 79), line("1a", 48)].concat().as_bytes()).unwrap();
+    let report = node.until("the log's end", |report| errors(report, second, 48) == Some(1.0));
+    assert_eq!(errors(&report, second, 79), Some(1.0), "both told of the same error");
+    assert_eq!((errors(&report, first, 31), errors(&report, first, 63)), (Some(2.0), Some(1.0)));
+    assert_eq!(errors(&report, first, 48), None, "a line of a board that is not here");
+    let lost = Device::part(Class::Xid, second, 79);
+    let seen = value(&report, &lost, parts::XID_LAST_SEEN).unwrap();
+    assert!((report.node_time.unwrap().seconds() - seen).abs() < 60.0, "{seen}");
+    let said = labels(&report, &lost, parts::XID_INFO);
+    let row = gaunt_schema::xid::xid(79);
+    let wanted = ["severity=critical".to_owned(), format!("meaning={}", row.meaning)];
+    assert_eq!(said[..2], wanted);
+    assert_eq!(said[2], format!("action={}", row.action));
+    assert_eq!(succeeded(&report, "kernel_log"), Some(1.0));
+}
+
+#[test]
+fn a_kernel_log_that_cannot_be_read_is_said_and_costs_nothing_else() {
+    let node = Sampled::start(&scenario("full.toml"), |options, folder| {
+        options.kernel_log = Some(folder.join("nothing"));
+    });
+    let report = node.until("a tick", |report| succeeded(report, "kernel_log").is_some());
+    assert_eq!(succeeded(&report, "kernel_log"), Some(0.0));
+    assert_eq!(succeeded(&report, "nvml"), Some(1.0));
+}
+
+#[test]
+fn processes_are_those_of_jobs_pods_and_containers() {
+    let pod = "8b1e2f6c_0d3a_4c55_9e0b_7a6f5d4c3b2a";
+    let id = "4f5a1c9e2b7d8f6031aa4f5a1c9e2b7d8f6031aa4f5a1c9e2b7d8f6031aabbcc";
+    let node = Sampled::start(&scenario("full.toml"), |options, folder| {
+        let kube = "kubepods-burstable";
+        let slice =
+            format!("/kubepods.slice/{kube}.slice/{kube}-pod{pod}.slice/cri-containerd-{id}.scope");
+        for (pid, name, uid, group) in [
+            (4711, "python3", 0, "/system.slice/slurmstepd.scope/job_815/step_0/user/task_1"),
+            (4712, "trainer", 987_654, slice.as_str()),
+        ] {
+            let process = folder.join("proc").join(pid.to_string());
+            fs::create_dir_all(&process).unwrap();
+            fs::write(process.join("comm"), format!("{name}\n")).unwrap();
+            fs::write(process.join("cgroup"), format!("0::{group}\n")).unwrap();
+            fs::write(process.join("status"), format!("Name:\t{name}\nUid:\t{uid}\t{uid}\n"))
+                .unwrap();
+        }
+        options.proc_root = folder.join("proc");
+    });
+    let (one, two) = (Device::part(Class::Process, 0, 4711), Device::part(Class::Process, 1, 4712));
+    let report =
+        node.until("the processes", |report| value(report, &two, parts::PROCESS_SM).is_some());
+    assert_eq!(read(&report, &one, parts::PROCESS_MEMORY), Reading::of(2_147_483_648.0));
+    assert_eq!(read(&report, &one, parts::PROCESS_SM), Reading::of(0.7));
+    assert_eq!(read(&report, &two, parts::PROCESS_MEMORY), Reading::of(2_147_483_649.0));
+    let slurm = ["name=python3", "user=root", "job=815", "step=0", "source=slurm"];
+    assert_eq!(labels(&report, &one, parts::PROCESS_INFO), slurm);
+    let job = ["job=815", "step=0", "user=root", "source=slurm"];
+    assert_eq!(labels(&report, &Device::gpu(0), gpu::JOB_INFO), job);
+    let pod = format!("pod={}", pod.replace('_', "-"));
+    let found = labels(&report, &two, parts::PROCESS_INFO);
+    let short = "container=4f5a1c9e2b7d";
+    assert_eq!(found, ["name=trainer", "user=987654", &pod, short, "source=kubernetes"]);
+    let job = labels(&report, &Device::gpu(1), gpu::JOB_INFO);
+    assert_eq!(job[0], pod.replace("pod=", "job="));
+}
+
+#[test]
+fn each_instance_of_a_partitioned_gpu_has_its_own_activity_and_memory() {
+    let node = Sampled::start(&scenario("full.toml"), |_, _| {});
+    let mig = |number| Device::part(Class::Mig, 1, number);
+    let report =
+        node.until("activity", |report| value(report, &mig(1), parts::MIG_SM_ACTIVE).is_some());
+    for (number, sm, tensor, dram) in [(0, 0.5, 0.25, 0.12), (1, 0.75, 0.26, 0.13)] {
+        assert_eq!(read(&report, &mig(number), parts::MIG_SM_ACTIVE), Reading::of(sm));
+        assert_eq!(read(&report, &mig(number), parts::MIG_TENSOR_ACTIVE), Reading::of(tensor));
+        assert_eq!(read(&report, &mig(number), parts::MIG_DRAM_ACTIVE), Reading::of(dram));
+        let total = 42_949_672_960.0 + f64::from(number);
+        assert_eq!(read(&report, &mig(number), parts::MIG_MEMORY_TOTAL), Reading::of(total));
+    }
+    let who = [
+        "uuid=MIG-c1",
+        "name=NVIDIA H100 80GB HBM3 MIG 3g.40gb",
+        "gpu_instance=5",
+        "compute_instance=0",
+    ];
+    assert_eq!(labels(&report, &mig(1), parts::MIG_INFO), who);
+    assert_eq!(read(&report, &Device::gpu(1), health::MIG_MODE), Reading::of(1.0));
+    assert_eq!(read(&report, &Device::gpu(0), health::MIG_MODE), Reading::of(0.0));
+}
+
+#[test]
+fn the_fabric_and_the_modes_are_told_in_words_by_old_drivers_too() {
+    let node = Sampled::start(&scenario("full.toml"), |_, _| {});
+    let (old, new) = (Device::gpu(0), Device::gpu(1));
+    let report = node.until("a tick", |report| value(report, &new, gpu::POWER).is_some());
+    for device in [&old, &new] {
+        let said = labels(&report, device, gpu::INFO);
+        for label in [
+            "compute_mode=default",
+            "persistence=on",
+            "cluster_uuid=0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9",
+            "clique=4",
+            "vbios=96.00.74.00.01",
+        ] {
+            assert!(said.iter().any(|known| known == label), "{label} of {device}: {said:?}");
+        }
+        assert_eq!(read(&report, device, health::FABRIC_STATE), Reading::of(3.0));
+    }
+    // Links of a newer kind count bytes, not kibibytes.
+    let link = Device::part(Class::Nvlink, 0, 1);
+    assert_eq!(read(&report, &link, parts::NVLINK_TRANSMIT), Reading::of(2_000_002.0));
+}

@@ -1,0 +1,237 @@
+//! Every call to the driver in turn: it hangs, it says that the GPU is lost. And no call that changes anything.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+use std::{collections::BTreeSet, fs, path::Path, thread, time::Duration};
+
+use gaunt_schema::{Device, Reading, catalogue::gpu};
+
+use crate::{
+    gpu::{Sampled, scenario},
+    node::{eventually, message, read, runs, succeeded},
+};
+
+/// What a call is about.
+#[derive(Clone, Copy, PartialEq)]
+enum About {
+    /// The driver, which without it is not there.
+    Driver,
+    /// Something that is not missed when it fails.
+    Beside,
+    /// One GPU, which is lost if the call says so.
+    Gpu,
+    /// Every GPU alike.
+    AllGpus,
+    /// What is given back at the end.
+    End,
+}
+
+use About::{AllGpus, Beside, Driver, End, Gpu};
+
+/// Every function of NVML that may be called. All of them read; a function that is not here is not called.
+const ALLOWED: &[(&str, About)] = &[
+    ("nvmlInit_v2", Driver),
+    ("nvmlShutdown", End),
+    ("nvmlSystemGetDriverVersion", Beside),
+    ("nvmlDeviceGetCount_v2", Driver),
+    ("nvmlDeviceGetHandleByIndex_v2", Gpu),
+    ("nvmlDeviceGetUUID", Gpu),
+    ("nvmlDeviceGetName", Gpu),
+    ("nvmlDeviceGetPciInfo_v3", Beside),
+    ("nvmlDeviceGetSerial", Beside),
+    ("nvmlDeviceGetVbiosVersion", Beside),
+    ("nvmlDeviceGetUtilizationRates", Gpu),
+    ("nvmlDeviceGetMemoryInfo_v2", Gpu),
+    ("nvmlDeviceGetBAR1MemoryInfo", Gpu),
+    ("nvmlDeviceGetPowerUsage", Gpu),
+    ("nvmlDeviceGetEnforcedPowerLimit", Gpu),
+    ("nvmlDeviceGetTotalEnergyConsumption", Gpu),
+    ("nvmlDeviceGetTemperature", Gpu),
+    ("nvmlDeviceGetTemperatureThreshold", Gpu),
+    ("nvmlDeviceGetMarginTemperature", Gpu),
+    ("nvmlDeviceGetClockInfo", Gpu),
+    ("nvmlDeviceGetMaxClockInfo", Gpu),
+    ("nvmlDeviceGetPerformanceState", Gpu),
+    ("nvmlDeviceGetCurrentClocksThrottleReasons", Gpu),
+    ("nvmlDeviceGetComputeRunningProcesses_v3", Gpu),
+    ("nvmlDeviceGetProcessUtilization", Gpu),
+    ("nvmlDeviceGetFieldValues", Gpu),
+    ("nvmlDeviceGetEncoderUtilization", Gpu),
+    ("nvmlDeviceGetDecoderUtilization", Gpu),
+    ("nvmlDeviceGetJpgUtilization", Gpu),
+    ("nvmlDeviceGetOfaUtilization", Gpu),
+    ("nvmlDeviceGetCurrPcieLinkGeneration", Gpu),
+    ("nvmlDeviceGetMaxPcieLinkGeneration", Gpu),
+    ("nvmlDeviceGetCurrPcieLinkWidth", Gpu),
+    ("nvmlDeviceGetMaxPcieLinkWidth", Gpu),
+    ("nvmlDeviceGetComputeMode", Gpu),
+    ("nvmlDeviceGetPersistenceMode", Gpu),
+    ("nvmlDeviceGetGpuFabricInfoV", Gpu),
+    ("nvmlGpmQueryDeviceSupport", Gpu),
+    ("nvmlGpmSampleAlloc", AllGpus),
+    ("nvmlGpmSampleGet", Gpu),
+    ("nvmlGpmMigSampleGet", Gpu),
+    ("nvmlGpmMetricsGet", Gpu),
+    ("nvmlGpmSampleFree", End),
+    ("nvmlEventSetCreate", Beside),
+    ("nvmlDeviceRegisterEvents", Beside),
+    ("nvmlEventSetWait_v2", Beside),
+    ("nvmlEventSetFree", End),
+    ("nvmlDeviceGetMigMode", Gpu),
+    ("nvmlDeviceGetMaxMigDeviceCount", Gpu),
+    ("nvmlDeviceGetMigDeviceHandleByIndex", Gpu),
+    ("nvmlDeviceGetGpuInstanceId", Gpu),
+    ("nvmlDeviceGetComputeInstanceId", Gpu),
+];
+
+/// How many nodes are tried at a time.
+const AT_A_TIME: usize = 6;
+
+/// Does something with every call, a few at a time.
+fn each_call(what: impl Fn(&'static str, About) + Sync) {
+    for chunk in ALLOWED.chunks(AT_A_TIME) {
+        thread::scope(|scope| {
+            for (call, about) in chunk {
+                scope.spawn(|| what(call, *about));
+            }
+        });
+    }
+}
+
+/// A node with one fault and deadlines of 50 ms.
+fn node(fault: &str) -> Sampled {
+    let text = format!("{}\n[[fault]]\n{fault}\n", scenario("full.toml"));
+    Sampled::start(&text, |options, _| {
+        options.period = Duration::from_millis(100);
+        options.call_deadline = Duration::from_millis(50);
+        options.init_deadline = Duration::from_millis(500);
+    })
+}
+
+/// The workers that were started in a folder.
+fn workers(folder: &Path) -> Vec<String> {
+    let pids = fs::read_to_string(folder.join("pids")).unwrap();
+    pids.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_hang_at_any_call_is_named_while_reports_keep_coming() {
+    each_call(|call, about| {
+        let node = node(&format!("call = '{call}'\nhang = true"));
+        if about == End {
+            node.until("a tick", |report| succeeded(report, "nvml") == Some(1.0));
+            let folder = node.stop();
+            // A worker that cannot finish is ended: nobody listens any more.
+            let ended = || workers(folder.path()).iter().all(|pid| !runs(pid));
+            eventually(&format!("the end of the worker that hangs in {call}"), ended);
+            return;
+        }
+        // The wrapper asks for the driver's version while it initialises.
+        let within = if call == "nvmlSystemGetDriverVersion" { "nvmlInit_v2" } else { call };
+        let named = format!("driver call {within}");
+        let flagged = node.until(&format!("the flag of {call}"), |report| {
+            message(report, "nvml").contains(&named) && succeeded(report, "nvml") == Some(0.0)
+        });
+        node.until("the next report", |report| report.node_time > flagged.node_time);
+        let started = workers(node.folder.path()).len();
+        assert!(started <= 2, "{started} workers while {call} hangs");
+    });
+}
+
+#[test]
+fn a_gpu_lost_at_any_call_costs_that_gpu_alone() {
+    each_call(|call, about| {
+        let gpu = if matches!(about, Gpu) { "gpu = 1\n" } else { "" };
+        let node = node(&format!("call = '{call}'\n{gpu}error = 'GPU_IS_LOST'"));
+        let present = |number: u32, there: f64| {
+            move |report: &gaunt_schema::Report| {
+                report.reading(&Device::gpu(number), gpu::PRESENT) == Some(Reading::of(there))
+            }
+        };
+        match about {
+            Driver => {
+                node.until(call, |report| succeeded(report, "nvml") == Some(0.0));
+            }
+            Gpu | AllGpus => {
+                let report = node.until(call, present(1, 0.0));
+                if about == AllGpus {
+                    node.until(call, present(0, 0.0));
+                } else {
+                    let there = |report: &gaunt_schema::Report| {
+                        present(0, 1.0)(report)
+                            && report.reading(&Device::gpu(0), gpu::POWER)
+                                == Some(Reading::of(300.0))
+                    };
+                    node.until(&format!("the other GPU beside {call}"), there);
+                }
+
+                read(&report, &Device::gpu(1), gpu::UTILIZATION);
+            }
+            Beside | End => {
+                let fine = |report: &gaunt_schema::Report| {
+                    present(0, 1.0)(report) && present(1, 1.0)(report)
+                };
+                node.until(&format!("both GPUs beside {call}"), fine);
+                let folder = node.stop();
+                let ended = || workers(folder.path()).iter().all(|pid| !runs(pid));
+                eventually(&format!("the end after {call}"), ended);
+            }
+        }
+    });
+}
+
+#[test]
+fn the_calls_that_are_made_are_those_that_are_allowed_and_all_of_them_read() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("calls");
+    let text = format!("calls = '{}'\n{}", file.display(), scenario("full.toml"));
+    let node = Sampled::start(&text, |_, _| {});
+    let mig = Device::part(gaunt_schema::Class::Mig, 1, 1);
+    let active = gaunt_schema::catalogue::gpu_parts::MIG_SM_ACTIVE;
+    node.until("two rounds", |report| report.reading(&mig, active).is_some());
+    let folder = node.stop();
+    eventually("the end", || workers(folder.path()).iter().all(|pid| !runs(pid)));
+    let made = fs::read_to_string(&file).unwrap();
+    let made: BTreeSet<&str> = made.lines().collect();
+    let allowed: BTreeSet<&str> = ALLOWED.iter().map(|(call, _)| *call).collect();
+    assert_eq!(made, allowed);
+    let reads = ["nvmlDeviceGet", "nvmlSystemGet", "nvmlGpm", "nvmlEventSet", "nvmlDeviceRegister"];
+    for call in &allowed {
+        let fits = reads.iter().any(|start| call.starts_with(start));
+        assert!(fits || ["nvmlInit_v2", "nvmlShutdown"].contains(call), "{call} may write");
+    }
+}
+
+#[test]
+fn no_source_names_a_function_that_writes() {
+    let mut open = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("exporters/node/src/nvml")];
+    let mut seen = 0;
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap();
+            seen += usize::from(text.contains("device."));
+            for word in [
+                "nvmlDeviceSet",
+                "nvmlDeviceReset",
+                "nvmlDeviceClear",
+                "nvmlDeviceModify",
+                "nvmlDeviceRemove",
+                "nvmlGpmSet",
+                "nvmlVgpu",
+                "nvmlDeviceCreate",
+                "device.set_",
+                "device.reset_",
+                "device.clear_",
+                "Destroy",
+            ] {
+                assert!(!text.contains(word), "{}: {word}", path.display());
+            }
+        }
+    }
+    assert!(seen >= 3, "the walk found almost nothing");
+}

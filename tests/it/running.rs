@@ -1,0 +1,152 @@
+//! Programs that run while a test looks at them, and plain HTTP to ask them with.
+
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+    sync::mpsc::{Receiver, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::binaries::program;
+
+/// What happens within a second or two is given this long on a busy machine.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+
+/// A program that is killed when the test is over.
+pub(crate) struct Running {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Running {
+    /// Starts a program and listens to its standard error.
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+        let stderr = child.stderr.take().unwrap();
+        let (send, lines) = channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                // The test may have heard enough.
+                _ = send.send(line);
+            }
+        });
+        Self { child, lines }
+    }
+
+    /// Starts `gaunt serve` on a free port.
+    pub(crate) fn aggregator(args: &[&str]) -> Self {
+        let mut command = Command::new(program("gaunt"));
+        Self::start(command.args(["serve", "--listen", "127.0.0.1:0"]).args(args))
+    }
+
+    /// The first line that holds `text`.
+    pub(crate) fn line_with(&self, text: &str) -> String {
+        let end = Instant::now() + DEADLINE;
+        let mut heard = Vec::new();
+        while let Ok(line) = self.lines.recv_timeout(end.saturating_duration_since(Instant::now()))
+        {
+            if line.contains(text) {
+                return line;
+            }
+            heard.push(line);
+        }
+        panic!("no line with {text:?} in\n{}", heard.join("\n"));
+    }
+
+    /// The address that the program says it serves.
+    pub(crate) fn address(&self) -> String {
+        let line = self.line_with("address=");
+        let address = line.split("address=").nth(1).unwrap();
+        address.split(' ').next().unwrap().to_owned()
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Sends SIGTERM and waits for the end.
+    pub(crate) fn terminate(mut self) -> std::process::ExitStatus {
+        self.signal(rustix::process::Signal::TERM);
+        until("the program ends", || self.child.try_wait().unwrap())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already.
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// A program of Debian, which must be there.
+pub(crate) fn debian(name: &str) -> Command {
+    let path = Path::new("/usr/bin").join(name);
+    assert!(path.exists(), "{} is not installed: run tests/run, which installs it", path.display());
+    Command::new(path)
+}
+
+/// A port that was free a moment ago, for programs that cannot choose one themselves.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Runs `gaunt` to its end.
+pub(crate) fn gaunt(args: &[&str]) -> Output {
+    let mut command = Command::new(program("gaunt"));
+    command.args(args).env("NO_COLOR", "1").env_remove("RUST_LOG").stdin(Stdio::null());
+    command.output().unwrap()
+}
+
+/// Status and body of one GET; none while nobody answers.
+pub(crate) fn get(address: &str, path: &str) -> Option<(u16, String)> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").ok()?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).ok()?;
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    Some((status, body.to_owned()))
+}
+
+/// Asks again and again until there is an answer.
+pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + DEADLINE;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < end, "{what}: not within {DEADLINE:?}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Feeds a page to `promtool check metrics`.
+pub(crate) fn promtool(page: &str) {
+    let mut child = debian("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.is_empty(), "promtool says\n{said}\nof\n{page}");
+}
