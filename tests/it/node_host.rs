@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
-use std::process::Command;
+use std::{fs, process::Command};
 
 use gaunt_schema::{
     Absent, Class, Device, MetricId, Reading, Report,
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::{
     binaries::program,
-    node::{decode, read, success},
+    node::{decode, message, read, succeeded, success},
     node_network::grow_from,
 };
 
@@ -23,11 +23,16 @@ fn busy() -> Report {
 
 /// What a run over a host prints.
 fn once_over(tree: &TempDir) -> Report {
+    decode(&success(command(tree).output().unwrap()))
+}
+
+/// A run over a host.
+fn command(tree: &TempDir) -> Command {
     let mut command = Command::new(program("gaunt-node"));
     command.arg("--sys-root").arg(tree.path().join("sys"));
     command.arg("--proc-root").arg(tree.path().join("proc"));
     command.args(["--nvml-library", "libgaunt-absent.so.1", "--once"]);
-    decode(&success(command.output().unwrap()))
+    command
 }
 
 fn info(report: &Report, device: &Device, metric: MetricId) -> Vec<String> {
@@ -148,4 +153,26 @@ fn boards_of_amd_are_gpus_like_others() {
         "driver=amdgpu",
     ];
     assert_eq!(labels, expected);
+}
+
+#[test]
+fn files_of_other_programs_are_passed_on() {
+    let (tree, files) = (grow_from("hosts/busy.tree"), tempfile::tempdir().unwrap());
+    let text = "# TYPE nccl_bus_bandwidth_gbs gauge\nnccl_bus_bandwidth_gbs{rank=\"0\"} 471.5\n";
+    fs::write(files.path().join("nccl.prom"), text).unwrap();
+    fs::write(files.path().join("nccl.prom.tmp"), "half_a_fi").unwrap();
+    fs::write(files.path().join("wild.prom"), "good 1\ngaunt_gpu_power_watts{gpu=\"0\"} 9\n")
+        .unwrap();
+    let mut command = command(&tree);
+    command.arg("--textfiles").arg(files.path());
+    let page = success(command.output().unwrap());
+    for line in ["nccl_bus_bandwidth_gbs{rank=\"0\"} 471.5", "good 1", "# TYPE good untyped"] {
+        assert!(page.lines().any(|it| it == line), "{line}: {page}");
+    }
+    assert!(page.contains("gaunt_textfile_mtime_seconds{file=\"nccl.prom\"} "), "{page}");
+    assert!(!page.contains("gaunt_gpu_power_watts{gpu=\"0\"} 9") && !page.contains("half_a_fi"));
+    let report = decode(&page);
+    assert_eq!(succeeded(&report, "textfiles"), Some(0.0));
+    let said = message(&report, "textfiles");
+    assert_eq!(said, "wild.prom, line 2: the name gaunt_gpu_power_watts is taken");
 }

@@ -23,6 +23,7 @@ mod pressure;
 pub(crate) mod round;
 mod sensor;
 mod task;
+mod textfile;
 
 /// A source of readings. A collector that fails is a metric and a log line; the others go on.
 pub(crate) trait Collector: Send {
@@ -92,7 +93,7 @@ pub(crate) enum CollectError {
 
 /// The collectors of a node, in the order of the page.
 pub(crate) fn all(options: &Options) -> Vec<Box<dyn Collector>> {
-    vec![
+    let mut all: Vec<Box<dyn Collector>> = vec![
         Box::new(cpu::Cpu::new(&options.proc_root)),
         Box::new(memory::Memory::new(&options.proc_root)),
         Box::new(pressure::Pressure::new(&options.proc_root)),
@@ -106,7 +107,11 @@ pub(crate) fn all(options: &Options) -> Vec<Box<dyn Collector>> {
         Box::new(ports::Ports::new(options)),
         Box::new(amd::Gpus::new(&options.sys_root)),
         Box::new(Gpus::new(options)),
-    ]
+    ];
+    if let Some(folder) = &options.textfiles {
+        all.push(Box::new(textfile::Textfiles::new(folder)));
+    }
+    all
 }
 
 /// Why a reading is missing when the kernel answered so.

@@ -56,6 +56,9 @@ struct Arguments {
     /// RDMA or network device to leave alone, not even read; * stands for anything
     #[arg(long, value_name = "NAME")]
     exclude: Option<Vec<String>>,
+    /// Folder whose *.prom files are passed on
+    #[arg(long, value_name = "FOLDER")]
+    textfiles: Option<PathBuf>,
     /// Print the page once a whole period is sampled, and exit
     #[arg(long)]
     once: bool,

@@ -28,6 +28,8 @@ pub struct Options {
     pub collector_deadline: Duration,
     /// RDMA and network devices that are left alone, not even read: names, in which `*` stands for anything.
     pub exclude: Vec<String>,
+    /// A folder whose `*.prom` files are passed on as they are: results of probes, statistics of NCCL.
+    pub textfiles: Option<PathBuf>,
     /// Whether activity is read from the GPUs' own counters (GPM), where they have them.
     pub gpm: bool,
     /// Whether GPUs are looked at several times a period, for what a mean hides.
@@ -54,6 +56,7 @@ impl Default for Options {
             init_deadline: Duration::from_secs(30),
             collector_deadline: Duration::from_millis(500),
             exclude: Vec::new(),
+            textfiles: None,
             gpm: true,
             glances: true,
             xid: true,

@@ -73,6 +73,7 @@ struct File {
     sys_root: Option<PathBuf>,
     proc_root: Option<PathBuf>,
     exclude: Option<Vec<String>>,
+    textfiles: Option<PathBuf>,
     #[serde(default, deserialize_with = "deadline_in_file")]
     collector_deadline: Option<Duration>,
     #[serde(default)]
@@ -123,6 +124,7 @@ pub(crate) fn plan(arguments: &Arguments) -> Result<Plan, SettingsError> {
             .filter(|path| !path.as_os_str().is_empty()),
         processes: file.nvml.processes.unwrap_or(usual.processes),
         exclude: arguments.exclude.clone().or(file.exclude).unwrap_or_default(),
+        textfiles: arguments.textfiles.clone().or(file.textfiles),
         ..Options::default()
     };
     for (flag, root) in [("sys", &sampler.sys_root), ("proc", &sampler.proc_root)] {

@@ -252,6 +252,9 @@ fn merge(own: &Report, absent: Option<Absent>, report: &mut Report) {
             report.infos.push(info);
         }
     }
+    if absent.is_none() {
+        report.extra.extend_from_slice(&own.extra);
+    }
     for sample in &own.samples {
         if let Some(device) = place(sample.device) {
             report.push(device, sample.metric, absent.map_or(sample.reading, Into::into));

@@ -1,6 +1,7 @@
 //! A report becomes a page: families in catalogue order, devices in report order, what is absent said at the end.
 
 mod compat;
+mod extra;
 mod form;
 mod lines;
 
@@ -94,6 +95,7 @@ fn native(report: &Report, form: Form, out: &mut String) {
         }
     }
     write_absences(report, &absences, form, out);
+    extra::write(report, form, out);
 }
 
 /// Everything that becomes a line, by metric, then device, then as the report has it.
