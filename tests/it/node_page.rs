@@ -169,18 +169,20 @@ fn prometheus_reads_open_metrics_and_the_names_of_other_exporters() {
     until("both targets are up", || {
         (prometheus::query(&prometheus, "up == 1").len() == 2).then_some(())
     });
-    let value = |expression: &str| prometheus::value(&prometheus, expression);
+    let value = |expression: &str| prometheus::value(&prometheus, expression).to_string();
     // Prometheus asks for OpenMetrics and takes nothing if a line of it is wrong.
-    let lines = |address| page_with(address, "").lines().filter(|l| !l.starts_with('#')).count();
-    assert_eq!(value("scrape_samples_scraped{job=\"native\"}"), lines(&native) as f64);
-    assert_eq!(value("scrape_samples_scraped{job=\"compat\"}"), lines(&compat) as f64);
-    assert_eq!(value("gaunt_gpu_power_watts{job=\"native\",gpu=\"1\"}"), 613.412);
+    let lines = |address| {
+        page_with(address, "").lines().filter(|l| !l.starts_with('#')).count().to_string()
+    };
+    assert_eq!(value("scrape_samples_scraped{job=\"native\"}"), lines(&native));
+    assert_eq!(value("scrape_samples_scraped{job=\"compat\"}"), lines(&compat));
+    assert_eq!(value("gaunt_gpu_power_watts{job=\"native\",gpu=\"1\"}"), "613.412");
 
     // As the dashboard asks: by scrape target and GPU.
     for (name, expected) in DASHBOARD.iter().chain(&RULES) {
         let asked = format!("{name}{{instance=~\"{compat}\", gpu=~\"1\"}}");
-        assert_eq!(value(&asked), *expected, "{name}");
-        assert_eq!(value(&format!("count({name})")), 8.0, "{name}: of the compatible page alone");
+        assert_eq!(value(&asked), expected.to_string(), "{name}");
+        assert_eq!(value(&format!("count({name})")), "8", "{name}: of the compatible page alone");
     }
     let found = prometheus::query(&prometheus, "DCGM_FI_DEV_GPU_UTIL{gpu=\"1\"}");
     let mut labels = found[0].0.clone();
