@@ -310,3 +310,23 @@ fn the_fabric_and_the_modes_are_told_in_words_by_old_drivers_too() {
     let link = Device::part(Class::Nvlink, 0, 1);
     assert_eq!(read(&report, &link, parts::NVLINK_TRANSMIT), Reading::of(2_000_002.0));
 }
+
+#[test]
+fn a_driver_that_is_reloaded_or_counts_anew_is_asked_anew() {
+    let fault =
+        "[[fault]]\ncall = 'nvmlDeviceGetCount_v2'\nfrom = 1.0\nerror = 'DRIVER_NOT_LOADED'\n";
+    let reloaded = format!("{}\n{fault}", scenario("full.toml"));
+    let fewer = format!("count = [[0.0, 2], [1.0, 1]]\n{}", scenario("full.toml"));
+    for text in [reloaded, fewer] {
+        let node = Sampled::start(&text, |options, _| options.period = Duration::from_millis(100));
+        let fine = |report: &Report| {
+            succeeded(report, "nvml") == Some(1.0)
+                && value(report, &Device::gpu(1), gpu::POWER) == Some(300.0)
+        };
+        node.until("both GPUs", fine);
+        let down = node.until("the flag", |report| succeeded(report, "nvml") == Some(0.0));
+        let said = crate::node::message(&down, "nvml");
+        assert!(said.starts_with("the NVIDIA driver was reloaded or counts other GPUs"), "{said}");
+        node.until("the return", fine);
+    }
+}

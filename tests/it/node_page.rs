@@ -21,6 +21,7 @@ use crate::{
     running::{DEADLINE, Running, free_port, promtool, until},
 };
 
+mod golden;
 mod infiniband;
 
 /// gaunt-node over the made trees, with eight GPUs of the fake driver.

@@ -76,8 +76,8 @@ impl Service {
         let listener = server::listen(plan.listen).await?;
         let sampler = Sampler::start(plan.sampler.clone());
         let page = Page::new(Arc::default(), plan.compat);
-        let (pages, served) = watch::channel(Arc::new(page));
-        let server = serve(listener, served);
+        let pages = watch::Sender::new(Arc::new(page));
+        let server = serve(listener, pages.subscribe());
         Ok(Self { plan, reports: sampler.watch(), sampler, samples: true, pages, server })
     }
 
@@ -89,7 +89,9 @@ impl Service {
         }
         let report = Arc::clone(&self.reports.borrow_and_update());
         if report.node_time.is_some() {
-            self.pages.send_replace(Arc::new(Page::new(report, self.plan.compat)));
+            let page = Page::new(report, self.plan.compat);
+            page.write_ahead(&self.pages.borrow());
+            self.pages.send_replace(Arc::new(page));
         }
     }
 

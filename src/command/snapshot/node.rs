@@ -36,9 +36,9 @@ fn told(collector: &DeviceDetail) -> Vec<String> {
 fn values(device: &DeviceDetail) -> Vec<String> {
     let prefix = match device.class {
         Class::Gpu | Class::Xid => "gaunt_gpu_",
+        Class::Process => "gaunt_gpu_process_",
         Class::Nvlink => "gaunt_nvlink_",
         Class::Mig => "gaunt_mig_",
-        Class::Process => "gaunt_gpu_process_",
         Class::Port => "gaunt_port_",
         Class::Netdev => "gaunt_netdev_",
         Class::Disk => "gaunt_disk_",

@@ -105,7 +105,8 @@ impl Driver {
 
     /// How many GPUs there are.
     pub(crate) fn count(&self) -> u32 {
-        self.scenario.gpus.len() as u32
+        let all = self.scenario.gpus.len() as u32;
+        self.now(self.scenario.count.as_ref()).map_or(all, |count| all.min(count as u32))
     }
 
     /// One of them.

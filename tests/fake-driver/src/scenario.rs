@@ -10,6 +10,8 @@ use serde::Deserialize;
 pub(crate) struct Scenario {
     /// The driver's version.
     pub(crate) driver: String,
+    /// How many GPUs the driver lists, if not all.
+    pub(crate) count: Option<Value>,
     /// A file to which the name of each call is added when it is first made.
     pub(crate) calls: Option<PathBuf>,
     /// How long every call takes.

@@ -168,6 +168,16 @@ impl<'a> Driver<'a> {
         round.sampled
     }
 
+    /// Whether the driver is still the one that was initialised, asked now and then: it may have been reloaded, or
+    /// count other GPUs. Only a new worker learns what it is then.
+    pub(super) fn is_itself(&self) -> bool {
+        if !self.rounds.is_multiple_of(board::SLOW_EVERY) {
+            return true;
+        }
+        let count = self.note.during(Call::Count, None, || self.nvml.device_count());
+        count.is_ok_and(|count| count as usize == self.boards.len())
+    }
+
     /// A short look at every GPU between two rounds.
     pub(super) fn look(&mut self) {
         let door = Door::new(&self.nvml);

@@ -165,6 +165,11 @@ impl Worker {
             let waiting = waiting.get_or_insert_with(|| driver.waiting());
             let next = Instant::now() + clock::until_tick(clock::now(), period, Duration::ZERO);
             self.until(next, driver, waiting)?;
+            if !driver.is_itself() {
+                let message = "the NVIDIA driver was reloaded or counts other GPUs; asking it anew";
+                self.trouble(false, message)?;
+                break;
+            }
         }
         if let Some(Some(waiting)) = waiting {
             driver.end(waiting);

@@ -23,6 +23,9 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The time between two looks.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// The most that one read takes.
+const PART: usize = 64 * 1024;
+
 /// What ends an answer whose length is not announced.
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
@@ -31,6 +34,8 @@ pub(super) struct Client {
     address: String,
     stream: TcpStream,
     answer: Vec<u8>,
+    /// Room for one read.
+    part: Vec<u8>,
 }
 
 /// A port of this machine that was free a moment ago.
@@ -52,7 +57,7 @@ impl Client {
         };
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
-        Ok(Self { address: address.to_owned(), stream, answer: Vec::new() })
+        Ok(Self { address: address.to_owned(), stream, answer: Vec::new(), part: vec![0; PART] })
     }
 
     /// Asks once: the time until the last byte, and the body. A page that is not ready is an error.
@@ -61,11 +66,10 @@ impl Client {
         self.answer.clear();
         let begun = Instant::now();
         self.stream.write_all(request.as_bytes())?;
-        let mut part = [0; 64 * 1024];
         let (start, end) = loop {
-            let count = self.stream.read(&mut part)?;
+            let count = self.stream.read(&mut self.part)?;
             ensure!(count > 0, "{} closed the connection", self.address);
-            self.answer.extend_from_slice(&part[..count]);
+            self.answer.extend_from_slice(&self.part[..count]);
             if let Some(range) = whole(&self.answer) {
                 break range;
             }

@@ -47,7 +47,8 @@ impl Waiting {
 
     /// Waits for at most this long.
     pub(super) fn wait(&self, note: &Note, door: Door<'_>, time: Duration) -> Came {
-        let millis = time.as_millis().min(u128::from(u32::MAX)) as u32;
+        // Upward: a rest of less than a millisecond would be waited for by asking all the time.
+        let millis = time.as_micros().div_ceil(1_000).min(u128::from(u32::MAX)) as u32;
         let came = || door.wait(&self.events, millis);
         match note.during(Call::EventWait, None, came) {
             Ok((handle, code)) => {

@@ -19,6 +19,9 @@ const COUNTERS: [&str; 5] = [
     "DCGM_FI_DEV_RETIRED_SBE",
 ];
 
+/// The source of a job that dcgm-exporter would call one: its batch system's files name no containers.
+const BATCH_SYSTEM: &str = "slurm";
+
 /// Labels of a series.
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
@@ -74,11 +77,18 @@ impl Name {
             ("Hostname", report.node.as_deref().unwrap_or_default()),
             ("DCGM_FI_DRIVER_VERSION", who("driver")),
         ];
-        let workload = ["container", "namespace", "pod"];
-        labels.extend(workload.iter().filter_map(|name| Some((*name, said(gpu::JOB_INFO, name)?))));
-        // A job that is a pod is named by its pod.
-        if said(gpu::JOB_INFO, "pod").is_none() {
-            labels.extend(said(gpu::JOB_INFO, "job").map(|job| ("hpc_job", job)));
+        let job = |wanted| said(gpu::JOB_INFO, wanted);
+        match (job("namespace"), job("pod")) {
+            (Some(namespace), Some(pod)) => {
+                let container = job("container").unwrap_or_default();
+                labels.extend([("container", container), ("namespace", namespace), ("pod", pod)]);
+            }
+            // Without the kubelet's word a pod has a number and no name.
+            (None, Some(pod)) => labels.push(("pod_uid", pod)),
+            _ if job("source").is_none_or(|source| source == BATCH_SYSTEM) => {
+                labels.extend(job("job").map(|job| ("hpc_job", job)));
+            }
+            _ => {}
         }
         labels
     }
@@ -197,8 +207,16 @@ mod tests {
         report.info(0, gpu::JOB_INFO, &[("job", "4711"), ("user", "ada")]);
         assert!(page(&report, Form::Text).contains("\",hpc_job=\"4711\"} 57\n"));
         report.infos.pop();
-        report.info(0, gpu::JOB_INFO, &[("job", "web/chat"), ("pod", "chat-1")]);
-        assert!(page(&report, Form::Text).contains("\",pod=\"chat-1\"} 57\n"));
+        let pod = [("job", "web/chat"), ("namespace", "web"), ("pod", "chat-1")];
+        report.info(0, gpu::JOB_INFO, &pod);
+        let says = "\",container=\"\",namespace=\"web\",pod=\"chat-1\"} 57\n";
+        assert!(page(&report, Form::Text).contains(says));
+        report.infos.pop();
+        report.info(0, gpu::JOB_INFO, &[("job", "4be1"), ("source", "docker")]);
+        assert!(!page(&report, Form::Text).contains("4be1"));
+        report.infos.pop();
+        report.info(0, gpu::JOB_INFO, &[("pod", "0a1b2c3d")]);
+        assert!(page(&report, Form::Text).contains("\",pod_uid=\"0a1b2c3d\"} 57\n"));
     }
 
     #[test]
