@@ -130,6 +130,7 @@ impl Page {
                 devices: self.devices.clone(),
                 infos: self.infos.clone(),
                 samples: Vec::with_capacity(SAMPLES),
+                ..Report::default()
             },
         };
         let noise = window.noise.child(self.noise).child((window.now * 1e3) as u64);

@@ -2,6 +2,7 @@
 
 mod clock;
 mod fields;
+mod node;
 mod pages;
 mod parse;
 mod rounds;
@@ -23,6 +24,11 @@ type Bench = fn(&mut dyn Write) -> anyhow::Result<()>;
 
 /// Every bench with what it measures.
 const BENCHES: &[(&str, &str, Bench)] = &[
+    (
+        "node",
+        "gaunt-node and prometheus-node-exporter on one node: time, memory, scrapes",
+        node::run,
+    ),
     ("pages", "writes tests/fixtures/scrapes/{dcgm,short}.prom anew", pages::run),
     ("parse", "reads pages of text: our reader and prometheus-parse side by side", parse::run),
 ];
