@@ -126,7 +126,15 @@ impl Inventory {
             self.remove_node(*id, columns);
         }
         let mut any = !nodes.is_empty();
-        for class in [Class::Mig, Class::Process, Class::Netdev, Class::Collector] {
+        for class in [
+            Class::Mig,
+            Class::Process,
+            Class::Netdev,
+            Class::Disk,
+            Class::Mount,
+            Class::Sensor,
+            Class::Collector,
+        ] {
             let rows: Vec<_> =
                 self.entries(class).filter(|(_, e)| gone(e.seen)).map(|(row, _)| row).collect();
             any |= !rows.is_empty();

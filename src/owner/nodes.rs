@@ -15,7 +15,7 @@ use crate::{
 const MAX_JOBS: usize = 8;
 
 /// The classes of a node's devices in the order of its page.
-const ORDER: [Class; 9] = [
+const ORDER: [Class; 12] = [
     Class::Node,
     Class::Gpu,
     Class::Nvlink,
@@ -24,6 +24,9 @@ const ORDER: [Class; 9] = [
     Class::Process,
     Class::Port,
     Class::Netdev,
+    Class::Disk,
+    Class::Mount,
+    Class::Sensor,
     Class::Collector,
 ];
 

@@ -19,8 +19,10 @@ use crate::binaries::{fake_driver, program};
 
 mod running;
 
-use running::{NO_LIBRARY, decode, over_fixture, success};
-pub(crate) use running::{Node, eventually, fixture, message, once, read, runs, succeeded};
+use running::{NO_LIBRARY, over_fixture};
+pub(crate) use running::{
+    Node, decode, eventually, fixture, message, once, read, runs, succeeded, success,
+};
 
 #[test]
 fn the_page_of_the_made_tree_is_the_golden_one() {

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The result of an instant query: labels and value.
-fn query(prometheus: &str, expression: &str) -> Vec<(BTreeMap<String, String>, f64)> {
+pub(crate) fn query(prometheus: &str, expression: &str) -> Vec<(BTreeMap<String, String>, f64)> {
     let mut escaped = String::new();
     for byte in expression.bytes() {
         write!(escaped, "%{byte:02X}").unwrap();
@@ -30,10 +30,26 @@ fn query(prometheus: &str, expression: &str) -> Vec<(BTreeMap<String, String>, f
 }
 
 /// The value of the one series of an expression.
-fn value(prometheus: &str, expression: &str) -> f64 {
+pub(crate) fn value(prometheus: &str, expression: &str) -> f64 {
     let found = query(prometheus, expression);
     assert_eq!(found.len(), 1, "{expression}: {found:?}");
     found[0].1
+}
+
+/// Starts Prometheus with these scrape jobs, once a second; it ends with what is returned.
+pub(crate) fn start(jobs: &str) -> (String, (Running, tempfile::TempDir)) {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("prometheus.yml");
+    let text = format!("global: {{scrape_interval: 1s}}\nscrape_configs:\n{jobs}");
+    fs::write(&config, text).unwrap();
+    let address = format!("127.0.0.1:{}", free_port());
+    let running = Running::start(
+        debian("prometheus")
+            .arg(format!("--config.file={}", config.display()))
+            .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
+            .arg(format!("--web.listen-address={address}")),
+    );
+    (address, (running, folder))
 }
 
 #[test]
@@ -55,24 +71,10 @@ fn prometheus_reads_a_node_and_the_aggregator() {
     promtool(&get(&node_address, "/metrics").unwrap().1);
     promtool(&get(&aggregator_address, "/metrics").unwrap().1);
 
-    let folder = tempfile::tempdir().unwrap();
-    let config = folder.path().join("prometheus.yml");
-    fs::write(
-        &config,
-        format!(
-            "global: {{scrape_interval: 1s}}\nscrape_configs:\n\
-             - {{job_name: node, static_configs: [{{targets: ['{node_address}']}}]}}\n\
-             - {{job_name: gaunt, honor_labels: true, static_configs: [{{targets: ['{aggregator_address}']}}]}}\n"
-        ),
-    )
-    .unwrap();
-    let prometheus = format!("127.0.0.1:{}", free_port());
-    let _prometheus = Running::start(
-        debian("prometheus")
-            .arg(format!("--config.file={}", config.display()))
-            .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
-            .arg(format!("--web.listen-address={prometheus}")),
-    );
+    let (prometheus, _running) = start(&format!(
+        "- {{job_name: node, static_configs: [{{targets: ['{node_address}']}}]}}\n\
+         - {{job_name: gaunt, honor_labels: true, static_configs: [{{targets: ['{aggregator_address}']}}]}}\n"
+    ));
     until("both targets are up", || (query(&prometheus, "up == 1").len() == 2).then_some(()));
     // Values of the scenario, and of a fleet of one node with 8 GPUs and one target that is down.
     for (expression, expected) in [

@@ -71,10 +71,15 @@ impl Running {
         address.split(' ').next().unwrap().to_owned()
     }
 
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
     /// Sends SIGTERM and waits for the end.
     pub(crate) fn terminate(mut self) -> std::process::ExitStatus {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.signal(rustix::process::Signal::TERM);
         until("the program ends", || self.child.try_wait().unwrap())
     }
 }

@@ -1,24 +1,43 @@
-//! The collector seam: one method per source of readings, and what is said about each run of it.
+//! The collector seam: one method per source of readings. Each runs on a thread of its own ([`round`]).
 
-use std::{collections::BTreeMap, io, path::PathBuf, time::Instant};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use gaunt_schema::{Absent, Device, Report, UnixMs, catalogue::exporter};
+use gaunt_schema::{Absent, Report, UnixMs};
 
 use crate::{Options, nvml::collector::Gpus};
 
+mod amd;
 mod cpu;
+mod disk;
+mod ethernet;
+mod exclude;
 mod memory;
+mod mount;
 mod netdev;
 mod ports;
 mod pressure;
+pub(crate) mod round;
+mod sensor;
+mod task;
+mod textfile;
 
 /// A source of readings. A collector that fails is a metric and a log line; the others go on.
 pub(crate) trait Collector: Send {
     /// Its name in metrics and logs.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &str;
 
     /// Adds what there is now to the report.
     fn collect(&mut self, report: &mut Report) -> Result<Outcome, CollectError>;
+
+    /// How old its readings may be and still stand for now, when a run of it takes longer than a tick. Counters have
+    /// no patience: an old count under a new time is a wrong rate.
+    fn patience(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// How a run that did not fail ended. Messages stay the same while the situation does: they become labels.
@@ -58,99 +77,41 @@ pub(crate) enum CollectError {
         /// What is wrong with it.
         what: &'static str,
     },
+    /// Some devices could not be read; the others were.
+    #[error("{0}")]
+    Devices(String),
+    /// A run takes longer than it may.
+    #[error("{}", late(*.0, .1))]
+    Late(Duration, PathBuf),
+    /// The thread of the collector ended.
+    #[error("the collector broke and is left alone; see the log, and restart gaunt-node")]
+    Broken,
     /// The driver, or the worker that talks to it, is in trouble.
     #[error("{0}")]
     Driver(String),
 }
 
-/// What is remembered of one collector between runs.
-#[derive(Default)]
-struct Past {
-    last_success: Option<UnixMs>,
-    /// The last message that was logged: a failure is logged when it begins, not once a second.
-    logged: Option<String>,
-}
-
-/// All collectors of a node, run one after the other.
-pub(crate) struct Collectors {
-    all: Vec<Box<dyn Collector>>,
-    past: BTreeMap<&'static str, Past>,
-}
-
-impl Collectors {
-    /// The collectors of a node, in the order of the page.
-    pub(crate) fn new(options: &Options) -> Self {
-        Self::of(vec![
-            Box::new(cpu::Cpu::new(&options.proc_root)),
-            Box::new(memory::Memory::new(&options.proc_root)),
-            Box::new(pressure::Pressure::new(&options.proc_root)),
-            Box::new(netdev::Netdevs::new(&options.sys_root)),
-            Box::new(ports::Ports::new(&options.sys_root)),
-            Box::new(Gpus::new(options)),
-        ])
+/// The collectors of a node, in the order of the page.
+pub(crate) fn all(options: &Options) -> Vec<Box<dyn Collector>> {
+    let mut all: Vec<Box<dyn Collector>> = vec![
+        Box::new(cpu::Cpu::new(&options.proc_root)),
+        Box::new(memory::Memory::new(&options.proc_root)),
+        Box::new(pressure::Pressure::new(&options.proc_root)),
+        Box::new(task::Tasks::new(&options.proc_root)),
+        Box::new(disk::Disks::new(options)),
+        Box::new(mount::Mounts::new(options)),
+        Box::new(sensor::Sensors::new(&options.sys_root)),
+        Box::new(sensor::energy::Energy::new(&options.sys_root)),
+        Box::new(netdev::Netdevs::new(options)),
+        Box::new(ethernet::Ethernet::new(options)),
+        Box::new(ports::Ports::new(options)),
+        Box::new(amd::Gpus::new(&options.sys_root)),
+        Box::new(Gpus::new(options)),
+    ];
+    if let Some(folder) = &options.textfiles {
+        all.push(Box::new(textfile::Textfiles::new(folder)));
     }
-
-    fn of(all: Vec<Box<dyn Collector>>) -> Self {
-        Self { all, past: BTreeMap::new() }
-    }
-
-    /// Runs every collector, and adds to the report what it brought and how it went.
-    pub(crate) fn run(&mut self, now: UnixMs, report: &mut Report) {
-        for collector in &mut self.all {
-            let name = collector.name();
-            let started = Instant::now();
-            let outcome = collector.collect(report);
-            let seconds = started.elapsed().as_secs_f64();
-            let past = self.past.entry(name).or_default();
-            say(name, now, seconds, &outcome, past, report);
-        }
-    }
-}
-
-/// Adds the collector's own series to the report, and logs a failure when it begins and when it ends.
-fn say(
-    name: &'static str,
-    now: UnixMs,
-    seconds: f64,
-    outcome: &Result<Outcome, CollectError>,
-    past: &mut Past,
-    report: &mut Report,
-) {
-    let device = report.device(Device::collector(name));
-    let (message, success) = match outcome {
-        Ok(Outcome::Found) => (None, Some(Ok(now))),
-        Ok(Outcome::FoundThat { message, at }) => {
-            (Some(message.clone()), Some(Ok(at.unwrap_or(now))))
-        }
-        Ok(Outcome::Nothing(message)) => (Some(message.clone()), Some(Ok(now))),
-        Ok(Outcome::Pending(message)) => (Some(message.clone()), None),
-        Err(error) => (Some(error.to_string()), Some(Err(()))),
-    };
-    if let Some(message) = &message {
-        report.info(device, exporter::COLLECTOR_INFO, &[("message", message)]);
-    }
-    match success {
-        Some(Ok(at)) => {
-            past.last_success = Some(at);
-            report.push(device, exporter::COLLECTOR_SUCCESS, 1.0);
-            if past.logged.take().is_some() {
-                tracing::info!(collector = name, "collector works again");
-            }
-        }
-        Some(Err(())) => {
-            report.push(device, exporter::COLLECTOR_SUCCESS, 0.0);
-            if past.logged != message {
-                let reason = message.as_deref().unwrap_or_default();
-                tracing::warn!(collector = name, reason, "collector failed");
-                past.logged = message;
-            }
-        }
-        None => {}
-    }
-    report.push(device, exporter::COLLECTOR_DURATION, seconds);
-    if let Some(at) = past.last_success {
-        report.push(device, exporter::COLLECTOR_LAST_SUCCESS, at.seconds());
-    }
+    all
 }
 
 /// Why a reading is missing when the kernel answered so.
@@ -165,5 +126,12 @@ pub(crate) fn absence(error: &io::Error) -> Absent {
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// What is said of a run that does not end, and where it was when that was noticed.
+fn late(deadline: Duration, reading: &Path) -> String {
+    let limit = deadline.as_secs_f64();
+    if reading.as_os_str().is_empty() {
+        return format!("it takes longer than {limit} s; its values are stale");
+    }
+    let path = reading.display();
+    format!("reading {path} takes longer than {limit} s; its values are stale; see `dmesg`")
+}

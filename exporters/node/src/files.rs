@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+pub(crate) mod note;
+
 /// The largest file that is read, in bytes: `/proc/stat` of a host with 512 CPUs and its long line of interrupts
 /// takes about 100 KiB.
 const MAX_FILE: usize = 1 << 20;
@@ -37,6 +39,7 @@ impl Attribute {
 
     /// What the file says now, without the white space around it.
     pub(crate) fn read<'a>(&mut self, buffer: &'a mut Vec<u8>) -> io::Result<&'a str> {
+        note::reads(&self.path);
         if let Some(file) = self.file.take()
             && read_whole(&file, buffer).is_ok()
         {
@@ -82,6 +85,7 @@ pub(crate) fn read_once(path: &Path) -> Option<String> {
 
 /// The names in a folder, in order; those that are not UTF-8 are left out.
 pub(crate) fn names(folder: &Path) -> io::Result<Vec<String>> {
+    note::reads(folder);
     let mut names = Vec::new();
     for entry in fs::read_dir(folder)? {
         names.extend(entry?.file_name().into_string());

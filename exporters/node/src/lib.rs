@@ -5,12 +5,17 @@
 
 mod clock;
 mod collector;
+mod ethtool;
 mod files;
+mod negotiation;
 mod nvml;
 mod options;
+mod page;
 mod sampler;
 pub mod server;
+pub mod service;
 
 pub use nvml::worker;
 pub use options::Options;
+pub use page::Page;
 pub use sampler::Sampler;

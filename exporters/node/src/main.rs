@@ -1,5 +1,7 @@
 //! gaunt-node: samples this node and serves the page.
 
+mod settings;
+
 use std::{
     io::{self, IsTerminal, Write},
     net::SocketAddr,
@@ -9,13 +11,12 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Parser;
-use gaunt_node::{Options, Sampler, server, worker};
+use gaunt_node::{Sampler, service, service::Plan, worker};
 use gaunt_schema::{Device, Report, catalogue::exporter, text};
 use tokio::{
     runtime,
-    signal::unix::{SignalKind, signal},
     sync::watch,
     time::{Instant, timeout_at},
 };
@@ -24,32 +25,40 @@ use tracing_subscriber::EnvFilter;
 /// How long `--once` waits for the driver; what is not there by then is not on the page.
 const ONCE_DEADLINE: Duration = Duration::from_secs(30);
 
-/// The shortest and the longest period. Below the first the driver's own windows repeat themselves; beyond the second
-/// nobody would call it live.
-const PERIODS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_mins(1));
-
 /// Samples the GPUs, RDMA ports, network devices and pressure of this node and serves them to gaunt and Prometheus.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
-    /// Address to serve the page on
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9770")]
-    listen: SocketAddr,
-    /// Time between two samples, such as 1s or 500ms
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = period)]
-    period: Duration,
-    /// Where the kernel's device tree is
-    #[arg(long, value_name = "FOLDER", default_value = "/sys")]
-    sys_root: PathBuf,
-    /// Where the kernel's process tree is
-    #[arg(long, value_name = "FOLDER", default_value = "/proc")]
-    proc_root: PathBuf,
+    /// Settings file; what is said on the command line goes before it. Read again on SIGHUP
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Address to serve the page on [default: 127.0.0.1:9770]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// Time between two samples, such as 1s or 500ms [default: 1s]
+    #[arg(long, value_name = "TIME", value_parser = settings::period)]
+    period: Option<Duration>,
+    /// Exporters whose names the page has beside our own: dcgm, node
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = settings::dialect)]
+    compat: Option<Vec<settings::Dialect>>,
+    /// Where the kernel's device tree is [default: /sys]
+    #[arg(long, value_name = "FOLDER")]
+    sys_root: Option<PathBuf>,
+    /// Where the kernel's process tree is [default: /proc]
+    #[arg(long, value_name = "FOLDER")]
+    proc_root: Option<PathBuf>,
     /// NVML library to load instead of libnvidia-ml.so.1
     #[arg(long, value_name = "PATH")]
     nvml_library: Option<PathBuf>,
     /// Name of this node, instead of its host name
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
+    /// RDMA or network device to leave alone, not even read; * stands for anything
+    #[arg(long, value_name = "NAME")]
+    exclude: Option<Vec<String>>,
+    /// Folder whose *.prom files are passed on
+    #[arg(long, value_name = "FOLDER")]
+    textfiles: Option<PathBuf>,
     /// Print the page once a whole period is sampled, and exit
     #[arg(long)]
     once: bool,
@@ -69,7 +78,7 @@ fn main() -> ExitCode {
         .with_ansi(colours)
         .with_writer(io::stderr)
         .init();
-    match run(arguments) {
+    match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             _ = writeln!(io::stderr().lock(), "gaunt-node: {error:#}");
@@ -78,43 +87,24 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: Arguments) -> anyhow::Result<()> {
-    for (flag, root) in [("sys", &arguments.sys_root), ("proc", &arguments.proc_root)] {
-        if !root.is_dir() {
-            bail!("{} is no folder; check --{flag}-root", root.display());
-        }
-    }
-    let options = Options {
-        sys_root: arguments.sys_root,
-        proc_root: arguments.proc_root,
-        nvml_library: arguments.nvml_library,
-        node_name: arguments.node,
-        period: arguments.period,
-        ..Options::default()
-    };
+fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let plan = settings::plan(arguments)?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot start the runtime")?.block_on(async {
         if arguments.once {
-            let sampler = Sampler::start(options);
-            let report = settled(sampler.watch()).await;
-            let mut page = String::new();
-            text::write(&report, &mut page);
-            return io::stdout().lock().write_all(page.as_bytes()).context("cannot print the page");
+            return once(plan).await;
         }
-        // The address first: a second exporter must not bother the driver before it notices the first.
-        let listener = server::listen(arguments.listen).await?;
-        let address = listener.local_addr().context("cannot tell the address")?;
-        let mut ends = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        let sampler = Sampler::start(options);
-        tracing::info!(%address, "serving /metrics");
-        tokio::select! {
-            () = server::serve(listener, sampler.watch()) => {}
-            _ = ends.0.recv() => {}
-            _ = ends.1.recv() => {}
-        }
-        tracing::info!("asked to stop");
-        Ok(())
+        Ok(service::run(plan, || settings::plan(arguments)).await?)
     })
+}
+
+/// Prints one page as text.
+async fn once(plan: Plan) -> anyhow::Result<()> {
+    let sampler = Sampler::start(plan.sampler);
+    let report = settled(sampler.watch()).await;
+    let mut page = String::new();
+    text::write_page(&report, text::Form::Text, plan.compat, &mut page);
+    io::stdout().lock().write_all(page.as_bytes()).context("cannot print the page")
 }
 
 /// The first report after a whole period and a word from the driver: the second sample may come soon after the first.
@@ -130,32 +120,4 @@ async fn settled(mut reports: watch::Receiver<Arc<Report>>) -> Arc<Report> {
         }
     }
     Arc::clone(&reports.borrow())
-}
-
-/// A period such as `1s` or `500ms`.
-fn period(text: &str) -> Result<Duration, String> {
-    let (number, unit) = match text.strip_suffix("ms") {
-        Some(number) => (number, 1),
-        None => (text.strip_suffix('s').ok_or("write a time with its unit: 1s, 500ms")?, 1000),
-    };
-    let number: u64 = number.parse().map_err(|_| "write a whole number and its unit: 1s, 500ms")?;
-    let period = Duration::from_millis(number.saturating_mul(unit));
-    if period < PERIODS.0 || period > PERIODS.1 {
-        return Err(format!("it must be between {:?} and {:?}", PERIODS.0, PERIODS.1));
-    }
-    Ok(period)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn periods_have_units_and_bounds() {
-        assert_eq!(period("1s"), Ok(Duration::from_secs(1)));
-        assert_eq!(period("500ms"), Ok(Duration::from_millis(500)));
-        for bad in ["1", "s", "0s", "-1s", "99ms", "61s", "1.5s", "99999999999999999999s"] {
-            assert!(period(bad).is_err(), "{bad}");
-        }
-    }
 }

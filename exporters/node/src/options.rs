@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 /// Everything that a [`Sampler`](crate::Sampler) takes from outside.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each switches one thing off, and none excludes another"
@@ -23,6 +23,13 @@ pub struct Options {
     pub call_deadline: Duration,
     /// The same for the driver's initialisation, which wakes GPUs one by one and takes seconds on a cold node.
     pub init_deadline: Duration,
+    /// How long a collector may take before its values are called stale and the page goes out without it; a period at
+    /// most.
+    pub collector_deadline: Duration,
+    /// RDMA and network devices that are left alone, not even read: names, in which `*` stands for anything.
+    pub exclude: Vec<String>,
+    /// A folder whose `*.prom` files are passed on as they are: results of probes, statistics of NCCL.
+    pub textfiles: Option<PathBuf>,
     /// Whether activity is read from the GPUs' own counters (GPM), where they have them.
     pub gpm: bool,
     /// Whether GPUs are looked at several times a period, for what a mean hides.
@@ -47,6 +54,9 @@ impl Default for Options {
             period: Duration::from_secs(1),
             call_deadline: Duration::from_secs(2),
             init_deadline: Duration::from_secs(30),
+            collector_deadline: Duration::from_millis(500),
+            exclude: Vec::new(),
+            textfiles: None,
             gpm: true,
             glances: true,
             xid: true,
@@ -54,5 +64,12 @@ impl Default for Options {
             processes: true,
             worker_program: None,
         }
+    }
+}
+
+impl Options {
+    /// How long a round of the collectors may take: beyond a period the next tick is due.
+    pub(crate) fn round_deadline(&self) -> Duration {
+        self.collector_deadline.min(self.period)
     }
 }

@@ -12,7 +12,7 @@ use std::{
 use gaunt_schema::{Device, Report, Safe, catalogue::host};
 use tokio::sync::watch;
 
-use crate::{Options, clock, collector::Collectors, files::read_once};
+use crate::{Options, clock, collector::round::Collectors, files::read_once};
 
 /// The NVML worker samples on the tick, and the sampler this part of a period later, so that a report carries the
 /// values of its own tick and not those of the one before.

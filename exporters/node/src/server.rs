@@ -1,13 +1,12 @@
-//! The page over HTTP: rendered once a tick, served from memory, never touching the driver.
+//! The page over HTTP: written at most once a tick in each form, served from memory, never touching the driver.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
-use gaunt_schema::{Report, text};
 use http_body_util::Full;
 use hyper::{
-    Method, Request, Response, StatusCode,
+    HeaderMap, Method, Request, Response, StatusCode,
     body::{Bytes, Incoming},
-    header::{ALLOW, CONTENT_TYPE, HeaderValue},
+    header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, VARY},
     server::conn::http1,
     service::service_fn,
 };
@@ -17,6 +16,8 @@ use tokio::{
     sync::{Semaphore, watch},
     time::{sleep, timeout},
 };
+
+use crate::{Page, negotiation};
 
 /// The most connections at a time: some scrapers, their standbys, a few people. More are closed at once.
 const MAX_CONNECTIONS: usize = 64;
@@ -68,10 +69,8 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener, ServeError> {
     TcpListener::bind(address).await.map_err(|said| ServeError::Listen { address, said })
 }
 
-/// Serves the newest report until the process ends.
-pub async fn serve(listener: TcpListener, reports: watch::Receiver<Arc<Report>>) {
-    let (publish, pages) = watch::channel(Bytes::new());
-    tokio::spawn(render(reports, publish));
+/// Serves the newest page until the process ends.
+pub async fn serve(listener: TcpListener, pages: watch::Receiver<Arc<Page>>) {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let stream = match listener.accept().await {
@@ -94,26 +93,10 @@ pub async fn serve(listener: TcpListener, reports: watch::Receiver<Arc<Report>>)
     }
 }
 
-/// Renders each report once.
-async fn render(mut reports: watch::Receiver<Arc<Report>>, publish: watch::Sender<Bytes>) {
-    loop {
-        let report = Arc::clone(&reports.borrow_and_update());
-        if report.node_time.is_some() {
-            let mut page = String::with_capacity(publish.borrow().len() + 1024);
-            text::write(&report, &mut page);
-            publish.send_replace(page.into());
-        }
-        if reports.changed().await.is_err() {
-            tracing::error!("the sampler ended; the page will not change any more");
-            return;
-        }
-    }
-}
-
 /// Answers one connection's requests.
-async fn converse(stream: TcpStream, pages: watch::Receiver<Bytes>) {
+async fn converse(stream: TcpStream, pages: watch::Receiver<Arc<Page>>) {
     let service = service_fn(move |request: Request<Incoming>| {
-        let response = answer(request.method(), request.uri().path(), &pages);
+        let response = answer(&request, &pages);
         async move { Ok::<_, std::convert::Infallible>(response) }
     });
     let connection = http1::Builder::new()
@@ -133,26 +116,49 @@ async fn converse(stream: TcpStream, pages: watch::Receiver<Bytes>) {
     }
 }
 
-fn answer(method: &Method, path: &str, pages: &watch::Receiver<Bytes>) -> Response<Full<Bytes>> {
-    const PLAIN: &str = "text/plain; charset=utf-8";
+/// The media type of what is meant for people.
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+fn answer(
+    request: &Request<Incoming>,
+    pages: &watch::Receiver<Arc<Page>>,
+) -> Response<Full<Bytes>> {
+    let method = request.method();
     if method != Method::GET && method != Method::HEAD {
         let mut refused = respond(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET and HEAD\n");
         refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return refused;
     }
-    match path {
-        "/metrics" => {
-            let page = pages.borrow().clone();
-            if page.is_empty() {
-                let why = "the first sample is being taken; ask again in a second\n";
-                return respond(StatusCode::SERVICE_UNAVAILABLE, PLAIN, why);
-            }
-            respond(StatusCode::OK, text::CONTENT_TYPE, page)
-        }
+    match request.uri().path() {
+        "/metrics" => metrics(request.headers(), &Arc::clone(&pages.borrow())),
         "/healthz" => respond(StatusCode::OK, PLAIN, "ok\n"),
         "/" => respond(StatusCode::OK, PLAIN, INDEX),
         _ => respond(StatusCode::NOT_FOUND, PLAIN, "not here; see /\n"),
     }
+}
+
+/// The page in the form that the client can read.
+fn metrics(headers: &HeaderMap, page: &Page) -> Response<Full<Bytes>> {
+    if !page.is_sampled() {
+        let why = "the first sample is being taken; ask again in a second\n";
+        return respond(StatusCode::SERVICE_UNAVAILABLE, PLAIN, why);
+    }
+    let (form, gzip) = (negotiation::form(headers), negotiation::gzip(headers));
+    let bytes = match page.bytes(form, gzip) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            tracing::error!(%error, "cannot compress the page");
+            let why = "the page cannot be compressed; ask without Accept-Encoding\n";
+            return respond(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, why);
+        }
+    };
+    let mut response = respond(StatusCode::OK, form.content_type(), bytes);
+    let answered = response.headers_mut();
+    answered.insert(VARY, HeaderValue::from_static("accept, accept-encoding"));
+    if gzip {
+        answered.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    response
 }
 
 /// A whole response. The server leaves the body out where the request was HEAD.

@@ -13,11 +13,13 @@ use crate::{
     unit::{Kind, Unit, Width},
 };
 
+pub mod ethernet;
 pub mod exporter;
 pub mod fleet;
 pub mod gpu;
 pub mod gpu_health;
 pub mod gpu_parts;
+pub mod hardware;
 pub mod host;
 pub mod port;
 
@@ -86,6 +88,17 @@ impl Scale {
             Self::Times(factor) => value * factor,
             Self::Per(divisor) => value / divisor,
         }
+    }
+
+    /// Our value in their unit: the whole number that became it, if there is one.
+    pub fn invert(self, value: f64) -> f64 {
+        let theirs = match self {
+            Self::Same => return value,
+            Self::Times(factor) => value / factor,
+            Self::Per(divisor) => value * divisor,
+        };
+        let whole = theirs.round();
+        if self.apply(whole).to_bits() == value.to_bits() { whole } else { theirs }
     }
 }
 
@@ -191,6 +204,8 @@ pub static CATALOGUE: [Metric; LEN] = {
         gpu_health::ROWS,
         gpu_parts::ROWS,
         port::ROWS,
+        ethernet::ROWS,
+        hardware::ROWS,
         exporter::ROWS,
         fleet::ROWS,
     ];
@@ -311,5 +326,17 @@ mod tests {
         let named = named("DCGM_FI_DEV_GPU_UTIL").unwrap();
         assert_eq!(named.first, gpu::UTILIZATION);
         assert_eq!(named.scale.apply(57.0).to_string(), "0.57");
+    }
+
+    #[test]
+    fn their_whole_numbers_come_back_to_the_last_bit() {
+        for scale in [Scale::Same, Scale::Per(100.0), Scale::Per(1e3), Scale::Times(1e6)] {
+            for theirs in (0..100_u32).chain(4_200_000_010..=4_200_000_019) {
+                let theirs = f64::from(theirs);
+                let back = scale.invert(scale.apply(theirs));
+                assert_eq!(back.to_bits(), theirs.to_bits(), "{scale:?}");
+            }
+        }
+        assert_eq!(Scale::Per(100.0).invert(0.12345).to_string(), "12.345");
     }
 }

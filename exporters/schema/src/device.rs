@@ -29,6 +29,12 @@ pub enum Class {
     Port,
     /// A network device of the kernel.
     Netdev,
+    /// A disk of the node, or what the kernel takes for one.
+    Disk,
+    /// A network file system that the node has mounted.
+    Mount,
+    /// A sensor of the node: a temperature, a power, an energy.
+    Sensor,
     /// A collector of the exporter.
     Collector,
     /// The aggregator's own numbers: written by `gaunt serve`, never read back into columns.
@@ -37,7 +43,7 @@ pub enum Class {
 
 impl Class {
     /// Every class, in the order of the page.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::Node,
         Self::Gpu,
         Self::Nvlink,
@@ -46,6 +52,9 @@ impl Class {
         Self::Process,
         Self::Port,
         Self::Netdev,
+        Self::Disk,
+        Self::Mount,
+        Self::Sensor,
         Self::Collector,
         Self::Fleet,
     ];
@@ -60,7 +69,9 @@ impl Class {
             Self::Mig => &["gpu", "instance"],
             Self::Process => &["gpu", "pid"],
             Self::Port => &["device", "port"],
-            Self::Netdev => &["device"],
+            Self::Netdev | Self::Disk => &["device"],
+            Self::Mount => &["mount"],
+            Self::Sensor => &["chip", "sensor"],
             Self::Collector => &["collector"],
         }
     }
@@ -76,6 +87,9 @@ impl Class {
             Self::Process => "process",
             Self::Port => "port",
             Self::Netdev => "netdev",
+            Self::Disk => "disk",
+            Self::Mount => "mount",
+            Self::Sensor => "sensor",
             Self::Collector => "collector",
             Self::Fleet => "fleet",
         }
@@ -115,6 +129,21 @@ impl Device {
     /// A network device of the kernel, such as `eth0`.
     pub fn netdev(device: &str) -> Self {
         Self { class: Class::Netdev, key: vec![Safe::new(device)] }
+    }
+
+    /// A disk, such as `nvme0n1`.
+    pub fn disk(device: &str) -> Self {
+        Self { class: Class::Disk, key: vec![Safe::new(device)] }
+    }
+
+    /// A network file system, by where it is mounted or by its own name.
+    pub fn mount(mount: &str) -> Self {
+        Self { class: Class::Mount, key: vec![Safe::new(mount)] }
+    }
+
+    /// A sensor of a chip, such as `temp1` of `coretemp.0`.
+    pub fn sensor(chip: &str, sensor: &str) -> Self {
+        Self { class: Class::Sensor, key: vec![Safe::new(chip), Safe::new(sensor)] }
     }
 
     /// A collector of the exporter.

@@ -21,7 +21,7 @@ pub use catalogue::{Metric, MetricId};
 pub use device::{Class, Device};
 pub use dialect::Dialect;
 pub use reading::{Absent, Reading};
-pub use report::{Info, Report, Sample};
+pub use report::{Extra, Info, Report, Sample};
 pub use safe::Safe;
 pub use time::{Clock, UnixMs};
 pub use verdict::{Entity, EntityKind, FindingKind, GpuState, Severity};

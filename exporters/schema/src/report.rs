@@ -15,6 +15,19 @@ pub struct Report {
     pub infos: Vec<Info>,
     /// What they measure.
     pub samples: Vec<Sample>,
+    /// What other programs of the node have to say: it is passed on and means nothing to us.
+    pub extra: Vec<Extra>,
+}
+
+/// One sample in the words of another program.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Extra {
+    /// The metric, named by the grammar and not like one of the catalogue.
+    pub name: Safe,
+    /// Label names and values.
+    pub labels: Vec<(Safe, Safe)>,
+    /// A finite number.
+    pub value: f64,
 }
 
 /// One reading of one metric of one device.

@@ -1,6 +1,6 @@
-//! The text form of a report: the Prometheus exposition format 0.0.4, written and read.
+//! The text form of a report: the Prometheus exposition format 0.0.4, written and read; OpenMetrics, written.
 //!
-//! [`write()`] makes a page of a report. [`Reader`] takes any page apart, line by line, and says of each line that it
+//! [`write()`] makes a page of a report, [`write_page()`] one in either form and in other exporters' words as well. [`Reader`] takes any page apart, line by line, and says of each line that it
 //! cannot take why. [`decode()`] puts a report together from what the reader finds, in whoever's words the page is.
 
 pub mod decode;
@@ -18,10 +18,13 @@ pub use labels::Label;
 pub use limits::Limits;
 pub use reader::{Line, Reader, Reject, Sample};
 pub use reason::Reason;
-pub use write::write;
+pub use write::{Compat, Form, write, write_page};
 
-/// The media type of a page.
+/// The media type of a page of text.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The media type of a page of OpenMetrics.
+pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 #[cfg(test)]
 mod differential;

@@ -70,6 +70,9 @@ pub enum Effect {
         gpu: usize,
         /// How many times longer.
         factor: f64,
+        /// Whether the link sends packets again, instead of having lost lanes.
+        #[serde(default)]
+        replays: bool,
     },
     /// One GPU lost links to its neighbours: what the box trades takes so many times longer.
     NvlinkSlow {
@@ -118,10 +121,13 @@ pub enum Effect {
         /// Whether the rank that did not come stands still, instead of waiting like the others.
         odd: bool,
     },
-    /// A GPU is gone; its job waits for ever.
+    /// A GPU fails; its job waits for ever.
     GpuLost {
         /// Which GPU of the node.
         gpu: usize,
+        /// Whether its memory has an error that it cannot correct, instead of its being gone from the bus.
+        #[serde(default)]
+        ecc: bool,
     },
     /// The job holds its GPUs and does nothing.
     Idle,

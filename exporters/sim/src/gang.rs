@@ -9,7 +9,7 @@ use crate::{
     fault::{Affliction, Effect},
     gpu::{Activity, Meters, Mood, Phase},
     host::Use,
-    machine::{Gpu, Machine},
+    machine::{Failure, Gpu, Machine},
     noise::Noise,
     port::Wire,
     work::Pace,
@@ -164,7 +164,10 @@ impl Gang {
                         let fallback = (fault.from, fault.until, factor);
                         machines[member].ports[rail].fallbacks.push(fallback);
                     }
-                    Effect::GpuLost { gpu } => machines[member].gpus[gpu].lost_from = fault.from,
+                    Effect::GpuLost { gpu, ecc } => {
+                        machines[member].gpus[gpu].failure =
+                            Some(Failure { from: fault.from, ecc });
+                    }
                     _ => {}
                 }
             }

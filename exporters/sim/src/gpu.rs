@@ -97,6 +97,10 @@ pub(crate) struct Mood {
     pub(crate) copy: f64,
     /// How much longer a trade with its neighbours takes.
     pub(crate) nvlink: f64,
+    /// How many times fewer NVLinks it has.
+    pub(crate) nvlink_lost: f64,
+    /// Packets that its PCIe link sends again, in a second of copying.
+    pub(crate) replays: f64,
     /// How much longer its gradients are on their way than usual.
     pub(crate) network: f64,
     /// Degrees by which its coolant is too warm.
@@ -111,6 +115,8 @@ impl Mood {
         duty: 1.0,
         copy: 1.0,
         nvlink: 1.0,
+        nvlink_lost: 1.0,
+        replays: 0.0,
         network: 1.0,
         warm_kelvin: 0.0,
         capped: false,
@@ -128,6 +134,9 @@ pub(crate) struct Activity {
     pub(crate) nvlink: f64,
     pub(crate) pcie_receive: f64,
     pub(crate) pcie_transmit: f64,
+    /// Packets sent again over PCIe, and time for which heat holds the clock, both in a second.
+    pub(crate) pcie_replays: f64,
+    pub(crate) thermal: f64,
     pub(crate) watts: f64,
 }
 
@@ -155,7 +164,7 @@ impl Phase {
             },
             Self::Compute => Activity {
                 utilization: 1.0, memory: 0.52, sm: 0.86, tensor: drive.tensor, dram: 0.38,
-                nvlink: 60e9, pcie_receive: 90e6, pcie_transmit: 60e6, watts: 655.0,
+                nvlink: 60e9, pcie_receive: 90e6, pcie_transmit: 60e6, watts: 655.0, ..none
             },
             // A waiting collective keeps a few of the 132 multiprocessors spinning, and the utilization at 100 per cent.
             Self::Wait => Activity {
@@ -168,11 +177,11 @@ impl Phase {
             },
             Self::Evaluate => Activity {
                 utilization: 0.97, memory: 0.44, sm: 0.58, tensor: 0.12 * drive.tensor, dram: 0.36,
-                nvlink: 12e9, pcie_receive: 70e6, pcie_transmit: 50e6, watts: 390.0,
+                nvlink: 12e9, pcie_receive: 70e6, pcie_transmit: 50e6, watts: 390.0, ..none
             },
             Self::Decode => Activity {
                 utilization: 1.0, memory: 0.55, sm: 0.42, tensor: 0.05, dram: 0.58,
-                nvlink: 9e9, pcie_receive: 20e6, pcie_transmit: 20e6, watts: 340.0,
+                nvlink: 9e9, pcie_receive: 20e6, pcie_transmit: 20e6, watts: 340.0, ..none
             },
         }
     }
@@ -193,6 +202,7 @@ impl Activity {
     /// The same work in this mood. Cycles are counted by the clock that runs, so that a slow clock leaves shares as
     /// they are and takes power; a GPU that is given less to do works in part of the time.
     pub(crate) fn in_mood(mut self, phase: Phase, mood: &Mood) -> Self {
+        self.thermal = f64::from(mood.warm_kelvin > 0.0);
         match phase {
             Phase::Compute => {
                 let traded = 1.0 / (1.0 + TRADED * (mood.nvlink - 1.0));
@@ -207,6 +217,7 @@ impl Activity {
             }
             Phase::Copy => {
                 self.pcie_receive /= mood.copy;
+                self.pcie_replays = mood.replays;
                 self.memory /= mood.copy;
                 self.dram /= mood.copy;
             }
@@ -263,6 +274,9 @@ pub(crate) struct Meters {
     pub(crate) pcie_receive_bytes: f64,
     pub(crate) pcie_transmit_bytes: f64,
     pub(crate) nvlink_bytes: f64,
+    pub(crate) pcie_replays: f64,
+    /// Time for which heat held the clock down.
+    pub(crate) thermal_s: f64,
     pub(crate) power_watts: f64,
     pub(crate) temperature_celsius: f64,
 }
@@ -282,6 +296,8 @@ impl Meters {
             pcie_receive_bytes: used * 2.1e8,
             pcie_transmit_bytes: used * 6.0e7,
             nvlink_bytes: used * 1.1e9,
+            pcie_replays: noise.child(3).below(30) as f64,
+            thermal_s: 0.0,
             power_watts: watts,
             temperature_celsius: board.coolant_celsius + KELVIN_PER_WATT * watts,
         }
@@ -300,6 +316,8 @@ impl Meters {
         self.pcie_receive_bytes += doing.pcie_receive * span;
         self.pcie_transmit_bytes += doing.pcie_transmit * span;
         self.nvlink_bytes += doing.nvlink * span;
+        self.pcie_replays += doing.pcie_replays * span;
+        self.thermal_s += doing.thermal * span;
         self.heat(doing.watts * board.power, board, span);
     }
 

@@ -42,8 +42,25 @@ pub(crate) struct Gpu {
     pub(crate) phase: Phase,
     /// What is different about it in the current step.
     pub(crate) mood: Mood,
-    /// When it is gone, in seconds since the origin.
-    pub(crate) lost_from: f64,
+    /// When and how it fails, if it does.
+    pub(crate) failure: Option<Failure>,
+    /// Errors that its memory corrected since the driver was loaded.
+    pub(crate) corrected: f64,
+}
+
+/// How a GPU fails.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Failure {
+    /// In seconds since the origin.
+    pub(crate) from: f64,
+    /// Its memory has an error that it cannot correct; else it is gone from the bus.
+    pub(crate) ecc: bool,
+}
+
+impl Gpu {
+    pub(crate) fn is_gone(&self, now: f64) -> bool {
+        self.failure.is_some_and(|failure| !failure.ecc && failure.from <= now)
+    }
 }
 
 /// One node.
@@ -74,7 +91,9 @@ impl Machine {
                 collected: meters,
                 phase: if role == Role::Free { Phase::Free } else { Phase::Held },
                 mood: Mood::USUAL,
-                lost_from: f64::INFINITY,
+                failure: None,
+                // Now and then a bit flips and is put right.
+                corrected: noise.child(9).below(12).saturating_sub(8) as f64,
             }
         };
         let port = |rail: usize| Port::after_boot(noise.child(2).child(rail as u64), uptime);

@@ -8,6 +8,7 @@ use gaunt_schema::{
 pub(crate) use self::told::Told;
 use self::{
     boards::{lose, write_gpu},
+    health::{links, write_health, write_parts},
     identity::introduce,
     network::{write_bond, write_netdev, write_port},
 };
@@ -21,6 +22,7 @@ use crate::{
 };
 
 mod boards;
+mod health;
 mod identity;
 mod network;
 mod told;
@@ -39,7 +41,7 @@ const COLLECTORS: [(&str, f64); 6] = [
 const OPERSTATE_UP: (&str, &str) = ("operstate", "up");
 const OPERSTATE_DOWN: (&str, &str) = ("operstate", "down");
 
-/// Where the devices of each class begin in a report: node, GPUs, ports, bond, the ports' network devices, collectors.
+/// Where the devices of each class begin in a report: node, GPUs, ports, bond, the ports' network devices, collectors, NVLinks.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     gpus: usize,
@@ -64,10 +66,14 @@ impl Layout {
     const fn collectors(self) -> usize {
         self.netdevs() + self.rails
     }
+
+    const fn links(self) -> usize {
+        self.collectors() + COLLECTORS.len()
+    }
 }
 
 /// Room for the samples of one node, so that a report is allocated once.
-const SAMPLES: usize = 760;
+const SAMPLES: usize = 1_024;
 
 /// The instant of a look, and how long ago the look before was.
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +113,7 @@ impl Page {
         page.devices.push(Device::netdev("bond0"));
         page.devices.extend((0..layout.rails).map(|rail| Device::netdev(&format!("rail{rail}"))));
         page.devices.extend(COLLECTORS.map(|(collector, _)| Device::collector(collector)));
+        page.devices.extend(links(layout));
         introduce(&mut page, layout, shape, node, job.as_ref(), model);
         Self { name, noise: node as u64, layout, job, devices: page.devices, infos: page.infos }
     }
@@ -123,6 +130,7 @@ impl Page {
                 devices: self.devices.clone(),
                 infos: self.infos.clone(),
                 samples: Vec::with_capacity(SAMPLES),
+                ..Report::default()
             },
         };
         let noise = window.noise.child(self.noise).child((window.now * 1e3) as u64);
@@ -131,10 +139,10 @@ impl Page {
         let job = self.job.as_ref().filter(|_| machine.working);
         for (index, gpu) in machine.gpus.iter().enumerate() {
             let at = Layout::GPUS + index;
-            if gpu.lost_from <= window.now {
+            write_gpu(&mut samples, at, gpu, job, window.span, noise.child(index as u64));
+            write_health(&mut samples, at, gpu, window.now);
+            if gpu.is_gone(window.now) {
                 lose(&mut samples, at);
-            } else {
-                write_gpu(&mut samples, at, gpu, job, window.span, noise.child(index as u64));
             }
         }
         for (rail, port) in machine.ports.iter().enumerate() {
@@ -151,6 +159,7 @@ impl Page {
             samples.put(device, exporter::COLLECTOR_DURATION, (took * 1e6).round() / 1e6);
             samples.put(device, exporter::COLLECTOR_LAST_SUCCESS, now.seconds());
         }
+        write_parts(&mut samples, layout, machine, window.now);
         self.mark_downs(&mut samples.report, machine, window.now);
         if job.is_none() {
             samples.report.infos.retain(|info| info.metric != gpu::JOB_INFO);

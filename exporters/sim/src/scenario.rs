@@ -131,7 +131,7 @@ fn check(fault: &Fault) -> Result<(), String> {
         | Effect::Throttled { gpu, .. }
         | Effect::PcieSlow { gpu, .. }
         | Effect::NvlinkSlow { gpu, .. }
-        | Effect::GpuLost { gpu }
+        | Effect::GpuLost { gpu, .. }
             if gpu >= GPUS_PER_NODE =>
         {
             return Err(format!("gpu is {gpu}; a node has GPUs 0 to {}", GPUS_PER_NODE - 1));

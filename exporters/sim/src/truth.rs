@@ -113,7 +113,7 @@ impl Setting<'_> {
                     Entity { kind: EntityKind::NvlinkDomain, ..Entity::node(&self.names[node]) };
                 of(Kind::NvlinkDegraded, board(gpu), vec![host, domain], vec![], 30.0)
             }
-            Effect::GpuLost { gpu } => of(Kind::GpuFailed, board(gpu), vec![], vec![], 5.0),
+            Effect::GpuLost { gpu, .. } => of(Kind::GpuFailed, board(gpu), vec![], vec![], 5.0),
             _ => None,
         }
     }

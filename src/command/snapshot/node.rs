@@ -41,6 +41,9 @@ fn values(device: &DeviceDetail) -> Vec<String> {
         Class::Mig => "gaunt_mig_",
         Class::Port => "gaunt_port_",
         Class::Netdev => "gaunt_netdev_",
+        Class::Disk => "gaunt_disk_",
+        Class::Mount => "gaunt_mount_",
+        Class::Sensor => "gaunt_sensor_",
         Class::Node | Class::Collector | Class::Fleet => "gaunt_node_",
     };
     let state = device.state.map(|state| state.as_str().to_owned());

@@ -3,6 +3,7 @@
 mod clock;
 mod fields;
 mod judge;
+mod node;
 mod pages;
 mod parse;
 mod rounds;
@@ -31,6 +32,11 @@ const BENCHES: &[(&str, &str, Bench)] = &[
         "judge",
         "plays labelled runs: how often the judge is right, how fast, at what cost",
         |args, out| judge::run(&args.judge, out),
+    ),
+    (
+        "node",
+        "gaunt-node and prometheus-node-exporter on one node: time, memory, scrapes",
+        |_, out| node::run(out),
     ),
     ("pages", "writes tests/fixtures/scrapes/{dcgm,short}.prom anew", |_, out| pages::run(out)),
     ("parse", "reads pages of text: our reader and prometheus-parse side by side", |_, out| {

@@ -52,13 +52,13 @@ pub(crate) fn once(scenario: &str) -> Report {
 }
 
 /// The standard output of a run that succeeded.
-pub(super) fn success(output: Output) -> String {
+pub(crate) fn success(output: Output) -> String {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {stderr}", output.status);
     String::from_utf8(output.stdout).unwrap()
 }
 
-pub(super) fn decode(page: &str) -> Report {
+pub(crate) fn decode(page: &str) -> Report {
     let page = text::decode(page.as_bytes(), &text::Limits::default()).unwrap();
     assert_eq!(page.rejected.total(), 0, "{:?}", page.rejected);
     page.report
@@ -78,7 +78,7 @@ impl Node {
         Self::run(with_scenario(scenario))
     }
 
-    pub(super) fn run(mut command: Command) -> Self {
+    pub(crate) fn run(mut command: Command) -> Self {
         command.args(["--listen", "127.0.0.1:0"]).env("RUST_LOG", "info");
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();

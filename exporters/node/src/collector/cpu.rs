@@ -2,13 +2,17 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use gaunt_schema::{Device, Report, catalogue::host};
+use gaunt_schema::{Device, MetricId, Report, catalogue::host};
 
 use super::{CollectError, Collector, Outcome};
 use crate::files::Attribute;
 
 /// The kernel counts CPU time for user space in hundredths of a second on every platform that has GPUs.
 const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Which line counts which tasks.
+const TASKS: [(&str, MetricId); 2] =
+    [("procs_running ", host::TASKS_RUNNABLE), ("procs_blocked ", host::TASKS_BLOCKED)];
 
 /// Reads `PROC/stat`.
 pub(super) struct Cpu {
@@ -50,6 +54,13 @@ impl Collector for Cpu {
             Ok(text) => text,
             Err(source) => return Err(CollectError::Read { path, source }),
         };
+        let node = report.device(Device::node());
+        for (field, metric) in TASKS {
+            let count = text.lines().find_map(|line| line.strip_prefix(field));
+            if let Some(count) = count.and_then(|count| count.trim().parse::<u32>().ok()) {
+                report.push(node, metric, f64::from(count));
+            }
+        }
         let mut sum = None;
         let mut now = BTreeMap::new();
         for line in text.lines() {
@@ -65,7 +76,6 @@ impl Collector for Cpu {
             return Err(CollectError::Malformed { path, what: "it has no line of all CPUs" });
         };
         self.iowait = self.iowait.max(sum.iowait as f64 / TICKS_PER_SECOND);
-        let node = report.device(Device::node());
         report.push(node, host::CPUS, now.len() as f64);
         report.push(node, host::CPU_BUSY, sum.busy as f64 / TICKS_PER_SECOND);
         report.push(node, host::CPU_IOWAIT, self.iowait);

@@ -2,20 +2,36 @@
 
 use std::path::Path;
 
-use gaunt_schema::{Absent, Device, Reading, Report, catalogue::host};
+use gaunt_schema::{Absent, Device, MetricId, Reading, Report, catalogue::host};
 
 use super::{CollectError, Collector, Outcome};
 use crate::files::Attribute;
 
-/// Reads `PROC/meminfo`.
+/// Which field is which metric.
+const FIELDS: [(&str, MetricId); 10] = [
+    ("MemTotal:", host::MEMORY_TOTAL),
+    ("MemAvailable:", host::MEMORY_AVAILABLE),
+    ("MemFree:", host::MEMORY_FREE),
+    ("Cached:", host::MEMORY_CACHED),
+    ("Buffers:", host::MEMORY_BUFFERS),
+    ("Dirty:", host::MEMORY_DIRTY),
+    ("Writeback:", host::MEMORY_WRITEBACK),
+    ("Shmem:", host::MEMORY_SHARED),
+    ("SwapTotal:", host::SWAP_TOTAL),
+    ("SwapFree:", host::SWAP_FREE),
+];
+
+/// Reads `PROC/meminfo`, and of `PROC/vmstat` how often memory ran out.
 pub(super) struct Memory {
     file: Attribute,
+    events: Attribute,
     buffer: Vec<u8>,
 }
 
 impl Memory {
     pub(super) fn new(proc_root: &Path) -> Self {
-        Self { file: Attribute::new(proc_root.join("meminfo"), true), buffer: Vec::new() }
+        let file = |name| Attribute::new(proc_root.join(name), true);
+        Self { file: file("meminfo"), events: file("vmstat"), buffer: Vec::new() }
     }
 }
 
@@ -31,8 +47,15 @@ impl Collector for Memory {
             Err(source) => return Err(CollectError::Read { path, source }),
         };
         let node = report.device(Device::node());
-        report.push(node, host::MEMORY_TOTAL, field(text, "MemTotal:"));
-        report.push(node, host::MEMORY_AVAILABLE, field(text, "MemAvailable:"));
+        for (name, metric) in FIELDS {
+            report.push(node, metric, field(text, name));
+        }
+        if let Ok(text) = self.events.read(&mut self.buffer) {
+            let kills = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+            if let Some(kills) = kills.and_then(|kills| kills.trim().parse::<u64>().ok()) {
+                report.push(node, host::OOM_KILLS, kills as f64);
+            }
+        }
         Ok(Outcome::Found)
     }
 }

@@ -1,14 +1,21 @@
 //! Network devices of the kernel, from `class/net`: carrier, speed, traffic, errors.
 
 use std::{
-    io,
+    fs, io,
     path::{Path, PathBuf},
 };
 
 use gaunt_schema::{Absent, Device, MetricId, Reading, Report, catalogue::host};
 
-use super::{CollectError, Collector, Outcome, absence};
-use crate::files::{Attribute, names, read_once};
+use super::{
+    CollectError, Collector, Outcome, absence,
+    exclude::Exclude,
+    ports::{as_nvml_writes, is_address},
+};
+use crate::{
+    Options,
+    files::{Attribute, names, read_once},
+};
 
 /// The most devices that are reported: a host with thousands of containers has as many virtual devices.
 const MAX_DEVICES: usize = 512;
@@ -40,6 +47,7 @@ const FILES: [(&str, MetricId, Parse); 11] = [
 /// Reads `SYS/class/net/*`.
 pub(super) struct Netdevs {
     folder: PathBuf,
+    exclude: Exclude,
     names: Vec<String>,
     devices: Vec<Netdev>,
     buffer: Vec<u8>,
@@ -48,15 +56,17 @@ pub(super) struct Netdevs {
 /// One network device and its files.
 struct Netdev {
     device: Device,
-    address: Option<String>,
+    /// Labels of its info series that do not change while it is there.
+    labels: Vec<(&'static str, String)>,
     operstate: Attribute,
     files: Vec<(Attribute, MetricId, Parse)>,
 }
 
 impl Netdevs {
-    pub(super) fn new(sys_root: &Path) -> Self {
+    pub(super) fn new(options: &Options) -> Self {
         Self {
-            folder: sys_root.join("class/net"),
+            folder: options.sys_root.join("class/net"),
+            exclude: Exclude::new(&options.exclude),
             names: Vec::new(),
             devices: Vec::new(),
             buffer: Vec::new(),
@@ -69,7 +79,9 @@ impl Netdevs {
         if found != self.names {
             // Beside the devices the folder has files: `bonding_masters`.
             let is_device = |name: &&String| {
-                *name != LOOPBACK && self.folder.join(name).join("statistics").is_dir()
+                *name != LOOPBACK
+                    && !self.exclude.leaves_alone(name)
+                    && self.folder.join(name).join("statistics").is_dir()
             };
             let devices = found.iter().filter(is_device).take(MAX_DEVICES).enumerate();
             let folder = &self.folder;
@@ -88,7 +100,7 @@ impl Netdev {
             .map(|(file, metric, read)| (Attribute::new(folder.join(file), keep), metric, read));
         Self {
             device: Device::netdev(name),
-            address: read_once(&folder.join("address")),
+            labels: labels(&folder),
             operstate: Attribute::new(folder.join("operstate"), keep),
             files: files.into(),
         }
@@ -107,10 +119,9 @@ impl Collector for Netdevs {
         for netdev in &mut self.devices {
             let device = report.device(netdev.device.clone());
             let operstate = netdev.operstate.read(&mut self.buffer).ok();
-            let labels: Vec<_> = [("address", netdev.address.as_deref()), ("operstate", operstate)]
-                .into_iter()
-                .filter_map(|(label, value)| Some((label, value?)))
-                .collect();
+            let fixed = netdev.labels.iter().map(|(label, value)| (*label, value.as_str()));
+            let labels: Vec<_> =
+                fixed.chain(operstate.map(|operstate| ("operstate", operstate))).collect();
             report.info(device, host::NETDEV_INFO, &labels);
             for (file, metric, read) in &mut netdev.files {
                 // A device that is switched off answers "invalid argument" for carrier and speed.
@@ -127,6 +138,34 @@ impl Collector for Netdevs {
         }
         Ok(Outcome::Found)
     }
+}
+
+/// What a device is: part of a card, a share of one made for a guest, several devices bound into one, or software.
+fn labels(folder: &Path) -> Vec<(&'static str, String)> {
+    let target = |name: &str| {
+        let path = fs::canonicalize(folder.join(name)).ok()?;
+        Some(path.file_name()?.to_str()?.to_owned())
+    };
+    let function = if folder.join("bonding").exists() {
+        "bond"
+    } else if folder.join("device/physfn").exists() {
+        "virtual"
+    } else if folder.join("device").exists() {
+        "physical"
+    } else {
+        "software"
+    };
+    let labels = [
+        ("address", read_once(&folder.join("address"))),
+        ("function", Some(function.to_owned())),
+        ("driver", target("device/driver")),
+        (
+            "pci_bus_id",
+            target("device").filter(|name| is_address(name)).as_deref().map(as_nvml_writes),
+        ),
+        ("master", target("master")),
+    ];
+    labels.into_iter().filter_map(|(label, value)| Some((label, value?))).collect()
 }
 
 /// A plain number.

@@ -1,133 +1,78 @@
-//! Ports of RDMA devices, from `class/infiniband`: state, rate, traffic, errors, congestion.
+//! Ports of RDMA devices, from `class/infiniband`: each device on a thread of its own, so that firmware that does not
+//! answer costs one card and not the network.
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, io, path::PathBuf, time::Duration};
 
-use gaunt_schema::{Absent, Device, MetricId, Reading, Report, catalogue::port};
+use gaunt_schema::{Report, Safe, catalogue::port};
 
-use super::{CollectError, Collector, Outcome, absence};
-use crate::files::{Attribute, names, read_once};
+use super::{CollectError, Collector, Outcome, exclude::Exclude, round::Crew};
+use crate::{Options, files::names};
 
+mod card;
 mod counters;
+mod place;
 
-use counters::{COUNTERS, Counter};
+use card::Card;
+use place::Place;
+pub(super) use place::{as_nvml_writes, is_address};
 
-/// The most ports that are reported: twice the largest host with one port per GPU and both ports of each card in use.
-const MAX_PORTS: usize = 64;
+/// The most devices that are reported: four times the largest host, which has one for each GPU and the storage.
+const MAX_DEVICES: usize = 64;
 
-/// How many ports keep their files open: 16 ports of at most 34 files are 544 of the usual 1,024 descriptors.
-const KEPT_PORTS: usize = 16;
+/// How many devices keep their files open: 8 ports of about 70 files are 560 of the usual 1,024 descriptors.
+const KEPT_DEVICES: usize = 8;
 
-/// After this many ticks the devices are looked at again: firmware and network device may have changed.
-const TICKS_BETWEEN_LOOKS: u32 = 60;
-
-/// Reads `SYS/class/infiniband/*/ports/*`.
+/// Reads `SYS/class/infiniband/*`.
 pub(super) struct Ports {
+    sys_root: PathBuf,
     folder: PathBuf,
+    exclude: Exclude,
+    deadline: Duration,
     names: Vec<String>,
-    found: Vec<Port>,
-    ticks_to_look: u32,
-    buffer: Vec<u8>,
-}
-
-/// One port and its files.
-struct Port {
-    device: Device,
-    /// Labels of its info series.
-    labels: Vec<(&'static str, String)>,
-    state: Attribute,
-    physical_state: Attribute,
-    rate: Attribute,
-    counters: Vec<(Attribute, &'static Counter)>,
+    crew: Crew,
+    /// The rail of each port: its place among its like on this host, by device and port number.
+    rails: BTreeMap<(Safe, Safe), u32>,
 }
 
 impl Ports {
-    pub(super) fn new(sys_root: &Path) -> Self {
+    pub(super) fn new(options: &Options) -> Self {
         Self {
-            folder: sys_root.join("class/infiniband"),
+            sys_root: options.sys_root.clone(),
+            folder: options.sys_root.join("class/infiniband"),
+            exclude: Exclude::new(&options.exclude),
+            // The round ends before its own round does.
+            deadline: options.round_deadline() * 3 / 5,
             names: Vec::new(),
-            found: Vec::new(),
-            ticks_to_look: 0,
-            buffer: Vec::new(),
+            crew: Crew::default(),
+            rails: BTreeMap::new(),
         }
     }
 
-    /// Looks for ports when the folder names other devices than before, and now and then.
+    /// Looks which devices there are. One that is excluded is not touched: on some hosts a read is a line in the
+    /// kernel's log.
     fn discover(&mut self) -> io::Result<()> {
-        let devices = match names(&self.folder) {
-            Ok(devices) => devices,
+        let mut found = match names(&self.folder) {
+            Ok(found) => found,
             // Without an RDMA driver the folder is not there.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error),
         };
-        if devices == self.names && self.ticks_to_look > 0 {
-            self.ticks_to_look -= 1;
+        found.retain(|name| !self.exclude.leaves_alone(name));
+        found.truncate(MAX_DEVICES);
+        if found == self.names {
             return Ok(());
         }
-        self.found.clear();
-        for name in &devices {
-            let folder = self.folder.join(name);
-            let numbers = names(&folder.join("ports")).unwrap_or_default();
-            for number in numbers.iter().take(MAX_PORTS - self.found.len()) {
-                let keep = self.found.len() < KEPT_PORTS;
-                self.found.push(Port::new(&folder, name, number, keep));
+        self.crew.retain(|name| found.iter().any(|it| it == name));
+        for (at, name) in found.iter().enumerate() {
+            if !self.crew.has(name) {
+                let card = Card::new(&self.sys_root, name, at < KEPT_DEVICES);
+                self.crew.add(Box::new(card));
             }
         }
-        self.names = devices;
-        self.ticks_to_look = TICKS_BETWEEN_LOOKS;
+        let places = found.iter().map(|name| (name.as_str(), Place::of(&self.folder.join(name))));
+        self.rails = place::rails(places.collect());
+        self.names = found;
         Ok(())
-    }
-}
-
-impl Port {
-    fn new(device_folder: &Path, name: &str, number: &str, keep: bool) -> Self {
-        let folder = device_folder.join("ports").join(number);
-        let labels = [
-            ("netdev", netdev(device_folder, number)),
-            ("link_layer", read_once(&folder.join("link_layer"))),
-            ("firmware", read_once(&device_folder.join("fw_ver"))),
-            ("hca_type", read_once(&device_folder.join("hca_type"))),
-        ];
-        let mut counters: Vec<(Attribute, &'static Counter)> = Vec::new();
-        for counter in COUNTERS {
-            let path = folder.join(counter.file);
-            // A counter that this driver does not have is no series; of two sources the first one stands.
-            let known = counters.iter().any(|(_, known)| known.metric == counter.metric);
-            if !known && path.exists() {
-                counters.push((Attribute::new(path, keep), counter));
-            }
-        }
-        let file = |name| Attribute::new(folder.join(name), keep);
-        Self {
-            device: Device::port(name, number),
-            labels: labels.into_iter().filter_map(|(label, text)| Some((label, text?))).collect(),
-            state: file("state"),
-            physical_state: file("phys_state"),
-            rate: file("rate"),
-            counters,
-        }
-    }
-
-    /// Adds what the port says now to the report.
-    fn collect(&mut self, buffer: &mut Vec<u8>, report: &mut Report) {
-        let device = report.device(self.device.clone());
-        let labels: Vec<_> = self.labels.iter().map(|(name, text)| (*name, &**text)).collect();
-        report.info(device, port::INFO, &labels);
-        let mut push = |file: &mut Attribute, metric: MetricId, read: &dyn Fn(&str) -> Reading| {
-            let reading = match file.read(buffer) {
-                Ok(text) => read(text),
-                Err(error) => absence(&error).into(),
-            };
-            report.push(device, metric, reading);
-        };
-        push(&mut self.state, port::STATE, &state);
-        push(&mut self.physical_state, port::PHYSICAL_STATE, &state);
-        push(&mut self.rate, port::RATE, &rate);
-        for (file, counter) in &mut self.counters {
-            push(file, counter.metric, &|text| counter.reading(text));
-        }
     }
 }
 
@@ -140,66 +85,34 @@ impl Collector for Ports {
         if let Err(source) = self.discover() {
             return Err(CollectError::Read { path: self.folder.clone(), source });
         }
-        for port in &mut self.found {
-            port.collect(&mut self.buffer, report);
-        }
-        if self.found.is_empty() {
+        if self.names.is_empty() {
             let why = format!("no RDMA device in {}", self.folder.display());
             return Ok(Outcome::Nothing(why));
         }
-        Ok(Outcome::Found)
-    }
-}
-
-/// The network device of a port: the one that says it is this port's, or the only one there is.
-fn netdev(device_folder: &Path, number: &str) -> Option<String> {
-    let folder = device_folder.join("device/net");
-    let mut found = names(&folder).ok()?;
-    let wanted = number.parse::<u32>().ok()?.checked_sub(1)?.to_string();
-    let own = |name: &&String| {
-        read_once(&folder.join(name).join("dev_port")).is_some_and(|port| port == wanted)
-    };
-    match found.iter().find(own) {
-        Some(name) => Some(name.clone()),
-        None if found.len() == 1 => found.pop(),
-        None => None,
-    }
-}
-
-/// The number of a state such as `4: ACTIVE`.
-fn state(text: &str) -> Reading {
-    let number = text.split(':').next().unwrap_or(text).trim();
-    number.parse().map_or(Absent::Error.into(), |id: u32| Reading::of(f64::from(id)))
-}
-
-/// Bytes per second of a rate such as `400 Gb/sec (4X NDR)`.
-fn rate(text: &str) -> Reading {
-    let number = text.split_once(" Gb/sec").and_then(|(number, _)| number.parse::<f64>().ok());
-    match number {
-        Some(gigabits) if gigabits.is_finite() && gigabits >= 0.0 => {
-            Reading::of(gigabits * 1e9 / 8.0)
+        let now = report.node_time.unwrap_or_default();
+        let (mut failed, mut said) = (Vec::new(), Vec::new());
+        for ran in self.crew.run(now, self.deadline, report) {
+            match ran.outcome {
+                Err(error) => failed.push(format!("{}: {error}", ran.name)),
+                Ok(Outcome::Nothing(why)) => said.push(format!("{}: {why}", ran.name)),
+                Ok(_) => {}
+            }
         }
-        _ => Absent::Error.into(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates_are_bytes_per_second() {
-        assert_eq!(rate("400 Gb/sec (4X NDR)"), Reading::of(5e10));
-        assert_eq!(rate("2.5 Gb/sec (1X SDR)"), Reading::of(312_500_000.0));
-        for garbage in ["", "fast", "400 Mb/sec", "-1 Gb/sec", "nan Gb/sec"] {
-            assert_eq!(rate(garbage), Absent::Error.into(), "{garbage}");
+        let devices = &report.devices;
+        for info in report.infos.iter_mut().filter(|info| info.metric == port::INFO) {
+            let key = devices.get(info.device as usize).map(|device| device.key.as_slice());
+            if let Some([device, number]) = key
+                && let Some(rail) = self.rails.get(&(device.clone(), number.clone()))
+            {
+                info.labels.push(("rail".into(), rail.to_string().as_str().into()));
+            }
         }
-    }
-
-    #[test]
-    fn states_are_their_numbers() {
-        assert_eq!(state("4: ACTIVE"), Reading::of(4.0));
-        assert_eq!(state("5: LinkUp"), Reading::of(5.0));
-        assert_eq!(state("ACTIVE"), Absent::Error.into());
+        if !failed.is_empty() {
+            return Err(CollectError::Devices(failed.join("; ")));
+        }
+        if said.is_empty() {
+            return Ok(Outcome::Found);
+        }
+        Ok(Outcome::FoundThat { message: said.join("; "), at: None })
     }
 }

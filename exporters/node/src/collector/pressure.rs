@@ -8,8 +8,9 @@ use super::{CollectError, Collector, Outcome, absence};
 use crate::files::Attribute;
 
 /// Which line of which file is which metric.
-const LINES: [(&str, &str, MetricId); 5] = [
+const LINES: [(&str, &str, MetricId); 6] = [
     ("cpu", "some", host::CPU_PRESSURE),
+    ("cpu", "full", host::CPU_PRESSURE_FULL),
     ("io", "some", host::IO_PRESSURE),
     ("io", "full", host::IO_PRESSURE_FULL),
     ("memory", "some", host::MEMORY_PRESSURE),

@@ -22,9 +22,22 @@ rows! {
         Metric::counter("gaunt_node_cpu_iowait_seconds_total", Node, Unit::Seconds, Bits64);
     CPU_BUSIEST, "Busy share of the busiest CPU since the last sample.",
         Metric::gauge("gaunt_node_busiest_cpu_ratio", Node, Unit::Ratio, 0.01).history();
+    TASKS_RUNNABLE, "Tasks that run or wait for a CPU at this moment.",
+        Metric::gauge("gaunt_node_runnable_tasks", Node, Unit::Count, 1.0)
+            .history().foreign(&[node_exporter("node_procs_running")]);
+    TASKS_BLOCKED, "Tasks that wait for input or output at this moment.",
+        Metric::gauge("gaunt_node_blocked_tasks", Node, Unit::Count, 1.0)
+            .history().foreign(&[node_exporter("node_procs_blocked")]);
+    TASKS_UNINTERRUPTIBLE, "Processes that cannot be interrupted (state D): a driver or a file system holds them.",
+        Metric::gauge("gaunt_node_uninterruptible_processes", Node, Unit::Count, 1.0).history();
+    LOAD, "Tasks that ran or waited, averaged over a minute.",
+        Metric::gauge("gaunt_node_load1", Node, Unit::Count, 0.01)
+            .foreign(&[node_exporter("node_load1")]);
     CPU_PRESSURE, "Time that at least one task waited for a CPU (PSI some).",
         Metric::counter("gaunt_node_cpu_pressure_some_seconds_total", Node, Unit::Seconds, Bits64)
             .history().foreign(&[node_exporter("node_pressure_cpu_waiting_seconds_total")]);
+    CPU_PRESSURE_FULL, "Time that all runnable tasks of some group waited for a CPU (PSI full).",
+        Metric::counter("gaunt_node_cpu_pressure_full_seconds_total", Node, Unit::Seconds, Bits64);
     IO_PRESSURE, "Time that at least one task waited for input or output (PSI some).",
         Metric::counter("gaunt_node_io_pressure_some_seconds_total", Node, Unit::Seconds, Bits64)
             .history().foreign(&[node_exporter("node_pressure_io_waiting_seconds_total")]);
@@ -43,8 +56,38 @@ rows! {
     MEMORY_AVAILABLE, "Memory that new work could take without swapping.",
         Metric::gauge("gaunt_node_memory_available_bytes", Node, Unit::Bytes, MIB)
             .history().foreign(&[node_exporter("node_memory_MemAvailable_bytes")]);
+    MEMORY_FREE, "Memory that nothing uses.",
+        Metric::gauge("gaunt_node_memory_free_bytes", Node, Unit::Bytes, MIB)
+            .foreign(&[node_exporter("node_memory_MemFree_bytes")]);
+    MEMORY_CACHED, "Memory that holds pages of files: the page cache.",
+        Metric::gauge("gaunt_node_memory_cached_bytes", Node, Unit::Bytes, MIB)
+            .foreign(&[node_exporter("node_memory_Cached_bytes")]);
+    MEMORY_BUFFERS, "Memory that holds blocks of disks.",
+        Metric::gauge("gaunt_node_memory_buffers_bytes", Node, Unit::Bytes, MIB)
+            .foreign(&[node_exporter("node_memory_Buffers_bytes")]);
+    MEMORY_DIRTY, "Memory that has yet to be written to disks.",
+        Metric::gauge("gaunt_node_memory_dirty_bytes", Node, Unit::Bytes, MIB)
+            .foreign(&[node_exporter("node_memory_Dirty_bytes")]);
+    MEMORY_WRITEBACK, "Memory that is being written to disks.",
+        Metric::gauge("gaunt_node_memory_writeback_bytes", Node, Unit::Bytes, MIB)
+            .foreign(&[node_exporter("node_memory_Writeback_bytes")]);
+    MEMORY_SHARED, "Memory of shared segments and of file systems in memory, where data loaders exchange batches.",
+        Metric::gauge("gaunt_node_memory_shared_bytes", Node, Unit::Bytes, MIB)
+            .foreign(&[node_exporter("node_memory_Shmem_bytes")]);
+    SWAP_TOTAL, "Room to swap.",
+        Metric::gauge("gaunt_node_memory_swap_total_bytes", Node, Unit::Bytes, MIB)
+            .foreign(&[node_exporter("node_memory_SwapTotal_bytes")]);
+    SWAP_FREE, "Room to swap that is free.",
+        Metric::gauge("gaunt_node_memory_swap_free_bytes", Node, Unit::Bytes, MIB)
+            .foreign(&[node_exporter("node_memory_SwapFree_bytes")]);
+    OOM_KILLS, "Processes that the kernel killed for lack of memory.",
+        Metric::counter("gaunt_node_oom_kills_total", Node, Unit::Count, Bits64)
+            .foreign(&[node_exporter("node_vmstat_oom_kill")]);
+    NODE_POWER, "Power draw of the whole node, where its board tells.",
+        Metric::gauge("gaunt_node_power_watts", Node, Unit::Watts, 1.0).history();
     NETDEV_INFO, "Who the network device is.",
-        Metric::info_series("gaunt_netdev_info", Netdev, &["address", "operstate"]);
+        Metric::info_series("gaunt_netdev_info", Netdev,
+            &["address", "operstate", "function", "driver", "pci_bus_id", "master"]);
     NETDEV_CARRIER, "Whether the network device has a carrier.",
         Metric::gauge("gaunt_netdev_carrier", Netdev, Unit::Count, 1.0)
             .foreign(&[node_exporter("node_network_carrier")]);

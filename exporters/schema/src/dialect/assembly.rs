@@ -24,6 +24,8 @@ struct Known<'a> {
 pub(super) struct Assembly<'a> {
     /// The report as far as it goes.
     pub(super) report: Report,
+    /// Whether the page has a sample in our own words.
+    pub(super) own: bool,
     known: HashTable<Known<'a>>,
     /// Two raw texts may become one safe text; then they are one device.
     devices: HashMap<Device, u32, RandomState>,
@@ -77,4 +79,23 @@ impl<'a> Assembly<'a> {
         self.report.push(device, metric, reading);
         Ok(())
     }
+
+    /// Adds a reading that another exporter's name stands for. gaunt-node may have said the same in those words as
+    /// well; its own stand first and count.
+    pub(super) fn push_foreign(
+        &mut self,
+        device: u32,
+        metric: MetricId,
+        reading: impl Into<Reading>,
+    ) -> Result<(), Reason> {
+        if self.own && self.seen.contains(&(metric, device)) {
+            return Ok(());
+        }
+        self.push(device, metric, reading)
+    }
+}
+
+/// Whether the report has this info series of the device at position `device`.
+pub(super) fn has_info(report: &Report, device: u32, metric: MetricId) -> bool {
+    report.infos.iter().any(|info| info.device == device && info.metric == metric)
 }

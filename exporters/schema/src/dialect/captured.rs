@@ -2,7 +2,7 @@
 
 use crate::{
     Absent, Device, Dialect, MetricId, Page, Reading, Rejected, Report, UnixMs,
-    catalogue::{gpu, host, port},
+    catalogue::{gpu, hardware, host, port},
     text::{Limits, decode},
 };
 
@@ -46,6 +46,12 @@ fn a_node_exporter_of_debian() {
         (host::IO_PRESSURE_FULL, 9.360_218_000_000_001),
         (host::MEMORY_PRESSURE, 0.0),
         (host::MEMORY_PRESSURE_FULL, 0.0),
+        (host::TASKS_RUNNABLE, 1.0),
+        (host::TASKS_BLOCKED, 0.0),
+        (host::LOAD, 1.55),
+        (host::MEMORY_CACHED, 2_663_915_520.0),
+        (host::SWAP_FREE, 0.0),
+        (host::OOM_KILLS, 0.0),
     ] {
         assert_eq!(node(metric), Some(value), "{}", metric.row().name);
     }
@@ -76,8 +82,16 @@ fn a_node_exporter_of_debian() {
     assert_eq!(info(&report, &eth0, host::NETDEV_INFO), labels);
     // A device that is down says nothing of its carrier: nothing is known, not even that it is absent.
     assert_eq!(report.reading(&Device::netdev("ifb0"), host::NETDEV_CARRIER), None);
-    // 9 of the node, 11 of eth0, 9 of each ifb, and carrier and its changes of lo.
-    assert_eq!(report.samples.len(), 10 + 11 + 9 + 9 + 2);
+    let sda = Device::disk("sda");
+    for (metric, value) in [
+        (hardware::DISK_READ_BYTES, 5_011_170_304.0),
+        (hardware::DISK_BUSY, 15.312_000_000_000_001),
+        (hardware::DISK_IN_FLIGHT, 0.0),
+    ] {
+        assert_eq!(report.reading(&sda, metric), Some(value.into()), "{}", metric.row().name);
+    }
+    // 22 of the node, 11 of eth0, 9 of each ifb, carrier and its changes of lo, and 8 of each of two disks.
+    assert_eq!(report.samples.len(), 22 + 11 + 9 + 9 + 2 + 2 * 8);
 }
 
 #[test]
@@ -105,11 +119,18 @@ fn the_ports_of_a_node_exporter() {
         (port::LOCAL_LINK_INTEGRITY_ERRORS, still, still),
         (port::BUFFER_OVERRUN_ERRORS, 0.0.into(), 0.0.into()),
         (port::VL15_DROPPED, 0.0.into(), 0.0.into()),
+        (port::UNICAST_RECEIVE_PACKETS, 61_148.0.into(), 61_148.0.into()),
+        (port::UNICAST_TRANSMIT_PACKETS, 61_239.0.into(), 61_239.0.into()),
+        (port::MULTICAST_RECEIVE_PACKETS, 93.0.into(), 93.0.into()),
+        (port::MULTICAST_TRANSMIT_PACKETS, 16.0.into(), 16.0.into()),
+        (port::RECEIVE_CONSTRAINT_ERRORS, 0.0.into(), 0.0.into()),
+        (port::TRANSMIT_CONSTRAINT_ERRORS, 0.0.into(), 0.0.into()),
+        (port::SWITCH_RELAY_ERRORS, 0.0.into(), 0.0.into()),
     ] {
         assert_eq!(report.reading(&up, metric), Some(of_up), "{}", metric.row().name);
         assert_eq!(report.reading(&down, metric), Some(of_down), "{}", metric.row().name);
     }
-    assert_eq!(report.samples.len(), 2 * 17);
+    assert_eq!(report.samples.len(), 2 * 24);
     for port in [up, down] {
         let labels = ["firmware=28.39.1002", "hca_type=MT4129"];
         assert_eq!(info(&report, &port, port::INFO), labels);

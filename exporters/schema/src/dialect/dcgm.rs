@@ -3,7 +3,7 @@
 use foldhash::fast::RandomState;
 use hashbrown::HashSet;
 
-use super::assembly::Assembly;
+use super::assembly::{Assembly, has_info};
 use crate::{
     Absent, Class, Report, Safe,
     catalogue::gpu,
@@ -79,8 +79,8 @@ impl<'a> Dcgm<'a> {
         for (bit, metric) in gpu::CLOCK_EVENTS {
             let held = f64::from(u8::from(sample.value as u64 & bit != 0));
             match blank {
-                Some(reason) => assembly.push(device, *metric, reason)?,
-                None => assembly.push(device, *metric, held)?,
+                Some(reason) => assembly.push_foreign(device, *metric, reason)?,
+                None => assembly.push_foreign(device, *metric, held)?,
             }
         }
         Ok(())
@@ -99,8 +99,11 @@ impl<'a> Dcgm<'a> {
         let known = IDENTITY.iter().filter_map(|(ours, theirs)| Some((*ours, value(theirs)?)));
         let known: Vec<_> = known.collect();
         let labels: Vec<_> = known.iter().map(|(name, value)| (*name, value.as_ref())).collect();
-        if !labels.is_empty() {
+        if !labels.is_empty() && !has_info(report, device, gpu::INFO) {
             report.info(device, gpu::INFO, &labels);
+        }
+        if has_info(report, device, gpu::JOB_INFO) {
+            return;
         }
         if let Some(job) = value("hpc_job") {
             report.info(device, gpu::JOB_INFO, &[("job", &job)]);

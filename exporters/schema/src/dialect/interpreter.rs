@@ -124,7 +124,11 @@ impl<'a> Interpreter<'a> {
             }
             reading = Absent::Error.into();
         }
-        self.assembly.push(device, metric, reading)
+        if named.dialect == Dialect::Gaunt {
+            self.assembly.own = true;
+            return self.assembly.push(device, metric, reading);
+        }
+        self.assembly.push_foreign(device, metric, reading)
     }
 
     fn info(&mut self, named: Named, device: u32, sample: &Sample<'_, 'a>) {

@@ -3,7 +3,7 @@
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
 
-use super::assembly::Assembly;
+use super::assembly::{Assembly, has_info};
 use crate::{
     Absent, Class, Device, MetricId, Safe,
     catalogue::{host, port},
@@ -109,7 +109,7 @@ impl<'a> NodeExporter<'a> {
         }
         for at in 0..assembly.report.devices.len() {
             let device = &assembly.report.devices[at];
-            if device.class != Class::Port {
+            if device.class != Class::Port || has_info(&assembly.report, at as u32, port::INFO) {
                 continue;
             }
             let Some(adapter) = self.adapters.get(&device.key[0]) else { continue };

@@ -1,9 +1,15 @@
 //! A report becomes a page: families in catalogue order, devices in report order, what is absent said at the end.
 
+mod compat;
+mod extra;
+mod form;
 mod lines;
 
-use self::lines::help_and_type;
-pub use self::lines::{header, series};
+pub use self::{
+    compat::Compat,
+    form::Form,
+    lines::{header, series},
+};
 use super::labels::is_label_name;
 use crate::{
     Absent, Device, Info, MetricId, Reading, Report,
@@ -34,8 +40,19 @@ enum Entry {
     Sample(usize),
 }
 
-/// Appends the page of `report` to `out`. Of two readings of one metric of one device the first is written.
+/// Appends the page of `report` to `out` as text. Of two readings of one metric of one device the first is written.
 pub fn write(report: &Report, out: &mut String) {
+    native(report, Form::Text, out);
+}
+
+/// Appends the whole page of `report` to `out`: in our words, then in those of the exporters that it stands in for.
+pub fn write_page(report: &Report, form: Form, compat: Compat, out: &mut String) {
+    native(report, form, out);
+    compat::write(report, form, compat, out);
+    form.end(out);
+}
+
+fn native(report: &Report, form: Form, out: &mut String) {
     let entries = in_page_order(report);
     let mut family = "";
     let mut last_sample = None;
@@ -65,7 +82,7 @@ pub fn write(report: &Report, out: &mut String) {
         };
         if family != row.name {
             family = row.name;
-            header(id, out);
+            form.header(id, out);
         }
         match entry {
             Entry::Sample(_) => series(row.name, place.chain(row.tag), value, out),
@@ -77,7 +94,8 @@ pub fn write(report: &Report, out: &mut String) {
             }
         }
     }
-    write_absences(report, &absences, out);
+    write_absences(report, &absences, form, out);
+    extra::write(report, form, out);
 }
 
 /// Everything that becomes a line, by metric, then device, then as the report has it.
@@ -119,11 +137,16 @@ fn info_labels<'a>(report: &'a Report, info: &'a Info) -> impl Iterator<Item = (
     node.into_iter().chain(labels.map(|(_, (name, value))| (name.as_str(), value.as_str())))
 }
 
-fn write_absences(report: &Report, absences: &[(MetricId, u32, Absent)], out: &mut String) {
+fn write_absences(
+    report: &Report,
+    absences: &[(MetricId, u32, Absent)],
+    form: Form,
+    out: &mut String,
+) {
     if absences.is_empty() {
         return;
     }
-    help_and_type(ABSENT, ABSENT_HELP, "gauge", out);
+    form.gauge(ABSENT, ABSENT_HELP, out);
     for (metric, device, reason) in absences {
         let row = metric.row();
         let place = report.devices[*device as usize].labels();

@@ -135,7 +135,7 @@ impl Gang {
             let here = fault.at(self.began) && self.is_struck(fault, member);
             here && match fault.effect {
                 Effect::Hang { odd } => odd && gpu == 0,
-                Effect::GpuLost { gpu: lost } => lost == gpu,
+                Effect::GpuLost { gpu: lost, .. } => lost == gpu,
                 _ => false,
             }
         })

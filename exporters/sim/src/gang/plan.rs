@@ -13,6 +13,9 @@ const BATCH_SPREAD: f64 = 0.08;
 /// Degrees by which the coolant of a board is too warm whose cooling failed.
 const HOT_KELVIN: f64 = 38.0;
 
+/// Packets that a bad PCIe link sends again in a second of copying.
+const REPLAYS: f64 = 90.0;
+
 /// One rank's share of a step, in seconds, and its mood.
 #[derive(Clone, Copy, Debug)]
 struct Share {
@@ -154,14 +157,16 @@ impl Share {
                 self.compute /= duty;
                 self.mood.duty *= duty;
             }
-            Effect::PcieSlow { gpu, factor } if gpu == here => {
+            Effect::PcieSlow { gpu, factor, replays } if gpu == here => {
                 self.copy *= factor;
                 self.mood.copy *= factor;
+                self.mood.replays = if replays { REPLAYS } else { 0.0 };
             }
             // Every GPU of the box trades with the one that lost its links, and is as slow.
-            Effect::NvlinkSlow { factor, .. } => {
+            Effect::NvlinkSlow { gpu, factor } => {
                 self.compute *= 1.0 + TRADED * (factor - 1.0);
                 self.mood.nvlink *= factor;
+                self.mood.nvlink_lost = if gpu == here { factor } else { 1.0 };
             }
             _ => {}
         }

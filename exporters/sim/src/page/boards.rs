@@ -1,6 +1,6 @@
 //! What a node's GPUs say.
 
-use gaunt_schema::{Absent, Class, MetricId, Reading, catalogue::gpu, unit::Kind};
+use gaunt_schema::{Absent, Reading, catalogue::gpu};
 
 use super::{Writer, micros};
 use crate::{gpu::Phase, job::Job, machine::Gpu, noise::Noise, work::Work};
@@ -11,15 +11,13 @@ const DRIVER_BYTES: f64 = 0.6e9;
 /// A die hotter than this is slowed down by hardware.
 const SLOWDOWN_CELSIUS: f64 = 87.0;
 
-/// What is left of a GPU that is gone: that it was there.
+/// Leaves of a GPU that is gone only that it was there.
 pub(super) fn lose(out: &mut Writer, at: usize) {
-    for metric in MetricId::all() {
-        let row = metric.row();
-        if row.class != Class::Gpu || row.kind == Kind::Info {
-            continue;
-        }
-        let reading = if metric == gpu::PRESENT { Reading::of(0.0) } else { Absent::Lost.into() };
-        out.report.push(at as u32, metric, reading);
+    for sample in out.report.samples.iter_mut().filter(|sample| sample.device == at as u32) {
+        sample.reading = match sample.metric {
+            gpu::PRESENT => Reading::of(0.0),
+            _ => Absent::Lost.into(),
+        };
     }
 }
 
@@ -81,6 +79,17 @@ fn write_activity(out: &mut Writer, at: usize, gpu: &Gpu, span: f64) {
         if span > 0.0 { ((now - before) / span).clamp(0.0, 1.0) } else { 0.0 }
     };
     // The driver tells its two utilizations in whole per cent, the profiling counters finer.
+    let rate =
+        |now: f64, before: f64| if span > 0.0 { ((now - before) / span).floor() } else { 0.0 };
+    let nvlink = rate(now.nvlink_bytes, before.nvlink_bytes);
+    for (metric, rate) in [
+        (gpu::PCIE_RECEIVE_RATE, rate(now.pcie_receive_bytes, before.pcie_receive_bytes)),
+        (gpu::PCIE_TRANSMIT_RATE, rate(now.pcie_transmit_bytes, before.pcie_transmit_bytes)),
+        (gpu::NVLINK_RECEIVE_RATE, nvlink),
+        (gpu::NVLINK_TRANSMIT_RATE, nvlink),
+    ] {
+        out.put(at, metric, rate.max(0.0));
+    }
     for (ratio, seconds, now, before, steps) in [
         (
             gpu::UTILIZATION,

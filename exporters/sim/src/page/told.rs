@@ -19,7 +19,11 @@ pub(crate) struct Told {
 }
 
 /// What a GPU tells only by its profiling counters.
-const PROFILED: [MetricId; 10] = [
+const PROFILED: [MetricId; 14] = [
+    gpu::PCIE_RECEIVE_RATE,
+    gpu::PCIE_TRANSMIT_RATE,
+    gpu::NVLINK_RECEIVE_RATE,
+    gpu::NVLINK_TRANSMIT_RATE,
     gpu::SM_ACTIVE,
     gpu::SM_ACTIVE_SECONDS,
     gpu::TENSOR_ACTIVE,
@@ -37,7 +41,16 @@ impl Told {
 
     /// Whether a page that is told for a while has the mean of this since the page before.
     pub(crate) fn is_collected_mean(metric: MetricId) -> bool {
-        matches!(metric, gpu::SM_ACTIVE | gpu::TENSOR_ACTIVE | gpu::DRAM_ACTIVE)
+        matches!(
+            metric,
+            gpu::SM_ACTIVE
+                | gpu::TENSOR_ACTIVE
+                | gpu::DRAM_ACTIVE
+                | gpu::PCIE_RECEIVE_RATE
+                | gpu::PCIE_TRANSMIT_RATE
+                | gpu::NVLINK_RECEIVE_RATE
+                | gpu::NVLINK_TRANSMIT_RATE
+        )
     }
 
     /// Leaves out of a report what is not told.

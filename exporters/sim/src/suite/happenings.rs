@@ -64,7 +64,7 @@ fn fault(case: &Case, noise: Noise, pace: &Pace) -> Effect {
         "F3" => Effect::SlowGpu { gpu, clock },
         "F4" => Effect::Throttled { gpu, clock },
         "F5" => Effect::LaunchBound { duty: clock, gpu: coin.then_some(gpu) },
-        "F6" => Effect::PcieSlow { gpu, factor: 1.0 + extra / pace.copy_s },
+        "F6" => Effect::PcieSlow { gpu, factor: 1.0 + extra / pace.copy_s, replays: coin },
         "F7" => Effect::NvlinkSlow { gpu, factor: 1.0 + extra / (pace.compute_s * TRADED) },
         "F8" => Effect::PortDown { rail },
         "F9" => Effect::RateLow { rail, factor: [2.0, 2.0, 4.0][level] },
@@ -76,7 +76,7 @@ fn fault(case: &Case, noise: Noise, pace: &Pace) -> Effect {
         "F12" => Effect::RailSlow { rail, factor: network },
         "F13" => Effect::HostBlocks { factor: network },
         "F14" => Effect::Hang { odd: coin },
-        "F15" => Effect::GpuLost { gpu },
+        "F15" => Effect::GpuLost { gpu, ecc: coin },
         "F16" => Effect::Idle,
         "F17" => {
             let stage = noise.child(6).below(case.shape.jobs[0].stages as u64) as usize;

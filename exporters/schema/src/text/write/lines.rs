@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::{MetricId, unit::Kind};
+use super::Form;
+use crate::MetricId;
 
 /// Numbers from here up, and below the inverse of this, are written with an exponent.
 const EXPONENT_FROM: f64 = 1e17;
@@ -10,11 +11,9 @@ const EXPONENT_FROM: f64 = 1e17;
 /// Below this every whole number is a double of its own.
 const WHOLE_BELOW: f64 = 9_007_199_254_740_992.0;
 
-/// Appends the HELP and TYPE lines of a metric.
+/// Appends the HELP and TYPE lines of a metric on a page of text.
 pub fn header(metric: MetricId, out: &mut String) {
-    let row = metric.row();
-    let kind = if matches!(row.kind, Kind::Counter(_)) { "counter" } else { "gauge" };
-    help_and_type(row.name, row.help, kind, out);
+    Form::Text.header(metric, out);
 }
 
 /// Appends one sample. Label names must follow the grammar; values may be any text.
@@ -40,12 +39,6 @@ pub fn series<'a>(
     out.push(' ');
     number(value, out);
     out.push('\n');
-}
-
-/// Appends the HELP and TYPE lines of a name.
-pub(super) fn help_and_type(name: &str, help: &str, kind: &str, out: &mut String) {
-    // Help texts are constants of ours: one line, no backslash.
-    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }
 
 fn escape(value: &str, out: &mut String) {

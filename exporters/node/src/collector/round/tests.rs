@@ -1,0 +1,183 @@
+//! What is said of collectors that find, fail, wait, hang, break, or have nothing to do.
+
+use gaunt_schema::{
+    Device, Reading,
+    catalogue::{exporter, host},
+};
+
+use super::*;
+
+/// Longer than any test takes: what has to come comes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Scripted(Vec<Result<Outcome, CollectError>>);
+
+impl Collector for Scripted {
+    fn name(&self) -> &'static str {
+        "scripted"
+    }
+
+    fn collect(&mut self, _: &mut Report) -> Result<Outcome, CollectError> {
+        self.0.remove(0)
+    }
+}
+
+#[test]
+fn a_run_is_a_metric_and_a_failure_is_not_the_end() {
+    let broken = || Err(CollectError::Driver("it hangs".to_owned()));
+    let script = vec![
+        Ok(Outcome::Pending("wait".to_owned())),
+        Ok(Outcome::Found),
+        broken(),
+        Ok(Outcome::Nothing("no card".to_owned())),
+        Ok(Outcome::FoundThat { message: "two".to_owned(), at: Some(UnixMs(4_500)) }),
+    ];
+    let mut collectors = Collectors::of(vec![Box::new(Scripted(script))], PATIENCE);
+    let device = Device::collector("scripted");
+    let mut said = Vec::new();
+    for second in 1..=5 {
+        let mut report = Report::default();
+        collectors.run(UnixMs(second * 1000), &mut report);
+        let read = |metric| report.reading(&device, metric).and_then(Reading::value);
+        assert!(read(exporter::COLLECTOR_DURATION).is_some());
+        let message = report.infos.first().map(|info| info.labels[0].1.to_string());
+        let message = message.unwrap_or_default();
+        said.push((
+            read(exporter::COLLECTOR_SUCCESS),
+            read(exporter::COLLECTOR_LAST_SUCCESS),
+            message,
+        ));
+    }
+    let expected = [
+        (None, None, "wait"),
+        (Some(1.0), Some(2.0), ""),
+        (Some(0.0), Some(2.0), "it hangs"),
+        (Some(1.0), Some(4.0), "no card"),
+        (Some(1.0), Some(4.5), "two"),
+    ];
+    assert_eq!(said, expected.map(|(ok, at, text)| (ok, at, text.to_owned())));
+}
+
+/// Does what it is told for each run.
+struct Told {
+    orders: Receiver<Order>,
+    patience: Duration,
+}
+
+enum Order {
+    Count(f64),
+    HangUntil(Receiver<()>),
+    Break,
+}
+
+impl Collector for Told {
+    fn name(&self) -> &'static str {
+        "told"
+    }
+
+    fn collect(&mut self, report: &mut Report) -> Result<Outcome, CollectError> {
+        let node = report.device(Device::node());
+        report.push(node, host::CPUS, 7.0);
+        match self.orders.recv().unwrap() {
+            Order::Count(count) => report.push(node, host::CPU_BUSY, count),
+            Order::HangUntil(freed) => _ = freed.recv(),
+            Order::Break => panic!("told to break"),
+        }
+        Ok(Outcome::Found)
+    }
+
+    fn patience(&self) -> Duration {
+        self.patience
+    }
+}
+
+fn told(patience: Duration) -> (Sender<Order>, Collectors) {
+    let (order, orders) = mpsc::channel();
+    let told = Told { orders, patience };
+    let other = Scripted((0..9).map(|_| Ok(Outcome::Found)).collect());
+    (order, Collectors::of(vec![Box::new(told), Box::new(other)], PATIENCE))
+}
+
+/// One round, and of it: what "told" counted, whether it succeeded, and what it says.
+fn round(collectors: &mut Collectors, second: i64) -> (Reading, Reading, String) {
+    let mut report = Report::default();
+    collectors.run(UnixMs(second * 1000), &mut report);
+    let other = report.reading(&Device::collector("scripted"), exporter::COLLECTOR_SUCCESS);
+    assert_eq!(other, Some(Reading::of(1.0)), "the other collector goes on");
+    let message = report.infos.first().map(|info| info.labels[0].1.to_string());
+    let told = Device::collector("told");
+    (
+        report.reading(&Device::node(), host::CPU_BUSY).unwrap(),
+        report.reading(&told, exporter::COLLECTOR_SUCCESS).unwrap(),
+        message.unwrap_or_default(),
+    )
+}
+
+fn good(count: f64) -> (Reading, Reading, String) {
+    (count.into(), 1.0.into(), String::new())
+}
+
+#[test]
+fn a_run_that_hangs_costs_its_own_values_until_it_is_back() {
+    let (order, mut collectors) = told(Duration::ZERO);
+    let (free, freed) = mpsc::channel();
+    for order_of in [Order::Count(5.0), Order::HangUntil(freed), Order::Count(6.0)] {
+        order.send(order_of).unwrap();
+    }
+    assert_eq!(round(&mut collectors, 1), good(5.0));
+    collectors.deadline = Duration::from_millis(10);
+    let hung =
+        (Absent::Stale.into(), 0.0.into(), "it takes longer than 0.01 s; its values are stale");
+    let hung = (hung.0, hung.1, hung.2.to_owned());
+    assert_eq!(round(&mut collectors, 2), hung);
+    // Once out it is not waited for, and not asked again.
+    collectors.deadline = PATIENCE;
+    let waited = Instant::now();
+    let message = round(&mut collectors, 3).2;
+    assert!(waited.elapsed() < PATIENCE / 2, "a hung collector was waited for");
+    assert!(message.starts_with("it takes longer"), "{message}");
+    free.send(()).unwrap();
+    while !is_back(&mut collectors) {
+        thread::yield_now();
+    }
+    assert_eq!(round(&mut collectors, 4), good(6.0));
+}
+
+/// Whether "told" is not out any more; takes its answer.
+fn is_back(collectors: &mut Collectors) -> bool {
+    while let Ok(answer) = collectors.crew.answers.try_recv() {
+        _ = collectors.crew.take(answer);
+    }
+    collectors.crew.stations[0].out.is_none()
+}
+
+#[test]
+fn a_patient_collector_keeps_its_values_for_a_while() {
+    let (order, mut collectors) = told(Duration::from_secs(10));
+    let (free, freed) = mpsc::channel();
+    order.send(Order::Count(5.0)).unwrap();
+    order.send(Order::HangUntil(freed)).unwrap();
+    assert_eq!(round(&mut collectors, 1), good(5.0));
+    collectors.deadline = Duration::from_millis(10);
+    let (count, success, message) = round(&mut collectors, 2);
+    assert_eq!((count, success), (5.0.into(), 1.0.into()));
+    assert_eq!(message, "it takes longer than a tick; its values are the last ones");
+    let (count, success, _) = round(&mut collectors, 12);
+    assert_eq!((count, success), (Absent::Stale.into(), 0.0.into()));
+    drop(free);
+}
+
+#[test]
+fn a_collector_that_breaks_is_said_and_the_others_go_on() {
+    let (order, mut collectors) = told(Duration::ZERO);
+    order.send(Order::Count(5.0)).unwrap();
+    order.send(Order::Break).unwrap();
+    assert_eq!(round(&mut collectors, 1), good(5.0));
+    collectors.deadline = Duration::from_millis(200);
+    while !collectors.crew.stations[0].thread.as_ref().unwrap().is_finished() {
+        _ = round(&mut collectors, 2);
+    }
+    let (count, success, message) = round(&mut collectors, 3);
+    assert_eq!((count, success), (Absent::Stale.into(), 0.0.into()));
+    assert!(message.starts_with("the collector broke"), "{message}");
+}

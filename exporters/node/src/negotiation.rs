@@ -1,0 +1,126 @@
+//! What a client can read, as its headers say: the form of the page and whether it may be compressed.
+
+use gaunt_schema::text::Form;
+use hyper::{
+    HeaderMap,
+    header::{ACCEPT, ACCEPT_ENCODING, HeaderName},
+};
+
+/// One entry of an Accept header: what is offered, its parameters, and how much it is wanted.
+struct Wanted<'a> {
+    what: &'a str,
+    parameters: &'a str,
+    quality: f32,
+}
+
+/// The form that a client wants most. Text where it does not care, because everybody reads it.
+pub(crate) fn form(headers: &HeaderMap) -> Form {
+    let (mut open, mut text, mut any) = (None::<f32>, None::<f32>, None::<f32>);
+    for wanted in wanted(headers, &ACCEPT) {
+        let best = match wanted.what {
+            "application/openmetrics-text" if is_version_1(wanted.parameters) => &mut open,
+            "text/plain" => &mut text,
+            "text/*" | "*/*" => &mut any,
+            _ => continue,
+        };
+        *best = Some(best.map_or(wanted.quality, |best| best.max(wanted.quality)));
+    }
+    let text = text.or(any).unwrap_or(0.0);
+    match open {
+        Some(open) if open > 0.0 && open >= text => Form::OpenMetrics,
+        _ => Form::Text,
+    }
+}
+
+/// Whether the client takes a compressed answer.
+pub(crate) fn gzip(headers: &HeaderMap) -> bool {
+    let (mut gzip, mut any) = (None, None);
+    for wanted in wanted(headers, &ACCEPT_ENCODING) {
+        match wanted.what {
+            "gzip" | "x-gzip" => gzip = Some(wanted.quality),
+            "*" => any = Some(wanted.quality),
+            _ => {}
+        }
+    }
+    gzip.or(any).is_some_and(|quality| quality > 0.0)
+}
+
+/// Every entry of a header, however many lines it has.
+fn wanted<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = Wanted<'a>> {
+    let lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).map(|entry| {
+        let (what, parameters) = entry.split_once(';').unwrap_or((entry, ""));
+        let quality = parameter(parameters, "q").and_then(|quality| quality.parse().ok());
+        Wanted { what: what.trim(), parameters, quality: quality.unwrap_or(1.0) }
+    })
+}
+
+/// Without a version the newest is meant.
+fn is_version_1(parameters: &str) -> bool {
+    parameter(parameters, "version").is_none_or(|version| version == "1.0.0")
+}
+
+fn parameter<'a>(parameters: &'a str, wanted: &str) -> Option<&'a str> {
+    parameters.split(';').find_map(|parameter| {
+        let (name, value) = parameter.split_once('=')?;
+        (name.trim() == wanted).then(|| value.trim().trim_matches('"'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderValue;
+
+    use super::*;
+
+    fn headers(name: HeaderName, value: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([(name, HeaderValue::from_static(value))])
+    }
+
+    #[test]
+    fn the_form_is_the_one_that_is_wanted_most() {
+        for (accept, form) in [
+            ("", Form::Text),
+            ("*/*", Form::Text),
+            ("text/html, */*;q=0.8", Form::Text),
+            ("application/openmetrics-text", Form::OpenMetrics),
+            ("application/openmetrics-text;version=0.0.1", Form::Text),
+            ("application/openmetrics-text; version=1.0.0; q=0, */*", Form::Text),
+            ("text/plain;q=0.9, application/openmetrics-text;q=0.5", Form::Text),
+            ("application/openmetrics-text;q=0.5, */*;q=0.1", Form::OpenMetrics),
+            // Prometheus 2.42 and 3.5.
+            (
+                "application/openmetrics-text;version=1.0.0,\
+                 application/openmetrics-text;version=0.0.1;q=0.75,\
+                 text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+                Form::OpenMetrics,
+            ),
+            (
+                "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\
+                 application/openmetrics-text;version=0.0.1;q=0.5,\
+                 text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,\
+                 text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
+                Form::OpenMetrics,
+            ),
+        ] {
+            assert_eq!(super::form(&headers(ACCEPT, accept)), form, "{accept}");
+        }
+        assert_eq!(super::form(&HeaderMap::new()), Form::Text);
+    }
+
+    #[test]
+    fn only_who_asks_for_it_gets_gzip() {
+        for (accept, takes) in [
+            ("gzip", true),
+            ("deflate, gzip;q=0.5", true),
+            ("*", true),
+            ("gzip;q=0", false),
+            ("gzip;q=0, *", false),
+            ("br, identity", false),
+            ("", false),
+        ] {
+            assert_eq!(gzip(&headers(ACCEPT_ENCODING, accept)), takes, "{accept}");
+        }
+        assert!(!gzip(&HeaderMap::new()));
+    }
+}

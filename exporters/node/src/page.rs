@@ -1,0 +1,136 @@
+//! The page of one tick: written in each form when it is first asked for, and kept until the next tick. A form that was
+//! asked for in the tick before is written at once, so that a scraper that comes every second waits for nothing.
+
+use std::{
+    io::{self, Write},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use flate2::{Compression, write::GzEncoder};
+use gaunt_schema::{
+    Report,
+    text::{Compat, Form, write_page},
+};
+use hyper::body::Bytes;
+
+/// The forms of a page, in the order of [`Page::kept`].
+const FORMS: [Form; 2] = [Form::Text, Form::OpenMetrics];
+
+/// A page repeats its labels on every line, so that the fastest level already takes it to a quarter.
+const LEVEL: Compression = Compression::fast();
+
+/// Room for a page in bytes: that of a node with 8 GPUs and 8 ports.
+const PAGE: usize = 128 * 1024;
+
+/// Everything that one report says, in every form that somebody asked for.
+pub struct Page {
+    report: Arc<Report>,
+    compat: Compat,
+    /// What there is of each form.
+    kept: [Kept; FORMS.len()],
+}
+
+/// What there is of one form of a page.
+#[derive(Default)]
+struct Kept {
+    asked: AtomicBool,
+    plain: OnceLock<Bytes>,
+    compressed: OnceLock<Bytes>,
+}
+
+impl Page {
+    /// The page of a report; nothing is written yet.
+    pub fn new(report: Arc<Report>, compat: Compat) -> Self {
+        Self { report, compat, kept: Default::default() }
+    }
+
+    /// Writes the forms in which `last` was asked for.
+    pub(crate) fn write_ahead(&self, last: &Self) {
+        for (form, kept) in FORMS.into_iter().zip(&last.kept) {
+            if kept.asked.load(Ordering::Relaxed) {
+                self.plain(form);
+            }
+        }
+    }
+
+    /// Whether anything was sampled.
+    pub(crate) fn is_sampled(&self) -> bool {
+        self.report.node_time.is_some()
+    }
+
+    /// The page in a form, compressed or not.
+    pub(crate) fn bytes(&self, form: Form, gzip: bool) -> io::Result<Bytes> {
+        let kept = self.kept(form);
+        kept.asked.store(true, Ordering::Relaxed);
+        let plain = self.plain(form);
+        if !gzip {
+            return Ok(plain.clone());
+        }
+        if let Some(compressed) = kept.compressed.get() {
+            return Ok(compressed.clone());
+        }
+        let mut encoder = GzEncoder::new(Vec::with_capacity(plain.len() / 4), LEVEL);
+        encoder.write_all(plain)?;
+        let compressed = Bytes::from(encoder.finish()?);
+        Ok(kept.compressed.get_or_init(|| compressed).clone())
+    }
+
+    fn plain(&self, form: Form) -> &Bytes {
+        self.kept(form).plain.get_or_init(|| {
+            let mut page = String::with_capacity(PAGE);
+            write_page(&self.report, form, self.compat, &mut page);
+            page.into()
+        })
+    }
+
+    fn kept(&self, form: Form) -> &Kept {
+        &self.kept[usize::from(form == Form::OpenMetrics)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use flate2::read::GzDecoder;
+    use gaunt_schema::{Device, UnixMs, catalogue::gpu};
+
+    use super::*;
+
+    #[test]
+    fn what_was_asked_for_is_written_ahead_and_no_longer_than_that() {
+        let page = || Page::new(Arc::default(), Compat::default());
+        let (first, second, third) = (page(), page(), page());
+        first.bytes(Form::OpenMetrics, true).unwrap();
+        second.write_ahead(&first);
+        let written = |page: &Page| FORMS.map(|form| page.kept(form).plain.get().is_some());
+        assert_eq!(written(&second), [false, true]);
+        third.write_ahead(&second);
+        assert_eq!(written(&third), [false, false]);
+    }
+
+    #[test]
+    fn every_form_is_written_once_and_compression_loses_nothing() {
+        let mut report = Report { node_time: Some(UnixMs(1_000)), ..Report::default() };
+        let gpu = report.device(Device::gpu(0));
+        report.push(gpu, gpu::POWER, 300.0);
+        let page = Page::new(Arc::new(report), Compat { dcgm: true, node: true, xid: true });
+        for form in FORMS {
+            let plain = page.bytes(form, false).unwrap();
+            let text = str::from_utf8(&plain).unwrap();
+            assert!(text.contains("\ngaunt_gpu_power_watts{gpu=\"0\"} 300\n"), "{text}");
+            assert!(text.contains("\nDCGM_FI_DEV_POWER_USAGE{gpu=\"0\","), "{text}");
+            assert_eq!(text.ends_with("# EOF\n"), form == Form::OpenMetrics);
+            let compressed = page.bytes(form, true).unwrap();
+            let mut back = Vec::new();
+            GzDecoder::new(&*compressed).read_to_end(&mut back).unwrap();
+            assert_eq!(back, plain);
+            for (gzip, first) in [(false, plain), (true, compressed)] {
+                assert_eq!(page.bytes(form, gzip).unwrap().as_ptr(), first.as_ptr());
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The exporter as a service: sampler, pages and server, kept together until a signal ends it or brings new settings.
+
+use std::{fmt, io, net::SocketAddr, sync::Arc};
+
+use gaunt_schema::{Report, text::Compat};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+    task::JoinHandle,
+};
+
+use crate::{
+    Options, Page, Sampler,
+    server::{self, ServeError},
+};
+
+/// What is to be served, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The address to listen on.
+    pub listen: SocketAddr,
+    /// In whose words the page speaks beside our own.
+    pub compat: Compat,
+    /// What is sampled.
+    pub sampler: Options,
+}
+
+/// Why the service cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// The page cannot be served.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// Signals cannot be waited for.
+    #[error("cannot wait for signals: {0}; raise the limit on open files")]
+    Signals(#[from] io::Error),
+}
+
+/// Serves `plan` until SIGTERM or SIGINT. On SIGHUP `again` reads the settings anew; a plan that cannot be had or
+/// cannot be served is refused with a line in the log, and the service goes on as before.
+pub async fn run<E: fmt::Display>(
+    plan: Plan,
+    mut again: impl FnMut() -> Result<Plan, E>,
+) -> Result<(), ServiceError> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut reload = signal(SignalKind::hangup())?;
+    let mut service = Service::start(plan).await?;
+    loop {
+        tokio::select! {
+            alive = service.reports.changed(), if service.samples => service.publish(alive.is_ok()),
+            _ = reload.recv() => service.reload(again()).await,
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+        }
+    }
+    tracing::info!("asked to stop");
+    Ok(())
+}
+
+/// A service that runs.
+struct Service {
+    plan: Plan,
+    sampler: Sampler,
+    reports: watch::Receiver<Arc<Report>>,
+    /// Whether the sampler lives.
+    samples: bool,
+    pages: watch::Sender<Arc<Page>>,
+    server: JoinHandle<()>,
+}
+
+impl Service {
+    async fn start(plan: Plan) -> Result<Self, ServeError> {
+        // The address first: a second exporter must not bother the driver before it notices the first.
+        let listener = server::listen(plan.listen).await?;
+        let sampler = Sampler::start(plan.sampler.clone());
+        let page = Page::new(Arc::default(), plan.compat);
+        let pages = watch::Sender::new(Arc::new(page));
+        let server = serve(listener, pages.subscribe());
+        Ok(Self { plan, reports: sampler.watch(), sampler, samples: true, pages, server })
+    }
+
+    /// Publishes the newest report, unless the sampler has just begun.
+    fn publish(&mut self, alive: bool) {
+        if !alive {
+            tracing::error!("the sampler ended; the page will not change any more");
+            self.samples = false;
+        }
+        let report = Arc::clone(&self.reports.borrow_and_update());
+        if report.node_time.is_some() {
+            let page = Page::new(report, self.plan.compat);
+            page.write_ahead(&self.pages.borrow());
+            self.pages.send_replace(Arc::new(page));
+        }
+    }
+
+    async fn reload<E: fmt::Display>(&mut self, plan: Result<Plan, E>) {
+        let changed = match plan {
+            Ok(plan) => self.change(plan).await.map_err(|error| error.to_string()),
+            Err(error) => Err(format!("{error:#}")),
+        };
+        match changed {
+            Ok(()) => tracing::info!("settings reloaded"),
+            Err(error) => tracing::error!("settings not reloaded, the old ones stand: {error}"),
+        }
+    }
+
+    /// Takes another plan, or leaves everything as it is. What did not change goes on undisturbed.
+    async fn change(&mut self, plan: Plan) -> Result<(), ServeError> {
+        if plan.listen != self.plan.listen {
+            let listener = server::listen(plan.listen).await?;
+            // Conversations that are under way have tasks of their own and end by themselves.
+            self.server.abort();
+            self.server = serve(listener, self.pages.subscribe());
+        }
+        if plan.sampler != self.plan.sampler {
+            tracing::info!("sampling starts anew; integrals begin at zero");
+            self.sampler = Sampler::start(plan.sampler.clone());
+            self.reports = self.sampler.watch();
+            self.samples = true;
+        }
+        self.plan = plan;
+        self.publish(true);
+        Ok(())
+    }
+}
+
+fn serve(listener: TcpListener, pages: watch::Receiver<Arc<Page>>) -> JoinHandle<()> {
+    if let Ok(address) = listener.local_addr() {
+        tracing::info!(%address, "serving /metrics");
+    }
+    tokio::spawn(server::serve(listener, pages))
+}

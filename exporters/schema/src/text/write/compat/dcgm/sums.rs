@@ -1,0 +1,143 @@
+//! What dcgm-exporter says in one series of a GPU and we in several: reasons, links, driver errors.
+
+use crate::{
+    Class, Device, MetricId, Report,
+    catalogue::{gpu, gpu_parts as parts},
+    text::write::{Form, series},
+    unit::{Kind, Unit, Width},
+    xid::xid,
+};
+
+/// The mask of reasons that hold a clock, under its new and its old name.
+const CLOCK_EVENTS: [&str; 2] =
+    ["DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"];
+
+const CLOCK_EVENTS_HELP: &str = "Mask of the reasons that hold the clock now.";
+
+/// Errors of all links of a GPU together.
+const LINK_ERRORS: [(&str, MetricId); 3] = [
+    ("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", parts::NVLINK_CRC),
+    ("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", parts::NVLINK_REPLAY),
+    ("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", parts::NVLINK_RECOVERY),
+];
+
+const LINK_ERRORS_HELP: &str = "Errors of this kind on all NVLinks of the GPU.";
+
+/// The driver's last error; it stays until the next one.
+const XID_ERRORS: &str = "DCGM_FI_DEV_XID_ERRORS";
+
+const XID_ERRORS_HELP: &str = "The XID that was seen last, 0 where none was.";
+
+/// What dcgm-exporter says of a GPU without an error.
+const NO_ERROR: &str = "No Error";
+
+/// Every GPU of the report in order, with what is said of it; GPUs of which nothing is said are left out.
+fn gpus<'a, T>(report: &'a Report, say: impl Fn(u32, &'a Device) -> Option<T>) -> Vec<(u32, T)> {
+    let devices = (0..).zip(&report.devices);
+    let gpus = devices.filter(|(_, device)| device.class == Class::Gpu);
+    gpus.filter_map(|(at, device)| Some((at, say(at, device)?))).collect()
+}
+
+/// Appends one mask of all reasons that hold a clock, under both of its names.
+pub(super) fn clock_events<'a, L>(
+    report: &Report,
+    form: Form,
+    labels: impl Fn(u32) -> L,
+    out: &mut String,
+) where
+    L: IntoIterator<Item = (&'a str, &'a str)>,
+{
+    let mut masks: Vec<Option<u64>> = vec![None; report.devices.len()];
+    for sample in &report.samples {
+        let Some((bit, _)) = gpu::CLOCK_EVENTS.iter().find(|row| row.1 == sample.metric) else {
+            continue;
+        };
+        if let (Some(held), Some(mask)) =
+            (sample.reading.value(), masks.get_mut(sample.device as usize))
+        {
+            *mask.get_or_insert(0) |= if held > 0.0 { *bit } else { 0 };
+        }
+    }
+    let masks = gpus(report, |at, _| masks[at as usize]);
+    for name in CLOCK_EVENTS {
+        if !masks.is_empty() {
+            form.family(name, CLOCK_EVENTS_HELP, Kind::Gauge, Unit::Count, out);
+        }
+        for (gpu, mask) in &masks {
+            series(name, labels(*gpu), *mask as f64, out);
+        }
+    }
+}
+
+/// Appends the errors of all links of a GPU as one number of each kind.
+pub(super) fn links<'a, L>(report: &Report, form: Form, labels: impl Fn(u32) -> L, out: &mut String)
+where
+    L: IntoIterator<Item = (&'a str, &'a str)>,
+{
+    for (name, metric) in LINK_ERRORS {
+        let samples = report.samples.iter().filter(|sample| sample.metric == metric);
+        let errors: Vec<_> = samples
+            .filter_map(|sample| {
+                let link = report.devices.get(sample.device as usize)?;
+                Some((link.key.first()?, sample.reading.value()?))
+            })
+            .collect();
+        let sums = gpus(report, |_, gpu| {
+            let mut own = errors.iter().filter(|(key, _)| **key == gpu.key[0]).peekable();
+            own.peek()?;
+            Some(own.map(|(_, errors)| errors).sum::<f64>())
+        });
+        if !sums.is_empty() {
+            let kind = Kind::Counter(Width::Bits64);
+            form.family(name, LINK_ERRORS_HELP, kind, Unit::Count, out);
+        }
+        for (gpu, sum) in sums {
+            series(name, labels(gpu), sum, out);
+        }
+    }
+}
+
+/// Appends the driver's last error of each GPU. That there was none is said only of a GPU that answers and is watched.
+pub(super) fn xids<'a, L>(
+    report: &Report,
+    form: Form,
+    watched: bool,
+    labels: impl Fn(u32) -> L,
+    out: &mut String,
+) where
+    L: IntoIterator<Item = (&'a str, &'a str)>,
+{
+    let seen: Vec<_> = report
+        .samples
+        .iter()
+        .filter(|sample| sample.metric == parts::XID_LAST_SEEN)
+        .filter_map(|sample| {
+            let device = report.devices.get(sample.device as usize)?;
+            let [gpu, code] = device.key.as_slice() else { return None };
+            Some((sample.reading.value()?, gpu, code.parse::<u32>().ok()?))
+        })
+        .collect();
+    let last = gpus(report, |at, gpu| {
+        let own = seen.iter().filter(|(_, key, _)| **key == gpu.key[0]);
+        let last = own.max_by(|one, two| one.0.total_cmp(&two.0)).map(|(_, _, code)| *code);
+        let present = report.samples.iter().any(|sample| {
+            sample.device == at
+                && sample.metric == gpu::PRESENT
+                && sample.reading.value() == Some(1.0)
+        });
+        last.or((watched && present).then_some(0))
+    });
+    if !last.is_empty() {
+        form.family(XID_ERRORS, XID_ERRORS_HELP, Kind::Gauge, Unit::Count, out);
+    }
+    for (gpu, code) in last {
+        let number = code.to_string();
+        let meaning = if code == 0 { NO_ERROR } else { xid(code).meaning };
+        let mut all: Vec<(&str, &str)> = Vec::new();
+        for (name, value) in labels(gpu) {
+            all.push((name, value));
+        }
+        all.extend([("err_code", number.as_str()), ("err_msg", meaning)]);
+        series(XID_ERRORS, all, f64::from(code), out);
+    }
+}

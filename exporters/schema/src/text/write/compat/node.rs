@@ -1,0 +1,105 @@
+//! node_exporter's names of RDMA ports. Its other names are left to itself: most nodes run it anyway.
+
+use super::{families, own_labels, values};
+use crate::{
+    Class, Dialect, Report, Safe,
+    catalogue::port,
+    text::write::{Form, series},
+    unit::{Kind, Unit},
+};
+
+/// What the names have in common that are written.
+const PREFIX: &str = "node_infiniband_";
+
+/// Says once for an RDMA device what we say for each of its ports.
+const INFO: &str = "node_infiniband_info";
+
+const INFO_HELP: &str = "Who the RDMA device is.";
+
+/// Its labels beside that of the device, with our names for them.
+const INFO_LABELS: [(&str, &str); 3] =
+    [("board_id", "board"), ("firmware_version", "firmware"), ("hca_type", "hca_type")];
+
+/// Appends every `node_infiniband_*` family that the report can fill.
+pub(super) fn write(report: &Report, form: Form, out: &mut String) {
+    info(report, form, out);
+    let mut values = values(report, Dialect::NodeExporter);
+    values.retain(|value| value.name.starts_with(PREFIX));
+    let labels = |device: u32| own_labels(&report.devices[device as usize]);
+    families(&values, form, |value| value.metric.row().kind, labels, out);
+}
+
+fn info(report: &Report, form: Form, out: &mut String) {
+    let mut written: Vec<&Safe> = Vec::new();
+    for info in report.infos.iter().filter(|info| info.metric == port::INFO) {
+        let Some(device) = report.devices.get(info.device as usize) else { continue };
+        if device.class != Class::Port || written.contains(&&device.key[0]) {
+            continue;
+        }
+        if written.is_empty() {
+            form.family(INFO, INFO_HELP, Kind::Info, Unit::Count, out);
+        }
+        written.push(&device.key[0]);
+        let said = |ours: &str| {
+            let label = info.labels.iter().find(|(name, _)| *name == ours);
+            label.map(|(_, value)| value.as_str()).unwrap_or_default()
+        };
+        let who = INFO_LABELS.iter().map(|(theirs, ours)| (*theirs, said(ours)));
+        series(INFO, [("device", device.key[0].as_str())].into_iter().chain(who), 1.0, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Absent, Device,
+        catalogue::host,
+        text::{Compat, Limits, decode, write_page},
+    };
+
+    const NODE: Compat = Compat { dcgm: false, node: true, xid: false };
+
+    fn report() -> Report {
+        let mut report = Report::default();
+        let (one, two) = (Device::port("mlx5_0", "1"), Device::port("mlx5_0", "2"));
+        let (one, two) = (report.device(one), report.device(two));
+        let node = report.device(Device::node());
+        for port in [one, two] {
+            report.info(port, port::INFO, &[("firmware", "28.39.1002"), ("hca_type", "MT4129")]);
+        }
+        report.push(two, port::RECEIVE_BYTES, 4000.0);
+        report.push(one, port::RECEIVE_BYTES, Absent::Error);
+        report.push(one, port::LINK_DOWNED, Absent::Saturated);
+        report.push(node, host::MEMORY_TOTAL, 1.0);
+        report
+    }
+
+    #[test]
+    fn values_are_raw_and_a_device_is_said_once() {
+        let mut page = String::new();
+        write_page(&report(), Form::Text, NODE, &mut page);
+        let samples: Vec<_> = page.lines().filter(|line| line.starts_with("node_")).collect();
+        assert_eq!(
+            samples,
+            [
+                "node_infiniband_info{device=\"mlx5_0\",board_id=\"\",firmware_version=\"28.39.1002\",\
+             hca_type=\"MT4129\"} 1",
+                "node_infiniband_port_data_received_bytes_total{device=\"mlx5_0\",port=\"2\"} 4000",
+                "node_infiniband_link_downed_total{device=\"mlx5_0\",port=\"1\"} 255",
+            ]
+        );
+    }
+
+    #[test]
+    fn our_own_reader_takes_a_page_that_says_everything_twice() {
+        let mut text = String::new();
+        write_page(&report(), Form::Text, NODE, &mut text);
+        let page = decode(text.as_bytes(), &Limits::default()).unwrap();
+        assert_eq!(page.rejected.total(), 0, "{:?}", page.rejected);
+        assert_eq!((page.dialect, page.report.infos.len()), (Dialect::Gaunt, 2));
+        let port = Device::port("mlx5_0", "1");
+        let said = page.report.reading(&port, port::LINK_DOWNED);
+        assert_eq!(said, Some(Absent::Saturated.into()));
+    }
+}

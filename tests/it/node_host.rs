@@ -1,0 +1,178 @@
+//! The host as gaunt-node sees it: tasks, disks, mounted file systems, sensors, bonds and virtual functions.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+use std::{fs, process::Command};
+
+use gaunt_schema::{
+    Absent, Class, Device, MetricId, Reading, Report,
+    catalogue::{gpu, hardware, host},
+};
+use tempfile::TempDir;
+
+use crate::{
+    binaries::program,
+    node::{decode, message, read, succeeded, success},
+    node_network::grow_from,
+};
+
+/// What a run over the busy host prints.
+fn busy() -> Report {
+    once_over(&grow_from("hosts/busy.tree"))
+}
+
+/// What a run over a host prints.
+fn once_over(tree: &TempDir) -> Report {
+    decode(&success(command(tree).output().unwrap()))
+}
+
+/// A run over a host.
+fn command(tree: &TempDir) -> Command {
+    let mut command = Command::new(program("gaunt-node"));
+    command.arg("--sys-root").arg(tree.path().join("sys"));
+    command.arg("--proc-root").arg(tree.path().join("proc"));
+    command.args(["--nvml-library", "libgaunt-absent.so.1", "--once"]);
+    command
+}
+
+fn info(report: &Report, device: &Device, metric: MetricId) -> Vec<String> {
+    let of_it = |info: &&gaunt_schema::Info| {
+        info.metric == metric && report.devices[info.device as usize] == *device
+    };
+    let labels = &report.infos.iter().find(of_it).unwrap().labels;
+    labels.iter().map(|(name, value)| format!("{name}={value}")).collect()
+}
+
+#[test]
+fn a_busy_host_is_read_to_the_last_number() {
+    let report = busy();
+    let (nvme, sda) = (Device::disk("nvme0n1"), Device::disk("sda"));
+    let (nfs, lustre) = (Device::mount("/data"), Device::mount("scratch"));
+    let node = Device::node();
+    for (device, metric, value) in [
+        (&node, host::LOAD, 96.5),
+        (&node, host::TASKS_RUNNABLE, 33.0),
+        (&node, host::TASKS_BLOCKED, 2.0),
+        (&node, host::TASKS_UNINTERRUPTIBLE, 2.0),
+        (&node, host::NODE_POWER, 6543.21),
+        (&nvme, hardware::DISK_READS, 100.0),
+        (&nvme, hardware::DISK_READ_BYTES, 1_024_000.0),
+        (&nvme, hardware::DISK_READ_TIME, 0.3),
+        (&nvme, hardware::DISK_WRITES, 400.0),
+        (&nvme, hardware::DISK_WRITE_BYTES, 3_072_000.0),
+        (&nvme, hardware::DISK_WRITE_TIME, 0.7),
+        (&nvme, hardware::DISK_IN_FLIGHT, 8.0),
+        (&nvme, hardware::DISK_BUSY, 0.9),
+        (&sda, hardware::DISK_WRITE_BYTES, 8192.0),
+        (&nfs, hardware::MOUNT_READ_BYTES, 5000.0),
+        (&nfs, hardware::MOUNT_READS, 10.0),
+        (&nfs, hardware::MOUNT_READ_TIME, 1.5),
+        (&nfs, hardware::MOUNT_WRITE_TIME, 2.5),
+        (&nfs, hardware::MOUNT_RETRANSMITS, 2.0),
+        (&nfs, hardware::MOUNT_TIMEOUTS, 1.0),
+        (&lustre, hardware::MOUNT_READ_BYTES, 4096.0),
+        (&lustre, hardware::MOUNT_READ_TIME, 0.75),
+    ] {
+        assert_eq!(read(&report, device, metric), Reading::of(value), "{device} {}", metric.key());
+    }
+    let of_class = |device: &&Device| ["nvme0n1p1", "loop0", "sdb"].contains(&&*device.to_string());
+    assert_eq!(report.devices.iter().find(of_class), None, "partitions, files and garbage");
+    assert_eq!(info(&report, &nfs, hardware::MOUNT_INFO), ["kind=nfs4", "source=nas:/data"]);
+    assert_eq!(info(&report, &lustre, hardware::MOUNT_INFO), ["kind=lustre", "source=scratch"]);
+}
+
+#[test]
+fn sensors_are_told_apart_and_one_that_fails_costs_itself() {
+    let report = busy();
+    let sensor = Device::sensor;
+    for (device, metric, reading) in [
+        (sensor("coretemp@coretemp.0", "temp1"), hardware::SENSOR_TEMPERATURE, 61.0.into()),
+        (
+            sensor("coretemp@coretemp.0", "temp2"),
+            hardware::SENSOR_TEMPERATURE,
+            Absent::Error.into(),
+        ),
+        (sensor("power_meter", "power1"), hardware::SENSOR_POWER, 6543.21.into()),
+        (sensor("thermal", "thermal_zone0"), hardware::SENSOR_TEMPERATURE, (-5.5).into()),
+        (sensor("rapl", "intel-rapl:0"), hardware::SENSOR_ENERGY, Reading::of(123.456_789)),
+    ] {
+        assert_eq!(read(&report, &device, metric), reading, "{device}");
+    }
+    let package = sensor("coretemp@coretemp.0", "temp1");
+    assert_eq!(info(&report, &package, hardware::SENSOR_INFO), ["label=Package id 0"]);
+}
+
+#[test]
+fn network_devices_say_what_they_are() {
+    let report = busy();
+    let labels = |name| info(&report, &Device::netdev(name), host::NETDEV_INFO);
+    assert_eq!(labels("bond0"), ["function=bond"]);
+    let card = ["function=physical", "pci_bus_id=00000000:17:00.0", "master=bond0"];
+    assert_eq!(labels("ens1"), card);
+    assert_eq!(labels("ens1v0"), ["function=virtual", "pci_bus_id=00000000:17:00.2"]);
+    assert_eq!(labels("veth1"), ["function=software"]);
+}
+
+#[test]
+fn boards_of_amd_are_gpus_like_others() {
+    let report = once_over(&grow_from("hosts/amd.tree"));
+    // The card of NVIDIA is number 0.
+    let (good, bad) = (Device::gpu(1), Device::gpu(2));
+    for (device, metric, reading) in [
+        (&good, gpu::PRESENT, 1.0.into()),
+        (&good, gpu::UTILIZATION, 0.57.into()),
+        (&good, gpu::MEMORY_ACTIVITY, 0.07.into()),
+        (&good, gpu::MEMORY_USED, 1e9.into()),
+        (&good, gpu::MEMORY_FREE, 204e9.into()),
+        (&good, gpu::MEMORY_TOTAL, 205e9.into()),
+        (&good, gpu::POWER, 612.345_678.into()),
+        (&good, gpu::POWER_LIMIT, 750.0.into()),
+        (&good, gpu::SM_CLOCK, 2.1e9.into()),
+        (&good, gpu::TEMPERATURE, 66.0.into()),
+        (&good, hardware::GPU_RAS_CORRECTED, 42.0.into()),
+        (&good, hardware::GPU_RAS_UNCORRECTED, 3.0.into()),
+        (&bad, gpu::PRESENT, 1.0.into()),
+        (&bad, gpu::UTILIZATION, Absent::Error.into()),
+        (&bad, gpu::UTILIZATION_SECONDS, Absent::Error.into()),
+        (&bad, gpu::MEMORY_USED, Absent::Error.into()),
+        (&bad, gpu::MEMORY_TOTAL, 8.0.into()),
+        (&bad, gpu::POWER, 100.0.into()),
+        (&bad, hardware::GPU_RAS_CORRECTED, Absent::Error.into()),
+    ] {
+        assert_eq!(read(&report, device, metric), reading, "{device} {}", metric.key());
+    }
+    assert_eq!(report.reading(&bad, gpu::MEMORY_FREE), None, "no difference without its parts");
+    let of_gpus = report.devices.iter().filter(|device| device.class == Class::Gpu);
+    assert_eq!(of_gpus.count(), 2, "connectors and renderers are no GPUs");
+    let labels = info(&report, &good, gpu::INFO);
+    let expected = [
+        "uuid=a1b2c3d4e5f60718",
+        "model=AMD Instinct MI300X",
+        "pci_bus_id=00000000:C1:00.0",
+        "serial=692251000123",
+        "driver=amdgpu",
+    ];
+    assert_eq!(labels, expected);
+}
+
+#[test]
+fn files_of_other_programs_are_passed_on() {
+    let (tree, files) = (grow_from("hosts/busy.tree"), tempfile::tempdir().unwrap());
+    let text = "# TYPE nccl_bus_bandwidth_gbs gauge\nnccl_bus_bandwidth_gbs{rank=\"0\"} 471.5\n";
+    fs::write(files.path().join("nccl.prom"), text).unwrap();
+    fs::write(files.path().join("nccl.prom.tmp"), "half_a_fi").unwrap();
+    fs::write(files.path().join("wild.prom"), "good 1\ngaunt_gpu_power_watts{gpu=\"0\"} 9\n")
+        .unwrap();
+    let mut command = command(&tree);
+    command.arg("--textfiles").arg(files.path());
+    let page = success(command.output().unwrap());
+    for line in ["nccl_bus_bandwidth_gbs{rank=\"0\"} 471.5", "good 1", "# TYPE good untyped"] {
+        assert!(page.lines().any(|it| it == line), "{line}: {page}");
+    }
+    assert!(page.contains("gaunt_textfile_mtime_seconds{file=\"nccl.prom\"} "), "{page}");
+    assert!(!page.contains("gaunt_gpu_power_watts{gpu=\"0\"} 9") && !page.contains("half_a_fi"));
+    let report = decode(&page);
+    assert_eq!(succeeded(&report, "textfiles"), Some(0.0));
+    let said = message(&report, "textfiles");
+    assert_eq!(said, "wild.prom, line 2: the name gaunt_gpu_power_watts is taken");
+}
