@@ -1,14 +1,17 @@
 //! A port: what it has sent, received and counted, and what its cable does to packets.
 
-use gaunt_schema::{MetricId, catalogue::port};
+use gaunt_schema::{
+    MetricId,
+    catalogue::{ethernet, port},
+};
 
 use crate::{
     fabric::{Load, PACKET_BYTES},
     noise::Noise,
 };
 
-/// What a port counts beside bytes and packets.
-pub(crate) const COUNTED: [MetricId; 15] = [
+/// What a port and its network device count beside bytes and packets. RoCE has the fourth priority to itself.
+pub(crate) const COUNTED: [MetricId; 20] = [
     port::TRANSMIT_WAIT,
     port::SYMBOL_ERRORS,
     port::LINK_ERROR_RECOVERY,
@@ -24,6 +27,11 @@ pub(crate) const COUNTED: [MetricId; 15] = [
     port::OUT_OF_BUFFER,
     port::ADAPTIVE_RETRANSMITS,
     port::SLOW_RESTARTS,
+    ethernet::RECEIVE_PAUSE_3,
+    ethernet::TRANSMIT_PAUSE_3,
+    ethernet::RECEIVE_PAUSED_3,
+    ethernet::TRANSMIT_PAUSED_3,
+    ethernet::CORRECTED_BITS,
 ];
 
 /// Shares of packets: marked for congestion, notifications per packet, out of order.
@@ -87,7 +95,8 @@ impl Wire {
                 .and(port::ECN_MARKED, MARKED)
                 .and(port::CNP_SENT, NOTIFIED)
                 .and(port::OUT_OF_SEQUENCE, REORDERED),
-            second: Counts::default(),
+            // Forward error correction repairs a bit now and then on any cable.
+            second: Counts::default().and(ethernet::CORRECTED_BITS, 40.0),
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     Effect, Fault, job,
     page::Told,
     scrape::COLLECT_S,
-    shape::{JobShape, Shape},
+    shape::{JobShape, Shape, Work},
 };
 
 /// What is really wrong: the answer that a judge should come to.
@@ -166,7 +166,9 @@ impl Setting<'_> {
         node: usize,
     ) -> Option<Verdict> {
         use FindingKind as Kind;
-        let job = Entity { job: Some(Safe::from(job::id(gang))), ..Entity::new(EntityKind::Job) };
+        let job_of =
+            |gang| Entity { job: Some(Safe::from(job::id(gang))), ..Entity::new(EntityKind::Job) };
+        let job = job_of(gang);
         // Who does not know the job's name may name it as he likes: such an entity has no job.
         let unnamed = (!self.told.labels).then(|| Entity::new(EntityKind::Job));
         let of = |kind, blamed, mut also: Vec<Entity>, kinds, limit_s| {
@@ -176,7 +178,10 @@ impl Setting<'_> {
         match effect {
             Effect::StorageSlow { .. } => {
                 let storage = Entity::new(EntityKind::Storage);
-                of(Kind::StorageSlow, storage, vec![job], vec![], 60.0)
+                // It slows every job that reads from it.
+                let trains = |gang: &usize| self.shape.jobs[*gang].work == Work::Train;
+                let jobs = (0..self.shape.jobs.len()).filter(trains).map(job_of).collect();
+                of(Kind::StorageSlow, storage, jobs, vec![], 60.0)
             }
             Effect::Hang { odd } => {
                 let name = &self.names[node];

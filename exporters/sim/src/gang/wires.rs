@@ -1,9 +1,19 @@
 //! What cables and switches do to a gang's packets in a step.
 
-use gaunt_schema::catalogue::port;
+use gaunt_schema::catalogue::{ethernet, port};
 
 use super::Gang;
-use crate::{fault::Effect, port::Wire};
+use crate::{
+    fabric::{PACKET_BYTES, RATE_BYTES_PER_S},
+    fault::Effect,
+    port::Wire,
+};
+
+/// Time in which a packet is on a line that is full.
+const PACKET_S: f64 = PACKET_BYTES / RATE_BYTES_PER_S;
+
+/// A pause frame stops a line for about as long.
+const PAUSE_S: f64 = 80e-6;
 
 impl Gang {
     /// What the cable of each port does at an instant; nothing if none does anything unusual.
@@ -45,6 +55,7 @@ impl Gang {
                 let errors = errors * (0.5 + luck);
                 add(&mut wires[here].second, port::SYMBOL_ERRORS, errors);
                 add(&mut wires[here].second, port::RECEIVE_ERRORS, errors * 0.2);
+                add(&mut wires[here].second, ethernet::CORRECTED_BITS, errors * 5e4);
                 add(&mut wires[here].received, port::OUT_OF_SEQUENCE, 2e-5);
                 add(&mut wires[sender].sent, port::PACKET_SEQUENCE_ERRORS, 1.5e-5);
                 add(&mut wires[sender].sent, port::ADAPTIVE_RETRANSMITS, 8e-6);
@@ -58,10 +69,20 @@ impl Gang {
                 add(&mut wires[sender].sent, port::CNP_HANDLED, 0.04 * deep);
                 add(&mut wires[sender].sent, port::TRANSMIT_WAIT, 9.0 * deep);
                 add(&mut wires[sender].second, port::SLOW_RESTARTS, 0.4 * deep);
+                // Before notifications take hold, the switch stops who sends into its full queues.
+                let paused = 0.15 * deep * (factor - 1.0) * PACKET_S;
+                add(&mut wires[sender].sent, ethernet::RECEIVE_PAUSED_3, paused);
+                add(&mut wires[sender].sent, ethernet::RECEIVE_PAUSE_3, paused / PAUSE_S);
             }
             Effect::HostBlocks { factor } => {
                 wires[here].slow *= factor * (0.9 + 0.2 * luck);
                 let deep = 1.0 - 1.0 / factor;
+                // A line that takes so many times longer stands still for the rest of the time.
+                let paused = (factor - 1.0) * PACKET_S;
+                add(&mut wires[here].received, ethernet::TRANSMIT_PAUSED_3, paused);
+                add(&mut wires[here].received, ethernet::TRANSMIT_PAUSE_3, paused / PAUSE_S);
+                add(&mut wires[sender].sent, ethernet::RECEIVE_PAUSED_3, paused * 0.6);
+                add(&mut wires[sender].sent, ethernet::RECEIVE_PAUSE_3, paused * 0.6 / PAUSE_S);
                 add(&mut wires[here].received, port::OUT_OF_BUFFER, 3e-5 * deep);
                 add(&mut wires[sender].sent, port::RNR_NAK_RETRIES, 4e-5 * deep);
                 add(&mut wires[sender].sent, port::TRANSMIT_WAIT, 12.0 * deep);

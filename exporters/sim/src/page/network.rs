@@ -1,12 +1,12 @@
 //! What a node's ports and network devices say.
 
 use gaunt_schema::{
-    Absent, MetricId, Reading,
+    Absent, Class, MetricId, Reading,
     catalogue::{host, port},
-    unit::{Kind, Width},
+    unit::{Kind, Unit, Width},
 };
 
-use super::Writer;
+use super::{Writer, micros};
 use crate::{
     fabric::{PACKET_BYTES, RATE_BYTES_PER_S, RATE_DOWN_BYTES_PER_S},
     host::{BOND_BYTES_PER_S, Host},
@@ -51,7 +51,7 @@ pub(super) fn write_port(out: &mut Writer, at: usize, port: &Port, now: f64) {
     out.count(at, port::RECEIVE_PACKETS, packets_in);
     out.count(at, port::TRANSMIT_PACKETS, packets_out);
     out.count(at, port::LINK_DOWNED, port.link_downed + downs as f64);
-    for metric in COUNTED {
+    for metric in COUNTED.into_iter().filter(|metric| metric.row().class == Class::Port) {
         let of_links = match metric {
             port::TRANSMIT_DISCARDS => LOST_WITH_A_LINK * downs as f64,
             port::LOCAL_ACK_TIMEOUTS => lost,
@@ -87,6 +87,12 @@ pub(super) fn write_netdev(out: &mut Writer, at: usize, port: &Port, now: f64) {
     let speed = if up { Reading::of(rate) } else { Absent::Unsupported.into() };
     out.report.push(at as u32, host::NETDEV_SPEED, speed);
     out.put(at, host::NETDEV_CARRIER_CHANGES, 2.0 + (downs + ups) as f64);
+    for metric in COUNTED.into_iter().filter(|metric| metric.row().class == Class::Netdev) {
+        let total = port.counts.of(metric);
+        // Times are counted in microseconds.
+        let seconds = metric.row().unit == Unit::Seconds;
+        out.put(at, metric, if seconds { micros(total) } else { total.floor() });
+    }
     // Neighbour discovery and the like.
     write_traffic(out, at, 81_000.0, 83_000.0);
 }

@@ -136,3 +136,37 @@ fn what_ports_send_ports_receive_in_every_scenario() {
         assert!((out - back).abs() <= rounding, "{scenario}: sent {out}, received {back}");
     }
 }
+
+#[test]
+fn a_case_does_not_depend_on_how_often_it_is_looked_at() {
+    for scenario in ["F4", "F10", "F15", "H3", "H6", "H10", "H13", "H16"] {
+        let case = Case::named(scenario, Level::Medium, 3).unwrap();
+        let (mut seldom, mut often) = (case.fleet(START), case.fleet(START));
+        seldom.advance(after(251.0));
+        for look in 1..=251_u32 {
+            often.advance(after(f64::from(look)));
+        }
+        let counters = |fleet: &Fleet| -> Vec<gaunt_schema::Sample> {
+            let samples = (0..fleet.nodes()).flat_map(|node| fleet.report(node).samples);
+            let counts = |sample: &gaunt_schema::Sample| {
+                matches!(sample.metric.row().kind, gaunt_schema::unit::Kind::Counter(_))
+            };
+            samples.filter(counts).collect()
+        };
+        assert_eq!(counters(&seldom), counters(&often), "{scenario}");
+    }
+}
+
+#[test]
+fn days_without_a_fault_have_no_truth_and_go_by() {
+    let case = calm(Split::Tune, 0);
+    let mut fleet = case.fleet(START);
+    assert_eq!((fleet.truths(), case.seconds), (&[][..], 259_200));
+    let mut last = 0.0;
+    for hour in 1..=4 {
+        fleet.advance(after(f64::from(hour) * 3_600.0));
+        let now = sent(&fleet, &case);
+        assert!(now > last, "nothing moved in hour {hour}");
+        last = now;
+    }
+}
