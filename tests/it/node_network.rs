@@ -160,10 +160,10 @@ pub(crate) fn grow_from(fixture_file: &str) -> TempDir {
 }
 
 fn plant(root: &Path, line: &str) {
-    if let Some((link, target)) = line.split_once(" -> ") {
-        let link = root.join(link);
-        fs::create_dir_all(link.parent().unwrap()).unwrap();
-        return symlink(target, link).unwrap();
+    if let Some((place, target)) = line.split_once(" -> ") {
+        let place = root.join(place);
+        fs::create_dir_all(place.parent().unwrap()).unwrap();
+        return symlink(target, place).unwrap();
     }
     // Addresses have colons too; the one that counts ends the path.
     let (path, text) = line.split_once(": ").unwrap_or((line.trim_end_matches(':'), ""));
