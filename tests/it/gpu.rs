@@ -290,7 +290,14 @@ fn each_instance_of_a_partitioned_gpu_has_its_own_activity_and_memory() {
 
 #[test]
 fn the_fabric_and_the_modes_are_told_in_words_by_old_drivers_too() {
-    let node = Sampled::start(&scenario("full.toml"), |_, _| {});
+    let node = Sampled::start(&scenario("full.toml"), |options, folder| {
+        for (device, numa) in [("0000:19:00.0", "1\n"), ("0000:1a:00.0", "-1\n")] {
+            let device = folder.join("sys/bus/pci/devices").join(device);
+            fs::create_dir_all(&device).unwrap();
+            fs::write(device.join("numa_node"), numa).unwrap();
+        }
+        options.sys_root = folder.join("sys");
+    });
     let (old, new) = (Device::gpu(0), Device::gpu(1));
     let report = node.until("a tick", |report| value(report, &new, gpu::POWER).is_some());
     for device in [&old, &new] {
@@ -306,9 +313,8 @@ fn the_fabric_and_the_modes_are_told_in_words_by_old_drivers_too() {
         }
         assert_eq!(read(&report, device, health::FABRIC_STATE), Reading::of(3.0));
     }
-    // Links of a newer kind count bytes, not kibibytes.
-    let link = Device::part(Class::Nvlink, 0, 1);
-    assert_eq!(read(&report, &link, parts::NVLINK_TRANSMIT), Reading::of(2_000_002.0));
+    let numa = |device| labels(&report, device, gpu::INFO).contains(&"numa_node=1".to_owned());
+    assert!(numa(&old) && !numa(&new));
 }
 
 #[test]
@@ -329,4 +335,58 @@ fn a_driver_that_is_reloaded_or_counts_anew_is_asked_anew() {
         assert!(said.starts_with("the NVIDIA driver was reloaded or counts other GPUs"), "{said}");
         node.until("the return", fine);
     }
+}
+
+#[test]
+fn links_of_every_generation_tell_their_state_errors_traffic_and_peer() {
+    let node = Sampled::start(&scenario("full.toml"), |_, _| {});
+    let link = |gpu, link| Device::part(Class::Nvlink, gpu, link);
+    let there = |report: &Report| value(report, &link(1, 1), parts::NVLINK_RECEIVE).is_some();
+    let report = node.until("traffic", there);
+    // Newer ones have fields for all of it, and count bytes.
+    assert_eq!(read(&report, &link(0, 1), parts::NVLINK_TRANSMIT), Reading::of(2_000_002.0));
+    assert_eq!(read(&report, &link(0, 1), parts::NVLINK_UP), Reading::of(1.0));
+    assert_eq!(
+        labels(&report, &link(0, 0), parts::NVLINK_INFO),
+        ["peer=00000000:1A:00.0", "peer_gpu=1"]
+    );
+    assert_eq!(labels(&report, &link(0, 1), parts::NVLINK_INFO), ["peer=00000000:C4:00.0"]);
+    // Older ones are asked call by call, and count kibibytes.
+    for (metric, wanted) in [
+        (parts::NVLINK_UP, 1.0),
+        (parts::NVLINK_REPLAY, 3.0),
+        (parts::NVLINK_RECOVERY, 4.0),
+        (parts::NVLINK_CRC, 11.0),
+        (parts::NVLINK_RECEIVE, 11_264.0),
+        (parts::NVLINK_TRANSMIT, 12_288.0),
+    ] {
+        assert_eq!(read(&report, &link(1, 0), metric), Reading::of(wanted), "{}", metric.key());
+    }
+}
+
+#[test]
+fn a_wait_for_errors_that_breaks_is_begun_anew() {
+    let fault = "[[fault]]\ncall = 'nvmlEventSetWait_v2'\nuntil = 0.5\nerror = 'GPU_IS_LOST'\n";
+    let text = scenario("full.toml").replacen("vbios", "xids = [[3.0, 43]]\nvbios", 1) + fault;
+    let node = Sampled::start(&text, |options, _| options.period = Duration::from_millis(100));
+    let xid = Device::part(Class::Xid, 0, 43);
+    let report = node.until("the error", |report| value(report, &xid, parts::XID_ERRORS).is_some());
+    assert_eq!(value(&report, &xid, parts::XID_ERRORS), Some(1.0));
+}
+
+#[test]
+fn the_kernel_log_tells_of_errors_while_the_driver_hangs() {
+    let fault = "[[fault]]\ncall = 'nvmlDeviceGetPowerUsage'\nfrom = 1.0\nhang = true\n";
+    let node = Sampled::start(&(scenario("full.toml") + fault), |options, folder| {
+        options.call_deadline = Duration::from_millis(300);
+        let log = folder.join("kmsg");
+        fs::write(&log, "").unwrap();
+        options.kernel_log = Some(log);
+    });
+    node.until("a tick", |report| succeeded(report, "nvml") == Some(1.0));
+    node.until("the hang", |report| succeeded(report, "nvml") == Some(0.0));
+    let line = "4,1,1,-;NVRM: Xid (PCI:0000:1a:00): 119, pid=1, name=x, Timeout after 6s\n";
+    fs::write(node.folder.path().join("kmsg"), line).unwrap();
+    let xid = Device::part(Class::Xid, 1, 119);
+    node.until("the error", |report| value(report, &xid, parts::XID_ERRORS) == Some(1.0));
 }

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
-use std::{collections::BTreeSet, fs, path::Path, thread, time::Duration};
+use std::{collections::BTreeSet, fs, path::Path, process::Command, thread, time::Duration};
 
 use gaunt_schema::{Device, Reading, catalogue::gpu};
 
@@ -77,6 +77,9 @@ const ALLOWED: &[(&str, About)] = &[
     ("nvmlDeviceRegisterEvents", Beside),
     ("nvmlEventSetWait_v2", Beside),
     ("nvmlEventSetFree", End),
+    ("nvmlDeviceGetNvLinkState", Gpu),
+    ("nvmlDeviceGetNvLinkErrorCounter", Gpu),
+    ("nvmlDeviceGetNvLinkRemotePciInfo_v2", Gpu),
     ("nvmlDeviceGetMigMode", Gpu),
     ("nvmlDeviceGetMaxMigDeviceCount", Gpu),
     ("nvmlDeviceGetMigDeviceHandleByIndex", Gpu),
@@ -234,4 +237,30 @@ fn no_source_names_a_function_that_writes() {
         }
     }
     assert!(seen >= 3, "the walk found almost nothing");
+}
+
+#[test]
+fn a_worker_that_is_stopped_for_good_is_flagged_and_comes_back() {
+    let node = Sampled::start(&scenario("full.toml"), |options, _| {
+        options.period = Duration::from_millis(100);
+        options.call_deadline = Duration::from_millis(300);
+    });
+    let fine = |report: &gaunt_schema::Report| succeeded(report, "nvml") == Some(1.0);
+    node.until("a tick", fine);
+    let pid = workers(node.folder.path())[0].clone();
+    let signal = |name: &str| {
+        let kill = Command::new("kill").args(["-s", name, &pid]).status().unwrap();
+        assert!(kill.success());
+    };
+    signal("STOP");
+    let flagged = node.until("the flag", |report| succeeded(report, "nvml") == Some(0.0));
+    let said = message(&flagged, "nvml");
+    assert!(said.starts_with("the driver answers too slowly; GPU values are stale"), "{said}");
+    let power = flagged.reading(&Device::gpu(0), gpu::POWER);
+    assert_eq!(power, Some(gaunt_schema::Absent::Stale.into()));
+    node.until("the spare", fine);
+    assert!(runs(&pid), "a worker that does not answer is left alone");
+    signal("CONT");
+    eventually("the end of the worker that is not needed any more", || !runs(&pid));
+    assert_eq!(workers(node.folder.path()).len(), 2);
 }

@@ -12,6 +12,7 @@ use crate::{
 mod board;
 mod events;
 mod gpm;
+mod links;
 mod mig;
 mod processes;
 
@@ -127,6 +128,22 @@ fn words(
     )
 }
 
+/// The structure of a PCI address, of which only the text is given.
+fn pci_info(bus_id: &str) -> Result<PciInfo, u32> {
+    let mut info = PciInfo {
+        bus_id_legacy: [0; 16],
+        domain: 0,
+        bus: 0,
+        device: 0,
+        pci_device_id: 0,
+        pci_subsystem_id: 0,
+        bus_id: [0; 32],
+    };
+    let room = info.bus_id.len() as c_uint;
+    put_text(info.bus_id.as_mut_ptr(), room, bus_id)?;
+    Ok(info)
+}
+
 /// The key of a clock's value, of those of the multiprocessors' and the memory's clock.
 fn clock_key(clock: c_uint, [sm, memory]: [&'static str; 2]) -> Option<&'static str> {
     match clock {
@@ -199,20 +216,8 @@ extern "C" fn nvmlDeviceGetSerial(handle: Device, to: *mut c_char, length: c_uin
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetPciInfo_v3(handle: Device, to: *mut PciInfo) -> c_uint {
-    code(device("nvmlDeviceGetPciInfo_v3", handle).and_then(|(_, gpu)| {
-        let mut info = PciInfo {
-            bus_id_legacy: [0; 16],
-            domain: 0,
-            bus: 0,
-            device: 0,
-            pci_device_id: 0,
-            pci_subsystem_id: 0,
-            bus_id: [0; 32],
-        };
-        let room = info.bus_id.len() as c_uint;
-        put_text(info.bus_id.as_mut_ptr(), room, &gpu.pci_bus_id)?;
-        put(to, info)
-    }))
+    let call = device("nvmlDeviceGetPciInfo_v3", handle);
+    code(call.and_then(|(_, gpu)| put(to, pci_info(&gpu.pci_bus_id)?)))
 }
 
 #[unsafe(no_mangle)]

@@ -41,7 +41,7 @@ pub(crate) struct Gpu {
     #[serde(default)]
     pub(crate) xids: Vec<(f64, u64)>,
     #[serde(default, rename = "link")]
-    pub(crate) links: Vec<BTreeMap<String, Value>>,
+    pub(crate) links: Vec<Link>,
     #[serde(default, rename = "process")]
     pub(crate) processes: Vec<Process>,
     #[serde(default, rename = "mig")]
@@ -49,6 +49,16 @@ pub(crate) struct Gpu {
     /// Everything that is a number, by the keys of [`VALUES`].
     #[serde(flatten)]
     values: BTreeMap<String, Value>,
+}
+
+/// An NVLink of a GPU.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Link {
+    /// The PCI address at its other end.
+    pub(crate) peer: Option<String>,
+    /// Everything that is a number, by the keys of [`LINK_FIELDS`] and [`LINK_VALUES`].
+    #[serde(flatten)]
+    pub(crate) values: BTreeMap<String, Value>,
 }
 
 /// A process on a GPU.
@@ -183,9 +193,12 @@ impl Scenario {
             if let Some(key) = gpu.values.keys().find(|key| !is_value(key)) {
                 return Err(format!("gpu {at}: no value {key}"));
             }
-            let keys = gpu.links.iter().flat_map(BTreeMap::keys);
-            let known = |key: &&String| !LINK_FIELDS.iter().any(|(_, known)| known == key);
-            if let Some(key) = keys.clone().find(known) {
+            let keys = gpu.links.iter().flat_map(|link| link.values.keys());
+            let mut strange = keys.filter(|key| {
+                let fields = LINK_FIELDS.iter().map(|(_, known)| *known);
+                !fields.chain(LINK_VALUES.iter().copied()).any(|known| known == *key)
+            });
+            if let Some(key) = strange.next() {
                 return Err(format!("gpu {at}: no value {key} of a link"));
             }
         }
@@ -289,6 +302,10 @@ pub(crate) const LINK_FIELDS: &[(u32, &str)] = &[
     (204, "receive_bytes"),
 ];
 
+/// Values of one link that a call of their own asks for: its state, and its errors by NVML's order of kinds.
+pub(crate) const LINK_VALUES: &[&str] =
+    &["state", "dl_replay", "dl_recovery", "dl_crc_flit", "dl_crc_data"];
+
 /// The field that says how many links there are.
 pub(crate) const LINK_COUNT: u32 = 91;
 
@@ -357,6 +374,9 @@ pub(crate) const CALLS: &[&str] = &[
     "nvmlEventSetWait_v2",
     "nvmlEventSetFree",
     "nvmlDeviceGetProcessUtilization",
+    "nvmlDeviceGetNvLinkState",
+    "nvmlDeviceGetNvLinkErrorCounter",
+    "nvmlDeviceGetNvLinkRemotePciInfo_v2",
     "nvmlDeviceGetMigMode",
     "nvmlDeviceGetMaxMigDeviceCount",
     "nvmlDeviceGetMigDeviceHandleByIndex",

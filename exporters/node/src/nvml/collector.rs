@@ -33,6 +33,7 @@ pub(crate) struct Gpus {
     /// What went wrong in the last round.
     failures: Vec<Safe>,
     owners: Owners,
+    sys_root: PathBuf,
     xids: Xids,
     log: Log,
 }
@@ -54,6 +55,7 @@ impl Gpus {
             last_tick: None,
             longest_age: options.period + options.call_deadline,
             failures: Vec::new(),
+            sys_root: options.sys_root.clone(),
             owners: Owners::new(&options.proc_root),
             xids: Xids::default(),
             log: Log {
@@ -75,7 +77,7 @@ impl Gpus {
                 self.driver = driver;
             }
             Heard::Said(worker, Message::Inventory { gpus }) => {
-                self.remembered.inventory(worker, &self.driver, gpus);
+                self.remembered.inventory(worker, &self.driver, gpus, &self.sys_root);
             }
             // A round that hung half-way and came back is older than what its spare has said since.
             Heard::Said(_, Message::Tick { at, .. }) if self.last_tick >= Some(at) => {}

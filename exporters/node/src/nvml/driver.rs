@@ -20,6 +20,7 @@ mod board;
 mod events;
 mod fields;
 mod gpm;
+mod links;
 mod looks;
 mod parts;
 mod round;
@@ -156,6 +157,9 @@ impl<'a> Driver<'a> {
             Ok(device) => {
                 board.handle = Some(Door::handle(&device));
                 board.round(&mut round, door, &device, self.wanted, turn);
+                if round.sampled.lost {
+                    board.handle = None;
+                }
             }
             Err(error) => {
                 board.handle = None;
@@ -186,8 +190,12 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Begins to wait for XIDs, if they are wanted.
+    /// Begins to wait for XIDs, if they are wanted: after the first round, which found the GPUs, and now and then where
+    /// that failed or broke.
     pub(super) fn waiting(&self) -> Option<Waiting> {
+        if self.rounds % board::SLOW_EVERY != 1 {
+            return None;
+        }
         let handles = self.boards.iter().map(|board| board.handle).collect();
         let door = Door::new(&self.nvml);
         self.wanted.xid.then(|| Waiting::begin(self.note, door, handles))?

@@ -1,6 +1,6 @@
 //! The GPUs of this node as they are remembered across ticks and workers: who they are, what they last said.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
 use gaunt_schema::{
     Absent, Class, Device, Reading, Report, Safe,
@@ -17,6 +17,8 @@ mod integrals;
 
 use integrals::Integrals;
 
+use crate::files::read_once;
+
 /// Every GPU that was ever seen, in order of its number.
 #[derive(Default)]
 pub(super) struct Remembered {
@@ -32,6 +34,8 @@ struct Gpu {
     number: u32,
     identity: Identity,
     driver: Safe,
+    /// The memory that is nearest to it, where the kernel says.
+    numa_node: Option<Safe>,
     /// Whether it was in the last inventory.
     listed: bool,
     /// Whether it answers: it is listed and was not called lost in the last round.
@@ -42,7 +46,13 @@ struct Gpu {
 
 impl Remembered {
     /// Takes a worker's inventory: new GPUs are added, those that it does not name are gone.
-    pub(super) fn inventory(&mut self, worker: u64, driver: &Safe, found: Vec<Identity>) {
+    pub(super) fn inventory(
+        &mut self,
+        worker: u64,
+        driver: &Safe,
+        found: Vec<Identity>,
+        sys_root: &Path,
+    ) {
         for gpu in &mut self.gpus {
             (gpu.listed, gpu.present) = (false, false);
         }
@@ -55,6 +65,7 @@ impl Remembered {
                 gpu.identity = identity;
             }
             gpu.driver = driver.clone();
+            gpu.numa_node = gpu.identity.pci_bus_id.as_deref().and_then(|pci| numa(sys_root, pci));
             (gpu.listed, gpu.present) = (true, true);
             positions.push(position);
         }
@@ -71,6 +82,7 @@ impl Remembered {
             number,
             identity: identity.clone(),
             driver: Safe::default(),
+            numa_node: None,
             listed: true,
             present: true,
             said: Readings::default(),
@@ -104,10 +116,7 @@ impl Remembered {
 
     /// The number on the page of the GPU at a PCI address as the kernel log has it.
     pub(super) fn number_at(&self, pci: &str) -> Option<u32> {
-        let at = |gpu: &&Gpu| {
-            gpu.identity.pci_bus_id.as_deref().is_some_and(|id| is_same_board(pci, id))
-        };
-        self.gpus.iter().find(at).map(|gpu| gpu.number)
+        self.gpus.iter().find(|gpu| gpu.is_at(pci)).map(|gpu| gpu.number)
     }
 
     /// The processes on all GPUs.
@@ -146,7 +155,7 @@ impl Remembered {
             // A lost GPU is told apart by the round that lost it; its parts say nothing by themselves.
             let why = why.or((!gpu.present).then_some(Absent::Lost));
             for part in &gpu.said.parts {
-                gpu.write_part(part, why, owners, report);
+                gpu.write_part(part, why, (&self.gpus, owners), report);
             }
         }
     }
@@ -159,6 +168,11 @@ impl Remembered {
 }
 
 impl Gpu {
+    /// Whether it is at this PCI address.
+    fn is_at(&self, pci: &str) -> bool {
+        self.identity.pci_bus_id.as_deref().is_some_and(|own| is_same_board(pci, own))
+    }
+
     /// Whether this is the board of that identity: by UUID, or where one is silent by its place.
     fn is(&self, other: &Identity) -> bool {
         match (&self.identity.uuid, &other.uuid) {
@@ -179,6 +193,7 @@ impl Gpu {
             ("serial", identity.serial.as_deref()),
             ("driver", Some(&*self.driver)),
             ("vbios", identity.vbios.as_deref()),
+            ("numa_node", self.numa_node.as_deref()),
         ];
         let words = self.said.words.iter().map(|(word, text)| (word.label(), &**text));
         labels.into_iter().filter_map(|(label, text)| Some((label, text?))).chain(words).collect()
@@ -190,7 +205,13 @@ impl Gpu {
         processes.find_map(|process| owners.of(process.number)?.job())
     }
 
-    fn write_part(&self, part: &Part, why: Option<Absent>, owners: &Owners, report: &mut Report) {
+    fn write_part(
+        &self,
+        part: &Part,
+        why: Option<Absent>,
+        (peers, owners): (&[Gpu], &Owners),
+        report: &mut Report,
+    ) {
         let device = report.device(Device::part(part.class, self.number, part.number));
         match part.class {
             Class::Process => {
@@ -201,12 +222,30 @@ impl Gpu {
                 let labels = part.labels.iter().map(|(label, text)| (&**label, &**text));
                 report.info(device, parts::MIG_INFO, &labels.collect::<Vec<_>>());
             }
+            Class::Nvlink if !part.labels.is_empty() => {
+                let peer =
+                    peers.iter().find(|gpu| part.labels.iter().any(|(_, pci)| gpu.is_at(pci)));
+                let number = peer.map(|gpu| gpu.number.to_string());
+                let labels = part.labels.iter().map(|(label, text)| (&**label, &**text));
+                let labels = labels.chain(number.as_deref().map(|number| ("peer_gpu", number)));
+                report.info(device, parts::NVLINK_INFO, &labels.collect::<Vec<_>>());
+            }
             _ => {}
         }
         for (metric, reading) in &part.readings {
             report.push(device, *metric, why.map_or(*reading, Reading::absent));
         }
     }
+}
+
+/// The NUMA node of a PCI device: NVML's address has eight digits of domain where the kernel's has four.
+fn numa(sys_root: &Path, pci: &str) -> Option<Safe> {
+    let (domain, place) = pci.split_once(':')?;
+    let domain = u32::from_str_radix(domain, 16).ok()?;
+    let device = format!("{domain:04x}:{}", place.to_lowercase());
+    let node = read_once(&sys_root.join("bus/pci/devices").join(device).join("numa_node"))?;
+    // Minus one is the kernel's way to say that there is only one, or that it does not know.
+    node.trim().parse::<u32>().ok().map(|node| node.to_string().into())
 }
 
 #[cfg(test)]
@@ -233,13 +272,13 @@ mod tests {
     fn a_ratio_is_integrated_over_ticks_and_across_workers() {
         let mut gpus = Remembered::default();
         let driver = Safe::new("1");
-        gpus.inventory(1, &driver, vec![board(0, "a")]);
+        gpus.inventory(1, &driver, vec![board(0, "a")], Path::new("/nowhere"));
         for (seconds, share) in [(1.0, 0.5), (2.0, 0.5), (4.0, 0.25), (60.0, 1.0)] {
             gpus.tick(1, seconds, vec![busy(share)]);
         }
         assert_eq!(read(&gpus, true, 0, gpu::UTILIZATION_SECONDS), Some(Reading::of(1.0)));
         gpus.forget_worker(1);
-        gpus.inventory(2, &driver, vec![board(0, "a")]);
+        gpus.inventory(2, &driver, vec![board(0, "a")], Path::new("/nowhere"));
         gpus.tick(2, 0.5, vec![busy(1.0)]);
         gpus.tick(2, 1.0, vec![busy(1.0)]);
         assert_eq!(read(&gpus, true, 0, gpu::UTILIZATION_SECONDS), Some(Reading::of(1.5)));
@@ -249,9 +288,14 @@ mod tests {
     fn a_gpu_that_vanishes_is_remembered_and_the_others_keep_their_numbers() {
         let mut gpus = Remembered::default();
         let driver = Safe::new("1");
-        gpus.inventory(1, &driver, vec![board(0, "a"), board(1, "b"), board(2, "c")]);
+        gpus.inventory(
+            1,
+            &driver,
+            vec![board(0, "a"), board(1, "b"), board(2, "c")],
+            Path::new("/nowhere"),
+        );
         gpus.tick(1, 1.0, vec![busy(0.1), busy(0.2), busy(0.3)]);
-        gpus.inventory(2, &driver, vec![board(0, "a"), board(1, "c")]);
+        gpus.inventory(2, &driver, vec![board(0, "a"), board(1, "c")], Path::new("/nowhere"));
         gpus.tick(2, 1.0, vec![busy(0.4), busy(0.6)]);
         assert_eq!(read(&gpus, true, 2, gpu::UTILIZATION), Some(Reading::of(0.6)));
         assert_eq!(read(&gpus, true, 1, gpu::PRESENT), Some(Reading::of(0.0)));
@@ -262,7 +306,7 @@ mod tests {
     #[test]
     fn what_is_not_fresh_is_stale_and_not_old() {
         let mut gpus = Remembered::default();
-        gpus.inventory(1, &Safe::new("1"), vec![board(0, "a")]);
+        gpus.inventory(1, &Safe::new("1"), vec![board(0, "a")], Path::new("/nowhere"));
         gpus.tick(1, 1.0, vec![busy(0.1)]);
         assert_eq!(read(&gpus, false, 0, gpu::UTILIZATION), Some(Absent::Stale.into()));
         assert_eq!(read(&gpus, false, 0, gpu::UTILIZATION_SECONDS), Some(Absent::Stale.into()));

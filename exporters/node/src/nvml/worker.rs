@@ -161,17 +161,18 @@ impl Worker {
             let gpus = indexes.iter().map(|index| driver.sample(*index, &mut failures)).collect();
             let failures = failures.into_iter().take(MAX_FAILURES).map(Safe::from).collect();
             self.say(&Message::Tick { at, seconds, gpus, failures })?;
-            // After the first round, which found the GPUs.
-            let waiting = waiting.get_or_insert_with(|| driver.waiting());
+            if waiting.is_none() {
+                waiting = driver.waiting();
+            }
             let next = Instant::now() + clock::until_tick(clock::now(), period, Duration::ZERO);
-            self.until(next, driver, waiting)?;
+            self.until(next, driver, &mut waiting)?;
             if !driver.is_itself() {
                 let message = "the NVIDIA driver was reloaded or counts other GPUs; asking it anew";
                 self.trouble(false, message)?;
                 break;
             }
         }
-        if let Some(Some(waiting)) = waiting {
+        if let Some(waiting) = waiting {
             driver.end(waiting);
         }
         Ok(())

@@ -14,6 +14,9 @@ const MAX_KINDS: usize = 1_024;
 /// The most errors of one kind that wait for the other source to tell them too; in a storm the oldest are forgotten.
 const MAX_UNMATCHED: usize = 4_096;
 
+/// How long a kind of error is not logged again, in milliseconds: a storm is counted, and not written down.
+const QUIET: i64 = 60_000;
+
 /// Who told of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
@@ -28,6 +31,8 @@ pub(super) enum Source {
 struct Kind {
     count: u64,
     last: Option<UnixMs>,
+    /// When it was last worth a line in the log.
+    logged: Option<UnixMs>,
     /// Errors that one source told and the other did not yet: who, and when.
     unmatched: VecDeque<(Source, UnixMs)>,
 }
@@ -37,7 +42,8 @@ struct Kind {
 pub(super) struct Xids(BTreeMap<(u32, u32), Kind>);
 
 impl Xids {
-    /// Takes one error; says whether it is news and not what the other source told before.
+    /// Takes one error; says whether it is worth a line in the log: it is not what the other source told before, and
+    /// its like was not logged a moment ago.
     pub(super) fn take(&mut self, gpu: u32, code: u32, source: Source, at: UnixMs) -> bool {
         if self.0.len() >= MAX_KINDS && !self.0.contains_key(&(gpu, code)) {
             return false;
@@ -55,7 +61,11 @@ impl Xids {
         }
         kind.unmatched.push_back((source, at));
         kind.count += 1;
-        true
+        let news = kind.logged.is_none_or(|logged| at.since(logged).as_millis() >= QUIET as u128);
+        if news {
+            kind.logged = Some(at);
+        }
+        news
     }
 
     /// Adds every kind of error to the report.
@@ -90,8 +100,9 @@ mod tests {
         let mut xids = Xids::default();
         assert!(xids.take(0, 79, Source::Driver, UnixMs(1_000)));
         assert!(!xids.take(0, 79, Source::KernelLog, UnixMs(1_400)));
-        assert!(xids.take(0, 79, Source::KernelLog, UnixMs(60_000)));
+        assert!(!xids.take(0, 79, Source::KernelLog, UnixMs(60_000)), "logged a moment ago");
         assert!(!xids.take(0, 79, Source::Driver, UnixMs(60_100)));
+        assert!(xids.take(0, 31, Source::Driver, UnixMs(60_100)), "of another kind");
         assert_eq!(count(&xids, 0, 79), 2);
     }
 
@@ -104,7 +115,7 @@ mod tests {
             (62, Source::KernelLog, 0),
             (31, Source::KernelLog, 20_000),
         ] {
-            assert!(xids.take(3, code, source, UnixMs(at)));
+            xids.take(3, code, source, UnixMs(at));
         }
         assert_eq!((count(&xids, 3, 31), count(&xids, 3, 62), count(&xids, 4, 31)), (3, 1, 0));
     }

@@ -8,6 +8,8 @@ use crate::{
 
 rows! {
     from gpu_health::END;
+    NVLINK_INFO, "Where the NVLink leads: a PCI address, and the GPU's number if it is one of this node.",
+        Metric::info_series("gaunt_nvlink_info", Nvlink, &["peer", "peer_gpu"]);
     NVLINK_UP, "Whether the NVLink is active.",
         Metric::gauge("gaunt_nvlink_up", Nvlink, Unit::Count, 1.0);
     NVLINK_RECEIVE, "Data that came over the NVLink.",

@@ -213,7 +213,7 @@ fn value(driver: &Driver, gpu: &Gpu, id: u32, scope: u32) -> Result<u64, u32> {
     }
     if let Some((_, key)) = LINK_FIELDS.iter().find(|(known, _)| *known == id) {
         let link = gpu.links.get(scope as usize).ok_or(INVALID_ARGUMENT)?;
-        return driver.now(link.get(*key));
+        return driver.now(link.values.get(*key));
     }
     let (_, key) = FIELDS.iter().find(|(known, _)| *known == id).ok_or(INVALID_ARGUMENT)?;
     driver.now(gpu.value(key))

@@ -14,6 +14,7 @@ use nvml_wrapper::{
 use super::{
     Door, Handle, Round, Wanted, fields,
     gpm::Gpm,
+    links::{self, Links},
     looks::{self, Looks},
     parts::Parts,
 };
@@ -32,6 +33,7 @@ pub(super) struct Board {
     pub(super) handle: Option<Handle>,
     gpm: Gpm,
     looks: Looks,
+    links: Links,
     parts: Parts,
     slow: Option<Slow>,
 }
@@ -81,9 +83,9 @@ impl Board {
         }
         self.looks.tell(round, wanted.gpm);
         self.parts.processes(round, device, wanted.processes);
-        self.parts.traffic(round, door, handle);
+        self.links.traffic(round, door, handle);
         if !wanted.gpm || self.gpm.is_unsupported() {
-            Parts::total(round);
+            links::total(round);
         }
         if turn || self.slow.is_none() {
             self.slow(round, door, device);
@@ -107,7 +109,7 @@ impl Board {
         pcie(round, device);
         modes(round, device, door, handle);
         fields::slow(round, door, handle);
-        self.parts.links(round, door, handle);
+        self.links.state(round, door, device);
         self.parts.mig(round, door, device);
         let said = std::mem::replace(&mut round.sampled, before);
         round.sampled.lost |= said.lost;

@@ -1,4 +1,4 @@
-//! The parts of a GPU: its NVLinks, its MIG instances and the processes on it.
+//! Parts of a GPU: its MIG instances and the processes on it.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,6 @@ use nvml_wrapper::{Device, enums::device::UsedGpuMemory, error::NvmlError};
 
 use super::{
     Door, Handle, Round,
-    fields::ask,
     gpm::{SM, in_our_unit},
 };
 use crate::nvml::{
@@ -19,22 +18,8 @@ use crate::nvml::{
     pipe::Part,
 };
 
-/// The most NVLinks of a GPU, and MIG instances, that are asked for: what the largest board has, and room.
-const MAX_PARTS: u32 = 36;
-
-/// The field that says how many NVLinks the GPU has.
-const LINK_COUNT: u32 = 91;
-
-/// The fields of one NVLink, asked with the link as their scope: its state, and its errors by kind.
-const LINK: [(u32, MetricId); 4] = [
-    (165, parts::NVLINK_UP),
-    (161, parts::NVLINK_REPLAY),
-    (162, parts::NVLINK_RECOVERY),
-    (163, parts::NVLINK_CRC),
-];
-
-/// The fields of an NVLink's traffic: received and transmitted, in kibibytes up to Hopper and in bytes after it.
-const TRAFFIC: [u32; 4] = [139, 138, 204, 202];
+/// The most MIG instances of a GPU that are asked for: what the largest board has, and room.
+const MAX_INSTANCES: u32 = 16;
 
 /// What is asked of an instance's own counters.
 const ACTIVITY: [(u32, MetricId); 3] =
@@ -43,7 +28,6 @@ const ACTIVITY: [(u32, MetricId); 3] =
 /// What is kept of a GPU's parts between rounds.
 #[derive(Default)]
 pub(super) struct Parts {
-    links: u32,
     instances: Vec<Mig>,
     /// The driver's time of the newest sample of a process.
     seen: u64,
@@ -61,61 +45,6 @@ struct Mig {
 }
 
 impl Parts {
-    /// The state and the errors of each NVLink.
-    pub(super) fn links(&mut self, round: &mut Round<'_>, door: Door<'_>, handle: Handle) {
-        let count = ask(&[(LINK_COUNT, 0)], round, door, handle).pop();
-        self.links = count.and_then(Result::ok).map_or(0, |count| (count as u32).min(MAX_PARTS));
-        if self.links == 0 {
-            return;
-        }
-        let links = || 0..self.links;
-        let questions: Vec<_> =
-            links().flat_map(|link| LINK.iter().map(move |(field, _)| (*field, link))).collect();
-        let answers = ask(&questions, round, door, handle);
-        for (link, answers) in links().zip(answers.chunks_exact(LINK.len())) {
-            let metrics = LINK.iter().map(|(_, metric)| *metric);
-            let readings = metrics.zip(answers.iter().map(|answer| reading(*answer)));
-            round.sampled.parts.push(part(Class::Nvlink, link, readings.collect()));
-        }
-    }
-
-    /// The traffic of each NVLink, in one call for all of them.
-    pub(super) fn traffic(&mut self, round: &mut Round<'_>, door: Door<'_>, handle: Handle) {
-        if self.links == 0 {
-            return;
-        }
-        let links = || 0..self.links;
-        let questions: Vec<_> =
-            links().flat_map(|link| TRAFFIC.map(move |field| (field, link))).collect();
-        let answers = ask(&questions, round, door, handle);
-        for (link, answers) in links().zip(answers.chunks_exact(TRAFFIC.len())) {
-            let bytes = |kibibytes: usize, bytes: usize| {
-                let older = || answers[kibibytes].map(|value| value * 1024.0);
-                reading(answers[bytes].or_else(|_| older()))
-            };
-            let readings =
-                vec![(parts::NVLINK_RECEIVE, bytes(0, 2)), (parts::NVLINK_TRANSMIT, bytes(1, 3))];
-            round.sampled.parts.push(part(Class::Nvlink, link, readings));
-        }
-    }
-
-    /// What came and went over all NVLinks, of a GPU whose own counters do not say.
-    pub(super) fn total(round: &mut Round<'_>) {
-        for (total, each) in [
-            (gpu::NVLINK_RECEIVE, parts::NVLINK_RECEIVE),
-            (gpu::NVLINK_TRANSMIT, parts::NVLINK_TRANSMIT),
-        ] {
-            let links = round.sampled.parts.iter().flat_map(|part| &part.readings);
-            let mut all = links.filter(|(id, _)| *id == each).peekable();
-            // No links are no traffic to speak of, and one that is silent makes the sum unknown.
-            if all.peek().is_some()
-                && let Some(sum) = all.map(|(_, reading)| reading.value()).sum::<Option<f64>>()
-            {
-                round.put(total, Ok(sum));
-            }
-        }
-    }
-
     /// How many processes compute on the GPU, and if that is wanted, which.
     pub(super) fn processes(&mut self, round: &mut Round<'_>, device: &Device<'_>, each: bool) {
         if !each {
@@ -179,7 +108,7 @@ impl Parts {
         let mut there = Vec::new();
         if mode.is_ok_and(|mode| mode.current == 1) {
             let count = round.ask(Call::MigCount, || device.mig_device_count()).unwrap_or(0);
-            for number in 0..count.min(MAX_PARTS) {
+            for number in 0..count.min(MAX_INSTANCES) {
                 there.extend(instance(round, door, device, number));
             }
         }
@@ -276,10 +205,10 @@ fn instance(
     Some((number, gpu_instance))
 }
 
-fn reading(value: Result<f64, Absent>) -> Reading {
+pub(super) fn reading(value: Result<f64, Absent>) -> Reading {
     value.map_or_else(Into::into, Reading::of)
 }
 
-fn part(class: Class, number: u32, readings: Vec<(MetricId, Reading)>) -> Part {
+pub(super) fn part(class: Class, number: u32, readings: Vec<(MetricId, Reading)>) -> Part {
     Part { class, number, readings, labels: Vec::new() }
 }

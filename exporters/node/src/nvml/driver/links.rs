@@ -1,0 +1,135 @@
+//! The NVLinks of a GPU: state, errors, traffic and who is at the other end.
+
+use gaunt_schema::{
+    Absent, Class, MetricId, Reading, Safe,
+    catalogue::{gpu, gpu_parts as parts},
+};
+use nvml_wrapper::{Device, enum_wrappers::nv_link::ErrorCounter};
+
+use super::{
+    Door, Handle, Round,
+    fields::ask,
+    parts::{part, reading},
+};
+use crate::nvml::{call::Call, pipe::Part};
+
+/// The most NVLinks of a GPU that are asked for: what the largest board has, and room.
+const MAX_LINKS: u32 = 36;
+
+/// The field that says how many NVLinks the GPU has.
+const LINK_COUNT: u32 = 91;
+
+/// The fields of one NVLink, asked with the link as their scope: its state, and its errors by kind.
+const LINK: [(u32, MetricId); 4] = [
+    (165, parts::NVLINK_UP),
+    (161, parts::NVLINK_REPLAY),
+    (162, parts::NVLINK_RECOVERY),
+    (163, parts::NVLINK_CRC),
+];
+
+/// The fields of an NVLink's traffic: received and transmitted, in kibibytes up to Hopper and in bytes after it.
+const TRAFFIC: [u32; 4] = [139, 138, 204, 202];
+
+/// What is kept of a GPU's links between rounds: for each, where it leads, once that is known.
+#[derive(Default)]
+pub(super) struct Links(Vec<Option<Safe>>);
+
+impl Links {
+    /// The state and the errors of each NVLink.
+    pub(super) fn state(&mut self, round: &mut Round<'_>, door: Door<'_>, device: &Device<'_>) {
+        let handle = Door::handle(device);
+        let count = ask(&[(LINK_COUNT, 0)], round, door, handle).pop();
+        let count = count.and_then(Result::ok).map_or(0, |count| (count as u32).min(MAX_LINKS));
+        self.0.resize(count as usize, None);
+        if count == 0 {
+            return;
+        }
+        let of_link = |link| LINK.iter().map(move |(field, _)| (*field, link));
+        let questions: Vec<_> = (0..count).flat_map(of_link).collect();
+        let answers = ask(&questions, round, door, handle);
+        for (link, answers) in (0..count).zip(answers.chunks_exact(LINK.len())) {
+            let readings = LINK.iter().zip(answers).map(|((_, metric), answer)| {
+                let value = match *answer {
+                    Err(Absent::Unsupported) => by_call(round, device, link, *metric),
+                    answer => answer,
+                };
+                // A link that sleeps is as good as one that is awake: both are more than none.
+                let one =
+                    |value: f64| if *metric == parts::NVLINK_UP { value.min(1.0) } else { value };
+                (*metric, reading(value.map(one)))
+            });
+            let readings: Vec<(MetricId, Reading)> = readings.collect();
+            let labels = self.peer(round, device, link).map(|peer| ("peer".into(), peer));
+            let labels = labels.into_iter().collect();
+            round.sampled.parts.push(Part { labels, ..part(Class::Nvlink, link, readings) });
+        }
+    }
+
+    /// The PCI address at the other end of a link: asked until it is told, and then remembered.
+    fn peer(&mut self, round: &mut Round<'_>, device: &Device<'_>, link: u32) -> Option<Safe> {
+        let known = self.0.get_mut(link as usize)?;
+        if known.is_none() {
+            let peer =
+                round.ask(Call::LinkPeer, || device.link_wrapper_for(link).remote_pci_info());
+            *known = peer.ok().map(|pci| pci.bus_id.into());
+        }
+        known.clone()
+    }
+
+    /// The traffic of each NVLink, in one call for all of them.
+    pub(super) fn traffic(&self, round: &mut Round<'_>, door: Door<'_>, handle: Handle) {
+        let links = || 0..self.0.len() as u32;
+        if links().is_empty() {
+            return;
+        }
+        let questions: Vec<_> =
+            links().flat_map(|link| TRAFFIC.map(move |field| (field, link))).collect();
+        let answers = ask(&questions, round, door, handle);
+        for (link, answers) in links().zip(answers.chunks_exact(TRAFFIC.len())) {
+            let bytes = |kibibytes: usize, bytes: usize| {
+                let older = || answers[kibibytes].map(|value| value * 1024.0);
+                reading(answers[bytes].or_else(|_| older()))
+            };
+            let readings =
+                vec![(parts::NVLINK_RECEIVE, bytes(0, 2)), (parts::NVLINK_TRANSMIT, bytes(1, 3))];
+            round.sampled.parts.push(part(Class::Nvlink, link, readings));
+        }
+    }
+}
+
+/// What came and went over all NVLinks, of a GPU whose own counters do not say.
+pub(super) fn total(round: &mut Round<'_>) {
+    for (total, each) in [
+        (gpu::NVLINK_RECEIVE, parts::NVLINK_RECEIVE),
+        (gpu::NVLINK_TRANSMIT, parts::NVLINK_TRANSMIT),
+    ] {
+        let links = round.sampled.parts.iter().flat_map(|part| &part.readings);
+        let mut all = links.filter(|(id, _)| *id == each).peekable();
+        // No links are no traffic to speak of, and one that is silent makes the sum unknown.
+        if all.peek().is_some()
+            && let Some(sum) = all.map(|(_, reading)| reading.value()).sum::<Option<f64>>()
+        {
+            round.put(total, Ok(sum));
+        }
+    }
+}
+
+/// The same from a call of its own: boards before Hopper do not have all fields.
+fn by_call(
+    round: &mut Round<'_>,
+    device: &Device<'_>,
+    link: u32,
+    metric: MetricId,
+) -> Result<f64, Absent> {
+    let link = device.link_wrapper_for(link);
+    let mut errors = |kind| round.ask(Call::LinkErrors, || link.error_counter(kind));
+    match metric {
+        parts::NVLINK_REPLAY => Ok(errors(ErrorCounter::DlReplay)? as f64),
+        parts::NVLINK_RECOVERY => Ok(errors(ErrorCounter::DlRecovery)? as f64),
+        parts::NVLINK_CRC => {
+            let control = errors(ErrorCounter::DlCrcFlit)?;
+            Ok((control + errors(ErrorCounter::DlCrcData)?) as f64)
+        }
+        _ => Ok(f64::from(u8::from(round.ask(Call::LinkState, || link.is_active())?))),
+    }
+}
