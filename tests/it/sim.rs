@@ -176,7 +176,8 @@ fn mistakes_are_named_with_the_next_step() {
     assert_eq!(
         complaint(&["--scenario", "meltdown"]),
         "gaunt-sim: no scenario is called \"meltdown\"; \
-         choose one of demo, healthy, port_down, data_starved\n"
+         choose one of demo, healthy, port_down, data_starved, storage_slow, slow_gpu, throttled, \
+         launch_bound, leaf_congested, link_errors, hang, gpu_lost, checkpoint\n"
     );
     assert_eq!(
         complaint(&["--nodes", "64001"]),
@@ -195,4 +196,40 @@ fn mistakes_are_named_with_the_next_step() {
              stop what listens there, or pass another --listen-port\n"
         )
     );
+}
+
+#[test]
+fn a_case_is_written_with_its_truth_and_read_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().to_str().unwrap();
+    let args = ["--scenario", "F8", "--seed", "2", "--dialect", "dcgm", "--truth"];
+    let written =
+        ended(&[&args[..], &["--write", place, "--span", "4s", "--period", "2s"]].concat());
+    assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
+    let truth = std::fs::read_to_string(folder.path().join("truth.json")).unwrap();
+    let truth: serde_json::Value = serde_json::from_str(&truth).unwrap();
+    assert_eq!(truth[0]["kind"], "port_down");
+    let told = ended(&args);
+    let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert_eq!(told[0]["entity"], truth[0]["entity"], "the same seed gives the same truth");
+    for (target, device) in
+        [("gpu001.dcgm", Device::gpu(0)), ("gpu001.node_exporter", Device::port("mlx5_0", "1"))]
+    {
+        let pages = std::fs::read_dir(folder.path().join(target)).unwrap();
+        let pages: Vec<_> = pages.map(|page| page.unwrap().path()).collect();
+        assert_eq!(pages.len(), 2, "{target}");
+        for page in pages {
+            let body = std::fs::read(page).unwrap();
+            let page = text::decode(&body, &text::Limits::default()).unwrap();
+            assert_eq!(page.rejected.total(), 0, "{:?}", page.rejected);
+            assert!(page.report.devices.contains(&device), "{target}");
+        }
+    }
+}
+
+#[test]
+fn a_case_brings_its_own_fleet() {
+    let refused = ended(&["--scenario", "F3", "--nodes", "4"]);
+    let complaint = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && complaint.contains("leave out --nodes"), "{complaint}");
 }

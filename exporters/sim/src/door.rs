@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use gaunt_schema::{UnixMs, text};
+use gaunt_schema::{Dialect, UnixMs, text};
 use gaunt_sim::Fleet;
 use http_body_util::Full;
 use hyper::{
@@ -37,9 +37,6 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 const BUFFER_BYTES: usize = 8 * 1024;
 /// Time to get over running out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// A page of eight GPUs and eight ports is a little smaller than this.
-const PAGE_BYTES: usize = 48 * 1024;
 
 /// The fleet as the connections of one thread see it.
 pub(crate) type Shared = Rc<RefCell<Fleet>>;
@@ -134,7 +131,8 @@ fn answer<B>(request: &Request<B>, local: SocketAddrV4, fleet: &Fleet) -> Respon
         return plain(StatusCode::NOT_FOUND, message);
     };
     match request.uri().path() {
-        "/metrics" => plain(StatusCode::OK, page(fleet, node)),
+        "/metrics" => page_of(fleet, node, &[Dialect::Gaunt, Dialect::Dcgm]),
+        "/node_exporter/metrics" => page_of(fleet, node, &[Dialect::NodeExporter]),
         "/" => {
             let name = fleet.node_name(node);
             plain(StatusCode::OK, format!("gaunt-sim: {name}, a simulated node; see /metrics\n"))
@@ -144,11 +142,18 @@ fn answer<B>(request: &Request<B>, local: SocketAddrV4, fleet: &Fleet) -> Respon
     }
 }
 
-/// The page of one node.
+/// The page of one node's exporter, if it has that and it answers.
+fn page_of(fleet: &Fleet, node: usize, dialects: &[Dialect]) -> Response<Full<Bytes>> {
+    let mut pages = fleet.pages(node).into_iter();
+    match pages.find(|(dialect, _)| dialects.contains(dialect)) {
+        Some((_, page)) => plain(StatusCode::OK, page),
+        None => plain(StatusCode::SERVICE_UNAVAILABLE, "no such exporter answers here\n".into()),
+    }
+}
+
+/// The pages of one node, one after the other.
 pub(crate) fn page(fleet: &Fleet, node: usize) -> String {
-    let mut page = String::with_capacity(PAGE_BYTES);
-    text::write(&fleet.report(node), &mut page);
-    page
+    fleet.pages(node).into_iter().map(|(_, page)| page).collect()
 }
 
 /// The content type is the same for all: even a refusal is read in a browser now and then.

@@ -1,17 +1,43 @@
 //! One GPU: what it does in each phase of a step, and what its sensors make of it.
 //!
-//! The figures are those of an 80 GB board with a limit of 700 W, as public measurements show them.
+//! The figures are those of an 80 GB board with a limit of 700 W, as public measurements show them; other boards are
+//! scaled from it.
 
 use crate::noise::Noise;
 
-/// Memory of the board in bytes.
-pub(crate) const MEMORY_BYTES: f64 = 80.0 * 1_073_741_824.0;
-/// Enforced power limit.
-pub(crate) const POWER_LIMIT_WATTS: f64 = 700.0;
-/// Highest clock of the multiprocessors.
-pub(crate) const CLOCK_MAX_HERTZ: f64 = 1_980e6;
-/// Clock while a full load holds the board near its power limit.
-const CLOCK_LOADED_HERTZ: f64 = 1_755e6;
+/// A model of board.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Model {
+    pub(crate) name: &'static str,
+    pub(crate) memory_bytes: f64,
+    /// Enforced power limit.
+    pub(crate) limit_watts: f64,
+    /// Highest clock of the multiprocessors.
+    pub(crate) clock_max_hertz: f64,
+    /// How fast it computes, against the usual board.
+    pub(crate) speed: f64,
+}
+
+/// The usual board.
+pub(crate) const USUAL: Model = Model {
+    name: "NVIDIA H100 80GB HBM3",
+    memory_bytes: 80.0 * 1_073_741_824.0,
+    limit_watts: 700.0,
+    clock_max_hertz: 1_980e6,
+    speed: 1.0,
+};
+
+/// The board of an older generation that works beside the usual one.
+pub(crate) const OLDER: Model = Model {
+    name: "NVIDIA A100-SXM4-80GB",
+    memory_bytes: 80.0 * 1_073_741_824.0,
+    limit_watts: 400.0,
+    clock_max_hertz: 1_410e6,
+    speed: 0.55,
+};
+
+/// Share of the highest clock while a full load holds the board near its power limit.
+const CLOCK_LOADED: f64 = 1_755.0 / 1_980.0;
 /// Clock of a board without a context.
 const CLOCK_IDLE_HERTZ: f64 = 345e6;
 
@@ -39,6 +65,62 @@ pub(crate) enum Phase {
     Wait,
     /// Gradients move.
     Communicate,
+    /// It evaluates: forward only, small batches, much of it bound by memory.
+    Evaluate,
+    /// It answers requests, mostly reading weights.
+    Decode,
+}
+
+impl Phase {
+    /// Every phase, in the order of their numbers.
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Free,
+        Self::Held,
+        Self::Gap,
+        Self::Copy,
+        Self::Compute,
+        Self::Wait,
+        Self::Communicate,
+        Self::Evaluate,
+        Self::Decode,
+    ];
+}
+
+/// What is different about a GPU for the length of a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Mood {
+    /// Share of the usual clock.
+    pub(crate) clock: f64,
+    /// Share of the time that it is given something to compute.
+    pub(crate) duty: f64,
+    /// How much longer a copy takes than usual.
+    pub(crate) copy: f64,
+    /// How much longer a trade with its neighbours takes.
+    pub(crate) nvlink: f64,
+    /// How many times fewer NVLinks it has.
+    pub(crate) nvlink_lost: f64,
+    /// Packets that its PCIe link sends again, in a second of copying.
+    pub(crate) replays: f64,
+    /// How much longer its gradients are on their way than usual.
+    pub(crate) network: f64,
+    /// Degrees by which its coolant is too warm.
+    pub(crate) warm_kelvin: f64,
+    /// Whether power is capped on purpose.
+    pub(crate) capped: bool,
+}
+
+impl Mood {
+    pub(crate) const USUAL: Self = Self {
+        clock: 1.0,
+        duty: 1.0,
+        copy: 1.0,
+        nvlink: 1.0,
+        nvlink_lost: 1.0,
+        replays: 0.0,
+        network: 1.0,
+        warm_kelvin: 0.0,
+        capped: false,
+    };
 }
 
 /// What the hardware does in a phase: shares of time, bytes per second, watts.
@@ -52,6 +134,9 @@ pub(crate) struct Activity {
     pub(crate) nvlink: f64,
     pub(crate) pcie_receive: f64,
     pub(crate) pcie_transmit: f64,
+    /// Packets sent again over PCIe, and time for which heat holds the clock, both in a second.
+    pub(crate) pcie_replays: f64,
+    pub(crate) thermal: f64,
     pub(crate) watts: f64,
 }
 
@@ -79,44 +164,99 @@ impl Phase {
             },
             Self::Compute => Activity {
                 utilization: 1.0, memory: 0.52, sm: 0.86, tensor: drive.tensor, dram: 0.38,
-                nvlink: 60e9, pcie_receive: 90e6, pcie_transmit: 60e6, watts: 655.0,
+                nvlink: 60e9, pcie_receive: 90e6, pcie_transmit: 60e6, watts: 655.0, ..none
             },
             // A waiting collective keeps a few of the 132 multiprocessors spinning, and the utilization at 100 per cent.
             Self::Wait => Activity {
                 utilization: 1.0, memory: 0.02, sm: 0.16, dram: 0.012,
-                pcie_receive: 4e6, pcie_transmit: 4e6, watts: 232.0, ..none
+                pcie_receive: 4e6, pcie_transmit: 4e6, watts: SPINNING_WATTS, ..none
             },
             Self::Communicate => Activity {
                 utilization: 1.0, memory: 0.33, sm: 0.19, dram: 0.21,
                 nvlink: drive.gradient_rate, pcie_receive: 60e6, pcie_transmit: 60e6, watts: 370.0, ..none
             },
+            Self::Evaluate => Activity {
+                utilization: 0.97, memory: 0.44, sm: 0.58, tensor: 0.12 * drive.tensor, dram: 0.36,
+                nvlink: 12e9, pcie_receive: 70e6, pcie_transmit: 50e6, watts: 390.0, ..none
+            },
+            Self::Decode => Activity {
+                utilization: 1.0, memory: 0.55, sm: 0.42, tensor: 0.05, dram: 0.58,
+                nvlink: 9e9, pcie_receive: 20e6, pcie_transmit: 20e6, watts: 340.0, ..none
+            },
         }
     }
 
     /// The clock of the multiprocessors in this phase.
-    pub(crate) fn clock_hertz(self) -> f64 {
-        match self {
+    pub(crate) fn clock_hertz(self, model: &Model, mood: &Mood) -> f64 {
+        let loaded = model.clock_max_hertz * CLOCK_LOADED;
+        let clock = match self {
             Self::Free => CLOCK_IDLE_HERTZ,
-            Self::Compute => CLOCK_LOADED_HERTZ,
-            Self::Held | Self::Gap | Self::Copy | Self::Wait | Self::Communicate => CLOCK_MAX_HERTZ,
-        }
+            Self::Compute => loaded,
+            _ => model.clock_max_hertz,
+        };
+        if mood.clock < 1.0 { clock.min(loaded * mood.clock) } else { clock }
     }
 }
+
+impl Activity {
+    /// The same work in this mood. Cycles are counted by the clock that runs, so that a slow clock leaves shares as
+    /// they are and takes power; a GPU that is given less to do works in part of the time.
+    pub(crate) fn in_mood(mut self, phase: Phase, mood: &Mood) -> Self {
+        self.thermal = f64::from(mood.warm_kelvin > 0.0);
+        match phase {
+            Phase::Compute => {
+                let traded = 1.0 / (1.0 + TRADED * (mood.nvlink - 1.0));
+                let works = mood.duty * traded;
+                self.utilization *= (0.3 + 0.7 * mood.duty).min(1.0);
+                for share in [&mut self.memory, &mut self.sm, &mut self.tensor, &mut self.dram] {
+                    *share *= works;
+                }
+                self.nvlink *= works;
+                let floor = 190.0_f64.min(self.watts);
+                self.watts = floor + (self.watts - floor) * works * mood.clock.powf(1.4);
+            }
+            Phase::Copy => {
+                self.pcie_receive /= mood.copy;
+                self.pcie_replays = mood.replays;
+                self.memory /= mood.copy;
+                self.dram /= mood.copy;
+            }
+            // The same bytes in more time; in between the collective spins as one that waits.
+            Phase::Communicate => {
+                let moves = 1.0 / mood.network;
+                for share in [&mut self.memory, &mut self.dram, &mut self.nvlink] {
+                    *share *= moves;
+                }
+                self.watts = SPINNING_WATTS + (self.watts - SPINNING_WATTS) * moves;
+            }
+            _ => {}
+        }
+        self
+    }
+}
+
+/// What a collective draws that only spins.
+const SPINNING_WATTS: f64 = 232.0;
+
+/// Share of the computing time in which the GPUs of a box trade activations.
+pub(crate) const TRADED: f64 = 0.2;
 
 /// Where a board differs from its neighbours.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Board {
-    /// Watts for the same work, against the average board.
+    pub(crate) model: Model,
+    /// Watts for the same work, against the average of the usual board.
     pub(crate) power: f64,
     /// Degrees of the coolant where it reaches this board.
     pub(crate) coolant_celsius: f64,
 }
 
 impl Board {
-    pub(crate) fn new(noise: Noise, position: usize) -> Self {
+    pub(crate) fn new(noise: Noise, position: usize, model: Model) -> Self {
         let warmed = position as f64 * 0.4;
         Self {
-            power: noise.child(0).factor(0.03),
+            model,
+            power: noise.child(0).factor(0.03) * model.limit_watts / USUAL.limit_watts,
             coolant_celsius: noise.child(1).between(27.0, 29.0) + warmed,
         }
     }
@@ -134,6 +274,9 @@ pub(crate) struct Meters {
     pub(crate) pcie_receive_bytes: f64,
     pub(crate) pcie_transmit_bytes: f64,
     pub(crate) nvlink_bytes: f64,
+    pub(crate) pcie_replays: f64,
+    /// Time for which heat held the clock down.
+    pub(crate) thermal_s: f64,
     pub(crate) power_watts: f64,
     pub(crate) temperature_celsius: f64,
 }
@@ -153,6 +296,8 @@ impl Meters {
             pcie_receive_bytes: used * 2.1e8,
             pcie_transmit_bytes: used * 6.0e7,
             nvlink_bytes: used * 1.1e9,
+            pcie_replays: noise.child(3).below(30) as f64,
+            thermal_s: 0.0,
             power_watts: watts,
             temperature_celsius: board.coolant_celsius + KELVIN_PER_WATT * watts,
         }
@@ -171,6 +316,8 @@ impl Meters {
         self.pcie_receive_bytes += doing.pcie_receive * span;
         self.pcie_transmit_bytes += doing.pcie_transmit * span;
         self.nvlink_bytes += doing.nvlink * span;
+        self.pcie_replays += doing.pcie_replays * span;
+        self.thermal_s += doing.thermal * span;
         self.heat(doing.watts * board.power, board, span);
     }
 
@@ -196,7 +343,7 @@ mod tests {
 
     #[test]
     fn sensors_do_not_depend_on_where_time_is_cut() {
-        let board = Board { power: 1.0, coolant_celsius: 30.0 };
+        let board = Board { model: USUAL, power: 1.0, coolant_celsius: 30.0 };
         let drive = Drive { tensor: 0.5, copy_rate: 5e9, gradient_rate: 2e11 };
         let busy = Phase::Compute.activity(&drive);
         let start = Meters { power_watts: 70.0, temperature_celsius: 34.0, ..Meters::default() };

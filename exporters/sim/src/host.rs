@@ -17,10 +17,30 @@ pub(crate) const BOND_BYTES_PER_S: f64 = 25e9;
 pub(crate) enum Use {
     /// Nothing, or an idle session.
     Idle,
-    /// Feeding its GPUs with this many bytes of input a second.
-    Feeding(f64),
-    /// Trying to: its loader hangs on slow reads, and this much arrives, in bursts.
-    Starving(f64),
+    /// Feeding its GPUs.
+    Feeding {
+        /// Bytes of input in a second.
+        bytes: f64,
+        /// Whether a thread of the job spins beside, as many do: one processor is busy all the time.
+        spins: bool,
+    },
+    /// Trying to: this much arrives, in bursts.
+    Starving {
+        /// Bytes in a second.
+        bytes: f64,
+        /// Share of the time in which the GPUs go without.
+        share: f64,
+        /// The processors are the cause, and not slow reads.
+        by_cpu: bool,
+    },
+    /// Launching kernels on one processor that can do no more, and feeding meanwhile.
+    Launching(f64),
+    /// Writing a checkpoint.
+    Writing,
+    /// Reading a model.
+    Reading,
+    /// Answering requests, at this share of what it could.
+    Serving(f64),
 }
 
 /// What a host does in one second, and what it has done in all seconds before.
@@ -101,7 +121,7 @@ impl Host {
                 };
                 (rates, noise.child(5).between(0.03, 0.12), 0.03)
             }
-            Use::Feeding(bytes) => {
+            Use::Feeding { bytes, spins } => {
                 let rates = Meters {
                     busy_s: 17.0 * wobble(0, 0.08),
                     iowait_s: 0.12 * wobble(1, 0.5),
@@ -111,24 +131,61 @@ impl Host {
                     bond_receive_bytes: bytes * wobble(3, 0.15),
                     bond_transmit_bytes: 3.1e7 * wobble(4, 0.3),
                 };
-                (rates, noise.child(5).between(0.55, 0.78), 0.31)
+                let (low, high) = if spins { (0.93, 1.0) } else { (0.55, 0.78) };
+                (rates, noise.child(5).between(low, high), 0.31)
             }
-            Use::Starving(bytes) => {
-                let rates = Meters {
-                    busy_s: 11.0 * wobble(0, 0.1),
-                    iowait_s: 13.0 * wobble(1, 0.25),
-                    cpu_some_s: 0.006 * wobble(1, 0.5),
-                    io_some_s: 0.74 * wobble(2, 0.15),
-                    io_full_s: 0.41 * wobble(2, 0.2),
-                    bond_receive_bytes: bytes * wobble(3, 0.9),
-                    bond_transmit_bytes: 1.9e7 * wobble(4, 0.3),
-                };
-                (rates, noise.child(5).between(0.4, 0.6), 0.31)
-            }
+            other => Self::busy_with(other, noise),
         };
         self.rates = rates;
         self.busiest_ratio = busiest;
         self.available_bytes = MEMORY_BYTES * (1.0 - taken * wobble(6, 0.01));
+    }
+}
+
+impl Host {
+    /// The rarer uses: rates, the busiest processor, the share of memory that is taken.
+    fn busy_with(used: Use, noise: Noise) -> (Meters, f64, f64) {
+        let wobble = |stream: u64, spread: f64| noise.child(stream).factor(spread);
+        let rates =
+            |busy: f64, iowait: f64, cpu: f64, io: f64, receive: f64, transmit: f64| Meters {
+                busy_s: busy * wobble(0, 0.1),
+                iowait_s: iowait * wobble(1, 0.25),
+                cpu_some_s: (cpu * wobble(1, 0.2)).min(0.99),
+                io_some_s: (io * wobble(2, 0.15)).min(0.99),
+                io_full_s: (io * 0.55 * wobble(2, 0.2)).min(0.99),
+                bond_receive_bytes: receive,
+                bond_transmit_bytes: transmit * wobble(4, 0.3),
+            };
+        let core = |low: f64, high: f64| noise.child(5).between(low, high);
+        match used {
+            Use::Idle | Use::Feeding { .. } => (Meters::default(), 0.0, 0.0),
+            Use::Starving { bytes, share, by_cpu: false } => {
+                let bytes = bytes * wobble(3, 0.9);
+                (
+                    rates(11.0, 13.8 * share, 0.006, 0.02 + 0.76 * share, bytes, 1.9e7),
+                    core(0.4, 0.6),
+                    0.31,
+                )
+            }
+            Use::Starving { bytes, share, by_cpu: true } => {
+                let bytes = bytes * wobble(3, 0.4);
+                let cpu = 0.02 + 0.8 * share;
+                (rates(20.0 + 160.0 * share, 0.1, cpu, 0.015, bytes, 1.9e7), core(0.96, 1.0), 0.31)
+            }
+            Use::Launching(bytes) => {
+                let bytes = bytes * wobble(3, 0.15);
+                (rates(19.0, 0.1, 0.05, 0.012, bytes, 3.1e7), core(0.985, 1.0), 0.31)
+            }
+            Use::Writing => (rates(9.0, 4.0, 0.005, 0.35, 2e6, 2.6e9), core(0.5, 0.9), 0.33),
+            Use::Reading => {
+                let bytes = 1.8e9 * wobble(3, 0.5);
+                (rates(24.0, 3.0, 0.01, 0.3, bytes, 2e7), core(0.8, 1.0), 0.2)
+            }
+            Use::Serving(load) => {
+                let bytes = 1e5 + 4e6 * load;
+                (rates(1.5 + 14.0 * load, 0.02, 0.002, 0.002, bytes, bytes), core(0.2, 0.6), 0.2)
+            }
+        }
     }
 }
 

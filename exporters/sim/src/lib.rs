@@ -10,15 +10,23 @@ mod fleet;
 mod gang;
 mod gpu;
 mod host;
+mod job;
 mod machine;
 mod noise;
 mod page;
 mod placement;
+mod port;
 pub mod scenario;
+mod scrape;
+pub mod shape;
+pub mod suite;
+pub mod truth;
+mod work;
 
-pub use fault::{Effect, Fault, Truth};
+pub use fault::{Effect, Fault};
 pub use fleet::Fleet;
 pub use scenario::{Scenario, ScenarioError};
+pub use truth::Truth;
 
 /// GPUs of one node, and its rails: port `mlx5_K` belongs to GPU `K`.
 pub const GPUS_PER_NODE: usize = 8;

@@ -11,9 +11,12 @@ use std::{
 };
 
 use anyhow::{Context, anyhow, bail};
-use clap::Parser;
-use gaunt_schema::UnixMs;
-use gaunt_sim::{Fleet, Scenario, scenario};
+use clap::{Parser, ValueEnum};
+use gaunt_schema::{Dialect, UnixMs};
+use gaunt_sim::{
+    Fleet, Scenario, scenario,
+    suite::{self, Case, Level},
+};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -24,6 +27,7 @@ use tracing::{info, level_filters::LevelFilter, warn};
 
 mod address;
 mod door;
+mod write;
 
 /// Descriptors that are not connections: the listener, the runtime, the standard streams, and some room.
 const RESERVED_DESCRIPTORS: u64 = 32;
@@ -35,9 +39,9 @@ const SHORTEST_PERIOD: Duration = Duration::from_millis(50);
 #[derive(Debug, Parser)]
 #[command(name = "gaunt-sim", version, after_help = scenarios_help())]
 struct Cli {
-    /// How many nodes, of eight GPUs each.
-    #[arg(long, default_value_t = 32)]
-    nodes: usize,
+    /// How many nodes, of eight GPUs each; 32 unless said. The cases F1 to H16 have fleets of their own.
+    #[arg(long)]
+    nodes: Option<usize>,
     /// What happens; the names are listed below.
     #[arg(long, default_value = scenario::DEFAULT)]
     scenario: String,
@@ -53,10 +57,49 @@ struct Cli {
     /// Write one line NODE=ADDRESS:PORT for each node to this file, or to standard output if it is `-`.
     #[arg(long, value_name = "FILE")]
     targets: Option<PathBuf>,
+    /// How strong a case F1 to H16 is.
+    #[arg(long, value_enum, default_value_t = Strength::Hard)]
+    level: Strength,
+    /// In whose words: gaunt's, or dcgm-exporter's at /metrics and node_exporter's at /node_exporter/metrics.
+    #[arg(long, value_enum, default_value_t = Words::Gaunt)]
+    dialect: Words,
+    /// How many times faster than real time the fleet lives.
+    #[arg(long, default_value_t = 1.0, value_parser = speed)]
+    speed: f64,
+    /// Write the pages to DIR/<target>/<unix_ms>.prom as fast as possible, and end.
+    #[arg(long, value_name = "DIR")]
+    write: Option<PathBuf>,
+    /// How much time to write, such as 300s; a case's own length unless said.
+    #[arg(long, requires = "write", value_parser = period)]
+    span: Option<Duration>,
+    /// Print what is really wrong as JSON and end; with --write, write it to DIR/truth.json.
+    #[arg(long)]
+    truth: bool,
     /// Print the page of this node, such as gpu001, and end.
     #[arg(long, value_name = "NODE")]
     once: Option<String>,
 }
+
+/// How strong a case is.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Strength {
+    Mild,
+    Medium,
+    Hard,
+}
+
+/// Whose words the pages are in.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Words {
+    Gaunt,
+    Dcgm,
+}
+
+/// So many nodes are simulated unless told otherwise.
+const USUAL_NODES: usize = 32;
+
+/// What is written of a scenario that has no length of its own.
+const USUAL_SPAN: Duration = Duration::from_mins(5);
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -77,27 +120,62 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> anyhow::Result<()> {
-    if !(1..=address::MOST_NODES).contains(&cli.nodes) {
-        bail!("--nodes is {}; it must be between 1 and {}", cli.nodes, address::MOST_NODES);
-    }
-    let scenario = Scenario::named(&cli.scenario)?;
-    let clock = clock();
-    let fleet = Fleet::new(scenario, cli.nodes, cli.seed, clock());
+    let clock = clock(cli.speed);
+    let (mut fleet, span) = fleet(cli, clock())?;
     if let Some(name) = &cli.once {
         return print_once(&fleet, name);
+    }
+    if let Some(folder) = &cli.write {
+        if cli.truth {
+            write::truth(&fleet, folder)?;
+        }
+        let span = cli.span.unwrap_or(span);
+        let files = write::pages(&mut fleet, folder, cli.period, span)?;
+        writeln!(io::stdout(), "{files} pages in {}", folder.display())?;
+        return Ok(());
+    }
+    if cli.truth {
+        io::stdout().write_all(write::json(&fleet)?.as_bytes())?;
+        return Ok(());
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, serve(cli, fleet, clock))
 }
 
+/// The fleet that is asked for, and how long it is worth watching.
+fn fleet(cli: &Cli, start: UnixMs) -> anyhow::Result<(Fleet, Duration)> {
+    let dialect = match cli.dialect {
+        Words::Gaunt => Dialect::Gaunt,
+        Words::Dcgm => Dialect::Dcgm,
+    };
+    let level = match cli.level {
+        Strength::Mild => Level::Mild,
+        Strength::Medium => Level::Medium,
+        Strength::Hard => Level::Hard,
+    };
+    if let Some(case) = Case::named(&cli.scenario, level, cli.seed) {
+        if cli.nodes.is_some() {
+            bail!("case {} has {} nodes; leave out --nodes", cli.scenario, case.shape.nodes);
+        }
+        let case = Case { dialect, ..case };
+        return Ok((case.fleet(start), Duration::from_secs(case.seconds.into())));
+    }
+    let nodes = cli.nodes.unwrap_or(USUAL_NODES);
+    if !(1..=address::MOST_NODES).contains(&nodes) {
+        bail!("--nodes is {nodes}; it must be between 1 and {}", address::MOST_NODES);
+    }
+    let scenario = Scenario::named(&cli.scenario)?;
+    Ok((Fleet::speaking(dialect, scenario, nodes, cli.seed, start), USUAL_SPAN))
+}
+
 async fn serve(cli: &Cli, fleet: Fleet, clock: impl Fn() -> UnixMs) -> anyhow::Result<()> {
     let (mut terminate, mut interrupt) =
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let connections = connections(cli.nodes);
+    let connections = connections(fleet.nodes());
     let (listener, port) = door::open(cli.listen_port).await?;
     announce(cli, &fleet, port)?;
     info!(
-        nodes = cli.nodes,
+        nodes = fleet.nodes(),
         scenario = fleet.scenario().name,
         seed = cli.seed,
         port,
@@ -144,11 +222,11 @@ fn print_once(fleet: &Fleet, name: &str) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// The wall clock at the start, and from then on a clock that nobody sets.
-fn clock() -> impl Fn() -> UnixMs {
+/// The wall clock at the start, and from then on a clock that nobody sets, so many times faster.
+fn clock(speed: f64) -> impl Fn() -> UnixMs {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let anchor = Instant::now();
-    move || UnixMs((wall + anchor.elapsed()).as_millis() as i64)
+    move || UnixMs((wall + anchor.elapsed().mul_f64(speed)).as_millis() as i64)
 }
 
 /// Raises the limit on open files as far as it goes, and returns how many connections fit under it.
@@ -185,9 +263,22 @@ fn period(text: &str) -> Result<Duration, String> {
     Ok(period)
 }
 
+/// How many times faster than real time.
+fn speed(text: &str) -> Result<f64, String> {
+    let speed = text.parse::<f64>().map_err(|_| format!("{text:?} is not a number"))?;
+    if (0.01..=FASTEST).contains(&speed) {
+        return Ok(speed);
+    }
+    Err(format!("it must be between 0.01 and {FASTEST}"))
+}
+
+/// Beyond this a period is longer than what anybody looks at.
+const FASTEST: f64 = 1_000.0;
+
 fn scenarios_help() -> String {
-    let width = scenario::names().map(|(name, _)| name.len()).max().unwrap_or(0);
-    let lines = scenario::names().map(|(name, line)| format!("\n  {name:width$}  {line}"));
+    let all = || scenario::names().chain(suite::SCENARIOS);
+    let width = all().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let lines = all().map(|(name, line)| format!("\n  {name:width$}  {line}"));
     format!("Scenarios:{}", lines.collect::<String>())
 }
 

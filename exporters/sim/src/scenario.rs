@@ -10,16 +10,27 @@ use crate::{Effect, Fault, GPUS_PER_NODE};
 pub const DEFAULT: &str = "demo";
 
 /// Every scenario that travels with the program, in the order in which they are listed.
-const FILES: [&str; 4] = [
+const FILES: [&str; 13] = [
     include_str!("../scenarios/demo.toml"),
     include_str!("../scenarios/healthy.toml"),
     include_str!("../scenarios/port_down.toml"),
     include_str!("../scenarios/data_starved.toml"),
+    include_str!("../scenarios/storage_slow.toml"),
+    include_str!("../scenarios/slow_gpu.toml"),
+    include_str!("../scenarios/throttled.toml"),
+    include_str!("../scenarios/launch_bound.toml"),
+    include_str!("../scenarios/leaf_congested.toml"),
+    include_str!("../scenarios/link_errors.toml"),
+    include_str!("../scenarios/hang.toml"),
+    include_str!("../scenarios/gpu_lost.toml"),
+    include_str!("../scenarios/checkpoint.toml"),
 ];
 
 /// No fault starts later than a day after the start, and no batch takes longer than an hour: beyond that it is a typo.
 const LONGEST_ONSET_S: f64 = 86_400.0;
 const LONGEST_BATCH_S: f64 = 3_600.0;
+/// Nothing grows so many times slower and still works.
+const LARGEST_FACTOR: f64 = 1_000.0;
 
 /// What happens in a simulated fleet.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -107,14 +118,55 @@ fn check(fault: &Fault) -> Result<(), String> {
         return Err(format!("lasts_s is {lasts}; it must be above 0, or left out"));
     }
     match fault.effect {
-        Effect::PortDown { rail } if rail >= GPUS_PER_NODE => {
-            Err(format!("rail is {rail}; a node has rails 0 to {}", GPUS_PER_NODE - 1))
+        Effect::PortDown { rail }
+        | Effect::RateLow { rail, .. }
+        | Effect::LinkErrors { rail, .. }
+        | Effect::LeafCongested { rail, .. }
+        | Effect::RailSlow { rail, .. }
+            if rail >= GPUS_PER_NODE =>
+        {
+            return Err(format!("rail is {rail}; a node has rails 0 to {}", GPUS_PER_NODE - 1));
         }
-        Effect::DataStarved { batch_s } if !(batch_s > 0.0 && batch_s <= LONGEST_BATCH_S) => {
-            Err(format!("batch_s is {batch_s}; it must be above 0 and at most {LONGEST_BATCH_S}"))
+        Effect::SlowGpu { gpu, .. }
+        | Effect::Throttled { gpu, .. }
+        | Effect::PcieSlow { gpu, .. }
+        | Effect::NvlinkSlow { gpu, .. }
+        | Effect::GpuLost { gpu, .. }
+            if gpu >= GPUS_PER_NODE =>
+        {
+            return Err(format!("gpu is {gpu}; a node has GPUs 0 to {}", GPUS_PER_NODE - 1));
         }
-        Effect::PortDown { .. } | Effect::DataStarved { .. } => Ok(()),
+        _ => {}
     }
+    check_amount(fault.effect)
+}
+
+/// Whether how much an effect does can be simulated.
+fn check_amount(effect: Effect) -> Result<(), String> {
+    let (name, amount, most) = match effect {
+        Effect::DataStarved { batch_s, .. } | Effect::StorageSlow { batch_s } => {
+            ("batch_s", batch_s, LONGEST_BATCH_S)
+        }
+        Effect::SlowGpu { clock, .. }
+        | Effect::Throttled { clock, .. }
+        | Effect::PowerCap { clock } => ("clock", clock, 1.0),
+        Effect::LaunchBound { duty, .. } => ("duty", duty, 1.0),
+        Effect::PcieSlow { factor, .. }
+        | Effect::NvlinkSlow { factor, .. }
+        | Effect::RateLow { factor, .. }
+        | Effect::LinkErrors { factor, .. }
+        | Effect::LeafCongested { factor, .. }
+        | Effect::RailSlow { factor, .. }
+        | Effect::HostBlocks { factor }
+        | Effect::StageImbalance { factor, .. }
+        | Effect::Skew { factor }
+        | Effect::LongTail { factor } => ("factor", factor, LARGEST_FACTOR),
+        _ => return Ok(()),
+    };
+    if amount > 0.0 && amount <= most {
+        return Ok(());
+    }
+    Err(format!("{name} is {amount}; it must be above 0 and at most {most}"))
 }
 
 #[cfg(test)]
@@ -136,7 +188,9 @@ mod tests {
         let error = Scenario::named("port_up").unwrap_err().to_string();
         assert_eq!(
             error,
-            "no scenario is called \"port_up\"; choose one of demo, healthy, port_down, data_starved"
+            "no scenario is called \"port_up\"; choose one of demo, healthy, port_down, data_starved, \
+             storage_slow, slow_gpu, throttled, launch_bound, leaf_congested, link_errors, hang, \
+             gpu_lost, checkpoint"
         );
     }
 

@@ -180,11 +180,14 @@ fn a_truth_blames_what_exists_at_any_size() {
     for scenario in crate::scenario::all() {
         for nodes in [1, 2, 3, 8, 30, 32, 200] {
             let fleet = fleet(&scenario.name, nodes, 1);
-            assert_eq!(fleet.truths().len(), scenario.faults.len());
+            // What only looks like a fault has no truth, nor has the fabric of a job of a single node.
+            let breaks = scenario.name != "checkpoint" && nodes > 1;
+            let least = if breaks { scenario.faults.len() } else { 0 };
+            assert!((least..=scenario.faults.len()).contains(&fleet.truths().len()));
             for truth in fleet.truths() {
-                let name = truth.blamed.node.as_ref().unwrap();
-                let node = (0..nodes).find(|&node| fleet.node_name(node) == name.as_str()).unwrap();
                 assert!(truth.onset > START);
+                let Some(name) = truth.blamed.node.as_ref() else { continue };
+                let node = (0..nodes).find(|&node| fleet.node_name(node) == name.as_str()).unwrap();
                 if truth.blamed.kind == EntityKind::Port {
                     let key = vec![
                         truth.blamed.device.clone().unwrap(),
@@ -234,7 +237,7 @@ fn a_port_comes_back_when_its_fault_is_over() {
     assert_eq!((down, state(&fleet)), (1.0, 4.0));
     assert!(sent(&fleet) > before);
     let carrier = value(&fleet.report(0), &Device::netdev("rail0"), host::NETDEV_CARRIER_CHANGES);
-    assert_eq!((carrier, fleet.truths()[0].end), (4.0, Some(after(15.0))));
+    assert_eq!((carrier, fleet.truths()[0].ends), (4.0, Some(after(15.0))));
 }
 
 /// Exponential averages of one GPU, the newest second counting most.

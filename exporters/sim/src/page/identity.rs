@@ -5,35 +5,40 @@ use gaunt_schema::{
     catalogue::{gpu, host, port},
 };
 
-use super::{BOND, GPUS, Job, OPERSTATE_UP, PORTS};
-use crate::{GPUS_PER_NODE, NODES_PER_LEAF};
+use super::{Layout, OPERSTATE_UP};
+use crate::{gpu::Model, job::Job, shape::Shape};
 
 /// Writes who everything is.
-pub(super) fn introduce(page: &mut Report, name: &str, node: usize, job: Option<&Job>) {
+pub(super) fn introduce(
+    page: &mut Report,
+    layout: Layout,
+    shape: &Shape,
+    node: usize,
+    job: Option<&Job>,
+    model: &Model,
+) {
+    let name = page.node.clone().unwrap_or_else(|| "".into());
     let version = env!("CARGO_PKG_VERSION");
     page.info(
         0,
         host::NODE_INFO,
         &[
-            ("node", name),
+            ("node", name.as_str()),
             ("version", version),
             ("kernel", "6.12.48-simulated"),
             ("cluster", "sim"),
         ],
     );
-    for index in 0..GPUS_PER_NODE {
-        let device = (GPUS + index) as u32;
+    for index in 0..layout.gpus {
+        let device = (Layout::GPUS + index) as u32;
         page.info(
             device,
             gpu::INFO,
             &[
                 ("uuid", &format!("GPU-51a0{node:04x}-{index:04x}-4000-8000-00005e551024")),
-                ("model", "NVIDIA H100 80GB HBM3"),
+                ("model", model.name),
                 ("pci_bus_id", &format!("00000000:{:02X}:00.0", 0x1b + 0x10 * index)),
-                (
-                    "serial",
-                    &(1_650_000_000_000 + (node * GPUS_PER_NODE + index) as u64).to_string(),
-                ),
+                ("serial", &(1_650_000_000_000 + (node * layout.gpus + index) as u64).to_string()),
                 ("driver", "580.95.05"),
             ],
         );
@@ -50,22 +55,21 @@ pub(super) fn introduce(page: &mut Report, name: &str, node: usize, job: Option<
             );
         }
     }
-    introduce_network(page, node);
+    introduce_network(page, layout, shape, node);
 }
 
-fn introduce_network(page: &mut Report, node: usize) {
-    for netdev in 0..=GPUS_PER_NODE {
+fn introduce_network(page: &mut Report, layout: Layout, shape: &Shape, node: usize) {
+    for netdev in 0..=layout.rails {
         let (high, low) = (node >> 8, node & 0xff);
         page.info(
-            (BOND + netdev) as u32,
+            (layout.bond() + netdev) as u32,
             host::NETDEV_INFO,
             &[("address", &format!("02:51:a0:{high:02x}:{low:02x}:{netdev:02x}")), OPERSTATE_UP],
         );
     }
-    let leaf = node / NODES_PER_LEAF;
-    for rail in 0..GPUS_PER_NODE {
+    for rail in 0..layout.rails {
         page.info(
-            (PORTS + rail) as u32,
+            (layout.ports() + rail) as u32,
             port::INFO,
             &[
                 ("netdev", &format!("rail{rail}")),
@@ -73,7 +77,7 @@ fn introduce_network(page: &mut Report, node: usize) {
                 ("firmware", "28.43.2566"),
                 ("hca_type", "MT4129"),
                 ("rail", &rail.to_string()),
-                ("leaf", &format!("leaf-{leaf:02}-r{rail}")),
+                ("leaf", &shape.leaf(node, rail)),
             ],
         );
     }

@@ -1,24 +1,17 @@
 //! What a node's ports and network devices say.
 
 use gaunt_schema::{
-    Absent, MetricId, Reading,
+    Absent, Class, MetricId, Reading,
     catalogue::{host, port},
-    unit::{Kind, Width},
+    unit::{Kind, Unit, Width},
 };
 
-use super::{BOND, Writer};
+use super::{Writer, micros};
 use crate::{
-    fabric::{PACKET_BYTES, Port, RATE_BYTES_PER_S, RATE_DOWN_BYTES_PER_S},
+    fabric::{PACKET_BYTES, RATE_BYTES_PER_S, RATE_DOWN_BYTES_PER_S},
     host::{BOND_BYTES_PER_S, Host},
+    port::{COUNTED, Port},
 };
-
-/// Shares of packets: marked for congestion, notifications per packet, out of order.
-const MARKED: f64 = 1.5e-5;
-const NOTIFIED: f64 = 4e-6;
-const REORDERED: f64 = 6e-7;
-
-/// Ticks of waiting per byte sent: a port that carries its share waits now and then.
-const WAIT_TICKS_PER_BYTE: f64 = 1.2e-6;
 
 /// Packets that a port gives up on when its link, or that of the port that it talks to, goes down.
 const LOST_WITH_A_LINK: f64 = 9.0;
@@ -50,46 +43,38 @@ pub(super) fn write_port(out: &mut Writer, at: usize, port: &Port, now: f64) {
     let lost = LOST_WITH_A_LINK * (downs + peer_downs) as f64;
     out.put(at, port::STATE, if up { 4.0 } else { 1.0 });
     out.put(at, port::PHYSICAL_STATE, if up { 5.0 } else { 3.0 });
-    out.put(at, port::RATE, if up { RATE_BYTES_PER_S } else { RATE_DOWN_BYTES_PER_S });
+    let rate = RATE_BYTES_PER_S / port.fallback(now);
+    out.put(at, port::RATE, if up { rate } else { RATE_DOWN_BYTES_PER_S });
     // The device counts words of four bytes.
     out.count(at, port::RECEIVE_BYTES, (received / 4.0).floor() * 4.0);
     out.count(at, port::TRANSMIT_BYTES, (transmitted / 4.0).floor() * 4.0);
     out.count(at, port::RECEIVE_PACKETS, packets_in);
     out.count(at, port::TRANSMIT_PACKETS, packets_out);
-    // Ticks are counted from the beginning of the run: the counter is cleared when it is full.
-    let ticks = port.shown.transmit * WAIT_TICKS_PER_BYTE;
-    out.count(at, port::TRANSMIT_WAIT, ticks.floor());
-    out.count(at, port::SYMBOL_ERRORS, port.symbol_errors);
     out.count(at, port::LINK_DOWNED, port.link_downed + downs as f64);
-    out.count(at, port::TRANSMIT_DISCARDS, LOST_WITH_A_LINK * downs as f64);
-    out.count(at, port::ECN_MARKED, (packets_in * MARKED).floor());
-    out.count(at, port::CNP_SENT, (packets_in * NOTIFIED).floor());
-    out.count(at, port::CNP_HANDLED, (packets_out * NOTIFIED).floor());
-    out.count(at, port::OUT_OF_SEQUENCE, (packets_in * REORDERED).floor());
-    out.count(at, port::LOCAL_ACK_TIMEOUTS, lost);
+    for metric in COUNTED.into_iter().filter(|metric| metric.row().class == Class::Port) {
+        let of_links = match metric {
+            port::TRANSMIT_DISCARDS => LOST_WITH_A_LINK * downs as f64,
+            port::LOCAL_ACK_TIMEOUTS => lost,
+            _ => 0.0,
+        };
+        out.count(at, metric, (port.counts.of(metric) + of_links).floor());
+    }
     for calm in [
-        port::LINK_ERROR_RECOVERY,
-        port::RECEIVE_ERRORS,
         port::REMOTE_PHYSICAL_ERRORS,
         port::LOCAL_LINK_INTEGRITY_ERRORS,
         port::BUFFER_OVERRUN_ERRORS,
         port::VL15_DROPPED,
-        port::PACKET_SEQUENCE_ERRORS,
-        port::RNR_NAK_RETRIES,
-        port::OUT_OF_BUFFER,
-        port::ADAPTIVE_RETRANSMITS,
-        port::SLOW_RESTARTS,
     ] {
         out.count(at, calm, 0.0);
     }
 }
 
-pub(super) fn write_bond(out: &mut Writer, host: &Host) {
+pub(super) fn write_bond(out: &mut Writer, at: usize, host: &Host) {
     let (receive, transmit) = (host.shown.bond_receive_bytes, host.shown.bond_transmit_bytes);
-    out.put(BOND, host::NETDEV_CARRIER, 1.0);
-    out.put(BOND, host::NETDEV_SPEED, BOND_BYTES_PER_S);
-    out.put(BOND, host::NETDEV_CARRIER_CHANGES, 2.0);
-    write_traffic(out, BOND, receive, transmit);
+    out.put(at, host::NETDEV_CARRIER, 1.0);
+    out.put(at, host::NETDEV_SPEED, BOND_BYTES_PER_S);
+    out.put(at, host::NETDEV_CARRIER_CHANGES, 2.0);
+    write_traffic(out, at, receive, transmit);
 }
 
 /// The network device of a rail: RDMA passes the kernel by, so that it counts next to nothing.
@@ -98,9 +83,16 @@ pub(super) fn write_netdev(out: &mut Writer, at: usize, port: &Port, now: f64) {
     let (downs, ups) = port.downs_and_ups(now);
     out.put(at, host::NETDEV_CARRIER, f64::from(up));
     // The kernel knows no speed while there is no link.
-    let speed = if up { Reading::of(RATE_BYTES_PER_S) } else { Absent::Unsupported.into() };
+    let rate = RATE_BYTES_PER_S / port.fallback(now);
+    let speed = if up { Reading::of(rate) } else { Absent::Unsupported.into() };
     out.report.push(at as u32, host::NETDEV_SPEED, speed);
     out.put(at, host::NETDEV_CARRIER_CHANGES, 2.0 + (downs + ups) as f64);
+    for metric in COUNTED.into_iter().filter(|metric| metric.row().class == Class::Netdev) {
+        let total = port.counts.of(metric);
+        // Times are counted in microseconds.
+        let seconds = metric.row().unit == Unit::Seconds;
+        out.put(at, metric, if seconds { micros(total) } else { total.floor() });
+    }
     // Neighbour discovery and the like.
     write_traffic(out, at, 81_000.0, 83_000.0);
 }

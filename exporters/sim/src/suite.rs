@@ -1,0 +1,203 @@
+//! The suite: labelled runs on which a judge is measured, some to tune it on, others to test it with.
+
+use gaunt_schema::{Dialect, UnixMs};
+
+use crate::{Fleet, Scenario, fleet::Plan, noise::Noise, page::Told, shape::Shape};
+
+mod draw;
+mod happenings;
+
+/// Which seeds, and with them which parameters: what a judge is tuned on it is not tested with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Split {
+    /// For choosing thresholds.
+    Tune,
+    /// For the figures that are published.
+    Test,
+}
+
+/// How strong a fault is: the share of throughput that it costs, where it costs any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// About 15 per cent.
+    Mild,
+    /// About 30 per cent.
+    Medium,
+    /// About 60 per cent.
+    Hard,
+}
+
+impl Level {
+    /// Every level, weakest first.
+    pub const ALL: [Self; 3] = [Self::Mild, Self::Medium, Self::Hard];
+
+    /// One word for tables.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Mild => "mild",
+            Self::Medium => "medium",
+            Self::Hard => "hard",
+        }
+    }
+}
+
+/// One labelled run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    /// `F1` to `F18` for faults, `H1` to `H16` for what looks like one and is none.
+    pub scenario: &'static str,
+    /// How strong it is.
+    pub level: Level,
+    /// The seed of all that varies.
+    pub seed: u64,
+    /// The machines.
+    pub shape: Shape,
+    /// Whether the GPUs tell profiling counters.
+    pub gpm: bool,
+    /// Whether the pages say which job holds a GPU.
+    pub labels: bool,
+    /// In whose words the pages are: gaunt's, or dcgm-exporter's and node_exporter's.
+    pub dialect: Dialect,
+    /// How long to watch, in seconds.
+    pub seconds: u32,
+    /// Which seeds it belongs to.
+    pub split: Split,
+}
+
+/// Seeds of each scenario at each level.
+pub const SEEDS: u64 = 20;
+
+/// Seeds of the two splits are far from each other.
+const TEST_SEEDS_FROM: u64 = 1_000_000;
+
+/// Every scenario with one line about it, faults first.
+pub const SCENARIOS: [(&str, &str); 34] = [
+    ("F1", "the data loader of one host is slow"),
+    ("F2", "the storage that all share is slow"),
+    ("F3", "one GPU runs at a lower clock, and nothing says why"),
+    ("F4", "one GPU grows hot and is throttled"),
+    ("F5", "a host launches kernels too slowly"),
+    ("F6", "one GPU's PCIe link is narrower than it should be"),
+    ("F7", "one GPU lost NVLinks"),
+    ("F8", "a port goes down"),
+    ("F9", "a port comes up at a lower rate"),
+    ("F10", "a dirty cable loses bits"),
+    ("F11", "the queues of a leaf switch are full"),
+    ("F12", "a whole rail is slow"),
+    ("F13", "a host takes what it receives too slowly"),
+    ("F14", "a collective never ends"),
+    ("F15", "a GPU falls off the bus"),
+    ("F16", "a training job holds its GPUs and does nothing"),
+    ("F17", "one pipeline stage has more to compute than the others"),
+    ("F18", "every step another rank has more to compute"),
+    ("H1", "checkpoints: all ranks pause together"),
+    ("H2", "an evaluation: little arithmetic for minutes"),
+    ("H3", "a job starts: it loads, compiles, gathers its ranks"),
+    ("H4", "a job ends: its nodes leave within seconds"),
+    ("H5", "a pipeline with bubbles and stages that were never even"),
+    ("H6", "inference with long calms"),
+    ("H7", "inference on slices of GPUs"),
+    ("H8", "nodes are drained: their job ends, and they stay idle"),
+    ("H9", "power is capped everywhere"),
+    ("H10", "counters wrap, stand at their maximum, begin at zero again"),
+    ("H11", "an exporter starts anew, misses scrapes, repeats itself, has a wrong clock"),
+    ("H12", "adaptive routing: packets out of order, none lost"),
+    ("H13", "short probes on idle nodes"),
+    ("H14", "two generations of boards in one job"),
+    ("H15", "steps that differ twofold, for all ranks alike"),
+    ("H16", "a job crashes, and its ports miss their peers"),
+];
+
+/// All cases of a split, ordered by seed first, so that any beginning of the list is balanced.
+pub fn cases(split: Split) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for number in 0..SEEDS {
+        for (at, (scenario, _)) in SCENARIOS.into_iter().enumerate() {
+            for level in Level::ALL {
+                cases.push(case(split, number, at as u64, scenario, level));
+            }
+        }
+    }
+    cases
+}
+
+fn case(split: Split, number: u64, at: u64, scenario: &'static str, level: Level) -> Case {
+    let first = if split == Split::Test { TEST_SEEDS_FROM } else { 1 };
+    let seed = first + number * 1_000 + at * 10 + level as u64;
+    // Each scenario and level goes through all eight ways to be told.
+    let way = number + at + level as u64;
+    let mut case = Case {
+        scenario,
+        level,
+        seed,
+        shape: draw::shape(Noise::new(seed), split, scenario, number),
+        gpm: way & 1 == 0,
+        labels: way & 2 == 0,
+        dialect: if way & 4 == 0 { Dialect::Gaunt } else { Dialect::Dcgm },
+        seconds: 0,
+        split,
+    };
+    case.seconds = case.long_enough();
+    case
+}
+
+/// A fleet without faults for three days, in which all that only looks like one happens as often as in life. The
+/// figure of false pages is measured on these.
+pub fn calm(split: Split, number: u64) -> Case {
+    let mut case = case(split, SEEDS + number, 0, CALM, Level::Medium);
+    case.seconds = 72 * 3_600;
+    case
+}
+
+/// The scenario of [`calm`].
+pub const CALM: &str = "H0";
+
+/// A run is watched for so long after the limit of its fault.
+const AFTERWARDS_S: f64 = 90.0;
+
+/// How long is watched what has no limit; inference is quiet for longer than that.
+const HARMLESS_S: u32 = 600;
+const INFERENCE_S: u32 = 1_200;
+
+impl Case {
+    /// The case of this scenario, level and number, told in full and in gaunt's own words.
+    pub fn named(scenario: &str, level: Level, number: u64) -> Option<Self> {
+        let at = SCENARIOS.iter().position(|(name, _)| *name == scenario)?;
+        let case = case(Split::Tune, number, at as u64, SCENARIOS[at].0, level);
+        Some(Self { gpm: true, labels: true, dialect: Dialect::Gaunt, ..case })
+    }
+
+    /// The fleet of this run, at the instant `start`.
+    pub fn fleet(&self, start: UnixMs) -> Fleet {
+        Fleet::of(self.plan(), self.seed, start)
+    }
+
+    fn plan(&self) -> Plan {
+        let noise = Noise::new(self.seed);
+        let test = self.split == Split::Test;
+        let paces = draw::paces(noise, test, self.scenario, &self.shape);
+        let faults = happenings::draw(self, noise.child(3), &paces);
+        let summary = SCENARIOS.iter().find(|(name, _)| *name == self.scenario);
+        let scenario = Scenario {
+            name: self.scenario.to_owned(),
+            summary: summary.map_or("days without a fault", |(_, line)| line).to_owned(),
+            faults,
+        };
+        let told = Told { gpm: self.gpm, labels: self.labels, dialect: self.dialect };
+        let worn = self.scenario == "H10";
+        Plan { scenario, shape: self.shape.clone(), paces, told, worn }
+    }
+
+    fn long_enough(&self) -> u32 {
+        let truths = self.plan().truths(UnixMs(0));
+        let found_by = truths.iter().map(|truth| truth.onset + truth.limit).max();
+        match (found_by, self.scenario) {
+            (Some(found_by), _) => (found_by.seconds() + AFTERWARDS_S).ceil() as u32,
+            (None, "H6" | "H7") => INFERENCE_S,
+            (None, _) => HARMLESS_S,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,172 @@
+//! Every case can be lived through, costs what its level says, and can be read by the strict reader.
+
+use std::time::Duration;
+
+use gaunt_schema::{Class, EntityKind, catalogue::port, text};
+
+use super::*;
+
+const START: UnixMs = UnixMs(1_790_000_000_000);
+
+fn after(seconds: f64) -> UnixMs {
+    START + Duration::from_secs_f64(seconds)
+}
+
+#[test]
+fn no_seed_is_in_both_splits_and_every_way_of_telling_is_there() {
+    let (tune, test) = (cases(Split::Tune), cases(Split::Test));
+    assert_eq!(tune.len(), SCENARIOS.len() * 3 * SEEDS as usize);
+    let seeds: std::collections::HashSet<_> = tune.iter().map(|case| case.seed).collect();
+    assert_eq!(seeds.len(), tune.len());
+    assert!(test.iter().all(|case| !seeds.contains(&case.seed)));
+    for (scenario, _) in SCENARIOS {
+        let mut ways: Vec<_> = tune
+            .iter()
+            .filter(|case| case.scenario == scenario)
+            .map(|case| (case.gpm, case.labels, case.dialect))
+            .collect();
+        ways.sort_unstable();
+        ways.dedup();
+        assert_eq!(ways.len(), 8, "{scenario}");
+    }
+}
+
+#[test]
+fn faults_have_one_truth_that_exists_and_the_harmless_have_none() {
+    for case in cases(Split::Test).into_iter().take(SCENARIOS.len() * 3) {
+        let truths = case.plan().truths(START);
+        assert_eq!(truths.len(), usize::from(case.scenario.starts_with('F')), "{case:?}");
+        for truth in truths {
+            assert!(truth.onset > START && truth.limit > Duration::ZERO);
+            assert!(after(f64::from(case.seconds)) > truth.onset + truth.limit);
+            let number = |text: &Option<gaunt_schema::Safe>, prefix: &str| {
+                text.as_ref().map(|text| text.trim_start_matches(prefix).parse::<usize>().unwrap())
+            };
+            let blamed = &truth.blamed;
+            assert!(number(&blamed.node, "gpu").is_none_or(|node| node <= case.shape.nodes));
+            assert!(number(&blamed.gpu, "").is_none_or(|gpu| gpu < case.shape.gpus));
+            assert!(number(&blamed.device, "mlx5_").is_none_or(|rail| rail < case.shape.rails));
+            assert!(blamed.kind != EntityKind::Job || blamed.job.is_some());
+        }
+    }
+}
+
+/// Bytes that the first job's ports have sent.
+fn sent(fleet: &Fleet, case: &Case) -> f64 {
+    let ports = case.shape.jobs[0].nodes.clone().flat_map(|node| {
+        let report = fleet.report(node);
+        let is_port = |at: u32| report.devices[at as usize].class == Class::Port;
+        let samples = report.samples.iter();
+        let sent = samples.filter(|s| s.metric == port::TRANSMIT_BYTES && is_port(s.device));
+        sent.filter_map(|sample| sample.reading.value()).collect::<Vec<_>>()
+    });
+    ports.sum()
+}
+
+#[test]
+fn a_fault_costs_the_share_of_throughput_that_its_level_says() {
+    for scenario in ["F1", "F2", "F3", "F4", "F5", "F6", "F7", "F11", "F12", "F13", "F17", "F18"] {
+        for level in [Level::Mild, Level::Hard] {
+            let case = Case::named(scenario, level, 1).unwrap();
+            let mut fleet = case.fleet(START);
+            let onset = fleet.truths()[0].onset;
+            let mut rate = |from: UnixMs| {
+                fleet.advance(from);
+                let before = sent(&fleet, &case);
+                fleet.advance(from + Duration::from_secs(200));
+                (sent(&fleet, &case) - before) / 200.0
+            };
+            let healthy = rate(START);
+            // The healthy time may reach past the onset: its share is taken out again.
+            let share = (onset.since(START).as_secs_f64() / 200.0).min(1.0);
+            let ill = rate(START + Duration::from_secs(200));
+            let healthy = (healthy - ill * (1.0 - share)) / share;
+            let lost = 1.0 - ill / healthy;
+            let meant = [0.14, 0.295, 0.585][level as usize];
+            assert!(
+                (lost - meant).abs() < 0.06,
+                "{scenario} {level:?}: lost {lost}, meant {meant}"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_scenario_is_lived_through_in_every_dialect_without_a_line_refused() {
+    for (at, (scenario, _)) in SCENARIOS.into_iter().enumerate() {
+        for dialect in [Dialect::Gaunt, Dialect::Dcgm] {
+            let case =
+                Case { dialect, ..Case::named(scenario, Level::Hard, at as u64 % 7).unwrap() };
+            let mut fleet = case.fleet(START);
+            for second in [1, 215, 260] {
+                fleet.advance(after(f64::from(second)));
+                for node in 0..fleet.nodes() {
+                    for (dialect, page) in fleet.pages(node) {
+                        let page = text::decode(page.as_bytes(), &text::Limits::default()).unwrap();
+                        assert_eq!(page.rejected.total(), 0, "{scenario}: {:?}", page.rejected);
+                        assert_eq!(page.dialect, dialect);
+                        assert_eq!(page.report.node.unwrap().as_str(), fleet.node_name(node));
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_ports_send_ports_receive_in_every_scenario() {
+    for (scenario, _) in SCENARIOS {
+        let case = Case::named(scenario, Level::Hard, 2).unwrap();
+        let mut fleet = case.fleet(START);
+        let total = |fleet: &Fleet, metric| -> f64 {
+            let reports = (0..fleet.nodes()).map(|node| fleet.report(node));
+            let sum = |report: gaunt_schema::Report| -> f64 {
+                let samples = report.samples.iter().filter(|sample| sample.metric == metric);
+                samples.filter_map(|sample| sample.reading.value()).sum()
+            };
+            reports.map(sum).sum()
+        };
+        let both =
+            |fleet: &Fleet| (total(fleet, port::TRANSMIT_BYTES), total(fleet, port::RECEIVE_BYTES));
+        let before = both(&fleet);
+        fleet.advance(after(211.3));
+        let now = both(&fleet);
+        let (out, back) = (now.0 - before.0, now.1 - before.1);
+        let rounding = 8.0 * (fleet.nodes() * case.shape.rails) as f64;
+        assert!((out - back).abs() <= rounding, "{scenario}: sent {out}, received {back}");
+    }
+}
+
+#[test]
+fn a_case_does_not_depend_on_how_often_it_is_looked_at() {
+    for scenario in ["F4", "F10", "F15", "H3", "H6", "H10", "H13", "H16"] {
+        let case = Case::named(scenario, Level::Medium, 3).unwrap();
+        let (mut seldom, mut often) = (case.fleet(START), case.fleet(START));
+        seldom.advance(after(251.0));
+        for look in 1..=251_u32 {
+            often.advance(after(f64::from(look)));
+        }
+        let counters = |fleet: &Fleet| -> Vec<gaunt_schema::Sample> {
+            let samples = (0..fleet.nodes()).flat_map(|node| fleet.report(node).samples);
+            let counts = |sample: &gaunt_schema::Sample| {
+                matches!(sample.metric.row().kind, gaunt_schema::unit::Kind::Counter(_))
+            };
+            samples.filter(counts).collect()
+        };
+        assert_eq!(counters(&seldom), counters(&often), "{scenario}");
+    }
+}
+
+#[test]
+fn days_without_a_fault_have_no_truth_and_go_by() {
+    let case = calm(Split::Tune, 0);
+    let mut fleet = case.fleet(START);
+    assert_eq!((fleet.truths(), case.seconds), (&[][..], 259_200));
+    let mut last = 0.0;
+    for hour in 1..=4 {
+        fleet.advance(after(f64::from(hour) * 3_600.0));
+        let now = sent(&fleet, &case);
+        assert!(now > last, "nothing moved in hour {hour}");
+        last = now;
+    }
+}

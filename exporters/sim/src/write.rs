@@ -1,0 +1,89 @@
+//! Recordings: the pages of a run as files, `DIR/<target>/<unix_ms>.prom`, and its truth beside them.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::Context;
+use gaunt_schema::{Dialect, Entity, FindingKind, UnixMs};
+use gaunt_sim::{Fleet, Truth};
+use serde::Serialize;
+
+/// What is really wrong in a recording, one object of `truth.json`.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    kind: FindingKind,
+    entity: &'a Entity,
+    also: &'a [Entity],
+    kinds: &'a [FindingKind],
+    onset_unix_ms: i64,
+    ends_unix_ms: Option<i64>,
+    limit_seconds: f64,
+    victims: &'a [Entity],
+}
+
+/// Lives through `span` in virtual time and writes what every target answers once a period.
+pub(crate) fn pages(
+    fleet: &mut Fleet,
+    folder: &Path,
+    period: Duration,
+    span: Duration,
+) -> anyhow::Result<u64> {
+    let until = fleet.now() + span;
+    let mut written = 0;
+    while fleet.now() < until {
+        fleet.advance(fleet.now() + period);
+        for node in 0..fleet.nodes() {
+            for (dialect, page) in fleet.pages(node) {
+                let target = target(folder, fleet.node_name(node), dialect);
+                if written < 2 * fleet.nodes() as u64 || !target.exists() {
+                    fs::create_dir_all(&target)
+                        .with_context(|| format!("cannot make {}", target.display()))?;
+                }
+                let file = target.join(format!("{}.prom", fleet.now().0));
+                fs::write(&file, page)
+                    .with_context(|| format!("cannot write {}", file.display()))?;
+                written += 1;
+            }
+        }
+    }
+    Ok(written)
+}
+
+/// Writes `DIR/truth.json`.
+pub(crate) fn truth(fleet: &Fleet, folder: &Path) -> anyhow::Result<()> {
+    let file = folder.join("truth.json");
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fs::write(&file, json(fleet)?).with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// The truth of a run as JSON.
+pub(crate) fn json(fleet: &Fleet) -> anyhow::Result<String> {
+    let lines: Vec<_> = fleet.truths().iter().map(line).collect();
+    Ok(serde_json::to_string_pretty(&lines)? + "\n")
+}
+
+fn line(truth: &Truth) -> Line<'_> {
+    let ms = |at: UnixMs| at.0;
+    Line {
+        kind: truth.kind,
+        entity: &truth.blamed,
+        also: &truth.also,
+        kinds: &truth.kinds,
+        onset_unix_ms: ms(truth.onset),
+        ends_unix_ms: truth.ends.map(ms),
+        limit_seconds: truth.limit.as_secs_f64(),
+        victims: &truth.victims,
+    }
+}
+
+/// The folder of a target: the node's name, and whose page it is if it has two.
+fn target(folder: &Path, node: &str, dialect: Dialect) -> PathBuf {
+    folder.join(match dialect {
+        Dialect::Dcgm => format!("{node}.dcgm"),
+        Dialect::NodeExporter => format!("{node}.node_exporter"),
+        Dialect::Gaunt | Dialect::Unknown => node.to_owned(),
+    })
+}
