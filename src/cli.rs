@@ -102,13 +102,20 @@ pub enum Command {
     Metrics,
 }
 
+/// The stories that the demo can tell, for its help.
+fn stories() -> String {
+    let lines = gaunt_sim::scenario::names().map(|(name, told)| format!("  {name:<15} {told}"));
+    format!("Scenarios:\n{}", lines.collect::<Vec<_>>().join("\n"))
+}
+
 /// A simulated fleet.
 #[derive(Args, Clone, Debug)]
+#[command(after_help = stories())]
 pub struct Demo {
     /// How many nodes, each with 8 GPUs and 8 ports.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1250))]
     pub nodes: u16,
-    /// Which story is told; a wrong name lists those that there are.
+    /// Which story is told: one of the scenarios below.
     #[arg(long, default_value = "demo", value_name = "NAME")]
     pub scenario: String,
     /// Another seed is another fleet with the same story.

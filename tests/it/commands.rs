@@ -39,7 +39,9 @@ fn what_cannot_be_done_is_said_with_the_next_step_and_ends_with_3() {
         ),
         (
             &["demo", "--scenario", "nope"],
-            "gaunt: no scenario is called \"nope\"; choose one of demo, healthy, port_down, data_starved\n",
+            "gaunt: no scenario is called \"nope\"; choose one of demo, healthy, port_down, \
+             data_starved, storage_slow, slow_gpu, throttled, launch_bound, leaf_congested, \
+             link_errors, hang, gpu_lost, checkpoint\n",
         ),
         (
             &["serve"],
