@@ -241,9 +241,15 @@ mod tests {
             .collect();
         let plan = planned(&all, &[]).unwrap();
         assert_eq!(plan.sampler.node_name.as_deref(), Some("gpu-0417"));
-        for setting in
-            ["compat", "exclude", "collector_deadline", "call_deadline", "init_deadline", "library"]
-        {
+        for setting in [
+            "compat",
+            "exclude",
+            "without",
+            "collector_deadline",
+            "call_deadline",
+            "init_deadline",
+            "library",
+        ] {
             assert!(sample.contains(&format!("{setting} = ")), "{setting} is not in the sample");
         }
     }
@@ -261,6 +267,18 @@ mod tests {
     }
 
     #[test]
+    fn the_command_line_switches_off_in_place_of_the_file() {
+        let text = "without = [\"ports\", \"kernel_log\", \"xid\"]\n";
+        let plan = planned(text, &[]).unwrap();
+        let said = [Source::Ports, Source::KernelLog, Source::Xid];
+        assert_eq!(plan.sampler.without, said.into());
+        assert!(!plan.compat.xid);
+        let plan = planned(text, &["--without", "gpm,cpu"]).unwrap();
+        assert_eq!(plan.sampler.without, [Source::Gpm, Source::Cpu].into());
+        assert!(plan.compat.xid);
+    }
+
+    #[test]
     fn what_is_wrong_is_said_with_its_line() {
         for (text, says) in [
             ("\nperod = \"1s\"\n", "node.toml, line 2: unknown field `perod`, expected one of"),
@@ -272,6 +290,10 @@ mod tests {
             ("[nvml]\ncall_deadline = \"9s\"\ninit_deadline = \"1ms\"\n", "node.toml, line 3: "),
             ("listen = \"here\"\n", "node.toml, line 1: invalid socket address"),
             ("listen\n", "node.toml, line 1: "),
+            (
+                "\nwithout = [\"cpu\", \"prots\"]\n",
+                "node.toml, line 2: nothing is called \"prots\"; it must be one of cpu, memory, ",
+            ),
             ("sys_root = \"/nowhere\"\n", "/nowhere is no folder; check --sys-root"),
         ] {
             let error = planned(text, &[]).unwrap_err();
