@@ -15,6 +15,9 @@ use crate::owner;
 /// The period of these tests: short, and long enough for a debug build on a busy machine.
 const PERIOD: Duration = Duration::from_millis(400);
 
+/// The time for one scrape: several periods, so that a busy machine is not taken for a silent server.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
 /// The page limit of these tests.
 const MAX_BODY: usize = 2 << 20;
 
@@ -81,7 +84,8 @@ async fn serve(mut stream: TcpStream, manner: Manner) -> Option<()> {
     }
 }
 
-/// Gathers from `servers` until each of them has sent `rounds` batches.
+/// Gathers from `servers` until each of them has sent `rounds` batches. Periods that this machine had no time for do
+/// not count.
 async fn gather(
     servers: &[(&'static str, String)],
     rounds: usize,
@@ -90,7 +94,7 @@ async fn gather(
     for (_, address) in servers {
         places.add_list(address, &"test".into()).unwrap();
     }
-    let options = Options { period: PERIOD, timeout: timeout_for(PERIOD), max_body: MAX_BODY };
+    let options = Options { period: PERIOD, timeout: TIMEOUT, max_body: MAX_BODY };
     let (inbox, mut deliveries) = mpsc::channel(64);
     let _gatherer = start(places.into_vec(), &options, inbox, owner::clock()).await;
     let Some(Delivery::Targets(targets)) = deliveries.recv().await else {
@@ -105,6 +109,9 @@ async fn gather(
                 panic!("the gatherer ended");
             };
             let (name, _) = servers[batch.target.0 as usize];
+            if matches!(batch.outcome, Err(Failure::Skipped)) {
+                continue;
+            }
             batches.get_mut(name).unwrap().push(batch);
         }
     };
@@ -137,12 +144,12 @@ async fn misbehaving() -> Vec<(&'static str, String, &'static str)> {
         (
             "silent",
             server(Manner::Holds("")).await,
-            "no answer in time while waiting for headers (limit 320ms)",
+            "no answer in time while waiting for headers (limit 5s)",
         ),
         (
             "stalls",
             server(Manner::Holds("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\ngaunt")).await,
-            "no answer in time while reading the page (limit 320ms)",
+            "no answer in time while reading the page (limit 5s)",
         ),
         (
             "not http",
@@ -185,7 +192,8 @@ async fn whoever_misbehaves_is_named_and_disturbs_nobody() {
     let failing = misbehaving().await;
     let mut servers = vec![("good", server(Manner::Answers(ok(GOOD))).await)];
     servers.extend(failing.iter().map(|(name, address, _)| (*name, address.clone())));
-    let batches = gather(&servers, 3).await;
+    // It ends when the silent ones have been given up, and until then the others have had many periods.
+    let batches = gather(&servers, 1).await;
     for (name, _, expected) in &failing {
         for batch in &batches[name] {
             let failure =
@@ -193,8 +201,8 @@ async fn whoever_misbehaves_is_named_and_disturbs_nobody() {
             assert!(failure.to_string().starts_with(expected), "{name}: {failure}");
         }
     }
-    let slowest = batches.values().map(Vec::len).min().unwrap();
-    assert!(batches["good"].len() >= slowest, "the good target is read as often as any other");
+    let read = batches["good"].len();
+    assert!(read >= 3, "the good target is read while others are silent, not {read} times");
     for batch in &batches["good"] {
         assert_eq!(cpus(page(batch)), Some(64.0));
     }

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use gaunt_node::{Options, Sampler};
+use gaunt_node::{Options, Sampler, Source};
 use gaunt_schema::{
     Class, Device, MetricId, Reading, Report,
     catalogue::{gpu, gpu_health as health, gpu_parts as parts},
@@ -158,7 +158,7 @@ fn what_is_switched_off_is_neither_asked_nor_shown() {
     let text =
         format!("calls = '{}'\n{}", place.path().join("calls").display(), scenario("full.toml"));
     let node = Sampled::start(&text, |options, _| {
-        (options.gpm, options.xid, options.processes) = (false, false, false);
+        options.without = [Source::Gpm, Source::Xid, Source::Processes].into();
     });
     let device = Device::gpu(0);
     let report = node.until("a tick", |report| value(report, &device, gpu::POWER).is_some());

@@ -23,6 +23,7 @@ use crate::{
 
 mod golden;
 mod infiniband;
+mod without;
 
 /// gaunt-node over the made trees, with eight GPUs of the fake driver.
 fn eight() -> Command {

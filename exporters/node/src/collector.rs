@@ -91,7 +91,7 @@ pub(crate) enum CollectError {
     Driver(String),
 }
 
-/// The collectors of a node, in the order of the page.
+/// The collectors of a node that are not switched off, in the order of the page.
 pub(crate) fn all(options: &Options) -> Vec<Box<dyn Collector>> {
     let mut all: Vec<Box<dyn Collector>> = vec![
         Box::new(cpu::Cpu::new(&options.proc_root)),
@@ -111,6 +111,7 @@ pub(crate) fn all(options: &Options) -> Vec<Box<dyn Collector>> {
     if let Some(folder) = &options.textfiles {
         all.push(Box::new(textfile::Textfiles::new(folder)));
     }
+    all.retain(|collector| options.without.iter().all(|off| off.to_string() != collector.name()));
     all
 }
 

@@ -14,8 +14,10 @@ mod page;
 mod sampler;
 pub mod server;
 pub mod service;
+mod source;
 
 pub use nvml::worker;
 pub use options::Options;
 pub use page::Page;
 pub use sampler::Sampler;
+pub use source::{Source, UnknownSource};

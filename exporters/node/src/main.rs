@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::Context;
 use clap::Parser;
-use gaunt_node::{Sampler, service, service::Plan, worker};
+use gaunt_node::{Sampler, Source, service, service::Plan, worker};
 use gaunt_schema::{Device, Report, catalogue::exporter, text};
 use tokio::{
     runtime,
@@ -56,6 +56,9 @@ struct Arguments {
     /// RDMA or network device to leave alone, not even read; * stands for anything
     #[arg(long, value_name = "NAME")]
     exclude: Option<Vec<String>>,
+    /// What to switch off: collectors as the page names them, gpm, glances, xid, kernel_log, processes
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    without: Option<Vec<Source>>,
     /// Folder whose *.prom files are passed on
     #[arg(long, value_name = "FOLDER")]
     textfiles: Option<PathBuf>,
@@ -100,22 +103,24 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
 
 /// Prints one page as text.
 async fn once(plan: Plan) -> anyhow::Result<()> {
+    let waits = plan.sampler.has(Source::Nvml);
     let sampler = Sampler::start(plan.sampler);
-    let report = settled(sampler.watch()).await;
+    let report = settled(sampler.watch(), waits).await;
     let mut page = String::new();
     text::write_page(&report, text::Form::Text, plan.compat, &mut page);
     io::stdout().lock().write_all(page.as_bytes()).context("cannot print the page")
 }
 
-/// The first report after a whole period and a word from the driver: the second sample may come soon after the first.
-async fn settled(mut reports: watch::Receiver<Arc<Report>>) -> Arc<Report> {
+/// The first report after a whole period and, if it `waits` for that, a word from the driver: the second sample may come soon after the first.
+async fn settled(mut reports: watch::Receiver<Arc<Report>>, waits: bool) -> Arc<Report> {
     let deadline = Instant::now() + ONCE_DEADLINE;
     let nvml = Device::collector("nvml");
     let mut seen = 0;
     while let Ok(Ok(())) = timeout_at(deadline, reports.changed()).await {
         let report = reports.borrow_and_update();
         seen += 1;
-        if seen > 2 && report.reading(&nvml, exporter::COLLECTOR_SUCCESS).is_some() {
+        let said = report.reading(&nvml, exporter::COLLECTOR_SUCCESS).is_some();
+        if seen > 2 && (said || !waits) {
             break;
         }
     }

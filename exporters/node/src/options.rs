@@ -1,13 +1,11 @@
 //! What a sampler can be told: where to look, how often, and how long to wait.
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, time::Duration};
+
+use crate::Source;
 
 /// Everything that a [`Sampler`](crate::Sampler) takes from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each switches one thing off, and none excludes another"
-)]
 pub struct Options {
     /// Where the kernel's device tree is mounted: `/sys`, or a copy of one.
     pub sys_root: PathBuf,
@@ -30,16 +28,10 @@ pub struct Options {
     pub exclude: Vec<String>,
     /// A folder whose `*.prom` files are passed on as they are: results of probes, statistics of NCCL.
     pub textfiles: Option<PathBuf>,
-    /// Whether activity is read from the GPUs' own counters (GPM), where they have them.
-    pub gpm: bool,
-    /// Whether GPUs are looked at several times a period, for what a mean hides.
-    pub glances: bool,
-    /// Whether the driver's errors (XIDs) are counted.
-    pub xid: bool,
+    /// What is switched off: it is not asked, and leaves no series.
+    pub without: BTreeSet<Source>,
     /// The kernel's log, the second source of XIDs; without one only the driver is asked.
     pub kernel_log: Option<PathBuf>,
-    /// Whether processes on GPUs are listed and attributed to jobs, pods and containers.
-    pub processes: bool,
     /// The program that is run as the NVML worker; without one it is this executable.
     pub worker_program: Option<PathBuf>,
 }
@@ -57,17 +49,19 @@ impl Default for Options {
             collector_deadline: Duration::from_millis(500),
             exclude: Vec::new(),
             textfiles: None,
-            gpm: true,
-            glances: true,
-            xid: true,
+            without: BTreeSet::new(),
             kernel_log: Some(PathBuf::from("/dev/kmsg")),
-            processes: true,
             worker_program: None,
         }
     }
 }
 
 impl Options {
+    /// Whether this is not switched off.
+    pub fn has(&self, source: Source) -> bool {
+        !self.without.contains(&source)
+    }
+
     /// How long a round of the collectors may take: beyond a period the next tick is due.
     pub(crate) fn round_deadline(&self) -> Duration {
         self.collector_deadline.min(self.period)

@@ -44,6 +44,10 @@ impl Sampler {
 }
 
 fn run(options: &Options, publish: &watch::Sender<Arc<Report>>, ended: &mpsc::Receiver<()>) {
+    if !options.without.is_empty() {
+        let names: Vec<_> = options.without.iter().map(ToString::to_string).collect();
+        tracing::info!("switched off: {}", names.join(", "));
+    }
     let mut collectors = Collectors::new(options);
     let lag = options.period / LAG_OF_A_PERIOD;
     loop {

@@ -2,7 +2,7 @@
 
 use std::{fs, io, net::SocketAddr, path::PathBuf, time::Duration};
 
-use gaunt_node::{Options, service::Plan};
+use gaunt_node::{Options, Source, service::Plan};
 use gaunt_schema::text::Compat;
 use serde::{Deserialize, Deserializer, de::Error};
 
@@ -73,6 +73,7 @@ struct File {
     sys_root: Option<PathBuf>,
     proc_root: Option<PathBuf>,
     exclude: Option<Vec<String>>,
+    without: Option<Vec<Source>>,
     textfiles: Option<PathBuf>,
     #[serde(default, deserialize_with = "deadline_in_file")]
     collector_deadline: Option<Duration>,
@@ -89,11 +90,7 @@ struct Nvml {
     call_deadline: Option<Duration>,
     #[serde(default, deserialize_with = "deadline_in_file")]
     init_deadline: Option<Duration>,
-    gpm: Option<bool>,
-    glances: Option<bool>,
-    xid: Option<bool>,
     kernel_log: Option<PathBuf>,
-    processes: Option<bool>,
 }
 
 /// What is to be served: the usual values, the file over them, the command line over both.
@@ -104,6 +101,7 @@ pub(crate) fn plan(arguments: &Arguments) -> Result<Plan, SettingsError> {
     };
     let usual = Options::default();
     let said = |argument: &Option<PathBuf>, file, usual| argument.clone().or(file).unwrap_or(usual);
+    let without = arguments.without.clone().or(file.without);
     let sampler = Options {
         sys_root: said(&arguments.sys_root, file.sys_root, usual.sys_root),
         proc_root: said(&arguments.proc_root, file.proc_root, usual.proc_root),
@@ -113,16 +111,8 @@ pub(crate) fn plan(arguments: &Arguments) -> Result<Plan, SettingsError> {
         call_deadline: file.nvml.call_deadline.unwrap_or(usual.call_deadline),
         init_deadline: file.nvml.init_deadline.unwrap_or(usual.init_deadline),
         collector_deadline: file.collector_deadline.unwrap_or(usual.collector_deadline),
-        gpm: file.nvml.gpm.unwrap_or(usual.gpm),
-        glances: file.nvml.glances.unwrap_or(usual.glances),
-        xid: file.nvml.xid.unwrap_or(usual.xid),
-        // An empty path is none.
-        kernel_log: file
-            .nvml
-            .kernel_log
-            .or(usual.kernel_log)
-            .filter(|path| !path.as_os_str().is_empty()),
-        processes: file.nvml.processes.unwrap_or(usual.processes),
+        without: without.into_iter().flatten().collect(),
+        kernel_log: file.nvml.kernel_log.or(usual.kernel_log),
         exclude: arguments.exclude.clone().or(file.exclude).unwrap_or_default(),
         textfiles: arguments.textfiles.clone().or(file.textfiles),
         ..Options::default()
@@ -138,7 +128,7 @@ pub(crate) fn plan(arguments: &Arguments) -> Result<Plan, SettingsError> {
         compat: Compat {
             dcgm: dialects.contains(&Dialect::Dcgm),
             node: dialects.contains(&Dialect::Node),
-            xid: sampler.xid,
+            xid: sampler.has(Source::Xid),
         },
         sampler,
     })
@@ -251,9 +241,15 @@ mod tests {
             .collect();
         let plan = planned(&all, &[]).unwrap();
         assert_eq!(plan.sampler.node_name.as_deref(), Some("gpu-0417"));
-        for setting in
-            ["compat", "exclude", "collector_deadline", "call_deadline", "init_deadline", "library"]
-        {
+        for setting in [
+            "compat",
+            "exclude",
+            "without",
+            "collector_deadline",
+            "call_deadline",
+            "init_deadline",
+            "library",
+        ] {
             assert!(sample.contains(&format!("{setting} = ")), "{setting} is not in the sample");
         }
     }
@@ -271,6 +267,18 @@ mod tests {
     }
 
     #[test]
+    fn the_command_line_switches_off_in_place_of_the_file() {
+        let text = "without = [\"ports\", \"kernel_log\", \"xid\"]\n";
+        let plan = planned(text, &[]).unwrap();
+        let said = [Source::Ports, Source::KernelLog, Source::Xid];
+        assert_eq!(plan.sampler.without, said.into());
+        assert!(!plan.compat.xid);
+        let plan = planned(text, &["--without", "gpm,cpu"]).unwrap();
+        assert_eq!(plan.sampler.without, [Source::Gpm, Source::Cpu].into());
+        assert!(plan.compat.xid);
+    }
+
+    #[test]
     fn what_is_wrong_is_said_with_its_line() {
         for (text, says) in [
             ("\nperod = \"1s\"\n", "node.toml, line 2: unknown field `perod`, expected one of"),
@@ -282,6 +290,10 @@ mod tests {
             ("[nvml]\ncall_deadline = \"9s\"\ninit_deadline = \"1ms\"\n", "node.toml, line 3: "),
             ("listen = \"here\"\n", "node.toml, line 1: invalid socket address"),
             ("listen\n", "node.toml, line 1: "),
+            (
+                "\nwithout = [\"cpu\", \"prots\"]\n",
+                "node.toml, line 2: nothing is called \"prots\"; it must be one of cpu, memory, ",
+            ),
             ("sys_root = \"/nowhere\"\n", "/nowhere is no folder; check --sys-root"),
         ] {
             let error = planned(text, &[]).unwrap_err();

@@ -48,6 +48,7 @@ struct Log {
 
 impl Gpus {
     pub(crate) fn new(options: &Options) -> Self {
+        let logs = options.has(crate::Source::Xid) && options.has(crate::Source::KernelLog);
         Self {
             supervisor: Supervisor::new(options),
             remembered: Remembered::default(),
@@ -59,7 +60,7 @@ impl Gpus {
             owners: Owners::new(&options.proc_root),
             xids: Xids::default(),
             log: Log {
-                path: options.kernel_log.clone().filter(|_| options.xid),
+                path: options.kernel_log.clone().filter(|_| logs),
                 proc_root: options.proc_root.clone(),
                 open: None,
             },

@@ -45,9 +45,15 @@ pub(super) struct Driver<'a> {
 
 /// What can be switched off, because it costs more calls than the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each switches one thing off, and none excludes another"
+)]
 pub(super) struct Wanted {
     /// Activity from the GPU's own counters.
     pub(super) gpm: bool,
+    /// Looks between two rounds, and the extremes that they find.
+    pub(super) glances: bool,
     /// Errors as they happen.
     pub(super) xid: bool,
     /// Who runs on the GPU.

@@ -18,7 +18,7 @@ use super::{
     pipe::Message,
     worker::{self, Orders},
 };
-use crate::Options;
+use crate::{Options, Source};
 
 mod process;
 
@@ -92,8 +92,12 @@ impl Supervisor {
         let orders = Orders {
             period: options.period,
             call_deadline: options.call_deadline,
-            wanted: Wanted { gpm: options.gpm, xid: options.xid, processes: options.processes },
-            glances: options.glances,
+            wanted: Wanted {
+                gpm: options.has(Source::Gpm),
+                glances: options.has(Source::Glances),
+                xid: options.has(Source::Xid),
+                processes: options.has(Source::Processes),
+            },
         };
         // Numbers and yes or no: that becomes JSON always.
         arguments.push(serde_json::to_string(&orders).unwrap_or_default().into());

@@ -88,8 +88,6 @@ pub(super) struct Orders {
     pub(super) call_deadline: Duration,
     /// What is to be asked beside the rest.
     pub(super) wanted: Wanted,
-    /// Whether the GPUs are looked at between two ticks.
-    pub(super) glances: bool,
 }
 
 /// The arguments: the orders, and the library if one is named.
@@ -209,7 +207,7 @@ impl Worker {
                 None => thread::park_timeout(wait),
             }
             // The tick itself is a look.
-            if look <= Instant::now() && look + glance / 2 < next && orders.glances {
+            if look <= Instant::now() && look + glance / 2 < next && orders.wanted.glances {
                 driver.look();
             }
             if look <= Instant::now() {

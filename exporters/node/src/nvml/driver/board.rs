@@ -81,7 +81,7 @@ impl Board {
         if wanted.gpm {
             self.gpm.round(round, door, handle, &mut self.looks);
         }
-        self.looks.tell(round, wanted.gpm);
+        self.looks.tell(round, wanted);
         self.parts.processes(round, device, wanted.processes);
         self.links.traffic(round, door, handle);
         if !wanted.gpm || self.gpm.is_unsupported() {
@@ -134,7 +134,7 @@ impl Board {
             .chain(fields::all())
             .chain(RARE)
             .chain(gpm)
-            .chain(&looks::METRICS);
+            .chain(looks::metrics(wanted));
         round.sampled.readings.extend(all.map(|metric| (*metric, reason.into())));
     }
 

@@ -7,7 +7,7 @@ use std::{
 
 use gaunt_schema::{MetricId, catalogue::gpu};
 
-use super::Round;
+use super::{Round, Wanted};
 
 /// How far back the lowest and the highest value are looked for.
 const WINDOW: Duration = Duration::from_secs(10);
@@ -19,9 +19,18 @@ const ALMOST_NOTHING: f64 = 0.05;
 /// over less than two of its steps the quotient would be mostly chance.
 const ENERGY_SPAN: Duration = Duration::from_millis(180);
 
-/// Every metric that comes from here.
-pub(super) const METRICS: [MetricId; 4] =
+/// Every metric that comes from here: of the energy counter, and of the GPU's own counters.
+const METRICS: [MetricId; 4] =
     [gpu::POWER_MIN, gpu::POWER_MAX, gpu::SM_ACTIVE_MIN, gpu::SM_ACTIVE_MAX];
+
+/// Those that are wanted.
+pub(super) fn metrics(wanted: Wanted) -> &'static [MetricId] {
+    match (wanted.glances, wanted.gpm) {
+        (false, _) => &[],
+        (true, false) => &METRICS[..2],
+        (true, true) => &METRICS,
+    }
+}
 
 /// What the looks at one GPU brought.
 #[derive(Default)]
@@ -78,12 +87,14 @@ impl Looks {
     }
 
     /// Tells a tick what was seen.
-    pub(super) fn tell(&mut self, round: &mut Round<'_>, gpm: bool) {
-        if let Some((lowest, highest)) = self.power.extremes() {
+    pub(super) fn tell(&mut self, round: &mut Round<'_>, wanted: Wanted) {
+        let extremes = |window: &Window, wanted: bool| window.extremes().filter(|_| wanted);
+        if let Some((lowest, highest)) = extremes(&self.power, wanted.glances) {
             round.put(gpu::POWER_MIN, Ok(lowest));
             round.put(gpu::POWER_MAX, Ok(highest));
         }
-        if let Some((lowest, highest)) = self.sm_active.extremes().filter(|_| gpm) {
+        let both = wanted.glances && wanted.gpm;
+        if let Some((lowest, highest)) = extremes(&self.sm_active, both) {
             round.put(gpu::SM_ACTIVE_MIN, Ok(lowest));
             round.put(gpu::SM_ACTIVE_MAX, Ok(highest));
         }
