@@ -30,7 +30,7 @@ pub enum View {
     /// These targets, scraped by this process.
     Targets(Scraping),
     /// This box, sampled by this process.
-    ThisBox(owner::Options, gaunt_node::Options),
+    ThisBox(Box<owner::Options>, Box<gaunt_node::Options>),
 }
 
 /// What this process is to scrape.
@@ -75,8 +75,8 @@ impl View {
             }
             Self::ThisBox(options, node) => {
                 let clock = owner::clock();
-                let owner = owner::start(options, clock.clone());
-                let sampling = local::start(node, owner.inbox(), clock).await?;
+                let owner = owner::start(*options, clock.clone());
+                let sampling = local::start(*node, owner.inbox(), clock).await?;
                 let feed = Feed::ThisBox { _sampling: sampling };
                 Open { source: Source::Owner(owner), young: true, _feed: feed }
             }

@@ -147,7 +147,7 @@ fn view(flags: View, settings: Settings) -> anyhow::Result<command::View> {
         period,
         ..gaunt_node::Options::default()
     };
-    Ok(command::View::ThisBox(scraping.owner, node))
+    Ok(command::View::ThisBox(Box::new(scraping.owner), Box::new(node)))
 }
 
 /// Logs go to the standard error, and nowhere if the console is to cover it.
