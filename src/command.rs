@@ -28,7 +28,7 @@ pub enum View {
     /// An aggregator at this address.
     Aggregator(String),
     /// These targets, scraped by this process.
-    Targets(Scraping),
+    Targets(Box<Scraping>),
     /// This box, sampled by this process.
     ThisBox(Box<owner::Options>, Box<gaunt_node::Options>),
 }

@@ -138,7 +138,7 @@ fn view(flags: View, settings: Settings) -> anyhow::Result<command::View> {
     let period = settings.period;
     let scraping = scraping(&flags.scrape, settings)?;
     if !scraping.places.is_empty() {
-        return Ok(command::View::Targets(scraping));
+        return Ok(command::View::Targets(Box::new(scraping)));
     }
     let node = gaunt_node::Options {
         sys_root: flags.this_box.sys_root,
