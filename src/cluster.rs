@@ -6,7 +6,7 @@ use std::{
 };
 
 use gaunt_schema::{
-    Absent, Class, Delivery, MetricId, Reading, Safe, TargetId, UnixMs,
+    Absent, Class, Delivery, MetricId, Reading, Safe, TargetId, TargetSource, UnixMs,
     catalogue::{CATALOGUE, gpu},
 };
 
@@ -49,6 +49,7 @@ pub struct Cluster {
     now: UnixMs,
     targets: Vec<Scraped>,
     places: HashMap<TargetId, usize>,
+    sources: Vec<TargetSource>,
     inventory: Inventory,
     columns: Vec<Column>,
     jobs: BTreeMap<Safe, Vec<u32>>,
@@ -66,6 +67,7 @@ impl Cluster {
             now: UnixMs::default(),
             targets: Vec::new(),
             places: HashMap::new(),
+            sources: Vec::new(),
             inventory: Inventory::default(),
             columns: MetricId::all().map(|id| Column::new(id, slots.max(1))).collect(),
             jobs: BTreeMap::new(),
@@ -79,6 +81,7 @@ impl Cluster {
         match delivery {
             Delivery::Targets(targets) => self.announce(targets),
             Delivery::Batch(batch) => self.take(&batch),
+            Delivery::Sources(sources) => self.sources = sources,
         }
     }
 
@@ -121,6 +124,11 @@ impl Cluster {
     /// Every target, in the order in which they were named.
     pub fn targets(&self) -> &[Scraped] {
         &self.targets
+    }
+
+    /// Where the targets come from.
+    pub fn sources(&self) -> &[TargetSource] {
+        &self.sources
     }
 
     /// The target of this number.
