@@ -6,7 +6,8 @@ use std::{
 };
 
 use gaunt_schema::{
-    Absent, Class, Delivery, MetricId, Reading, Safe, TargetId, UnixMs, catalogue::CATALOGUE,
+    Absent, Class, Delivery, MetricId, Reading, Safe, TargetId, TargetSource, UnixMs,
+    catalogue::CATALOGUE,
 };
 
 mod column;
@@ -54,6 +55,7 @@ pub struct Cluster {
     now: UnixMs,
     targets: Vec<Scraped>,
     places: HashMap<TargetId, usize>,
+    sources: Vec<TargetSource>,
     inventory: Inventory,
     columns: Vec<Column>,
     jobs: Jobs,
@@ -72,6 +74,7 @@ impl Cluster {
             now: UnixMs::default(),
             targets: Vec::new(),
             places: HashMap::new(),
+            sources: Vec::new(),
             inventory: Inventory::default(),
             columns: MetricId::all().map(|id| Column::new(id, slots.max(1))).collect(),
             jobs: Jobs::default(),
@@ -95,6 +98,7 @@ impl Cluster {
                 self.jobs.replace(list);
                 self.jobs_changed = true;
             }
+            Delivery::Sources(sources) => self.sources = sources,
         }
     }
 
@@ -128,6 +132,11 @@ impl Cluster {
     /// Every target, in the order in which they were named.
     pub fn targets(&self) -> &[Scraped] {
         &self.targets
+    }
+
+    /// Where the targets come from.
+    pub fn sources(&self) -> &[TargetSource] {
+        &self.sources
     }
 
     /// The target of this number.

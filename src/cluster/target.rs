@@ -104,10 +104,13 @@ impl Scraped {
 
     /// Notes how an attempt ended; the page itself is for the caller.
     pub(super) fn attempted(&mut self, batch: &Batch, period: Duration) {
-        self.last_attempt = Some(batch.at);
-        self.duration_ms = Some(batch.duration_ms);
         // One period to the next attempt, and up to one more because that one may use up its deadline.
         self.due = Some(batch.at + period * 2 + GRACE);
+        if matches!(batch.outcome, Err(Failure::Resting(_))) {
+            return; // No attempt: how the last one ended still stands.
+        }
+        self.last_attempt = Some(batch.at);
+        self.duration_ms = Some(batch.duration_ms);
         match &batch.outcome {
             Ok(page) => self.read(batch.at, page),
             Err(failure) => {

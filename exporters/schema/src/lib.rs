@@ -18,7 +18,9 @@ pub mod unit;
 pub mod verdict;
 pub mod xid;
 
-pub use batch::{Batch, Delivery, Failure, Page, Rejected, Target, TargetId};
+pub use batch::{
+    Batch, Budget, Delivery, Excess, Failure, Page, Rejected, Target, TargetId, TargetSource,
+};
 pub use catalogue::{Metric, MetricId};
 pub use device::{Class, Device};
 pub use dialect::Dialect;

@@ -149,13 +149,13 @@ impl Source {
             }
             source.above.insert(switch.name, switch.above);
         }
-        let short: Vec<_> = source.nodes.keys().filter_map(|name| short_of(name)).collect();
+        let short: Vec<_> = source.nodes.keys().filter_map(short_of).collect();
         for (short, name) in short {
             if let Some(place) = source.nodes.get(&name).cloned() {
                 source.nodes.entry(short).or_insert(place);
             }
         }
-        let short: Vec<_> = source.ports.keys().filter_map(|name| short_of(name)).collect();
+        let short: Vec<_> = source.ports.keys().filter_map(short_of).collect();
         for (short, name) in short {
             if let Some(places) = source.ports.get(&name).cloned() {
                 source.ports.entry(short).or_insert(places);

@@ -90,6 +90,8 @@ fn plug(node: &str, device: &str, leaf: &str) -> PortPlace {
     }
 }
 
+/// A text that was said by somebody.
+#[expect(clippy::unnecessary_wraps, reason = "it stands beside what may be none")]
 fn some(text: &str) -> Option<String> {
     Some(text.to_owned())
 }
