@@ -3,12 +3,14 @@
 use foldhash::fast::RandomState;
 use hashbrown::HashSet;
 
-use super::assembly::{Assembly, has_info};
+use super::{
+    assembly::{Assembly, has_info},
+    plan::{Blank, Op, Rule},
+};
 use crate::{
     Absent, Class, Report, Safe,
-    catalogue::gpu,
+    catalogue::{Scale, gpu},
     text::{Label, Reason, Sample},
-    unit::Kind,
 };
 
 /// The mask of reasons that hold a clock, under its two names.
@@ -68,22 +70,15 @@ impl<'a> Dcgm<'a> {
         &mut self,
         assembly: &mut Assembly<'a>,
         sample: &Sample<'_, 'a>,
-    ) -> Result<(), Reason> {
+    ) -> Result<Op, Reason> {
         let mask = *self.mask.get_or_insert(sample.name);
         if mask != sample.name || Self::is_of_instance(sample) {
-            return Ok(());
+            return Ok(Op::Ignore);
         }
         let device = assembly.device_of(Class::Gpu, sample).ok_or(Reason::NoDevice)?;
         self.identify(&mut assembly.report, device, sample);
-        let blank = Self::blank(Kind::Gauge, sample);
-        for (bit, metric) in gpu::CLOCK_EVENTS {
-            let held = f64::from(u8::from(sample.value as u64 & bit != 0));
-            match blank {
-                Some(reason) => assembly.push_foreign(device, *metric, reason)?,
-                None => assembly.push_foreign(device, *metric, held)?,
-            }
-        }
-        Ok(())
+        let rule = Rule { scale: Scale::Same, blank: Blank::DcgmGauge, end: None, yes: None };
+        assembly.bits(device, rule)
     }
 
     /// Notes who the GPU is and where, from the first series of it.
@@ -115,32 +110,31 @@ impl<'a> Dcgm<'a> {
             report.info(device, gpu::JOB_INFO, &[("job", &job), ("name", &pod)]);
         }
     }
+}
 
-    /// Why the value is none, if it is one of those that stand for no value.
-    ///
-    /// Counters reach the numbers that are blank for gauges in good faith; only the blank numbers of 64 bits are
-    /// beyond them.
-    pub(super) fn blank(kind: Kind, sample: &Sample<'_, '_>) -> Option<Absent> {
-        let value = sample.value;
-        if value >= BLANK_64 as f64 && value.is_finite() {
-            // A double cannot tell these apart, the digits can. Written with an exponent they are one number, and
-            // by far the most common of them is: not supported.
-            let exact = sample.digits.parse::<u64>().ok();
-            let code = exact.map_or(2, |exact| exact.saturating_sub(BLANK_64));
-            return Some(why(code));
-        }
-        if kind != Kind::Gauge {
-            return None;
-        }
-        let blank = [BLANK_32, BLANK_FLOAT].into_iter();
-        let mut blank = blank.filter(|blank| (*blank..*blank + BLANKS).contains(&value));
-        blank.next().map(|blank| why((value - blank) as u64))
+/// Why the value is none, if it is one of those that stand for no value.
+///
+/// Counters reach the numbers that are blank for gauges in good faith; only the blank numbers of 64 bits are
+/// beyond them.
+pub(super) fn blank(gauge: bool, value: f64, digits: &[u8]) -> Option<Absent> {
+    if value >= BLANK_64 as f64 && value.is_finite() {
+        // A double cannot tell these apart, the digits can. Written with an exponent they are one number, and
+        // by far the most common of them is: not supported.
+        let exact = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u64>().ok());
+        let code = exact.map_or(2, |exact| exact.saturating_sub(BLANK_64));
+        return Some(why(code));
     }
+    if !gauge {
+        return None;
+    }
+    let blank = [BLANK_32, BLANK_FLOAT].into_iter();
+    let mut blank = blank.filter(|blank| (*blank..*blank + BLANKS).contains(&value));
+    blank.next().map(|blank| why((value - blank) as u64))
 }
 
 /// What made a pod, as far as its name tells: Kubernetes appends to the owner's name a hash of the template, five
 /// random characters or an index, and training operators a role before the index.
-fn owner(pod: &str) -> &str {
+pub(super) fn owner(pod: &str) -> &str {
     let without = |name, is_part: fn(&str) -> bool| match str::rsplit_once(name, '-') {
         Some((rest, part)) if is_part(part) && !rest.is_empty() => rest,
         _ => name,
