@@ -3,10 +3,12 @@
 use std::{
     io,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
 use gaunt_schema::{Absent, Report, UnixMs};
+use tokio::sync::watch;
 
 use crate::{Options, nvml::collector::Gpus};
 
@@ -15,6 +17,7 @@ mod cpu;
 mod disk;
 mod ethernet;
 mod exclude;
+mod kubelet;
 mod memory;
 mod mount;
 mod netdev;
@@ -93,6 +96,7 @@ pub(crate) enum CollectError {
 
 /// The collectors of a node that are not switched off, in the order of the page.
 pub(crate) fn all(options: &Options) -> Vec<Box<dyn Collector>> {
+    let (tell, pods) = watch::channel(Arc::default());
     let mut all: Vec<Box<dyn Collector>> = vec![
         Box::new(cpu::Cpu::new(&options.proc_root)),
         Box::new(memory::Memory::new(&options.proc_root)),
@@ -106,7 +110,8 @@ pub(crate) fn all(options: &Options) -> Vec<Box<dyn Collector>> {
         Box::new(ethernet::Ethernet::new(options)),
         Box::new(ports::Ports::new(options)),
         Box::new(amd::Gpus::new(&options.sys_root)),
-        Box::new(Gpus::new(options)),
+        Box::new(kubelet::Kubelet::new(options, tell)),
+        Box::new(Gpus::new(options, pods)),
     ];
     if let Some(folder) = &options.textfiles {
         all.push(Box::new(textfile::Textfiles::new(folder)));

@@ -7,6 +7,7 @@ mod clock;
 mod collector;
 mod ethtool;
 mod files;
+mod kubelet;
 mod negotiation;
 mod nvml;
 mod options;

@@ -30,6 +30,8 @@ pub struct Options {
     pub textfiles: Option<PathBuf>,
     /// What is switched off: it is not asked, and leaves no series.
     pub without: BTreeSet<Source>,
+    /// Where the kubelet says which pod holds which GPU.
+    pub kubelet: PathBuf,
     /// The kernel's log, the second source of XIDs; without one only the driver is asked.
     pub kernel_log: Option<PathBuf>,
     /// The program that is run as the NVML worker; without one it is this executable.
@@ -50,6 +52,7 @@ impl Default for Options {
             exclude: Vec::new(),
             textfiles: None,
             without: BTreeSet::new(),
+            kubelet: PathBuf::from("/var/lib/kubelet/pod-resources/kubelet.sock"),
             kernel_log: Some(PathBuf::from("/dev/kmsg")),
             worker_program: None,
         }

@@ -33,6 +33,8 @@ pub enum Source {
     Ports,
     /// AMD GPUs.
     Amd,
+    /// The kubelet, which knows the names of pods that hold GPUs.
+    Kubelet,
     /// NVIDIA GPUs; without them there is no worker, and nothing of the driver's is read.
     Nvml,
     /// Activity from the GPUs' own counters.
@@ -51,7 +53,7 @@ pub enum Source {
 
 impl Source {
     /// Every one with its name, as collectors are called on the page.
-    pub const ALL: [(Self, &str); 19] = [
+    pub const ALL: [(Self, &str); 20] = [
         (Self::Cpu, "cpu"),
         (Self::Memory, "memory"),
         (Self::Pressure, "pressure"),
@@ -64,6 +66,7 @@ impl Source {
         (Self::Ethernet, "ethernet"),
         (Self::Ports, "ports"),
         (Self::Amd, "amd"),
+        (Self::Kubelet, "kubelet"),
         (Self::Nvml, "nvml"),
         (Self::Gpm, "gpm"),
         (Self::Glances, "glances"),

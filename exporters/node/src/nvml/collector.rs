@@ -3,13 +3,15 @@
 use std::{
     io,
     path::PathBuf,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use gaunt_schema::{Device, Report, Safe, UnixMs, catalogue::exporter, xid::xid};
+use tokio::sync::watch;
 
 use super::{
-    gpus::Remembered,
+    gpus::{Remembered, Whose},
     kernel_log::{self, KernelLog},
     owners::Owners,
     pipe::{self, Message},
@@ -19,6 +21,7 @@ use super::{
 use crate::{
     Options, clock,
     collector::{CollectError, Collector, Outcome},
+    kubelet::Pods,
 };
 
 /// Reads GPUs through the workers of a [`Supervisor`].
@@ -33,6 +36,8 @@ pub(crate) struct Gpus {
     /// What went wrong in the last round.
     failures: Vec<Safe>,
     owners: Owners,
+    /// What the kubelet last said.
+    pods: watch::Receiver<Arc<Pods>>,
     sys_root: PathBuf,
     xids: Xids,
     log: Log,
@@ -47,7 +52,7 @@ struct Log {
 }
 
 impl Gpus {
-    pub(crate) fn new(options: &Options) -> Self {
+    pub(crate) fn new(options: &Options, pods: watch::Receiver<Arc<Pods>>) -> Self {
         let logs = options.has(crate::Source::Xid) && options.has(crate::Source::KernelLog);
         Self {
             supervisor: Supervisor::new(options),
@@ -58,6 +63,7 @@ impl Gpus {
             failures: Vec::new(),
             sys_root: options.sys_root.clone(),
             owners: Owners::new(&options.proc_root),
+            pods,
             xids: Xids::default(),
             log: Log {
                 path: options.kernel_log.clone().filter(|_| logs),
@@ -177,7 +183,9 @@ impl Collector for Gpus {
             health = Health::Slow;
         }
         self.owners.keep(&self.remembered.pids());
-        self.remembered.write(health == Health::Working, &self.owners, report);
+        let pods = Arc::clone(&self.pods.borrow());
+        let whose = Whose { owners: &self.owners, pods: &pods };
+        self.remembered.write(health == Health::Working, whose, report);
         // A node that had GPUs and now has none has a problem, whatever the worker thinks.
         let had_gpus = self.remembered.count().0 > 0;
         if had_gpus {

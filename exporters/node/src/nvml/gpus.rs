@@ -3,13 +3,13 @@
 use std::{collections::BTreeMap, path::Path};
 
 use gaunt_schema::{
-    Absent, Class, Device, Reading, Report, Safe,
+    Absent, Class, Device, MetricId, Reading, Report, Safe,
     catalogue::{gpu, gpu_parts as parts},
 };
 
 use super::{
     kernel_log::is_same_board,
-    owners::Owners,
+    owners::{self, Labels, Owners},
     pipe::{Identity, Part, Readings},
 };
 
@@ -17,7 +17,19 @@ mod integrals;
 
 use integrals::Integrals;
 
-use crate::files::read_once;
+use crate::{
+    files::read_once,
+    kubelet::{Holder, Pods, gpu_names, mig_names},
+};
+
+/// Whose the processes are, and who holds the GPUs.
+#[derive(Clone, Copy)]
+pub(super) struct Whose<'a> {
+    /// By process.
+    pub(super) owners: &'a Owners,
+    /// By device.
+    pub(super) pods: &'a Pods,
+}
 
 /// Every GPU that was ever seen, in order of its number.
 #[derive(Default)]
@@ -121,8 +133,8 @@ impl Remembered {
 
     /// The processes on all GPUs.
     pub(super) fn pids(&self) -> Vec<u32> {
-        let parts = self.gpus.iter().flat_map(|gpu| &gpu.said.parts);
-        parts.filter(|part| part.class == Class::Process).map(|part| part.number).collect()
+        let processes = self.gpus.iter().flat_map(|gpu| gpu.parts(Class::Process));
+        processes.map(|part| part.number).collect()
     }
 
     /// Forgets a worker that is gone; its GPUs stay.
@@ -131,7 +143,7 @@ impl Remembered {
     }
 
     /// Adds every GPU to the report: as it last spoke if that is `fresh`, else with its values called stale.
-    pub(super) fn write(&self, fresh: bool, owners: &Owners, report: &mut Report) {
+    pub(super) fn write(&self, fresh: bool, whose: Whose<'_>, report: &mut Report) {
         for gpu in &self.gpus {
             let device = report.device(Device::gpu(gpu.number));
             report.info(device, gpu::INFO, &gpu.labels());
@@ -146,8 +158,9 @@ impl Remembered {
                 _ => Reading::of(f64::from(u8::from(gpu.present))),
             };
             report.push(device, gpu::PRESENT, present);
-            if let Some(job) = gpu.job(owners) {
-                report.info(device, gpu::JOB_INFO, &job);
+            let holder = gpu.holder(whose.pods);
+            if let Some(job) = gpu.job(whose.owners, holder) {
+                info(report, device, gpu::JOB_INFO, &job);
             }
             for (metric, reading) in &gpu.said.readings {
                 report.push(device, *metric, why.map_or(*reading, Reading::absent));
@@ -155,7 +168,7 @@ impl Remembered {
             // A lost GPU is told apart by the round that lost it; its parts say nothing by themselves.
             let why = why.or((!gpu.present).then_some(Absent::Lost));
             for part in &gpu.said.parts {
-                gpu.write_part(part, why, (&self.gpus, owners), report);
+                gpu.write_part(part, why, (&self.gpus, whose, holder), report);
             }
         }
     }
@@ -200,27 +213,51 @@ impl Gpu {
     }
 
     /// The labels of the job that holds the GPU: that of its first process that has one.
-    fn job<'a>(&self, owners: &'a Owners) -> Option<Vec<(&'static str, &'a str)>> {
-        let mut processes = self.said.parts.iter().filter(|part| part.class == Class::Process);
-        processes.find_map(|process| owners.of(process.number)?.job())
+    /// Without a process it is the pod's that holds it.
+    fn job(&self, owners: &Owners, holder: Option<&Holder>) -> Option<Labels> {
+        let mut processes = self.parts(Class::Process);
+        let job = processes.find_map(|process| owners.of(process.number)?.job(holder));
+        job.or_else(|| holder.map(owners::held))
+    }
+
+    /// The container that holds the GPU, or all of its instances that are held.
+    fn holder<'a>(&self, pods: &'a Pods) -> Option<&'a Holder> {
+        let own = gpu_names(self.identity.uuid.as_deref(), self.number);
+        let instances = self.parts(Class::Mig).flat_map(|part| self.mig_names(part));
+        let names: Vec<String> = own.chain(instances).collect();
+        pods.holder(names.iter().map(String::as_str))
+    }
+
+    /// The names under which an instance is given away.
+    fn mig_names(&self, part: &Part) -> impl Iterator<Item = String> {
+        mig_names(part.label("uuid"), self.number, part.label("gpu_instance"))
+    }
+
+    /// Its parts of one kind.
+    fn parts(&self, class: Class) -> impl Iterator<Item = &Part> {
+        self.said.parts.iter().filter(move |part| part.class == class)
     }
 
     fn write_part(
         &self,
         part: &Part,
         why: Option<Absent>,
-        (peers, owners): (&[Gpu], &Owners),
+        (peers, whose, holder): (&[Gpu], Whose<'_>, Option<&Holder>),
         report: &mut Report,
     ) {
         let device = report.device(Device::part(part.class, self.number, part.number));
         match part.class {
             Class::Process => {
-                let labels = owners.of(part.number).map(super::owners::Owner::labels);
-                report.info(device, parts::PROCESS_INFO, &labels.unwrap_or_default());
+                let labels = whose.owners.of(part.number).map(|owner| owner.labels(holder));
+                info(report, device, parts::PROCESS_INFO, &labels.unwrap_or_default());
             }
             Class::Mig if !part.labels.is_empty() => {
+                let names: Vec<_> = self.mig_names(part).collect();
+                let holder = whose.pods.holder(names.iter().map(String::as_str));
+                let holder = holder.map(Holder::labels);
+                let holder = holder.iter().flatten().map(|(label, text)| (*label, &**text));
                 let labels = part.labels.iter().map(|(label, text)| (&**label, &**text));
-                report.info(device, parts::MIG_INFO, &labels.collect::<Vec<_>>());
+                report.info(device, parts::MIG_INFO, &labels.chain(holder).collect::<Vec<_>>());
             }
             Class::Nvlink if !part.labels.is_empty() => {
                 let peer =
@@ -238,6 +275,12 @@ impl Gpu {
     }
 }
 
+/// Adds an info series of these labels.
+fn info(report: &mut Report, device: u32, metric: MetricId, labels: &Labels) {
+    let labels: Vec<_> = labels.iter().map(|(label, text)| (*label, &**text)).collect();
+    report.info(device, metric, &labels);
+}
+
 /// The NUMA node of a PCI device: NVML's address has eight digits of domain where the kernel's has four.
 fn numa(sys_root: &Path, pci: &str) -> Option<Safe> {
     let (domain, place) = pci.split_once(':')?;
@@ -250,8 +293,6 @@ fn numa(sys_root: &Path, pci: &str) -> Option<Safe> {
 
 #[cfg(test)]
 mod tests {
-    use gaunt_schema::MetricId;
-
     use super::*;
 
     fn board(index: u32, uuid: &str) -> Identity {
@@ -264,7 +305,8 @@ mod tests {
 
     fn read(gpus: &Remembered, fresh: bool, number: u32, metric: MetricId) -> Option<Reading> {
         let mut report = Report::default();
-        gpus.write(fresh, &Owners::new("/proc".as_ref()), &mut report);
+        let (owners, pods) = (Owners::new("/proc".as_ref()), Pods::default());
+        gpus.write(fresh, Whose { owners: &owners, pods: &pods }, &mut report);
         report.reading(&Device::gpu(number), metric)
     }
 

@@ -24,7 +24,7 @@ rows! {
             &["uuid", "model", "pci_bus_id", "serial", "driver", "vbios", "numa_node", "compute_mode", "persistence",
                 "cluster_uuid", "clique"]);
     JOB_INFO, "The job that holds the GPU.",
-        Metric::info_series("gaunt_gpu_job_info", Gpu, &["job", "step", "name", "user", "rank", "namespace", "pod", "container", "source"]);
+        Metric::info_series("gaunt_gpu_job_info", Gpu, &["job", "step", "name", "user", "rank", "namespace", "pod", "container", "pod_uid", "source"]);
     PRESENT, "Whether the GPU answers: 0 after it was seen once and is gone.",
         Metric::gauge("gaunt_gpu_present", Gpu, Unit::Count, 1.0);
     UTILIZATION, "Share of the driver's last window in which a kernel ran, however small.",
