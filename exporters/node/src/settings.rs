@@ -73,6 +73,7 @@ struct File {
     sys_root: Option<PathBuf>,
     proc_root: Option<PathBuf>,
     exclude: Option<Vec<String>>,
+    rails: Option<Vec<String>>,
     without: Option<Vec<Source>>,
     textfiles: Option<PathBuf>,
     #[serde(default, deserialize_with = "deadline_in_file")]
@@ -124,6 +125,7 @@ pub(crate) fn plan(arguments: &Arguments) -> Result<Plan, SettingsError> {
         kubelet: file.kubelet.socket.unwrap_or(usual.kubelet),
         kernel_log: file.nvml.kernel_log.or(usual.kernel_log),
         exclude: arguments.exclude.clone().or(file.exclude).unwrap_or_default(),
+        rails: file.rails.unwrap_or_default(),
         textfiles: arguments.textfiles.clone().or(file.textfiles),
         ..Options::default()
     };
@@ -254,6 +256,7 @@ mod tests {
         for setting in [
             "compat",
             "exclude",
+            "rails",
             "without",
             "collector_deadline",
             "call_deadline",

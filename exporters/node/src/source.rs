@@ -111,12 +111,12 @@ mod tests {
     use std::{collections::BTreeSet, path::PathBuf};
 
     use super::*;
-    use crate::{Options, collector};
+    use crate::{Options, sampler};
 
     /// The collectors' names where these sources are switched off.
     fn collectors(without: BTreeSet<Source>) -> Vec<String> {
         let textfiles = Some(PathBuf::from("/nowhere"));
-        let all = collector::all(&Options { textfiles, without, ..Options::default() });
+        let all = sampler::collectors(&Options { textfiles, without, ..Options::default() });
         all.iter().map(|collector| collector.name().to_owned()).collect()
     }
 

@@ -21,8 +21,13 @@ use super::{
 use crate::{
     Options, clock,
     collector::{CollectError, Collector, Outcome},
+    exclude::Exclude,
     kubelet::Pods,
+    pci,
 };
+
+/// After this many ticks the neighbours of the GPUs are looked for again.
+const TICKS_BETWEEN_LOOKS: u32 = 60;
 
 /// Reads GPUs through the workers of a [`Supervisor`].
 pub(crate) struct Gpus {
@@ -39,6 +44,8 @@ pub(crate) struct Gpus {
     /// What the kubelet last said.
     pods: watch::Receiver<Arc<Pods>>,
     sys_root: PathBuf,
+    exclude: Exclude,
+    ticks_to_look: u32,
     xids: Xids,
     log: Log,
 }
@@ -62,6 +69,8 @@ impl Gpus {
             longest_age: options.period + options.call_deadline,
             failures: Vec::new(),
             sys_root: options.sys_root.clone(),
+            exclude: Exclude::new(&options.exclude),
+            ticks_to_look: 0,
             owners: Owners::new(&options.proc_root),
             pods,
             xids: Xids::default(),
@@ -84,7 +93,8 @@ impl Gpus {
                 self.driver = driver;
             }
             Heard::Said(worker, Message::Inventory { gpus }) => {
-                self.remembered.inventory(worker, &self.driver, gpus, &self.sys_root);
+                self.remembered.inventory(worker, &self.driver, gpus);
+                self.ticks_to_look = 0;
             }
             // A round that hung half-way and came back is older than what its spare has said since.
             Heard::Said(_, Message::Tick { at, .. }) if self.last_tick >= Some(at) => {}
@@ -113,6 +123,17 @@ impl Gpus {
             let row = xid(code);
             tracing::warn!(gpu, xid = code, meaning = row.meaning, action = row.action, "XID");
         }
+    }
+
+    /// Looks now and then where the GPUs sit and what sits beside them: cards may come later.
+    fn look_around(&mut self) {
+        if self.ticks_to_look > 0 {
+            self.ticks_to_look -= 1;
+            return;
+        }
+        self.ticks_to_look = TICKS_BETWEEN_LOOKS;
+        let cards = pci::cards(&self.sys_root, |name| self.exclude.leaves_alone(name));
+        self.remembered.look_around(&self.sys_root, &cards);
     }
 
     /// Reads on in the kernel's log, and says how that went.
@@ -182,6 +203,7 @@ impl Collector for Gpus {
         {
             health = Health::Slow;
         }
+        self.look_around();
         self.owners.keep(&self.remembered.pids());
         let pods = Arc::clone(&self.pods.borrow());
         let whose = Whose { owners: &self.owners, pods: &pods };

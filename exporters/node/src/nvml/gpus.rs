@@ -18,8 +18,8 @@ mod integrals;
 use integrals::Integrals;
 
 use crate::{
-    files::read_once,
     kubelet::{Holder, Pods, gpu_names, mig_names},
+    pci::{self, Place, as_the_kernel_writes},
 };
 
 /// Whose the processes are, and who holds the GPUs.
@@ -46,8 +46,8 @@ struct Gpu {
     number: u32,
     identity: Identity,
     driver: Safe,
-    /// The memory that is nearest to it, where the kernel says.
-    numa_node: Option<Safe>,
+    /// What is near to it, where the kernel says: its memory, its network cards.
+    near: Labels,
     /// Whether it was in the last inventory.
     listed: bool,
     /// Whether it answers: it is listed and was not called lost in the last round.
@@ -58,13 +58,7 @@ struct Gpu {
 
 impl Remembered {
     /// Takes a worker's inventory: new GPUs are added, those that it does not name are gone.
-    pub(super) fn inventory(
-        &mut self,
-        worker: u64,
-        driver: &Safe,
-        found: Vec<Identity>,
-        sys_root: &Path,
-    ) {
+    pub(super) fn inventory(&mut self, worker: u64, driver: &Safe, found: Vec<Identity>) {
         for gpu in &mut self.gpus {
             (gpu.listed, gpu.present) = (false, false);
         }
@@ -77,11 +71,22 @@ impl Remembered {
                 gpu.identity = identity;
             }
             gpu.driver = driver.clone();
-            gpu.numa_node = gpu.identity.pci_bus_id.as_deref().and_then(|pci| numa(sys_root, pci));
             (gpu.listed, gpu.present) = (true, true);
             positions.push(position);
         }
         self.workers.insert(worker, (positions, None));
+    }
+
+    /// Looks in the kernel's tree where each GPU sits, and which of these RDMA devices are nearest to it.
+    pub(super) fn look_around(&mut self, sys_root: &Path, cards: &[(String, Place)]) {
+        for gpu in &mut self.gpus {
+            let address = gpu.identity.pci_bus_id.as_deref();
+            let Some(address) = address.and_then(as_the_kernel_writes) else { continue };
+            let place = Place::of(&sys_root.join("bus/pci/devices").join(&address));
+            let numa = place.numa.clone().map(|node| ("numa_node", node));
+            let near = numa.into_iter().chain(pci::nics(&place, cards));
+            gpu.near = near.map(|(label, text)| (label, text.into())).collect();
+        }
     }
 
     fn add(&mut self, identity: &Identity) -> usize {
@@ -94,7 +99,7 @@ impl Remembered {
             number,
             identity: identity.clone(),
             driver: Safe::default(),
-            numa_node: None,
+            near: Labels::new(),
             listed: true,
             present: true,
             said: Readings::default(),
@@ -206,10 +211,11 @@ impl Gpu {
             ("serial", identity.serial.as_deref()),
             ("driver", Some(&*self.driver)),
             ("vbios", identity.vbios.as_deref()),
-            ("numa_node", self.numa_node.as_deref()),
         ];
         let words = self.said.words.iter().map(|(word, text)| (word.label(), &**text));
-        labels.into_iter().filter_map(|(label, text)| Some((label, text?))).chain(words).collect()
+        let near = self.near.iter().map(|(label, text)| (*label, &**text));
+        let labels = labels.into_iter().filter_map(|(label, text)| Some((label, text?)));
+        labels.chain(near).chain(words).collect()
     }
 
     /// The labels of the job that holds the GPU: that of its first process that has one.
@@ -281,16 +287,6 @@ fn info(report: &mut Report, device: u32, metric: MetricId, labels: &Labels) {
     report.info(device, metric, &labels);
 }
 
-/// The NUMA node of a PCI device: NVML's address has eight digits of domain where the kernel's has four.
-fn numa(sys_root: &Path, pci: &str) -> Option<Safe> {
-    let (domain, place) = pci.split_once(':')?;
-    let domain = u32::from_str_radix(domain, 16).ok()?;
-    let device = format!("{domain:04x}:{}", place.to_lowercase());
-    let node = read_once(&sys_root.join("bus/pci/devices").join(device).join("numa_node"))?;
-    // Minus one is the kernel's way to say that there is only one, or that it does not know.
-    node.trim().parse::<u32>().ok().map(|node| node.to_string().into())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -314,13 +310,13 @@ mod tests {
     fn a_ratio_is_integrated_over_ticks_and_across_workers() {
         let mut gpus = Remembered::default();
         let driver = Safe::new("1");
-        gpus.inventory(1, &driver, vec![board(0, "a")], Path::new("/nowhere"));
+        gpus.inventory(1, &driver, vec![board(0, "a")]);
         for (seconds, share) in [(1.0, 0.5), (2.0, 0.5), (4.0, 0.25), (60.0, 1.0)] {
             gpus.tick(1, seconds, vec![busy(share)]);
         }
         assert_eq!(read(&gpus, true, 0, gpu::UTILIZATION_SECONDS), Some(Reading::of(1.0)));
         gpus.forget_worker(1);
-        gpus.inventory(2, &driver, vec![board(0, "a")], Path::new("/nowhere"));
+        gpus.inventory(2, &driver, vec![board(0, "a")]);
         gpus.tick(2, 0.5, vec![busy(1.0)]);
         gpus.tick(2, 1.0, vec![busy(1.0)]);
         assert_eq!(read(&gpus, true, 0, gpu::UTILIZATION_SECONDS), Some(Reading::of(1.5)));
@@ -330,14 +326,9 @@ mod tests {
     fn a_gpu_that_vanishes_is_remembered_and_the_others_keep_their_numbers() {
         let mut gpus = Remembered::default();
         let driver = Safe::new("1");
-        gpus.inventory(
-            1,
-            &driver,
-            vec![board(0, "a"), board(1, "b"), board(2, "c")],
-            Path::new("/nowhere"),
-        );
+        gpus.inventory(1, &driver, vec![board(0, "a"), board(1, "b"), board(2, "c")]);
         gpus.tick(1, 1.0, vec![busy(0.1), busy(0.2), busy(0.3)]);
-        gpus.inventory(2, &driver, vec![board(0, "a"), board(1, "c")], Path::new("/nowhere"));
+        gpus.inventory(2, &driver, vec![board(0, "a"), board(1, "c")]);
         gpus.tick(2, 1.0, vec![busy(0.4), busy(0.6)]);
         assert_eq!(read(&gpus, true, 2, gpu::UTILIZATION), Some(Reading::of(0.6)));
         assert_eq!(read(&gpus, true, 1, gpu::PRESENT), Some(Reading::of(0.0)));
@@ -348,7 +339,7 @@ mod tests {
     #[test]
     fn what_is_not_fresh_is_stale_and_not_old() {
         let mut gpus = Remembered::default();
-        gpus.inventory(1, &Safe::new("1"), vec![board(0, "a")], Path::new("/nowhere"));
+        gpus.inventory(1, &Safe::new("1"), vec![board(0, "a")]);
         gpus.tick(1, 1.0, vec![busy(0.1)]);
         assert_eq!(read(&gpus, false, 0, gpu::UTILIZATION), Some(Absent::Stale.into()));
         assert_eq!(read(&gpus, false, 0, gpu::UTILIZATION_SECONDS), Some(Absent::Stale.into()));
