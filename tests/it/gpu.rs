@@ -384,7 +384,7 @@ fn what_has_no_counter_of_its_own_is_integrated() {
     let mut text = counting(&format!("sm_active_percent = 10\nencoder_percent = 50\n{link}"));
     let partitioned = scenario("full.toml");
     let (_, second) = partitioned.rsplit_once("[[gpu]]").unwrap();
-    text += &format!("[[gpu]]{second}");
+    text.extend(["[[gpu]]", second]);
     let node = Sampled::start(&text, |_, _| {});
     let (link, mig) = (Device::part(Class::Nvlink, 0, 0), Device::part(Class::Mig, 1, 0));
     let wanted = [
