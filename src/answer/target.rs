@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gaunt_schema::{Dialect, Failure, FindingKind, Rejected, Safe, UnixMs};
+use gaunt_schema::{Dialect, Failure, FindingKind, Rejected, Safe, TargetSource, UnixMs};
 use serde::{Deserialize, Serialize};
 
 /// Every target.
@@ -12,6 +12,9 @@ pub struct TargetList {
     pub at: UnixMs,
     /// The targets, in the order in which they were named.
     pub targets: Vec<TargetLine>,
+    /// Where the targets come from.
+    #[serde(default)]
+    pub sources: Vec<TargetSource>,
     /// What was done since the start.
     pub totals: Totals,
 }

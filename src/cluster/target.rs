@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gaunt_schema::{
-    Batch, Class, Device, Dialect, Failure, Info, Page, Rejected, Safe, Target, UnixMs,
+    Batch, Class, Device, Dialect, Failure, Info, Page, Rejected, Safe, Shared, Target, UnixMs,
 };
 
 use super::node::NodeId;
@@ -71,9 +71,9 @@ pub struct Scraped {
 /// The devices of a page, and where their cells are: pages of one target hardly ever differ in it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layout {
-    pub(super) devices: Vec<Device>,
+    pub(super) devices: Shared<Device>,
     pub(super) rows: Vec<u32>,
-    pub(super) infos: Vec<Info>,
+    pub(super) infos: Shared<Info>,
     pub(super) taken: [bool; Class::ALL.len()],
 }
 
@@ -104,10 +104,13 @@ impl Scraped {
 
     /// Notes how an attempt ended; the page itself is for the caller.
     pub(super) fn attempted(&mut self, batch: &Batch, period: Duration) {
-        self.last_attempt = Some(batch.at);
-        self.duration_ms = Some(batch.duration_ms);
         // One period to the next attempt, and up to one more because that one may use up its deadline.
         self.due = Some(batch.at + period * 2 + GRACE);
+        if matches!(batch.outcome, Err(Failure::Resting(_))) {
+            return; // No attempt: how the last one ended still stands.
+        }
+        self.last_attempt = Some(batch.at);
+        self.duration_ms = Some(batch.duration_ms);
         match &batch.outcome {
             Ok(page) => self.read(batch.at, page),
             Err(failure) => {

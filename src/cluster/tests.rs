@@ -187,6 +187,24 @@ fn a_target_that_changes_its_name_leaves_its_old_node_to_go_stale() {
     assert_eq!(cluster.reading(gpu::UTILIZATION, old), Some(Absent::Stale.into()));
 }
 
+/// Who is spared for a while is neither tried nor missed: how his last attempt ended still stands.
+#[test]
+fn a_resting_target_counts_neither_as_tried_nor_as_missed() {
+    let mut cluster = cluster(&[(1, "a:1", None)]);
+    fail(&mut cluster, 1, 1_000);
+    for at in [2_000, 3_000, 4_000, 5_000, 6_000] {
+        let last = Box::new(Failure::Connect("connection refused".into()));
+        let outcome = Err(Failure::Resting(last));
+        let batch = Batch { target: TargetId(1), at: UnixMs(at), duration_ms: 0.0, outcome };
+        cluster.accept(Delivery::Batch(batch));
+        cluster.advance(UnixMs(at));
+    }
+    let target = cluster.target(TargetId(1)).unwrap();
+    assert_eq!((target.standing, target.failures, target.missed), (Standing::Down, 1, 0));
+    assert_eq!(target.failure, Some(Failure::Connect("connection refused".into())));
+    assert_eq!(target.last_attempt, Some(UnixMs(1_000)));
+}
+
 #[test]
 fn a_target_without_a_batch_is_missed_each_period_and_down() {
     let mut cluster = cluster(&[(1, "a:1", None)]);

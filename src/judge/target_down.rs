@@ -105,23 +105,35 @@ pub fn trouble(target: &Scraped) -> Option<Safe> {
 /// What to do about a target that fails.
 pub fn next_step(target: &Scraped) -> String {
     let address = &target.target.address;
+    let url = if address.contains("://") {
+        address.to_string()
+    } else {
+        format!("http://{address}/metrics")
+    };
     match &target.failure {
         Some(Failure::Connect(_)) => {
             format!("Check that an exporter runs there and listens on {address}.")
         }
         Some(Failure::Timeout(_)) => {
-            format!(
-                "Look at the load of the node and the way to it; try `curl http://{address}/metrics`."
-            )
+            format!("Look at the load of the node and the way to it; try `curl {url}`.")
         }
         Some(Failure::Status(_) | Failure::Broken(_) | Failure::NotAPage(_)) => {
-            format!("Check that {address} is an exporter; try `curl http://{address}/metrics`.")
+            format!("Check that {address} is an exporter; try `curl {url}`.")
         }
         Some(Failure::TooLarge(_)) => {
             "If the page is meant to be so large, raise max_body under [gather] in the settings."
                 .to_owned()
         }
-        Some(Failure::Skipped) | None => {
+        Some(Failure::OverBudget(excess)) => match excess.budget.key() {
+            Some(key) => format!(
+                "Look at what `curl {url}` shows; if it is meant to be so, raise {key} under [gather] in the settings."
+            ),
+            None => format!("Nothing honest is so repetitive: look at what `curl {url}` shows."),
+        },
+        Some(Failure::Forbidden(_)) => {
+            "Correct the address, or allow it under [gather] in the settings.".to_owned()
+        }
+        Some(Failure::Skipped | Failure::Resting(_)) | None => {
             "That is gaunt's own fault: give it more CPU, or a longer period.".to_owned()
         }
     }

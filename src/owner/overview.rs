@@ -17,7 +17,7 @@ const MAX_FINDINGS: usize = 32;
 /// Nodes in the overview: more than any screen shows at once.
 const MAX_WORST: usize = 32;
 
-/// Sentences about targets in the overview.
+/// Sentences about sources of targets, and about targets, in the overview.
 const MAX_TROUBLE: usize = 8;
 
 impl Owner {
@@ -102,6 +102,8 @@ impl Owner {
     }
 
     fn trouble(&self) -> Vec<Safe> {
-        self.cluster.targets().iter().filter_map(judge::trouble).take(MAX_TROUBLE).collect()
+        let sources = self.cluster.sources().iter().filter_map(|source| source.trouble.clone());
+        let targets = self.cluster.targets().iter().filter_map(judge::trouble);
+        sources.chain(targets).take(MAX_TROUBLE).collect()
     }
 }

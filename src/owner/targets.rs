@@ -38,6 +38,7 @@ impl Owner {
         TargetList {
             at: self.cluster.now(),
             targets: targets.collect(),
+            sources: self.cluster.sources().to_vec(),
             totals: self.totals.clone(),
         }
     }

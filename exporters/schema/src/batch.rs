@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Dialect, Report, Safe, UnixMs};
+use crate::{Dialect, JobList, Report, Safe, Topology, UnixMs};
 
 /// A target's number, given by the sender that announced it and unique in one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -82,6 +82,12 @@ pub enum Failure {
     TooLarge(u64),
     /// The body is not a page: wrong encoding, not UTF-8, no sample in it.
     NotAPage(Safe),
+    /// It wants more than it was given, so that nothing of its page is taken.
+    OverBudget(Excess),
+    /// It was not asked, because the settings forbid to go there; says what they would have to say.
+    Forbidden(Safe),
+    /// It was not asked in this period, because it failed too often in a row: it is asked more seldom for a while.
+    Resting(Box<Failure>),
     /// The sender was too busy to try in this period.
     Skipped,
 }
@@ -96,6 +102,9 @@ impl Failure {
             Self::Broken(_) => "broken",
             Self::TooLarge(_) => "too_large",
             Self::NotAPage(_) => "not_a_page",
+            Self::OverBudget(_) => "over_budget",
+            Self::Forbidden(_) => "forbidden",
+            Self::Resting(_) => "resting",
             Self::Skipped => "skipped",
         }
     }
@@ -110,9 +119,114 @@ impl fmt::Display for Failure {
             Self::Broken(why) => write!(f, "connection broke: {why}"),
             Self::TooLarge(limit) => write!(f, "page is larger than the limit of {limit} bytes"),
             Self::NotAPage(why) => write!(f, "not an exposition page: {why}"),
+            Self::OverBudget(excess) => excess.fmt(f),
+            Self::Forbidden(why) => write!(f, "not asked: {why}"),
+            Self::Resting(last) => {
+                write!(f, "{last}; it failed too often and is asked more seldom")
+            }
             Self::Skipped => f.write_str("not tried in this period: the scraper was too busy"),
         }
     }
+}
+
+/// How far a page goes over a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Excess {
+    /// Which budget.
+    pub budget: Budget,
+    /// What the page would need.
+    pub found: u64,
+    /// What there is for it.
+    pub limit: u64,
+}
+
+/// What a target may use, of its own and of what all targets share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Budget {
+    /// How many times its compressed size a page may have.
+    Ratio,
+    /// Samples on one page, known to gaunt or not.
+    Samples,
+    /// Series of one target that gaunt keeps.
+    Series,
+    /// Series of one target that it did not have before, in one minute.
+    NewSeries,
+    /// Samples in one period, of all targets together.
+    AllSamples,
+    /// Series that gaunt keeps, of all targets together.
+    AllSeries,
+    /// Series that their targets did not have before, in one minute, of all targets together.
+    AllNewSeries,
+    /// Bytes of pages that are being read, of all targets together.
+    AllBytes,
+}
+
+impl Budget {
+    /// The key of the settings that gives more of it, if there is one.
+    pub const fn key(self) -> Option<&'static str> {
+        match self {
+            Self::Ratio => None,
+            Self::Samples => Some("max_samples"),
+            Self::Series => Some("max_series"),
+            Self::NewSeries => Some("max_new_series"),
+            Self::AllSamples => Some("max_all_samples"),
+            Self::AllSeries => Some("max_all_series"),
+            Self::AllNewSeries => Some("max_all_new_series"),
+            Self::AllBytes => Some("max_all_bytes"),
+        }
+    }
+}
+
+impl fmt::Display for Excess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { found, limit, budget } = self;
+        match budget {
+            Budget::Ratio => {
+                write!(f, "page grows to {found} times its compressed size, over {limit}")
+            }
+            Budget::Samples => {
+                write!(f, "page has {found} samples or more, over the limit of {limit}")
+            }
+            Budget::Series => {
+                write!(f, "page has {found} series to keep, over the limit of {limit}")
+            }
+            Budget::NewSeries => write!(
+                f,
+                "page brings {found} series that it did not have before, over the {limit} left in this minute"
+            ),
+            Budget::AllSamples => write!(
+                f,
+                "page has {found} samples, over its share of {limit}, and all targets together have too many"
+            ),
+            Budget::AllSeries => write!(
+                f,
+                "page has {found} series to keep, over its share of {limit}, and all targets together have too many"
+            ),
+            Budget::AllNewSeries => write!(
+                f,
+                "page brings {found} series that it did not have before, over the {limit} that all targets have left \
+                 in this minute"
+            ),
+            Budget::AllBytes => write!(
+                f,
+                "page needs {found} bytes, and {limit} are left for pages that are being read"
+            ),
+        }
+    }
+}
+
+/// A source of targets, such as a file or a name in DNS, and how it stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetSource {
+    /// What the targets of this source have as their origin.
+    pub name: Safe,
+    /// How many targets it names.
+    pub targets: u32,
+    /// When its list was last taken, by the owner's clock; none if it never was.
+    pub taken: Option<UnixMs>,
+    /// Why its list of now is not taken, with the next step; the list before stands meanwhile.
+    pub trouble: Option<Safe>,
 }
 
 /// What a sender puts into the owner's inbox.
@@ -122,4 +236,10 @@ pub enum Delivery {
     Targets(Vec<Target>),
     /// The result of reading one of them.
     Batch(Batch),
+    /// What a source says about the wiring, instead of what it said before.
+    Topology(Topology),
+    /// What a scheduler says about running jobs, instead of what it said before.
+    Jobs(JobList),
+    /// Where this sender's targets come from, from now on.
+    Sources(Vec<TargetSource>),
 }

@@ -35,6 +35,12 @@ pub enum Class {
     Mount,
     /// A sensor of the node: a temperature, a power, an energy.
     Sensor,
+    /// A port of a switch, by the switch's name and the port's.
+    SwitchPort,
+    /// A model that a server serves, by the server's address and the model's name.
+    Service,
+    /// A kind of collective that a GPU takes part in, by the GPU and what tells the kind apart.
+    Collective,
     /// A collector of the exporter.
     Collector,
     /// The aggregator's own numbers: written by `gaunt serve`, never read back into columns.
@@ -43,7 +49,7 @@ pub enum Class {
 
 impl Class {
     /// Every class, in the order of the page.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 16] = [
         Self::Node,
         Self::Gpu,
         Self::Nvlink,
@@ -55,6 +61,9 @@ impl Class {
         Self::Disk,
         Self::Mount,
         Self::Sensor,
+        Self::SwitchPort,
+        Self::Service,
+        Self::Collective,
         Self::Collector,
         Self::Fleet,
     ];
@@ -72,6 +81,9 @@ impl Class {
             Self::Netdev | Self::Disk => &["device"],
             Self::Mount => &["mount"],
             Self::Sensor => &["chip", "sensor"],
+            Self::SwitchPort => &["switch", "port"],
+            Self::Service => &["service", "model"],
+            Self::Collective => &["gpu", "collective"],
             Self::Collector => &["collector"],
         }
     }
@@ -90,6 +102,9 @@ impl Class {
             Self::Disk => "disk",
             Self::Mount => "mount",
             Self::Sensor => "sensor",
+            Self::SwitchPort => "switch port",
+            Self::Service => "service",
+            Self::Collective => "collective",
             Self::Collector => "collector",
             Self::Fleet => "fleet",
         }
@@ -144,6 +159,16 @@ impl Device {
     /// A sensor of a chip, such as `temp1` of `coretemp.0`.
     pub fn sensor(chip: &str, sensor: &str) -> Self {
         Self { class: Class::Sensor, key: vec![Safe::new(chip), Safe::new(sensor)] }
+    }
+
+    /// A port of a switch, such as port 14 of `leaf-03`.
+    pub fn switch_port(switch: &str, port: &str) -> Self {
+        Self { class: Class::SwitchPort, key: vec![Safe::new(switch), Safe::new(port)] }
+    }
+
+    /// A model on a server, such as `gpu007:8000`.
+    pub fn service(server: &str, model: &str) -> Self {
+        Self { class: Class::Service, key: vec![Safe::new(server), Safe::new(model)] }
     }
 
     /// A collector of the exporter.

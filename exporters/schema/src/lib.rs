@@ -7,21 +7,29 @@ pub mod batch;
 pub mod catalogue;
 pub mod device;
 pub mod dialect;
+pub mod job;
 pub mod reading;
 pub mod report;
 pub mod safe;
+pub mod shared;
 pub mod text;
 pub mod time;
+pub mod topology;
 pub mod unit;
 pub mod verdict;
 pub mod xid;
 
-pub use batch::{Batch, Delivery, Failure, Page, Rejected, Target, TargetId};
+pub use batch::{
+    Batch, Budget, Delivery, Excess, Failure, Page, Rejected, Target, TargetId, TargetSource,
+};
 pub use catalogue::{Metric, MetricId};
 pub use device::{Class, Device};
 pub use dialect::Dialect;
+pub use job::{Holding, Job, JobList};
 pub use reading::{Absent, Reading};
 pub use report::{Extra, Info, Report, Sample};
 pub use safe::Safe;
+pub use shared::Shared;
 pub use time::{Clock, UnixMs};
+pub use topology::{DeviceRail, NodePlace, Origin, PortPlace, Switch, Topology};
 pub use verdict::{Entity, EntityKind, FindingKind, GpuState, Severity};

@@ -1,7 +1,7 @@
 //! What a node's exporter would say: identities that stay, and samples written from the meters.
 
 use gaunt_schema::{
-    Device, Info, MetricId, Report, Safe, UnixMs,
+    Device, Info, MetricId, Report, Safe, Shared, UnixMs,
     catalogue::{exporter, gpu, host},
 };
 
@@ -101,8 +101,8 @@ pub(crate) struct Page {
     noise: u64,
     layout: Layout,
     job: Option<Job>,
-    devices: Vec<Device>,
-    infos: Vec<Info>,
+    devices: Shared<Device>,
+    infos: Shared<Info>,
 }
 
 impl Page {

@@ -58,7 +58,12 @@ fn facts() -> Facts {
         overview: Arc::new(overview),
         nodes: Arc::new(NodeList { nodes: vec![line], ..NodeList::default() }),
         findings: Arc::new(FindingList { findings: vec![finding], ..FindingList::default() }),
-        targets: Arc::new(TargetList { targets: vec![target, untried], totals, at: UnixMs(0) }),
+        targets: Arc::new(TargetList {
+            targets: vec![target, untried],
+            sources: Vec::new(),
+            totals,
+            at: UnixMs(0),
+        }),
     }
 }
 

@@ -66,8 +66,8 @@ impl Watch {
 
     fn dialects(&self) -> &'static [Dialect] {
         match self.dialect {
-            Dialect::Gaunt | Dialect::Unknown => &[Dialect::Gaunt],
             Dialect::Dcgm | Dialect::NodeExporter => &[Dialect::Dcgm, Dialect::NodeExporter],
+            _ => &[Dialect::Gaunt],
         }
     }
 }
@@ -151,7 +151,7 @@ fn port(dialect: Dialect) -> u16 {
     match dialect {
         Dialect::Dcgm => 9400,
         Dialect::NodeExporter => 9100,
-        Dialect::Gaunt | Dialect::Unknown => 9770,
+        _ => 9770,
     }
 }
 
