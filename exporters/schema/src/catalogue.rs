@@ -23,6 +23,7 @@ pub mod gpu_parts;
 pub mod hardware;
 pub mod host;
 pub mod port;
+pub mod probe;
 pub mod service;
 pub mod switch_port;
 
@@ -212,6 +213,7 @@ pub static CATALOGUE: [Metric; LEN] = {
         switch_port::ROWS,
         service::ROWS,
         collective::ROWS,
+        probe::ROWS,
         exporter::ROWS,
         fleet::ROWS,
     ];

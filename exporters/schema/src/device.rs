@@ -41,6 +41,8 @@ pub enum Class {
     Service,
     /// A kind of collective that a GPU takes part in, by the GPU and what tells the kind apart.
     Collective,
+    /// What a probe measured: a kind of transfer, and between whom.
+    Probe,
     /// A collector of the exporter.
     Collector,
     /// The aggregator's own numbers: written by `gaunt serve`, never read back into columns.
@@ -49,7 +51,7 @@ pub enum Class {
 
 impl Class {
     /// Every class, in the order of the page.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Node,
         Self::Gpu,
         Self::Nvlink,
@@ -64,6 +66,7 @@ impl Class {
         Self::SwitchPort,
         Self::Service,
         Self::Collective,
+        Self::Probe,
         Self::Collector,
         Self::Fleet,
     ];
@@ -84,6 +87,7 @@ impl Class {
             Self::SwitchPort => &["switch", "port"],
             Self::Service => &["service", "model"],
             Self::Collective => &["gpu", "collective"],
+            Self::Probe => &["collective", "between"],
             Self::Collector => &["collector"],
         }
     }
@@ -105,6 +109,7 @@ impl Class {
             Self::SwitchPort => "switch port",
             Self::Service => "service",
             Self::Collective => "collective",
+            Self::Probe => "probe",
             Self::Collector => "collector",
             Self::Fleet => "fleet",
         }
@@ -169,6 +174,11 @@ impl Device {
     /// A model on a server, such as `gpu007:8000`.
     pub fn service(server: &str, model: &str) -> Self {
         Self { class: Class::Service, key: vec![Safe::new(server), Safe::new(model)] }
+    }
+
+    /// A kind of transfer that was probed, such as `all_reduce` between `gpu0..7`.
+    pub fn probe(collective: &str, between: &str) -> Self {
+        Self { class: Class::Probe, key: vec![Safe::new(collective), Safe::new(between)] }
     }
 
     /// A collector of the exporter.

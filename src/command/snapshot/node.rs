@@ -47,6 +47,7 @@ fn values(device: &DeviceDetail) -> Vec<String> {
         Class::SwitchPort => "gaunt_switch_port_",
         Class::Service => "gaunt_service_",
         Class::Collective => "gaunt_collective_",
+        Class::Probe => "gaunt_probe_",
         Class::Node | Class::Collector | Class::Fleet => "gaunt_node_",
     };
     let state = device.state.map(|state| state.as_str().to_owned());

@@ -97,6 +97,10 @@ pub(crate) fn play(mut fleet: Fleet, gpus: usize, watch: &Watch) -> Played {
     let (mut read, mut now) = (0, START + watch.phase);
     for step in 0..watch.steps {
         now = now + watch.step;
+        if watch.step > TICK {
+            // Exporters look at their boards each second, however seldom they are read.
+            fleet.advance(now - TICK);
+        }
         fleet.advance(now);
         for node in 0..fleet.nodes() {
             let due = |dialect| watch.is_due(target(node, dialect), step);
