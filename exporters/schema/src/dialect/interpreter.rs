@@ -161,6 +161,8 @@ impl<'a> Interpreter<'a> {
         let blank = match (named.dialect, metric.row().kind) {
             (Dialect::Dcgm, Kind::Gauge) => Blank::DcgmGauge,
             (Dialect::Dcgm, _) => Blank::DcgmCounter,
+            // An interface that has no rate has minus one.
+            (Dialect::NodeExporter, _) if metric == host::NETDEV_SPEED => Blank::Negative,
             _ => Blank::Never,
         };
         let rule = Rule::of(metric, named.scale, blank);

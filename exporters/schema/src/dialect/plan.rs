@@ -3,7 +3,7 @@
 use super::dcgm;
 use crate::{
     Absent, MetricId, Reading, Sample, UnixMs,
-    catalogue::{Scale, gpu, host},
+    catalogue::{Scale, gpu},
     text::Reason,
     unit::{Kind, Width},
 };
@@ -48,7 +48,6 @@ impl Rule {
             Kind::Counter(width @ Width::Saturating(_)) => width.max(),
             _ => None,
         };
-        let blank = if metric == host::NETDEV_SPEED { Blank::Negative } else { blank };
         Self { scale, blank, end, yes: None }
     }
 

@@ -82,6 +82,8 @@ fn revalued(page: &str, mut value: impl FnMut(usize, &str) -> String) -> String 
 #[test]
 fn pages_of_real_exporters_repeat_their_layout() {
     for page in PAGES.into_iter().chain([MIXED]) {
+        // A value that differs on each run is left open in the fixture.
+        let page = &page.replace('…', "12.5");
         let next = revalued(page, |_, old| match old.parse::<f64>() {
             Ok(number) if number > 2.0 && number.fract() != 0.0 => format!("{}", number + 1.5),
             _ => old.to_owned(),
