@@ -13,6 +13,7 @@ mod node;
 mod node_host;
 mod node_network;
 mod node_page;
+mod node_unit;
 mod prometheus;
 mod real_gpu;
 mod running;
