@@ -225,6 +225,12 @@ impl Cluster {
         self.column(metric).last(row)?.0.value()
     }
 
+    /// When the last value of a metric came; none if its last reading is an absence.
+    pub fn last_value_at(&self, metric: MetricId, row: u32) -> Option<UnixMs> {
+        let (reading, at) = self.column(metric).last(row)?;
+        reading.value().map(|_| at)
+    }
+
     /// What a counter grows by in a second now, if it is known.
     pub fn rate(&self, metric: MetricId, row: u32) -> Option<f64> {
         let (_, at) = self.column(metric).last(row)?;

@@ -2,20 +2,31 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use gaunt_schema::{
-    Absent, Class, FindingKind, GpuState, Safe, UnixMs,
-    catalogue::{gpu, host},
-};
+use gaunt_schema::{Absent, Class, FindingKind, GpuState, Safe, UnixMs, catalogue::gpu};
 
 use crate::cluster::{Cluster, Node, NodeId};
 
 mod average;
-mod data_starved;
+mod baseline;
+mod cover;
+mod crowd;
+mod fabric;
 mod finding;
+mod gang;
+mod gpu_failed;
+mod health;
 mod held;
+mod host;
 mod life;
+mod link_quality;
+mod links;
+mod nvlink_degraded;
+mod pcie_degraded;
 mod port_down;
 mod signals;
+mod slow_gpu;
+mod standstill;
+mod starved;
 mod state;
 mod target_down;
 #[cfg(test)]
@@ -24,8 +35,13 @@ mod thresholds;
 
 use average::Average;
 pub use finding::{Evidence, Finding};
+use gang::Gangs;
+use health::Health;
 use held::Held;
-use life::Life;
+use host::Host;
+use life::{Life, Seen};
+use links::Links;
+use nvlink_degraded::Nvlinks;
 use port_down::Ports;
 pub use port_down::is_active;
 use signals::{Averages, Signals};
@@ -40,6 +56,12 @@ pub struct Judge {
     hosts: HashMap<NodeId, Host>,
     hangs: BTreeMap<Safe, UnixMs>,
     ports: Ports,
+    links: Links,
+    nvlinks: Nvlinks,
+    health: Health,
+    /// The page of each node whose health was last looked at.
+    seen: HashMap<NodeId, UnixMs>,
+    gangs: Gangs,
     life: Life,
 }
 
@@ -55,16 +77,19 @@ struct Gpu {
     looked: Option<UnixMs>,
 }
 
-/// What is remembered of one host: averages of its trouble.
-#[derive(Clone, Copy, Debug, Default)]
-struct Host {
-    io_pressure: Average,
-    cpu_pressure: Average,
-    busiest_cpu: Average,
-    /// Share of the nominal rate of all its ports.
-    network: Average,
-    looked: Option<UnixMs>,
-}
+/// Every detector; none depends on what another saw.
+const DETECTORS: [fn(&Judge, &Cluster, &mut Seen); 10] = [
+    gpu_failed::find,
+    slow_gpu::find,
+    pcie_degraded::find,
+    nvlink_degraded::find,
+    standstill::find,
+    starved::find,
+    fabric::find,
+    link_quality::find,
+    port_down::find,
+    target_down::find,
+];
 
 impl Judge {
     /// A judge with these limits that has seen nothing yet.
@@ -75,6 +100,11 @@ impl Judge {
             hosts: HashMap::new(),
             hangs: BTreeMap::new(),
             ports: Ports::default(),
+            links: Links::default(),
+            nvlinks: Nvlinks::default(),
+            health: Health::default(),
+            seen: HashMap::new(),
+            gangs: Gangs::default(),
             life: Life::default(),
         }
     }
@@ -83,8 +113,10 @@ impl Judge {
     pub fn step(&mut self, cluster: &Cluster) {
         self.gpus.resize_with(cluster.rows(Class::Gpu), Gpu::default);
         self.hosts.retain(|id, _| cluster.node(*id).is_some());
+        self.seen.retain(|id, _| cluster.node(*id).is_some());
         for (id, node) in cluster.nodes() {
-            self.look_at_host(cluster, id, node);
+            self.hosts.entry(id).or_default().look(cluster, node, &self.limits);
+            self.look_at_health(cluster, id, node);
             let host = self.hosts.get(&id).copied().unwrap_or_default();
             for row in node.rows(Class::Gpu) {
                 self.look_at_gpu(cluster, node, &host, *row);
@@ -92,10 +124,15 @@ impl Judge {
         }
         self.look_for_hangs(cluster);
         self.ports.look(cluster, &self.limits);
-        let mut seen = data_starved::find(self, cluster);
-        port_down::find(self, cluster, &mut seen);
-        target_down::find(self, cluster, &mut seen);
-        self.life.step(cluster.now(), self.limits.close_seconds, seen);
+        self.links.look(cluster, &self.limits);
+        self.nvlinks.look(cluster, &self.limits);
+        Gangs::look(self, cluster);
+        let mut seen = Seen::default();
+        for find in DETECTORS {
+            find(self, cluster, &mut seen);
+        }
+        cover::hide(&mut seen);
+        self.life.step(cluster.now(), cluster.period(), self.limits.close_seconds, seen);
     }
 
     /// The state of the GPU at this row.
@@ -113,18 +150,12 @@ impl Judge {
         self.life.opened()
     }
 
-    fn look_at_host(&mut self, cluster: &Cluster, id: NodeId, node: &Node) {
-        let host = self.hosts.entry(id).or_default();
-        let Some(at) = node.sampled.filter(|at| host.looked.is_none_or(|last| last < *at)) else {
-            return;
-        };
-        host.looked = Some(at);
-        let tick = &mut average::Tick::new(at, self.limits.average_seconds, cluster.fresh_for());
-        host.network.add(signals::network_share(cluster, node), tick);
-        let Some(row) = node.own_row() else { return };
-        host.io_pressure.add(cluster.rate(host::IO_PRESSURE, row), tick);
-        host.cpu_pressure.add(cluster.rate(host::CPU_PRESSURE, row), tick);
-        host.busiest_cpu.add(cluster.value(host::CPU_BUSIEST, row), tick);
+    fn look_at_health(&mut self, cluster: &Cluster, id: NodeId, node: &Node) {
+        let Some(at) = node.fed(Class::Gpu) else { return };
+        match self.seen.insert(id, at) {
+            Some(before) if before == at => {}
+            before => self.health.look(cluster, node, at, before.is_none()),
+        }
     }
 
     fn look_at_gpu(&mut self, cluster: &Cluster, node: &Node, host: &Host, row: u32) {

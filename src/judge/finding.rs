@@ -60,6 +60,95 @@ impl Evidence {
     }
 }
 
+/// A fault that is suspected: it becomes a finding when its evidence has stood for a while.
+#[derive(Clone, Debug)]
+pub(super) struct Suspicion {
+    /// Seconds for which the evidence must stand.
+    pub(super) hold: f64,
+    /// What the finding will be.
+    pub(super) finding: Finding,
+}
+
+impl Suspicion {
+    /// Something wrong with `entity`, of which `kinds` independent kinds of evidence tell. Two wake somebody, one that
+    /// the hardware gives is worth a look, and any other one is only worth knowing.
+    pub(super) fn of(kind: FindingKind, entity: Entity, kinds: usize, hard: bool) -> Self {
+        let severity = match (kinds, hard) {
+            (2.., _) => Severity::Critical,
+            (1, true) => Severity::Warning,
+            _ => Severity::Info,
+        };
+        let finding = Finding {
+            id: id(kind, &entity),
+            kind,
+            severity,
+            entity,
+            since: UnixMs::default(),
+            confidence: match kinds {
+                0 | 1 => 0.6,
+                2 => 0.9,
+                _ => 0.97,
+            },
+            lost_gpus: 0.0,
+            victims: Vec::new(),
+            summary: String::new(),
+            next: String::new(),
+            evidence: Vec::new(),
+        };
+        Self { hold: 0.0, finding }
+    }
+
+    /// It must have stood for so many seconds.
+    pub(super) fn hold(mut self, seconds: f64) -> Self {
+        self.hold = seconds;
+        self
+    }
+
+    /// What it costs, and whom.
+    pub(super) fn costs(mut self, lost_gpus: f64, victims: Vec<Entity>) -> Self {
+        self.finding.lost_gpus = lost_gpus;
+        self.finding.victims = victims;
+        self
+    }
+
+    /// What is said about it, and what to look at next.
+    pub(super) fn says(mut self, summary: String, next: String) -> Self {
+        self.finding.summary = summary;
+        self.finding.next = next;
+        self
+    }
+
+    /// The numbers behind it; what is not known is left out.
+    pub(super) fn on(mut self, evidence: impl IntoIterator<Item = Evidence>) -> Self {
+        self.finding.evidence.extend(evidence.into_iter().filter(|number| number.value.is_some()));
+        self
+    }
+}
+
+/// The name of a finding: its kind, and the place of what it blames.
+pub(super) fn id(kind: FindingKind, entity: &Entity) -> String {
+    let parts = [
+        &entity.job,
+        &entity.leaf,
+        &entity.rail,
+        &entity.node,
+        &entity.gpu,
+        &entity.device,
+        &entity.port,
+    ];
+    let mut id = kind.to_string();
+    for part in parts.into_iter().flatten() {
+        id.push('/');
+        id.push_str(part);
+    }
+    id
+}
+
+/// A share as a person says it: `31 %`.
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
 /// The time of day of an instant: `11:57:32 UTC`.
 pub(super) fn time_of_day(at: UnixMs) -> String {
     let seconds = at.0.div_euclid(1_000).rem_euclid(86_400);

@@ -1,10 +1,13 @@
 //! The life of findings: opened when seen, kept while seen, closed when the evidence was gone for a while.
 
-use std::collections::{BTreeMap, btree_map::Entry};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    time::Duration,
+};
 
 use gaunt_schema::{FindingKind, UnixMs};
 
-use super::Finding;
+use super::{Finding, finding::Suspicion};
 
 /// The most findings that are open at once: when a whole network is cut, the first thousand say it.
 const MAX_OPEN: usize = 1_000;
@@ -14,6 +17,8 @@ const MAX_OPEN: usize = 1_000;
 pub(super) struct Seen {
     /// Faults whose evidence is there.
     pub(super) findings: Vec<Finding>,
+    /// Faults whose evidence must stand for a while first.
+    pub(super) suspicions: Vec<Suspicion>,
     /// Faults of which nothing can be said now, by id: if they are open they stay open.
     pub(super) unclear: Vec<String>,
 }
@@ -22,6 +27,7 @@ pub(super) struct Seen {
 #[derive(Debug, Default)]
 pub(super) struct Life {
     open: BTreeMap<String, Open>,
+    pending: BTreeMap<String, Pending>,
     opened: BTreeMap<FindingKind, u64>,
 }
 
@@ -31,9 +37,27 @@ struct Open {
     last_seen: UnixMs,
 }
 
+/// A suspicion, since when and until when its evidence was there.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    since: UnixMs,
+    last_seen: UnixMs,
+}
+
 impl Life {
-    /// Takes in what was seen at `now`.
-    pub(super) fn step(&mut self, now: UnixMs, close_seconds: f64, seen: Seen) {
+    /// Takes in what was seen at `now`, where nodes are read each `period`.
+    pub(super) fn step(
+        &mut self,
+        now: UnixMs,
+        period: Duration,
+        close_seconds: f64,
+        mut seen: Seen,
+    ) {
+        let suspicions = std::mem::take(&mut seen.suspicions);
+        seen.findings
+            .extend(suspicions.into_iter().filter_map(|held| self.ripen(now, period, held)));
+        let forgotten = period.mul_f64(2.0).max(Duration::from_millis(2_500));
+        self.pending.retain(|_, pending| now.since(pending.last_seen) <= forgotten);
         for id in seen.unclear {
             if let Some(open) = self.open.get_mut(&id) {
                 open.last_seen = now;
@@ -55,6 +79,19 @@ impl Life {
             }
         }
         self.open.retain(|_, open| now.since(open.last_seen).as_secs_f64() < close_seconds);
+    }
+
+    /// The finding that a suspicion has become, once its evidence has stood for long enough: for as long as it asks,
+    /// and for two samples at least.
+    fn ripen(&mut self, now: UnixMs, period: Duration, held: Suspicion) -> Option<Finding> {
+        let first = Pending { since: now, last_seen: now };
+        let pending = self.pending.entry(held.finding.id.clone()).or_insert(first);
+        pending.last_seen = now;
+        let samples = if held.hold > 0.0 { period.as_secs_f64() } else { 0.0 };
+        let ripe = now.since(pending.since).as_secs_f64() >= held.hold.max(samples);
+        let since = pending.since;
+        (ripe || self.open.contains_key(&held.finding.id))
+            .then_some(Finding { since, ..held.finding })
     }
 
     /// The open findings, worst first: by severity, then by cost, then by name.

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use gaunt_schema::{
     Class, MetricId, UnixMs,
-    catalogue::{gpu, port},
+    catalogue::{gpu, gpu_health, port},
 };
 
 use super::{
     Thresholds,
     average::{Average, Tick},
+    baseline::{Baseline, Worse},
 };
 use crate::cluster::{Cluster, Node};
 
@@ -73,6 +74,10 @@ pub(super) struct Averages {
     clock_hertz: Average,
     hw_slowdown: Average,
     sw_thermal: Average,
+    pcie_replays: Average,
+    usual_utilization: Baseline,
+    usual_tensor: Baseline,
+    usual_power: Baseline,
 }
 
 impl Averages {
@@ -119,6 +124,51 @@ impl Averages {
         let hardware = hardware.into_iter().filter_map(value).reduce(f64::max);
         self.hw_slowdown.add(hardware, tick);
         self.sw_thermal.add(value(gpu::CLOCK_EVENT_SW_THERMAL), tick);
+        self.pcie_replays.add(cluster.rate(gpu_health::PCIE_REPLAYS, row), tick);
+        self.learn(tick.at(), cluster.fresh_for());
+    }
+
+    fn learn(&mut self, at: UnixMs, gap: Duration) {
+        for (usual, average) in [
+            (&mut self.usual_utilization, &self.utilization),
+            (&mut self.usual_tensor, &self.tensor),
+            (&mut self.usual_power, &self.power),
+        ] {
+            usual.learn(average.at(at, gap), at, Worse::Lower, NOTHING);
+        }
+    }
+
+    /// The average utilization.
+    pub(super) fn utilization_at(&self, now: UnixMs, gap: Duration) -> Option<f64> {
+        self.utilization.at(now, gap)
+    }
+
+    /// The utilization that is usual.
+    pub(super) fn usual_utilization(&self) -> Option<f64> {
+        self.usual_utilization.usual()
+    }
+
+    /// The share of the power limit that is usual.
+    pub(super) fn usual_power(&self) -> Option<f64> {
+        self.usual_power.usual()
+    }
+
+    /// Packets that its PCIe link sends again in a second.
+    pub(super) fn pcie_replays(&self, now: UnixMs, gap: Duration) -> Option<f64> {
+        self.pcie_replays.at(now, gap)
+    }
+
+    /// How much it works against what is usual for it: 1 is as usual. By its tensor cores where they are told and
+    /// used, else by its power above that of a board that does nothing.
+    pub(super) fn pace(&self, now: UnixMs, gap: Duration) -> Option<f64> {
+        let of = |average: &Average, usual: &Baseline, idle: f64| {
+            let usual = usual.usual()? - idle;
+            let now = average.at(now, gap)? - idle;
+            (usual > LEAST_WORK).then(|| (now / usual).max(0.0))
+        };
+        let idle = self.power_floor.unwrap_or(IDLE_POWER).min(IDLE_POWER);
+        of(&self.tensor, &self.usual_tensor, 0.0)
+            .or_else(|| of(&self.power, &self.usual_power, idle))
     }
 
     /// The GPU's own signals at `now`; the caller adds those of its host and its job.
@@ -153,6 +203,15 @@ impl Averages {
         self.clock_hertz.at(now, CLOCK_STANDS)
     }
 }
+
+/// A share below which a GPU does nothing worth a comparison.
+const NOTHING: f64 = 0.02;
+
+/// The same for a pace that others are compared with.
+const LEAST_WORK: f64 = 0.03;
+
+/// Share of its limit that a board draws at most while it does nothing.
+const IDLE_POWER: f64 = 0.15;
 
 /// Utilization of one sample from which the GPU did something.
 const ACTIVE: f64 = 0.02;

@@ -94,8 +94,62 @@ pub struct Thresholds {
     pub cpu_pressure_ratio: f64,
     /// Busy share of the busiest CPU from which a single thread is the limit.
     pub busiest_cpu_ratio: f64,
-    /// Share of a node's allocated GPUs that must starve before the node is blamed.
-    pub starved_gpus_ratio: f64,
+    /// A GPU does less than usual below this share of its usual utilization.
+    pub hungry_ratio: f64,
+    /// A pressure of the host counts from so many times what is usual for it.
+    pub pressure_times: f64,
+    /// Share of the time in which a task waits for a CPU from which launching may suffer.
+    pub cpu_crowded_ratio: f64,
+    /// Seconds for which the nodes of a job must wait for storage together.
+    pub storage_seconds: f64,
+    /// Share of its usual speed from which a job is slower than usual.
+    pub slowed_ratio: f64,
+    /// Fewer GPUs than this are no peers: below four their spread is a matter of luck.
+    pub least_peers: f64,
+    /// Spreads from its peers from which one stands out: Monte Carlo gives no false ones with a floor of 3 per cent.
+    pub peer_score: f64,
+    /// Clock over that of its peers below which a GPU is slower than they are.
+    pub clock_straggler_ratio: f64,
+    /// Seconds for which a GPU must be slow.
+    pub slow_gpu_seconds: f64,
+    /// Packets that a PCIe link sends again in a second: DCGM's health check allows 31 a minute to 16 lanes of generation 5.
+    pub pcie_replays_per_second: f64,
+    /// Seconds for which a PCIe link must be narrower or slower than it should be.
+    pub pcie_seconds: f64,
+    /// Seconds for which it must send packets again.
+    pub pcie_replay_seconds: f64,
+    /// NVLink errors of a GPU in a second; DCGM's health check calls any a failure.
+    pub nvlink_errors_per_second: f64,
+    /// Seconds for which NVLinks must be bad.
+    pub nvlink_seconds: f64,
+    /// Broken symbols and packets in a second: NVSentinel calls 120 symbol errors an hour fatal, and gaunt wants more to page.
+    pub link_errors_per_second: f64,
+    /// Repaired bits, times the usual number, that confirm it.
+    pub corrected_bits_times: f64,
+    /// Packets sent again in a second, by anybody of the job, that confirm it.
+    pub resent_packets_per_second: f64,
+    /// Seconds for which a link must lose bits.
+    pub link_errors_seconds: f64,
+    /// Share of received packets with a congestion mark from which a queue is full.
+    pub marked_packets_ratio: f64,
+    /// Share of the time in which the network stops a port from which it is congested.
+    pub paused_ratio: f64,
+    /// Share of the time in which a port stops the network from which its host is to blame.
+    pub pauses_ratio: f64,
+    /// Packets without a buffer in a second from which its host is to blame.
+    pub unbuffered_per_second: f64,
+    /// Notifications to slow down, times the usual number for the same traffic, that confirm congestion.
+    pub notified_times: f64,
+    /// Waiting before transmission, times the usual, that means congestion where no switch marks packets.
+    pub waited_times: f64,
+    /// Share of a leaf's or rail's ports that must be bad before it is blamed.
+    pub members_bad_ratio: f64,
+    /// Seconds for which a hotspot must last.
+    pub hotspot_seconds: f64,
+    /// Share of a job's GPUs that must spin before it can hang.
+    pub hung_gpus_ratio: f64,
+    /// Seconds for which a job must hold idle GPUs before that is said.
+    pub idle_seconds: f64,
     /// Seconds for which they must starve.
     pub starved_seconds: f64,
     /// Samples in a row that must show a port down.
@@ -181,11 +235,38 @@ impl Default for Thresholds {
             port_never_active_seconds: 10.0,
             hung_seconds: 60.0,
             nvlink_bytes_per_second: 450e9,
-            io_pressure_ratio: 0.1,
-            cpu_pressure_ratio: 0.3,
+            io_pressure_ratio: 0.08,
+            cpu_pressure_ratio: 0.08,
             busiest_cpu_ratio: 0.95,
-            starved_gpus_ratio: 0.5,
-            starved_seconds: 10.0,
+            hungry_ratio: 0.94,
+            pressure_times: 3.0,
+            cpu_crowded_ratio: 0.03,
+            storage_seconds: 15.0,
+            slowed_ratio: 0.06,
+            least_peers: 4.0,
+            peer_score: 4.0,
+            clock_straggler_ratio: 0.9,
+            slow_gpu_seconds: 5.0,
+            pcie_replays_per_second: 0.5,
+            pcie_seconds: 5.0,
+            pcie_replay_seconds: 15.0,
+            nvlink_errors_per_second: 0.5,
+            nvlink_seconds: 8.0,
+            link_errors_per_second: 0.5,
+            corrected_bits_times: 10.0,
+            resent_packets_per_second: 0.5,
+            link_errors_seconds: 10.0,
+            marked_packets_ratio: 0.01,
+            paused_ratio: 0.01,
+            pauses_ratio: 0.02,
+            unbuffered_per_second: 1.0,
+            notified_times: 10.0,
+            waited_times: 10.0,
+            members_bad_ratio: 0.6,
+            hotspot_seconds: 8.0,
+            hung_gpus_ratio: 0.9,
+            idle_seconds: 540.0,
+            starved_seconds: 8.0,
             port_samples: 2,
             close_seconds: 10.0,
             target_failures: 2,

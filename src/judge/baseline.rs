@@ -1,0 +1,113 @@
+//! What is usual for a thing: its own past, learned while nothing is unusual.
+
+use gaunt_schema::UnixMs;
+
+/// So many seconds of samples make a past that something can be compared with.
+const LEARNED_S: f64 = 40.0;
+
+/// What is usual changes over this time constant: a shift of a quarter of an hour is a new way of working.
+const SLOW_S: f64 = 600.0;
+
+/// Better than usual is learned within this: a job that left its start-up behind shows what it can do.
+const BETTER_S: f64 = 30.0;
+
+/// A change by more than this share is not learned but remarked.
+const UNUSUAL: f64 = 0.08;
+
+/// What stays worse for this long is the new usual: the job has changed.
+const ACCEPTED_S: f64 = 1_800.0;
+
+/// In which direction a signal tells of trouble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Worse {
+    /// Less is worse, such as arithmetic.
+    Lower,
+    /// More is worse, such as pressure.
+    Higher,
+}
+
+/// The usual value of one signal.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Baseline {
+    mean: f64,
+    seconds: f64,
+    last: Option<UnixMs>,
+    unusual_since: Option<UnixMs>,
+}
+
+impl Baseline {
+    /// Takes in the signal's average at an instant. `floor` is what is too small to make a difference.
+    pub(super) fn learn(&mut self, now: Option<f64>, at: UnixMs, worse: Worse, floor: f64) {
+        let Some(now) = now else { return };
+        let passed = self.last.map_or(1.0, |last| at.since(last).as_secs_f64());
+        self.last = Some(at);
+        if self.seconds < LEARNED_S {
+            self.seconds += passed;
+            self.mean += (now - self.mean) * (passed / self.seconds).min(1.0);
+            return;
+        }
+        let change = (now - self.mean) / self.mean.abs().max(floor);
+        let span = if change.abs() <= UNUSUAL {
+            self.unusual_since = None;
+            self.seconds += passed;
+            self.seconds.min(SLOW_S)
+        } else if (change > 0.0) == (worse == Worse::Lower) {
+            self.unusual_since = None;
+            BETTER_S
+        } else {
+            let since = *self.unusual_since.get_or_insert(at);
+            if at.since(since).as_secs_f64() > ACCEPTED_S {
+                *self = Self { mean: now, last: Some(at), ..Self::default() };
+            }
+            return;
+        };
+        self.mean += (now - self.mean) * (passed / span).min(1.0);
+    }
+
+    /// The usual value, once enough was seen.
+    pub(super) fn usual(&self) -> Option<f64> {
+        (self.seconds >= LEARNED_S).then_some(self.mean)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(seconds: i64, baseline: &mut Baseline, from: i64, value: f64) {
+        for second in from..from + seconds {
+            baseline.learn(Some(value), UnixMs(second * 1_000), Worse::Lower, 0.01);
+        }
+    }
+
+    #[test]
+    fn a_past_takes_a_while_to_learn() {
+        let mut baseline = Baseline::default();
+        after(30, &mut baseline, 0, 0.5);
+        assert_eq!(baseline.usual(), None);
+        after(20, &mut baseline, 30, 0.5);
+        assert_eq!(baseline.usual(), Some(0.5));
+    }
+
+    #[test]
+    fn what_is_worse_is_not_learned_and_what_is_better_soon_is() {
+        let mut baseline = Baseline::default();
+        after(60, &mut baseline, 0, 0.5);
+        after(600, &mut baseline, 60, 0.3);
+        assert_eq!(baseline.usual(), Some(0.5), "a fault does not become usual");
+        after(120, &mut baseline, 660, 0.8);
+        assert!(baseline.usual().unwrap() > 0.75);
+        after(3_000, &mut baseline, 780, 0.3);
+        let usual = baseline.usual().unwrap();
+        assert!((usual - 0.3).abs() < 1e-9, "after half an hour the job has changed: {usual}");
+    }
+
+    #[test]
+    fn absent_samples_teach_nothing() {
+        let mut baseline = Baseline::default();
+        for second in 0..100 {
+            baseline.learn(None, UnixMs(second * 1_000), Worse::Lower, 0.01);
+        }
+        assert_eq!(baseline.usual(), None);
+    }
+}

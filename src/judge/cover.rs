@@ -1,0 +1,75 @@
+//! One fault, one finding: what follows from a fault that is seen is not said beside it.
+
+use std::collections::BTreeSet;
+
+use gaunt_schema::{Entity, FindingKind, Safe};
+
+use super::{Finding, life::Seen};
+
+/// Takes away what something else explains.
+pub(super) fn hide(seen: &mut Seen) {
+    let all = || {
+        let held = seen.suspicions.iter().map(|held| &held.finding);
+        seen.findings.iter().chain(held)
+    };
+    let facts: Vec<(FindingKind, Entity, Vec<Safe>)> = all()
+        .filter(|finding| explains(finding.kind))
+        .map(|finding| {
+            let jobs = finding.victims.iter().filter_map(|victim| victim.job.clone());
+            (finding.kind, finding.entity.clone(), jobs.collect())
+        })
+        .collect();
+    let of_nodes = |kinds: &[FindingKind]| -> BTreeSet<Safe> {
+        let facts = facts.iter().filter(|(kind, ..)| kinds.contains(kind));
+        facts.filter_map(|(_, entity, _)| entity.node.clone()).collect()
+    };
+    let sick = of_nodes(&HARDWARE);
+    let hot = facts
+        .iter()
+        .filter(|(kind, ..)| *kind == FindingKind::Throttled)
+        .map(|(_, entity, _)| entity.clone());
+    let hot: Vec<Entity> = hot.collect();
+    let failed: BTreeSet<Entity> = facts
+        .iter()
+        .filter(|(kind, ..)| *kind == FindingKind::GpuFailed)
+        .map(|(_, entity, _)| entity.clone())
+        .collect();
+    let stopped: BTreeSet<Safe> = facts
+        .iter()
+        .filter(|(kind, ..)| matches!(kind, FindingKind::GpuFailed | FindingKind::PortDown))
+        .flat_map(|(.., jobs)| jobs.clone())
+        .collect();
+    let blocked = of_nodes(&[FindingKind::HostBlocksNetwork]);
+    let hidden = |finding: &Finding| {
+        let on = |nodes: &BTreeSet<Safe>| {
+            finding.entity.node.as_ref().is_some_and(|node| nodes.contains(node))
+        };
+        match finding.kind {
+            FindingKind::DataStarved | FindingKind::HostBound => on(&sick),
+            FindingKind::ComputeStraggler => hot.contains(&finding.entity) || on(&blocked),
+            FindingKind::CollectiveHang | FindingKind::IdleAllocated => {
+                finding.entity.job.as_ref().is_some_and(|job| stopped.contains(job))
+            }
+            FindingKind::PcieDegraded | FindingKind::NvlinkDegraded | FindingKind::Throttled => {
+                failed.contains(&finding.entity)
+            }
+            _ => false,
+        }
+    };
+    seen.findings.retain(|finding| !hidden(finding));
+    seen.suspicions.retain(|held| !hidden(&held.finding));
+}
+
+/// Faults of hardware on a node: what its GPUs do less follows from them.
+const HARDWARE: [FindingKind; 5] = [
+    FindingKind::GpuFailed,
+    FindingKind::Throttled,
+    FindingKind::PcieDegraded,
+    FindingKind::NvlinkDegraded,
+    FindingKind::ComputeStraggler,
+];
+
+fn explains(kind: FindingKind) -> bool {
+    HARDWARE.contains(&kind)
+        || matches!(kind, FindingKind::PortDown | FindingKind::HostBlocksNetwork)
+}

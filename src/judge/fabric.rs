@@ -1,0 +1,285 @@
+//! Where in the fabric packets queue up: the port that blocks it, the leaf, the rail.
+//!
+//! Bad ports vote for what they have in common: the smallest thing of which most members are bad is to blame.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gaunt_schema::{Class, Entity, EntityKind, FindingKind, Safe, unit::Unit};
+
+use super::{
+    Evidence, Judge,
+    crowd::median,
+    finding::{MAX_VICTIMS, Suspicion, count, percent},
+    gang::Gang,
+    life::Seen,
+    links::{CARRIES, Link},
+};
+use crate::cluster::{Cluster, Node, NodeId};
+
+/// Adds hosts that block the network, and congested leaves and rails.
+pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
+    let mut blockers = BTreeSet::new();
+    for (id, node) in cluster.nodes() {
+        if let Some(suspicion) = host_blocks(judge, cluster, id, node) {
+            blockers.insert(id);
+            seen.suspicions.push(suspicion);
+        }
+    }
+    let ports = ports(judge, cluster);
+    let bad: Vec<&Port<'_>> = ports.iter().filter(|port| port.congested.is_some()).collect();
+    if bad.is_empty() {
+        return;
+    }
+    let mut rails: BTreeMap<&Safe, Vec<Place<'_>>> = BTreeMap::new();
+    for place in places(&ports) {
+        if place.is_bad(judge) {
+            rails.entry(place.rail).or_default().push(place);
+        }
+    }
+    let many = rails.len() >= MANY_RAILS;
+    for (rail, leaves) in rails {
+        // A rail that is slow under several leaves is more than any of them; so is one whose leaves nobody knows.
+        let named: BTreeSet<&Safe> = leaves.iter().filter_map(|place| place.leaf).collect();
+        let suspicion = match named.len() {
+            1 if leaves.len() == 1 => {
+                leaf_congested(judge, cluster, named.into_iter().next(), rail, &leaves[0])
+            }
+            _ if many && named.len() == 1 => continue,
+            _ => rail_slow(judge, cluster, rail, &leaves),
+        };
+        seen.suspicions.push(suspicion);
+    }
+}
+
+/// From so many rails at once it is not the rails.
+const MANY_RAILS: usize = 64;
+
+/// A port that carries something, where it is, and how its packets queue.
+struct Port<'a> {
+    node: NodeId,
+    link: &'a Link,
+    leaf: Option<&'a Safe>,
+    rail: Safe,
+    /// The strongest sign of congestion, as how many times its limit; none if there is none.
+    congested: Option<f64>,
+}
+
+/// Ports of one rail below one leaf.
+struct Place<'a> {
+    leaf: Option<&'a Safe>,
+    rail: &'a Safe,
+    members: Vec<&'a Port<'a>>,
+}
+
+impl Place<'_> {
+    fn bad(&self) -> Vec<&Port<'_>> {
+        self.members.iter().filter(|port| port.congested.is_some()).copied().collect()
+    }
+
+    fn is_bad(&self, judge: &Judge) -> bool {
+        let bad = self.bad().len();
+        bad >= LEAST_MEMBERS
+            && bad as f64 >= judge.limits.members_bad_ratio * self.members.len() as f64
+    }
+}
+
+/// Fewer members cannot be told from the ports themselves.
+const LEAST_MEMBERS: usize = 2;
+
+fn ports<'a>(judge: &'a Judge, cluster: &'a Cluster) -> Vec<Port<'a>> {
+    let mut ports = Vec::new();
+    for (id, node) in cluster.nodes() {
+        for row in node.rows(Class::Port) {
+            let Some(link) = judge.links.of(*row) else { continue };
+            if !link.now(&link.carried, cluster).is_some_and(|share| share >= CARRIES) {
+                continue;
+            }
+            let wiring = cluster.wiring().port(*row);
+            let told =
+                wiring.and_then(|wiring| wiring.rail.as_ref()).map(|told| told.value.clone());
+            let name =
+                || cluster.device(Class::Port, *row).map(|entry| number(entry.device.key.first()));
+            let Some(rail) = told.or_else(name) else { continue };
+            let leaf = wiring.and_then(|wiring| wiring.leaf.as_ref()).map(|told| &told.value);
+            ports.push(Port {
+                node: id,
+                link,
+                leaf,
+                rail,
+                congested: congested(judge, cluster, link),
+            });
+        }
+    }
+    ports
+}
+
+/// The number at the end of a device's name: where nobody says the rail, equal devices are on equal rails.
+fn number(device: Option<&Safe>) -> Safe {
+    let name = device.map(Safe::as_str).unwrap_or_default();
+    let digits = name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    if digits < name.len() { Safe::new(&name[digits..]) } else { Safe::new(name) }
+}
+
+fn places<'a>(ports: &'a [Port<'a>]) -> Vec<Place<'a>> {
+    let mut places: BTreeMap<(Option<&Safe>, &Safe), Vec<&Port<'a>>> = BTreeMap::new();
+    for port in ports {
+        places.entry((port.leaf, &port.rail)).or_default().push(port);
+    }
+    let place = |((leaf, rail), members)| Place { leaf, rail, members };
+    places.into_iter().map(place).collect()
+}
+
+/// Marks where packets arrive say that a queue on their way is full, and name the place. Where no switch marks packets,
+/// as on InfiniBand, those who wait to send are all that is seen.
+fn congested(judge: &Judge, cluster: &Cluster, link: &Link) -> Option<f64> {
+    let limits = &judge.limits;
+    if let Some(marked) = link.now(&link.marked, cluster) {
+        return (marked >= limits.marked_packets_ratio)
+            .then(|| marked / limits.marked_packets_ratio);
+    }
+    let waited = link.waited_times(cluster).map(|times| times / limits.waited_times);
+    let paused = link.now(&link.paused, cluster).map(|share| share / limits.paused_ratio);
+    waited.into_iter().chain(paused).filter(|times| *times >= 1.0).reduce(f64::max)
+}
+
+fn slowed<'a>(judge: &'a Judge, cluster: &'a Cluster, nodes: &BTreeSet<NodeId>) -> Vec<&'a Gang> {
+    let mut gangs: Vec<&Gang> = Vec::new();
+    for node in nodes.iter().filter_map(|id| cluster.node(*id)) {
+        for gang in judge.gangs.on(node.rows(Class::Gpu)) {
+            let slow = gang.slowed().is_some_and(|slowed| slowed >= judge.limits.slowed_ratio);
+            if slow && !gangs.iter().any(|known| std::ptr::eq(*known, gang)) {
+                gangs.push(gang);
+            }
+        }
+    }
+    gangs
+}
+
+fn leaf_congested(
+    judge: &Judge,
+    cluster: &Cluster,
+    leaf: Option<&Safe>,
+    rail: &Safe,
+    place: &Place<'_>,
+) -> Suspicion {
+    let entity = Entity { leaf: leaf.cloned(), ..Entity::new(EntityKind::Leaf) };
+    let bad = place.bad();
+    let summary = format!(
+        "{} of {} below {} on rail {rail} are congested.",
+        count(bad.len(), "port"),
+        place.members.len(),
+        leaf.map(Safe::as_str).unwrap_or_default()
+    );
+    hotspot(judge, cluster, FindingKind::LeafCongested, entity, &bad).says(
+        summary,
+        "Look at the queues and the uplinks of this switch, and at who sends to the ports below it.".to_owned(),
+    )
+}
+
+fn rail_slow(judge: &Judge, cluster: &Cluster, rail: &Safe, places: &[Place<'_>]) -> Suspicion {
+    let entity = Entity { rail: Some(rail.clone()), ..Entity::new(EntityKind::Rail) };
+    let bad: Vec<&Port<'_>> = places.iter().flat_map(Place::bad).collect();
+    let leaves = places.iter().filter(|place| place.leaf.is_some()).count();
+    let below = if leaves > 0 {
+        format!(" below {}", count(leaves, "leaf switch").replace("switchs", "switches"))
+    } else {
+        String::new()
+    };
+    hotspot(judge, cluster, FindingKind::RailSlow, entity, &bad).says(
+        format!("{} on rail {rail}{below} are congested.", count(bad.len(), "port")),
+        "Look at the spine switches of this rail and at their links to the leaves.".to_owned(),
+    )
+}
+
+fn hotspot(
+    judge: &Judge,
+    cluster: &Cluster,
+    kind: FindingKind,
+    entity: Entity,
+    bad: &[&Port<'_>],
+) -> Suspicion {
+    let limits = &judge.limits;
+    let nodes: BTreeSet<NodeId> = bad.iter().map(|port| port.node).collect();
+    let gangs = slowed(judge, cluster, &nodes);
+    let now = |of: fn(&Link) -> &super::average::Average| {
+        median(bad.iter().filter_map(|port| port.link.now(of(port.link), cluster)))
+    };
+    let paused = now(|link| &link.paused);
+    let notified = median(bad.iter().filter_map(|port| port.link.notified_times(cluster)));
+    let kinds = 1
+        + usize::from(paused.is_some_and(|share| share >= limits.paused_ratio))
+        + usize::from(notified.is_some_and(|times| times >= limits.notified_times))
+        + usize::from(!gangs.is_empty());
+    let lost = gangs.iter().map(|gang| gang.lost_gpus()).sum();
+    let victims =
+        gangs.iter().flat_map(|gang| gang.victims(cluster, None)).take(MAX_VICTIMS).collect();
+    Suspicion::of(kind, entity, kinds, true).hold(limits.hotspot_seconds).costs(lost, victims).on([
+        Evidence::new("congested ports", Some(bad.len() as f64), Unit::Count, None),
+        Evidence::new(
+            "packets with a congestion mark",
+            now(|link| &link.marked),
+            Unit::Ratio,
+            Some(limits.marked_packets_ratio),
+        ),
+        Evidence::new(
+            "time in which the network stops them",
+            paused,
+            Unit::Ratio,
+            Some(limits.paused_ratio),
+        ),
+        Evidence::new(
+            "notifications to slow down, times the usual number",
+            notified,
+            Unit::Count,
+            Some(limits.notified_times),
+        ),
+    ])
+}
+
+/// A host that takes what it receives too slowly, and so stops the network.
+fn host_blocks(judge: &Judge, cluster: &Cluster, id: NodeId, node: &Node) -> Option<Suspicion> {
+    let limits = &judge.limits;
+    let links: Vec<&Link> =
+        node.rows(Class::Port).iter().filter_map(|row| judge.links.of(*row)).collect();
+    let carrying: Vec<&&Link> = links
+        .iter()
+        .filter(|link| link.now(&link.carried, cluster).is_some_and(|share| share >= CARRIES))
+        .collect();
+    let pauses = |link: &&&&Link| {
+        link.now(&link.pauses, cluster).is_some_and(|share| share >= limits.pauses_ratio)
+    };
+    let drops = |link: &&&&Link| {
+        link.now(&link.unbuffered, cluster).is_some_and(|rate| rate >= limits.unbuffered_per_second)
+    };
+    let (stopping, dropping) =
+        (carrying.iter().filter(pauses).count(), carrying.iter().filter(drops).count());
+    if stopping.max(dropping) == 0 || stopping.max(dropping) * 2 < carrying.len() {
+        return None;
+    }
+    let gangs = slowed(judge, cluster, &BTreeSet::from([id]));
+    let share = median(carrying.iter().filter_map(|link| link.now(&link.pauses, cluster)));
+    let unbuffered = median(carrying.iter().filter_map(|link| link.now(&link.unbuffered, cluster)));
+    let kinds =
+        [stopping > 0, dropping > 0, !gangs.is_empty()].into_iter().filter(|kind| *kind).count();
+    let how = match share.filter(|_| stopping > 0) {
+        Some(share) => format!("stops the network {} of the time", percent(share)),
+        None => format!("has no buffer for {:.1} packets a second", unbuffered.unwrap_or_default()),
+    };
+    Some(
+        Suspicion::of(FindingKind::HostBlocksNetwork, Entity::node(&node.name), kinds, true)
+            .hold(limits.hotspot_seconds)
+            .costs(
+                gangs.iter().map(|gang| gang.lost_gpus()).sum(),
+                gangs.iter().flat_map(|gang| gang.victims(cluster, Some(id))).take(MAX_VICTIMS).collect(),
+            )
+            .says(
+                format!("{} {how}: it takes what it receives too slowly.", node.name),
+                format!("Look at the PCIe links of {}'s adapters, at its IOMMU and memory settings, and at what else loads its memory.", node.name),
+            )
+            .on([
+                Evidence::new("ports that stop the network", Some(stopping as f64), Unit::Count, None).note(format!("of {}", carrying.len())),
+                Evidence::new("time in which they stop it", share, Unit::Ratio, Some(limits.pauses_ratio)),
+                Evidence::new("packets without a buffer in a second", unbuffered, Unit::Count, Some(limits.unbuffered_per_second)),
+            ]),
+    )
+}

@@ -1,0 +1,181 @@
+//! Gangs: GPUs that step together, what most of them do, and how much slower they are than usual.
+//!
+//! A job's label makes a gang. Where nobody names jobs, nodes that are equally busy in calm times are taken for one.
+
+use std::collections::BTreeMap;
+
+use gaunt_schema::{Class, Entity, EntityKind, GpuState, Safe, UnixMs, catalogue::gpu};
+
+use super::{
+    Judge,
+    crowd::{Crowd, median},
+    finding::MAX_VICTIMS,
+    slow_gpu,
+};
+use crate::cluster::{Cluster, NodeId};
+
+/// Gangs without a name are put together anew after so many seconds.
+const REGROUP_S: f64 = 20.0;
+
+/// Nodes whose usual power differs by more than this share do not step together.
+const LIKE_POWER: f64 = 0.05;
+
+/// The same for the traffic of their ports.
+const LIKE_TRAFFIC: f64 = 0.12;
+
+/// A share of work below which a GPU stands still, and is not merely slow.
+pub(super) const STANDSTILL: f64 = 0.15;
+
+/// Every gang, and which one each GPU belongs to.
+#[derive(Debug, Default)]
+pub(super) struct Gangs {
+    gangs: Vec<Gang>,
+    /// The gang of each GPU by row: its place in `gangs` and one, 0 without one.
+    of_gpu: Vec<u32>,
+    /// Nodes without named jobs, by the gang that they were taken for, and when that was.
+    unnamed: Vec<Vec<NodeId>>,
+    regrouped: Option<UnixMs>,
+}
+
+/// GPUs that step together.
+#[derive(Debug, Default)]
+pub(super) struct Gang {
+    /// The job, if somebody names it.
+    pub(super) job: Option<Safe>,
+    /// Its GPUs by row.
+    pub(super) gpus: Vec<u32>,
+    /// Its nodes.
+    pub(super) nodes: Vec<NodeId>,
+    /// The middle of its GPUs' utilization.
+    pub(super) utilization: Option<f64>,
+    /// How fast its middle GPU works, against what is usual for it: 1 is as usual.
+    pub(super) pace: Option<f64>,
+    /// The clocks of its busy GPUs, by model.
+    pub(super) clocks: BTreeMap<Safe, Crowd>,
+}
+
+impl Gangs {
+    /// Puts gangs together, and looks at what their members do.
+    pub(super) fn look(judge: &mut Judge, cluster: &Cluster) {
+        let mut gangs = std::mem::take(&mut judge.gangs);
+        let due =
+            gangs.regrouped.is_none_or(|at| cluster.now().since(at).as_secs_f64() >= REGROUP_S);
+        if due {
+            gangs.unnamed = alike(judge, cluster);
+            gangs.regrouped = Some(cluster.now());
+        }
+        let named = cluster.jobs().iter().map(|(job, gpus)| (Some(job.clone()), gpus.clone()));
+        let of_nodes = |nodes: &Vec<NodeId>| {
+            let nodes = nodes.iter().filter_map(|id| cluster.node(*id));
+            nodes.flat_map(|node| node.rows(Class::Gpu).to_vec()).collect::<Vec<u32>>()
+        };
+        let unnamed = gangs.unnamed.iter().map(|nodes| (None, of_nodes(nodes)));
+        gangs.gangs =
+            named.chain(unnamed).map(|(job, gpus)| Gang::of(judge, cluster, job, gpus)).collect();
+        gangs.of_gpu.clear();
+        gangs.of_gpu.resize(cluster.rows(Class::Gpu), 0);
+        for (at, gang) in gangs.gangs.iter().enumerate() {
+            for row in &gang.gpus {
+                gangs.of_gpu[*row as usize] = at as u32 + 1;
+            }
+        }
+        judge.gangs = gangs;
+    }
+
+    /// Every gang.
+    pub(super) fn all(&self) -> &[Gang] {
+        &self.gangs
+    }
+
+    /// The gang of a GPU.
+    pub(super) fn of(&self, gpu: u32) -> Option<&Gang> {
+        let place = self.of_gpu.get(gpu as usize)?.checked_sub(1)?;
+        self.gangs.get(place as usize)
+    }
+
+    /// Every gang that has GPUs on a node.
+    pub(super) fn on<'a>(&'a self, gpus: &'a [u32]) -> Vec<&'a Gang> {
+        let mut gangs: Vec<&Gang> = gpus.iter().filter_map(|row| self.of(*row)).collect();
+        gangs.dedup_by(|a, b| std::ptr::eq(*a, *b));
+        gangs
+    }
+}
+
+impl Gang {
+    fn of(judge: &Judge, cluster: &Cluster, job: Option<Safe>, gpus: Vec<u32>) -> Self {
+        let mut nodes: Vec<NodeId> =
+            gpus.iter().filter_map(|row| Some(cluster.device(Class::Gpu, *row)?.node)).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        let known = || gpus.iter().filter_map(|row| judge.gpus.get(*row as usize));
+        let (now, gap) = (cluster.now(), cluster.fresh_for());
+        let utilization = median(known().filter_map(|gpu| gpu.averages.utilization_at(now, gap)));
+        let pace = median(known().filter_map(|gpu| gpu.averages.pace(now, gap)));
+        let clocks = slow_gpu::clocks(judge, cluster, &gpus);
+        Self { job, gpus, nodes, utilization, pace, clocks }
+    }
+
+    /// The share of its usual speed that it has lost; none if that is not known.
+    pub(super) fn slowed(&self) -> Option<f64> {
+        self.pace.map(|pace| (1.0 - pace).max(0.0))
+    }
+
+    /// Whether it goes on, however slowly.
+    pub(super) fn goes_on(&self) -> bool {
+        self.pace.is_none_or(|pace| pace >= STANDSTILL)
+    }
+
+    /// GPUs whose time a fault of one member costs: the share that the whole gang has lost.
+    pub(super) fn lost_gpus(&self) -> f64 {
+        self.slowed().unwrap_or_default() * self.gpus.len() as f64
+    }
+
+    /// The gang itself as something that can be blamed or suffers.
+    pub(super) fn entity(&self) -> Entity {
+        Entity { job: self.job.clone(), ..Entity::new(EntityKind::Job) }
+    }
+
+    /// Who suffers when one of its nodes is to blame.
+    pub(super) fn victims(&self, cluster: &Cluster, but: Option<NodeId>) -> Vec<Entity> {
+        let job = self.job.as_ref().map(|_| self.entity());
+        let nodes = self.nodes.iter().filter(|id| Some(**id) != but);
+        let nodes = nodes.filter_map(|id| {
+            Some(Entity { job: self.job.clone(), ..Entity::node(&cluster.node(*id)?.name) })
+        });
+        job.into_iter().chain(nodes).take(MAX_VICTIMS).collect()
+    }
+
+    /// GPUs of its that spin in a collective.
+    pub(super) fn waiting(&self, judge: &Judge) -> usize {
+        self.gpus.iter().filter(|row| judge.state(**row) == GpuState::Waiting).count()
+    }
+}
+
+/// Nodes on which nobody names a job, put together by what they usually do: power and traffic, on boards of a model.
+fn alike(judge: &Judge, cluster: &Cluster) -> Vec<Vec<NodeId>> {
+    let mut groups: BTreeMap<Safe, Vec<(f64, f64, Vec<NodeId>)>> = BTreeMap::new();
+    for (id, node) in cluster.nodes() {
+        let rows = node.rows(Class::Gpu);
+        if rows.is_empty() || rows.iter().any(|row| cluster.job(*row).is_some()) {
+            continue;
+        }
+        let known = rows.iter().filter_map(|row| judge.gpus.get(*row as usize));
+        let Some(power) = median(known.filter_map(|gpu| gpu.averages.usual_power())) else {
+            continue;
+        };
+        let traffic = judge.hosts.get(&id).and_then(|host| host.traffic(cluster)?.usual);
+        let traffic = traffic.unwrap_or_default();
+        let model =
+            cluster.device(Class::Gpu, rows[0]).and_then(|entry| entry.info(gpu::INFO, "model"));
+        let groups = groups.entry(model.cloned().unwrap_or_default()).or_default();
+        let like = |a: f64, b: f64, share: f64| (a - b).abs() <= share * a.max(b).max(0.02);
+        match groups
+            .iter_mut()
+            .find(|(p, t, _)| like(*p, power, LIKE_POWER) && like(*t, traffic, LIKE_TRAFFIC))
+        {
+            Some((_, _, nodes)) => nodes.push(id),
+            None => groups.push((power, traffic, vec![id])),
+        }
+    }
+    groups.into_values().flatten().map(|(_, _, nodes)| nodes).collect()
+}

@@ -1,0 +1,98 @@
+//! What GPUs and their drivers report as broken: errors by number, memory errors, boards that are gone.
+
+use std::collections::HashMap;
+
+use gaunt_schema::{
+    Class, Severity, UnixMs,
+    catalogue::{gpu, gpu_health, gpu_parts},
+    xid::{Xid, xid},
+};
+
+use crate::cluster::{Cluster, Node};
+
+/// A driver's error speaks for so long after it was seen.
+const SPEAKS_S: f64 = 600.0;
+
+/// A board whose neighbours answered for so many pages without it is gone.
+const MISSED_PAGES: u32 = 2;
+
+/// What was reported as broken, by row of the GPU.
+#[derive(Debug, Default)]
+pub(super) struct Health {
+    gpus: Vec<Broken>,
+    /// Counts of driver errors as last seen, by row of their own class.
+    counted: HashMap<u32, f64>,
+}
+
+/// What is known to be broken about one GPU.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Broken {
+    /// The last critical error of the driver, and when it was seen.
+    pub(super) xid: Option<(Xid, UnixMs)>,
+    /// Memory errors that could not be corrected, as last counted, and when there were more.
+    uncorrected: Option<f64>,
+    pub(super) memory: Option<UnixMs>,
+    /// Since when it is gone.
+    pub(super) gone: Option<UnixMs>,
+}
+
+impl Health {
+    /// Looks at a node whose page is of `at`; `first` if nothing of it was known before, so that what it counts is old.
+    pub(super) fn look(&mut self, cluster: &Cluster, node: &Node, at: UnixMs, first: bool) {
+        self.gpus.resize(cluster.rows(Class::Gpu), Broken::default());
+        for row in node.rows(Class::Gpu) {
+            let broken = &mut self.gpus[*row as usize];
+            if first {
+                *broken = Broken::default();
+            }
+            let count = cluster.value(gpu_health::ECC_UNCORRECTED_VOLATILE, *row);
+            if broken.uncorrected.zip(count).is_some_and(|(before, now)| now > before) {
+                broken.memory = Some(at);
+            }
+            broken.uncorrected = count.or(broken.uncorrected);
+            broken.gone = is_gone(cluster, node, *row, at).then(|| broken.gone.unwrap_or(at));
+            for since in [&mut broken.memory] {
+                *since = since.filter(|since| at.since(*since).as_secs_f64() < SPEAKS_S);
+            }
+            broken.xid = broken.xid.filter(|(_, since)| at.since(*since).as_secs_f64() < SPEAKS_S);
+        }
+        for row in node.rows(Class::Xid) {
+            self.count(cluster, node, *row, at, first);
+        }
+    }
+
+    fn count(&mut self, cluster: &Cluster, node: &Node, row: u32, at: UnixMs, first: bool) {
+        let Some(count) = cluster.value(gpu_parts::XID_ERRORS, row) else { return };
+        let before = self.counted.insert(row, count);
+        if first || before.unwrap_or(0.0) >= count {
+            return;
+        }
+        let Some(entry) = cluster.device(Class::Xid, row) else { return };
+        let code = entry.device.key.get(1).and_then(|code| code.parse().ok()).map(xid);
+        let Some(code) = code.filter(|xid| xid.severity == Severity::Critical) else { return };
+        let board = node.rows(Class::Gpu).iter().find(|row| {
+            let board = cluster.device(Class::Gpu, **row);
+            board.is_some_and(|board| board.device.key.first() == entry.device.key.first())
+        });
+        if let Some(board) = board {
+            self.gpus[*board as usize].xid = Some((code, at));
+        }
+    }
+
+    /// What is known to be broken about the GPU at this row.
+    pub(super) fn of(&self, row: u32) -> Broken {
+        self.gpus.get(row as usize).copied().unwrap_or_default()
+    }
+}
+
+/// Whether a GPU that was there is gone, while its neighbours or its driver say so: a page that fails says nothing.
+fn is_gone(cluster: &Cluster, node: &Node, row: u32, at: UnixMs) -> bool {
+    if cluster.value(gpu::PRESENT, row) == Some(0.0) {
+        return true;
+    }
+    let last = |row: u32| cluster.last_value_at(gpu::POWER, row);
+    let missed = |seen: UnixMs| at.since(seen) >= cluster.period() * MISSED_PAGES;
+    let neighbours = node.rows(Class::Gpu).iter().filter(|other| **other != row);
+    last(row).is_some_and(missed)
+        && neighbours.filter_map(|other| last(*other)).any(|seen| !missed(seen))
+}

@@ -1,0 +1,93 @@
+//! One host: the averages of its trouble, and what is usual for it.
+
+use gaunt_schema::{UnixMs, catalogue::host};
+
+use super::{
+    Thresholds,
+    average::{Average, Tick},
+    baseline::{Baseline, Worse},
+    signals,
+};
+use crate::cluster::{Cluster, Node};
+
+/// Less pressure than this is none.
+const PRESSURE_FLOOR: f64 = 0.02;
+
+/// What is remembered of one host.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Host {
+    pub(super) io_pressure: Average,
+    pub(super) cpu_pressure: Average,
+    pub(super) busiest_cpu: Average,
+    /// Share of the nominal rate of all its ports.
+    pub(super) network: Average,
+    usual_io: Baseline,
+    usual_cpu: Baseline,
+    usual_busiest: Baseline,
+    usual_network: Baseline,
+    looked: Option<UnixMs>,
+}
+
+/// A number of a host beside what is usual for it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Beside {
+    pub(super) now: f64,
+    pub(super) usual: Option<f64>,
+}
+
+impl Host {
+    /// Takes in the newest sample of a node.
+    pub(super) fn look(&mut self, cluster: &Cluster, node: &Node, limits: &Thresholds) {
+        let Some(at) = node.sampled.filter(|at| self.looked.is_none_or(|last| last < *at)) else {
+            return;
+        };
+        self.looked = Some(at);
+        let gap = cluster.fresh_for();
+        let tick = &mut Tick::new(at, limits.average_seconds, gap);
+        self.network.add(signals::network_share(cluster, node), tick);
+        self.usual_network.learn(self.network.at(at, gap), at, Worse::Lower, 0.01);
+        let Some(row) = node.own_row() else { return };
+        self.io_pressure.add(cluster.rate(host::IO_PRESSURE, row), tick);
+        self.cpu_pressure.add(cluster.rate(host::CPU_PRESSURE, row), tick);
+        self.busiest_cpu.add(cluster.value(host::CPU_BUSIEST, row), tick);
+        for (usual, average) in [
+            (&mut self.usual_io, &self.io_pressure),
+            (&mut self.usual_cpu, &self.cpu_pressure),
+            (&mut self.usual_busiest, &self.busiest_cpu),
+        ] {
+            usual.learn(average.at(at, gap), at, Worse::Higher, PRESSURE_FLOOR);
+        }
+    }
+
+    /// Share of the time in which a task waits for input or output.
+    pub(super) fn io(&self, cluster: &Cluster) -> Option<Beside> {
+        beside(&self.io_pressure, &self.usual_io, cluster)
+    }
+
+    /// Share of the time in which a task waits for a CPU.
+    pub(super) fn cpu(&self, cluster: &Cluster) -> Option<Beside> {
+        beside(&self.cpu_pressure, &self.usual_cpu, cluster)
+    }
+
+    /// Busy share of the busiest CPU.
+    pub(super) fn busiest(&self, cluster: &Cluster) -> Option<Beside> {
+        beside(&self.busiest_cpu, &self.usual_busiest, cluster)
+    }
+
+    /// Share of the nominal rate that its ports carry.
+    pub(super) fn traffic(&self, cluster: &Cluster) -> Option<Beside> {
+        beside(&self.network, &self.usual_network, cluster)
+    }
+}
+
+impl Beside {
+    /// Whether it is at least `limit`, and so many times what is usual, if that is known.
+    pub(super) fn exceeds(&self, limit: f64, times: f64) -> bool {
+        self.now >= limit && self.usual.is_none_or(|usual| self.now >= usual * times)
+    }
+}
+
+fn beside(average: &Average, usual: &Baseline, cluster: &Cluster) -> Option<Beside> {
+    let now = average.at(cluster.now(), cluster.fresh_for())?;
+    Some(Beside { now, usual: usual.usual() })
+}

@@ -1,0 +1,157 @@
+//! Links that lose bits, and links that came up at a lower rate than they should have.
+
+use gaunt_schema::{Class, Entity, FindingKind, Safe, catalogue::port, unit::Unit};
+
+use super::{
+    Evidence, Judge,
+    finding::Suspicion,
+    gang::Gang,
+    life::Seen,
+    links::Link,
+    port_down::{is_active, jobs},
+};
+use crate::cluster::{Cluster, Node, NodeId};
+
+/// Adds every port with a bad link.
+pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
+    for (id, node) in cluster.nodes() {
+        for row in node.rows(Class::Port) {
+            let Some(link) = judge.links.of(*row) else { continue };
+            if is_active(cluster, *row) != Some(true) {
+                continue;
+            }
+            let Some(entry) = cluster.device(Class::Port, *row) else { continue };
+            let empty = Safe::default();
+            let key = |at: usize| entry.device.key.get(at).unwrap_or(&empty);
+            let entity = Entity::port(&node.name, key(0), key(1));
+            let place = Place { judge, cluster, id, node, row: *row, link, entity };
+            seen.suspicions.extend(place.rate_low());
+            seen.suspicions.extend(place.errors());
+        }
+    }
+}
+
+/// One port with its link.
+struct Place<'a> {
+    judge: &'a Judge,
+    cluster: &'a Cluster,
+    id: NodeId,
+    node: &'a Node,
+    row: u32,
+    link: &'a Link,
+    entity: Entity,
+}
+
+impl Place<'_> {
+    /// The gang on its node that has lost most speed, and how much.
+    fn slowed(&self) -> Option<(&Gang, f64)> {
+        let gangs = self.judge.gangs.on(self.node.rows(Class::Gpu));
+        let slowed = gangs.into_iter().filter_map(|gang| Some((gang, gang.slowed()?)));
+        let enough = slowed.filter(|(_, slowed)| *slowed >= self.judge.limits.slowed_ratio);
+        enough.max_by(|(_, a), (_, b)| a.total_cmp(b))
+    }
+
+    fn suspicion(&self, kind: FindingKind, kinds: usize) -> Suspicion {
+        let slowed = self.slowed();
+        Suspicion::of(kind, self.entity.clone(), kinds, true).costs(
+            slowed.map_or(0.0, |(gang, _)| gang.lost_gpus()),
+            slowed.map(|(gang, _)| gang.victims(self.cluster, Some(self.id))).unwrap_or_default(),
+        )
+    }
+
+    fn rate_low(&self) -> Option<Suspicion> {
+        let now = self.cluster.value(port::RATE, self.row)?;
+        let own_best = self.link.best_rate?;
+        let siblings = self.node.rows(Class::Port).iter().filter(|row| **row != self.row);
+        let mut rates: Vec<f64> = siblings
+            .filter(|row| self.is_like(**row) && is_active(self.cluster, **row) == Some(true))
+            .filter_map(|row| self.cluster.value(port::RATE, *row))
+            .collect();
+        rates.sort_by(f64::total_cmp);
+        // Two siblings at least must agree on what is right.
+        let agreed =
+            rates.first().zip(rates.last()).filter(|(low, high)| rates.len() >= 2 && low == high);
+        let sibling = agreed.map(|(rate, _)| *rate);
+        let fell = now < own_best;
+        let below = sibling.is_some_and(|rate| now < rate);
+        if !fell && !below {
+            return None;
+        }
+        let slowed = self.slowed().is_some();
+        let used = !jobs(self.cluster, self.node).is_empty() || slowed;
+        let kinds = [fell, below, slowed].into_iter().filter(|kind| *kind).count();
+        let should = own_best.max(sibling.unwrap_or_default());
+        let gbit = |bytes: f64| bytes * 8.0 / 1e9;
+        let since = if fell { "it was higher before" } else { "its siblings have the higher rate" };
+        Some(
+            self.suspicion(FindingKind::PortRateLow, if used { kinds } else { 1 })
+                .says(
+                    format!("{} runs at {:.0} of {:.0} Gb/s: {since}.", self.entity, gbit(now), gbit(should)),
+                    "Look at the cable and the transceivers at both ends, then let the link train anew.".to_owned(),
+                )
+                .on([
+                    Evidence::new("line rate", Some(now), Unit::BytesPerSecond, Some(should)).note("the limit is what it should be"),
+                    Evidence::new("line rate of its siblings", sibling, Unit::BytesPerSecond, None),
+                    Evidence::new("lanes", self.cluster.value(port::LANES, self.row), Unit::Count, None),
+                ]),
+        )
+    }
+
+    fn is_like(&self, other: u32) -> bool {
+        let of = |row: u32| {
+            let entry = self.cluster.device(Class::Port, row)?;
+            Some((
+                entry.info(port::INFO, "link_layer")?.clone(),
+                entry.info(port::INFO, "hca_type").cloned(),
+            ))
+        };
+        of(self.row) == of(other)
+    }
+
+    fn errors(&self) -> Option<Suspicion> {
+        let limits = &self.judge.limits;
+        let errors = self.link.now(&self.link.errors, self.cluster);
+        let resent = self.link.now(&self.link.resent, self.cluster);
+        let corrected = self.link.corrected_times(self.cluster);
+        let errs = errors.is_some_and(|rate| rate >= limits.link_errors_per_second);
+        let repairs = corrected.is_some_and(|times| times >= limits.corrected_bits_times);
+        if !errs {
+            return None;
+        }
+        let slowed = self.slowed().map(|(_, slowed)| slowed);
+        let lost = self.sender_resends();
+        let kinds =
+            [errs, repairs, lost, slowed.is_some()].into_iter().filter(|kind| *kind).count();
+        Some(
+            self.suspicion(FindingKind::LinkErrors, kinds)
+                .hold(limits.link_errors_seconds)
+                .says(
+                    format!("{} receives {:.1} broken symbols and packets a second.", self.entity, errors.unwrap_or_default()),
+                    "Clean and reseat the cable and its transceivers, and exchange them if errors go on.".to_owned(),
+                )
+                .on([
+                    Evidence::new("broken symbols and packets in a second", errors, Unit::Count, Some(limits.link_errors_per_second)),
+                    Evidence::new("repaired bits, times the usual number", corrected, Unit::Count, Some(limits.corrected_bits_times)),
+                    Evidence::new("packets sent again in a second", resent, Unit::Count, None),
+                    Evidence::new("speed that its job has lost", slowed, Unit::Ratio, Some(limits.slowed_ratio)),
+                ]),
+        )
+    }
+
+    /// Whether somebody in the same gang has to send packets again.
+    fn sender_resends(&self) -> bool {
+        let least = self.judge.limits.resent_packets_per_second;
+        self.judge
+            .gangs
+            .on(self.node.rows(Class::Gpu))
+            .into_iter()
+            .flat_map(|gang| &gang.nodes)
+            .any(|id| {
+                let ports =
+                    self.cluster.node(*id).map(|node| node.rows(Class::Port)).unwrap_or_default();
+                ports.iter().filter_map(|row| self.judge.links.of(*row)).any(|link| {
+                    link.now(&link.resent, self.cluster).is_some_and(|rate| rate >= least)
+                })
+            })
+    }
+}

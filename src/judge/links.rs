@@ -1,0 +1,228 @@
+//! What every port carries, loses and is stopped by: averages of its counters.
+
+use gaunt_schema::{
+    Class, MetricId, Safe, UnixMs,
+    catalogue::{ethernet, port},
+};
+
+use super::{
+    Thresholds,
+    average::{Average, Tick},
+    baseline::{Baseline, Worse},
+};
+use crate::cluster::{Cluster, Node};
+
+/// Less traffic than this share of the line rate says nothing about a port.
+pub(super) const CARRIES: f64 = 0.005;
+
+/// Counters of errors of the link itself; what an application causes is not among them.
+const LINK_ERRORS: [MetricId; 4] = [
+    port::SYMBOL_ERRORS,
+    port::RECEIVE_ERRORS,
+    port::LOCAL_LINK_INTEGRITY_ERRORS,
+    port::ICRC_ERRORS,
+];
+
+/// Counters of packets that had to be sent again.
+const RESENT: [MetricId; 3] =
+    [port::PACKET_SEQUENCE_ERRORS, port::ADAPTIVE_RETRANSMITS, port::RETRANSMIT_PACKETS];
+
+/// Time for which the network stopped a priority of the port.
+const PAUSED: [MetricId; 9] = [
+    ethernet::RECEIVE_PAUSED_0,
+    ethernet::RECEIVE_PAUSED_1,
+    ethernet::RECEIVE_PAUSED_2,
+    ethernet::RECEIVE_PAUSED_3,
+    ethernet::RECEIVE_PAUSED_4,
+    ethernet::RECEIVE_PAUSED_5,
+    ethernet::RECEIVE_PAUSED_6,
+    ethernet::RECEIVE_PAUSED_7,
+    ethernet::RECEIVE_GLOBAL_PAUSED,
+];
+
+/// Time for which the port stopped a priority of the network.
+const PAUSES: [MetricId; 9] = [
+    ethernet::TRANSMIT_PAUSED_0,
+    ethernet::TRANSMIT_PAUSED_1,
+    ethernet::TRANSMIT_PAUSED_2,
+    ethernet::TRANSMIT_PAUSED_3,
+    ethernet::TRANSMIT_PAUSED_4,
+    ethernet::TRANSMIT_PAUSED_5,
+    ethernet::TRANSMIT_PAUSED_6,
+    ethernet::TRANSMIT_PAUSED_7,
+    ethernet::TRANSMIT_GLOBAL_PAUSED,
+];
+
+/// What is remembered of every port, by row.
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    links: Vec<Option<Link>>,
+}
+
+/// The averages of one port, all in a second unless it is said otherwise.
+#[derive(Clone, Debug)]
+pub(super) struct Link {
+    node: Safe,
+    looked: UnixMs,
+    /// Traffic of the busier direction, as a share of the line rate.
+    pub(super) carried: Average,
+    /// Symbols and packets that arrived broken.
+    pub(super) errors: Average,
+    /// Packets sent again.
+    pub(super) resent: Average,
+    /// Bits that forward error correction repaired.
+    pub(super) corrected: Average,
+    usual_corrected: Baseline,
+    /// Share of received packets with a congestion mark.
+    pub(super) marked: Average,
+    /// Notifications to slow down that it obeyed, for each gigabyte sent.
+    pub(super) notified: Average,
+    usual_notified: Baseline,
+    /// Share of the time in which the network stopped it.
+    pub(super) paused: Average,
+    /// Share of the time in which it stopped the network.
+    pub(super) pauses: Average,
+    /// Ticks in which data waited, for each kilobyte sent.
+    pub(super) waited: Average,
+    usual_waited: Baseline,
+    /// Packets for which the host had no buffer.
+    pub(super) unbuffered: Average,
+    /// The highest line rate that it was seen at, and since when it is lower.
+    pub(super) best_rate: Option<f64>,
+}
+
+impl Links {
+    /// Takes in the newest sample of every port.
+    pub(super) fn look(&mut self, cluster: &Cluster, limits: &Thresholds) {
+        self.links.resize(cluster.rows(Class::Port), None);
+        for (_, node) in cluster.nodes() {
+            let Some(at) = node.fed(Class::Port) else { continue };
+            for row in node.rows(Class::Port) {
+                let link = &mut self.links[*row as usize];
+                if link.as_ref().is_none_or(|link| link.node != node.name) {
+                    *link = Some(Link::new(&node.name));
+                }
+                if let Some(link) = link.as_mut().filter(|link| link.looked < at) {
+                    link.looked = at;
+                    link.add(cluster, node, *row, at, limits);
+                }
+            }
+        }
+    }
+
+    /// The averages of the port at this row.
+    pub(super) fn of(&self, row: u32) -> Option<&Link> {
+        self.links.get(row as usize)?.as_ref()
+    }
+}
+
+impl Link {
+    fn new(node: &Safe) -> Self {
+        Self {
+            node: node.clone(),
+            looked: UnixMs(i64::MIN),
+            carried: Average::default(),
+            errors: Average::default(),
+            resent: Average::default(),
+            corrected: Average::default(),
+            usual_corrected: Baseline::default(),
+            marked: Average::default(),
+            notified: Average::default(),
+            usual_notified: Baseline::default(),
+            paused: Average::default(),
+            pauses: Average::default(),
+            waited: Average::default(),
+            usual_waited: Baseline::default(),
+            unbuffered: Average::default(),
+            best_rate: None,
+        }
+    }
+
+    fn add(&mut self, cluster: &Cluster, node: &Node, row: u32, at: UnixMs, limits: &Thresholds) {
+        let rate = |metric| cluster.rate(metric, row);
+        let gap = cluster.fresh_for();
+        let tick = &mut Tick::new(at, limits.average_seconds, gap);
+        let line = cluster.value(port::RATE, row).filter(|rate| *rate > 0.0);
+        self.best_rate = self.best_rate.into_iter().chain(line).reduce(f64::max);
+        let sent = rate(port::TRANSMIT_BYTES);
+        let busier = sent.zip(rate(port::RECEIVE_BYTES)).map(|(sent, received)| sent.max(received));
+        self.carried.add(busier.zip(line).map(|(bytes, line)| bytes / line), tick);
+        self.errors.add(sum(LINK_ERRORS.into_iter().filter_map(rate)), tick);
+        self.resent.add(sum(RESENT.into_iter().filter_map(rate)), tick);
+        let of = |count: Option<f64>, whole: Option<f64>, least: f64| {
+            count.zip(whole.filter(|whole| *whole >= least)).map(|(count, whole)| count / whole)
+        };
+        let received =
+            rate(port::RECEIVE_PACKETS).or_else(|| Some(rate(port::RECEIVE_BYTES)? / PACKET_BYTES));
+        self.marked.add(of(rate(port::ECN_MARKED), received, LEAST_PACKETS), tick);
+        self.notified
+            .add(of(rate(port::CNP_HANDLED), sent.map(|bytes| bytes / 1e9), LEAST_GB), tick);
+        self.waited.add(
+            of(rate(port::TRANSMIT_WAIT), sent.map(|bytes| bytes / 1e3), LEAST_GB * 1e6),
+            tick,
+        );
+        self.unbuffered.add(rate(port::OUT_OF_BUFFER), tick);
+        if let Some(netdev) = netdev_of(cluster, node, row) {
+            let most = |of: [MetricId; 9]| {
+                of.into_iter().filter_map(|metric| cluster.rate(metric, netdev)).reduce(f64::max)
+            };
+            self.paused.add(most(PAUSED), tick);
+            self.pauses.add(most(PAUSES), tick);
+            self.corrected.add(cluster.rate(ethernet::CORRECTED_BITS, netdev), tick);
+        }
+        for (usual, average, floor) in [
+            (&mut self.usual_corrected, &self.corrected, 100.0),
+            (&mut self.usual_notified, &self.notified, 1.0),
+            (&mut self.usual_waited, &self.waited, 0.01),
+        ] {
+            usual.learn(average.at(at, gap), at, Worse::Higher, floor);
+        }
+    }
+
+    /// How many times the usual number of bits are repaired.
+    pub(super) fn corrected_times(&self, cluster: &Cluster) -> Option<f64> {
+        times(&self.corrected, &self.usual_corrected, 100.0, cluster)
+    }
+
+    /// How many times as often as usual it is told to slow down.
+    pub(super) fn notified_times(&self, cluster: &Cluster) -> Option<f64> {
+        times(&self.notified, &self.usual_notified, 1.0, cluster)
+    }
+
+    /// How many times as long as usual its data waits.
+    pub(super) fn waited_times(&self, cluster: &Cluster) -> Option<f64> {
+        times(&self.waited, &self.usual_waited, 0.01, cluster)
+    }
+
+    /// An average, if it is of now.
+    pub(super) fn now(&self, average: &Average, cluster: &Cluster) -> Option<f64> {
+        average.at(cluster.now(), cluster.fresh_for())
+    }
+}
+
+/// Where packets are not counted they are taken for as long as those of RoCE.
+const PACKET_BYTES: f64 = 4_096.0;
+
+/// Fewer packets in a second are not worth a share, and less data none either.
+const LEAST_PACKETS: f64 = 100.0;
+const LEAST_GB: f64 = 1e-3;
+
+fn times(average: &Average, usual: &Baseline, floor: f64, cluster: &Cluster) -> Option<f64> {
+    let now = average.at(cluster.now(), cluster.fresh_for())?;
+    Some(now / usual.usual()?.max(floor))
+}
+
+fn sum(values: impl Iterator<Item = f64>) -> Option<f64> {
+    values.reduce(|a, b| a + b)
+}
+
+/// The network device that belongs to a port.
+fn netdev_of(cluster: &Cluster, node: &Node, row: u32) -> Option<u32> {
+    let name = cluster.device(Class::Port, row)?.info(port::INFO, "netdev")?;
+    let named = |row: &&u32| {
+        cluster
+            .device(Class::Netdev, **row)
+            .is_some_and(|entry| entry.device.key.first() == Some(name))
+    };
+    node.rows(Class::Netdev).iter().find(named).copied()
+}

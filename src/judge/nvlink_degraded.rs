@@ -1,0 +1,122 @@
+//! GPUs that lost NVLinks, or whose NVLinks send packets again.
+
+use std::collections::HashMap;
+
+use gaunt_schema::{Class, Entity, FindingKind, Safe, catalogue::gpu_parts as parts, unit::Unit};
+
+use super::{
+    Evidence, Judge, Thresholds,
+    average::{Average, Tick},
+    finding::Suspicion,
+    gang::Gang,
+    life::Seen,
+};
+use crate::cluster::{Cluster, Node};
+
+/// What is remembered of the NVLinks of each GPU, by its row.
+#[derive(Debug, Default)]
+pub(super) struct Nvlinks {
+    gpus: HashMap<u32, Links>,
+}
+
+/// The NVLinks of one GPU together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Links {
+    looked: Option<gaunt_schema::UnixMs>,
+    errors: Average,
+    /// Active ones now, and the most that ever were.
+    up: Option<usize>,
+    most: usize,
+}
+
+impl Nvlinks {
+    /// Takes in the newest sample of every NVLink.
+    pub(super) fn look(&mut self, cluster: &Cluster, limits: &Thresholds) {
+        self.gpus.retain(|row, _| cluster.device(Class::Gpu, *row).is_some());
+        for (_, node) in cluster.nodes() {
+            let Some(at) = node.fed(Class::Nvlink) else { continue };
+            for gpu in node.rows(Class::Gpu) {
+                let links = self.gpus.entry(*gpu).or_default();
+                if links.looked.is_none_or(|looked| looked < at) {
+                    links.looked = Some(at);
+                    let tick = &mut Tick::new(at, limits.average_seconds, cluster.fresh_for());
+                    links.add(cluster, node, *gpu, tick);
+                }
+            }
+        }
+    }
+}
+
+impl Links {
+    fn add(&mut self, cluster: &Cluster, node: &Node, gpu: u32, tick: &mut Tick) {
+        let name = cluster.device(Class::Gpu, gpu).and_then(|entry| entry.device.key.first());
+        let (mut errors, mut up, mut told) = (None, 0, false);
+        for row in node.rows(Class::Nvlink) {
+            if cluster.device(Class::Nvlink, *row).and_then(|entry| entry.device.key.first())
+                != name
+            {
+                continue;
+            }
+            for metric in [parts::NVLINK_REPLAY, parts::NVLINK_RECOVERY, parts::NVLINK_CRC] {
+                if let Some(rate) = cluster.rate(metric, *row) {
+                    *errors.get_or_insert(0.0) += rate;
+                }
+            }
+            if let Some(state) = cluster.value(parts::NVLINK_UP, *row) {
+                told = true;
+                up += usize::from(state > 0.0);
+            }
+        }
+        self.errors.add(errors, tick);
+        self.up = told.then_some(up);
+        self.most = self.most.max(up);
+    }
+}
+
+/// Adds every GPU whose NVLinks are not what they were.
+pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
+    let limits = &judge.limits;
+    for (id, node) in cluster.nodes() {
+        for row in node.rows(Class::Gpu) {
+            let Some(links) = judge.nvlinks.gpus.get(row) else { continue };
+            let errors = links.errors.at(cluster.now(), cluster.fresh_for());
+            let errs = errors.is_some_and(|rate| rate >= limits.nvlink_errors_per_second);
+            // Boards in one machine have equally many; one that never had them all lacks some as well.
+            let others =
+                node.rows(Class::Gpu).iter().filter_map(|other| judge.nvlinks.gpus.get(other));
+            let most = others.map(|links| links.most).max().unwrap_or_default();
+            let lost =
+                links.up.is_some_and(|up| up < most && !judge.health.of(*row).gone.is_some());
+            if !errs && !lost {
+                continue;
+            }
+            let Some(entry) = cluster.device(Class::Gpu, *row) else { continue };
+            let entity =
+                Entity::gpu(&node.name, entry.device.key.first().unwrap_or(&Safe::default()));
+            let gang = judge.gangs.of(*row);
+            let slowed =
+                gang.and_then(Gang::slowed).filter(|slowed| *slowed >= limits.slowed_ratio);
+            let kinds = [errs, lost, slowed.is_some()].into_iter().filter(|kind| *kind).count();
+            let how = match links.up.filter(|_| lost) {
+                Some(up) => format!("has {up} of {most} NVLinks"),
+                None => format!("has {:.1} NVLink errors a second", errors.unwrap_or_default()),
+            };
+            let suspicion = Suspicion::of(FindingKind::NvlinkDegraded, entity.clone(), kinds, true)
+                .hold(limits.nvlink_seconds)
+                .costs(
+                    gang.map_or(0.0, |gang| gang.lost_gpus()),
+                    gang.map(|gang| gang.victims(cluster, Some(id))).unwrap_or_default(),
+                )
+                .says(
+                    format!("{entity} {how}."),
+                    "Drain the node and reset its GPUs; let the board or the switch be inspected if it stays so (nvidia-smi nvlink -e).".to_owned(),
+                )
+                .on([
+                    Evidence::new("active NVLinks", links.up.map(|up| up as f64), Unit::Count, Some(most as f64)).note("the limit is what its neighbours have"),
+                    Evidence::new("NVLink errors in a second", errors, Unit::Count, Some(limits.nvlink_errors_per_second)),
+                    Evidence::new("speed that its job has lost", slowed, Unit::Ratio, Some(limits.slowed_ratio)),
+                ]);
+            seen.suspicions.push(suspicion);
+        }
+    }
+}

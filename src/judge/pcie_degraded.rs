@@ -1,0 +1,72 @@
+//! PCIe links of GPUs that are narrower or slower than they should be, or that send packets again.
+
+use gaunt_schema::{Class, Entity, FindingKind, Safe, catalogue::gpu_health as health, unit::Unit};
+
+use super::{Evidence, Judge, finding::Suspicion, gang::Gang, life::Seen};
+use crate::cluster::Cluster;
+
+/// Adds every GPU whose PCIe link is not what it should be.
+pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
+    let limits = &judge.limits;
+    let (now, gap) = (cluster.now(), cluster.fresh_for());
+    for (id, node) in cluster.nodes() {
+        for row in node.rows(Class::Gpu) {
+            let Some(own) = judge.gpus.get(*row as usize) else { continue };
+            let value = |metric| cluster.value(metric, *row).filter(|value| *value > 0.0);
+            // A link that has nothing to do is slowed down to save power, but never made narrower.
+            let busy = own
+                .averages
+                .utilization_at(now, gap)
+                .is_some_and(|busy| busy >= limits.utilization_launch_ratio);
+            let (width, lanes) = (value(health::PCIE_WIDTH), value(health::PCIE_WIDTH_MAX));
+            let (generation, best) =
+                (value(health::PCIE_GENERATION), value(health::PCIE_GENERATION_MAX));
+            let narrow = width.zip(lanes).is_some_and(|(now, most)| now < most);
+            let slow = busy && generation.zip(best).is_some_and(|(now, most)| now < most);
+            let replays = own.averages.pcie_replays(now, gap);
+            let resent = replays.is_some_and(|rate| rate >= limits.pcie_replays_per_second);
+            if !narrow && !slow && !resent {
+                continue;
+            }
+            let Some(entry) = cluster.device(Class::Gpu, *row) else { continue };
+            let entity =
+                Entity::gpu(&node.name, entry.device.key.first().unwrap_or(&Safe::default()));
+            let gang = judge.gangs.of(*row);
+            let slowed =
+                gang.and_then(Gang::slowed).filter(|slowed| *slowed >= limits.slowed_ratio);
+            // A link that was trained down is a fact of its own; the job that it slows is another.
+            let kinds =
+                [narrow || slow, resent, slowed.is_some()].into_iter().filter(|kind| *kind).count();
+            let how = match (narrow, slow) {
+                (true, _) => format!(
+                    "runs on {} of {} lanes",
+                    width.unwrap_or_default(),
+                    lanes.unwrap_or_default()
+                ),
+                (_, true) => format!(
+                    "runs at generation {} of {}",
+                    generation.unwrap_or_default(),
+                    best.unwrap_or_default()
+                ),
+                _ => format!("sends {:.1} packets a second again", replays.unwrap_or_default()),
+            };
+            let suspicion = Suspicion::of(FindingKind::PcieDegraded, entity.clone(), kinds, true)
+                .hold(if narrow || slow { limits.pcie_seconds } else { limits.pcie_replay_seconds })
+                .costs(
+                    gang.map_or(0.0, |gang| gang.lost_gpus()),
+                    gang.map(|gang| gang.victims(cluster, Some(id))).unwrap_or_default(),
+                )
+                .says(
+                    format!("The PCIe link of {entity} {how}."),
+                    "Drain the node, reset the GPU, and reseat or exchange it if the link stays so.".to_owned(),
+                )
+                .on([
+                    Evidence::new("PCIe lanes", width, Unit::Count, lanes).note("the limit is what it should be"),
+                    Evidence::new("PCIe generation", generation, Unit::Count, best).note("the limit is what it should be under load"),
+                    Evidence::new("packets sent again in a second", replays, Unit::Count, Some(limits.pcie_replays_per_second)),
+                    Evidence::new("speed that its job has lost", slowed, Unit::Ratio, Some(limits.slowed_ratio)),
+                ]);
+            seen.suspicions.push(suspicion);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! GPUs that are slower than their peers: throttled by heat or power, or at a low clock without a reason.
+
+use std::collections::BTreeMap;
+
+use gaunt_schema::{Class, Entity, FindingKind, Safe, catalogue::gpu, unit::Unit};
+
+use super::{
+    Evidence, Judge,
+    crowd::Crowd,
+    finding::{Suspicion, count, percent},
+    gang::Gang,
+    life::Seen,
+};
+use crate::cluster::Cluster;
+
+/// Adds every GPU that runs slower than it should.
+pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
+    for (_, node) in cluster.nodes() {
+        for row in node.rows(Class::Gpu) {
+            if let Some(slow) = Slow::look(judge, cluster, *row) {
+                seen.suspicions.push(slow.suspicion(judge, cluster));
+            }
+        }
+    }
+}
+
+/// One GPU that is slow, and the numbers that say so.
+struct Slow<'a> {
+    entity: Entity,
+    node: crate::cluster::NodeId,
+    gang: Option<&'a Gang>,
+    /// Share of the time in which hardware holds the clock, or heat does.
+    held: Option<f64>,
+    temperature: Option<f64>,
+    /// Clock beside the middle of its peers.
+    clock: f64,
+    peers: Option<Crowd>,
+    is_held: bool,
+    is_below: bool,
+}
+
+impl<'a> Slow<'a> {
+    fn look(judge: &'a Judge, cluster: &Cluster, row: u32) -> Option<Self> {
+        let limits = &judge.limits;
+        let (now, gap) = (cluster.now(), cluster.fresh_for());
+        let own = judge.gpus.get(row as usize)?;
+        let signals = own.averages.signals(now, gap, limits);
+        if signals.utilization? < limits.utilization_launch_ratio {
+            return None;
+        }
+        let held = [signals.hw_slowdown, signals.sw_thermal].into_iter().flatten().reduce(f64::max);
+        let clock = own.averages.clock_hertz(now)?;
+        let is_held = held.is_some_and(|held| held >= limits.clock_event_ratio);
+        let gang = judge.gangs.of(row);
+        let crowd = peers(judge, cluster, row, gang);
+        let is_below = crowd.is_some_and(|crowd| {
+            clock < crowd.middle * limits.clock_straggler_ratio
+                && crowd.score(clock, PEER_FLOOR) < -limits.peer_score
+        });
+        if !is_held && !is_below {
+            return None;
+        }
+        let entry = cluster.device(Class::Gpu, row)?;
+        let name = &cluster.node(entry.node)?.name;
+        let entity = Entity::gpu(name, entry.device.key.first().unwrap_or(&Safe::default()));
+        let temperature = cluster.value(gpu::TEMPERATURE, row);
+        Some(Self {
+            entity,
+            node: entry.node,
+            gang,
+            held,
+            temperature,
+            clock,
+            peers: crowd,
+            is_held,
+            is_below,
+        })
+    }
+
+    fn suspicion(&self, judge: &Judge, cluster: &Cluster) -> Suspicion {
+        let limits = &judge.limits;
+        let slowed =
+            self.gang.and_then(Gang::slowed).filter(|slowed| *slowed >= limits.slowed_ratio);
+        let waits = self.gang.map_or(0, |gang| gang.waiting(judge));
+        let kind =
+            if self.is_held { FindingKind::Throttled } else { FindingKind::ComputeStraggler };
+        let kinds = [self.is_held, self.is_below, slowed.is_some()]
+            .into_iter()
+            .filter(|kind| *kind)
+            .count();
+        let ratio = self.peers.map(|peers| self.clock / peers.middle);
+        let below = ratio
+            .map(|ratio| format!(", at {} of its peers' clock", percent(ratio)))
+            .unwrap_or_default();
+        let summary = if self.is_held {
+            format!("{} is throttled by heat or power{below}", self.entity)
+        } else {
+            format!("{} runs slower than its peers{below}, and nothing says why", self.entity)
+        };
+        let next = if self.is_held {
+            "Look at its temperature, its cooling and its power supply."
+        } else {
+            "Look at its clocks and limits (nvidia-smi -q -d CLOCK,PERFORMANCE), and let it be exchanged if they stay."
+        };
+        let more = if waits > 0 {
+            format!("; {} of its job wait", count(waits, "GPU"))
+        } else {
+            String::new()
+        };
+        let gang = self.gang;
+        Suspicion::of(kind, self.entity.clone(), kinds, true)
+            .hold(limits.slow_gpu_seconds)
+            .costs(
+                gang.map_or(0.0, |gang| gang.lost_gpus()),
+                gang.map(|gang| gang.victims(cluster, Some(self.node))).unwrap_or_default(),
+            )
+            .says(format!("{summary}{more}."), next.to_owned())
+            .on([
+                Evidence::new(
+                    "share of the time in which heat or hardware held the clock",
+                    self.held,
+                    Unit::Ratio,
+                    Some(limits.clock_event_ratio),
+                ),
+                Evidence::new(
+                    "clock",
+                    Some(self.clock),
+                    Unit::Hertz,
+                    self.peers.map(|peers| peers.middle * limits.clock_straggler_ratio),
+                )
+                .note("the limit is a lower one, from its peers"),
+                Evidence::new("temperature", self.temperature, Unit::Celsius, None),
+                Evidence::new(
+                    "speed that its job has lost",
+                    slowed,
+                    Unit::Ratio,
+                    Some(limits.slowed_ratio),
+                ),
+            ])
+    }
+}
+
+/// Clocks of healthy peers differ by this share of their middle.
+const PEER_FLOOR: f64 = 0.02;
+
+/// The clocks of the GPUs of its model in its gang, or on its node where there is no gang.
+fn peers(judge: &Judge, cluster: &Cluster, row: u32, gang: Option<&Gang>) -> Option<Crowd> {
+    let model = model_of(cluster, row);
+    if let Some(gang) = gang {
+        return gang.clocks.get(&model).copied();
+    }
+    let node = cluster.node(cluster.device(Class::Gpu, row)?.node)?;
+    clocks(judge, cluster, node.rows(Class::Gpu)).get(&model).copied()
+}
+
+/// The clocks of busy GPUs, by model.
+pub(super) fn clocks(judge: &Judge, cluster: &Cluster, gpus: &[u32]) -> BTreeMap<Safe, Crowd> {
+    let (now, gap) = (cluster.now(), cluster.fresh_for());
+    let least = judge.limits.utilization_launch_ratio;
+    let mut models: BTreeMap<Safe, Vec<f64>> = BTreeMap::new();
+    for row in gpus {
+        let Some(gpu) = judge.gpus.get(*row as usize) else { continue };
+        let busy = gpu.averages.utilization_at(now, gap).is_some_and(|busy| busy >= least);
+        if let Some(clock) = gpu.averages.clock_hertz(now).filter(|_| busy) {
+            let model = model_of(cluster, *row);
+            if let Some(clocks) = models.get_mut(&model) {
+                clocks.push(clock);
+            } else {
+                models.insert(model, vec![clock]);
+            }
+        }
+    }
+    let least = judge.limits.least_peers as usize;
+    let crowds =
+        models.into_iter().filter_map(|(model, clocks)| Some((model, Crowd::of(&clocks, least)?)));
+    crowds.collect()
+}
+
+fn model_of(cluster: &Cluster, row: u32) -> Safe {
+    let entry = cluster.device(Class::Gpu, row);
+    entry.and_then(|entry| entry.info(gpu::INFO, "model")).cloned().unwrap_or_default()
+}

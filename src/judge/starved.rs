@@ -1,0 +1,275 @@
+//! Hosts that do not feed their GPUs: input that does not come, launches that come too slowly, storage that all wait for.
+
+use std::collections::BTreeSet;
+
+use gaunt_schema::{Class, Entity, EntityKind, FindingKind, Safe, unit::Unit};
+
+use super::{
+    Evidence, Judge,
+    crowd::median,
+    finding::{Suspicion, count, percent},
+    gang::{Gang, STANDSTILL},
+    host::{Beside, Host},
+    life::Seen,
+};
+use crate::cluster::{Cluster, Node, NodeId};
+
+/// Adds the hosts that starve their GPUs, and the storage that starves many.
+pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
+    let mut told = BTreeSet::new();
+    let mut storage: Vec<(&Gang, Vec<Hungry<'_>>)> = Vec::new();
+    for gang in judge.gangs.all().iter().filter(|gang| gang.goes_on()) {
+        let hungry: Vec<Hungry<'_>> =
+            gang.nodes.iter().filter_map(|id| Hungry::look(judge, cluster, gang, *id)).collect();
+        let by_storage = hungry.iter().filter(|hungry| hungry.waits_for_io(judge, cluster)).count();
+        let shared = by_storage >= SHARED_NODES && by_storage * 2 > gang.nodes.len();
+        if shared {
+            storage.push((gang, hungry));
+            continue;
+        }
+        for hungry in hungry {
+            if told.insert(hungry.id) {
+                seen.suspicions.extend(hungry.suspicion(judge, cluster));
+            }
+        }
+    }
+    if !storage.is_empty() {
+        seen.suspicions.push(storage_slow(judge, cluster, &storage));
+    }
+}
+
+/// So many nodes of a gang that wait for input together wait for something that they share.
+const SHARED_NODES: usize = 2;
+
+/// A node whose GPUs do less than they usually do, and less than those of its gang.
+struct Hungry<'a> {
+    id: NodeId,
+    node: &'a Node,
+    gang: &'a Gang,
+    host: Host,
+    /// Its GPUs' utilization, what is usual for them, and that of the others.
+    utilization: f64,
+    usual: Option<f64>,
+    others: Option<f64>,
+    /// GPUs that do less, of how many.
+    low: Vec<u32>,
+    of: usize,
+}
+
+impl<'a> Hungry<'a> {
+    fn look(judge: &'a Judge, cluster: &'a Cluster, gang: &'a Gang, id: NodeId) -> Option<Self> {
+        let limits = &judge.limits;
+        let (now, gap) = (cluster.now(), cluster.fresh_for());
+        let node = cluster.node(id)?;
+        let own = |row: &&u32| judge.gangs.of(**row).is_some_and(|other| std::ptr::eq(other, gang));
+        let rows: Vec<u32> = node.rows(Class::Gpu).iter().filter(own).copied().collect();
+        let gpu = |row: &u32| judge.gpus.get(*row as usize);
+        let low_one = |row: &u32| {
+            let averages = &gpu(row)?.averages;
+            let (is, usual) = (averages.utilization_at(now, gap)?, averages.usual_utilization()?);
+            // It goes on with something: who stands still is in a pause, or hangs.
+            let goes_on = averages.pace(now, gap).is_none_or(|pace| pace >= STANDSTILL);
+            Some(
+                usual >= limits.utilization_launch_ratio
+                    && is < usual * limits.hungry_ratio
+                    && goes_on,
+            )
+        };
+        let low: Vec<u32> = rows.iter().filter(|row| low_one(row) == Some(true)).copied().collect();
+        if low.is_empty() {
+            return None;
+        }
+        let busy = |rows: &[u32]| {
+            median(rows.iter().filter_map(|row| gpu(row)?.averages.utilization_at(now, gap)))
+        };
+        let usual = median(low.iter().filter_map(|row| gpu(row)?.averages.usual_utilization()));
+        let others = gang.gpus.iter().filter(|row| !rows.contains(row)).copied();
+        let others: Vec<u32> = others.collect();
+        // The others of a gang of one node are those GPUs of the node that do as much as ever.
+        let others = if others.is_empty() {
+            rows.iter().filter(|row| !low.contains(row)).copied().collect()
+        } else {
+            others
+        };
+        let host = judge.hosts.get(&id).copied().unwrap_or_default();
+        let utilization = busy(&low)?;
+        Some(Self {
+            id,
+            node,
+            gang,
+            host,
+            utilization,
+            usual,
+            others: busy(&others),
+            of: rows.len(),
+            low,
+        })
+    }
+
+    /// Whether the others do more than it.
+    fn is_alone(&self, judge: &Judge) -> bool {
+        self.others.is_some_and(|others| self.utilization < others * judge.limits.hungry_ratio)
+    }
+
+    fn io(&self, judge: &Judge, cluster: &Cluster) -> Option<Beside> {
+        let limits = &judge.limits;
+        self.host
+            .io(cluster)
+            .filter(|io| io.exceeds(limits.io_pressure_ratio, limits.pressure_times))
+    }
+
+    fn waits_for_io(&self, judge: &Judge, cluster: &Cluster) -> bool {
+        self.io(judge, cluster).is_some() && self.low.len() * 2 > self.of
+    }
+
+    fn suspicion(&self, judge: &Judge, cluster: &Cluster) -> Option<Suspicion> {
+        let limits = &judge.limits;
+        let io = self.io(judge, cluster).is_some();
+        let cpu = self.host.cpu(cluster);
+        let pressed =
+            cpu.is_some_and(|cpu| cpu.exceeds(limits.cpu_pressure_ratio, limits.pressure_times));
+        let busiest = self.host.busiest(cluster);
+        let pegged = busiest.is_some_and(|busiest| {
+            busiest.now >= limits.busiest_cpu_ratio
+                && busiest.usual.is_none_or(|usual| usual < limits.busiest_cpu_ratio - 0.05)
+        });
+        let crowded =
+            cpu.is_some_and(|cpu| cpu.exceeds(limits.cpu_crowded_ratio, limits.pressure_times));
+        let alone = self.is_alone(judge);
+        let waits = self.gang.slowed().is_some_and(|slowed| slowed >= limits.slowed_ratio)
+            && self.gang.nodes.len() > 1
+            && self.others.is_some_and(|others| others >= limits.utilization_spinning_ratio);
+        let host = [io, pressed || crowded, pegged].into_iter().filter(|kind| *kind).count();
+        if host == 0 && !(alone && waits) {
+            return None;
+        }
+        let kind = if io || pressed || host == 0 {
+            FindingKind::DataStarved
+        } else {
+            FindingKind::HostBound
+        };
+        let kinds = usize::from(host > 0) + usize::from(alone) + usize::from(waits);
+        let entity = Entity::node(&self.node.name);
+        let lost =
+            (1.0 - self.utilization / self.usual.unwrap_or(1.0)).max(0.0) * self.low.len() as f64;
+        let what = if kind == FindingKind::DataStarved {
+            "input does not come in time"
+        } else {
+            "its host launches work too slowly"
+        };
+        let summary = format!(
+            "{} starves {} of its {}: {what}; they are busy {} of the time instead of {}.",
+            self.node.name,
+            self.low.len(),
+            count(self.of, "allocated GPU"),
+            percent(self.utilization),
+            percent(self.usual.unwrap_or_default()),
+        );
+        let name = &self.node.name;
+        let next = match (io, kind) {
+            (true, _) => format!(
+                "Look at what the data loader of {name} reads, and from which disk or mount."
+            ),
+            (_, FindingKind::HostBound) => format!(
+                "Look at the process that keeps one CPU of {name} busy, and at what shares that CPU with it."
+            ),
+            _ => format!(
+                "Look at the data loader's processes on {name}: their number, and what they do on the CPU."
+            ),
+        };
+        Some(
+            Suspicion::of(kind, entity, kinds, host > 0)
+                .hold(limits.starved_seconds)
+                .costs(self.gang.lost_gpus().max(lost), self.gang.victims(cluster, Some(self.id)))
+                .says(summary, next)
+                .on(self.numbers(judge, cluster)),
+        )
+    }
+
+    fn numbers(&self, judge: &Judge, cluster: &Cluster) -> Vec<Evidence> {
+        let limits = &judge.limits;
+        let usual = |beside: Option<Beside>| {
+            let usual = beside.and_then(|beside| beside.usual);
+            usual.map(|usual| format!("usually {}", percent(usual))).unwrap_or_default()
+        };
+        let now = |beside: Option<Beside>| beside.map(|beside| beside.now);
+        let (io, cpu, busiest) =
+            (self.host.io(cluster), self.host.cpu(cluster), self.host.busiest(cluster));
+        vec![
+            Evidence::new("GPUs that starve", Some(self.low.len() as f64), Unit::Count, None)
+                .note(format!("of {} allocated", self.of)),
+            Evidence::new(
+                "utilization of these GPUs",
+                Some(self.utilization),
+                Unit::Ratio,
+                self.usual.map(|usual| usual * limits.hungry_ratio),
+            )
+            .note("the limit is an upper one, from what is usual"),
+            Evidence::new("utilization of the others of the job", self.others, Unit::Ratio, None),
+            Evidence::new(
+                "tasks of the host waiting for input or output",
+                now(io),
+                Unit::Ratio,
+                Some(limits.io_pressure_ratio),
+            )
+            .note(usual(io)),
+            Evidence::new(
+                "tasks of the host waiting for a CPU",
+                now(cpu),
+                Unit::Ratio,
+                Some(limits.cpu_pressure_ratio),
+            )
+            .note(usual(cpu)),
+            Evidence::new(
+                "busiest CPU of the host",
+                now(busiest),
+                Unit::Ratio,
+                Some(limits.busiest_cpu_ratio),
+            )
+            .note(usual(busiest)),
+            Evidence::new(
+                "speed that its job has lost",
+                self.gang.slowed(),
+                Unit::Ratio,
+                Some(limits.slowed_ratio),
+            ),
+        ]
+    }
+}
+
+fn storage_slow(judge: &Judge, cluster: &Cluster, gangs: &[(&Gang, Vec<Hungry<'_>>)]) -> Suspicion {
+    let limits = &judge.limits;
+    let hungry = || gangs.iter().flat_map(|(_, hungry)| hungry);
+    let nodes = hungry().count();
+    let io = median(hungry().filter_map(|hungry| Some(hungry.io(judge, cluster)?.now)));
+    let busy = median(hungry().map(|hungry| hungry.utilization));
+    let usual = median(hungry().filter_map(|hungry| hungry.usual));
+    let slowed = gangs.iter().filter_map(|(gang, _)| gang.slowed()).reduce(f64::max);
+    let kinds = 1
+        + usize::from(io.is_some())
+        + usize::from(slowed.is_some_and(|slowed| slowed >= limits.slowed_ratio));
+    let jobs: Vec<Safe> = gangs.iter().filter_map(|(gang, _)| gang.job.clone()).collect();
+    let of = if jobs.is_empty() {
+        String::new()
+    } else {
+        format!(" of job {}", jobs.iter().map(Safe::as_str).collect::<Vec<_>>().join(", "))
+    };
+    let lost = hungry()
+        .map(|hungry| {
+            (1.0 - hungry.utilization / hungry.usual.unwrap_or(1.0)).max(0.0)
+                * hungry.low.len() as f64
+        })
+        .sum();
+    Suspicion::of(FindingKind::StorageSlow, Entity::new(EntityKind::Storage), kinds, true)
+        .hold(limits.storage_seconds)
+        .costs(lost, gangs.iter().flat_map(|(gang, _)| gang.victims(cluster, None)).take(super::finding::MAX_VICTIMS).collect())
+        .says(
+            format!("{}{of} wait for input together: what they read from is slow.", count(nodes, "node")),
+            "Look at the file system that these nodes share: its servers, its network, and who else reads or writes there.".to_owned(),
+        )
+        .on([
+            Evidence::new("nodes that wait for input", Some(nodes as f64), Unit::Count, None),
+            Evidence::new("tasks of these hosts waiting for input or output", io, Unit::Ratio, Some(limits.io_pressure_ratio)),
+            Evidence::new("utilization of their GPUs", busy, Unit::Ratio, usual.map(|usual| usual * limits.hungry_ratio)).note("the limit is an upper one"),
+        ])
+}
