@@ -7,6 +7,7 @@ use gaunt_schema::{Absent, Class, FindingKind, GpuState, Safe, UnixMs, catalogue
 use crate::cluster::{Cluster, Node, NodeId};
 
 mod average;
+mod balance;
 mod baseline;
 mod cover;
 mod crowd;
@@ -34,6 +35,7 @@ mod tests;
 mod thresholds;
 
 use average::Average;
+use balance::Shares;
 pub use finding::{Evidence, Finding};
 use gang::Gangs;
 use health::Health;
@@ -62,6 +64,7 @@ pub struct Judge {
     /// The page of each node whose health was last looked at.
     seen: HashMap<NodeId, UnixMs>,
     gangs: Gangs,
+    shares: Shares,
     life: Life,
 }
 
@@ -77,8 +80,8 @@ struct Gpu {
     looked: Option<UnixMs>,
 }
 
-/// Every detector; none depends on what another saw.
-const DETECTORS: [fn(&Judge, &Cluster, &mut Seen); 10] = [
+/// Every detector, those last that look for what nothing else explains.
+const DETECTORS: [fn(&Judge, &Cluster, &mut Seen); 11] = [
     gpu_failed::find,
     slow_gpu::find,
     pcie_degraded::find,
@@ -89,6 +92,7 @@ const DETECTORS: [fn(&Judge, &Cluster, &mut Seen); 10] = [
     link_quality::find,
     port_down::find,
     target_down::find,
+    balance::find,
 ];
 
 impl Judge {
@@ -105,6 +109,7 @@ impl Judge {
             health: Health::default(),
             seen: HashMap::new(),
             gangs: Gangs::default(),
+            shares: Shares::default(),
             life: Life::default(),
         }
     }
@@ -127,6 +132,7 @@ impl Judge {
         self.links.look(cluster, &self.limits);
         self.nvlinks.look(cluster, &self.limits);
         Gangs::look(self, cluster);
+        Shares::look(self, cluster);
         let mut seen = Seen::default();
         for find in DETECTORS {
             find(self, cluster, &mut seen);
@@ -148,6 +154,13 @@ impl Judge {
     /// Findings that were opened since the start.
     pub fn opened(&self) -> &BTreeMap<FindingKind, u64> {
         self.life.opened()
+    }
+
+    /// Seconds that hold two samples of what an exporter collects only now and then; at a short period every page has
+    /// new ones.
+    fn two_samples(&self, cluster: &Cluster) -> f64 {
+        let period = cluster.period().as_secs_f64();
+        if period < self.limits.slow_period_seconds { 0.0 } else { 2.0 * period + 5.0 }
     }
 
     fn look_at_health(&mut self, cluster: &Cluster, id: NodeId, node: &Node) {

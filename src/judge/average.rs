@@ -37,28 +37,37 @@ impl Tick {
 }
 
 /// An exponentially weighted average.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Average {
     value: f64,
-    at: Option<UnixMs>,
+    /// When its last sample came; [`NEVER`] before the first, which is half the size of an option.
+    at: UnixMs,
+}
+
+const NEVER: UnixMs = UnixMs(i64::MIN);
+
+impl Default for Average {
+    fn default() -> Self {
+        Self { value: 0.0, at: NEVER }
+    }
 }
 
 impl Average {
     /// Adds a sample; an absent one changes nothing, and the average grows old.
     pub(super) fn add(&mut self, sample: Option<f64>, tick: &mut Tick) {
         let Some(sample) = sample else { return };
-        self.value = match self.at {
-            Some(last) if tick.at.since(last) <= tick.gap => {
-                self.value + (sample - self.value) * tick.weight(tick.at.since(last))
-            }
-            _ => sample,
+        let last = self.at;
+        self.value = if last != NEVER && tick.at.since(last) <= tick.gap {
+            self.value + (sample - self.value) * tick.weight(tick.at.since(last))
+        } else {
+            sample
         };
-        self.at = Some(tick.at);
+        self.at = tick.at;
     }
 
     /// The average, unless its last sample is more than `gap` before `now`.
     pub(super) fn at(&self, now: UnixMs, gap: Duration) -> Option<f64> {
-        self.at.filter(|last| now.since(*last) <= gap).map(|_| self.value)
+        (self.at != NEVER && now.since(self.at) <= gap).then_some(self.value)
     }
 }
 

@@ -3,19 +3,19 @@
 use gaunt_schema::UnixMs;
 
 /// So many seconds of samples make a past that something can be compared with.
-const LEARNED_S: f64 = 40.0;
+const LEARNED_S: f32 = 40.0;
 
 /// What is usual changes over this time constant: a shift of a quarter of an hour is a new way of working.
-const SLOW_S: f64 = 600.0;
+const SLOW_S: f32 = 600.0;
 
 /// Better than usual is learned within this: a job that left its start-up behind shows what it can do.
-const BETTER_S: f64 = 30.0;
+const BETTER_S: f32 = 30.0;
 
 /// A change by more than this share is not learned but remarked.
 const UNUSUAL: f64 = 0.08;
 
 /// What stays worse for this long is the new usual: the job has changed.
-const ACCEPTED_S: f64 = 1_800.0;
+const ACCEPTED_S: f32 = 1_800.0;
 
 /// In which direction a signal tells of trouble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,41 +27,50 @@ pub(super) enum Worse {
 }
 
 /// The usual value of one signal.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Baseline {
     mean: f64,
-    seconds: f64,
-    last: Option<UnixMs>,
-    unusual_since: Option<UnixMs>,
+    seconds: f32,
+    /// For so many seconds it has been worse than usual.
+    unusual: f32,
+    last: UnixMs,
+}
+
+const NEVER: UnixMs = UnixMs(i64::MIN);
+
+impl Default for Baseline {
+    fn default() -> Self {
+        Self { mean: 0.0, seconds: 0.0, unusual: 0.0, last: NEVER }
+    }
 }
 
 impl Baseline {
     /// Takes in the signal's average at an instant. `floor` is what is too small to make a difference.
     pub(super) fn learn(&mut self, now: Option<f64>, at: UnixMs, worse: Worse, floor: f64) {
         let Some(now) = now else { return };
-        let passed = self.last.map_or(1.0, |last| at.since(last).as_secs_f64());
-        self.last = Some(at);
+        let passed = if self.last == NEVER { 1.0 } else { at.since(self.last).as_secs_f64() };
+        self.last = at;
         if self.seconds < LEARNED_S {
-            self.seconds += passed;
-            self.mean += (now - self.mean) * (passed / self.seconds).min(1.0);
+            self.seconds += passed as f32;
+            self.mean += (now - self.mean) * (passed / f64::from(self.seconds)).min(1.0);
             return;
         }
         let change = (now - self.mean) / self.mean.abs().max(floor);
         let span = if change.abs() <= UNUSUAL {
-            self.unusual_since = None;
-            self.seconds += passed;
-            self.seconds.min(SLOW_S)
+            self.unusual = 0.0;
+            self.seconds = (self.seconds + passed as f32).min(SLOW_S);
+            self.seconds
         } else if (change > 0.0) == (worse == Worse::Lower) {
-            self.unusual_since = None;
+            self.unusual = 0.0;
             BETTER_S
         } else {
-            let since = *self.unusual_since.get_or_insert(at);
-            if at.since(since).as_secs_f64() > ACCEPTED_S {
-                *self = Self { mean: now, last: Some(at), ..Self::default() };
+            self.unusual += passed as f32;
+            if self.unusual > ACCEPTED_S {
+                *self = Self { mean: now, last: at, ..Self::default() };
             }
             return;
         };
-        self.mean += (now - self.mean) * (passed / span).min(1.0);
+        self.mean += (now - self.mean) * (passed / f64::from(span)).min(1.0);
     }
 
     /// The usual value, once enough was seen.

@@ -12,6 +12,8 @@ pub(super) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
 pub(super) struct Crowd {
     /// The median.
     pub(super) middle: f64,
+    /// The lower quartile: below it is every fourth.
+    pub(super) low: f64,
     /// The spread: 1.4826 times the median deviation, as large as a standard deviation would be.
     pub(super) spread: f64,
 }
@@ -26,8 +28,10 @@ impl Crowd {
             return None;
         }
         let middle = median(values.iter().copied())?;
+        let mut sorted = values.to_vec();
+        let low = *sorted.select_nth_unstable_by(values.len() / 4, f64::total_cmp).1;
         let spread = median(values.iter().map(|value| (value - middle).abs()))? * LIKE_SIGMA;
-        Some(Self { middle, spread })
+        Some(Self { middle, low, spread })
     }
 
     /// How many spreads a value stands above the middle, where a spread is at least `floor` of the middle: in a small

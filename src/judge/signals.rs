@@ -68,6 +68,7 @@ pub(super) struct Averages {
     power: Average,
     power_squared: Average,
     power_floor: Option<f64>,
+    last_power: Option<f32>,
     nvlink: Average,
     pcie: Average,
     clock: Average,
@@ -78,6 +79,7 @@ pub(super) struct Averages {
     usual_utilization: Baseline,
     usual_tensor: Baseline,
     usual_power: Baseline,
+    usual_clock: Baseline,
 }
 
 impl Averages {
@@ -103,6 +105,7 @@ impl Averages {
         let limit = value(gpu::POWER_LIMIT).filter(|limit| *limit > 0.0);
         let power_share = power.zip(limit).map(|(power, limit)| power / limit);
         self.power.add(power_share, tick);
+        self.last_power = power_share.map(|share| share as f32);
         self.power_squared.add(power_share.map(|share| share * share), tick);
         self.power_floor = match (self.power_floor, power_share) {
             (Some(floor), Some(now)) => Some(floor.min(now)),
@@ -136,6 +139,14 @@ impl Averages {
         ] {
             usual.learn(average.at(at, gap), at, Worse::Lower, NOTHING);
         }
+        // What a board that does nothing is clocked at says nothing about one that works.
+        let busy = self.utilization.at(at, gap).is_some_and(|busy| busy >= BUSY);
+        self.usual_clock.learn(
+            self.clock_hertz.at(at, gap).filter(|_| busy),
+            at,
+            Worse::Lower,
+            1.0,
+        );
     }
 
     /// The average utilization.
@@ -151,6 +162,16 @@ impl Averages {
     /// The share of the power limit that is usual.
     pub(super) fn usual_power(&self) -> Option<f64> {
         self.usual_power.usual()
+    }
+
+    /// The power of its last sample, as a share of its limit.
+    pub(super) fn power_now(&self) -> Option<f64> {
+        self.last_power.map(f64::from)
+    }
+
+    /// The clock that is usual while it works.
+    pub(super) fn usual_clock(&self) -> Option<f64> {
+        self.usual_clock.usual()
     }
 
     /// Packets that its PCIe link sends again in a second.
@@ -206,6 +227,9 @@ impl Averages {
 
 /// A share below which a GPU does nothing worth a comparison.
 const NOTHING: f64 = 0.02;
+
+/// Utilization from which a clock is that of a board at work.
+const BUSY: f64 = 0.4;
 
 /// The same for a pace that others are compared with.
 const LEAST_WORK: f64 = 0.03;

@@ -53,9 +53,12 @@ impl<'a> Slow<'a> {
         let is_held = held.is_some_and(|held| held >= limits.clock_event_ratio);
         let gang = judge.gangs.of(row);
         let crowd = peers(judge, cluster, row, gang);
+        // A GPU that waits runs at a higher clock than one that computes: the lower quartile computes.
+        let usual = own.averages.usual_clock();
         let is_below = crowd.is_some_and(|crowd| {
-            clock < crowd.middle * limits.clock_straggler_ratio
+            clock < crowd.low * limits.clock_straggler_ratio
                 && crowd.score(clock, PEER_FLOOR) < -limits.peer_score
+                && usual.is_none_or(|usual| clock < usual * limits.clock_straggler_ratio)
         });
         if !is_held && !is_below {
             return None;
@@ -109,7 +112,11 @@ impl<'a> Slow<'a> {
         };
         let gang = self.gang;
         Suspicion::of(kind, self.entity.clone(), kinds, true)
-            .hold(limits.slow_gpu_seconds)
+            .hold(limits.slow_gpu_seconds.max(if self.is_held {
+                0.0
+            } else {
+                judge.two_samples(cluster)
+            }))
             .costs(
                 gang.map_or(0.0, |gang| gang.lost_gpus()),
                 gang.map(|gang| gang.victims(cluster, Some(self.node))).unwrap_or_default(),
@@ -126,7 +133,7 @@ impl<'a> Slow<'a> {
                     "clock",
                     Some(self.clock),
                     Unit::Hertz,
-                    self.peers.map(|peers| peers.middle * limits.clock_straggler_ratio),
+                    self.peers.map(|peers| peers.low * limits.clock_straggler_ratio),
                 )
                 .note("the limit is a lower one, from its peers"),
                 Evidence::new("temperature", self.temperature, Unit::Celsius, None),

@@ -1,14 +1,15 @@
 //! Jobs that stand still: a collective that never ends, or GPUs that are held and not used.
 
-use gaunt_schema::{FindingKind, GpuState, unit::Unit};
+use gaunt_schema::{Class, FindingKind, GpuState, unit::Unit};
 
 use super::{
     Evidence, Judge,
+    crowd::median,
     finding::{Suspicion, count},
     gang::Gang,
     life::Seen,
 };
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, NodeId};
 
 /// A gang that works at less than this share of its usual pace does nothing.
 const NOTHING: f64 = 0.05;
@@ -24,7 +25,11 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
 fn hang(judge: &Judge, cluster: &Cluster, gang: &Gang) -> Option<Suspicion> {
     let limits = &judge.limits;
     let (now, gap) = (cluster.now(), cluster.fresh_for());
-    let known: Vec<_> = gang.gpus.iter().filter_map(|row| judge.gpus.get(*row as usize)).collect();
+    let still = still_nodes(judge, cluster, gang);
+    let rows =
+        still.iter().filter_map(|id| cluster.node(*id)).flat_map(|node| node.rows(Class::Gpu));
+    let own = |row: &&u32| gang.job.is_none() || cluster.job(**row) == gang.job.as_ref();
+    let known: Vec<_> = rows.filter(own).filter_map(|row| judge.gpus.get(*row as usize)).collect();
     let utilization: Vec<f64> =
         known.iter().filter_map(|gpu| gpu.averages.utilization_at(now, gap)).collect();
     let spins =
@@ -34,8 +39,9 @@ fn hang(judge: &Judge, cluster: &Cluster, gang: &Gang) -> Option<Suspicion> {
         return None;
     }
     // A job that never did anything is starting.
-    let pace = gang.pace.filter(|pace| *pace < NOTHING)?;
-    let hosts = || gang.nodes.iter().filter_map(|id| judge.hosts.get(id));
+    let pace = median(known.iter().filter_map(|gpu| gpu.averages.pace(now, gap)))
+        .filter(|pace| *pace < NOTHING)?;
+    let hosts = || still.iter().filter_map(|id| judge.hosts.get(id));
     let traffic = hosts().filter_map(|host| Some(host.traffic(cluster)?.now)).reduce(f64::max);
     let io = hosts().filter_map(|host| Some(host.io(cluster)?.now)).reduce(f64::max);
     if traffic.is_some_and(|share| share >= super::state::SILENT_NETWORK)
@@ -52,7 +58,7 @@ fn hang(judge: &Judge, cluster: &Cluster, gang: &Gang) -> Option<Suspicion> {
     Some(
         Suspicion::of(FindingKind::CollectiveHang, entity, kinds, false)
             .hold(limits.hung_seconds)
-            .costs(gang.gpus.len() as f64, gang.victims(cluster, None))
+            .costs(known.len() as f64, gang.victims(cluster, None))
             .says(
                 format!("{name} hangs: {} spin in a collective, and nothing moves.", count(spins, "GPU")),
                 "Ask the collective library who is missing (NCCL RAS, py-spy on the odd rank), then restart the job.".to_owned(),
@@ -64,6 +70,22 @@ fn hang(judge: &Judge, cluster: &Cluster, gang: &Gang) -> Option<Suspicion> {
                 Evidence::new("tasks of its hosts waiting for input or output", io, Unit::Ratio, Some(limits.io_pressure_ratio)).note("the limit is an upper one"),
             ]),
     )
+}
+
+/// The nodes that may hang together: of a job all; where nobody names jobs two may have been taken for one, so those
+/// that stand still.
+fn still_nodes(judge: &Judge, cluster: &Cluster, gang: &Gang) -> Vec<NodeId> {
+    if gang.job.is_some() {
+        return gang.nodes.clone();
+    }
+    let (now, gap) = (cluster.now(), cluster.fresh_for());
+    let still = |id: &&NodeId| {
+        let rows = cluster.node(**id).map(|node| node.rows(Class::Gpu)).unwrap_or_default();
+        let paces =
+            rows.iter().filter_map(|row| judge.gpus.get(*row as usize)?.averages.pace(now, gap));
+        median(paces).is_some_and(|pace| pace < NOTHING)
+    };
+    gang.nodes.iter().filter(still).copied().collect()
 }
 
 /// A job holds its GPUs and does nothing with any of them: a line of cost, which wakes nobody.

@@ -148,7 +148,8 @@ impl<'a> Hungry<'a> {
         } else {
             FindingKind::HostBound
         };
-        let kinds = usize::from(host > 0) + usize::from(alone) + usize::from(waits);
+        // That it does less and that the others wait for it is one thing seen from two sides.
+        let kinds = usize::from(host > 0) + usize::from(alone || waits);
         let entity = Entity::node(&self.node.name);
         let lost =
             (1.0 - self.utilization / self.usual.unwrap_or(1.0)).max(0.0) * self.low.len() as f64;
@@ -179,7 +180,7 @@ impl<'a> Hungry<'a> {
         };
         Some(
             Suspicion::of(kind, entity, kinds, host > 0)
-                .hold(limits.starved_seconds)
+                .hold(limits.starved_seconds.max(judge.two_samples(cluster)))
                 .costs(self.gang.lost_gpus().max(lost), self.gang.victims(cluster, Some(self.id)))
                 .says(summary, next)
                 .on(self.numbers(judge, cluster)),

@@ -43,7 +43,8 @@ fn finding(judge: &Judge, cluster: &Cluster, name: &Safe, targets: &[&Scraped]) 
         Evidence::new(&what, Some(f64::from(target.failures)), Unit::Count, limit)
             .note(reason(target))
     });
-    let critical = dark && !jobs.is_empty();
+    let long = cluster.now().since(since).as_secs_f64() >= judge.limits.dark_seconds;
+    let critical = dark && long && !jobs.is_empty();
     let victim = |job: &Safe| Entity {
         job: Some(job.clone()),
         ..Entity::new(gaunt_schema::EntityKind::Job)

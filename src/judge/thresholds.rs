@@ -94,6 +94,10 @@ pub struct Thresholds {
     pub cpu_pressure_ratio: f64,
     /// Busy share of the busiest CPU from which a single thread is the limit.
     pub busiest_cpu_ratio: f64,
+    /// Period from which pages may repeat what an exporter collected before: dcgm-exporter collects each 30 s.
+    pub slow_period_seconds: f64,
+    /// Seconds for which a node with a job must be dark before that wakes somebody.
+    pub dark_seconds: f64,
     /// A GPU does less than usual below this share of its usual utilization.
     pub hungry_ratio: f64,
     /// A pressure of the host counts from so many times what is usual for it.
@@ -146,6 +150,12 @@ pub struct Thresholds {
     pub members_bad_ratio: f64,
     /// Seconds for which a hotspot must last.
     pub hotspot_seconds: f64,
+    /// Work of a node against the middle of its job from which its stage has too much of it.
+    pub uneven_times: f64,
+    /// Share of looks at which another node is busiest from which the data is uneven.
+    pub turns_ratio: f64,
+    /// Seconds for which a job must be uneven.
+    pub uneven_seconds: f64,
     /// Share of a job's GPUs that must spin before it can hang.
     pub hung_gpus_ratio: f64,
     /// Seconds for which a job must hold idle GPUs before that is said.
@@ -238,6 +248,8 @@ impl Default for Thresholds {
             io_pressure_ratio: 0.08,
             cpu_pressure_ratio: 0.08,
             busiest_cpu_ratio: 0.95,
+            slow_period_seconds: 5.0,
+            dark_seconds: 120.0,
             hungry_ratio: 0.94,
             pressure_times: 3.0,
             cpu_crowded_ratio: 0.03,
@@ -264,9 +276,12 @@ impl Default for Thresholds {
             waited_times: 10.0,
             members_bad_ratio: 0.6,
             hotspot_seconds: 8.0,
+            uneven_times: 1.07,
+            turns_ratio: 0.6,
+            uneven_seconds: 45.0,
             hung_gpus_ratio: 0.9,
             idle_seconds: 540.0,
-            starved_seconds: 8.0,
+            starved_seconds: 14.0,
             port_samples: 2,
             close_seconds: 10.0,
             target_failures: 2,
