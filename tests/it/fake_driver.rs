@@ -13,7 +13,10 @@ use gaunt_schema::{
 };
 use toml::{Table, Value};
 
-use crate::node::{Node, fixture, message, once, read, succeeded};
+use crate::{
+    binaries::fake_driver,
+    node::{Node, fixture, message, once, over_fixture, read, succeeded},
+};
 
 /// The GPUs of a scenario file, as the file has them.
 fn scenario(name: &str) -> Vec<Table> {
@@ -290,4 +293,29 @@ fn a_scenario_with_an_unknown_key_is_no_driver() {
     let report = once("unknown_key.toml");
     assert_eq!(succeeded(&report, "nvml"), Some(0.0));
     assert!(message(&report, "nvml").starts_with("the NVIDIA driver is not loaded"));
+}
+
+#[test]
+fn what_each_call_cost_is_told_to_who_asks() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("costs.csv");
+    let mut command = over_fixture(fake_driver().to_str().unwrap());
+    let slow = "latency_ms = 2\n".to_owned()
+        + &fs::read_to_string(fixture("scenarios/full.toml")).unwrap();
+    fs::write(folder.path().join("slow.toml"), slow).unwrap();
+    command.env("GAUNT_FAKE_DRIVER", folder.path().join("slow.toml"));
+    command.env("GAUNT_NVML_COSTS", &file);
+    let mut node = Node::run(command);
+    node.until("a round", |report| succeeded(report, "nvml") == Some(1.0));
+    node.stop();
+    let costs = fs::read_to_string(&file).unwrap();
+    let means = costs.lines().skip(1).map(|line| {
+        let cells: Vec<_> = line.split(',').collect();
+        (cells[4], cells[1].parse::<f64>().unwrap())
+    });
+    let means: Vec<_> = means.collect();
+    assert!(means.len() > 40, "{costs}");
+    for (call, mean) in means.iter().filter(|(call, _)| *call != "nvmlEventSetWait_v2") {
+        assert!(*mean >= 2_000.0, "{call}: {mean} us");
+    }
 }

@@ -19,9 +19,9 @@ use crate::binaries::{fake_driver, program};
 
 mod running;
 
-use running::{NO_LIBRARY, over_fixture};
+use running::NO_LIBRARY;
 pub(crate) use running::{
-    Node, decode, eventually, fixture, message, once, read, runs, succeeded, success,
+    Node, decode, eventually, fixture, message, once, over_fixture, read, runs, succeeded, success,
 };
 
 #[test]
