@@ -62,6 +62,8 @@ const MORE: &[(&str, MetricId, f64)] = &[
     ("pcie_generation_max", health::PCIE_GENERATION_MAX, 1.0),
     ("pcie_width", health::PCIE_WIDTH, 1.0),
     ("pcie_width_max", health::PCIE_WIDTH_MAX, 1.0),
+    ("nvlink_crc_flit", health::NVLINK_CRC_FLIT, 1.0),
+    ("nvlink_crc_data", health::NVLINK_CRC_DATA, 1.0),
     ("pcie_replays", health::PCIE_REPLAYS, 1.0),
     ("fabric_state", health::FABRIC_STATE, 1.0),
     ("mig_mode", health::MIG_MODE, 1.0),
@@ -238,7 +240,7 @@ fn each_call_that_fails_costs_only_its_own_values() {
 
 #[test]
 fn a_gpu_that_is_lost_stays_on_the_page_as_lost() {
-    let node = Node::start("lost.toml");
+    let mut node = Node::start("lost.toml");
     let lost = Device::gpu(1);
     let there = |report: &Report| report.reading(&lost, gpu::PRESENT);
     node.until("the GPU", |report| there(report) == Some(Reading::of(1.0)));
@@ -259,6 +261,8 @@ fn a_gpu_that_is_lost_stays_on_the_page_as_lost() {
         assert_eq!(read(&report, &device, gpu::PRESENT), Reading::of(1.0));
         assert_eq!(absences(&report, &device, is_basic), []);
     }
+    let uuid = node.logged("the GPU is lost; see `dmesg` for an Xid gpu=1 uuid=");
+    assert!(uuid.contains("GPU-"), "{uuid}");
 }
 
 #[test]

@@ -90,7 +90,7 @@ impl Node {
     }
 
     /// What stands after `key` in the log, once it does.
-    pub(super) fn logged(&mut self, key: &str) -> String {
+    pub(crate) fn logged(&mut self, key: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some((_, rest)) = self.seen.iter().find_map(|line| line.split_once(key)) {

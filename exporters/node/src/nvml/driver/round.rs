@@ -46,8 +46,7 @@ impl<'a> Round<'a> {
     }
 
     pub(super) fn put(&mut self, metric: MetricId, value: Result<f64, Absent>) {
-        let reading = value.map_or_else(Into::into, Reading::of);
-        self.sampled.readings.push((metric, reading));
+        self.sampled.readings.push((metric, reading(value)));
     }
 
     pub(super) fn word(&mut self, word: Word, text: impl Into<Safe>) {
@@ -72,4 +71,9 @@ impl<'a> Round<'a> {
             }
         }
     }
+}
+
+/// A value, or why there is none.
+pub(super) fn reading(value: Result<f64, Absent>) -> Reading {
+    value.map_or_else(Into::into, Reading::of)
 }
