@@ -7,12 +7,21 @@ mod captured;
 mod dcgm;
 mod interpreter;
 mod node_exporter;
+mod plan;
+mod special;
+mod table;
 #[cfg(test)]
 mod words;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::interpreter::Interpreter;
+pub(crate) use self::{
+    interpreter::{Interpreter, Understood},
+    plan::{Op, Plan},
+};
+
+/// The tables of all exporters that have one.
+const TABLES: &[table::Table] = &[];
 
 /// An exporter whose names gaunt understands, the better source of what two of them know before the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
