@@ -13,10 +13,7 @@ use gaunt_schema::{
 };
 use toml::{Table, Value};
 
-use crate::{
-    binaries::fake_driver,
-    node::{Node, fixture, message, once, over_fixture, read, succeeded},
-};
+use crate::node::{Node, fixture, message, once, read, succeeded};
 
 /// The GPUs of a scenario file, as the file has them.
 fn scenario(name: &str) -> Vec<Table> {
@@ -62,8 +59,6 @@ const MORE: &[(&str, MetricId, f64)] = &[
     ("pcie_generation_max", health::PCIE_GENERATION_MAX, 1.0),
     ("pcie_width", health::PCIE_WIDTH, 1.0),
     ("pcie_width_max", health::PCIE_WIDTH_MAX, 1.0),
-    ("nvlink_crc_flit", health::NVLINK_CRC_FLIT, 1.0),
-    ("nvlink_crc_data", health::NVLINK_CRC_DATA, 1.0),
     ("pcie_replays", health::PCIE_REPLAYS, 1.0),
     ("fabric_state", health::FABRIC_STATE, 1.0),
     ("mig_mode", health::MIG_MODE, 1.0),
@@ -240,7 +235,7 @@ fn each_call_that_fails_costs_only_its_own_values() {
 
 #[test]
 fn a_gpu_that_is_lost_stays_on_the_page_as_lost() {
-    let mut node = Node::start("lost.toml");
+    let node = Node::start("lost.toml");
     let lost = Device::gpu(1);
     let there = |report: &Report| report.reading(&lost, gpu::PRESENT);
     node.until("the GPU", |report| there(report) == Some(Reading::of(1.0)));
@@ -261,8 +256,6 @@ fn a_gpu_that_is_lost_stays_on_the_page_as_lost() {
         assert_eq!(read(&report, &device, gpu::PRESENT), Reading::of(1.0));
         assert_eq!(absences(&report, &device, is_basic), []);
     }
-    let uuid = node.logged("the GPU is lost; see `dmesg` for an Xid gpu=1 uuid=");
-    assert!(uuid.contains("GPU-"), "{uuid}");
 }
 
 #[test]
@@ -297,29 +290,4 @@ fn a_scenario_with_an_unknown_key_is_no_driver() {
     let report = once("unknown_key.toml");
     assert_eq!(succeeded(&report, "nvml"), Some(0.0));
     assert!(message(&report, "nvml").starts_with("the NVIDIA driver is not loaded"));
-}
-
-#[test]
-fn what_each_call_cost_is_told_to_who_asks() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("costs.csv");
-    let mut command = over_fixture(fake_driver().to_str().unwrap());
-    let slow = "latency_ms = 2\n".to_owned()
-        + &fs::read_to_string(fixture("scenarios/full.toml")).unwrap();
-    fs::write(folder.path().join("slow.toml"), slow).unwrap();
-    command.env("GAUNT_FAKE_DRIVER", folder.path().join("slow.toml"));
-    command.env("GAUNT_NVML_COSTS", &file);
-    let mut node = Node::run(command);
-    node.until("a round", |report| succeeded(report, "nvml") == Some(1.0));
-    node.stop();
-    let costs = fs::read_to_string(&file).unwrap();
-    let means = costs.lines().skip(1).map(|line| {
-        let cells: Vec<_> = line.split(',').collect();
-        (cells[4], cells[1].parse::<f64>().unwrap())
-    });
-    let means: Vec<_> = means.collect();
-    assert!(means.len() > 40, "{costs}");
-    for (call, mean) in means.iter().filter(|(call, _)| *call != "nvmlEventSetWait_v2") {
-        assert!(*mean >= 2_000.0, "{call}: {mean} us");
-    }
 }

@@ -10,7 +10,7 @@ use std::{
 use gaunt_schema::{Absent, Report, UnixMs};
 use tokio::sync::watch;
 
-use crate::{Options, files::Attribute, kubelet::Pods};
+use crate::{Options, kubelet::Pods};
 
 mod amd;
 mod cpu;
@@ -118,12 +118,6 @@ pub(crate) fn of_host(
         all.push(Box::new(textfile::Textfiles::new(folder)));
     }
     all
-}
-
-/// What a file says that a collector cannot do without.
-fn read<'a>(file: &mut Attribute, buffer: &'a mut Vec<u8>) -> Result<&'a str, CollectError> {
-    let text = file.read(buffer);
-    text.map_err(|source| CollectError::Read { path: file.path().to_path_buf(), source })
 }
 
 /// Why a reading is missing when the kernel answered so.

@@ -27,7 +27,7 @@ pub(crate) fn fixture(path: &str) -> PathBuf {
 }
 
 /// gaunt-node over the made trees, with the library that is named.
-pub(crate) fn over_fixture(library: &str) -> Command {
+pub(super) fn over_fixture(library: &str) -> Command {
     let mut command = Command::new(program("gaunt-node"));
     command
         .arg("--sys-root")
@@ -90,7 +90,7 @@ impl Node {
     }
 
     /// What stands after `key` in the log, once it does.
-    pub(crate) fn logged(&mut self, key: &str) -> String {
+    pub(super) fn logged(&mut self, key: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some((_, rest)) = self.seen.iter().find_map(|line| line.split_once(key)) {
@@ -119,21 +119,8 @@ impl Node {
         Some(answer)
     }
 
-    /// Its process id.
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Ends it politely, so that its worker ends too.
-    pub(crate) fn stop(&mut self) {
-        let workers = self.workers();
-        self.signal("TERM");
-        self.exit();
-        eventually("the end of its workers", || !workers.iter().any(|id| runs(id)));
-    }
-
     /// The process ids of its workers.
-    pub(crate) fn workers(&self) -> Vec<String> {
+    pub(super) fn workers(&self) -> Vec<String> {
         let id = self.child.id();
         let list = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
         let mut children: Vec<_> = list.split_whitespace().map(str::to_owned).collect();
@@ -147,7 +134,7 @@ impl Node {
     }
 
     /// The page, once there is one.
-    pub(crate) fn page(&self) -> Report {
+    pub(super) fn page(&self) -> Report {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let answer = self.request("GET /metrics");

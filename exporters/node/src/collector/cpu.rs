@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use gaunt_schema::{Device, MetricId, Report, catalogue::host};
 
-use super::{CollectError, Collector, Outcome, read};
+use super::{CollectError, Collector, Outcome};
 use crate::files::Attribute;
 
 /// The kernel counts CPU time for user space in hundredths of a second on every platform that has GPUs.
@@ -49,7 +49,11 @@ impl Collector for Cpu {
     }
 
     fn collect(&mut self, report: &mut Report) -> Result<Outcome, CollectError> {
-        let text = read(&mut self.file, &mut self.buffer)?;
+        let path = self.file.path().to_path_buf();
+        let text = match self.file.read(&mut self.buffer) {
+            Ok(text) => text,
+            Err(source) => return Err(CollectError::Read { path, source }),
+        };
         let node = report.device(Device::node());
         for (field, metric) in TASKS {
             let count = text.lines().find_map(|line| line.strip_prefix(field));
@@ -69,7 +73,6 @@ impl Collector for Cpu {
             }
         }
         let Some(sum) = sum else {
-            let path = self.file.path().to_path_buf();
             return Err(CollectError::Malformed { path, what: "it has no line of all CPUs" });
         };
         self.iowait = self.iowait.max(sum.iowait as f64 / TICKS_PER_SECOND);

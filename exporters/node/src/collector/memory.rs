@@ -4,7 +4,7 @@ use std::path::Path;
 
 use gaunt_schema::{Absent, Device, MetricId, Reading, Report, catalogue::host};
 
-use super::{CollectError, Collector, Outcome, read};
+use super::{CollectError, Collector, Outcome};
 use crate::files::Attribute;
 
 /// Which field is which metric.
@@ -41,7 +41,11 @@ impl Collector for Memory {
     }
 
     fn collect(&mut self, report: &mut Report) -> Result<Outcome, CollectError> {
-        let text = read(&mut self.file, &mut self.buffer)?;
+        let path = self.file.path().to_path_buf();
+        let text = match self.file.read(&mut self.buffer) {
+            Ok(text) => text,
+            Err(source) => return Err(CollectError::Read { path, source }),
+        };
         let node = report.device(Device::node());
         for (name, metric) in FIELDS {
             report.push(node, metric, field(text, name));

@@ -7,7 +7,7 @@ use std::{
 
 use gaunt_schema::{Absent, Device, Reading, Report, catalogue::host};
 
-use super::{CollectError, Collector, Outcome, read};
+use super::{CollectError, Collector, Outcome};
 use crate::files::{Attribute, names};
 
 /// Every process is looked at once in so many ticks: on a host with thousands of them it takes milliseconds.
@@ -68,8 +68,12 @@ impl Collector for Tasks {
         self.ticks_to_look -= 1;
         let node = report.device(Device::node());
         report.push(node, host::TASKS_UNINTERRUPTIBLE, f64::from(self.uninterruptible));
-        let text = read(&mut self.load, &mut self.buffer)?;
-        report.push(node, host::LOAD, load(text));
+        match self.load.read(&mut self.buffer) {
+            Ok(text) => report.push(node, host::LOAD, load(text)),
+            Err(source) => {
+                return Err(CollectError::Read { path: self.load.path().to_path_buf(), source });
+            }
+        }
         Ok(Outcome::Found)
     }
 }

@@ -110,15 +110,6 @@ impl fmt::Display for Calling {
 pub(super) struct Note {
     started: Instant,
     word: AtomicU64,
-    costs: [Cost; Call::ALL.len()],
-}
-
-/// What one call has cost so far.
-#[derive(Default)]
-struct Cost {
-    count: AtomicU64,
-    nanos: AtomicU64,
-    longest: AtomicU64,
 }
 
 /// What stands for no GPU in the note. NVML drives at most 64.
@@ -127,8 +118,7 @@ const NO_GPU: u64 = 0xff;
 impl Note {
     /// A note of no call; `started` is the worker's beginning.
     pub(super) fn new(started: Instant) -> Self {
-        let costs = std::array::from_fn(|_| Cost::default());
-        Self { started, word: AtomicU64::new(0), costs }
+        Self { started, word: AtomicU64::new(0) }
     }
 
     /// Makes a call under this note.
@@ -136,14 +126,8 @@ impl Note {
         let gpu = gpu.map_or(NO_GPU, |gpu| u64::from(gpu).min(NO_GPU));
         let word = ((self.millis() + 1) << 16) | ((call as u64) << 8) | gpu;
         self.word.store(word, Ordering::Relaxed);
-        let began = Instant::now();
         let answer = make();
-        let nanos = began.elapsed().as_nanos() as u64;
         self.word.store(0, Ordering::Relaxed);
-        let cost = &self.costs[call as usize];
-        cost.count.fetch_add(1, Ordering::Relaxed);
-        cost.nanos.fetch_add(nanos, Ordering::Relaxed);
-        cost.longest.fetch_max(nanos, Ordering::Relaxed);
         answer
     }
 
@@ -155,23 +139,6 @@ impl Note {
         let gpu = word & 0xff;
         let millis = self.millis().saturating_sub(since);
         Some(Calling { call, gpu: (gpu != NO_GPU).then_some(gpu as u32), millis })
-    }
-
-    /// What each call that was made has cost: a table, the dearest in all first.
-    pub(super) fn costs(&self) -> String {
-        let of = |cost: &AtomicU64| cost.load(Ordering::Relaxed);
-        let costs = Call::ALL
-            .iter()
-            .zip(&self.costs)
-            .map(|(call, cost)| (of(&cost.nanos), of(&cost.count), of(&cost.longest), call.name()));
-        let mut costs: Vec<_> = costs.filter(|(_, count, ..)| *count > 0).collect();
-        costs.sort_by_key(|(nanos, ..)| std::cmp::Reverse(*nanos));
-        let micros = |nanos: u64| nanos as f64 / 1e3;
-        let header = "calls,mean_us,longest_us,total_us,call\n".to_owned();
-        costs.into_iter().fold(header, |table, (nanos, count, longest, name)| {
-            let (mean, longest, all) = (micros(nanos / count), micros(longest), micros(nanos));
-            table + &format!("{count},{mean:.1},{longest:.1},{all:.1},{name}\n")
-        })
     }
 
     fn millis(&self) -> u64 {
@@ -193,9 +160,5 @@ mod tests {
         let init = note.during(Call::Init, None, || note.under_way()).unwrap();
         assert_eq!(init.to_string(), "nvmlInit_v2");
         assert_eq!(note.under_way(), None);
-        let costs = note.costs();
-        let made: Vec<_> = costs.lines().filter_map(|line| line.rsplit(',').next()).collect();
-        assert!(costs.starts_with("calls,mean_us,longest_us,total_us,call\n1,"), "{costs}");
-        assert_eq!(made.len(), 3, "{costs}");
     }
 }

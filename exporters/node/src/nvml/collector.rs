@@ -93,7 +93,6 @@ impl Gpus {
                 self.driver = driver;
             }
             Heard::Said(worker, Message::Inventory { gpus }) => {
-                tracing::info!(worker, gpus = gpus.len(), "the driver lists its GPUs");
                 self.remembered.inventory(worker, &self.driver, gpus);
                 self.ticks_to_look = 0;
             }
@@ -197,7 +196,6 @@ impl Collector for Gpus {
         for heard in self.supervisor.step(now) {
             self.take(heard);
         }
-        self.remembered.log_changes();
         let mut health = self.supervisor.health(now);
         let time = report.node_time.or(self.last_tick).unwrap_or_default();
         if health == Health::Working

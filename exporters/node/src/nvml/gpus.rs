@@ -54,8 +54,6 @@ struct Gpu {
     listed: bool,
     /// Whether it answers: it is listed and was not called lost in the last round.
     present: bool,
-    /// Whether it did when that was last logged.
-    logged: bool,
     said: Readings,
     integrals: Integrals,
     recent: Recent,
@@ -107,7 +105,6 @@ impl Remembered {
             near: Labels::new(),
             listed: true,
             present: true,
-            logged: true,
             said: Readings::default(),
             integrals: Integrals::default(),
             recent: Recent::default(),
@@ -130,19 +127,6 @@ impl Remembered {
                 said.parts = std::mem::take(&mut gpu.said.parts);
             }
             gpu.said = said;
-        }
-    }
-
-    /// Logs which GPUs were lost or came back since the last time.
-    pub(super) fn log_changes(&mut self) {
-        for gpu in self.gpus.iter_mut().filter(|gpu| gpu.present != gpu.logged) {
-            gpu.logged = gpu.present;
-            let (number, uuid) = (gpu.number, gpu.identity.uuid.as_deref().unwrap_or("unknown"));
-            if gpu.present {
-                tracing::info!(gpu = number, uuid, "the GPU answers again");
-            } else {
-                tracing::warn!(gpu = number, uuid, "the GPU is lost; see `dmesg` for an Xid");
-            }
         }
     }
 

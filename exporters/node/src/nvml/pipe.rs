@@ -147,11 +147,6 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// A part of which only readings are known.
-    pub(super) const fn new(class: Class, number: u32, readings: Vec<(MetricId, Reading)>) -> Self {
-        Self { class, number, readings, span: 0.0, labels: Vec::new() }
-    }
-
     /// The reading of a metric, if there is one.
     pub(super) fn reading(&self, metric: MetricId) -> Option<Reading> {
         self.readings.iter().find(|(id, _)| *id == metric).map(|(_, reading)| *reading)

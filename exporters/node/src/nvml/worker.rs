@@ -6,7 +6,7 @@ use std::{
     collections::BTreeSet,
     env,
     ffi::OsString,
-    fs, io, process,
+    io, process,
     process::ExitCode,
     sync::{
         Arc, Mutex, PoisonError,
@@ -72,20 +72,12 @@ pub fn run() -> ExitCode {
     if thread::Builder::new().name("watch".to_owned()).spawn(watch).is_err() {
         return ExitCode::FAILURE;
     }
-    let ended = worker.work(started);
-    if let Some(path) = env::var_os(COSTS) {
-        // It is for whoever asked, and nothing depends on it.
-        _ = fs::write(path, worker.note.costs());
-    }
-    match ended {
+    match worker.work(started) {
         Ok(()) => ExitCode::SUCCESS,
         // Nobody listens, and nobody reads what would be said about it.
         Err(_) => ExitCode::FAILURE,
     }
 }
-
-/// The environment variable that names a file for the cost of each driver call, written when the worker ends.
-const COSTS: &str = "GAUNT_NVML_COSTS";
 
 /// What a worker is told at its start.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -171,7 +171,7 @@ impl Port {
             Err(error) => push(port::RATE, Err(error)),
         }
         if let Some(file) = &mut self.lifespan {
-            push(port::READING_LIFESPAN, file.read(buffer).map(lifespan));
+            push(port::COUNTER_LIFESPAN, file.read(buffer).map(lifespan));
         }
         for (file, counter) in &mut self.counters {
             if refused.contains(file.path()) {

@@ -6,7 +6,11 @@ use gaunt_schema::{
 };
 use nvml_wrapper::{Device, enum_wrappers::nv_link::ErrorCounter};
 
-use super::{Door, Handle, Round, fields::ask, round::reading};
+use super::{
+    Door, Handle, Round,
+    fields::ask,
+    parts::{part, reading},
+};
 use crate::nvml::{call::Call, pipe::Part};
 
 /// The most NVLinks of a GPU that are asked for: what the largest board has, and room.
@@ -62,7 +66,7 @@ impl Links {
             let readings: Vec<(MetricId, Reading)> = readings.collect();
             let labels = self.peer(round, device, link).map(|peer| ("peer".into(), peer));
             let labels = labels.into_iter().collect();
-            round.sampled.parts.push(Part { labels, ..Part::new(Class::Nvlink, link, readings) });
+            round.sampled.parts.push(Part { labels, ..part(Class::Nvlink, link, readings) });
         }
     }
 
@@ -93,7 +97,7 @@ impl Links {
             };
             let readings =
                 vec![(parts::NVLINK_RECEIVE, bytes(0, 2)), (parts::NVLINK_TRANSMIT, bytes(1, 3))];
-            round.sampled.parts.push(Part::new(Class::Nvlink, link, readings));
+            round.sampled.parts.push(part(Class::Nvlink, link, readings));
         }
     }
 }

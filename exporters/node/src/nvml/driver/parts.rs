@@ -11,7 +11,6 @@ use nvml_wrapper::{Device, enums::device::UsedGpuMemory, error::NvmlError};
 use super::{
     Door, Handle, Round,
     gpm::{SM, in_our_unit},
-    round::reading,
 };
 use crate::nvml::{
     call::{Call, Note},
@@ -71,7 +70,7 @@ impl Parts {
                 (parts::PROCESS_MEMORY, memory),
                 (parts::PROCESS_SM, reading(busy.map_err(|why| *why))),
             ];
-            round.sampled.parts.push(Part::new(Class::Process, process.pid, readings));
+            round.sampled.parts.push(part(Class::Process, process.pid, readings));
         }
     }
 
@@ -129,7 +128,7 @@ impl Parts {
             if let Ok((span, readings)) = instance.activity(round, door, whole)
                 && !readings.is_empty()
             {
-                let said = Part::new(Class::Mig, instance.number, readings);
+                let said = part(Class::Mig, instance.number, readings);
                 round.sampled.parts.push(Part { span, ..said });
             }
         }
@@ -207,6 +206,14 @@ fn instance(
     let readings =
         vec![(parts::MIG_MEMORY_USED, reading(used)), (parts::MIG_MEMORY_TOTAL, reading(total))];
     let labels: Vec<(Safe, Safe)> = labels.collect();
-    round.sampled.parts.push(Part { labels, ..Part::new(Class::Mig, number, readings) });
+    round.sampled.parts.push(Part { labels, ..part(Class::Mig, number, readings) });
     Some((number, gpu_instance))
+}
+
+pub(super) fn reading(value: Result<f64, Absent>) -> Reading {
+    value.map_or_else(Into::into, Reading::of)
+}
+
+pub(super) fn part(class: Class, number: u32, readings: Vec<(MetricId, Reading)>) -> Part {
+    Part { class, number, readings, span: 0.0, labels: Vec::new() }
 }

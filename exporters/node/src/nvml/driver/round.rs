@@ -46,7 +46,8 @@ impl<'a> Round<'a> {
     }
 
     pub(super) fn put(&mut self, metric: MetricId, value: Result<f64, Absent>) {
-        self.sampled.readings.push((metric, reading(value)));
+        let reading = value.map_or_else(Into::into, Reading::of);
+        self.sampled.readings.push((metric, reading));
     }
 
     pub(super) fn word(&mut self, word: Word, text: impl Into<Safe>) {
@@ -71,9 +72,4 @@ impl<'a> Round<'a> {
             }
         }
     }
-}
-
-/// A value, or why there is none.
-pub(super) fn reading(value: Result<f64, Absent>) -> Reading {
-    value.map_or_else(Into::into, Reading::of)
 }
