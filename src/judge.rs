@@ -138,6 +138,11 @@ impl Judge {
             find(self, cluster, &mut seen);
         }
         cover::hide(&mut seen);
+        // Of a node that is silent nothing new can be said: what was true of it stays.
+        seen.unclear.extend(self.life.ids(|finding| {
+            let node = finding.entity.node.as_ref().and_then(|name| cluster.named(name));
+            node.is_some_and(|(_, node)| node.sampled.is_none_or(|at| cluster.is_old(at)))
+        }));
         self.life.step(cluster.now(), cluster.period(), self.limits.close_seconds, seen);
     }
 

@@ -24,7 +24,7 @@ const LIKE_POWER: f64 = 0.05;
 const LIKE_TRAFFIC: f64 = 0.12;
 
 /// A share of work below which a GPU stands still, and is not merely slow.
-pub(super) const STANDSTILL: f64 = 0.15;
+pub(super) const STANDSTILL: f64 = 0.1;
 
 /// Every gang, and which one each GPU belongs to.
 #[derive(Debug, Default)]

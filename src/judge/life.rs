@@ -104,6 +104,12 @@ impl Life {
         findings
     }
 
+    /// Open findings of which this is true, by id.
+    pub(super) fn ids(&self, wanted: impl Fn(&Finding) -> bool) -> Vec<String> {
+        let open = self.open.iter().filter(|(_, open)| wanted(&open.finding));
+        open.map(|(id, _)| id.clone()).collect()
+    }
+
     /// How many were opened since the start, by kind.
     pub(super) fn opened(&self) -> &BTreeMap<FindingKind, u64> {
         &self.opened

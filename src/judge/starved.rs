@@ -18,7 +18,7 @@ use crate::cluster::{Cluster, Node, NodeId};
 pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
     let mut told = BTreeSet::new();
     let mut storage: Vec<(&Gang, Vec<Hungry<'_>>)> = Vec::new();
-    for gang in judge.gangs.all().iter().filter(|gang| gang.goes_on()) {
+    for gang in judge.gangs.all() {
         let hungry: Vec<Hungry<'_>> =
             gang.nodes.iter().filter_map(|id| Hungry::look(judge, cluster, gang, *id)).collect();
         let by_storage = hungry.iter().filter(|hungry| hungry.waits_for_io(judge, cluster)).count();

@@ -181,7 +181,7 @@ fn a_port_that_was_never_active_is_expected_to_be_only_beside_active_siblings() 
 #[test]
 fn a_host_that_starves_its_gpus_is_one_finding_and_its_peers_are_victims() {
     let mut bench = Bench::new();
-    bench.run(20, [Some(BUSY), Some(BUSY)]);
+    bench.run(60, [Some(BUSY), Some(BUSY)]);
     let starving = [Some(STARVED), Some(WAITING)];
     bench.run(10, starving);
     assert_eq!(bench.open(), [""; 0]);
@@ -189,44 +189,59 @@ fn a_host_that_starves_its_gpus_is_one_finding_and_its_peers_are_victims() {
     assert_eq!(bench.open(), ["data_starved/gpu001"]);
     let finding = bench.finding("data_starved/gpu001");
     assert_eq!(finding.severity, Severity::Critical, "pressure and waiting peers");
-    assert_eq!(finding.lost_gpus.to_string(), "4");
+    assert!(finding.lost_gpus > 3.5 && finding.lost_gpus <= 4.0, "{}", finding.lost_gpus);
     assert!(finding.victims.iter().any(|victim| victim.node.as_deref() == Some("gpu002")));
-    assert!(
-        finding.since >= UnixMs(20_000) && finding.since <= UnixMs(30_000),
-        "{:?}",
-        finding.since
-    );
+    assert!(finding.victims.iter().all(|victim| victim.node.as_deref() != Some("gpu001")));
+    let since = finding.since;
+    assert!(since >= UnixMs(60_000) && since <= UnixMs(70_000), "{since:?}");
     bench.run(40, [Some(BUSY), Some(BUSY)]);
     assert_eq!(bench.open(), [""; 0]);
 }
 
 #[test]
-fn hosts_that_starve_as_a_crowd_are_not_blamed_one_by_one() {
+fn hosts_that_starve_as_a_crowd_point_at_what_they_share() {
     let mut bench = Bench::of(4);
-    bench.run(20, [Some(BUSY); 4]);
+    bench.run(60, [Some(BUSY); 4]);
     let crowd = [Some(STARVED), Some(STARVED), Some(STARVED), Some(WAITING)];
     bench.run(60, crowd);
     assert_eq!(bench.judge.state(0), GpuState::DataStarved);
-    assert_eq!(bench.open(), [""; 0], "what three of four hosts share is to blame");
+    assert_eq!(bench.open(), ["storage_slow"], "not one host after the other");
     bench.run(60, [Some(STARVED), Some(WAITING), Some(WAITING), Some(WAITING)]);
     assert_eq!(bench.open(), ["data_starved/gpu001"]);
-    assert_eq!(bench.finding("data_starved/gpu001").lost_gpus.to_string(), "8");
 }
 
 #[test]
-fn starving_gpus_without_trouble_on_the_host_blame_nobody() {
+fn starving_gpus_without_trouble_on_the_host_wake_nobody() {
     let mut bench = Bench::new();
-    bench.run(20, [Some(BUSY), Some(BUSY)]);
+    bench.run(60, [Some(BUSY), Some(BUSY)]);
     bench.run(60, [Some(Shown { io: 0.0, ..STARVED }), Some(WAITING)]);
-    assert_eq!(bench.open(), [""; 0]);
+    assert_eq!(bench.open(), ["data_starved/gpu001"]);
+    assert_eq!(bench.finding("data_starved/gpu001").severity, Severity::Info);
+}
+
+#[test]
+fn a_pause_of_all_with_busy_disks_is_no_fault() {
+    let mut bench = Bench::new();
+    bench.run(60, [Some(BUSY), Some(BUSY)]);
+    let writes = Shown { gpu: [0.0, 0.0, 0.0], io: 0.4, ..BUSY };
+    for _ in 0..60 {
+        bench.run(1, [Some(writes), Some(WAITING)]);
+        assert_eq!(bench.open(), [""; 0]);
+    }
+    for _ in 0..60 {
+        bench.run(1, [Some(BUSY), Some(BUSY)]);
+        assert_eq!(bench.open(), [""; 0]);
+    }
 }
 
 #[test]
 fn a_starving_host_that_falls_silent_keeps_its_finding_and_its_target_is_reported() {
     let mut bench = Bench::new();
-    bench.run(20, [Some(BUSY), Some(BUSY)]).run(30, [Some(STARVED), Some(WAITING)]);
+    bench.run(60, [Some(BUSY), Some(BUSY)]).run(30, [Some(STARVED), Some(WAITING)]);
     bench.run(60, [None, Some(WAITING)]);
     assert_eq!(bench.open(), ["data_starved/gpu001", "target_down/gpu001"]);
+    bench.run(100, [None, Some(WAITING)]);
+    assert_eq!(bench.finding("target_down/gpu001").severity, Severity::Critical, "dark for long");
 }
 
 #[test]
@@ -236,7 +251,7 @@ fn a_target_is_reported_after_two_failures_and_closes_after_it_is_read() {
     assert_eq!(bench.run(1, [None, Some(BUSY)]).open(), [""; 0]);
     assert_eq!(bench.run(1, [None, Some(BUSY)]).open(), ["target_down/gpu001"]);
     let finding = bench.finding("target_down/gpu001");
-    assert_eq!(finding.severity, Severity::Critical);
+    assert_eq!(finding.severity, Severity::Warning, "a node that starts anew comes back");
     assert_eq!(
         finding.summary,
         "Nothing is known of gpu001 since 00:00:11 UTC: gpu001:9770: cannot connect: connection refused."
@@ -268,4 +283,29 @@ fn a_job_that_waits_as_a_whole_in_silence_is_hung_after_a_minute() {
     assert_eq!(bench.judge.state(0), GpuState::Hung);
     bench.run(20, [Some(BUSY), Some(BUSY)]);
     assert_eq!(bench.judge.state(0), GpuState::Computing);
+}
+
+#[test]
+fn a_whole_job_that_spins_in_silence_is_one_finding() {
+    let mut bench = Bench::new();
+    bench.run(60, [Some(BUSY), Some(BUSY)]).run(60, [Some(WAITING), Some(WAITING)]);
+    assert_eq!(bench.open(), [""; 0]);
+    bench.run(40, [Some(WAITING), Some(WAITING)]);
+    assert_eq!(bench.open(), ["collective_hang/8812"]);
+    let finding = bench.finding("collective_hang/8812");
+    assert_eq!((finding.severity, finding.lost_gpus.to_string()), (Severity::Critical, "4".into()));
+    bench.run(20, [Some(BUSY), Some(BUSY)]);
+    assert_eq!(bench.open(), [""; 0]);
+}
+
+#[test]
+fn a_gpu_that_is_gone_is_a_fact_and_explains_that_its_job_stands_still() {
+    let mut bench = Bench::new();
+    bench.run(60, [Some(BUSY), Some(BUSY)]);
+    let gone = Shown { present: false, ..WAITING };
+    bench.run(2, [Some(gone), Some(WAITING)]);
+    assert_eq!(bench.open(), ["gpu_failed/gpu001/0"]);
+    assert_eq!(bench.finding("gpu_failed/gpu001/0").severity, Severity::Critical);
+    bench.run(200, [Some(gone), Some(WAITING)]);
+    assert_eq!(bench.open(), ["gpu_failed/gpu001/0"]);
 }
