@@ -177,7 +177,8 @@ fn mistakes_are_named_with_the_next_step() {
         complaint(&["--scenario", "meltdown"]),
         "gaunt-sim: no scenario is called \"meltdown\"; \
          choose one of demo, healthy, port_down, data_starved, storage_slow, slow_gpu, throttled, \
-         launch_bound, leaf_congested, link_errors, hang, gpu_lost, checkpoint\n"
+         launch_bound, leaf_congested, link_errors, hang, gpu_lost, checkpoint, \
+         or a case F1 to F18 or H1 to H16\n"
     );
     assert_eq!(
         complaint(&["--nodes", "64001"]),

@@ -7,16 +7,14 @@ use std::{
     path::PathBuf,
     process::ExitCode,
     rc::Rc,
+    sync::Arc,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::{Context, anyhow, bail};
 use clap::{Parser, ValueEnum};
 use gaunt_schema::{Dialect, UnixMs};
-use gaunt_sim::{
-    Fleet, Scenario, scenario,
-    suite::{self, Case, Level},
-};
+use gaunt_sim::{Fleet, Story, scenario, story, suite::Level};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -51,6 +49,9 @@ struct Cli {
     /// The port that all nodes listen on; 0 takes any that is free.
     #[arg(long, default_value_t = 9770)]
     listen_port: u16,
+    /// The port of node_exporter's pages, where --dialect has some.
+    #[arg(long, default_value_t = 9100)]
+    node_port: u16,
     /// How often the nodes sample, such as 1s or 500ms.
     #[arg(long, default_value = "1s", value_parser = period)]
     period: Duration,
@@ -60,7 +61,7 @@ struct Cli {
     /// How strong a case F1 to H16 is.
     #[arg(long, value_enum, default_value_t = Strength::Hard)]
     level: Strength,
-    /// In whose words: gaunt's, or dcgm-exporter's at /metrics and node_exporter's at /node_exporter/metrics.
+    /// In whose words: gaunt's, or those of dcgm-exporter and node_exporter, each on a port of its own.
     #[arg(long, value_enum, default_value_t = Words::Gaunt)]
     dialect: Words,
     /// How many times faster than real time the fleet lives.
@@ -95,11 +96,14 @@ enum Words {
     Dcgm,
 }
 
-/// So many nodes are simulated unless told otherwise.
-const USUAL_NODES: usize = 32;
-
-/// What is written of a scenario that has no length of its own.
-const USUAL_SPAN: Duration = Duration::from_mins(5);
+impl From<Words> for Dialect {
+    fn from(words: Words) -> Self {
+        match words {
+            Words::Gaunt => Self::Gaunt,
+            Words::Dcgm => Self::Dcgm,
+        }
+    }
+}
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -144,36 +148,34 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
 
 /// The fleet that is asked for, and how long it is worth watching.
 fn fleet(cli: &Cli, start: UnixMs) -> anyhow::Result<(Fleet, Duration)> {
-    let dialect = match cli.dialect {
-        Words::Gaunt => Dialect::Gaunt,
-        Words::Dcgm => Dialect::Dcgm,
-    };
+    let dialect = cli.dialect.into();
     let level = match cli.level {
         Strength::Mild => Level::Mild,
         Strength::Medium => Level::Medium,
         Strength::Hard => Level::Hard,
     };
-    if let Some(case) = Case::named(&cli.scenario, level, cli.seed) {
-        if cli.nodes.is_some() {
-            bail!("case {} has {} nodes; leave out --nodes", cli.scenario, case.shape.nodes);
-        }
-        let case = Case { dialect, ..case };
-        return Ok((case.fleet(start), Duration::from_secs(case.seconds.into())));
-    }
-    let nodes = cli.nodes.unwrap_or(USUAL_NODES);
-    if !(1..=address::MOST_NODES).contains(&nodes) {
+    if let Some(nodes) = cli.nodes.filter(|nodes| !(1..=address::MOST_NODES).contains(nodes)) {
         bail!("--nodes is {nodes}; it must be between 1 and {}", address::MOST_NODES);
     }
-    let scenario = Scenario::named(&cli.scenario)?;
-    Ok((Fleet::speaking(dialect, scenario, nodes, cli.seed, start), USUAL_SPAN))
+    let name = cli.scenario.clone();
+    let story = Story { name, nodes: cli.nodes, seed: cli.seed, level, dialect };
+    Ok((story.fleet(start)?, story.timing()?.span))
 }
 
 async fn serve(cli: &Cli, fleet: Fleet, clock: impl Fn() -> UnixMs) -> anyhow::Result<()> {
     let (mut terminate, mut interrupt) =
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let connections = connections(fleet.nodes());
     let (listener, port) = door::open(cli.listen_port).await?;
-    announce(cli, &fleet, port)?;
+    let beside = match cli.dialect {
+        Words::Gaunt => None,
+        // Any free port for the one is any free port for the other.
+        Words::Dcgm if cli.listen_port == 0 => Some(door::open(0).await?),
+        Words::Dcgm => Some(door::open(cli.node_port).await?),
+    };
+    let ports: Vec<u16> =
+        std::iter::once(port).chain(beside.iter().map(|(_, port)| *port)).collect();
+    let room = Arc::new(Semaphore::new(connections(fleet.nodes() * ports.len())));
+    announce(cli, &fleet, &ports)?;
     info!(
         nodes = fleet.nodes(),
         scenario = fleet.scenario().name,
@@ -182,8 +184,12 @@ async fn serve(cli: &Cli, fleet: Fleet, clock: impl Fn() -> UnixMs) -> anyhow::R
         "serving a simulated fleet"
     );
     let fleet = Rc::new(RefCell::new(fleet));
+    if let Some((listener, _)) = beside {
+        let (fleet, room) = (Rc::clone(&fleet), Arc::clone(&room));
+        tokio::task::spawn_local(door::serve(listener, fleet, Dialect::NodeExporter, room));
+    }
     tokio::select! {
-        () = door::serve(listener, Rc::clone(&fleet), connections) => {}
+        () = door::serve(listener, Rc::clone(&fleet), cli.dialect.into(), room) => {}
         () = door::keep_time(fleet, cli.period, clock) => {}
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
@@ -193,22 +199,23 @@ async fn serve(cli: &Cli, fleet: Fleet, clock: impl Fn() -> UnixMs) -> anyhow::R
 }
 
 /// Says where the nodes are: one host list on standard output, or lines where the user wants them.
-fn announce(cli: &Cli, fleet: &Fleet, port: u16) -> anyhow::Result<()> {
+fn announce(cli: &Cli, fleet: &Fleet, ports: &[u16]) -> anyhow::Result<()> {
     let names = || (0..fleet.nodes()).map(|node| fleet.node_name(node));
     let mut out = io::stdout().lock();
     match &cli.targets {
         Some(path) if path.as_os_str() == "-" => {
-            return Ok(address::write_targets(&mut out, names(), port)?);
+            return Ok(address::write_targets(&mut out, names(), ports)?);
         }
         Some(path) => {
             let file = File::create(path).and_then(|file| {
-                address::write_targets(&mut io::BufWriter::new(file), names(), port)
+                address::write_targets(&mut io::BufWriter::new(file), names(), ports)
             });
             file.with_context(|| format!("cannot write the targets to {}", path.display()))?;
         }
         None => {}
     }
-    writeln!(out, "{}", address::host_list(fleet.nodes(), port))?;
+    let lists = ports.iter().map(|port| address::host_list(fleet.nodes(), *port));
+    writeln!(out, "{}", lists.collect::<Vec<_>>().join(","))?;
     Ok(out.flush()?)
 }
 
@@ -276,7 +283,7 @@ fn speed(text: &str) -> Result<f64, String> {
 const FASTEST: f64 = 1_000.0;
 
 fn scenarios_help() -> String {
-    let all = || scenario::names().chain(suite::SCENARIOS);
+    let all = story::names;
     let width = all().map(|(name, _)| name.len()).max().unwrap_or(0);
     let lines = all().map(|(name, line)| format!("\n  {name:width$}  {line}"));
     format!("Scenarios:{}", lines.collect::<String>())
