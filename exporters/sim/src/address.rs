@@ -40,9 +40,9 @@ pub(crate) fn host_list(nodes: usize, port: u16) -> String {
 }
 
 /// Writes one line for each port of each node: `gpu001=127.1.0.1:9770`.
-pub(crate) fn write_targets<'a>(
+pub(crate) fn write_targets(
     out: &mut impl Write,
-    names: impl Iterator<Item = &'a str>,
+    names: impl Iterator<Item = String>,
     ports: &[u16],
 ) -> io::Result<()> {
     for (node, name) in names.enumerate() {

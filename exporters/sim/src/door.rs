@@ -61,10 +61,17 @@ pub(crate) async fn open(port: u16) -> Result<(TcpListener, u16), DoorError> {
         let port = listener.local_addr()?.port();
         Ok((listener, port))
     };
-    bound.await.map_err(|error: io::Error| match error.kind() {
-        io::ErrorKind::AddrInUse => DoorError::InUse { port },
-        _ => DoorError::Listen { port, error },
-    })
+    bound.await.map_err(|error: io::Error| DoorError::of(error, port))
+}
+
+impl DoorError {
+    /// Why this port cannot be listened on.
+    pub(crate) fn of(error: io::Error, port: u16) -> Self {
+        match error.kind() {
+            io::ErrorKind::AddrInUse => Self::InUse { port },
+            _ => Self::Listen { port, error },
+        }
+    }
 }
 
 /// Moves the fleet to the time of `clock` once a period, for ever.

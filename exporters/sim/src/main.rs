@@ -7,14 +7,18 @@ use std::{
     path::PathBuf,
     process::ExitCode,
     rc::Rc,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::{Context, anyhow, bail};
 use clap::{Parser, ValueEnum};
 use gaunt_schema::{Dialect, UnixMs};
-use gaunt_sim::{Fleet, Story, scenario, story, suite::Level};
+use gaunt_sim::{Fleet, Scenario, Story, scenario, story, suite::Level};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -25,6 +29,7 @@ use tracing::{info, level_filters::LevelFilter, warn};
 
 mod address;
 mod door;
+mod ring;
 mod write;
 
 /// Descriptors that are not connections: the listener, the runtime, the standard streams, and some room.
@@ -73,6 +78,9 @@ struct Cli {
     /// How much time to write, such as 300s; a case's own length unless said.
     #[arg(long, requires = "write", value_parser = period)]
     span: Option<Duration>,
+    /// Serve pages that were written down before, for as many nodes as --nodes says: a load that costs next to nothing.
+    #[arg(long, conflicts_with_all = ["write", "truth", "once", "speed", "dialect"])]
+    load: bool,
     /// Print what is really wrong as JSON and end; with --write, write it to DIR/truth.json.
     #[arg(long)]
     truth: bool,
@@ -124,6 +132,9 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> anyhow::Result<()> {
+    if cli.load {
+        return load(cli);
+    }
     let clock = clock(cli.speed);
     let (mut fleet, span) = fleet(cli, clock())?;
     if let Some(name) = &cli.once {
@@ -146,6 +157,58 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     LocalSet::new().block_on(&runtime, serve(cli, fleet, clock))
 }
 
+/// Serves rings to whoever asks.
+fn load(cli: &Cli) -> anyhow::Result<()> {
+    let nodes = cli.nodes.unwrap_or(story::USUAL_NODES);
+    check_nodes(nodes)?;
+    let rings = ring::Rings::of(Scenario::named(&cli.scenario)?, nodes, cli.seed);
+    let wanted = nodes as u64 + RESERVED_DESCRIPTORS;
+    let room = connections(nodes);
+    if room < nodes {
+        bail!(
+            "{nodes} nodes need {wanted} open files and the hard limit is lower; raise it with \
+             `ulimit -Hn {wanted}` as root, or pass --nodes {room}"
+        );
+    }
+    let listener = ring::serve::listen(cli.listen_port)
+        .map_err(|error| door::DoorError::of(error, cli.listen_port))?;
+    let port = listener.local_addr()?.port();
+    let over = Arc::new(AtomicBool::new(false));
+    watch_signals(Arc::clone(&over))?;
+    announce(cli, nodes, &ring::Rings::name, &[port])?;
+    info!(nodes, port, "serving pages that were written down");
+    ring::serve::run(&listener, &rings, room, || over.load(Ordering::Relaxed))?;
+    info!("ending");
+    Ok(())
+}
+
+/// Raises the flag once the program is asked to end.
+fn watch_signals(over: Arc<AtomicBool>) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // The handlers stand before anybody is told where to scrape.
+    let (mut terminate, mut interrupt) = {
+        let _inside = runtime.enter();
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        runtime.block_on(async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        });
+        over.store(true, Ordering::Relaxed);
+    })?;
+    Ok(())
+}
+
+fn check_nodes(nodes: usize) -> anyhow::Result<()> {
+    if !(1..=address::MOST_NODES).contains(&nodes) {
+        bail!("--nodes is {nodes}; it must be between 1 and {}", address::MOST_NODES);
+    }
+    Ok(())
+}
+
 /// The fleet that is asked for, and how long it is worth watching.
 fn fleet(cli: &Cli, start: UnixMs) -> anyhow::Result<(Fleet, Duration)> {
     let dialect = cli.dialect.into();
@@ -154,9 +217,7 @@ fn fleet(cli: &Cli, start: UnixMs) -> anyhow::Result<(Fleet, Duration)> {
         Strength::Medium => Level::Medium,
         Strength::Hard => Level::Hard,
     };
-    if let Some(nodes) = cli.nodes.filter(|nodes| !(1..=address::MOST_NODES).contains(nodes)) {
-        bail!("--nodes is {nodes}; it must be between 1 and {}", address::MOST_NODES);
-    }
+    cli.nodes.map_or(Ok(()), check_nodes)?;
     let name = cli.scenario.clone();
     let story = Story { name, nodes: cli.nodes, seed: cli.seed, level, dialect };
     Ok((story.fleet(start)?, story.timing()?.span))
@@ -175,7 +236,7 @@ async fn serve(cli: &Cli, fleet: Fleet, clock: impl Fn() -> UnixMs) -> anyhow::R
     let ports: Vec<u16> =
         std::iter::once(port).chain(beside.iter().map(|(_, port)| *port)).collect();
     let room = Arc::new(Semaphore::new(connections(fleet.nodes() * ports.len())));
-    announce(cli, &fleet, &ports)?;
+    announce(cli, fleet.nodes(), &|node| fleet.node_name(node).to_owned(), &ports)?;
     info!(
         nodes = fleet.nodes(),
         scenario = fleet.scenario().name,
@@ -199,8 +260,13 @@ async fn serve(cli: &Cli, fleet: Fleet, clock: impl Fn() -> UnixMs) -> anyhow::R
 }
 
 /// Says where the nodes are: one host list on standard output, or lines where the user wants them.
-fn announce(cli: &Cli, fleet: &Fleet, ports: &[u16]) -> anyhow::Result<()> {
-    let names = || (0..fleet.nodes()).map(|node| fleet.node_name(node));
+fn announce(
+    cli: &Cli,
+    nodes: usize,
+    name: &dyn Fn(usize) -> String,
+    ports: &[u16],
+) -> anyhow::Result<()> {
+    let names = || (0..nodes).map(name);
     let mut out = io::stdout().lock();
     match &cli.targets {
         Some(path) if path.as_os_str() == "-" => {
@@ -214,7 +280,7 @@ fn announce(cli: &Cli, fleet: &Fleet, ports: &[u16]) -> anyhow::Result<()> {
         }
         None => {}
     }
-    let lists = ports.iter().map(|port| address::host_list(fleet.nodes(), *port));
+    let lists = ports.iter().map(|port| address::host_list(nodes, *port));
     writeln!(out, "{}", lists.collect::<Vec<_>>().join(","))?;
     Ok(out.flush()?)
 }

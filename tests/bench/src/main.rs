@@ -3,6 +3,7 @@
 mod clock;
 mod fields;
 mod judge;
+mod load;
 mod node;
 mod pages;
 mod parse;
@@ -39,6 +40,9 @@ const BENCHES: &[(&str, &str, Bench)] = &[
         "gaunt-node and prometheus-node-exporter on one node: time, memory, scrapes",
         |_, out| node::run(out),
     ),
+    ("load", "gaunt-sim --load with 12,500 nodes: processor time and memory", |_, out| {
+        load::run(out)
+    }),
     ("pages", "writes tests/fixtures/scrapes/{dcgm,short}.prom anew", |_, out| pages::run(out)),
     ("parse", "reads pages of text: our reader and prometheus-parse side by side", |_, out| {
         parse::run(out)
