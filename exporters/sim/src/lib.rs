@@ -22,6 +22,7 @@ pub mod shape;
 pub mod story;
 pub mod suite;
 pub mod truth;
+mod wiring;
 mod work;
 
 pub use fault::{Effect, Fault};

@@ -72,7 +72,7 @@ struct Cli {
     /// How many times faster than real time the fleet lives.
     #[arg(long, default_value_t = 1.0, value_parser = speed)]
     speed: f64,
-    /// Write the pages to DIR/<target>/<unix_ms>.prom as fast as possible, and end.
+    /// Write the pages to DIR/<target>/<unix_ms>.prom and the wiring to DIR/topology.toml as fast as possible, and end.
     #[arg(long, value_name = "DIR")]
     write: Option<PathBuf>,
     /// How much time to write, such as 300s; a case's own length unless said.
@@ -144,6 +144,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         if cli.truth {
             write::truth(&fleet, folder)?;
         }
+        write::topology(&story(cli).shape()?.topology_file(), folder)?;
         let span = cli.span.unwrap_or(span);
         let files = write::pages(&mut fleet, folder, cli.period, span)?;
         writeln!(io::stdout(), "{files} pages in {}", folder.display())?;
@@ -163,11 +164,12 @@ fn load(cli: &Cli) -> anyhow::Result<()> {
     check_nodes(nodes)?;
     let rings = ring::Rings::of(Scenario::named(&cli.scenario)?, nodes, cli.seed);
     let wanted = nodes as u64 + RESERVED_DESCRIPTORS;
-    let room = connections(nodes);
+    let room = descriptors();
     if room < nodes {
         bail!(
-            "{nodes} nodes need {wanted} open files and the hard limit is lower; raise it with \
-             `ulimit -Hn {wanted}` as root, or pass --nodes {room}"
+            "{nodes} nodes need {wanted} open files and the hard limit is {}; raise it with \
+             `ulimit -Hn {wanted}` as root, or pass --nodes {room}",
+            room as u64 + RESERVED_DESCRIPTORS
         );
     }
     let listener = ring::serve::listen(cli.listen_port)
@@ -211,16 +213,21 @@ fn check_nodes(nodes: usize) -> anyhow::Result<()> {
 
 /// The fleet that is asked for, and how long it is worth watching.
 fn fleet(cli: &Cli, start: UnixMs) -> anyhow::Result<(Fleet, Duration)> {
+    cli.nodes.map_or(Ok(()), check_nodes)?;
+    let story = story(cli);
+    Ok((story.fleet(start)?, story.timing()?.span))
+}
+
+/// The story that is asked for.
+fn story(cli: &Cli) -> Story {
     let dialect = cli.dialect.into();
     let level = match cli.level {
         Strength::Mild => Level::Mild,
         Strength::Medium => Level::Medium,
         Strength::Hard => Level::Hard,
     };
-    cli.nodes.map_or(Ok(()), check_nodes)?;
     let name = cli.scenario.clone();
-    let story = Story { name, nodes: cli.nodes, seed: cli.seed, level, dialect };
-    Ok((story.fleet(start)?, story.timing()?.span))
+    Story { name, nodes: cli.nodes, seed: cli.seed, level, dialect }
 }
 
 async fn serve(cli: &Cli, fleet: Fleet, clock: impl Fn() -> UnixMs) -> anyhow::Result<()> {
@@ -302,22 +309,27 @@ fn clock(speed: f64) -> impl Fn() -> UnixMs {
     move || UnixMs((wall + anchor.elapsed().mul_f64(speed)).as_millis() as i64)
 }
 
-/// Raises the limit on open files as far as it goes, and returns how many connections fit under it.
+/// How many connections fit under the limit on open files. Fewer than nodes are worth a word.
 fn connections(nodes: usize) -> usize {
+    let room = descriptors();
+    if room < nodes {
+        warn!(
+            room,
+            nodes, "fewer open files than nodes: not all can be scraped at once; raise `ulimit -n`"
+        );
+    }
+    room.min(Semaphore::MAX_PERMITS)
+}
+
+/// Raises the limit on open files as far as it goes, and returns how many connections fit under it.
+fn descriptors() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         warn!(%error, "cannot raise the limit on open files");
     }
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::from(u32::MAX));
-    let room = files.saturating_sub(RESERVED_DESCRIPTORS).max(1) as usize;
-    if room < nodes {
-        warn!(
-            files,
-            nodes, "fewer open files than nodes: not all can be scraped at once; raise `ulimit -n`"
-        );
-    }
-    room.min(Semaphore::MAX_PERMITS)
+    files.saturating_sub(RESERVED_DESCRIPTORS).max(1) as usize
 }
 
 /// Reads a span of time such as `1s`, `500ms` or `2.5s`.

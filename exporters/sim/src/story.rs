@@ -6,6 +6,7 @@ use gaunt_schema::{Dialect, UnixMs};
 
 use crate::{
     Fleet, Scenario, ScenarioError, scenario,
+    shape::Shape,
     suite::{self, Case, Level},
 };
 
@@ -91,6 +92,14 @@ impl Story {
         let found = fleet.truths().iter().map(|truth| truth.onset + truth.limit + FAULT_LOOK).max();
         let look = found.map_or(first + HARMLESS_LOOK, |found| found.since(UnixMs(0)));
         Ok(Timing { first, look, span: Duration::from_secs(case.seconds.into()) })
+    }
+
+    /// Its machines and cables.
+    pub fn shape(&self) -> Result<Shape, StoryError> {
+        Ok(match self.case()? {
+            Some(case) => case.shape,
+            None => Shape::usual(self.nodes.unwrap_or(USUAL_NODES)),
+        })
     }
 
     /// The case of this name, if it is one.

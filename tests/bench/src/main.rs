@@ -7,6 +7,7 @@ mod load;
 mod node;
 mod pages;
 mod parse;
+mod pictures;
 mod rounds;
 mod signals;
 
@@ -47,6 +48,11 @@ const BENCHES: &[(&str, &str, Bench)] = &[
     ("parse", "reads pages of text: our reader and prometheus-parse side by side", |_, out| {
         parse::run(out)
     }),
+    (
+        "pictures",
+        "tables of labelled runs over time, as they stand in the simulator's page",
+        |_, out| pictures::run(out),
+    ),
     (
         "signals",
         "what labelled runs show before and after their onset, and of whom",
