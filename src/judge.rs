@@ -182,13 +182,12 @@ impl Judge {
         if gpu.node.as_ref() != Some(&node.name) {
             *gpu = Gpu { node: Some(node.name.clone()), ..Gpu::default() };
         }
-        let now = cluster.now();
         if node.fed(Class::Gpu).is_none_or(|at| cluster.is_old(at)) || cluster.is_old(entry.seen) {
-            return gpu.held.set(GpuState::Stale, now);
+            return gpu.held.set(GpuState::Stale);
         }
         let gone = cluster.reading(gpu::UTILIZATION, row) == Some(Absent::Lost.into());
         if gone || cluster.value(gpu::PRESENT, row) == Some(0.0) {
-            return gpu.held.set(GpuState::Lost, now);
+            return gpu.held.set(GpuState::Lost);
         }
         let Some(at) = node.fed(Class::Gpu).filter(|at| gpu.looked.is_none_or(|last| last < *at))
         else {
@@ -251,7 +250,7 @@ impl Judge {
             let since = *self.hangs.entry(job.clone()).or_insert(now);
             if now.since(since).as_secs_f64() >= self.limits.hung_seconds {
                 for row in gpus {
-                    self.gpus[*row as usize].held.set(GpuState::Hung, since);
+                    self.gpus[*row as usize].held.set(GpuState::Hung);
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Work that is unevenly divided: pipeline stages that differ, or a slowest rank that changes with the data. Software,
 //! and nobody's fault: lines of cost that wake nobody.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use gaunt_schema::{Class, Entity, EntityKind, FindingKind, unit::Unit};
 
@@ -20,17 +20,14 @@ pub(super) struct Shares {
     gangs: BTreeMap<String, Turns>,
 }
 
-/// Who was busiest, and how often that changed.
-#[derive(Clone, Copy, Debug, Default)]
+/// Who was busiest at the last looks.
+#[derive(Clone, Debug, Default)]
 struct Turns {
-    busiest: Option<NodeId>,
-    /// Moving share of looks at which another node was busiest than before.
-    changes: f64,
-    looks: u32,
+    busiest: VecDeque<NodeId>,
 }
 
-/// Looks over which the share of changes is averaged.
-const LOOKS: f64 = 20.0;
+/// So many looks are remembered.
+const LOOKS: usize = 32;
 
 /// Nodes of a gang below which nothing can be divided.
 const LEAST_NODES: usize = 2;
@@ -58,13 +55,26 @@ impl Shares {
                 work(judge, cluster, gang, true).into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
             let turns = shares.gangs.entry(name).or_default();
             let Some((busiest, _)) = busiest else { continue };
-            let changed = turns.busiest.is_some_and(|before| before != busiest);
-            turns.changes +=
-                (f64::from(changed) - turns.changes) / LOOKS.min(f64::from(turns.looks) + 1.0);
-            turns.looks = turns.looks.saturating_add(1);
-            turns.busiest = Some(busiest);
+            if turns.busiest.len() == LOOKS {
+                turns.busiest.pop_front();
+            }
+            turns.busiest.push_back(busiest);
         }
         judge.shares = shares;
+    }
+}
+
+impl Turns {
+    /// The share of looks at which the one that was busiest most often was it; none before enough looks.
+    fn favourite(&self) -> Option<f64> {
+        if self.busiest.len() < LOOKS {
+            return None;
+        }
+        let mut times: BTreeMap<NodeId, usize> = BTreeMap::new();
+        for node in &self.busiest {
+            *times.entry(*node).or_default() += 1;
+        }
+        times.into_values().max().map(|most| most as f64 / LOOKS as f64)
     }
 }
 
@@ -79,7 +89,7 @@ fn work(judge: &Judge, cluster: &Cluster, gang: &Gang, now_only: bool) -> Vec<(N
         let rows = cluster.node(*id)?.rows(Class::Gpu);
         let own = rows.iter().filter_map(|row| judge.gpus.get(*row as usize));
         let work = if now_only {
-            median(own.filter_map(|gpu| gpu.averages.power_now()))
+            own.filter_map(|gpu| gpu.averages.power_now()).reduce(f64::max)
         } else {
             median(own.filter_map(|gpu| gpu.averages.pace(now, gap)))
         };
@@ -107,7 +117,7 @@ fn uneven(judge: &Judge, cluster: &Cluster, gang: &Gang) -> Option<Suspicion> {
     let middle = median(paces.iter().map(|(_, pace)| *pace))?;
     let heavy: Vec<&(NodeId, f64)> =
         paces.iter().filter(|(_, pace)| *pace >= middle * limits.uneven_times).collect();
-    let turns = judge.shares.gangs.get(&name(gang)).copied().unwrap_or_default();
+    let turns = judge.shares.gangs.get(&name(gang));
     let job = gang.entity();
     let slowed = Evidence::new(
         "speed that the job has lost",
@@ -133,7 +143,10 @@ fn uneven(judge: &Judge, cluster: &Cluster, gang: &Gang) -> Option<Suspicion> {
                 .on([slowed, Evidence::new("work of these nodes against the others", median(heavy.iter().map(|(_, pace)| pace / middle)), Unit::Count, Some(limits.uneven_times))]),
         );
     }
-    (heavy.is_empty() && f64::from(turns.looks) >= LOOKS && turns.changes >= limits.turns_ratio).then(|| {
+    let favourite = turns.and_then(Turns::favourite)?;
+    // Of two nodes one is the busiest half of the time at least.
+    let most = limits.favourite_ratio.max(1.5 / gang.nodes.len() as f64);
+    (heavy.is_empty() && favourite < most).then(|| {
         Suspicion::of(FindingKind::DataSkew, job, 1, false)
             .hold(limits.uneven_seconds)
             .costs(gang.lost_gpus(), gang.victims(cluster, None))
@@ -141,6 +154,6 @@ fn uneven(judge: &Judge, cluster: &Cluster, gang: &Gang) -> Option<Suspicion> {
                 "Every step another rank has most to compute, and all others wait for it: no machine is to blame.".to_owned(),
                 "Look at how samples of different length are divided between the ranks.".to_owned(),
             )
-            .on([slowed, Evidence::new("looks at which another node was the busiest", Some(turns.changes), Unit::Ratio, Some(limits.turns_ratio))])
+            .on([slowed, Evidence::new("looks at which the same node was the busiest", Some(favourite), Unit::Ratio, Some(most)).note("the limit is an upper one")])
     })
 }

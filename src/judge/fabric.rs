@@ -12,7 +12,7 @@ use super::{
     finding::{MAX_VICTIMS, Suspicion, count, percent},
     gang::Gang,
     life::Seen,
-    links::{CARRIES, Link},
+    links::{CARRIES, Link, now},
 };
 use crate::cluster::{Cluster, Node, NodeId};
 
@@ -91,7 +91,7 @@ fn ports<'a>(judge: &'a Judge, cluster: &'a Cluster) -> Vec<Port<'a>> {
     for (id, node) in cluster.nodes() {
         for row in node.rows(Class::Port) {
             let Some(link) = judge.links.of(*row) else { continue };
-            if !link.now(&link.carried, cluster).is_some_and(|share| share >= CARRIES) {
+            if !now(&link.carried, cluster).is_some_and(|share| share >= CARRIES) {
                 continue;
             }
             let wiring = cluster.wiring().port(*row);
@@ -133,12 +133,12 @@ fn places<'a>(ports: &'a [Port<'a>]) -> Vec<Place<'a>> {
 /// as on InfiniBand, those who wait to send are all that is seen.
 fn congested(judge: &Judge, cluster: &Cluster, link: &Link) -> Option<f64> {
     let limits = &judge.limits;
-    if let Some(marked) = link.now(&link.marked, cluster) {
+    if let Some(marked) = now(&link.marked, cluster) {
         return (marked >= limits.marked_packets_ratio)
             .then(|| marked / limits.marked_packets_ratio);
     }
     let waited = link.waited_times(cluster).map(|times| times / limits.waited_times);
-    let paused = link.now(&link.paused, cluster).map(|share| share / limits.paused_ratio);
+    let paused = now(&link.paused, cluster).map(|share| share / limits.paused_ratio);
     waited.into_iter().chain(paused).filter(|times| *times >= 1.0).reduce(f64::max)
 }
 
@@ -201,10 +201,10 @@ fn hotspot(
     let limits = &judge.limits;
     let nodes: BTreeSet<NodeId> = bad.iter().map(|port| port.node).collect();
     let gangs = slowed(judge, cluster, &nodes);
-    let now = |of: fn(&Link) -> &super::average::Average| {
-        median(bad.iter().filter_map(|port| port.link.now(of(port.link), cluster)))
+    let middle = |of: fn(&Link) -> &super::average::Average| {
+        median(bad.iter().filter_map(|port| now(of(port.link), cluster)))
     };
-    let paused = now(|link| &link.paused);
+    let paused = middle(|link| &link.paused);
     let notified = median(bad.iter().filter_map(|port| port.link.notified_times(cluster)));
     let kinds = 1
         + usize::from(paused.is_some_and(|share| share >= limits.paused_ratio))
@@ -217,7 +217,7 @@ fn hotspot(
         Evidence::new("congested ports", Some(bad.len() as f64), Unit::Count, None),
         Evidence::new(
             "packets with a congestion mark",
-            now(|link| &link.marked),
+            middle(|link| &link.marked),
             Unit::Ratio,
             Some(limits.marked_packets_ratio),
         ),
@@ -243,13 +243,13 @@ fn host_blocks(judge: &Judge, cluster: &Cluster, id: NodeId, node: &Node) -> Opt
         node.rows(Class::Port).iter().filter_map(|row| judge.links.of(*row)).collect();
     let carrying: Vec<&&Link> = links
         .iter()
-        .filter(|link| link.now(&link.carried, cluster).is_some_and(|share| share >= CARRIES))
+        .filter(|link| now(&link.carried, cluster).is_some_and(|share| share >= CARRIES))
         .collect();
     let pauses = |link: &&&&Link| {
-        link.now(&link.pauses, cluster).is_some_and(|share| share >= limits.pauses_ratio)
+        now(&link.pauses, cluster).is_some_and(|share| share >= limits.pauses_ratio)
     };
     let drops = |link: &&&&Link| {
-        link.now(&link.unbuffered, cluster).is_some_and(|rate| rate >= limits.unbuffered_per_second)
+        now(&link.unbuffered, cluster).is_some_and(|rate| rate >= limits.unbuffered_per_second)
     };
     let (stopping, dropping) =
         (carrying.iter().filter(pauses).count(), carrying.iter().filter(drops).count());
@@ -257,8 +257,8 @@ fn host_blocks(judge: &Judge, cluster: &Cluster, id: NodeId, node: &Node) -> Opt
         return None;
     }
     let gangs = slowed(judge, cluster, &BTreeSet::from([id]));
-    let share = median(carrying.iter().filter_map(|link| link.now(&link.pauses, cluster)));
-    let unbuffered = median(carrying.iter().filter_map(|link| link.now(&link.unbuffered, cluster)));
+    let share = median(carrying.iter().filter_map(|link| now(&link.pauses, cluster)));
+    let unbuffered = median(carrying.iter().filter_map(|link| now(&link.unbuffered, cluster)));
     let kinds =
         [stopping > 0, dropping > 0, !gangs.is_empty()].into_iter().filter(|kind| *kind).count();
     let how = match share.filter(|_| stopping > 0) {

@@ -29,8 +29,8 @@ pub(super) const STANDSTILL: f64 = 0.1;
 /// Every gang, and which one each GPU belongs to.
 #[derive(Debug, Default)]
 pub(super) struct Gangs {
-    gangs: Vec<Gang>,
-    /// The gang of each GPU by row: its place in `gangs` and one, 0 without one.
+    all: Vec<Gang>,
+    /// The gang of each GPU by row: its place in `all` and one, 0 without one.
     of_gpu: Vec<u32>,
     /// Nodes without named jobs, by the gang that they were taken for, and when that was.
     unnamed: Vec<Vec<NodeId>>,
@@ -46,8 +46,6 @@ pub(super) struct Gang {
     pub(super) gpus: Vec<u32>,
     /// Its nodes.
     pub(super) nodes: Vec<NodeId>,
-    /// The middle of its GPUs' utilization.
-    pub(super) utilization: Option<f64>,
     /// How fast its middle GPU works, against what is usual for it: 1 is as usual.
     pub(super) pace: Option<f64>,
     /// The clocks of its busy GPUs, by model.
@@ -70,11 +68,11 @@ impl Gangs {
             nodes.flat_map(|node| node.rows(Class::Gpu).to_vec()).collect::<Vec<u32>>()
         };
         let unnamed = gangs.unnamed.iter().map(|nodes| (None, of_nodes(nodes)));
-        gangs.gangs =
+        gangs.all =
             named.chain(unnamed).map(|(job, gpus)| Gang::of(judge, cluster, job, gpus)).collect();
         gangs.of_gpu.clear();
         gangs.of_gpu.resize(cluster.rows(Class::Gpu), 0);
-        for (at, gang) in gangs.gangs.iter().enumerate() {
+        for (at, gang) in gangs.all.iter().enumerate() {
             for row in &gang.gpus {
                 gangs.of_gpu[*row as usize] = at as u32 + 1;
             }
@@ -84,13 +82,13 @@ impl Gangs {
 
     /// Every gang.
     pub(super) fn all(&self) -> &[Gang] {
-        &self.gangs
+        &self.all
     }
 
     /// The gang of a GPU.
     pub(super) fn of(&self, gpu: u32) -> Option<&Gang> {
         let place = self.of_gpu.get(gpu as usize)?.checked_sub(1)?;
-        self.gangs.get(place as usize)
+        self.all.get(place as usize)
     }
 
     /// Every gang that has GPUs on a node.
@@ -109,10 +107,9 @@ impl Gang {
         nodes.dedup();
         let known = || gpus.iter().filter_map(|row| judge.gpus.get(*row as usize));
         let (now, gap) = (cluster.now(), cluster.fresh_for());
-        let utilization = median(known().filter_map(|gpu| gpu.averages.utilization_at(now, gap)));
         let pace = median(known().filter_map(|gpu| gpu.averages.pace(now, gap)));
         let clocks = slow_gpu::clocks(judge, cluster, &gpus);
-        Self { job, gpus, nodes, utilization, pace, clocks }
+        Self { job, gpus, nodes, pace, clocks }
     }
 
     /// The share of its usual speed that it has lost; none if that is not known.

@@ -51,9 +51,7 @@ impl Health {
             }
             broken.uncorrected = count.or(broken.uncorrected);
             broken.gone = is_gone(cluster, node, *row, at).then(|| broken.gone.unwrap_or(at));
-            for since in [&mut broken.memory] {
-                *since = since.filter(|since| at.since(*since).as_secs_f64() < SPEAKS_S);
-            }
+            broken.memory = broken.memory.filter(|since| at.since(*since).as_secs_f64() < SPEAKS_S);
             broken.xid = broken.xid.filter(|(_, since)| at.since(*since).as_secs_f64() < SPEAKS_S);
         }
         for row in node.rows(Class::Xid) {

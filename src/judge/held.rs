@@ -11,7 +11,6 @@ const SAMPLES: u32 = 2;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     state: GpuState,
-    since: UnixMs,
     candidate: GpuState,
     candidate_since: UnixMs,
     candidate_samples: u32,
@@ -23,7 +22,6 @@ impl Default for Held {
     fn default() -> Self {
         Self {
             state: GpuState::Unknown,
-            since: UnixMs::default(),
             candidate: GpuState::Unknown,
             candidate_since: UnixMs::default(),
             candidate_samples: 0,
@@ -38,15 +36,10 @@ impl Held {
         self.state
     }
 
-    /// When the evidence for the state began.
-    pub(super) fn since(&self) -> UnixMs {
-        self.since
-    }
-
     /// Sets a state that is a fact and needs no agreement.
-    pub(super) fn set(&mut self, state: GpuState, since: UnixMs) {
+    pub(super) fn set(&mut self, state: GpuState) {
         if self.state != state {
-            *self = Self { state, since, ..Self::default() };
+            *self = Self { state, ..Self::default() };
         }
     }
 
@@ -69,7 +62,7 @@ impl Held {
         let enters =
             self.candidate_samples >= SAMPLES && lasted(self.candidate_since, limits.enter_seconds);
         if leaves && enters {
-            self.set(verdict, self.candidate_since);
+            self.set(verdict);
         }
     }
 }
@@ -97,14 +90,13 @@ mod tests {
     }
 
     #[test]
-    fn leaving_takes_ten_seconds_and_the_new_state_dates_from_its_first_sample() {
+    fn leaving_takes_ten_seconds() {
         let (mut held, limits) = (Held::default(), Thresholds::default());
         for second in 0..30 {
             let verdict = if second < 10 { Computing } else { Waiting };
             held.see(verdict, UnixMs(second * 1_000), &limits);
             assert_eq!(held.state() == Waiting, second >= 20, "second {second}");
         }
-        assert_eq!(held.since(), UnixMs(10_000));
     }
 
     #[test]
@@ -128,10 +120,8 @@ mod tests {
     #[test]
     fn facts_hold_at_once() {
         let (mut held, limits) = (Held::default(), Thresholds::default());
-        held.set(Stale, UnixMs(5));
-        assert_eq!((held.state(), held.since()), (Stale, UnixMs(5)));
-        held.set(Stale, UnixMs(9));
-        assert_eq!(held.since(), UnixMs(5), "it is stale since it became so");
+        held.set(Stale);
+        assert_eq!(held.state(), Stale);
         for second in 1..=6 {
             held.see(Computing, UnixMs(second * 1_000), &limits);
         }

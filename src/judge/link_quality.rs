@@ -7,7 +7,7 @@ use super::{
     finding::Suspicion,
     gang::Gang,
     life::Seen,
-    links::Link,
+    links::{Link, now},
     port_down::{is_active, jobs},
 };
 use crate::cluster::{Cluster, Node, NodeId};
@@ -70,7 +70,7 @@ impl Place<'_> {
         rates.sort_by(f64::total_cmp);
         // Two siblings at least must agree on what is right.
         let agreed =
-            rates.first().zip(rates.last()).filter(|(low, high)| rates.len() >= 2 && low == high);
+            rates.first().zip(rates.last()).filter(|(low, high)| rates.len() >= 2 && low >= high);
         let sibling = agreed.map(|(rate, _)| *rate);
         let fell = now < own_best;
         let below = sibling.is_some_and(|rate| now < rate);
@@ -110,8 +110,8 @@ impl Place<'_> {
 
     fn errors(&self) -> Option<Suspicion> {
         let limits = &self.judge.limits;
-        let errors = self.link.now(&self.link.errors, self.cluster);
-        let resent = self.link.now(&self.link.resent, self.cluster);
+        let errors = now(&self.link.errors, self.cluster);
+        let resent = now(&self.link.resent, self.cluster);
         let corrected = self.link.corrected_times(self.cluster);
         let errs = errors.is_some_and(|rate| rate >= limits.link_errors_per_second);
         let repairs = corrected.is_some_and(|times| times >= limits.corrected_bits_times);
@@ -149,9 +149,10 @@ impl Place<'_> {
             .any(|id| {
                 let ports =
                     self.cluster.node(*id).map(|node| node.rows(Class::Port)).unwrap_or_default();
-                ports.iter().filter_map(|row| self.judge.links.of(*row)).any(|link| {
-                    link.now(&link.resent, self.cluster).is_some_and(|rate| rate >= least)
-                })
+                ports
+                    .iter()
+                    .filter_map(|row| self.judge.links.of(*row))
+                    .any(|link| now(&link.resent, self.cluster).is_some_and(|rate| rate >= least))
             })
     }
 }

@@ -193,11 +193,11 @@ impl Link {
     pub(super) fn waited_times(&self, cluster: &Cluster) -> Option<f64> {
         times(&self.waited, &self.usual_waited, 0.01, cluster)
     }
+}
 
-    /// An average, if it is of now.
-    pub(super) fn now(&self, average: &Average, cluster: &Cluster) -> Option<f64> {
-        average.at(cluster.now(), cluster.fresh_for())
-    }
+/// An average, if it is of now.
+pub(super) fn now(average: &Average, cluster: &Cluster) -> Option<f64> {
+    average.at(cluster.now(), cluster.fresh_for())
 }
 
 /// Where packets are not counted they are taken for as long as those of RoCE.

@@ -85,8 +85,7 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
             let others =
                 node.rows(Class::Gpu).iter().filter_map(|other| judge.nvlinks.gpus.get(other));
             let most = others.map(|links| links.most).max().unwrap_or_default();
-            let lost =
-                links.up.is_some_and(|up| up < most && !judge.health.of(*row).gone.is_some());
+            let lost = links.up.is_some_and(|up| up < most && judge.health.of(*row).gone.is_none());
             if !errs && !lost {
                 continue;
             }
@@ -104,7 +103,7 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
             let suspicion = Suspicion::of(FindingKind::NvlinkDegraded, entity.clone(), kinds, true)
                 .hold(limits.nvlink_seconds)
                 .costs(
-                    gang.map_or(0.0, |gang| gang.lost_gpus()),
+                    gang.map_or(0.0, Gang::lost_gpus),
                     gang.map(|gang| gang.victims(cluster, Some(id))).unwrap_or_default(),
                 )
                 .says(

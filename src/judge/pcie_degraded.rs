@@ -53,7 +53,7 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
             let suspicion = Suspicion::of(FindingKind::PcieDegraded, entity.clone(), kinds, true)
                 .hold(if narrow || slow { limits.pcie_seconds } else { limits.pcie_replay_seconds })
                 .costs(
-                    gang.map_or(0.0, |gang| gang.lost_gpus()),
+                    gang.map_or(0.0, Gang::lost_gpus),
                     gang.map(|gang| gang.victims(cluster, Some(id))).unwrap_or_default(),
                 )
                 .says(

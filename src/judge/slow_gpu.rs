@@ -87,10 +87,10 @@ impl<'a> Slow<'a> {
         let waits = self.gang.map_or(0, |gang| gang.waiting(judge));
         let kind =
             if self.is_held { FindingKind::Throttled } else { FindingKind::ComputeStraggler };
-        let kinds = [self.is_held, self.is_below, slowed.is_some()]
-            .into_iter()
-            .filter(|kind| *kind)
-            .count();
+        let kinds =
+            usize::from(self.is_held) + usize::from(self.is_below) + usize::from(slowed.is_some());
+        // Heat is a fact; a clock is compared, and an exporter may tell it only now and then.
+        let samples = if self.is_held { 0.0 } else { judge.two_samples(cluster) };
         let ratio = self.peers.map(|peers| self.clock / peers.middle);
         let below = ratio
             .map(|ratio| format!(", at {} of its peers' clock", percent(ratio)))
@@ -100,28 +100,19 @@ impl<'a> Slow<'a> {
         } else {
             format!("{} runs slower than its peers{below}, and nothing says why", self.entity)
         };
-        let next = if self.is_held {
-            "Look at its temperature, its cooling and its power supply."
-        } else {
-            "Look at its clocks and limits (nvidia-smi -q -d CLOCK,PERFORMANCE), and let it be exchanged if they stay."
-        };
-        let more = if waits > 0 {
-            format!("; {} of its job wait", count(waits, "GPU"))
-        } else {
-            String::new()
-        };
+        let next = if self.is_held { COOL } else { EXCHANGE };
+        let mut summary = summary;
+        if waits > 0 {
+            summary += &format!("; {} of its job wait", count(waits, "GPU"));
+        }
         let gang = self.gang;
         Suspicion::of(kind, self.entity.clone(), kinds, true)
-            .hold(limits.slow_gpu_seconds.max(if self.is_held {
-                0.0
-            } else {
-                judge.two_samples(cluster)
-            }))
+            .hold(limits.slow_gpu_seconds.max(samples))
             .costs(
-                gang.map_or(0.0, |gang| gang.lost_gpus()),
+                gang.map_or(0.0, Gang::lost_gpus),
                 gang.map(|gang| gang.victims(cluster, Some(self.node))).unwrap_or_default(),
             )
-            .says(format!("{summary}{more}."), next.to_owned())
+            .says(format!("{summary}."), next.to_owned())
             .on([
                 Evidence::new(
                     "share of the time in which heat or hardware held the clock",
@@ -146,6 +137,9 @@ impl<'a> Slow<'a> {
             ])
     }
 }
+
+const COOL: &str = "Look at its temperature, its cooling and its power supply.";
+const EXCHANGE: &str = "Look at its clocks and limits (nvidia-smi -q -d CLOCK,PERFORMANCE), and let it be exchanged if they stay.";
 
 /// Clocks of healthy peers differ by this share of their middle.
 const PEER_FLOOR: f64 = 0.02;

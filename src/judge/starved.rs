@@ -118,6 +118,19 @@ impl<'a> Hungry<'a> {
             .filter(|io| io.exceeds(limits.io_pressure_ratio, limits.pressure_times))
     }
 
+    /// Whether its tasks wait for CPUs, whether they do so a little, and whether one CPU has more to do than ever.
+    fn cpu(&self, judge: &Judge, cluster: &Cluster) -> (bool, bool, bool) {
+        let limits = &judge.limits;
+        let (cpu, busiest) = (self.host.cpu(cluster), self.host.busiest(cluster));
+        let waits = |limit: f64| cpu.is_some_and(|cpu| cpu.exceeds(limit, limits.pressure_times));
+        let pegged = busiest.is_some_and(|busiest| {
+            // Where one always spins, that it does so now says nothing.
+            let before = busiest.usual.is_none_or(|usual| usual < limits.busiest_cpu_ratio - 0.05);
+            busiest.now >= limits.busiest_cpu_ratio && before
+        });
+        (waits(limits.cpu_pressure_ratio), waits(limits.cpu_crowded_ratio), pegged)
+    }
+
     fn waits_for_io(&self, judge: &Judge, cluster: &Cluster) -> bool {
         self.io(judge, cluster).is_some() && self.low.len() * 2 > self.of
     }
@@ -125,16 +138,7 @@ impl<'a> Hungry<'a> {
     fn suspicion(&self, judge: &Judge, cluster: &Cluster) -> Option<Suspicion> {
         let limits = &judge.limits;
         let io = self.io(judge, cluster).is_some();
-        let cpu = self.host.cpu(cluster);
-        let pressed =
-            cpu.is_some_and(|cpu| cpu.exceeds(limits.cpu_pressure_ratio, limits.pressure_times));
-        let busiest = self.host.busiest(cluster);
-        let pegged = busiest.is_some_and(|busiest| {
-            busiest.now >= limits.busiest_cpu_ratio
-                && busiest.usual.is_none_or(|usual| usual < limits.busiest_cpu_ratio - 0.05)
-        });
-        let crowded =
-            cpu.is_some_and(|cpu| cpu.exceeds(limits.cpu_crowded_ratio, limits.pressure_times));
+        let (pressed, crowded, pegged) = self.cpu(judge, cluster);
         let alone = self.is_alone(judge);
         let waits = self.gang.slowed().is_some_and(|slowed| slowed >= limits.slowed_ratio)
             && self.gang.nodes.len() > 1

@@ -152,8 +152,8 @@ pub struct Thresholds {
     pub hotspot_seconds: f64,
     /// Work of a node against the middle of its job from which its stage has too much of it.
     pub uneven_times: f64,
-    /// Share of looks at which another node is busiest from which the data is uneven.
-    pub turns_ratio: f64,
+    /// Share of looks at which one node may be the busiest where the data is uneven, and not the nodes.
+    pub favourite_ratio: f64,
     /// Seconds for which a job must be uneven.
     pub uneven_seconds: f64,
     /// Share of a job's GPUs that must spin before it can hang.
@@ -203,6 +203,7 @@ impl Thresholds {
 }
 
 impl Default for Thresholds {
+    #[expect(clippy::too_many_lines, reason = "one table with a line for each limit")]
     fn default() -> Self {
         Self {
             average_seconds: 10.0,
@@ -277,7 +278,7 @@ impl Default for Thresholds {
             members_bad_ratio: 0.6,
             hotspot_seconds: 8.0,
             uneven_times: 1.07,
-            turns_ratio: 0.6,
+            favourite_ratio: 0.5,
             uneven_seconds: 45.0,
             hung_gpus_ratio: 0.9,
             idle_seconds: 540.0,
