@@ -103,7 +103,9 @@ impl<'a> Slow<'a> {
         let next = if self.is_held { COOL } else { EXCHANGE };
         let mut summary = summary;
         if waits > 0 {
-            summary += &format!("; {} of its job wait", count(waits, "GPU"));
+            summary += "; ";
+            summary += &count(waits, "GPU");
+            summary += " of its job wait";
         }
         let gang = self.gang;
         Suspicion::of(kind, self.entity.clone(), kinds, true)
