@@ -39,13 +39,16 @@ pub(super) fn hide(seen: &mut Seen) {
         .filter(|(kind, ..)| matches!(kind, FindingKind::GpuFailed | FindingKind::PortDown))
         .flat_map(|(.., jobs)| jobs.clone())
         .collect();
+    let storage = all().any(|finding| finding.kind == FindingKind::StorageSlow);
     let blocked = of_nodes(&[FindingKind::HostBlocksNetwork]);
     let hidden = |finding: &Finding| {
         let on = |nodes: &BTreeSet<Safe>| {
             finding.entity.node.as_ref().is_some_and(|node| nodes.contains(node))
         };
         match finding.kind {
-            FindingKind::DataStarved | FindingKind::HostBound => on(&sick),
+            // While many wait for storage, a node that waits for input waits for that.
+            FindingKind::DataStarved => on(&sick) || storage,
+            FindingKind::HostBound => on(&sick),
             FindingKind::ComputeStraggler => hot.contains(&finding.entity) || on(&blocked),
             FindingKind::CollectiveHang | FindingKind::IdleAllocated => {
                 finding.entity.job.as_ref().is_some_and(|job| stopped.contains(job))

@@ -28,6 +28,7 @@ pub(super) struct Seen {
 pub(super) struct Life {
     open: BTreeMap<String, Open>,
     pending: BTreeMap<String, Pending>,
+    stepped: Option<UnixMs>,
     opened: BTreeMap<FindingKind, u64>,
 }
 
@@ -36,6 +37,9 @@ struct Open {
     finding: Finding,
     last_seen: UnixMs,
 }
+
+/// Evidence may be missing for as long without being forgotten.
+const LAPSE: Duration = Duration::from_millis(2_500);
 
 /// A suspicion, since when and until when its evidence was there.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +60,10 @@ impl Life {
         let suspicions = std::mem::take(&mut seen.suspicions);
         seen.findings
             .extend(suspicions.into_iter().filter_map(|held| self.ripen(now, period, held)));
-        let forgotten = period.mul_f64(2.0).max(Duration::from_millis(2_500));
+        // Between two samples averages stand; evidence that is missing at a step is gone.
+        let step = self.stepped.map_or(Duration::ZERO, |last| now.since(last));
+        self.stepped = Some(now);
+        let forgotten = (step + step / 2).max(LAPSE);
         self.pending.retain(|_, pending| now.since(pending.last_seen) <= forgotten);
         for id in seen.unclear {
             if let Some(open) = self.open.get_mut(&id) {

@@ -51,7 +51,7 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
                 _ => format!("sends {:.1} packets a second again", replays.unwrap_or_default()),
             };
             let suspicion = Suspicion::of(FindingKind::PcieDegraded, entity.clone(), kinds, true)
-                .hold(if narrow || slow { limits.pcie_seconds } else { limits.pcie_replay_seconds })
+                .hold(if narrow { limits.pcie_seconds } else { limits.pcie_replay_seconds })
                 .costs(
                     gang.map_or(0.0, Gang::lost_gpus),
                     gang.map(|gang| gang.victims(cluster, Some(id))).unwrap_or_default(),

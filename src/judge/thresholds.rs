@@ -258,7 +258,7 @@ impl Default for Thresholds {
             slowed_ratio: 0.06,
             least_peers: 4.0,
             peer_score: 4.0,
-            clock_straggler_ratio: 0.9,
+            clock_straggler_ratio: 0.85,
             slow_gpu_seconds: 5.0,
             pcie_replays_per_second: 0.5,
             pcie_seconds: 5.0,
