@@ -7,23 +7,29 @@ use std::{
 
 use gaunt_schema::{
     Absent, Class, Delivery, MetricId, Reading, Safe, TargetId, TargetSource, UnixMs,
-    catalogue::{CATALOGUE, gpu},
+    catalogue::CATALOGUE,
 };
 
 mod column;
 mod history;
 mod inventory;
+mod jobs;
 mod node;
 mod rate;
 mod take;
 mod target;
 #[cfg(test)]
 mod tests;
+mod wiring;
 
 use column::Column;
 use inventory::Inventory;
+pub use jobs::JobTold;
+use jobs::Jobs;
 pub use node::{Entry, Node, NodeId, host_of};
 pub use target::{Scraped, Standing};
+use wiring::Facts;
+pub use wiring::{Domain, GpuWiring, Leaf, NodeWiring, PortWiring, Told, Wiring};
 
 /// Values are too old to stand for now after this many periods.
 const STALE_PERIODS: u32 = 3;
@@ -52,10 +58,11 @@ pub struct Cluster {
     sources: Vec<TargetSource>,
     inventory: Inventory,
     columns: Vec<Column>,
-    jobs: BTreeMap<Safe, Vec<u32>>,
-    /// How many GPUs the job of each GPU has, by row; 0 without a job.
-    job_sizes: Vec<u32>,
+    jobs: Jobs,
     jobs_changed: bool,
+    facts: Facts,
+    wiring: Wiring,
+    wiring_changed: bool,
 }
 
 impl Cluster {
@@ -70,9 +77,11 @@ impl Cluster {
             sources: Vec::new(),
             inventory: Inventory::default(),
             columns: MetricId::all().map(|id| Column::new(id, slots.max(1))).collect(),
-            jobs: BTreeMap::new(),
-            job_sizes: Vec::new(),
+            jobs: Jobs::default(),
             jobs_changed: false,
+            facts: Facts::default(),
+            wiring: Wiring::default(),
+            wiring_changed: false,
         }
     }
 
@@ -81,6 +90,14 @@ impl Cluster {
         match delivery {
             Delivery::Targets(targets) => self.announce(targets),
             Delivery::Batch(batch) => self.take(&batch),
+            Delivery::Topology(topology) => {
+                self.facts.replace(topology);
+                self.wiring_changed = true;
+            }
+            Delivery::Jobs(list) => {
+                self.jobs.replace(list);
+                self.jobs_changed = true;
+            }
             Delivery::Sources(sources) => self.sources = sources,
         }
     }
@@ -95,19 +112,10 @@ impl Cluster {
             self.rows_freed();
         }
         if std::mem::take(&mut self.jobs_changed) {
-            self.jobs.clear();
-            self.job_sizes.clear();
-            self.job_sizes.resize(self.rows(Class::Gpu), 0);
-            for (row, entry) in self.inventory.entries(Class::Gpu) {
-                if let Some(job) = entry.info(gpu::JOB_INFO, "job") {
-                    self.jobs.entry(job.clone()).or_default().push(row);
-                }
-            }
-            for gpus in self.jobs.values() {
-                for row in gpus {
-                    self.job_sizes[*row as usize] = gpus.len() as u32;
-                }
-            }
+            self.jobs.resolve(&self.inventory);
+        }
+        if std::mem::take(&mut self.wiring_changed) {
+            self.wiring = Wiring::resolve(&self.facts, &self.inventory);
         }
     }
 
@@ -164,17 +172,27 @@ impl Cluster {
 
     /// GPUs of each job, by row.
     pub fn jobs(&self) -> &BTreeMap<Safe, Vec<u32>> {
-        &self.jobs
+        self.jobs.gpus()
     }
 
-    /// The job that holds a GPU.
+    /// The job that holds a GPU, as of the last [`Self::advance`]: its page's word, else that of a scheduler.
     pub fn job(&self, gpu: u32) -> Option<&Safe> {
-        self.device(Class::Gpu, gpu)?.info(gpu::JOB_INFO, "job")
+        self.jobs.of(gpu)
     }
 
     /// How many GPUs the job that holds this one has; none without a job.
     pub fn job_size(&self, gpu: u32) -> Option<u32> {
-        self.job_sizes.get(gpu as usize).copied().filter(|size| *size > 0)
+        self.jobs.size(gpu)
+    }
+
+    /// Who a job is, as far as pages and schedulers say.
+    pub fn job_told(&self, job: &str) -> Option<&JobTold> {
+        self.jobs.told(job)
+    }
+
+    /// What hangs where, as of the last [`Self::advance`].
+    pub fn wiring(&self) -> &Wiring {
+        &self.wiring
     }
 
     /// How fresh a node's data is.
@@ -224,6 +242,7 @@ impl Cluster {
     /// Rows may be given to other devices from now on: nobody may remember where his were.
     fn rows_freed(&mut self) {
         self.jobs_changed = true;
+        self.wiring_changed = true;
         for target in &mut self.targets {
             target.layout = target::Layout::default();
         }

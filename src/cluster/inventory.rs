@@ -53,6 +53,16 @@ impl Inventory {
         self.names.get(name).copied()
     }
 
+    /// The node whose name without its domain is this, or whose name is this without its domain.
+    pub(super) fn named_in_short(&self, name: &str) -> Option<NodeId> {
+        let longer = || {
+            let dotted = format!("{name}.");
+            let (known, id) = self.names.range(Safe::new(&dotted)..).next()?;
+            known.starts_with(&dotted).then_some(*id)
+        };
+        name.split_once('.').map_or_else(longer, |(short, _)| self.named(short))
+    }
+
     pub(super) fn rows(&self, class: Class) -> usize {
         self.classes[class as usize].entries.len()
     }

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use gaunt_schema::{
-    Batch, Class, Dialect, Info, Page, Safe, Target, TargetId, UnixMs, catalogue::CATALOGUE,
+    Batch, Class, Device, Dialect, Info, Page, Report, Safe, Target, TargetId, UnixMs,
+    catalogue::{CATALOGUE, gpu, port},
     unit::Kind,
 };
 
@@ -203,6 +204,7 @@ impl Cluster {
         let report = &page.report;
         let mut layout = std::mem::take(&mut self.targets[place].layout);
         let moved = layout.taken != taken || layout.devices != report.devices;
+        self.wiring_changed |= layout.taken != taken || rewires(&layout, report);
         if moved {
             let row = |device: &gaunt_schema::Device| {
                 let row = taken[device.class as usize]
@@ -268,4 +270,13 @@ impl Cluster {
             column.write(*row, lengths[class], sample.reading, &stamp);
         }
     }
+}
+
+/// Whether a page names other nodes, ports or GPUs than the page before, or says other things of who they are.
+fn rewires(before: &Layout, report: &Report) -> bool {
+    let placed = |device: &&Device| matches!(device.class, Class::Node | Class::Port | Class::Gpu);
+    let says = |info: &&Info| matches!(info.metric, port::INFO | gpu::INFO);
+    let devices = before.devices.iter().filter(placed);
+    let infos = before.infos.iter().filter(says);
+    !devices.eq(report.devices.iter().filter(placed)) || !infos.eq(report.infos.iter().filter(says))
 }

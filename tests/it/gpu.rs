@@ -91,7 +91,7 @@ fn value(report: &Report, device: &Device, metric: MetricId) -> Option<f64> {
     report.reading(device, metric)?.value()
 }
 
-fn labels(report: &Report, device: &Device, metric: MetricId) -> Vec<String> {
+pub(crate) fn labels(report: &Report, device: &Device, metric: MetricId) -> Vec<String> {
     let at = report.devices.iter().position(|known| known == device).unwrap() as u32;
     let info = report.infos.iter().find(|info| info.device == at && info.metric == metric).unwrap();
     info.labels.iter().map(|(label, text)| format!("{label}={text}")).collect()

@@ -8,6 +8,7 @@ mod fleet;
 mod gpu;
 mod gpu_faults;
 mod judge;
+mod kubelet;
 mod node;
 mod node_host;
 mod node_network;

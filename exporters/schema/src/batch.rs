@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Dialect, Report, Safe, UnixMs};
+use crate::{Dialect, JobList, Report, Safe, Topology, UnixMs};
 
 /// A target's number, given by the sender that announced it and unique in one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -236,6 +236,10 @@ pub enum Delivery {
     Targets(Vec<Target>),
     /// The result of reading one of them.
     Batch(Batch),
+    /// What a source says about the wiring, instead of what it said before.
+    Topology(Topology),
+    /// What a scheduler says about running jobs, instead of what it said before.
+    Jobs(JobList),
     /// Where this sender's targets come from, from now on.
     Sources(Vec<TargetSource>),
 }

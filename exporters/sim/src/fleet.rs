@@ -8,7 +8,6 @@ use crate::{
     Fault, Scenario, Truth,
     fault::{Affliction, Struck},
     gang::Gang,
-    gpu,
     job::Job,
     machine::{Machine, Role},
     noise::Noise,
@@ -182,7 +181,8 @@ impl Fleet {
 
     fn tell(&self, node: usize, mut report: Report) -> Vec<(Dialect, String)> {
         report.node_time = report.node_time.map(|time| self.scrapes.clock(node, time));
-        self.told.cut(&mut report);
+        let profiled = self.machines[node].gpus[0].board.model.profiled;
+        self.told.cut(&mut report, profiled);
         self.told.pages(&report)
     }
 
@@ -241,7 +241,7 @@ fn build(shape: &Shape, names: &[Safe], noise: Noise) -> (Vec<Machine>, Vec<Page
     let mut machines = Vec::with_capacity(shape.nodes);
     let mut pages = Vec::with_capacity(shape.nodes);
     for (node, (role, work)) in roles.into_iter().enumerate() {
-        let model = if shape.mixed && node % 2 == 1 { gpu::OLDER } else { gpu::USUAL };
+        let model = shape.model(node);
         let noise = noise.child(node as u64);
         machines.push(Machine::new(noise, role, shape.gpus, shape.rails, model));
         let job = Job::of(role, node, shape.gpus, work);
@@ -273,8 +273,10 @@ fn affliction(fault: &Fault, at: usize, shape: &Shape) -> Option<Affliction> {
     let node = struck.start + fault.member % struck.len();
     let from = WARM_UP.as_secs_f64() + fault.onset_s;
     Some(Affliction {
+        node,
         struck: match fault.effect {
-            crate::Effect::LeafCongested { .. } => Struck::Leaf(shape.below_leaf_of(node)),
+            crate::Effect::LeafCongested { .. } => Struck::Nodes(shape.below_leaf_of(node)),
+            crate::Effect::NvlinkSlow { .. } => Struck::Nodes(shape.domain_of(node)),
             effect if effect.is_of_job() => Struck::All,
             _ => Struck::Node(node),
         },

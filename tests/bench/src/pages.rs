@@ -42,7 +42,13 @@ fn place(name: &str) -> PathBuf {
 
 /// The page as dcgm-exporter writes it: seven labels on every sample.
 pub(crate) fn dcgm() -> String {
+    dcgm_at(0)
+}
+
+/// The same page at a later moment: two thirds of its values are others.
+pub(crate) fn dcgm_at(moment: u64) -> String {
     page(
+        moment,
         |field| format!("DCGM_FI_{field}"),
         |gpu| {
             let mut id = Dice(gpu + 1);
@@ -65,12 +71,13 @@ pub(crate) fn short() -> String {
         let (_, bare) = field.split_once('_').unwrap_or(("", field));
         format!("gaunt_gpu_{}", bare.to_lowercase())
     };
-    page(name, |gpu| format!("gpu=\"{gpu}\""))
+    page(0, name, |gpu| format!("gpu=\"{gpu}\""))
 }
 
-fn page(name: impl Fn(&str) -> String, labels: impl Fn(u64) -> String) -> String {
+fn page(moment: u64, name: impl Fn(&str) -> String, labels: impl Fn(u64) -> String) -> String {
     let labels: Vec<String> = (0..GPUS).map(labels).collect();
-    let mut dice = Dice(2026);
+    let (mut still, mut moving) = (Dice(2026), Dice(2026 + moment));
+    let mut count = 0_u64;
     let mut page = String::new();
     for (field, shape) in FIELDS {
         let name = name(field);
@@ -78,7 +85,10 @@ fn page(name: impl Fn(&str) -> String, labels: impl Fn(u64) -> String) -> String
         let help = field.replace('_', " ").to_lowercase();
         let _ = writeln!(page, "# HELP {name} {help}.\n# TYPE {name} {kind}");
         for labels in &labels {
-            let _ = writeln!(page, "{name}{{{labels}}} {}", value(shape, &mut dice));
+            let (before, now) = (value(shape, &mut still), value(shape, &mut moving));
+            count += 1;
+            let value = if count.is_multiple_of(3) { before } else { now };
+            let _ = writeln!(page, "{name}{{{labels}}} {value}");
         }
     }
     page

@@ -8,10 +8,11 @@ use std::{
 
 use gaunt_schema::{Device, MetricId, Reading, Report};
 
-use super::{CollectError, Collector, Outcome, absence, exclude::Exclude};
+use super::{CollectError, Collector, Outcome, absence};
 use crate::{
     Options,
     ethtool::{Kernel, Statistics},
+    exclude::Exclude,
     files::{names, read_once},
 };
 

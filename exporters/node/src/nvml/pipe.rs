@@ -144,6 +144,13 @@ pub(super) struct Part {
     pub(super) labels: Vec<(Safe, Safe)>,
 }
 
+impl Part {
+    /// What a label of it says.
+    pub(super) fn label(&self, wanted: &str) -> Option<&str> {
+        self.labels.iter().find(|(label, _)| *label == wanted).map(|(_, text)| &**text)
+    }
+}
+
 /// Why a message could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PipeError {

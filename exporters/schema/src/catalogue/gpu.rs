@@ -21,10 +21,10 @@ rows! {
     from host::END;
     INFO, "Who the GPU is.",
         Metric::info_series("gaunt_gpu_info", Gpu,
-            &["uuid", "model", "pci_bus_id", "serial", "driver", "vbios", "numa_node", "compute_mode", "persistence",
+            &["uuid", "model", "pci_bus_id", "serial", "driver", "vbios", "numa_node", "nics", "nics_by", "compute_mode", "persistence",
                 "cluster_uuid", "clique"]);
     JOB_INFO, "The job that holds the GPU.",
-        Metric::info_series("gaunt_gpu_job_info", Gpu, &["job", "step", "name", "user", "rank", "namespace", "pod", "container", "source"]);
+        Metric::info_series("gaunt_gpu_job_info", Gpu, &["job", "step", "name", "user", "rank", "namespace", "pod", "container", "pod_uid", "source"]);
     PRESENT, "Whether the GPU answers: 0 after it was seen once and is gone.",
         Metric::gauge("gaunt_gpu_present", Gpu, Unit::Count, 1.0);
     UTILIZATION, "Share of the driver's last window in which a kernel ran, however small.",

@@ -29,7 +29,7 @@ rows! {
     XID_LAST_SEEN, "When this XID was last seen.",
         Metric::gauge("gaunt_gpu_xid_last_seen_timestamp_seconds", Xid, Unit::Seconds, 1.0);
     MIG_INFO, "Who the MIG instance is.",
-        Metric::info_series("gaunt_mig_info", Mig, &["uuid", "name", "gpu_instance", "compute_instance"]);
+        Metric::info_series("gaunt_mig_info", Mig, &["uuid", "name", "gpu_instance", "compute_instance", "namespace", "pod", "container"]);
     MIG_MEMORY_USED, "Memory in use.",
         Metric::gauge("gaunt_mig_memory_used_bytes", Mig, Unit::Bytes, MIB);
     MIG_MEMORY_TOTAL, "Memory of the instance.",
@@ -42,7 +42,7 @@ rows! {
         Metric::gauge("gaunt_mig_dram_active_ratio", Mig, Unit::Ratio, 0.005);
     PROCESS_INFO, "Whose process it is: job, pod or container as its cgroup tells.",
         Metric::info_series("gaunt_gpu_process_info", Process,
-            &["name", "user", "job", "step", "namespace", "pod", "container", "source"]);
+            &["name", "user", "job", "step", "namespace", "pod", "container", "pod_uid", "source"]);
     PROCESS_MEMORY, "Device memory that the process holds.",
         Metric::gauge("gaunt_gpu_process_memory_bytes", Process, Unit::Bytes, MIB);
     PROCESS_SM, "Share of the driver's last samples in which the process ran a kernel.",

@@ -5,8 +5,8 @@ use hashbrown::HashSet;
 
 use super::assembly::{Assembly, has_info};
 use crate::{
-    Absent, Class, Report, Safe,
-    catalogue::gpu,
+    Absent, Class, Device, MetricId, Report, Safe,
+    catalogue::{gpu, gpu_parts as parts},
     text::{Label, Reason, Sample},
     unit::Kind,
 };
@@ -14,6 +14,22 @@ use crate::{
 /// The mask of reasons that hold a clock, under its two names.
 const CLOCK_EVENTS: [&str; 2] =
     ["DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"];
+
+/// The XID that was seen last; 0 where none was.
+const XID: &str = "DCGM_FI_DEV_XID_ERRORS";
+
+/// Errors of all NVLinks of a GPU together, which we tell link by link.
+const LINK_ERRORS: [(&str, MetricId); 3] = [
+    ("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", parts::NVLINK_CRC),
+    ("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", parts::NVLINK_REPLAY),
+    ("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", parts::NVLINK_RECOVERY),
+];
+
+/// The name of all NVLinks of a GPU taken as one.
+const ALL_LINKS: &str = "all";
+
+/// An XID is a small number; beyond this it is noise.
+const LARGEST_XID: f64 = 10_000.0;
 
 /// The label that only series of a MIG instance have: they say nothing about the whole GPU.
 const INSTANCE: &str = "GPU_I_ID";
@@ -52,10 +68,14 @@ pub(super) struct Dcgm<'a> {
     mask: Option<&'a str>,
 }
 
+fn link_errors(name: &str) -> Option<MetricId> {
+    LINK_ERRORS.iter().find(|(known, _)| *known == name).map(|(_, metric)| *metric)
+}
+
 impl<'a> Dcgm<'a> {
     /// Whether the name is one that this module takes.
     pub(super) fn knows(name: &str) -> bool {
-        CLOCK_EVENTS.contains(&name)
+        CLOCK_EVENTS.contains(&name) || name == XID || link_errors(name).is_some()
     }
 
     /// Whether the series is of a MIG instance.
@@ -63,8 +83,55 @@ impl<'a> Dcgm<'a> {
         sample.label(INSTANCE).is_some()
     }
 
-    /// Takes the mask of clock-event reasons apart.
+    /// Takes a series that is not one of ours under another name.
     pub(super) fn take(
+        &mut self,
+        assembly: &mut Assembly<'a>,
+        sample: &Sample<'_, 'a>,
+    ) -> Result<(), Reason> {
+        if sample.name == XID {
+            return Self::take_xid(assembly, sample);
+        }
+        if let Some(metric) = link_errors(sample.name) {
+            return Self::take_link_errors(assembly, sample, metric);
+        }
+        self.take_mask(assembly, sample)
+    }
+
+    /// Notes the last XID of a GPU. The GPU itself may be gone: its other series say whether it is there.
+    fn take_xid(assembly: &mut Assembly<'a>, sample: &Sample<'_, 'a>) -> Result<(), Reason> {
+        let gpu = sample.label("gpu").ok_or(Reason::NoDevice)?;
+        let code = sample.value;
+        let known = code.fract() == 0.0 && (1.0..=LARGEST_XID).contains(&code);
+        if !known || assembly.own || Self::is_of_instance(sample) {
+            return Ok(());
+        }
+        let key = vec![gpu.value().as_ref().into(), Safe::new(&format!("{code:.0}"))];
+        let device = assembly.device(Device { class: Class::Xid, key });
+        assembly.push_foreign(device, parts::XID_ERRORS, 1.0)
+    }
+
+    /// Notes errors of all NVLinks of a GPU as those of one link.
+    fn take_link_errors(
+        assembly: &mut Assembly<'a>,
+        sample: &Sample<'_, 'a>,
+        metric: MetricId,
+    ) -> Result<(), Reason> {
+        let gpu = sample.label("gpu").ok_or(Reason::NoDevice)?;
+        // gaunt-node says it link by link, and in these words only besides.
+        if assembly.own || Self::is_of_instance(sample) {
+            return Ok(());
+        }
+        let key = vec![gpu.value().as_ref().into(), Safe::new(ALL_LINKS)];
+        let device = assembly.device(Device { class: Class::Nvlink, key });
+        match Self::blank(metric.row().kind, sample) {
+            Some(reason) => assembly.push_foreign(device, metric, reason),
+            None => assembly.push_foreign(device, metric, sample.value),
+        }
+    }
+
+    /// Takes the mask of clock-event reasons apart.
+    fn take_mask(
         &mut self,
         assembly: &mut Assembly<'a>,
         sample: &Sample<'_, 'a>,

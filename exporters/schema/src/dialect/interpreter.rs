@@ -35,8 +35,8 @@ pub(crate) struct Interpreter<'a> {
     node_exporter: NodeExporter<'a>,
     /// The last name and its meaning: samples of one metric mostly stand together.
     last: (&'a str, Meaning),
-    /// Samples understood: gaunt's, dcgm-exporter's, node_exporter's.
-    counts: [u64; 3],
+    /// Samples understood, by dialect.
+    counts: [u64; Dialect::ALL.len()],
 }
 
 impl Default for Interpreter<'_> {
@@ -46,7 +46,7 @@ impl Default for Interpreter<'_> {
             dcgm: Dcgm::default(),
             node_exporter: NodeExporter::default(),
             last: ("", Meaning::Nothing),
-            counts: [0; 3],
+            counts: [0; Dialect::ALL.len()],
         }
     }
 }
@@ -78,9 +78,8 @@ impl<'a> Interpreter<'a> {
         let mut report = self.assembly.report;
         let foreign = || self.dcgm.node.or(self.node_exporter.node);
         report.node = report.node.or_else(foreign);
-        let order = [Dialect::Gaunt, Dialect::Dcgm, Dialect::NodeExporter];
         let mut most = (0, Dialect::Unknown);
-        for (count, dialect) in self.counts.into_iter().zip(order) {
+        for (count, dialect) in self.counts.into_iter().zip(Dialect::ALL) {
             if count > most.0 {
                 most = (count, dialect);
             }
@@ -161,7 +160,7 @@ fn reading(named: Named, kind: Kind, sample: &Sample<'_, '_>) -> Reading {
     let blank = match named.dialect {
         Dialect::Dcgm => Dcgm::blank(kind, sample),
         Dialect::NodeExporter => NodeExporter::blank(named.first, sample),
-        Dialect::Gaunt | Dialect::Unknown => None,
+        _ => None,
     };
     if let Some(reason) = blank {
         return reason.into();

@@ -66,8 +66,8 @@ impl Watch {
 
     fn dialects(&self) -> &'static [Dialect] {
         match self.dialect {
-            Dialect::Gaunt | Dialect::Unknown => &[Dialect::Gaunt],
             Dialect::Dcgm | Dialect::NodeExporter => &[Dialect::Dcgm, Dialect::NodeExporter],
+            _ => &[Dialect::Gaunt],
         }
     }
 }
@@ -97,6 +97,10 @@ pub(crate) fn play(mut fleet: Fleet, gpus: usize, watch: &Watch) -> Played {
     let (mut read, mut now) = (0, START + watch.phase);
     for step in 0..watch.steps {
         now = now + watch.step;
+        if watch.step > TICK {
+            // Exporters look at their boards each second, however seldom they are read.
+            fleet.advance(now - TICK);
+        }
         fleet.advance(now);
         for node in 0..fleet.nodes() {
             let due = |dialect| watch.is_due(target(node, dialect), step);
@@ -147,7 +151,7 @@ fn port(dialect: Dialect) -> u16 {
     match dialect {
         Dialect::Dcgm => 9400,
         Dialect::NodeExporter => 9100,
-        Dialect::Gaunt | Dialect::Unknown => 9770,
+        _ => 9770,
     }
 }
 
