@@ -3,14 +3,17 @@
 use std::{collections::HashMap, sync::Arc};
 
 use gaunt_schema::{Batch, Clock, Device, Failure, Page, catalogue::host};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
-    time::timeout,
-};
+use tokio::{net::TcpListener, time::timeout};
 
+use self::server::{Manner, ok, server};
 use super::*;
 use crate::owner;
+
+mod chaos;
+mod desk;
+mod encrypted;
+mod names;
+mod server;
 
 /// The period of these tests: short, and long enough for a debug build on a busy machine.
 const PERIOD: Duration = Duration::from_millis(400);
@@ -25,64 +28,6 @@ const MAX_BODY: usize = 2 << 20;
 const PATIENCE: Duration = Duration::from_mins(1);
 
 const GOOD: &str = "# TYPE gaunt_node_cpus gauge\ngaunt_node_cpus 64\n";
-
-/// What a server does with a connection on which a request arrived.
-#[derive(Clone, Debug)]
-enum Manner {
-    /// Answers this, and keeps the connection.
-    Answers(String),
-    /// Answers this, and closes.
-    AnswersAndCloses(Vec<u8>),
-    /// Answers this, and holds the connection without another byte.
-    Holds(&'static str),
-    /// Sends a page that never ends.
-    Floods,
-}
-
-fn ok(body: &str) -> String {
-    format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())
-}
-
-/// Starts a server and says where it is.
-async fn server(manner: Manner) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(serve(stream, manner.clone()));
-        }
-    });
-    address
-}
-
-async fn serve(mut stream: TcpStream, manner: Manner) -> Option<()> {
-    loop {
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            head.push(stream.read_u8().await.ok()?);
-        }
-        let head = String::from_utf8(head).unwrap().to_lowercase();
-        assert!(head.starts_with("get /metrics http/1.1\r\n"), "{head}");
-        assert!(head.contains("\r\naccept: text/plain;version=0.0.4\r\n"), "{head}");
-        match &manner {
-            Manner::Answers(text) => stream.write_all(text.as_bytes()).await.ok()?,
-            Manner::AnswersAndCloses(bytes) => {
-                stream.write_all(bytes).await.ok()?;
-                return None;
-            }
-            Manner::Holds(text) => {
-                stream.write_all(text.as_bytes()).await.ok()?;
-                std::future::pending::<()>().await;
-            }
-            Manner::Floods => {
-                stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.ok()?;
-                loop {
-                    stream.write_all(&vec![b'x'; 65_536]).await.ok()?;
-                }
-            }
-        }
-    }
-}
 
 fn plan(lists: impl IntoIterator<Item = String>, options: Options) -> Plan {
     let sources = lists.into_iter().map(|list| Source::List(list, "test".into())).collect();
@@ -125,7 +70,7 @@ async fn gather(
     batches
 }
 
-fn page(batch: &Batch) -> &Page {
+fn page_of(batch: &Batch) -> &Page {
     batch.outcome.as_ref().unwrap_or_else(|failure| panic!("no page: {failure}"))
 }
 
@@ -169,7 +114,11 @@ async fn misbehaving() -> Vec<(&'static str, String, &'static str)> {
             server(Manner::Holds(huge)).await,
             "page is larger than the limit of 2097152 bytes",
         ),
-        ("flood", server(Manner::Floods).await, "page is larger than the limit of 2097152 bytes"),
+        (
+            "flood",
+            server(Manner::Repeats("HTTP/1.1 200 OK\r\n\r\n", vec![b'x'; 65_536])).await,
+            "page is larger than the limit of 2097152 bytes",
+        ),
         (
             "garbage",
             server(Manner::Answers(ok("<html>\nnot a page\n"))).await,
@@ -219,7 +168,7 @@ async fn whoever_misbehaves_is_named_and_disturbs_nobody() {
     let read = batches["good"].len();
     assert!(read >= 3, "the good target is read while others are silent, not {read} times");
     for batch in &batches["good"] {
-        assert_eq!(cpus(page(batch)), Some(64.0));
+        assert_eq!(cpus(page_of(batch)), Some(64.0));
     }
 }
 
@@ -239,13 +188,13 @@ async fn bad_lines_cost_themselves_and_are_counted() {
         ("twice", vec![("duplicate_series", 1)]),
         ("escapes", vec![]),
     ] {
-        let page = page(&batches[name][0]);
+        let page = page_of(&batches[name][0]);
         assert_eq!(cpus(page), Some(64.0), "{name}");
         let counted: Vec<_> =
             page.rejected.by_reason.iter().map(|(r, n)| (r.as_str(), *n)).collect();
         assert_eq!(counted, reasons, "{name}");
     }
-    let node = page(&batches["escapes"][0]).report.node.clone().unwrap();
+    let node = page_of(&batches["escapes"][0]).report.node.clone().unwrap();
     assert_eq!(node, "\u{fffd}]0;owned\u{fffd}gpu1\u{fffd}");
 }
 
@@ -255,7 +204,7 @@ async fn a_closed_connection_is_replaced_without_a_failure() {
     let closing = Manner::AnswersAndCloses(ok(GOOD).into_bytes());
     let batches = gather(&[("closing", server(closing).await)], 4).await;
     for batch in &batches["closing"] {
-        assert_eq!(cpus(page(batch)), Some(64.0));
+        assert_eq!(cpus(page_of(batch)), Some(64.0));
     }
 }
 
