@@ -3,9 +3,12 @@
 //! While all targets together stay within a budget of theirs, each may use what its own limit allows. Once they are over
 //! it, those are refused first that use more than their share: one target that explodes costs itself, not the others.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use gaunt_schema::{Budget, Device, Excess, Failure, Page, UnixMs};
@@ -185,14 +188,14 @@ fn counts(page: &Page) -> Vec<(Device, u32)> {
 
 /// Series of now that were not there before: those of new devices, and more of those that are known.
 fn new_series(before: &[(Device, u32)], now: &[(Device, u32)]) -> u64 {
-    let known: std::collections::HashMap<&Device, u32>;
     let aligned = before.len() == now.len()
         && before.iter().zip(now).all(|((before, _), (now, _))| before == now);
     if aligned {
         let more = before.iter().zip(now).map(|((_, was), (_, is))| is.saturating_sub(*was));
         return more.map(u64::from).sum();
     }
-    known = before.iter().map(|(device, count)| (device, *count)).collect();
+    let known: HashMap<&Device, u32> =
+        before.iter().map(|(device, count)| (device, *count)).collect();
     let more =
         now.iter().map(|(device, is)| is.saturating_sub(known.get(device).copied().unwrap_or(0)));
     more.map(u64::from).sum()

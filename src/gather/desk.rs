@@ -246,7 +246,7 @@ fn tell(before: Option<&Safe>, now: &gaunt_schema::TargetSource) {
             tracing::error!(source = %now.name, "{trouble}");
         }
         (None, Some(_)) => {
-            tracing::info!(source = %now.name, targets = now.targets, "is read again")
+            tracing::info!(source = %now.name, targets = now.targets, "is read again");
         }
         _ => {}
     }

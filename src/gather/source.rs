@@ -108,7 +108,7 @@ impl Source {
                 tell.tell(list.map_err(SourceError::from)).await;
             }
             Self::TargetsFile(path) => {
-                files::watch(files::Kind::HostLists, path, common, tell).await
+                files::watch(files::Kind::HostLists, path, common, tell).await;
             }
             Self::Files(path) => files::watch(files::Kind::Prometheus, path, common, tell).await,
             Self::Http(http) => {

@@ -68,13 +68,6 @@ fn a_full_file_fills_every_room() {
 fn what_cannot_be_meant_is_refused_with_file_line_key_and_next_step() {
     let table = [
         (
-            "[gather]\nperod = \"1s\"\n",
-            "gaunt.toml:2: unknown key `perod`, this section knows `targets`, `targets_files`, \
-             `file_sd`, `period`, `timeout`, `max_body`, `compress`, `allow`, `removal_guard`, \
-             `max_samples`, `max_series`, `max_new_series`, `max_all_samples`, `max_all_series`, \
-             `max_all_new_series`, `max_all_bytes`, `groups`; correct the name or remove the line",
-        ),
-        (
             "[gathr]\n",
             "gaunt.toml:1: unknown key `gathr`, this section knows `cluster`, `gather`, `serve`, \
              `judge`, `console`; correct the name or remove the line",
@@ -94,6 +87,51 @@ fn what_cannot_be_meant_is_refused_with_file_line_key_and_next_step() {
         (
             "[gather]\nmax_body = \"1TB\"\n",
             "gaunt.toml:2: max_body: \"1TB\" is not a size; write it as 512KiB or 16MiB",
+        ),
+        (
+            "[serve]\nlisten = \"9771\"\n",
+            "gaunt.toml:2: listen: \"9771\" is not an address to listen on; write ADDRESS:PORT, \
+             such as 127.0.0.1:9771",
+        ),
+        (
+            "[cluster]\nprice_per_gpu_hour = -1.0\n",
+            "gaunt.toml:2: price_per_gpu_hour: -1 is not a price; give a number above 0, or leave \
+             it out",
+        ),
+        (
+            "[judge]\n\nio_pressure_ratio = 10.0\n",
+            "gaunt.toml:3: io_pressure_ratio is 10.0; it must be a number between 0 and 1; \
+             correct it or remove the line",
+        ),
+        (
+            "[judge]\nenter_seconds = -5.0\n",
+            "gaunt.toml:2: enter_seconds is -5.0; it must be a number of at least 0; correct \
+             it or remove the line",
+        ),
+        (
+            "[gather\n",
+            "gaunt.toml:1: unclosed table, expected `]`; write [SECTION], KEY = VALUE or a comment",
+        ),
+        (
+            "garbage\n",
+            "gaunt.toml:1: key with no value, expected `=`; write [SECTION], KEY = VALUE or a \
+             comment",
+        ),
+    ];
+    for (text, expected) in table {
+        assert_eq!(wrong(text), expected);
+    }
+}
+
+#[test]
+fn what_cannot_be_gathered_is_refused() {
+    let table = [
+        (
+            "[gather]\nperod = \"1s\"\n",
+            "gaunt.toml:2: unknown key `perod`, this section knows `targets`, `targets_files`, \
+             `file_sd`, `period`, `timeout`, `max_body`, `compress`, `allow`, `removal_guard`, \
+             `max_samples`, `max_series`, `max_new_series`, `max_all_samples`, `max_all_series`, \
+             `max_all_new_series`, `max_all_bytes`, `groups`; correct the name or remove the line",
         ),
         (
             "[gather]\nmax_body = \"512MiB\"\n",
@@ -126,35 +164,6 @@ fn what_cannot_be_meant_is_refused_with_file_line_key_and_next_step() {
         (
             "[[gather.groups]]\ntls = { cert_file = \"c\" }\n",
             "gaunt.toml:1: group \"\" has one of tls.cert_file and tls.key_file; give both",
-        ),
-        (
-            "[serve]\nlisten = \"9771\"\n",
-            "gaunt.toml:2: listen: \"9771\" is not an address to listen on; write ADDRESS:PORT, \
-             such as 127.0.0.1:9771",
-        ),
-        (
-            "[cluster]\nprice_per_gpu_hour = -1.0\n",
-            "gaunt.toml:2: price_per_gpu_hour: -1 is not a price; give a number above 0, or leave \
-             it out",
-        ),
-        (
-            "[judge]\n\nio_pressure_ratio = 10.0\n",
-            "gaunt.toml:3: io_pressure_ratio is 10.0; it must be a number between 0 and 1; \
-             correct it or remove the line",
-        ),
-        (
-            "[judge]\nenter_seconds = -5.0\n",
-            "gaunt.toml:2: enter_seconds is -5.0; it must be a number of at least 0; correct \
-             it or remove the line",
-        ),
-        (
-            "[gather\n",
-            "gaunt.toml:1: unclosed table, expected `]`; write [SECTION], KEY = VALUE or a comment",
-        ),
-        (
-            "garbage\n",
-            "gaunt.toml:1: key with no value, expected `=`; write [SECTION], KEY = VALUE or a \
-             comment",
         ),
     ];
     for (text, expected) in table {

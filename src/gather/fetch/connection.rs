@@ -122,16 +122,19 @@ fn refused(error: &io::Error) -> Failure {
     Failure::Connect(Safe::new(&why))
 }
 
+/// What moves the bytes of a connection.
+type Driver = Pin<Box<http1::Connection<TokioIo<Stream>, Empty<Bytes>>>>;
+
 /// An open connection.
 pub(super) struct Connection {
     sender: SendRequest<Empty<Bytes>>,
     /// What moves bytes; none once the connection has ended.
-    driver: Option<Pin<Box<http1::Connection<TokioIo<Stream>, Empty<Bytes>>>>>,
+    driver: Option<Driver>,
 }
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").field("open", &self.driver.is_some()).finish()
+        f.debug_struct("Connection").field("open", &self.driver.is_some()).finish_non_exhaustive()
     }
 }
 

@@ -55,7 +55,7 @@ pub enum PlaceError {
 #[derive(Clone, Debug, Default)]
 pub struct Places {
     usual: Usual,
-    places: Vec<Place>,
+    named: Vec<Place>,
     by_url: HashMap<String, usize>,
 }
 
@@ -67,12 +67,12 @@ impl Places {
 
     /// The places, in the order in which they were named.
     pub fn into_vec(self) -> Vec<Place> {
-        self.places
+        self.named
     }
 
     /// Whether none was named.
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.named.is_empty()
     }
 
     /// Adds what a host list names. Items are `ADDRESS` or `NODE=ADDRESS`, and brackets run on both sides in step.
@@ -109,7 +109,7 @@ impl Places {
         (start, text): (usize, &str),
         origin: &Safe,
     ) -> Result<Vec<Place>, HostListError> {
-        let room = MAX_NAMES - self.places.len();
+        let room = MAX_NAMES - self.named.len();
         let (node, address) = match text.split_once('=') {
             None => (None, (start, text)),
             Some((node, address)) => (Some(node), (start + node.len() + 1, address)),
@@ -150,11 +150,11 @@ impl Places {
     fn add(&mut self, place: Place) -> Result<(), PlaceError> {
         let address = place.to_string();
         let Some(&at) = self.by_url.get(&place.url()) else {
-            self.by_url.insert(place.url(), self.places.len());
-            self.places.push(place);
+            self.by_url.insert(place.url(), self.named.len());
+            self.named.push(place);
             return Ok(());
         };
-        let known = &mut self.places[at];
+        let known = &mut self.named[at];
         match (&known.node, place.node) {
             (Some(first), Some(second)) if *first != second => Err(PlaceError::TwoNames {
                 address,
@@ -195,7 +195,7 @@ mod tests {
             None => place.to_string(),
             Some(node) => format!("{node}={place}"),
         };
-        Ok(places.places.iter().map(shown).collect())
+        Ok(places.named.iter().map(shown).collect())
     }
 
     #[test]

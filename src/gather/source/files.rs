@@ -187,7 +187,11 @@ mod tests {
     /// What is new, as lines of addresses, or as the sentence of the failure.
     fn look(watched: &mut Watched) -> Option<Result<String, String>> {
         Some(match watched.look()? {
-            Ok(listing) => Ok(listing.places.iter().map(|place| format!("{place} ")).collect()),
+            Ok(listing) => Ok(listing
+                .places
+                .iter()
+                .flat_map(|place| [place.to_string(), " ".to_owned()])
+                .collect()),
             Err(error) => Err(error.to_string()),
         })
     }

@@ -98,7 +98,8 @@ impl Http {
             why: failure.to_string(),
         })?;
         let wrong = |why: String| SourceError::Content { what: what.clone(), why };
-        if !body.media().split(';').next().is_some_and(|media| media.trim() == "application/json") {
+        let media = body.media().split(';').next().unwrap_or_default().trim();
+        if media != "application/json" {
             return Err(wrong(format!(
                 "it answers with {:?}, not with application/json",
                 body.media()

@@ -29,137 +29,97 @@ fn turncoat(number: u64) -> String {
 
 /// A page that brings new devices with every scrape.
 fn explosion(number: u64) -> String {
-    let line =
-        |n: u64| format!("gaunt_netdev_receive_bytes_total{{device=\"veth{number}x{n}\"}} 1\n");
-    (0..2_000).map(line).collect()
+    let line = |n| format!("gaunt_netdev_receive_bytes_total{{device=\"veth{number}x{n}\"}} 1");
+    (0..2_000).map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// More samples than a page may have.
 fn crowd(_: u64) -> String {
-    (0..5_001).map(|n| format!("some_metric{{n=\"{n}\"}} 1\n")).collect()
+    let line = |n| format!("some_metric{{n=\"{n}\"}} 1");
+    (0..5_001).map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// A page with every trouble of labels and numbers that lines can have; the page as such is good.
 const ODD: &str = "gaunt_node_cpus 64\ngaunt_node_cpus 65\ngaunt_node_cpus{ 1\n\u{1b}[31m 1\ngaunt_gpu_power_watts\
                    {gpu=\"0\"} 0x12\ngaunt_gpu_power_watts{gpu=\"1\"} NaN\n";
 
-/// Everybody who misbehaves: a name, a server, and how the failure begins. An empty one is no failure.
-async fn misbehaving() -> Vec<(&'static str, String, &'static str)> {
-    let refused = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
-    let bomb = vec![b'\n'; 8 << 20];
-    let text = Manner::Answers;
-    let closes = |text: &str| Manner::AnswersAndCloses(text.into());
-    let mut bad = vec![("refuses", refused, "cannot connect: connection refused")];
-    let mut add = async |name, manner, expected| bad.push((name, server(manner).await, expected));
-    add("says nothing", Manner::Holds(""), "no answer in time while waiting for headers").await;
-    add("drips headers", Manner::Drips(ok(GOOD)), "no answer in time while waiting for headers")
-        .await;
-    add(
-        "stops in the body",
-        Manner::Holds("HTTP/1.1 200 OK\r\ncontent-length: 90\r\n\r\ngaunt"),
+/// Somebody who misbehaves: a name, in which manner, and how the failure begins. An empty one is no failure.
+type Bad = (&'static str, Manner, &'static str);
+
+/// Who is too slow, or goes away.
+fn silent() -> Vec<Bad> {
+    let (waiting, reading, broke) = (
+        "no answer in time while waiting for headers",
         "no answer in time while reading the page",
-    )
-    .await;
-    add("closes at once", Manner::Slams, "connection broke: ").await;
-    add(
-        "answers half",
-        closes("HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\ngaunt_node_cpus 64\n"),
         "connection broke: ",
-    )
-    .await;
-    add(
-        "resets in the body",
-        Manner::AnswersAndResets(b"HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\ngaunt_n".to_vec()),
-        "connection broke: ",
-    )
-    .await;
-    add(
-        "breaks its chunks",
-        closes(&format!("{CHUNKED}5\r\ngaunt\r\nzz\r\n")),
-        "connection broke: ",
-    )
-    .await;
-    add("speaks no HTTP", closes("\x1b[31mSSH-2.0-hello\r\n\r\n"), "connection broke: ").await;
-    add(
-        "headers without end",
-        Manner::Repeats(OK, b"x-a: bcdefgh\r\n".to_vec()),
-        "connection broke: ",
-    )
-    .await;
-    add("promises without end", Manner::Repeats("", b"HTTP/1.1 100 Continue\r\n\r\n".to_vec()), "")
-        .await;
-    add(
-        "says it is huge",
-        Manner::Holds("HTTP/1.1 200 OK\r\ncontent-length: 4294967296\r\n\r\n"),
-        "page is larger",
-    )
-    .await;
-    add(
-        "lines without end",
-        Manner::Repeats("HTTP/1.1 200 OK\r\n\r\n", vec![b'x'; 65_536]),
-        "page is larger",
-    )
-    .await;
-    add(
-        "chunks without end",
-        Manner::Repeats(CHUNKED, [b"1000\r\n".as_slice(), &[b'x'; 0x1000], b"\r\n"].concat()),
-        "page is larger",
-    )
-    .await;
-    add("a gzip bomb", Manner::AnswersBytes(encoded("gzip", &gzip(&bomb))), "page is larger").await;
-    add("a zstd bomb", Manner::AnswersBytes(encoded("zstd", &zstd(&bomb))), "page is larger").await;
+    );
+    let half = "HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\ngaunt_node_cpus 64\n";
+    let chunks = format!("{CHUNKED}5\r\ngaunt\r\nzz\r\n");
+    vec![
+        ("says nothing", Manner::Holds(""), waiting),
+        ("drips headers", Manner::Drips(ok(GOOD)), waiting),
+        ("stops in the body", Manner::Holds(half), reading),
+        ("closes at once", Manner::Slams, broke),
+        ("answers half", Manner::AnswersAndCloses(half.into()), broke),
+        ("resets in the body", Manner::AnswersAndResets(half.into()), broke),
+        ("breaks its chunks", Manner::AnswersAndCloses(chunks.into()), broke),
+        ("speaks no HTTP", Manner::AnswersAndCloses(b"\x1b[31mSSH-2.0\r\n\r\n".to_vec()), broke),
+    ]
+}
+
+/// Whose answer has no end, or says so.
+fn endless() -> Vec<Bad> {
+    let huge = "HTTP/1.1 200 OK\r\ncontent-length: 4294967296\r\n\r\n";
+    let page = "HTTP/1.1 200 OK\r\n\r\n";
+    let chunk = [b"1000\r\n".as_slice(), &[b'x'; 0x1000], b"\r\n"].concat();
+    let promise = b"HTTP/1.1 100 Continue\r\n\r\n".to_vec();
+    let bomb = vec![b'\n'; 8 << 20];
+    let larger = "page is larger";
+    let headers = Manner::Repeats(OK, b"x-a: bcdefgh\r\n".to_vec());
+    vec![
+        ("headers without end", headers, "connection broke: "),
+        ("promises without end", Manner::Repeats("", promise), ""),
+        ("says it is huge", Manner::Holds(huge), larger),
+        ("lines without end", Manner::Repeats(page, vec![b'x'; 65_536]), larger),
+        ("chunks without end", Manner::Repeats(CHUNKED, chunk), larger),
+        ("a gzip bomb", Manner::AnswersBytes(encoded("gzip", &gzip(&bomb))), larger),
+        ("a zstd bomb", Manner::AnswersBytes(encoded("zstd", &zstd(&bomb))), larger),
+    ]
+}
+
+/// Who answers with something else than a page, or with too much of it.
+fn wrong() -> Vec<Bad> {
     let half = gzip(GOOD.repeat(50).as_bytes());
-    add(
-        "half a gzip",
-        Manner::AnswersBytes(encoded("gzip", &half[..half.len() / 2])),
-        "connection broke: the compressed page ends",
-    )
-    .await;
-    add(
-        "no gzip",
-        Manner::AnswersBytes(encoded("gzip", GOOD.as_bytes())),
-        "not an exposition page: it is no gzip",
-    )
-    .await;
-    add(
-        "no zstd",
-        Manner::AnswersBytes(encoded("zstd", GOOD.as_bytes())),
-        "not an exposition page: it is no zstd",
-    )
-    .await;
-    add(
-        "another coding",
-        Manner::AnswersBytes(encoded("br", b"x")),
-        "not an exposition page: it is encoded as br",
-    )
-    .await;
-    add("a web page", text(ok("<html>\nnot a page\n")), "not an exposition page: ").await;
-    add(
-        "binary",
-        Manner::AnswersBytes(encoded("identity", &[0xff, 0, 0xfe, 1])),
-        "not an exposition page: ",
-    )
-    .await;
-    add(
-        "an error",
-        text("HTTP/1.1 503 Oh\r\ncontent-length: 0\r\n\r\n".into()),
-        "answered with HTTP status 503",
-    )
-    .await;
-    add(
-        "a redirect",
-        text(
-            "HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/\r\ncontent-length: 0\r\n\r\n"
-                .into(),
-        ),
-        "answered with HTTP status 302",
-    )
-    .await;
-    add("a crowd", Manner::Makes(crowd), "page has 5001 samples or more, over the limit of 5000")
-        .await;
-    add("explodes", Manner::Makes(explosion), "page brings 2000 series").await;
-    add("another machine each time", Manner::Makes(turncoat), "").await;
-    add("odd lines", text(ok(ODD)), "").await;
+    let half = Manner::AnswersBytes(encoded("gzip", &half[..half.len() / 2]));
+    let plain = |coding| Manner::AnswersBytes(encoded(coding, GOOD.as_bytes()));
+    let answer = |text: &str| Manner::Answers(text.to_owned());
+    let error = "HTTP/1.1 503 Oh\r\ncontent-length: 0\r\n\r\n";
+    let redirect =
+        "HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/\r\ncontent-length: 0\r\n\r\n";
+    let binary = Manner::AnswersBytes(encoded("identity", &[0xff, 0, 0xfe, 1]));
+    vec![
+        ("half a gzip", half, "connection broke: the compressed page ends"),
+        ("no gzip", plain("gzip"), "not an exposition page: it is no gzip"),
+        ("no zstd", plain("zstd"), "not an exposition page: it is no zstd"),
+        ("another coding", plain("br"), "not an exposition page: it is encoded as br"),
+        ("a web page", answer(&ok("<html>\nnot a page\n")), "not an exposition page: "),
+        ("binary", binary, "not an exposition page: "),
+        ("an error", answer(error), "answered with HTTP status 503"),
+        ("a redirect", answer(redirect), "answered with HTTP status 302"),
+        ("a crowd", Manner::Makes(crowd), "page has 5001 samples or more, over the limit of 5000"),
+        ("explodes", Manner::Makes(explosion), "page brings 2000 series"),
+        ("another machine each time", Manner::Makes(turncoat), ""),
+        ("odd lines", answer(&ok(ODD)), ""),
+    ]
+}
+
+/// Everybody who misbehaves, with where he is.
+async fn misbehaving() -> Vec<(&'static str, String, &'static str)> {
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
+    let mut bad = vec![("refuses", gone, "cannot connect: connection refused")];
+    for (name, manner, expected) in silent().into_iter().chain(endless()).chain(wrong()) {
+        bad.push((name, server(manner).await, expected));
+    }
     bad
 }
 
@@ -193,7 +153,7 @@ async fn watch(lists: Vec<String>) -> HashMap<String, Fate> {
                 match batch.outcome {
                     Ok(_) => fate.pages += 1,
                     Err(Failure::Resting(last)) => {
-                        *fate.failures.entry(last.to_string()).or_default() += 0
+                        *fate.failures.entry(last.to_string()).or_default() += 0;
                     }
                     Err(failure) => *fate.failures.entry(failure.to_string()).or_default() += 1,
                 }

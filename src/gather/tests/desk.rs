@@ -38,9 +38,8 @@ impl Watch {
             }
             panic!("the gatherer ended");
         };
-        if timeout(PATIENCE, waiting).await.is_err() {
-            panic!("{what}: not in time, but {:?} of {:?}", self.addresses(), self.sources);
-        }
+        let done = timeout(PATIENCE, waiting).await.is_ok();
+        assert!(done, "{what}: not in time, but {:?} of {:?}", self.addresses(), self.sources);
     }
 
     fn addresses(&self) -> Vec<&str> {
@@ -131,7 +130,7 @@ async fn a_server_names_targets_and_its_bad_days_change_nothing() {
     );
     let html = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 2\r\n\r\n[]";
     let redirect = "HTTP/1.1 302 Found\r\nlocation: http://10.0.0.1/\r\ncontent-length: 0\r\n\r\n";
-    let (address, mut heard) = lists(vec![
+    let (address, mut asked) = lists(vec![
         two.clone(),
         html.to_owned(),
         redirect.to_owned(),
@@ -170,7 +169,7 @@ async fn a_server_names_targets_and_its_bad_days_change_nothing() {
             })
         })
         .await;
-    let head = heard.recv().await.unwrap();
+    let head = asked.recv().await.unwrap();
     assert!(head.starts_with("get /targets?site=a http/1.1\r\n"), "{head}");
     assert!(head.contains("\r\nx-prometheus-refresh-interval-seconds: 1\r\n"), "{head}");
 }

@@ -146,15 +146,12 @@ impl Farm {
                 rest.split('\r').next().is_some_and(|codings| codings.contains("gzip"))
             });
             count += 1;
-            match self.compressed.get(usize::from(node)).filter(|_| zipped) {
-                Some(pages) => {
-                    let page = &pages[(count % COMPRESSED_MOMENTS) as usize];
-                    self.answer(&mut stream, page, "Content-Encoding: gzip\r\n").await?;
-                }
-                None => {
-                    let page = self.moments[(count % MOMENTS) as usize].of(node);
-                    self.answer(&mut stream, &page, "").await?;
-                }
+            if let Some(pages) = self.compressed.get(usize::from(node)).filter(|_| zipped) {
+                let page = &pages[(count % COMPRESSED_MOMENTS) as usize];
+                self.answer(&mut stream, page, "Content-Encoding: gzip\r\n").await?;
+            } else {
+                let page = self.moments[(count % MOMENTS) as usize].of(node);
+                self.answer(&mut stream, &page, "").await?;
             }
         }
     }
