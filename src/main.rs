@@ -8,7 +8,7 @@ use std::{
 use anyhow::Context as _;
 use clap::Parser as _;
 use gaunt::{
-    cli::{Cli, Command, Format, Judge, Scrape, View},
+    cli::{Cli, Command, Format, Judge, Page, Scrape, View},
     command::{self, FAILED, Scraping, console, demo, judge, metrics, serve, snapshot},
     gather::{Access, Dns, Group, Http, REFRESH, Record, Source, parse_url},
     settings::Settings,
@@ -83,16 +83,24 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             demo::run(story, settings.owner, settings.console).await
         }
         Some(Command::Serve(options)) => {
-            let settings = settings(&options.scrape)?;
+            let mut settings = settings(&options.scrape)?;
             let listen = options.listen.unwrap_or(settings.listen);
+            let mut names = std::mem::take(&mut settings.names);
+            names.extend(options.names);
             let flags = options.scrape.clone();
             let reload = move || Ok(scraping(&flags, self::settings(&flags)?)?.plan);
-            serve::run(scraping(&options.scrape, settings)?, listen, Box::new(reload)).await
+            let scraping = scraping(&options.scrape, settings)?;
+            serve::run(scraping, listen, &names, Box::new(reload)).await
         }
         Some(Command::Snapshot(options)) => {
             let settings = settings(&options.view.scrape)?;
             let wanted = snapshot::Wanted {
-                json: options.format == Format::Json,
+                one: options.ask.map(|ask| snapshot::One { ask, filter: options.filter }),
+                form: match options.format {
+                    Page::Text => snapshot::Form::Text,
+                    Page::Json => snapshot::Form::Json,
+                    Page::Csv => snapshot::Form::Csv,
+                },
                 check: options.check,
                 watch: options.watch,
             };

@@ -62,6 +62,8 @@ pub struct Settings {
     pub max_body: usize,
     /// Where `gaunt serve` listens.
     pub listen: SocketAddr,
+    /// The names under which `gaunt serve` is asked, beside its addresses and the names of this machine.
+    pub names: Vec<String>,
     /// How the console behaves.
     pub console: console::Options,
     /// What targets may use.
@@ -112,6 +114,7 @@ impl Settings {
             timeout: file.gather.timeout.as_ref().map(|timeout| timeout.get_ref().value()),
             max_body: file.gather.max_body.get_ref().bytes(),
             listen: file.serve.listen.address(),
+            names: file.serve.names,
             console: file.console.options(),
             limits: file.gather.limits(),
             removal: file.gather.removal(),

@@ -18,6 +18,7 @@ pub type Reload = Box<dyn Fn() -> anyhow::Result<Plan>>;
 pub async fn run(
     scraping: Scraping,
     listen: SocketAddr,
+    names: &[String],
     reload: Reload,
 ) -> anyhow::Result<ExitCode> {
     if scraping.plan.is_empty() {
@@ -27,7 +28,7 @@ pub async fn run(
         );
     }
     // The port first: who cannot answer need not disturb the targets.
-    let server = Server::bind(listen).await?;
+    let server = Server::bind(listen).await?.known_as(names);
     let (mut terminate, mut interrupt, mut hang_up) = (
         signal(SignalKind::terminate())?,
         signal(SignalKind::interrupt())?,

@@ -51,6 +51,7 @@ impl Default for Cluster {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Serve {
     pub(super) listen: Listen,
+    pub(super) names: Vec<String>,
 }
 
 /// How the console looks.

@@ -278,9 +278,9 @@ fn without_a_kubelet_or_with_one_that_refuses_the_reason_is_said() {
         "{said}"
     );
 
-    let refuses = Answer::Refusal("12", "unknown service v1.PodResourcesLister");
+    let refusal = Answer::Refusal("12", "unknown service v1.PodResourcesLister");
     let mut kubelet = None;
-    let refused = node(|folder| kubelet.insert(Kubelet::start(folder, refuses)).socket.clone());
+    let refused = node(|folder| kubelet.insert(Kubelet::start(folder, refusal)).socket.clone());
     let report = refused.until("the refusal", |report| succeeded(report, "kubelet") == Some(0.0));
     let said = message(&report, "kubelet");
     let says = "it refuses: unknown service v1.PodResourcesLister (gRPC status 12); pods stay by their UIDs";

@@ -116,7 +116,7 @@ fn gpus_and_cards_know_their_nearest_and_by_what() {
     let report = found.until("GPUs and ports", whole);
     let near = |number| {
         let labels = labels(&report, &Device::gpu(number), gpu::INFO);
-        let of_place = |label: &String| label.starts_with("n");
+        let of_place = |label: &String| label.starts_with('n');
         labels.into_iter().filter(of_place).collect::<Vec<_>>()
     };
     assert_eq!(near(0), ["numa_node=0", "nics=mlx5_0", "nics_by=pci_bridge"]);

@@ -14,6 +14,11 @@ impl<T> Shared<T> {
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
+
+    /// Whether anybody else holds the list.
+    pub fn is_held_elsewhere(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
 }
 
 impl<T> Default for Shared<T> {

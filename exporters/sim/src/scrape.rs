@@ -88,6 +88,11 @@ impl Scrapes {
         pages
     }
 
+    /// Whether a scraper reads what is: in gaunt's own words, and not what was told before.
+    pub(crate) fn tells_what_is(&self, node: usize, now: f64) -> bool {
+        self.dialect == Dialect::Gaunt && self.spell(node, now) == Spell::Answers
+    }
+
     /// What the clock of a node shows when it is `time`.
     pub(crate) fn clock(&self, node: usize, time: UnixMs) -> UnixMs {
         let most = if self.troubled.iter().any(|(troubled, ..)| *troubled == node) {

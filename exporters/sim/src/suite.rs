@@ -1,6 +1,6 @@
 //! The suite: labelled runs on which a judge is measured, some to tune it on, others to test it with.
 
-use gaunt_schema::{Dialect, UnixMs};
+use gaunt_schema::{Dialect, Topology, UnixMs};
 
 use crate::{Fleet, Scenario, fleet::Plan, noise::Noise, page::Told, shape::Shape};
 
@@ -170,6 +170,13 @@ impl Case {
     /// The fleet of this run, at the instant `start`.
     pub fn fleet(&self, start: UnixMs) -> Fleet {
         Fleet::of(self.plan(), self.seed, start)
+    }
+
+    /// What the operator knows of the wiring and other exporters' pages do not say, where he wrote it down: which leaf
+    /// and rail each port is on, and which trays are one NVLink domain. Who names his jobs has written it down too.
+    pub fn topology(&self) -> Option<Topology> {
+        let written = self.dialect == Dialect::Dcgm && self.labels;
+        written.then(|| self.shape.topology())
     }
 
     fn plan(&self) -> Plan {

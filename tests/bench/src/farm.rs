@@ -21,9 +21,8 @@ use crate::pages;
 /// Nodes of the farm.
 pub(crate) const NODES: u16 = 1_000;
 
-/// Moments that a page goes through before it begins again. Compressed pages are made ahead, for each node.
-const MOMENTS: u64 = 4;
-const COMPRESSED_MOMENTS: u64 = 2;
+/// Moments that a compressed page goes through before it begins again: they are made ahead, for each node.
+const COMPRESSED_MOMENTS: usize = 2;
 
 /// What stands before the part of a label that differs between nodes, and how much of it does.
 const HOST: (&[u8], usize) = (b"Hostname=\"gpu-", 4);
@@ -96,12 +95,11 @@ pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
 
 impl Farm {
     fn new(compress: bool) -> anyhow::Result<Self> {
-        let moments: Vec<_> =
-            (0..MOMENTS).map(|moment| Template::new(pages::dcgm_at(moment))).collect();
+        let moments: Vec<_> = pages::dcgm_moved().into_iter().map(Template::new).collect();
         let mut compressed = Vec::new();
         for node in 0..if compress { NODES } else { 0 } {
             let mut pages = Vec::new();
-            for moment in moments.iter().take(COMPRESSED_MOMENTS as usize) {
+            for moment in moments.iter().take(COMPRESSED_MOMENTS) {
                 let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
                 encoder.write_all(&moment.of(node))?;
                 pages.push(encoder.finish()?);
@@ -117,7 +115,7 @@ impl Farm {
         let [_, _, high, low] = local.ip().octets();
         let node = u16::from(high) * 250 + u16::from(low.saturating_sub(1));
         stream.set_nodelay(true).ok()?;
-        let (mut head, mut part, mut count) = (Vec::new(), [0; 2048], u64::from(node));
+        let (mut head, mut part, mut count) = (Vec::new(), [0; 2048], usize::from(node));
         loop {
             head.clear();
             while !head.ends_with(b"\r\n\r\n") {
@@ -147,10 +145,10 @@ impl Farm {
             });
             count += 1;
             if let Some(pages) = self.compressed.get(usize::from(node)).filter(|_| zipped) {
-                let page = &pages[(count % COMPRESSED_MOMENTS) as usize];
+                let page = &pages[count % COMPRESSED_MOMENTS];
                 self.answer(&mut stream, page, "Content-Encoding: gzip\r\n").await?;
             } else {
-                let page = self.moments[(count % MOMENTS) as usize].of(node);
+                let page = self.moments[count % self.moments.len()].of(node);
                 self.answer(&mut stream, &page, "").await?;
             }
         }
@@ -172,13 +170,13 @@ mod tests {
 
     #[test]
     fn each_node_has_its_own_labels_and_each_moment_other_values() {
-        let template = Template::new(pages::dcgm_at(0));
+        let template = Template::new(pages::dcgm());
         assert_eq!((template.hosts.len(), template.uuids.len()), (pages::SAMPLES, pages::SAMPLES));
         let page = String::from_utf8(template.of(37)).unwrap();
         assert!(page.contains("Hostname=\"gpu-0037\"") && page.contains("UUID=\"GPU-0025"));
-        let later = pages::dcgm_at(1);
+        let later = &pages::dcgm_moved()[1];
         let moved = pages::dcgm().lines().zip(later.lines()).filter(|(a, b)| a != b).count();
         let share = moved as f64 / pages::SAMPLES as f64;
-        assert!((0.5..0.7).contains(&share), "{share}");
+        assert!(share > 0.7, "{share}");
     }
 }

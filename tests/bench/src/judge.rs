@@ -132,7 +132,7 @@ fn play_all(runs: &[Run]) -> anyhow::Result<Vec<Outcome>> {
 }
 
 fn play_one(run: &Run) -> Outcome {
-    let played = play::play((run.fleet)(), run.gpus, &run.watch);
+    let played = play::play((run.fleet)(), run.gpus, &run.watch, run.topology.as_ref());
     let terms = Terms { labels: run.labels, grace: run.watch.grace() };
     let score = score::score(&played.truths, &played.said, terms);
     let (scenario, level, gpu_days) = (run.scenario, run.level, played.gpu_days);

@@ -18,6 +18,9 @@ const GPUS: u64 = 8;
 /// Samples of each page.
 pub(crate) const SAMPLES: usize = FIELDS.len() * GPUS as usize;
 
+/// What the values of the committed pages are drawn from.
+const SEED: u64 = 2026;
+
 /// What makes a page.
 type Make = fn() -> String;
 
@@ -42,13 +45,17 @@ fn place(name: &str) -> PathBuf {
 
 /// The page as dcgm-exporter writes it: seven labels on every sample.
 pub(crate) fn dcgm() -> String {
-    dcgm_at(0)
+    dcgm_of(SEED)
 }
 
-/// The same page at a later moment: two thirds of its values are others.
-pub(crate) fn dcgm_at(moment: u64) -> String {
+/// The same page at eight instants: nothing but values differs.
+pub(crate) fn dcgm_moved() -> Vec<String> {
+    (0..8).map(|later| dcgm_of(SEED + later)).collect()
+}
+
+fn dcgm_of(seed: u64) -> String {
     page(
-        moment,
+        seed,
         |field| format!("DCGM_FI_{field}"),
         |gpu| {
             let mut id = Dice(gpu + 1);
@@ -67,17 +74,25 @@ pub(crate) fn dcgm_at(moment: u64) -> String {
 
 /// The page with one short label on every sample, as gaunt-node writes its GPUs.
 pub(crate) fn short() -> String {
+    short_of(SEED)
+}
+
+/// The same page at eight instants: nothing but values differs.
+pub(crate) fn short_moved() -> Vec<String> {
+    (0..8).map(|later| short_of(SEED + later)).collect()
+}
+
+fn short_of(seed: u64) -> String {
     let name = |field: &str| {
         let (_, bare) = field.split_once('_').unwrap_or(("", field));
         format!("gaunt_gpu_{}", bare.to_lowercase())
     };
-    page(0, name, |gpu| format!("gpu=\"{gpu}\""))
+    page(seed, name, |gpu| format!("gpu=\"{gpu}\""))
 }
 
-fn page(moment: u64, name: impl Fn(&str) -> String, labels: impl Fn(u64) -> String) -> String {
+fn page(seed: u64, name: impl Fn(&str) -> String, labels: impl Fn(u64) -> String) -> String {
     let labels: Vec<String> = (0..GPUS).map(labels).collect();
-    let (mut still, mut moving) = (Dice(2026), Dice(2026 + moment));
-    let mut count = 0_u64;
+    let mut dice = Dice(seed);
     let mut page = String::new();
     for (field, shape) in FIELDS {
         let name = name(field);
@@ -85,10 +100,7 @@ fn page(moment: u64, name: impl Fn(&str) -> String, labels: impl Fn(u64) -> Stri
         let help = field.replace('_', " ").to_lowercase();
         let _ = writeln!(page, "# HELP {name} {help}.\n# TYPE {name} {kind}");
         for labels in &labels {
-            let (before, now) = (value(shape, &mut still), value(shape, &mut moving));
-            count += 1;
-            let value = if count.is_multiple_of(3) { before } else { now };
-            let _ = writeln!(page, "{name}{{{labels}}} {value}");
+            let _ = writeln!(page, "{name}{{{labels}}} {}", value(shape, &mut dice));
         }
     }
     page

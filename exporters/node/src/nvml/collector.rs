@@ -212,7 +212,7 @@ impl Collector for Gpus {
         let had_gpus = self.remembered.count().0 > 0;
         if had_gpus {
             self.read_log(report);
-            self.xids.write(report);
+            self.xids.write(time, report);
         }
         match health {
             Health::Working => Ok(Outcome::FoundThat { message: self.found(), at: self.last_tick }),

@@ -14,8 +14,10 @@ use super::{
 };
 
 mod integrals;
+mod recent;
 
 use integrals::Integrals;
+use recent::Recent;
 
 use crate::{
     kubelet::{Holder, Pods, gpu_names, mig_names},
@@ -54,6 +56,7 @@ struct Gpu {
     present: bool,
     said: Readings,
     integrals: Integrals,
+    recent: Recent,
 }
 
 impl Remembered {
@@ -104,6 +107,7 @@ impl Remembered {
             present: true,
             said: Readings::default(),
             integrals: Integrals::default(),
+            recent: Recent::default(),
         });
         self.gpus.len() - 1
     }
@@ -116,6 +120,7 @@ impl Remembered {
             let gpu = &mut self.gpus[*position];
             gpu.present = !said.lost;
             gpu.integrals.add(step, &mut said);
+            gpu.recent.add(step, &mut said);
             if said.lost {
                 // Words and parts of a GPU that is gone are the last that were known.
                 said.words = std::mem::take(&mut gpu.said.words);

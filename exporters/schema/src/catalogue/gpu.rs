@@ -17,6 +17,10 @@ const fn clock_event(reason: &'static str) -> Metric {
     Metric::gauge("gaunt_gpu_clock_event", Gpu, Unit::Count, 1.0).tag(REASON, reason).history()
 }
 
+const fn recent_event(reason: &'static str) -> Metric {
+    Metric::gauge("gaunt_gpu_clock_event_5m_ticks", Gpu, Unit::Count, 1.0).tag(REASON, reason)
+}
+
 rows! {
     from host::END;
     INFO, "Who the GPU is.",
@@ -85,6 +89,22 @@ rows! {
         clock_event("hw_thermal");
     CLOCK_EVENT_HW_POWER_BRAKE, "Whether this reason holds the clock now (1) or not (0).",
         clock_event("hw_power_brake");
+    RECENT_IDLE, "Ticks of the last 5 minutes in which this reason held the clock.",
+        recent_event("idle");
+    RECENT_APPLICATION_CLOCKS, "Ticks of the last 5 minutes in which this reason held the clock.",
+        recent_event("application_clocks");
+    RECENT_SW_POWER_CAP, "Ticks of the last 5 minutes in which this reason held the clock.",
+        recent_event("sw_power_cap");
+    RECENT_HW_SLOWDOWN, "Ticks of the last 5 minutes in which this reason held the clock.",
+        recent_event("hw_slowdown");
+    RECENT_SYNC_BOOST, "Ticks of the last 5 minutes in which this reason held the clock.",
+        recent_event("sync_boost");
+    RECENT_SW_THERMAL, "Ticks of the last 5 minutes in which this reason held the clock.",
+        recent_event("sw_thermal");
+    RECENT_HW_THERMAL, "Ticks of the last 5 minutes in which this reason held the clock.",
+        recent_event("hw_thermal");
+    RECENT_HW_POWER_BRAKE, "Ticks of the last 5 minutes in which this reason held the clock.",
+        recent_event("hw_power_brake");
     SM_ACTIVE, "Share of cycles in which a multiprocessor held at least one warp, averaged over all of them.",
         Metric::gauge("gaunt_gpu_sm_active_ratio", Gpu, Unit::Ratio, 0.005)
             .history().integral("gaunt_gpu_sm_active_seconds_total")
@@ -181,4 +201,16 @@ pub const CLOCK_EVENTS: &[(u64, crate::MetricId)] = &[
     (0x20, CLOCK_EVENT_SW_THERMAL),
     (0x40, CLOCK_EVENT_HW_THERMAL),
     (0x80, CLOCK_EVENT_HW_POWER_BRAKE),
+];
+
+/// The metric of each reason in [`CLOCK_EVENTS`] that says for how long it held the clock of late.
+pub const RECENT_CLOCK_EVENTS: [crate::MetricId; CLOCK_EVENTS.len()] = [
+    RECENT_IDLE,
+    RECENT_APPLICATION_CLOCKS,
+    RECENT_SW_POWER_CAP,
+    RECENT_HW_SLOWDOWN,
+    RECENT_SYNC_BOOST,
+    RECENT_SW_THERMAL,
+    RECENT_HW_THERMAL,
+    RECENT_HW_POWER_BRAKE,
 ];

@@ -156,6 +156,6 @@ fn the_gpus_of_a_dcgm_exporter() {
     ];
     assert_eq!(info(&report, &first, gpu::INFO), labels);
     let seen = report.samples.iter().filter(|sample| sample.device == 0);
-    // 42 rows by name, and 8 reasons out of one mask.
-    assert_eq!(seen.count(), 42 + 8);
+    // 58 rows by name, and 8 reasons out of one mask.
+    assert_eq!(seen.count(), 58 + 8);
 }

@@ -3,12 +3,14 @@
 use foldhash::fast::RandomState;
 use hashbrown::HashSet;
 
-use super::assembly::{Assembly, has_info};
+use super::{
+    assembly::{Assembly, has_info},
+    plan::{Blank, Op, Rule},
+};
 use crate::{
     Absent, Class, Device, MetricId, Report, Safe,
-    catalogue::{gpu, gpu_parts as parts},
+    catalogue::{Scale, gpu, gpu_parts as parts},
     text::{Label, Reason, Sample},
-    unit::Kind,
 };
 
 /// The mask of reasons that hold a clock, under its two names.
@@ -88,7 +90,7 @@ impl<'a> Dcgm<'a> {
         &mut self,
         assembly: &mut Assembly<'a>,
         sample: &Sample<'_, 'a>,
-    ) -> Result<(), Reason> {
+    ) -> Result<Op, Reason> {
         if sample.name == XID {
             return Self::take_xid(assembly, sample);
         }
@@ -99,16 +101,21 @@ impl<'a> Dcgm<'a> {
     }
 
     /// Notes the last XID of a GPU. The GPU itself may be gone: its other series say whether it is there.
-    fn take_xid(assembly: &mut Assembly<'a>, sample: &Sample<'_, 'a>) -> Result<(), Reason> {
+    fn take_xid(assembly: &mut Assembly<'a>, sample: &Sample<'_, 'a>) -> Result<Op, Reason> {
         let gpu = sample.label("gpu").ok_or(Reason::NoDevice)?;
-        let code = sample.value;
-        let known = code.fract() == 0.0 && (1.0..=LARGEST_XID).contains(&code);
-        if !known || assembly.own || Self::is_of_instance(sample) {
-            return Ok(());
+        if assembly.own || Self::is_of_instance(sample) {
+            return Ok(Op::Ignore);
         }
-        let key = vec![gpu.value().as_ref().into(), Safe::new(&format!("{code:.0}"))];
-        let device = assembly.device(Device { class: Class::Xid, key });
-        assembly.push_foreign(device, parts::XID_ERRORS, 1.0)
+        let code = sample.value;
+        if code.fract() == 0.0 && (1.0..=LARGEST_XID).contains(&code) {
+            let key = vec![gpu.value().as_ref().into(), Safe::new(&format!("{code:.0}"))];
+            let device = assembly.device(Device { class: Class::Xid, key });
+            let first = !assembly.has(device, parts::XID_ERRORS);
+            if first {
+                assembly.constant(device, parts::XID_ERRORS, 1.0)?;
+            }
+        }
+        Ok(assembly.plan.only(code))
     }
 
     /// Notes errors of all NVLinks of a GPU as those of one link.
@@ -116,18 +123,16 @@ impl<'a> Dcgm<'a> {
         assembly: &mut Assembly<'a>,
         sample: &Sample<'_, 'a>,
         metric: MetricId,
-    ) -> Result<(), Reason> {
+    ) -> Result<Op, Reason> {
         let gpu = sample.label("gpu").ok_or(Reason::NoDevice)?;
         // gaunt-node says it link by link, and in these words only besides.
         if assembly.own || Self::is_of_instance(sample) {
-            return Ok(());
+            return Ok(Op::Ignore);
         }
         let key = vec![gpu.value().as_ref().into(), Safe::new(ALL_LINKS)];
         let device = assembly.device(Device { class: Class::Nvlink, key });
-        match Self::blank(metric.row().kind, sample) {
-            Some(reason) => assembly.push_foreign(device, metric, reason),
-            None => assembly.push_foreign(device, metric, sample.value),
-        }
+        let rule = Rule::of(metric, Scale::Same, Blank::DcgmCounter);
+        assembly.read_foreign(device, metric, rule)
     }
 
     /// Takes the mask of clock-event reasons apart.
@@ -135,22 +140,15 @@ impl<'a> Dcgm<'a> {
         &mut self,
         assembly: &mut Assembly<'a>,
         sample: &Sample<'_, 'a>,
-    ) -> Result<(), Reason> {
+    ) -> Result<Op, Reason> {
         let mask = *self.mask.get_or_insert(sample.name);
         if mask != sample.name || Self::is_of_instance(sample) {
-            return Ok(());
+            return Ok(Op::Ignore);
         }
         let device = assembly.device_of(Class::Gpu, sample).ok_or(Reason::NoDevice)?;
         self.identify(&mut assembly.report, device, sample);
-        let blank = Self::blank(Kind::Gauge, sample);
-        for (bit, metric) in gpu::CLOCK_EVENTS {
-            let held = f64::from(u8::from(sample.value as u64 & bit != 0));
-            match blank {
-                Some(reason) => assembly.push_foreign(device, *metric, reason)?,
-                None => assembly.push_foreign(device, *metric, held)?,
-            }
-        }
-        Ok(())
+        let rule = Rule { scale: Scale::Same, blank: Blank::DcgmGauge, end: None, yes: None };
+        assembly.bits(device, rule)
     }
 
     /// Notes who the GPU is and where, from the first series of it.
@@ -182,32 +180,31 @@ impl<'a> Dcgm<'a> {
             report.info(device, gpu::JOB_INFO, &[("job", &job), ("name", &pod)]);
         }
     }
+}
 
-    /// Why the value is none, if it is one of those that stand for no value.
-    ///
-    /// Counters reach the numbers that are blank for gauges in good faith; only the blank numbers of 64 bits are
-    /// beyond them.
-    pub(super) fn blank(kind: Kind, sample: &Sample<'_, '_>) -> Option<Absent> {
-        let value = sample.value;
-        if value >= BLANK_64 as f64 && value.is_finite() {
-            // A double cannot tell these apart, the digits can. Written with an exponent they are one number, and
-            // by far the most common of them is: not supported.
-            let exact = sample.digits.parse::<u64>().ok();
-            let code = exact.map_or(2, |exact| exact.saturating_sub(BLANK_64));
-            return Some(why(code));
-        }
-        if kind != Kind::Gauge {
-            return None;
-        }
-        let blank = [BLANK_32, BLANK_FLOAT].into_iter();
-        let mut blank = blank.filter(|blank| (*blank..*blank + BLANKS).contains(&value));
-        blank.next().map(|blank| why((value - blank) as u64))
+/// Why the value is none, if it is one of those that stand for no value.
+///
+/// Counters reach the numbers that are blank for gauges in good faith; only the blank numbers of 64 bits are
+/// beyond them.
+pub(super) fn blank(gauge: bool, value: f64, digits: &[u8]) -> Option<Absent> {
+    if value >= BLANK_64 as f64 && value.is_finite() {
+        // A double cannot tell these apart, the digits can. Written with an exponent they are one number, and
+        // by far the most common of them is: not supported.
+        let exact = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u64>().ok());
+        let code = exact.map_or(2, |exact| exact.saturating_sub(BLANK_64));
+        return Some(why(code));
     }
+    if !gauge {
+        return None;
+    }
+    let blank = [BLANK_32, BLANK_FLOAT].into_iter();
+    let mut blank = blank.filter(|blank| (*blank..*blank + BLANKS).contains(&value));
+    blank.next().map(|blank| why((value - blank) as u64))
 }
 
 /// What made a pod, as far as its name tells: Kubernetes appends to the owner's name a hash of the template, five
 /// random characters or an index, and training operators a role before the index.
-fn owner(pod: &str) -> &str {
+pub(super) fn owner(pod: &str) -> &str {
     let without = |name, is_part: fn(&str) -> bool| match str::rsplit_once(name, '-') {
         Some((rest, part)) if is_part(part) && !rest.is_empty() => rest,
         _ => name,
