@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use gaunt_schema::{Budget, Device, Excess, Failure, Page, UnixMs};
+use gaunt_schema::{Budget, Device, Excess, Failure, Page, Shared, UnixMs};
 
 /// The span in which new series are counted.
 const MINUTE_MS: i64 = 60_000;
@@ -93,8 +93,8 @@ pub(super) struct Account {
     ledger: Arc<Ledger>,
     samples: u64,
     series: u64,
-    /// The devices of its last page with how many samples each had; none before the first page.
-    devices: Option<Vec<(Device, u32)>>,
+    /// What its last page named; nothing before the first page.
+    named: Option<Named>,
     minute: i64,
     new: u64,
 }
@@ -102,7 +102,7 @@ pub(super) struct Account {
 impl Account {
     pub(super) fn new(ledger: Arc<Ledger>) -> Self {
         ledger.accounts.fetch_add(1, Relaxed);
-        Self { ledger, samples: 0, series: 0, devices: None, minute: 0, new: 0 }
+        Self { ledger, samples: 0, series: 0, named: None, minute: 0, new: 0 }
     }
 
     /// Whether a page is within every budget. What it uses is counted from now on; a page that is refused uses nothing.
@@ -119,10 +119,12 @@ impl Account {
         if series > limits.series {
             return excess(Budget::Series, series, limits.series);
         }
-        let counts = counts(page);
-        let new = self.devices.as_ref().map_or(0, |before| new_series(before, &counts));
-        self.admit_new(new, now)?;
-        self.devices = Some(counts);
+        if !self.named.as_ref().is_some_and(|named| named.is_of(page)) {
+            let named = Named::of(page);
+            let new = self.named.as_ref().map_or(0, |before| before.new_in(&named));
+            self.admit_new(new, now)?;
+            self.named = Some(named);
+        }
         let ledger = &self.ledger;
         share(&ledger.samples, samples, limits.all_samples, ledger)
             .or_else(|share| excess(Budget::AllSamples, samples, share))?;
@@ -176,29 +178,40 @@ fn excess<T>(budget: Budget, found: u64, limit: u64) -> Result<T, Failure> {
 }
 
 /// The devices of a page, each with its number of samples.
-fn counts(page: &Page) -> Vec<(Device, u32)> {
-    let mut counts: Vec<_> = page.report.devices.iter().map(|device| (device.clone(), 0)).collect();
-    for sample in &page.report.samples {
-        if let Some((_, count)) = counts.get_mut(sample.device as usize) {
-            *count += 1;
-        }
-    }
-    counts
+#[derive(Debug)]
+struct Named {
+    devices: Shared<Device>,
+    counts: Vec<u32>,
+    samples: usize,
 }
 
-/// Series of now that were not there before: those of new devices, and more of those that are known.
-fn new_series(before: &[(Device, u32)], now: &[(Device, u32)]) -> u64 {
-    let aligned = before.len() == now.len()
-        && before.iter().zip(now).all(|((before, _), (now, _))| before == now);
-    if aligned {
-        let more = before.iter().zip(now).map(|((_, was), (_, is))| is.saturating_sub(*was));
-        return more.map(u64::from).sum();
+impl Named {
+    fn of(page: &Page) -> Self {
+        let report = &page.report;
+        let mut counts = vec![0; report.devices.len()];
+        for sample in &report.samples {
+            if let Some(count) = counts.get_mut(sample.device as usize) {
+                *count += 1;
+            }
+        }
+        Self { devices: report.devices.clone(), counts, samples: report.samples.len() }
     }
-    let known: HashMap<&Device, u32> =
-        before.iter().map(|(device, count)| (device, *count)).collect();
-    let more =
-        now.iter().map(|(device, is)| is.saturating_sub(known.get(device).copied().unwrap_or(0)));
-    more.map(u64::from).sum()
+
+    /// Whether the page certainly names what this one did: pages of one target mostly do.
+    fn is_of(&self, page: &Page) -> bool {
+        self.devices.is(&page.report.devices) && self.samples == page.report.samples.len()
+    }
+
+    /// Series of `now` that were not there before: those of new devices, and more of those that are known.
+    fn new_in(&self, now: &Self) -> u64 {
+        let more = |is: &u32, was: Option<&u32>| u64::from(is.saturating_sub(*was.unwrap_or(&0)));
+        if self.devices == now.devices {
+            return now.counts.iter().zip(&self.counts).map(|(is, was)| more(is, Some(was))).sum();
+        }
+        let known: HashMap<&Device, &u32> = self.devices.iter().zip(&self.counts).collect();
+        let pairs = now.devices.iter().zip(&now.counts);
+        pairs.map(|(device, is)| more(is, known.get(device).copied())).sum()
+    }
 }
 
 #[cfg(test)]

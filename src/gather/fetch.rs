@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use gaunt_schema::{Budget, Excess, Failure, Safe};
+use gaunt_schema::{Budget, Excess, Failure, Safe, text};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::{
     HeaderMap, Request, Response, StatusCode,
@@ -69,6 +69,8 @@ pub(super) struct Rules {
     steps: Arc<Semaphore>,
     pool: Arc<Pool>,
     names: Names,
+    /// What the pages of all targets have in common.
+    pub(super) layouts: text::Layouts,
 }
 
 impl Rules {
@@ -83,6 +85,7 @@ impl Rules {
             steps: Arc::new(Semaphore::new(steps.clamp(1, Semaphore::MAX_PERMITS))),
             pool: Arc::default(),
             names: Names::default(),
+            layouts: text::Layouts::default(),
         }
     }
 }

@@ -1,15 +1,17 @@
 //! Identity: which machine answers at an address, so that another one in its place is noticed.
 
-use gaunt_schema::{Page, Safe, catalogue::gpu};
+use gaunt_schema::{Info, Page, Safe, Shared, catalogue::gpu};
 
 /// The label of a GPU that no other GPU has.
 const UUID: &str = "uuid";
 
 /// Who answered, as far as its page tells.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Identity {
     node: Option<Safe>,
     gpus: Vec<Safe>,
+    /// Where this was read, so that a page that repeats it need not be looked through.
+    told_by: Shared<Info>,
 }
 
 impl Identity {
@@ -22,7 +24,12 @@ impl Identity {
             .map(|(_, value)| value.clone())
             .collect();
         gpus.sort_unstable();
-        Self { node: page.report.node.clone(), gpus }
+        Self { node: page.report.node.clone(), gpus, told_by: page.report.infos.clone() }
+    }
+
+    /// Whether the page certainly tells the same.
+    pub(super) fn is_of(&self, page: &Page) -> bool {
+        self.told_by.is(&page.report.infos) && self.node == page.report.node
     }
 
     /// Whether `now` is another machine: it calls itself by another name, or not one of its GPUs was there before. A
@@ -37,6 +44,7 @@ impl Identity {
     /// Takes what a later page of the same machine tells.
     pub(super) fn learn(&mut self, now: Self) {
         self.node = now.node.or(self.node.take());
+        self.told_by = now.told_by;
         if !now.gpus.is_empty() {
             self.gpus = now.gpus;
         }
@@ -57,10 +65,8 @@ mod tests {
     use super::*;
 
     fn identity(node: Option<&str>, gpus: &[&str]) -> Identity {
-        Identity {
-            node: node.map(Safe::new),
-            gpus: gpus.iter().map(|gpu| Safe::new(gpu)).collect(),
-        }
+        let gpus = gpus.iter().map(|gpu| Safe::new(gpu)).collect();
+        Identity { node: node.map(Safe::new), gpus, told_by: Shared::default() }
     }
 
     #[test]

@@ -53,6 +53,7 @@ struct Closed;
 /// What is remembered from one attempt to the next.
 #[derive(Default)]
 struct Memory {
+    layout: text::Memory,
     identity: Option<Identity>,
     rest: Rest,
     last: Option<Failure>,
@@ -83,7 +84,7 @@ impl Scrape {
             return self.send(Duration::ZERO, Err(Failure::Resting(Box::new(last)))).await;
         }
         let started = Instant::now();
-        let outcome = self.attempt(started).await;
+        let outcome = self.attempt(started, &mut memory.layout).await;
         match &outcome {
             Ok(page) => {
                 memory.rest.end();
@@ -98,7 +99,11 @@ impl Scrape {
         self.send(started.elapsed(), outcome).await
     }
 
-    async fn attempt(&mut self, started: Instant) -> Result<Page, Failure> {
+    async fn attempt(
+        &mut self,
+        started: Instant,
+        layout: &mut text::Memory,
+    ) -> Result<Page, Failure> {
         let body = self.line.fetch(&self.rules).await?;
         let limits = text::Limits {
             body_bytes: self.rules.max_body,
@@ -107,15 +112,14 @@ impl Scrape {
         };
         let long = body.bytes().len() > LONG_BODY
             && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
-        let decoded =
-            if long { block_in_place(|| decode(&body, &limits)) } else { decode(&body, &limits) };
+        let mut read = || decode(&body, &self.rules.layouts, layout, &limits);
+        let decoded = if long { block_in_place(read) } else { read() };
         drop(body);
         let page = decoded?;
-        if started.elapsed() > self.rules.timeout {
-            let limit = self.rules.timeout;
-            return Err(Failure::Timeout(Safe::new(&format!(
-                "decoding the page (limit {limit:?})"
-            ))));
+        // What was read is thrown away only once the next one is due: a busy machine is not the target's fault.
+        if started.elapsed() > self.period.max(self.rules.timeout) {
+            let why = format!("decoding the page (limit {:?})", self.period);
+            return Err(Failure::Timeout(Safe::new(&why)));
         }
         self.account.admit(&page, (self.clock)())?;
         Ok(page)
@@ -123,6 +127,9 @@ impl Scrape {
 
     /// Takes another number if another machine answers than before.
     async fn recognise(&mut self, memory: &mut Memory, page: &Page) -> Result<(), Closed> {
+        if memory.identity.as_ref().is_some_and(|known| known.is_of(page)) {
+            return Ok(());
+        }
         let now = Identity::of(page);
         let Some(known) = &mut memory.identity else {
             memory.identity = Some(now);
@@ -166,7 +173,12 @@ impl Scrape {
     }
 }
 
-/// A page from its body.
-fn decode(body: &Body, limits: &text::Limits) -> Result<Page, Failure> {
-    text::decode(body.bytes(), limits)
+/// A page from its body, by what is remembered of the target's pages before.
+fn decode(
+    body: &Body,
+    layouts: &text::Layouts,
+    layout: &mut text::Memory,
+    limits: &text::Limits,
+) -> Result<Page, Failure> {
+    layouts.decode(layout, body.bytes(), limits)
 }
