@@ -64,27 +64,28 @@ impl<'a> Hungry<'a> {
         let own = |row: &&u32| judge.gangs.of(**row).is_some_and(|other| std::ptr::eq(other, gang));
         let rows: Vec<u32> = node.rows(Class::Gpu).iter().filter(own).copied().collect();
         let gpu = |row: &u32| judge.gpus.get(*row as usize);
+        let busy = |rows: &[u32]| {
+            median(rows.iter().filter_map(|row| gpu(row)?.averages.utilization_at(now, gap)))
+        };
+        let others = gang.gpus.iter().filter(|row| !rows.contains(row)).copied();
+        let others: Vec<u32> = others.collect();
+        let elsewhere = busy(&others);
         let low_one = |row: &u32| {
             let averages = &gpu(row)?.averages;
-            let (is, usual) = (averages.utilization_at(now, gap)?, averages.usual_utilization()?);
+            let is = averages.utilization_at(now, gap)?;
+            // Before its own past is known, the others say what is usual.
+            let usual = averages.usual_utilization().or(elsewhere)?;
             // It goes on with something: who stands still is in a pause, or hangs.
-            let goes_on = averages.pace(now, gap).is_none_or(|pace| pace >= STANDSTILL);
-            Some(
-                usual >= limits.utilization_launch_ratio
-                    && is < usual * limits.hungry_ratio
-                    && goes_on,
-            )
+            let goes_on = averages.pace(now, gap).unwrap_or(is) >= STANDSTILL;
+            let low = usual >= limits.utilization_launch_ratio && is < usual * limits.hungry_ratio;
+            Some(low && goes_on)
         };
         let low: Vec<u32> = rows.iter().filter(|row| low_one(row) == Some(true)).copied().collect();
         if low.is_empty() {
             return None;
         }
-        let busy = |rows: &[u32]| {
-            median(rows.iter().filter_map(|row| gpu(row)?.averages.utilization_at(now, gap)))
-        };
         let usual = median(low.iter().filter_map(|row| gpu(row)?.averages.usual_utilization()));
-        let others = gang.gpus.iter().filter(|row| !rows.contains(row)).copied();
-        let others: Vec<u32> = others.collect();
+        let usual = usual.or(elsewhere);
         // The others of a gang of one node are those GPUs of the node that do as much as ever.
         let others = if others.is_empty() {
             rows.iter().filter(|row| !low.contains(row)).copied().collect()
