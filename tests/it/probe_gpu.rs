@@ -111,6 +111,16 @@ fn kernels_are_right_and_copies_fast_and_a_probe_costs_little() {
     );
     println!("busy          {:.1} ms of GPU time", number(&cost["busy_seconds"]) * 1e3);
 
+    let said = run("all-reduce --ranks 1 --bytes 64MiB --nccl");
+    for one in said.answer["measured"].as_array().unwrap() {
+        println!(
+            "beside        {} {:.0} GB/s on one GPU",
+            one["tool"],
+            number(&one["algbw"]) / 1e9
+        );
+    }
+    println!("beside        {}", said.answer["notes"]);
+
     let before = millis(load());
     let during = load();
     let probes = thread::spawn(|| {

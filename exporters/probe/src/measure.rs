@@ -135,7 +135,8 @@ impl Bench<'_> {
     fn begin(&mut self, look: Option<Look>) -> Result<(), Ending> {
         if let Some(mut look) = look {
             look.learn()?;
-            self.watch = Some(Watch::start(look, self.hear.alarm()));
+            let within = Duration::from_millis(self.order.limits.within_millis);
+            self.watch = Some(Watch::start(look, within, self.hear.alarm()));
         }
         self.hear.measuring();
         Ok(())

@@ -18,20 +18,27 @@ use crate::{
 /// The time between two looks: shorter than a job takes to get from its first call to its first kernel.
 const EVERY: Duration = Duration::from_millis(5);
 
-/// Without a look for so long nothing is measured any more: who does not see must not drive.
+/// Without a look for so long, or for a quarter of the time that the whole may take if that is more, nothing is measured
+/// any more: who does not see must not drive.
 const BLIND_AFTER: Duration = Duration::from_secs(1);
 
 /// What the watch says.
 pub(crate) struct Watch {
     alarms: Receiver<Ending>,
     began: Instant,
+    /// How long it may go without a look.
+    patience: Duration,
     /// Milliseconds from `began` to the end of the last look.
     seen: Arc<AtomicU64>,
 }
 
 impl Watch {
     /// Begins to look. `tell` is called once, by the watching thread, when somebody came.
-    pub(crate) fn start(look: Look, tell: impl FnOnce(&Ending) + Send + 'static) -> Self {
+    pub(crate) fn start(
+        look: Look,
+        within: Duration,
+        tell: impl FnOnce(&Ending) + Send + 'static,
+    ) -> Self {
         let (send, alarms) = mpsc::channel();
         let (began, seen) = (Instant::now(), Arc::new(AtomicU64::new(0)));
         let noted = Arc::clone(&seen);
@@ -49,7 +56,7 @@ impl Watch {
         };
         // Without its thread the watch is blind, and says so.
         drop(thread::Builder::new().name("watch".to_owned()).spawn(work));
-        Self { alarms, began, seen }
+        Self { alarms, began, patience: BLIND_AFTER.max(within / 4), seen }
     }
 
     /// Whether the measurement may go on.
@@ -60,7 +67,7 @@ impl Watch {
             Err(TryRecvError::Empty) => {}
         }
         let seen = Duration::from_millis(self.seen.load(Ordering::Relaxed));
-        if self.began.elapsed().saturating_sub(seen) > BLIND_AFTER {
+        if self.began.elapsed().saturating_sub(seen) > self.patience {
             return Err(blind("NVML does not answer any more"));
         }
         Ok(())

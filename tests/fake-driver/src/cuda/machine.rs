@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     fs,
     io::Write,
+    sync::atomic::Ordering,
 };
 
 use super::{
@@ -23,9 +24,6 @@ pub(super) const NOT_READY: u32 = 600;
 pub(super) const ILLEGAL_ADDRESS: u32 = 700;
 pub(super) const PEER_ENABLED: u32 = 704;
 pub(super) const PEER_UNSUPPORTED: u32 = 217;
-
-/// The process that is not ours.
-const STRANGER: u32 = 4_000_000;
 
 /// Something that was queued on a stream.
 pub(super) enum Work {
@@ -71,7 +69,6 @@ pub(super) struct Machine {
     taken: BTreeMap<(Home, Home), f64>,
     fitted: Vec<u64>,
     handles: u64,
-    launches: u64,
     largest_grid: u32,
     most_streams: usize,
     random: u64,
@@ -93,7 +90,6 @@ impl Machine {
             taken: BTreeMap::new(),
             fitted: vec![0; settings.faults.len()],
             handles: 0x1000,
-            launches: 0,
             largest_grid: 0,
             most_streams: 0,
             random: settings.shuffle.unwrap_or(0) | 1,
@@ -119,16 +115,6 @@ impl Machine {
         None
     }
 
-    pub(super) fn is_open(&self, gpu: u32) -> bool {
-        self.open.contains_key(&gpu)
-    }
-
-    /// The process that a scenario lets come, once it is there.
-    pub(super) fn stranger(&self) -> Option<u32> {
-        let after = self.settings.process_after_launches?;
-        (self.launches >= after).then_some(STRANGER)
-    }
-
     fn handle(&mut self) -> u64 {
         self.handles += 1;
         self.handles
@@ -136,6 +122,7 @@ impl Machine {
 
     pub(super) fn retain(&mut self, gpu: u32) {
         *self.open.entry(gpu).or_insert(0) += 1;
+        super::OPEN.fetch_or(1 << gpu, Ordering::Relaxed);
     }
 
     /// Ends a context, and notes what was left in it.
@@ -146,6 +133,7 @@ impl Machine {
             return Ok(());
         }
         self.open.remove(&gpu);
+        super::OPEN.fetch_and(!(1 << gpu), Ordering::Relaxed);
         let streams = self.streams.values().filter(|stream| stream.gpu == gpu).count();
         let events = self.events.iter().filter(|(at, _)| !self.marks.contains(at));
         let events = events.filter(|(_, event)| event.gpu == gpu).count();
@@ -255,7 +243,7 @@ impl Machine {
 
     /// Notes the size of a kernel that is started.
     pub(super) fn note_grid(&mut self, blocks: u32) {
-        self.launches += 1;
+        super::LAUNCHES.fetch_add(1, Ordering::Relaxed);
         self.largest_grid = self.largest_grid.max(blocks);
     }
 
