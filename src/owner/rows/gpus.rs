@@ -126,7 +126,7 @@ impl Rows for Gpus<'_> {
             Own::Gpu => Collected::of(rows.map(|row| self.index(row))),
             Own::State => {
                 let words: Vec<&str> = GpuState::ALL.iter().map(|state| state.as_str()).collect();
-                let state = |row| Some(self.owner.judge.state(self.place(row).0) as usize);
+                let state = |row| Some(self.owner.state_of(self.place(row).0) as usize);
                 coded(&words, rows.map(state))
             }
             Own::Finding => {
