@@ -1,5 +1,6 @@
 //! gaunt-bench: measures one thing by name and prints a table, then one JSON object as the last line.
 
+mod answers;
 mod clock;
 mod fields;
 mod judge;
@@ -23,12 +24,20 @@ struct Args {
     /// What `judge` plays.
     #[command(flatten)]
     judge: judge::Options,
+    /// What `answers` asks about.
+    #[command(flatten)]
+    answers: answers::Options,
 }
 
 type Bench = fn(&Args, &mut dyn Write) -> anyhow::Result<()>;
 
 /// Every bench with what it measures.
 const BENCHES: &[(&str, &str, Bench)] = &[
+    (
+        "answers",
+        "what questions about 100,000 GPUs cost, and how long who asks waits",
+        |args, out| answers::run(&args.answers, out),
+    ),
     (
         "judge",
         "plays labelled runs: how often the judge is right, how fast, at what cost",
