@@ -2,6 +2,7 @@
 //!
 //! A parent process holds the deadline; a worker, the same program executed again, touches the GPUs and may be killed.
 
+pub mod auto;
 mod collective;
 mod cuda;
 pub mod doctor;
@@ -9,8 +10,10 @@ mod ending;
 mod idle;
 mod measure;
 pub mod order;
+pub mod past;
 mod pattern;
 mod plan;
+pub mod ras;
 mod supervisor;
 mod watch;
 pub mod worker;
