@@ -5,8 +5,12 @@
 
 // The room alone, without the house: it is pure, and is built in a moment.
 #[allow(dead_code, unused_imports)]
-#[path = "../../../src/answer.rs"]
-mod answer;
+#[path = "../../../src"]
+mod house {
+    pub(crate) mod answer;
+}
+
+use house::answer;
 
 use answer::{
     Field, Filter, Key, Subject,
