@@ -10,8 +10,11 @@ use super::{
     tests::{cluster, named, report, row, send},
 };
 
+/// What a page calls a GPU, the labels that say who it is, and a reading.
+type Board<'a> = (&'a str, &'a [(&'a str, &'a str)], f64);
+
 /// A page of GPUs by number with what identifies them, each with one reading.
-fn boards(node: &str, metric: MetricId, boards: &[(&str, &[(&str, &str)], f64)]) -> Report {
+fn boards(node: &str, metric: MetricId, boards: &[Board<'_>]) -> Report {
     let mut page = Report { node: Some(node.into()), ..Report::default() };
     for (name, identity, value) in boards {
         let device = Device { class: Class::Gpu, key: vec![(*name).into()] };
@@ -34,25 +37,24 @@ fn a_gpu_is_known_by_its_uuid_then_by_its_slot_then_by_its_number() {
         (3, "a:5000", None),
         (4, "a:9400", None),
     ]);
-    let ours: [(&str, &[(&str, &str)], f64); 3] = [
+    let ours: [Board<'_>; 3] = [
         ("0", &[("uuid", "GPU-AAAA"), ("pci_bus_id", "00000000:1B:00.0")], 0.1),
         ("1", &[("uuid", "GPU-BBBB"), ("pci_bus_id", "00000000:9B:00.0")], 0.2),
         ("2", &[], 0.3),
     ];
     send(&mut cluster, 1, 1_000, Dialect::Gaunt, boards("a", gpu::UTILIZATION, &ours));
     // The same boards, counted the other way round and known by UUID.
-    let theirs: [(&str, &[(&str, &str)], f64); 2] =
+    let theirs: [Board<'_>; 2] =
         [("1", &[("uuid", "aaaa")], 51.0), ("0", &[("uuid", "bbbb")], 52.0)];
     send(&mut cluster, 2, 1_100, Dialect::NvidiaSmi, boards("a", gpu::TEMPERATURE, &theirs));
     assert_eq!(value(&cluster, gpu::TEMPERATURE, &Device::gpu(0)), Some(51.0));
     assert_eq!(value(&cluster, gpu::TEMPERATURE, &Device::gpu(1)), Some(52.0));
     // By the slot, in another spelling.
-    let slots: [(&str, &[(&str, &str)], f64); 1] =
-        [("7", &[("pci_bus_id", "0000:9b:00.0")], 300.0)];
+    let slots: [Board<'_>; 1] = [("7", &[("pci_bus_id", "0000:9b:00.0")], 300.0)];
     send(&mut cluster, 3, 1_200, Dialect::Amd, boards("a", gpu::POWER, &slots));
     assert_eq!(value(&cluster, gpu::POWER, &Device::gpu(1)), Some(300.0));
     // By nothing but the number.
-    let numbers: [(&str, &[(&str, &str)], f64); 1] = [("2", &[], 5.0)];
+    let numbers: [Board<'_>; 1] = [("2", &[], 5.0)];
     send(&mut cluster, 4, 1_300, Dialect::Dcgm, boards("a", gpu_health::PCIE_GENERATION, &numbers));
     assert_eq!(value(&cluster, gpu_health::PCIE_GENERATION, &Device::gpu(2)), Some(5.0));
     let (_, node) = cluster.named("a").unwrap();
@@ -63,9 +65,9 @@ fn a_gpu_is_known_by_its_uuid_then_by_its_slot_then_by_its_number() {
 #[test]
 fn who_comes_first_without_a_number_gets_it_from_who_knows() {
     let mut cluster = cluster(&[(1, "a:8002", None), (2, "a:9770", None)]);
-    let server: [(&str, &[(&str, &str)], f64); 1] = [("GPU-aa", &[("uuid", "GPU-aa")], 0.5)];
+    let server: [Board<'_>; 1] = [("GPU-aa", &[("uuid", "GPU-aa")], 0.5)];
     send(&mut cluster, 1, 1_000, Dialect::Triton, boards("a", gpu::UTILIZATION, &server));
-    let ours: [(&str, &[(&str, &str)], f64); 1] = [("4", &[("uuid", "GPU-aa")], 70.0)];
+    let ours: [Board<'_>; 1] = [("4", &[("uuid", "GPU-aa")], 70.0)];
     send(&mut cluster, 2, 1_100, Dialect::Gaunt, boards("a", gpu::TEMPERATURE, &ours));
     assert_eq!(value(&cluster, gpu::UTILIZATION, &Device::gpu(4)), Some(0.5));
     assert_eq!(value(&cluster, gpu::TEMPERATURE, &Device::gpu(4)), Some(70.0));
@@ -158,8 +160,8 @@ fn a_switch_that_does_not_say_its_name_has_that_of_its_node() {
 #[test]
 fn what_a_target_told_goes_with_it() {
     let mut cluster = cluster(&[(1, "a:9770", None), (2, "a:9400", None)]);
-    let ours: [(&str, &[(&str, &str)], f64); 1] = [("0", &[("model", "ours")], 0.1)];
-    let theirs: [(&str, &[(&str, &str)], f64); 1] = [("0", &[("model", "theirs")], 0.2)];
+    let ours: [Board<'_>; 1] = [("0", &[("model", "ours")], 0.1)];
+    let theirs: [Board<'_>; 1] = [("0", &[("model", "theirs")], 0.2)];
     let model = |cluster: &Cluster| {
         let gpu = row(cluster, "a", &Device::gpu(0));
         cluster.device(Class::Gpu, gpu).unwrap().info(gpu::INFO, "model").map(ToString::to_string)

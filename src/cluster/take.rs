@@ -22,7 +22,7 @@ const MAX_INFO_LABELS: usize = 32;
 
 /// The longest time between two looks of an exporter that looks by itself and not when it is asked: 30 s is the usual.
 /// A page that says the same for longer says that nothing moves.
-pub(super) const LONGEST_LOOK: Duration = Duration::from_secs(60);
+pub(super) const LONGEST_LOOK: Duration = Duration::from_mins(1);
 
 /// Node clocks after this instant, in the year 5138, are not believed; sums with them could overflow.
 const LATEST: UnixMs = UnixMs(100_000_000_000_000);

@@ -56,6 +56,7 @@ pub(crate) struct Ring {
 }
 
 /// Everything that measurements have in common.
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[derive(Args)]
 pub(crate) struct Measuring {
     /// Size of the message, such as 64MiB; for gathering kinds that of all parts together
@@ -106,6 +107,9 @@ pub(crate) struct Measuring {
     /// Bandwidth in GB/s below which it ends with an exit code of its own
     #[arg(long, value_name = "GB/S")]
     pub(crate) floor: Option<f64>,
+    /// Measure NCCL beside, where it is found; it takes memory of its own
+    #[arg(long = "nccl")]
+    beside: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -231,7 +235,7 @@ impl Measuring {
                 sms: self.sms.unwrap_or(usual.sms),
             },
             libraries: self.libraries.libraries(),
-            nccl: true,
+            nccl: self.beside,
         }
     }
 }

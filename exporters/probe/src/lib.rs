@@ -9,6 +9,7 @@ pub mod doctor;
 mod ending;
 mod idle;
 mod measure;
+mod nccl;
 pub mod order;
 pub mod past;
 mod pattern;

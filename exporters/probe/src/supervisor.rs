@@ -39,6 +39,8 @@ fn spawn(order: &Order) -> std::io::Result<(Child, Receiver<Word>)> {
         .env("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         // Streams that share a hardware queue would wait for each other.
         .env("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+        // NCCL keeps to the same multiprocessors.
+        .env("NCCL_MAX_CTAS", order.limits.sms.to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;

@@ -307,7 +307,6 @@ impl<'a, 'l> Reader<'a, 'l> {
             None => Ok(true),
             Some(before) => match (before, point.timestamp) {
                 (Some(before), Some(now)) if before < now => Ok(false),
-                (Some(_), Some(_)) => Err(Fault::Order),
                 (None, None) => Err(Fault::Duplicate),
                 _ => Err(Fault::Order),
             },
