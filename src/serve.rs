@@ -31,7 +31,7 @@ use stream::Hub;
 
 /// Connections that may be open at once: consoles, scrapers and dashboards of a whole site. More wait in the
 /// kernel's queue until one is free.
-const CONNECTIONS: usize = 800;
+const CONNECTIONS: usize = 512;
 
 /// The time for a client to send its request head, and to send the next one on a kept connection. A slow or silent
 /// client loses its connection, not our place for another; consoles and scrapers ask again well within it.

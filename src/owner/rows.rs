@@ -41,7 +41,8 @@ impl Owner {
     /// How many rows a subject has in all.
     pub(super) fn total(&self, subject: Subject, rows: &dyn Rows) -> u32 {
         match subject {
-            Subject::Gpus => self.overview.gpus(),
+            // Fewer rows than there are stand for a filter that names nodes or jobs.
+            Subject::Gpus => self.overview.gpus().max(rows.len() as u32),
             _ => rows.len() as u32,
         }
     }

@@ -37,9 +37,9 @@ use crate::{
     source::{Source, SourceError},
 };
 
-/// Streams that may be open at once: a hundred consoles follow some questions each. It is less than all connections, so
+/// Streams that may be open at once: a hundred consoles follow two questions each. It is half of the connections, so
 /// that others can still ask.
-const STREAMS: usize = 600;
+const STREAMS: usize = 256;
 
 /// Different questions that are followed at once: each is asked anew every tick.
 const FEEDS: usize = 64;
