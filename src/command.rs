@@ -5,7 +5,7 @@ use std::time::Duration;
 use gaunt_schema::Clock;
 
 use crate::{
-    gather::{self, Gatherer, Place},
+    gather::{self, Gatherer, Plan},
     owner::{self, Handle},
     source::{Aggregator, Source},
 };
@@ -38,10 +38,8 @@ pub enum View {
 pub struct Scraping {
     /// What the owner is to know and judge by.
     pub owner: owner::Options,
-    /// How the targets are gathered.
-    pub gather: gather::Options,
-    /// The targets.
-    pub places: Vec<Place>,
+    /// What is gathered, and how.
+    pub plan: Plan,
 }
 
 /// An open view: the source, and what feeds it as long as this lives.
@@ -69,7 +67,7 @@ impl View {
                 Open { source, young: false, _feed: Feed::Nothing }
             }
             Self::Targets(scraping) => {
-                let (owner, gatherer) = scraping.start().await;
+                let (owner, gatherer) = scraping.start();
                 let feed = Feed::Gatherer { _gatherer: gatherer };
                 Open { source: Source::Owner(owner), young: true, _feed: feed }
             }
@@ -86,11 +84,12 @@ impl View {
 
 impl Scraping {
     /// Starts an owner and the gatherer that feeds it.
-    pub(crate) async fn start(self) -> (Handle, Gatherer) {
-        allow_connections(self.places.len());
+    pub(crate) fn start(self) -> (Handle, Gatherer) {
+        // Sources name their targets later; what is not used costs nothing.
+        allow_connections(gather::MAX_TARGETS);
         let clock: Clock = owner::clock();
         let owner = owner::start(self.owner, clock.clone());
-        let gatherer = gather::start(self.places, &self.gather, owner.inbox(), clock).await;
+        let gatherer = gather::start(self.plan, owner.inbox(), clock);
         (owner, gatherer)
     }
 }
@@ -110,10 +109,9 @@ fn allow_connections(targets: usize) {
     let current = limit.maximum.map_or(wanted, |most| most.min(wanted));
     let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(current), ..limit });
     if raised.is_err() || current < wanted {
-        tracing::warn!(
-            wanted,
+        tracing::info!(
             allowed = current,
-            "open files are limited below what the targets need; raise it with `ulimit -n`"
+            "open files are limited, and with them targets; raise it with `ulimit -n` for a large fleet"
         );
     }
 }

@@ -11,11 +11,12 @@ use gaunt_schema::Safe;
 
 use crate::{
     console,
-    gather::{self, Places},
+    gather::{Group, Limits, Options, Plan, timeout_for},
     owner,
 };
 
 mod file;
+mod gather;
 
 use file::File;
 
@@ -65,10 +66,12 @@ pub struct Settings {
     pub names: Vec<String>,
     /// How the console behaves.
     pub console: console::Options,
-    /// Host lists of targets, each with where it stands.
-    pub targets: Vec<(String, Safe)>,
-    /// Files with host lists, relative to the settings file.
-    pub targets_files: Vec<PathBuf>,
+    /// What targets may use.
+    pub limits: Limits,
+    /// The share of a source's targets that may vanish at once.
+    pub removal: f64,
+    /// Who names targets, and how they are reached; the first is what the section itself says.
+    pub groups: Vec<Group>,
 }
 
 impl Default for Settings {
@@ -97,8 +100,6 @@ impl Settings {
     }
 
     fn of(file: File, path: &Path) -> Self {
-        let folder = path.parent().unwrap_or(Path::new(""));
-        let origin = Safe::new(&path.display().to_string());
         let period = file.gather.period.value();
         Self {
             owner: owner::Options {
@@ -110,35 +111,27 @@ impl Settings {
                 ..owner::Options::default()
             },
             period,
-            timeout: file.gather.timeout.map(|timeout| timeout.get_ref().value()),
-            max_body: file.gather.max_body.bytes(),
+            timeout: file.gather.timeout.as_ref().map(|timeout| timeout.get_ref().value()),
+            max_body: file.gather.max_body.get_ref().bytes(),
             listen: file.serve.listen.address(),
             names: file.serve.names,
             console: file.console.options(),
-            targets: file.gather.targets.into_iter().map(|list| (list, origin.clone())).collect(),
-            targets_files: file.gather.targets_files.iter().map(|file| folder.join(file)).collect(),
+            limits: file.gather.limits(),
+            removal: file.gather.removal(),
+            groups: file.gather.groups(path),
         }
     }
 
-    /// How the targets are gathered.
-    pub fn gather(&self) -> gather::Options {
-        gather::Options {
+    /// What is gathered, and how.
+    pub fn plan(&self) -> Plan {
+        let options = Options {
             period: self.period,
-            timeout: self.timeout.unwrap_or_else(|| gather::timeout_for(self.period)),
+            timeout: self.timeout.unwrap_or_else(|| timeout_for(self.period)),
             max_body: self.max_body,
-        }
-    }
-
-    /// Every place that the settings name.
-    pub fn places(&self) -> Result<Places, gather::PlaceError> {
-        let mut places = Places::default();
-        for (list, origin) in &self.targets {
-            places.add_list(list, origin)?;
-        }
-        for file in &self.targets_files {
-            places.add_file(file)?;
-        }
-        Ok(places)
+            limits: self.limits,
+            removal: self.removal,
+        };
+        Plan { options, groups: self.groups.clone() }
     }
 
     /// Another period, as a flag gives it. A timeout of the file that no longer fits gives way to the usual one.

@@ -2,14 +2,18 @@
 
 mod answers;
 mod clock;
+mod farm;
 mod fields;
+mod gather;
 mod judge;
 mod load;
 mod node;
 mod pages;
 mod parse;
 mod pictures;
+mod process;
 mod rounds;
+mod scrape;
 mod signals;
 
 use std::{io::Write, process::ExitCode};
@@ -23,6 +27,9 @@ struct Args {
     /// What to measure, or `pages` to write the pages that are measured on.
     #[arg(default_value = "")]
     name: String,
+    /// What `farm` serves: a port, and a coding.
+    #[arg(long, hide = true, num_args = 2)]
+    farm: Vec<String>,
     /// What `judge` plays.
     #[command(flatten)]
     judge: judge::Options,
@@ -35,6 +42,14 @@ type Bench = fn(&Args, &mut dyn Write) -> anyhow::Result<()>;
 
 /// Every bench with what it measures.
 const BENCHES: &[(&str, &str, Bench)] = &[
+    ("farm", "serves what `gather` measures on; it is started by `gather`", |args, _| {
+        farm::run(&args.farm)
+    }),
+    (
+        "gather",
+        "gaunt, Prometheus and VictoriaMetrics on the same 1,000 targets: time and memory",
+        |args, out| gather::run(args.judge.quick, out),
+    ),
     (
         "answers",
         "what questions about 100,000 GPUs cost, and how long who asks waits",
