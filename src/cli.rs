@@ -10,6 +10,15 @@ pub use span::{SpanError, parse_span};
 
 /// How a snapshot ends, for those who script it.
 const EXIT_CODES: &str = "\
+Filters, for --filter and after ? in a question:
+  node=gpu-0417 and state=waiting,hung       and, or, not, ( ); a list is any of its values
+  power>300W and memory_used>=60GB           = != < <= > >=, units: W GB GiB % GB/s C GHz s m h k M
+  model~h100 and node!~gpu-0[1-3]*           ~ is a pattern with * ? [a-z], or a part of the text
+  has job and not has sm_active              whether there is one: what is absent matches nothing else
+  ... sort power desc, node limit 20 offset 40 columns node,gpu,power
+  Fields of GPUs: node gpu state finding job job_name user rank namespace pod leaf rail rack domain
+  uuid model serial pci_bus_id age, and every metric of `gaunt metrics`, in short or in full.
+
 Exit codes:
   0  it was printed; with --check: nothing worse than info is open
   1  with --check: the worst open finding is a warning

@@ -2,10 +2,12 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use gaunt_schema::{Delivery, Safe, UnixMs};
+use gaunt_schema::{Class, Delivery, GpuState, Safe, UnixMs};
 
 use crate::{
-    answer::{Answer, FindingList, NodeList, Overview, Question, Refusal, Subject, Totals},
+    answer::{
+        Answer, Finding, FindingList, NodeList, Overview, Question, Refusal, Subject, Totals,
+    },
     cluster::{Cluster, MAX_TARGETS},
     judge::{Judge, Thresholds},
 };
@@ -28,7 +30,7 @@ mod tests;
 use handle::Published;
 pub use handle::{Gone, Handle, INBOX, QUESTIONS};
 use lost::Ledger;
-pub use run::{clock, start};
+pub use run::{clock, resume, start};
 
 /// Answers that are kept until the next tick: more different questions than a site's consoles ask at once.
 const MAX_ANSWERS: usize = 64;
@@ -67,8 +69,12 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Owner {
     options: Options,
-    cluster: Cluster,
-    judge: Judge,
+    /// Shared with the judge while he looks at it; nothing is written into it meanwhile.
+    cluster: Arc<Cluster>,
+    /// Away while he judges.
+    judge: Option<Judge>,
+    /// What he last said of each GPU, by row.
+    states: Vec<GpuState>,
     ledger: Ledger,
     totals: Totals,
     /// Published once a tick.
@@ -80,12 +86,37 @@ pub struct Owner {
     answers: HashMap<Question, Answer>,
 }
 
+/// A judgement that is to be made, on whatever thread.
+struct Judging {
+    cluster: Arc<Cluster>,
+    judge: Judge,
+}
+
+/// A judgement that was made.
+struct Judged {
+    judge: Judge,
+    states: Vec<GpuState>,
+    findings: Vec<Finding>,
+}
+
+impl Judging {
+    /// Makes it, and gives the cluster back.
+    fn run(self) -> Judged {
+        let Self { cluster, mut judge } = self;
+        judge.step(&cluster);
+        let states = (0..cluster.rows(Class::Gpu) as u32).map(|row| judge.state(row)).collect();
+        let findings = judge.findings().into_iter().map(findings::answer).collect();
+        Judged { judge, states, findings }
+    }
+}
+
 impl Owner {
     /// An owner that knows nothing yet.
     pub fn new(options: Options) -> Self {
         Self {
-            cluster: Cluster::new(options.period, options.slots),
-            judge: Judge::new(options.thresholds.clone()),
+            cluster: Arc::new(Cluster::new(options.period, options.slots)),
+            judge: Some(Judge::new(options.thresholds.clone())),
+            states: Vec::new(),
             ledger: Ledger::default(),
             totals: Totals::default(),
             overview: Arc::default(),
@@ -116,21 +147,45 @@ impl Owner {
             }
             targets::count(&mut self.totals, batch);
         }
-        self.cluster.accept(delivery);
+        self.cluster_mut().accept(delivery);
     }
 
     /// Lets time pass: judges what is known and publishes the overview.
     pub fn tick(&mut self, now: UnixMs) {
-        self.cluster.advance(now);
-        self.judge.step(&self.cluster);
-        self.totals.findings_opened.clone_from(self.judge.opened());
-        let findings: Vec<_> = self.judge.findings().into_iter().map(findings::answer).collect();
+        if let Some(judging) = self.begin_tick(now) {
+            self.end_tick(judging.run());
+        }
+    }
+
+    /// The first part of a tick, up to the judgement, which can be made elsewhere: meanwhile questions are answered
+    /// from what is known and from the judgement before. Nothing if a judgement is being made.
+    fn begin_tick(&mut self, now: UnixMs) -> Option<Judging> {
+        let judge = self.judge.take()?;
+        self.cluster_mut().advance(now);
+        Some(Judging { cluster: self.cluster.clone(), judge })
+    }
+
+    /// The second part: takes the judgement, and publishes what everybody asks for.
+    fn end_tick(&mut self, judged: Judged) {
+        let Judged { judge, states, findings } = judged;
+        self.totals.findings_opened.clone_from(judge.opened());
+        self.judge = Some(judge);
+        self.states = states;
         let total = findings.len() as u32;
         self.findings =
             Arc::new(FindingList { at: self.cluster.now(), findings, total, matched: total });
         self.nodes = None;
         self.answers.clear();
         self.overview = Arc::new(self.overview());
+    }
+
+    fn cluster_mut(&mut self) -> &mut Cluster {
+        Arc::get_mut(&mut self.cluster).expect("the judge gave the cluster back")
+    }
+
+    /// What the GPU at this row does, as last judged.
+    fn state_of(&self, row: u32) -> GpuState {
+        self.states.get(row as usize).copied().unwrap_or(GpuState::Unknown)
     }
 
     /// What everybody asks for, as of the last tick.

@@ -16,13 +16,17 @@ pub struct Fabric {
     pub leaves: Vec<Safe>,
     /// The rails in the order of their names; an empty name stands for ports whose rail is not known.
     pub rails: Vec<Safe>,
-    /// The cells: leaf by leaf, rail by rail, every array as long as both counts multiplied.
+    /// The cells that have a port: leaf by leaf, rail by rail.
     pub cells: FabricCells,
 }
 
 /// The cells of the fabric as columns. Shares and rates are means over the cell's active ports; none without any.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FabricCells {
+    /// The leaf of each cell, by its place among the leaves.
+    pub leaf: Vec<u32>,
+    /// The rail of each cell, by its place among the rails.
+    pub rail: Vec<u32>,
     /// Ports in the cell.
     pub ports: Vec<u32>,
     /// Ports that are active.

@@ -23,7 +23,7 @@
 
 use std::hash::{Hash, Hasher};
 
-use super::field::{Field, Subject};
+use super::field::{Field, Key, Subject};
 
 mod complete;
 mod error;
@@ -170,6 +170,26 @@ impl Filter {
     /// How many of the rows that match are passed over.
     pub fn offset(&self) -> u32 {
         self.offset
+    }
+
+    /// The texts of which a field must have one in every row that matches, if the filter says so by `=`. Whoever keeps
+    /// an index need not look at other rows.
+    pub fn pinned(&self, key: Key) -> Option<Vec<&str>> {
+        let tests: &[Expr] = match self.expr.as_ref()? {
+            Expr::All(parts) => parts,
+            only => std::slice::from_ref(only),
+        };
+        let values = tests.iter().find_map(|expr| match expr {
+            Expr::Test(test) if test.field.key == key && test.op == Op::Equal => Some(&test.values),
+            _ => None,
+        })?;
+        values
+            .iter()
+            .map(|value| match value {
+                Value::Text(text) => Some(text.as_str()),
+                Value::Number(_) | Value::Glob(_) => None,
+            })
+            .collect()
     }
 
     /// Whether columns are chosen.

@@ -97,10 +97,13 @@ impl Owner {
         };
         let (leaves, rails) = (names(|key| key.0.to_owned()), names(|key| key.1.to_owned()));
         let mut columns = FabricCells::default();
-        for leaf in &leaves {
-            for rail in &rails {
-                let cell = cells.get(&(leaf.as_str(), rail.as_str())).copied().unwrap_or_default();
-                cell.put(&mut columns);
+        for (at, leaf) in leaves.iter().enumerate() {
+            for (of, rail) in rails.iter().enumerate() {
+                if let Some(cell) = cells.get(&(leaf.as_str(), rail.as_str())) {
+                    columns.leaf.push(at as u32);
+                    columns.rail.push(of as u32);
+                    cell.put(&mut columns);
+                }
             }
         }
         let safe = |names: Vec<String>| names.iter().map(|name| Safe::new(name)).collect();

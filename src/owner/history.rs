@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     answer::{
-        FieldKind, History, HistoryAsk, Key, NodeList, Own, Refusal, Subject, Together,
+        FieldKind, Filter, History, HistoryAsk, Key, NodeList, Own, Refusal, Subject, Together,
         filter::{MAX_ROWS, Selected, select},
     },
     cluster::NodeId,
@@ -36,9 +36,9 @@ impl Owner {
         if !metric.row().history {
             return Err(bad(format!("of {} no past is kept", field.name)));
         }
-        let rows = self.rows(subject, nodes);
+        let rows = self.rows(&ask.of, nodes);
         let selected = select(&ask.of, &*rows, MAX_ROWS);
-        let places = self.places(subject, metric.row().class, &selected, nodes);
+        let places = self.places(&ask.of, metric.row().class, &selected, nodes);
         if places.len() > MAX_DEVICES as usize {
             let devices = places.len() as u32;
             return Err(Refusal::TooMany { devices, limit: MAX_DEVICES });
@@ -69,16 +69,16 @@ impl Owner {
     /// Where the cells of the selected rows are, each device once.
     fn places(
         &self,
-        subject: Subject,
+        of: &Filter,
         class: Class,
         selected: &Selected,
         nodes: &NodeList,
     ) -> Vec<(u32, NodeId)> {
         let own = |id: NodeId| Some((self.cluster.node(id)?.own_row()?, id));
         let rows = selected.rows.iter();
-        match subject {
+        match of.subject() {
             Subject::Gpus => {
-                let gpus = Gpus::new(self);
+                let gpus = Gpus::new(self, of);
                 if class == Class::Gpu {
                     return rows.map(|row| gpus.place(*row)).collect();
                 }

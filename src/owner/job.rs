@@ -24,7 +24,7 @@ impl Owner {
             format!("job={name} sort rank, node, gpu limit {MAX_ROWS} columns {GPU_COLUMNS}");
         let nodes = NodeList::default();
         let states = GpuState::ALL.iter().map(|state| {
-            let of = gpus.iter().filter(|gpu| self.judge.state(**gpu) == *state);
+            let of = gpus.iter().filter(|gpu| self.state_of(**gpu) == *state);
             StateCount { state: *state, gpus: of.count() as u32 }
         });
         let on = |name: &Safe| {

@@ -96,7 +96,7 @@ impl Owner {
 
     /// How many of a node's GPUs lose their time.
     pub(super) fn lost(&self, node: &Node) -> usize {
-        node.rows(Class::Gpu).iter().filter(|row| self.judge.state(**row).is_lost_time()).count()
+        node.rows(Class::Gpu).iter().filter(|row| self.state_of(**row).is_lost_time()).count()
     }
 
     pub(super) fn state(&self, node: &Node) -> NodeState {
@@ -123,7 +123,7 @@ impl Owner {
             node: node.name.clone(),
             state: self.state(node),
             age_ms: node.sampled.map(|at| self.cluster.now().since(at).as_millis() as u64),
-            gpu_states: gpus.iter().map(|row| self.judge.state(*row).code()).collect(),
+            gpu_states: gpus.iter().map(|row| self.state_of(*row).code()).collect(),
             lost_gpus: self.lost(node) as f64,
             utilization_ratio: (known > 0).then(|| busy / f64::from(known)),
             power_watts: values(gpu::POWER).reduce(|a, b| a + b),
@@ -138,7 +138,7 @@ impl Owner {
         let measured = || {
             MetricId::all().filter(move |id| id.row().class == class && id.row().kind != Kind::Info)
         };
-        let state: Option<GpuState> = (class == Class::Gpu).then(|| self.judge.state(row));
+        let state: Option<GpuState> = (class == Class::Gpu).then(|| self.state_of(row));
         Some(DeviceDetail {
             class,
             name: Safe::new(&entry.device.to_string()),

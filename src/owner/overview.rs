@@ -39,7 +39,7 @@ impl Owner {
                 heat.gpus.push(gpus.len() as u16);
             }
             for row in gpus {
-                let state = self.judge.state(*row);
+                let state = self.state_of(*row);
                 heat.states.push(state.code());
                 states[state as usize] += 1;
             }

@@ -7,7 +7,7 @@ use gaunt_schema::{Absent, FindingKind, MetricId, Reading, Safe, unit::Kind};
 use super::Owner;
 use crate::{
     answer::{
-        FindingList, NodeList, Subject,
+        Filter, FindingList, NodeList, Subject,
         filter::{NO_TEXT, Rows, Texts},
     },
     cluster::Cluster,
@@ -24,15 +24,26 @@ pub(super) use gpus::Gpus;
 pub(super) use ports::{Ports, load};
 
 impl Owner {
-    /// The rows of a subject; `nodes` is the list of all nodes as of now.
-    pub(super) fn rows<'a>(&'a self, subject: Subject, nodes: &'a NodeList) -> Box<dyn Rows + 'a> {
-        match subject {
-            Subject::Gpus => Box::new(Gpus::new(self)),
+    /// The rows of a filter's subject that can match it; `nodes` is the list of all nodes as of now.
+    pub(super) fn rows<'a>(&'a self, filter: &Filter, nodes: &'a NodeList) -> Box<dyn Rows + 'a> {
+        match filter.subject() {
+            Subject::Gpus => Box::new(Gpus::new(self, filter)),
             Subject::Nodes => Box::new(nodes::Nodes::new(self, nodes)),
             Subject::Jobs => Box::new(jobs::Jobs::new(self)),
             Subject::Ports => Box::new(Ports::new(self)),
             Subject::Findings => Box::new(findings::Findings::new(&self.findings)),
             Subject::Targets => Box::new(targets::Targets::new(self)),
+        }
+    }
+}
+
+impl Owner {
+    /// How many rows a subject has in all.
+    pub(super) fn total(&self, subject: Subject, rows: &dyn Rows) -> u32 {
+        match subject {
+            // Fewer rows than there are stand for a filter that names nodes or jobs.
+            Subject::Gpus => self.overview.gpus().max(rows.len() as u32),
+            _ => rows.len() as u32,
         }
     }
 }

@@ -6,9 +6,16 @@ use std::{
 };
 
 use gaunt_schema::{Clock, UnixMs};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::{
+    sync::mpsc,
+    task::spawn_blocking,
+    time::{MissedTickBehavior, interval},
+};
 
-use super::{Handle, Options, Owner, handle::Ends};
+use super::{
+    Handle, Judged, Judging, Options, Owner,
+    handle::{Asked, Ends},
+};
 
 /// The longest time between two ticks: a screen that is older than this looks frozen.
 const SLOWEST_TICK: Duration = Duration::from_secs(1);
@@ -25,9 +32,14 @@ pub fn clock() -> Clock {
 
 /// Starts an owner on the current tokio runtime. It ends when the last handle is dropped.
 pub fn start(options: Options, clock: Clock) -> Handle {
-    let tick = options.period.clamp(FASTEST_TICK, SLOWEST_TICK);
     let mut owner = Owner::new(options);
     owner.tick(clock());
+    resume(owner, clock)
+}
+
+/// The same with an owner that knows something already.
+pub fn resume(owner: Owner, clock: Clock) -> Handle {
+    let tick = owner.options.period.clamp(FASTEST_TICK, SLOWEST_TICK);
     let (handle, ends) = Handle::new(owner.published());
     tokio::spawn(run(owner, clock, tick, ends));
     handle
@@ -46,10 +58,32 @@ async fn run(mut owner: Owner, clock: Clock, tick: Duration, ends: Ends) {
                 None => return,
             },
             _ = ticks.tick() => {
-                owner.tick(clock());
+                let Some(judging) = owner.begin_tick(clock()) else { continue };
+                let Some(judged) = meanwhile(&mut owner, &mut asked, judging).await else { return };
+                owner.end_tick(judged);
                 published.send_replace(owner.published());
             }
             Some(delivery) = deliveries.recv() => owner.accept(delivery),
+        }
+    }
+}
+
+/// Answers questions while the judge judges on a thread of his own: on a large fleet that takes longer than a question
+/// may wait. None if nobody is left to ask, or if the judge panicked.
+async fn meanwhile(
+    owner: &mut Owner,
+    asked: &mut mpsc::Receiver<Asked>,
+    judging: Judging,
+) -> Option<Judged> {
+    let mut judging = spawn_blocking(move || judging.run());
+    loop {
+        tokio::select! {
+            biased;
+            judged = &mut judging => return judged.ok(),
+            question = asked.recv() => {
+                let (question, back) = question?;
+                drop(back.send(owner.answer(&question)));
+            }
         }
     }
 }

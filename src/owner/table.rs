@@ -14,7 +14,7 @@ use crate::answer::{
 impl Owner {
     /// The rows that a filter leaves, as columns.
     pub(super) fn table(&self, filter: &Filter, nodes: &NodeList) -> Table {
-        let rows = self.rows(filter.subject(), nodes);
+        let rows = self.rows(filter, nodes);
         let columns = filter.columns();
         let mut selected = select(filter, &*rows, USUAL_ROWS);
         // The rest is for the next page; `rows` says where this one ends.
@@ -22,7 +22,7 @@ impl Owner {
         Table {
             at: self.cluster.now(),
             subject: filter.subject(),
-            total: rows.len() as u32,
+            total: self.total(filter.subject(), &*rows),
             matched: selected.matched,
             offset: filter.offset(),
             rows: selected.rows.len() as u32,
@@ -32,7 +32,7 @@ impl Owner {
 
     /// Those nodes, findings or targets that a filter leaves.
     pub(super) fn list(&self, filter: &Filter, nodes: &NodeList) -> Result<Answer, Refusal> {
-        let rows = self.rows(filter.subject(), nodes);
+        let rows = self.rows(filter, nodes);
         let selected = select(filter, &*rows, USUAL_ROWS);
         let (at, total, matched) = (self.cluster.now(), rows.len() as u32, selected.matched);
         Ok(match filter.subject() {

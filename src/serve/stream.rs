@@ -37,7 +37,8 @@ use crate::{
     source::{Source, SourceError},
 };
 
-/// Streams that may be open at once: half of the connections, so that the others can still ask.
+/// Streams that may be open at once: a hundred consoles follow two questions each. It is half of the connections, so
+/// that others can still ask.
 const STREAMS: usize = 256;
 
 /// Different questions that are followed at once: each is asked anew every tick.

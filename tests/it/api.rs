@@ -218,9 +218,12 @@ fn tables_lists_and_details_say_the_same() {
     let ports: u64 =
         fabric["cells"]["ports"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).sum();
     assert_eq!((ports, &fabric["matched"]), (48, &json!(48)));
-    let cells =
-        fabric["leaves"].as_array().unwrap().len() * fabric["rails"].as_array().unwrap().len();
-    assert_eq!(fabric["cells"]["active"].as_array().unwrap().len(), cells);
+    let length = |name: &str| fabric["cells"][name].as_array().unwrap().len();
+    assert!(
+        length("active") > 0
+            && length("active") == length("leaf")
+            && length("leaf") == length("rail")
+    );
     assert_eq!(fabric["rails"].as_array().unwrap().len(), 8);
 
     // Jobs add up to the GPUs that have one.

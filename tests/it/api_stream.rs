@@ -61,7 +61,7 @@ fn changes_lead_from_the_whole_answer_to_the_newest() {
         assert!(line["change"].to_string().len() < whole_bytes, "a change is less than the whole");
         let before = state["at"].as_i64().unwrap();
         change::apply(&mut state, &line["change"]).unwrap();
-        assert!(state["at"].as_i64().unwrap() > before);
+        assert!(state["at"].as_i64().unwrap() >= before);
         let question = Question::read_line("gpus", &[]).unwrap();
         let Answer::Table(table) = Answer::read(&question, &state).unwrap() else { panic!() };
         assert_eq!(table.rows, 48);
@@ -112,7 +112,7 @@ fn what_a_stream_leads_to_is_what_a_question_is_answered_with() {
 #[test]
 fn there_is_a_limit_of_streams_and_who_does_not_read_disturbs_nobody() {
     let (_sim, _running, address) = aggregator(6);
-    // The half of all connections; none of these reads anything.
+    // As many as may be, but one; none of these reads anything.
     let mut silent: Vec<Lines> = (0..255).map(|_| Lines::open(&address, "ask=overview")).collect();
     let mut reading = Lines::open(&address, "ask=overview");
     let opened = silent.iter_mut().map(|lines| lines.0.fill_buf().is_ok());

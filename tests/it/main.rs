@@ -1,6 +1,7 @@
 //! The integration tests: gaunt's programs, run as a user runs them.
 
 mod api;
+mod api_follow;
 mod api_guard;
 mod api_stream;
 mod binaries;

@@ -111,8 +111,12 @@ impl Sheet {
             &cells.ecn_marked_per_second,
             &cells.errors_per_second,
         ];
-        let places = fabric.leaves.iter().flat_map(|l| fabric.rails.iter().map(move |r| (l, r)));
-        for (at, (leaf, rail)) in places.enumerate().filter(|(at, _)| ports.get(*at) > Some(&0)) {
+        for at in 0..ports.len() {
+            let of = |places: &[u32], names: &[gaunt_schema::Safe]| {
+                let name = places.get(at).and_then(|place| names.get(*place as usize));
+                name.cloned().unwrap_or_default()
+            };
+            let (leaf, rail) = (of(&cells.leaf, &fabric.leaves), of(&cells.rail, &fabric.rails));
             let named = |name: &str| match name {
                 "" => Cell::Absent(None),
                 name => Cell::Text(name.to_owned()),
@@ -120,7 +124,7 @@ impl Sheet {
             let count = |counts: &[u32]| {
                 counts.get(at).map_or(Cell::Absent(None), |n| Cell::Number(f64::from(*n)))
             };
-            let mut row = vec![named(leaf), named(rail), count(ports), count(active)];
+            let mut row = vec![named(&leaf), named(&rail), count(ports), count(active)];
             row.extend(shares.iter().map(|of| number(of.get(at).copied().flatten())));
             let kind = finding.get(at).copied().flatten();
             row.push(kind.map_or(Cell::Absent(None), |kind| Cell::Text(kind.as_str().to_owned())));

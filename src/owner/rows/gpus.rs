@@ -7,7 +7,7 @@ use gaunt_schema::{Absent, Class, GpuState, MetricId, Safe, catalogue::gpu};
 use super::{Blame, Collected, coded, kinds, numbers, reason, shown};
 use crate::{
     answer::{
-        Key, Own,
+        Filter, Key, Own,
         filter::{Rows, Texts},
     },
     cluster::{Node, NodeId},
@@ -22,12 +22,28 @@ pub(in crate::owner) struct Gpus<'a> {
 }
 
 impl<'a> Gpus<'a> {
-    pub(in crate::owner) fn new(owner: &'a Owner) -> Self {
-        let mut places = Vec::with_capacity(owner.cluster.rows(Class::Gpu));
-        for (id, node) in owner.cluster.nodes() {
-            places.extend(node.rows(Class::Gpu).iter().map(|row| (*row, id)));
+    /// Every GPU that can match the filter: of the nodes or the jobs that it names, or all.
+    pub(in crate::owner) fn new(owner: &'a Owner, filter: &Filter) -> Self {
+        let cluster = &owner.cluster;
+        let mut nodes: Vec<(NodeId, &Node)> = Vec::new();
+        if let Some(names) = filter.pinned(Key::Own(Own::Node)) {
+            nodes.extend(names.iter().filter_map(|name| cluster.named(name)));
+        } else if let Some(jobs) = filter.pinned(Key::Own(Own::Job)) {
+            let gpus = jobs.iter().filter_map(|job| cluster.jobs().get(*job)).flatten();
+            let mut ids: Vec<NodeId> =
+                gpus.filter_map(|gpu| Some(cluster.device(Class::Gpu, *gpu)?.node)).collect();
+            ids.sort_unstable();
+            ids.dedup();
+            nodes.extend(ids.into_iter().filter_map(|id| Some((id, cluster.node(id)?))));
+        } else {
+            nodes.extend(cluster.nodes());
         }
-        Self { owner, places }
+        nodes.sort_by(|(_, a), (_, b)| a.name.cmp(&b.name));
+        nodes.dedup_by_key(|(id, _)| *id);
+        let places = nodes
+            .iter()
+            .flat_map(|(id, node)| node.rows(Class::Gpu).iter().map(move |row| (*row, *id)));
+        Self { owner, places: places.collect() }
     }
 
     /// The row in the cluster's columns.
@@ -126,7 +142,7 @@ impl Rows for Gpus<'_> {
             Own::Gpu => Collected::of(rows.map(|row| self.index(row))),
             Own::State => {
                 let words: Vec<&str> = GpuState::ALL.iter().map(|state| state.as_str()).collect();
-                let state = |row| Some(self.owner.judge.state(self.place(row).0) as usize);
+                let state = |row| Some(self.owner.state_of(self.place(row).0) as usize);
                 coded(&words, rows.map(state))
             }
             Own::Finding => {

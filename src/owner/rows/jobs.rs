@@ -46,7 +46,7 @@ impl<'a> Jobs<'a> {
 
     fn states(&self, row: u32, wanted: fn(GpuState) -> bool) -> f64 {
         let gpus = self.gpus(row).iter();
-        gpus.filter(|gpu| wanted(self.owner.judge.state(**gpu))).count() as f64
+        gpus.filter(|gpu| wanted(self.owner.state_of(**gpu))).count() as f64
     }
 
     fn number(&self, own: Own, row: u32) -> Option<f64> {

@@ -1,5 +1,6 @@
 //! gaunt-bench: measures one thing by name and prints a table, then one JSON object as the last line.
 
+mod answers;
 mod clock;
 mod farm;
 mod fields;
@@ -32,6 +33,9 @@ struct Args {
     /// What `judge` plays.
     #[command(flatten)]
     judge: judge::Options,
+    /// What `answers` asks about.
+    #[command(flatten)]
+    answers: answers::Options,
 }
 
 type Bench = fn(&Args, &mut dyn Write) -> anyhow::Result<()>;
@@ -45,6 +49,11 @@ const BENCHES: &[(&str, &str, Bench)] = &[
         "gather",
         "gaunt, Prometheus and VictoriaMetrics on the same 1,000 targets: time and memory",
         |args, out| gather::run(args.judge.quick, out),
+    ),
+    (
+        "answers",
+        "what questions about 100,000 GPUs cost, and how long who asks waits",
+        |args, out| answers::run(&args.answers, out),
     ),
     (
         "judge",

@@ -1,0 +1,63 @@
+//! Any text as a filter of any rows, with the cursor anywhere: errors point into the text, what was understood is
+//! understood again, and rows are chosen without a panic.
+
+#![no_main]
+
+// The room alone, without the house: it is pure, and is built in a moment.
+#[allow(dead_code, unused_imports)]
+#[path = "../../../src"]
+mod house {
+    pub(crate) mod answer;
+}
+
+use house::answer;
+
+use answer::{
+    Field, Filter, Key, Subject,
+    filter::{NO_TEXT, Rows, Texts, USUAL_ROWS, complete, quoted, select},
+};
+use gaunt_schema::Safe;
+use libfuzzer_sys::fuzz_target;
+
+/// Four rows: a number is the row's own, a text too, and the last row has neither.
+struct Four;
+
+impl Rows for Four {
+    fn len(&self) -> usize {
+        4
+    }
+
+    fn numbers(&self, _: Key, rows: &[u32]) -> Vec<f64> {
+        rows.iter().map(|row| if *row == 3 { f64::NAN } else { f64::from(*row) }).collect()
+    }
+
+    fn texts(&self, _: Key, rows: &[u32]) -> Texts {
+        Texts {
+            words: ["gpu1", "gpu2", "gpu10"].map(Safe::new).to_vec(),
+            codes: rows.iter().map(|row| if *row == 3 { NO_TEXT } else { *row }).collect(),
+            starts: None,
+        }
+    }
+}
+
+fuzz_target!(|input: (u8, u16, &str)| {
+    let (subject, cursor, text) = input;
+    let subject = Subject::ALL[usize::from(subject) % Subject::ALL.len()];
+    let now = |_: &Field| vec![Safe::new("a \"b\"")];
+    let offered = complete(subject, text, usize::from(cursor), &now);
+    assert!(offered.from <= offered.to && text.get(offered.from..offered.to).is_some());
+    match Filter::parse(subject, text) {
+        Ok(filter) => {
+            assert_eq!(Filter::parse(subject, filter.text()).as_ref(), Ok(&filter));
+            let chosen = select(&filter, &Four, USUAL_ROWS);
+            assert!(chosen.rows.len() <= 4 && chosen.rows.iter().all(|row| *row < 4));
+            assert!(chosen.rows.len() <= chosen.matched as usize);
+        }
+        Err(error) => assert!(error.column >= 1 && error.pointed().contains('^')),
+    }
+    // Any text can be written as a value, and is read back as what it was.
+    if text.len() < 400 {
+        let safe = format!("node={}", quoted(text.trim()));
+        assert!(Filter::parse(Subject::Gpus, &safe).is_ok() || text.trim().is_empty(), "{safe}");
+    }
+});

@@ -1,0 +1,82 @@
+//! An aggregator that is followed by streams, as the console does: news as it comes, failures as they are, and again.
+
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
+
+use std::time::Instant;
+
+use gaunt::{
+    answer::{Answer, Question},
+    source::{Aggregator, Source},
+};
+use gaunt_schema::UnixMs;
+
+use crate::{
+    api::aggregator,
+    running::{DEADLINE, Running, free_port},
+};
+
+/// Asks until `wanted` is true of an answer or of its failure.
+async fn until<T>(
+    source: &Source,
+    question: &Question,
+    mut wanted: impl FnMut(Result<Answer, String>) -> Option<T>,
+) -> T {
+    let end = Instant::now() + DEADLINE;
+    loop {
+        let answer = source.ask(question.clone()).await.map_err(|error| error.to_string());
+        let said = format!("{answer:?}");
+        if let Some(found) = wanted(answer) {
+            return found;
+        }
+        assert!(Instant::now() < end, "never as wanted; last {said:.300}");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+fn at(answer: Result<Answer, String>) -> Option<UnixMs> {
+    match answer.unwrap() {
+        Answer::Overview(overview) => Some(overview.at),
+        Answer::Table(table) => Some(table.at),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn what_is_followed_moves_on_and_a_refusal_is_told() {
+    let (_sim, _running, address) = aggregator(3);
+    let source = Source::Aggregator(Aggregator::new(&address).unwrap()).following();
+    let table = Question::read_line("gpus?filter=power>1W sort power desc limit 5", &[]).unwrap();
+    for question in [Question::Overview, table] {
+        let first = until(&source, &question, at).await;
+        // Each answer comes at once and is newer or the same.
+        until(&source, &question, |answer| at(answer).filter(|now| *now > first)).await;
+    }
+    let nobody = Question::Node("nobody".into());
+    let Answer::Refused(refusal) = source.ask(nobody).await.unwrap() else { panic!("not refused") };
+    assert!(refusal.to_string().starts_with("no node is named nobody"), "{refusal}");
+}
+
+#[tokio::test]
+async fn an_aggregator_that_comes_back_is_followed_again() {
+    let address = format!("127.0.0.1:{}", free_port());
+    let serve = || {
+        let mut command = std::process::Command::new(crate::binaries::program("gaunt"));
+        command.args(["serve", "--targets", "127.0.0.1:9", "--listen", &address]);
+        let running = Running::start(&mut command);
+        running.address();
+        running
+    };
+    let source = Source::Aggregator(Aggregator::new(&address).unwrap()).following();
+    let why = until(&source, &Question::Overview, Result::err).await;
+    assert!(why.contains("unreachable"), "{why}");
+    let running = serve();
+    let first = until(&source, &Question::Overview, |a| a.is_ok().then(|| at(a)).flatten()).await;
+    drop(running);
+    let why = until(&source, &Question::Overview, Result::err).await;
+    assert!(why.contains(&address), "{why}");
+    let _running = serve();
+    until(&source, &Question::Overview, |answer| {
+        answer.is_ok().then(|| at(answer)).flatten().filter(|now| *now > first)
+    })
+    .await;
+}
