@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gaunt_schema::{
-    Batch, Class, Device, Dialect, Failure, Info, Page, Rejected, Safe, Target, UnixMs,
+    Batch, Class, Device, Dialect, Failure, Info, Page, Rejected, Safe, Shared, Target, UnixMs,
 };
 
 use super::node::NodeId;
@@ -71,9 +71,9 @@ pub struct Scraped {
 /// The devices of a page, and where their cells are: pages of one target hardly ever differ in it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layout {
-    pub(super) devices: Vec<Device>,
+    pub(super) devices: Shared<Device>,
     pub(super) rows: Vec<u32>,
-    pub(super) infos: Vec<Info>,
+    pub(super) infos: Shared<Info>,
     pub(super) taken: [bool; Class::ALL.len()],
 }
 

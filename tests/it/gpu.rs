@@ -91,7 +91,7 @@ fn value(report: &Report, device: &Device, metric: MetricId) -> Option<f64> {
     report.reading(device, metric)?.value()
 }
 
-fn labels(report: &Report, device: &Device, metric: MetricId) -> Vec<String> {
+pub(crate) fn labels(report: &Report, device: &Device, metric: MetricId) -> Vec<String> {
     let at = report.devices.iter().position(|known| known == device).unwrap() as u32;
     let info = report.infos.iter().find(|info| info.device == at && info.metric == metric).unwrap();
     info.labels.iter().map(|(label, text)| format!("{label}={text}")).collect()
@@ -351,6 +351,20 @@ fn links_of_every_generation_tell_their_state_errors_traffic_and_peer() {
         ["peer=00000000:1A:00.0", "peer_gpu=1"]
     );
     assert_eq!(labels(&report, &link(0, 1), parts::NVLINK_INFO), ["peer=00000000:C4:00.0"]);
+    // Beside its counters a GPU counts what goes over each link by itself.
+    let rates = |report: &Report| value(report, &link(0, 0), parts::NVLINK_RECEIVE_RATE).is_some();
+    let counted = node.until("rates", rates);
+    for (metric, wanted) in [
+        (parts::NVLINK_RECEIVE_RATE, 500.0 * 1_048_576.0),
+        (parts::NVLINK_TRANSMIT_RATE, 600.0 * 1_048_576.0),
+        (parts::NVLINK_RECEIVE, 1_000_001.0),
+    ] {
+        assert_eq!(read(&counted, &link(0, 0), metric), Reading::of(wanted), "{}", metric.key());
+    }
+    assert_eq!(counted.reading(&link(0, 1), parts::NVLINK_RECEIVE_RATE), None);
+    for (metric, wanted) in [(health::NVLINK_CRC_FLIT, 7.0), (health::NVLINK_CRC_DATA, 8.0)] {
+        assert_eq!(read(&counted, &Device::gpu(0), metric), Reading::of(wanted));
+    }
     // Older ones are asked call by call, and count kibibytes.
     for (metric, wanted) in [
         (parts::NVLINK_UP, 1.0),
@@ -362,6 +376,41 @@ fn links_of_every_generation_tell_their_state_errors_traffic_and_peer() {
     ] {
         assert_eq!(read(&report, &link(1, 0), metric), Reading::of(wanted), "{}", metric.key());
     }
+}
+
+#[test]
+fn what_has_no_counter_of_its_own_is_integrated() {
+    let link = "[[gpu.link]]\nup = 1\nreceive_mebibytes_per_second = 100\n";
+    let mut text = counting(&format!("sm_active_percent = 10\nencoder_percent = 50\n{link}"));
+    let partitioned = scenario("full.toml");
+    let (_, second) = partitioned.rsplit_once("[[gpu]]").unwrap();
+    text.extend(["[[gpu]]", second]);
+    let node = Sampled::start(&text, |_, _| {});
+    let (link, mig) = (Device::part(Class::Nvlink, 0, 0), Device::part(Class::Mig, 1, 0));
+    let wanted = [
+        (&link, parts::NVLINK_RECEIVE),
+        (&mig, parts::MIG_SM_ACTIVE_SECONDS),
+        (&Device::gpu(0), health::ENCODER_SECONDS),
+    ];
+    let values = |report: &Report| wanted.map(|(device, metric)| value(report, device, metric));
+    let first = node.until("integrals", |report| values(report).iter().all(Option::is_some));
+    let grown =
+        |report: &Report| report.node_time.unwrap().since(first.node_time.unwrap()).as_secs() >= 1;
+    let later = node.until("a second", grown);
+    let seconds = later.node_time.unwrap().since(first.node_time.unwrap()).as_secs_f64();
+    let (from, to) = (values(&first), values(&later));
+    for (at, per_second) in [100.0 * 1_048_576.0, 0.5, 0.5].into_iter().enumerate() {
+        let grew = to[at].unwrap() - from[at].unwrap();
+        let ratio = grew / (per_second * seconds);
+        // A tick more or less of the five that are between the two.
+        assert!(
+            (0.5..=1.5).contains(&ratio),
+            "{} grew by {grew} in {seconds} s",
+            wanted[at].1.key()
+        );
+    }
+    let silent = read(&later, &Device::gpu(0), health::OFA_SECONDS);
+    assert_eq!(silent, gaunt_schema::Absent::Unsupported.into());
 }
 
 #[test]

@@ -11,11 +11,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaunt_schema::{Absent, Device, Reading, catalogue::port};
+use gaunt_schema::{
+    Absent, Device, Reading, Report,
+    catalogue::{gpu, port},
+};
 use tempfile::TempDir;
 
 use crate::{
     binaries::program,
+    gpu::{Sampled, labels},
     node::{Node, decode, fixture, message, read, succeeded, success},
 };
 
@@ -89,6 +93,44 @@ fn a_card_that_worked_and_blocks_is_stale_and_not_gone() {
     free(&stuck);
     let back = node.until("the card", |report| succeeded(report, "ports") == Some(1.0));
     assert_eq!(read(&back, &card, port::TRANSMIT_DISCARDS), Reading::of(500.0));
+}
+
+#[test]
+fn gpus_and_cards_know_their_nearest_and_by_what() {
+    let tree = grow("mlx5");
+    let gpus = [("GPU-a", "18"), ("GPU-b", "3A"), ("GPU-c", "77")].map(|(uuid, bus)| {
+        format!("[[gpu]]\nuuid = '{uuid}'\nmodel = 'H100'\npci_bus_id = '00000000:{bus}:00.0'\n")
+    });
+    let scenario = format!("driver = '1'\n{}", gpus.concat());
+    let node = |rails: &[&str]| {
+        Sampled::start(&scenario, |options, _| {
+            options.sys_root = tree.path().to_owned();
+            options.rails = rails.iter().map(|name| (*name).to_owned()).collect();
+        })
+    };
+    let (found, said) = (node(&[]), node(&["mlx5_1", "mlx5_9", "mlx5_0/1"]));
+    let whole = |report: &Report| {
+        succeeded(report, "ports").is_some()
+            && report.reading(&Device::gpu(2), gpu::PRESENT).is_some()
+    };
+    let report = found.until("GPUs and ports", whole);
+    let near = |number| {
+        let labels = labels(&report, &Device::gpu(number), gpu::INFO);
+        let of_place = |label: &String| label.starts_with('n');
+        labels.into_iter().filter(of_place).collect::<Vec<_>>()
+    };
+    assert_eq!(near(0), ["numa_node=0", "nics=mlx5_0", "nics_by=pci_bridge"]);
+    assert_eq!(near(1), ["numa_node=1", "nics=mlx5_1", "nics_by=pci_bridge"]);
+    assert_eq!(near(2), [""; 0], "the kernel does not know it");
+    let rail = |report: &Report, device| {
+        let labels = labels(report, &Device::port(device, "1"), port::INFO);
+        labels[labels.len() - 3..].join(" ")
+    };
+    assert_eq!(rail(&report, "mlx5_0"), "gpus_by=pci_bridge rail=0 rail_by=gpu_order");
+    assert_eq!(rail(&report, "mlx5_1"), "gpus_by=pci_bridge rail=1 rail_by=gpu_order");
+    let report = said.until("ports", whole);
+    assert_eq!(rail(&report, "mlx5_0"), "gpus_by=pci_bridge rail=2 rail_by=settings");
+    assert_eq!(rail(&report, "mlx5_1"), "gpus_by=pci_bridge rail=0 rail_by=settings");
 }
 
 /// Puts a pipe that nobody writes in the place of a file: opening it blocks, as a read of firmware that does not answer.

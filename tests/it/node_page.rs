@@ -237,7 +237,10 @@ fn settings_change_while_it_runs_and_mistakes_change_nothing() {
     node.signal(Signal::HUP);
     let refused = node.line_with("settings not reloaded, the old ones stand");
     assert!(refused.contains("node.toml, line 1: unknown field `nodes`, expected"), "{refused}");
-    page_with(&address, "gaunt_node_info{node=\"a\"");
+    let said = page_with(&address, "gaunt_collector_success{collector=\"settings\"} 0");
+    assert!(said.contains("gaunt_node_info{node=\"a\""), "{said}");
+    let why = "message=\"not reloaded, the old ones stand: ";
+    assert!(said.contains(why) && said.contains("line 1: unknown field `nodes`"), "{said}");
 
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = taken.local_addr().unwrap();
@@ -250,7 +253,9 @@ fn settings_change_while_it_runs_and_mistakes_change_nothing() {
     write(&format!("listen = \"127.0.0.1:{second}\"\nnode = \"b\"\ncompat = [\"dcgm\"]\n"));
     node.signal(Signal::HUP);
     node.line_with("settings reloaded");
-    page_with(&format!("127.0.0.1:{second}"), "gaunt_node_info{node=\"b\"");
+    let second = format!("127.0.0.1:{second}");
+    page_with(&second, "gaunt_node_info{node=\"b\"");
+    page_with(&second, "gaunt_collector_success{collector=\"settings\"} 1");
     until("the old address is free", || TcpListener::bind(("127.0.0.1", first)).ok().map(drop));
     assert!(node.terminate().success());
 }

@@ -3,18 +3,20 @@
 use std::{
     io,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
 use gaunt_schema::{Absent, Report, UnixMs};
+use tokio::sync::watch;
 
-use crate::{Options, nvml::collector::Gpus};
+use crate::{Options, kubelet::Pods};
 
 mod amd;
 mod cpu;
 mod disk;
 mod ethernet;
-mod exclude;
+mod kubelet;
 mod memory;
 mod mount;
 mod netdev;
@@ -91,8 +93,12 @@ pub(crate) enum CollectError {
     Driver(String),
 }
 
-/// The collectors of a node that are not switched off, in the order of the page.
-pub(crate) fn all(options: &Options) -> Vec<Box<dyn Collector>> {
+/// The collectors of what the kernel and the kubelet tell, in the order of the page; the kubelet's passes on what it
+/// hears.
+pub(crate) fn of_host(
+    options: &Options,
+    tell: watch::Sender<Arc<Pods>>,
+) -> Vec<Box<dyn Collector>> {
     let mut all: Vec<Box<dyn Collector>> = vec![
         Box::new(cpu::Cpu::new(&options.proc_root)),
         Box::new(memory::Memory::new(&options.proc_root)),
@@ -105,13 +111,12 @@ pub(crate) fn all(options: &Options) -> Vec<Box<dyn Collector>> {
         Box::new(netdev::Netdevs::new(options)),
         Box::new(ethernet::Ethernet::new(options)),
         Box::new(ports::Ports::new(options)),
-        Box::new(amd::Gpus::new(&options.sys_root)),
-        Box::new(Gpus::new(options)),
+        Box::new(amd::Gpus::new(options)),
+        Box::new(kubelet::Kubelet::new(options, tell)),
     ];
     if let Some(folder) = &options.textfiles {
         all.push(Box::new(textfile::Textfiles::new(folder)));
     }
-    all.retain(|collector| options.without.iter().all(|off| off.to_string() != collector.name()));
     all
 }
 

@@ -6,11 +6,14 @@
 mod clock;
 mod collector;
 mod ethtool;
+mod exclude;
 mod files;
+mod kubelet;
 mod negotiation;
 mod nvml;
 mod options;
 mod page;
+mod pci;
 mod sampler;
 pub mod server;
 pub mod service;

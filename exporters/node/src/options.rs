@@ -26,10 +26,14 @@ pub struct Options {
     pub collector_deadline: Duration,
     /// RDMA and network devices that are left alone, not even read: names, in which `*` stands for anything.
     pub exclude: Vec<String>,
+    /// The RDMA devices, or ports such as `mlx5_0/2`, in the order of their rails; empty to find the rails.
+    pub rails: Vec<String>,
     /// A folder whose `*.prom` files are passed on as they are: results of probes, statistics of NCCL.
     pub textfiles: Option<PathBuf>,
     /// What is switched off: it is not asked, and leaves no series.
     pub without: BTreeSet<Source>,
+    /// Where the kubelet says which pod holds which GPU.
+    pub kubelet: PathBuf,
     /// The kernel's log, the second source of XIDs; without one only the driver is asked.
     pub kernel_log: Option<PathBuf>,
     /// The program that is run as the NVML worker; without one it is this executable.
@@ -48,8 +52,10 @@ impl Default for Options {
             init_deadline: Duration::from_secs(30),
             collector_deadline: Duration::from_millis(500),
             exclude: Vec::new(),
+            rails: Vec::new(),
             textfiles: None,
             without: BTreeSet::new(),
+            kubelet: PathBuf::from("/var/lib/kubelet/pod-resources/kubelet.sock"),
             kernel_log: Some(PathBuf::from("/dev/kmsg")),
             worker_program: None,
         }

@@ -12,7 +12,12 @@ use std::{
 use gaunt_schema::{Device, Report, Safe, catalogue::host};
 use tokio::sync::watch;
 
-use crate::{Options, clock, collector::round::Collectors, files::read_once};
+use crate::{
+    Options, clock,
+    collector::{self, Collector, round::Collectors},
+    files::read_once,
+    nvml::collector::Gpus,
+};
 
 /// The NVML worker samples on the tick, and the sampler this part of a period later, so that a report carries the
 /// values of its own tick and not those of the one before.
@@ -48,7 +53,7 @@ fn run(options: &Options, publish: &watch::Sender<Arc<Report>>, ended: &mpsc::Re
         let names: Vec<_> = options.without.iter().map(ToString::to_string).collect();
         tracing::info!("switched off: {}", names.join(", "));
     }
-    let mut collectors = Collectors::new(options);
+    let mut collectors = Collectors::new(collectors(options), options.round_deadline());
     let lag = options.period / LAG_OF_A_PERIOD;
     loop {
         publish.send_replace(Arc::new(sample(options, &mut collectors)));
@@ -58,6 +63,15 @@ fn run(options: &Options, publish: &watch::Sender<Arc<Report>>, ended: &mpsc::Re
             return;
         }
     }
+}
+
+/// The collectors of a node that are not switched off, in the order of the page.
+pub(crate) fn collectors(options: &Options) -> Vec<Box<dyn Collector>> {
+    let (tell, pods) = watch::channel(Arc::default());
+    let mut all = collector::of_host(options, tell);
+    all.push(Box::new(Gpus::new(options, pods)));
+    all.retain(|collector| options.without.iter().all(|off| off.to_string() != collector.name()));
+    all
 }
 
 /// One report of everything.

@@ -2,7 +2,7 @@
 
 use std::{fmt, io, net::SocketAddr, sync::Arc};
 
-use gaunt_schema::{Report, text::Compat};
+use gaunt_schema::{Device, Report, UnixMs, catalogue::exporter, text::Compat};
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use crate::{
-    Options, Page, Sampler,
+    Options, Page, Sampler, clock,
     server::{self, ServeError},
 };
 
@@ -59,9 +59,39 @@ pub async fn run<E: fmt::Display>(
     Ok(())
 }
 
+/// What is said of the settings, beside what the collectors say of themselves.
+const SETTINGS: &str = "settings";
+
+/// How the settings were last read.
+struct Read {
+    /// When they were last taken.
+    taken: UnixMs,
+    /// Why they were refused since.
+    refused: Option<String>,
+}
+
+impl Read {
+    fn now() -> Self {
+        Self { taken: clock::now(), refused: None }
+    }
+
+    /// Adds it to the report.
+    fn write(&self, report: &mut Report) {
+        let device = report.device(Device::collector(SETTINGS));
+        if let Some(why) = &self.refused {
+            let message = format!("not reloaded, the old ones stand: {why}");
+            report.info(device, exporter::COLLECTOR_INFO, &[("message", &message)]);
+        }
+        let success = f64::from(u8::from(self.refused.is_none()));
+        report.push(device, exporter::COLLECTOR_SUCCESS, success);
+        report.push(device, exporter::COLLECTOR_LAST_SUCCESS, self.taken.seconds());
+    }
+}
+
 /// A service that runs.
 struct Service {
     plan: Plan,
+    settings: Read,
     sampler: Sampler,
     reports: watch::Receiver<Arc<Report>>,
     /// Whether the sampler lives.
@@ -78,7 +108,8 @@ impl Service {
         let page = Page::new(Arc::default(), plan.compat);
         let pages = watch::Sender::new(Arc::new(page));
         let server = serve(listener, pages.subscribe());
-        Ok(Self { plan, reports: sampler.watch(), sampler, samples: true, pages, server })
+        let settings = Read::now();
+        Ok(Self { plan, settings, reports: sampler.watch(), sampler, samples: true, pages, server })
     }
 
     /// Publishes the newest report, unless the sampler has just begun.
@@ -87,9 +118,10 @@ impl Service {
             tracing::error!("the sampler ended; the page will not change any more");
             self.samples = false;
         }
-        let report = Arc::clone(&self.reports.borrow_and_update());
+        let mut report = Report::clone(&self.reports.borrow_and_update());
         if report.node_time.is_some() {
-            let page = Page::new(report, self.plan.compat);
+            self.settings.write(&mut report);
+            let page = Page::new(Arc::new(report), self.plan.compat);
             page.write_ahead(&self.pages.borrow());
             self.pages.send_replace(Arc::new(page));
         }
@@ -101,9 +133,16 @@ impl Service {
             Err(error) => Err(format!("{error:#}")),
         };
         match changed {
-            Ok(()) => tracing::info!("settings reloaded"),
-            Err(error) => tracing::error!("settings not reloaded, the old ones stand: {error}"),
+            Ok(()) => {
+                tracing::info!("settings reloaded");
+                self.settings = Read::now();
+            }
+            Err(error) => {
+                tracing::error!("settings not reloaded, the old ones stand: {error}");
+                self.settings.refused = Some(error);
+            }
         }
+        self.publish(true);
     }
 
     /// Takes another plan, or leaves everything as it is. What did not change goes on undisturbed.
@@ -121,7 +160,6 @@ impl Service {
             self.samples = true;
         }
         self.plan = plan;
-        self.publish(true);
         Ok(())
     }
 }

@@ -73,12 +73,15 @@ struct File {
     sys_root: Option<PathBuf>,
     proc_root: Option<PathBuf>,
     exclude: Option<Vec<String>>,
+    rails: Option<Vec<String>>,
     without: Option<Vec<Source>>,
     textfiles: Option<PathBuf>,
     #[serde(default, deserialize_with = "deadline_in_file")]
     collector_deadline: Option<Duration>,
     #[serde(default)]
     nvml: Nvml,
+    #[serde(default)]
+    kubelet: Kubelet,
 }
 
 /// What the file may say of the NVIDIA driver.
@@ -91,6 +94,13 @@ struct Nvml {
     #[serde(default, deserialize_with = "deadline_in_file")]
     init_deadline: Option<Duration>,
     kernel_log: Option<PathBuf>,
+}
+
+/// What the file may say of the kubelet.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kubelet {
+    socket: Option<PathBuf>,
 }
 
 /// What is to be served: the usual values, the file over them, the command line over both.
@@ -112,8 +122,10 @@ pub(crate) fn plan(arguments: &Arguments) -> Result<Plan, SettingsError> {
         init_deadline: file.nvml.init_deadline.unwrap_or(usual.init_deadline),
         collector_deadline: file.collector_deadline.unwrap_or(usual.collector_deadline),
         without: without.into_iter().flatten().collect(),
+        kubelet: file.kubelet.socket.unwrap_or(usual.kubelet),
         kernel_log: file.nvml.kernel_log.or(usual.kernel_log),
         exclude: arguments.exclude.clone().or(file.exclude).unwrap_or_default(),
+        rails: file.rails.unwrap_or_default(),
         textfiles: arguments.textfiles.clone().or(file.textfiles),
         ..Options::default()
     };
@@ -244,11 +256,13 @@ mod tests {
         for setting in [
             "compat",
             "exclude",
+            "rails",
             "without",
             "collector_deadline",
             "call_deadline",
             "init_deadline",
             "library",
+            "socket",
         ] {
             assert!(sample.contains(&format!("{setting} = ")), "{setting} is not in the sample");
         }

@@ -33,6 +33,8 @@ pub enum Source {
     Ports,
     /// AMD GPUs.
     Amd,
+    /// The kubelet, which knows the names of pods that hold GPUs.
+    Kubelet,
     /// NVIDIA GPUs; without them there is no worker, and nothing of the driver's is read.
     Nvml,
     /// Activity from the GPUs' own counters.
@@ -51,7 +53,7 @@ pub enum Source {
 
 impl Source {
     /// Every one with its name, as collectors are called on the page.
-    pub const ALL: [(Self, &str); 19] = [
+    pub const ALL: [(Self, &str); 20] = [
         (Self::Cpu, "cpu"),
         (Self::Memory, "memory"),
         (Self::Pressure, "pressure"),
@@ -64,6 +66,7 @@ impl Source {
         (Self::Ethernet, "ethernet"),
         (Self::Ports, "ports"),
         (Self::Amd, "amd"),
+        (Self::Kubelet, "kubelet"),
         (Self::Nvml, "nvml"),
         (Self::Gpm, "gpm"),
         (Self::Glances, "glances"),
@@ -108,12 +111,12 @@ mod tests {
     use std::{collections::BTreeSet, path::PathBuf};
 
     use super::*;
-    use crate::{Options, collector};
+    use crate::{Options, sampler};
 
     /// The collectors' names where these sources are switched off.
     fn collectors(without: BTreeSet<Source>) -> Vec<String> {
         let textfiles = Some(PathBuf::from("/nowhere"));
-        let all = collector::all(&Options { textfiles, without, ..Options::default() });
+        let all = sampler::collectors(&Options { textfiles, without, ..Options::default() });
         all.iter().map(|collector| collector.name().to_owned()).collect()
     }
 

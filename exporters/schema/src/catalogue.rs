@@ -13,6 +13,7 @@ use crate::{
     unit::{Kind, Unit, Width},
 };
 
+pub mod collective;
 pub mod ethernet;
 pub mod exporter;
 pub mod fleet;
@@ -22,6 +23,9 @@ pub mod gpu_parts;
 pub mod hardware;
 pub mod host;
 pub mod port;
+pub mod probe;
+pub mod service;
+pub mod switch_port;
 
 /// One mebibyte: the unit of dcgm-exporter's framebuffer sizes, and fine enough for history.
 const MIB: f64 = 1_048_576.0;
@@ -206,6 +210,10 @@ pub static CATALOGUE: [Metric; LEN] = {
         port::ROWS,
         ethernet::ROWS,
         hardware::ROWS,
+        switch_port::ROWS,
+        service::ROWS,
+        collective::ROWS,
+        probe::ROWS,
         exporter::ROWS,
         fleet::ROWS,
     ];

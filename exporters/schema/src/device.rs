@@ -35,6 +35,14 @@ pub enum Class {
     Mount,
     /// A sensor of the node: a temperature, a power, an energy.
     Sensor,
+    /// A port of a switch, by the switch's name and the port's.
+    SwitchPort,
+    /// A model that a server serves, by the server's address and the model's name.
+    Service,
+    /// A kind of collective that a GPU takes part in, by the GPU and what tells the kind apart.
+    Collective,
+    /// What a probe measured: a kind of transfer, and between whom.
+    Probe,
     /// A collector of the exporter.
     Collector,
     /// The aggregator's own numbers: written by `gaunt serve`, never read back into columns.
@@ -43,7 +51,7 @@ pub enum Class {
 
 impl Class {
     /// Every class, in the order of the page.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 17] = [
         Self::Node,
         Self::Gpu,
         Self::Nvlink,
@@ -55,6 +63,10 @@ impl Class {
         Self::Disk,
         Self::Mount,
         Self::Sensor,
+        Self::SwitchPort,
+        Self::Service,
+        Self::Collective,
+        Self::Probe,
         Self::Collector,
         Self::Fleet,
     ];
@@ -72,6 +84,10 @@ impl Class {
             Self::Netdev | Self::Disk => &["device"],
             Self::Mount => &["mount"],
             Self::Sensor => &["chip", "sensor"],
+            Self::SwitchPort => &["switch", "port"],
+            Self::Service => &["service", "model"],
+            Self::Collective => &["gpu", "collective"],
+            Self::Probe => &["collective", "between"],
             Self::Collector => &["collector"],
         }
     }
@@ -90,6 +106,10 @@ impl Class {
             Self::Disk => "disk",
             Self::Mount => "mount",
             Self::Sensor => "sensor",
+            Self::SwitchPort => "switch port",
+            Self::Service => "service",
+            Self::Collective => "collective",
+            Self::Probe => "probe",
             Self::Collector => "collector",
             Self::Fleet => "fleet",
         }
@@ -144,6 +164,21 @@ impl Device {
     /// A sensor of a chip, such as `temp1` of `coretemp.0`.
     pub fn sensor(chip: &str, sensor: &str) -> Self {
         Self { class: Class::Sensor, key: vec![Safe::new(chip), Safe::new(sensor)] }
+    }
+
+    /// A port of a switch, such as port 14 of `leaf-03`.
+    pub fn switch_port(switch: &str, port: &str) -> Self {
+        Self { class: Class::SwitchPort, key: vec![Safe::new(switch), Safe::new(port)] }
+    }
+
+    /// A model on a server, such as `gpu007:8000`.
+    pub fn service(server: &str, model: &str) -> Self {
+        Self { class: Class::Service, key: vec![Safe::new(server), Safe::new(model)] }
+    }
+
+    /// A kind of transfer that was probed, such as `all_reduce` between `gpu0..7`.
+    pub fn probe(collective: &str, between: &str) -> Self {
+        Self { class: Class::Probe, key: vec![Safe::new(collective), Safe::new(between)] }
     }
 
     /// A collector of the exporter.

@@ -7,14 +7,23 @@ mod captured;
 mod dcgm;
 mod interpreter;
 mod node_exporter;
+mod plan;
+mod special;
+mod table;
 #[cfg(test)]
 mod words;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::interpreter::Interpreter;
+pub(crate) use self::{
+    interpreter::{Interpreter, Understood},
+    plan::{Op, Plan},
+};
 
-/// An exporter whose names gaunt understands.
+/// The tables of all exporters that have one.
+const TABLES: &[table::Table] = &[];
+
+/// An exporter whose names gaunt understands, the better source of what two of them know before the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Dialect {
@@ -22,19 +31,67 @@ pub enum Dialect {
     Gaunt,
     /// NVIDIA's dcgm-exporter.
     Dcgm,
-    /// Prometheus's node_exporter.
+    /// AMD's device-metrics-exporter.
+    Amd,
+    /// rdma_exporter, which knows more of network cards than node_exporter does.
+    Rdma,
+    /// Prometheus's node_exporter, with what textfiles add to its page.
     NodeExporter,
+    /// nvidia_gpu_exporter, which asks nvidia-smi.
+    NvidiaSmi,
+    /// all-smi.
+    AllSmi,
+    /// infiniband_exporter, which asks all switches of a fabric.
+    Infiniband,
+    /// snmp_exporter, asking a switch for its interfaces.
+    Snmp,
+    /// A vLLM server.
+    Vllm,
+    /// A Triton server.
+    Triton,
+    /// A text-generation-inference server.
+    Tgi,
+    /// NCCL's inspector.
+    Nccl,
     /// No name on the page is known.
     Unknown,
 }
 
 impl Dialect {
+    /// Every dialect, the better source before the other.
+    pub const ALL: [Self; 14] = [
+        Self::Gaunt,
+        Self::Dcgm,
+        Self::Amd,
+        Self::Rdma,
+        Self::NodeExporter,
+        Self::NvidiaSmi,
+        Self::AllSmi,
+        Self::Infiniband,
+        Self::Snmp,
+        Self::Vllm,
+        Self::Triton,
+        Self::Tgi,
+        Self::Nccl,
+        Self::Unknown,
+    ];
+
     /// The word in answers and labels.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Gaunt => "gaunt",
             Self::Dcgm => "dcgm",
+            Self::Amd => "amd",
+            Self::Rdma => "rdma",
             Self::NodeExporter => "node_exporter",
+            Self::NvidiaSmi => "nvidia_smi",
+            Self::AllSmi => "all_smi",
+            Self::Infiniband => "infiniband",
+            Self::Snmp => "snmp",
+            Self::Vllm => "vllm",
+            Self::Triton => "triton",
+            Self::Tgi => "tgi",
+            Self::Nccl => "nccl",
             Self::Unknown => "unknown",
         }
     }

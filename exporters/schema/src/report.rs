@@ -1,6 +1,6 @@
 //! A report: everything that one node said about itself at one instant.
 
-use crate::{Device, MetricId, Reading, Safe, UnixMs};
+use crate::{Device, MetricId, Reading, Safe, Shared, UnixMs};
 
 /// All of one node at one instant, before anybody judges it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -10,9 +10,9 @@ pub struct Report {
     /// The name that the node gives itself, if it told.
     pub node: Option<Safe>,
     /// The devices that the samples and infos point to, each once, in order of appearance.
-    pub devices: Vec<Device>,
+    pub devices: Shared<Device>,
     /// Who the devices are: identities, jobs.
-    pub infos: Vec<Info>,
+    pub infos: Shared<Info>,
     /// What they measure.
     pub samples: Vec<Sample>,
     /// What other programs of the node have to say: it is passed on and means nothing to us.

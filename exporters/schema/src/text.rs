@@ -6,6 +6,8 @@
 pub mod decode;
 mod families;
 mod labels;
+mod layout;
+pub mod layouts;
 pub mod limits;
 mod number;
 pub mod reader;
@@ -15,6 +17,7 @@ pub mod write;
 
 pub use decode::decode;
 pub use labels::Label;
+pub use layouts::{Layouts, Memory, Tidings};
 pub use limits::Limits;
 pub use reader::{Line, Reader, Reject, Sample};
 pub use reason::Reason;
@@ -30,5 +33,7 @@ pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; cha
 mod differential;
 #[cfg(test)]
 mod hard_cases;
+#[cfg(test)]
+mod repeats;
 #[cfg(test)]
 mod round_trip;

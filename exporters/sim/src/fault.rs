@@ -156,6 +156,12 @@ pub enum Effect {
     Start,
     /// The job ends: its nodes leave within seconds.
     End,
+    /// Whoever keeps the nodes tests them: every GPU computes as hard as it can, and no job holds it.
+    Diagnose,
+    /// The nodes are started anew: nobody answers meanwhile, and what their boards counted begins at zero.
+    Reboot,
+    /// The batch system holds the nodes for maintenance, and says so by the name of the job.
+    Maintain,
     /// The job crashes: its ports see their peers vanish, and its nodes leave after a while.
     Crash,
     /// Power is capped everywhere: all clocks are at this share.
@@ -181,8 +187,8 @@ pub enum Effect {
 pub(crate) enum Struck {
     /// One node, by its position in the fleet.
     Node(usize),
-    /// All nodes below a leaf.
-    Leaf(Range<usize>),
+    /// Neighbours: all nodes below a leaf, or of an NVLink fabric.
+    Nodes(Range<usize>),
     /// All nodes of the job.
     All,
 }
@@ -191,6 +197,8 @@ pub(crate) enum Struck {
 #[derive(Clone, Debug)]
 pub(crate) struct Affliction {
     pub(crate) struck: Struck,
+    /// The node that it comes from.
+    pub(crate) node: usize,
     pub(crate) from: f64,
     pub(crate) until: f64,
     pub(crate) effect: Effect,
@@ -210,7 +218,7 @@ impl Affliction {
     pub(crate) fn strikes(&self, node: usize) -> bool {
         match &self.struck {
             Struck::Node(struck) => *struck == node,
-            Struck::Leaf(nodes) => nodes.contains(&node),
+            Struck::Nodes(nodes) => nodes.contains(&node),
             Struck::All => true,
         }
     }
@@ -259,6 +267,9 @@ impl Effect {
                 | Self::Absent
                 | Self::Start
                 | Self::End
+                | Self::Diagnose
+                | Self::Reboot
+                | Self::Maintain
                 | Self::Crash
                 | Self::LongTail { .. }
         )

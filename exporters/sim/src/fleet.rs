@@ -8,7 +8,6 @@ use crate::{
     Fault, Scenario, Truth,
     fault::{Affliction, Struck},
     gang::Gang,
-    gpu,
     job::Job,
     machine::{Machine, Role},
     noise::Noise,
@@ -175,15 +174,28 @@ impl Fleet {
         self.scrapes.pages(node, self.window.now, || self.told_pages(node))
     }
 
+    /// What a scraper reads from a node that speaks gaunt's own words, without its having been written down; nothing
+    /// where other words are spoken, or where what is read is not what is.
+    pub fn told_report(&self, node: usize) -> Option<Report> {
+        let as_it_is = self.scrapes.tells_what_is(node, self.window.now);
+        as_it_is.then(|| self.prepared(node, self.report(node)))
+    }
+
     /// What a node's exporters would say if they were asked now and answered at once.
     fn told_pages(&self, node: usize) -> Vec<(Dialect, String)> {
         self.tell(node, self.report(node))
     }
 
-    fn tell(&self, node: usize, mut report: Report) -> Vec<(Dialect, String)> {
+    fn tell(&self, node: usize, report: Report) -> Vec<(Dialect, String)> {
+        self.told.pages(&self.prepared(node, report))
+    }
+
+    /// The report with the node's own clock, and without what it does not tell.
+    fn prepared(&self, node: usize, mut report: Report) -> Report {
         report.node_time = report.node_time.map(|time| self.scrapes.clock(node, time));
-        self.told.cut(&mut report);
-        self.told.pages(&report)
+        let profiled = self.machines[node].gpus[0].board.model.profiled;
+        self.told.cut(&mut report, profiled);
+        report
     }
 
     /// What is really wrong in this run, in the order of the scenario.
@@ -224,7 +236,7 @@ impl Plan {
 }
 
 /// The names of so many nodes.
-fn names(nodes: usize) -> Vec<Safe> {
+pub(crate) fn names(nodes: usize) -> Vec<Safe> {
     let digits = nodes.to_string().len().max(NAME_DIGITS);
     (1..=nodes).map(|number| Safe::from(format!("gpu{number:0digits$}"))).collect()
 }
@@ -241,7 +253,7 @@ fn build(shape: &Shape, names: &[Safe], noise: Noise) -> (Vec<Machine>, Vec<Page
     let mut machines = Vec::with_capacity(shape.nodes);
     let mut pages = Vec::with_capacity(shape.nodes);
     for (node, (role, work)) in roles.into_iter().enumerate() {
-        let model = if shape.mixed && node % 2 == 1 { gpu::OLDER } else { gpu::USUAL };
+        let model = shape.model(node);
         let noise = noise.child(node as u64);
         machines.push(Machine::new(noise, role, shape.gpus, shape.rails, model));
         let job = Job::of(role, node, shape.gpus, work);
@@ -273,8 +285,10 @@ fn affliction(fault: &Fault, at: usize, shape: &Shape) -> Option<Affliction> {
     let node = struck.start + fault.member % struck.len();
     let from = WARM_UP.as_secs_f64() + fault.onset_s;
     Some(Affliction {
+        node,
         struck: match fault.effect {
-            crate::Effect::LeafCongested { .. } => Struck::Leaf(shape.below_leaf_of(node)),
+            crate::Effect::LeafCongested { .. } => Struck::Nodes(shape.below_leaf_of(node)),
+            crate::Effect::NvlinkSlow { .. } => Struck::Nodes(shape.domain_of(node)),
             effect if effect.is_of_job() => Struck::All,
             _ => Struck::Node(node),
         },

@@ -52,7 +52,7 @@ pub(crate) struct Gang {
     /// GPUs and rails of one node.
     gpus: usize,
     rails: usize,
-    /// How fast the board of each node computes.
+    /// How fast the board of each node computes, against the fastest of them: a job's times are those on its own boards.
     speeds: Vec<f64>,
     pub(crate) pace: Pace,
     activities: [Activity; Phase::ALL.len()],
@@ -89,11 +89,12 @@ impl Gang {
         let gpus = machines.first().map_or(0, |machine| machine.gpus.len());
         let rails = machines.first().map_or(0, |machine| machine.ports.len());
         let speed = |machine: &Machine| machine.gpus[0].board.model.speed;
+        let fastest = machines.iter().map(speed).fold(0.0, f64::max);
         let mut gang = Self {
             noise: noise.child(4),
             gpus,
             rails,
-            speeds: machines.iter().map(speed).collect(),
+            speeds: machines.iter().map(|machine| speed(machine) / fastest).collect(),
             activities: Phase::ALL.map(|phase| phase.activity(&pace.drive)),
             pace,
             afflictions: Vec::new(),
@@ -142,7 +143,8 @@ impl Gang {
         }
         self.live(now - self.began, machines, false);
         for (member, machine) in machines.iter_mut().enumerate() {
-            machine.working = self.mode(now, member) != Mode::Gone;
+            machine.working = !matches!(self.mode(now, member), Mode::Gone | Mode::Diagnose);
+            machine.maintained = self.effects(member, now).any(|e| e == Effect::Maintain);
             machine.host.advance(now, |at| self.used(member, at));
         }
     }
@@ -181,7 +183,14 @@ impl Gang {
     /// The effects that strike a member at an instant.
     fn effects(&self, member: usize, at: f64) -> impl Iterator<Item = Effect> {
         let here = self.afflictions.iter().filter(move |fault| fault.at(at));
-        here.filter(move |fault| self.is_struck(fault, member)).map(|fault| fault.effect)
+        let struck = here.filter(move |fault| self.is_struck(fault, member));
+        struck.map(move |fault| match fault.effect {
+            // Who trades with the board that lost its links is slow, and has all of its own.
+            Effect::NvlinkSlow { factor, .. } if fault.node != self.nodes.start + member => {
+                Effect::NvlinkSlow { gpu: usize::MAX, factor }
+            }
+            effect => effect,
+        })
     }
 
     /// What the host of a member is used for.
@@ -260,7 +269,7 @@ impl Gang {
     fn reset_counters(&self, before: f64, machines: &mut [Machine]) {
         for fault in &self.afflictions {
             let now = before < fault.from && fault.from <= self.began;
-            if fault.effect != Effect::CounterReset || !now {
+            if !matches!(fault.effect, Effect::CounterReset | Effect::Reboot) || !now {
                 continue;
             }
             for (member, machine) in machines.iter_mut().enumerate() {

@@ -16,24 +16,56 @@ pub(crate) struct Model {
     pub(crate) clock_max_hertz: f64,
     /// How fast it computes, against the usual board.
     pub(crate) speed: f64,
+    /// Whether the driver tells its profiling counters; of older boards only DCGM does.
+    pub(crate) profiled: bool,
+    /// How many NVLinks it has.
+    pub(crate) nvlinks: usize,
+    /// The generation of its PCIe link.
+    pub(crate) pcie_generation: f64,
 }
+
+const GIB: f64 = 1_073_741_824.0;
 
 /// The usual board.
 pub(crate) const USUAL: Model = Model {
     name: "NVIDIA H100 80GB HBM3",
-    memory_bytes: 80.0 * 1_073_741_824.0,
+    memory_bytes: 80.0 * GIB,
     limit_watts: 700.0,
     clock_max_hertz: 1_980e6,
     speed: 1.0,
+    profiled: true,
+    nvlinks: 18,
+    pcie_generation: 5.0,
 };
+
+/// The same with more memory.
+pub(crate) const LARGER: Model =
+    Model { name: "NVIDIA H200", memory_bytes: 141.0 * GIB, speed: 1.05, ..USUAL };
+
+/// The board of a newer generation.
+pub(crate) const NEWER: Model = Model {
+    name: "NVIDIA B200",
+    memory_bytes: 180.0 * GIB,
+    limit_watts: 1_000.0,
+    clock_max_hertz: 1_965e6,
+    speed: 1.9,
+    ..USUAL
+};
+
+/// The board of a tray, of which a rack is one NVLink domain.
+pub(crate) const TRAY: Model =
+    Model { name: "NVIDIA GB200", memory_bytes: 186.0 * GIB, limit_watts: 1_200.0, ..NEWER };
 
 /// The board of an older generation that works beside the usual one.
 pub(crate) const OLDER: Model = Model {
     name: "NVIDIA A100-SXM4-80GB",
-    memory_bytes: 80.0 * 1_073_741_824.0,
+    memory_bytes: 80.0 * GIB,
     limit_watts: 400.0,
     clock_max_hertz: 1_410e6,
     speed: 0.55,
+    profiled: false,
+    nvlinks: 12,
+    pcie_generation: 4.0,
 };
 
 /// Share of the highest clock while a full load holds the board near its power limit.
@@ -134,8 +166,9 @@ pub(crate) struct Activity {
     pub(crate) nvlink: f64,
     pub(crate) pcie_receive: f64,
     pub(crate) pcie_transmit: f64,
-    /// Packets sent again over PCIe, and time for which heat holds the clock, both in a second.
+    /// Packets sent again over PCIe and over NVLink, and time for which heat holds the clock, all in a second.
     pub(crate) pcie_replays: f64,
+    pub(crate) nvlink_replays: f64,
     pub(crate) thermal: f64,
     pub(crate) watts: f64,
 }
@@ -168,7 +201,7 @@ impl Phase {
             },
             // A waiting collective keeps a few of the 132 multiprocessors spinning, and the utilization at 100 per cent.
             Self::Wait => Activity {
-                utilization: 1.0, memory: 0.02, sm: 0.16, dram: 0.012,
+                utilization: 1.0, memory: 0.02, sm: SPINNING_SM, dram: 0.012,
                 pcie_receive: 4e6, pcie_transmit: 4e6, watts: SPINNING_WATTS, ..none
             },
             Self::Communicate => Activity {
@@ -212,6 +245,11 @@ impl Activity {
                     *share *= works;
                 }
                 self.nvlink *= works;
+                // Who waits for a trade spins in it.
+                self.sm += SPINNING_SM * mood.duty * (1.0 - traded);
+                if mood.nvlink_lost > 1.0 {
+                    self.nvlink_replays = NVLINK_REPLAYS;
+                }
                 let floor = 190.0_f64.min(self.watts);
                 self.watts = floor + (self.watts - floor) * works * mood.clock.powf(1.4);
             }
@@ -235,8 +273,12 @@ impl Activity {
     }
 }
 
-/// What a collective draws that only spins.
+/// What a collective draws that only spins, and the share of multiprocessors that it keeps busy.
 const SPINNING_WATTS: f64 = 232.0;
+const SPINNING_SM: f64 = 0.16;
+
+/// Packets that a GPU with broken NVLinks sends again in a second of computing.
+const NVLINK_REPLAYS: f64 = 35.0;
 
 /// Share of the computing time in which the GPUs of a box trade activations.
 pub(crate) const TRADED: f64 = 0.2;
@@ -275,6 +317,7 @@ pub(crate) struct Meters {
     pub(crate) pcie_transmit_bytes: f64,
     pub(crate) nvlink_bytes: f64,
     pub(crate) pcie_replays: f64,
+    pub(crate) nvlink_replays: f64,
     /// Time for which heat held the clock down.
     pub(crate) thermal_s: f64,
     pub(crate) power_watts: f64,
@@ -297,6 +340,7 @@ impl Meters {
             pcie_transmit_bytes: used * 6.0e7,
             nvlink_bytes: used * 1.1e9,
             pcie_replays: noise.child(3).below(30) as f64,
+            nvlink_replays: noise.child(4).below(9).saturating_sub(6) as f64,
             thermal_s: 0.0,
             power_watts: watts,
             temperature_celsius: board.coolant_celsius + KELVIN_PER_WATT * watts,
@@ -317,6 +361,7 @@ impl Meters {
         self.pcie_transmit_bytes += doing.pcie_transmit * span;
         self.nvlink_bytes += doing.nvlink * span;
         self.pcie_replays += doing.pcie_replays * span;
+        self.nvlink_replays += doing.nvlink_replays * span;
         self.thermal_s += doing.thermal * span;
         self.heat(doing.watts * board.power, board, span);
     }

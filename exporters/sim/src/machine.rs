@@ -72,6 +72,8 @@ pub(crate) struct Machine {
     pub(crate) host: Host,
     /// Whether its job is there at the instant that is shown.
     pub(crate) working: bool,
+    /// Whether it is held for maintenance at the instant that is shown.
+    pub(crate) maintained: bool,
     /// When the page was last written that is told for a while, in seconds since the origin.
     pub(crate) collected: f64,
 }
@@ -103,6 +105,7 @@ impl Machine {
             ports: (0..rails).map(port).collect(),
             host: Host::after_boot(noise.child(3), uptime, Use::Idle),
             working: role != Role::Free,
+            maintained: false,
             collected: 0.0,
         }
     }

@@ -1,7 +1,7 @@
 //! What a node's exporter would say: identities that stay, and samples written from the meters.
 
 use gaunt_schema::{
-    Device, Info, MetricId, Report, Safe, UnixMs,
+    Device, Info, MetricId, Report, Safe, Shared, UnixMs,
     catalogue::{exporter, gpu, host},
 };
 
@@ -19,12 +19,14 @@ use crate::{
     machine::Machine,
     noise::Noise,
     shape::Shape,
+    work::Work,
 };
 
 mod boards;
 mod health;
 mod identity;
 mod network;
+mod slices;
 mod told;
 
 /// The collectors of a node's exporter, and the usual time that each takes in seconds.
@@ -46,6 +48,9 @@ const OPERSTATE_DOWN: (&str, &str) = ("operstate", "down");
 struct Layout {
     gpus: usize,
     rails: usize,
+    nvlinks: usize,
+    /// Slices of each GPU.
+    slices: usize,
 }
 
 impl Layout {
@@ -70,6 +75,10 @@ impl Layout {
     const fn links(self) -> usize {
         self.collectors() + COLLECTORS.len()
     }
+
+    const fn slices(self) -> usize {
+        self.links() + self.gpus * self.nvlinks
+    }
 }
 
 /// Room for the samples of one node, so that a report is allocated once.
@@ -92,8 +101,8 @@ pub(crate) struct Page {
     noise: u64,
     layout: Layout,
     job: Option<Job>,
-    devices: Vec<Device>,
-    infos: Vec<Info>,
+    devices: Shared<Device>,
+    infos: Shared<Info>,
 }
 
 impl Page {
@@ -104,7 +113,10 @@ impl Page {
         shape: &Shape,
         model: &Model,
     ) -> Self {
-        let layout = Layout { gpus: shape.gpus, rails: shape.rails };
+        let is_cut = job.as_ref().is_some_and(|job| job.work == Work::Slices);
+        let slices = if is_cut { slices::SLICES.len() } else { 0 };
+        let layout =
+            Layout { gpus: shape.gpus, rails: shape.rails, nvlinks: model.nvlinks, slices };
         let mut page = Report { node: Some(name.clone()), ..Report::default() };
         page.devices.push(Device::node());
         page.devices.extend((0..layout.gpus).map(|index| Device::gpu(index as u32)));
@@ -114,6 +126,7 @@ impl Page {
         page.devices.extend((0..layout.rails).map(|rail| Device::netdev(&format!("rail{rail}"))));
         page.devices.extend(COLLECTORS.map(|(collector, _)| Device::collector(collector)));
         page.devices.extend(links(layout));
+        page.devices.extend(slices::devices(layout));
         introduce(&mut page, layout, shape, node, job.as_ref(), model);
         Self { name, noise: node as u64, layout, job, devices: page.devices, infos: page.infos }
     }
@@ -160,8 +173,11 @@ impl Page {
             samples.put(device, exporter::COLLECTOR_LAST_SUCCESS, now.seconds());
         }
         write_parts(&mut samples, layout, machine, window.now);
+        slices::write(&mut samples, layout, machine, window);
         self.mark_downs(&mut samples.report, machine, window.now);
-        if job.is_none() {
+        if machine.maintained {
+            identity::maintain(&mut samples.report);
+        } else if job.is_none() {
             samples.report.infos.retain(|info| info.metric != gpu::JOB_INFO);
         }
         samples.report

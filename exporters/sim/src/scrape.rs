@@ -28,6 +28,8 @@ pub(crate) struct Scrapes {
     kept: Vec<(Option<u64>, Pages)>,
     /// Nodes in trouble, from when until when, in seconds since the start.
     troubled: Vec<(usize, f64, f64)>,
+    /// Nodes that are started anew, from when until when.
+    rebooted: Vec<(std::ops::Range<usize>, f64, f64)>,
 }
 
 /// What a node in trouble does for a while.
@@ -41,16 +43,20 @@ enum Spell {
 
 impl Scrapes {
     pub(crate) fn new(noise: Noise, scenario: &Scenario, shape: &Shape, dialect: Dialect) -> Self {
-        let troubled = scenario.faults.iter().filter_map(|fault| {
-            let jobs = shape.jobs.len();
-            let job = &shape.jobs[fault.gang.checked_rem(jobs)?].nodes;
+        let (mut troubled, mut rebooted) = (Vec::new(), Vec::new());
+        for fault in &scenario.faults {
+            let Some(gang) = fault.gang.checked_rem(shape.jobs.len()) else { continue };
+            let job = &shape.jobs[gang].nodes;
             let node = job.start + fault.member % job.len();
             let from = crate::fleet::WARM_UP.as_secs_f64() + fault.onset_s;
             let until = fault.lasts_s.map_or(f64::INFINITY, |lasts| from + lasts);
-            (fault.effect == Effect::ScrapeTrouble).then_some((node, from, until))
-        });
-        let troubled = troubled.collect();
-        Self { noise, dialect, kept: vec![(None, Vec::new()); shape.nodes], troubled }
+            match fault.effect {
+                Effect::ScrapeTrouble => troubled.push((node, from, until)),
+                Effect::Reboot => rebooted.push((job.clone(), from, until)),
+                _ => {}
+            }
+        }
+        Self { noise, dialect, kept: vec![(None, Vec::new()); shape.nodes], troubled, rebooted }
     }
 
     /// Whether what the node tells now is to be kept, because it will be told again.
@@ -82,6 +88,11 @@ impl Scrapes {
         pages
     }
 
+    /// Whether a scraper reads what is: in gaunt's own words, and not what was told before.
+    pub(crate) fn tells_what_is(&self, node: usize, now: f64) -> bool {
+        self.dialect == Dialect::Gaunt && self.spell(node, now) == Spell::Answers
+    }
+
     /// What the clock of a node shows when it is `time`.
     pub(crate) fn clock(&self, node: usize, time: UnixMs) -> UnixMs {
         let most = if self.troubled.iter().any(|(troubled, ..)| *troubled == node) {
@@ -103,6 +114,12 @@ impl Scrapes {
     }
 
     fn spell(&self, node: usize, now: f64) -> Spell {
+        let away = |(nodes, from, until): &(std::ops::Range<usize>, f64, f64)| {
+            nodes.contains(&node) && *from <= now && now < *until
+        };
+        if self.rebooted.iter().any(away) {
+            return Spell::Silent;
+        }
         let here = |&&(troubled, from, until): &&(usize, f64, f64)| {
             troubled == node && from <= now && now < until
         };

@@ -2,8 +2,14 @@
 
 use std::ops::Range;
 
+use gaunt_schema::{NodePlace, Origin, PortPlace, Safe, Topology};
+
 pub use crate::work::Work;
-use crate::{GPUS_PER_NODE, NODES_PER_LEAF, placement::Placement};
+use crate::{
+    GPUS_PER_NODE, NODES_PER_LEAF,
+    gpu::{self, Model},
+    placement::Placement,
+};
 
 /// The machines, cables and jobs of a fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,12 +22,34 @@ pub struct Shape {
     pub rails: usize,
     /// Nodes under one leaf switch of a rail.
     pub leaf_nodes: usize,
-    /// Whether every second node has boards of an older generation.
-    pub mixed: bool,
+    /// Which boards are in which nodes.
+    pub boards: Boards,
+    /// Nodes whose GPUs are joined by one NVLink fabric: 1 for boxes, more for the trays of a rack.
+    pub domain_nodes: usize,
     /// The jobs, the one that a fault strikes first.
     pub jobs: Vec<JobShape>,
     /// Nodes that a job holds and leaves idle. The nodes that are in no job are free.
     pub held: Range<usize>,
+}
+
+/// Which boards are in which nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Boards {
+    /// The usual ones in all.
+    #[default]
+    Usual,
+    /// Boards with more memory in all.
+    Larger,
+    /// Those of trays in all.
+    Tray,
+    /// The usual ones, and those of the generation before in every second node.
+    HalfOlder,
+    /// Boards with more memory, and those of the next generation in every second node.
+    HalfNewer,
+    /// The usual ones in the first job's nodes, and those of the generation before in all others.
+    OthersOlder,
+    /// Those of the next generation in the first job's nodes, and boards with more memory in all others.
+    OthersLarger,
 }
 
 /// One job.
@@ -33,22 +61,67 @@ pub struct JobShape {
     pub work: Work,
     /// Pipeline stages; its nodes are shared out to them in order.
     pub stages: usize,
+    /// Whether its layers are spread over experts: every rank then trades with every other in each of them.
+    pub experts: bool,
 }
 
 impl Shape {
     /// The usual fleet: nodes of eight GPUs and eight rails, most of them in gangs.
     pub fn usual(nodes: usize) -> Self {
         let placement = Placement::of(nodes);
-        let job = |nodes| JobShape { nodes, work: Work::Train, stages: 1 };
+        let job = |nodes| JobShape { nodes, work: Work::Train, stages: 1, experts: false };
         Self {
             nodes,
             gpus: GPUS_PER_NODE,
             rails: GPUS_PER_NODE,
             leaf_nodes: NODES_PER_LEAF,
-            mixed: false,
+            boards: Boards::Usual,
+            domain_nodes: 1,
             jobs: placement.gangs.into_iter().map(job).collect(),
             held: placement.held,
         }
+    }
+
+    /// Where everything is plugged in, as an operator would write it down.
+    pub fn topology(&self) -> Topology {
+        let mut all = Topology::new("topology.toml".into(), Origin::Declared);
+        let names = crate::fleet::names(self.nodes);
+        for (node, name) in names.into_iter().enumerate() {
+            if self.domain_nodes > 1 {
+                let domain = Safe::from(format!("domain-{:02}", node / self.domain_nodes));
+                let place =
+                    NodePlace { node: name.clone(), domain: Some(domain), ..Default::default() };
+                all.nodes.push(place);
+            }
+            all.ports.extend((0..self.rails).map(|rail| PortPlace {
+                node: name.clone(),
+                device: Safe::from(format!("mlx5_{rail}")),
+                port: None,
+                rail: Some(Safe::from(rail.to_string())),
+                leaf: Some(Safe::from(self.leaf(node, rail))),
+            }));
+        }
+        all
+    }
+
+    /// The boards of a node.
+    pub(crate) fn model(&self, node: usize) -> Model {
+        let first = self.jobs.first().is_some_and(|job| job.nodes.contains(&node));
+        match self.boards {
+            Boards::Tray => gpu::TRAY,
+            Boards::HalfOlder if node % 2 == 1 => gpu::OLDER,
+            Boards::HalfNewer if node % 2 == 1 => gpu::NEWER,
+            Boards::OthersLarger if first => gpu::NEWER,
+            Boards::OthersOlder if !first => gpu::OLDER,
+            Boards::Larger | Boards::HalfNewer | Boards::OthersLarger => gpu::LARGER,
+            Boards::Usual | Boards::HalfOlder | Boards::OthersOlder => gpu::USUAL,
+        }
+    }
+
+    /// The nodes of the same NVLink fabric as this one.
+    pub(crate) fn domain_of(&self, node: usize) -> Range<usize> {
+        let first = node / self.domain_nodes * self.domain_nodes;
+        first..(first + self.domain_nodes).min(self.nodes)
     }
 
     /// The nodes below the same leaves as this one.

@@ -1,6 +1,6 @@
 //! The suite: labelled runs on which a judge is measured, some to tune it on, others to test it with.
 
-use gaunt_schema::{Dialect, UnixMs};
+use gaunt_schema::{Dialect, Topology, UnixMs};
 
 use crate::{Fleet, Scenario, fleet::Plan, noise::Noise, page::Told, shape::Shape};
 
@@ -124,13 +124,13 @@ pub fn cases(split: Split) -> Vec<Case> {
 fn case(split: Split, number: u64, at: u64, scenario: &'static str, level: Level) -> Case {
     let first = if split == Split::Test { TEST_SEEDS_FROM } else { 1 };
     let seed = first + number * 1_000 + at * 10 + level as u64;
-    // Each scenario and level goes through all eight ways to be told.
-    let way = number + at + level as u64;
+    // Three seeds at three levels go through all eight ways to be told, and so do eight seeds at one level.
+    let way = 3 * number + level as u64 + at;
     let mut case = Case {
         scenario,
         level,
         seed,
-        shape: draw::shape(Noise::new(seed), split, scenario, number),
+        shape: draw::shape(Noise::new(seed), split, scenario, number, level),
         gpm: way & 1 == 0,
         labels: way & 2 == 0,
         dialect: if way & 4 == 0 { Dialect::Gaunt } else { Dialect::Dcgm },
@@ -170,6 +170,13 @@ impl Case {
     /// The fleet of this run, at the instant `start`.
     pub fn fleet(&self, start: UnixMs) -> Fleet {
         Fleet::of(self.plan(), self.seed, start)
+    }
+
+    /// What the operator knows of the wiring and other exporters' pages do not say, where he wrote it down: which leaf
+    /// and rail each port is on, and which trays are one NVLink domain. Who names his jobs has written it down too.
+    pub fn topology(&self) -> Option<Topology> {
+        let written = self.dialect == Dialect::Dcgm && self.labels;
+        written.then(|| self.shape.topology())
     }
 
     fn plan(&self) -> Plan {

@@ -22,6 +22,8 @@ pub struct Truth {
     pub also: Vec<Entity>,
     /// Other kinds that say the same as rightly.
     pub kinds: Vec<FindingKind>,
+    /// What is as true besides, because it follows: saying so is neither right nor wrong.
+    pub follows: Vec<(FindingKind, Entity)>,
     /// When it began.
     pub onset: UnixMs,
     /// When it is over, if ever.
@@ -53,6 +55,20 @@ struct Verdict {
     on_gpus: bool,
 }
 
+/// The job that a gang is.
+fn job_of(gang: usize) -> Entity {
+    Entity { job: Some(Safe::from(job::id(gang))), ..Entity::new(EntityKind::Job) }
+}
+
+/// A job stands still for ever because of it.
+fn stops(effect: Effect, shape: &Shape, job: &JobShape) -> bool {
+    match effect {
+        Effect::GpuLost { .. } => true,
+        Effect::PortDown { .. } => shape.rails == 1 && job.nodes.len() > 1,
+        _ => false,
+    }
+}
+
 impl Setting<'_> {
     /// The truth about a fault; none about what only looks like one.
     pub(crate) fn truth(&self, fault: &Fault) -> Option<Truth> {
@@ -68,8 +84,10 @@ impl Setting<'_> {
         let limit_s = verdict.limit_s + if waits { COLLECT_S } else { 0.0 };
         let after = |seconds: f64| self.start + Duration::from_secs_f64(seconds);
         let ends = fault.lasts_s.filter(|lasts| lasts.is_finite());
-        // Somebody else carries what a port that is down does not.
-        let slows = verdict.kind != FindingKind::PortDown;
+        let stops = stops(fault.effect, self.shape, job);
+        // Somebody else carries what a port that is down does not, if there is another.
+        let slows = verdict.kind != FindingKind::PortDown || stops;
+        let hang = (FindingKind::CollectiveHang, job_of(gang));
         let blamed = verdict.blamed.node.as_ref();
         let others = self.names[job.nodes.clone()].iter();
         let others = others.filter(|name| slows && Some(*name) != blamed);
@@ -79,6 +97,7 @@ impl Setting<'_> {
             blamed: verdict.blamed,
             also: verdict.also,
             kinds: verdict.kinds,
+            follows: if stops { vec![hang] } else { vec![] },
             onset: after(fault.onset_s),
             ends: ends.map(|lasts| after(fault.onset_s + lasts)),
             limit: Duration::from_secs_f64(limit_s),
@@ -94,6 +113,10 @@ impl Setting<'_> {
             Some(Verdict { kind, blamed, also, kinds, limit_s, on_gpus: true })
         };
         match effect {
+            // Whether processors that are too slow load or launch, nobody can tell from outside.
+            Effect::DataStarved { by_cpu: true, .. } => {
+                of(Kind::DataStarved, host, vec![], vec![Kind::HostBound], 30.0)
+            }
             Effect::DataStarved { .. } => of(Kind::DataStarved, host, vec![], vec![], 30.0),
             Effect::SlowGpu { gpu, .. } => {
                 of(Kind::ComputeStraggler, board(gpu), vec![], vec![Kind::Throttled], 30.0)
@@ -105,13 +128,19 @@ impl Setting<'_> {
             Effect::LaunchBound { gpu: Some(gpu), .. } => {
                 of(Kind::HostBound, host, vec![board(gpu)], vec![], 30.0)
             }
-            Effect::PcieSlow { gpu, .. } => {
-                of(Kind::PcieDegraded, board(gpu), vec![], vec![], 60.0)
+            Effect::PcieSlow { gpu, replays, .. } => {
+                // Lanes that are gone are said by the link itself.
+                let limit_s = if replays { 60.0 } else { 15.0 };
+                of(Kind::PcieDegraded, board(gpu), vec![], vec![], limit_s)
             }
             Effect::NvlinkSlow { gpu, .. } => {
-                let domain =
-                    Entity { kind: EntityKind::NvlinkDomain, ..Entity::node(&self.names[node]) };
-                of(Kind::NvlinkDegraded, board(gpu), vec![host, domain], vec![], 30.0)
+                let pair = Entity { kind: EntityKind::GpuPair, ..board(gpu) };
+                let domain = self.shape.domain_of(node).map(|node| {
+                    let node = Entity::node(&self.names[node]);
+                    Entity { kind: EntityKind::NvlinkDomain, ..node }
+                });
+                let also = [host, pair].into_iter().chain(domain).collect();
+                of(Kind::NvlinkDegraded, board(gpu), also, vec![], 30.0)
             }
             Effect::GpuLost { gpu, .. } => of(Kind::GpuFailed, board(gpu), vec![], vec![], 5.0),
             _ => None,
@@ -130,6 +159,8 @@ impl Setting<'_> {
         let of = |kind, blamed, also, limit_s| {
             Some(Verdict { kind, blamed, also, kinds: vec![], limit_s, on_gpus: false })
         };
+        // Without a page that names leaves and rails, nobody can tell the one from the other.
+        let nameless = self.told.dialect == Dialect::Dcgm;
         match effect {
             Effect::PortDown { rail } => of(Kind::PortDown, port(rail), vec![], 5.0),
             Effect::RateLow { rail, .. } => of(Kind::PortRateLow, port(rail), vec![], 10.0),
@@ -142,10 +173,13 @@ impl Setting<'_> {
                 let mut also = vec![Entity { rail: number.clone(), ..leaf.clone() }];
                 // With a single leaf in the fleet, or no page that names any, the leaf is as good as its rail.
                 let one = self.shape.nodes <= self.shape.leaf_nodes;
-                if one || self.told.dialect == Dialect::Dcgm {
+                let either = one || nameless;
+                if either {
                     also.push(Entity { rail: number, ..Entity::new(EntityKind::Rail) });
                 }
-                of(Kind::LeafCongested, leaf, also, 30.0)
+                let verdict = of(Kind::LeafCongested, leaf, also, 30.0)?;
+                let kinds = if either { vec![Kind::RailSlow] } else { vec![] };
+                Some(Verdict { kinds, ..verdict })
             }
             Effect::RailSlow { rail, .. } => {
                 let number = Some(Safe::from(rail.to_string()));
@@ -166,8 +200,6 @@ impl Setting<'_> {
         node: usize,
     ) -> Option<Verdict> {
         use FindingKind as Kind;
-        let job_of =
-            |gang| Entity { job: Some(Safe::from(job::id(gang))), ..Entity::new(EntityKind::Job) };
         let job = job_of(gang);
         // Who does not know the job's name may name it as he likes: such an entity has no job.
         let unnamed = (!self.told.labels).then(|| Entity::new(EntityKind::Job));

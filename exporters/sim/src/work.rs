@@ -15,6 +15,8 @@ pub enum Work {
     Serve,
     /// It answers requests on slices of GPUs, of which the whole GPU's utilization says nothing.
     Slices,
+    /// It answers requests, several processes taking turns on each GPU.
+    Shared,
 }
 
 /// From which family random times are drawn.
@@ -130,6 +132,15 @@ impl Pace {
             step_spread: noise.child(7).between(0.01, 0.04),
             rank_spread: noise.child(8).between(0.005, 0.03),
         }
+    }
+
+    /// The same job with its layers spread over experts: it communicates more, and less evenly.
+    pub(crate) fn with_experts(mut self, noise: Noise) -> Self {
+        let more = (self.compute_s * noise.between(0.14, 0.24)).min(self.compute_s * 0.5);
+        self.compute_s -= more;
+        self.communicate_s += more;
+        self.step_spread = self.step_spread.max(0.05);
+        self
     }
 
     /// How long a step takes when nothing is in its way.

@@ -82,8 +82,7 @@ fn line(truth: &Truth) -> Line<'_> {
 /// The folder of a target: the node's name, and whose page it is if it has two.
 fn target(folder: &Path, node: &str, dialect: Dialect) -> PathBuf {
     folder.join(match dialect {
-        Dialect::Dcgm => format!("{node}.dcgm"),
-        Dialect::NodeExporter => format!("{node}.node_exporter"),
         Dialect::Gaunt | Dialect::Unknown => node.to_owned(),
+        other => format!("{node}.{}", other.as_str()),
     })
 }

@@ -44,6 +44,10 @@ fn values(device: &DeviceDetail) -> Vec<String> {
         Class::Disk => "gaunt_disk_",
         Class::Mount => "gaunt_mount_",
         Class::Sensor => "gaunt_sensor_",
+        Class::SwitchPort => "gaunt_switch_port_",
+        Class::Service => "gaunt_service_",
+        Class::Collective => "gaunt_collective_",
+        Class::Probe => "gaunt_probe_",
         Class::Node | Class::Collector | Class::Fleet => "gaunt_node_",
     };
     let state = device.state.map(|state| state.as_str().to_owned());

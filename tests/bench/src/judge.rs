@@ -11,16 +11,20 @@ use std::{
 };
 
 use anyhow::ensure;
+use gaunt::command::judge::Episode;
 use gaunt_schema::Dialect;
+use gaunt_sim::Truth;
 use serde_json::json;
 
 mod cost;
+mod explain;
 mod play;
 mod sample;
 mod score;
 mod table;
 mod tally;
 
+pub(crate) use play::START;
 pub(crate) use sample::Options;
 use sample::Run;
 use score::Terms;
@@ -31,6 +35,8 @@ use crate::clock;
 /// What a played run gives.
 struct Outcome {
     scored: Scored,
+    truths: Vec<Truth>,
+    said: Vec<Episode>,
     pages: u64,
     rejected: u64,
 }
@@ -54,8 +60,15 @@ pub(crate) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<()> 
     let long = of(&|run| run.peace);
     table::write(out, &short)?;
     if !long.is_empty() {
-        writeln!(out, "long fault-free runs, a page each 30 s:")?;
+        let close =
+            if options.size() == "full" { "each second" } else { "each 30 s, a part each second" };
+        writeln!(out, "long fault-free runs, read {close}; other exporters at most each 15 s:")?;
         table::write(out, &long)?;
+    }
+    if options.explain {
+        for (run, outcome) in runs.iter().zip(&outcomes) {
+            explain::write(out, run, outcome)?;
+        }
     }
     // In a hard negative something happens within minutes; pages are counted where it happens as often as in life.
     let (negatives, peace) = (Peace::of(&short), Peace::of(&long));
@@ -119,10 +132,11 @@ fn play_all(runs: &[Run]) -> anyhow::Result<Vec<Outcome>> {
 }
 
 fn play_one(run: &Run) -> Outcome {
-    let played = play::play((run.fleet)(), run.gpus, &run.watch);
+    let played = play::play((run.fleet)(), run.gpus, &run.watch, run.topology.as_ref());
     let terms = Terms { labels: run.labels, grace: run.watch.grace() };
     let score = score::score(&played.truths, &played.said, terms);
     let (scenario, level, gpu_days) = (run.scenario, run.level, played.gpu_days);
     let scored = Scored { scenario, level, gpu_days, score };
-    Outcome { scored, pages: played.pages, rejected: played.rejected }
+    let (pages, rejected) = (played.pages, played.rejected);
+    Outcome { scored, truths: played.truths, said: played.said, pages, rejected }
 }

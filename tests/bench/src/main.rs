@@ -7,6 +7,7 @@ mod node;
 mod pages;
 mod parse;
 mod rounds;
+mod signals;
 
 use std::{io::Write, process::ExitCode};
 
@@ -42,6 +43,11 @@ const BENCHES: &[(&str, &str, Bench)] = &[
     ("parse", "reads pages of text: our reader and prometheus-parse side by side", |_, out| {
         parse::run(out)
     }),
+    (
+        "signals",
+        "what labelled runs show before and after their onset, and of whom",
+        |args, out| signals::run(&args.judge, out),
+    ),
 ];
 
 fn main() -> anyhow::Result<ExitCode> {

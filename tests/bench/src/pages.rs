@@ -18,6 +18,9 @@ const GPUS: u64 = 8;
 /// Samples of each page.
 pub(crate) const SAMPLES: usize = FIELDS.len() * GPUS as usize;
 
+/// What the values of the committed pages are drawn from.
+const SEED: u64 = 2026;
+
 /// What makes a page.
 type Make = fn() -> String;
 
@@ -42,7 +45,17 @@ fn place(name: &str) -> PathBuf {
 
 /// The page as dcgm-exporter writes it: seven labels on every sample.
 pub(crate) fn dcgm() -> String {
+    dcgm_of(SEED)
+}
+
+/// The same page at eight instants: nothing but values differs.
+pub(crate) fn dcgm_moved() -> Vec<String> {
+    (0..8).map(|later| dcgm_of(SEED + later)).collect()
+}
+
+fn dcgm_of(seed: u64) -> String {
     page(
+        seed,
         |field| format!("DCGM_FI_{field}"),
         |gpu| {
             let mut id = Dice(gpu + 1);
@@ -61,16 +74,25 @@ pub(crate) fn dcgm() -> String {
 
 /// The page with one short label on every sample, as gaunt-node writes its GPUs.
 pub(crate) fn short() -> String {
+    short_of(SEED)
+}
+
+/// The same page at eight instants: nothing but values differs.
+pub(crate) fn short_moved() -> Vec<String> {
+    (0..8).map(|later| short_of(SEED + later)).collect()
+}
+
+fn short_of(seed: u64) -> String {
     let name = |field: &str| {
         let (_, bare) = field.split_once('_').unwrap_or(("", field));
         format!("gaunt_gpu_{}", bare.to_lowercase())
     };
-    page(name, |gpu| format!("gpu=\"{gpu}\""))
+    page(seed, name, |gpu| format!("gpu=\"{gpu}\""))
 }
 
-fn page(name: impl Fn(&str) -> String, labels: impl Fn(u64) -> String) -> String {
+fn page(seed: u64, name: impl Fn(&str) -> String, labels: impl Fn(u64) -> String) -> String {
     let labels: Vec<String> = (0..GPUS).map(labels).collect();
-    let mut dice = Dice(2026);
+    let mut dice = Dice(seed);
     let mut page = String::new();
     for (field, shape) in FIELDS {
         let name = name(field);

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::ensure;
-use gaunt_schema::text::{self, Limits, Line, Reader};
+use gaunt_schema::text::{self, Layouts, Limits, Line, Memory, Reader};
 use prometheus_parse::Scrape;
 use serde_json::json;
 
@@ -21,28 +21,31 @@ pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
     for page in [&dcgm, &short] {
         ensure!(peer(page) == SAMPLES, "prometheus-parse does not take every sample");
     }
+    let moved = [pages::dcgm_moved(), pages::short_moved()];
     let mut contenders = [
         contender("strict reader, dcgm labels", &dcgm, strict),
         contender("strict reader, short labels", &short, strict),
         contender("decode to a report, dcgm labels", &dcgm, decode),
         contender("prometheus-parse, dcgm labels", &dcgm, peer),
         contender("prometheus-parse, short labels", &short, peer),
+        repeating("repeated layout to a report, dcgm labels", &moved[0]),
+        repeating("repeated layout to a report, short labels", &moved[1]),
     ];
     let sizes = contenders.each_ref().map(|contender| contender.bytes as f64);
     let costs = rounds::run(&mut contenders);
 
-    writeln!(out, "{:34} {:>8} {:>15} {:>10}", "one core, CPU time", "MB/s", "range", "ns/sample")?;
+    writeln!(out, "{:42} {:>8} {:>15} {:>10}", "one core, CPU time", "MB/s", "range", "ns/sample")?;
     for ((contender, size), cost) in contenders.iter().zip(sizes).zip(&costs) {
         let range = format!("{:.0}-{:.0}", rate(size, cost.most), rate(size, cost.least));
         let each = cost.median / SAMPLES as f64 * 1e9;
         let speed = rate(size, cost.median);
-        writeln!(out, "{:34} {speed:>8.0} {range:>15} {each:>10.0}", contender.name)?;
+        writeln!(out, "{:42} {speed:>8.0} {range:>15} {each:>10.0}", contender.name)?;
     }
     writeln!(out, "{}", summary(&sizes, &costs))?;
     Ok(())
 }
 
-fn summary(sizes: &[f64; 5], costs: &[Cost]) -> serde_json::Value {
+fn summary(sizes: &[f64; 7], costs: &[Cost]) -> serde_json::Value {
     let speed = |at: usize| (rate(sizes[at], costs[at].median) * 10.0).round() / 10.0;
     let ns = |at: usize| (costs[at].median / SAMPLES as f64 * 1e9).round();
     json!({
@@ -52,6 +55,11 @@ fn summary(sizes: &[f64; 5], costs: &[Cost]) -> serde_json::Value {
         "prometheus_parse_mb_s": speed(3),
         "prometheus_parse_short_mb_s": speed(4),
         "ratio_strict": (costs[3].median / costs[0].median * 10.0).round() / 10.0,
+        "repeat_samples_s": (SAMPLES as f64 / costs[5].median).round(),
+        "repeat_short_samples_s": (SAMPLES as f64 / costs[6].median).round(),
+        "ratio_repeat": (costs[3].median / costs[5].median * 10.0).round() / 10.0,
+        "repeat_dcgm_mb_s": speed(5),
+        "repeat_dcgm_ns_sample": (costs[5].median / SAMPLES as f64 * 1e10).round() / 10.0,
         "strict_dcgm_ns_sample": ns(0),
         "strict_short_ns_sample": ns(1),
         "decode_dcgm_ns_sample": ns(2),
@@ -68,6 +76,19 @@ fn rate(size: f64, seconds: f64) -> f64 {
 
 fn contender<'a>(name: &'static str, page: &'a str, work: fn(&str) -> usize) -> Contender<'a> {
     Contender { name, bytes: page.len(), work: Box::new(move || work(page)) }
+}
+
+/// Reads pages in turn whose values differ and nothing else, as a target sends them: each becomes a report.
+fn repeating<'a>(name: &'static str, pages: &'a [String]) -> Contender<'a> {
+    let (layouts, mut memory, limits) = (Layouts::default(), Memory::default(), Limits::default());
+    let mut turn = 0;
+    let work = move || {
+        turn += 1;
+        let body = pages[turn % pages.len()].as_bytes();
+        let page = layouts.decode(&mut memory, body, &limits);
+        page.map_or(0, |page| page.report.samples.len())
+    };
+    Contender { name, bytes: pages[0].len(), work: Box::new(work) }
 }
 
 /// Takes every line with all checks on; the values are used, so that none of the work can be left out.

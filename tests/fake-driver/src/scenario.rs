@@ -196,7 +196,8 @@ impl Scenario {
             let keys = gpu.links.iter().flat_map(|link| link.values.keys());
             let mut strange = keys.filter(|key| {
                 let fields = LINK_FIELDS.iter().map(|(_, known)| *known);
-                !fields.chain(LINK_VALUES.iter().copied()).any(|known| known == *key)
+                let counters = LINK_VALUES.iter().chain(&LINK_GPM.1).copied();
+                !fields.chain(counters).any(|known| known == *key)
             });
             if let Some(key) = strange.next() {
                 return Err(format!("gpu {at}: no value {key} of a link"));
@@ -270,6 +271,8 @@ pub(crate) const FIELDS: &[(u32, &str)] = &[
     (4, "ecc_uncorrected_volatile"),
     (5, "ecc_corrected_aggregate"),
     (6, "ecc_uncorrected_aggregate"),
+    (38, "nvlink_crc_flit"),
+    (45, "nvlink_crc_data"),
     (29, "retired_corrected"),
     (30, "retired_uncorrected"),
     (31, "retired_pending"),
@@ -301,6 +304,10 @@ pub(crate) const LINK_FIELDS: &[(u32, &str)] = &[
     (202, "transmit_bytes"),
     (204, "receive_bytes"),
 ];
+
+/// Counters of one link's own: from the first number on, two for each link.
+pub(crate) const LINK_GPM: (u32, [&str; 2]) =
+    (62, ["receive_mebibytes_per_second", "transmit_mebibytes_per_second"]);
 
 /// Values of one link that a call of their own asks for: its state, and its errors by NVML's order of kinds.
 pub(crate) const LINK_VALUES: &[&str] =

@@ -24,7 +24,11 @@ const ANY: &str = "…";
 fn varies(name: &str) -> bool {
     let traffic = name.starts_with("gaunt_gpu_") && name.ends_with("_bytes_total");
     let integral = name.strip_suffix("_seconds_total").unwrap_or_default();
-    VARIES.contains(&name) || traffic || INTEGRATED.iter().any(|ending| integral.ends_with(ending))
+    let ticks = name.ends_with("_5m_ticks") || name == "DCGM_EXP_CLOCK_EVENTS_COUNT";
+    VARIES.contains(&name)
+        || ticks
+        || traffic
+        || INTEGRATED.iter().any(|ending| integral.ends_with(ending))
 }
 
 /// The page with one GPU of the eight, which are alike, and without what differs from run to run.

@@ -12,8 +12,13 @@ use gaunt_schema::{
     catalogue::{gpu, hardware},
 };
 
-use super::{CollectError, Collector, Outcome, absence, ports::as_nvml_writes};
-use crate::files::{Attribute, names, read_once};
+use super::{CollectError, Collector, Outcome, absence};
+use crate::{
+    Options,
+    exclude::Exclude,
+    files::{Attribute, names, read_once},
+    pci::{self, Place, as_nvml_writes},
+};
 
 /// AMD's and NVIDIA's numbers among the makers of PCI devices.
 const AMD: &str = "0x1002";
@@ -53,6 +58,7 @@ const INTEGRALS: [(MetricId, MetricId); 2] = [
 /// Reads `SYS/class/drm/card*/device`.
 pub(super) struct Gpus {
     sys_root: PathBuf,
+    exclude: Exclude,
     boards: BTreeMap<String, Board>,
     ticks_to_look: u32,
     last: Option<Instant>,
@@ -70,9 +76,10 @@ struct Board {
 }
 
 impl Gpus {
-    pub(super) fn new(sys_root: &Path) -> Self {
+    pub(super) fn new(options: &Options) -> Self {
         Self {
-            sys_root: sys_root.to_path_buf(),
+            sys_root: options.sys_root.clone(),
+            exclude: Exclude::new(&options.exclude),
             boards: BTreeMap::new(),
             ticks_to_look: 0,
             last: None,
@@ -110,8 +117,10 @@ impl Gpus {
         let first = if taken == 0 { self.nvidia() } else { self.next() };
         let new = found.into_iter().filter(|(address, _)| !self.boards.contains_key(address));
         let new: Vec<_> = new.take(MAX_GPUS - taken).collect();
+        let cards = pci::cards(&self.sys_root, |name| self.exclude.leaves_alone(name));
         for (at, (address, folder)) in new.into_iter().enumerate() {
-            let board = Board::new(first + at as u32, &address, &folder);
+            let mut board = Board::new(first + at as u32, &address, &folder);
+            board.labels.extend(pci::nics(&Place::of(&folder), &cards));
             self.boards.insert(address, board);
         }
         Ok(())

@@ -4,9 +4,10 @@ use std::{io, path::PathBuf};
 
 use gaunt_schema::{Device, MetricId, Report, catalogue::hardware};
 
-use super::{CollectError, Collector, Outcome, exclude::Exclude};
+use super::{CollectError, Collector, Outcome};
 use crate::{
     Options,
+    exclude::Exclude,
     files::{Attribute, names},
 };
 

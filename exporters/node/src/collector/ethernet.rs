@@ -4,19 +4,23 @@ use std::{
     collections::BTreeMap,
     io,
     path::{Path, PathBuf},
+    time::Instant,
 };
 
-use gaunt_schema::{Device, MetricId, Reading, Report};
+use gaunt_schema::{Absent, Device, MetricId, Reading, Report};
 
-use super::{CollectError, Collector, Outcome, absence, exclude::Exclude};
+use super::{CollectError, Collector, Outcome, absence};
 use crate::{
     Options,
     ethtool::{Kernel, Statistics},
+    exclude::Exclude,
     files::{names, read_once},
 };
 
+mod errors;
 mod words;
 
+use errors::Wire;
 use words::meaning;
 
 /// The most cards that are asked: each costs a command to its firmware.
@@ -32,6 +36,7 @@ pub(super) struct Ethernet {
     door: io::Result<Box<dyn Statistics>>,
     names: Vec<String>,
     cards: Vec<Card>,
+    wires: BTreeMap<String, Wire>,
     ticks_to_look: u32,
     values: Vec<u64>,
 }
@@ -58,6 +63,7 @@ impl Ethernet {
             door,
             names: Vec::new(),
             cards: Vec::new(),
+            wires: BTreeMap::new(),
             ticks_to_look: 0,
             values: Vec::new(),
         }
@@ -118,6 +124,7 @@ impl Collector for Ethernet {
             .map_err(|source| CollectError::Read { path: self.folder.clone(), source })?;
         if found != self.names || self.ticks_to_look == 0 {
             self.cards = discover(&self.folder, &found, &self.exclude, door);
+            self.wires.retain(|name, _| found.contains(name));
             self.names = found;
             self.ticks_to_look = TICKS_BETWEEN_LOOKS;
         }
@@ -126,7 +133,7 @@ impl Collector for Ethernet {
             let why = "no network driver with statistics of its own that gaunt knows";
             return Ok(Outcome::Nothing(why.to_owned()));
         }
-        let mut failed = Vec::new();
+        let (now, mut failed) = (Instant::now(), Vec::new());
         for card in &self.cards {
             let device = report.device(card.device.clone());
             let read = door.read(&card.name, card.count, &mut self.values);
@@ -142,12 +149,11 @@ impl Collector for Ethernet {
                     Ok(()) => self.values.get(*at).map(|value| Reading::of(*value as f64 / per)),
                     Err(error) => Some(absence(error).into()),
                 };
-                report.push(
-                    device,
-                    *metric,
-                    reading.unwrap_or(Reading::absent(gaunt_schema::Absent::Error)),
-                );
+                let reading = reading.unwrap_or(Absent::Error.into());
+                report.push(device, *metric, reading);
             }
+            let wire = self.wires.entry(card.name.clone()).or_default();
+            wire.tell(&card.device, now, report);
         }
         if failed.is_empty() {
             Ok(Outcome::Found)

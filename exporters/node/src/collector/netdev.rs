@@ -7,14 +7,12 @@ use std::{
 
 use gaunt_schema::{Absent, Device, MetricId, Reading, Report, catalogue::host};
 
-use super::{
-    CollectError, Collector, Outcome, absence,
-    exclude::Exclude,
-    ports::{as_nvml_writes, is_address},
-};
+use super::{CollectError, Collector, Outcome, absence};
 use crate::{
     Options,
+    exclude::Exclude,
     files::{Attribute, names, read_once},
+    pci::{as_nvml_writes, is_address},
 };
 
 /// The most devices that are reported: a host with thousands of containers has as many virtual devices.

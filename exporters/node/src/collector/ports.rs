@@ -1,20 +1,19 @@
 //! Ports of RDMA devices, from `class/infiniband`: each device on a thread of its own, so that firmware that does not
 //! answer costs one card and not the network.
 
-use std::{collections::BTreeMap, io, path::PathBuf, time::Duration};
+use std::{io, path::PathBuf, time::Duration};
 
-use gaunt_schema::{Report, Safe, catalogue::port};
+use gaunt_schema::{Report, catalogue::port};
 
-use super::{CollectError, Collector, Outcome, exclude::Exclude, round::Crew};
-use crate::{Options, files::names};
+use super::{CollectError, Collector, Outcome, round::Crew};
+use crate::{Options, exclude::Exclude, files::names, pci};
 
 mod card;
 mod counters;
-mod place;
+mod rails;
 
 use card::Card;
-use place::Place;
-pub(super) use place::{as_nvml_writes, is_address};
+use rails::Rails;
 
 /// The most devices that are reported: four times the largest host, which has one for each GPU and the storage.
 const MAX_DEVICES: usize = 64;
@@ -30,8 +29,9 @@ pub(super) struct Ports {
     deadline: Duration,
     names: Vec<String>,
     crew: Crew,
-    /// The rail of each port: its place among its like on this host, by device and port number.
-    rails: BTreeMap<(Safe, Safe), u32>,
+    /// The order of the rails, where the settings say it.
+    order: Vec<String>,
+    rails: Rails,
 }
 
 impl Ports {
@@ -44,7 +44,8 @@ impl Ports {
             deadline: options.round_deadline() * 3 / 5,
             names: Vec::new(),
             crew: Crew::default(),
-            rails: BTreeMap::new(),
+            order: options.rails.clone(),
+            rails: Rails::new(),
         }
     }
 
@@ -69,8 +70,11 @@ impl Ports {
                 self.crew.add(Box::new(card));
             }
         }
-        let places = found.iter().map(|name| (name.as_str(), Place::of(&self.folder.join(name))));
-        self.rails = place::rails(places.collect());
+        let gpus = pci::gpus(&self.sys_root);
+        let card = |name: &String| rails::Card::of(name, &self.folder.join(name), &gpus);
+        let cards: Vec<_> = found.iter().map(card).collect();
+        let said = rails::said(&cards, &self.order);
+        self.rails = if self.order.is_empty() { rails::found(&cards) } else { said };
         self.names = found;
         Ok(())
     }
@@ -102,9 +106,10 @@ impl Collector for Ports {
         for info in report.infos.iter_mut().filter(|info| info.metric == port::INFO) {
             let key = devices.get(info.device as usize).map(|device| device.key.as_slice());
             if let Some([device, number]) = key
-                && let Some(rail) = self.rails.get(&(device.clone(), number.clone()))
+                && let Some((rail, by)) = self.rails.get(&(device.clone(), number.clone()))
             {
-                info.labels.push(("rail".into(), rail.to_string().as_str().into()));
+                info.labels.push(("rail".into(), rail.to_string().into()));
+                info.labels.push(("rail_by".into(), (*by).into()));
             }
         }
         if !failed.is_empty() {

@@ -10,7 +10,7 @@ use std::{
 use gaunt_schema::{Absent, Report, UnixMs};
 
 use super::{CollectError, Collector, Outcome};
-use crate::{Options, files::note::Note};
+use crate::files::note::Note;
 
 mod past;
 
@@ -73,11 +73,7 @@ pub(crate) struct Ran<'a> {
 
 impl Collectors {
     /// The collectors of a node, each on its thread and waiting for the first round.
-    pub(crate) fn new(options: &Options) -> Self {
-        Self::of(super::all(options), options.round_deadline())
-    }
-
-    fn of(all: Vec<Box<dyn Collector>>, deadline: Duration) -> Self {
+    pub(crate) fn new(all: Vec<Box<dyn Collector>>, deadline: Duration) -> Self {
         let (mut crew, mut pasts) = (Crew::default(), Vec::new());
         for collector in all {
             crew.add(collector);

@@ -3,13 +3,15 @@
 use std::{
     io,
     path::PathBuf,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use gaunt_schema::{Device, Report, Safe, UnixMs, catalogue::exporter, xid::xid};
+use tokio::sync::watch;
 
 use super::{
-    gpus::Remembered,
+    gpus::{Remembered, Whose},
     kernel_log::{self, KernelLog},
     owners::Owners,
     pipe::{self, Message},
@@ -19,7 +21,13 @@ use super::{
 use crate::{
     Options, clock,
     collector::{CollectError, Collector, Outcome},
+    exclude::Exclude,
+    kubelet::Pods,
+    pci,
 };
+
+/// After this many ticks the neighbours of the GPUs are looked for again.
+const TICKS_BETWEEN_LOOKS: u32 = 60;
 
 /// Reads GPUs through the workers of a [`Supervisor`].
 pub(crate) struct Gpus {
@@ -33,7 +41,11 @@ pub(crate) struct Gpus {
     /// What went wrong in the last round.
     failures: Vec<Safe>,
     owners: Owners,
+    /// What the kubelet last said.
+    pods: watch::Receiver<Arc<Pods>>,
     sys_root: PathBuf,
+    exclude: Exclude,
+    ticks_to_look: u32,
     xids: Xids,
     log: Log,
 }
@@ -47,7 +59,7 @@ struct Log {
 }
 
 impl Gpus {
-    pub(crate) fn new(options: &Options) -> Self {
+    pub(crate) fn new(options: &Options, pods: watch::Receiver<Arc<Pods>>) -> Self {
         let logs = options.has(crate::Source::Xid) && options.has(crate::Source::KernelLog);
         Self {
             supervisor: Supervisor::new(options),
@@ -57,7 +69,10 @@ impl Gpus {
             longest_age: options.period + options.call_deadline,
             failures: Vec::new(),
             sys_root: options.sys_root.clone(),
+            exclude: Exclude::new(&options.exclude),
+            ticks_to_look: 0,
             owners: Owners::new(&options.proc_root),
+            pods,
             xids: Xids::default(),
             log: Log {
                 path: options.kernel_log.clone().filter(|_| logs),
@@ -78,7 +93,8 @@ impl Gpus {
                 self.driver = driver;
             }
             Heard::Said(worker, Message::Inventory { gpus }) => {
-                self.remembered.inventory(worker, &self.driver, gpus, &self.sys_root);
+                self.remembered.inventory(worker, &self.driver, gpus);
+                self.ticks_to_look = 0;
             }
             // A round that hung half-way and came back is older than what its spare has said since.
             Heard::Said(_, Message::Tick { at, .. }) if self.last_tick >= Some(at) => {}
@@ -107,6 +123,17 @@ impl Gpus {
             let row = xid(code);
             tracing::warn!(gpu, xid = code, meaning = row.meaning, action = row.action, "XID");
         }
+    }
+
+    /// Looks now and then where the GPUs sit and what sits beside them: cards may come later.
+    fn look_around(&mut self) {
+        if self.ticks_to_look > 0 {
+            self.ticks_to_look -= 1;
+            return;
+        }
+        self.ticks_to_look = TICKS_BETWEEN_LOOKS;
+        let cards = pci::cards(&self.sys_root, |name| self.exclude.leaves_alone(name));
+        self.remembered.look_around(&self.sys_root, &cards);
     }
 
     /// Reads on in the kernel's log, and says how that went.
@@ -176,13 +203,16 @@ impl Collector for Gpus {
         {
             health = Health::Slow;
         }
+        self.look_around();
         self.owners.keep(&self.remembered.pids());
-        self.remembered.write(health == Health::Working, &self.owners, report);
+        let pods = Arc::clone(&self.pods.borrow());
+        let whose = Whose { owners: &self.owners, pods: &pods };
+        self.remembered.write(health == Health::Working, whose, report);
         // A node that had GPUs and now has none has a problem, whatever the worker thinks.
         let had_gpus = self.remembered.count().0 > 0;
         if had_gpus {
             self.read_log(report);
-            self.xids.write(report);
+            self.xids.write(time, report);
         }
         match health {
             Health::Working => Ok(Outcome::FoundThat { message: self.found(), at: self.last_tick }),

@@ -3,21 +3,35 @@
 use std::{collections::BTreeMap, path::Path};
 
 use gaunt_schema::{
-    Absent, Class, Device, Reading, Report, Safe,
+    Absent, Class, Device, MetricId, Reading, Report, Safe,
     catalogue::{gpu, gpu_parts as parts},
 };
 
 use super::{
     kernel_log::is_same_board,
-    owners::Owners,
+    owners::{self, Labels, Owners},
     pipe::{Identity, Part, Readings},
 };
 
 mod integrals;
+mod recent;
 
 use integrals::Integrals;
+use recent::Recent;
 
-use crate::files::read_once;
+use crate::{
+    kubelet::{Holder, Pods, gpu_names, mig_names},
+    pci::{self, Place, as_the_kernel_writes},
+};
+
+/// Whose the processes are, and who holds the GPUs.
+#[derive(Clone, Copy)]
+pub(super) struct Whose<'a> {
+    /// By process.
+    pub(super) owners: &'a Owners,
+    /// By device.
+    pub(super) pods: &'a Pods,
+}
 
 /// Every GPU that was ever seen, in order of its number.
 #[derive(Default)]
@@ -34,25 +48,20 @@ struct Gpu {
     number: u32,
     identity: Identity,
     driver: Safe,
-    /// The memory that is nearest to it, where the kernel says.
-    numa_node: Option<Safe>,
+    /// What is near to it, where the kernel says: its memory, its network cards.
+    near: Labels,
     /// Whether it was in the last inventory.
     listed: bool,
     /// Whether it answers: it is listed and was not called lost in the last round.
     present: bool,
     said: Readings,
     integrals: Integrals,
+    recent: Recent,
 }
 
 impl Remembered {
     /// Takes a worker's inventory: new GPUs are added, those that it does not name are gone.
-    pub(super) fn inventory(
-        &mut self,
-        worker: u64,
-        driver: &Safe,
-        found: Vec<Identity>,
-        sys_root: &Path,
-    ) {
+    pub(super) fn inventory(&mut self, worker: u64, driver: &Safe, found: Vec<Identity>) {
         for gpu in &mut self.gpus {
             (gpu.listed, gpu.present) = (false, false);
         }
@@ -65,11 +74,22 @@ impl Remembered {
                 gpu.identity = identity;
             }
             gpu.driver = driver.clone();
-            gpu.numa_node = gpu.identity.pci_bus_id.as_deref().and_then(|pci| numa(sys_root, pci));
             (gpu.listed, gpu.present) = (true, true);
             positions.push(position);
         }
         self.workers.insert(worker, (positions, None));
+    }
+
+    /// Looks in the kernel's tree where each GPU sits, and which of these RDMA devices are nearest to it.
+    pub(super) fn look_around(&mut self, sys_root: &Path, cards: &[(String, Place)]) {
+        for gpu in &mut self.gpus {
+            let address = gpu.identity.pci_bus_id.as_deref();
+            let Some(address) = address.and_then(as_the_kernel_writes) else { continue };
+            let place = Place::of(&sys_root.join("bus/pci/devices").join(&address));
+            let numa = place.numa.clone().map(|node| ("numa_node", node));
+            let near = numa.into_iter().chain(pci::nics(&place, cards));
+            gpu.near = near.map(|(label, text)| (label, text.into())).collect();
+        }
     }
 
     fn add(&mut self, identity: &Identity) -> usize {
@@ -82,11 +102,12 @@ impl Remembered {
             number,
             identity: identity.clone(),
             driver: Safe::default(),
-            numa_node: None,
+            near: Labels::new(),
             listed: true,
             present: true,
             said: Readings::default(),
             integrals: Integrals::default(),
+            recent: Recent::default(),
         });
         self.gpus.len() - 1
     }
@@ -99,6 +120,7 @@ impl Remembered {
             let gpu = &mut self.gpus[*position];
             gpu.present = !said.lost;
             gpu.integrals.add(step, &mut said);
+            gpu.recent.add(step, &mut said);
             if said.lost {
                 // Words and parts of a GPU that is gone are the last that were known.
                 said.words = std::mem::take(&mut gpu.said.words);
@@ -121,8 +143,8 @@ impl Remembered {
 
     /// The processes on all GPUs.
     pub(super) fn pids(&self) -> Vec<u32> {
-        let parts = self.gpus.iter().flat_map(|gpu| &gpu.said.parts);
-        parts.filter(|part| part.class == Class::Process).map(|part| part.number).collect()
+        let processes = self.gpus.iter().flat_map(|gpu| gpu.parts(Class::Process));
+        processes.map(|part| part.number).collect()
     }
 
     /// Forgets a worker that is gone; its GPUs stay.
@@ -131,7 +153,7 @@ impl Remembered {
     }
 
     /// Adds every GPU to the report: as it last spoke if that is `fresh`, else with its values called stale.
-    pub(super) fn write(&self, fresh: bool, owners: &Owners, report: &mut Report) {
+    pub(super) fn write(&self, fresh: bool, whose: Whose<'_>, report: &mut Report) {
         for gpu in &self.gpus {
             let device = report.device(Device::gpu(gpu.number));
             report.info(device, gpu::INFO, &gpu.labels());
@@ -146,8 +168,9 @@ impl Remembered {
                 _ => Reading::of(f64::from(u8::from(gpu.present))),
             };
             report.push(device, gpu::PRESENT, present);
-            if let Some(job) = gpu.job(owners) {
-                report.info(device, gpu::JOB_INFO, &job);
+            let holder = gpu.holder(whose.pods);
+            if let Some(job) = gpu.job(whose.owners, holder) {
+                info(report, device, gpu::JOB_INFO, &job);
             }
             for (metric, reading) in &gpu.said.readings {
                 report.push(device, *metric, why.map_or(*reading, Reading::absent));
@@ -155,7 +178,7 @@ impl Remembered {
             // A lost GPU is told apart by the round that lost it; its parts say nothing by themselves.
             let why = why.or((!gpu.present).then_some(Absent::Lost));
             for part in &gpu.said.parts {
-                gpu.write_part(part, why, (&self.gpus, owners), report);
+                gpu.write_part(part, why, (&self.gpus, whose, holder), report);
             }
         }
     }
@@ -193,34 +216,59 @@ impl Gpu {
             ("serial", identity.serial.as_deref()),
             ("driver", Some(&*self.driver)),
             ("vbios", identity.vbios.as_deref()),
-            ("numa_node", self.numa_node.as_deref()),
         ];
         let words = self.said.words.iter().map(|(word, text)| (word.label(), &**text));
-        labels.into_iter().filter_map(|(label, text)| Some((label, text?))).chain(words).collect()
+        let near = self.near.iter().map(|(label, text)| (*label, &**text));
+        let labels = labels.into_iter().filter_map(|(label, text)| Some((label, text?)));
+        labels.chain(near).chain(words).collect()
     }
 
     /// The labels of the job that holds the GPU: that of its first process that has one.
-    fn job<'a>(&self, owners: &'a Owners) -> Option<Vec<(&'static str, &'a str)>> {
-        let mut processes = self.said.parts.iter().filter(|part| part.class == Class::Process);
-        processes.find_map(|process| owners.of(process.number)?.job())
+    /// Without a process it is the pod's that holds it.
+    fn job(&self, owners: &Owners, holder: Option<&Holder>) -> Option<Labels> {
+        let mut processes = self.parts(Class::Process);
+        let job = processes.find_map(|process| owners.of(process.number)?.job(holder));
+        job.or_else(|| holder.map(owners::held))
+    }
+
+    /// The container that holds the GPU, or all of its instances that are held.
+    fn holder<'a>(&self, pods: &'a Pods) -> Option<&'a Holder> {
+        let own = gpu_names(self.identity.uuid.as_deref(), self.number);
+        let instances = self.parts(Class::Mig).flat_map(|part| self.mig_names(part));
+        let names: Vec<String> = own.chain(instances).collect();
+        pods.holder(names.iter().map(String::as_str))
+    }
+
+    /// The names under which an instance is given away.
+    fn mig_names(&self, part: &Part) -> impl Iterator<Item = String> {
+        mig_names(part.label("uuid"), self.number, part.label("gpu_instance"))
+    }
+
+    /// Its parts of one kind.
+    fn parts(&self, class: Class) -> impl Iterator<Item = &Part> {
+        self.said.parts.iter().filter(move |part| part.class == class)
     }
 
     fn write_part(
         &self,
         part: &Part,
         why: Option<Absent>,
-        (peers, owners): (&[Gpu], &Owners),
+        (peers, whose, holder): (&[Gpu], Whose<'_>, Option<&Holder>),
         report: &mut Report,
     ) {
         let device = report.device(Device::part(part.class, self.number, part.number));
         match part.class {
             Class::Process => {
-                let labels = owners.of(part.number).map(super::owners::Owner::labels);
-                report.info(device, parts::PROCESS_INFO, &labels.unwrap_or_default());
+                let labels = whose.owners.of(part.number).map(|owner| owner.labels(holder));
+                info(report, device, parts::PROCESS_INFO, &labels.unwrap_or_default());
             }
             Class::Mig if !part.labels.is_empty() => {
+                let names: Vec<_> = self.mig_names(part).collect();
+                let holder = whose.pods.holder(names.iter().map(String::as_str));
+                let holder = holder.map(Holder::labels);
+                let holder = holder.iter().flatten().map(|(label, text)| (*label, &**text));
                 let labels = part.labels.iter().map(|(label, text)| (&**label, &**text));
-                report.info(device, parts::MIG_INFO, &labels.collect::<Vec<_>>());
+                report.info(device, parts::MIG_INFO, &labels.chain(holder).collect::<Vec<_>>());
             }
             Class::Nvlink if !part.labels.is_empty() => {
                 let peer =
@@ -238,20 +286,14 @@ impl Gpu {
     }
 }
 
-/// The NUMA node of a PCI device: NVML's address has eight digits of domain where the kernel's has four.
-fn numa(sys_root: &Path, pci: &str) -> Option<Safe> {
-    let (domain, place) = pci.split_once(':')?;
-    let domain = u32::from_str_radix(domain, 16).ok()?;
-    let device = format!("{domain:04x}:{}", place.to_lowercase());
-    let node = read_once(&sys_root.join("bus/pci/devices").join(device).join("numa_node"))?;
-    // Minus one is the kernel's way to say that there is only one, or that it does not know.
-    node.trim().parse::<u32>().ok().map(|node| node.to_string().into())
+/// Adds an info series of these labels.
+fn info(report: &mut Report, device: u32, metric: MetricId, labels: &Labels) {
+    let labels: Vec<_> = labels.iter().map(|(label, text)| (*label, &**text)).collect();
+    report.info(device, metric, &labels);
 }
 
 #[cfg(test)]
 mod tests {
-    use gaunt_schema::MetricId;
-
     use super::*;
 
     fn board(index: u32, uuid: &str) -> Identity {
@@ -264,7 +306,8 @@ mod tests {
 
     fn read(gpus: &Remembered, fresh: bool, number: u32, metric: MetricId) -> Option<Reading> {
         let mut report = Report::default();
-        gpus.write(fresh, &Owners::new("/proc".as_ref()), &mut report);
+        let (owners, pods) = (Owners::new("/proc".as_ref()), Pods::default());
+        gpus.write(fresh, Whose { owners: &owners, pods: &pods }, &mut report);
         report.reading(&Device::gpu(number), metric)
     }
 
@@ -272,13 +315,13 @@ mod tests {
     fn a_ratio_is_integrated_over_ticks_and_across_workers() {
         let mut gpus = Remembered::default();
         let driver = Safe::new("1");
-        gpus.inventory(1, &driver, vec![board(0, "a")], Path::new("/nowhere"));
+        gpus.inventory(1, &driver, vec![board(0, "a")]);
         for (seconds, share) in [(1.0, 0.5), (2.0, 0.5), (4.0, 0.25), (60.0, 1.0)] {
             gpus.tick(1, seconds, vec![busy(share)]);
         }
         assert_eq!(read(&gpus, true, 0, gpu::UTILIZATION_SECONDS), Some(Reading::of(1.0)));
         gpus.forget_worker(1);
-        gpus.inventory(2, &driver, vec![board(0, "a")], Path::new("/nowhere"));
+        gpus.inventory(2, &driver, vec![board(0, "a")]);
         gpus.tick(2, 0.5, vec![busy(1.0)]);
         gpus.tick(2, 1.0, vec![busy(1.0)]);
         assert_eq!(read(&gpus, true, 0, gpu::UTILIZATION_SECONDS), Some(Reading::of(1.5)));
@@ -288,14 +331,9 @@ mod tests {
     fn a_gpu_that_vanishes_is_remembered_and_the_others_keep_their_numbers() {
         let mut gpus = Remembered::default();
         let driver = Safe::new("1");
-        gpus.inventory(
-            1,
-            &driver,
-            vec![board(0, "a"), board(1, "b"), board(2, "c")],
-            Path::new("/nowhere"),
-        );
+        gpus.inventory(1, &driver, vec![board(0, "a"), board(1, "b"), board(2, "c")]);
         gpus.tick(1, 1.0, vec![busy(0.1), busy(0.2), busy(0.3)]);
-        gpus.inventory(2, &driver, vec![board(0, "a"), board(1, "c")], Path::new("/nowhere"));
+        gpus.inventory(2, &driver, vec![board(0, "a"), board(1, "c")]);
         gpus.tick(2, 1.0, vec![busy(0.4), busy(0.6)]);
         assert_eq!(read(&gpus, true, 2, gpu::UTILIZATION), Some(Reading::of(0.6)));
         assert_eq!(read(&gpus, true, 1, gpu::PRESENT), Some(Reading::of(0.0)));
@@ -306,7 +344,7 @@ mod tests {
     #[test]
     fn what_is_not_fresh_is_stale_and_not_old() {
         let mut gpus = Remembered::default();
-        gpus.inventory(1, &Safe::new("1"), vec![board(0, "a")], Path::new("/nowhere"));
+        gpus.inventory(1, &Safe::new("1"), vec![board(0, "a")]);
         gpus.tick(1, 1.0, vec![busy(0.1)]);
         assert_eq!(read(&gpus, false, 0, gpu::UTILIZATION), Some(Absent::Stale.into()));
         assert_eq!(read(&gpus, false, 0, gpu::UTILIZATION_SECONDS), Some(Absent::Stale.into()));

@@ -8,6 +8,8 @@ use std::{
 
 use gaunt_schema::Safe;
 
+use crate::kubelet::Holder;
+
 /// Where the names of users are.
 const USERS: &str = "/etc/passwd";
 
@@ -16,6 +18,12 @@ const CONTAINER_ID: usize = 64;
 
 /// As many digits of it as people read.
 const SHORT_ID: usize = 12;
+
+/// Who makes the groups of pods.
+const KUBERNETES: &str = "kubernetes";
+
+/// Labels of an info series.
+pub(super) type Labels = Vec<(&'static str, Safe)>;
 
 /// What is known of one process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,34 +78,60 @@ impl Owners {
 
 impl Owner {
     /// The labels of the process's info series.
-    pub(super) fn labels(&self) -> Vec<(&'static str, &str)> {
+    pub(super) fn labels(&self, holder: Option<&Holder>) -> Labels {
         let group = &self.group;
-        let labels = [
-            ("name", self.name.as_deref()),
-            ("user", self.user.as_deref()),
-            ("job", group.job.as_deref()),
-            ("step", group.step.as_deref()),
-            ("pod", group.pod.as_deref()),
-            ("container", group.container.as_deref()),
-            ("source", group.source),
+        let mut labels = vec![
+            ("name", self.name.clone()),
+            ("user", self.user.clone()),
+            ("job", group.job.clone()),
+            ("step", group.step.clone()),
         ];
-        labels.into_iter().filter_map(|(label, text)| Some((label, text?))).collect()
+        labels.extend(group.place(holder));
+        known(labels)
     }
 
     /// The labels of a GPU's job series: a job's number, else the pod, else the container stands for the job.
-    pub(super) fn job(&self) -> Option<Vec<(&'static str, &str)>> {
+    pub(super) fn job(&self, holder: Option<&Holder>) -> Option<Labels> {
         let group = &self.group;
-        let job = group.job.as_deref().or(group.pod.as_deref()).or(group.container.as_deref())?;
-        let labels = [
-            ("job", Some(job)),
-            ("step", group.step.as_deref()),
-            ("user", self.user.as_deref()),
-            ("pod", group.pod.as_deref()),
-            ("container", group.container.as_deref()),
-            ("source", group.source),
-        ];
-        Some(labels.into_iter().filter_map(|(label, text)| Some((label, text?))).collect())
+        let pod = group.pod.clone().map(|uid| group.named(holder).map_or(uid, Holder::job));
+        let job = group.job.clone().or(pod).or_else(|| group.container.clone())?;
+        let mut labels =
+            vec![("job", Some(job)), ("step", group.step.clone()), ("user", self.user.clone())];
+        labels.extend(group.place(holder));
+        Some(known(labels))
     }
+}
+
+/// The labels of the job series of a GPU that a pod holds and nobody uses yet.
+pub(super) fn held(holder: &Holder) -> Labels {
+    let job = [("job", holder.job())];
+    let source = [("source", Safe::new(KUBERNETES))];
+    job.into_iter().chain(holder.labels()).chain(source).collect()
+}
+
+impl Group {
+    /// The kubelet's word for this group, if it is a pod's: who holds a GPU is not whoever else runs on it.
+    fn named<'a>(&self, holder: Option<&'a Holder>) -> Option<&'a Holder> {
+        holder.filter(|_| self.pod.is_some())
+    }
+
+    /// In which pod and container it is: by their names where the kubelet told them, else by what the group says.
+    fn place(&self, holder: Option<&Holder>) -> Vec<(&'static str, Option<Safe>)> {
+        let mut labels = match self.named(holder) {
+            Some(holder) => holder.labels().map(|(label, name)| (label, Some(name))).to_vec(),
+            None => vec![("pod", self.pod.clone()), ("container", self.container.clone())],
+        };
+        if self.named(holder).is_some() {
+            labels.push(("pod_uid", self.pod.clone()));
+        }
+        labels.push(("source", self.source.map(Safe::new)));
+        labels
+    }
+}
+
+/// Labels without those that are not known.
+fn known(labels: Vec<(&'static str, Option<Safe>)>) -> Labels {
+    labels.into_iter().filter_map(|(label, text)| Some((label, text?))).collect()
 }
 
 fn owner(proc_root: &Path, pid: u32) -> Owner {
@@ -157,7 +191,7 @@ fn path_group(path: &str) -> Group {
         } else if let Some(step) = part.strip_prefix("step_").filter(|_| slurm) {
             group.step = Some(Safe::new(step));
         } else if let Some(pod) = pod(bare) {
-            (group.source, group.pod) = (Some("kubernetes"), Some(Safe::new(&pod)));
+            (group.source, group.pod) = (Some(KUBERNETES), Some(Safe::new(&pod)));
         } else if let Some((runtime, id)) = container(bare) {
             group.container = Some(Safe::new(&id[..SHORT_ID]));
             // A pod's containers are run by a runtime that has no say in whose they are.

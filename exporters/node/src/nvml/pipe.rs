@@ -12,7 +12,7 @@ use super::call::Calling;
 const MAX_MESSAGE: usize = 1 << 20;
 
 /// The version of the messages. Parent and worker are one executable, so another version is a broken installation.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// One message of the worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -140,8 +140,22 @@ pub(super) struct Part {
     pub(super) number: u32,
     /// Each reading.
     pub(super) readings: Vec<(MetricId, Reading)>,
+    /// Over how many seconds its own rates were averaged.
+    pub(super) span: f64,
     /// Who it is: labels of its info series.
     pub(super) labels: Vec<(Safe, Safe)>,
+}
+
+impl Part {
+    /// The reading of a metric, if there is one.
+    pub(super) fn reading(&self, metric: MetricId) -> Option<Reading> {
+        self.readings.iter().find(|(id, _)| *id == metric).map(|(_, reading)| *reading)
+    }
+
+    /// What a label of it says.
+    pub(super) fn label(&self, wanted: &str) -> Option<&str> {
+        self.labels.iter().find(|(label, _)| *label == wanted).map(|(_, text)| &**text)
+    }
 }
 
 /// Why a message could not be read.

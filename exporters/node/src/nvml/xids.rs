@@ -14,6 +14,9 @@ const MAX_KINDS: usize = 1_024;
 /// The most errors of one kind that wait for the other source to tell them too; in a storm the oldest are forgotten.
 const MAX_UNMATCHED: usize = 4_096;
 
+/// How far back errors are counted as recent, in milliseconds.
+const RECENT: i64 = 300_000;
+
 /// How long a kind of error is not logged again, in milliseconds: a storm is counted, and not written down.
 const QUIET: i64 = 60_000;
 
@@ -31,6 +34,8 @@ pub(super) enum Source {
 struct Kind {
     count: u64,
     last: Option<UnixMs>,
+    /// When those of the last minutes were told.
+    recent: VecDeque<UnixMs>,
     /// When it was last worth a line in the log.
     logged: Option<UnixMs>,
     /// Errors that one source told and the other did not yet: who, and when.
@@ -61,6 +66,10 @@ impl Xids {
         }
         kind.unmatched.push_back((source, at));
         kind.count += 1;
+        while kind.recent.len() >= MAX_UNMATCHED {
+            kind.recent.pop_front();
+        }
+        kind.recent.push_back(at);
         let news = kind.logged.is_none_or(|logged| at.since(logged).as_millis() >= QUIET as u128);
         if news {
             kind.logged = Some(at);
@@ -69,8 +78,10 @@ impl Xids {
     }
 
     /// Adds every kind of error to the report.
-    pub(super) fn write(&self, report: &mut Report) {
-        for ((gpu, code), kind) in &self.0 {
+    pub(super) fn write(&mut self, now: UnixMs, report: &mut Report) {
+        for ((gpu, code), kind) in &mut self.0 {
+            // The two sources do not tell in the order of time.
+            kind.recent.retain(|at| now.0 - at.0 <= RECENT);
             let device = report.device(Device::part(Class::Xid, *gpu, *code));
             let row = xid(*code);
             let labels = [
@@ -80,6 +91,7 @@ impl Xids {
             ];
             report.info(device, parts::XID_INFO, &labels);
             report.push(device, parts::XID_ERRORS, kind.count as f64);
+            report.push(device, parts::XID_RECENT, kind.recent.len() as f64);
             if let Some(last) = kind.last {
                 report.push(device, parts::XID_LAST_SEEN, last.seconds());
             }
@@ -118,6 +130,22 @@ mod tests {
             xids.take(3, code, source, UnixMs(at));
         }
         assert_eq!((count(&xids, 3, 31), count(&xids, 3, 62), count(&xids, 4, 31)), (3, 1, 0));
+    }
+
+    #[test]
+    fn errors_are_recent_for_five_minutes() {
+        let mut xids = Xids::default();
+        for (source, at) in [(Source::Driver, 0), (Source::KernelLog, 9), (Source::Driver, 200_000)]
+        {
+            xids.take(0, 31, source, UnixMs(at));
+        }
+        let mut recent = |now| {
+            let mut report = Report::default();
+            xids.write(UnixMs(now), &mut report);
+            report.reading(&Device::part(Class::Xid, 0, 31), parts::XID_RECENT).unwrap().value()
+        };
+        let counts = [recent(250_000), recent(350_000), recent(600_000)];
+        assert_eq!(counts, [Some(2.0), Some(1.0), Some(0.0)]);
     }
 
     #[test]

@@ -108,6 +108,10 @@ rows! {
         Metric::counter("gaunt_netdev_corrected_bits_total", Netdev, Unit::Count, Bits64);
     PHY_BITS, "Bits that could have been received: errors over these are the bit error rate.",
         Metric::counter("gaunt_netdev_phy_bits_total", Netdev, Unit::Count, Bits64);
+    RAW_BIT_ERRORS, "Wrong bits of all bits received in the last minute, before forward error correction.",
+        Metric::gauge("gaunt_netdev_raw_bit_error_ratio", Netdev, Unit::Ratio, 1e-15);
+    EFFECTIVE_BIT_ERRORS, "Symbols that stayed wrong after forward error correction, of all bits received in the last minute.",
+        Metric::gauge("gaunt_netdev_effective_bit_error_ratio", Netdev, Unit::Ratio, 1e-15);
     FEC_CORRECTED, "Blocks that forward error correction repaired.",
         Metric::counter("gaunt_netdev_fec_corrected_blocks_total", Netdev, Unit::Count, Bits64);
     FEC_UNCORRECTABLE, "Blocks that forward error correction could not repair.",

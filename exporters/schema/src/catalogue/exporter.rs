@@ -1,6 +1,6 @@
 //! What an exporter says about itself, and how absence is written.
 
-use super::{Metric, hardware, rows};
+use super::{Metric, probe, rows};
 use crate::{Class::Collector, unit::Unit};
 
 /// The series that stands in the place of one that is absent.
@@ -10,7 +10,7 @@ pub const ABSENT: &str = "gaunt_absent";
 pub const ABSENT_HELP: &str = "A series that could exist and has no value, and why.";
 
 rows! {
-    from hardware::END;
+    from probe::END;
     COLLECTOR_INFO, "What the collector found, or why it found nothing.",
         Metric::info_series("gaunt_collector_info", Collector, &["message"]);
     COLLECTOR_SUCCESS, "Whether the collector's last run succeeded; having nothing to collect is success.",

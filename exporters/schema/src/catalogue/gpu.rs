@@ -17,14 +17,18 @@ const fn clock_event(reason: &'static str) -> Metric {
     Metric::gauge("gaunt_gpu_clock_event", Gpu, Unit::Count, 1.0).tag(REASON, reason).history()
 }
 
+const fn recent_event(reason: &'static str) -> Metric {
+    Metric::gauge("gaunt_gpu_clock_event_5m_ticks", Gpu, Unit::Count, 1.0).tag(REASON, reason)
+}
+
 rows! {
     from host::END;
     INFO, "Who the GPU is.",
         Metric::info_series("gaunt_gpu_info", Gpu,
-            &["uuid", "model", "pci_bus_id", "serial", "driver", "vbios", "numa_node", "compute_mode", "persistence",
+            &["uuid", "model", "pci_bus_id", "serial", "driver", "vbios", "numa_node", "nics", "nics_by", "compute_mode", "persistence",
                 "cluster_uuid", "clique"]);
     JOB_INFO, "The job that holds the GPU.",
-        Metric::info_series("gaunt_gpu_job_info", Gpu, &["job", "step", "name", "user", "rank", "namespace", "pod", "container", "source"]);
+        Metric::info_series("gaunt_gpu_job_info", Gpu, &["job", "step", "name", "user", "rank", "namespace", "pod", "container", "pod_uid", "source"]);
     PRESENT, "Whether the GPU answers: 0 after it was seen once and is gone.",
         Metric::gauge("gaunt_gpu_present", Gpu, Unit::Count, 1.0);
     UTILIZATION, "Share of the driver's last window in which a kernel ran, however small.",
@@ -85,6 +89,22 @@ rows! {
         clock_event("hw_thermal");
     CLOCK_EVENT_HW_POWER_BRAKE, "Whether this reason holds the clock now (1) or not (0).",
         clock_event("hw_power_brake");
+    RECENT_IDLE, "Ticks of the last 5 minutes in which this reason held the clock.",
+        recent_event("idle");
+    RECENT_APPLICATION_CLOCKS, "Ticks of the last 5 minutes in which this reason held the clock.",
+        recent_event("application_clocks");
+    RECENT_SW_POWER_CAP, "Ticks of the last 5 minutes in which this reason held the clock.",
+        recent_event("sw_power_cap");
+    RECENT_HW_SLOWDOWN, "Ticks of the last 5 minutes in which this reason held the clock.",
+        recent_event("hw_slowdown");
+    RECENT_SYNC_BOOST, "Ticks of the last 5 minutes in which this reason held the clock.",
+        recent_event("sync_boost");
+    RECENT_SW_THERMAL, "Ticks of the last 5 minutes in which this reason held the clock.",
+        recent_event("sw_thermal");
+    RECENT_HW_THERMAL, "Ticks of the last 5 minutes in which this reason held the clock.",
+        recent_event("hw_thermal");
+    RECENT_HW_POWER_BRAKE, "Ticks of the last 5 minutes in which this reason held the clock.",
+        recent_event("hw_power_brake");
     SM_ACTIVE, "Share of cycles in which a multiprocessor held at least one warp, averaged over all of them.",
         Metric::gauge("gaunt_gpu_sm_active_ratio", Gpu, Unit::Ratio, 0.005)
             .history().integral("gaunt_gpu_sm_active_seconds_total")
@@ -181,4 +201,16 @@ pub const CLOCK_EVENTS: &[(u64, crate::MetricId)] = &[
     (0x20, CLOCK_EVENT_SW_THERMAL),
     (0x40, CLOCK_EVENT_HW_THERMAL),
     (0x80, CLOCK_EVENT_HW_POWER_BRAKE),
+];
+
+/// The metric of each reason in [`CLOCK_EVENTS`] that says for how long it held the clock of late.
+pub const RECENT_CLOCK_EVENTS: [crate::MetricId; CLOCK_EVENTS.len()] = [
+    RECENT_IDLE,
+    RECENT_APPLICATION_CLOCKS,
+    RECENT_SW_POWER_CAP,
+    RECENT_HW_SLOWDOWN,
+    RECENT_SYNC_BOOST,
+    RECENT_SW_THERMAL,
+    RECENT_HW_THERMAL,
+    RECENT_HW_POWER_BRAKE,
 ];

@@ -23,14 +23,26 @@ rows! {
             .foreign(&[dcgm("DCGM_FI_DEV_BAR1_TOTAL", Times(MIB))]);
     ENCODER, "Share of the driver's last window in which the video encoder was busy.",
         Metric::gauge("gaunt_gpu_encoder_utilization_ratio", Gpu, Unit::Ratio, 0.01)
+            .integral("gaunt_gpu_encoder_utilization_seconds_total")
             .foreign(&[dcgm("DCGM_FI_DEV_ENC_UTIL", Per(100.0))]);
+    ENCODER_SECONDS, "The integral of gaunt_gpu_encoder_utilization_ratio.",
+        Metric::counter("gaunt_gpu_encoder_utilization_seconds_total", Gpu, Unit::Seconds, Bits64);
     DECODER, "Share of the driver's last window in which the video decoder was busy.",
         Metric::gauge("gaunt_gpu_decoder_utilization_ratio", Gpu, Unit::Ratio, 0.01)
+            .integral("gaunt_gpu_decoder_utilization_seconds_total")
             .foreign(&[dcgm("DCGM_FI_DEV_DEC_UTIL", Per(100.0))]);
+    DECODER_SECONDS, "The integral of gaunt_gpu_decoder_utilization_ratio.",
+        Metric::counter("gaunt_gpu_decoder_utilization_seconds_total", Gpu, Unit::Seconds, Bits64);
     JPEG, "Share of the driver's last window in which the JPEG engine was busy.",
-        Metric::gauge("gaunt_gpu_jpeg_utilization_ratio", Gpu, Unit::Ratio, 0.01);
+        Metric::gauge("gaunt_gpu_jpeg_utilization_ratio", Gpu, Unit::Ratio, 0.01)
+            .integral("gaunt_gpu_jpeg_utilization_seconds_total");
+    JPEG_SECONDS, "The integral of gaunt_gpu_jpeg_utilization_ratio.",
+        Metric::counter("gaunt_gpu_jpeg_utilization_seconds_total", Gpu, Unit::Seconds, Bits64);
     OFA, "Share of the driver's last window in which the optical-flow engine was busy.",
-        Metric::gauge("gaunt_gpu_ofa_utilization_ratio", Gpu, Unit::Ratio, 0.01);
+        Metric::gauge("gaunt_gpu_ofa_utilization_ratio", Gpu, Unit::Ratio, 0.01)
+            .integral("gaunt_gpu_ofa_utilization_seconds_total");
+    OFA_SECONDS, "The integral of gaunt_gpu_ofa_utilization_ratio.",
+        Metric::counter("gaunt_gpu_ofa_utilization_seconds_total", Gpu, Unit::Seconds, Bits64);
     POWER_INSTANT, "Power draw at this instant.",
         Metric::gauge("gaunt_gpu_power_instant_watts", Gpu, Unit::Watts, 1.0);
     POWER_DEFAULT_LIMIT, "Power limit with which the board starts.",
@@ -121,6 +133,12 @@ rows! {
     REMAP_FAILED, "Whether a row could not be replaced: the board is to be exchanged.",
         Metric::gauge("gaunt_gpu_row_remap_failed", Gpu, Unit::Count, 1.0)
             .foreign(&[dcgm("DCGM_FI_DEV_ROW_REMAP_FAILURE", Same)]);
+    NVLINK_CRC_FLIT, "Checksum errors on all NVLinks of the GPU, by what was hit.",
+        Metric::counter("gaunt_gpu_nvlink_crc_errors_total", Gpu, Unit::Count, Bits64).tag("kind", "flit")
+            .foreign(&[dcgm("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", Same)]);
+    NVLINK_CRC_DATA, "Checksum errors on all NVLinks of the GPU, by what was hit.",
+        Metric::counter("gaunt_gpu_nvlink_crc_errors_total", Gpu, Unit::Count, Bits64).tag("kind", "data")
+            .foreign(&[dcgm("DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL", Same)]);
     RECOVERY_ACTION, "What the driver asks for: 0 nothing, 1 reset, 2 reboot, 3 drain peer-to-peer, 4 drain and reset.",
         Metric::gauge("gaunt_gpu_recovery_action", Gpu, Unit::Count, 1.0);
     FABRIC_STATE, "State of the NVLink fabric: 0 none, 1 not started, 2 in progress, 3 complete.",

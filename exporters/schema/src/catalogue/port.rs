@@ -17,7 +17,7 @@ rows! {
     INFO, "Who the port is, and where it is plugged in.",
         Metric::info_series("gaunt_port_info", Port,
             &["netdev", "link_layer", "firmware", "hca_type", "board", "pci_bus_id", "numa_node", "function",
-                "gpu_pci_bus_ids", "rail", "leaf"]);
+                "gpu_pci_bus_ids", "gpus_by", "rail", "rail_by", "leaf"]);
     STATE, "Logical state of the port: 1 down, 2 initialising, 3 armed, 4 active.",
         Metric::gauge("gaunt_port_state_id", Port, Unit::Count, 1.0)
             .history().foreign(&[node_exporter("node_infiniband_state_id")]);
@@ -27,6 +27,9 @@ rows! {
     RATE, "Line rate of the port.",
         Metric::gauge("gaunt_port_rate_bytes_per_second", Port, Unit::BytesPerSecond, 1.0)
             .history().foreign(&[node_exporter("node_infiniband_rate_bytes_per_second")]);
+    COUNTER_LIFESPAN, "Longest age of the card's own counters: reads that follow sooner may bring the same numbers.",
+        Metric::gauge("gaunt_port_counter_lifespan_seconds", Port, Unit::Seconds, 1e-3)
+            .foreign(&[node_exporter("node_infiniband_lifespan_seconds")]);
     LANES, "Lanes of the link, 4 on a healthy cable: 1 or 2 where some of them failed.",
         Metric::gauge("gaunt_port_lanes", Port, Unit::Count, 1.0);
     RECEIVE_BYTES, "Data received on all virtual lanes.",

@@ -1,15 +1,20 @@
-//! A report while it is put together: every device once, every metric of a device once.
+//! A report while it is put together: every device once, every metric of a device once, and what fills it.
 
 use std::hash::BuildHasher;
 
 use foldhash::fast::RandomState;
-use hashbrown::{HashMap, HashSet, HashTable};
+use hashbrown::{HashMap, HashTable};
 
+use super::plan::{Op, Plan, Rule};
 use crate::{
-    Class, Device, MetricId, Reading, Report,
+    Class, Device, MetricId, Reading, Report, Safe,
+    catalogue::gpu::CLOCK_EVENTS,
     device::MAX_KEY_LABELS,
     text::{Reason, Sample},
 };
+
+/// What stands between two label names of which either may name a device.
+const OR: char = '|';
 
 /// A device as the page writes it, and its position in the report.
 #[derive(Debug)]
@@ -19,35 +24,56 @@ struct Known<'a> {
     at: u32,
 }
 
-/// The report, and what finds its devices and samples again.
+/// The report, what finds its devices and samples again, and the plan by which they are filled.
 #[derive(Debug, Default)]
 pub(super) struct Assembly<'a> {
     /// The report as far as it goes.
     pub(super) report: Report,
+    /// What becomes of each line so far.
+    pub(super) plan: Plan,
     /// Whether the page has a sample in our own words.
     pub(super) own: bool,
+    /// Whether a line meant something by its value that the plan cannot hold: no other page is read by it.
+    pub(super) unsteady: bool,
     known: HashTable<Known<'a>>,
     /// Two raw texts may become one safe text; then they are one device.
     devices: HashMap<Device, u32, RandomState>,
-    seen: HashSet<(MetricId, u32), RandomState>,
+    seen: HashMap<(MetricId, u32), u32, RandomState>,
+    /// What a device is called by its exporter, and what we call it.
+    aliases: HashMap<(Class, Safe), Safe, RandomState>,
     state: RandomState,
 }
 
 impl<'a> Assembly<'a> {
     /// The position of the device of `class` that the labels name, added if it is new; nothing if a label is missing.
     pub(super) fn device_of(&mut self, class: Class, sample: &Sample<'_, 'a>) -> Option<u32> {
-        let names = class.labels();
+        self.device_by(class, class.labels(), sample)
+    }
+
+    /// The same, named by labels of another exporter. An empty name stands for what no label says.
+    pub(super) fn device_by(
+        &mut self,
+        class: Class,
+        names: &[&str],
+        sample: &Sample<'_, 'a>,
+    ) -> Option<u32> {
         let mut raw = [""; MAX_KEY_LABELS];
-        for (raw, name) in raw.iter_mut().zip(names) {
-            *raw = sample.label(name)?.raw;
+        let mut escaped = false;
+        for (raw, name) in raw.iter_mut().zip(names).filter(|(_, name)| !name.is_empty()) {
+            let label = find(sample, name)?;
+            *raw = label.raw;
+            escaped |= label.escaped;
         }
         let hash = self.state.hash_one((class, raw));
         let found = self.known.find(hash, |known| known.class == class && known.raw == raw);
         if let Some(known) = found {
             return Some(known.at);
         }
-        let value = |name: &&str| sample.label(name).map(|label| label.value().as_ref().into());
-        let key = names.iter().filter_map(value).collect();
+        let value = |(raw, name): (&&'a str, &&str)| match find(sample, name) {
+            Some(label) if escaped => label.value().as_ref().into(),
+            _ => Safe::new(raw),
+        };
+        let key = raw.iter().zip(names).map(value).collect();
         let at = self.device(Device { class, key });
         let state = &self.state;
         self.known.insert_unique(hash, Known { class, raw, at }, |known| {
@@ -66,33 +92,128 @@ impl<'a> Assembly<'a> {
         })
     }
 
-    /// Adds a reading, unless the device has one of this metric.
-    pub(super) fn push(
-        &mut self,
-        device: u32,
-        metric: MetricId,
-        reading: impl Into<Reading>,
-    ) -> Result<(), Reason> {
-        if !self.seen.insert((metric, device)) {
-            return Err(Reason::SameDevice);
-        }
+    /// Adds a sample, unless the device has one of this metric.
+    fn add(&mut self, device: u32, metric: MetricId, reading: Reading) -> Result<u32, Reason> {
+        let at = self.report.samples.len() as u32;
+        match self.seen.entry((metric, device)) {
+            hashbrown::hash_map::Entry::Occupied(_) => return Err(Reason::SameDevice),
+            hashbrown::hash_map::Entry::Vacant(place) => place.insert(at),
+        };
         self.report.push(device, metric, reading);
-        Ok(())
+        Ok(at)
     }
 
-    /// Adds a reading that another exporter's name stands for. gaunt-node may have said the same in those words as
-    /// well; its own stand first and count.
-    pub(super) fn push_foreign(
+    /// Whether the device has a sample of this metric.
+    pub(super) fn has(&self, device: u32, metric: MetricId) -> bool {
+        self.seen.contains_key(&(metric, device))
+    }
+
+    /// A reading that hangs on no value of the page, but on there being this line.
+    pub(super) fn constant(
         &mut self,
         device: u32,
         metric: MetricId,
         reading: impl Into<Reading>,
     ) -> Result<(), Reason> {
-        if self.own && self.seen.contains(&(metric, device)) {
-            return Ok(());
-        }
-        self.push(device, metric, reading)
+        self.add(device, metric, reading.into()).map(drop)
     }
+
+    /// Changes a reading that hangs on no value, or adds it.
+    pub(super) fn set(&mut self, device: u32, metric: MetricId, reading: impl Into<Reading>) {
+        let reading = reading.into();
+        match self.seen.get(&(metric, device)) {
+            Some(at) => self.report.samples[*at as usize].reading = reading,
+            None => drop(self.add(device, metric, reading)),
+        }
+    }
+
+    /// The value is the reading of this metric.
+    pub(super) fn read(&mut self, device: u32, metric: MetricId, rule: Rule) -> Result<Op, Reason> {
+        let at = self.add(device, metric, 0.0.into())?;
+        Ok(Op::Read { at, rule: self.plan.rule(rule) })
+    }
+
+    /// The same for another exporter's name. gaunt-node may have said it in those words as well; its own stand first
+    /// and count.
+    pub(super) fn read_foreign(
+        &mut self,
+        device: u32,
+        metric: MetricId,
+        rule: Rule,
+    ) -> Result<Op, Reason> {
+        if self.own && self.has(device, metric) {
+            return Ok(Op::Ignore);
+        }
+        self.read(device, metric, rule)
+    }
+
+    /// The value is one of several that are added up to the reading of this metric.
+    pub(super) fn sum(&mut self, device: u32, metric: MetricId, rule: Rule) -> Op {
+        let rule_at = self.plan.rule(rule);
+        match self.seen.get(&(metric, device)) {
+            Some(at) => Op::Add { at: *at, rule: rule_at },
+            None => match self.read(device, metric, rule) {
+                Ok(op) => op,
+                Err(_) => Op::Ignore,
+            },
+        }
+    }
+
+    /// The value is a mask of clock-event reasons.
+    pub(super) fn bits(&mut self, device: u32, rule: Rule) -> Result<Op, Reason> {
+        if CLOCK_EVENTS.iter().any(|(_, metric)| self.has(device, *metric)) {
+            return if self.own { Ok(Op::Ignore) } else { Err(Reason::SameDevice) };
+        }
+        let at = self.report.samples.len() as u32;
+        for (_, metric) in CLOCK_EVENTS {
+            self.constant(device, *metric, 0.0)?;
+        }
+        Ok(Op::Bits { at, rule: self.plan.rule(rule) })
+    }
+
+    /// Notes that what its exporter calls `theirs` we call `ours`, for every device that it names.
+    pub(super) fn alias(&mut self, class: Class, theirs: Safe, ours: Safe) {
+        self.aliases.entry((class, theirs)).or_insert(ours);
+    }
+
+    /// Calls the devices as we do, where that makes no two of them one.
+    pub(super) fn rename(&mut self) {
+        if self.aliases.is_empty() {
+            return;
+        }
+        let mut bearers: HashMap<(Class, &Safe), u32, RandomState> = HashMap::default();
+        for ((class, _), ours) in &self.aliases {
+            *bearers.entry((*class, ours)).or_default() += 1;
+        }
+        for device in self.report.devices.iter_mut() {
+            let class = if device.class.labels().first() == Some(&"gpu") {
+                Class::Gpu
+            } else {
+                device.class
+            };
+            let Some(theirs) = device.key.first().cloned() else { continue };
+            let Some(ours) = self.aliases.get(&(class, theirs.clone())) else { continue };
+            if bearers.get(&(class, ours)) != Some(&1) {
+                continue;
+            }
+            device.key[0] = ours.clone();
+            if self.devices.contains_key(device) {
+                device.key[0] = theirs;
+                continue;
+            }
+            self.devices.insert(device.clone(), 0);
+        }
+    }
+}
+
+/// The label of this name, or of the first of several names that the line has.
+fn find<'s, 'a>(sample: &'s Sample<'_, 'a>, name: &str) -> Option<&'s crate::text::Label<'a>> {
+    name.split(OR).find_map(|name| sample.label(name))
+}
+
+/// The value of a label of this name, or of the first of several names that the line has.
+pub(super) fn text<'a>(sample: &Sample<'_, 'a>, name: &str) -> Option<std::borrow::Cow<'a, str>> {
+    find(sample, name).map(crate::text::Label::value)
 }
 
 /// Whether the report has this info series of the device at position `device`.

@@ -143,7 +143,8 @@ fn the_gpus_of_a_dcgm_exporter() {
     assert_eq!((page.dialect, page.rejected.total()), (Dialect::Dcgm, 0));
     let report = page.report;
     assert_eq!(report.node.as_deref(), Some("gpu-0417"));
-    assert_eq!(report.devices.len(), 8);
+    // Eight GPUs, and the NVLinks of each taken as one.
+    assert_eq!(report.devices.len(), 16);
     let first = Device::gpu(0);
     let value = |metric| report.reading(&first, metric).and_then(Reading::value);
     assert_eq!(value(gpu::SM_CLOCK), Some(1314e6));
@@ -155,6 +156,6 @@ fn the_gpus_of_a_dcgm_exporter() {
     ];
     assert_eq!(info(&report, &first, gpu::INFO), labels);
     let seen = report.samples.iter().filter(|sample| sample.device == 0);
-    // 42 rows by name, and 8 reasons out of one mask.
-    assert_eq!(seen.count(), 42 + 8);
+    // 58 rows by name, and 8 reasons out of one mask.
+    assert_eq!(seen.count(), 58 + 8);
 }

@@ -3,17 +3,35 @@
 use foldhash::fast::RandomState;
 use hashbrown::HashSet;
 
-use super::assembly::{Assembly, has_info};
+use super::{
+    assembly::{Assembly, has_info},
+    plan::{Blank, Op, Rule},
+};
 use crate::{
-    Absent, Class, Report, Safe,
-    catalogue::gpu,
+    Absent, Class, Device, MetricId, Report, Safe,
+    catalogue::{Scale, gpu, gpu_parts as parts},
     text::{Label, Reason, Sample},
-    unit::Kind,
 };
 
 /// The mask of reasons that hold a clock, under its two names.
 const CLOCK_EVENTS: [&str; 2] =
     ["DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"];
+
+/// The XID that was seen last; 0 where none was.
+const XID: &str = "DCGM_FI_DEV_XID_ERRORS";
+
+/// Errors of all NVLinks of a GPU together, which we tell link by link.
+const LINK_ERRORS: [(&str, MetricId); 3] = [
+    ("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", parts::NVLINK_CRC),
+    ("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", parts::NVLINK_REPLAY),
+    ("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", parts::NVLINK_RECOVERY),
+];
+
+/// The name of all NVLinks of a GPU taken as one.
+const ALL_LINKS: &str = "all";
+
+/// An XID is a small number; beyond this it is noise.
+const LARGEST_XID: f64 = 10_000.0;
 
 /// The label that only series of a MIG instance have: they say nothing about the whole GPU.
 const INSTANCE: &str = "GPU_I_ID";
@@ -52,10 +70,14 @@ pub(super) struct Dcgm<'a> {
     mask: Option<&'a str>,
 }
 
+fn link_errors(name: &str) -> Option<MetricId> {
+    LINK_ERRORS.iter().find(|(known, _)| *known == name).map(|(_, metric)| *metric)
+}
+
 impl<'a> Dcgm<'a> {
     /// Whether the name is one that this module takes.
     pub(super) fn knows(name: &str) -> bool {
-        CLOCK_EVENTS.contains(&name)
+        CLOCK_EVENTS.contains(&name) || name == XID || link_errors(name).is_some()
     }
 
     /// Whether the series is of a MIG instance.
@@ -63,27 +85,70 @@ impl<'a> Dcgm<'a> {
         sample.label(INSTANCE).is_some()
     }
 
-    /// Takes the mask of clock-event reasons apart.
+    /// Takes a series that is not one of ours under another name.
     pub(super) fn take(
         &mut self,
         assembly: &mut Assembly<'a>,
         sample: &Sample<'_, 'a>,
-    ) -> Result<(), Reason> {
+    ) -> Result<Op, Reason> {
+        if sample.name == XID {
+            return Self::take_xid(assembly, sample);
+        }
+        if let Some(metric) = link_errors(sample.name) {
+            return Self::take_link_errors(assembly, sample, metric);
+        }
+        self.take_mask(assembly, sample)
+    }
+
+    /// Notes the last XID of a GPU. The GPU itself may be gone: its other series say whether it is there.
+    fn take_xid(assembly: &mut Assembly<'a>, sample: &Sample<'_, 'a>) -> Result<Op, Reason> {
+        let gpu = sample.label("gpu").ok_or(Reason::NoDevice)?;
+        if assembly.own || Self::is_of_instance(sample) {
+            return Ok(Op::Ignore);
+        }
+        let code = sample.value;
+        if code.fract() == 0.0 && (1.0..=LARGEST_XID).contains(&code) {
+            let key = vec![gpu.value().as_ref().into(), Safe::new(&format!("{code:.0}"))];
+            let device = assembly.device(Device { class: Class::Xid, key });
+            let first = !assembly.has(device, parts::XID_ERRORS);
+            if first {
+                assembly.constant(device, parts::XID_ERRORS, 1.0)?;
+            }
+        }
+        Ok(assembly.plan.only(code))
+    }
+
+    /// Notes errors of all NVLinks of a GPU as those of one link.
+    fn take_link_errors(
+        assembly: &mut Assembly<'a>,
+        sample: &Sample<'_, 'a>,
+        metric: MetricId,
+    ) -> Result<Op, Reason> {
+        let gpu = sample.label("gpu").ok_or(Reason::NoDevice)?;
+        // gaunt-node says it link by link, and in these words only besides.
+        if assembly.own || Self::is_of_instance(sample) {
+            return Ok(Op::Ignore);
+        }
+        let key = vec![gpu.value().as_ref().into(), Safe::new(ALL_LINKS)];
+        let device = assembly.device(Device { class: Class::Nvlink, key });
+        let rule = Rule::of(metric, Scale::Same, Blank::DcgmCounter);
+        assembly.read_foreign(device, metric, rule)
+    }
+
+    /// Takes the mask of clock-event reasons apart.
+    fn take_mask(
+        &mut self,
+        assembly: &mut Assembly<'a>,
+        sample: &Sample<'_, 'a>,
+    ) -> Result<Op, Reason> {
         let mask = *self.mask.get_or_insert(sample.name);
         if mask != sample.name || Self::is_of_instance(sample) {
-            return Ok(());
+            return Ok(Op::Ignore);
         }
         let device = assembly.device_of(Class::Gpu, sample).ok_or(Reason::NoDevice)?;
         self.identify(&mut assembly.report, device, sample);
-        let blank = Self::blank(Kind::Gauge, sample);
-        for (bit, metric) in gpu::CLOCK_EVENTS {
-            let held = f64::from(u8::from(sample.value as u64 & bit != 0));
-            match blank {
-                Some(reason) => assembly.push_foreign(device, *metric, reason)?,
-                None => assembly.push_foreign(device, *metric, held)?,
-            }
-        }
-        Ok(())
+        let rule = Rule { scale: Scale::Same, blank: Blank::DcgmGauge, end: None, yes: None };
+        assembly.bits(device, rule)
     }
 
     /// Notes who the GPU is and where, from the first series of it.
@@ -115,32 +180,31 @@ impl<'a> Dcgm<'a> {
             report.info(device, gpu::JOB_INFO, &[("job", &job), ("name", &pod)]);
         }
     }
+}
 
-    /// Why the value is none, if it is one of those that stand for no value.
-    ///
-    /// Counters reach the numbers that are blank for gauges in good faith; only the blank numbers of 64 bits are
-    /// beyond them.
-    pub(super) fn blank(kind: Kind, sample: &Sample<'_, '_>) -> Option<Absent> {
-        let value = sample.value;
-        if value >= BLANK_64 as f64 && value.is_finite() {
-            // A double cannot tell these apart, the digits can. Written with an exponent they are one number, and
-            // by far the most common of them is: not supported.
-            let exact = sample.digits.parse::<u64>().ok();
-            let code = exact.map_or(2, |exact| exact.saturating_sub(BLANK_64));
-            return Some(why(code));
-        }
-        if kind != Kind::Gauge {
-            return None;
-        }
-        let blank = [BLANK_32, BLANK_FLOAT].into_iter();
-        let mut blank = blank.filter(|blank| (*blank..*blank + BLANKS).contains(&value));
-        blank.next().map(|blank| why((value - blank) as u64))
+/// Why the value is none, if it is one of those that stand for no value.
+///
+/// Counters reach the numbers that are blank for gauges in good faith; only the blank numbers of 64 bits are
+/// beyond them.
+pub(super) fn blank(gauge: bool, value: f64, digits: &[u8]) -> Option<Absent> {
+    if value >= BLANK_64 as f64 && value.is_finite() {
+        // A double cannot tell these apart, the digits can. Written with an exponent they are one number, and
+        // by far the most common of them is: not supported.
+        let exact = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u64>().ok());
+        let code = exact.map_or(2, |exact| exact.saturating_sub(BLANK_64));
+        return Some(why(code));
     }
+    if !gauge {
+        return None;
+    }
+    let blank = [BLANK_32, BLANK_FLOAT].into_iter();
+    let mut blank = blank.filter(|blank| (*blank..*blank + BLANKS).contains(&value));
+    blank.next().map(|blank| why((value - blank) as u64))
 }
 
 /// What made a pod, as far as its name tells: Kubernetes appends to the owner's name a hash of the template, five
 /// random characters or an index, and training operators a role before the index.
-fn owner(pod: &str) -> &str {
+pub(super) fn owner(pod: &str) -> &str {
     let without = |name, is_part: fn(&str) -> bool| match str::rsplit_once(name, '-') {
         Some((rest, part)) if is_part(part) && !rest.is_empty() => rest,
         _ => name,

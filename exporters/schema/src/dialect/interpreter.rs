@@ -1,28 +1,40 @@
-//! What each sample of a page means, name by name; the report and the page's dialect come out.
+//! What each sample of a page means, name by name; the report, its plan and the page's dialect come out.
 
-use super::{Dialect, absence, assembly::Assembly, dcgm::Dcgm, node_exporter::NodeExporter};
+use std::sync::LazyLock;
+
+use hashbrown::HashMap;
+
+use super::{
+    Dialect, TABLES, absence,
+    assembly::Assembly,
+    dcgm::Dcgm,
+    node_exporter::NodeExporter,
+    plan::{self, Blank, Op, Plan, Rule},
+    special,
+    table::{Table, Told, Word},
+};
 use crate::{
-    Absent, Class, Info, Reading, Report, Safe, UnixMs,
+    Absent, Class, Info, Report, Safe,
     catalogue::{Named, host, named},
     text::{Reason, Sample, write::NODE},
-    unit::{Kind, Width},
+    unit::Kind,
 };
-
-/// The year 10,000 in seconds since the epoch: a clock that shows more is broken, and differences to it would not
-/// fit into an instant.
-const END_OF_TIME: f64 = 253_402_300_800.0;
 
 /// What a metric name stands for.
 #[derive(Clone, Copy, Debug)]
 enum Meaning {
     /// A row of the catalogue, or several told apart by a label.
     Row(Named),
+    /// A word of an exporter's table.
+    Word(&'static Table, &'static [Word]),
     /// The mark of absence.
     Absence,
     /// Something of dcgm-exporter that is not one row.
     Dcgm,
     /// Something of node_exporter that is not one row.
     NodeExporter,
+    /// Something of another exporter that no table can say.
+    Special(&'static special::Special),
     /// Nothing to us.
     Nothing,
 }
@@ -33,10 +45,22 @@ pub(crate) struct Interpreter<'a> {
     assembly: Assembly<'a>,
     dcgm: Dcgm<'a>,
     node_exporter: NodeExporter<'a>,
+    told: Told,
     /// The last name and its meaning: samples of one metric mostly stand together.
     last: (&'a str, Meaning),
-    /// Samples understood: gaunt's, dcgm-exporter's, node_exporter's.
-    counts: [u64; 3],
+    /// Samples understood, by dialect.
+    counts: [u64; Dialect::ALL.len()],
+}
+
+/// What a page said, and how to read the next one like it.
+#[derive(Debug)]
+pub(crate) struct Understood {
+    /// The report.
+    pub(crate) report: Report,
+    /// In whose words most of it was.
+    pub(crate) dialect: Dialect,
+    /// What became of each line, unless a line meant something that no plan can hold.
+    pub(crate) plan: Option<Plan>,
 }
 
 impl Default for Interpreter<'_> {
@@ -45,8 +69,9 @@ impl Default for Interpreter<'_> {
             assembly: Assembly::default(),
             dcgm: Dcgm::default(),
             node_exporter: NodeExporter::default(),
+            told: Told::default(),
             last: ("", Meaning::Nothing),
-            counts: [0; 3],
+            counts: [0; Dialect::ALL.len()],
         }
     }
 }
@@ -57,45 +82,58 @@ impl<'a> Interpreter<'a> {
         if self.last.0 != sample.name {
             self.last = (sample.name, meaning(sample.name));
         }
-        let (dialect, taken) = match self.last.1 {
+        let (dialect, op) = match self.last.1 {
+            Meaning::Nothing => {
+                self.assembly.plan.ops.push(Op::Ignore);
+                return Ok(());
+            }
             Meaning::Row(named) => (named.dialect, self.row(named, sample)),
+            Meaning::Word(table, words) => {
+                (table.dialect, table.take(words, &mut self.told, &mut self.assembly, sample))
+            }
             Meaning::Absence => (Dialect::Gaunt, absence::take(&mut self.assembly, sample)),
             Meaning::Dcgm => (Dialect::Dcgm, self.dcgm.take(&mut self.assembly, sample)),
             Meaning::NodeExporter => {
                 (Dialect::NodeExporter, self.node_exporter.take(&mut self.assembly, sample))
             }
-            Meaning::Nothing => return Ok(()),
+            Meaning::Special(special) => {
+                (special.dialect, (special.take)(&mut self.told, &mut self.assembly, sample))
+            }
         };
-        if taken.is_ok() {
-            self.counts[dialect as usize] += 1;
-        }
-        taken
+        let Assembly { plan, report, .. } = &mut self.assembly;
+        plan.ops.push(op.unwrap_or_else(Op::Refuse));
+        let op = op?;
+        self.counts[dialect as usize] += 1;
+        let digits = sample.digits.as_bytes();
+        let run = plan.run(op, sample.value, digits, &mut report.samples, &mut report.node_time);
+        self.assembly.unsteady |= run.is_err();
+        Ok(())
     }
 
-    /// The report, and in whose words most of the page was.
-    pub(crate) fn finish(mut self) -> (Report, Dialect) {
+    /// The report, in whose words most of the page was, and the plan.
+    pub(crate) fn finish(mut self) -> Understood {
         self.node_exporter.finish(&mut self.assembly);
-        let mut report = self.assembly.report;
-        let foreign = || self.dcgm.node.or(self.node_exporter.node);
+        self.assembly.rename();
+        let Assembly { mut report, plan, unsteady, .. } = self.assembly;
+        let foreign = || self.dcgm.node.or(self.told.node).or(self.node_exporter.node);
         report.node = report.node.or_else(foreign);
-        let order = [Dialect::Gaunt, Dialect::Dcgm, Dialect::NodeExporter];
         let mut most = (0, Dialect::Unknown);
-        for (count, dialect) in self.counts.into_iter().zip(order) {
+        for (count, dialect) in self.counts.into_iter().zip(Dialect::ALL) {
             if count > most.0 {
                 most = (count, dialect);
             }
         }
-        (report, most.1)
+        Understood { report, dialect: most.1, plan: (!unsteady).then_some(plan) }
     }
 
-    fn row(&mut self, named: Named, sample: &Sample<'_, 'a>) -> Result<(), Reason> {
+    fn row(&mut self, named: Named, sample: &Sample<'_, 'a>) -> Result<Op, Reason> {
         let row = named.first.row();
         if row.class == Class::Fleet {
             // What an aggregator says of a whole fleet is not about this node.
-            return Ok(());
+            return Ok(Op::Ignore);
         }
         if named.dialect == Dialect::Dcgm && Dcgm::is_of_instance(sample) {
-            return Ok(());
+            return Ok(Op::Ignore);
         }
         let device = self.assembly.device_of(row.class, sample).ok_or(Reason::NoDevice)?;
         if named.dialect == Dialect::Dcgm {
@@ -103,32 +141,46 @@ impl<'a> Interpreter<'a> {
         }
         if row.kind == Kind::Info {
             self.info(named, device, sample);
-            return Ok(());
+            return Ok(Op::Ignore);
         }
         let metric = match row.tag {
-            None => named.first,
-            Some((label, _)) => {
+            Some((label, _)) if named.dialect == Dialect::Gaunt => {
                 let value = sample.label(label).map(crate::text::Label::value);
                 match absence::tagged(named, value.as_deref()) {
                     Some(metric) => metric,
                     // A value of the label that a newer gaunt knows.
-                    None => return Ok(()),
+                    None => return Ok(Op::Ignore),
                 }
             }
+            // A name of another exporter's stands for one row.
+            _ => named.first,
         };
-        let mut reading = reading(named, metric.row().kind, sample);
-        if let (true, Some(seconds)) = (metric == host::NODE_TIME, reading.value()) {
-            if (0.0..END_OF_TIME).contains(&seconds) {
-                self.assembly.report.node_time.get_or_insert(UnixMs::from_seconds(seconds));
-                return Ok(());
-            }
-            reading = Absent::Error.into();
+        if metric == host::NODE_TIME {
+            return self.time(device, sample);
         }
+        let blank = match (named.dialect, metric.row().kind) {
+            (Dialect::Dcgm, Kind::Gauge) => Blank::DcgmGauge,
+            (Dialect::Dcgm, _) => Blank::DcgmCounter,
+            // An interface that has no rate has minus one.
+            (Dialect::NodeExporter, _) if metric == host::NETDEV_SPEED => Blank::Negative,
+            _ => Blank::Never,
+        };
+        let rule = Rule::of(metric, named.scale, blank);
         if named.dialect == Dialect::Gaunt {
             self.assembly.own = true;
-            return self.assembly.push(device, metric, reading);
+            return self.assembly.read(device, metric, rule);
         }
-        self.assembly.push_foreign(device, metric, reading)
+        self.assembly.read_foreign(device, metric, rule)
+    }
+
+    /// The node's clock is of the page, not a sample of it, unless it shows no time.
+    fn time(&mut self, device: u32, sample: &Sample<'_, 'a>) -> Result<Op, Reason> {
+        if plan::is_time(sample.value) {
+            return Ok(Op::Time);
+        }
+        self.assembly.unsteady = true;
+        self.assembly.constant(device, host::NODE_TIME, Absent::Error)?;
+        Ok(Op::Ignore)
     }
 
     fn info(&mut self, named: Named, device: u32, sample: &Sample<'_, 'a>) {
@@ -152,25 +204,41 @@ fn meaning(name: &str) -> Meaning {
         None if name == absence::NAME => Meaning::Absence,
         None if Dcgm::knows(name) => Meaning::Dcgm,
         None if NodeExporter::knows(name) => Meaning::NodeExporter,
-        None => Meaning::Nothing,
+        None => WORDS.get(name).copied().unwrap_or(Meaning::Nothing),
     }
 }
 
-/// The reading that a value stands for, in our unit.
-fn reading(named: Named, kind: Kind, sample: &Sample<'_, '_>) -> Reading {
-    let blank = match named.dialect {
-        Dialect::Dcgm => Dcgm::blank(kind, sample),
-        Dialect::NodeExporter => NodeExporter::blank(named.first, sample),
-        Dialect::Gaunt | Dialect::Unknown => None,
-    };
-    if let Some(reason) = blank {
-        return reason.into();
+type Words = HashMap<&'static str, Meaning, foldhash::fast::FixedState>;
+
+/// Every word of every table.
+static WORDS: LazyLock<Words> = LazyLock::new(|| {
+    let mut all = Words::default();
+    for table in TABLES {
+        for words in table.words.chunk_by(|one, next| one.name == next.name) {
+            all.insert(words[0].name, Meaning::Word(table, words));
+        }
     }
-    // Exactly at its end it stands still; above it the counter of this device is wider than the table knows.
-    if let Kind::Counter(width @ Width::Saturating(_)) = kind
-        && width.max() == Some(sample.value)
-    {
-        return Absent::Saturated.into();
+    for special in special::ALL {
+        all.insert(special.name, Meaning::Special(special));
     }
-    Reading::of(named.scale.apply(sample.value))
+    all
+});
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_exporters_have_one_word() {
+        let mut seen = std::collections::HashSet::new();
+        for table in TABLES {
+            for words in table.words.chunk_by(|one, next| one.name == next.name) {
+                assert!(seen.insert(words[0].name), "{} stands twice, or apart", words[0].name);
+                assert!(named(words[0].name).is_none(), "{} is in the catalogue", words[0].name);
+            }
+        }
+        for special in special::ALL {
+            assert!(seen.insert(special.name), "{} stands twice", special.name);
+        }
+    }
 }

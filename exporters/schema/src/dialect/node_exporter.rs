@@ -3,10 +3,13 @@
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
 
-use super::assembly::{Assembly, has_info};
+use super::{
+    assembly::{Assembly, has_info},
+    plan::{Blank, Op, Rule},
+};
 use crate::{
-    Absent, Class, Device, MetricId, Safe,
-    catalogue::{host, port},
+    Class, Device, Safe,
+    catalogue::{Scale, host, port},
     text::{Label, Reason, Sample},
 };
 
@@ -28,8 +31,8 @@ pub(super) struct NodeExporter<'a> {
     kernel: Option<Safe>,
     /// The CPUs that were seen.
     cpus: HashSet<&'a str, RandomState>,
-    busy: f64,
-    iowait: f64,
+    /// Whether gaunt's own words for the CPUs stand on the page.
+    told: bool,
     /// RDMA devices with firmware and type: it says once for a device what we say for each port.
     adapters: HashMap<Safe, Adapter, RandomState>,
 }
@@ -52,10 +55,10 @@ impl<'a> NodeExporter<'a> {
         &mut self,
         assembly: &mut Assembly<'a>,
         sample: &Sample<'_, 'a>,
-    ) -> Result<(), Reason> {
+    ) -> Result<Op, Reason> {
         let text = |label| sample.label(label).map(Label::value).unwrap_or_default();
         match sample.name {
-            CPU => self.cpu(sample)?,
+            CPU => return self.cpu(assembly, sample),
             UNAME => {
                 let value = |name| sample.label(name).map(|label| label.value().as_ref().into());
                 self.node = self.node.take().or_else(|| value("nodename"));
@@ -74,19 +77,28 @@ impl<'a> NodeExporter<'a> {
                     .insert(device.value().as_ref().into(), Adapter { firmware, hca_type });
             }
         }
-        Ok(())
+        Ok(Op::Ignore)
     }
 
-    fn cpu(&mut self, sample: &Sample<'_, 'a>) -> Result<(), Reason> {
+    fn cpu(&mut self, assembly: &mut Assembly<'a>, sample: &Sample<'_, 'a>) -> Result<Op, Reason> {
         let cpu = sample.label("cpu").ok_or(Reason::NoDevice)?;
         let mode = sample.label("mode").ok_or(Reason::NoDevice)?;
-        self.cpus.insert(cpu.raw);
-        match mode.raw {
-            IDLE => {}
-            IOWAIT => self.iowait += sample.value,
-            _ => self.busy += sample.value,
+        let node = assembly.device(Device::node());
+        if self.cpus.is_empty() {
+            // On a page that has both words for it, gaunt's own stand first and stay.
+            self.told = assembly.own && assembly.has(node, host::CPU_BUSY);
         }
-        Ok(())
+        if self.told {
+            return Ok(Op::Ignore);
+        }
+        self.cpus.insert(cpu.raw);
+        assembly.set(node, host::CPUS, self.cpus.len() as f64);
+        let metric = match mode.raw {
+            IDLE => return Ok(Op::Ignore),
+            IOWAIT => host::CPU_IOWAIT,
+            _ => host::CPU_BUSY,
+        };
+        Ok(assembly.sum(node, metric, Rule::of(metric, Scale::Same, Blank::Never)))
     }
 
     /// Adds what could be said only when the page was over.
@@ -95,17 +107,6 @@ impl<'a> NodeExporter<'a> {
         if let (false, Some(node), Some(kernel)) = (told, &self.node, &self.kernel) {
             let at = assembly.device(Device::node());
             assembly.report.info(at, host::NODE_INFO, &[("node", node), ("kernel", kernel)]);
-        }
-        if !self.cpus.is_empty() {
-            let node = assembly.device(Device::node());
-            for (metric, value) in [
-                (host::CPUS, self.cpus.len() as f64),
-                (host::CPU_BUSY, self.busy),
-                (host::CPU_IOWAIT, self.iowait),
-            ] {
-                // On a page that has both words for it, gaunt's own stand first and stay.
-                let _ = assembly.push(node, metric, value);
-            }
         }
         for at in 0..assembly.report.devices.len() {
             let device = &assembly.report.devices[at];
@@ -116,10 +117,5 @@ impl<'a> NodeExporter<'a> {
             let labels = [("firmware", &*adapter.firmware), ("hca_type", &*adapter.hca_type)];
             assembly.report.info(at as u32, port::INFO, &labels);
         }
-    }
-
-    /// Why the value is none, if it is one that stands for no value: an interface that has no rate has minus one.
-    pub(super) fn blank(metric: MetricId, sample: &Sample<'_, '_>) -> Option<Absent> {
-        (metric == host::NETDEV_SPEED && sample.value < 0.0).then_some(Absent::Unsupported)
     }
 }

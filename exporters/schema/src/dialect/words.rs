@@ -1,8 +1,8 @@
 //! What single series of each dialect mean: units, blank values, instances, jobs, absence, identity.
 
 use crate::{
-    Absent, Device, Dialect, MetricId, Page, Reading, UnixMs,
-    catalogue::{gpu, host, port},
+    Absent, Class, Device, Dialect, MetricId, Page, Reading, UnixMs,
+    catalogue::{gpu, gpu_parts as parts, host, port},
     text::{Limits, decode},
 };
 
@@ -62,6 +62,22 @@ fn the_mask_of_clock_events_is_taken_apart() {
     assert_eq!(of_gpu(page, gpu::CLOCK_EVENT_SW_POWER_CAP), Some(1.0.into()));
     assert_eq!(of_gpu(page, gpu::CLOCK_EVENT_HW_THERMAL), Some(1.0.into()));
     assert_eq!(of_gpu(page, gpu::CLOCK_EVENT_IDLE), Some(0.0.into()));
+}
+
+#[test]
+fn the_last_xid_and_the_errors_of_all_links_are_those_of_parts() {
+    let page = "DCGM_FI_DEV_XID_ERRORS{gpu=\"3\",err_code=\"79\"} 79\n\
+                DCGM_FI_DEV_XID_ERRORS{gpu=\"4\"} 0\n\
+                DCGM_FI_DEV_XID_ERRORS{gpu=\"5\"} 2147483632\n\
+                DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL{gpu=\"3\"} 7\n";
+    let page = read(page);
+    assert_eq!(page.rejected.total(), 0);
+    let xid = Device::part(Class::Xid, 3, 79);
+    assert_eq!(page.report.reading(&xid, parts::XID_ERRORS), Some(1.0.into()));
+    let links = Device { class: Class::Nvlink, key: vec!["3".into(), "all".into()] };
+    assert_eq!(page.report.reading(&links, parts::NVLINK_REPLAY), Some(7.0.into()));
+    // Whether a GPU is there is said by other series than the error that took it away.
+    assert_eq!(page.report.devices, [xid, links]);
 }
 
 #[test]

@@ -1,11 +1,87 @@
 //! A page becomes a report: the strict reader finds the samples, the dialects say what they mean.
 
-use super::{Limits, Line, Reader, reason::Tally};
-use crate::{Failure, Page, Safe, dialect::Interpreter};
+use super::{
+    Limits, Line, Reader, Sample,
+    layout::{Layout, Mark},
+    reason::Tally,
+};
+use crate::{
+    Failure, Page, Safe,
+    dialect::{Interpreter, Plan, Understood},
+};
 
 /// Reads a page in whoever's words it is. A line that cannot be taken is counted and spoils no other; a body without
 /// a single sample is not a page.
 pub fn decode(body: &[u8], limits: &Limits) -> Result<Page, Failure> {
+    strict(body, limits, &mut Nowhere).map(|(page, _)| page)
+}
+
+/// A page, and the layout that the next one may repeat.
+pub(super) struct Read {
+    pub(super) page: Page,
+    pub(super) layout: Option<Layout>,
+}
+
+/// Reads a page as [`decode`] does, and notes its layout.
+pub(super) fn learn(body: &[u8], limits: &Limits) -> Result<Read, Failure> {
+    let mut sketch = Sketch { marks: Vec::new(), refused: false };
+    let (page, plan) = strict(body, limits, &mut sketch)?;
+    let understood = Understood { report: page.report.clone(), dialect: page.dialect, plan };
+    let layout =
+        if sketch.refused { None } else { Layout::of(body, &sketch.marks, understood, limits) };
+    Ok(Read { page, layout })
+}
+
+/// Who wants to know where the samples of a page stand.
+trait Watch {
+    /// A sample was taken.
+    fn sample(&mut self, body: &[u8], sample: &Sample<'_, '_>, line: &[u8]);
+
+    /// The reader refused a line.
+    fn refused(&mut self);
+}
+
+/// Nobody.
+struct Nowhere;
+
+impl Watch for Nowhere {
+    fn sample(&mut self, _: &[u8], _: &Sample<'_, '_>, _: &[u8]) {}
+
+    fn refused(&mut self) {}
+}
+
+/// Where the samples stand, and whether a line was refused for its own sake: then the page has no layout.
+struct Sketch {
+    marks: Vec<Mark>,
+    refused: bool,
+}
+
+impl Watch for Sketch {
+    fn sample(&mut self, body: &[u8], sample: &Sample<'_, '_>, line: &[u8]) {
+        let place = |part: &[u8]| part.as_ptr() as usize - body.as_ptr() as usize;
+        let value = place(sample.digits.as_bytes());
+        let (end, line_end) = (value + sample.digits.len(), place(line) + line.len());
+        let stamp = sample.timestamp.and_then(|_| {
+            let rest = body.get(end..line_end)?.strip_prefix(b" ")?;
+            let blank = rest.iter().position(|byte| matches!(byte, b' ' | b'\t'));
+            Some(end + 1 + blank.unwrap_or(rest.len()))
+        });
+        // A timestamp that stands otherwise than after one blank is not looked for again.
+        self.refused |= stamp.is_some() != sample.timestamp.is_some();
+        let name = place(sample.name.as_bytes()) + sample.name.len();
+        self.marks.push(Mark { name, value, end, stamp, line: line_end });
+    }
+
+    fn refused(&mut self) {
+        self.refused = true;
+    }
+}
+
+fn strict(
+    body: &[u8],
+    limits: &Limits,
+    watch: &mut impl Watch,
+) -> Result<(Page, Option<Plan>), Failure> {
     if body.len() > limits.body_bytes {
         return Err(Failure::TooLarge(limits.body_bytes as u64));
     }
@@ -18,10 +94,15 @@ pub fn decode(body: &[u8], limits: &Limits) -> Result<Page, Failure> {
             None => break,
             Some(Ok(Line::Sample(sample))) => {
                 samples += 1;
-                interpreter.take(&sample).err()
+                let taken = interpreter.take(&sample);
+                watch.sample(body, &sample, sample.line);
+                taken.err()
             }
             Some(Ok(_)) => None,
-            Some(Err(reject)) => Some(reject.reason),
+            Some(Err(reject)) => {
+                watch.refused();
+                Some(reject.reason)
+            }
         };
         if let Some(reason) = refused {
             tally.count(reason, reader.line_number(), reader.line());
@@ -35,8 +116,8 @@ pub fn decode(body: &[u8], limits: &Limits) -> Result<Page, Failure> {
         };
         return Err(Failure::NotAPage(why));
     }
-    let (report, dialect) = interpreter.finish();
-    Ok(Page { report, dialect, bytes: body.len() as u64, rejected })
+    let Understood { report, dialect, plan } = interpreter.finish();
+    Ok((Page { report, dialect, bytes: body.len() as u64, rejected }, plan))
 }
 
 #[cfg(test)]

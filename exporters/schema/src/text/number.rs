@@ -64,6 +64,49 @@ pub(super) fn parse(text: &str) -> Option<f64> {
     text.parse().ok().filter(|value: &f64| value.is_finite())
 }
 
+/// A number at the beginning of some text.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Number {
+    /// The number, as [`parse`] reads it.
+    pub(super) value: f64,
+    /// How many bytes it has.
+    pub(super) length: usize,
+}
+
+/// The value with which `bytes` begin: what [`parse`] makes of the bytes up to the first blank or the end of the line.
+#[inline]
+pub(super) fn leading(bytes: &[u8]) -> Option<Number> {
+    let negative = bytes.first() == Some(&b'-');
+    let start = usize::from(negative);
+    let mut mantissa = 0_u64;
+    let mut at = digits(bytes, start, &mut mantissa);
+    let mut count = at - start;
+    let mut scale = 0;
+    if bytes.get(at) == Some(&b'.') {
+        let fraction = at + 1;
+        at = digits(bytes, fraction, &mut mantissa);
+        scale = at - fraction;
+        count += scale;
+    }
+    let ends = matches!(bytes.get(at), None | Some(b'\n' | b' '));
+    if ends && (1..=MAX_DIGITS).contains(&count) && mantissa <= MAX_EXACT {
+        // Nineteen digits make the power one of those that are exact.
+        let value = mantissa as f64 / POWERS[scale];
+        return Some(Number { value: if negative { -value } else { value }, length: at });
+    }
+    word(bytes)
+}
+
+/// The slow way to the same: find the end, then parse.
+#[cold]
+fn word(bytes: &[u8]) -> Option<Number> {
+    let line = &bytes[..memchr::memchr(b'\n', bytes).unwrap_or(bytes.len())];
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let length = line.iter().position(|byte| matches!(byte, b' ' | b'\t')).unwrap_or(line.len());
+    let value = parse(std::str::from_utf8(&line[..length]).ok()?)?;
+    Some(Number { value, length })
+}
+
 /// Adds the digits from `at` to `number`, modulo 2^64, and returns the position after them.
 #[inline]
 fn digits(bytes: &[u8], mut at: usize, number: &mut u64) -> usize {

@@ -41,6 +41,8 @@ pub struct Sample<'r, 'a> {
     pub digits: &'a str,
     /// Milliseconds since the epoch, where the page says so.
     pub timestamp: Option<i64>,
+    /// The whole line, without its end.
+    pub line: &'a [u8],
 }
 
 impl<'a> Sample<'_, 'a> {
@@ -137,8 +139,8 @@ impl<'a> Reader<'a> {
             }
         };
         let Bare { name, value, digits, timestamp } = bare;
-        let labels = &self.labels;
-        Some(Ok(Line::Sample(Sample { name, labels, value, digits, timestamp })))
+        let (labels, line) = (&self.labels, self.line());
+        Some(Ok(Line::Sample(Sample { name, labels, value, digits, timestamp, line })))
     }
 
     /// Steps to the next line; nothing at the end of the page.

@@ -83,8 +83,14 @@ pub(super) struct Tally {
 impl Tally {
     /// Counts one line; the first one is kept.
     pub(super) fn count(&mut self, reason: Reason, line: u64, text: &[u8]) {
+        self.count_with(reason, text, || line);
+    }
+
+    /// Counts one line whose number is only asked for if it is kept.
+    pub(super) fn count_with(&mut self, reason: Reason, text: &[u8], line: impl FnOnce() -> u64) {
         self.counts[reason as usize] += 1;
         if self.first.is_none() {
+            let line = line();
             let (shown, more) = match text.get(..SHOWN_BYTES) {
                 Some(beginning) => (beginning, "…"),
                 None => (text, ""),

@@ -40,6 +40,8 @@ pub(super) enum Mode {
     Spin,
     /// It answers requests.
     Serve,
+    /// Nobody's job runs, and its GPUs are tested.
+    Diagnose,
 }
 
 impl Gang {
@@ -62,6 +64,9 @@ impl Gang {
             Effect::End => leaves(LEAVING_S * luck),
             Effect::Crash => leaves(CRASHED_S + LEAVING_S * luck),
             Effect::Hang { .. } | Effect::GpuLost { .. } => Mode::Spin,
+            // Nothing else carries what the only rail does not.
+            Effect::PortDown { .. } if self.rails == 1 && self.nodes.len() > 1 => Mode::Spin,
+            Effect::Diagnose => Mode::Diagnose,
             Effect::Idle => Mode::Rest,
             Effect::Start => match (at - fault.from) / (fault.until - fault.from) + 0.1 * luck {
                 ..0.4 => Mode::Load,
@@ -86,7 +91,7 @@ impl Gang {
             Mode::Serve => Use::Serving(self.load(member, 0, at)),
             // Who polls for an answer keeps a processor as busy as who feeds.
             Mode::Spin | Mode::WriteBarrier => Use::Feeding { bytes: 0.0, spins: self.pace.spins },
-            Mode::Step | Mode::Gone | Mode::Rest => Use::Idle,
+            Mode::Step | Mode::Gone | Mode::Rest | Mode::Diagnose => Use::Idle,
         }
     }
 
@@ -113,6 +118,7 @@ impl Gang {
             Mode::Gone => Phase::Free,
             Mode::Rest | Mode::Load | Mode::Write => Phase::Gap,
             Mode::Evaluate => Phase::Evaluate,
+            Mode::Diagnose => Phase::Compute,
             Mode::Serve => {
                 let load = self.load(member, gpu, self.began);
                 let mut spans = [(Phase::Held, 0.0); SPANS];
@@ -163,5 +169,6 @@ fn weight(mode: Mode) -> u8 {
         Mode::Load | Mode::Rest => 3,
         Mode::Spin => 4,
         Mode::Gone => 5,
+        Mode::Diagnose => 6,
     }
 }

@@ -1,12 +1,19 @@
 //! What a node's GPUs say.
 
-use gaunt_schema::{Absent, Reading, catalogue::gpu};
+use gaunt_schema::{Absent, MetricId, Reading, catalogue::gpu};
 
 use super::{Writer, micros};
 use crate::{gpu::Phase, job::Job, machine::Gpu, noise::Noise, work::Work};
 
 /// Memory that the driver takes for itself.
 const DRIVER_BYTES: f64 = 0.6e9;
+
+/// What the driver does not tell of a GPU that is cut into slices.
+const UNKNOWN_WHEN_SLICED: [MetricId; 5] =
+    [gpu::UTILIZATION, gpu::MEMORY_ACTIVITY, gpu::SM_ACTIVE, gpu::TENSOR_ACTIVE, gpu::DRAM_ACTIVE];
+
+/// Processes that share a GPU.
+const PROCESSES_SHARING: f64 = 4.0;
 
 /// A die hotter than this is slowed down by hardware.
 const SLOWDOWN_CELSIUS: f64 = 87.0;
@@ -33,7 +40,7 @@ pub(super) fn write_gpu(
     let (now, model) = (&gpu.shown, &gpu.board.model);
     // The utilization of a whole GPU is unknown to the driver while it is cut into slices.
     if job.is_some_and(|job| job.work == Work::Slices) {
-        for metric in [gpu::UTILIZATION, gpu::MEMORY_ACTIVITY] {
+        for metric in UNKNOWN_WHEN_SLICED {
             let here = |sample: &&mut gaunt_schema::Sample| {
                 sample.device == at as u32 && sample.metric == metric
             };
@@ -54,7 +61,13 @@ pub(super) fn write_gpu(
     out.put(at, gpu::TEMPERATURE, now.temperature_celsius.round());
     out.put(at, gpu::SM_CLOCK, gpu.phase.clock_hertz(model, &gpu.mood));
     out.put(at, gpu::SM_CLOCK_MAX, model.clock_max_hertz);
-    out.put(at, gpu::PROCESSES, f64::from(job.is_some()));
+    let processes = match job {
+        Some(job) if job.work == Work::Shared => PROCESSES_SHARING,
+        // A test of the board is a process of nobody's job.
+        None => f64::from(gpu.phase == Phase::Compute),
+        Some(_) => 1.0,
+    };
+    out.put(at, gpu::PROCESSES, processes);
     for &(_, event) in gpu::CLOCK_EVENTS {
         let hot = gpu.mood.warm_kelvin > 0.0;
         let holds = match event {

@@ -11,18 +11,15 @@ use crate::{
     machine::{Failure, Gpu, Machine},
 };
 
-/// Generation and lanes of the usual PCIe link.
-const PCIE_GENERATION: f64 = 5.0;
+/// Lanes of a PCIe link.
 const PCIE_LANES: f64 = 16.0;
-
-/// NVLinks of one GPU.
-const NVLINKS: usize = 18;
 
 pub(super) fn write_health(out: &mut Writer, at: usize, gpu: &Gpu, now: f64) {
     let free = gpu.phase == Phase::Free;
     // An idle link is slowed down to save power; its width stays.
-    out.put(at, health::PCIE_GENERATION, if free { 1.0 } else { PCIE_GENERATION });
-    out.put(at, health::PCIE_GENERATION_MAX, PCIE_GENERATION);
+    let generation = gpu.board.model.pcie_generation;
+    out.put(at, health::PCIE_GENERATION, if free { 1.0 } else { generation });
+    out.put(at, health::PCIE_GENERATION_MAX, generation);
     out.put(at, health::PCIE_WIDTH, lanes(gpu));
     out.put(at, health::PCIE_WIDTH_MAX, PCIE_LANES);
     out.put(at, health::PCIE_REPLAYS, gpu.shown.pcie_replays.floor());
@@ -46,8 +43,8 @@ fn lanes(gpu: &Gpu) -> f64 {
 
 /// The devices of these parts, in the order in which they are written.
 pub(super) fn links(layout: Layout) -> impl Iterator<Item = Device> {
-    (0..layout.gpus).flat_map(|gpu| {
-        (0..NVLINKS).map(move |link| Device::part(Class::Nvlink, gpu as u32, link as u32))
+    (0..layout.gpus).flat_map(move |gpu| {
+        (0..layout.nvlinks).map(move |link| Device::part(Class::Nvlink, gpu as u32, link as u32))
     })
 }
 
@@ -56,10 +53,13 @@ pub(super) fn write_parts(out: &mut Writer, layout: Layout, machine: &Machine, n
         let failure = gpu.failure.filter(|failure| failure.from <= now);
         if failure.is_none_or(|failure| failure.ecc) {
             // What is slower by a factor has lost as many links.
-            let left = (NVLINKS as f64 / gpu.mood.nvlink_lost).ceil() as usize;
-            for link in 0..NVLINKS {
-                let at = layout.links() + index * NVLINKS + link;
+            let left = (layout.nvlinks as f64 / gpu.mood.nvlink_lost).ceil() as usize;
+            for link in 0..layout.nvlinks {
+                let at = layout.links() + index * layout.nvlinks + link;
                 out.put(at, parts::NVLINK_UP, f64::from(link < left));
+                // The first link is one that is left, and it is the one that errs.
+                let replays = if link == 0 { gpu.shown.nvlink_replays.floor() } else { 0.0 };
+                out.put(at, parts::NVLINK_REPLAY, replays);
             }
         }
         let xids: &[u32] = match failure {

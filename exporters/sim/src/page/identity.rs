@@ -5,7 +5,7 @@ use gaunt_schema::{
     catalogue::{gpu, host, port},
 };
 
-use super::{Layout, OPERSTATE_UP};
+use super::{Layout, OPERSTATE_UP, slices};
 use crate::{gpu::Model, job::Job, shape::Shape};
 
 /// Writes who everything is.
@@ -31,17 +31,21 @@ pub(super) fn introduce(
     );
     for index in 0..layout.gpus {
         let device = (Layout::GPUS + index) as u32;
-        page.info(
-            device,
-            gpu::INFO,
-            &[
-                ("uuid", &format!("GPU-51a0{node:04x}-{index:04x}-4000-8000-00005e551024")),
-                ("model", model.name),
-                ("pci_bus_id", &format!("00000000:{:02X}:00.0", 0x1b + 0x10 * index)),
-                ("serial", &(1_650_000_000_000 + (node * layout.gpus + index) as u64).to_string()),
-                ("driver", "580.95.05"),
-            ],
-        );
+        let uuid = format!("GPU-51a0{node:04x}-{index:04x}-4000-8000-00005e551024");
+        let bus = format!("00000000:{:02X}:00.0", 0x1b + 0x10 * index);
+        let serial = (1_650_000_000_000 + (node * layout.gpus + index) as u64).to_string();
+        let domain = format!("51a0d0ma-1000-4000-8000-{:012x}", shape.domain_of(node).start);
+        let mut labels = vec![
+            ("uuid", uuid.as_str()),
+            ("model", model.name),
+            ("pci_bus_id", bus.as_str()),
+            ("serial", serial.as_str()),
+            ("driver", "580.95.05"),
+        ];
+        if shape.domain_nodes > 1 {
+            labels.extend([("cluster_uuid", domain.as_str()), ("clique", "0")]);
+        }
+        page.info(device, gpu::INFO, &labels);
         if let Some(job) = job {
             page.info(
                 device,
@@ -56,6 +60,15 @@ pub(super) fn introduce(
         }
     }
     introduce_network(page, layout, shape, node);
+    slices::introduce(page, layout, node);
+}
+
+/// Names the maintenance as the job of every GPU, as a batch system does that reserves nodes for it.
+pub(super) fn maintain(report: &mut Report) {
+    for info in report.infos.iter_mut().filter(|info| info.metric == gpu::JOB_INFO) {
+        let labels = [("job", "48099"), ("name", "maintenance"), ("user", "root")];
+        info.labels = labels.map(|(name, value)| (name.into(), value.into())).to_vec();
+    }
 }
 
 fn introduce_network(page: &mut Report, layout: Layout, shape: &Shape, node: usize) {

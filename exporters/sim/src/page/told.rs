@@ -4,9 +4,12 @@ use std::{borrow::Cow, fmt::Write as _};
 
 use gaunt_schema::{
     Class, Device, Dialect, Info, MetricId, Reading, Report, Sample,
-    catalogue::{Scale, gpu, host, port},
+    catalogue::{Scale, gpu, gpu_parts as parts, host, port},
     text,
+    xid::xid,
 };
+
+use super::slices::SLICES;
 
 /// What stands on a node's pages, and in whose words.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +22,10 @@ pub(crate) struct Told {
 }
 
 /// What a GPU tells only by its profiling counters.
-const PROFILED: [MetricId; 14] = [
+const PROFILED: [MetricId; 17] = [
+    parts::MIG_SM_ACTIVE,
+    parts::MIG_TENSOR_ACTIVE,
+    parts::MIG_DRAM_ACTIVE,
     gpu::PCIE_RECEIVE_RATE,
     gpu::PCIE_TRANSMIT_RATE,
     gpu::NVLINK_RECEIVE_RATE,
@@ -53,9 +59,9 @@ impl Told {
         )
     }
 
-    /// Leaves out of a report what is not told.
-    pub(crate) fn cut(self, report: &mut Report) {
-        if !self.gpm {
+    /// Leaves out of a report what is not told. Of boards that are not `profiled` by the driver only DCGM knows more.
+    pub(crate) fn cut(self, report: &mut Report, profiled: bool) {
+        if !self.gpm || (self.dialect == Dialect::Gaunt && !profiled) {
             report.samples.retain(|sample| !PROFILED.contains(&sample.metric));
         }
         if !self.labels {
@@ -95,7 +101,11 @@ pub(crate) fn foreign(report: &Report, dialect: Dialect) -> String {
         line(&mut page, name.name, &labels(report, sample.device, device, dialect), value);
     }
     match dialect {
-        Dialect::Dcgm => clock_events(report, &mut page),
+        Dialect::Dcgm => {
+            clock_events(report, &mut page);
+            errors(report, &mut page);
+            slices(report, &mut page);
+        }
         _ => of_the_host(report, &mut page),
     }
     page
@@ -150,10 +160,73 @@ fn clock_events(report: &Report, page: &mut String) {
         };
         let bits = gpu::CLOCK_EVENTS.iter().filter(|(_, metric)| held(*metric));
         let mask: u64 = bits.map(|(bit, _)| bit).sum();
-        if report.samples.iter().any(|sample| sample.device == at as u32) {
+        if is_there(report, at as u32) {
             let labels = labels(report, at as u32, device, Dialect::Dcgm);
             line(page, "DCGM_FI_DEV_CLOCKS_EVENT_REASONS", &labels, mask as f64);
         }
+    }
+}
+
+/// Whether a GPU answers: of one that does not dcgm-exporter has only blank values, and leaves them out.
+fn is_there(report: &Report, at: u32) -> bool {
+    let mut samples = report.samples.iter().filter(|sample| sample.device == at);
+    samples.any(|sample| sample.metric == gpu::POWER && sample.reading.value().is_some())
+}
+
+/// The last XID of each GPU, which stays for ever, and the errors of all its NVLinks together.
+fn errors(report: &Report, page: &mut String) {
+    for (at, device) in report.devices.iter().enumerate() {
+        if device.class != Class::Gpu {
+            continue;
+        }
+        let of = |class: Class, metric: MetricId| {
+            report.samples.iter().filter_map(move |sample| {
+                let part = &report.devices[sample.device as usize];
+                let own = part.class == class && part.key.first() == device.key.first();
+                (own && sample.metric == metric).then_some((part, sample.reading.value()?))
+            })
+        };
+        let labels = labels(report, at as u32, device, Dialect::Dcgm);
+        let last = of(Class::Xid, parts::XID_ERRORS).next_back();
+        let last = last.and_then(|(part, _)| part.key.get(1)?.parse::<u32>().ok());
+        if let Some(code) = last {
+            let said = format!("{labels},err_code=\"{code}\",err_msg=\"{}\"", xid(code).meaning);
+            line(page, "DCGM_FI_DEV_XID_ERRORS", &said, f64::from(code));
+        } else if is_there(report, at as u32) {
+            line(page, "DCGM_FI_DEV_XID_ERRORS", &labels, 0.0);
+        }
+        if is_there(report, at as u32) {
+            let replays = of(Class::Nvlink, parts::NVLINK_REPLAY).map(|(_, value)| value).sum();
+            line(page, "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", &labels, replays);
+        }
+    }
+}
+
+/// The series of each slice of a GPU, which stand beside those of the whole.
+fn slices(report: &Report, page: &mut String) {
+    const MIB: f64 = 1_048_576.0;
+    for sample in &report.samples {
+        let device = &report.devices[sample.device as usize];
+        let (name, unit) = match sample.metric {
+            parts::MIG_MEMORY_USED => ("DCGM_FI_DEV_FB_USED", MIB),
+            parts::MIG_SM_ACTIVE => ("DCGM_FI_PROF_SM_ACTIVE", 1.0),
+            parts::MIG_TENSOR_ACTIVE => ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", 1.0),
+            parts::MIG_DRAM_ACTIVE => ("DCGM_FI_PROF_DRAM_ACTIVE", 1.0),
+            _ => continue,
+        };
+        let [of, number] = device.key.as_slice() else { continue };
+        let whole = report
+            .devices
+            .iter()
+            .position(|device| device.class == Class::Gpu && device.key.first() == Some(of));
+        let slice = number.parse::<usize>().ok().and_then(|at| SLICES.get(at));
+        let (Some(at), Some(slice), Some(value)) = (whole, slice, sample.reading.value()) else {
+            continue;
+        };
+        let whole = labels(report, at as u32, &report.devices[at], Dialect::Dcgm);
+        let labels =
+            format!("{whole},GPU_I_PROFILE=\"{}\",GPU_I_ID=\"{}\"", slice.profile, slice.instance);
+        line(page, name, &labels, value / unit);
     }
 }
 

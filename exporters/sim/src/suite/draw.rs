@@ -1,57 +1,89 @@
 //! The machines and jobs of a case, drawn from its seed.
 
-use super::{CALM, Split};
+use super::{CALM, Level, Split};
 use crate::{
     noise::Noise,
-    shape::{JobShape, Shape, Work},
+    shape::{Boards, JobShape, Shape, Work},
     work::Pace,
 };
 
+/// Trays of four GPUs that are one NVLink domain: half a rack, and a whole one.
+const TRAYS: [usize; 2] = [9, 18];
+
 /// The shape of a case. Numbers from 18 on are large fleets.
-pub(super) fn shape(noise: Noise, split: Split, scenario: &str, number: u64) -> Shape {
+pub(super) fn shape(
+    noise: Noise,
+    split: Split,
+    scenario: &str,
+    number: u64,
+    level: Level,
+) -> Shape {
     let noise = noise.child(0);
     let pick =
         |child: u64, low: u64, high: u64| (low + noise.child(child).below(high - low + 1)) as usize;
-    let gpus = if pick(0, 0, 4) == 0 { 4 } else { 8 };
-    let rails = [gpus, gpus, 4, 2][pick(1, 0, 3)];
-    let (mut first, leaf_nodes) = match split {
-        Split::Tune => (pick(2, 4, 12), [8, 16][pick(3, 0, 1)]),
-        Split::Test => (pick(2, 5, 16), [12, 32][pick(3, 0, 1)]),
-    };
-    let mut leaf_nodes = leaf_nodes;
-    match scenario {
-        // A leaf or a rail can only be told from its ports where there are several leaves.
-        "F11" | "F12" => (first, leaf_nodes) = (first.max(8) + 8, 8),
-        "F17" | "H5" => first = first.div_ceil(4) * 4,
-        CALM => first = 4,
-        _ => {}
-    }
-    let large = matches!(scenario, "F1" | "F3" | "F8" | "F11" | "F12" | "F14" | "H1" | "H11");
-    match number {
-        18 if large => first = 64,
-        19 if large => first = 128,
-        _ => {}
-    }
-    let serves = matches!(scenario, "H6" | "H7");
-    let work = match scenario {
+    let test = usize::from(split == Split::Test);
+    let trays = pick(9, 0, 6) == 0 && scenario != "H14" && scenario != "H7";
+    let gpus = if trays || pick(0, 0, 4) == 0 { 4 } else { 8 };
+    let several = matches!(scenario, "F11" | "F12");
+    let rails = [gpus, gpus, 4, 2, if several { 2 } else { 1 }][pick(1, 0, 4)];
+    let (first, leaf_nodes) = first_job(pick, test, scenario, number, level);
+    let kind = match scenario {
         "H6" => Work::Serve,
-        "H7" => Work::Slices,
+        "H7" => [Work::Slices, Work::Shared][pick(10, 0, 1)],
         _ => Work::Train,
     };
-    let stages = if matches!(scenario, "F17" | "H5") { 4 } else { [1, 1, 2][pick(4, 0, 2)] };
-    let mut jobs = vec![JobShape { nodes: 0..first, work, stages }];
+    let in_stages = matches!(scenario, "F17" | "H5");
+    let stages = if in_stages { 4 } else { [1, 1, 2][pick(4, 0, 2)].min(first) };
+    let experts = kind == Work::Train && !in_stages && pick(11, 0, 4) == 0;
+    let mut jobs = vec![JobShape { nodes: 0..first, work: kind, stages, experts }];
     let mut next = first;
     let mut add = |size: usize, work: Work| {
-        jobs.push(JobShape { nodes: next..next + size, work, stages: 1 });
+        jobs.push(JobShape { nodes: next..next + size, work, stages: 1, experts: false });
         next += size;
     };
-    add(pick(5, 2, 5), if serves { work } else { Work::Train });
+    add(pick(5, 2, 5), kind);
     if pick(6, 0, 1) == 0 {
         add(pick(7, 1, 2), Work::Serve);
     }
-    let held = next..next;
-    let nodes = next + pick(8, 1, 2);
-    Shape { nodes, gpus, rails, leaf_nodes, mixed: scenario == "H14", jobs, held }
+    let held = next..next + [0, 0, 1, 2][pick(12, 0, 3)];
+    let nodes = held.end + pick(8, 1, 2);
+    let mixed = [Boards::OthersOlder, Boards::OthersLarger][test];
+    let boards = match scenario {
+        _ if trays => Boards::Tray,
+        "H14" => [Boards::HalfOlder, Boards::HalfNewer][test],
+        _ => [[Boards::Usual, Boards::Larger][test], mixed][usize::from(pick(13, 0, 3) == 0)],
+    };
+    let domain_nodes = if trays { TRAYS[test] } else { 1 };
+    Shape { nodes, gpus, rails, leaf_nodes, boards, domain_nodes, jobs, held }
+}
+
+/// How many nodes the first job has, and how many there are under a leaf.
+fn first_job(
+    pick: impl Fn(u64, u64, u64) -> usize,
+    test: usize,
+    scenario: &str,
+    number: u64,
+    level: Level,
+) -> (usize, usize) {
+    let leaf_nodes = [[8, 16, 24], [12, 20, 32]][test][pick(3, 0, 2)];
+    let small = pick(14, 0, 5) == 0;
+    let first = match (test, small) {
+        (0, true) => 2,
+        (_, true) => pick(15, 2, 3),
+        (0, false) => pick(2, 4, 12),
+        (_, false) => pick(2, 5, 16),
+    };
+    let large = matches!(scenario, "F1" | "F3" | "F8" | "F11" | "F12" | "F14" | "H1" | "H11");
+    match (scenario, number) {
+        (_, 18) if large => (64, leaf_nodes),
+        (_, 19) if large && level == Level::Medium => (512, 32),
+        (_, 19) if large => (128, leaf_nodes),
+        // A leaf can only be told from a rail where the job is below several.
+        ("F11" | "F12", _) => [(pick(2, 13, 18), 8), (pick(2, 18, 22), 12)][test],
+        ("F17" | "H5", _) => (first.div_ceil(4) * 4, leaf_nodes),
+        (CALM, _) => (4, leaf_nodes),
+        _ => (first, leaf_nodes),
+    }
 }
 
 /// How each job of a case works.
@@ -60,6 +92,9 @@ pub(super) fn paces(noise: Noise, test: bool, scenario: &str, shape: &Shape) -> 
         let mut pace = Pace::drawn(noise.child(1).child(at as u64), test);
         pace.work = job.work;
         pace.stages = job.stages;
+        if job.experts {
+            pace = pace.with_experts(noise.child(4));
+        }
         if job.stages > 1 {
             pace.bubble_s = pace.step_s() * noise.child(2).between(0.04, 0.12);
         }

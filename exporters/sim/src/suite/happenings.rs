@@ -114,7 +114,7 @@ fn harmless(case: &Case, noise: Noise) -> Vec<Fault> {
             let stage = noise.child(3).below(4) as usize;
             always(Effect::StageImbalance { stage, factor: [1.08, 1.15, 1.25][level] })
         }
-        "H8" => vec![job(1, at, ever, Effect::End), job(0, at + 60.0, ever, Effect::End)],
+        "H8" => drained(at, level),
         "H9" => {
             let cap = Effect::PowerCap { clock: [0.9, 0.8, 0.65][level] };
             vec![job(0, if spin { 0.0 } else { at }, ever, cap)]
@@ -140,6 +140,24 @@ fn harmless(case: &Case, noise: Noise) -> Vec<Fault> {
 fn node(noise: Noise, count: usize, at: f64, effect: Effect) -> Fault {
     let member = noise.child(7).child(count as u64).below(1 << 20) as usize;
     Fault { onset_s: at + 17.0 * count as f64, lasts_s: None, gang: 0, member, effect }
+}
+
+/// Nodes are drained: their jobs end. Then they are tested, started anew, and held for maintenance.
+fn drained(at: f64, level: usize) -> Vec<Fault> {
+    let ever = f64::INFINITY;
+    let mut faults = vec![job(1, at, ever, Effect::End), job(0, at + 60.0, ever, Effect::End)];
+    match level {
+        0 => {}
+        1 => faults.push(job(1, at + 20.0, ever, Effect::Maintain)),
+        // Nobody holds a node that is started anew; afterwards it is held until somebody has looked at it.
+        _ => faults.extend([
+            job(1, at + 80.0, 70.0, Effect::Diagnose),
+            job(1, at + 180.0, 90.0, Effect::Reboot),
+            job(1, at + 275.0, ever, Effect::Maintain),
+            job(0, at + 110.0, ever, Effect::Maintain),
+        ]),
+    }
+    faults
 }
 
 /// A second job that is there for five seconds now and then.

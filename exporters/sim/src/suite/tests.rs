@@ -5,6 +5,7 @@ use std::time::Duration;
 use gaunt_schema::{Class, EntityKind, catalogue::port, text};
 
 use super::*;
+use crate::shape::Work;
 
 const START: UnixMs = UnixMs(1_790_000_000_000);
 
@@ -28,6 +29,50 @@ fn no_seed_is_in_both_splits_and_every_way_of_telling_is_there() {
         ways.sort_unstable();
         ways.dedup();
         assert_eq!(ways.len(), 8, "{scenario}");
+    }
+}
+
+#[test]
+fn every_shape_is_in_both_splits_and_their_pages_differ() {
+    for split in [Split::Tune, Split::Test] {
+        let cases = cases(split);
+        let any = |wanted: &dyn Fn(&Shape) -> bool| cases.iter().any(|case| wanted(&case.shape));
+        let first = |nodes| move |shape: &Shape| shape.jobs[0].nodes.len() == nodes;
+        assert!(any(&first(2)) && any(&first(512)), "two nodes and many");
+        for rails in [1, 2, 4, 8] {
+            assert!(any(&|shape| shape.rails == rails), "{rails} rails");
+        }
+        assert!(any(&|shape| shape.gpus == 4 && shape.domain_nodes == 1), "small boxes");
+        assert!(any(&|shape| shape.gpus == 4 && shape.domain_nodes > 1), "trays");
+        assert!(any(&|shape| shape.jobs.iter().any(|job| job.experts)), "experts");
+        assert!(any(&|shape| shape.jobs.iter().any(|job| job.stages > 1)), "a pipeline");
+        assert!(any(&|shape| !shape.held.is_empty()), "held nodes");
+        assert!(any(&|shape| shape.jobs.iter().any(|job| job.work == Work::Serve)), "inference");
+        let models = |shape: &Shape| (0..shape.nodes).map(|node| shape.model(node).name).collect();
+        let mixed = |shape: &Shape| {
+            let models: std::collections::BTreeSet<_> = models(shape);
+            models.len() > 1
+        };
+        assert!(any(&mixed), "mixed generations");
+    }
+    let leaves = |split| -> std::collections::BTreeSet<usize> {
+        let all = cases(split).into_iter().filter(|case| case.shape.jobs[0].nodes.len() < 512);
+        all.map(|case| case.shape.leaf_nodes).collect()
+    };
+    assert!(leaves(Split::Tune).is_disjoint(&leaves(Split::Test)));
+}
+
+#[test]
+fn the_first_seeds_tell_every_scenario_in_all_ways() {
+    let first = SCENARIOS.len() * Level::ALL.len() * 3;
+    for split in [Split::Tune, Split::Test] {
+        let cases: Vec<_> = cases(split).into_iter().take(first).collect();
+        for (scenario, _) in SCENARIOS {
+            let ways = cases.iter().filter(|case| case.scenario == scenario);
+            let ways = ways.map(|case| (case.gpm, case.labels, case.dialect == Dialect::Gaunt));
+            let ways: std::collections::BTreeSet<_> = ways.collect();
+            assert_eq!(ways.len(), 8, "{scenario}");
+        }
     }
 }
 

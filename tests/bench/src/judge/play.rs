@@ -6,7 +6,10 @@ use gaunt::{
     command::judge::{Episode, Witness},
     owner,
 };
-use gaunt_schema::{Batch, Delivery, Dialect, Failure, Safe, Target, TargetId, UnixMs, text};
+use gaunt_schema::{
+    Batch, Delivery, Dialect, Failure, Page, Rejected, Report, Safe, Target, TargetId, Topology,
+    UnixMs, text,
+};
 use gaunt_sim::{Fleet, Truth};
 
 /// When every run begins: an afternoon in autumn, far from any rounding of a clock.
@@ -37,6 +40,8 @@ pub(crate) struct Watch {
     pub(crate) every: u32,
     /// From the fleet's clock to the scraper's: faults do not wait for a scrape to begin.
     pub(crate) phase: Duration,
+    /// Whether pages in gaunt's own words are handed over without being written and read.
+    pub(crate) unwired: bool,
 }
 
 impl Watch {
@@ -45,7 +50,7 @@ impl Watch {
         let every = if dialect == Dialect::Gaunt { 1 } else { FOREIGN_STEPS };
         let mixed = (seed as u32).wrapping_mul(MIXER) >> 16;
         let phase = Duration::from_millis(u64::from(mixed) % TICK.as_millis() as u64);
-        Self { dialect, steps: seconds, step: TICK, every, phase }
+        Self { dialect, steps: seconds, step: TICK, every, phase, unwired: false }
     }
 
     /// The time between two scrapes of a target.
@@ -66,8 +71,8 @@ impl Watch {
 
     fn dialects(&self) -> &'static [Dialect] {
         match self.dialect {
-            Dialect::Gaunt | Dialect::Unknown => &[Dialect::Gaunt],
             Dialect::Dcgm | Dialect::NodeExporter => &[Dialect::Dcgm, Dialect::NodeExporter],
+            _ => &[Dialect::Gaunt],
         }
     }
 }
@@ -88,19 +93,37 @@ pub(crate) struct Played {
 }
 
 /// Plays one run of a fleet that begins at [`START`].
-pub(crate) fn play(mut fleet: Fleet, gpus: usize, watch: &Watch) -> Played {
+pub(crate) fn play(
+    mut fleet: Fleet,
+    gpus: usize,
+    watch: &Watch,
+    topology: Option<&Topology>,
+) -> Played {
     let limits = text::Limits::default();
     let options = owner::Options { period: watch.period(), ..owner::Options::default() };
     let mut witness = Witness::new(options);
     witness.accept(Delivery::Targets(targets(&fleet, watch.dialects())));
+    if let Some(topology) = topology {
+        witness.accept(Delivery::Topology(topology.clone()));
+    }
     let truths = fleet.truths().to_vec();
     let (mut read, mut now) = (0, START + watch.phase);
     for step in 0..watch.steps {
         now = now + watch.step;
+        if watch.step > TICK {
+            // Exporters look at their boards each second, however seldom they are read.
+            fleet.advance(now - TICK);
+        }
         fleet.advance(now);
         for node in 0..fleet.nodes() {
             let due = |dialect| watch.is_due(target(node, dialect), step);
             if !watch.dialects().iter().any(|dialect| due(*dialect)) {
+                continue;
+            }
+            let report = if watch.unwired { fleet.told_report(node) } else { None };
+            if let Some(report) = report {
+                read += 1;
+                witness.accept(Delivery::Batch(handed_over(report, node, now)));
                 continue;
             }
             let pages = fleet.pages(node);
@@ -127,6 +150,13 @@ pub(crate) fn play(mut fleet: Fleet, gpus: usize, watch: &Watch) -> Played {
     }
 }
 
+/// The batch of a report that was neither written nor read.
+fn handed_over(report: Report, node: usize, at: UnixMs) -> Batch {
+    let dialect = Dialect::Gaunt;
+    let page = Page { report, dialect, bytes: 0, rejected: Rejected::default() };
+    Batch { target: target(node, dialect), at, duration_ms: 1.0, outcome: Ok(page) }
+}
+
 fn targets(fleet: &Fleet, dialects: &[Dialect]) -> Vec<Target> {
     let of = |node: usize| dialects.iter().map(move |dialect| (node, *dialect));
     let target = |(node, dialect): (usize, Dialect)| Target {
@@ -147,7 +177,7 @@ fn port(dialect: Dialect) -> u16 {
     match dialect {
         Dialect::Dcgm => 9400,
         Dialect::NodeExporter => 9100,
-        Dialect::Gaunt | Dialect::Unknown => 9770,
+        _ => 9770,
     }
 }
 
@@ -189,14 +219,16 @@ mod tests {
         let scenario = Scenario::named("port_down").unwrap();
         let watch = Watch::usual(Dialect::Gaunt, 75, 3);
         let fleet = || Fleet::new(scenario.clone(), 4, 3, START);
-        let played = play(fleet(), 32, &watch);
+        let played = play(fleet(), 32, &watch, None);
         let [truth] = played.truths.as_slice() else { panic!("{:?}", played.truths) };
         let [episode] = played.said.as_slice() else { panic!("{:?}", played.said) };
         assert_eq!((episode.finding.kind, &episode.finding.entity), (truth.kind, &truth.blamed));
         assert!(episode.opened > truth.onset);
         assert_eq!((played.pages, played.rejected), (4 * 75, 0));
         assert!((played.gpu_days - 32.0 * 75.0 / 86_400.0).abs() < 1e-9);
-        // The same once more is the same.
-        assert_eq!(play(fleet(), 32, &watch).said, played.said);
+        // The same once more is the same, and so it is without the wire.
+        let unwired = Watch { unwired: true, ..watch };
+        assert_eq!(play(fleet(), 32, &unwired, None).said, played.said);
+        assert_eq!(play(fleet(), 32, &watch, None).said, played.said);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use clap::{Args, ValueEnum};
-use gaunt_schema::Dialect;
+use gaunt_schema::{Dialect, Topology};
 use gaunt_sim::{
     Fleet,
     suite::{self, Case, Level, Split},
@@ -18,8 +18,19 @@ const USUAL_SEEDS: u64 = 3;
 /// Fault-free days of GPUs that the rate of false pages is worked out from at least.
 const PEACE_GPU_DAYS: f64 = 2_000.0;
 
+/// How much of them is lived through by default as it is read: each second, or each 15 where other exporters speak.
+/// All of them take an hour of two cores that way, which is what the full sample is for; the rest is read each 30 s.
+const CLOSE_GPU_DAYS: f64 = 60.0;
+
 /// The same for a quick look, which is too short for a rate that means anything.
 const QUICK_PEACE_GPU_DAYS: f64 = 20.0;
+const QUICK_CLOSE_GPU_DAYS: f64 = 3.0;
+
+/// A run that is read so closely lasts six hours by default, so that there are several.
+const CLOSE_SECONDS: u32 = 6 * 3_600;
+
+/// Their fleets are others than those that are read each 30 s.
+const CLOSE_FROM: u64 = 100;
 
 /// Seconds of a day.
 const DAY_S: f64 = 86_400.0;
@@ -28,6 +39,7 @@ const DAY_S: f64 = 86_400.0;
 const PEACE_STEP: Duration = Duration::from_secs(30);
 
 /// Which runs are played.
+#[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     /// `judge`: all seeds instead of a balanced part of them.
@@ -39,9 +51,44 @@ pub(crate) struct Options {
     /// `judge`: the runs to choose thresholds on, or those whose figures are published.
     #[arg(long, value_enum, default_value_t = Seeds::Tune)]
     seeds: Seeds,
-    /// `judge`: only this scenario, such as F3; without the long fault-free runs.
-    #[arg(long, value_name = "ID")]
-    scenario: Option<String>,
+    /// `judge`, `signals`: only these scenarios, such as F3,H5; without the long fault-free runs unless H0 is among them.
+    #[arg(long, value_name = "IDS", value_delimiter = ',', alias = "scenario")]
+    only: Vec<String>,
+    /// `judge`, `signals`: only runs of this strength.
+    #[arg(long, value_enum)]
+    level: Option<Strength>,
+    /// `judge`, `signals`: only runs in these words.
+    #[arg(long, value_enum)]
+    dialect: Option<Words>,
+    /// `judge`, `signals`: only the run of this seed, as `--explain` prints it.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// `judge`: hand gaunt's own pages over without writing and reading them: the same findings in a third of the time.
+    #[arg(long)]
+    unwired: bool,
+    /// `judge`: tell of every missed fault and every false flag in which run it was, and what was said there.
+    #[arg(long)]
+    pub(crate) explain: bool,
+}
+
+/// How strong a fault is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Strength {
+    /// About 15 per cent of a job's throughput.
+    Mild,
+    /// About 30 per cent.
+    Medium,
+    /// About 60 per cent.
+    Hard,
+}
+
+/// In whose words the pages are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Words {
+    /// gaunt-node's, each second.
+    Gaunt,
+    /// Those of dcgm-exporter and node_exporter, each 15 s.
+    Dcgm,
 }
 
 /// Which of the two sets of runs.
@@ -59,10 +106,16 @@ pub(crate) struct Run {
     pub(crate) scenario: &'static str,
     /// How strong its fault is.
     pub(crate) level: Level,
+    /// The seed by which it is found again.
+    pub(crate) seed: u64,
+    /// Whether the GPUs tell profiling counters.
+    pub(crate) gpm: bool,
     /// In whose words it is told.
     pub(crate) dialect: Dialect,
     /// Whether the pages say which job holds a GPU.
     pub(crate) labels: bool,
+    /// What the operator wrote down of the wiring.
+    pub(crate) topology: Option<Topology>,
     /// Its GPUs.
     pub(crate) gpus: usize,
     /// How it is watched.
@@ -83,8 +136,11 @@ impl Run {
         Self {
             scenario: case.scenario,
             level: case.level,
+            seed: case.seed,
+            gpm: case.gpm,
             dialect: case.dialect,
             labels: case.labels,
+            topology: case.topology(),
             gpus: case.shape.nodes * case.shape.gpus,
             watch: Watch::usual(case.dialect, case.seconds, case.seed),
             peace: false,
@@ -113,52 +169,111 @@ impl Options {
 
     /// Every run that is played.
     pub(crate) fn runs(&self) -> anyhow::Result<Vec<Run>> {
-        let split = match self.seeds {
-            Seeds::Tune => Split::Tune,
-            Seeds::Test => Split::Test,
-        };
-        let mut cases = suite::cases(split);
+        let mut runs: Vec<Run> = self.cases()?.into_iter().map(Run::of).collect();
+        let chosen = self.level.is_some() || self.dialect.is_some() || self.seed.is_some();
+        if self.only.iter().any(|wanted| wanted == suite::CALM) || (self.only.is_empty() && !chosen)
+        {
+            runs.extend(self.peace());
+        }
+        for run in &mut runs {
+            run.watch.unwired = self.unwired;
+        }
+        ensure!(
+            !runs.is_empty(),
+            "no run is like that; leave out --level, --dialect or --seed, or add --full"
+        );
+        Ok(runs)
+    }
+
+    /// Every labelled run that is played.
+    pub(crate) fn cases(&self) -> anyhow::Result<Vec<Case>> {
+        for wanted in self.only.iter().filter(|wanted| *wanted != suite::CALM) {
+            let known = suite::SCENARIOS.iter().any(|(name, _)| name == wanted);
+            ensure!(known, "no scenario is named {wanted}; write F1 to F18, H1 to H16 or H0");
+        }
+        let mut cases = suite::cases(self.split());
+        // The list goes through all scenarios and levels with one seed before it takes the next.
         let a_seed = cases.len() / suite::SEEDS as usize;
         let seeds = match self.size() {
             "full" => suite::SEEDS,
             "quick" => 1,
+            // A single run is found wherever it is.
+            _ if self.seed.is_some() => suite::SEEDS,
             _ => USUAL_SEEDS,
         };
-        // The list goes through all scenarios and levels with one seed before it takes the next.
         cases.truncate(a_seed * seeds as usize);
-        if self.quick {
-            cases.retain(|case| case.level == Level::Medium);
+        let wanted = |case: &Case| {
+            let quick = !self.quick || self.level.is_some() || case.level == Level::Medium;
+            let level = self.level.is_none_or(|level| level.is(case.level));
+            let words = self.dialect.is_none_or(|words| words.are(case.dialect));
+            let seed = self.seed.is_none_or(|seed| seed == case.seed);
+            let only = self.only.is_empty() || self.only.iter().any(|id| *id == case.scenario);
+            quick && level && words && seed && only
+        };
+        cases.retain(wanted);
+        Ok(cases)
+    }
+
+    fn split(&self) -> Split {
+        match self.seeds {
+            Seeds::Tune => Split::Tune,
+            Seeds::Test => Split::Test,
         }
-        if let Some(wanted) = &self.scenario {
-            cases.retain(|case| case.scenario == wanted);
-            ensure!(
-                !cases.is_empty(),
-                "no scenario is named {wanted}; write F1 to F18 or H1 to H16"
-            );
-            return Ok(cases.into_iter().map(Run::of).collect());
-        }
-        let days = if self.quick { QUICK_PEACE_GPU_DAYS } else { PEACE_GPU_DAYS };
-        Ok(cases.into_iter().map(Run::of).chain(peace(split, days)).collect())
     }
 }
 
-/// Days of fleets in which nothing is wrong, and all that only looks like it happens as often as in life: as many days
-/// of GPUs together as are wanted.
-fn peace(split: Split, gpu_days: f64) -> Vec<Run> {
+impl Strength {
+    fn is(self, level: Level) -> bool {
+        matches!(
+            (self, level),
+            (Self::Mild, Level::Mild) | (Self::Medium, Level::Medium) | (Self::Hard, Level::Hard)
+        )
+    }
+}
+
+impl Words {
+    fn are(self, dialect: Dialect) -> bool {
+        (self == Self::Gaunt) == (dialect == Dialect::Gaunt)
+    }
+}
+
+impl Options {
+    /// Days of fleets in which nothing is wrong, and all that only looks like it happens as often as in life: as many
+    /// days of GPUs together as are wanted.
+    fn peace(&self) -> Vec<Run> {
+        let split = self.split();
+        let (days, close) = match self.size() {
+            "full" => (0.0, PEACE_GPU_DAYS),
+            "quick" => (QUICK_PEACE_GPU_DAYS - QUICK_CLOSE_GPU_DAYS, QUICK_CLOSE_GPU_DAYS),
+            _ => (PEACE_GPU_DAYS - CLOSE_GPU_DAYS, CLOSE_GPU_DAYS),
+        };
+        let (longest, first) = if self.full { (u32::MAX, 0) } else { (CLOSE_SECONDS, CLOSE_FROM) };
+        let mut runs = some_days(split, 0, days, |run| {
+            let steps = run.watch.steps.div_ceil(PEACE_STEP.as_secs() as u32).max(1);
+            Run { watch: Watch { steps, step: PEACE_STEP, every: 1, ..run.watch }, ..run }
+        });
+        runs.extend(some_days(split, first, close, |run| {
+            let steps = run.watch.steps.min(longest);
+            Run { watch: Watch { steps, ..run.watch }, ..run }
+        }));
+        runs
+    }
+}
+
+/// So many days of GPUs, or a little more, from the fault-free fleet of this number on, each watched as `watched` says.
+fn some_days(split: Split, first: u64, gpu_days: f64, watched: impl Fn(Run) -> Run) -> Vec<Run> {
     let mut left = gpu_days;
     let mut runs = Vec::new();
-    for number in 0.. {
+    for number in first.. {
         if left <= 0.0 {
             break;
         }
-        let case = suite::calm(split, number);
-        let gpus = (case.shape.nodes * case.shape.gpus) as f64;
-        let wanted = (left / gpus * DAY_S).ceil() as u32;
-        let steps = case.seconds.min(wanted).div_ceil(PEACE_STEP.as_secs() as u32).max(1);
-        left -= f64::from(steps) * PEACE_STEP.as_secs_f64() * gpus / DAY_S;
-        let run = Run::of(case);
-        let watch = Watch { steps, step: PEACE_STEP, every: 1, ..run.watch };
-        runs.push(Run { watch, peace: true, ..run });
+        let run = watched(Run::of(suite::calm(split, number)));
+        let step = run.watch.step.as_secs_f64();
+        let wanted = (left * DAY_S / (step * run.gpus as f64)).ceil() as u32;
+        let steps = run.watch.steps.min(wanted);
+        left -= f64::from(steps) * step * run.gpus as f64 / DAY_S;
+        runs.push(Run { watch: Watch { steps, ..run.watch }, peace: true, ..run });
     }
     runs
 }
@@ -170,7 +285,17 @@ mod tests {
     use super::*;
 
     fn options(full: bool, quick: bool, seeds: Seeds) -> Options {
-        Options { full, quick, seeds, scenario: None }
+        Options {
+            full,
+            quick,
+            seeds,
+            only: Vec::new(),
+            level: None,
+            dialect: None,
+            seed: None,
+            unwired: false,
+            explain: false,
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! the fault's onset and its limit, and touches the fault: it blames an accepted entity, a node that the fault
 //! strikes, or names such a node among its victims. The first such flag, the judge's own order deciding among those of
 //! one tick, is the answer; what it blames is the judge's first choice. Every other flag is false, unless it blames an
-//! accepted entity while the fault lasts.
+//! accepted entity while the fault lasts, or says what follows from the fault.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -152,10 +152,14 @@ impl Fault<'_> {
         (kind && new && self.lasts_at(when) && self.touches(episode)).then_some(when)
     }
 
-    /// Whether an accepted entity is blamed while the fault lasts, for whatever.
+    /// Whether an accepted entity is blamed while the fault lasts, for whatever, or what follows from it is said.
     fn is_about(&self, episode: &Episode) -> bool {
         let finding = &episode.finding;
-        self.lasts_at(episode.opened) && self.accepts(&finding.entity, &finding.victims)
+        let follows = self.truth.follows.iter().any(|(kind, entity)| {
+            *kind == finding.kind && self.means(entity, &finding.entity, &finding.victims)
+        });
+        let accepted = follows || self.accepts(&finding.entity, &finding.victims);
+        self.lasts_at(episode.opened) && accepted
     }
 
     /// Whether an accepted entity is blamed in time, but for something else.
@@ -180,15 +184,18 @@ impl Fault<'_> {
     /// Whether blaming this entity is right.
     fn accepts(&self, entity: &Entity, victims: &[Entity]) -> bool {
         let accepted = std::iter::once(&self.truth.blamed).chain(&self.truth.also);
-        accepted.into_iter().any(|right| {
-            let unnamed = !self.terms.labels && is_of_job(right.kind) && right.kind == entity.kind;
-            if unnamed {
-                // Nobody names the job: it is known by its nodes.
-                let struck: Vec<&Safe> = self.struck().collect();
-                return victims.iter().filter_map(|v| v.node.as_ref()).any(|n| struck.contains(&n));
-            }
-            same(right, entity)
-        })
+        accepted.into_iter().any(|right| self.means(right, entity, victims))
+    }
+
+    /// Whether the entity of a finding is this one.
+    fn means(&self, right: &Entity, entity: &Entity, victims: &[Entity]) -> bool {
+        let unnamed = !self.terms.labels && is_of_job(right.kind) && right.kind == entity.kind;
+        if unnamed {
+            // Nobody names the job: it is known by its nodes.
+            let struck: Vec<&Safe> = self.struck().collect();
+            return victims.iter().filter_map(|v| v.node.as_ref()).any(|n| struck.contains(&n));
+        }
+        same(right, entity)
     }
 
     /// The nodes that the fault strikes.
@@ -203,10 +210,19 @@ fn is_of_job(kind: EntityKind) -> bool {
     matches!(kind, EntityKind::Job | EntityKind::Stage)
 }
 
+/// Whether a pair, such as `2-5`, has the GPU of the other among its numbers.
+fn pair_has(pair: &Entity, one: &Entity) -> bool {
+    let (Some(pair), Some(one)) = (&pair.gpu, &one.gpu) else { return false };
+    pair.split(|c: char| !c.is_ascii_digit()).any(|number| number == one.as_str())
+}
+
 /// Whether two entities are one thing: of one type, at one place. What is only said besides, such as the leaf of a
 /// port, does not count.
 fn same(right: &Entity, said: &Entity) -> bool {
     type Place = fn(&Entity) -> Option<&Safe>;
+    if right.kind == EntityKind::GpuPair {
+        return right.kind == said.kind && right.node == said.node && pair_has(said, right);
+    }
     let place: &[Place] = match right.kind {
         EntityKind::Gpu | EntityKind::GpuPair => &[|e| e.node.as_ref(), |e| e.gpu.as_ref()],
         EntityKind::Node | EntityKind::NvlinkDomain => &[|e| e.node.as_ref()],

@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_double, c_uint};
 use super::{Device, PARENT, code, device, put, system};
 use crate::{
     driver::{INVALID_ARGUMENT, NOT_FOUND, NOT_SUPPORTED, driver},
-    scenario::{GPM, Gpu, Value},
+    scenario::{GPM, Gpu, LINK_GPM, Value},
 };
 
 /// What was sampled, and when.
@@ -113,6 +113,11 @@ extern "C" fn nvmlGpmMetricsGet(question: *mut Question) -> c_uint {
 }
 
 fn value(gpu: &'static Gpu, instance: Option<u32>, id: u32) -> Option<&'static Value> {
+    let (first, keys) = LINK_GPM;
+    if let (Some(number), None) = (id.checked_sub(first), instance) {
+        let link = gpu.links.get(number as usize / keys.len())?;
+        return link.values.get(keys[number as usize % keys.len()]);
+    }
     let (_, key) = GPM.iter().find(|(known, _)| *known == id)?;
     let Some(instance) = instance else { return gpu.value(key) };
     let instance = gpu.instances.iter().find(|known| known.gpu_instance == instance)?;

@@ -9,13 +9,11 @@ use std::{
 
 use gaunt_schema::{Absent, Device, MetricId, Reading, Report, catalogue::port};
 
-use super::{
-    counters::{COUNTERS, Counter},
-    place::{Place, as_nvml_writes},
-};
+use super::counters::{COUNTERS, Counter};
 use crate::{
     collector::{CollectError, Collector, Outcome, absence},
     files::{Attribute, names, read_once},
+    pci::{self, Place, as_nvml_writes},
 };
 
 /// After this many ticks the ports are looked at again: firmware and network device may have changed.
@@ -27,6 +25,9 @@ const MAX_PRODUCT_DATA: u64 = 4096;
 /// What the product data of cards says that only NVIDIA's Fabric Manager may ask: the cards between the NVSwitches of
 /// HGX B200 and GB200. Every read of a counter there is refused, with a line in the kernel's log.
 const MANAGED: [&[u8]; 2] = [b"SW_MNG", b"Umbriel"];
+
+/// Where a card says for how long it keeps the numbers of its own counters, in milliseconds.
+const LIFESPAN: &str = "hw_counters/lifespan";
 
 /// Reads `SYS/class/infiniband/DEVICE`.
 pub(super) struct Card {
@@ -51,6 +52,8 @@ struct Port {
     state: Attribute,
     physical_state: Attribute,
     rate: Attribute,
+    /// Only cards that keep numbers for a while say for how long.
+    lifespan: Option<Attribute>,
     counters: Vec<(Attribute, &'static Counter)>,
 }
 
@@ -76,17 +79,21 @@ impl Card {
             return Ok(());
         }
         let numbers = names(&self.folder.join("ports"))?;
-        let place = Place::of(&self.folder);
-        let gpus = place.gpus(&self.sys_root).join(",");
+        let place = Place::of(&self.folder.join("device"));
+        let gpus = pci::gpus(&self.sys_root);
+        let near =
+            place.nearest(gpus.iter().map(|(address, place)| (as_nvml_writes(address), place)));
+        let (near, by) = near.unzip();
         let function = if place.is_virtual { "virtual" } else { "physical" };
         let of_card = [
             ("firmware", read_once(&self.folder.join("fw_ver"))),
             ("hca_type", read_once(&self.folder.join("hca_type"))),
             ("board", read_once(&self.folder.join("board_id"))),
-            ("function", place.pci.is_some().then(|| function.to_owned())),
-            ("pci_bus_id", place.pci.as_deref().map(as_nvml_writes)),
+            ("function", place.address.is_some().then(|| function.to_owned())),
+            ("pci_bus_id", place.address.as_deref().map(as_nvml_writes)),
             ("numa_node", place.numa),
-            ("gpu_pci_bus_ids", (!gpus.is_empty()).then_some(gpus)),
+            ("gpu_pci_bus_ids", near.map(|gpus| gpus.join(","))),
+            ("gpus_by", by.map(|by| by.as_str().to_owned())),
         ];
         self.ports.clear();
         for (at, number) in numbers.iter().enumerate() {
@@ -136,6 +143,7 @@ impl Port {
             state: file("state"),
             physical_state: file("phys_state"),
             rate: file("rate"),
+            lifespan: Some(file(LIFESPAN)).filter(|file| file.path().exists()),
             counters,
         }
     }
@@ -161,6 +169,9 @@ impl Port {
                 push(port::LANES, Ok(lanes(text)));
             }
             Err(error) => push(port::RATE, Err(error)),
+        }
+        if let Some(file) = &mut self.lifespan {
+            push(port::COUNTER_LIFESPAN, file.read(buffer).map(lifespan));
         }
         for (file, counter) in &mut self.counters {
             if refused.contains(file.path()) {
@@ -228,6 +239,11 @@ fn rate(text: &str) -> Reading {
         }
         _ => Absent::Error.into(),
     }
+}
+
+/// Seconds of a number of milliseconds.
+fn lifespan(text: &str) -> Reading {
+    text.parse().map_or(Absent::Error.into(), |millis: u32| Reading::of(f64::from(millis) / 1e3))
 }
 
 /// Lanes of a rate such as `400 Gb/sec (4X NDR)`.

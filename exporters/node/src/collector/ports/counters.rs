@@ -90,6 +90,53 @@ mod tests {
         }
     }
 
+    /// What node_exporter calls the files of `hw_counters`, without what all its names begin and end with.
+    const HW_COUNTERS: [(&str, &str); 31] = [
+        ("duplicate_request", "duplicate_requests_packets"),
+        ("implied_nak_seq_err", "implied_nak_seq_errors"),
+        ("local_ack_timeout_err", "local_ack_timeout_errors"),
+        ("np_cnp_sent", "np_cnp_packets_sent"),
+        ("np_ecn_marked_roce_packets", "np_ecn_marked_roce_packets_received"),
+        ("out_of_buffer", "out_of_buffer_drops"),
+        ("out_of_sequence", "out_of_sequence_packets_received"),
+        ("packet_seq_err", "packet_sequence_errors"),
+        ("req_cqe_error", "req_cqes_errors"),
+        ("req_cqe_flush_error", "req_cqes_flush_errors"),
+        ("req_remote_access_errors", "req_remote_access_errors"),
+        ("req_remote_invalid_request", "req_remote_invalid_request_errors"),
+        ("resp_cqe_error", "resp_cqes_errors"),
+        ("resp_cqe_flush_error", "resp_cqes_flush_errors"),
+        ("resp_local_length_error", "resp_local_length_errors"),
+        ("resp_remote_access_errors", "resp_remote_access_errors"),
+        ("rnr_nak_retry_err", "rnr_nak_retry_packets_received"),
+        ("roce_adp_retrans", "roce_adp_retransmits"),
+        ("roce_adp_retrans_to", "roce_adp_retransmits_timeout"),
+        ("roce_slow_restart", "roce_slow_restart_used"),
+        ("roce_slow_restart_cnps", "roce_slow_restart_cnps"),
+        ("roce_slow_restart_trans", "roce_slow_restart"),
+        ("rp_cnp_handled", "rp_cnp_packets_handled"),
+        ("rp_cnp_ignored", "rp_cnp_ignored_packets_received"),
+        ("rx_atomic_requests", "rx_atomic_requests"),
+        ("rx_dct_connect", "rx_dct_connect_requests"),
+        ("rx_read_requests", "rx_read_requests"),
+        ("rx_write_requests", "rx_write_requests"),
+        ("rx_icrc_encapsulated", "rx_icrc_encapsulated_errors"),
+        // What stands in another folder has one name for both kinds of card.
+        ("rx_bytes", "port_data_received_bytes"),
+        ("tx_bytes", "port_data_transmitted_bytes"),
+    ];
+
+    #[test]
+    fn hw_counters_have_the_names_that_node_exporter_gives_them() {
+        for (file, name) in HW_COUNTERS {
+            let file = format!("hw_counters/{file}");
+            let counter = COUNTERS.iter().find(|counter| counter.file == file).unwrap();
+            let names = counter.metric.row().foreign.iter().map(|foreign| foreign.name);
+            let names: Vec<_> = names.collect();
+            assert_eq!(names, [format!("node_infiniband_{name}_total")], "{file}");
+        }
+    }
+
     #[test]
     fn every_port_counter_of_the_catalogue_has_a_file() {
         for id in MetricId::all().filter(|id| id.row().name.starts_with("gaunt_port_")) {

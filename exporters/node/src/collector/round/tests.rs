@@ -32,7 +32,7 @@ fn a_run_is_a_metric_and_a_failure_is_not_the_end() {
         Ok(Outcome::Nothing("no card".to_owned())),
         Ok(Outcome::FoundThat { message: "two".to_owned(), at: Some(UnixMs(4_500)) }),
     ];
-    let mut collectors = Collectors::of(vec![Box::new(Scripted(script))], PATIENCE);
+    let mut collectors = Collectors::new(vec![Box::new(Scripted(script))], PATIENCE);
     let device = Device::collector("scripted");
     let mut said = Vec::new();
     for second in 1..=5 {
@@ -99,7 +99,7 @@ fn told(patience: Duration) -> (Sender<Order>, Collectors) {
     let (order, orders) = mpsc::channel();
     let told = Told { orders, patience };
     let other = Scripted((0..9).map(|_| Ok(Outcome::Found)).collect());
-    (order, Collectors::of(vec![Box::new(told), Box::new(other)], PATIENCE))
+    (order, Collectors::new(vec![Box::new(told), Box::new(other)], PATIENCE))
 }
 
 /// One round that has all the time it needs, and what it says of "told"; the other collector does its work in it.

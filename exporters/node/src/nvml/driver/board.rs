@@ -47,7 +47,7 @@ struct Slow {
 }
 
 /// What the driver itself measures each tick, without the clock events.
-const METRICS: [MetricId; 12] = [
+const METRICS: [MetricId; 16] = [
     gpu::UTILIZATION,
     gpu::MEMORY_ACTIVITY,
     gpu::MEMORY_USED,
@@ -60,6 +60,10 @@ const METRICS: [MetricId; 12] = [
     gpu::SM_CLOCK,
     gpu::SM_CLOCK_MAX,
     gpu::PROCESSES,
+    health::ENCODER,
+    health::DECODER,
+    health::JPEG,
+    health::OFA,
 ];
 
 impl Board {
@@ -77,9 +81,10 @@ impl Board {
         memory(round, device);
         power(round, device, &mut self.looks);
         clocks(round, device);
+        engines(round, device, door, handle);
         fields::quick(round, door, handle);
         if wanted.gpm {
-            self.gpm.round(round, door, handle, &mut self.looks);
+            self.gpm.round(round, door, handle, self.links.count(), &mut self.looks);
         }
         self.looks.tell(round, wanted);
         self.parts.processes(round, device, wanted.processes);
@@ -105,7 +110,6 @@ impl Board {
         let before = std::mem::take(&mut round.sampled);
         let handle = Door::handle(device);
         limits(round, device, door, handle);
-        engines(round, device, door, handle);
         pcie(round, device);
         modes(round, device, door, handle);
         fields::slow(round, door, handle);
@@ -160,10 +164,6 @@ impl Board {
 const RARE: &[MetricId] = &[
     health::BAR1_USED,
     health::BAR1_TOTAL,
-    health::ENCODER,
-    health::DECODER,
-    health::JPEG,
-    health::OFA,
     health::SLOWDOWN_TEMPERATURE,
     health::SHUTDOWN_TEMPERATURE,
     health::TEMPERATURE_MARGIN,

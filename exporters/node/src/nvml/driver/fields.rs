@@ -32,6 +32,8 @@ const SLOW: &[Row] = &[
     Row(29, health::RETIRED_CORRECTED, 1.0),
     Row(30, health::RETIRED_UNCORRECTED, 1.0),
     Row(31, health::RETIRED_PENDING, 1.0),
+    Row(38, health::NVLINK_CRC_FLIT, 1.0),
+    Row(45, health::NVLINK_CRC_DATA, 1.0),
     Row(142, health::REMAPPED_CORRECTED, 1.0),
     Row(143, health::REMAPPED_UNCORRECTED, 1.0),
     Row(144, health::REMAP_PENDING, 1.0),

@@ -3,13 +3,17 @@
 
 use std::time::Instant;
 
-use gaunt_schema::{Absent, MetricId, catalogue::gpu};
+use gaunt_schema::{
+    Absent, Class, MetricId, Reading,
+    catalogue::{gpu, gpu_parts as parts},
+};
 use nvml_wrapper::error::NvmlError;
 
-use super::{Door, Handle, Round, looks::Looks};
+use super::{Door, Handle, Round, looks::Looks, parts::part};
 use crate::nvml::{
     call::{Call, Note},
     door::{Buffer, MAX_GPM},
+    pipe::Part,
 };
 
 /// The number of SM activity.
@@ -34,7 +38,13 @@ const METRICS: [MetricId; 12] = [
     gpu::NVLINK_TRANSMIT_RATE,
 ];
 
-const _: () = assert!(NUMBERS.len() <= MAX_GPM);
+/// The number of what link 0 received; what it transmitted is the next, and link 1 follows.
+const FIRST_LINK: u32 = 62;
+
+/// For how many links there are numbers.
+const LINKS: u32 = 18;
+
+const _: () = assert!(NUMBERS.len() + 2 * LINKS as usize <= MAX_GPM);
 
 /// The first number that is a rate in mebibytes a second; those below are percentages.
 const FIRST_RATE: u32 = 20;
@@ -77,9 +87,10 @@ impl Gpm {
         round: &mut Round<'_>,
         door: Door<'_>,
         handle: Handle,
+        links: u32,
         looks: &mut Looks,
     ) {
-        if let Err(reason) = self.sample(round, door, handle, looks) {
+        if let Err(reason) = self.sample(round, door, handle, links.min(LINKS), looks) {
             for metric in METRICS {
                 round.put(metric, Err(reason));
             }
@@ -91,6 +102,7 @@ impl Gpm {
         round: &mut Round<'_>,
         door: Door<'_>,
         handle: Handle,
+        links: u32,
         looks: &mut Looks,
     ) -> Result<(), Absent> {
         if self.supported.is_none() {
@@ -113,13 +125,20 @@ impl Gpm {
         let (tick, look) = (self.tick, self.look);
         if let Some(tick) = tick {
             let pair = (&self.buffers[tick.place], &self.buffers[place]);
-            let values = round.ask(Call::GpmMetrics, || door.between(pair, &NUMBERS))?;
+            let of_links = FIRST_LINK..FIRST_LINK + 2 * links;
+            let numbers: Vec<u32> = NUMBERS.into_iter().chain(of_links).collect();
+            let values = round.ask(Call::GpmMetrics, || door.between(pair, &numbers))?;
             round.sampled.span = (now.at - tick.at).as_secs_f64();
-            for ((number, metric), value) in NUMBERS.iter().zip(METRICS).zip(values) {
+            let mut values = numbers.iter().zip(values).map(|(number, value)| {
                 let value = value.map(|value| in_our_unit(*number, value));
-                let value = value.map_err(|error| round.reason(Call::GpmMetrics, &error));
+                value.map_err(|error| round.reason(Call::GpmMetrics, &error))
+            });
+            let whole: Vec<_> = values.by_ref().take(METRICS.len()).collect();
+            let each: Vec<_> = values.collect();
+            for (metric, value) in METRICS.into_iter().zip(whole) {
                 round.put(metric, value);
             }
+            tell_links(round, &each);
         }
         if let Some(look) = look {
             let pair = (&self.buffers[look.place], &self.buffers[place]);
@@ -176,6 +195,20 @@ impl Gpm {
 /// From the driver's unit to ours: per cent to a ratio, mebibytes to bytes.
 pub(super) fn in_our_unit(number: u32, value: f64) -> f64 {
     if number < FIRST_RATE { value / 100.0 } else { value * 1_048_576.0 }
+}
+
+/// What went over each link: what it received and what it transmitted, one link after the other.
+fn tell_links(round: &mut Round<'_>, values: &[Result<f64, Absent>]) {
+    for (link, both) in (0..).zip(values.chunks_exact(2)) {
+        // Silence about a link is no absence of its own: its counters say why, or count without it.
+        let rates = [parts::NVLINK_RECEIVE_RATE, parts::NVLINK_TRANSMIT_RATE].into_iter().zip(both);
+        let rates = rates.filter_map(|(metric, rate)| Some((metric, Reading::of((*rate).ok()?))));
+        let rates: Vec<_> = rates.collect();
+        if !rates.is_empty() {
+            let span = round.sampled.span;
+            round.sampled.parts.push(Part { span, ..part(Class::Nvlink, link, rates) });
+        }
+    }
 }
 
 fn tell(values: &[Result<f64, NvmlError>], from: Instant, to: Instant, looks: &mut Looks) {

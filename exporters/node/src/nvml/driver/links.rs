@@ -35,6 +35,11 @@ const TRAFFIC: [u32; 4] = [139, 138, 204, 202];
 pub(super) struct Links(Vec<Option<Safe>>);
 
 impl Links {
+    /// How many links there are, as far as that was asked yet.
+    pub(super) fn count(&self) -> u32 {
+        self.0.len() as u32
+    }
+
     /// The state and the errors of each NVLink.
     pub(super) fn state(&mut self, round: &mut Round<'_>, door: Door<'_>, device: &Device<'_>) {
         let handle = Door::handle(device);
@@ -78,7 +83,7 @@ impl Links {
 
     /// The traffic of each NVLink, in one call for all of them.
     pub(super) fn traffic(&self, round: &mut Round<'_>, door: Door<'_>, handle: Handle) {
-        let links = || 0..self.0.len() as u32;
+        let links = || 0..self.count();
         if links().is_empty() {
             return;
         }

@@ -1,6 +1,6 @@
 //! Parts of a GPU: its MIG instances and the processes on it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Instant};
 
 use gaunt_schema::{
     Absent, Class, MetricId, Reading, Safe,
@@ -40,8 +40,8 @@ struct Mig {
     number: u32,
     gpu_instance: u32,
     buffers: Option<[Buffer; 2]>,
-    /// Which buffer holds the last sample.
-    last: Option<usize>,
+    /// Which buffer holds the last sample, and when it was taken.
+    last: Option<(usize, Instant)>,
 }
 
 impl Parts {
@@ -125,10 +125,11 @@ impl Parts {
     pub(super) fn mig_activity(&mut self, round: &mut Round<'_>, door: Door<'_>) {
         let Some(whole) = self.whole else { return };
         for instance in &mut self.instances {
-            if let Ok(readings) = instance.activity(round, door, whole)
+            if let Ok((span, readings)) = instance.activity(round, door, whole)
                 && !readings.is_empty()
             {
-                round.sampled.parts.push(part(Class::Mig, instance.number, readings));
+                let said = part(Class::Mig, instance.number, readings);
+                round.sampled.parts.push(Part { span, ..said });
             }
         }
     }
@@ -143,12 +144,13 @@ impl Parts {
 }
 
 impl Mig {
+    /// What it did since the last sample, and how many seconds that is.
     fn activity(
         &mut self,
         round: &mut Round<'_>,
         door: Door<'_>,
         whole: Handle,
-    ) -> Result<Vec<(MetricId, Reading)>, Absent> {
+    ) -> Result<(f64, Vec<(MetricId, Reading)>), Absent> {
         let buffers = match &mut self.buffers {
             Some(buffers) => buffers,
             none => none.insert([
@@ -156,10 +158,13 @@ impl Mig {
                 round.ask(Call::GpmAllocate, || door.allocate())?,
             ]),
         };
-        let next = self.last.map_or(0, |last| 1 - last);
+        let next = self.last.map_or(0, |(last, _)| 1 - last);
         let (buffer, id) = (&mut buffers[next], self.gpu_instance);
         round.ask(Call::GpmTakeMig, || door.take(whole, Some(id), buffer))?;
-        let Some(last) = self.last.replace(next) else { return Ok(Vec::new()) };
+        let now = Instant::now();
+        let Some((last, then)) = self.last.replace((next, now)) else {
+            return Ok((0.0, Vec::new()));
+        };
         let pair = (&buffers[last], &buffers[next]);
         let numbers = ACTIVITY.map(|(number, _)| number);
         let values = round.ask(Call::GpmMetrics, || door.between(pair, &numbers))?;
@@ -168,7 +173,7 @@ impl Mig {
             let value = value.map_err(|error| round.reason(Call::GpmMetrics, &error));
             (*metric, reading(value))
         });
-        Ok(readings.collect())
+        Ok(((now - then).as_secs_f64(), readings.collect()))
     }
 }
 
@@ -210,5 +215,5 @@ pub(super) fn reading(value: Result<f64, Absent>) -> Reading {
 }
 
 pub(super) fn part(class: Class, number: u32, readings: Vec<(MetricId, Reading)>) -> Part {
-    Part { class, number, readings, labels: Vec::new() }
+    Part { class, number, readings, span: 0.0, labels: Vec::new() }
 }

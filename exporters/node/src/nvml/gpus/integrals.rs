@@ -1,13 +1,22 @@
 //! The integrals of what GPUs do: counters that lose nothing, whatever the period of a scraper is.
 
-use gaunt_schema::{MetricId, Reading, catalogue::gpu};
+use std::collections::BTreeMap;
 
-use crate::nvml::pipe::Readings;
+use gaunt_schema::{
+    MetricId, Reading,
+    catalogue::{gpu, gpu_health as health, gpu_parts as parts},
+};
+
+use crate::nvml::pipe::{Part, Readings};
 
 /// Each rate that is integrated, and the counter that holds its integral.
-const INTEGRALS: [(MetricId, MetricId, Over); 14] = [
+const INTEGRALS: [(MetricId, MetricId, Over); 18] = [
     (gpu::UTILIZATION, gpu::UTILIZATION_SECONDS, Over::Tick),
     (gpu::MEMORY_ACTIVITY, gpu::MEMORY_ACTIVITY_SECONDS, Over::Tick),
+    (health::ENCODER, health::ENCODER_SECONDS, Over::Tick),
+    (health::DECODER, health::DECODER_SECONDS, Over::Tick),
+    (health::JPEG, health::JPEG_SECONDS, Over::Tick),
+    (health::OFA, health::OFA_SECONDS, Over::Tick),
     (gpu::SM_ACTIVE, gpu::SM_ACTIVE_SECONDS, Over::Samples),
     (gpu::SM_OCCUPANCY, gpu::SM_OCCUPANCY_SECONDS, Over::Samples),
     (gpu::TENSOR_ACTIVE, gpu::TENSOR_ACTIVE_SECONDS, Over::Samples),
@@ -20,6 +29,15 @@ const INTEGRALS: [(MetricId, MetricId, Over); 14] = [
     (gpu::PCIE_TRANSMIT_RATE, gpu::PCIE_TRANSMIT, Over::Samples),
     (gpu::NVLINK_RECEIVE_RATE, gpu::NVLINK_RECEIVE, Over::Samples),
     (gpu::NVLINK_TRANSMIT_RATE, gpu::NVLINK_TRANSMIT, Over::Samples),
+];
+
+/// The same of a GPU's parts, over the time between their samples.
+const OF_PARTS: [(MetricId, MetricId); 5] = [
+    (parts::NVLINK_RECEIVE_RATE, parts::NVLINK_RECEIVE),
+    (parts::NVLINK_TRANSMIT_RATE, parts::NVLINK_TRANSMIT),
+    (parts::MIG_SM_ACTIVE, parts::MIG_SM_ACTIVE_SECONDS),
+    (parts::MIG_TENSOR_ACTIVE, parts::MIG_TENSOR_ACTIVE_SECONDS),
+    (parts::MIG_DRAM_ACTIVE, parts::MIG_DRAM_ACTIVE_SECONDS),
 ];
 
 /// Over which time a rate is a mean.
@@ -44,6 +62,8 @@ pub(super) struct Integrals {
     sums: [f64; INTEGRALS.len()],
     utilization_below: f64,
     sm_below: f64,
+    /// By metric and number of the part; those of parts that are gone are forgotten.
+    of_parts: BTreeMap<(MetricId, u32), f64>,
 }
 
 impl Integrals {
@@ -69,6 +89,37 @@ impl Integrals {
             self.sm_below += said.below;
             said.readings.push((gpu::SM_BELOW_5, in_place_of(reading, self.sm_below)));
         }
+        self.add_parts(&mut said.parts);
+    }
+
+    /// Adds what was said of the parts since their last samples, and puts the sums beside it.
+    fn add_parts(&mut self, all: &mut [Part]) {
+        for at in 0..all.len() {
+            for (rate, counter) in OF_PARTS {
+                let Some(reading) = all[at].reading(rate) else { continue };
+                let (class, number, span) = (all[at].class, all[at].number, all[at].span);
+                let same = |part: &&mut Part| (part.class, part.number) == (class, number);
+                let own = all.iter_mut().filter(same).flat_map(|part| &mut part.readings);
+                let mut own = own.filter(|(metric, _)| *metric == counter).map(|(_, own)| own);
+                let counted = own.next();
+                // A counter that the driver itself keeps is better than a sum of ours.
+                if counted.as_ref().is_some_and(|own| own.value().is_some()) {
+                    continue;
+                }
+                let sum = self.of_parts.entry((counter, number)).or_default();
+                *sum += reading.value().unwrap_or(0.0) * span;
+                let sum = in_place_of(reading, *sum);
+                match counted {
+                    Some(own) => *own = sum,
+                    None => all[at].readings.push((counter, sum)),
+                }
+            }
+        }
+        let there = |counter: MetricId, number| {
+            all.iter().any(|part| (part.class, part.number) == (counter.row().class, number))
+        };
+        // Of a GPU that does not answer nothing is known to be gone.
+        self.of_parts.retain(|(counter, number), _| all.is_empty() || there(*counter, *number));
     }
 }
 

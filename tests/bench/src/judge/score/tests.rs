@@ -21,6 +21,7 @@ fn starved() -> Truth {
         blamed: node("a"),
         also: Vec::new(),
         kinds: vec![FindingKind::HostBound],
+        follows: Vec::new(),
         onset: at(100),
         ends: Some(at(200)),
         limit: Duration::from_secs(30),
@@ -180,6 +181,35 @@ fn a_job_that_nobody_names_is_known_by_its_nodes() {
     assert_eq!(blames(&said, true), Some(false));
     said.finding.victims = vec![node("z")];
     assert_eq!(blames(&said, false), None);
+}
+
+#[test]
+fn what_follows_is_neither_right_nor_wrong() {
+    let job = |name: &str| Entity { job: Some(Safe::new(name)), ..Entity::new(EntityKind::Job) };
+    let follows = vec![(FindingKind::CollectiveHang, job("8812"))];
+    let truth = Truth { follows, ..starved() };
+    let made_of = |second: i64, kind, name: &str| {
+        let said = flag(second, kind, job(name), Severity::Critical);
+        let score = score(std::slice::from_ref(&truth), &[said], TERMS);
+        (score.answers[0].found.is_some(), score.false_flags.len(), score.false_pages)
+    };
+    assert_eq!(made_of(160, FindingKind::CollectiveHang, "8812"), (false, 0, 0));
+    // Before the fault, of another job, or something else of this one, it does not follow.
+    assert_eq!(made_of(60, FindingKind::CollectiveHang, "8812"), (false, 1, 1));
+    assert_eq!(made_of(160, FindingKind::CollectiveHang, "8813"), (false, 1, 1));
+    assert_eq!(made_of(160, FindingKind::StorageSlow, "8812"), (false, 1, 1));
+}
+
+#[test]
+fn a_pair_is_known_by_either_of_its_gpus() {
+    let pair = |gpus: &str| Entity {
+        kind: EntityKind::GpuPair,
+        ..Entity::gpu(&Safe::new("a"), &Safe::new(gpus))
+    };
+    assert!(same(&pair("5"), &pair("5")));
+    assert!(same(&pair("5"), &pair("2-5")));
+    assert!(!same(&pair("5"), &pair("2-15")));
+    assert!(!same(&pair("5"), &Entity { node: None, ..pair("2-5") }));
 }
 
 #[test]

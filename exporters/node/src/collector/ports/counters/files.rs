@@ -5,15 +5,20 @@ use gaunt_schema::catalogue::port;
 use super::{Counter, plain, words};
 
 /// Every counter file that is read, below a port's folder or its device's; of several of one metric the first that a
-/// port has stands. AWS's EFA has no `counters` folder and counts plain bytes among `hw_counters`; Mellanox's mlx4 and
+/// port has stands. Before Linux 4.5 `counters` has the narrow counters of old
+/// cards, and what is wide stands beside it in `counters_ext`. AWS's EFA has no `counters` folder and counts plain bytes among `hw_counters`; Mellanox's mlx4 and
 /// Intel's hfi1 have theirs partly at the device.
 pub(in crate::collector::ports) const COUNTERS: &[Counter] = &[
+    words("counters_ext/port_rcv_data_64", port::RECEIVE_BYTES),
+    words("counters_ext/port_xmit_data_64", port::TRANSMIT_BYTES),
     words("counters/port_rcv_data", port::RECEIVE_BYTES),
     words("counters/port_xmit_data", port::TRANSMIT_BYTES),
     plain("hw_counters/rx_bytes", port::RECEIVE_BYTES),
     plain("hw_counters/tx_bytes", port::TRANSMIT_BYTES),
     words("hw_counters/RxWords", port::RECEIVE_BYTES),
     words("hw_counters/TxWords", port::TRANSMIT_BYTES),
+    plain("counters_ext/port_rcv_packets_64", port::RECEIVE_PACKETS),
+    plain("counters_ext/port_xmit_packets_64", port::TRANSMIT_PACKETS),
     plain("counters/port_rcv_packets", port::RECEIVE_PACKETS),
     plain("counters/port_xmit_packets", port::TRANSMIT_PACKETS),
     plain("hw_counters/rx_pkts", port::RECEIVE_PACKETS),
@@ -31,6 +36,10 @@ pub(in crate::collector::ports) const COUNTERS: &[Counter] = &[
     plain("counters/local_link_integrity_errors", port::LOCAL_LINK_INTEGRITY_ERRORS),
     plain("counters/excessive_buffer_overrun_errors", port::BUFFER_OVERRUN_ERRORS),
     plain("counters/VL15_dropped", port::VL15_DROPPED),
+    plain("counters_ext/port_unicast_rcv_packets", port::UNICAST_RECEIVE_PACKETS),
+    plain("counters_ext/port_unicast_xmit_packets", port::UNICAST_TRANSMIT_PACKETS),
+    plain("counters_ext/port_multicast_rcv_packets", port::MULTICAST_RECEIVE_PACKETS),
+    plain("counters_ext/port_multicast_xmit_packets", port::MULTICAST_TRANSMIT_PACKETS),
     plain("counters/unicast_rcv_packets", port::UNICAST_RECEIVE_PACKETS),
     plain("counters/unicast_xmit_packets", port::UNICAST_TRANSMIT_PACKETS),
     plain("counters/multicast_rcv_packets", port::MULTICAST_RECEIVE_PACKETS),

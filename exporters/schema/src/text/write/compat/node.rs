@@ -14,6 +14,9 @@ const PREFIX: &str = "node_infiniband_";
 /// Says once for an RDMA device what we say for each of its ports.
 const INFO: &str = "node_infiniband_info";
 
+/// In whole seconds there, which makes nothing of most cards' milliseconds.
+const LIFESPAN: &str = "node_infiniband_lifespan_seconds";
+
 const INFO_HELP: &str = "Who the RDMA device is.";
 
 /// Its labels beside that of the device, with our names for them.
@@ -25,6 +28,10 @@ pub(super) fn write(report: &Report, form: Form, out: &mut String) {
     info(report, form, out);
     let mut values = values(report, Dialect::NodeExporter);
     values.retain(|value| value.name.starts_with(PREFIX));
+    for value in values.iter_mut().filter(|value| value.name == LIFESPAN) {
+        // There it is a division of whole numbers.
+        value.value = value.value.floor();
+    }
     let labels = |device: u32| own_labels(&report.devices[device as usize]);
     families(&values, form, |value| value.metric.row().kind, labels, out);
 }

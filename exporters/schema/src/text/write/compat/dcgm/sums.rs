@@ -1,5 +1,6 @@
 //! What dcgm-exporter says in one series of a GPU and we in several: reasons, links, driver errors.
 
+use super::Foreign;
 use crate::{
     Class, Device, MetricId, Report,
     catalogue::{gpu, gpu_parts as parts},
@@ -14,14 +15,22 @@ const CLOCK_EVENTS: [&str; 2] =
 
 const CLOCK_EVENTS_HELP: &str = "Mask of the reasons that hold the clock now.";
 
-/// Errors of all links of a GPU together.
-const LINK_ERRORS: [(&str, MetricId); 3] = [
-    ("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", parts::NVLINK_CRC),
-    ("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", parts::NVLINK_REPLAY),
-    ("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", parts::NVLINK_RECOVERY),
+/// What all links of a GPU say together, and how many of our units make one of theirs. Traffic is counted in kibibytes
+/// there, as the driver's fields do; checksum errors are those of the GPU's own fields where it has them.
+const OF_LINKS: [(&str, &[MetricId], f64); 4] = [
+    ("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", &[parts::NVLINK_CRC], 1.0),
+    ("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", &[parts::NVLINK_REPLAY], 1.0),
+    ("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", &[parts::NVLINK_RECOVERY], 1.0),
+    (
+        "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
+        &[parts::NVLINK_RECEIVE, parts::NVLINK_TRANSMIT],
+        1024.0,
+    ),
 ];
 
-const LINK_ERRORS_HELP: &str = "Errors of this kind on all NVLinks of the GPU.";
+const ERRORS_HELP: &str = "Errors of this kind on all NVLinks of the GPU.";
+
+const TRAFFIC_HELP: &str = "Kibibytes received and transmitted over all NVLinks of the GPU.";
 
 /// The driver's last error; it stays until the next one.
 const XID_ERRORS: &str = "DCGM_FI_DEV_XID_ERRORS";
@@ -69,13 +78,21 @@ pub(super) fn clock_events<'a, L>(
     }
 }
 
-/// Appends the errors of all links of a GPU as one number of each kind.
-pub(super) fn links<'a, L>(report: &Report, form: Form, labels: impl Fn(u32) -> L, out: &mut String)
-where
+/// Appends what all links of a GPU say as one number of each kind, without the names that are among `written`.
+pub(super) fn links<'a, L>(
+    report: &Report,
+    form: Form,
+    written: &[Foreign],
+    labels: impl Fn(u32) -> L,
+    out: &mut String,
+) where
     L: IntoIterator<Item = (&'a str, &'a str)>,
 {
-    for (name, metric) in LINK_ERRORS {
-        let samples = report.samples.iter().filter(|sample| sample.metric == metric);
+    for (name, metrics, unit) in OF_LINKS {
+        if written.iter().any(|value| value.name == name) {
+            continue;
+        }
+        let samples = report.samples.iter().filter(|sample| metrics.contains(&sample.metric));
         let errors: Vec<_> = samples
             .filter_map(|sample| {
                 let link = report.devices.get(sample.device as usize)?;
@@ -85,11 +102,12 @@ where
         let sums = gpus(report, |_, gpu| {
             let mut own = errors.iter().filter(|(key, _)| **key == gpu.key[0]).peekable();
             own.peek()?;
-            Some(own.map(|(_, errors)| errors).sum::<f64>())
+            Some((own.map(|(_, errors)| errors).sum::<f64>() / unit).floor())
         });
         if !sums.is_empty() {
             let kind = Kind::Counter(Width::Bits64);
-            form.family(name, LINK_ERRORS_HELP, kind, Unit::Count, out);
+            let help = if unit > 1.0 { TRAFFIC_HELP } else { ERRORS_HELP };
+            form.family(name, help, kind, Unit::Count, out);
         }
         for (gpu, sum) in sums {
             series(name, labels(gpu), sum, out);

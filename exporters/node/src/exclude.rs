@@ -2,15 +2,15 @@
 
 /// Patterns of names.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Exclude(Vec<String>);
+pub(crate) struct Exclude(Vec<String>);
 
 impl Exclude {
-    pub(super) fn new(patterns: &[String]) -> Self {
+    pub(crate) fn new(patterns: &[String]) -> Self {
         Self(patterns.to_vec())
     }
 
     /// Whether a device of this name is to be left alone.
-    pub(super) fn leaves_alone(&self, name: &str) -> bool {
+    pub(crate) fn leaves_alone(&self, name: &str) -> bool {
         self.0.iter().any(|pattern| fits(pattern, name))
     }
 }

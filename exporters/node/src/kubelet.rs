@@ -1,0 +1,201 @@
+//! Which pod holds which GPU, as the kubelet tells it over its pod-resources socket.
+//!
+//! Control groups know pods by their UIDs alone, and the kubelet knows devices by their pods' names alone: the GPU is
+//! what the two have in common.
+
+use std::collections::BTreeMap;
+
+use gaunt_schema::Safe;
+
+mod ask;
+mod wire;
+
+pub(crate) use ask::{AskError, list};
+
+/// The most devices whose holders are kept: beyond any host, and the kubelet lists each of its pods' devices.
+const MAX_DEVICES: usize = 4_096;
+
+/// What every UUID of a GPU or of an instance of one begins with.
+const UUIDS: [&str; 2] = ["GPU-", "MIG-"];
+
+/// What stands between a GPU's UUID and the number of its share where several pods take turns on it.
+const SHARE: &str = "::";
+
+/// What names a GPU where the device plugin counts them as the kernel does: `nvidia0`, and `nvidia0/gi3` or
+/// `nvidia0/vgpu1` for a part of it.
+const COUNTED: &str = "nvidia";
+
+/// The container that holds a device.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Holder {
+    /// The pod's namespace.
+    pub(crate) namespace: Safe,
+    /// The pod's name.
+    pub(crate) pod: Safe,
+    /// The container's name in the pod.
+    pub(crate) container: Safe,
+}
+
+impl Holder {
+    /// Who it is, as labels.
+    pub(crate) fn labels(&self) -> [(&'static str, Safe); 3] {
+        [
+            ("namespace", self.namespace.clone()),
+            ("pod", self.pod.clone()),
+            ("container", self.container.clone()),
+        ]
+    }
+
+    /// What stands for the job of a pod: names are unique in their namespace alone.
+    pub(crate) fn job(&self) -> Safe {
+        Safe::new(&format!("{}/{}", &*self.namespace, &*self.pod))
+    }
+}
+
+/// The holders of all devices that are GPUs or parts of one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pods(BTreeMap<Safe, Vec<Holder>>);
+
+impl Pods {
+    /// The holder of the devices with these names, if it is the same for all of them that are held.
+    pub(crate) fn holder<'a>(&self, names: impl Iterator<Item = &'a str>) -> Option<&Holder> {
+        let mut holders = names.filter_map(|name| self.0.get(name)).flatten();
+        let first = holders.next()?;
+        // Of several that share a GPU nobody can say which runs on it now.
+        holders.all(|other| other == first).then_some(first)
+    }
+
+    /// How many pods hold something, and how many devices are held.
+    pub(crate) fn count(&self) -> (usize, usize) {
+        let holders = self.0.values().flatten();
+        let mut pods: Vec<_> = holders.map(|holder| (&holder.namespace, &holder.pod)).collect();
+        pods.sort_unstable();
+        pods.dedup();
+        (pods.len(), self.0.len())
+    }
+
+    fn of(answer: wire::ListPodResourcesResponse) -> Self {
+        let mut held: BTreeMap<Safe, Vec<Holder>> = BTreeMap::new();
+        for pod in answer.pod_resources {
+            for container in pod.containers {
+                let holder = Holder {
+                    namespace: Safe::new(&pod.namespace),
+                    pod: Safe::new(&pod.name),
+                    container: Safe::new(&container.name),
+                };
+                let ids = container.devices.iter().flat_map(|device| &device.device_ids);
+                for name in ids.filter_map(|id| device(id)) {
+                    let name = Safe::new(&name);
+                    if held.len() >= MAX_DEVICES && !held.contains_key(&name) {
+                        continue;
+                    }
+                    let holders = held.entry(name).or_default();
+                    // Two shares of one GPU may be given to one container.
+                    if !holders.contains(&holder) {
+                        holders.push(holder.clone());
+                    }
+                }
+            }
+        }
+        Self(held)
+    }
+}
+
+/// The name of the GPU, or of the instance of one, that a device plugin's id stands for; nothing for other devices.
+fn device(id: &str) -> Option<String> {
+    if UUIDS.iter().any(|prefix| id.starts_with(prefix)) {
+        return Some(id.split_once(SHARE).map_or(id, |(uuid, _)| uuid).to_owned());
+    }
+    let (number, part) =
+        id.strip_prefix(COUNTED)?.split_once('/').unwrap_or((&id[COUNTED.len()..], ""));
+    let is_number = !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit());
+    let instance = part.split('/').find_map(|part| part.strip_prefix("gi"));
+    let name = match instance {
+        Some(instance) => instance_name(number, instance),
+        None => format!("{COUNTED}{number}"),
+    };
+    is_number.then_some(name)
+}
+
+/// The name of an instance where GPUs are counted.
+fn instance_name(gpu: &str, instance: &str) -> String {
+    format!("{COUNTED}{gpu}/gi{instance}")
+}
+
+/// The names under which a device plugin may give away a GPU: its UUID, and its number.
+pub(crate) fn gpu_names(uuid: Option<&str>, number: u32) -> impl Iterator<Item = String> {
+    uuid.map(str::to_owned).into_iter().chain([format!("{COUNTED}{number}")])
+}
+
+/// The names under which a device plugin may give away an instance of a GPU.
+pub(crate) fn mig_names(
+    uuid: Option<&str>,
+    gpu: u32,
+    instance: Option<&str>,
+) -> impl Iterator<Item = String> {
+    let counted = instance.map(|instance| instance_name(&gpu.to_string(), instance));
+    uuid.map(str::to_owned).into_iter().chain(counted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::{ContainerDevices, ContainerResources, ListPodResourcesResponse, PodResources};
+
+    fn pod(namespace: &str, name: &str, ids: &[&str]) -> PodResources {
+        let devices = ContainerDevices {
+            resource_name: "nvidia.com/gpu".to_owned(),
+            device_ids: ids.iter().map(|id| (*id).to_owned()).collect(),
+        };
+        let container = ContainerResources { name: "main".to_owned(), devices: vec![devices] };
+        PodResources {
+            name: name.to_owned(),
+            namespace: namespace.to_owned(),
+            containers: vec![container],
+        }
+    }
+
+    fn pods(all: Vec<PodResources>) -> Pods {
+        Pods::of(ListPodResourcesResponse { pod_resources: all })
+    }
+
+    #[test]
+    fn ids_of_device_plugins_become_names_of_gpus() {
+        for (id, name) in [
+            ("GPU-1a2b", Some("GPU-1a2b")),
+            ("GPU-1a2b::7", Some("GPU-1a2b")),
+            ("MIG-9f00", Some("MIG-9f00")),
+            ("MIG-9f00::0", Some("MIG-9f00")),
+            ("nvidia3", Some("nvidia3")),
+            ("nvidia3/vgpu2", Some("nvidia3")),
+            ("nvidia3/gi5", Some("nvidia3/gi5")),
+            ("nvidia3/gi5/vgpu0", Some("nvidia3/gi5")),
+            ("nvidia", None),
+            ("nvidiactl", None),
+            ("mlx5_0", None),
+            ("", None),
+        ] {
+            assert_eq!(device(id).as_deref(), name, "{id}");
+        }
+        assert!(gpu_names(Some("GPU-1a2b"), 3).eq(["GPU-1a2b", "nvidia3"]));
+        assert!(mig_names(None, 3, Some("5")).eq(["nvidia3/gi5"]));
+    }
+
+    #[test]
+    fn a_gpu_that_several_pods_share_has_no_holder() {
+        let pods = pods(vec![
+            pod("ml", "train-0", &["GPU-a", "GPU-b::0", "GPU-b::1"]),
+            pod("ml", "chat", &["GPU-c::0"]),
+            pod("web", "chat", &["GPU-c::1", "rdma0"]),
+        ]);
+        let holder = |names: &[&str]| {
+            pods.holder(names.iter().copied()).map(|holder| holder.job().to_string())
+        };
+        assert_eq!(holder(&["GPU-a"]).as_deref(), Some("ml/train-0"));
+        assert_eq!(holder(&["GPU-b"]).as_deref(), Some("ml/train-0"), "two shares of one pod");
+        assert_eq!(holder(&["GPU-a", "GPU-free"]).as_deref(), Some("ml/train-0"));
+        assert_eq!(holder(&["GPU-c"]), None, "two pods of one name in two namespaces");
+        assert_eq!(holder(&["GPU-a", "GPU-c"]), None);
+        assert_eq!(pods.count(), (3, 3));
+    }
+}

@@ -1,0 +1,213 @@
+//! What becomes of each value of a page: decided once from names and labels, done again on every page like it.
+
+use super::dcgm;
+use crate::{
+    Absent, MetricId, Reading, Sample, UnixMs,
+    catalogue::{Scale, gpu},
+    text::Reason,
+    unit::{Kind, Width},
+};
+
+/// The year 10,000 in seconds since the epoch: a clock that shows more is broken, and differences to it would not
+/// fit into an instant.
+const END_OF_TIME: f64 = 253_402_300_800.0;
+
+/// Which values stand for no value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Blank {
+    /// None but those that are not finite.
+    Never,
+    /// Those of DCGM, in a gauge.
+    DcgmGauge,
+    /// Those of DCGM that a counter cannot reach in good faith.
+    DcgmCounter,
+    /// Whatever is below zero.
+    Negative,
+    /// The largest number of 16, 32 or 64 bits: what AMD's library has where there is nothing.
+    AllOnes,
+}
+
+/// From a value to a reading.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Rule {
+    /// From their unit to ours.
+    pub(super) scale: Scale,
+    /// What is no value.
+    pub(super) blank: Blank,
+    /// Where the counter stands still.
+    pub(super) end: Option<f64>,
+    /// The one value that means yes, where all others mean no.
+    pub(super) yes: Option<f64>,
+}
+
+impl Rule {
+    /// The rule of a row that is told in another unit.
+    pub(super) fn of(metric: MetricId, scale: Scale, blank: Blank) -> Self {
+        // Exactly at its end it stands still; above it the counter of this device is wider than the table knows.
+        let end = match metric.row().kind {
+            Kind::Counter(width @ Width::Saturating(_)) => width.max(),
+            _ => None,
+        };
+        Self { scale, blank, end, yes: None }
+    }
+
+    /// The reading that a value stands for.
+    #[inline]
+    pub(super) fn read(&self, value: f64, digits: &[u8]) -> Reading {
+        if let Some(reason) = self.blank.of(value, digits) {
+            return reason.into();
+        }
+        if let Some(yes) = self.yes {
+            let told = if value.is_nan() { value } else { f64::from(u8::from(value == yes)) };
+            return Reading::of(told);
+        }
+        if self.end == Some(value) {
+            return Absent::Saturated.into();
+        }
+        Reading::of(self.scale.apply(value))
+    }
+}
+
+impl Blank {
+    #[inline]
+    fn of(self, value: f64, digits: &[u8]) -> Option<Absent> {
+        match self {
+            Self::Never => None,
+            Self::DcgmGauge => dcgm::blank(true, value, digits),
+            Self::DcgmCounter => dcgm::blank(false, value, digits),
+            Self::Negative => (value < 0.0).then_some(Absent::Unsupported),
+            Self::AllOnes => {
+                let ends = [f64::from(u16::MAX), f64::from(u32::MAX), u64::MAX as f64];
+                ends.contains(&value).then_some(Absent::Unsupported)
+            }
+        }
+    }
+}
+
+/// What becomes of the value of one line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Op {
+    /// Nothing, whatever it is.
+    Ignore,
+    /// It is the reading of this sample of the report.
+    Read { at: u32, rule: u16 },
+    /// It is added to this sample.
+    Add { at: u32, rule: u16 },
+    /// Its bits are the readings of the clock-event reasons, from this sample on.
+    Bits { at: u32, rule: u16 },
+    /// It is the node's clock.
+    Time,
+    /// What the line means hangs on its value: it must be the one of this number.
+    Only(u32),
+    /// The line is refused.
+    Refuse(Reason),
+}
+
+/// The value changes what the page means.
+#[derive(Debug)]
+pub(crate) struct Changed;
+
+/// What becomes of every line of a page, and the samples that come of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Plan {
+    /// One for each sample line, in order.
+    pub(crate) ops: Vec<Op>,
+    /// The samples of the report; those that no line fills are what they are on every page.
+    pub(crate) samples: Vec<Sample>,
+    rules: Vec<Rule>,
+    only: Vec<u64>,
+}
+
+impl Plan {
+    /// The number of a rule, added if it is new.
+    pub(super) fn rule(&mut self, rule: Rule) -> u16 {
+        // A page has a dozen rules, and the last one is mostly the next one.
+        let known = self.rules.iter().rposition(|known| *known == rule);
+        known.unwrap_or_else(|| {
+            self.rules.push(rule);
+            self.rules.len() - 1
+        }) as u16
+    }
+
+    /// A line that means the same only as long as its value is this one.
+    pub(super) fn only(&mut self, value: f64) -> Op {
+        self.only.push(value.to_bits());
+        Op::Only(self.only.len() as u32 - 1)
+    }
+
+    /// Does with the value of one line what is planned, on the samples of a report.
+    #[inline]
+    pub(crate) fn run(
+        &self,
+        op: Op,
+        value: f64,
+        digits: &[u8],
+        samples: &mut [Sample],
+        time: &mut Option<UnixMs>,
+    ) -> Result<(), Changed> {
+        match op {
+            Op::Ignore | Op::Refuse(_) => {}
+            Op::Read { at, rule } => {
+                samples[at as usize].reading = self.rules[usize::from(rule)].read(value, digits);
+            }
+            Op::Add { at, rule } => {
+                let sum = &mut samples[at as usize].reading;
+                let more = self.rules[usize::from(rule)].read(value, digits);
+                *sum = match (*sum, more) {
+                    (Reading::Value(sum), Reading::Value(more)) => Reading::of(sum + more),
+                    (Reading::Value(_), absent) | (absent, _) => absent,
+                };
+            }
+            Op::Bits { at, rule } => {
+                let whole = self.rules[usize::from(rule)].read(value, digits);
+                let samples = samples[at as usize..].iter_mut();
+                for (sample, (bit, _)) in samples.zip(gpu::CLOCK_EVENTS) {
+                    let held = |mask: f64| f64::from(u8::from(mask as u64 & bit != 0));
+                    sample.reading = whole.value().map_or(whole, |mask| held(mask).into());
+                }
+            }
+            Op::Time => {
+                if !is_time(value) {
+                    return Err(Changed);
+                }
+                time.get_or_insert(UnixMs::from_seconds(value));
+            }
+            Op::Only(at) => {
+                if self.only[at as usize] != value.to_bits() {
+                    return Err(Changed);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the samples of a report that was made by this plan, without the values that lines fill in.
+    pub(crate) fn keep(&mut self, samples: &[Sample]) {
+        self.samples = samples.to_vec();
+        let mut clear = |at: u32, count: usize| {
+            for sample in &mut self.samples[at as usize..at as usize + count] {
+                sample.reading = Absent::Error.into();
+            }
+        };
+        for op in &self.ops {
+            match *op {
+                Op::Read { at, .. } | Op::Add { at, .. } => clear(at, 1),
+                Op::Bits { at, .. } => clear(at, gpu::CLOCK_EVENTS.len()),
+                _ => {}
+            }
+        }
+    }
+
+    /// The bytes that it holds.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(self.ops.as_slice())
+            + size_of_val(self.samples.as_slice())
+            + size_of_val(self.rules.as_slice())
+            + size_of_val(self.only.as_slice())
+    }
+}
+
+/// Whether it is an instant that a clock may show.
+pub(super) fn is_time(seconds: f64) -> bool {
+    (0.0..END_OF_TIME).contains(&seconds)
+}

@@ -1,0 +1,92 @@
+//! A list that is cheap to hand on: pages of one target repeat it, and it is copied only by who changes it.
+
+use std::{
+    ops::{Deref, DerefMut},
+    sync::Arc,
+};
+
+/// A list that several owners may hold. Changing it copies it if anybody else holds it.
+#[derive(Clone, Debug)]
+pub struct Shared<T>(Arc<Vec<T>>);
+
+impl<T> Shared<T> {
+    /// Whether both are one list in memory; then they are equal without being looked at.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Whether anybody else holds the list.
+    pub fn is_held_elsewhere(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+}
+
+impl<T> Default for Shared<T> {
+    fn default() -> Self {
+        Self(Arc::new(Vec::new()))
+    }
+}
+
+impl<T: PartialEq> PartialEq for Shared<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.is(other) || *self.0 == *other.0
+    }
+}
+
+impl<T: PartialEq, const N: usize> PartialEq<[T; N]> for Shared<T> {
+    fn eq(&self, other: &[T; N]) -> bool {
+        *self.0 == *other
+    }
+}
+
+impl<T> Deref for Shared<T> {
+    type Target = Vec<T>;
+
+    fn deref(&self) -> &Vec<T> {
+        &self.0
+    }
+}
+
+impl<T: Clone> DerefMut for Shared<T> {
+    fn deref_mut(&mut self) -> &mut Vec<T> {
+        Arc::make_mut(&mut self.0)
+    }
+}
+
+impl<T> From<Vec<T>> for Shared<T> {
+    fn from(list: Vec<T>) -> Self {
+        Self(Arc::new(list))
+    }
+}
+
+impl<T> FromIterator<T> for Shared<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
+        Self(Arc::new(items.into_iter().collect()))
+    }
+}
+
+impl<'a, T> IntoIterator for &'a Shared<T> {
+    type Item = &'a T;
+    type IntoIter = std::slice::Iter<'a, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_changes_it_has_his_own() {
+        let first: Shared<u8> = vec![1].into();
+        let mut second = first.clone();
+        assert!(first.is(&second));
+        second.push(2);
+        assert_eq!(first, [1]);
+        assert_eq!(second, [1, 2]);
+        assert_ne!(first, second);
+        assert_eq!(first, Shared::from(vec![1]));
+    }
+}

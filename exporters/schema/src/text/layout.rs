@@ -1,0 +1,198 @@
+//! The layout of a page: all of its bytes but the values, and what becomes of these. A page that repeats it is matched,
+//! and only its values are parsed.
+
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+use std::hash::{BuildHasher, Hash, Hasher};
+
+use super::{
+    Limits,
+    number::{self, Number},
+    reason::Tally,
+};
+use crate::{
+    Device, Dialect, Info, Page, Report, Safe, Shared,
+    dialect::{Op, Plan, Understood},
+};
+
+/// Digits of one value that may repeat a layout; who writes more is read strictly.
+const MAX_DIGITS: usize = 512;
+
+/// The bytes of a page between its values, without the labels.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct Frame {
+    /// What stands between a value and the name of the next sample, and that name: piece after piece.
+    text: Vec<u8>,
+    /// For each sample, where its piece of the text ends, and which labels follow it.
+    lines: Vec<(u32, u32)>,
+    /// Whether a timestamp stands behind each value.
+    stamped: bool,
+}
+
+/// The labels of a page, each text once, with what sets them apart from the name and the value.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct Labels {
+    text: Vec<u8>,
+    /// Where each begins and ends.
+    ranges: Vec<(u32, u32)>,
+}
+
+/// Everything that a page like the last one has in common with it.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    pub(super) frame: Arc<Frame>,
+    pub(super) labels: Arc<Labels>,
+    pub(super) plan: Arc<Plan>,
+    pub(super) devices: Shared<Device>,
+    pub(super) infos: Shared<Info>,
+    pub(super) node: Option<Safe>,
+    pub(super) dialect: Dialect,
+}
+
+/// Where the parts of a sample line stand in the body.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark {
+    /// The end of the name.
+    pub(super) name: usize,
+    /// The first digit of the value.
+    pub(super) value: usize,
+    /// The end of the value.
+    pub(super) end: usize,
+    /// The end of the timestamp, if there is one.
+    pub(super) stamp: Option<usize>,
+    /// The end of the line.
+    pub(super) line: usize,
+}
+
+impl Layout {
+    /// The layout of a page that was read strictly, and whose sample lines stand at the marks; nothing if it has none:
+    /// a line that comes close to a limit, timestamps on some samples only, or a meaning that no plan can hold.
+    pub(super) fn of(
+        body: &[u8],
+        marks: &[Mark],
+        understood: Understood,
+        limits: &Limits,
+    ) -> Option<Self> {
+        let Understood { report, dialect, plan } = understood;
+        let mut plan = plan.filter(|plan| plan.ops.len() == marks.len())?;
+        let stamped = marks.first()?.stamp.is_some();
+        let mut frame = Frame { text: Vec::new(), lines: Vec::with_capacity(marks.len()), stamped };
+        let mut labels = Labels { text: Vec::new(), ranges: Vec::new() };
+        let mut known: hashbrown::HashMap<&[u8], u32, FixedState> = hashbrown::HashMap::default();
+        let (mut at, mut begin) = (0, 0);
+        for mark in marks {
+            if mark.stamp.is_some() != stamped
+                || mark.line - begin + MAX_DIGITS * 2 > limits.line_bytes
+            {
+                return None;
+            }
+            frame.text.extend_from_slice(body.get(at..mark.name)?);
+            let text = body.get(mark.name..mark.value)?;
+            let label = *known.entry(text).or_insert_with(|| {
+                let start = labels.text.len() as u32;
+                labels.text.extend_from_slice(text);
+                labels.ranges.push((start, labels.text.len() as u32));
+                labels.ranges.len() as u32 - 1
+            });
+            frame.lines.push((frame.text.len() as u32, label));
+            at = mark.stamp.unwrap_or(mark.end);
+            begin = mark.line;
+        }
+        frame.text.extend_from_slice(body.get(at..)?);
+        plan.keep(&report.samples);
+        let Report { node, devices, infos, .. } = report;
+        let (frame, labels, plan) = (frame.into(), labels.into(), plan.into());
+        Some(Self { frame, labels, plan, devices, infos, node, dialect })
+    }
+
+    /// The page, if it repeats the layout to the last byte but for its values; the strict reader would say the same.
+    pub(super) fn read(&self, body: &[u8]) -> Option<Page> {
+        let Self { frame, labels, plan, .. } = self;
+        let mut samples = plan.samples.clone();
+        let (mut time, mut tally) = (None, Tally::default());
+        let (mut at, mut piece) = (0, 0);
+        for (&(end, label), &op) in frame.lines.iter().zip(&plan.ops) {
+            at = matched(body, at, frame.text.get(piece as usize..end as usize)?)?;
+            piece = end;
+            let (from, to) = *labels.ranges.get(label as usize)?;
+            at = matched(body, at, labels.text.get(from as usize..to as usize)?)?;
+            let rest = body.get(at..)?;
+            let Number { value, length } = number::leading(rest)?;
+            let digits = rest.get(..length)?;
+            at += length;
+            if frame.stamped {
+                at = stamp(body, at)?;
+            }
+            if length > MAX_DIGITS {
+                return None;
+            }
+            if let Op::Refuse(reason) = op {
+                refuse(&mut tally, reason, body, at);
+            }
+            plan.run(op, value, digits, &mut samples, &mut time).ok()?;
+        }
+        let tail = frame.text.get(piece as usize..)?;
+        if body.get(at..)? != tail {
+            return None;
+        }
+        let report = Report {
+            node_time: time,
+            node: self.node.clone(),
+            devices: self.devices.clone(),
+            infos: self.infos.clone(),
+            samples,
+            extra: Vec::new(),
+        };
+        let bytes = body.len() as u64;
+        Some(Page { report, dialect: self.dialect, bytes, rejected: tally.finish() })
+    }
+}
+
+/// The position behind `expected`, if it stands at `at`.
+#[inline]
+fn matched(body: &[u8], at: usize, expected: &[u8]) -> Option<usize> {
+    let end = at + expected.len();
+    (body.get(at..end)? == expected).then_some(end)
+}
+
+/// The position behind the timestamp that stands after the blank at `at`.
+fn stamp(body: &[u8], at: usize) -> Option<usize> {
+    let rest = body.get(at..)?.strip_prefix(b" ")?;
+    let length = rest.iter().position(|byte| !matches!(byte, b'0'..=b'9' | b'-' | b'+'))?;
+    let text = std::str::from_utf8(rest.get(..length)?).ok()?;
+    number::timestamp(text)?;
+    (length <= MAX_DIGITS).then_some(at + 1 + length)
+}
+
+/// Counts a line that is refused whatever its value is; the value ends at `at`.
+fn refuse(tally: &mut Tally, reason: super::Reason, body: &[u8], at: usize) {
+    let start = memchr::memrchr(b'\n', &body[..at]).map_or(0, |newline| newline + 1);
+    let rest = &body[at..];
+    let end = at + memchr::memchr(b'\n', rest).unwrap_or(rest.len());
+    let line = &body[start..end];
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    tally
+        .count_with(reason, line, || memchr::memchr_iter(b'\n', &body[..start]).count() as u64 + 1);
+}
+
+impl Frame {
+    /// The bytes that it holds.
+    pub(super) fn bytes(&self) -> usize {
+        self.text.len() + size_of_val(self.lines.as_slice())
+    }
+}
+
+impl Labels {
+    /// The bytes that it holds.
+    pub(super) fn bytes(&self) -> usize {
+        self.text.len() + size_of_val(self.ranges.as_slice())
+    }
+}
+
+/// A hash of the content: equal contents have equal hashes, and who has an equal hash is looked at.
+pub(super) fn hash(content: &impl Hash) -> u64 {
+    let mut hasher = FixedState::default().build_hasher();
+    content.hash(&mut hasher);
+    hasher.finish()
+}

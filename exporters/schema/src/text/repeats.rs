@@ -1,0 +1,299 @@
+//! A page that repeats a layout is read as the strict reader reads it, and so is one that almost repeats it.
+
+use proptest::prelude::*;
+
+use super::{Layouts, Limits, Memory, Tidings, decode};
+use crate::{Page, Reading, Report};
+
+const PAGES: [&str; 5] = [
+    include_str!("../../../../tests/fixtures/scrapes/dcgm.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/short.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/node_exporter.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/node_infiniband.prom"),
+    include_str!("../../../../tests/fixtures/sysroot/whole.prom"),
+];
+
+/// A small page with everything that a plan knows: readings, sums, masks, marks, clocks, infos, lines that are refused,
+/// names that nobody knows, escapes.
+const MIXED: &str = "# HELP gaunt_node_time_seconds The clock.\n# TYPE gaunt_node_time_seconds gauge\n\
+gaunt_node_time_seconds 1795000000.25\n\
+node_cpu_seconds_total{cpu=\"0\",mode=\"user\"} 1.5\n\
+node_cpu_seconds_total{cpu=\"0\",mode=\"system\"} 2.25\n\
+node_cpu_seconds_total{cpu=\"1\",mode=\"iowait\"} 3\n\
+DCGM_FI_DEV_CLOCK_THROTTLE_REASONS{gpu=\"0\",UUID=\"GPU-1\",Hostname=\"n1\"} 68\n\
+DCGM_FI_DEV_GPU_TEMP{gpu=\"0\",UUID=\"GPU-1\",Hostname=\"n1\"} 9223372036854775794\n\
+DCGM_FI_DEV_XID_ERRORS{gpu=\"0\",err_msg=\"a \\\"b\\\" \\\\ c\"} 0\n\
+gaunt_gpu_info{gpu=\"0\",uuid=\"GPU-1\"} 1\n\
+# a comment\n\n\
+gaunt_absent{gpu=\"0\",metric=\"gaunt_gpu_power_watts\",reason=\"unsupported\"} 1\n\
+gaunt_gpu_power_watts{gpu=\"1\",pod=\"a\"} 301.5\n\
+gaunt_gpu_power_watts{gpu=\"1\",pod=\"b\"} 17\n\
+gaunt_gpu_power_watts 4\n\
+node_network_speed_bytes{device=\"eth0\"} -1000000\n\
+node_infiniband_link_downed_total{device=\"mlx5_0\",port=\"1\"} 255\n\
+nobody_knows 1e-300\n";
+
+/// Both pages, with readings by their bits.
+fn same(one: &Page, other: &Page) -> Result<(), TestCaseError> {
+    let bits = |report: &Report| {
+        let samples = report.samples.iter();
+        let bits = |reading: Reading| (reading.value().map(f64::to_bits), reading.reason());
+        samples.map(|s| (s.metric, s.device, bits(s.reading))).collect::<Vec<_>>()
+    };
+    prop_assert_eq!(bits(&one.report), bits(&other.report));
+    prop_assert_eq!(&one.report.devices, &other.report.devices);
+    prop_assert_eq!(&one.report.infos, &other.report.infos);
+    prop_assert_eq!(&one.report.node, &other.report.node);
+    prop_assert_eq!(one.report.node_time, other.report.node_time);
+    prop_assert_eq!((one.dialect, one.bytes), (other.dialect, other.bytes));
+    prop_assert_eq!(&one.rejected, &other.rejected);
+    Ok(())
+}
+
+/// Reads `first`, then `second` as its successor; says whether the second repeated the layout of the first.
+fn after(first: &[u8], second: &[u8], limits: &Limits) -> Result<bool, TestCaseError> {
+    let (layouts, mut memory) = (Layouts::default(), Memory::default());
+    for (body, strict) in [first, second].map(|body| (body, decode(body, limits))) {
+        match (layouts.decode(&mut memory, body, limits), strict) {
+            (Ok(page), Ok(strict)) => same(&page, &strict)?,
+            (page, strict) => prop_assert_eq!(page.err(), strict.err()),
+        }
+    }
+    Ok(layouts.tidings().repeated == 1)
+}
+
+/// The page with every value replaced by what `value` says, lines untouched otherwise.
+fn revalued(page: &str, mut value: impl FnMut(usize, &str) -> String) -> String {
+    let mut out = String::new();
+    for (number, line) in page.split_inclusive('\n').enumerate() {
+        match line.trim_end().rsplit_once(' ') {
+            Some((head, old)) if !line.starts_with('#') => {
+                out.push_str(head);
+                out.push(' ');
+                out.push_str(&value(number, old));
+                out.push('\n');
+            }
+            _ => out.push_str(line),
+        }
+    }
+    out
+}
+
+#[test]
+fn pages_of_real_exporters_repeat_their_layout() {
+    for page in PAGES.into_iter().chain([MIXED]) {
+        // A value that differs on each run is left open in the fixture.
+        let page = &page.replace('…', "12.5");
+        let next = revalued(page, |_, old| match old.parse::<f64>() {
+            Ok(number) if number > 2.0 && number.fract() != 0.0 => format!("{}", number + 1.5),
+            _ => old.to_owned(),
+        });
+        assert!(after(page.as_bytes(), next.as_bytes(), &Limits::default()).unwrap(), "{page:.60}");
+    }
+}
+
+#[test]
+fn timestamps_may_move() {
+    let page = |at: u32| format!("gaunt_node_load1 {at}.5 1700000000{at}\nother {at} -{at}\n");
+    assert!(after(page(100).as_bytes(), page(234).as_bytes(), &Limits::default()).unwrap());
+    for other in [
+        "gaunt_node_load1 1 2\nother 1\n",
+        "gaunt_node_load1 1 2\nother 1  2\n",
+        "gaunt_node_load1 1 2\nother 1 2x\n",
+        "gaunt_node_load1 1 99999999999999999999\nother 1 2\n",
+    ] {
+        assert!(!after(page(100).as_bytes(), other.as_bytes(), &Limits::default()).unwrap());
+    }
+}
+
+/// What almost repeats the page, and must be seen not to.
+#[test]
+fn near_misses_are_read_strictly() {
+    let limits = Limits::default();
+    let swap = |one: &str, other: &str| {
+        let changed = MIXED.replacen(one, other, 1);
+        assert_ne!(changed, MIXED, "{one}");
+        assert!(!after(MIXED.as_bytes(), changed.as_bytes(), &limits).unwrap(), "{one} → {other}");
+    };
+    swap("UUID=\"GPU-1\"", "UUID=\"GPU-2\"");
+    swap("gpu=\"1\",pod=\"a\"", "gpu=\"2\",pod=\"a\"");
+    swap("a \\\"b\\\"", "a \\\"b\\n");
+    swap("# a comment", "# b comment");
+    swap("# HELP gaunt_node_time_seconds The clock.\n", "");
+    swap("\n\n", "\n");
+    swap("nobody_knows 1e-300\n", "nobody_knows 1e-300\nnobody_knows2 1\n");
+    swap("nobody_knows 1e-300\n", "");
+    swap("nobody_knows 1e-300\n", "nobody_knows 1e-300x\n");
+    swap("nobody_knows 1e-300\n", "nobody_knows 1e-300");
+    swap("nobody_knows 1e-300\n", "nobody_knows\t1e-300\n");
+    swap("nobody_knows 1e-300\n", "nobody_knows  1e-300\n");
+    swap("nobody_knows 1e-300\n", "nobody_knows 1e-300 \n");
+    swap("nobody_knows 1e-300\n", "nobody_knows 1e-300\r\n");
+    swap("nobody_knows 1e-300\n", "nobody_knows 1e-300 12\n");
+    swap("nobody_knows 1e-300\n", "nobody_knows \n");
+    swap("nobody_knows 1e-300\n", "nobody_knows 1e999\n");
+    // The meaning of these hangs on their values.
+    swap("reason=\"unsupported\"} 1", "reason=\"unsupported\"} 0");
+    swap("1795000000.25", "-1");
+}
+
+#[test]
+fn a_target_that_changes_each_time_is_hardly_learned_and_all_targets_have_a_limit() {
+    let limits = Limits::default();
+    let layouts = Layouts::new(64 << 10);
+    let mut memory = Memory::default();
+    for page in 0..500 {
+        let body = format!("gaunt_node_load1{{page=\"{page}\"}} 1\n");
+        layouts.decode(&mut memory, body.as_bytes(), &limits).unwrap();
+    }
+    assert!(memory.is_waiting(), "it is not learned each time");
+    let mut memories: Vec<Memory> = std::iter::repeat_with(Memory::default).take(300).collect();
+    for round in 0..2 {
+        for (target, memory) in memories.iter_mut().enumerate() {
+            let line = |gpu| format!("gaunt_gpu_power_watts{{gpu=\"{target}{gpu}\"}} {round}\n");
+            let body: String = (0..20).map(line).collect();
+            layouts.decode(memory, body.as_bytes(), &limits).unwrap();
+            assert!(layouts.tidings().bytes <= 64 << 10);
+        }
+    }
+    let Tidings { repeated, bytes, .. } = layouts.tidings();
+    assert!((1..300).contains(&repeated), "{repeated} of 300 found room");
+    drop(memories);
+    // What nobody uses makes room for others.
+    let (mut memory, body) = (Memory::default(), "gaunt_node_load1{a=\"new\"} 1\n");
+    for _ in 0..600 {
+        layouts.decode(&mut memory, body.as_bytes(), &limits).unwrap();
+    }
+    assert!(layouts.tidings().repeated > repeated, "{bytes} bytes were never given back");
+}
+
+#[test]
+fn equal_layouts_are_held_once() {
+    let layouts = Layouts::default();
+    let mut memories: Vec<Memory> = std::iter::repeat_with(Memory::default).take(50).collect();
+    let mut sizes = Vec::new();
+    for (target, memory) in memories.iter_mut().enumerate() {
+        let page = revalued(PAGES[1], |_, _| target.to_string());
+        layouts.decode(memory, page.as_bytes(), &Limits::default()).unwrap();
+        sizes.push(layouts.tidings().bytes);
+    }
+    assert!(sizes[0] > 0 && sizes[49] == sizes[0], "{sizes:?}");
+    // Where each node writes its own UUIDs, only those differ.
+    let layouts = Layouts::default();
+    let of = |node: usize| PAGES[0].replace("UUID=\"GPU-9", &format!("UUID=\"GPU-{node}"));
+    let mut memories = [Memory::default(), Memory::default()];
+    let held = [1, 2].map(|node| {
+        layouts.decode(&mut memories[node - 1], of(node).as_bytes(), &Limits::default()).unwrap();
+        layouts.tidings().bytes
+    });
+    assert!(held[1] - held[0] < held[0] / 20, "{held:?}");
+}
+
+/// How a page differs from the one before it.
+#[derive(Clone, Debug)]
+enum Change {
+    /// The value of a line.
+    Value(usize, String),
+    /// A line is gone.
+    Drop(usize),
+    /// A line stands twice.
+    Twice(usize),
+    /// Two lines change places.
+    Swap(usize, usize),
+    /// A byte is another one.
+    Byte(usize, u8),
+    /// A byte is put in.
+    Insert(usize, u8),
+    /// The page ends early.
+    Cut(usize),
+}
+
+fn changes() -> impl Strategy<Value = Change> {
+    let value = prop_oneof![
+        "[0-9]{1,20}",
+        "-?[0-9]{1,9}\\.[0-9]{1,12}",
+        "[0-9]\\.[0-9]{1,6}e[+-]?[0-9]{1,3}",
+        Just("NaN".to_owned()),
+        Just("+Inf".to_owned()),
+        Just("-Inf".to_owned()),
+        Just("-0".to_owned()),
+        Just("9223372036854775794".to_owned()),
+        Just("255".to_owned()),
+        Just("0".to_owned()),
+        "[0-9.eE+ -]{0,6}",
+    ];
+    let at = any::<usize>;
+    let byte =
+        || prop_oneof![any::<u8>(), prop::sample::select(b" \t\n\r{}\"\\,=#0123456789.-".to_vec())];
+    prop_oneof![
+        6 => (at(), value).prop_map(|(line, value)| Change::Value(line, value)),
+        1 => at().prop_map(Change::Drop),
+        1 => at().prop_map(Change::Twice),
+        1 => (at(), at()).prop_map(|(one, other)| Change::Swap(one, other)),
+        2 => (at(), byte()).prop_map(|(at, byte)| Change::Byte(at, byte)),
+        2 => (at(), byte()).prop_map(|(at, byte)| Change::Insert(at, byte)),
+        1 => at().prop_map(Change::Cut),
+    ]
+}
+
+fn change(page: &[u8], change: &Change) -> Vec<u8> {
+    let mut bytes = page.to_vec();
+    if bytes.is_empty() {
+        return bytes;
+    }
+    let length = bytes.len();
+    match *change {
+        Change::Byte(at, byte) => bytes[at % length] = byte,
+        Change::Insert(at, byte) => bytes.insert(at % length, byte),
+        Change::Cut(at) => bytes.truncate(at % length),
+        Change::Value(..) | Change::Drop(_) | Change::Twice(_) | Change::Swap(..) => {
+            let mut lines: Vec<Vec<u8>> =
+                page.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+            let count = lines.len();
+            match change {
+                Change::Drop(at) => drop(lines.remove(at % count)),
+                Change::Twice(at) => lines.insert(at % count, lines[at % count].clone()),
+                Change::Swap(one, other) => lines.swap(one % count, other % count),
+                Change::Value(at, value) => {
+                    let line = &mut lines[at % count];
+                    if let Some(blank) = line.iter().rposition(|byte| *byte == b' ') {
+                        line.truncate(blank + 1);
+                        line.extend_from_slice(value.as_bytes());
+                        line.push(b'\n');
+                    }
+                }
+                _ => {}
+            }
+            bytes = lines.concat();
+        }
+    }
+    bytes
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    #[test]
+    fn whatever_changes_both_readers_say_the_same(
+        before in prop::collection::vec(changes(), 0..3),
+        between in prop::collection::vec(changes(), 0..4),
+        tight in any::<bool>(),
+    ) {
+        let first = before.iter().fold(MIXED.as_bytes().to_vec(), |page, it| change(&page, it));
+        let second = between.iter().fold(first.clone(), |page, it| change(&page, it));
+        let limits = if tight {
+            Limits { line_bytes: 90, labels: 2, samples: 14, ..Limits::default() }
+        } else {
+            Limits::default()
+        };
+        after(&first, &second, &limits)?;
+    }
+
+    #[test]
+    fn values_are_those_of_the_strict_reader(
+        value in "[+-]?[0-9]{0,22}(\\.[0-9]{0,22})?([eE][+-]?[0-9]{1,3})?|NaN|[+-]Inf|[ -~]{0,8}"
+    ) {
+        let page = |value: &str| format!("gaunt_node_load1 {value}\nnode_load1 1\n");
+        after(page("1").as_bytes(), page(&value).as_bytes(), &Limits::default())?;
+    }
+}

@@ -1,0 +1,83 @@
+//! What went wrong in a run: enough to play it again, what was true, and what was said.
+
+use std::io::{self, Write};
+
+use gaunt::command::judge::Episode;
+use gaunt_schema::{Dialect, UnixMs};
+
+use super::{Outcome, play::START, sample::Run, score::Answered};
+
+/// At most so many findings of a run are told: one that flaps for days has thousands.
+const MOST_SAID: usize = 12;
+
+/// Writes of a run in which a fault was missed or somebody was accused without a reason; of no other.
+pub(super) fn write(out: &mut dyn Write, run: &Run, outcome: &Outcome) -> io::Result<()> {
+    let score = &outcome.scored.score;
+    let missed = score.answers.iter().any(|answer| answer.in_time().is_none());
+    let misplaced = score.answers.iter().filter_map(Answered::in_time).any(|f| !f.blamed);
+    if !missed && !misplaced && score.false_flags.is_empty() {
+        return Ok(());
+    }
+    let dialect = if run.dialect == Dialect::Gaunt { "gaunt" } else { "dcgm" };
+    let found = if run.peace { "" } else { " to play it again" };
+    writeln!(
+        out,
+        "{} {} · {dialect} · {} · {} · {} GPUs · --only {} --seed {}{found}",
+        run.scenario,
+        run.level.as_str(),
+        if run.gpm { "gpm" } else { "no gpm" },
+        if run.labels { "labels" } else { "no labels" },
+        run.gpus,
+        run.scenario,
+        run.seed,
+    )?;
+    for (truth, answer) in outcome.truths.iter().zip(&score.answers) {
+        let onset = seconds(truth.onset);
+        let limit = answer.limit.as_secs();
+        writeln!(
+            out,
+            "  true from {onset:.1} s: {} {}, to be said within {limit} s",
+            truth.kind, truth.blamed
+        )?;
+        let also = truth.also.iter().map(|entity| format!("{} {entity}", entity.kind));
+        let also: Vec<_> = also.chain(truth.kinds.iter().map(ToString::to_string)).collect();
+        if !also.is_empty() {
+            writeln!(out, "    also right: {}", also.join(", "))?;
+        }
+        let told = match (answer.in_time(), answer.found, answer.misnamed) {
+            (Some(found), ..) if found.blamed => "found",
+            (Some(_), ..) => "found, and the wrong one was blamed first",
+            (None, Some(_), _) => "late",
+            (None, None, Some(_)) => "taken for something else",
+            (None, None, None) => "not found",
+        };
+        writeln!(out, "    {told}")?;
+    }
+    for episode in outcome.said.iter().take(MOST_SAID) {
+        said(out, episode)?;
+    }
+    if outcome.said.len() > MOST_SAID {
+        writeln!(out, "  and {} more", outcome.said.len() - MOST_SAID)?;
+    }
+    if outcome.said.is_empty() {
+        writeln!(out, "  said nothing")?;
+    }
+    Ok(())
+}
+
+fn said(out: &mut dyn Write, episode: &Episode) -> io::Result<()> {
+    let finding = &episode.finding;
+    let opened = seconds(episode.opened);
+    let closed = episode.closed.map_or("the end".to_owned(), |at| format!("{:.1} s", seconds(at)));
+    let (worst, kind, entity) = (episode.worst, finding.kind, &finding.entity);
+    writeln!(
+        out,
+        "  said {opened:.1} s to {closed}: {worst} {kind} {} {entity}: {}",
+        entity.kind, finding.summary
+    )
+}
+
+/// Seconds since the run began.
+fn seconds(at: UnixMs) -> f64 {
+    at.since(START).as_secs_f64()
+}
