@@ -12,4 +12,5 @@ pub mod judge;
 pub mod owner;
 pub mod serve;
 pub mod settings;
+pub mod site;
 pub mod source;

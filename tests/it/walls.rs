@@ -13,6 +13,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("answer", &[]),
     ("cluster", &[]),
     ("gather", &[]),
+    ("site", &["gather"]),
     ("judge", &["cluster"]),
     ("owner", &["answer", "cluster", "judge"]),
     ("source", &["answer", "owner"]),
