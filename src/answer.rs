@@ -1,19 +1,35 @@
 //! Questions and their answers: the one vocabulary of the HTTP API, the console and `gaunt snapshot`.
 //!
-//! Types only. An answer is immutable once made; big ones are columns, never one object per GPU.
+//! Words and types only: what can be asked, the language that narrows it, the shapes of answers and the differences
+//! between two of them. An answer is immutable once made; big ones are columns, never one object per GPU.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+mod ask;
+pub mod change;
+pub mod fabric;
+pub mod field;
+pub mod filter;
 pub mod finding;
+pub mod history;
+pub mod job;
 pub mod node;
 pub mod overview;
+pub mod table;
 pub mod target;
 
+pub use ask::PATHS;
+pub use fabric::{Fabric, FabricCells};
+pub use field::{Field, FieldKind, Key, Own, Subject};
+pub use filter::{Filter, FilterError};
 pub use finding::{Evidence, Finding, FindingList};
+pub use history::{History, HistoryAsk, Together};
+pub use job::JobDetail;
 pub use node::{DeviceDetail, NodeDetail, NodeLine, NodeList, NodeState, Series};
 pub use overview::{Heat, Lost, NodeCounts, Overview, StateCount};
+pub use table::{Cells, Column, Table};
 pub use target::{TargetLine, TargetList, TargetState, Totals};
 
 use gaunt_schema::Safe;
@@ -34,10 +50,21 @@ pub enum Question {
     Findings,
     /// Every target with the fate of its last scrape.
     Targets,
+    /// Those nodes, findings or targets that a filter leaves, in a line each as in the whole list.
+    List(Filter),
+    /// The rows that a filter leaves, as columns.
+    Table(Filter),
+    /// One job with all its GPUs.
+    Job(Safe),
+    /// Leaves by rails, of the ports that a filter leaves.
+    Fabric(Filter),
+    /// One metric of one device, or of many together, over time.
+    History(HistoryAsk),
 }
 
 /// What comes back.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
 pub enum Answer {
     /// To [`Question::Overview`].
     Overview(Arc<Overview>),
@@ -49,8 +76,43 @@ pub enum Answer {
     Findings(Arc<FindingList>),
     /// To [`Question::Targets`].
     Targets(Arc<TargetList>),
+    /// To [`Question::Table`].
+    Table(Arc<Table>),
+    /// To [`Question::Job`].
+    Job(Arc<JobDetail>),
+    /// To [`Question::Fabric`].
+    Fabric(Arc<Fabric>),
+    /// To [`Question::History`].
+    History(Arc<History>),
     /// The question makes no sense here; says why.
     Refused(Refusal),
+}
+
+impl Answer {
+    /// Reads the answer to a question back from its JSON.
+    pub fn read(question: &Question, json: &serde_json::Value) -> Result<Self, serde_json::Error> {
+        fn of<T: serde::de::DeserializeOwned>(
+            json: &serde_json::Value,
+        ) -> Result<Arc<T>, serde_json::Error> {
+            T::deserialize(json).map(Arc::new)
+        }
+        Ok(match question {
+            Question::Overview => Self::Overview(of(json)?),
+            Question::Nodes => Self::Nodes(of(json)?),
+            Question::Node(_) => Self::Node(of(json)?),
+            Question::Findings => Self::Findings(of(json)?),
+            Question::Targets => Self::Targets(of(json)?),
+            Question::List(filter) => match filter.subject() {
+                Subject::Findings => Self::Findings(of(json)?),
+                Subject::Targets => Self::Targets(of(json)?),
+                _ => Self::Nodes(of(json)?),
+            },
+            Question::Table(_) => Self::Table(of(json)?),
+            Question::Job(_) => Self::Job(of(json)?),
+            Question::Fabric(_) => Self::Fabric(of(json)?),
+            Question::History(_) => Self::History(of(json)?),
+        })
+    }
 }
 
 /// Why a question has no answer.
@@ -63,4 +125,55 @@ pub enum Refusal {
         /// The name that was asked for.
         node: Safe,
     },
+    /// No job has this number.
+    #[error("no job {job} holds a GPU now; /api/gaunt/v1/jobs lists the jobs")]
+    UnknownJob {
+        /// The number that was asked for.
+        job: Safe,
+    },
+    /// Nothing can be asked like this.
+    #[error("there is no question {ask}; {} are", known_asks())]
+    UnknownQuestion {
+        /// What was asked.
+        ask: Safe,
+    },
+    /// A parameter cannot be taken.
+    #[error("parameter {parameter} {why}")]
+    BadParameter {
+        /// Which one.
+        parameter: Safe,
+        /// What is wrong with it, and what can be said instead.
+        why: Safe,
+    },
+    /// The filter is not understood.
+    #[error("the filter is not understood: {error}")]
+    BadFilter {
+        /// Where and why.
+        error: FilterError,
+    },
+    /// The question is about more than can be answered at once.
+    #[error("{devices} devices are too many for one history; narrow the filter to {limit}")]
+    TooMany {
+        /// How many it is about.
+        devices: u32,
+        /// How many can be.
+        limit: u32,
+    },
+}
+
+impl Refusal {
+    /// Whether the question could never be answered, however the fleet is.
+    pub fn is_senseless(&self) -> bool {
+        !matches!(self, Self::UnknownNode { .. } | Self::UnknownJob { .. })
+    }
+}
+
+impl From<FilterError> for Refusal {
+    fn from(error: FilterError) -> Self {
+        Self::BadFilter { error }
+    }
+}
+
+fn known_asks() -> String {
+    PATHS.map(|(path, _)| path).join(", ")
 }

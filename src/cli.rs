@@ -132,6 +132,10 @@ pub struct Serve {
     /// Where to answer; 127.0.0.1:9771 unless the settings say otherwise.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen)]
     pub listen: Option<std::net::SocketAddr>,
+    /// A name under which it is asked, beside its addresses, localhost and the name of this machine. A request for any
+    /// other name is turned away: a web page could have made it.
+    #[arg(long = "name", value_name = "HOST")]
+    pub names: Vec<String>,
 }
 
 /// One look at the fleet.
@@ -140,9 +144,17 @@ pub struct Snapshot {
     /// Where to look.
     #[command(flatten)]
     pub view: View,
-    /// For people or for programs.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub format: Format,
+    /// Print the answer to one question instead of the whole picture: overview, nodes, nodes/NAME, gpus, jobs,
+    /// jobs/NUMBER, ports, fabric, findings, targets, table/findings, 'history?metric=power'.
+    #[arg(long, value_name = "QUESTION")]
+    pub ask: Option<String>,
+    /// Which rows, in which order, how many, with which columns:
+    /// 'job=8812 and sm_active<30% sort power desc limit 20 columns node,gpu,power'.
+    #[arg(long, value_name = "FILTER", requires = "ask")]
+    pub filter: Option<String>,
+    /// For people, for programs, or for spreadsheets.
+    #[arg(long, value_enum, default_value_t = Page::Text)]
+    pub format: Page,
     /// Exit with 1 if the worst open finding is a warning, with 2 if it is critical.
     #[arg(long)]
     pub check: bool,
@@ -176,6 +188,17 @@ pub enum Format {
     Text,
     /// One JSON object.
     Json,
+}
+
+/// How a snapshot is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Page {
+    /// Plain columns.
+    Text,
+    /// One JSON object.
+    Json,
+    /// Comma-separated values of one question.
+    Csv,
 }
 
 /// An address to listen on, with a message that says how one is written.

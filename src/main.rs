@@ -7,7 +7,7 @@ use std::{
 
 use clap::Parser as _;
 use gaunt::{
-    cli::{Cli, Command, Format, Judge, Scrape, View},
+    cli::{Cli, Command, Format, Judge, Page, Scrape, View},
     command::{self, FAILED, Scraping, console, demo, judge, metrics, serve, snapshot},
     settings::Settings,
 };
@@ -81,14 +81,21 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             demo::run(story, settings.owner, settings.console).await
         }
         Some(Command::Serve(options)) => {
-            let settings = settings(&options.scrape)?;
+            let mut settings = settings(&options.scrape)?;
             let listen = options.listen.unwrap_or(settings.listen);
-            serve::run(scraping(&options.scrape, settings)?, listen).await
+            let mut names = std::mem::take(&mut settings.names);
+            names.extend(options.names);
+            serve::run(scraping(&options.scrape, settings)?, listen, &names).await
         }
         Some(Command::Snapshot(options)) => {
             let settings = settings(&options.view.scrape)?;
             let wanted = snapshot::Wanted {
-                json: options.format == Format::Json,
+                one: options.ask.map(|ask| snapshot::One { ask, filter: options.filter }),
+                form: match options.format {
+                    Page::Text => snapshot::Form::Text,
+                    Page::Json => snapshot::Form::Json,
+                    Page::Csv => snapshot::Form::Csv,
+                },
                 check: options.check,
                 watch: options.watch,
             };

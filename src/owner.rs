@@ -1,28 +1,37 @@
 //! The owner: holds everything that is known and judged, and is the only place where time enters.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use gaunt_schema::{Delivery, Safe, UnixMs};
 
 use crate::{
-    answer::{Answer, FindingList, NodeList, Overview, Question, Refusal, Totals},
+    answer::{Answer, FindingList, NodeList, Overview, Question, Refusal, Subject, Totals},
     cluster::{Cluster, MAX_TARGETS},
     judge::{Judge, Thresholds},
 };
 
+mod fabric;
 mod findings;
 mod handle;
+mod history;
+mod job;
 mod lost;
 mod nodes;
 mod overview;
+mod rows;
 mod run;
+mod table;
 mod targets;
 #[cfg(test)]
 mod tests;
 
+use handle::Published;
 pub use handle::{Gone, Handle, INBOX, QUESTIONS};
 use lost::Ledger;
 pub use run::{clock, start};
+
+/// Answers that are kept until the next tick: more different questions than a site's consoles ask at once.
+const MAX_ANSWERS: usize = 64;
 
 /// How an owner is set up.
 #[derive(Clone, Debug)]
@@ -65,8 +74,10 @@ pub struct Owner {
     /// Published once a tick.
     overview: Arc<Overview>,
     findings: Arc<FindingList>,
-    /// Made for the first question after a tick.
+    /// Made for the first question after a tick that needs it.
     nodes: Option<Arc<NodeList>>,
+    /// Answers since the last tick: whoever asks the same once more gets the same.
+    answers: HashMap<Question, Answer>,
 }
 
 impl Owner {
@@ -80,6 +91,7 @@ impl Owner {
             overview: Arc::default(),
             findings: Arc::default(),
             nodes: None,
+            answers: HashMap::new(),
             options,
         }
     }
@@ -112,10 +124,18 @@ impl Owner {
         self.cluster.advance(now);
         self.judge.step(&self.cluster);
         self.totals.findings_opened.clone_from(self.judge.opened());
-        let findings = self.judge.findings().into_iter().map(findings::answer).collect();
-        self.findings = Arc::new(FindingList { at: self.cluster.now(), findings });
+        let findings: Vec<_> = self.judge.findings().into_iter().map(findings::answer).collect();
+        let total = findings.len() as u32;
+        self.findings =
+            Arc::new(FindingList { at: self.cluster.now(), findings, total, matched: total });
         self.nodes = None;
+        self.answers.clear();
         self.overview = Arc::new(self.overview());
+    }
+
+    /// What everybody asks for, as of the last tick.
+    fn published(&self) -> Published {
+        Published { overview: self.overview.clone(), findings: self.findings.clone() }
     }
 
     /// Answers a question about the last tick.
@@ -123,15 +143,54 @@ impl Owner {
         match question {
             Question::Overview => Answer::Overview(self.overview.clone()),
             Question::Findings => Answer::Findings(self.findings.clone()),
-            Question::Targets => Answer::Targets(Arc::new(self.target_list())),
-            Question::Nodes => {
-                let nodes = self.nodes.take().unwrap_or_else(|| Arc::new(self.node_list()));
-                Answer::Nodes(self.nodes.insert(nodes).clone())
+            Question::Nodes => Answer::Nodes(self.all_nodes()),
+            question => {
+                if let Some(known) = self.answers.get(question) {
+                    return known.clone();
+                }
+                let answer = self.work_out(question).unwrap_or_else(Answer::Refused);
+                // What targets and single nodes do is told as it is; tables stand until the next tick.
+                let stands = !matches!(question, Question::Targets | Question::Node(_));
+                if stands && self.answers.len() < MAX_ANSWERS {
+                    self.answers.insert(question.clone(), answer.clone());
+                }
+                answer
             }
-            Question::Node(name) => match self.node_detail(name) {
-                Some(detail) => Answer::Node(Arc::new(detail)),
-                None => Answer::Refused(Refusal::UnknownNode { node: name.clone() }),
-            },
         }
+    }
+
+    fn work_out(&mut self, question: &Question) -> Result<Answer, Refusal> {
+        // Only rows of nodes need the list of nodes.
+        let nodes = match question {
+            Question::List(filter) | Question::Table(filter)
+                if filter.subject() == Subject::Nodes =>
+            {
+                self.all_nodes()
+            }
+            Question::History(ask) if ask.of.subject() == Subject::Nodes => self.all_nodes(),
+            _ => Arc::default(),
+        };
+        Ok(match question {
+            Question::Overview => Answer::Overview(self.overview.clone()),
+            Question::Findings => Answer::Findings(self.findings.clone()),
+            Question::Nodes => Answer::Nodes(self.all_nodes()),
+            Question::Targets => Answer::Targets(Arc::new(self.target_list())),
+            Question::Node(name) => {
+                let detail = self.node_detail(name);
+                let unknown = || Refusal::UnknownNode { node: name.clone() };
+                Answer::Node(Arc::new(detail.ok_or_else(unknown)?))
+            }
+            Question::List(filter) => self.list(filter, &nodes)?,
+            Question::Table(filter) => Answer::Table(Arc::new(self.table(filter, &nodes))),
+            Question::Job(job) => Answer::Job(Arc::new(self.job_detail(job)?)),
+            Question::Fabric(filter) => Answer::Fabric(Arc::new(self.fabric(filter))),
+            Question::History(ask) => Answer::History(Arc::new(self.history(ask, &nodes)?)),
+        })
+    }
+
+    /// Every node in a line each, made once a tick.
+    fn all_nodes(&mut self) -> Arc<NodeList> {
+        let nodes = self.nodes.take().unwrap_or_else(|| Arc::new(self.node_list()));
+        self.nodes.insert(nodes).clone()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::{Router, routing::get};
+use axum::{Router, middleware::from_fn_with_state, routing::get};
 use hyper::server::conn::http1;
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
@@ -19,7 +19,15 @@ use crate::source::Source;
 
 mod api;
 mod exposition;
+mod guard;
 mod health;
+mod patience;
+mod stream;
+
+use api::Serving;
+use guard::{Names, guard};
+use patience::Patient;
+use stream::Hub;
 
 /// Connections that may be open at once: consoles, scrapers and dashboards of a whole site. More wait in the
 /// kernel's queue until one is free.
@@ -31,6 +39,10 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The buffer of one connection, in bytes, which also bounds a request's head.
 const BUFFER: usize = 16 << 10;
+
+/// The time in which a client must take something of what it asked for. One that is slow gets fewer changes of a
+/// stream; one that takes nothing at all loses its connection.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The time that open requests get to end once we are to stop.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -55,6 +67,7 @@ pub enum ServeError {
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
+    names: Names,
 }
 
 impl Server {
@@ -69,7 +82,13 @@ impl Server {
                 _ => error.to_string(),
             },
         })?;
-        Ok(Self { listener })
+        Ok(Self { listener, names: Names::new(&[]) })
+    }
+
+    /// The same, known under these names too: a request must name the host that it is for.
+    #[must_use]
+    pub fn known_as(self, names: &[String]) -> Self {
+        Self { names: Names::new(names), ..self }
     }
 
     /// The address that it has, with the port that the system chose if it was left to it.
@@ -79,9 +98,10 @@ impl Server {
 
     /// Answers until `stop` ends, then lets open requests finish.
     pub async fn run(self, source: Source, stop: impl Future<Output = ()>) {
-        let routes = routes(source);
         let seats = Arc::new(Semaphore::new(CONNECTIONS));
         let (stopping, stopped) = watch::channel(false);
+        let hub = Hub::new(source.clone(), stopped.clone());
+        let routes = routes(Serving { source, hub }, self.names);
         let mut connections = JoinSet::new();
         tokio::pin!(stop);
         loop {
@@ -121,7 +141,10 @@ async fn connection(stream: TcpStream, routes: Router, mut stopped: watch::Recei
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(BUFFER)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
+        .serve_connection(
+            TokioIo::new(Patient::new(stream, WRITE_TIMEOUT)),
+            TowerToHyperService::new(routes),
+        );
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = &mut connection => ended,
@@ -135,13 +158,14 @@ async fn connection(stream: TcpStream, routes: Router, mut stopped: watch::Recei
     }
 }
 
-fn routes(source: Source) -> Router {
+fn routes(serving: Serving, names: Names) -> Router {
     Router::new()
         .route("/", get(health::index))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(exposition::metrics))
         .nest(crate::answer::API, api::routes())
-        .with_state(source)
+        .with_state(serving)
         .fallback(health::nothing_here)
+        .layer(from_fn_with_state(names, guard))
 }

@@ -61,6 +61,8 @@ pub struct Settings {
     pub max_body: usize,
     /// Where `gaunt serve` listens.
     pub listen: SocketAddr,
+    /// The names under which `gaunt serve` is asked, beside its addresses and the names of this machine.
+    pub names: Vec<String>,
     /// How the console behaves.
     pub console: console::Options,
     /// Host lists of targets, each with where it stands.
@@ -111,6 +113,7 @@ impl Settings {
             timeout: file.gather.timeout.map(|timeout| timeout.get_ref().value()),
             max_body: file.gather.max_body.bytes(),
             listen: file.serve.listen.address(),
+            names: file.serve.names,
             console: file.console.options(),
             targets: file.gather.targets.into_iter().map(|list| (list, origin.clone())).collect(),
             targets_files: file.gather.targets_files.iter().map(|file| folder.join(file)).collect(),

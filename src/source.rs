@@ -1,11 +1,17 @@
 //! Where answers come from: the owner in this process, or an aggregator over HTTP.
 
+use std::time::Duration;
+
+use gaunt_schema::UnixMs;
+use tokio::time::sleep;
+
 use crate::{
     answer::{Answer, Question},
     owner::{Gone, Handle},
 };
 
 mod aggregator;
+mod follow;
 
 pub use aggregator::{Aggregator, AggregatorError};
 
@@ -29,12 +35,39 @@ pub enum SourceError {
     Aggregator(#[from] AggregatorError),
 }
 
+/// How often an aggregator is asked again by who waits for news of it.
+const AGAIN: Duration = Duration::from_secs(1);
+
 impl Source {
     /// Asks, and waits for the answer.
     pub async fn ask(&self, question: Question) -> Result<Answer, SourceError> {
         match self {
             Self::Owner(owner) => Ok(owner.ask(question).await?),
             Self::Aggregator(aggregator) => Ok(aggregator.ask(&question).await?),
+        }
+    }
+
+    /// The same source for one who asks the same questions again and again: an aggregator is followed by streams.
+    #[must_use]
+    pub fn following(self) -> Self {
+        match self {
+            Self::Owner(owner) => Self::Owner(owner),
+            Self::Aggregator(aggregator) => Self::Aggregator(aggregator.following()),
+        }
+    }
+
+    /// Waits until there may be news after `last`: until the owner has ticked. Says when it last did.
+    pub async fn ticked_after(&self, last: UnixMs) -> Result<UnixMs, SourceError> {
+        match self {
+            Self::Owner(owner) => Ok(owner.ticked_after(last).await?),
+            Self::Aggregator(aggregator) => loop {
+                if let Answer::Overview(overview) = aggregator.ask(&Question::Overview).await?
+                    && overview.at > last
+                {
+                    return Ok(overview.at);
+                }
+                sleep(AGAIN).await;
+            },
         }
     }
 

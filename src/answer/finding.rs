@@ -10,6 +10,12 @@ pub struct FindingList {
     pub at: UnixMs,
     /// The findings, worst first: by severity, then by cost.
     pub findings: Vec<Finding>,
+    /// How many there are in all.
+    #[serde(default)]
+    pub total: u32,
+    /// How many of them match the filter; the list may be only a page of them.
+    #[serde(default)]
+    pub matched: u32,
 }
 
 /// One fault, said once.

@@ -14,6 +14,12 @@ pub struct NodeList {
     pub at: UnixMs,
     /// The nodes, worst first: by what they lose, then by name.
     pub nodes: Vec<NodeLine>,
+    /// How many there are in all.
+    #[serde(default)]
+    pub total: u32,
+    /// How many of them match the filter; the list may be only a page of them.
+    #[serde(default)]
+    pub matched: u32,
 }
 
 /// How fresh a node's data is.

@@ -12,6 +12,12 @@ pub struct TargetList {
     pub at: UnixMs,
     /// The targets, in the order in which they were named.
     pub targets: Vec<TargetLine>,
+    /// How many there are in all.
+    #[serde(default)]
+    pub total: u32,
+    /// How many of them match the filter; the list may be only a page of them.
+    #[serde(default)]
+    pub matched: u32,
     /// Where the targets come from.
     #[serde(default)]
     pub sources: Vec<TargetSource>,

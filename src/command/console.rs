@@ -17,10 +17,11 @@ pub fn has_terminal() -> bool {
 /// Opens the console until the user leaves it; without a terminal prints what a snapshot shows after `watch`.
 pub async fn run(view: View, options: Options, watch: Duration) -> anyhow::Result<ExitCode> {
     if !has_terminal() {
-        let wanted = snapshot::Wanted { json: false, check: false, watch };
+        let wanted =
+            snapshot::Wanted { one: None, form: snapshot::Form::Text, check: false, watch };
         return snapshot::run(view, &wanted).await;
     }
     let open = view.open().await?;
-    console::run(open.source.clone(), options).await?;
+    console::run(open.source.clone().following(), options).await?;
     Ok(ExitCode::SUCCESS)
 }

@@ -8,7 +8,11 @@ use super::Scraping;
 use crate::{serve::Server, source::Source};
 
 /// Scrapes, judges and answers until SIGTERM or SIGINT.
-pub async fn run(scraping: Scraping, listen: SocketAddr) -> anyhow::Result<ExitCode> {
+pub async fn run(
+    scraping: Scraping,
+    listen: SocketAddr,
+    names: &[String],
+) -> anyhow::Result<ExitCode> {
     if scraping.places.is_empty() {
         anyhow::bail!(
             "no targets; name them with --targets 'gpu[001-064]', --targets-file FILE, or gather.targets \
@@ -16,7 +20,7 @@ pub async fn run(scraping: Scraping, listen: SocketAddr) -> anyhow::Result<ExitC
         );
     }
     // The port first: who cannot answer need not disturb the targets.
-    let server = Server::bind(listen).await?;
+    let server = Server::bind(listen).await?.known_as(names);
     let (mut terminate, mut interrupt) =
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let (targets, period) = (scraping.places.len(), scraping.gather.period);

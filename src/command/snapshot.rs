@@ -19,21 +19,38 @@ use crate::{
 
 mod columns;
 mod node;
+mod one;
 mod plain;
+mod sheet;
+
+pub use one::One;
 
 /// How long a fleet is watched before a snapshot of it, unless told otherwise: a GPU enters a state after 5 s of
 /// agreeing samples.
 pub const WATCH: Duration = Duration::from_secs(8);
 
 /// What is wanted of a snapshot.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Wanted {
-    /// One JSON object instead of text.
-    pub json: bool,
+    /// One question instead of the whole picture.
+    pub one: Option<One>,
+    /// How it is written.
+    pub form: Form,
     /// An exit code by the worst severity.
     pub check: bool,
     /// How long to watch first where no aggregator has done so.
     pub watch: Duration,
+}
+
+/// How a snapshot is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Plain columns.
+    Text,
+    /// One JSON object.
+    Json,
+    /// Comma-separated values; only of one question.
+    Csv,
 }
 
 /// Everything that a snapshot shows, all of one source.
@@ -51,12 +68,26 @@ pub struct Picture {
 
 /// Looks once and prints what is seen.
 pub async fn run(view: View, wanted: &Wanted) -> anyhow::Result<ExitCode> {
+    // A question that makes no sense is told before anybody is watched.
+    let question = match &wanted.one {
+        Some(one) => Some(one.question(wanted.form)?),
+        None if wanted.form == Form::Csv => {
+            anyhow::bail!("comma-separated values are of one question: say which with --ask gpus")
+        }
+        None => None,
+    };
     let open = view.open().await?;
     if open.young {
         watch(&open.source, wanted.watch).await?;
     }
-    let picture = Picture::ask(&open.source, wanted.json).await?;
-    let page = if wanted.json { picture.json()? } else { picture.text() };
+    let (page, picture) = if let Some(question) = question {
+        let page = one::page(&open.source, question, wanted.form).await?;
+        (page, Picture::of_health(&open.source).await?)
+    } else {
+        let json = wanted.form == Form::Json;
+        let picture = Picture::ask(&open.source, json).await?;
+        (if json { picture.json()? } else { picture.text() }, picture)
+    };
     print(&page)?;
     if let Some(gap) = picture.gap() {
         tracing::error!("partial data: {gap}");
@@ -95,10 +126,19 @@ impl Picture {
                 Answer::Node(node) => picture.nodes.push(node),
                 Answer::Findings(findings) => picture.findings = findings,
                 Answer::Targets(targets) => picture.targets = targets,
-                Answer::Nodes(_) | Answer::Refused(_) => {}
+                _ => {}
             }
         }
         picture
+    }
+
+    /// What the exit code is made of.
+    async fn of_health(source: &Source) -> anyhow::Result<Self> {
+        let mut answers = Vec::new();
+        for question in [Question::Findings, Question::Targets] {
+            answers.push(source.ask(question).await?);
+        }
+        Ok(Self::gather(answers))
     }
 
     async fn ask(source: &Source, nodes: bool) -> anyhow::Result<Self> {

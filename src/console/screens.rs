@@ -102,7 +102,7 @@ fn lines(buffer: &Buffer) -> Vec<String> {
 
 fn findings() -> Answer {
     let findings = vec![sample::port_down(), sample::starved()];
-    Answer::Findings(Arc::new(FindingList { at: AT, findings }))
+    Answer::Findings(Arc::new(FindingList { at: AT, findings, ..FindingList::default() }))
 }
 
 fn node_list(overview: &Overview) -> Answer {
@@ -110,7 +110,7 @@ fn node_list(overview: &Overview) -> Answer {
         let lost = states.chars().filter_map(GpuState::from_code).filter(|s| s.is_lost_time());
         sample::line(name, states, lost.count() as f64, None, (8, 8))
     });
-    Answer::Nodes(Arc::new(NodeList { at: AT, nodes: rows.collect() }))
+    Answer::Nodes(Arc::new(NodeList { at: AT, nodes: rows.collect(), ..NodeList::default() }))
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn single_box_without_gpu() {
     let mut desk = Desk::new();
     let asked = desk.answer(Answer::Overview(Arc::new(overview)));
     assert_eq!(asked, [Effect::Ask(vec![Question::Overview, Question::Nodes])]);
-    let nodes = NodeList { at: AT, nodes: vec![detail.line.clone()] };
+    let nodes = NodeList { at: AT, nodes: vec![detail.line.clone()], ..NodeList::default() };
     let asked = desk.answer(Answer::Nodes(Arc::new(nodes)));
     assert_eq!(asked, [Effect::Ask(vec![Question::Overview, Question::Node("workbench".into())])]);
     desk.answer(Answer::Node(Arc::new(detail)));
@@ -330,7 +330,7 @@ fn the_cursor_is_seen_where_it_is_and_nowhere_else() {
 fn a_finding_that_closes_stays_readable() {
     let mut desk = Desk::showing(sample::two_faults(32));
     desk.press(&[Key::Enter]);
-    desk.answer(Answer::Findings(Arc::new(FindingList { at: AT, findings: Vec::new() })));
+    desk.answer(Answer::Findings(Arc::new(FindingList { at: AT, ..FindingList::default() })));
     let screen = desk.draw(80, 24).join("\n");
     assert!(screen.contains("no longer open"), "{screen}");
     assert!(screen.contains(FindingKind::PortDown.as_str()), "{screen}");

@@ -94,9 +94,9 @@ fn take(state: &mut State, answer: Answer) -> Outcome {
             }
             data.findings = Some(list);
         }
-        // The console shows no targets; an answer that nobody waits for changes nothing.
-        Answer::Targets(_) => return Outcome::default(),
         Answer::Refused(refusal) => data.refused = Some(refusal),
+        // An answer that nobody waits for changes nothing.
+        _ => return Outcome::default(),
     }
     Outcome::drawn()
 }

@@ -41,7 +41,9 @@ impl Owner {
         order.sort();
         let lines =
             order.iter().filter_map(|(_, id)| Some(self.line(self.cluster.node(*id)?, &blamed)));
-        NodeList { at: self.cluster.now(), nodes: lines.collect() }
+        let nodes: Vec<NodeLine> = lines.collect();
+        let total = nodes.len() as u32;
+        NodeList { at: self.cluster.now(), nodes, total, matched: total }
     }
 
     pub(super) fn node_detail(&self, name: &Safe) -> Option<NodeDetail> {

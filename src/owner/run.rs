@@ -5,13 +5,10 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use gaunt_schema::{Clock, Delivery, UnixMs};
-use tokio::{
-    sync::mpsc,
-    time::{MissedTickBehavior, interval},
-};
+use gaunt_schema::{Clock, UnixMs};
+use tokio::time::{MissedTickBehavior, interval};
 
-use super::{Handle, Options, Owner, handle::Asked};
+use super::{Handle, Options, Owner, handle::Ends};
 
 /// The longest time between two ticks: a screen that is older than this looks frozen.
 const SLOWEST_TICK: Duration = Duration::from_secs(1);
@@ -28,22 +25,18 @@ pub fn clock() -> Clock {
 
 /// Starts an owner on the current tokio runtime. It ends when the last handle is dropped.
 pub fn start(options: Options, clock: Clock) -> Handle {
-    let (handle, deliveries, asked) = Handle::new();
     let tick = options.period.clamp(FASTEST_TICK, SLOWEST_TICK);
-    tokio::spawn(run(Owner::new(options), clock, tick, deliveries, asked));
+    let mut owner = Owner::new(options);
+    owner.tick(clock());
+    let (handle, ends) = Handle::new(owner.published());
+    tokio::spawn(run(owner, clock, tick, ends));
     handle
 }
 
-async fn run(
-    mut owner: Owner,
-    clock: Clock,
-    tick: Duration,
-    mut deliveries: mpsc::Receiver<Delivery>,
-    mut asked: mpsc::Receiver<Asked>,
-) {
+async fn run(mut owner: Owner, clock: Clock, tick: Duration, ends: Ends) {
+    let Ends { mut deliveries, mut asked, published } = ends;
     let mut ticks = interval(tick);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    owner.tick(clock());
     loop {
         tokio::select! {
             biased;
@@ -52,7 +45,10 @@ async fn run(
                 Some((question, back)) => drop(back.send(owner.answer(&question))),
                 None => return,
             },
-            _ = ticks.tick() => owner.tick(clock()),
+            _ = ticks.tick() => {
+                owner.tick(clock());
+                published.send_replace(owner.published());
+            }
             Some(delivery) = deliveries.recv() => owner.accept(delivery),
         }
     }

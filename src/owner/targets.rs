@@ -4,7 +4,7 @@ use gaunt_schema::{Batch, Safe};
 
 use super::Owner;
 use crate::{
-    answer::{TargetLine, TargetList, TargetState, Totals},
+    answer::{TargetLine, TargetList, TargetState, Totals, filter::Selected},
     cluster::{Scraped, Standing},
     judge,
 };
@@ -34,20 +34,35 @@ pub(super) fn count(totals: &mut Totals, batch: &Batch) {
 
 impl Owner {
     pub(super) fn target_list(&self) -> TargetList {
-        let targets = self.cluster.targets().iter().map(|target| self.target_line(target));
+        let all: Vec<u32> = (0..self.cluster.targets().len() as u32).collect();
+        let matched = all.len() as u32;
+        self.some_targets(&Selected { matched, rows: all })
+    }
+
+    /// The targets at these places.
+    pub(super) fn some_targets(&self, selected: &Selected) -> TargetList {
+        let targets = self.cluster.targets();
+        let lines = selected.rows.iter().filter_map(|row| targets.get(*row as usize));
         TargetList {
             at: self.cluster.now(),
-            targets: targets.collect(),
+            targets: lines.map(|target| self.target_line(target)).collect(),
+            total: targets.len() as u32,
+            matched: selected.matched,
             sources: self.cluster.sources().to_vec(),
             totals: self.totals.clone(),
         }
     }
 
+    /// The node that a target speaks for: as the operator named it, or as its page says.
+    pub(super) fn spoken_for<'a>(&'a self, target: &'a Scraped) -> Option<&'a Safe> {
+        let spoken = || Some(&self.cluster.node(target.node?)?.name);
+        target.target.node.as_ref().or_else(spoken)
+    }
+
     pub(super) fn target_line(&self, target: &Scraped) -> TargetLine {
-        let spoken = || Some(self.cluster.node(target.node?)?.name.clone());
         TargetLine {
             address: target.target.address.clone(),
-            node: target.target.node.clone().or_else(spoken),
+            node: self.spoken_for(target).cloned(),
             origin: target.target.origin.clone(),
             state: match target.standing {
                 Standing::Pending => TargetState::Pending,

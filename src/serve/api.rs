@@ -2,44 +2,105 @@
 
 use axum::{
     Json, Router,
-    extract::{Path, State},
-    http::StatusCode,
+    extract::{Query, RawPathParams, State},
+    http::{
+        StatusCode,
+        header::{CONTENT_TYPE, RETRY_AFTER},
+    },
     response::{IntoResponse, Response},
     routing::get,
 };
-use gaunt_schema::Safe;
 
+use super::stream::{self, Hub};
 use crate::{
-    answer::{Answer, Question},
+    answer::{Answer, PATHS, Question, Refusal},
     source::{Source, SourceError},
 };
 
-pub(super) fn routes() -> Router<Source> {
-    Router::new()
-        .route("/overview", get(|source| ask(source, Question::Overview)))
-        .route("/nodes", get(|source| ask(source, Question::Nodes)))
-        .route("/nodes/{node}", get(node))
-        .route("/findings", get(|source| ask(source, Question::Findings)))
-        .route("/targets", get(|source| ask(source, Question::Targets)))
+/// What can be asked here and how it is answered, for programs.
+const OPENAPI: &str = include_str!("../../config/openapi.json");
+
+/// Parameters of a question.
+pub(super) type Parameters = Query<Vec<(String, String)>>;
+
+/// What the routes answer from.
+#[derive(Clone)]
+pub(super) struct Serving {
+    pub(super) source: Source,
+    pub(super) hub: Hub,
 }
 
-async fn node(source: State<Source>, Path(node): Path<String>) -> Response {
-    ask(source, Question::Node(Safe::new(&node))).await
+impl axum::extract::FromRef<Serving> for Source {
+    fn from_ref(serving: &Serving) -> Self {
+        serving.source.clone()
+    }
 }
 
-async fn ask(State(source): State<Source>, question: Question) -> Response {
+impl axum::extract::FromRef<Serving> for Hub {
+    fn from_ref(serving: &Serving) -> Self {
+        serving.hub.clone()
+    }
+}
+
+pub(super) fn routes() -> Router<Serving> {
+    let mut routes =
+        Router::new().route("/openapi.json", get(openapi)).route("/stream", get(stream::stream));
+    for (path, _) in PATHS {
+        let answer = move |source, parts, parameters| ask(source, path, parts, parameters);
+        routes = routes.route(&format!("/{path}"), get(answer));
+    }
+    routes
+}
+
+async fn openapi() -> Response {
+    ([(CONTENT_TYPE, "application/json")], OPENAPI).into_response()
+}
+
+async fn ask(
+    State(source): State<Source>,
+    path: &'static str,
+    parts: RawPathParams,
+    Query(parameters): Parameters,
+) -> Response {
+    // No path has more than one part that is a name.
+    let name = parts.iter().next().map(|(_, name)| name.to_owned());
+    let path = match (path.split_once('/'), name) {
+        (Some((head, _)), Some(name)) => format!("{head}/{name}"),
+        _ => path.to_owned(),
+    };
+    let question = match Question::read(&path, &parameters) {
+        Ok(question) => question,
+        Err(refusal) => return refused(&refusal),
+    };
     match source.ask(question).await {
-        Ok(Answer::Overview(overview)) => Json(&*overview).into_response(),
-        Ok(Answer::Nodes(nodes)) => Json(&*nodes).into_response(),
-        Ok(Answer::Node(node)) => Json(&*node).into_response(),
-        Ok(Answer::Findings(findings)) => Json(&*findings).into_response(),
-        Ok(Answer::Targets(targets)) => Json(&*targets).into_response(),
-        Ok(Answer::Refused(refusal)) => (StatusCode::NOT_FOUND, Json(refusal)).into_response(),
+        Ok(Answer::Refused(refusal)) => refused(&refusal),
+        Ok(answer) => Json(answer).into_response(),
         Err(error) => unavailable(&error),
     }
 }
 
+/// A refusal with its sentence: 400 for what can never be answered, 404 for what is not there.
+pub(super) fn refused(refusal: &Refusal) -> Response {
+    let status =
+        if refusal.is_senseless() { StatusCode::BAD_REQUEST } else { StatusCode::NOT_FOUND };
+    (status, Json(told(refusal))).into_response()
+}
+
+/// A refusal as JSON, with its sentence for people.
+pub(super) fn told(refusal: &Refusal) -> serde_json::Value {
+    let mut told = serde_json::to_value(refusal).unwrap_or_default();
+    if let Some(members) = told.as_object_mut() {
+        members.insert("message".to_owned(), refusal.to_string().into());
+    }
+    told
+}
+
 /// The answer when the source has none.
 pub(super) fn unavailable(error: &SourceError) -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response()
+    busy(&error.to_string())
+}
+
+/// The answer when it cannot be given now.
+pub(super) fn busy(why: &str) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")], format!("{why}\n")).into_response()
 }

@@ -53,7 +53,7 @@ impl Facts {
                 Answer::Nodes(nodes) => facts.nodes = nodes,
                 Answer::Findings(findings) => facts.findings = findings,
                 Answer::Targets(targets) => facts.targets = targets,
-                Answer::Node(_) | Answer::Refused(_) => {}
+                _ => {}
             }
         }
         Ok(facts)

@@ -19,8 +19,16 @@ gaunt aggregator
 /api/gaunt/v1/overview        the fleet at a glance, JSON
 /api/gaunt/v1/nodes           every node, worst first, JSON
 /api/gaunt/v1/nodes/NAME      one node in full, JSON
+/api/gaunt/v1/gpus            GPUs as columns: ?filter=job=8812 and power>300W sort power desc limit 20
+/api/gaunt/v1/jobs            jobs as columns; /jobs/NUMBER is one of them with its GPUs
+/api/gaunt/v1/ports           RDMA ports as columns
+/api/gaunt/v1/fabric          leaves by rails
 /api/gaunt/v1/findings        open findings, worst first, JSON
 /api/gaunt/v1/targets         targets and the fate of their last scrape, JSON
+/api/gaunt/v1/table/SUBJECT   nodes, findings or targets as columns
+/api/gaunt/v1/history         one metric over time: ?metric=power&filter=node=NAME and gpu=0
+/api/gaunt/v1/stream          any of these and what changes in it: ?ask=overview
+/api/gaunt/v1/openapi.json    all of this for programs
 /healthz                      200 while the process lives
 /readyz                       200 once every target was tried
 ";

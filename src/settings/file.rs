@@ -72,6 +72,7 @@ impl Default for Gather {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Serve {
     pub(super) listen: Listen,
+    pub(super) names: Vec<String>,
 }
 
 /// How the console looks.

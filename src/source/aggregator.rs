@@ -2,16 +2,18 @@
 
 use std::{sync::Arc, time::Duration};
 
-use reqwest::{Client, StatusCode, Url};
-use serde::de::DeserializeOwned;
+use reqwest::{Client, Response, StatusCode, Url};
+use serde_json::Value;
+use tokio::time::timeout;
 
-use crate::answer::{API, Answer, Question, Refusal};
+use super::follow::Followed;
+use crate::answer::{API, Answer, Question};
 
 /// The longest that a question may take, connecting and reading included.
-const DEADLINE: Duration = Duration::from_secs(5);
+pub(super) const DEADLINE: Duration = Duration::from_secs(5);
 
 /// The largest answer that is read, in bytes: 100,000 GPUs need less than 1 MB for the overview.
-const MAX_ANSWER: usize = 64 << 20;
+pub(super) const MAX_ANSWER: usize = 64 << 20;
 
 /// An aggregator reached over HTTP.
 #[derive(Clone, Debug)]
@@ -19,10 +21,11 @@ pub struct Aggregator {
     client: Client,
     base: Url,
     address: Arc<str>,
+    followed: Option<Followed>,
 }
 
 /// Why an aggregator has no answer.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum AggregatorError {
     /// The address cannot be used.
     #[error("{0:?} is not an aggregator's address; use http://HOST:9771")]
@@ -68,13 +71,13 @@ impl Aggregator {
             return Err(bad());
         }
         let client = Client::builder()
-            .timeout(DEADLINE)
+            .connect_timeout(DEADLINE)
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .build()
             .map_err(|_| bad())?;
         let shown = base.as_str().trim_start_matches("http://").trim_end_matches('/');
-        Ok(Self { client, address: shown.into(), base })
+        Ok(Self { client, address: shown.into(), base, followed: None })
     }
 
     /// The address, as a person writes it.
@@ -84,67 +87,82 @@ impl Aggregator {
 
     /// Asks, and waits for the answer.
     pub async fn ask(&self, question: &Question) -> Result<Answer, AggregatorError> {
-        Ok(match question {
-            Question::Overview => Answer::Overview(self.get(&["overview"]).await??),
-            Question::Nodes => Answer::Nodes(self.get(&["nodes"]).await??),
-            Question::Findings => Answer::Findings(self.get(&["findings"]).await??),
-            Question::Targets => Answer::Targets(self.get(&["targets"]).await??),
-            Question::Node(name) => match self.get(&["nodes", name]).await? {
-                Ok(node) => Answer::Node(node),
-                Err(Refused(refusal, _)) => Answer::Refused(refusal),
-            },
-        })
+        if let Some(followed) = &self.followed {
+            return followed.ask(self, question).await;
+        }
+        let (segments, parameters) = question.path();
+        let response = self.get(&segments, &parameters).await?;
+        let refused = response.status() != StatusCode::OK;
+        let body = self.body(response).await?;
+        let unreadable = |error: serde_json::Error| self.unreadable(&error.to_string());
+        if refused {
+            return serde_json::from_slice(&body).map(Answer::Refused).map_err(unreadable);
+        }
+        let value: Value = serde_json::from_slice(&body).map_err(unreadable)?;
+        Answer::read(question, &value).map_err(unreadable)
     }
 
-    /// One GET of a path below the API, its segments escaped.
-    async fn get<T: DeserializeOwned>(
+    /// The same aggregator, asked by streams: each question is followed from the first time on, and answered from what
+    /// was last heard.
+    #[must_use]
+    pub fn following(self) -> Self {
+        Self { followed: Some(Followed::start(self.clone())), ..self }
+    }
+
+    /// One GET below the API, its segments and parameters escaped; the answer, or the refusal of one.
+    pub(super) async fn get(
         &self,
         segments: &[&str],
-    ) -> Result<Result<Arc<T>, Refused>, AggregatorError> {
+        parameters: &[(&str, String)],
+    ) -> Result<Response, AggregatorError> {
         let mut url = self.base.clone();
         if let Ok(mut path) = url.path_segments_mut() {
             path.pop_if_empty().extend(API.split('/').skip(1)).extend(segments);
         }
-        let unreachable = |error: &reqwest::Error| AggregatorError::Unreachable {
-            address: self.address.clone(),
-            why: innermost(error),
-        };
-        let mut response = self.client.get(url).send().await.map_err(|e| unreachable(&e))?;
-        let status = response.status();
-        if status != StatusCode::OK && status != StatusCode::NOT_FOUND {
-            return Err(AggregatorError::Status {
+        if !parameters.is_empty() {
+            url.query_pairs_mut().extend_pairs(parameters);
+        }
+        let asked = timeout(DEADLINE, self.client.get(url).send()).await;
+        let response = asked.map_err(|_| self.silent())?.map_err(|e| self.unreachable(&e))?;
+        match response.status() {
+            StatusCode::OK | StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST => Ok(response),
+            status => Err(AggregatorError::Status {
                 address: self.address.clone(),
                 status: status.as_u16(),
-            });
+            }),
         }
-        let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|e| unreachable(&e))? {
-            if body.len() + chunk.len() > MAX_ANSWER {
-                return Err(self.unreadable(&format!("it is larger than {MAX_ANSWER} bytes")));
+    }
+
+    /// The whole of an answer, within the deadline and the limit.
+    pub(super) async fn body(&self, mut response: Response) -> Result<Vec<u8>, AggregatorError> {
+        let read = async {
+            let mut body = Vec::new();
+            while let Some(chunk) = response.chunk().await.map_err(|e| self.unreachable(&e))? {
+                if body.len() + chunk.len() > MAX_ANSWER {
+                    return Err(self.too_large());
+                }
+                body.extend_from_slice(&chunk);
             }
-            body.extend_from_slice(&chunk);
-        }
-        if status == StatusCode::NOT_FOUND {
-            let refusal = serde_json::from_slice(&body).map_err(|_| AggregatorError::Status {
-                address: self.address.clone(),
-                status: status.as_u16(),
-            })?;
-            return Ok(Err(Refused(refusal, self.address.clone())));
-        }
-        serde_json::from_slice(&body).map(Ok).map_err(|error| self.unreadable(&error.to_string()))
+            Ok(body)
+        };
+        timeout(DEADLINE, read).await.map_err(|_| self.silent())?
     }
 
-    fn unreadable(&self, why: &str) -> AggregatorError {
+    pub(super) fn unreachable(&self, error: &reqwest::Error) -> AggregatorError {
+        AggregatorError::Unreachable { address: self.address.clone(), why: innermost(error) }
+    }
+
+    pub(super) fn silent(&self) -> AggregatorError {
+        let why = format!("no answer within {} s", DEADLINE.as_secs());
+        AggregatorError::Unreachable { address: self.address.clone(), why }
+    }
+
+    pub(super) fn too_large(&self) -> AggregatorError {
+        self.unreadable(&format!("it is larger than {MAX_ANSWER} bytes"))
+    }
+
+    pub(super) fn unreadable(&self, why: &str) -> AggregatorError {
         AggregatorError::Answer { address: self.address.clone(), why: why.to_owned() }
-    }
-}
-
-/// A refusal where the question cannot be refused is an answer that cannot be understood.
-struct Refused(Refusal, Arc<str>);
-
-impl From<Refused> for AggregatorError {
-    fn from(Refused(refusal, address): Refused) -> Self {
-        Self::Answer { address, why: refusal.to_string() }
     }
 }
 

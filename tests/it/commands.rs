@@ -174,10 +174,13 @@ fn the_aggregator_answers_every_path_and_stops_when_told() {
         let json: Value = serde_json::from_str(&body).unwrap();
         assert!(json["at"].as_i64().unwrap() > 0 && status == 200, "{path}: {status} {body}");
     }
+    let (status, refusal) = get(&address, "/api/gaunt/v1/nodes/nope").unwrap();
+    let refusal: Value = serde_json::from_str(&refusal).unwrap();
     assert_eq!(
-        get(&address, "/api/gaunt/v1/nodes/nope").unwrap(),
-        (404, r#"{"refused":"unknown_node","node":"nope"}"#.to_owned())
+        (status, &refusal["refused"], &refusal["node"]),
+        (404, &"unknown_node".into(), &"nope".into())
     );
+    assert!(refusal["message"].as_str().unwrap().starts_with("no node is named nope; "));
     assert_eq!(get(&address, "/nope").unwrap().0, 404);
     assert!(get(&address, "/").unwrap().1.contains("/metrics"));
     let taken = gaunt(&["serve", "--targets", "a", "--listen", &address]);

@@ -22,13 +22,14 @@ use crate::{
 const SCENARIO: &str = "tests/fixtures/scenarios/eight.toml";
 
 /// The simulated nodes: a process, and its targets as the host list that it prints.
-struct Sim {
+pub(crate) struct Sim {
     child: Child,
-    list: String,
+    /// The targets as a host list.
+    pub(crate) list: String,
 }
 
 impl Sim {
-    fn start(nodes: usize) -> Self {
+    pub(crate) fn start(nodes: usize) -> Self {
         let mut child = Command::new(program("gaunt-sim"))
             .args(["--listen-port", "0", "--nodes", &nodes.to_string(), "--scenario", "healthy"])
             .stdout(Stdio::piped())

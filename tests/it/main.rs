@@ -1,5 +1,8 @@
 //! The integration tests: gaunt's programs, run as a user runs them.
 
+mod api;
+mod api_guard;
+mod api_stream;
 mod binaries;
 mod commands;
 mod console;
@@ -18,4 +21,5 @@ mod prometheus;
 mod real_gpu;
 mod running;
 mod sim;
+mod snapshot;
 mod walls;

@@ -1,13 +1,25 @@
 //! In whose words a page is written, and what those words mean in ours.
 
 mod absence;
+mod all_smi;
+mod amd;
 mod assembly;
 #[cfg(test)]
 mod captured;
 mod dcgm;
+mod dcgm_new;
+#[cfg(test)]
+mod foreign;
+mod infiniband;
 mod interpreter;
+mod nccl;
 mod node_exporter;
+mod node_more;
+mod nvidia_smi;
 mod plan;
+mod rdma;
+mod servers;
+mod snmp;
 mod special;
 mod table;
 #[cfg(test)]
@@ -21,7 +33,19 @@ pub(crate) use self::{
 };
 
 /// The tables of all exporters that have one.
-const TABLES: &[table::Table] = &[];
+static TABLES: [table::Table; 11] = [
+    all_smi::TABLE,
+    amd::TABLE,
+    dcgm_new::TABLE,
+    infiniband::TABLE,
+    node_more::TABLE,
+    nvidia_smi::TABLE,
+    rdma::TABLE,
+    servers::TGI,
+    servers::TRITON,
+    servers::VLLM,
+    snmp::TABLE,
+];
 
 /// An exporter whose names gaunt understands, the better source of what two of them know before the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -176,7 +176,11 @@ mod tests {
         let mut chronicle = Chronicle::default();
         for (tick, open) in (0..).zip(ticks) {
             let findings = open.iter().map(|(id, severity)| finding(id, *severity)).collect();
-            chronicle.note(&FindingList { at: UnixMs(tick * 1_000), findings });
+            chronicle.note(&FindingList {
+                at: UnixMs(tick * 1_000),
+                findings,
+                ..FindingList::default()
+            });
         }
         let told: Vec<_> = chronicle
             .episodes()

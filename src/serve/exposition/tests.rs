@@ -62,7 +62,7 @@ fn facts() -> Facts {
             targets: vec![target, untried],
             sources: Vec::new(),
             totals,
-            at: UnixMs(0),
+            ..TargetList::default()
         }),
     }
 }

@@ -85,6 +85,12 @@ rows! {
             .foreign(&[node_exporter("node_vmstat_oom_kill")]);
     NODE_POWER, "Power draw of the whole node, where its board tells.",
         Metric::gauge("gaunt_node_power_watts", Node, Unit::Watts, 1.0).history();
+    NFS_RETRANSMITS, "Requests to NFS servers that were sent again because no answer came.",
+        Metric::counter("gaunt_node_nfs_retransmits_total", Node, Unit::Count, Bits64);
+    NFSD_READ_BYTES, "Bytes that the node's NFS server read for its clients.",
+        Metric::counter("gaunt_node_nfsd_read_bytes_total", Node, Unit::Bytes, Bits64);
+    NFSD_WRITE_BYTES, "Bytes that the node's NFS server wrote for its clients.",
+        Metric::counter("gaunt_node_nfsd_write_bytes_total", Node, Unit::Bytes, Bits64);
     NETDEV_INFO, "Who the network device is.",
         Metric::info_series("gaunt_netdev_info", Netdev,
             &["address", "operstate", "function", "driver", "pci_bus_id", "master"]);

@@ -213,12 +213,12 @@ type Words = HashMap<&'static str, Meaning, foldhash::fast::FixedState>;
 /// Every word of every table.
 static WORDS: LazyLock<Words> = LazyLock::new(|| {
     let mut all = Words::default();
-    for table in TABLES {
+    for table in &TABLES {
         for words in table.words.chunk_by(|one, next| one.name == next.name) {
             all.insert(words[0].name, Meaning::Word(table, words));
         }
     }
-    for special in special::ALL {
+    for special in special::ALL.iter().copied().flatten() {
         all.insert(special.name, Meaning::Special(special));
     }
     all
@@ -231,13 +231,13 @@ mod tests {
     #[test]
     fn no_two_exporters_have_one_word() {
         let mut seen = std::collections::HashSet::new();
-        for table in TABLES {
+        for table in &TABLES {
             for words in table.words.chunk_by(|one, next| one.name == next.name) {
                 assert!(seen.insert(words[0].name), "{} stands twice, or apart", words[0].name);
                 assert!(named(words[0].name).is_none(), "{} is in the catalogue", words[0].name);
             }
         }
-        for special in special::ALL {
+        for special in special::ALL.iter().copied().flatten() {
             assert!(seen.insert(special.name), "{} stands twice", special.name);
         }
     }

@@ -48,6 +48,10 @@ impl Rule {
             Kind::Counter(width @ Width::Saturating(_)) => width.max(),
             _ => None,
         };
+        let blank = match (blank, metric.row().kind) {
+            (Blank::DcgmGauge, Kind::Counter(_)) => Blank::DcgmCounter,
+            _ => blank,
+        };
         Self { scale, blank, end, yes: None }
     }
 

@@ -1,6 +1,6 @@
 //! Series of other exporters that no table can say: what takes them, by name.
 
-use super::{assembly::Assembly, plan::Op, table::Told};
+use super::{assembly::Assembly, infiniband, nccl, plan::Op, rdma, snmp, table::Told};
 use crate::{
     Dialect,
     text::{Reason, Sample},
@@ -21,5 +21,6 @@ pub(super) struct Special {
     pub(super) take: Take,
 }
 
-/// All of them.
-pub(super) const ALL: &[Special] = &[];
+/// All of them, exporter by exporter.
+pub(super) static ALL: [&[Special]; 4] =
+    [&infiniband::SPECIAL, &nccl::SPECIAL, &rdma::SPECIAL, &snmp::SPECIAL];

@@ -6,7 +6,7 @@ use super::{
     plan::{Blank, Op, Rule},
 };
 use crate::{
-    Class, Dialect, MetricId, Safe,
+    Class, Dialect, MetricId, Report, Safe,
     catalogue::{Scale, gpu},
     text::{Reason, Sample},
     unit::Kind,
@@ -139,7 +139,7 @@ impl Table {
             To::Who(class) | To::Index(class) => class,
         };
         let device = self.device(class, assembly, sample).ok_or(Reason::NoDevice)?;
-        self.identify(class, device, told, assembly, sample);
+        self.identify(word.to, class, device, told, assembly, sample);
         let rule = |metric: MetricId, scale| Rule::of(metric, scale, self.blank);
         match word.to {
             // Two names may say the same: the old one and the new one.
@@ -161,7 +161,16 @@ impl Table {
                 }
                 Ok(assembly.plan.only(sample.value))
             }
-            To::Who(_) | To::Sum(..) => Ok(Op::Ignore),
+            To::Who(class) => {
+                let index = text(sample, "index").filter(|_| class == Class::Gpu);
+                if let Some(index) = index.filter(|index| index.bytes().all(|b| b.is_ascii_digit()))
+                {
+                    let theirs = assembly.report.devices[device as usize].key[0].clone();
+                    assembly.alias(class, theirs, Safe::new(&index));
+                }
+                Ok(Op::Ignore)
+            }
+            To::Sum(..) => Ok(Op::Ignore),
         }
     }
 
@@ -170,15 +179,17 @@ impl Table {
     }
 
     /// Notes who the device is and where, from the first series of it that says so.
-    pub(super) fn identify(
+    fn identify(
         &self,
+        to: To,
         class: Class,
         device: u32,
         told: &mut Told,
         assembly: &mut Assembly<'_>,
         sample: &Sample<'_, '_>,
     ) {
-        if !told.identified.insert(device) {
+        // A series that is there to say who the device is may come after others of the device.
+        if !told.identified.insert(device) && !matches!(to, To::Who(_)) {
             return;
         }
         if told.node.is_none() {
@@ -195,12 +206,25 @@ impl Table {
             });
             let known: Vec<_> = known.collect();
             let labels: Vec<_> = known.iter().map(|(name, value)| (*name, &**value)).collect();
-            if !labels.is_empty() && !has_info(&assembly.report, device, identity.info) {
-                assembly.report.info(device, identity.info, &labels);
-            }
+            tell(&mut assembly.report, device, identity.info, &labels);
         }
         if class == Class::Gpu {
             hold(device, assembly, sample);
+        }
+    }
+}
+
+/// Adds to an info series of a device what is not in it yet.
+fn tell(report: &mut Report, device: u32, metric: MetricId, labels: &[(&str, &str)]) {
+    if labels.is_empty() {
+        return;
+    }
+    let infos = report.infos.iter();
+    let at = infos.clone().position(|info| info.device == device && info.metric == metric);
+    let Some(at) = at else { return report.info(device, metric, labels) };
+    for (name, value) in labels {
+        if report.infos[at].labels.iter().all(|(known, _)| known != name) {
+            report.infos[at].labels.push(((*name).into(), (*value).into()));
         }
     }
 }

@@ -5,9 +5,24 @@ use proptest::prelude::*;
 use super::{Layouts, Limits, Memory, Tidings, decode};
 use crate::{Page, Reading, Report};
 
-const PAGES: [&str; 5] = [
-    include_str!("../../../../tests/fixtures/scrapes/dcgm.prom"),
-    include_str!("../../../../tests/fixtures/scrapes/short.prom"),
+const DCGM: &str = include_str!("../../../../tests/fixtures/scrapes/dcgm.prom");
+const SHORT: &str = include_str!("../../../../tests/fixtures/scrapes/short.prom");
+
+const PAGES: [&str; 17] = [
+    include_str!("../../../../tests/fixtures/scrapes/all_smi.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/amd_device_metrics.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/dcgm_new.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/infiniband_exporter.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/nccl_inspector.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/node_storage.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/nvidia_gpu_exporter.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/rdma_exporter.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/snmp_exporter.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/tgi.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/triton.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/vllm.prom"),
+    DCGM,
+    SHORT,
     include_str!("../../../../tests/fixtures/scrapes/node_exporter.prom"),
     include_str!("../../../../tests/fixtures/scrapes/node_infiniband.prom"),
     include_str!("../../../../tests/fixtures/sysroot/whole.prom"),
@@ -173,14 +188,14 @@ fn equal_layouts_are_held_once() {
     let mut memories: Vec<Memory> = std::iter::repeat_with(Memory::default).take(50).collect();
     let mut sizes = Vec::new();
     for (target, memory) in memories.iter_mut().enumerate() {
-        let page = revalued(PAGES[1], |_, _| target.to_string());
+        let page = revalued(SHORT, |_, _| target.to_string());
         layouts.decode(memory, page.as_bytes(), &Limits::default()).unwrap();
         sizes.push(layouts.tidings().bytes);
     }
     assert!(sizes[0] > 0 && sizes[49] == sizes[0], "{sizes:?}");
     // Where each node writes its own UUIDs, only those differ.
     let layouts = Layouts::default();
-    let of = |node: usize| PAGES[0].replace("UUID=\"GPU-9", &format!("UUID=\"GPU-{node}"));
+    let of = |node: usize| DCGM.replace("UUID=\"GPU-9", &format!("UUID=\"GPU-{node}"));
     let mut memories = [Memory::default(), Memory::default()];
     let held = [1, 2].map(|node| {
         layouts.decode(&mut memories[node - 1], of(node).as_bytes(), &Limits::default()).unwrap();

@@ -1,0 +1,246 @@
+//! Questions as paths: the same words in the API, in a stream, on the command line and from one gaunt to another.
+
+use gaunt_schema::Safe;
+
+use super::{
+    Filter, FilterError, HistoryAsk, Question, Refusal, Subject, Together,
+    history::{MAX_POINTS, USUAL_POINTS},
+};
+
+/// Parameters that narrow and order rows; they are put behind the filter in this order, in its own words.
+const CLAUSES: [&str; 4] = ["sort", "limit", "offset", "columns"];
+
+/// Every path below the API that is a question, a placeholder in braces, with its parameters.
+pub const PATHS: [(&str, &[&str]); 12] = [
+    ("overview", &[]),
+    ("nodes", &["filter", "sort", "limit", "offset"]),
+    ("nodes/{node}", &[]),
+    ("gpus", &["filter", "sort", "limit", "offset", "columns"]),
+    ("jobs", &["filter", "sort", "limit", "offset", "columns"]),
+    ("jobs/{job}", &[]),
+    ("ports", &["filter", "sort", "limit", "offset", "columns"]),
+    ("fabric", &["filter"]),
+    ("findings", &["filter", "sort", "limit", "offset"]),
+    ("targets", &["filter", "sort", "limit", "offset"]),
+    ("table/{subject}", &["filter", "sort", "limit", "offset", "columns"]),
+    ("history", &["metric", "subject", "filter", "together", "points"]),
+];
+
+impl Question {
+    /// The question of a path below the API and its parameters, both unescaped.
+    pub fn read(path: &str, parameters: &[(String, String)]) -> Result<Self, Refusal> {
+        // A name may hold a slash: only the first one parts.
+        let (head, last) = path.split_once('/').map_or((path, None), |(h, l)| (h, Some(l)));
+        let unknown = || Refusal::UnknownQuestion { ask: Safe::new(path) };
+        let (known, allowed) = PATHS
+            .iter()
+            .find(|(known, _)| match known.split_once('/') {
+                Some((first, _)) => first == head && last.is_some_and(|last| !last.is_empty()),
+                None => *known == head && last.is_none(),
+            })
+            .ok_or_else(unknown)?;
+        let given = Given::new(parameters, known, allowed)?;
+        let last = last.unwrap_or_default();
+        Ok(match *known {
+            "overview" => Self::Overview,
+            "nodes" => given.listed(Subject::Nodes, Self::Nodes)?,
+            "nodes/{node}" => Self::Node(Safe::new(last)),
+            "gpus" => Self::Table(given.filter(Subject::Gpus)?),
+            "jobs" => Self::Table(given.filter(Subject::Jobs)?),
+            "jobs/{job}" => Self::Job(Safe::new(last)),
+            "ports" => Self::Table(given.filter(Subject::Ports)?),
+            "fabric" => Self::Fabric(given.filter(Subject::Ports)?),
+            "findings" => given.listed(Subject::Findings, Self::Findings)?,
+            "targets" => given.listed(Subject::Targets, Self::Targets)?,
+            "table/{subject}" => {
+                Self::Table(given.filter(Subject::parse(last).ok_or_else(unknown)?)?)
+            }
+            "history" => Self::History(given.history()?),
+            _ => return Err(unknown()),
+        })
+    }
+
+    /// The question of one text, as on the command line: `gpus`, `nodes/gpu003`, `history?metric=power`.
+    pub fn read_line(line: &str, more: &[(String, String)]) -> Result<Self, Refusal> {
+        let (path, query) = line.split_once('?').unwrap_or((line, ""));
+        let pairs = query.split('&').filter(|pair| !pair.is_empty());
+        let mut parameters: Vec<(String, String)> = pairs
+            .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        parameters.extend_from_slice(more);
+        Self::read(path, &parameters)
+    }
+
+    /// The segments of its path below the API, and its parameters; [`Self::read`] reads them back.
+    pub fn path(&self) -> (Vec<&str>, Vec<(&'static str, String)>) {
+        match self {
+            Self::Overview => (vec!["overview"], Vec::new()),
+            Self::Nodes => (vec!["nodes"], Vec::new()),
+            Self::Node(name) => (vec!["nodes", name], Vec::new()),
+            Self::Job(job) => (vec!["jobs", job], Vec::new()),
+            Self::Findings => (vec!["findings"], Vec::new()),
+            Self::Targets => (vec!["targets"], Vec::new()),
+            Self::List(filter) => (vec![filter.subject().as_str()], written(filter)),
+            Self::Fabric(filter) => (vec!["fabric"], written(filter)),
+            Self::Table(filter) => (vec!["table", filter.subject().as_str()], written(filter)),
+            Self::History(ask) => {
+                let mut parameters = vec![
+                    ("metric", ask.metric.to_string()),
+                    ("subject", ask.of.subject().as_str().to_owned()),
+                    ("together", ask.together.as_str().to_owned()),
+                    ("points", ask.points.to_string()),
+                ];
+                parameters.extend(written(&ask.of));
+                (vec!["history"], parameters)
+            }
+        }
+    }
+}
+
+fn written(filter: &Filter) -> Vec<(&'static str, String)> {
+    if filter.is_all() { Vec::new() } else { vec![("filter", filter.text().to_owned())] }
+}
+
+/// The parameters of one question.
+struct Given<'a>(&'a [(String, String)]);
+
+impl<'a> Given<'a> {
+    /// Checks that every parameter is known here and said once.
+    fn new(
+        parameters: &'a [(String, String)],
+        path: &str,
+        allowed: &[&str],
+    ) -> Result<Self, Refusal> {
+        for (at, (name, _)) in parameters.iter().enumerate() {
+            let twice = parameters[..at].iter().any(|(known, _)| known == name);
+            if twice || !allowed.contains(&name.as_str()) {
+                let how = if twice { "is given twice" } else { "is not known here" };
+                let known = if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") };
+                return Err(Refusal::BadParameter {
+                    parameter: Safe::new(name),
+                    why: Safe::new(&format!("{how}; {path} takes {known}")),
+                });
+            }
+        }
+        Ok(Self(parameters))
+    }
+
+    fn get(&self, name: &str) -> Option<&'a str> {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// The filter with the clauses that are parameters of their own.
+    fn filter(&self, subject: Subject) -> Result<Filter, FilterError> {
+        let mut text = self.get("filter").unwrap_or("").trim().to_owned();
+        for clause in CLAUSES {
+            if let Some(value) = self.get(clause) {
+                text = format!("{text} {clause} {value}");
+            }
+        }
+        Filter::parse(subject, &text)
+    }
+
+    /// The narrowed list, or the whole one.
+    fn listed(&self, subject: Subject, whole: Question) -> Result<Question, Refusal> {
+        let filter = self.filter(subject)?;
+        if filter.has_columns() {
+            let why = format!("is not known here; table/{} has columns", subject.as_str());
+            return Err(Refusal::BadParameter {
+                parameter: "columns".into(),
+                why: Safe::new(&why),
+            });
+        }
+        Ok(if filter.is_all() { whole } else { Question::List(filter) })
+    }
+
+    fn history(&self) -> Result<HistoryAsk, Refusal> {
+        let bad = |parameter: &str, why: String| Refusal::BadParameter {
+            parameter: Safe::new(parameter),
+            why: Safe::new(&why),
+        };
+        let metric = self
+            .get("metric")
+            .ok_or_else(|| bad("metric", "is missing; name a field, such as power".to_owned()))?;
+        let subject = match self.get("subject") {
+            None => Subject::Gpus,
+            Some(word) => Subject::parse(word)
+                .filter(|s| matches!(s, Subject::Gpus | Subject::Nodes | Subject::Ports))
+                .ok_or_else(|| bad("subject", format!("{word} is none of gpus, nodes, ports")))?,
+        };
+        let together = match self.get("together") {
+            None => Together::Mean,
+            Some(word) => Together::parse(word)
+                .ok_or_else(|| bad("together", format!("{word} is none of mean, sum, min, max")))?,
+        };
+        let points = match self.get("points") {
+            None => USUAL_POINTS,
+            Some(word) => word
+                .parse()
+                .ok()
+                .filter(|points| (1..=MAX_POINTS).contains(points))
+                .ok_or_else(|| bad("points", format!("{word} is not from 1 to {MAX_POINTS}")))?,
+        };
+        Ok(HistoryAsk { metric: Safe::new(metric), of: self.filter(subject)?, together, points })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Question, Refusal> {
+        Question::read_line(line, &[])
+    }
+
+    #[test]
+    fn a_question_becomes_a_path_and_back() {
+        for line in [
+            "overview",
+            "nodes",
+            "nodes?filter=lost>0&limit=5",
+            "nodes/gpu 1/a",
+            "gpus?filter=job=8812 and sm_active<0.3&sort=power desc&limit=20&columns=node,gpu",
+            "jobs?sort=lost desc",
+            "jobs/8812",
+            "ports?filter=rail=3",
+            "fabric?filter=rail=3",
+            "findings?filter=severity=critical",
+            "targets",
+            "table/findings",
+            "history?metric=power&filter=node=gpu003 and gpu=5&points=60",
+        ] {
+            let question = read(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+            let (segments, parameters) = question.path();
+            let owned: Vec<_> =
+                parameters.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+            assert_eq!(Question::read(&segments.join("/"), &owned).unwrap(), question, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused_with_what_is() {
+        for (line, said) in [
+            ("nodez", "there is no question nodez; overview, nodes, nodes/{node}, gpus, "),
+            ("table/wibble", "there is no question table/wibble; "),
+            ("overview?limit=3", "parameter limit is not known here; overview takes none"),
+            ("gpus?limit=3&limit=4", "parameter limit is given twice; gpus takes filter, sort, "),
+            ("nodes?columns=node", "parameter columns is not known here; nodes takes filter, "),
+            (
+                "nodes?filter=columns node",
+                "parameter columns is not known here; table/nodes has columns",
+            ),
+            ("history", "parameter metric is missing; name a field, such as power"),
+            ("history?metric=power&points=0", "parameter points 0 is not from 1 to 2000"),
+            ("history?metric=power&subject=jobs", "parameter subject jobs is none of gpus, "),
+            (
+                "gpus?filter=powr>3",
+                "the filter is not understood: column 1: gpus have no field powr; did",
+            ),
+        ] {
+            let error = read(line).unwrap_err().to_string();
+            assert!(error.starts_with(said), "{line}: {error}");
+        }
+    }
+}

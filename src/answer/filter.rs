@@ -1,0 +1,226 @@
+//! The filter language: which rows of a table, in which order, how many, with which columns.
+//!
+//! ```text
+//! ask     = [ rows ] { clause }
+//! rows    = row { "or" row }          row = term { "and" term }
+//! term    = "not" term | "(" rows ")" | "has" FIELD | FIELD OP VALUE { "," VALUE }
+//! OP      = "=" | "!=" | "<" | "<=" | ">" | ">=" | "~" | "!~"
+//! clause  = "sort" FIELD [ "asc" | "desc" ] { "," … } | "limit" N | "offset" N | "columns" FIELD { "," FIELD }
+//! ```
+//!
+//! Numbers take units (`300W`, `10GB`, `30 %`, `5m`). `~` compares with a glob, whatever the case: `*`, `?`, `[a-z]`;
+//! without any of these it looks for the text anywhere. Text is put in order as a person counts: `gpu2` before `gpu10`.
+//! What is absent never matches a comparison, not even a negated one, and is sorted last; `has` asks for it.
+//!
+//! ```
+//! use gaunt::answer::{Filter, Subject};
+//!
+//! let filter = Filter::parse(Subject::Gpus, "job=8812 and sm_active<30% sort power desc limit 20").unwrap();
+//! assert_eq!(filter.limit(), Some(20));
+//! let error = Filter::parse(Subject::Gpus, "job=8812 and powr>300W").unwrap_err();
+//! assert_eq!(error.to_string(), "column 14: gpus have no field powr; did you mean power?");
+//! ```
+
+use std::hash::{Hash, Hasher};
+
+use super::field::{Field, Subject};
+
+mod complete;
+mod error;
+mod glob;
+mod natural;
+mod parse;
+mod quantity;
+mod select;
+#[cfg(test)]
+mod tests;
+mod token;
+
+pub use complete::{Candidate, Completion, complete, quoted};
+pub use error::FilterError;
+use glob::Glob;
+pub use natural::natural;
+pub use select::{NO_TEXT, Rows, Selected, Texts, select};
+
+/// The longest filter, in bytes: a screen's width several times over.
+pub const MAX_BYTES: usize = 1_024;
+
+/// How deep parentheses and `not` may be nested.
+pub const MAX_DEPTH: usize = 32;
+
+/// The most comparisons in one filter, each value of a list counted.
+pub const MAX_VALUES: usize = 128;
+
+/// The most fields to sort by.
+pub const MAX_SORTS: usize = 4;
+
+/// The most columns.
+pub const MAX_COLUMNS: usize = 64;
+
+/// The most rows of one answer: as many as one aggregator is made for, and some more.
+pub const MAX_ROWS: u32 = 131_072;
+
+/// The most cells of one table: every GPU of a large fleet with as many columns as a screen shows.
+pub const MAX_CELLS: u32 = 2_097_152;
+
+/// Rows of an answer where the filter names no limit.
+pub const USUAL_ROWS: u32 = 1_000;
+
+/// A filter that was understood. Two are equal if they are written alike.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    subject: Subject,
+    text: String,
+    expr: Option<Expr>,
+    sorts: Vec<Sort>,
+    columns: Vec<&'static Field>,
+    limit: Option<u32>,
+    offset: u32,
+}
+
+/// What a row must be like. There is no `not` in it: it was moved into the tests.
+#[derive(Clone, Debug)]
+enum Expr {
+    All(Vec<Expr>),
+    Any(Vec<Expr>),
+    Test(Test),
+}
+
+/// One comparison.
+#[derive(Clone, Debug)]
+struct Test {
+    field: &'static Field,
+    op: Op,
+    /// One of them must match, or with a negated comparison none; empty for `has` and its contrary.
+    values: Vec<Value>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Op {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    Like,
+    NotLike,
+    Has,
+    Lacks,
+}
+
+#[derive(Clone, Debug)]
+enum Value {
+    Number(f64),
+    Text(String),
+    Glob(Glob),
+}
+
+/// One field to sort by.
+#[derive(Clone, Copy, Debug)]
+struct Sort {
+    field: &'static Field,
+    descending: bool,
+}
+
+impl Filter {
+    /// Every row of a subject.
+    pub fn all(subject: Subject) -> Self {
+        Self {
+            subject,
+            text: String::new(),
+            expr: None,
+            sorts: Vec::new(),
+            columns: Vec::new(),
+            limit: None,
+            offset: 0,
+        }
+    }
+
+    /// Reads a filter over the rows of `subject`.
+    pub fn parse(subject: Subject, text: &str) -> Result<Self, FilterError> {
+        parse::filter(subject, text)
+    }
+
+    /// What its rows are.
+    pub fn subject(&self) -> Subject {
+        self.subject
+    }
+
+    /// The filter as it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it leaves every row in its place and says nothing else.
+    pub fn is_all(&self) -> bool {
+        self.text.is_empty()
+    }
+
+    /// The columns that are asked for, or those that are usual.
+    pub fn columns(&self) -> Vec<&'static Field> {
+        if self.columns.is_empty() { self.subject.usual().collect() } else { self.columns.clone() }
+    }
+
+    /// The most rows that are wanted, if the filter says.
+    pub fn limit(&self) -> Option<u32> {
+        self.limit
+    }
+
+    /// How many of the rows that match are passed over.
+    pub fn offset(&self) -> u32 {
+        self.offset
+    }
+
+    /// Whether columns are chosen.
+    pub fn has_columns(&self) -> bool {
+        !self.columns.is_empty()
+    }
+}
+
+impl Op {
+    /// The comparison that holds where this one does not, and something is there to compare.
+    const fn negated(self) -> Self {
+        match self {
+            Self::Equal => Self::NotEqual,
+            Self::NotEqual => Self::Equal,
+            Self::Less => Self::GreaterOrEqual,
+            Self::LessOrEqual => Self::Greater,
+            Self::Greater => Self::LessOrEqual,
+            Self::GreaterOrEqual => Self::Less,
+            Self::Like => Self::NotLike,
+            Self::NotLike => Self::Like,
+            Self::Has => Self::Lacks,
+            Self::Lacks => Self::Has,
+        }
+    }
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Equal => "=",
+            Self::NotEqual => "!=",
+            Self::Less => "<",
+            Self::LessOrEqual => "<=",
+            Self::Greater => ">",
+            Self::GreaterOrEqual => ">=",
+            Self::Like => "~",
+            Self::NotLike => "!~",
+            Self::Has => "has",
+            Self::Lacks => "not has",
+        }
+    }
+}
+
+impl PartialEq for Filter {
+    fn eq(&self, other: &Self) -> bool {
+        (self.subject, &self.text) == (other.subject, &other.text)
+    }
+}
+
+impl Eq for Filter {}
+
+impl Hash for Filter {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.subject, &self.text).hash(state);
+    }
+}

@@ -1,0 +1,169 @@
+//! The fabric: ports put together by leaf and rail.
+
+use std::collections::BTreeMap;
+
+use gaunt_schema::{
+    Class, FindingKind, MetricId, Safe,
+    catalogue::{ethernet, port},
+};
+
+use super::{
+    Owner,
+    rows::{Ports, load},
+};
+use crate::{
+    answer::{
+        Fabric, FabricCells, Filter,
+        filter::{MAX_ROWS, Rows as _, natural, select},
+    },
+    cluster::{Cluster, NodeId},
+    judge,
+};
+
+/// The most cells: more than any fabric of 100,000 ports has; what lies beyond is put under the empty names.
+const MAX_CELLS: usize = 65_536;
+
+/// Errors that are added up to one number.
+const ERRORS: [MetricId; 4] =
+    [port::SYMBOL_ERRORS, port::LINK_ERROR_RECOVERY, port::LINK_DOWNED, port::RECEIVE_ERRORS];
+
+/// The time that the network stops a port, by priority, and that the port stops the network.
+const PAUSES: [(MetricId, usize); 2] =
+    [(ethernet::RECEIVE_PAUSED_0, 0), (ethernet::TRANSMIT_PAUSED_0, 1)];
+
+/// Priorities of a port's traffic: the rows of the catalogue follow one another.
+const PRIORITIES: u16 = 8;
+
+/// What the ports of one cell add up to.
+#[derive(Clone, Copy, Default)]
+struct Cell {
+    ports: u32,
+    active: u32,
+    receive: Mean,
+    transmit: Mean,
+    busiest: Option<f64>,
+    paused: [Mean; 2],
+    cnp: Mean,
+    ecn: Mean,
+    errors: Option<f64>,
+    /// The worst finding, by its place among all.
+    finding: Option<FindingKind>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Mean {
+    sum: f64,
+    known: u32,
+}
+
+impl Mean {
+    fn add(&mut self, value: Option<f64>) {
+        if let Some(value) = value {
+            self.sum += value;
+            self.known += 1;
+        }
+    }
+
+    fn get(self) -> Option<f32> {
+        (self.known > 0).then(|| (self.sum / f64::from(self.known)) as f32)
+    }
+}
+
+impl Owner {
+    /// Leaves by rails, of the ports that a filter leaves.
+    pub(super) fn fabric(&self, filter: &Filter) -> Fabric {
+        let ports = Ports::new(self);
+        let selected = select(filter, &ports, MAX_ROWS);
+        let blamed = ports.blamed(&selected.rows);
+        let unknown = Safe::default();
+        let wiring = self.cluster.wiring();
+        let mut cells: BTreeMap<(&str, &str), Cell> = BTreeMap::new();
+        for (row, finding) in selected.rows.iter().zip(blamed) {
+            let (place, id) = ports.place(*row);
+            let told = wiring.port(place);
+            let leaf = told.and_then(|port| Some(&port.leaf.as_ref()?.value)).unwrap_or(&unknown);
+            let rail = told.and_then(|port| Some(&port.rail.as_ref()?.value)).unwrap_or(&unknown);
+            let mut key = (leaf.as_str(), rail.as_str());
+            if !cells.contains_key(&key) && cells.len() >= MAX_CELLS {
+                key = ("", "");
+            }
+            cells.entry(key).or_default().add(&self.cluster, place, id, finding);
+        }
+        let names = |of: fn(&(&str, &str)) -> String| {
+            let mut names: Vec<String> = cells.keys().map(of).collect();
+            names.sort_by(|a, b| natural(a, b));
+            names.dedup();
+            names
+        };
+        let (leaves, rails) = (names(|key| key.0.to_owned()), names(|key| key.1.to_owned()));
+        let mut columns = FabricCells::default();
+        for leaf in &leaves {
+            for rail in &rails {
+                let cell = cells.get(&(leaf.as_str(), rail.as_str())).copied().unwrap_or_default();
+                cell.put(&mut columns);
+            }
+        }
+        let safe = |names: Vec<String>| names.iter().map(|name| Safe::new(name)).collect();
+        Fabric {
+            at: self.cluster.now(),
+            total: ports.len() as u32,
+            matched: selected.matched,
+            leaves: safe(leaves),
+            rails: safe(rails),
+            cells: columns,
+        }
+    }
+}
+
+impl Cell {
+    fn add(&mut self, cluster: &Cluster, place: u32, id: NodeId, finding: Option<FindingKind>) {
+        self.ports += 1;
+        self.finding = self.finding.or(finding);
+        let errors = ERRORS.iter().filter_map(|metric| cluster.rate(*metric, place));
+        if let Some(errors) = errors.reduce(|a, b| a + b) {
+            self.errors = Some(self.errors.unwrap_or(0.0) + errors);
+        }
+        if judge::is_active(cluster, place) != Some(true) {
+            return;
+        }
+        self.active += 1;
+        let load = load(cluster, place);
+        self.receive.add(load.map(|(receive, _)| receive));
+        self.transmit.add(load.map(|(_, transmit)| transmit));
+        let busier = load.map(|(receive, transmit)| receive.max(transmit));
+        self.busiest = self.busiest.into_iter().chain(busier).reduce(f64::max);
+        self.cnp.add(cluster.rate(port::CNP_HANDLED, place));
+        self.ecn.add(cluster.rate(port::ECN_MARKED, place));
+        let Some(netdev) = netdev(cluster, place, id) else { return };
+        for (first, direction) in PAUSES {
+            // What a port's priorities are stopped for overlaps: the longest is the time lost at least.
+            let of = (0..PRIORITIES).filter_map(|p| cluster.rate(MetricId(first.0 + p), netdev));
+            self.paused[direction].add(of.reduce(f64::max));
+        }
+    }
+
+    fn put(self, columns: &mut FabricCells) {
+        columns.ports.push(self.ports);
+        columns.active.push(self.active);
+        columns.receive_ratio.push(self.receive.get());
+        columns.transmit_ratio.push(self.transmit.get());
+        columns.busiest_ratio.push(self.busiest.map(|share| share as f32));
+        columns.pause_received_ratio.push(self.paused[0].get());
+        columns.pause_sent_ratio.push(self.paused[1].get());
+        columns.cnp_handled_per_second.push(self.cnp.get());
+        columns.ecn_marked_per_second.push(self.ecn.get());
+        columns.errors_per_second.push(self.errors.map(|errors| errors as f32));
+        columns.finding.push(self.finding);
+    }
+}
+
+/// The row of the network device that is the same hardware as a port.
+fn netdev(cluster: &Cluster, row: u32, id: NodeId) -> Option<u32> {
+    let name = cluster.device(Class::Port, row)?.info(port::INFO, "netdev")?;
+    let rows = cluster.node(id)?.rows(Class::Netdev).iter().copied();
+    let is = |row: &u32| {
+        let key = cluster.device(Class::Netdev, *row).map(|entry| &entry.device.key);
+        key.and_then(|key| key.first()) == Some(name)
+    };
+    rows.into_iter().find(is)
+}

@@ -1,0 +1,266 @@
+//! Following an aggregator: each question that is asked again and again is a stream of changes.
+//!
+//! Whoever asks gets at once what was last heard. A stream that nobody asked for in a while is closed; one that breaks
+//! is taken up where it ended, and meanwhile the question has no answer but the reason.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use reqwest::{Response, StatusCode};
+use serde_json::Value;
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    task::AbortHandle,
+    time::{sleep, timeout},
+};
+
+use super::aggregator::{Aggregator, AggregatorError, DEADLINE, MAX_ANSWER};
+use crate::answer::{Answer, Question, change};
+
+/// Questions that are followed at once; a console asks three or four.
+const STREAMS: usize = 16;
+
+/// A stream that nobody asked for in this time is closed.
+const UNASKED: Duration = Duration::from_secs(15);
+
+/// An aggregator says something every five seconds; one that is silent for longer is out of reach.
+const SILENCE: Duration = Duration::from_secs(8);
+
+/// The pause before a stream that broke is taken up again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What was last heard of a question; nothing before the first answer.
+type Heard = Option<Result<Answer, AggregatorError>>;
+
+type Wanted = (Question, oneshot::Sender<watch::Receiver<Heard>>);
+
+/// The streams of one aggregator. They end when the last copy is dropped.
+#[derive(Clone, Debug)]
+pub(super) struct Followed {
+    wanted: mpsc::Sender<Wanted>,
+}
+
+impl Followed {
+    /// Starts following, with nothing to follow yet.
+    pub(super) fn start(aggregator: Aggregator) -> Self {
+        let (wanted, asked) = mpsc::channel(STREAMS);
+        tokio::spawn(keep(aggregator, asked));
+        Self { wanted }
+    }
+
+    /// What was last heard; the first time the stream is opened and its first answer awaited.
+    pub(super) async fn ask(
+        &self,
+        aggregator: &Aggregator,
+        question: &Question,
+    ) -> Result<Answer, AggregatorError> {
+        let (back, heard) = oneshot::channel();
+        let ended = || aggregator.unreadable("the stream has ended");
+        self.wanted.send((question.clone(), back)).await.map_err(|_| ended())?;
+        let mut heard = heard.await.map_err(|_| ended())?;
+        let first = timeout(DEADLINE, heard.wait_for(Option::is_some)).await;
+        let newest = first.map_err(|_| aggregator.silent())?.map_err(|_| ended())?;
+        newest.clone().unwrap_or_else(|| Err(aggregator.silent()))
+    }
+}
+
+/// One stream that is kept open.
+struct Stream {
+    heard: watch::Receiver<Heard>,
+    asked: Instant,
+    reading: AbortHandle,
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.reading.abort();
+    }
+}
+
+/// Opens a stream for each question that is asked, and closes those that are not asked any more.
+async fn keep(aggregator: Aggregator, mut asked: mpsc::Receiver<Wanted>) {
+    let mut streams: HashMap<Question, Stream> = HashMap::new();
+    while let Some((question, back)) = asked.recv().await {
+        streams.retain(|known, stream| *known == question || stream.asked.elapsed() < UNASKED);
+        if !streams.contains_key(&question) && streams.len() >= STREAMS {
+            let oldest = streams.iter().min_by_key(|(_, stream)| stream.asked);
+            let oldest = oldest.map(|(question, _)| question.clone());
+            oldest.and_then(|question| streams.remove(&question));
+        }
+        let stream = streams.entry(question).or_insert_with_key(|question| {
+            let (tell, heard) = watch::channel(None);
+            let reading = tokio::spawn(follow(aggregator.clone(), question.clone(), tell));
+            Stream { heard, asked: Instant::now(), reading: reading.abort_handle() }
+        });
+        stream.asked = Instant::now();
+        // Who asked may have given up.
+        drop(back.send(stream.heard.clone()));
+    }
+}
+
+/// Reads a stream, and takes it up again whenever it breaks.
+async fn follow(aggregator: Aggregator, question: Question, tell: watch::Sender<Heard>) {
+    let mut held = Held::default();
+    loop {
+        let broken = match open(&aggregator, &question, &held).await {
+            Ok(Opened::Stream(response)) => {
+                read(&aggregator, &question, response, &mut held, &tell).await
+            }
+            Ok(Opened::Refused(answer)) => {
+                tell.send_replace(Some(Ok(answer)));
+                sleep(PAUSE).await;
+                continue;
+            }
+            Err(error) => error,
+        };
+        tell.send_replace(Some(Err(broken)));
+        sleep(PAUSE).await;
+    }
+}
+
+/// What a stream has led to.
+#[derive(Default)]
+struct Held {
+    /// The name of the stream and the number of the answer.
+    place: Option<(String, u64)>,
+    answer: Value,
+}
+
+enum Opened {
+    Stream(Response),
+    Refused(Answer),
+}
+
+async fn open(
+    aggregator: &Aggregator,
+    question: &Question,
+    held: &Held,
+) -> Result<Opened, AggregatorError> {
+    let (segments, mut parameters) = question.path();
+    parameters.push(("ask", segments.join("/")));
+    if let Some((stream, number)) = &held.place {
+        parameters.push(("from", format!("{stream}-{number}")));
+    }
+    let response = aggregator.get(&["stream"], &parameters).await?;
+    if response.status() == StatusCode::OK {
+        return Ok(Opened::Stream(response));
+    }
+    let body = aggregator.body(response).await?;
+    let refusal = serde_json::from_slice(&body);
+    let refusal = refusal.map_err(|error| aggregator.unreadable(&error.to_string()))?;
+    Ok(Opened::Refused(Answer::Refused(refusal)))
+}
+
+/// Takes line after line until the stream breaks; says how it broke.
+async fn read(
+    aggregator: &Aggregator,
+    question: &Question,
+    mut response: Response,
+    held: &mut Held,
+    tell: &watch::Sender<Heard>,
+) -> AggregatorError {
+    let mut buffer: Vec<u8> = Vec::new();
+    // What was read of the buffer without an end of a line in it.
+    let mut seen = 0;
+    loop {
+        let chunk = match timeout(SILENCE, response.chunk()).await {
+            Ok(Ok(Some(chunk))) => chunk,
+            Ok(Ok(None)) => return aggregator.unreadable("the stream has ended"),
+            Ok(Err(error)) => return aggregator.unreachable(&error),
+            Err(_) => return aggregator.silent(),
+        };
+        if buffer.len() + chunk.len() > MAX_ANSWER {
+            return aggregator.too_large();
+        }
+        buffer.extend_from_slice(&chunk);
+        let mut start = 0;
+        while let Some(end) = buffer[seen..].iter().position(|byte| *byte == b'\n') {
+            let end = seen + end;
+            match held.take(question, &buffer[start..end]) {
+                Ok(Some(answer)) => drop(tell.send_replace(Some(Ok(answer)))),
+                // It lives, so that a failure before is over.
+                Ok(None) => {}
+                Err(why) => {
+                    // What is held cannot be trusted any more: begin with the whole.
+                    *held = Held::default();
+                    return aggregator.unreadable(&why);
+                }
+            }
+            (start, seen) = (end + 1, end + 1);
+        }
+        buffer.drain(..start);
+        seen = buffer.len();
+    }
+}
+
+impl Held {
+    /// Takes one line; an answer if it led to another one.
+    fn take(&mut self, question: &Question, line: &[u8]) -> Result<Option<Answer>, String> {
+        let mut line: Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+        let number = line["number"].as_u64().ok_or("a line of the stream has no number")?;
+        if let (Some(stream), Some(members)) =
+            (line["stream"].as_str().map(str::to_owned), line.as_object_mut())
+        {
+            self.place = Some((stream, number));
+            if let Some(refused) = members.get("refused") {
+                let refusal = serde_json::from_value(refused.clone());
+                return refusal.map(|r| Some(Answer::Refused(r))).map_err(|e| e.to_string());
+            }
+            self.answer = members.remove("whole").ok_or("a line of the stream has no answer")?;
+        } else {
+            let place = self.place.as_mut().ok_or("the stream does not begin with a whole")?;
+            let alive = line["alive"] == true;
+            if alive && place.1 == number {
+                // What is held is still so: say it again, for a failure may have been told meanwhile.
+                return Answer::read(question, &self.answer).map(Some).map_err(|e| e.to_string());
+            }
+            if alive || place.1 + 1 != number {
+                return Err(format!("the stream jumps from {} to {number}", place.1));
+            }
+            change::apply(&mut self.answer, &line["change"]).map_err(|error| error.to_string())?;
+            place.1 = number;
+        }
+        Answer::read(question, &self.answer).map(Some).map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(held: &mut Held, line: &str) -> Result<usize, String> {
+        match held.take(&Question::Targets, line.as_bytes())? {
+            Some(Answer::Targets(list)) => Ok(list.total as usize),
+            other => Err(format!("{other:?}")),
+        }
+    }
+
+    #[test]
+    fn lines_lead_from_the_whole_to_the_newest() {
+        let mut held = Held::default();
+        let whole = r#"{"stream":"a","number":4,"whole":{"at":1,"targets":[],"total":7,
+            "totals":{"scrapes":{},"samples":0,"rejected":{},"findings_opened":{}}}}"#;
+        assert_eq!(take(&mut held, whole), Ok(7));
+        assert_eq!(take(&mut held, r#"{"number":5,"change":{"to":{"total":8}}}"#), Ok(8));
+        assert_eq!(take(&mut held, r#"{"number":5,"alive":true}"#), Ok(8));
+        assert_eq!(held.place, Some(("a".to_owned(), 5)));
+        let jump = take(&mut held, r#"{"number":9,"change":{}}"#).unwrap_err();
+        assert_eq!(jump, "the stream jumps from 5 to 9");
+    }
+
+    #[test]
+    fn what_cannot_be_followed_is_said() {
+        let mut held = Held::default();
+        for line in [
+            "no json",
+            "{}",
+            r#"{"number":5,"change":{}}"#,
+            r#"{"stream":"a","number":1}"#,
+            r#"{"stream":"a","number":1,"whole":{"at":"soon"}}"#,
+        ] {
+            assert!(take(&mut held, line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Any page in anybody's words: the report points at what it has, says nothing twice, and is written and read again
+//! as it was.
+
+#![no_main]
+
+use std::collections::HashSet;
+
+use gaunt_schema::{
+    MetricId, Reading, Report,
+    text::{Limits, decode, write},
+};
+use libfuzzer_sys::fuzz_target;
+
+type Fact = (MetricId, Vec<String>, Result<u64, gaunt_schema::Absent>);
+
+fn facts(report: &Report) -> HashSet<Fact> {
+    let fact = |sample: &gaunt_schema::Sample| {
+        let device = &report.devices[sample.device as usize];
+        assert_eq!(device.key.len(), device.class.labels().len(), "{device:?}");
+        assert_eq!(device.class, sample.metric.row().class);
+        let told = match sample.reading {
+            Reading::Value(value) => Ok(value.to_bits()),
+            Reading::Absent { absent } => Err(absent),
+        };
+        (sample.metric, device.key.iter().map(|key| key.as_str().to_owned()).collect(), told)
+    };
+    report.samples.iter().map(fact).collect()
+}
+
+fuzz_target!(|body: &[u8]| {
+    let Ok(page) = decode(body, &Limits::default()) else { return };
+    let report = page.report;
+    let mut series = HashSet::new();
+    for sample in &report.samples {
+        assert!(series.insert((sample.metric, sample.device)), "{}", sample.metric.key());
+    }
+    for info in &report.infos {
+        assert!((info.device as usize) < report.devices.len());
+    }
+    let mut devices = HashSet::new();
+    assert!(report.devices.iter().all(|device| devices.insert(device)), "a device stands twice");
+    // In our own words the page says the same. A device without a name cannot be named on text.
+    if report.devices.iter().any(|device| device.key.iter().any(|key| key.is_empty())) {
+        return;
+    }
+    let said = facts(&report);
+    let mut text = String::new();
+    write(&report, &mut text);
+    let again = decode(text.as_bytes(), &Limits::default()).map(|page| facts(&page.report));
+    if !said.is_empty() {
+        assert_eq!(again.expect("our own page"), said);
+    }
+});

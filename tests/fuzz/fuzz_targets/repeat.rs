@@ -1,0 +1,63 @@
+//! A page, and pages after it that nearly repeat it: by its layout they say what the strict reader says.
+//!
+//! The first bytes of the input are edits, the rest is the page.
+
+#![no_main]
+
+use gaunt_schema::{
+    Page,
+    text::{Layouts, Limits, Memory, decode},
+};
+use libfuzzer_sys::fuzz_target;
+
+/// What a page says, by bits.
+fn said(page: &Page) -> impl PartialEq + std::fmt::Debug {
+    let samples = page.report.samples.iter();
+    let samples = samples.map(|s| (s.metric, s.device, s.reading.value().map(f64::to_bits), s.reading.reason()));
+    let report = &page.report;
+    (
+        samples.collect::<Vec<_>>(),
+        report.devices.to_vec(),
+        report.infos.to_vec(),
+        (report.node.clone(), report.node_time, page.dialect, page.bytes, page.rejected.clone()),
+    )
+}
+
+fn edit(page: &mut Vec<u8>, edits: &[u8]) {
+    for edit in edits.chunks_exact(4) {
+        if page.is_empty() {
+            return;
+        }
+        let at = (usize::from(edit[1]) << 8 | usize::from(edit[2])) % page.len();
+        match edit[0] % 6 {
+            0 => page[at] = edit[3],
+            1 => page.insert(at, edit[3]),
+            2 => drop(page.remove(at)),
+            // Digits for digits: mostly another value.
+            3 | 4 => {
+                if let Some(found) = page[at..].iter().position(u8::is_ascii_digit) {
+                    page[at + found] = b'0' + edit[3] % 10;
+                }
+            }
+            _ => page.truncate(at),
+        }
+    }
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some((edits, body)) = input.split_at_checked(24) else { return };
+    let limits = Limits { line_bytes: 2_000, samples: 100, ..Limits::default() };
+    let (layouts, mut memory) = (Layouts::new(1 << 20), Memory::default());
+    let mut page = body.to_vec();
+    for edits in edits.chunks(8) {
+        for _ in 0..2 {
+            let (ours, strict) = (layouts.decode(&mut memory, &page, &limits), decode(&page, &limits));
+            match (ours, strict) {
+                (Ok(ours), Ok(strict)) => assert!(said(&ours) == said(&strict)),
+                (ours, strict) => assert_eq!(ours.err(), strict.err()),
+            }
+        }
+        edit(&mut page, edits);
+    }
+    assert!(layouts.tidings().bytes <= 1 << 20);
+});

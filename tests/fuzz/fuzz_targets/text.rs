@@ -1,0 +1,35 @@
+//! Any bytes as a page of text: every line is taken or refused, nothing panics, no limit is passed.
+
+#![no_main]
+
+use gaunt_schema::text::{Limits, Line, Reader};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|body: &[u8]| {
+    let limits = Limits { line_bytes: 200, labels: 4, samples: 50, name_bytes: 40, ..Limits::default() };
+    for limits in [limits, Limits::default()] {
+        let mut reader = Reader::new(body, &limits);
+        let (mut samples, mut last) = (0, 0);
+        while let Some(line) = reader.next() {
+            let number = match line {
+                Ok(Line::Sample(sample)) => {
+                    samples += 1;
+                    assert!(sample.line.len() <= limits.line_bytes);
+                    assert!(sample.labels.len() <= limits.labels);
+                    assert!(sample.name.len() <= limits.name_bytes && !sample.name.is_empty());
+                    assert_eq!(sample.value.is_nan(), sample.digits.eq_ignore_ascii_case("nan"));
+                    // What is read is what the standard library reads.
+                    if let Ok(value) = sample.digits.parse::<f64>() {
+                        assert!(value.is_nan() || value.to_bits() == sample.value.to_bits());
+                    }
+                    reader.line_number()
+                }
+                Ok(_) => reader.line_number(),
+                Err(reject) => reject.line,
+            };
+            assert!(number > last, "lines are counted");
+            last = number;
+        }
+        assert!(samples <= limits.samples);
+    }
+});

@@ -1,0 +1,81 @@
+//! `gaunt snapshot --ask`: one answer as text, JSON and CSV, and how it ends when the question makes no sense.
+
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
+
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::{api::aggregator, running::gaunt};
+
+fn said(output: &Output) -> (Option<i32>, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn one_question_is_printed_in_three_forms() {
+    let (_sim, _running, address) = aggregator(6);
+    let ask = |args: &[&str]| {
+        let all = [&["snapshot", "--aggregator", &address, "--log", "off"], args].concat();
+        said(&gaunt(&all))
+    };
+    let filter = "power>1W sort power desc limit 3 columns node,gpu,power";
+    // One target of the aggregator cannot be read: that goes before everything else.
+    let (code, page, _) = ask(&["--ask", "gpus", "--filter", filter]);
+    assert_eq!(code, Some(3));
+    let lines: Vec<&str> = page.lines().collect();
+    assert_eq!(lines.len(), 5, "{page}");
+    assert!(lines[0].starts_with("NODE") && lines[0].ends_with("POWER"), "{page}");
+    assert!(lines[1].ends_with(" W") && lines[4] == "3 of 48 gpus", "{page}");
+    let (_, page, _) = ask(&["--ask", "gpus", "--filter", filter, "--format", "csv"]);
+    let rows: Vec<Vec<&str>> = page.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(rows[0], ["node", "gpu", "power_watts"]);
+    let powers: Vec<f64> = rows[1..].iter().map(|row| row[2].parse().unwrap()).collect();
+    assert!(powers.len() == 3 && powers.is_sorted_by(|a, b| a >= b), "{page}");
+    let (_, page, _) = ask(&["--ask", "gpus", "--filter", filter, "--format", "json"]);
+    let table: Value = serde_json::from_str(&page).unwrap();
+    assert_eq!((table["rows"].as_u64(), table["matched"].as_u64()), (Some(3), Some(48)));
+    for question in [
+        "overview",
+        "nodes",
+        "jobs",
+        "ports",
+        "fabric",
+        "findings",
+        "targets",
+        "table/nodes",
+        "history?metric=power&points=5",
+    ] {
+        for form in ["text", "csv", "json"] {
+            let (_, page, error) = ask(&["--ask", question, "--format", form]);
+            assert!(
+                page.lines().count() > usize::from(form != "json"),
+                "{question} {form}: {page}{error}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_question_that_makes_no_sense_ends_with_3_and_is_pointed_at() {
+    let ask = |args: &[&str]| {
+        let all = [&["snapshot", "--aggregator", "127.0.0.1:9"], args].concat();
+        said(&gaunt(&all))
+    };
+    for (args, expected) in [
+        (
+            &["--ask", "gpus", "--filter", "job=1 and powr>300W"][..],
+            "gaunt: the filter is not understood: column 11: gpus have no field powr; did you mean \
+             power?\njob=1 and powr>300W\n          ^^^^\n",
+        ),
+        (&["--ask", "wibble"], "gaunt: there is no question wibble; overview, nodes, "),
+        (&["--format", "csv"], "gaunt: comma-separated values are of one question: "),
+        (&["--filter", "job=1"], "error: the following required arguments were not provided"),
+        (&["--ask", "overview"], "gaunt: aggregator 127.0.0.1:9 unreachable: "),
+    ] {
+        let (code, page, error) = ask(args);
+        assert_eq!((code, page.as_str()), (Some(3), ""), "{args:?}");
+        assert!(error.starts_with(expected), "{args:?}: {error}");
+    }
+}
