@@ -15,6 +15,8 @@ pub mod demo;
 pub mod judge;
 mod local;
 pub mod metrics;
+pub mod record;
+pub mod replay;
 pub mod serve;
 pub mod snapshot;
 

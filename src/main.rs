@@ -8,8 +8,10 @@ use std::{
 use clap::Parser as _;
 use gaunt::{
     cli::{Cli, Command, Format, Judge, Page, Scrape, View},
-    command::{self, FAILED, Scraping, console, demo, judge, metrics, serve, snapshot},
+    command::{self, FAILED, Scraping, console, demo, judge, metrics, replay, serve, snapshot},
+    record,
     settings::Settings,
+    site,
 };
 use gaunt_schema::Safe;
 use tracing_subscriber::EnvFilter;
@@ -101,6 +103,23 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             };
             snapshot::run(view(options.view, settings)?, &wanted).await
         }
+        Some(Command::Record(options)) => {
+            let settings = settings(&options.scrape)?;
+            let keep = record::Options {
+                folder: options.to,
+                max_size: options.max_bytes,
+                max_age: options.max_age,
+                period: settings.period,
+            };
+            let scraping = scraping(&options.scrape, settings)?;
+            command::record::run(scraping, keep, options.duration).await
+        }
+        Some(Command::Replay(options)) => {
+            let settings = Settings::load(options.config.as_deref())?;
+            let wanted =
+                replay::Wanted { from: options.from, speed: options.speed, seek: options.seek };
+            replay::run(wanted, settings.owner, settings.console).await
+        }
         Some(Command::Judge(options)) => judge_recording(options),
         Some(Command::Metrics) => metrics::run(),
     }
@@ -110,6 +129,7 @@ fn judge_recording(options: Judge) -> anyhow::Result<ExitCode> {
     let settings = Settings::load(options.config.as_deref())?;
     let wanted = judge::Wanted {
         from: options.from,
+        site: site::Options { topology: options.topology, jobs: options.jobs },
         period: options.period,
         json: options.format == Format::Json,
     };

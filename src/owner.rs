@@ -28,7 +28,7 @@ mod tests;
 use handle::Published;
 pub use handle::{Gone, Handle, INBOX, QUESTIONS};
 use lost::Ledger;
-pub use run::{clock, start};
+pub use run::{clock, start, start_at};
 
 /// Answers that are kept until the next tick: more different questions than a site's consoles ask at once.
 const MAX_ANSWERS: usize = 64;

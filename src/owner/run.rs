@@ -25,7 +25,13 @@ pub fn clock() -> Clock {
 
 /// Starts an owner on the current tokio runtime. It ends when the last handle is dropped.
 pub fn start(options: Options, clock: Clock) -> Handle {
-    let tick = options.period.clamp(FASTEST_TICK, SLOWEST_TICK);
+    start_at(options, clock, 1.0)
+}
+
+/// The same under a clock that runs this many times as fast as real time.
+pub fn start_at(options: Options, clock: Clock, speed: f64) -> Handle {
+    let tick = options.period.min(SLOWEST_TICK).div_f64(speed.max(f64::MIN_POSITIVE));
+    let tick = tick.clamp(FASTEST_TICK, SLOWEST_TICK);
     let mut owner = Owner::new(options);
     owner.tick(clock());
     let (handle, ends) = Handle::new(owner.published());
