@@ -103,6 +103,11 @@ impl Driver {
         &self.scenario.driver
     }
 
+    /// What the scenario says of CUDA.
+    pub(crate) fn cuda(&'static self) -> Option<&'static crate::cuda::scenario::Cuda> {
+        self.scenario.cuda.as_ref()
+    }
+
     /// How many GPUs there are.
     pub(crate) fn count(&self) -> u32 {
         let all = self.scenario.gpus.len() as u32;

@@ -20,6 +20,8 @@ pub(crate) struct Scenario {
     /// The GPUs, by index.
     #[serde(default, rename = "gpu")]
     pub(crate) gpus: Vec<Gpu>,
+    /// CUDA's side of it; without it there is none.
+    pub(crate) cuda: Option<crate::cuda::scenario::Cuda>,
     /// What goes wrong; of several faults that fit a call the first one counts.
     #[serde(default, rename = "fault")]
     pub(crate) faults: Vec<Fault>,
@@ -202,6 +204,9 @@ impl Scenario {
             if let Some(key) = strange.next() {
                 return Err(format!("gpu {at}: no value {key} of a link"));
             }
+        }
+        if let Some(why) = scenario.cuda.as_ref().and_then(crate::cuda::scenario::Cuda::trouble) {
+            return Err(why);
         }
         for (at, fault) in scenario.faults.iter().enumerate() {
             let number = at + 1;

@@ -67,6 +67,8 @@ extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
     code(device("nvmlDeviceGetComputeRunningProcesses_v3", handle).and_then(|(driver, gpu)| {
         let named = gpu.processes.iter().map(|known| process(known.pid, known.memory_bytes));
         let mut all: Vec<_> = named.collect();
+        let index = (handle as usize & super::PARENT) as u32 - 1;
+        all.extend(crate::cuda::processes(index).into_iter().map(|pid| process(pid, 1 << 29)));
         match driver.now(gpu.value("processes")) {
             Ok(count) => all.extend(counted(gpu, count)),
             Err(why) if all.is_empty() => return Err(why),

@@ -1,0 +1,274 @@
+//! What may be said on the command line.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand};
+use gaunt_probe::{
+    Collective, Element, Kind,
+    order::{self, Libraries, Limits, Order, What},
+};
+
+/// Measures what the wires between GPUs carry, in milliseconds, on GPUs that nobody uses
+#[derive(Parser)]
+#[command(version, after_help = codes())]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Sum what all GPUs have, for all of them
+    AllReduce(Ring),
+    /// Sum what all GPUs have, a part for each
+    ReduceScatter(Ring),
+    /// Give every GPU the parts of all
+    AllGather(Ring),
+    /// Let every GPU send a part to each of the others
+    AllToAll(Ring),
+    /// Give every GPU what the first one has
+    Broadcast(Ring),
+    /// Let every GPU send to the next one
+    SendRecv(Ring),
+    /// Measure every pair of GPUs in both directions, and every GPU with the host
+    Matrix(Measuring),
+    /// Say what is there, what is missing and how to get it; touches no GPU
+    Doctor(Doctor),
+}
+
+/// A collective.
+#[derive(Args)]
+pub(crate) struct Ring {
+    /// Ranks; more than GPUs to try the algorithm on few [default: one for each GPU]
+    #[arg(long, value_name = "NUMBER")]
+    ranks: Option<usize>,
+    #[command(flatten)]
+    pub(crate) measuring: Measuring,
+}
+
+/// Everything that measurements have in common.
+#[derive(Args)]
+pub(crate) struct Measuring {
+    /// Size of the message, such as 64MiB; for gathering kinds that of all parts together
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size)]
+    bytes: u64,
+    /// GPUs by NVML's index, such as 0,1 or 0-3 [default: all]
+    #[arg(long, value_name = "LIST", value_parser = indices)]
+    gpus: Option<Indices>,
+    /// What the message consists of
+    #[arg(long = "type", value_name = "TYPE", default_value = "f32")]
+    element: Element,
+    /// Runs that count
+    #[arg(long, value_name = "NUMBER", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    runs: u16,
+    /// Runs before them that do not count
+    #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = clap::value_parser!(u16).range(0..=1000))]
+    warm_up: u16,
+    /// Streams of each rank
+    #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=16))]
+    channels: u16,
+    /// Multiprocessors of a GPU to use at most
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    sms: Option<u32>,
+    /// Memory of a GPU to use at most
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    memory: Option<u64>,
+    /// Bytes to move over links at most
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    traffic: Option<u64>,
+    /// Time to keep GPUs busy at most: no run begins after it
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    busy: Option<Duration>,
+    /// Time from the first run to the result at most: then the worker is killed
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    within: Option<Duration>,
+    /// Time for contexts and memory before that
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    setup: Option<Duration>,
+    /// End with an exit code of its own if GPUs cannot reach each other's memory
+    #[arg(long)]
+    require_peer: bool,
+    /// Measure even on GPUs that others use, or where nobody can say
+    #[arg(long)]
+    even_if_busy: bool,
+    /// Measure only while this does not exist: a job is there, or starting. A * ends the last part
+    #[arg(long, value_name = "PATH")]
+    unless_exists: Vec<PathBuf>,
+    /// Bandwidth in GB/s below which it ends with an exit code of its own
+    #[arg(long, value_name = "GB/S")]
+    pub(crate) floor: Option<f64>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    libraries: Paths,
+}
+
+/// Libraries that are not where the loader looks.
+#[derive(Args)]
+pub(crate) struct Paths {
+    /// CUDA driver to open instead of libcuda.so.1
+    #[arg(long = "cuda-library", value_name = "PATH")]
+    cuda: Option<PathBuf>,
+    /// NVML to open instead of libnvidia-ml.so.1
+    #[arg(long = "nvml-library", value_name = "PATH")]
+    nvml: Option<PathBuf>,
+    /// NCCL to open instead of libnccl.so.2
+    #[arg(long = "nccl-library", value_name = "PATH")]
+    nccl: Option<PathBuf>,
+}
+
+/// What the doctor may be told.
+#[derive(Args)]
+pub(crate) struct Doctor {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) libraries: Paths,
+}
+
+/// Indices of GPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Indices(Vec<u32>);
+
+impl Command {
+    /// The order that it means, and how it is to be shown; none for the doctor.
+    pub(crate) fn order(&self) -> Option<(Order, &Measuring)> {
+        let (collective, ring) = match self {
+            Self::AllReduce(ring) => (Collective::AllReduce, ring),
+            Self::ReduceScatter(ring) => (Collective::ReduceScatter, ring),
+            Self::AllGather(ring) => (Collective::AllGather, ring),
+            Self::AllToAll(ring) => (Collective::AllToAll, ring),
+            Self::Broadcast(ring) => (Collective::Broadcast, ring),
+            Self::SendRecv(ring) => (Collective::SendRecv, ring),
+            Self::Matrix(measuring) => {
+                return Some((measuring.order(What::Matrix, order::MATRIX), measuring));
+            }
+            Self::Doctor(_) => return None,
+        };
+        let what = What::Collective(collective, ring.ranks);
+        Some((ring.measuring.order(what, order::COLLECTIVE), &ring.measuring))
+    }
+}
+
+impl Measuring {
+    fn order(&self, what: What, usual: Limits) -> Order {
+        let millis =
+            |span: Option<Duration>, usual| span.map_or(usual, |span| span.as_millis() as u64);
+        Order {
+            what,
+            gpus: self.gpus.as_ref().map(|indices| indices.0.clone()).unwrap_or_default(),
+            bytes: self.bytes as usize,
+            element: self.element,
+            runs: usize::from(self.runs),
+            warm_up: usize::from(self.warm_up),
+            channels: usize::from(self.channels),
+            require_peer: self.require_peer,
+            even_if_busy: self.even_if_busy,
+            unless: self.unless_exists.clone(),
+            limits: Limits {
+                busy_millis: millis(self.busy, usual.busy_millis),
+                within_millis: millis(self.within, usual.within_millis),
+                setup_millis: millis(self.setup, usual.setup_millis),
+                traffic_bytes: self.traffic.unwrap_or(usual.traffic_bytes),
+                memory_bytes: self.memory.unwrap_or(usual.memory_bytes),
+                sms: self.sms.unwrap_or(usual.sms),
+            },
+            libraries: self.libraries.libraries(),
+            nccl: true,
+        }
+    }
+}
+
+impl Paths {
+    pub(crate) fn libraries(&self) -> Libraries {
+        Libraries { cuda: self.cuda.clone(), nvml: self.nvml.clone(), nccl: self.nccl.clone() }
+    }
+}
+
+/// What the exit codes mean, for the help.
+fn codes() -> String {
+    let lines = Kind::ALL.iter().map(|(_, code, says)| format!("\n  {code:>2}  {says}"));
+    format!("Exit codes:{}\n   2  the command line is wrong", lines.collect::<String>())
+}
+
+/// A size such as `64MiB`, `1GB` or `4096`.
+fn size(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| "write a size: 64MiB, 1GB, 4096".to_owned())?;
+    let factor: u64 = match unit.trim() {
+        "" | "B" => 1,
+        "KiB" | "K" => 1 << 10,
+        "MiB" | "M" => 1 << 20,
+        "GiB" | "G" => 1 << 30,
+        "kB" | "KB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        other => {
+            return Err(format!(
+                "{other} is no unit of size; write B, KiB, MiB, GiB, kB, MB or GB"
+            ));
+        }
+    };
+    let bytes = number.checked_mul(factor).filter(|bytes| (1..=1 << 40).contains(bytes));
+    bytes.ok_or_else(|| "it must be between 1 byte and 1 TiB".to_owned())
+}
+
+/// A time such as `500ms` or `2s`.
+fn span(text: &str) -> Result<Duration, String> {
+    let (number, unit) = match text.strip_suffix("ms") {
+        Some(number) => (number, 1),
+        None => (text.strip_suffix('s').ok_or("write a time with its unit: 2s, 500ms")?, 1000),
+    };
+    let number: u64 = number.parse().map_err(|_| "write a whole number and its unit: 2s, 500ms")?;
+    let millis = number.saturating_mul(unit);
+    if !(1..=600_000).contains(&millis) {
+        return Err("it must be between 1ms and 600s".to_owned());
+    }
+    Ok(Duration::from_millis(millis))
+}
+
+/// Indices such as `0,2` or `0-3`.
+fn indices(text: &str) -> Result<Indices, String> {
+    let mut all = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| text.trim().parse::<u32>().ok().filter(|number| *number < 1024);
+        let wrong = || format!("{part:?} is no index of a GPU; write 0,1 or 0-3");
+        let (first, last) = (number(first).ok_or_else(wrong)?, number(last).ok_or_else(wrong)?);
+        all.extend(first..=last);
+    }
+    let mut known = all.clone();
+    known.sort_unstable();
+    known.dedup();
+    if known.len() != all.len() || all.is_empty() {
+        return Err("write each GPU once".to_owned());
+    }
+    Ok(Indices(all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_times_and_lists_are_read_or_refused() {
+        assert_eq!(size("64MiB"), Ok(64 << 20));
+        assert_eq!(size("1GB"), Ok(1_000_000_000));
+        assert_eq!(size("4096"), Ok(4096));
+        assert!(size("64mib").unwrap_err().contains("no unit"));
+        assert!(size("0").is_err() && size("").is_err() && size("99999999GiB").is_err());
+        assert_eq!(span("500ms"), Ok(Duration::from_millis(500)));
+        assert!(span("5").is_err() && span("0s").is_err());
+        assert_eq!(indices("0-2,5"), Ok(Indices(vec![0, 1, 2, 5])));
+        assert!(indices("0,0").is_err() && indices("a").is_err() && indices("3-1").is_err());
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Arguments::command().debug_assert();
+    }
+}

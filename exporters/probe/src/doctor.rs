@@ -1,0 +1,129 @@
+//! What a probe needs here: what is there, what is missing, and how to get it. No GPU is touched.
+
+use std::path::PathBuf;
+
+use gaunt_schema::Safe;
+use serde::Serialize;
+
+use crate::{
+    cuda::{door::Cuda, gpu},
+    ending::Kind,
+    idle::Look,
+    order::Libraries,
+    plan::MAX_RANKS,
+};
+
+/// Programs of perftest, which measure RDMA where NCCL is not.
+const PERFTEST: [&str; 3] = ["ib_write_bw", "ib_read_bw", "ib_write_lat"];
+
+/// The oldest CUDA whose driver takes the kernels' PTX: 11.0 for bf16.
+const OLDEST_CUDA: i32 = 11_000;
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, Serialize)]
+pub struct Sign {
+    /// What it is.
+    pub name: &'static str,
+    /// Whether it is as it should be.
+    pub good: bool,
+    /// Whether nothing can be measured without it.
+    pub needed: bool,
+    /// What was found, or what to do.
+    pub says: Safe,
+}
+
+/// Everything that was looked at.
+pub fn examine(libraries: &Libraries) -> Vec<Sign> {
+    let mut signs = Vec::new();
+    let mut say = |name, needed, answer: Result<String, String>| {
+        let good = answer.is_ok();
+        let says = answer.unwrap_or_else(|why| why);
+        signs.push(Sign { name, good, needed, says: Safe::new(&says) });
+    };
+    let look = Look::open(libraries.nvml.as_deref(), &[]);
+    match Cuda::open(libraries.cuda.as_deref()) {
+        Err(error) => say("CUDA driver", true, Err(error.to_string())),
+        Ok(cuda) => {
+            say("CUDA driver", true, version(&cuda));
+            say("GPUs", true, gpus(&cuda));
+            say("peer access", false, peers(&cuda));
+        }
+    }
+    match &look {
+        Err(ending) => say("NVML", true, Err(ending.to_string())),
+        Ok(look) => {
+            say("NVML", true, Ok("it says who is on the GPUs".to_owned()));
+            let free = look.is_free().map(|()| "nobody is on the GPUs".to_owned());
+            say("idle", false, free.map_err(|ending| ending.to_string()));
+        }
+    }
+    say("perftest", false, perftest());
+    signs
+}
+
+/// How the doctor ends.
+pub fn ending(signs: &[Sign]) -> Kind {
+    if signs.iter().any(|sign| sign.needed && !sign.good) { Kind::NoGpu } else { Kind::Measured }
+}
+
+fn version(cuda: &Cuda) -> Result<String, String> {
+    let version = cuda.version().map_err(|error| error.to_string())?;
+    let says = format!("CUDA {}.{}", version / 1000, version % 1000 / 10);
+    if version < OLDEST_CUDA {
+        return Err(format!(
+            "{says} is too old for the kernels: update the driver to CUDA 11.0 or newer"
+        ));
+    }
+    Ok(says)
+}
+
+fn gpus(cuda: &Cuda) -> Result<String, String> {
+    let all = gpu::list(cuda).map_err(|error| error.to_string())?;
+    let Some(first) = all.first() else {
+        return Err(
+            "the driver lists none: see `nvidia-smi -L` and CUDA_VISIBLE_DEVICES".to_owned()
+        );
+    };
+    if let Some(old) = all.iter().find(|gpu| gpu.capability < 70) {
+        return Err(format!("{} is sm_{} and the kernels need sm_70", old.model, old.capability));
+    }
+    let more = if all.len() > MAX_RANKS { "; choose at most 16 with --gpus" } else { "" };
+    let bf16 = if first.capability < 80 { ", no bf16" } else { "" };
+    Ok(format!("{} {}, sm_{}{bf16}{more}", all.len(), first.model, first.capability))
+}
+
+fn peers(cuda: &Cuda) -> Result<String, String> {
+    let all = gpu::list(cuda).map_err(|error| error.to_string())?;
+    let mut without = Vec::new();
+    for (one, gpu) in all.iter().enumerate() {
+        for (other, peer) in all.iter().enumerate().filter(|(other, _)| *other != one) {
+            if !cuda.can_access(gpu.device, peer.device).map_err(|error| error.to_string())? {
+                without.push(format!("{one}-{other}"));
+            }
+        }
+    }
+    match (all.len(), without.as_slice()) {
+        (0 | 1, _) => {
+            Err("one GPU has no peers: links cannot be measured, --ranks 8 proves the kernels"
+                .to_owned())
+        }
+        (_, []) => Ok("every GPU reaches every other's memory".to_owned()),
+        (_, pairs) => Err(format!(
+            "these pairs do not reach each other's memory and go through the host: {}; see `nvidia-smi topo -p2p r`",
+            pairs.join(", ")
+        )),
+    }
+}
+
+fn perftest() -> Result<String, String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let there = |name: &&&str| folders.iter().any(|folder| folder.join(name).is_file());
+    let found: Vec<&str> = PERFTEST.iter().filter(there).copied().collect();
+    if found.is_empty() {
+        return Err(
+            "not installed: `apt install perftest` brings RDMA pair tests between nodes".to_owned()
+        );
+    }
+    Ok(format!("{} found", found.join(", ")))
+}

@@ -1,0 +1,73 @@
+//! gaunt-probe: says what is measured, lets it be done, and shows it.
+
+mod cli;
+mod table;
+
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use clap::Parser;
+use gaunt_probe::{Ending, Kind, doctor, order::Answer, supervise, worker};
+
+use crate::cli::{Arguments, Command, Measuring};
+
+fn main() -> ExitCode {
+    if worker::requested() {
+        return worker::run();
+    }
+    let arguments = Arguments::parse();
+    match run(&arguments.command) {
+        Ok(kind) => ExitCode::from(kind.code()),
+        Err(error) => {
+            _ = writeln!(io::stderr().lock(), "gaunt-probe: {error:#}");
+            ExitCode::from(Kind::Failed.code())
+        }
+    }
+}
+
+fn run(command: &Command) -> anyhow::Result<Kind> {
+    let mut out = io::stdout().lock();
+    if let Command::Doctor(asked) = command {
+        let signs = doctor::examine(&asked.libraries.libraries());
+        if asked.json {
+            writeln!(out, "{}", serde_json::to_string_pretty(&signs)?)?;
+        } else {
+            for sign in &signs {
+                let mark = if sign.good { "ok" } else { "--" };
+                writeln!(out, "{mark}  {:12} {}", sign.name, sign.says)?;
+            }
+        }
+        return Ok(doctor::ending(&signs));
+    }
+    let Some((order, shown)) = command.order() else { return Ok(Kind::Failed) };
+    let mut answer = supervise(&order);
+    judge(&mut answer, shown);
+    if shown.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&answer)?)?;
+    } else if answer.measured.is_empty() {
+        for note in &answer.notes {
+            writeln!(io::stderr().lock(), "note: {note}")?;
+        }
+        writeln!(io::stderr().lock(), "gaunt-probe: {}", answer.ending)?;
+    } else {
+        table::print(&answer, &mut out)?;
+    }
+    Ok(answer.ending.kind)
+}
+
+/// Holds what was measured against the floor that was asked for.
+fn judge(answer: &mut Answer, shown: &Measuring) {
+    let Some(floor) = shown.floor.filter(|_| answer.ending.kind == Kind::Measured) else { return };
+    let links = answer.measured.iter().filter(|one| one.busbw.is_some());
+    if let Some(slow) = links.into_iter().find(|one| one.bandwidth() < floor * 1e9) {
+        let why = format!(
+            "slow: {} {} reaches {:.1} GB/s, and the floor is {floor} GB/s",
+            slow.collective,
+            slow.between,
+            slow.bandwidth() / 1e9
+        );
+        answer.ending = Ending::slow(&why);
+    }
+}

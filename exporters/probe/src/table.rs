@@ -1,0 +1,166 @@
+//! What was measured, for people.
+
+use std::io::{self, Write};
+
+use gaunt_probe::order::{Answer, Measured, Tool, Way};
+
+/// Prints an answer: what was measured, what is to be known of it, what it cost, how it ended.
+pub(crate) fn print(answer: &Answer, out: &mut impl Write) -> io::Result<()> {
+    let model = answer.model.as_ref().map_or("unknown GPUs", |model| model.as_str());
+    let (pairs, rings): (Vec<_>, Vec<_>) = answer
+        .measured
+        .iter()
+        .partition(|one| one.collective.as_str() != "send_recv" && is_route(one));
+    for one in rings {
+        ring(one, model, out)?;
+    }
+    if !pairs.is_empty() {
+        matrix(&pairs, model, out)?;
+    }
+    for note in &answer.notes {
+        writeln!(out, "note: {note}")?;
+    }
+    let cost = &answer.cost;
+    if !answer.measured.is_empty() {
+        writeln!(
+            out,
+            "cost: {} of GPU time, {} over wires, {} of memory on a GPU; {:.2} s in all, {:.2} s of it until every GPU \
+             had its context",
+            time(cost.busy_seconds),
+            size(cost.traffic_bytes),
+            size(cost.memory_bytes),
+            cost.seconds,
+            cost.contexts_seconds,
+        )?;
+    }
+    writeln!(out, "{}", answer.ending.message)
+}
+
+fn is_route(one: &Measured) -> bool {
+    matches!(one.collective.as_str(), "read" | "write" | "copy" | "to_gpu" | "from_gpu")
+}
+
+fn ring(one: &Measured, model: &str, out: &mut impl Write) -> io::Result<()> {
+    let way = match one.way {
+        Way::Local => "within a GPU",
+        Way::Peer => "by peer access",
+        Way::Staged => "through the host's memory",
+        Way::Mixed => "by peer access and through the host's memory",
+        Way::Host => "with the host",
+        Way::Chosen => "as NCCL chose",
+    };
+    let tool = if one.tool == Tool::Nccl { "NCCL: " } else { "" };
+    let ranks = if one.virtual_ranks { "virtual ranks" } else { "ranks" };
+    writeln!(
+        out,
+        "{tool}{} of {} {} among {} {ranks}, {} ({model}), {way}",
+        one.collective,
+        size(one.bytes),
+        one.element.as_str(),
+        one.ranks,
+        one.between,
+    )?;
+    let busbw =
+        one.busbw.map_or("no bus".to_owned(), |busbw| format!("busbw {} GB/s", rate(busbw)));
+    let data = match &one.wrong_at {
+        None => "data right".to_owned(),
+        Some(at) => format!("DATA WRONG: {} elements, the first at {at}", one.wrong),
+    };
+    writeln!(
+        out,
+        "  {busbw}   algbw {} GB/s   time {} ({} to {}, {} runs)   {data}",
+        rate(one.algbw),
+        time(one.seconds[1]),
+        time(one.seconds[0]),
+        time(one.seconds[2]),
+        one.runs,
+    )
+}
+
+/// ```text
+/// GB/s from the row's GPU to the column's, read by the receiver
+///         gpu0   gpu1
+/// gpu0       -    389
+/// gpu1     391      -
+/// ```
+fn matrix(all: &[&Measured], model: &str, out: &mut impl Write) -> io::Result<()> {
+    let first = all[0];
+    writeln!(out, "{} of {} ({model})", size(first.bytes), first.element.as_str())?;
+    let mut names: Vec<&str> = all
+        .iter()
+        .filter(|one| one.collective.as_str() == "copy")
+        .map(|one| one.between.as_str())
+        .collect();
+    names.dedup();
+    for (what, says) in [("read", "read by the receiver"), ("write", "written by the sender")] {
+        let pairs: Vec<_> = all.iter().filter(|one| one.collective.as_str() == what).collect();
+        if pairs.is_empty() {
+            continue;
+        }
+        writeln!(
+            out,
+            "\nGB/s from the row's GPU to the column's, {says}; * through the host's memory"
+        )?;
+        let heads: Vec<String> = names.iter().map(|name| format!("{name:>8}")).collect();
+        writeln!(out, "{:6}{}", "", heads.concat())?;
+        for from in &names {
+            let cell = |to: &&str| {
+                let wanted = format!("{from}>{to}");
+                let known = pairs.iter().find(|one| one.between.as_str() == wanted);
+                let mark = if known.is_some_and(|one| one.way == Way::Staged) { "*" } else { "" };
+                format!("{:>8}", known.map_or("-".to_owned(), |one| rate(one.algbw) + mark))
+            };
+            let row: String = names.iter().map(cell).collect();
+            writeln!(out, "{from:6}{row}")?;
+        }
+    }
+    writeln!(out, "\nGB/s of each GPU by itself and with pinned memory of the host")?;
+    writeln!(
+        out,
+        "{:6}{:>10}{:>13}{:>11}{:>11}",
+        "", "our copy", "driver copy", "from host", "to host"
+    )?;
+    for name in &names {
+        let of = |what: &str, between: &str, tool| {
+            let mut known = all.iter();
+            let known = known.find(|one| {
+                one.collective.as_str() == what
+                    && one.between.as_str() == between
+                    && one.tool == tool
+            });
+            known.map_or("-".to_owned(), |one| rate(one.algbw))
+        };
+        writeln!(
+            out,
+            "{name:6}{:>10}{:>13}{:>11}{:>11}",
+            of("copy", name, Tool::Gaunt),
+            of("copy", name, Tool::Driver),
+            of("to_gpu", &format!("host>{name}"), Tool::Driver),
+            of("from_gpu", &format!("{name}>host"), Tool::Driver),
+        )?;
+    }
+    Ok(())
+}
+
+/// Gigabytes in a second, with three digits that count.
+fn rate(bytes_per_second: f64) -> String {
+    let giga = bytes_per_second / 1e9;
+    match giga {
+        giga if giga >= 100.0 => format!("{giga:.0}"),
+        giga if giga >= 10.0 => format!("{giga:.1}"),
+        giga => format!("{giga:.2}"),
+    }
+}
+
+fn size(bytes: u64) -> String {
+    let units = [("GiB", 1_u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    match units.iter().find(|(_, unit)| bytes >= *unit) {
+        Some((name, unit)) if bytes.is_multiple_of(*unit) => format!("{} {name}", bytes / unit),
+        Some((name, unit)) => format!("{:.1} {name}", bytes as f64 / *unit as f64),
+        None => format!("{bytes} bytes"),
+    }
+}
+
+fn time(seconds: f64) -> String {
+    if seconds >= 1.0 { format!("{seconds:.2} s") } else { format!("{:.3} ms", seconds * 1e3) }
+}

@@ -1,0 +1,115 @@
+//! What the kernels do, by their names. Written from what they promise, not from their source.
+
+use super::{
+    machine::ILLEGAL_ADDRESS,
+    memory::{Home, Memory, Stretch},
+};
+
+/// What a kernel did that costs time: bytes that went from one home to another.
+pub(super) struct Flow {
+    pub(super) from: Home,
+    pub(super) to: Home,
+    pub(super) bytes: usize,
+    /// Where a fault can flip a bit.
+    pub(super) wrote: Stretch,
+}
+
+/// Executes a kernel on `gpu`. `may` says whether it reaches memory at a home.
+pub(super) fn execute(
+    memory: &Memory,
+    name: &str,
+    arguments: &[u64],
+    may: &dyn Fn(Home) -> bool,
+) -> Result<Flow, u32> {
+    let reach = |at: u64, bytes: usize| {
+        memory.stretch(at, bytes).filter(|stretch| may(stretch.home)).ok_or(ILLEGAL_ADDRESS)
+    };
+    let (kernel, element) = name.rsplit_once('_').ok_or(ILLEGAL_ADDRESS)?;
+    let size = if element == "bf16" { 2 } else { 4 };
+    match (kernel, arguments) {
+        ("gaunt", &[to, from, bytes]) if element == "copy" => {
+            let (to, from) = (reach(to, bytes as usize)?, reach(from, bytes as usize)?);
+            memory.write(to, &memory.read(from));
+            Ok(Flow { from: from.home, to: to.home, bytes: bytes as usize, wrote: to })
+        }
+        ("gaunt_add", &[to, mine, theirs, count]) => {
+            let bytes = count as usize * size;
+            let (to, mine) = (reach(to, bytes)?, reach(mine, bytes)?);
+            let theirs = reach(theirs, bytes)?;
+            let (a, b) = (memory.read(mine), memory.read(theirs));
+            let pairs = a.chunks_exact(size).zip(b.chunks_exact(size));
+            let mut sum = Vec::with_capacity(bytes);
+            for (a, b) in pairs {
+                sum.extend_from_slice(&narrow(wide(a) + wide(b), size)[..size]);
+            }
+            memory.write(to, &sum);
+            Ok(Flow { from: theirs.home, to: to.home, bytes, wrote: to })
+        }
+        ("gaunt_pattern", &[to, count, base, rank, round]) => {
+            let bytes = count as usize * size;
+            let to = reach(to, bytes)?;
+            let mut values = Vec::with_capacity(bytes);
+            for at in 0..count {
+                let value = sent(rank as u32, base + at, round as u32) as f32;
+                values.extend_from_slice(&narrow(value, size)[..size]);
+            }
+            memory.write(to, &values);
+            Ok(Flow { from: to.home, to: to.home, bytes, wrote: to })
+        }
+        ("gaunt_check", &[data, count, base, place, first, ranks, round, wrong]) => {
+            let data = reach(data, count as usize * size)?;
+            let wrong = reach(wrong, 16)?;
+            let right = |at: u64| {
+                let sources = first as u32..(first + ranks) as u32;
+                let sum: u32 = sources.map(|rank| sent(rank, base + at, round as u32)).sum();
+                narrow(sum as f32, size)
+            };
+            let is = memory.read(data);
+            let places = is.chunks_exact(size).zip(0_u64..);
+            let bad: Vec<u64> = places
+                .filter(|(is, at)| **is != right(*at)[..size])
+                .map(|(_, at)| place + at)
+                .collect();
+            let known = memory.read(wrong);
+            let number = |at: usize| known[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
+            let count = number(0) + bad.len() as u64;
+            let first = bad.first().map_or(0, |at| !at).max(number(8));
+            memory.write(wrong, &[count.to_le_bytes(), first.to_le_bytes()].concat());
+            Ok(Flow { from: data.home, to: data.home, bytes: is.len(), wrote: wrong })
+        }
+        _ => Err(ILLEGAL_ADDRESS),
+    }
+}
+
+/// What a rank sends, by the rules of the kernels' pattern.
+fn sent(rank: u32, index: u64, round: u32) -> u32 {
+    let parts = [
+        (index & 0xffff_ffff, 0x9E37_79B1_u64),
+        (index >> 32, 0x85EB_CA77),
+        (u64::from(rank) + 1, 0xC2B2_AE3D),
+        (u64::from(round), 0x27D4_EB2F),
+    ];
+    let mix = parts.iter().fold(0, |mix, (part, by)| mix ^ part.wrapping_mul(*by) as u32);
+    let mix = (mix ^ mix >> 15).wrapping_mul(0x2C1B_3C6D);
+    let mix = (mix ^ mix >> 12).wrapping_mul(0x297A_2D39);
+    (mix >> 28) + 1
+}
+
+/// An element as a float: a bf16 is the upper half of one.
+fn wide(bytes: &[u8]) -> f32 {
+    match *bytes {
+        [a, b] => f32::from_le_bytes([0, 0, a, b]),
+        [a, b, c, d] => f32::from_le_bytes([a, b, c, d]),
+        _ => f32::NAN,
+    }
+}
+
+/// A float as an element of the first `size` bytes, rounded to the nearest even as the GPU does.
+fn narrow(value: f32, size: usize) -> [u8; 4] {
+    let bits = value.to_bits();
+    if size == 4 {
+        return bits.to_le_bytes();
+    }
+    let rounded = bits + 0x7fff + (bits >> 16 & 1);
+    (rounded >> 16).to_le_bytes()
+}

@@ -1,0 +1,30 @@
+//! The kernels' PTX is what the sources become, and every GPU that ptxas knows takes it.
+
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
+
+use std::{path::Path, process::Command};
+
+/// The targets from which on a file must be taken: sm_121 and all before it.
+const TARGETS: [u32; 13] = [70, 72, 75, 80, 86, 87, 89, 90, 100, 101, 103, 120, 121];
+
+#[test]
+fn ptx_is_current_and_taken_by_every_target() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let venv = root.join("target/cuda");
+    assert!(
+        venv.join("complete").exists(),
+        "{} has no CUDA compiler: run exporters/probe/kernels/make, or tests/run, which does",
+        venv.display()
+    );
+    let output =
+        Command::new(root.join("exporters/probe/kernels/make")).arg("--check").output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    for (file, oldest) in [("copy", 70), ("f32", 70), ("bf16", 80)] {
+        for target in TARGETS.into_iter().filter(|target| *target >= oldest) {
+            let line = format!("{file}.ptx sm_{target}: ");
+            assert!(said.contains(&line), "{line} is missing from\n{said}");
+        }
+    }
+}
