@@ -39,7 +39,7 @@ pub struct Cli {
 #[derive(Args, Clone, Debug, Default)]
 pub struct View {
     /// Read an aggregator, such as http://10.0.0.5:9771.
-    #[arg(long, value_name = "URL", conflicts_with_all = ["targets", "targets_file", "config"])]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["targets", "targets_file", "file_sd", "http_sd", "dns_sd", "config"])]
     pub aggregator: Option<String>,
     /// What to scrape directly.
     #[command(flatten)]
@@ -58,6 +58,15 @@ pub struct Scrape {
     /// A file with a host list on each line; `#` starts a comment.
     #[arg(long, value_name = "FILE")]
     pub targets_file: Vec<PathBuf>,
+    /// Files of targets in Prometheus's format, JSON or YAML; `*` in the name stands for several.
+    #[arg(long, value_name = "FILES")]
+    pub file_sd: Vec<PathBuf>,
+    /// A server that names targets in Prometheus's format, such as http://10.0.0.5:8080/targets.
+    #[arg(long, value_name = "URL")]
+    pub http_sd: Vec<String>,
+    /// A name in DNS that stands for targets: its SRV records, or `A NAME` for its addresses.
+    #[arg(long, value_name = "NAME")]
+    pub dns_sd: Vec<String>,
     /// Settings; config/gaunt.toml is a complete sample. Flags win over it.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,

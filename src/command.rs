@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use gaunt_schema::Clock;
+use gaunt_schema::{Clock, Delivery};
+use tokio::sync::mpsc;
 
 use crate::{
-    gather::{self, Gatherer, Place},
+    gather::{self, Gatherer, Plan},
     owner::{self, Handle},
+    record::{Recorder, tap},
+    site,
     source::{Aggregator, Source},
 };
 
@@ -40,10 +43,12 @@ pub enum View {
 pub struct Scraping {
     /// What the owner is to know and judge by.
     pub owner: owner::Options,
-    /// How the targets are gathered.
-    pub gather: gather::Options,
-    /// The targets.
-    pub places: Vec<Place>,
+    /// What is gathered, and how.
+    pub plan: Plan,
+    /// Files that say how the cluster is wired, and which jobs run.
+    pub site: site::Options,
+    /// Where everything is recorded, if it is.
+    pub keep: Option<crate::record::Options>,
 }
 
 /// An open view: the source, and what feeds it as long as this lives.
@@ -58,7 +63,7 @@ pub(crate) struct Open {
 /// What keeps an owner fed. Dropping it ends the feeding.
 enum Feed {
     Nothing,
-    Gatherer { _gatherer: Gatherer },
+    Gatherer { _feeding: Feeding },
     ThisBox { _sampling: local::Sampling },
 }
 
@@ -71,8 +76,8 @@ impl View {
                 Open { source, young: false, _feed: Feed::Nothing }
             }
             Self::Targets(scraping) => {
-                let (owner, gatherer) = scraping.start().await;
-                let feed = Feed::Gatherer { _gatherer: gatherer };
+                let (owner, feeding) = scraping.start().await?;
+                let feed = Feed::Gatherer { _feeding: feeding };
                 Open { source: Source::Owner(owner), young: true, _feed: feed }
             }
             Self::ThisBox(options, node) => {
@@ -86,14 +91,33 @@ impl View {
     }
 }
 
+/// What feeds an owner. Dropping it ends the feeding.
+pub(crate) struct Feeding {
+    /// Who reads the targets.
+    pub(crate) gatherer: Gatherer,
+    /// Who reads the files of the site.
+    pub(crate) watch: site::Watch,
+}
+
 impl Scraping {
-    /// Starts an owner and the gatherer that feeds it.
-    pub(crate) async fn start(self) -> (Handle, Gatherer) {
-        allow_connections(self.places.len());
+    /// Starts an owner and what feeds it, past a recorder if there is one.
+    pub(crate) async fn start(self) -> anyhow::Result<(Handle, Feeding)> {
+        let recorder = self.keep.clone().map(Recorder::start).transpose()?;
         let clock: Clock = owner::clock();
-        let owner = owner::start(self.owner, clock.clone());
-        let gatherer = gather::start(self.places, &self.gather, owner.inbox(), clock).await;
-        (owner, gatherer)
+        let owner = owner::start(self.owner.clone(), clock.clone());
+        let inbox = match recorder {
+            Some(recorder) => tap(recorder, owner.inbox(), clock.clone()),
+            None => owner.inbox(),
+        };
+        let watch = site::start(self.site.clone(), inbox.clone()).await?;
+        Ok((owner, Feeding { gatherer: self.gather_into(inbox, clock), watch }))
+    }
+
+    /// Starts the gatherer alone.
+    pub(crate) fn gather_into(self, inbox: mpsc::Sender<Delivery>, clock: Clock) -> Gatherer {
+        // Sources name their targets later; what is not used costs nothing.
+        allow_connections(gather::MAX_TARGETS);
+        gather::start(self.plan, inbox, clock)
     }
 }
 
@@ -112,10 +136,9 @@ fn allow_connections(targets: usize) {
     let current = limit.maximum.map_or(wanted, |most| most.min(wanted));
     let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(current), ..limit });
     if raised.is_err() || current < wanted {
-        tracing::warn!(
-            wanted,
+        tracing::info!(
             allowed = current,
-            "open files are limited below what the targets need; raise it with `ulimit -n`"
+            "open files are limited, and with them targets; raise it with `ulimit -n` for a large fleet"
         );
     }
 }

@@ -1,33 +1,52 @@
-//! Gathering: reaches the targets on a spread schedule and sends the owner one batch from each, every period.
+//! Gathering: finds the targets, reaches each on a spread schedule, and sends the owner one batch of it every period.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use gaunt_schema::{Clock, Delivery, TargetId, text};
-use tokio::{
-    sync::{Semaphore, mpsc},
-    task::JoinSet,
-};
+use gaunt_schema::{Clock, Delivery, Safe, text};
+use tokio::{sync::mpsc, task::AbortHandle};
 
+mod access;
+mod budget;
+mod desk;
 mod fetch;
+mod file;
 mod hostlist;
+mod identity;
 mod place;
+mod reach;
+mod rest;
+mod roster;
 mod schedule;
 mod scrape;
+mod source;
 #[cfg(test)]
 mod tests;
 
+pub use access::{Access, Credentials, Tls};
+pub use budget::Limits;
 pub use hostlist::{HostListError, MAX_NAMES, expand};
-pub use place::{DEFAULT_PORT, Place, PlaceError, Places};
+pub use place::{
+    DEFAULT_PATH, DEFAULT_PORT, NamedBy, Place, PlaceError, Places, Scheme, Usual, check_path,
+};
+pub use reach::{Range, RangeError, Reach};
+pub use roster::MAX_TARGETS;
 pub use schedule::Slots;
-
-use fetch::{LARGE_BODIES, Line, Rules};
-use scrape::Scrape;
+pub use source::{
+    Dns, Http, REFRESH, Record, Source, UrlError, parse_url,
+    prometheus::{Notation, addresses},
+};
 
 /// The longest deadline of one scrape unless the settings say otherwise: who needs longer is as good as down.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(4);
 
+/// The share of a source's targets that may vanish at once: a rack of five goes, a broken list does not.
+pub const REMOVAL: f64 = 0.2;
+
+/// Plans that may wait: the operator reloads by hand.
+const PLANS: usize = 4;
+
 /// How targets are gathered.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// The time between two scrapes of one target.
     pub period: Duration,
@@ -35,13 +54,27 @@ pub struct Options {
     pub timeout: Duration,
     /// The largest page, in bytes.
     pub max_body: usize,
+    /// What targets may use.
+    pub limits: Limits,
+    /// The share of a source's targets that may vanish at once; 1 lets all of them go.
+    pub removal: f64,
 }
 
 impl Options {
     /// The usual options for a period.
     pub fn every(period: Duration) -> Self {
-        let max_body = text::Limits::default().body_bytes;
-        Self { period, timeout: timeout_for(period), max_body }
+        Self {
+            period,
+            timeout: timeout_for(period),
+            max_body: text::Limits::default().body_bytes,
+            limits: Limits::default(),
+            removal: REMOVAL,
+        }
+    }
+
+    /// Whether something differs that does not change while gaunt runs.
+    fn is_fixed_unlike(&self, other: &Self) -> bool {
+        Self { removal: 0.0, ..self.clone() } != Self { removal: 0.0, ..other.clone() }
     }
 }
 
@@ -50,38 +83,81 @@ pub fn timeout_for(period: Duration) -> Duration {
     (period * 4 / 5).min(LONGEST_TIMEOUT)
 }
 
+/// Targets that are reached in one way, and who names them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Group {
+    /// What the operator calls it.
+    pub name: Safe,
+    /// Who names its targets.
+    pub sources: Vec<Source>,
+    /// What their addresses do not say.
+    pub usual: Usual,
+    /// Where they may be.
+    pub reach: Reach,
+    /// Encryption and credentials.
+    pub access: Access,
+    /// Whether compressed pages are asked for.
+    pub compress: bool,
+}
+
+impl Group {
+    /// Whether targets of both are reached in the same way, so that their connections may stay.
+    fn is_reached_like(&self, other: &Self) -> bool {
+        self.reach == other.reach && self.access == other.access && self.compress == other.compress
+    }
+}
+
+/// Everything that is gathered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// How.
+    pub options: Options,
+    /// What.
+    pub groups: Vec<Group>,
+}
+
+impl Plan {
+    /// Whether nobody is named who could name a target.
+    pub fn is_empty(&self) -> bool {
+        self.groups.iter().all(|group| group.sources.is_empty())
+    }
+
+    /// Reads what can be read at once: how many targets that is, or what is wrong with it.
+    pub fn check(&self) -> Result<usize, PlaceError> {
+        let mut targets = 0;
+        for group in &self.groups {
+            for source in &group.sources {
+                targets += source.places(&group.usual)?.map_or(0, |places| places.len());
+            }
+        }
+        Ok(targets)
+    }
+}
+
 /// A running gatherer. Dropping it ends every scrape.
 #[derive(Debug)]
 pub struct Gatherer {
-    _scrapes: JoinSet<()>,
+    plans: mpsc::Sender<Plan>,
+    desk: AbortHandle,
 }
 
-/// Announces the places as targets, then reads each of them once a period until the gatherer is dropped.
-pub async fn start(
-    places: Vec<Place>,
-    options: &Options,
-    inbox: mpsc::Sender<Delivery>,
-    clock: Clock,
-) -> Gatherer {
-    let numbered: Vec<_> = (0..).map(TargetId).zip(places).collect();
-    let targets = numbered.iter().map(|(id, place)| place.target(*id)).collect();
-    let mut scrapes = JoinSet::new();
-    if inbox.send(Delivery::Targets(targets)).await.is_err() {
-        return Gatherer { _scrapes: scrapes };
+impl Drop for Gatherer {
+    fn drop(&mut self) {
+        self.desk.abort();
     }
-    let limits = text::Limits { body_bytes: options.max_body, ..text::Limits::default() };
-    let rules =
-        Arc::new(Rules { timeout: options.timeout, limits, large: Semaphore::new(LARGE_BODIES) });
-    for (target, place) in numbered {
-        let scrape = Scrape {
-            target,
-            slots: Slots::new(&place.to_string(), options.period),
-            line: Line::new(place),
-            rules: rules.clone(),
-            inbox: inbox.clone(),
-            clock: clock.clone(),
-        };
-        scrapes.spawn(scrape.run());
+}
+
+impl Gatherer {
+    /// Takes another plan: sources are read anew, and what they name now is believed even if much of it is gone.
+    pub async fn reload(&self, plan: Plan) {
+        // The desk ends only with the owner.
+        drop(self.plans.send(plan).await);
     }
-    Gatherer { _scrapes: scrapes }
+}
+
+/// Reads the targets that the plan's sources name, each once a period, until the gatherer is dropped.
+pub fn start(plan: Plan, inbox: mpsc::Sender<Delivery>, clock: Clock) -> Gatherer {
+    let (plans, reloads) = mpsc::channel(PLANS);
+    let desk = tokio::spawn(desk::Desk::new(plan, inbox, clock).run(reloads)).abort_handle();
+    Gatherer { plans, desk }
 }

@@ -5,10 +5,12 @@ use std::{
     process::ExitCode,
 };
 
+use anyhow::Context as _;
 use clap::Parser as _;
 use gaunt::{
     cli::{Cli, Command, Format, Judge, Page, Scrape, View},
     command::{self, FAILED, Scraping, console, demo, judge, metrics, replay, serve, snapshot},
+    gather::{Access, Dns, Group, Http, REFRESH, Record, Source, parse_url},
     record,
     settings::Settings,
     site,
@@ -87,7 +89,10 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             let listen = options.listen.unwrap_or(settings.listen);
             let mut names = std::mem::take(&mut settings.names);
             names.extend(options.names);
-            serve::run(scraping(&options.scrape, settings)?, listen, &names).await
+            let flags = options.scrape.clone();
+            let reload = move || scraping(&flags, self::settings(&flags)?);
+            let scraping = scraping(&options.scrape, settings)?;
+            serve::run(scraping, listen, &names, Box::new(reload)).await
         }
         Some(Command::Snapshot(options)) => {
             let settings = settings(&options.view.scrape)?;
@@ -145,16 +150,44 @@ fn settings(flags: &Scrape) -> anyhow::Result<Settings> {
     Ok(settings)
 }
 
-/// What is to be scraped: the flags' targets if they name any, else those of the settings.
+/// What is to be scraped: what the flags name if they name anything, else what the settings do.
 fn scraping(flags: &Scrape, mut settings: Settings) -> anyhow::Result<Scraping> {
-    if !flags.targets.is_empty() || !flags.targets_file.is_empty() {
-        let origin = Safe::new("--targets");
-        settings.targets =
-            flags.targets.iter().map(|list| (list.clone(), origin.clone())).collect();
-        settings.targets_files.clone_from(&flags.targets_file);
+    let sources = named(flags)?;
+    if !sources.is_empty() {
+        settings.groups = vec![Group { sources, ..settings.groups.swap_remove(0) }];
     }
-    let places = settings.places()?.into_vec();
-    Ok(Scraping { gather: settings.gather(), owner: settings.owner, places })
+    let plan = settings.plan();
+    plan.check()?;
+    let (site, keep) = (settings.site.clone(), settings.record());
+    Ok(Scraping { owner: settings.owner, plan, site, keep })
+}
+
+/// Who names targets, as the flags say.
+fn named(flags: &Scrape) -> anyhow::Result<Vec<Source>> {
+    let origin = Safe::new("--targets");
+    let mut sources: Vec<Source> =
+        flags.targets.iter().map(|list| Source::List(list.clone(), origin.clone())).collect();
+    sources.extend(flags.targets_file.iter().cloned().map(Source::TargetsFile));
+    sources.extend(flags.file_sd.iter().cloned().map(Source::Files));
+    for url in &flags.http_sd {
+        let place = parse_url(url).context("--http-sd")?;
+        let access = Access::default();
+        sources.push(Source::Http(Http { place, refresh: REFRESH, access }));
+    }
+    for name in &flags.dns_sd {
+        let (record, name) = match name.split_once(' ') {
+            None => (Record::Srv, name.as_str()),
+            Some((record, name)) => (
+                Record::named(record).with_context(|| {
+                    format!("--dns-sd: {record:?} is no type; SRV, A and AAAA are possible")
+                })?,
+                name.trim(),
+            ),
+        };
+        let name = name.to_owned();
+        sources.push(Source::Dns(Dns { name, record, refresh: REFRESH, server: None }));
+    }
+    Ok(sources)
 }
 
 /// What a console or a snapshot looks at.
@@ -164,7 +197,7 @@ fn view(flags: View, settings: Settings) -> anyhow::Result<command::View> {
     }
     let period = settings.period;
     let scraping = scraping(&flags.scrape, settings)?;
-    if !scraping.places.is_empty() {
+    if !scraping.plan.is_empty() {
         return Ok(command::View::Targets(Box::new(scraping)));
     }
     let node = gaunt_node::Options {

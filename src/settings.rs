@@ -11,11 +11,13 @@ use gaunt_schema::Safe;
 
 use crate::{
     console,
-    gather::{self, Places},
-    owner,
+    gather::{Group, Limits, Options, Plan, timeout_for},
+    owner, record, site,
 };
 
 mod file;
+mod gather;
+mod keeping;
 
 use file::File;
 
@@ -65,10 +67,16 @@ pub struct Settings {
     pub names: Vec<String>,
     /// How the console behaves.
     pub console: console::Options,
-    /// Host lists of targets, each with where it stands.
-    pub targets: Vec<(String, Safe)>,
-    /// Files with host lists, relative to the settings file.
-    pub targets_files: Vec<PathBuf>,
+    /// What targets may use.
+    pub limits: Limits,
+    /// The share of a source's targets that may vanish at once.
+    pub removal: f64,
+    /// Who names targets, and how they are reached; the first is what the section itself says.
+    pub groups: Vec<Group>,
+    /// Files that say how the cluster is wired, and which jobs run.
+    pub site: site::Options,
+    /// Where `gaunt serve` records everything, if it does; the period is filled in by [`Self::record`].
+    pub keep: Option<record::Options>,
 }
 
 impl Default for Settings {
@@ -97,8 +105,6 @@ impl Settings {
     }
 
     fn of(file: File, path: &Path) -> Self {
-        let folder = path.parent().unwrap_or(Path::new(""));
-        let origin = Safe::new(&path.display().to_string());
         let period = file.gather.period.value();
         Self {
             owner: owner::Options {
@@ -110,35 +116,35 @@ impl Settings {
                 ..owner::Options::default()
             },
             period,
-            timeout: file.gather.timeout.map(|timeout| timeout.get_ref().value()),
-            max_body: file.gather.max_body.bytes(),
+            timeout: file.gather.timeout.as_ref().map(|timeout| timeout.get_ref().value()),
+            max_body: file.gather.max_body.get_ref().bytes(),
             listen: file.serve.listen.address(),
             names: file.serve.names,
             console: file.console.options(),
-            targets: file.gather.targets.into_iter().map(|list| (list, origin.clone())).collect(),
-            targets_files: file.gather.targets_files.iter().map(|file| folder.join(file)).collect(),
+            limits: file.gather.limits(),
+            removal: file.gather.removal(),
+            groups: file.gather.groups(path),
+            site: file.site(path),
+            keep: file.record.options(path),
         }
     }
 
-    /// How the targets are gathered.
-    pub fn gather(&self) -> gather::Options {
-        gather::Options {
+    /// Where everything is recorded, if it is.
+    pub fn record(&self) -> Option<record::Options> {
+        let keep = self.keep.clone()?;
+        Some(record::Options { period: self.period, ..keep })
+    }
+
+    /// What is gathered, and how.
+    pub fn plan(&self) -> Plan {
+        let options = Options {
             period: self.period,
-            timeout: self.timeout.unwrap_or_else(|| gather::timeout_for(self.period)),
+            timeout: self.timeout.unwrap_or_else(|| timeout_for(self.period)),
             max_body: self.max_body,
-        }
-    }
-
-    /// Every place that the settings name.
-    pub fn places(&self) -> Result<Places, gather::PlaceError> {
-        let mut places = Places::default();
-        for (list, origin) in &self.targets {
-            places.add_list(list, origin)?;
-        }
-        for file in &self.targets_files {
-            places.add_file(file)?;
-        }
-        Ok(places)
+            limits: self.limits,
+            removal: self.removal,
+        };
+        Plan { options, groups: self.groups.clone() }
     }
 
     /// Another period, as a flag gives it. A timeout of the file that no longer fits gives way to the usual one.

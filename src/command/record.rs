@@ -24,7 +24,7 @@ pub async fn run(
     options: Options,
     duration: Option<Duration>,
 ) -> anyhow::Result<ExitCode> {
-    if scraping.names_nobody() {
+    if scraping.plan.is_empty() {
         anyhow::bail!(
             "no targets; name them with --targets 'gpu[001-064]', --targets-file FILE, or gather.targets \
              in the settings"
@@ -37,7 +37,7 @@ pub async fn run(
     let (inbox, mut passing) = mpsc::channel::<Delivery>(PASSING);
     let (mut terminate, mut interrupt) =
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let gatherer = scraping.gather_into(inbox, clock.clone()).await;
+    let gatherer = scraping.gather_into(inbox, clock.clone());
     tracing::info!(folder = %folder.display(), "recording");
     let end = async {
         match duration {

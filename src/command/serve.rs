@@ -4,16 +4,20 @@ use std::{net::SocketAddr, process::ExitCode};
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::Scraping;
+use super::{Feeding, Scraping};
 use crate::{serve::Server, source::Source};
 
-/// Scrapes, judges and answers until SIGTERM or SIGINT.
+/// Reads the settings again: what is to be gathered from now on.
+pub type Reload = Box<dyn Fn() -> anyhow::Result<Scraping>>;
+
+/// Scrapes, judges and answers until SIGTERM or SIGINT. SIGHUP reads targets and settings again.
 pub async fn run(
     scraping: Scraping,
     listen: SocketAddr,
     names: &[String],
+    reload: Reload,
 ) -> anyhow::Result<ExitCode> {
-    if scraping.places.is_empty() {
+    if scraping.plan.is_empty() {
         anyhow::bail!(
             "no targets; name them with --targets 'gpu[001-064]', --targets-file FILE, or gather.targets \
              in the settings"
@@ -21,19 +25,44 @@ pub async fn run(
     }
     // The port first: who cannot answer need not disturb the targets.
     let server = Server::bind(listen).await?.known_as(names);
-    let (mut terminate, mut interrupt) =
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let (targets, period) = (scraping.places.len(), scraping.gather.period);
-    let (owner, gatherer) = scraping.start().await;
+    let (mut terminate, mut interrupt, mut hang_up) = (
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::hangup())?,
+    );
+    let (targets, period) = (scraping.plan.check()?, scraping.plan.options.period);
+    let (owner, feeding) = scraping.start().await?;
     tracing::info!(address = %server.address()?, targets, ?period, "serving");
     let stop = async {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => break,
+                _ = interrupt.recv() => break,
+                _ = hang_up.recv() => take_up(&feeding, &reload).await,
+            }
         }
         tracing::info!("stopping");
     };
     server.run(Source::Owner(owner), stop).await;
-    drop(gatherer);
+    drop(feeding);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Takes up what the settings say now; what cannot be read changes nothing.
+async fn take_up(feeding: &Feeding, reload: &Reload) {
+    let scraping = reload().and_then(|scraping| {
+        scraping.plan.check()?;
+        anyhow::ensure!(!scraping.plan.is_empty(), "they name no targets");
+        Ok(scraping)
+    });
+    match scraping {
+        Ok(scraping) => {
+            feeding.gatherer.reload(scraping.plan).await;
+            feeding.watch.reload(scraping.site).await;
+            tracing::info!("settings and targets are read again");
+        }
+        Err(error) => {
+            tracing::error!("the settings cannot be taken up, the old ones stand: {error:#}");
+        }
+    }
 }

@@ -1,7 +1,6 @@
 //! Fetching one page: a kept-alive HTTP/1.1 connection, a bounded body, and one deadline over every step.
 
 use std::{
-    io,
     sync::{
         Arc,
         atomic::{AtomicU8, Ordering},
@@ -9,44 +8,97 @@ use std::{
     time::Duration,
 };
 
-use gaunt_schema::{Failure, Page, Safe, text};
+use gaunt_schema::{Budget, Excess, Failure, Safe, text};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::{
-    Request, Response, StatusCode,
+    HeaderMap, Request, Response, StatusCode,
     body::{Body as _, Bytes, Incoming},
-    client::conn::http1::{self, SendRequest},
-    header::{ACCEPT, CONTENT_ENCODING, HOST, USER_AGENT},
+    header::{
+        ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderName,
+        HeaderValue, USER_AGENT,
+    },
 };
-use hyper_util::rt::TokioIo;
-use tokio::{net::TcpStream, sync::Semaphore, task::AbortHandle, time::timeout};
+use tokio::{
+    sync::{Semaphore, watch},
+    time::timeout,
+};
 
-use super::Place;
+use super::{Place, Reach, access::Ring, budget::Limits, reach::Names};
 
-/// The read buffer of one connection, in bytes, which also bounds the headers: 20,000 connections hold 320 MiB at
-/// the very most, and pages are copied out of it chunk by chunk.
-const BUFFER: usize = 16 << 10;
+mod body;
+mod coding;
+mod connection;
+
+pub(super) use body::Body;
+use body::Pool;
+use coding::Coding;
+use connection::Connection;
 
 /// The part of a body that is read without a seat, in bytes: twice a dcgm-exporter page of 8 GPUs with all labels.
 const SMALL_BODY: usize = 512 << 10;
 
 /// Bodies above [`SMALL_BODY`] that may be read at once: with the default limit of 16 MiB they hold 256 MiB together.
-pub(super) const LARGE_BODIES: usize = 16;
+const LARGE_BODIES: usize = 16;
 
-/// What is asked of a target.
-const TEXT_PAGE: &str = "text/plain;version=0.0.4";
+/// Bodies claim memory in steps of this many bytes.
+const STEP: usize = 64 << 10;
 
 /// Who asks.
 const AGENT: &str = concat!("gaunt/", env!("CARGO_PKG_VERSION"));
 
-/// How a page is fetched, the same for every target.
+/// How long the answer may take, for exporters that give up in time.
+const TIMEOUT: HeaderName = HeaderName::from_static("x-prometheus-scrape-timeout-seconds");
+
+/// The codings that are understood, the cheaper one first.
+const CODINGS: &str = "zstd, gzip;q=0.8, identity;q=0.5";
+
+/// What every fetch of this process shares.
 #[derive(Debug)]
 pub(super) struct Rules {
-    /// The time for connecting, headers, body and decoding together.
+    /// The time for looking up, connecting, headers, body and decoding together.
     pub(super) timeout: Duration,
-    /// What a page may hold.
-    pub(super) limits: text::Limits,
+    /// The largest body, in bytes, decompressed.
+    pub(super) max_body: usize,
+    /// The most samples of a page.
+    pub(super) samples: usize,
+    /// How many times its compressed size a body may have.
+    ratio: u64,
     /// Seats for large bodies.
-    pub(super) large: Semaphore,
+    large: Semaphore,
+    /// Steps of memory for all bodies that are being read.
+    steps: Arc<Semaphore>,
+    pool: Arc<Pool>,
+    names: Names,
+    /// What the pages of all targets have in common.
+    pub(super) layouts: text::Layouts,
+}
+
+impl Rules {
+    pub(super) fn new(timeout: Duration, max_body: usize, limits: &Limits) -> Self {
+        let steps = usize::try_from(limits.all_bytes).unwrap_or(usize::MAX) / STEP;
+        Self {
+            timeout,
+            max_body,
+            samples: usize::try_from(limits.samples).unwrap_or(usize::MAX),
+            ratio: limits.ratio,
+            large: Semaphore::new(LARGE_BODIES),
+            steps: Arc::new(Semaphore::new(steps.clamp(1, Semaphore::MAX_PERMITS))),
+            pool: Arc::default(),
+            names: Names::default(),
+            layouts: text::Layouts::default(),
+        }
+    }
+}
+
+/// What is asked for besides the page itself.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Manners {
+    /// The media types that are understood.
+    pub(super) accept: &'static str,
+    /// Whether compression is asked for: it spares the wire and costs both ends more than it saves on a fast one.
+    pub(super) compress: bool,
+    /// Another header.
+    pub(super) extra: Option<(HeaderName, HeaderValue)>,
 }
 
 /// The way to one target: its place, and its connection while it lasts.
@@ -54,36 +106,27 @@ pub(super) struct Rules {
 pub(super) struct Line {
     place: Place,
     host: String,
+    reach: Arc<Reach>,
+    keys: watch::Receiver<Ring>,
+    manners: Manners,
     connection: Option<Connection>,
-    body: Vec<u8>,
-}
-
-/// An open connection. Dropping it ends the task that drives it.
-#[derive(Debug)]
-struct Connection {
-    sender: SendRequest<Empty<Bytes>>,
-    driver: AbortHandle,
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.driver.abort();
-    }
 }
 
 /// The steps of a fetch, as a timeout names them.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 enum Step {
+    LookingUp,
     Connecting,
+    Greeting,
     Waiting,
     Reading,
     Seat,
 }
 
 /// Where a fetch stands, so that its timeout can say so.
-#[derive(Clone)]
-struct Progress(Arc<AtomicU8>);
+#[derive(Debug, Default)]
+struct Progress(AtomicU8);
 
 impl Progress {
     fn at(&self, step: Step) {
@@ -92,138 +135,152 @@ impl Progress {
 
     fn failure(&self, limit: Duration) -> Failure {
         let step = match self.0.load(Ordering::Relaxed) {
+            at if at == Step::LookingUp as u8 => "looking up its name",
             at if at == Step::Connecting as u8 => "connecting",
+            at if at == Step::Greeting as u8 => "starting TLS",
             at if at == Step::Waiting as u8 => "waiting for headers",
             at if at == Step::Reading as u8 => "reading the page",
-            _ => return Failure::Skipped,
+            _ => {
+                let found = SMALL_BODY as u64;
+                return Failure::OverBudget(Excess { budget: Budget::AllBytes, found, limit: 0 });
+            }
         };
         Failure::Timeout(Safe::new(&format!("{step} (limit {limit:?})")))
     }
 }
 
 impl Line {
-    pub(super) fn new(place: Place) -> Self {
-        let host = place.to_string();
-        Self { place, host, connection: None, body: Vec::new() }
+    pub(super) fn new(
+        place: Place,
+        reach: Arc<Reach>,
+        keys: watch::Receiver<Ring>,
+        manners: Manners,
+    ) -> Self {
+        let host = place.authority();
+        Self { place, host, reach, keys, manners, connection: None }
     }
 
-    /// One page, or why there is none. A connection that failed is not used again.
-    pub(super) async fn fetch(&mut self, rules: &Rules) -> Result<Page, Failure> {
-        let progress = Progress(Arc::new(AtomicU8::new(Step::Connecting as u8)));
+    /// One body, or why there is none. A connection that failed is not used again.
+    pub(super) async fn fetch(&mut self, rules: &Rules) -> Result<Body, Failure> {
+        let progress = Progress::default();
         let attempt = timeout(rules.timeout, self.attempt(rules, &progress)).await;
         let result = attempt.unwrap_or_else(|_| Err(progress.failure(rules.timeout)));
         if result.is_err() {
             self.connection = None;
         }
-        // One large page does not keep its buffer for ever.
-        if self.body.capacity() > SMALL_BODY {
-            self.body = Vec::new();
-        }
         result
     }
 
-    async fn attempt(&mut self, rules: &Rules, progress: &Progress) -> Result<Page, Failure> {
-        let response = self.respond(progress).await?;
+    async fn attempt(&mut self, rules: &Rules, progress: &Progress) -> Result<Body, Failure> {
+        let response = self.respond(rules, progress).await?;
         if response.status() != StatusCode::OK {
             return Err(Failure::Status(response.status().as_u16()));
         }
-        if let Some(coding) = response.headers().get(CONTENT_ENCODING)
-            && coding != "identity"
-        {
-            let coding = String::from_utf8_lossy(coding.as_bytes());
-            let why = format!("it is encoded as {coding}, which was not asked for");
-            return Err(Failure::NotAPage(Safe::new(&why)));
-        }
+        let coding = Coding::of(response.headers().get(CONTENT_ENCODING))?;
+        let media = media(response.headers());
         progress.at(Step::Reading);
-        self.read(response.into_body(), rules, progress).await?;
-        text::decode(&self.body, &rules.limits)
+        let mut body = Body::new(rules.pool.clone(), coding, media);
+        let Some(connection) = &mut self.connection else {
+            return Err(Failure::Broken("the connection is gone".into()));
+        };
+        connection.drive(read(response.into_body(), &mut body, rules, progress)).await?;
+        body.finish()?;
+        Ok(body)
     }
 
     /// The head of the answer. A kept connection that the other side closed meanwhile is replaced once.
-    async fn respond(&mut self, progress: &Progress) -> Result<Response<Incoming>, Failure> {
-        if let Some(mut kept) = self.connection.take()
-            && kept.sender.ready().await.is_ok()
-        {
+    async fn respond(
+        &mut self,
+        rules: &Rules,
+        progress: &Progress,
+    ) -> Result<Response<Incoming>, Failure> {
+        let keys = self.keys.borrow().clone().map_err(Failure::Forbidden)?;
+        let authorization = keys.authorization.as_ref();
+        if let Some(mut kept) = self.connection.take() {
             progress.at(Step::Waiting);
-            match kept.sender.send_request(self.request()?).await {
+            match kept.ask(self.request(authorization, rules)?).await {
                 Ok(response) => {
                     self.connection = Some(kept);
                     return Ok(response);
                 }
-                Err(error) if !is_stale(&error) => return Err(broken(&error)),
-                Err(_) => progress.at(Step::Connecting),
+                Err(error) if !connection::is_stale(&error) => return Err(broken(&error)),
+                Err(_) => {}
             }
         }
-        let mut fresh = self.connect().await?;
+        let way = connection::Way { place: &self.place, reach: &self.reach, keys: &keys };
+        let mut fresh = way.connect(rules, progress).await?;
         progress.at(Step::Waiting);
         let response =
-            fresh.sender.send_request(self.request()?).await.map_err(|error| broken(&error))?;
+            fresh.ask(self.request(authorization, rules)?).await.map_err(|error| broken(&error))?;
         self.connection = Some(fresh);
         Ok(response)
     }
 
-    async fn connect(&self) -> Result<Connection, Failure> {
-        let refused = |error: io::Error| Failure::Connect(Safe::new(&reason(&error)));
-        let stream = TcpStream::connect((self.place.host.as_str(), self.place.port))
-            .await
-            .map_err(refused)?;
-        stream.set_nodelay(true).map_err(refused)?;
-        let (sender, connection) = http1::Builder::new()
-            .max_buf_size(BUFFER)
-            .handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| broken(&error))?;
-        // What goes wrong on the connection is told to whoever waits on the sender.
-        let driver = tokio::spawn(async move { drop(connection.await) }).abort_handle();
-        Ok(Connection { sender, driver })
-    }
-
-    fn request(&self) -> Result<Request<Empty<Bytes>>, Failure> {
-        Request::get("/metrics")
-            .header(HOST, &self.host)
-            .header(ACCEPT, TEXT_PAGE)
-            .header(USER_AGENT, AGENT)
-            .body(Empty::new())
-            .map_err(|error| Failure::Connect(Safe::new(&error.to_string())))
-    }
-
-    async fn read(
-        &mut self,
-        mut incoming: Incoming,
+    fn request(
+        &self,
+        authorization: Option<&HeaderValue>,
         rules: &Rules,
-        progress: &Progress,
-    ) -> Result<(), Failure> {
-        let limit = rules.limits.body_bytes;
-        let too_large = || Failure::TooLarge(limit as u64);
-        if incoming.size_hint().lower() > limit as u64 {
-            return Err(too_large());
+    ) -> Result<Request<Empty<Bytes>>, Failure> {
+        let codings = if self.manners.compress { CODINGS } else { "identity" };
+        let mut request = Request::get(&self.place.path)
+            .header(HOST, &self.host)
+            .header(ACCEPT, self.manners.accept)
+            .header(ACCEPT_ENCODING, codings)
+            .header(USER_AGENT, AGENT)
+            .header(TIMEOUT, rules.timeout.as_secs_f64().to_string());
+        if let Some(authorization) = authorization {
+            request = request.header(AUTHORIZATION, authorization);
         }
-        self.body.clear();
-        let mut seat = None;
-        while let Some(frame) = incoming.frame().await {
-            let frame = frame.map_err(|error| broken(&error))?;
-            let Ok(chunk) = frame.into_data() else { continue };
-            let size = self.body.len() + chunk.len();
-            if size > limit {
-                return Err(too_large());
-            }
-            if size > SMALL_BODY && seat.is_none() {
+        if let Some((name, value)) = &self.manners.extra {
+            request = request.header(name, value);
+        }
+        request
+            .body(Empty::new())
+            .map_err(|error| Failure::Forbidden(Safe::new(&error.to_string())))
+    }
+}
+
+/// The media type of an answer, without its parameters' case.
+fn media(headers: &HeaderMap) -> String {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    value.unwrap_or_default().to_ascii_lowercase()
+}
+
+/// Reads a body to its end, within every limit.
+async fn read(
+    mut incoming: Incoming,
+    body: &mut Body,
+    rules: &Rules,
+    progress: &Progress,
+) -> Result<(), Failure> {
+    if incoming.size_hint().lower() > rules.max_body as u64 {
+        return Err(Failure::TooLarge(rules.max_body as u64));
+    }
+    let mut seat = None;
+    while let Some(frame) = incoming.frame().await {
+        let frame = frame.map_err(|error| broken(&error))?;
+        let Ok(chunk) = frame.into_data() else { continue };
+        let mut rest = &*chunk;
+        while body.wants(rest) {
+            if body.is_full() {
                 progress.at(Step::Seat);
-                seat = rules.large.acquire().await.ok();
+                if body.room() < SMALL_BODY {
+                    body.widen(STEP, rules.steps.clone().acquire_owned().await.ok());
+                } else {
+                    if seat.is_none() {
+                        seat = rules.large.acquire().await.ok();
+                    }
+                    body.widen(body.room(), None);
+                }
                 progress.at(Step::Reading);
             }
-            self.body.extend_from_slice(&chunk);
+            body.take(&mut rest, rules.max_body, rules.ratio)?;
         }
-        Ok(())
     }
+    Ok(())
 }
 
-/// Whether a request on a kept connection met one that the other side had closed before it answered.
-fn is_stale(error: &hyper::Error) -> bool {
-    error.is_canceled() || error.is_closed() || error.is_incomplete_message()
-}
-
-fn broken(error: &hyper::Error) -> Failure {
+pub(super) fn broken(error: &hyper::Error) -> Failure {
     let mut cause: &dyn std::error::Error = error;
     while let Some(next) = cause.source() {
         cause = next;
@@ -234,14 +291,4 @@ fn broken(error: &hyper::Error) -> Failure {
         why = format!("{why}: {last}");
     }
     Failure::Broken(Safe::new(&why))
-}
-
-/// The system's reason in words that a person uses.
-fn reason(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
-        io::ErrorKind::HostUnreachable => "host unreachable".to_owned(),
-        io::ErrorKind::NetworkUnreachable => "network unreachable".to_owned(),
-        _ => error.to_string(),
-    }
 }

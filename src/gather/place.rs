@@ -1,85 +1,140 @@
-//! Places: what a target list names, from flags, settings and files, each an address and perhaps a node's name.
+//! Places: one address to read, how it is asked there, and who named it.
 
-use std::{
-    collections::HashMap,
-    fmt, fs, io,
-    path::{Path, PathBuf},
-};
+use std::fmt;
 
 use gaunt_schema::{Safe, Target, TargetId};
 
-use super::hostlist::{self, HostListError, MAX_NAMES};
+mod lists;
+
+pub use lists::{PlaceError, Places};
 
 /// The port of gaunt's own exporter, taken where an address names none.
 pub const DEFAULT_PORT: u16 = 9770;
 
-/// The largest targets file: room for every name that there may be, at 200 bytes each.
-const MAX_FILE: u64 = 200 * MAX_NAMES as u64;
+/// The path of a page unless the settings or a source of targets say otherwise.
+pub const DEFAULT_PATH: &str = "/metrics";
 
 /// The longest host name that DNS knows.
 const MAX_HOST: usize = 253;
 
+/// The longest path with its parameters, in bytes: it is sent with every request.
+const MAX_PATH: usize = 1024;
+
+/// Parts of a parameter's name by which its value is taken for a secret, and not shown.
+const SECRET: [&str; 5] = ["token", "key", "secret", "pass", "auth"];
+
+/// What stands for a secret.
+const HIDDEN: &str = "***";
+
+/// How a target is spoken to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// In the clear.
+    #[default]
+    Http,
+    /// Over TLS.
+    Https,
+}
+
+impl Scheme {
+    /// The word before `://`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+
+    /// The scheme of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Http, Self::Https]
+            .into_iter()
+            .find(|scheme| name.eq_ignore_ascii_case(scheme.as_str()))
+    }
+}
+
+/// Who says that a place is to be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum NamedBy {
+    /// The operator, in a flag or a file of this machine.
+    #[default]
+    Operator,
+    /// Another machine: an HTTP server or DNS. It must not make gaunt ask this machine's own services.
+    Network,
+}
+
+/// What an address means where it does not say it itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Usual {
+    /// How it is spoken to.
+    pub scheme: Scheme,
+    /// The port.
+    pub port: u16,
+    /// The path of the page, with its parameters.
+    pub path: String,
+}
+
+impl Default for Usual {
+    fn default() -> Self {
+        Self { scheme: Scheme::Http, port: DEFAULT_PORT, path: DEFAULT_PATH.to_owned() }
+    }
+}
+
 /// One place to read: where it is, what it is called, and who said so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
+    /// How it is spoken to.
+    pub scheme: Scheme,
     /// The host: a name, an IPv4 address, or an IPv6 address without brackets.
     pub host: String,
     /// The port.
     pub port: u16,
+    /// The path of the page, with its parameters.
+    pub path: String,
     /// The node's name if the list gives one.
     pub node: Option<Safe>,
-    /// Where the list stands: `--targets`, a settings file, a targets file.
+    /// Where the list stands: `--targets`, a settings file, a targets file, a URL.
     pub origin: Safe,
+    /// Who may be trusted for it.
+    pub named_by: NamedBy,
 }
 
-/// What is wrong with a list of targets.
-#[derive(Debug, thiserror::Error)]
-pub enum PlaceError {
-    /// A host list cannot be read.
-    #[error("{origin}: {error}")]
-    List {
-        /// Where the list stands.
-        origin: Safe,
-        /// What is wrong with it.
-        error: HostListError,
-    },
-    /// A targets file cannot be read.
-    #[error("cannot read targets file {}: {why}; check the path", path.display())]
-    File {
-        /// Which file.
-        path: PathBuf,
-        /// What the system said.
-        why: String,
-    },
-    /// One address was given two names.
-    #[error(
-        "target {address} is called {first} by {first_origin} and {second} by {second_origin}; keep one"
-    )]
-    TwoNames {
-        /// The address.
-        address: String,
-        /// Its first name.
-        first: Safe,
-        /// Who gave it.
-        first_origin: Safe,
-        /// Its second name.
-        second: Safe,
-        /// Who gave that.
-        second_origin: Safe,
-    },
-}
-
+/// As people write it: only what is not usual is said besides host and port, and no secret.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
+        if self.scheme == Scheme::Http && self.path == DEFAULT_PATH {
+            return f.write_str(&self.authority());
         }
+        write!(f, "{}://{}", self.scheme.as_str(), self.authority())?;
+        let Some((path, parameters)) = self.path.split_once('?') else {
+            return f.write_str(&self.path);
+        };
+        f.write_str(path)?;
+        for (at, parameter) in parameters.split('&').enumerate() {
+            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            let lower = name.to_ascii_lowercase();
+            let value = if SECRET.iter().any(|word| lower.contains(word)) { HIDDEN } else { value };
+            write!(f, "{}{name}={value}", if at == 0 { '?' } else { '&' })?;
+        }
+        Ok(())
     }
 }
 
 impl Place {
+    /// Host and port, as a request names them.
+    pub(super) fn authority(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+
+    /// What makes this place another one than the next.
+    pub(super) fn url(&self) -> String {
+        format!("{}://{}{}", self.scheme.as_str(), self.authority(), self.path)
+    }
+
     /// The target to announce for this place.
     pub fn target(&self, id: TargetId) -> Target {
         Target {
@@ -91,128 +146,8 @@ impl Place {
     }
 }
 
-/// The places of every list that was given; an address that is named again is taken once.
-#[derive(Clone, Debug, Default)]
-pub struct Places {
-    places: Vec<Place>,
-    by_address: HashMap<String, usize>,
-}
-
-impl Places {
-    /// The places, in the order in which they were named.
-    pub fn into_vec(self) -> Vec<Place> {
-        self.places
-    }
-
-    /// Whether none was named.
-    pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
-    }
-
-    /// Adds what a host list names. Items are `ADDRESS` or `NODE=ADDRESS`, and brackets run on both sides in step.
-    pub fn add_list(&mut self, list: &str, origin: &Safe) -> Result<(), PlaceError> {
-        let named = |error| PlaceError::List { origin: origin.clone(), error };
-        for item in hostlist::split(list).map_err(named)? {
-            for place in self.item(list, item, origin).map_err(named)? {
-                self.add(place)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Adds what a file names: a host list a line, `#` starts a comment.
-    pub fn add_file(&mut self, path: &Path) -> Result<(), PlaceError> {
-        let unreadable = |why: String| PlaceError::File { path: path.to_path_buf(), why };
-        let text = read(path).map_err(|error| unreadable(error.to_string()))?;
-        for (number, line) in text.lines().enumerate() {
-            let list = line.split('#').next().unwrap_or("");
-            let origin = Safe::new(&format!("{}:{}", path.display(), number + 1));
-            self.add_list(list, &origin)?;
-        }
-        Ok(())
-    }
-
-    fn item(
-        &self,
-        list: &str,
-        (start, text): (usize, &str),
-        origin: &Safe,
-    ) -> Result<Vec<Place>, HostListError> {
-        let room = MAX_NAMES - self.places.len();
-        let (node, address) = match text.split_once('=') {
-            None => (None, (start, text)),
-            Some((node, address)) => (Some(node), (start + node.len() + 1, address)),
-        };
-        let addresses = hostlist::expand_item(list, address, room)?;
-        let nodes = match node {
-            None => vec![None; addresses.len()],
-            Some("") => {
-                return Err(hostlist::fault(
-                    list,
-                    start,
-                    "no name before \"=\"; write NODE=ADDRESS",
-                ));
-            }
-            Some(node) => {
-                let nodes = hostlist::expand_item(list, (start, node), room)?;
-                nodes.iter().map(|node| Some(Safe::new(node))).collect()
-            }
-        };
-        if nodes.len() != addresses.len() {
-            let why = format!(
-                "{} names for {} addresses; both sides of \"=\" must stand for as many",
-                nodes.len(),
-                addresses.len()
-            );
-            return Err(hostlist::fault(list, start, why));
-        }
-        let place = |(node, text): (Option<Safe>, String)| {
-            let (host, port) =
-                address_of(&text).map_err(|why| hostlist::fault(list, address.0, why))?;
-            Ok(Place { host, port, node, origin: origin.clone() })
-        };
-        nodes.into_iter().zip(addresses).map(place).collect()
-    }
-
-    fn add(&mut self, place: Place) -> Result<(), PlaceError> {
-        let address = place.to_string();
-        let Some(&at) = self.by_address.get(&address) else {
-            self.by_address.insert(address, self.places.len());
-            self.places.push(place);
-            return Ok(());
-        };
-        let known = &mut self.places[at];
-        match (&known.node, place.node) {
-            (Some(first), Some(second)) if *first != second => Err(PlaceError::TwoNames {
-                address,
-                first: first.clone(),
-                first_origin: known.origin.clone(),
-                second,
-                second_origin: place.origin,
-            }),
-            (None, Some(node)) => {
-                known.node = Some(node);
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Reads a file of bounded size.
-fn read(path: &Path) -> io::Result<String> {
-    use io::Read as _;
-
-    let mut text = String::new();
-    fs::File::open(path)?.take(MAX_FILE + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > MAX_FILE {
-        return Err(io::Error::other(format!("it is larger than {MAX_FILE} bytes")));
-    }
-    Ok(text)
-}
-
 /// Host and port of an address: `gpu1`, `gpu1:9100`, `10.0.0.7:9770`, `[::1]:9770`.
-fn address_of(text: &str) -> Result<(String, u16), String> {
+pub(super) fn address_of(text: &str, usual: u16) -> Result<(String, u16), String> {
     if text.contains("://") || text.contains('/') {
         return Err(format!("{text:?} is a URL; write HOST:PORT, the page is /metrics over http"));
     }
@@ -231,17 +166,17 @@ fn address_of(text: &str) -> Result<(String, u16), String> {
                 return Err(format!("{text:?} has two colons; write IPv6 as [ADDRESS]:PORT"));
             }
             Some((host, port)) => {
-                name(host)?;
+                check_host(host)?;
                 (host, Some(port))
             }
             None => {
-                name(text)?;
+                check_host(text)?;
                 (text, None)
             }
         },
     };
     let port = match port {
-        None => DEFAULT_PORT,
+        None => usual,
         Some(port) => port
             .parse()
             .ok()
@@ -252,7 +187,7 @@ fn address_of(text: &str) -> Result<(String, u16), String> {
 }
 
 /// Checks a host name or an IPv4 address.
-fn name(host: &str) -> Result<(), String> {
+pub(super) fn check_host(host: &str) -> Result<(), String> {
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
     if host.is_empty() {
         return Err("an address without a host; write HOST:PORT".to_owned());
@@ -268,108 +203,66 @@ fn name(host: &str) -> Result<(), String> {
     }
 }
 
+/// Checks the path of a page: it becomes a line of a request.
+pub fn check_path(path: &str) -> Result<(), String> {
+    if !path.starts_with('/') {
+        return Err(format!("{path:?} is not a path; it begins with \"/\""));
+    }
+    if path.len() > MAX_PATH {
+        return Err(format!("a path of {} bytes; {MAX_PATH} are possible", path.len()));
+    }
+    match path.bytes().find(|byte| !byte.is_ascii_graphic() || *byte == b'#') {
+        None => Ok(()),
+        Some(bad) => Err(format!("{:?} in path {path:?}; write it as %{bad:02X}", bad as char)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn places(list: &str) -> Result<Vec<String>, String> {
-        let mut places = Places::default();
-        places.add_list(list, &"--targets".into()).map_err(|error| error.to_string())?;
-        let shown = |place: &Place| match &place.node {
-            None => place.to_string(),
-            Some(node) => format!("{node}={place}"),
-        };
-        Ok(places.places.iter().map(shown).collect())
-    }
-
-    #[test]
-    fn addresses_get_the_exporters_port_unless_they_name_one() {
-        assert_eq!(
-            places("gpu[1-2],b:9100 [::1] [::1]:80 10.0.0.7").unwrap(),
-            ["gpu1:9770", "gpu2:9770", "b:9100", "[::1]:9770", "[::1]:80", "10.0.0.7:9770"]
-        );
-    }
-
-    #[test]
-    fn names_and_addresses_run_in_step() {
-        assert_eq!(
-            places("gpu[01-02]=10.0.0.[1-2]:9770").unwrap(),
-            ["gpu01=10.0.0.1:9770", "gpu02=10.0.0.2:9770"]
-        );
-    }
-
-    #[test]
-    fn an_address_named_twice_is_taken_once_and_keeps_its_name() {
-        assert_eq!(places("a[1-3],a2,n2=a2").unwrap(), ["a1:9770", "n2=a2:9770", "a3:9770"]);
-        assert_eq!(
-            places("x=a,y=a").unwrap_err(),
-            "target a:9770 is called x by --targets and y by --targets; keep one"
-        );
-    }
-
-    #[test]
-    fn faults_name_the_place_and_the_next_step() {
-        let table = [
-            (
-                "http://a:9770/metrics",
-                "--targets: host list \"http://a:9770/metrics\", character 1: \
-                 \"http://a:9770/metrics\" is a URL; write HOST:PORT, the page is /metrics over http",
-            ),
-            (
-                "a,b:99999",
-                "--targets: host list \"a,b:99999\", character 3: \"99999\" is not a port; \
-                 write a number from 1 to 65535",
-            ),
-            (
-                "a:0",
-                "--targets: host list \"a:0\", character 1: \"0\" is not a port; \
-                 write a number from 1 to 65535",
-            ),
-            (
-                "fe80::1",
-                "--targets: host list \"fe80::1\", character 1: \"fe80::1\" has two colons; \
-                 write IPv6 as [ADDRESS]:PORT",
-            ),
-            (
-                "gpu!1",
-                "--targets: host list \"gpu!1\", character 1: '!' in host name \"gpu!1\"; \
-                 a name has letters, digits, \"-\", \".\" and \"_\"",
-            ),
-            (
-                "n[1-3]=a[1-2]",
-                "--targets: host list \"n[1-3]=a[1-2]\", character 1: 3 names for 2 addresses; \
-                 both sides of \"=\" must stand for as many",
-            ),
-            (
-                "=a",
-                "--targets: host list \"=a\", character 1: no name before \"=\"; write NODE=ADDRESS",
-            ),
-            (
-                ":9770",
-                "--targets: host list \":9770\", character 1: an address without a host; \
-                 write HOST:PORT",
-            ),
-        ];
-        for (list, expected) in table {
-            assert_eq!(places(list).unwrap_err(), expected, "{list}");
+    fn place(scheme: Scheme, path: &str) -> Place {
+        Place {
+            scheme,
+            host: "gpu1".to_owned(),
+            port: 9100,
+            path: path.to_owned(),
+            node: None,
+            origin: "test".into(),
+            named_by: NamedBy::Operator,
         }
     }
 
     #[test]
-    fn a_file_names_its_line() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        fs::write(&file, "# racks\ngpu[1-2] # first\n\nc = \nd[1-\n").unwrap();
-        let mut places = Places::default();
-        let error = places.add_file(file.path()).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("{}:4: host list", file.path().display())), "{error}");
-        fs::write(&file, "# racks\ngpu[1-2] # first\n\nc=gpu7:1\n").unwrap();
-        let mut places = Places::default();
-        places.add_file(file.path()).unwrap();
-        assert_eq!(places.into_vec().len(), 3);
-        let missing = Places::default().add_file(Path::new("/nowhere/t")).unwrap_err().to_string();
-        assert_eq!(
-            missing,
-            "cannot read targets file /nowhere/t: No such file or directory (os error 2); check the path"
-        );
+    fn an_address_says_what_is_not_usual_and_no_secret() {
+        let table = [
+            (Scheme::Http, "/metrics", "gpu1:9100"),
+            (Scheme::Https, "/metrics", "https://gpu1:9100/metrics"),
+            (
+                Scheme::Http,
+                "/snmp?target=sw1&module=if_mib",
+                "http://gpu1:9100/snmp?target=sw1&module=if_mib",
+            ),
+            (
+                Scheme::Http,
+                "/m?Access_Token=abc&x=1&apikey=d",
+                "http://gpu1:9100/m?Access_Token=***&x=1&apikey=***",
+            ),
+        ];
+        for (scheme, path, expected) in table {
+            assert_eq!(place(scheme, path).to_string(), expected);
+        }
+        assert_ne!(place(Scheme::Http, "/m?key=1").url(), place(Scheme::Http, "/m?key=2").url());
+    }
+
+    #[test]
+    fn a_path_cannot_become_two_lines_of_a_request() {
+        for wrong in
+            ["metrics", "", "/a b", "/a\r\nX: y", "/ä", "/a#b", &format!("/{}", "x".repeat(1_100))]
+        {
+            assert!(check_path(wrong).is_err(), "{wrong:?}");
+        }
+        check_path("/snmp?target=10.0.0.1&module=if_mib").unwrap();
+        assert_eq!(check_path("/a b").unwrap_err(), "' ' in path \"/a b\"; write it as %20");
     }
 }

@@ -1,38 +1,72 @@
-//! The life of one target: wait for its slot, fetch, send one batch, whatever happened.
+//! The life of one target: wait for its slot, fetch, decode, send one batch, whatever happened.
 
 use std::{sync::Arc, time::Duration};
 
-use gaunt_schema::{Batch, Clock, Delivery, Failure, Page, TargetId, UnixMs};
+use gaunt_schema::{Batch, Clock, Delivery, Failure, Page, Safe, TargetId, UnixMs, text};
 use tokio::{
-    sync::mpsc,
+    runtime::{Handle, RuntimeFlavor},
+    sync::{mpsc, oneshot},
+    task::block_in_place,
     time::{Instant, sleep},
 };
 
 use super::{
-    fetch::{Line, Rules},
+    budget::Account,
+    desk::Back,
+    fetch::{Body, Line, Rules},
+    identity::Identity,
+    rest::Rest,
     schedule::Slots,
 };
+
+/// The media types that [`decode`] understands.
+pub(super) const TEXT_PAGE: &str = "text/plain;version=0.0.4";
+
+/// A body from which decoding takes so long, in bytes, that the other targets of this thread are given to another one
+/// meanwhile: some milliseconds.
+const LONG_BODY: usize = 1 << 20;
 
 /// One target on its way through the periods.
 pub(super) struct Scrape {
     pub(super) target: TargetId,
+    pub(super) address: Safe,
     pub(super) line: Line,
     pub(super) slots: Slots,
+    pub(super) period: Duration,
     pub(super) rules: Arc<Rules>,
+    pub(super) account: Account,
+    pub(super) replaced: mpsc::Sender<Replaced>,
     pub(super) inbox: mpsc::Sender<Delivery>,
     pub(super) clock: Clock,
+}
+
+/// Another machine answers where this target was; the number that it gets comes back.
+#[derive(Debug)]
+pub(super) struct Replaced {
+    pub(super) target: TargetId,
+    pub(super) back: Back,
 }
 
 /// The inbox is closed: nobody wants to know any more.
 struct Closed;
 
+/// What is remembered from one attempt to the next.
+#[derive(Default)]
+struct Memory {
+    layout: text::Memory,
+    identity: Option<Identity>,
+    rest: Rest,
+    last: Option<Failure>,
+}
+
 impl Scrape {
     /// Sends a batch for every slot until the inbox is closed.
     pub(super) async fn run(mut self) {
+        let mut memory = Memory::default();
         let mut slot = self.slots.next((self.clock)());
         loop {
             sleep(slot.since((self.clock)())).await;
-            if self.once().await.is_err() {
+            if self.once(&mut memory).await.is_err() {
                 return;
             }
             match self.catch_up(slot).await {
@@ -42,10 +76,79 @@ impl Scrape {
         }
     }
 
-    async fn once(&mut self) -> Result<(), Closed> {
+    /// The batch of one slot: an attempt, or the word that the target is spared in this period.
+    async fn once(&mut self, memory: &mut Memory) -> Result<(), Closed> {
+        if memory.rest.take()
+            && let Some(last) = memory.last.clone()
+        {
+            return self.send(Duration::ZERO, Err(Failure::Resting(Box::new(last)))).await;
+        }
         let started = Instant::now();
-        let outcome = self.line.fetch(&self.rules).await;
+        let outcome = self.attempt(started, &mut memory.layout).await;
+        match &outcome {
+            Ok(page) => {
+                memory.rest.end();
+                memory.last = None;
+                self.recognise(memory, page).await?;
+            }
+            Err(failure) => {
+                memory.rest.fail(self.period, u64::from(self.target.0));
+                memory.last = Some(failure.clone());
+            }
+        }
         self.send(started.elapsed(), outcome).await
+    }
+
+    async fn attempt(
+        &mut self,
+        started: Instant,
+        layout: &mut text::Memory,
+    ) -> Result<Page, Failure> {
+        let body = self.line.fetch(&self.rules).await?;
+        let limits = text::Limits {
+            body_bytes: self.rules.max_body,
+            samples: self.rules.samples,
+            ..text::Limits::default()
+        };
+        let long = body.bytes().len() > LONG_BODY
+            && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
+        let mut read = || decode(&body, &self.rules.layouts, layout, &limits);
+        let decoded = if long { block_in_place(read) } else { read() };
+        drop(body);
+        let page = decoded?;
+        // What was read is thrown away only once the next one is due: a busy machine is not the target's fault.
+        if started.elapsed() > self.period.max(self.rules.timeout) {
+            let why = format!("decoding the page (limit {:?})", self.period);
+            return Err(Failure::Timeout(Safe::new(&why)));
+        }
+        self.account.admit(&page, (self.clock)())?;
+        Ok(page)
+    }
+
+    /// Takes another number if another machine answers than before.
+    async fn recognise(&mut self, memory: &mut Memory, page: &Page) -> Result<(), Closed> {
+        if memory.identity.as_ref().is_some_and(|known| known.is_of(page)) {
+            return Ok(());
+        }
+        let now = Identity::of(page);
+        let Some(known) = &mut memory.identity else {
+            memory.identity = Some(now);
+            return Ok(());
+        };
+        if !known.is_replaced_by(&now) {
+            known.learn(now);
+            return Ok(());
+        }
+        tracing::warn!(
+            target = %self.address, before = known.told(), now = now.told(),
+            "another machine answers at this address"
+        );
+        *known = now;
+        let (back, number) = oneshot::channel();
+        let replaced = Replaced { target: self.target, back };
+        self.replaced.send(replaced).await.map_err(|_| Closed)?;
+        self.target = number.await.map_err(|_| Closed)?;
+        Ok(())
     }
 
     /// The slot after `slot`, late by less than a period if need be. One that went by whole, because the inbox was
@@ -68,4 +171,14 @@ impl Scrape {
         };
         self.inbox.send(Delivery::Batch(batch)).await.map_err(|_| Closed)
     }
+}
+
+/// A page from its body, by what is remembered of the target's pages before.
+fn decode(
+    body: &Body,
+    layouts: &text::Layouts,
+    layout: &mut text::Memory,
+    limits: &text::Limits,
+) -> Result<Page, Failure> {
+    layouts.decode(layout, body.bytes(), limits)
 }

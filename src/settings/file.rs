@@ -3,9 +3,8 @@
 use std::{net::SocketAddr, ops::Range, time::Duration};
 
 use serde::{Deserialize, Deserializer, de::Error as _};
-use toml::Spanned;
 
-use super::LISTEN;
+use super::{LISTEN, gather::Gather};
 use crate::{
     cli::parse_span,
     console::{self, Colour, Glyphs},
@@ -18,6 +17,9 @@ const SMALLEST_BODY: u64 = 64 << 10;
 /// The largest limit of a page, in bytes: sixteen of them at once are all that is read above half a mebibyte.
 const LARGEST_BODY: u64 = 256 << 20;
 
+/// The largest limit of anything in bytes.
+const LARGEST: u64 = 64 << 30;
+
 /// The whole file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -27,6 +29,9 @@ pub(super) struct File {
     pub(super) serve: Serve,
     pub(super) judge: Thresholds,
     pub(super) console: Console,
+    pub(super) topology: Files,
+    pub(super) jobs: Files,
+    pub(super) record: Record,
 }
 
 /// What the operator calls the cluster, and what it costs.
@@ -41,29 +46,6 @@ pub(super) struct Cluster {
 impl Default for Cluster {
     fn default() -> Self {
         Self { name: String::new(), price_per_gpu_hour: None, currency: "USD".to_owned() }
-    }
-}
-
-/// What is read, and how.
-#[derive(Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Gather {
-    pub(super) targets: Vec<String>,
-    pub(super) targets_files: Vec<String>,
-    pub(super) period: Span,
-    pub(super) timeout: Option<Spanned<Span>>,
-    pub(super) max_body: Size,
-}
-
-impl Default for Gather {
-    fn default() -> Self {
-        Self {
-            targets: Vec::new(),
-            targets_files: Vec::new(),
-            period: Span(Duration::from_secs(1)),
-            timeout: None,
-            max_body: Size(16 << 20),
-        }
     }
 }
 
@@ -177,6 +159,10 @@ impl File {
     /// What no single key can know.
     fn check(&self) -> Result<(), Fault> {
         let period = self.gather.period.value();
+        if self.gather.max_body.get_ref().bytes() as u64 > LARGEST_BODY {
+            let what = "max_body: a page of more than 256MiB is none; lower it".to_owned();
+            return Err(Fault { what, at: self.gather.max_body.span() });
+        }
         if let Some(timeout) = &self.gather.timeout
             && timeout.get_ref().value() > period
         {
@@ -185,6 +171,9 @@ impl File {
                 timeout.get_ref().value()
             );
             return Err(Fault { what, at: timeout.span() });
+        }
+        for group in &self.gather.groups {
+            group.get_ref().check().map_err(|what| Fault { what, at: group.span() })?;
         }
         Ok(())
     }
@@ -219,6 +208,10 @@ fn explain(text: &str, at: &Range<usize>, message: &str) -> String {
 pub(super) struct Span(Duration);
 
 impl Span {
+    pub(super) const fn seconds(seconds: u64) -> Self {
+        Self(Duration::from_secs(seconds))
+    }
+
     pub(super) fn value(self) -> Duration {
         self.0
     }
@@ -253,11 +246,15 @@ impl<'de> Deserialize<'de> for Price {
     }
 }
 
-/// The limit of a page.
+/// A number of bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size(u64);
 
 impl Size {
+    pub(super) const fn new(bytes: u64) -> Self {
+        Self(bytes)
+    }
+
     pub(super) fn bytes(self) -> usize {
         self.0 as usize
     }
@@ -268,17 +265,18 @@ impl<'de> Deserialize<'de> for Size {
         let text = String::deserialize(deserializer)?;
         let form =
             || D::Error::custom(format!("{text:?} is not a size; write it as 512KiB or 16MiB"));
-        let (digits, unit) = match (text.strip_suffix("KiB"), text.strip_suffix("MiB")) {
-            (Some(digits), _) => (digits, 1 << 10),
-            (_, Some(digits)) => (digits, 1 << 20),
-            _ => return Err(form()),
+        let (digits, unit) = match () {
+            () if text.ends_with("KiB") => (text.trim_end_matches("KiB"), 1 << 10),
+            () if text.ends_with("MiB") => (text.trim_end_matches("MiB"), 1 << 20),
+            () if text.ends_with("GiB") => (text.trim_end_matches("GiB"), 1 << 30),
+            () => return Err(form()),
         };
         let number: u64 = digits.trim().parse().map_err(|_| form())?;
         let bytes = number.saturating_mul(unit);
-        if (SMALLEST_BODY..=LARGEST_BODY).contains(&bytes) {
+        if (SMALLEST_BODY..=LARGEST).contains(&bytes) {
             return Ok(Self(bytes));
         }
-        Err(D::Error::custom(format!("{text} is out of range; from 64KiB to 256MiB is possible")))
+        Err(D::Error::custom(format!("{text} is out of range; from 64KiB to 64GiB is possible")))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Settings files: the shipped one, and what is said about wrong ones.
 
 use super::*;
+use crate::gather::Source;
 
 fn wrong(text: &str) -> String {
     Settings::parse(text, Path::new("gaunt.toml")).unwrap_err().to_string()
@@ -20,13 +21,20 @@ fn the_shipped_file_is_right_with_every_comment_taken_away() {
     let full: String = SHIPPED
         .lines()
         .map(|line| match line.strip_prefix('#') {
-            Some(key) if key.contains(" = ") && !key.starts_with(' ') => format!("{key}\n"),
+            Some(key)
+                if (key.contains(" = ") || key.starts_with("[[")) && !key.starts_with(' ') =>
+            {
+                format!("{key}\n")
+            }
             _ => format!("{line}\n"),
         })
         .collect();
     let settings = Settings::parse(&full, Path::new("")).unwrap();
     assert_eq!(settings.owner.price_per_gpu_hour, Some(2.0));
     assert_eq!(settings.timeout, Some(Duration::from_millis(800)));
+    let group = &settings.groups[1];
+    assert_eq!((group.name.as_str(), group.sources.len(), group.usual.port), ("switches", 5, 9116));
+    assert!(group.access.credentials.is_some() && group.compress && !group.reach.allow.is_empty());
 }
 
 #[test]
@@ -48,21 +56,17 @@ fn a_full_file_fills_every_room() {
     assert_eq!(settings.owner.currency, "EUR");
     assert_eq!(settings.owner.period, Duration::from_secs(10));
     assert!((settings.owner.thresholds.enter_seconds - 7.0).abs() < f64::EPSILON);
-    assert_eq!(settings.gather().timeout, Duration::from_secs(4));
-    assert_eq!(settings.gather().max_body, 1 << 20);
+    let plan = settings.plan();
+    assert_eq!(plan.options.timeout, Duration::from_secs(4));
+    assert_eq!(plan.options.max_body, 1 << 20);
     assert_eq!(settings.listen.port(), 1);
-    assert_eq!(settings.targets_files, [Path::new("/etc/gaunt/t.txt")]);
-    assert_eq!(settings.targets[0].1, "/etc/gaunt/gaunt.toml");
+    let names: Vec<_> = settings.groups[0].sources.iter().map(Source::name).collect();
+    assert_eq!(names, ["/etc/gaunt/gaunt.toml", "/etc/gaunt/t.txt"]);
 }
 
 #[test]
 fn what_cannot_be_meant_is_refused_with_file_line_key_and_next_step() {
     let table = [
-        (
-            "[gather]\nperod = \"1s\"\n",
-            "gaunt.toml:2: unknown key `perod`, this section knows `targets`, `targets_files`, \
-             `period`, `timeout`, `max_body`; correct the name or remove the line",
-        ),
         (
             "[gathr]\n",
             "gaunt.toml:1: unknown key `gathr`, this section knows `cluster`, `gather`, `serve`, \
@@ -112,6 +116,54 @@ fn what_cannot_be_meant_is_refused_with_file_line_key_and_next_step() {
             "garbage\n",
             "gaunt.toml:1: key with no value, expected `=`; write [SECTION], KEY = VALUE or a \
              comment",
+        ),
+    ];
+    for (text, expected) in table {
+        assert_eq!(wrong(text), expected);
+    }
+}
+
+#[test]
+fn what_cannot_be_gathered_is_refused() {
+    let table = [
+        (
+            "[gather]\nperod = \"1s\"\n",
+            "gaunt.toml:2: unknown key `perod`, this section knows `targets`, `targets_files`, \
+             `file_sd`, `period`, `timeout`, `max_body`, `compress`, `allow`, `removal_guard`, \
+             `max_samples`, `max_series`, `max_new_series`, `max_all_samples`, `max_all_series`, \
+             `max_all_new_series`, `max_all_bytes`, `groups`; correct the name or remove the line",
+        ),
+        (
+            "[gather]\nmax_body = \"512MiB\"\n",
+            "gaunt.toml:2: max_body: a page of more than 256MiB is none; lower it",
+        ),
+        (
+            "[gather]\nallow = [\"10.0.0.0/33\"]\n",
+            "gaunt.toml:2: allow: \"10.0.0.0/33\" is not a network; write ADDRESS/BITS, with :PORT or \
+             :FIRST-LAST if only those ports are meant",
+        ),
+        (
+            "[gather]\nremoval_guard = 20.0\n",
+            "gaunt.toml:2: removal_guard: 20 is not a share; give a number from 0 to 1",
+        ),
+        (
+            "[[gather.groups]]\nhttp_sd = [{ url = \"ftp://a/\" }]\n",
+            "gaunt.toml:2: http_sd: \"ftp://a/\" is not the address of a server: it must begin with \
+             http:// or https://",
+        ),
+        (
+            "[[gather.groups]]\nname = \"a\"\nbearer_file = \"t\"\ndns_sd = [{ name = \"b\" }]\n",
+            "gaunt.toml:1: group \"a\" shows its credentials to whomever http_sd or dns_sd names; say \
+             where its targets may be with allow = [\"NETWORK/BITS\"]",
+        ),
+        (
+            "[[gather.groups]]\nname = \"a\"\nbearer_file = \"t\"\nbasic = { user = \"u\", \
+             password_file = \"p\" }\n",
+            "gaunt.toml:1: group \"a\" has bearer_file and basic; keep one",
+        ),
+        (
+            "[[gather.groups]]\ntls = { cert_file = \"c\" }\n",
+            "gaunt.toml:1: group \"\" has one of tls.cert_file and tls.key_file; give both",
         ),
     ];
     for (text, expected) in table {

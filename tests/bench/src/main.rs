@@ -1,12 +1,16 @@
 //! gaunt-bench: measures one thing by name and prints a table, then one JSON object as the last line.
 
 mod clock;
+mod farm;
 mod fields;
+mod gather;
 mod judge;
 mod node;
 mod pages;
 mod parse;
+mod process;
 mod rounds;
+mod scrape;
 mod signals;
 
 use std::{io::Write, process::ExitCode};
@@ -20,6 +24,9 @@ struct Args {
     /// What to measure, or `pages` to write the pages that are measured on.
     #[arg(default_value = "")]
     name: String,
+    /// What `farm` serves: a port, and a coding.
+    #[arg(long, hide = true, num_args = 2)]
+    farm: Vec<String>,
     /// What `judge` plays.
     #[command(flatten)]
     judge: judge::Options,
@@ -29,6 +36,14 @@ type Bench = fn(&Args, &mut dyn Write) -> anyhow::Result<()>;
 
 /// Every bench with what it measures.
 const BENCHES: &[(&str, &str, Bench)] = &[
+    ("farm", "serves what `gather` measures on; it is started by `gather`", |args, _| {
+        farm::run(&args.farm)
+    }),
+    (
+        "gather",
+        "gaunt, Prometheus and VictoriaMetrics on the same 1,000 targets: time and memory",
+        |args, out| gather::run(args.judge.quick, out),
+    ),
     (
         "judge",
         "plays labelled runs: how often the judge is right, how fast, at what cost",

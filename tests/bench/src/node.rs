@@ -3,8 +3,6 @@
 //! Both are given the same device tree and are asked by the same client in turn, so that a busy neighbour slows both
 //! alike. GPUs are the fake driver's; what it uses is counted as the worker's, so that the figures are upper bounds.
 
-mod process;
-mod scrape;
 mod tree;
 
 use std::{
@@ -19,9 +17,9 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use serde_json::json;
 
-use self::{
+use crate::{
     process::{Process, Usage},
-    scrape::{Client, OPEN_GZIP, PLAIN},
+    scrape::{self, Client, OPEN_GZIP, PLAIN},
 };
 
 /// How long the processor time is measured, at one scrape a second.

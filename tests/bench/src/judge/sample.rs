@@ -47,7 +47,7 @@ pub(crate) struct Options {
     full: bool,
     /// `judge`: one seed at medium strength; within a minute.
     #[arg(long)]
-    quick: bool,
+    pub(crate) quick: bool,
     /// `judge`: the runs to choose thresholds on, or those whose figures are published.
     #[arg(long, value_enum, default_value_t = Seeds::Tune)]
     seeds: Seeds,

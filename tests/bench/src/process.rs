@@ -10,25 +10,28 @@ use anyhow::Context;
 /// Clock ticks of `/proc/PID/stat` in a second: fixed in the kernel's interface.
 const TICKS: f64 = 100.0;
 
+/// Bytes of a page of memory.
+const PAGE: u64 = 4096;
+
 /// A program that runs until it goes out of scope.
-pub(super) struct Process {
+pub(crate) struct Process {
     child: Child,
     /// Where it serves.
-    pub(super) address: String,
+    pub(crate) address: String,
 }
 
 /// Per cent of a core; before [`Usage::since`] seconds of processor time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Usage {
+pub(crate) struct Usage {
     /// The program's own.
-    pub(super) own: f64,
+    pub(crate) own: f64,
     /// That of its children.
-    pub(super) children: f64,
+    pub(crate) children: f64,
 }
 
 impl Usage {
     /// What was used since `before`, in per cent of `seconds`.
-    pub(super) fn since(self, before: Self, seconds: f64) -> Self {
+    pub(crate) fn since(self, before: Self, seconds: f64) -> Self {
         let percent = |now: f64, before: f64| (now - before) / seconds * 100.0;
         Self {
             own: percent(self.own, before.own),
@@ -37,20 +40,20 @@ impl Usage {
     }
 
     /// All of it.
-    pub(super) fn percent(self) -> f64 {
+    pub(crate) fn percent(self) -> f64 {
         self.own + self.children
     }
 }
 
 impl Process {
-    pub(super) fn start(mut command: Command, address: String) -> anyhow::Result<Self> {
+    pub(crate) fn start(mut command: Command, address: String) -> anyhow::Result<Self> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
         Ok(Self { child, address })
     }
 
     /// The processor time that it and its children have used, in seconds.
-    pub(super) fn usage(&self) -> anyhow::Result<Usage> {
+    pub(crate) fn usage(&self) -> anyhow::Result<Usage> {
         let id = self.child.id();
         let children = self.children()?;
         let children: Result<Vec<f64>, _> = children.into_iter().map(seconds).collect();
@@ -59,7 +62,7 @@ impl Process {
 
     /// The memory of it and its children in bytes, pages that several processes share divided among them, without the
     /// mappings of files called `without`.
-    pub(super) fn memory(&self, without: &str) -> anyhow::Result<u64> {
+    pub(crate) fn memory(&self, without: &str) -> anyhow::Result<u64> {
         let mut bytes = 0;
         for id in self.children()?.into_iter().chain([self.child.id()]) {
             let path = format!("/proc/{id}/smaps");
@@ -67,6 +70,14 @@ impl Process {
             bytes += pss(&maps, without);
         }
         Ok(bytes)
+    }
+
+    /// The memory that it holds now, in bytes, with what it shares with others.
+    pub(crate) fn resident(&self) -> anyhow::Result<u64> {
+        let path = format!("/proc/{}/statm", self.child.id());
+        let statm = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        let pages: Option<u64> = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok());
+        Ok(pages.with_context(|| format!("{path} is strange"))? * PAGE)
     }
 
     fn children(&self) -> anyhow::Result<Vec<u32>> {

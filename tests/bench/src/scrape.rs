@@ -10,10 +10,10 @@ use std::{
 use anyhow::{Context, bail, ensure};
 
 /// The headers of a client that wants plain text.
-pub(super) const PLAIN: &str = "Accept: text/plain;version=0.0.4\r\n";
+pub(crate) const PLAIN: &str = "Accept: text/plain;version=0.0.4\r\n";
 
 /// The headers that Prometheus sends.
-pub(super) const OPEN_GZIP: &str = "Accept: application/openmetrics-text;version=1.0.0,\
+pub(crate) const OPEN_GZIP: &str = "Accept: application/openmetrics-text;version=1.0.0,\
      application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1\r\n\
      Accept-Encoding: gzip\r\nX-Prometheus-Scrape-Timeout-Seconds: 1\r\n";
 
@@ -30,7 +30,7 @@ const PART: usize = 64 * 1024;
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 /// A kept connection.
-pub(super) struct Client {
+pub(crate) struct Client {
     address: String,
     stream: TcpStream,
     answer: Vec<u8>,
@@ -39,14 +39,14 @@ pub(super) struct Client {
 }
 
 /// A port of this machine that was free a moment ago.
-pub(super) fn free_address() -> anyhow::Result<String> {
+pub(crate) fn free_address() -> anyhow::Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").context("cannot find a free port")?;
     Ok(listener.local_addr()?.to_string())
 }
 
 impl Client {
     /// Connects once somebody listens.
-    pub(super) fn new(address: &str) -> anyhow::Result<Self> {
+    pub(crate) fn new(address: &str) -> anyhow::Result<Self> {
         let end = Instant::now() + TIMEOUT;
         let stream = loop {
             match TcpStream::connect(address) {
@@ -61,8 +61,13 @@ impl Client {
     }
 
     /// Asks once: the time until the last byte, and the body. A page that is not ready is an error.
-    pub(super) fn scrape(&mut self, headers: &str) -> anyhow::Result<(Duration, &[u8])> {
-        let request = format!("GET /metrics HTTP/1.1\r\nHost: {}\r\n{headers}\r\n", self.address);
+    pub(crate) fn scrape(&mut self, headers: &str) -> anyhow::Result<(Duration, &[u8])> {
+        self.get("/metrics", headers)
+    }
+
+    /// The same for what is at another path.
+    pub(crate) fn get(&mut self, path: &str, headers: &str) -> anyhow::Result<(Duration, &[u8])> {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n{headers}\r\n", self.address);
         self.answer.clear();
         let begun = Instant::now();
         self.stream.write_all(request.as_bytes())?;
@@ -80,14 +85,14 @@ impl Client {
     }
 
     /// The page as text.
-    pub(super) fn page(&mut self) -> anyhow::Result<String> {
+    pub(crate) fn page(&mut self) -> anyhow::Result<String> {
         // An answer in one piece: the connection's end would be its end as well.
         let body = self.scrape(PLAIN)?.1;
         Ok(String::from_utf8(body.to_vec())?)
     }
 
     /// Asks until a page fits.
-    pub(super) fn until(
+    pub(crate) fn until(
         &mut self,
         patience: Duration,
         fits: impl Fn(&str) -> bool,

@@ -1,0 +1,227 @@
+//! A connection to a target: the address that was checked, TLS where it is asked for, and HTTP/1.1 over it.
+//!
+//! It is driven by whoever asks on it, not by a task of its own: 12,500 idle connections are as many tasks less, and a
+//! page costs no switch between two of them for each piece.
+
+use std::{
+    fmt,
+    future::{Future, poll_fn},
+    io,
+    net::SocketAddr,
+    pin::{Pin, pin},
+    task::{Context, Poll},
+};
+
+use gaunt_schema::{Failure, Safe};
+use http_body_util::Empty;
+use hyper::{
+    Request, Response,
+    body::{Bytes, Incoming},
+    client::conn::http1::{self, SendRequest},
+};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+    time::timeout,
+};
+use tokio_rustls::client::TlsStream;
+
+use super::{Progress, Rules, Step, broken};
+use crate::gather::{Place, Reach, access::Keys, place::Scheme};
+
+/// The read buffer of one connection, in bytes, which also bounds the headers: 20,000 connections hold 320 MiB at
+/// the very most, and pages are copied out of it chunk by chunk.
+const BUFFER: usize = 16 << 10;
+
+/// How to get to a place.
+pub(super) struct Way<'a> {
+    pub(super) place: &'a Place,
+    pub(super) reach: &'a Reach,
+    pub(super) keys: &'a Keys,
+}
+
+impl Way<'_> {
+    pub(super) async fn connect(
+        &self,
+        rules: &Rules,
+        progress: &Progress,
+    ) -> Result<Connection, Failure> {
+        progress.at(Step::LookingUp);
+        let (host, port) = (&self.place.host, self.place.port);
+        let addresses = rules
+            .names
+            .look_up(host, port)
+            .await
+            .map_err(|why| Failure::Connect(Safe::new(&why)))?;
+        let check = |address: &SocketAddr| self.reach.check(*address, self.place.named_by);
+        if let Some(why) = addresses.iter().find_map(|address| check(address).err()) {
+            // One address that is forbidden is enough: whoever named it meant no good, or does not know.
+            return Err(Failure::Forbidden(Safe::new(&why)));
+        }
+        progress.at(Step::Connecting);
+        let tcp = first(&addresses, rules).await?;
+        let stream = match self.place.scheme {
+            Scheme::Http => Stream::Plain(tcp),
+            Scheme::Https => {
+                progress.at(Step::Greeting);
+                Stream::Tls(Box::new(self.greet(tcp).await?))
+            }
+        };
+        let (sender, driver) = http1::Builder::new()
+            .max_buf_size(BUFFER)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| broken(&error))?;
+        Ok(Connection { sender, driver: Some(Box::pin(driver)) })
+    }
+
+    async fn greet(&self, tcp: TcpStream) -> Result<TlsStream<TcpStream>, Failure> {
+        let name = self.keys.server_name(&self.place.host);
+        let name = name.map_err(|why| Failure::Forbidden(Safe::new(&why)))?;
+        self.keys.connector().connect(name, tcp).await.map_err(|error| {
+            Failure::Broken(Safe::new(&format!(
+                "TLS: {error}; see ca_file and server_name of its group"
+            )))
+        })
+    }
+}
+
+/// A connection to the first address that takes one; each but the last gets its share of the time.
+async fn first(addresses: &[SocketAddr], rules: &Rules) -> Result<TcpStream, Failure> {
+    let share = rules.timeout / (addresses.len() as u32).max(1);
+    let mut last = Failure::Connect("its name has no address".into());
+    for address in addresses {
+        match timeout(share, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => {
+                stream.set_nodelay(true).map_err(|error| refused(&error))?;
+                return Ok(stream);
+            }
+            Ok(Err(error)) => last = refused(&error),
+            Err(_) => last = Failure::Timeout(Safe::new(&format!("connecting (limit {share:?})"))),
+        }
+    }
+    Err(last)
+}
+
+fn refused(error: &io::Error) -> Failure {
+    /// The process may open no more files.
+    const EMFILE: i32 = 24;
+    /// The system may open no more files.
+    const ENFILE: i32 = 23;
+
+    let why = match (error.kind(), error.raw_os_error()) {
+        (io::ErrorKind::ConnectionRefused, _) => "connection refused".to_owned(),
+        (io::ErrorKind::HostUnreachable, _) => "host unreachable".to_owned(),
+        (io::ErrorKind::NetworkUnreachable, _) => "network unreachable".to_owned(),
+        (_, Some(EMFILE | ENFILE)) => {
+            "gaunt itself may open no more files; raise its limit with `ulimit -n`".to_owned()
+        }
+        _ => error.to_string(),
+    };
+    Failure::Connect(Safe::new(&why))
+}
+
+/// What moves the bytes of a connection.
+type Driver = Pin<Box<http1::Connection<TokioIo<Stream>, Empty<Bytes>>>>;
+
+/// An open connection.
+pub(super) struct Connection {
+    sender: SendRequest<Empty<Bytes>>,
+    /// What moves bytes; none once the connection has ended.
+    driver: Option<Driver>,
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("open", &self.driver.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    /// Asks once the connection is free, and waits for the head of the answer.
+    pub(super) async fn ask(
+        &mut self,
+        request: Request<Empty<Bytes>>,
+    ) -> hyper::Result<Response<Incoming>> {
+        let Self { sender, driver } = self;
+        drive(driver, async {
+            sender.ready().await?;
+            sender.send_request(request).await
+        })
+        .await
+    }
+
+    /// Does work that waits for bytes of this connection.
+    pub(super) async fn drive<T>(&mut self, work: impl Future<Output = T>) -> T {
+        drive(&mut self.driver, work).await
+    }
+}
+
+async fn drive<T, D: Future>(driver: &mut Option<Pin<Box<D>>>, work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    poll_fn(|context| {
+        if let Poll::Ready(done) = work.as_mut().poll(context) {
+            return Poll::Ready(done);
+        }
+        if let Some(open) = driver
+            && open.as_mut().poll(context).is_ready()
+        {
+            // What went wrong is told to the work, which waits on the other end.
+            *driver = None;
+        }
+        work.as_mut().poll(context)
+    })
+    .await
+}
+
+/// Whether a request on a kept connection met one that the other side had closed before it answered.
+pub(super) fn is_stale(error: &hyper::Error) -> bool {
+    error.is_canceled() || error.is_closed() || error.is_incomplete_message()
+}
+
+/// The bytes of a connection, in the clear or not.
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! The roster: which targets there are, put together from what all sources name, with numbers and slots that stay.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::Arc,
+};
+
+use gaunt_schema::{Safe, Target, TargetId, TargetSource, UnixMs};
+
+use super::{place::Place, source::Listing};
+
+/// The most targets of all sources together: a fleet of 100,000 GPUs has 12,500 nodes, with two exporters each.
+pub const MAX_TARGETS: usize = 25_000;
+
+/// Removals of so few targets at once are never held back: lists that short are edited by hand.
+const FEW: usize = 4;
+
+/// One source as the roster knows it. `G` is what all its targets share.
+#[derive(Debug)]
+pub(super) struct Entry<G> {
+    pub(super) group: Arc<G>,
+    pub(super) status: TargetSource,
+    /// The last list that was taken.
+    places: Vec<Place>,
+    /// Whether the operator has asked for the next list to be taken as it is.
+    confirmed: bool,
+}
+
+/// A target that is read.
+#[derive(Debug)]
+pub(super) struct Member<G> {
+    pub(super) id: TargetId,
+    /// Its place in the order of the schedule, given to another when it leaves.
+    pub(super) slot: usize,
+    pub(super) place: Place,
+    pub(super) group: Arc<G>,
+}
+
+/// What a new list changes.
+#[derive(Debug)]
+pub(super) struct Changes<G> {
+    /// Targets that are read no more.
+    pub(super) gone: Vec<TargetId>,
+    /// Targets that are read from now on.
+    pub(super) new: Vec<(TargetId, usize, Place, Arc<G>)>,
+    /// Whether the list of targets differs from the one before in anything.
+    pub(super) any: bool,
+}
+
+/// All sources and all targets.
+#[derive(Debug)]
+pub(super) struct Roster<G> {
+    /// The share of a source's targets that may vanish at once.
+    removal: f64,
+    sources: Vec<Entry<G>>,
+    members: HashMap<String, Member<G>>,
+    /// The members' keys, in the order in which the sources name them.
+    order: Vec<String>,
+    next_id: u32,
+    free_slots: BTreeSet<usize>,
+    next_slot: usize,
+}
+
+impl<G> Roster<G> {
+    pub(super) fn new(removal: f64) -> Self {
+        Self {
+            removal,
+            sources: Vec::new(),
+            members: HashMap::new(),
+            order: Vec::new(),
+            next_id: 0,
+            free_slots: BTreeSet::new(),
+            next_slot: 0,
+        }
+    }
+
+    /// Replaces the sources. One that is named again, by its key, keeps its list until it brings the next one, and
+    /// that is taken as it is: the operator asked for it.
+    pub(super) fn set_sources(&mut self, sources: Vec<(Safe, Arc<G>)>, removal: f64) {
+        self.removal = removal;
+        let mut known: Vec<Entry<G>> = std::mem::take(&mut self.sources);
+        for (name, group) in sources {
+            let before = known.iter().position(|entry| entry.status.name == name);
+            let entry = match before.map(|at| known.swap_remove(at)) {
+                Some(entry) => Entry { group, confirmed: true, ..entry },
+                None => Entry {
+                    group,
+                    status: TargetSource { name, targets: 0, taken: None, trouble: None },
+                    places: Vec::new(),
+                    confirmed: true,
+                },
+            };
+            self.sources.push(entry);
+        }
+    }
+
+    /// How every source stands.
+    pub(super) fn sources(&self) -> Vec<TargetSource> {
+        self.sources.iter().map(|entry| entry.status.clone()).collect()
+    }
+
+    /// Takes a list of the source at this position, unless too many targets vanish from it.
+    pub(super) fn offer(&mut self, source: usize, listing: Listing, now: UnixMs) {
+        let removal = self.removal;
+        let Some(entry) = self.sources.get_mut(source) else { return };
+        let confirmed = std::mem::take(&mut entry.confirmed);
+        let gone = vanished(&entry.places, &listing.places);
+        if !confirmed && is_mass_removal(gone, entry.places.len(), listing.places.len(), removal) {
+            let Entry { status, places, .. } = entry;
+            let reason = listing.trouble.map(|why| format!(" ({why})")).unwrap_or_default();
+            status.trouble = Some(Safe::new(&format!(
+                "{}: {gone} of {} targets vanished from its list at once; they are kept{reason}. If they are really \
+                 gone, send gaunt SIGHUP",
+                status.name,
+                places.len()
+            )));
+            return;
+        }
+        entry.status.targets = listing.places.len() as u32;
+        entry.status.taken = Some(now);
+        entry.status.trouble = listing.trouble;
+        entry.places = listing.places;
+    }
+
+    /// Notes that a source cannot be read: what it said last stands.
+    pub(super) fn fail(&mut self, source: usize, why: &str) {
+        let Some(entry) = self.sources.get_mut(source) else { return };
+        let kept = entry.places.len();
+        let kept = match kept {
+            0 => String::new(),
+            _ => format!("; the {kept} targets that it named last are kept"),
+        };
+        entry.status.trouble = Some(Safe::new(&format!("{why}{kept}")));
+    }
+
+    /// Puts the lists together. A target that several sources name belongs to the first of them.
+    pub(super) fn merge(&mut self) -> Changes<G> {
+        let mut changes = Changes { gone: Vec::new(), new: Vec::new(), any: false };
+        let mut order = Vec::new();
+        let mut seen = HashSet::new();
+        let mut left_out = 0_usize;
+        let sources = std::mem::take(&mut self.sources);
+        for entry in &sources {
+            for place in &entry.places {
+                let key = place.url();
+                if !seen.insert(key.clone()) {
+                    continue;
+                }
+                if order.len() >= MAX_TARGETS {
+                    left_out += 1;
+                    continue;
+                }
+                self.take(&key, place, &entry.group, &mut changes);
+                order.push(key);
+            }
+        }
+        self.sources = sources;
+        if left_out > 0
+            && let Some(last) = self.sources.last_mut()
+        {
+            let why = format!(
+                "{left_out} targets are not read: all sources together name more than {MAX_TARGETS}"
+            );
+            last.status.trouble = Some(Safe::new(&why));
+        }
+        let stay: HashSet<&String> = order.iter().collect();
+        let gone: Vec<String> =
+            self.members.keys().filter(|key| !stay.contains(key)).cloned().collect();
+        for key in gone {
+            if let Some(member) = self.members.remove(&key) {
+                self.free_slots.insert(member.slot);
+                changes.gone.push(member.id);
+            }
+        }
+        changes.any |= !changes.gone.is_empty() || order != self.order;
+        self.order = order;
+        changes
+    }
+
+    fn take(&mut self, key: &str, place: &Place, group: &Arc<G>, changes: &mut Changes<G>) {
+        if let Some(member) = self.members.get_mut(key) {
+            if member.place.node != place.node {
+                member.place.node.clone_from(&place.node);
+                changes.any = true;
+            }
+            // Who names it may be another now, and with it who is trusted, and how it is reached.
+            let moved =
+                !Arc::ptr_eq(&member.group, group) || member.place.named_by != place.named_by;
+            if !moved {
+                return;
+            }
+            member.group = group.clone();
+            member.place.named_by = place.named_by;
+            changes.new.push((member.id, member.slot, member.place.clone(), group.clone()));
+            return;
+        }
+        let id = self.new_id();
+        let slot = self.free_slots.pop_first().unwrap_or_else(|| {
+            self.next_slot += 1;
+            self.next_slot - 1
+        });
+        let (place, group) = (place.clone(), group.clone());
+        changes.new.push((id, slot, place.clone(), group.clone()));
+        changes.any = true;
+        self.members.insert(key.to_owned(), Member { id, slot, place, group });
+    }
+
+    fn new_id(&mut self) -> TargetId {
+        let id = TargetId(self.next_id);
+        self.next_id = self.next_id.wrapping_add(1);
+        id
+    }
+
+    /// Gives a target another number: another machine answers in its place.
+    pub(super) fn renew(&mut self, old: TargetId) -> Option<TargetId> {
+        let id = self.new_id();
+        let member = self.members.values_mut().find(|member| member.id == old)?;
+        member.id = id;
+        Some(id)
+    }
+
+    /// All targets as they are announced.
+    pub(super) fn targets(&self) -> Vec<Target> {
+        let members = self.order.iter().filter_map(|key| self.members.get(key));
+        members.map(|member| member.place.target(member.id)).collect()
+    }
+}
+
+/// How many of the places before are not among those of now.
+fn vanished(before: &[Place], now: &[Place]) -> usize {
+    let now: HashSet<String> = now.iter().map(Place::url).collect();
+    before.iter().filter(|place| !now.contains(&place.url())).count()
+}
+
+/// Whether a list is more likely broken than meant: it is empty all at once, or misses more than its share.
+fn is_mass_removal(gone: usize, before: usize, now: usize, share: f64) -> bool {
+    if share >= 1.0 || gone == 0 {
+        return false;
+    }
+    now == 0 || gone > FEW && gone as f64 > share * before as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gather::place::Places;
+
+    const NOW: UnixMs = UnixMs(5);
+
+    fn listing(list: &str) -> Listing {
+        let mut places = Places::default();
+        places.add_list(list, &"test".into()).unwrap();
+        Listing { places: places.into_vec(), trouble: None }
+    }
+
+    fn roster(sources: &[&str]) -> Roster<u8> {
+        let mut roster = Roster::new(0.2);
+        roster
+            .set_sources(sources.iter().map(|name| (Safe::new(name), Arc::new(0))).collect(), 0.2);
+        roster
+    }
+
+    fn shown(roster: &Roster<u8>) -> String {
+        let shown = |target: Target| {
+            format!("{}:{}", target.id.0, target.address.trim_end_matches(":9770"))
+        };
+        roster.targets().into_iter().map(shown).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn sources_do_not_drop_each_others_targets() {
+        let mut roster = roster(&["one", "two"]);
+        roster.offer(0, listing("a,b"), NOW);
+        roster.merge();
+        roster.offer(1, listing("b,c"), NOW);
+        let changes = roster.merge();
+        assert_eq!((changes.new.len(), changes.gone.len(), changes.any), (1, 0, true));
+        assert_eq!(shown(&roster), "0:a 1:b 2:c");
+        // The second still names b.
+        roster.offer(0, listing("a"), NOW);
+        assert!(roster.merge().gone.is_empty());
+        assert_eq!(shown(&roster), "0:a 1:b 2:c");
+        roster.offer(1, listing("c"), NOW);
+        assert_eq!(roster.merge().gone, [TargetId(1)]);
+        roster.offer(0, listing("a,d"), NOW);
+        let changes = roster.merge();
+        assert_eq!(
+            (changes.new[0].0, changes.new[0].1),
+            (TargetId(3), 1),
+            "a new number, the free slot"
+        );
+        roster.offer(0, listing("a,d"), UnixMs(9));
+        assert!(!roster.merge().any);
+        assert_eq!(roster.sources()[0].taken, Some(UnixMs(9)));
+    }
+
+    #[test]
+    fn a_list_that_loses_many_targets_at_once_is_not_believed() {
+        let mut roster = roster(&["one"]);
+        roster.offer(0, listing("a[1-100]"), NOW);
+        roster.merge();
+        for (list, held) in [("a[1-80]", false), ("a[1-60]", true), ("", true), ("a[70-80]", true)]
+        {
+            roster.offer(0, listing(list), NOW);
+            roster.merge();
+            assert_eq!(roster.sources()[0].trouble.is_some(), held, "{list}");
+        }
+        assert_eq!(roster.targets().len(), 80);
+        let trouble = roster.sources()[0].trouble.clone().unwrap();
+        assert_eq!(
+            trouble,
+            "one: 69 of 80 targets vanished from its list at once; they are kept. If they are really gone, send gaunt \
+             SIGHUP"
+        );
+        // The operator says so; the next list counts, and the one after that is watched again.
+        roster.set_sources(vec![("one".into(), Arc::new(0))], 0.2);
+        assert_eq!(roster.merge().gone, [], "nothing vanishes before the source has spoken");
+        roster.offer(0, listing("a[1-10]"), NOW);
+        assert_eq!(roster.merge().gone.len(), 70);
+        assert_eq!(roster.sources()[0].trouble, None);
+        roster.offer(0, listing("a[1-6]"), NOW);
+        assert_eq!(roster.targets().len(), 10);
+        roster.merge();
+        assert_eq!(roster.targets().len(), 6, "four are few");
+        roster.offer(0, listing(""), NOW);
+        roster.merge();
+        assert_eq!(roster.targets().len(), 6, "none is never few");
+        roster.set_sources(vec![("one".into(), Arc::new(0))], 1.0);
+        roster.offer(0, listing("x"), NOW);
+        roster.offer(0, listing(""), NOW);
+        roster.merge();
+        assert!(roster.targets().is_empty(), "a share of one switches the guard off");
+    }
+
+    #[test]
+    fn a_source_that_fails_keeps_what_it_named() {
+        let mut roster = roster(&["one"]);
+        roster.fail(0, "one: refused");
+        assert_eq!(roster.sources()[0].trouble.as_deref(), Some("one: refused"));
+        roster.offer(0, listing("a,b"), NOW);
+        roster.fail(0, "one: refused");
+        roster.merge();
+        assert_eq!(shown(&roster), "0:a 1:b");
+        let trouble = roster.sources()[0].trouble.clone().unwrap();
+        assert_eq!(trouble, "one: refused; the 2 targets that it named last are kept");
+        roster.set_sources(Vec::new(), 0.2);
+        assert_eq!(
+            roster.merge().gone.len(),
+            2,
+            "a source that the settings drop takes its targets along"
+        );
+    }
+
+    #[test]
+    fn another_machine_gets_another_number_and_a_new_name_keeps_it() {
+        let mut roster = roster(&["one"]);
+        roster.offer(0, listing("x=a,b"), NOW);
+        roster.merge();
+        assert_eq!(roster.renew(TargetId(0)), Some(TargetId(2)));
+        assert_eq!(roster.renew(TargetId(0)), None);
+        assert_eq!(shown(&roster), "2:a 1:b");
+        roster.offer(0, listing("y=a,b"), NOW);
+        let changes = roster.merge();
+        assert!(changes.any && changes.new.is_empty());
+        assert_eq!(roster.targets()[0].node.as_deref(), Some("y"));
+    }
+
+    #[test]
+    fn there_is_an_end_to_targets() {
+        let mut roster = roster(&["one", "two"]);
+        roster.offer(0, listing("a[1-15000]"), NOW);
+        roster.offer(1, listing("b[1-15000]"), NOW);
+        roster.merge();
+        assert_eq!(roster.targets().len(), MAX_TARGETS);
+        let trouble = roster.sources()[1].trouble.clone().unwrap();
+        assert!(trouble.starts_with("5000 targets are not read"), "{trouble}");
+    }
+}

@@ -1,0 +1,138 @@
+//! Targets from an HTTP server, as Prometheus's HTTP discovery asks for them.
+
+use std::{sync::Arc, time::Duration};
+
+use gaunt_schema::Safe;
+use hyper::{
+    Uri,
+    header::{HeaderName, HeaderValue},
+};
+use tokio::task::JoinSet;
+
+use super::{
+    Common, Listing, SourceError,
+    prometheus::{self, Context, Notation},
+};
+use crate::gather::{
+    access::Access,
+    budget::Limits,
+    fetch::{Line, Manners, Rules},
+    place::{NamedBy, Place, Scheme, address_of, check_path},
+    reach::Reach,
+};
+
+/// The time for one answer.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The largest answer, in bytes, as for files.
+const MAX_BODY: usize = 8 << 20;
+
+/// Says to the server how often it is asked.
+const REFRESH: HeaderName = HeaderName::from_static("x-prometheus-refresh-interval-seconds");
+
+/// A server that names targets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Http {
+    /// Where it is.
+    pub place: Place,
+    /// The time between two questions.
+    pub refresh: Duration,
+    /// How the server itself is reached; the credentials of the targets are never shown to it.
+    pub access: Access,
+}
+
+/// What is wrong with the address of a server.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{url:?} is not the address of a server: {why}")]
+pub struct UrlError {
+    url: String,
+    why: String,
+}
+
+/// The place that an `http://` or `https://` address names.
+pub fn parse_url(url: &str) -> Result<Place, UrlError> {
+    let wrong = |why: &str| UrlError { url: url.to_owned(), why: why.to_owned() };
+    let uri: Uri = url.parse().map_err(|_| wrong("write http://HOST:PORT/PATH"))?;
+    let scheme = uri.scheme_str().and_then(Scheme::named);
+    let scheme = scheme.ok_or_else(|| wrong("it must begin with http:// or https://"))?;
+    let authority = uri.authority().ok_or_else(|| wrong("it names no host"))?.as_str();
+    if authority.contains('@') {
+        return Err(UrlError {
+            url: "(not shown)".to_owned(),
+            why: "it has a password in it; put that into a file and name it with password_file"
+                .to_owned(),
+        });
+    }
+    let usual = if scheme == Scheme::Https { 443 } else { 80 };
+    let (host, port) = address_of(authority, usual).map_err(|why| wrong(&why))?;
+    let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+    check_path(&path).map_err(|why| wrong(&why))?;
+    let (node, origin, named_by) = (None, Safe::new("http_sd"), NamedBy::Operator);
+    Ok(Place { scheme, host, port, path, node, origin, named_by })
+}
+
+impl Http {
+    /// The way to the server.
+    pub(super) async fn line(&self, reach: Arc<Reach>, tasks: &mut JoinSet<()>) -> Line {
+        let keys = self.access.clone().open(tasks).await;
+        let seconds = self.refresh.as_secs().max(1);
+        let manners = Manners {
+            accept: "application/json",
+            compress: true,
+            extra: Some((REFRESH, HeaderValue::from(seconds))),
+        };
+        Line::new(self.place.clone(), reach, keys, manners)
+    }
+
+    /// Asks once.
+    pub(super) async fn read(
+        &self,
+        line: &mut Line,
+        common: &Common,
+    ) -> Result<Listing, SourceError> {
+        let what = self.place.to_string();
+        let rules = Rules::new(TIMEOUT, MAX_BODY, &Limits::default());
+        let body = line.fetch(&rules).await;
+        let body = body.map_err(|failure| SourceError::Read {
+            what: what.clone(),
+            why: failure.to_string(),
+        })?;
+        let wrong = |why: String| SourceError::Content { what: what.clone(), why };
+        let media = body.media().split(';').next().unwrap_or_default().trim();
+        if media != "application/json" {
+            return Err(wrong(format!(
+                "it answers with {:?}, not with application/json",
+                body.media()
+            )));
+        }
+        let text = std::str::from_utf8(body.bytes()).map_err(|error| wrong(error.to_string()))?;
+        let origin = Safe::new(&what);
+        let context = Context { common, origin: &origin, named_by: NamedBy::Network };
+        prometheus::read(text, Notation::Json, context).map_err(wrong)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_taken_apart_or_refused_without_its_password() {
+        let place = parse_url("https://sd.example/targets?x=1").unwrap();
+        assert_eq!((place.scheme, place.port), (Scheme::Https, 443));
+        assert_eq!(place.to_string(), "https://sd.example:443/targets?x=1");
+        assert_eq!(parse_url("http://[::1]:8080").unwrap().url(), "http://[::1]:8080/");
+        for wrong in [
+            "sd.example",
+            "/targets",
+            "ftp://a/",
+            "http://",
+            "http://a:99999/",
+            "file:///etc/passwd",
+        ] {
+            parse_url(wrong).unwrap_err();
+        }
+        let error = parse_url("http://user:hunter2@sd.example/").unwrap_err().to_string();
+        assert!(error.contains("password_file") && !error.contains("hunter2"), "{error}");
+    }
+}

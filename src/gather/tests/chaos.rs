@@ -1,0 +1,239 @@
+//! Chaos: a quarter of all targets misbehave at once, each in a way of its own, and the others keep their period.
+
+use std::collections::BTreeMap;
+
+use super::{
+    server::{encoded, gzip, zstd},
+    *,
+};
+
+/// The period: long enough that the good ones of a busy machine answer within its four fifths.
+const CHAOS_PERIOD: Duration = Duration::from_secs(2);
+
+/// Periods that are counted, after the first.
+const PERIODS: i64 = 6;
+
+/// Good targets for each bad one.
+const GOOD_FOR_A_BAD_ONE: usize = 3;
+
+/// The largest page: small, so that who goes over it does so soon.
+const SMALL: usize = 1 << 20;
+
+const OK: &str = "HTTP/1.1 200 OK\r\n";
+const CHUNKED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+
+/// A page of a GPU whose number is another one each time.
+fn turncoat(number: u64) -> String {
+    format!("gaunt_node_cpus 64\ngaunt_gpu_info{{gpu=\"0\",uuid=\"GPU-{number}\"}} 1\n")
+}
+
+/// A page that brings new devices with every scrape.
+fn explosion(number: u64) -> String {
+    let line = |n| format!("gaunt_netdev_receive_bytes_total{{device=\"veth{number}x{n}\"}} 1");
+    (0..2_000).map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// More samples than a page may have.
+fn crowd(_: u64) -> String {
+    let line = |n| format!("some_metric{{n=\"{n}\"}} 1");
+    (0..5_001).map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// A page with every trouble of labels and numbers that lines can have; the page as such is good.
+const ODD: &str = "gaunt_node_cpus 64\ngaunt_node_cpus 65\ngaunt_node_cpus{ 1\n\u{1b}[31m 1\ngaunt_gpu_power_watts\
+                   {gpu=\"0\"} 0x12\ngaunt_gpu_power_watts{gpu=\"1\"} NaN\n";
+
+/// Somebody who misbehaves: a name, in which manner, and how the failure begins. An empty one is no failure.
+type Bad = (&'static str, Manner, &'static str);
+
+/// Who is too slow, or goes away.
+fn silent() -> Vec<Bad> {
+    let (waiting, reading, broke) = (
+        "no answer in time while waiting for headers",
+        "no answer in time while reading the page",
+        "connection broke: ",
+    );
+    let half = "HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\ngaunt_node_cpus 64\n";
+    let chunks = format!("{CHUNKED}5\r\ngaunt\r\nzz\r\n");
+    vec![
+        ("says nothing", Manner::Holds(""), waiting),
+        ("drips headers", Manner::Drips(ok(GOOD)), waiting),
+        ("stops in the body", Manner::Holds(half), reading),
+        ("closes at once", Manner::Slams, broke),
+        ("answers half", Manner::AnswersAndCloses(half.into()), broke),
+        ("resets in the body", Manner::AnswersAndResets(half.into()), broke),
+        ("breaks its chunks", Manner::AnswersAndCloses(chunks.into()), broke),
+        ("speaks no HTTP", Manner::AnswersAndCloses(b"\x1b[31mSSH-2.0\r\n\r\n".to_vec()), broke),
+    ]
+}
+
+/// Whose answer has no end, or says so.
+fn endless() -> Vec<Bad> {
+    let huge = "HTTP/1.1 200 OK\r\ncontent-length: 4294967296\r\n\r\n";
+    let page = "HTTP/1.1 200 OK\r\n\r\n";
+    let chunk = [b"1000\r\n".as_slice(), &[b'x'; 0x1000], b"\r\n"].concat();
+    let promise = b"HTTP/1.1 100 Continue\r\n\r\n".to_vec();
+    let bomb = vec![b'\n'; 8 << 20];
+    let larger = "page is larger";
+    let headers = Manner::Repeats(OK, b"x-a: bcdefgh\r\n".to_vec());
+    vec![
+        ("headers without end", headers, "connection broke: "),
+        ("promises without end", Manner::Repeats("", promise), ""),
+        ("says it is huge", Manner::Holds(huge), larger),
+        ("lines without end", Manner::Repeats(page, vec![b'x'; 65_536]), larger),
+        ("chunks without end", Manner::Repeats(CHUNKED, chunk), larger),
+        ("a gzip bomb", Manner::AnswersBytes(encoded("gzip", &gzip(&bomb))), larger),
+        ("a zstd bomb", Manner::AnswersBytes(encoded("zstd", &zstd(&bomb))), larger),
+    ]
+}
+
+/// Who answers with something else than a page, or with too much of it.
+fn wrong() -> Vec<Bad> {
+    let half = gzip(GOOD.repeat(50).as_bytes());
+    let half = Manner::AnswersBytes(encoded("gzip", &half[..half.len() / 2]));
+    let plain = |coding| Manner::AnswersBytes(encoded(coding, GOOD.as_bytes()));
+    let answer = |text: &str| Manner::Answers(text.to_owned());
+    let error = "HTTP/1.1 503 Oh\r\ncontent-length: 0\r\n\r\n";
+    let redirect =
+        "HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/\r\ncontent-length: 0\r\n\r\n";
+    let binary = Manner::AnswersBytes(encoded("identity", &[0xff, 0, 0xfe, 1]));
+    vec![
+        ("half a gzip", half, "connection broke: the compressed page ends"),
+        ("no gzip", plain("gzip"), "not an exposition page: it is no gzip"),
+        ("no zstd", plain("zstd"), "not an exposition page: it is no zstd"),
+        ("another coding", plain("br"), "not an exposition page: it is encoded as br"),
+        ("a web page", answer(&ok("<html>\nnot a page\n")), "not an exposition page: "),
+        ("binary", binary, "not an exposition page: "),
+        ("an error", answer(error), "answered with HTTP status 503"),
+        ("a redirect", answer(redirect), "answered with HTTP status 302"),
+        ("a crowd", Manner::Makes(crowd), "page has 5001 samples or more, over the limit of 5000"),
+        ("explodes", Manner::Makes(explosion), "page brings 2000 series"),
+        ("another machine each time", Manner::Makes(turncoat), ""),
+        ("odd lines", answer(&ok(ODD)), ""),
+    ]
+}
+
+/// Everybody who misbehaves, with where he is.
+async fn misbehaving() -> Vec<(&'static str, String, &'static str)> {
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
+    let mut bad = vec![("refuses", gone, "cannot connect: connection refused")];
+    for (name, manner, expected) in silent().into_iter().chain(endless()).chain(wrong()) {
+        bad.push((name, server(manner).await, expected));
+    }
+    bad
+}
+
+/// What came of each address: pages, and failures with how often.
+#[derive(Default)]
+struct Fate {
+    pages: u32,
+    failures: BTreeMap<String, u32>,
+    batches: u32,
+}
+
+/// Gathers for so many periods of the clock, and tells what came of each address.
+async fn watch(lists: Vec<String>) -> HashMap<String, Fate> {
+    let limits = Limits { samples: 5_000, new_series: 1_000, ..Limits::default() };
+    let options = Options { max_body: SMALL, limits, ..Options::every(CHAOS_PERIOD) };
+    let clock = owner::clock();
+    let (inbox, mut deliveries) = mpsc::channel(256);
+    let _gatherer = start(plan(lists, options), inbox, clock.clone());
+    let begin = clock() + CHAOS_PERIOD;
+    let end = begin + CHAOS_PERIOD * PERIODS as u32;
+    let (mut names, mut fates) = (HashMap::new(), HashMap::<String, Fate>::new());
+    while let Ok(Some(delivery)) = timeout(PATIENCE, deliveries.recv()).await {
+        match delivery {
+            Delivery::Targets(targets) => {
+                names.extend(targets.into_iter().map(|t| (t.id, t.address.to_string())));
+            }
+            Delivery::Batch(batch) if batch.at > end => break,
+            Delivery::Batch(batch) if batch.at > begin => {
+                let fate = fates.entry(names[&batch.target].clone()).or_default();
+                fate.batches += 1;
+                match batch.outcome {
+                    Ok(_) => fate.pages += 1,
+                    Err(Failure::Resting(last)) => {
+                        *fate.failures.entry(last.to_string()).or_default() += 0;
+                    }
+                    Err(failure) => *fate.failures.entry(failure.to_string()).or_default() += 1,
+                }
+            }
+            _ => {}
+        }
+    }
+    fates
+}
+
+/// The same good targets are read twice at the same time, once alone and once among those that misbehave: a busy
+/// machine slows both, the chaos only the second.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quarter_that_misbehaves_does_not_delay_the_others() {
+    let bad = misbehaving().await;
+    let mut good = Vec::new();
+    for _ in 0..GOOD_FOR_A_BAD_ONE * bad.len() {
+        good.push(server(Manner::Answers(ok(GOOD))).await);
+    }
+    // Good and bad ones mixed, so that they share every moment of the period.
+    let mut all = good.clone();
+    for (at, (_, address, _)) in bad.iter().enumerate() {
+        all.insert(at * (GOOD_FOR_A_BAD_ONE + 1), address.clone());
+    }
+    let (among, alone) = tokio::join!(watch(all), watch(good.clone()));
+    for address in &good {
+        let (among, alone) = (&among[address], &alone[address]);
+        assert!(
+            among.failures.keys().all(|why| why.starts_with("no answer in time")),
+            "{:?}",
+            among.failures
+        );
+        assert!(
+            among.pages + 1 >= alone.pages,
+            "{} pages among them, {} alone",
+            among.pages,
+            alone.pages
+        );
+    }
+    let pages: u32 = good.iter().map(|address| among[address].pages).sum();
+    let wanted = good.len() as u32 * PERIODS as u32;
+    assert!(pages * 2 > wanted, "{pages} of {wanted} pages: the machine is too busy to tell");
+    for (name, address, expected) in &bad {
+        let fate = &among[address];
+        assert!(
+            i64::from(fate.batches) + 1 >= PERIODS,
+            "{name} is flagged in {} periods only",
+            fate.batches
+        );
+        if expected.is_empty() {
+            continue;
+        }
+        assert!(
+            fate.failures.keys().any(|why| why.starts_with(expected)),
+            "{name}: {:?}",
+            fate.failures
+        );
+        assert!(fate.pages == 0 || *name == "explodes", "{name} has {} pages", fate.pages);
+    }
+}
+
+/// A page that compresses too well is refused even where it is within the limit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_that_compresses_too_well_is_refused() {
+    let page = format!("{GOOD}{}", "\n".repeat(MAX_BODY - 1_000));
+    let servers = [
+        ("gzip", server(Manner::AnswersBytes(encoded("gzip", &gzip(page.as_bytes())))).await),
+        ("zstd", server(Manner::AnswersBytes(encoded("zstd", &zstd(page.as_bytes())))).await),
+        ("honest", server(Manner::AnswersBytes(encoded("gzip", &gzip(GOOD.as_bytes())))).await),
+        ("plain", server(Manner::AnswersBytes(encoded("zstd", &zstd(GOOD.as_bytes())))).await),
+    ];
+    let batches = gather(&servers, 1).await;
+    for name in ["gzip", "zstd"] {
+        let failure = batches[name][0].outcome.as_ref().unwrap_err().to_string();
+        assert!(
+            failure.starts_with("page grows to ") && failure.ends_with(", over 200"),
+            "{failure}"
+        );
+    }
+    for name in ["honest", "plain"] {
+        assert_eq!(cpus(page_of(&batches[name][0])), Some(64.0), "{name}");
+    }
+}
