@@ -8,11 +8,7 @@
 //! repeats the targets, the topology and the jobs, so that the oldest segment can go at any time. An entry is its
 //! kind, the length of its JSON head, the length of its body, and both; the body of a page is text as on the wire.
 
-use std::{
-    io,
-    path::PathBuf,
-    time::Duration,
-};
+use std::{io, path::PathBuf, time::Duration};
 
 mod entry;
 mod reader;

@@ -105,7 +105,7 @@ impl Settings {
     }
 
     fn of(file: File, path: &Path) -> Self {
-        let period = file.gather.period.value();
+        let (period, site) = (file.gather.period.value(), file.site(path));
         Self {
             owner: owner::Options {
                 cluster: Safe::new(&file.cluster.name),
@@ -124,7 +124,7 @@ impl Settings {
             limits: file.gather.limits(),
             removal: file.gather.removal(),
             groups: file.gather.groups(path),
-            site: file.site(path),
+            site,
             keep: file.record.options(path),
         }
     }

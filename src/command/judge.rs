@@ -80,11 +80,7 @@ fn told(files: &site::Options) -> Result<Vec<Delivery>, site::SiteError> {
 }
 
 /// Lives through a folder of pages.
-fn pages(
-    wanted: &Wanted,
-    owner: owner::Options,
-    told: Vec<Delivery>,
-) -> anyhow::Result<Played> {
+fn pages(wanted: &Wanted, owner: owner::Options, told: Vec<Delivery>) -> anyhow::Result<Played> {
     let recording = Recording::open(&wanted.from)?;
     let period = wanted.period.unwrap_or_else(|| recording.period());
     let mut witness = Witness::new(owner::Options { period, ..owner });
@@ -97,11 +93,7 @@ fn pages(
 }
 
 /// Lives through the segments of a recorder.
-fn segments(
-    wanted: &Wanted,
-    owner: owner::Options,
-    told: Vec<Delivery>,
-) -> anyhow::Result<Played> {
+fn segments(wanted: &Wanted, owner: owner::Options, told: Vec<Delivery>) -> anyhow::Result<Played> {
     let recording = record::Recording::open(&wanted.from)?;
     let period = wanted.period.unwrap_or_else(|| recording.period());
     let mut witness = Witness::new(owner::Options { period, ..owner });

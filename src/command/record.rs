@@ -65,7 +65,10 @@ pub async fn run(
     let bytes = status.bytes.load(Ordering::Relaxed);
     tracing::info!(written, dropped, bytes, "recorded");
     if dropped > 0 {
-        anyhow::bail!("{dropped} of {} deliveries were not written: the disk was full or too slow", written + dropped);
+        anyhow::bail!(
+            "{dropped} of {} deliveries were not written: the disk was full or too slow",
+            written + dropped
+        );
     }
     Ok(ExitCode::SUCCESS)
 }

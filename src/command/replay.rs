@@ -52,7 +52,8 @@ pub async fn run(
             last.since(first).as_secs()
         );
     }
-    let cluster = if owner.cluster.is_empty() { Safe::new("replay") } else { owner.cluster.clone() };
+    let cluster =
+        if owner.cluster.is_empty() { Safe::new("replay") } else { owner.cluster.clone() };
     let owner = owner::Options { cluster, period: recording.period(), ..owner };
     let deliveries = recording.deliveries(start);
     if !has_terminal() {

@@ -1,8 +1,8 @@
 //! One entry of a block: a delivery with its instant, written and read back.
 
 use gaunt_schema::{
-    Batch, Delivery, Dialect, Failure, JobList, Page, Rejected, Safe, Target, TargetId, TargetSource,
-    Topology, UnixMs, text,
+    Batch, Delivery, Dialect, Failure, JobList, Page, Rejected, Safe, Target, TargetId,
+    TargetSource, Topology, UnixMs, text,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -96,9 +96,8 @@ fn put(kind: u8, head: &impl Serialize, body: &str, out: &mut Vec<u8>) {
 pub(super) fn read(payload: &mut &[u8], limits: &text::Limits) -> Option<(UnixMs, Delivery)> {
     loop {
         let prefix = payload.get(..PREFIX)?;
-        let length = |at: usize| {
-            Some(u32::from_le_bytes(prefix.get(at..at + 4)?.try_into().ok()?) as usize)
-        };
+        let length =
+            |at: usize| Some(u32::from_le_bytes(prefix.get(at..at + 4)?.try_into().ok()?) as usize);
         let (head, body) = (length(1)?, length(5)?);
         let end = PREFIX.checked_add(head)?.checked_add(body)?;
         let (kind, entry) = (prefix[0], payload.get(PREFIX..end)?);
@@ -110,14 +109,21 @@ pub(super) fn read(payload: &mut &[u8], limits: &text::Limits) -> Option<(UnixMs
     }
 }
 
-fn delivery(kind: u8, head: &[u8], body: &[u8], limits: &text::Limits) -> Option<(UnixMs, Delivery)> {
+fn delivery(
+    kind: u8,
+    head: &[u8],
+    body: &[u8],
+    limits: &text::Limits,
+) -> Option<(UnixMs, Delivery)> {
     fn told<T: DeserializeOwned>(head: &[u8]) -> Option<(UnixMs, T)> {
         let Told { at, told } = serde_json::from_slice(head).ok()?;
         Some((at, told))
     }
     Some(match kind {
         TARGETS => told::<Vec<Target>>(head).map(|(at, told)| (at, Delivery::Targets(told)))?,
-        SOURCES => told::<Vec<TargetSource>>(head).map(|(at, told)| (at, Delivery::Sources(told)))?,
+        SOURCES => {
+            told::<Vec<TargetSource>>(head).map(|(at, told)| (at, Delivery::Sources(told)))?
+        }
         TOPOLOGY => told::<Topology>(head).map(|(at, told)| (at, Delivery::Topology(told)))?,
         JOBS => told::<JobList>(head).map(|(at, told)| (at, Delivery::Jobs(told)))?,
         PAGE => {
@@ -127,7 +133,8 @@ fn delivery(kind: u8, head: &[u8], body: &[u8], limits: &text::Limits) -> Option
             (at, Delivery::Batch(Batch { target, at, duration_ms, outcome }))
         }
         _ => {
-            let FailureHead { at, target, duration_ms, failure } = serde_json::from_slice(head).ok()?;
+            let FailureHead { at, target, duration_ms, failure } =
+                serde_json::from_slice(head).ok()?;
             (at, Delivery::Batch(Batch { target, at, duration_ms, outcome: Err(failure) }))
         }
     })

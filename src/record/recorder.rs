@@ -127,7 +127,9 @@ impl Standing {
         match delivery {
             Delivery::Targets(targets) => self.targets = Some(targets.clone()),
             Delivery::Sources(sources) => self.sources = Some(sources.clone()),
-            Delivery::Topology(told) => drop(self.topologies.insert(told.source.clone(), told.clone())),
+            Delivery::Topology(told) => {
+                drop(self.topologies.insert(told.source.clone(), told.clone()))
+            }
             Delivery::Jobs(told) => drop(self.jobs.insert(told.source.clone(), told.clone())),
             Delivery::Batch(_) => {}
         }
@@ -233,7 +235,13 @@ impl Writer {
         self.payload.clear();
     }
 
-    fn write(&mut self, payload: &[u8], entries: u32, first: UnixMs, last: UnixMs) -> io::Result<u64> {
+    fn write(
+        &mut self,
+        payload: &[u8],
+        entries: u32,
+        first: UnixMs,
+        last: UnixMs,
+    ) -> io::Result<u64> {
         let begin = self.ring.begins(first);
         let block = if begin {
             let mut whole = Vec::with_capacity(payload.len());

@@ -52,7 +52,9 @@ pub struct Block<'a> {
 impl Block<'_> {
     /// Every entry; one that does not decode ends the block.
     pub fn deliveries(&self, limits: &text::Limits) -> Vec<(UnixMs, Delivery)> {
-        let Ok(payload) = zstd::bulk::decompress(self.payload, self.size) else { return Vec::new() };
+        let Ok(payload) = zstd::bulk::decompress(self.payload, self.size) else {
+            return Vec::new();
+        };
         let mut rest = payload.as_slice();
         let mut found = Vec::new();
         while let Some(entry) = entry::read(&mut rest, limits) {
@@ -152,7 +154,8 @@ pub(super) fn block_at(bytes: &[u8]) -> Option<(Block<'_>, usize)> {
     if sum.finalize() != u32_at(head, 32)? {
         return None;
     }
-    let instant = |at: usize| Some(UnixMs(i64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?)));
+    let instant =
+        |at: usize| Some(UnixMs(i64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?)));
     let (first, last) = (instant(16)?, instant(24)?);
     let (entries, bytes) = (u32_at(head, 12)?, &bytes[..length]);
     Some((Block { first, last, entries, size, payload, bytes }, length))

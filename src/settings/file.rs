@@ -4,7 +4,11 @@ use std::{net::SocketAddr, ops::Range, time::Duration};
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-use super::{LISTEN, gather::Gather};
+use super::{
+    LISTEN,
+    gather::Gather,
+    keeping::{Files, Record},
+};
 use crate::{
     cli::parse_span,
     console::{self, Colour, Glyphs},

@@ -69,7 +69,11 @@ pub(super) fn read(text: &str, source: Safe) -> Result<Topology, Fault> {
     for switches in &file.switches {
         let above = switches.above.as_ref().map(&mut list).transpose()?.unwrap_or_default();
         for name in list(&switches.names)? {
-            topology.switches.push(Switch { name, above: above.clone(), rail: safe(&switches.rail) });
+            topology.switches.push(Switch {
+                name,
+                above: above.clone(),
+                rail: safe(&switches.rail),
+            });
         }
     }
     if topology.is_empty() {
@@ -83,7 +87,13 @@ fn port(node: &Safe, device: &str, leaf: &str) -> PortPlace {
         Some((device, port)) => (device, Some(Safe::new(port))),
         None => (device, None),
     };
-    PortPlace { node: node.clone(), device: device.into(), port, rail: None, leaf: Some(leaf.into()) }
+    PortPlace {
+        node: node.clone(),
+        device: device.into(),
+        port,
+        rail: None,
+        leaf: Some(leaf.into()),
+    }
 }
 
 #[cfg(test)]

@@ -68,7 +68,10 @@ impl<'a> Fabric<'a> {
         }
         if start.starts_with('[') {
             return self.cable(start).ok_or_else(|| {
-                format!("{} is no cable; one reads [PORT] \"H-GUID\"[PORT] # \"NAME\" …", quote(line))
+                format!(
+                    "{} is no cable; one reads [PORT] \"H-GUID\"[PORT] # \"NAME\" …",
+                    quote(line)
+                )
             });
         }
         let what = "no line of `ibnetdiscover`; give its output as it is, without -p, -l or -H";
@@ -132,8 +135,11 @@ impl<'a> Fabric<'a> {
         for (switch, beside) in &self.beside {
             let own = levels.get(switch);
             let higher = |other: &&&str| levels.get(**other).zip(own).is_some_and(|(a, b)| a > b);
-            let above: Vec<_> =
-                beside.iter().filter(higher).filter_map(|other| names.get(other).cloned()).collect();
+            let above: Vec<_> = beside
+                .iter()
+                .filter(higher)
+                .filter_map(|other| names.get(other).cloned())
+                .collect();
             let name = names.get(switch).filter(|_| !above.is_empty());
             let switch = name.map(|name| Switch { name: name.clone(), above, rail: None });
             topology.switches.extend(switch);

@@ -29,7 +29,10 @@ impl Room {
     pub(super) fn expand_some(&mut self, list: &str, line: usize) -> Result<Vec<Safe>, Fault> {
         let names = self.expand(list, line)?;
         if names.is_empty() {
-            return Err(Fault::at(line, "an empty host list; name at least one, such as gpu[001-032]"));
+            return Err(Fault::at(
+                line,
+                "an empty host list; name at least one, such as gpu[001-032]",
+            ));
         }
         Ok(names)
     }

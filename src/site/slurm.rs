@@ -66,7 +66,8 @@ impl Plan {
         let mut fields = BTreeMap::new();
         for field in text.split_whitespace() {
             let Some((key, value)) = field.split_once('=') else {
-                let what = format!("{} is not KEY=VALUE; write SwitchName=… or BlockName=…", quote(field));
+                let what =
+                    format!("{} is not KEY=VALUE; write SwitchName=… or BlockName=…", quote(field));
                 return Err(Fault::at(line, what));
             };
             let value = value.trim_matches('"');

@@ -79,8 +79,7 @@ fn holdings(told: &Value, room: &mut Room) -> Result<Vec<Holding>, Fault> {
     let nodes = told.get("nodes").and_then(Value::as_str).unwrap_or_default();
     let nodes = room.expand(nodes, 1)?;
     let details = told.get("gres_detail").and_then(Value::as_array);
-    let details: Vec<&str> =
-        details.into_iter().flatten().filter_map(Value::as_str).collect();
+    let details: Vec<&str> = details.into_iter().flatten().filter_map(Value::as_str).collect();
     let whole = is_whole(told);
     let holding = |(at, node): (usize, &Safe)| Holding {
         node: node.clone(),
@@ -114,7 +113,9 @@ fn gpus(detail: &str) -> Vec<u32> {
         let Some((_, list)) = part.split_once("IDX:") else { continue };
         for range in list.split(')').next().unwrap_or_default().split(',') {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
-            let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>()) else { continue };
+            let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>()) else {
+                continue;
+            };
             found.extend((first..=last).take_while(|index| *index < MAX_GPUS));
         }
     }

@@ -47,10 +47,7 @@ impl Watch {
 }
 
 /// Reads every file once, which must succeed, and watches them from then on.
-pub async fn start(
-    options: Options,
-    inbox: mpsc::Sender<Delivery>,
-) -> Result<Watch, SiteError> {
+pub async fn start(options: Options, inbox: mpsc::Sender<Delivery>) -> Result<Watch, SiteError> {
     let mut desk = Desk { inbox, known: BTreeMap::new() };
     for path in &options.topology {
         let stamp = stamp_of(path);
@@ -108,7 +105,8 @@ impl Desk {
                 // A list that nobody writes any more is no list of running jobs.
                 if self.known.insert(path.clone(), None) != Some(None) {
                     tracing::warn!(file = %path.display(), ?age, "jobs are too old and withdrawn: is it still written?");
-                    self.send(Delivery::Jobs(JobList { source: name_of(path), jobs: vec![] })).await;
+                    self.send(Delivery::Jobs(JobList { source: name_of(path), jobs: vec![] }))
+                        .await;
                 }
             } else if self.known.get(path) != Some(&stamp) {
                 let told = read_aside(path, jobs).await;

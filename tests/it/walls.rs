@@ -20,8 +20,14 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("source", &["answer", "owner"]),
     ("serve", &["answer", "source"]),
     ("console", &["answer", "source"]),
-    ("command", &["answer", "cli", "console", "gather", "owner", "record", "serve", "site", "source"]),
-    ("settings", &["cli", "command", "console", "gather", "judge", "owner", "record", "serve", "site"]),
+    (
+        "command",
+        &["answer", "cli", "console", "gather", "owner", "record", "serve", "site", "source"],
+    ),
+    (
+        "settings",
+        &["cli", "command", "console", "gather", "judge", "owner", "record", "serve", "site"],
+    ),
     ("cli", &[]),
 ];
 

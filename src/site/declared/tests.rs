@@ -21,8 +21,13 @@ fn what_cannot_be_meant_is_refused_with_its_line() {
         let fault = read(text, "t.toml".into()).unwrap_err();
         format!("{}: {}", fault.line, fault.what)
     };
-    assert!(refused("[[nodes]]\nnames = \"a\"\nleave = \"x\"\n").starts_with("3: unknown field `leave`"));
-    assert!(refused("[[nodes]]\n\nnames = \"a[\"\n").starts_with("3: host list \"a[\", character 2"));
+    assert!(
+        refused("[[nodes]]\nnames = \"a\"\nleave = \"x\"\n")
+            .starts_with("3: unknown field `leave`")
+    );
+    assert!(
+        refused("[[nodes]]\n\nnames = \"a[\"\n").starts_with("3: host list \"a[\", character 2")
+    );
     assert!(refused("[[nodes]]\nnames = \"\"\n").starts_with("2: an empty host list"));
     assert!(refused("# nothing\n").starts_with("1: nothing is said in it"));
     let both = read("[[nodes]]\nnames=\"a\"\nports={\"mlx5_0/2\"=\"x\"}\n", "t".into()).unwrap();

@@ -49,7 +49,15 @@ fn each_cable_gives_a_port_its_leaf_and_each_leaf_its_spines() {
     let ports: Vec<_> = topology
         .ports
         .iter()
-        .map(|p| format!("{} {}/{} {}", p.node, p.device, p.port.as_ref().unwrap(), p.leaf.as_ref().unwrap()))
+        .map(|p| {
+            format!(
+                "{} {}/{} {}",
+                p.node,
+                p.device,
+                p.port.as_ref().unwrap(),
+                p.leaf.as_ref().unwrap()
+            )
+        })
         .collect();
     let expected =
         ["gpu-001 mlx5_0/1 leaf-01", "gpu-002 mlx5_0/1 leaf-01", "gpu-001 mlx5_1/1 leaf-02"];

@@ -13,7 +13,11 @@ SwitchName=top Level=2 Switches=spine-[1-2]
 
 /// Leaf and domain of each node.
 fn nodes(topology: &Topology) -> Vec<(&str, Option<&str>, Option<&str>)> {
-    topology.nodes.iter().map(|n| (n.node.as_str(), n.leaf.as_deref(), n.domain.as_deref())).collect()
+    topology
+        .nodes
+        .iter()
+        .map(|n| (n.node.as_str(), n.leaf.as_deref(), n.domain.as_deref()))
+        .collect()
 }
 
 fn refused(text: &str) -> String {
@@ -33,7 +37,8 @@ fn a_tree_gives_nodes_their_leaf_and_leaves_their_spines() {
     ];
     assert_eq!(nodes(&topology), expected);
     assert_eq!(topology.origin, Origin::Scheduler);
-    let above: Vec<_> = topology.switches.iter().map(|s| (s.name.as_str(), s.above.len())).collect();
+    let above: Vec<_> =
+        topology.switches.iter().map(|s| (s.name.as_str(), s.above.len())).collect();
     assert_eq!(above, [("leaf-1", 1), ("leaf-2", 1), ("spine-1", 1), ("spine-2", 1)]);
     assert!(topology.ports.is_empty(), "Slurm knows no cable");
 }

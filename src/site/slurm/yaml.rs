@@ -56,7 +56,8 @@ pub(in crate::site) fn read(text: &str, source: Safe) -> Result<Topology, Fault>
     let mut plan = Plan::default();
     let mut trees: Vec<_> = entries.iter().filter(|entry| entry.tree.is_some()).collect();
     trees.sort_by_key(|entry| !entry.cluster_default);
-    for switch in trees.first().and_then(|entry| entry.tree.as_ref()).iter().flat_map(|t| &t.switches)
+    for switch in
+        trees.first().and_then(|entry| entry.tree.as_ref()).iter().flat_map(|t| &t.switches)
     {
         let line = line_of(text, &switch.switch);
         plan.switch(line, &switch.switch, &switch.nodes, &switch.children)?;
