@@ -129,7 +129,7 @@ pub struct Record {
         value_parser = clap::value_parser!(u64).range(1 << 20..))]
     pub max_bytes: u64,
     /// The age beyond which it goes.
-    #[arg(long, value_name = "SPAN", default_value = "24h", value_parser = parse_span)]
+    #[arg(long, value_name = "SPAN", default_value = "1440m", value_parser = parse_span)]
     pub max_age: Duration,
     /// How long to record; until it is stopped unless this is said.
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]

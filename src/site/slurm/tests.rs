@@ -5,8 +5,8 @@ use super::*;
 const TREE: &str = "\
 # Two leaves under two spines.
 SwitchName=leaf-1 Nodes=gpu[001-002] LinkSpeed=400
-switchname=leaf-2 nodes=gpu[003-004],\\
-  gpu009
+switchname=leaf-2 \\
+  nodes=gpu[003-004],gpu009
 SwitchName=spine-1 Switches=leaf-[1-2]
 SwitchName=top Level=2 Switches=spine-[1-2]
 ";
