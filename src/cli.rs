@@ -164,7 +164,7 @@ fn speed(text: &str) -> Result<f64, String> {
 
 /// The stories that the demo can tell, for its help.
 fn stories() -> String {
-    let lines = gaunt_sim::scenario::names().map(|(name, told)| format!("  {name:<15} {told}"));
+    let lines = gaunt_sim::story::names().map(|(name, told)| format!("  {name:<15} {told}"));
     format!("Scenarios:\n{}", lines.collect::<Vec<_>>().join("\n"))
 }
 
@@ -172,10 +172,10 @@ fn stories() -> String {
 #[derive(Args, Clone, Debug)]
 #[command(after_help = stories())]
 pub struct Demo {
-    /// How many nodes, each with 8 GPUs and 8 ports.
-    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1250))]
-    pub nodes: u16,
-    /// Which story is told: one of the scenarios below.
+    /// How many nodes, each with 8 GPUs and 8 ports; 32 unless said. The cases F1 to H16 have fleets of their own.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1250))]
+    pub nodes: Option<u16>,
+    /// Which story is told: one of the scenarios below. F1 to F18 are faults, H1 to H16 only look like some.
     #[arg(long, default_value = "demo", value_name = "NAME")]
     pub scenario: String,
     /// Another seed is another fleet with the same story.

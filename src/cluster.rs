@@ -12,10 +12,14 @@ use gaunt_schema::{
 
 mod column;
 mod history;
+mod identity;
 mod inventory;
 mod jobs;
+#[cfg(test)]
+mod merging;
 mod node;
 mod rate;
+mod speaker;
 mod take;
 mod target;
 #[cfg(test)]
@@ -27,6 +31,7 @@ use inventory::Inventory;
 pub use jobs::JobTold;
 use jobs::Jobs;
 pub use node::{Entry, Node, NodeId, host_of};
+pub use speaker::Speaker;
 pub use target::{Scraped, Standing};
 use wiring::Facts;
 pub use wiring::{Domain, GpuWiring, Leaf, NodeWiring, PortWiring, Told, Wiring};
@@ -197,10 +202,11 @@ impl Cluster {
 
     /// How fresh a node's data is.
     pub fn freshness(&self, node: &Node) -> Freshness {
-        let down = |id: &TargetId| {
-            self.target(*id).is_some_and(|t| t.standing == Standing::Down && t.failures >= 2)
+        let down = |speaker: &Speaker| {
+            self.target(speaker.target)
+                .is_some_and(|t| t.standing == Standing::Down && t.failures >= 2)
         };
-        if !node.speakers.is_empty() && node.speakers.iter().all(|(_, id)| down(id)) {
+        if !node.speakers.is_empty() && node.speakers.iter().all(down) {
             return Freshness::Down;
         }
         match node.sampled {

@@ -78,7 +78,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Demo(story)) => {
             let settings = Settings::default();
             let story = demo::Story {
-                nodes: usize::from(story.nodes),
+                nodes: story.nodes.map(usize::from),
                 scenario: story.scenario,
                 seed: story.seed,
             };

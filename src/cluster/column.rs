@@ -27,6 +27,9 @@ pub(super) struct Stamp {
     pub(super) steady: Duration,
     /// The slot of history that `at` falls into.
     pub(super) slot: i64,
+    /// The page says again what it said before, because its exporter looks more seldom than it is read: values stand,
+    /// and what counters grow by in a second as well.
+    pub(super) held: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -104,6 +107,9 @@ impl Column {
         let mut shown = reading.value();
         if let Some(width) = self.width {
             let base = &mut self.bases[at];
+            if stamp.held {
+                return self.hold(at, stamp);
+            }
             if reading.value().is_some_and(|value| rate::is_saturated(width, value)) {
                 reading = Absent::Saturated.into();
             }
@@ -123,6 +129,19 @@ impl Column {
         if let Some(history) = &mut self.history {
             let steady = before.at != NEVER && stamp.at.since(before.at) <= stamp.steady;
             history.write(at, stamp.slot, shown, steady);
+        }
+    }
+
+    /// Lets a counter's last reading and its rate stand for now.
+    fn hold(&mut self, at: usize, stamp: &Stamp) {
+        let before = self.cells[at].at;
+        if before == NEVER {
+            return;
+        }
+        self.cells[at].at = stamp.at;
+        let rate = Some(self.bases[at].rate).filter(|rate| !rate.is_nan());
+        if let Some(history) = &mut self.history {
+            history.write(at, stamp.slot, rate, stamp.at.since(before) <= stamp.steady);
         }
     }
 

@@ -15,6 +15,14 @@ const MAX_NODES: usize = 25_000;
 /// The most devices of one class on one node: a host of many containers has some hundred network devices.
 const MAX_DEVICES: usize = 1_024;
 
+/// The most switch ports that one target tells of: a fabric of 500 switches with 64 ports each.
+const MAX_SWITCH_PORTS: usize = 32_768;
+
+/// The most devices of a class on one node.
+const fn most(class: Class) -> usize {
+    if matches!(class, Class::SwitchPort) { MAX_SWITCH_PORTS } else { MAX_DEVICES }
+}
+
 /// Network devices and collectors that no page names any more are forgotten after this time: containers bring new
 /// names all day. GPUs and ports are never forgotten as long as their node is there, for their absence is news.
 /// Nodes for which no target speaks any more are forgotten after the same time.
@@ -108,18 +116,33 @@ impl Inventory {
         });
         match place {
             Ok(place) => Some(rows[place]),
-            Err(_) if rows.len() >= MAX_DEVICES => None,
+            Err(_) if rows.len() >= most(device.class) => None,
             Err(place) => {
                 let row = class.free.pop().unwrap_or_else(|| {
                     class.entries.push(None);
                     class.entries.len() as u32 - 1
                 });
-                let (device, infos) = (device.clone(), BTreeMap::new());
-                class.entries[row as usize] = Some(Entry { node: id, device, seen: at, infos });
+                let (device, infos, tellers) = (device.clone(), BTreeMap::new(), BTreeMap::new());
+                class.entries[row as usize] =
+                    Some(Entry { node: id, device, seen: at, infos, tellers });
                 rows.insert(place, row);
                 Some(row)
             }
         }
+    }
+
+    /// Gives a device of a node another name, which no other device of its class has there.
+    pub(super) fn rename(&mut self, class: Class, row: u32, device: &Device) {
+        let Some(entry) = self.entry_mut(class, row) else { return };
+        entry.device = device.clone();
+        let id = entry.node;
+        let Some(node) = self.nodes.get_mut(id.0 as usize).and_then(Option::as_mut) else { return };
+        let entries = &self.classes[class as usize].entries;
+        let name = |row: &u32| entries[*row as usize].as_ref().map(|entry| &entry.device);
+        node.rows[class as usize].sort_by(|one, other| match (name(one), name(other)) {
+            (Some(one), Some(other)) => by_name(one, other),
+            (one, other) => one.is_some().cmp(&other.is_some()),
+        });
     }
 
     /// Forgets what is long gone, looking for it now and then; says whether anything was forgotten.
@@ -143,6 +166,8 @@ impl Inventory {
             Class::Disk,
             Class::Mount,
             Class::Sensor,
+            Class::Service,
+            Class::Collective,
             Class::Collector,
         ] {
             let rows: Vec<_> =

@@ -4,6 +4,8 @@ use std::{cmp::Ordering, collections::BTreeMap};
 
 use gaunt_schema::{Class, Device, Dialect, MetricId, Report, Safe, Target, TargetId, UnixMs};
 
+use super::speaker::Speaker;
+
 /// A node's number; it may be given to another node once this one is forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub(super) u32);
@@ -17,23 +19,20 @@ pub struct Node {
     pub sampled: Option<UnixMs>,
     /// Its clock minus the owner's in milliseconds, as last seen, transport included.
     pub clock_skew_ms: Option<i64>,
-    /// The targets that speak for it, each in another dialect.
-    pub speakers: Vec<(Dialect, TargetId)>,
+    /// The targets that speak for it, each in another dialect, model servers apart.
+    pub speakers: Vec<Speaker>,
     /// Its devices of each class: rows of the class's columns, in the order of their names.
     pub(super) rows: [Vec<u32>; Class::ALL.len()],
     /// Who feeds each class.
     pub(super) feeds: [Option<Feed>; Class::ALL.len()],
 }
 
-/// The one target that a class of devices of a node is taken from.
+/// The target that last brought values of a class of devices of a node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Feed {
     pub(super) target: TargetId,
-    pub(super) dialect: Dialect,
     /// When it last brought new values of the class.
     pub(super) last: UnixMs,
-    /// What came before is no base for a rate: another target, or another clock.
-    pub(super) epoch: UnixMs,
 }
 
 /// One device of a node.
@@ -47,6 +46,8 @@ pub struct Entry {
     pub seen: UnixMs,
     /// Who it is: labels by info series.
     pub infos: BTreeMap<MetricId, BTreeMap<Safe, Safe>>,
+    /// Who told each of them.
+    pub(super) tellers: BTreeMap<MetricId, (Dialect, TargetId)>,
 }
 
 impl Node {
@@ -71,6 +72,11 @@ impl Node {
         Some(self.feeds[class as usize]?.last)
     }
 
+    /// Whether a target speaks for the node.
+    pub(super) fn hears(&self, target: TargetId) -> bool {
+        self.speakers.iter().any(|speaker| speaker.target == target)
+    }
+
     /// The row of the node itself, once it said something about itself.
     pub fn own_row(&self) -> Option<u32> {
         self.rows(Class::Node).first().copied()
@@ -78,6 +84,34 @@ impl Node {
 }
 
 impl Entry {
+    /// Takes an info series of the device, unless a better dialect tells it.
+    pub(super) fn tell(
+        &mut self,
+        metric: MetricId,
+        teller: (Dialect, TargetId),
+        labels: impl Iterator<Item = (Safe, Safe)>,
+    ) {
+        match self.tellers.get(&metric) {
+            Some(known) if *known == teller => {}
+            Some(known) if *known < teller => return,
+            _ => {
+                self.infos.remove(&metric);
+                self.tellers.insert(metric, teller);
+            }
+        }
+        self.infos.entry(metric).or_default().extend(labels);
+    }
+
+    /// Forgets what a target told of the device.
+    pub(super) fn forget(&mut self, target: TargetId) {
+        self.tellers.retain(|metric, (_, teller)| {
+            if *teller == target {
+                self.infos.remove(metric);
+            }
+            *teller != target
+        });
+    }
+
     /// A label of an info series.
     pub fn info(&self, series: MetricId, label: &str) -> Option<&Safe> {
         self.infos.get(&series)?.get(label).filter(|value| !value.is_empty())

@@ -1,9 +1,9 @@
 //! Taking what senders bring: which node a page speaks for, and which of its devices it may speak for.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use gaunt_schema::{
-    Batch, Class, Device, Dialect, Info, Page, Report, Safe, Target, TargetId, UnixMs,
+    Batch, Class, Device, Dialect, Info, Page, Report, Safe, Shared, Target, TargetId, UnixMs,
     catalogue::{CATALOGUE, gpu, port},
     unit::Kind,
 };
@@ -11,12 +11,18 @@ use gaunt_schema::{
 use super::{
     Cluster, MAX_TARGETS,
     column::Stamp,
+    identity::Names,
     node::{Feed, NodeId, name_of},
+    speaker::{Share, Speaker, share},
     target::{Layout, NOT_TAKEN, Scraped},
 };
 
 /// The most labels that are kept of one info series.
 const MAX_INFO_LABELS: usize = 32;
+
+/// The longest time between two looks of an exporter that looks by itself and not when it is asked: 30 s is the usual.
+/// A page that says the same for longer says that nothing moves.
+pub(super) const LONGEST_LOOK: Duration = Duration::from_mins(1);
 
 /// Node clocks after this instant, in the year 5138, are not believed; sums with them could overflow.
 const LATEST: UnixMs = UnixMs(100_000_000_000_000);
@@ -73,7 +79,7 @@ impl Cluster {
                 "{address}: its page has no metric that gaunt knows; `gaunt metrics` lists them"
             )));
         }
-        let node = self.claim(place, page)?;
+        let node = self.claim(place, page, at)?;
         let scraped = &mut self.targets[place];
         let id = scraped.target.id;
         let time = page.report.node_time.filter(|time| (UnixMs(0)..LATEST).contains(time));
@@ -81,18 +87,25 @@ impl Cluster {
             return self.repeated(place, at); // The sample that was taken before, once more.
         }
         let same_clock = time.is_some() == scraped.node_time.is_some();
-        (scraped.node_time, scraped.moved) = (time, Some(at));
-        let taken = self.feeds(node, id, page, at, same_clock);
-        self.settle(place, node, page, taken, at);
+        let held = scraped.holds(page, at);
+        scraped.node_time = time;
+        if !held {
+            scraped.moved = Some(at);
+        }
+        let share = self.share(node, id, page, at, same_clock)?;
+        self.settle(place, node, page, &share, at);
+        let patience = if page.dialect.looks_by_itself() { LONGEST_LOOK } else { Duration::ZERO };
         let stamp = Stamp {
             at,
             clock: time.unwrap_or(at),
             epoch: at,
-            gap: self.fresh_for(),
+            gap: self.fresh_for() + patience,
             steady: self.period * 3 / 2,
             slot: self.slot(at),
+            held,
         };
-        self.write(place, node, page, stamp);
+        self.write(place, page, &share, stamp);
+        self.fed(node, place, at);
         if let Some(node) = self.inventory.node_mut(node) {
             node.sampled = Some(at);
             node.clock_skew_ms = time.map(|time| time.0 - at.0).or(node.clock_skew_ms);
@@ -114,7 +127,7 @@ impl Cluster {
     }
 
     /// The node that a target speaks for, which it may do if no other target of its dialect does.
-    fn claim(&mut self, place: usize, page: &Page) -> Result<NodeId, Safe> {
+    fn claim(&mut self, place: usize, page: &Page, at: UnixMs) -> Result<NodeId, Safe> {
         let target = &self.targets[place].target;
         let (id, name) = (target.id, name_of(target, &page.report));
         let address = target.address.clone();
@@ -132,8 +145,9 @@ impl Cluster {
             return Err(too_many());
         };
         let rival =
-            speakers.iter().find(|(dialect, other)| *dialect == page.dialect && *other != id);
-        if let Some((_, rival)) = rival.copied() {
+            speakers.iter().find(|other| other.dialect == page.dialect && other.target != id);
+        let rival = rival.map(|rival| rival.target).filter(|_| !page.dialect.is_of_service());
+        if let Some(rival) = rival {
             let rival = self.target(rival).map_or_else(Safe::default, |t| t.target.address.clone());
             self.leave(node, id);
             self.targets[place].node = None;
@@ -143,91 +157,87 @@ impl Cluster {
                  apart with NODE=ADDRESS"
             )));
         }
-        speakers.retain(|(_, other)| *other != id);
-        speakers.push((page.dialect, id));
+        match speakers.iter_mut().find(|speaker| speaker.target == id) {
+            Some(speaker) if speaker.dialect == page.dialect => {}
+            Some(speaker) => *speaker = Speaker::new(page.dialect, id, at),
+            None => speakers.push(Speaker::new(page.dialect, id, at)),
+        }
         self.targets[place].node = Some(node);
         Ok(node)
     }
 
-    /// A target speaks for a node no more.
-    fn leave(&mut self, node: NodeId, id: TargetId) {
-        let Some(node) = self.inventory.node_mut(node) else { return };
-        node.speakers.retain(|(_, other)| *other != id);
+    /// A target speaks for a node no more: what it told is forgotten, and those that it outshone are heard again.
+    fn leave(&mut self, id: NodeId, target: TargetId) {
+        let Some(node) = self.inventory.node_mut(id).filter(|node| node.hears(target)) else {
+            return;
+        };
+        node.speakers.retain(|speaker| speaker.target != target);
         for feed in &mut node.feeds {
-            if feed.is_some_and(|feed| feed.target == id) {
+            if feed.is_some_and(|feed| feed.target == target) {
                 *feed = None;
             }
         }
+        let rows = node.rows.clone();
+        for (class, rows) in Class::ALL.into_iter().zip(rows) {
+            for row in rows {
+                if let Some(entry) = self.inventory.entry_mut(class, row) {
+                    entry.forget(target);
+                }
+            }
+        }
+        for other in self.targets.iter_mut().filter(|other| other.node == Some(id)) {
+            other.layout = Layout::default();
+        }
+        self.jobs_changed = true;
     }
 
-    /// Which classes are taken from this target: those that it feeds already, those that nobody feeds now, and those
-    /// that it can feed better than the one that does.
-    fn feeds(
+    /// What of a page is taken.
+    fn share(
         &mut self,
         node: NodeId,
         id: TargetId,
         page: &Page,
         at: UnixMs,
         same_clock: bool,
-    ) -> [bool; Class::ALL.len()] {
-        let mut taken = [false; Class::ALL.len()];
+    ) -> Result<Share, Safe> {
         let fresh_for = self.fresh_for();
-        let Some(node) = self.inventory.node_mut(node) else { return taken };
-        for sample in &page.report.samples {
-            if let Some(device) = page.report.devices.get(sample.device as usize) {
-                taken[device.class as usize] = true;
-            }
-        }
-        taken[Class::Fleet as usize] = false;
-        for (taken, feed) in taken.iter_mut().zip(&mut node.feeds).filter(|(taken, _)| **taken) {
-            let own = feed.filter(|feed| feed.target == id);
-            let epoch = own.filter(|_| same_clock).map_or(at, |feed| feed.epoch);
-            let better =
-                |feed: Feed| page.dialect < feed.dialect || at.since(feed.last) > fresh_for;
-            *taken = own.is_some() || feed.is_none_or(better);
-            if *taken {
-                *feed = Some(Feed { target: id, dialect: page.dialect, last: at, epoch });
-            }
-        }
-        taken
+        let gone = || Safe::new("its node was forgotten while its page was taken");
+        let node = self.inventory.node_mut(node).ok_or_else(gone)?;
+        let place = node.speakers.iter().position(|speaker| speaker.target == id);
+        let place = place.ok_or_else(gone)?;
+        Ok(share(&mut node.speakers, place, &page.report, at, fresh_for, same_clock))
     }
 
     /// Finds the rows of the page's devices, and takes in who they are, where it differs from the page before.
-    fn settle(
-        &mut self,
-        place: usize,
-        node: NodeId,
-        page: &Page,
-        taken: [bool; Class::ALL.len()],
-        at: UnixMs,
-    ) {
+    fn settle(&mut self, place: usize, node: NodeId, page: &Page, share: &Share, at: UnixMs) {
         let report = &page.report;
         let mut layout = std::mem::take(&mut self.targets[place].layout);
-        let moved = layout.taken != taken || layout.devices != report.devices;
-        self.wiring_changed |= layout.taken != taken || rewires(&layout, report);
+        let named = layout.devices == report.devices && layout.infos == report.infos;
+        let moved = !named || layout.taken != share.taken;
+        self.wiring_changed |= layout.taken != share.taken || rewires(&layout, report);
         if moved {
-            let row = |device: &gaunt_schema::Device| {
-                let row = taken[device.class as usize]
-                    .then(|| self.inventory.find_row(node, device, at))
-                    .flatten();
-                row.unwrap_or(NOT_TAKEN)
-            };
-            layout.rows = report.devices.iter().map(row).collect();
-            layout.devices.clone_from(&report.devices);
-            layout.taken = taken;
+            self.place(place, node, page, share, &mut layout, at);
         }
-        let renamed = moved || layout.infos != report.infos;
-        for (device, row) in layout.devices.iter().zip(&layout.rows) {
+        for (device, row) in layout.names.iter().zip(&layout.rows) {
             if let Some(entry) = self.inventory.entry_mut(device.class, *row) {
                 entry.seen = at;
-                if renamed {
-                    entry.infos.clear();
-                }
             }
         }
-        if renamed {
+        if moved {
+            let teller = (page.dialect, self.targets[place].target.id);
+            for (device, row) in layout.names.iter().zip(&layout.rows) {
+                if let Some(entry) = self.inventory.entry_mut(device.class, *row) {
+                    entry.forget(teller.1);
+                }
+            }
             for info in &report.infos {
-                self.identify(&layout, info);
+                self.identify(&layout, info, teller);
+            }
+            // What this page tells no more, others may tell.
+            if report.infos.len() < layout.infos.len() {
+                for other in self.targets.iter_mut().filter(|other| other.node == Some(node)) {
+                    other.layout.infos = Shared::default();
+                }
             }
             layout.infos.clone_from(&report.infos);
             self.jobs_changed = true;
@@ -235,9 +245,50 @@ impl Cluster {
         self.targets[place].layout = layout;
     }
 
-    fn identify(&mut self, layout: &Layout, info: &Info) {
+    /// Finds the rows of the devices of which anything is taken.
+    fn place(
+        &mut self,
+        place: usize,
+        node: NodeId,
+        page: &Page,
+        share: &Share,
+        layout: &mut Layout,
+        at: UnixMs,
+    ) {
+        let report = &page.report;
+        let name = self.inventory.node(node).map(|node| node.name.clone()).unwrap_or_default();
+        let address = &self.targets[place].target.address;
+        let names = Names { node: &name, address };
+        layout.names = names.devices(&mut self.inventory, node, report);
+        let mut wanted = vec![false; report.devices.len()];
+        layout.measured = vec![false; Class::ALL.len()];
+        for sample in report.samples.iter().filter(|sample| share.taken.has(sample.metric)) {
+            if let Some(wanted) = wanted.get_mut(sample.device as usize) {
+                *wanted = true;
+                if let Some(metric) = CATALOGUE.get(usize::from(sample.metric.0)) {
+                    layout.measured[metric.class as usize] = true;
+                }
+            }
+        }
+        // Who a device is may be told by another page than what it measures.
+        for info in &report.infos {
+            if let Some(wanted) = wanted.get_mut(info.device as usize) {
+                *wanted = true;
+            }
+        }
+        let row = |(device, wanted): (&Device, &bool)| {
+            let wanted = *wanted && device.class != Class::Fleet;
+            let row = wanted.then(|| self.inventory.find_row(node, device, at)).flatten();
+            row.unwrap_or(NOT_TAKEN)
+        };
+        layout.rows = layout.names.iter().zip(&wanted).map(row).collect();
+        layout.devices.clone_from(&report.devices);
+        layout.taken.clone_from(&share.taken);
+    }
+
+    fn identify(&mut self, layout: &Layout, info: &Info, teller: (Dialect, TargetId)) {
         let (at, metric) = (info.device as usize, info.metric);
-        let (Some(device), Some(row)) = (layout.devices.get(at), layout.rows.get(at)) else {
+        let (Some(device), Some(row)) = (layout.names.get(at), layout.rows.get(at)) else {
             return;
         };
         let known = CATALOGUE.get(usize::from(metric.0));
@@ -245,29 +296,42 @@ impl Cluster {
             return;
         }
         if let Some(entry) = self.inventory.entry_mut(device.class, *row) {
-            let labels = info.labels.iter().take(MAX_INFO_LABELS).cloned();
-            entry.infos.entry(metric).or_default().extend(labels);
+            entry.tell(metric, teller, info.labels.iter().take(MAX_INFO_LABELS).cloned());
         }
     }
 
-    fn write(&mut self, place: usize, node: NodeId, page: &Page, mut stamp: Stamp) {
-        let Some(node) = self.inventory.node(node) else { return };
-        let epochs = node.feeds.map(|feed| feed.map_or(stamp.at, |feed| feed.epoch));
+    fn write(&mut self, place: usize, page: &Page, share: &Share, mut stamp: Stamp) {
         let lengths = Class::ALL.map(|class| self.inventory.rows(class));
         let layout = &self.targets[place].layout;
+        let mut last = None;
         for sample in &page.report.samples {
             let at = sample.device as usize;
             let (Some(device), Some(row)) = (layout.devices.get(at), layout.rows.get(at)) else {
                 continue;
             };
             let Some(metric) = CATALOGUE.get(usize::from(sample.metric.0)) else { continue };
-            if *row == NOT_TAKEN || metric.class != device.class || metric.kind == Kind::Info {
+            let wrong = metric.class != device.class || metric.kind == Kind::Info;
+            if *row == NOT_TAKEN || wrong || !share.taken.has(sample.metric) {
                 continue;
             }
-            let class = device.class as usize;
-            stamp.epoch = epochs[class];
+            // Samples of one metric mostly stand together.
+            if last != Some(sample.metric) {
+                stamp.epoch = share.epoch(sample.metric);
+                last = Some(sample.metric);
+            }
             let column = &mut self.columns[usize::from(sample.metric.0)];
-            column.write(*row, lengths[class], sample.reading, &stamp);
+            column.write(*row, lengths[device.class as usize], sample.reading, &stamp);
+        }
+    }
+
+    /// Notes which classes of devices this target brought values of.
+    fn fed(&mut self, node: NodeId, place: usize, at: UnixMs) {
+        let Scraped { target, layout, .. } = &self.targets[place];
+        let Some(node) = self.inventory.node_mut(node) else { return };
+        for (device, row) in layout.devices.iter().zip(&layout.rows) {
+            if *row != NOT_TAKEN && layout.measured.get(device.class as usize) == Some(&true) {
+                node.feeds[device.class as usize] = Some(Feed { target: target.id, last: at });
+            }
         }
     }
 }

@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use gaunt_schema::{
-    Batch, Class, Device, Dialect, Failure, Info, Page, Rejected, Safe, Shared, Target, UnixMs,
+    Batch, Device, Dialect, Failure, Info, Page, Reading, Rejected, Safe, Shared, Target, UnixMs,
 };
 
-use super::node::NodeId;
+use super::{node::NodeId, speaker::Metrics, take::LONGEST_LOOK};
 
 /// A device of the page that is not taken.
 pub(super) const NOT_TAKEN: u32 = u32::MAX;
+
+/// An odd number that spreads the bits of what it multiplies.
+const MIXER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Added to the time within which a batch must come, for the way through the inbox.
 const GRACE: Duration = Duration::from_millis(250);
@@ -64,6 +67,8 @@ pub struct Scraped {
     pub(super) node_time: Option<UnixMs>,
     /// When that clock last moved.
     pub(super) moved: Option<UnixMs>,
+    /// What the readings of its last page were, as a number: equal pages have equal ones.
+    readings: u64,
     /// The devices of its last page with their rows.
     pub(super) layout: Layout,
 }
@@ -74,7 +79,11 @@ pub(super) struct Layout {
     pub(super) devices: Shared<Device>,
     pub(super) rows: Vec<u32>,
     pub(super) infos: Shared<Info>,
-    pub(super) taken: [bool; Class::ALL.len()],
+    pub(super) taken: Metrics,
+    /// The devices as the node's other pages call them.
+    pub(super) names: Vec<Device>,
+    /// Of which classes anything is measured and taken.
+    pub(super) measured: Vec<bool>,
 }
 
 impl Scraped {
@@ -98,6 +107,7 @@ impl Scraped {
             due: None,
             node_time: None,
             moved: None,
+            readings: 0,
             layout: Layout::default(),
         }
     }
@@ -118,6 +128,26 @@ impl Scraped {
                 self.fail(batch.at);
             }
         }
+    }
+
+    /// Whether a page only says again what the last one said, because its exporter has not looked since. At least one
+    /// value of a GPU moves from one look to the next.
+    pub(super) fn holds(&mut self, page: &Page, at: UnixMs) -> bool {
+        if !page.dialect.looks_by_itself() || page.report.node_time.is_some() {
+            return false;
+        }
+        let mut readings = page.report.samples.len() as u64;
+        for sample in &page.report.samples {
+            let told = match sample.reading {
+                Reading::Value(value) => value.to_bits(),
+                Reading::Absent { absent } => absent as u64,
+            };
+            let place = u64::from(sample.metric.0) << 32 | u64::from(sample.device);
+            readings =
+                (readings ^ told ^ place.rotate_left(17)).wrapping_mul(MIXER).rotate_left(29);
+        }
+        let same = std::mem::replace(&mut self.readings, readings) == readings;
+        same && self.moved.is_some_and(|moved| at.since(moved) <= LONGEST_LOOK)
     }
 
     /// Counts the periods that passed without a report until `now`.

@@ -12,14 +12,14 @@ use super::{Cluster, Freshness, Standing};
 
 const PERIOD: Duration = Duration::from_secs(1);
 
-fn cluster(targets: &[(u32, &str, Option<&str>)]) -> Cluster {
+pub(super) fn cluster(targets: &[(u32, &str, Option<&str>)]) -> Cluster {
     let mut cluster = Cluster::new(PERIOD, 10);
     cluster.accept(Delivery::Targets(named(targets)));
     cluster.advance(UnixMs(0));
     cluster
 }
 
-fn named(targets: &[(u32, &str, Option<&str>)]) -> Vec<Target> {
+pub(super) fn named(targets: &[(u32, &str, Option<&str>)]) -> Vec<Target> {
     let target = |(id, address, node): &(u32, &str, Option<&str>)| Target {
         id: TargetId(*id),
         address: (*address).into(),
@@ -30,7 +30,11 @@ fn named(targets: &[(u32, &str, Option<&str>)]) -> Vec<Target> {
 }
 
 /// A page of `node` sampled at `time` milliseconds by its own clock.
-fn report(node: &str, time: Option<i64>, samples: &[(Device, MetricId, Reading)]) -> Report {
+pub(super) fn report(
+    node: &str,
+    time: Option<i64>,
+    samples: &[(Device, MetricId, Reading)],
+) -> Report {
     let mut report =
         Report { node: Some(node.into()), node_time: time.map(UnixMs), ..Report::default() };
     for (device, metric, reading) in samples {
@@ -40,7 +44,7 @@ fn report(node: &str, time: Option<i64>, samples: &[(Device, MetricId, Reading)]
     report
 }
 
-fn send(cluster: &mut Cluster, id: u32, at: i64, dialect: Dialect, report: Report) {
+pub(super) fn send(cluster: &mut Cluster, id: u32, at: i64, dialect: Dialect, report: Report) {
     let page = Page { report, dialect, bytes: 100, rejected: Rejected::default() };
     let (target, at) = (TargetId(id), UnixMs(at));
     cluster.accept(Delivery::Batch(Batch { target, at, duration_ms: 1.0, outcome: Ok(page) }));
@@ -54,7 +58,7 @@ fn fail(cluster: &mut Cluster, id: u32, at: i64) {
     cluster.advance(at);
 }
 
-fn row(cluster: &Cluster, node: &str, device: &Device) -> u32 {
+pub(super) fn row(cluster: &Cluster, node: &str, device: &Device) -> u32 {
     let (_, node) = cluster.named(node).unwrap();
     let rows = node.rows(device.class);
     *rows.iter().find(|row| cluster.device(device.class, **row).unwrap().device == *device).unwrap()

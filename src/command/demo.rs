@@ -7,8 +7,10 @@ use std::{
     time::Duration,
 };
 
-use gaunt_schema::{Batch, Clock, Delivery, Page, Safe, Target, TargetId, UnixMs, text};
-use gaunt_sim::{Fleet, Scenario};
+use gaunt_schema::{
+    Batch, Clock, Delivery, Dialect, Failure, Page, Safe, Target, TargetId, UnixMs, text,
+};
+use gaunt_sim::{Fleet, story::Timing, suite::Level};
 use tokio::sync::mpsc;
 
 use super::{console::has_terminal, snapshot};
@@ -22,16 +24,15 @@ use crate::{
 /// Real nodes are sampled once a second, and so are these.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The virtual time that a snapshot looks at: the faults of every scenario have begun by then, and the judge has
-/// had the half minute that it needs at most.
-const SNAPSHOT_SECONDS: u32 = 75;
+/// The console opens at most so long before something happens: who watches sees what is usual, and need not wait.
+const LEAD: Duration = Duration::from_secs(15);
 
 /// Which fleet is shown.
 #[derive(Clone, Debug)]
 pub struct Story {
-    /// How many nodes.
-    pub nodes: usize,
-    /// The scenario's name.
+    /// How many nodes, if the scenario leaves it open.
+    pub nodes: Option<usize>,
+    /// The scenario's name, or that of a case.
     pub scenario: String,
     /// The seed of everything that varies.
     pub seed: u64,
@@ -44,13 +45,15 @@ pub async fn run(
     console: console::Options,
 ) -> anyhow::Result<ExitCode> {
     let owner = owner::Options { cluster: Safe::new("demo"), period: PERIOD, ..owner };
-    let scenario = Scenario::named(&story.scenario)?;
+    let (name, nodes, seed) = (story.scenario, story.nodes, story.seed);
+    let story = gaunt_sim::Story { name, nodes, seed, level: Level::Hard, dialect: Dialect::Gaunt };
+    let timing = story.timing()?;
     if !has_terminal() {
-        return ahead(&story, scenario, owner);
+        return ahead(&story, timing, owner);
     }
     let clock = owner::clock();
     let handle = owner::start(owner, clock.clone());
-    let fleet = Fleet::new(scenario, story.nodes, story.seed, clock());
+    let fleet = story.fleet(clock() - timing.first.saturating_sub(LEAD))?;
     let (stop, stopped) = channel::<()>();
     let inbox = handle.inbox();
     let feeding = thread::Builder::new()
@@ -91,13 +94,18 @@ fn feed(
 }
 
 /// Lives through the first minutes in virtual time and prints what is known then.
-fn ahead(story: &Story, scenario: Scenario, options: owner::Options) -> anyhow::Result<ExitCode> {
+fn ahead(
+    story: &gaunt_sim::Story,
+    timing: Timing,
+    options: owner::Options,
+) -> anyhow::Result<ExitCode> {
     let limits = text::Limits::default();
-    let start = owner::clock()() - PERIOD * SNAPSHOT_SECONDS;
-    let mut fleet = Fleet::new(scenario, story.nodes, story.seed, start);
+    let seconds = timing.look.as_secs() as u32;
+    let start = owner::clock()() - PERIOD * seconds;
+    let mut fleet = story.fleet(start)?;
     let mut owner = Owner::new(options);
     owner.accept(Delivery::Targets(targets(&fleet)));
-    for second in 1..=SNAPSHOT_SECONDS {
+    for second in 1..=seconds {
         let now = start + PERIOD * second;
         fleet.advance(now);
         for node in 0..fleet.nodes() {
@@ -124,10 +132,11 @@ fn targets(fleet: &Fleet) -> Vec<Target> {
     (0..fleet.nodes()).map(target).collect()
 }
 
-/// One node's page, written and read as between programs.
+/// One node's page, written and read as between programs; a node that does not answer has none.
 fn read(fleet: &Fleet, node: usize, at: UnixMs, limits: &text::Limits) -> Batch {
-    let mut page = String::new();
-    text::write(&fleet.report(node), &mut page);
-    let outcome: Result<Page, _> = text::decode(page.as_bytes(), limits);
+    let outcome: Result<Page, _> = match fleet.pages(node).first() {
+        Some((_, page)) => text::decode(page.as_bytes(), limits),
+        None => Err(Failure::Connect("connection refused".into())),
+    };
     Batch { target: TargetId(node as u32), at, duration_ms: 0.0, outcome }
 }

@@ -31,8 +31,8 @@ fn finding(judge: &Judge, cluster: &Cluster, name: &Safe, targets: &[&Scraped]) 
     let known = cluster.named(name).map(|(_, node)| node);
     let jobs = known.map(|node| jobs(cluster, node)).unwrap_or_default();
     let dark = known.is_some_and(|node| {
-        node.speakers.iter().all(|(_, id)| {
-            cluster.target(*id).is_some_and(|target| target.standing == Standing::Down)
+        node.speakers.iter().all(|speaker| {
+            cluster.target(speaker.target).is_some_and(|target| target.standing == Standing::Down)
         })
     });
     let since = targets.iter().filter_map(|target| target.down_since).min();

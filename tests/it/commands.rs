@@ -41,7 +41,7 @@ fn what_cannot_be_done_is_said_with_the_next_step_and_ends_with_3() {
             &["demo", "--scenario", "nope"],
             "gaunt: no scenario is called \"nope\"; choose one of demo, healthy, port_down, \
              data_starved, storage_slow, slow_gpu, throttled, launch_bound, leaf_congested, \
-             link_errors, hang, gpu_lost, checkpoint\n",
+             link_errors, hang, gpu_lost, checkpoint, or a case F1 to F18 or H1 to H16\n",
         ),
         (
             &["serve"],

@@ -18,6 +18,7 @@ mod node_network;
 mod node_page;
 mod node_unit;
 mod probe;
+mod probe_auto;
 mod probe_gpu;
 mod probe_kernels;
 mod probe_rings;

@@ -51,7 +51,7 @@ impl Probe {
         let mut command = Command::new(program("gaunt-probe"));
         command.args(arguments).arg("--json");
         command.env("GAUNT_FAKE_DRIVER", self.folder.path().join("scenario.toml"));
-        for flag in ["--cuda-library", "--nvml-library"] {
+        for flag in ["--cuda-library", "--nvml-library", "--nccl-library"] {
             command.arg(flag).arg(fake_driver());
         }
         command

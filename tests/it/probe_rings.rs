@@ -46,3 +46,24 @@ fn virtual_ranks_on_one_gpu_prove_the_same() {
         is_right(collective, 3, &["--ranks", "7", "--bytes", "30001", "--type", "bf16"]);
     }
 }
+
+#[test]
+fn nccl_is_measured_beside_with_the_same_check() {
+    for collective in COLLECTIVES {
+        for element in ["f32", "bf16"] {
+            let probe = Probe::on(4, "", "shuffle = 3");
+            let all = [collective, "--nccl", "--bytes", "65536", "--type", element];
+            let said = probe.run(&all);
+            assert_eq!(said.code, 0, "{collective}: {}", said.message());
+            let measured = said.answer["measured"].as_array().expect("a list");
+            let tools: Vec<_> = measured.iter().map(|one| one["tool"].as_str()).collect();
+            assert_eq!(tools, [Some("gaunt"), Some("nccl")], "{collective}");
+            assert!(measured.iter().all(|one| one["wrong"] == 0 && one["runs"] == 5));
+        }
+    }
+    let probe = Probe::on(3, "", "");
+    let said = probe.run(&["all-reduce", "--nccl", "--bytes", "100004"]);
+    assert_eq!(said.answer["measured"].as_array().map(Vec::len), Some(1));
+    let notes = said.answer["notes"].to_string();
+    assert!(notes.contains("its parts must be equal"), "{notes}");
+}

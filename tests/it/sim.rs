@@ -11,7 +11,7 @@ use std::{
 };
 
 use gaunt_schema::{
-    Device,
+    Device, Dialect,
     catalogue::{gpu, port},
     text,
 };
@@ -177,7 +177,8 @@ fn mistakes_are_named_with_the_next_step() {
         complaint(&["--scenario", "meltdown"]),
         "gaunt-sim: no scenario is called \"meltdown\"; \
          choose one of demo, healthy, port_down, data_starved, storage_slow, slow_gpu, throttled, \
-         launch_bound, leaf_congested, link_errors, hang, gpu_lost, checkpoint\n"
+         launch_bound, leaf_congested, link_errors, hang, gpu_lost, checkpoint, \
+         or a case F1 to F18 or H1 to H16\n"
     );
     assert_eq!(
         complaint(&["--nodes", "64001"]),
@@ -225,6 +226,69 @@ fn a_case_is_written_with_its_truth_and_read_back() {
             assert!(page.report.devices.contains(&device), "{target}");
         }
     }
+}
+
+#[test]
+fn foreign_words_are_served_on_a_port_each() {
+    let sim = Sim::start(&["--scenario", "healthy", "--nodes", "3", "--dialect", "dcgm"]);
+    let lists: Vec<_> = sim.line.trim().split(',').collect();
+    assert_eq!(lists.len(), 2, "{}", sim.line);
+    for (list, speaks) in lists.iter().zip([Dialect::Dcgm, Dialect::NodeExporter]) {
+        let port = list.rsplit(':').next().unwrap().parse().unwrap();
+        let mut stream = connect(Ipv4Addr::new(127, 1, 0, 2).into(), port);
+        let (status, body) = get(&mut stream, "/metrics");
+        let page = text::decode(&body, &text::Limits::default()).unwrap();
+        assert_eq!((status, page.dialect, page.rejected.total()), (200, speaks, 0));
+        assert_eq!(page.report.node.unwrap().as_str(), "gpu002");
+    }
+}
+
+#[test]
+fn a_ring_is_served_to_many_over_connections_that_stay() {
+    let sim = Sim::start(&["--load", "--scenario", "healthy", "--nodes", "260"]);
+    let page = |stream: &mut TcpStream| {
+        let (status, body) = get(stream, "/metrics");
+        let page = text::decode(&body, &text::Limits::default()).unwrap();
+        assert_eq!((status, page.rejected.total()), (200, 0));
+        page.report
+    };
+    // On both sides of the end of a block of addresses.
+    let nodes = || (0..6_usize).chain(247..253);
+    let mut streams: Vec<_> = nodes()
+        .map(|node| Ipv4Addr::new(127, 1, (node / 250) as u8, (node % 250 + 1) as u8))
+        .map(|address| connect(address.into(), sim.port))
+        .collect();
+    let sent = |report: &gaunt_schema::Report| {
+        report.reading(&Device::port("mlx5_3", "1"), port::TRANSMIT_BYTES).unwrap().value().unwrap()
+    };
+    let first: Vec<_> = streams.iter_mut().map(page).collect();
+    for (at, (stream, before)) in nodes().zip(streams.iter_mut().zip(&first)) {
+        let now = page(stream);
+        assert_eq!(now.node.as_deref(), Some(&*format!("gpu{:05}", at + 1)));
+        assert!(sent(&now) > sent(before) && now.node_time >= before.node_time);
+        let (status, _) = get(stream, "/nothing");
+        assert_eq!(status, 404);
+    }
+    // Two requests at once are two answers.
+    let stream = &mut streams[0];
+    write!(stream, "GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    page(stream);
+}
+
+#[test]
+fn too_few_open_files_are_named_with_the_way_out() {
+    let program = program("gaunt-sim");
+    let limited =
+        format!("ulimit -n 64; exec {} --load --nodes 200 --listen-port 0", program.display());
+    let output = Command::new("sh").args(["-c", &limited]).output().unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8(output.stderr).unwrap();
+    let last = said.lines().last().unwrap();
+    assert_eq!(
+        last,
+        "gaunt-sim: 200 nodes need 232 open files and the hard limit is 64; raise it with \
+         `ulimit -Hn 232` as root, or pass --nodes 32"
+    );
 }
 
 #[test]

@@ -70,6 +70,7 @@ const DOORS: &[&str] = &[
     "exporters/node/src/ethtool.rs",
     "exporters/node/src/nvml/door.rs",
     "exporters/probe/src/cuda/door.rs",
+    "exporters/probe/src/nccl.rs",
     "tests/fake-driver/src",
 ];
 

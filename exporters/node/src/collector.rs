@@ -22,6 +22,7 @@ mod mount;
 mod netdev;
 mod ports;
 mod pressure;
+mod probe;
 pub(crate) mod round;
 mod sensor;
 mod task;
@@ -116,6 +117,14 @@ pub(crate) fn of_host(
     ];
     if let Some(folder) = &options.textfiles {
         all.push(Box::new(textfile::Textfiles::new(folder)));
+    }
+    if let Some(asked) = &options.probe {
+        let name = options
+            .node_name
+            .clone()
+            .or_else(|| crate::files::read_once(&options.proc_root.join("sys/kernel/hostname")));
+        let library = options.nvml_library.clone();
+        all.push(Box::new(probe::Probes::new(asked, library, &name.unwrap_or_default())));
     }
     all
 }

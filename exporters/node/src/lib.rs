@@ -20,7 +20,7 @@ pub mod service;
 mod source;
 
 pub use nvml::worker;
-pub use options::Options;
+pub use options::{Options, Probe};
 pub use page::Page;
 pub use sampler::Sampler;
 pub use source::{Source, UnknownSource};

@@ -30,6 +30,8 @@ pub struct Options {
     pub rails: Vec<String>,
     /// A folder whose `*.prom` files are passed on as they are: results of probes, statistics of NCCL.
     pub textfiles: Option<PathBuf>,
+    /// Whether and how the wires between GPUs are probed; without it they never are.
+    pub probe: Option<Probe>,
     /// What is switched off: it is not asked, and leaves no series.
     pub without: BTreeSet<Source>,
     /// Where the kubelet says which pod holds which GPU.
@@ -38,6 +40,30 @@ pub struct Options {
     pub kernel_log: Option<PathBuf>,
     /// The program that is run as the NVML worker; without one it is this executable.
     pub worker_program: Option<PathBuf>,
+}
+
+/// How gaunt-probe is run now and then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// The program.
+    pub program: PathBuf,
+    /// Where it keeps its past and leaves its results.
+    pub folder: PathBuf,
+    /// The time between two tries.
+    pub every: Duration,
+    /// What else it is told.
+    pub arguments: Vec<String>,
+}
+
+impl Default for Probe {
+    fn default() -> Self {
+        Self {
+            program: PathBuf::from("gaunt-probe"),
+            folder: PathBuf::from("/var/lib/gaunt-probe"),
+            every: Duration::from_mins(10),
+            arguments: Vec::new(),
+        }
+    }
 }
 
 impl Default for Options {
@@ -54,6 +80,7 @@ impl Default for Options {
             exclude: Vec::new(),
             rails: Vec::new(),
             textfiles: None,
+            probe: None,
             without: BTreeSet::new(),
             kubelet: PathBuf::from("/var/lib/kubelet/pod-resources/kubelet.sock"),
             kernel_log: Some(PathBuf::from("/dev/kmsg")),

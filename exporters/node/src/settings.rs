@@ -2,7 +2,7 @@
 
 use std::{fs, io, net::SocketAddr, path::PathBuf, time::Duration};
 
-use gaunt_node::{Options, Source, service::Plan};
+use gaunt_node::{Options, Probe, Source, service::Plan};
 use gaunt_schema::text::Compat;
 use serde::{Deserialize, Deserializer, de::Error};
 
@@ -19,6 +19,9 @@ const PERIODS: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 /// The shortest and the longest deadline. A healthy call may take some milliseconds; a call that takes minutes is
 /// what a deadline is for.
 const DEADLINES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_mins(5));
+
+/// The shortest and the longest time between two probes: more often would be felt, more seldom nobody would miss.
+const PAUSES: (Duration, Duration) = (Duration::from_mins(1), Duration::from_hours(24));
 
 /// Why there is nothing to serve.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +85,8 @@ struct File {
     nvml: Nvml,
     #[serde(default)]
     kubelet: Kubelet,
+    #[serde(default)]
+    probe: Probing,
 }
 
 /// What the file may say of the NVIDIA driver.
@@ -101,6 +106,31 @@ struct Nvml {
 #[serde(deny_unknown_fields)]
 struct Kubelet {
     socket: Option<PathBuf>,
+}
+
+/// What the file may say of probes; they are on if it says how often.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Probing {
+    #[serde(default, deserialize_with = "pause_in_file")]
+    every: Option<Duration>,
+    program: Option<PathBuf>,
+    state: Option<PathBuf>,
+    #[serde(default)]
+    arguments: Vec<String>,
+}
+
+impl Probing {
+    /// What it means, if probes are on.
+    fn asked(self) -> Option<Probe> {
+        let usual = Probe::default();
+        Some(Probe {
+            every: self.every?,
+            program: self.program.unwrap_or(usual.program),
+            folder: self.state.unwrap_or(usual.folder),
+            arguments: self.arguments,
+        })
+    }
 }
 
 /// What is to be served: the usual values, the file over them, the command line over both.
@@ -127,6 +157,7 @@ pub(crate) fn plan(arguments: &Arguments) -> Result<Plan, SettingsError> {
         exclude: arguments.exclude.clone().or(file.exclude).unwrap_or_default(),
         rails: file.rails.unwrap_or_default(),
         textfiles: arguments.textfiles.clone().or(file.textfiles),
+        probe: file.probe.asked(),
         ..Options::default()
     };
     for (flag, root) in [("sys", &sampler.sys_root), ("proc", &sampler.proc_root)] {
@@ -196,6 +227,10 @@ fn deadline_in_file<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Durati
     in_file("deadline", input, DEADLINES)
 }
 
+fn pause_in_file<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Duration>, D::Error> {
+    in_file("time between probes", input, PAUSES)
+}
+
 fn in_file<'de, D: Deserializer<'de>>(
     what: &str,
     input: D,
@@ -262,6 +297,10 @@ mod tests {
             "call_deadline",
             "init_deadline",
             "library",
+            "every",
+            "state",
+            "program",
+            "arguments",
             "socket",
         ] {
             assert!(sample.contains(&format!("{setting} = ")), "{setting} is not in the sample");

@@ -49,11 +49,13 @@ pub enum Source {
     Processes,
     /// Files that are passed on.
     Textfiles,
+    /// Probes of the wires between GPUs, if they are switched on at all.
+    Probe,
 }
 
 impl Source {
     /// Every one with its name, as collectors are called on the page.
-    pub const ALL: [(Self, &str); 20] = [
+    pub const ALL: [(Self, &str); 21] = [
         (Self::Cpu, "cpu"),
         (Self::Memory, "memory"),
         (Self::Pressure, "pressure"),
@@ -74,6 +76,7 @@ impl Source {
         (Self::KernelLog, "kernel_log"),
         (Self::Processes, "processes"),
         (Self::Textfiles, "textfiles"),
+        (Self::Probe, "probe"),
     ];
 }
 
@@ -116,7 +119,8 @@ mod tests {
     /// The collectors' names where these sources are switched off.
     fn collectors(without: BTreeSet<Source>) -> Vec<String> {
         let textfiles = Some(PathBuf::from("/nowhere"));
-        let all = sampler::collectors(&Options { textfiles, without, ..Options::default() });
+        let probe = Some(crate::options::Probe::default());
+        let all = sampler::collectors(&Options { textfiles, probe, without, ..Options::default() });
         all.iter().map(|collector| collector.name().to_owned()).collect()
     }
 

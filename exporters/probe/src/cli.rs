@@ -1,12 +1,17 @@
 //! What may be said on the command line.
 
-use std::{path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
 use gaunt_probe::{
     Collective, Element, Kind,
     order::{self, Libraries, Limits, Order, What},
+    past::Budget,
 };
+
+/// Where Slurm's jobs have their control groups, from before their first process to after their last.
+const JOBS: [&str; 2] =
+    ["/sys/fs/cgroup/system.slice/slurmstepd.scope/job_*", "/sys/fs/cgroup/devices/slurm/uid_*"];
 
 /// Measures what the wires between GPUs carry, in milliseconds, on GPUs that nobody uses
 #[derive(Parser)]
@@ -32,6 +37,10 @@ pub(crate) enum Command {
     SendRecv(Ring),
     /// Measure every pair of GPUs in both directions, and every GPU with the host
     Matrix(Measuring),
+    /// Measure if it is time and nobody is there, and remember what is usual: what gaunt-node runs
+    Auto(Auto),
+    /// Ask NCCL of the jobs on this node how their ranks are; touches no GPU
+    Ras(Ras),
     /// Say what is there, what is missing and how to get it; touches no GPU
     Doctor(Doctor),
 }
@@ -47,6 +56,7 @@ pub(crate) struct Ring {
 }
 
 /// Everything that measurements have in common.
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[derive(Args)]
 pub(crate) struct Measuring {
     /// Size of the message, such as 64MiB; for gathering kinds that of all parts together
@@ -97,6 +107,9 @@ pub(crate) struct Measuring {
     /// Bandwidth in GB/s below which it ends with an exit code of its own
     #[arg(long, value_name = "GB/S")]
     pub(crate) floor: Option<f64>,
+    /// Measure NCCL beside, where it is found; it takes memory of its own
+    #[arg(long = "nccl")]
+    beside: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -116,6 +129,52 @@ pub(crate) struct Paths {
     /// NCCL to open instead of libnccl.so.2
     #[arg(long = "nccl-library", value_name = "PATH")]
     nccl: Option<PathBuf>,
+}
+
+/// Probes that nobody asks for.
+#[derive(Args)]
+pub(crate) struct Auto {
+    /// Folder for what is usual here, and for the page that gaunt-node shows
+    #[arg(long, value_name = "FOLDER", default_value = "/var/lib/gaunt-probe")]
+    pub(crate) state: PathBuf,
+    /// Time between two probes at least
+    #[arg(long, value_name = "TIME", default_value = "300s", value_parser = span)]
+    cool_down: Duration,
+    /// GPU time of all probes of a day at most
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = span)]
+    daily_busy: Duration,
+    #[command(flatten)]
+    pub(crate) measuring: Measuring,
+}
+
+impl Auto {
+    /// What is measured, one after the other: a ring of all GPUs, then every pair.
+    pub(crate) fn orders(&self) -> Vec<Order> {
+        let ring = What::Collective(Collective::AllReduce, None);
+        let mut orders = vec![
+            self.measuring.order(ring, order::COLLECTIVE),
+            self.measuring.order(What::Matrix, order::MATRIX),
+        ];
+        for order in &mut orders {
+            order.unless.extend(JOBS.map(PathBuf::from));
+        }
+        orders
+    }
+
+    pub(crate) fn budget(&self) -> Budget {
+        Budget {
+            cool_down_seconds: self.cool_down.as_secs(),
+            daily_seconds: self.daily_busy.as_secs_f64(),
+        }
+    }
+}
+
+/// Where NCCL is asked.
+#[derive(Args)]
+pub(crate) struct Ras {
+    /// Address of the job's RAS service, as in its NCCL_RAS_ADDR
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = gaunt_probe::ras::ADDRESS)]
+    pub(crate) address: SocketAddr,
 }
 
 /// What the doctor may be told.
@@ -145,7 +204,7 @@ impl Command {
             Self::Matrix(measuring) => {
                 return Some((measuring.order(What::Matrix, order::MATRIX), measuring));
             }
-            Self::Doctor(_) => return None,
+            Self::Auto(_) | Self::Ras(_) | Self::Doctor(_) => return None,
         };
         let what = What::Collective(collective, ring.ranks);
         Some((ring.measuring.order(what, order::COLLECTIVE), &ring.measuring))
@@ -176,7 +235,7 @@ impl Measuring {
                 sms: self.sms.unwrap_or(usual.sms),
             },
             libraries: self.libraries.libraries(),
-            nccl: true,
+            nccl: self.beside,
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::{
     cuda::{door::Cuda, gpu},
     ending::Kind,
     idle::Look,
+    nccl::Nccl,
     order::Libraries,
     plan::MAX_RANKS,
 };
@@ -57,6 +58,7 @@ pub fn examine(libraries: &Libraries) -> Vec<Sign> {
             say("idle", false, free.map_err(|ending| ending.to_string()));
         }
     }
+    say("NCCL", false, nccl(libraries));
     say("perftest", false, perftest());
     signs
 }
@@ -113,6 +115,12 @@ fn peers(cuda: &Cuda) -> Result<String, String> {
             pairs.join(", ")
         )),
     }
+}
+
+fn nccl(libraries: &Libraries) -> Result<String, String> {
+    let version = Nccl::open(libraries.nccl.as_deref()).and_then(|nccl| nccl.version());
+    let version = version.map_err(|error| error.to_string())?;
+    Ok(format!("NCCL {version}: --nccl measures it beside"))
 }
 
 fn perftest() -> Result<String, String> {

@@ -2,15 +2,19 @@
 //!
 //! A parent process holds the deadline; a worker, the same program executed again, touches the GPUs and may be killed.
 
+pub mod auto;
 mod collective;
 mod cuda;
 pub mod doctor;
 mod ending;
 mod idle;
 mod measure;
+mod nccl;
 pub mod order;
+pub mod past;
 mod pattern;
 mod plan;
+pub mod ras;
 mod supervisor;
 mod watch;
 pub mod worker;

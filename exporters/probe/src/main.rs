@@ -9,7 +9,7 @@ use std::{
 };
 
 use clap::Parser;
-use gaunt_probe::{Ending, Kind, doctor, order::Answer, supervise, worker};
+use gaunt_probe::{Ending, Kind, auto, doctor, order::Answer, ras, supervise, worker};
 
 use crate::cli::{Arguments, Command, Measuring};
 
@@ -29,6 +29,12 @@ fn main() -> ExitCode {
 
 fn run(command: &Command) -> anyhow::Result<Kind> {
     let mut out = io::stdout().lock();
+    if let Command::Ras(asked) = command {
+        for line in ras::status(asked.address)? {
+            writeln!(out, "{line}")?;
+        }
+        return Ok(Kind::Measured);
+    }
     if let Command::Doctor(asked) = command {
         let signs = doctor::examine(&asked.libraries.libraries());
         if asked.json {
@@ -41,8 +47,15 @@ fn run(command: &Command) -> anyhow::Result<Kind> {
         }
         return Ok(doctor::ending(&signs));
     }
-    let Some((order, shown)) = command.order() else { return Ok(Kind::Failed) };
-    let mut answer = supervise(&order);
+    let (mut answer, shown) = match command {
+        Command::Auto(auto) => {
+            (auto::run(&auto.state, &auto.orders(), &auto.budget()), &auto.measuring)
+        }
+        other => {
+            let Some((order, shown)) = other.order() else { return Ok(Kind::Failed) };
+            (supervise(&order), shown)
+        }
+    };
     judge(&mut answer, shown);
     if shown.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&answer)?)?;

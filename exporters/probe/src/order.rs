@@ -169,6 +169,14 @@ pub struct Answer {
     pub cost: Cost,
 }
 
+impl Answer {
+    /// Nothing was measured.
+    pub(crate) fn nothing(ending: Ending) -> Self {
+        let cost = Cost::default();
+        Self { ending, model: None, measured: Vec::new(), notes: Vec::new(), cost }
+    }
+}
+
 /// What a measurement cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cost {

@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     ending::{Ending, Kind},
-    order::{Answer, Cost, Order},
+    order::{Answer, Order},
     worker::{ARGUMENT, Word},
 };
 
@@ -39,6 +39,8 @@ fn spawn(order: &Order) -> std::io::Result<(Child, Receiver<Word>)> {
         .env("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         // Streams that share a hardware queue would wait for each other.
         .env("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+        // NCCL keeps to the same multiprocessors.
+        .env("NCCL_MAX_CTAS", order.limits.sms.to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
@@ -88,7 +90,7 @@ fn follow(order: &Order, mut child: Child, words: &Receiver<Word>) -> Answer {
             Err(RecvTimeoutError::Timeout) => {
                 _ = child.kill();
                 let answer = match alarm {
-                    Some(ending) => with(ending),
+                    Some(ending) => Answer::nothing(ending),
                     None => ended(
                         Kind::Hung,
                         &format!(
@@ -103,7 +105,7 @@ fn follow(order: &Order, mut child: Child, words: &Receiver<Word>) -> Answer {
                     .wait()
                     .map_or_else(|error| error.to_string(), |status| status.to_string());
                 let why = format!("the worker died ({how}): it was about {at}; see `dmesg`");
-                return alarm.map_or_else(|| ended(Kind::Failed, &why), with);
+                return alarm.map_or_else(|| ended(Kind::Failed, &why), Answer::nothing);
             }
         }
     }
@@ -127,9 +129,5 @@ fn reap(mut child: Child, patience: Duration, mut answer: Answer) -> Answer {
 }
 
 fn ended(kind: Kind, why: &str) -> Answer {
-    with(Ending::new(kind, why))
-}
-
-fn with(ending: Ending) -> Answer {
-    Answer { ending, model: None, measured: Vec::new(), notes: Vec::new(), cost: Cost::default() }
+    Answer::nothing(Ending::new(kind, why))
 }

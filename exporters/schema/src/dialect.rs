@@ -100,6 +100,16 @@ impl Dialect {
         Self::Unknown,
     ];
 
+    /// Whether such an exporter looks at its devices at its own pace, and says the same until it looks again.
+    pub const fn looks_by_itself(self) -> bool {
+        matches!(self, Self::Dcgm | Self::Amd | Self::NvidiaSmi | Self::AllSmi | Self::Infiniband)
+    }
+
+    /// Whether it is a server of its own, of which a node may have several.
+    pub const fn is_of_service(self) -> bool {
+        matches!(self, Self::Vllm | Self::Triton | Self::Tgi)
+    }
+
     /// The word in answers and labels.
     pub const fn as_str(self) -> &'static str {
         match self {

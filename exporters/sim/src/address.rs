@@ -39,14 +39,16 @@ pub(crate) fn host_list(nodes: usize, port: u16) -> String {
     (0..nodes).step_by(NODES_PER_BLOCK).map(block).collect::<Vec<_>>().join(",")
 }
 
-/// Writes one line for each node: `gpu001=127.1.0.1:9770`.
-pub(crate) fn write_targets<'a>(
+/// Writes one line for each port of each node: `gpu001=127.1.0.1:9770`.
+pub(crate) fn write_targets(
     out: &mut impl Write,
-    names: impl Iterator<Item = &'a str>,
-    port: u16,
+    names: impl Iterator<Item = String>,
+    ports: &[u16],
 ) -> io::Result<()> {
     for (node, name) in names.enumerate() {
-        writeln!(out, "{name}={}:{port}", of(node))?;
+        for port in ports {
+            writeln!(out, "{name}={}:{port}", of(node))?;
+        }
     }
     out.flush()
 }

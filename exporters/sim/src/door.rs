@@ -61,10 +61,17 @@ pub(crate) async fn open(port: u16) -> Result<(TcpListener, u16), DoorError> {
         let port = listener.local_addr()?.port();
         Ok((listener, port))
     };
-    bound.await.map_err(|error: io::Error| match error.kind() {
-        io::ErrorKind::AddrInUse => DoorError::InUse { port },
-        _ => DoorError::Listen { port, error },
-    })
+    bound.await.map_err(|error: io::Error| DoorError::of(error, port))
+}
+
+impl DoorError {
+    /// Why this port cannot be listened on.
+    pub(crate) fn of(error: io::Error, port: u16) -> Self {
+        match error.kind() {
+            io::ErrorKind::AddrInUse => Self::InUse { port },
+            _ => Self::Listen { port, error },
+        }
+    }
 }
 
 /// Moves the fleet to the time of `clock` once a period, for ever.
@@ -77,16 +84,20 @@ pub(crate) async fn keep_time(fleet: Shared, period: Duration, clock: impl Fn() 
     }
 }
 
-/// Answers at most `connections` peers at once, for ever. Must run in a `LocalSet`.
-pub(crate) async fn serve(listener: TcpListener, fleet: Shared, connections: usize) {
-    let room = Arc::new(Semaphore::new(connections));
+/// Answers peers with the pages in one dialect for ever, as many at once as `room` has places. Must run in a `LocalSet`.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    fleet: Shared,
+    dialect: Dialect,
+    room: Arc<Semaphore>,
+) {
     loop {
         let place = Arc::clone(&room).acquire_owned().await;
         match listener.accept().await {
             Ok((stream, peer)) if is_at_home(peer) => {
                 let fleet = Rc::clone(&fleet);
                 task::spawn_local(async move {
-                    converse(stream, fleet).await;
+                    converse(stream, fleet, dialect).await;
                     drop(place);
                 });
             }
@@ -105,10 +116,10 @@ fn is_at_home(peer: SocketAddr) -> bool {
 }
 
 /// Serves one connection to its end.
-async fn converse(stream: TcpStream, fleet: Shared) {
+async fn converse(stream: TcpStream, fleet: Shared, dialect: Dialect) {
     let Ok(SocketAddr::V4(local)) = stream.local_addr() else { return };
     let answer = service_fn(|request: Request<Incoming>| {
-        let response = answer(&request, local, &fleet.borrow());
+        let response = answer(&request, local, &fleet.borrow(), dialect);
         async { Ok::<_, Infallible>(response) }
     });
     let connection = http1::Builder::new()
@@ -121,7 +132,12 @@ async fn converse(stream: TcpStream, fleet: Shared) {
     }
 }
 
-fn answer<B>(request: &Request<B>, local: SocketAddrV4, fleet: &Fleet) -> Response<Full<Bytes>> {
+fn answer<B>(
+    request: &Request<B>,
+    local: SocketAddrV4,
+    fleet: &Fleet,
+    dialect: Dialect,
+) -> Response<Full<Bytes>> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered\n".into());
     }
@@ -131,8 +147,7 @@ fn answer<B>(request: &Request<B>, local: SocketAddrV4, fleet: &Fleet) -> Respon
         return plain(StatusCode::NOT_FOUND, message);
     };
     match request.uri().path() {
-        "/metrics" => page_of(fleet, node, &[Dialect::Gaunt, Dialect::Dcgm]),
-        "/node_exporter/metrics" => page_of(fleet, node, &[Dialect::NodeExporter]),
+        "/metrics" => page_of(fleet, node, dialect),
         "/" => {
             let name = fleet.node_name(node);
             plain(StatusCode::OK, format!("gaunt-sim: {name}, a simulated node; see /metrics\n"))
@@ -143,9 +158,9 @@ fn answer<B>(request: &Request<B>, local: SocketAddrV4, fleet: &Fleet) -> Respon
 }
 
 /// The page of one node's exporter, if it has that and it answers.
-fn page_of(fleet: &Fleet, node: usize, dialects: &[Dialect]) -> Response<Full<Bytes>> {
+fn page_of(fleet: &Fleet, node: usize, dialect: Dialect) -> Response<Full<Bytes>> {
     let mut pages = fleet.pages(node).into_iter();
-    match pages.find(|(dialect, _)| dialects.contains(dialect)) {
+    match pages.find(|(speaks, _)| *speaks == dialect) {
         Some((_, page)) => plain(StatusCode::OK, page),
         None => plain(StatusCode::SERVICE_UNAVAILABLE, "no such exporter answers here\n".into()),
     }
@@ -175,7 +190,8 @@ mod tests {
     fn ask(method: Method, path: &str, address: [u8; 4]) -> (u16, Bytes) {
         let fleet = Fleet::new(Scenario::named("healthy").unwrap(), 3, 1, UnixMs(0));
         let request = Request::builder().method(method).uri(path).body(()).unwrap();
-        let response = answer(&request, SocketAddrV4::new(address.into(), 9770), &fleet);
+        let response =
+            answer(&request, SocketAddrV4::new(address.into(), 9770), &fleet, Dialect::Gaunt);
         let status = response.status().as_u16();
         let body = tokio::runtime::Builder::new_current_thread()
             .build()

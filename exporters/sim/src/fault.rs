@@ -1,8 +1,11 @@
 //! Faults and what only looks like one: what happens to a job, a machine or a cable, where and when.
 
-use std::ops::Range;
+use std::{ops::Range, time::Duration};
 
 use serde::Deserialize;
+
+/// A fleet has run for this long when it is first seen, so that sensors and rhythms have settled.
+pub(crate) const WARM_UP: Duration = Duration::from_secs(30);
 
 /// One thing that happens.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

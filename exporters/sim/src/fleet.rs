@@ -6,7 +6,7 @@ use gaunt_schema::{Dialect, Report, Safe, UnixMs, catalogue::port};
 
 use crate::{
     Fault, Scenario, Truth,
-    fault::{Affliction, Struck},
+    fault::{Affliction, Struck, WARM_UP},
     gang::Gang,
     job::Job,
     machine::{Machine, Role},
@@ -17,9 +17,6 @@ use crate::{
     truth::Setting,
     work::{Pace, Work},
 };
-
-/// A fleet has run for this long when it is first seen, so that sensors and rhythms have settled.
-pub(crate) const WARM_UP: Duration = Duration::from_secs(30);
 
 /// Names have at least this many digits.
 const NAME_DIGITS: usize = 3;

@@ -19,13 +19,16 @@ mod port;
 pub mod scenario;
 mod scrape;
 pub mod shape;
+pub mod story;
 pub mod suite;
 pub mod truth;
+mod wiring;
 mod work;
 
 pub use fault::{Effect, Fault};
 pub use fleet::Fleet;
 pub use scenario::{Scenario, ScenarioError};
+pub use story::Story;
 pub use truth::Truth;
 
 /// GPUs of one node, and its rails: port `mlx5_K` belongs to GPU `K`.

@@ -7,16 +7,18 @@ use std::{
     path::PathBuf,
     process::ExitCode,
     rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::{Context, anyhow, bail};
 use clap::{Parser, ValueEnum};
 use gaunt_schema::{Dialect, UnixMs};
-use gaunt_sim::{
-    Fleet, Scenario, scenario,
-    suite::{self, Case, Level},
-};
+use gaunt_sim::{Fleet, Scenario, Story, scenario, story, suite::Level};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -27,6 +29,7 @@ use tracing::{info, level_filters::LevelFilter, warn};
 
 mod address;
 mod door;
+mod ring;
 mod write;
 
 /// Descriptors that are not connections: the listener, the runtime, the standard streams, and some room.
@@ -51,6 +54,9 @@ struct Cli {
     /// The port that all nodes listen on; 0 takes any that is free.
     #[arg(long, default_value_t = 9770)]
     listen_port: u16,
+    /// The port of node_exporter's pages, where --dialect has some.
+    #[arg(long, default_value_t = 9100)]
+    node_port: u16,
     /// How often the nodes sample, such as 1s or 500ms.
     #[arg(long, default_value = "1s", value_parser = period)]
     period: Duration,
@@ -60,18 +66,21 @@ struct Cli {
     /// How strong a case F1 to H16 is.
     #[arg(long, value_enum, default_value_t = Strength::Hard)]
     level: Strength,
-    /// In whose words: gaunt's, or dcgm-exporter's at /metrics and node_exporter's at /node_exporter/metrics.
+    /// In whose words: gaunt's, or those of dcgm-exporter and node_exporter, each on a port of its own.
     #[arg(long, value_enum, default_value_t = Words::Gaunt)]
     dialect: Words,
     /// How many times faster than real time the fleet lives.
     #[arg(long, default_value_t = 1.0, value_parser = speed)]
     speed: f64,
-    /// Write the pages to DIR/<target>/<unix_ms>.prom as fast as possible, and end.
+    /// Write the pages to DIR/<target>/<unix_ms>.prom and the wiring to DIR/topology.toml as fast as possible, and end.
     #[arg(long, value_name = "DIR")]
     write: Option<PathBuf>,
     /// How much time to write, such as 300s; a case's own length unless said.
     #[arg(long, requires = "write", value_parser = period)]
     span: Option<Duration>,
+    /// Serve pages that were written down before, for as many nodes as --nodes says: a load that costs next to nothing.
+    #[arg(long, conflicts_with_all = ["write", "truth", "once", "speed", "dialect"])]
+    load: bool,
     /// Print what is really wrong as JSON and end; with --write, write it to DIR/truth.json.
     #[arg(long)]
     truth: bool,
@@ -95,11 +104,14 @@ enum Words {
     Dcgm,
 }
 
-/// So many nodes are simulated unless told otherwise.
-const USUAL_NODES: usize = 32;
-
-/// What is written of a scenario that has no length of its own.
-const USUAL_SPAN: Duration = Duration::from_mins(5);
+impl From<Words> for Dialect {
+    fn from(words: Words) -> Self {
+        match words {
+            Words::Gaunt => Self::Gaunt,
+            Words::Dcgm => Self::Dcgm,
+        }
+    }
+}
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -120,6 +132,9 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> anyhow::Result<()> {
+    if cli.load {
+        return load(cli);
+    }
     let clock = clock(cli.speed);
     let (mut fleet, span) = fleet(cli, clock())?;
     if let Some(name) = &cli.once {
@@ -129,6 +144,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         if cli.truth {
             write::truth(&fleet, folder)?;
         }
+        write::topology(&story(cli).shape()?.topology_file(), folder)?;
         let span = cli.span.unwrap_or(span);
         let files = write::pages(&mut fleet, folder, cli.period, span)?;
         writeln!(io::stdout(), "{files} pages in {}", folder.display())?;
@@ -142,38 +158,92 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     LocalSet::new().block_on(&runtime, serve(cli, fleet, clock))
 }
 
+/// Serves rings to whoever asks.
+fn load(cli: &Cli) -> anyhow::Result<()> {
+    let nodes = cli.nodes.unwrap_or(story::USUAL_NODES);
+    check_nodes(nodes)?;
+    let rings = ring::Rings::of(Scenario::named(&cli.scenario)?, nodes, cli.seed);
+    let wanted = nodes as u64 + RESERVED_DESCRIPTORS;
+    let room = descriptors();
+    if room < nodes {
+        bail!(
+            "{nodes} nodes need {wanted} open files and the hard limit is {}; raise it with \
+             `ulimit -Hn {wanted}` as root, or pass --nodes {room}",
+            room as u64 + RESERVED_DESCRIPTORS
+        );
+    }
+    let listener = ring::serve::listen(cli.listen_port)
+        .map_err(|error| door::DoorError::of(error, cli.listen_port))?;
+    let port = listener.local_addr()?.port();
+    let over = Arc::new(AtomicBool::new(false));
+    watch_signals(Arc::clone(&over))?;
+    announce(cli, nodes, &ring::Rings::name, &[port])?;
+    info!(nodes, port, "serving pages that were written down");
+    ring::serve::run(&listener, &rings, room, || over.load(Ordering::Relaxed))?;
+    info!("ending");
+    Ok(())
+}
+
+/// Raises the flag once the program is asked to end.
+fn watch_signals(over: Arc<AtomicBool>) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // The handlers stand before anybody is told where to scrape.
+    let (mut terminate, mut interrupt) = {
+        let _inside = runtime.enter();
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        runtime.block_on(async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        });
+        over.store(true, Ordering::Relaxed);
+    })?;
+    Ok(())
+}
+
+fn check_nodes(nodes: usize) -> anyhow::Result<()> {
+    if !(1..=address::MOST_NODES).contains(&nodes) {
+        bail!("--nodes is {nodes}; it must be between 1 and {}", address::MOST_NODES);
+    }
+    Ok(())
+}
+
 /// The fleet that is asked for, and how long it is worth watching.
 fn fleet(cli: &Cli, start: UnixMs) -> anyhow::Result<(Fleet, Duration)> {
-    let dialect = match cli.dialect {
-        Words::Gaunt => Dialect::Gaunt,
-        Words::Dcgm => Dialect::Dcgm,
-    };
+    cli.nodes.map_or(Ok(()), check_nodes)?;
+    let story = story(cli);
+    Ok((story.fleet(start)?, story.timing()?.span))
+}
+
+/// The story that is asked for.
+fn story(cli: &Cli) -> Story {
+    let dialect = cli.dialect.into();
     let level = match cli.level {
         Strength::Mild => Level::Mild,
         Strength::Medium => Level::Medium,
         Strength::Hard => Level::Hard,
     };
-    if let Some(case) = Case::named(&cli.scenario, level, cli.seed) {
-        if cli.nodes.is_some() {
-            bail!("case {} has {} nodes; leave out --nodes", cli.scenario, case.shape.nodes);
-        }
-        let case = Case { dialect, ..case };
-        return Ok((case.fleet(start), Duration::from_secs(case.seconds.into())));
-    }
-    let nodes = cli.nodes.unwrap_or(USUAL_NODES);
-    if !(1..=address::MOST_NODES).contains(&nodes) {
-        bail!("--nodes is {nodes}; it must be between 1 and {}", address::MOST_NODES);
-    }
-    let scenario = Scenario::named(&cli.scenario)?;
-    Ok((Fleet::speaking(dialect, scenario, nodes, cli.seed, start), USUAL_SPAN))
+    let name = cli.scenario.clone();
+    Story { name, nodes: cli.nodes, seed: cli.seed, level, dialect }
 }
 
 async fn serve(cli: &Cli, fleet: Fleet, clock: impl Fn() -> UnixMs) -> anyhow::Result<()> {
     let (mut terminate, mut interrupt) =
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let connections = connections(fleet.nodes());
     let (listener, port) = door::open(cli.listen_port).await?;
-    announce(cli, &fleet, port)?;
+    let beside = match cli.dialect {
+        Words::Gaunt => None,
+        // Any free port for the one is any free port for the other.
+        Words::Dcgm if cli.listen_port == 0 => Some(door::open(0).await?),
+        Words::Dcgm => Some(door::open(cli.node_port).await?),
+    };
+    let ports: Vec<u16> =
+        std::iter::once(port).chain(beside.iter().map(|(_, port)| *port)).collect();
+    let room = Arc::new(Semaphore::new(connections(fleet.nodes() * ports.len())));
+    announce(cli, fleet.nodes(), &|node| fleet.node_name(node).to_owned(), &ports)?;
     info!(
         nodes = fleet.nodes(),
         scenario = fleet.scenario().name,
@@ -182,8 +252,12 @@ async fn serve(cli: &Cli, fleet: Fleet, clock: impl Fn() -> UnixMs) -> anyhow::R
         "serving a simulated fleet"
     );
     let fleet = Rc::new(RefCell::new(fleet));
+    if let Some((listener, _)) = beside {
+        let (fleet, room) = (Rc::clone(&fleet), Arc::clone(&room));
+        tokio::task::spawn_local(door::serve(listener, fleet, Dialect::NodeExporter, room));
+    }
     tokio::select! {
-        () = door::serve(listener, Rc::clone(&fleet), connections) => {}
+        () = door::serve(listener, Rc::clone(&fleet), cli.dialect.into(), room) => {}
         () = door::keep_time(fleet, cli.period, clock) => {}
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
@@ -193,22 +267,28 @@ async fn serve(cli: &Cli, fleet: Fleet, clock: impl Fn() -> UnixMs) -> anyhow::R
 }
 
 /// Says where the nodes are: one host list on standard output, or lines where the user wants them.
-fn announce(cli: &Cli, fleet: &Fleet, port: u16) -> anyhow::Result<()> {
-    let names = || (0..fleet.nodes()).map(|node| fleet.node_name(node));
+fn announce(
+    cli: &Cli,
+    nodes: usize,
+    name: &dyn Fn(usize) -> String,
+    ports: &[u16],
+) -> anyhow::Result<()> {
+    let names = || (0..nodes).map(name);
     let mut out = io::stdout().lock();
     match &cli.targets {
         Some(path) if path.as_os_str() == "-" => {
-            return Ok(address::write_targets(&mut out, names(), port)?);
+            return Ok(address::write_targets(&mut out, names(), ports)?);
         }
         Some(path) => {
             let file = File::create(path).and_then(|file| {
-                address::write_targets(&mut io::BufWriter::new(file), names(), port)
+                address::write_targets(&mut io::BufWriter::new(file), names(), ports)
             });
             file.with_context(|| format!("cannot write the targets to {}", path.display()))?;
         }
         None => {}
     }
-    writeln!(out, "{}", address::host_list(fleet.nodes(), port))?;
+    let lists = ports.iter().map(|port| address::host_list(nodes, *port));
+    writeln!(out, "{}", lists.collect::<Vec<_>>().join(","))?;
     Ok(out.flush()?)
 }
 
@@ -229,22 +309,27 @@ fn clock(speed: f64) -> impl Fn() -> UnixMs {
     move || UnixMs((wall + anchor.elapsed().mul_f64(speed)).as_millis() as i64)
 }
 
-/// Raises the limit on open files as far as it goes, and returns how many connections fit under it.
+/// How many connections fit under the limit on open files. Fewer than nodes are worth a word.
 fn connections(nodes: usize) -> usize {
+    let room = descriptors();
+    if room < nodes {
+        warn!(
+            room,
+            nodes, "fewer open files than nodes: not all can be scraped at once; raise `ulimit -n`"
+        );
+    }
+    room.min(Semaphore::MAX_PERMITS)
+}
+
+/// Raises the limit on open files as far as it goes, and returns how many connections fit under it.
+fn descriptors() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         warn!(%error, "cannot raise the limit on open files");
     }
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::from(u32::MAX));
-    let room = files.saturating_sub(RESERVED_DESCRIPTORS).max(1) as usize;
-    if room < nodes {
-        warn!(
-            files,
-            nodes, "fewer open files than nodes: not all can be scraped at once; raise `ulimit -n`"
-        );
-    }
-    room.min(Semaphore::MAX_PERMITS)
+    files.saturating_sub(RESERVED_DESCRIPTORS).max(1) as usize
 }
 
 /// Reads a span of time such as `1s`, `500ms` or `2.5s`.
@@ -276,7 +361,7 @@ fn speed(text: &str) -> Result<f64, String> {
 const FASTEST: f64 = 1_000.0;
 
 fn scenarios_help() -> String {
-    let all = || scenario::names().chain(suite::SCENARIOS);
+    let all = story::names;
     let width = all().map(|(name, _)| name.len()).max().unwrap_or(0);
     let lines = all().map(|(name, line)| format!("\n  {name:width$}  {line}"));
     format!("Scenarios:{}", lines.collect::<String>())

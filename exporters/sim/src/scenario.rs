@@ -49,7 +49,9 @@ pub struct Scenario {
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
     /// No scenario has this name.
-    #[error("no scenario is called {name:?}; choose one of {known}")]
+    #[error(
+        "no scenario is called {name:?}; choose one of {known}, or a case F1 to F18 or H1 to H16"
+    )]
     Unknown {
         /// The name that was asked for.
         name: String,
@@ -190,7 +192,7 @@ mod tests {
             error,
             "no scenario is called \"port_up\"; choose one of demo, healthy, port_down, data_starved, \
              storage_slow, slow_gpu, throttled, launch_bound, leaf_congested, link_errors, hang, \
-             gpu_lost, checkpoint"
+             gpu_lost, checkpoint, or a case F1 to F18 or H1 to H16"
         );
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gaunt_schema::{Dialect, UnixMs};
 
-use crate::{Effect, Scenario, noise::Noise, shape::Shape};
+use crate::{Effect, Scenario, fault::WARM_UP, noise::Noise, shape::Shape};
 
 /// dcgm-exporter asks its GPUs this often and tells the same until then.
 pub(crate) const COLLECT_S: f64 = 30.0;
@@ -48,7 +48,7 @@ impl Scrapes {
             let Some(gang) = fault.gang.checked_rem(shape.jobs.len()) else { continue };
             let job = &shape.jobs[gang].nodes;
             let node = job.start + fault.member % job.len();
-            let from = crate::fleet::WARM_UP.as_secs_f64() + fault.onset_s;
+            let from = WARM_UP.as_secs_f64() + fault.onset_s;
             let until = fault.lasts_s.map_or(f64::INFINITY, |lasts| from + lasts);
             match fault.effect {
                 Effect::ScrapeTrouble => troubled.push((node, from, until)),

@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use gaunt_schema::{NodePlace, Origin, PortPlace, Safe, Topology};
-
 pub use crate::work::Work;
 use crate::{
     GPUS_PER_NODE, NODES_PER_LEAF,
@@ -80,28 +78,6 @@ impl Shape {
             jobs: placement.gangs.into_iter().map(job).collect(),
             held: placement.held,
         }
-    }
-
-    /// Where everything is plugged in, as an operator would write it down.
-    pub fn topology(&self) -> Topology {
-        let mut all = Topology::new("topology.toml".into(), Origin::Declared);
-        let names = crate::fleet::names(self.nodes);
-        for (node, name) in names.into_iter().enumerate() {
-            if self.domain_nodes > 1 {
-                let domain = Safe::from(format!("domain-{:02}", node / self.domain_nodes));
-                let place =
-                    NodePlace { node: name.clone(), domain: Some(domain), ..Default::default() };
-                all.nodes.push(place);
-            }
-            all.ports.extend((0..self.rails).map(|rail| PortPlace {
-                node: name.clone(),
-                device: Safe::from(format!("mlx5_{rail}")),
-                port: None,
-                rail: Some(Safe::from(rail.to_string())),
-                leaf: Some(Safe::from(self.leaf(node, rail))),
-            }));
-        }
-        all
     }
 
     /// The boards of a node.

@@ -1,4 +1,4 @@
-//! Recordings: the pages of a run as files, `DIR/<target>/<unix_ms>.prom`, and its truth beside them.
+//! Recordings: the pages of a run as files, `DIR/<target>/<unix_ms>.prom`, its wiring and its truth beside them.
 
 use std::{
     fs,
@@ -57,6 +57,13 @@ pub(crate) fn truth(fleet: &Fleet, folder: &Path) -> anyhow::Result<()> {
     let file = folder.join("truth.json");
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     fs::write(&file, json(fleet)?).with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// Writes `DIR/topology.toml`: what other exporters' pages do not say of the wiring.
+pub(crate) fn topology(text: &str, folder: &Path) -> anyhow::Result<()> {
+    let file = folder.join("topology.toml");
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
 }
 
 /// The truth of a run as JSON.

@@ -5,9 +5,11 @@ mod farm;
 mod fields;
 mod gather;
 mod judge;
+mod load;
 mod node;
 mod pages;
 mod parse;
+mod pictures;
 mod process;
 mod rounds;
 mod scrape;
@@ -54,10 +56,18 @@ const BENCHES: &[(&str, &str, Bench)] = &[
         "gaunt-node and prometheus-node-exporter on one node: time, memory, scrapes",
         |_, out| node::run(out),
     ),
+    ("load", "gaunt-sim --load with 12,500 nodes: processor time and memory", |_, out| {
+        load::run(out)
+    }),
     ("pages", "writes tests/fixtures/scrapes/{dcgm,short}.prom anew", |_, out| pages::run(out)),
     ("parse", "reads pages of text: our reader and prometheus-parse side by side", |_, out| {
         parse::run(out)
     }),
+    (
+        "pictures",
+        "tables of labelled runs over time, as they stand in the simulator's page",
+        |_, out| pictures::run(out),
+    ),
     (
         "signals",
         "what labelled runs show before and after their onset, and of whom",

@@ -1,9 +1,13 @@
 //! How fast pages of text are read: our strict reader, the whole way to a report, and prometheus-parse.
 
-use std::io::Write;
+use std::{io::Write, time::Duration};
 
 use anyhow::ensure;
-use gaunt_schema::text::{self, Layouts, Limits, Line, Memory, Reader};
+use gaunt::cluster::Cluster;
+use gaunt_schema::{
+    Batch, Delivery, Target, TargetId, UnixMs,
+    text::{self, Layouts, Limits, Line, Memory, Reader},
+};
 use prometheus_parse::Scrape;
 use serde_json::json;
 
@@ -30,6 +34,8 @@ pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
         contender("prometheus-parse, short labels", &short, peer),
         repeating("repeated layout to a report, dcgm labels", &moved[0]),
         repeating("repeated layout to a report, short labels", &moved[1]),
+        accepting("repeated layout into columns, dcgm labels", &moved[0]),
+        accepting("repeated layout into columns, short labels", &moved[1]),
     ];
     let sizes = contenders.each_ref().map(|contender| contender.bytes as f64);
     let costs = rounds::run(&mut contenders);
@@ -45,7 +51,7 @@ pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn summary(sizes: &[f64; 7], costs: &[Cost]) -> serde_json::Value {
+fn summary(sizes: &[f64; 9], costs: &[Cost]) -> serde_json::Value {
     let speed = |at: usize| (rate(sizes[at], costs[at].median) * 10.0).round() / 10.0;
     let ns = |at: usize| (costs[at].median / SAMPLES as f64 * 1e9).round();
     json!({
@@ -58,6 +64,8 @@ fn summary(sizes: &[f64; 7], costs: &[Cost]) -> serde_json::Value {
         "repeat_samples_s": (SAMPLES as f64 / costs[5].median).round(),
         "repeat_short_samples_s": (SAMPLES as f64 / costs[6].median).round(),
         "ratio_repeat": (costs[3].median / costs[5].median * 10.0).round() / 10.0,
+        "accept_samples_s": (SAMPLES as f64 / costs[7].median).round(),
+        "accept_short_samples_s": (SAMPLES as f64 / costs[8].median).round(),
         "repeat_dcgm_mb_s": speed(5),
         "repeat_dcgm_ns_sample": (costs[5].median / SAMPLES as f64 * 1e10).round() / 10.0,
         "strict_dcgm_ns_sample": ns(0),
@@ -87,6 +95,27 @@ fn repeating<'a>(name: &'static str, pages: &'a [String]) -> Contender<'a> {
         let body = pages[turn % pages.len()].as_bytes();
         let page = layouts.decode(&mut memory, body, &limits);
         page.map_or(0, |page| page.report.samples.len())
+    };
+    Contender { name, bytes: pages[0].len(), work: Box::new(work) }
+}
+
+/// The same, and on into the columns of a cluster: rates and history included.
+fn accepting<'a>(name: &'static str, pages: &'a [String]) -> Contender<'a> {
+    const PERIOD: Duration = Duration::from_secs(10);
+    let (layouts, mut memory, limits) = (Layouts::default(), Memory::default(), Limits::default());
+    let target = TargetId(0);
+    let mut cluster = Cluster::new(PERIOD, 90);
+    let (address, origin) = ("a:9400".into(), "bench".into());
+    let known = Target { id: target, address, node: Some("a".into()), origin };
+    cluster.accept(Delivery::Targets(vec![known]));
+    let (mut turn, mut at) = (0, UnixMs(1_000_000));
+    let work = move || {
+        (turn, at) = (turn + 1, at + PERIOD);
+        let body = pages[turn % pages.len()].as_bytes();
+        let outcome = layouts.decode(&mut memory, body, &limits);
+        let samples = outcome.as_ref().map_or(0, |page| page.report.samples.len());
+        cluster.accept(Delivery::Batch(Batch { target, at, duration_ms: 1.0, outcome }));
+        samples
     };
     Contender { name, bytes: pages[0].len(), work: Box::new(work) }
 }

@@ -9,6 +9,7 @@ mod door;
 mod kernel;
 mod machine;
 mod memory;
+mod nccl;
 pub(crate) mod scenario;
 
 use self::machine::Machine;

@@ -1,9 +1,24 @@
-//! Any bytes as a page of OpenMetrics: nothing panics.
+//! Any bytes as a page of OpenMetrics: it is refused, or read; what is read, a strict reader of text that knows nothing
+//! of families finds as well.
 
 #![no_main]
 
+use gaunt_schema::{
+    Failure,
+    text::{Limits, decode, decode_open_metrics},
+};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|body: &[u8]| {
-    let _ = body;
+    let limits = Limits { samples: 100, line_bytes: 4_000, ..Limits::default() };
+    match decode_open_metrics(body, &limits) {
+        Ok(page) => {
+            let as_text = decode(body, &limits);
+            let told = as_text.map(|page| page.report.samples.len()).unwrap_or_default();
+            assert!(told <= page.report.samples.len());
+        }
+        Err(Failure::NotAPage(why)) => assert!(why.starts_with("not OpenMetrics: ")),
+        Err(Failure::TooLarge(_)) => {}
+        Err(other) => panic!("{other:?}"),
+    }
 });

@@ -41,6 +41,13 @@ const TEXT: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handle(*mut c_void);
 
+impl Handle {
+    /// The pointer, for NCCL, which takes the driver's streams.
+    pub(crate) fn raw(self) -> *mut c_void {
+        self.0
+    }
+}
+
 /// One argument of a kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Argument {

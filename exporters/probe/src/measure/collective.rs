@@ -14,9 +14,12 @@ use crate::{
     },
     ending::{Ending, Kind},
     idle::Look,
+    nccl::Nccl,
     order::{Limits, Measured, Tool, Way, group, spread},
     plan::{MAX_RANKS, Move, Plan, Side},
 };
+
+mod beside;
 
 /// How long a gate holds at most: queueing 2,000 moves takes 20 ms, and nothing may wait for a host that died.
 const GATE_NANOS: u64 = 200_000_000;
@@ -36,6 +39,14 @@ struct Ring {
     /// For each pair of ranks, whether the first one's kernels reach the second one's memory.
     reach: Vec<Vec<bool>>,
     share: u32,
+}
+
+/// Whose collective is done.
+enum By<'a> {
+    /// Our kernels.
+    Ours,
+    /// NCCL.
+    Nccl(&'a Nccl, Collective),
 }
 
 /// What all runs together brought.
@@ -72,9 +83,16 @@ impl Bench<'_> {
         let plan = Plan::new(collective, ranks, elements, self.order.channels);
         let reach = self.reach(ranks)?;
         let ring = self.set_up(plan, reach)?;
+        let nccl = self.nccl(collective, &ring)?;
         self.begin(look)?;
-        let tally = self.runs(collective, &ring)?;
-        self.conclude(collective, &ring, tally)
+        let tally = self.runs(collective, &ring, &By::Ours)?;
+        self.conclude(collective, &ring, &By::Ours, tally)?;
+        if let Some(nccl) = &nccl {
+            let by = By::Nccl(nccl, collective);
+            let tally = self.runs(collective, &ring, &by)?;
+            self.conclude(collective, &ring, &by, tally)?;
+        }
+        Ok(())
     }
 
     /// Finds who reaches whom. GPUs beyond the number of ranks are not touched.
@@ -139,7 +157,7 @@ impl Bench<'_> {
         Ok(Ring { plan, lanes, done, gates, gate, reach, share })
     }
 
-    fn runs(&mut self, collective: Collective, ring: &Ring) -> Result<Tally, Ending> {
+    fn runs(&mut self, collective: Collective, ring: &Ring, by: &By<'_>) -> Result<Tally, Ending> {
         let mut tally = Tally::default();
         let crossing = (ring.plan.crossing(self.gpus.len()) * self.order.element.bytes()) as u64;
         let all = self.order.warm_up + self.order.runs;
@@ -153,8 +171,10 @@ impl Bench<'_> {
                 self.note(why);
                 break;
             }
-            self.hear.at(&format!("{}, run {} of {all}", collective.as_str(), round + 1));
-            let queued = self.queue(ring, round as u32);
+            // What one of them left must not do for the other.
+            let (whose, first) = if by.way().is_some() { ("NCCL's ", all) } else { ("", 0) };
+            self.hear.at(&format!("{whose}{}, run {} of {all}", collective.as_str(), round + 1));
+            let queued = self.queue(ring, by, (first + round) as u32, true);
             // Whatever happened, nothing may be left waiting.
             self.gpus[0].poke(ring.gate, 0, 1);
             queued?;
@@ -166,9 +186,9 @@ impl Bench<'_> {
         Ok(tally)
     }
 
-    /// Queues one run behind a closed gate.
-    fn queue(&self, ring: &Ring, round: u32) -> Result<(), Ending> {
-        self.gpus[0].poke(ring.gate, 0, 0);
+    /// Queues one run behind a gate, which is closed if it is to `hold`.
+    fn queue(&self, ring: &Ring, by: &By<'_>, round: u32, hold: bool) -> Result<(), Ending> {
+        self.gpus[0].poke(ring.gate, 0, u32::from(!hold));
         self.gpus[0].poke(ring.gate, 4, 0);
         let element = self.order.element;
         for (rank, lane) in ring.lanes.iter().enumerate() {
@@ -179,9 +199,9 @@ impl Bench<'_> {
         for (place, (stream, opened)) in ring.gates.iter().enumerate() {
             let gpu = &self.gpus[place];
             let wait = |lane: &Lane| gpu.wait(*stream, lane.ready);
-            let held = ring.lanes.iter().try_for_each(wait);
-            let held = held.and_then(|()| gpu.hold(ring.gate, GATE_NANOS, *stream));
-            self.on(place, held.and_then(|()| gpu.record(*opened, *stream)))?;
+            let waited = ring.lanes.iter().try_for_each(wait);
+            let closed = waited.and_then(|()| gpu.hold(ring.gate, GATE_NANOS, *stream));
+            self.on(place, closed.and_then(|()| gpu.record(*opened, *stream)))?;
         }
         for lane in &ring.lanes {
             let (gpu, (_, opened)) = (&self.gpus[lane.gpu], ring.gates[lane.gpu]);
@@ -189,8 +209,13 @@ impl Bench<'_> {
             let waited = streams.try_for_each(|stream| gpu.wait(*stream, opened));
             self.on(lane.gpu, waited.and_then(|()| gpu.record(lane.begin, lane.streams[0])))?;
         }
-        for (number, one) in ring.plan.moves.iter().enumerate() {
-            self.on(ring.lanes[one.to.rank].gpu, self.start(ring, number, one))?;
+        match by {
+            By::Nccl(nccl, collective) => self.start_nccl(nccl, *collective, ring)?,
+            By::Ours => {
+                for (number, one) in ring.plan.moves.iter().enumerate() {
+                    self.on(ring.lanes[one.to.rank].gpu, self.start(ring, number, one))?;
+                }
+            }
         }
         for (rank, lane) in ring.lanes.iter().enumerate() {
             self.on(lane.gpu, self.close(ring, rank, lane, round))?;
@@ -279,6 +304,7 @@ impl Bench<'_> {
         &mut self,
         collective: Collective,
         ring: &Ring,
+        by: &By<'_>,
         tally: Tally,
     ) -> Result<(), Ending> {
         if tally.late > 0 {
@@ -303,7 +329,7 @@ impl Bench<'_> {
                 "several ranks share a GPU: this proves the algorithm and says nothing of links",
             );
         }
-        let way = self.way(ring);
+        let way = by.way().unwrap_or_else(|| self.way(ring));
         if way == Way::Staged || way == Way::Mixed {
             self.note("GPUs that cannot reach each other's memory sent it through the host's");
         }
@@ -312,7 +338,7 @@ impl Bench<'_> {
         self.outcome.measured.push(Measured {
             collective: collective.as_str().into(),
             between: group(&self.indices()).as_str().into(),
-            tool: Tool::Gaunt,
+            tool: if way == Way::Chosen { Tool::Nccl } else { Tool::Gaunt },
             way,
             ranks,
             virtual_ranks,

@@ -1,5 +1,10 @@
 //! infiniband_exporter: the ports of all switches of a fabric, each switch by its GUID.
 
+#![cfg_attr(
+    not(test),
+    expect(clippy::wildcard_imports, reason = "a table names most rows of a class")
+)]
+
 use super::{
     assembly::{Assembly, has_info, text},
     plan::{Blank, Op},

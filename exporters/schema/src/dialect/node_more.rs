@@ -1,6 +1,11 @@
 //! node_exporter's series that are not one row each by name alone: what cards count by priority, what NFS mounts did,
 //! and what textfiles tell of Lustre.
 
+#![cfg_attr(
+    not(test),
+    expect(clippy::wildcard_imports, reason = "a table names most rows of a class")
+)]
+
 use super::{
     plan::Blank,
     table::{Identity, Table, To, Word, row, same},

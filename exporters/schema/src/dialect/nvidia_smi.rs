@@ -1,5 +1,10 @@
 //! nvidia_gpu_exporter: what nvidia-smi answers, each GPU by its UUID.
 
+#![cfg_attr(
+    not(test),
+    expect(clippy::wildcard_imports, reason = "a table names most rows of a class")
+)]
+
 use super::{
     plan::Blank,
     table::{Identity, Table, To, Word, row, same},

@@ -62,7 +62,11 @@ impl Rule {
             return reason.into();
         }
         if let Some(yes) = self.yes {
-            let told = if value.is_nan() { value } else { f64::from(u8::from(value == yes)) };
+            let told = if value.is_nan() {
+                value
+            } else {
+                f64::from(u8::from(value.to_bits() == yes.to_bits()))
+            };
             return Reading::of(told);
         }
         if self.end == Some(value) {

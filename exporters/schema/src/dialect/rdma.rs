@@ -1,5 +1,10 @@
 //! rdma_exporter: the counters of RDMA ports under the kernel's own names, and pauses by priority.
 
+#![cfg_attr(
+    not(test),
+    expect(clippy::wildcard_imports, reason = "a table names most rows of a class")
+)]
+
 use super::{
     assembly::{Assembly, text},
     plan::{Blank, Op, Rule},

@@ -1,5 +1,10 @@
 //! Model servers: vLLM, Triton and text-generation-inference. A page does not say where its server is; its target does.
 
+#![cfg_attr(
+    not(test),
+    expect(clippy::wildcard_imports, reason = "a table names most rows of a class")
+)]
+
 use super::{
     plan::Blank,
     table::{Identity, Table, To, Word, same, sum},

@@ -1,5 +1,10 @@
 //! snmp_exporter: the interfaces of one switch, as the interface tables of its agent tell them.
 
+#![cfg_attr(
+    not(test),
+    expect(clippy::wildcard_imports, reason = "a table names most rows of a class")
+)]
+
 use super::{
     assembly::{Assembly, text},
     plan::{Blank, Op},
@@ -63,6 +68,10 @@ pub(super) const TABLE: Table = Table {
 pub(super) const SPECIAL: [Special; 1] =
     [Special { name: "sysName", dialect: Dialect::Snmp, take: name }];
 
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "a series of another exporter is taken by this signature"
+)]
 fn name<'a>(told: &mut Told, _: &mut Assembly<'a>, sample: &Sample<'_, 'a>) -> Result<Op, Reason> {
     let name = text(sample, "sysName");
     told.node = told.node.take().or_else(|| name.map(|name| Safe::new(&name)));

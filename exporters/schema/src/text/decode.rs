@@ -77,6 +77,28 @@ impl Watch for Sketch {
     }
 }
 
+/// Puts together a page whose lines were read by somebody else.
+#[derive(Debug, Default)]
+pub(super) struct Collector<'a> {
+    interpreter: Interpreter<'a>,
+    tally: Tally,
+}
+
+impl<'a> Collector<'a> {
+    /// Takes one sample.
+    pub(super) fn take(&mut self, sample: &Sample<'_, 'a>, line: u64) {
+        if let Err(reason) = self.interpreter.take(sample) {
+            self.tally.count(reason, line, sample.line);
+        }
+    }
+
+    /// The page.
+    pub(super) fn finish(self, bytes: usize) -> Page {
+        let Understood { report, dialect, .. } = self.interpreter.finish();
+        Page { report, dialect, bytes: bytes as u64, rejected: self.tally.finish() }
+    }
+}
+
 fn strict(
     body: &[u8],
     limits: &Limits,

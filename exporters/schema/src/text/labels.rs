@@ -24,14 +24,17 @@ impl<'a> Label<'a> {
         let mut value = String::with_capacity(self.raw.len());
         let mut characters = self.raw.chars();
         while let Some(character) = characters.next() {
-            value.push(match character {
-                '\\' => match characters.next() {
-                    Some('n') => '\n',
-                    Some(literal) => literal,
-                    None => '\\',
-                },
-                plain => plain,
-            });
+            if character != '\\' {
+                value.push(character);
+                continue;
+            }
+            match characters.next() {
+                Some('n') => value.push('\n'),
+                Some(literal @ ('\\' | '"')) => value.push(literal),
+                // OpenMetrics lets any other backslash stand.
+                Some(plain) => value.extend(['\\', plain]),
+                None => value.push('\\'),
+            }
         }
         Cow::Owned(value)
     }

@@ -1,10 +1,12 @@
 //! The layout of a page: all of its bytes but the values, and what becomes of these. A page that repeats it is matched,
 //! and only its values are parsed.
 
-use std::sync::Arc;
+use std::{
+    hash::{BuildHasher as _, Hash},
+    sync::Arc,
+};
 
 use foldhash::fast::FixedState;
-use std::hash::{BuildHasher, Hash, Hasher};
 
 use super::{
     Limits,
@@ -192,7 +194,5 @@ impl Labels {
 
 /// A hash of the content: equal contents have equal hashes, and who has an equal hash is looked at.
 pub(super) fn hash(content: &impl Hash) -> u64 {
-    let mut hasher = FixedState::default().build_hasher();
-    content.hash(&mut hasher);
-    hasher.finish()
+    FixedState::default().hash_one(content)
 }

@@ -11,6 +11,7 @@ use super::{
     Limits,
     decode::{self, Read},
     layout::{self, Frame, Labels, Layout},
+    open,
 };
 use crate::{Device, Failure, Page, Shared, dialect::Plan};
 
@@ -113,6 +114,22 @@ impl Layouts {
         Ok(page)
     }
 
+    /// The same for a body of this media type: what says that it is OpenMetrics is read as its specification says, and
+    /// has no layout, for what it may say hangs on its values.
+    pub fn decode_as(
+        &self,
+        media_type: &str,
+        memory: &mut Memory,
+        body: &[u8],
+        limits: &Limits,
+    ) -> Result<Page, Failure> {
+        if !open::is_open_metrics(media_type) {
+            return self.decode(memory, body, limits);
+        }
+        self.strict.fetch_add(1, Relaxed);
+        open::decode_open_metrics(body, limits)
+    }
+
     /// How pages were read so far.
     pub fn tidings(&self) -> Tidings {
         let shelves = self.shelves.lock().unwrap_or_else(PoisonError::into_inner);
@@ -161,7 +178,7 @@ impl Shelves {
         let hash = layout::hash(&layout.plan.ops);
         let plan = self.plans.intern(layout.plan, hash, |plan| plan.bytes());
         let hash = layout::hash(&*layout.devices);
-        let devices = self.devices.intern(layout.devices, hash, |devices| device_bytes(devices));
+        let devices = self.devices.intern(layout.devices, hash, device_bytes);
         Some(Layout { frame, labels, plan, devices, ..layout })
     }
 
@@ -170,7 +187,7 @@ impl Shelves {
         self.frames.sweep(|frame| Arc::strong_count(frame) > 1);
         self.labels.sweep(|labels| Arc::strong_count(labels) > 1);
         self.plans.sweep(|plan| Arc::strong_count(plan) > 1);
-        self.devices.sweep(|devices| devices.is_held_elsewhere());
+        self.devices.sweep(Shared::is_held_elsewhere);
     }
 }
 

@@ -58,6 +58,8 @@ pub(super) struct Machine {
     pub(super) memory: Memory,
     streams: BTreeMap<u64, Stream>,
     events: BTreeMap<u64, Event>,
+    /// Events that NCCL keeps for itself.
+    marks: BTreeSet<u64>,
     modules: BTreeMap<u64, u32>,
     /// Kernels by their handle.
     functions: BTreeMap<u64, (u64, String)>,
@@ -82,6 +84,7 @@ impl Machine {
             memory: Memory::default(),
             streams: BTreeMap::new(),
             events: BTreeMap::new(),
+            marks: BTreeSet::new(),
             modules: BTreeMap::new(),
             functions: BTreeMap::new(),
             open: BTreeMap::new(),
@@ -144,7 +147,8 @@ impl Machine {
         }
         self.open.remove(&gpu);
         let streams = self.streams.values().filter(|stream| stream.gpu == gpu).count();
-        let events = self.events.values().filter(|event| event.gpu == gpu).count();
+        let events = self.events.iter().filter(|(at, _)| !self.marks.contains(at));
+        let events = events.filter(|(_, event)| event.gpu == gpu).count();
         let modules = self.modules.values().filter(|home| **home == gpu).count();
         let bytes = self.memory.used(Home::Gpu(gpu));
         if let Some(path) = &self.settings.ledger {
@@ -218,6 +222,15 @@ impl Machine {
         let handle = self.handle();
         self.events.insert(handle, Event { gpu, recorded: 0, reached: 0, time: 0.0 });
         handle
+    }
+
+    /// A mark of NCCL's own where a stream is.
+    pub(super) fn mark(&mut self, stream: u64) -> Result<u64, u32> {
+        let gpu = self.streams.get(&stream).ok_or(INVALID_HANDLE)?.gpu;
+        let event = self.event(gpu);
+        self.marks.insert(event);
+        self.record(event, stream)?;
+        Ok(event)
     }
 
     pub(super) fn end_event(&mut self, event: u64) -> Result<(), u32> {

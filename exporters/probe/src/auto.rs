@@ -1,0 +1,145 @@
+//! A probe that nobody asked for: when it is time and nobody is there, a ring and the matrix, held against the past.
+
+use std::{
+    fs::{self, File, TryLockError},
+    io,
+    path::Path,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use gaunt_schema::{
+    Device, Report,
+    catalogue::probe::{
+        ALGORITHM_BANDWIDTH, BASELINE_RATIO, BUS_BANDWIDTH, BUSY_TIME, DURATION, INFO, LAST_CODE,
+        LAST_RUN, RUNS, SKIPPED, WRONG,
+    },
+    text,
+};
+
+use crate::{
+    ending::{Ending, Kind},
+    order::{Answer, Order},
+    past::{self, Budget, Past},
+    supervise,
+};
+
+/// The page with the results, in the folder of the past: gaunt-node reads it.
+pub const PAGE: &str = "probe.prom";
+
+/// Runs the orders one after the other if it is time, remembers what came, and writes the page. The first order that
+/// does not end well is the last.
+pub fn run(folder: &Path, orders: &[Order], budget: &Budget) -> Answer {
+    match guarded(folder, orders, budget) {
+        Ok(answer) => answer,
+        Err(ending) => Answer::nothing(ending),
+    }
+}
+
+fn guarded(folder: &Path, orders: &[Order], budget: &Budget) -> Result<Answer, Ending> {
+    let _lock = lock(folder)?;
+    let path = past::file(folder);
+    let mut past = Past::read(&path)?;
+    let answer = if let Err(ending) = past.may_run(now(), budget) {
+        past.skip(&ending);
+        Answer::nothing(ending)
+    } else {
+        let mut answer = all(orders);
+        answer.ending = past.take(now(), &answer);
+        answer
+    };
+    past.write(&path)?;
+    let page = folder.join(PAGE);
+    past::replace(&page, &written(&past)).map_err(|error| {
+        Ending::new(Kind::Failed, format!("cannot write {}: {error}", page.display()))
+    })?;
+    Ok(answer)
+}
+
+/// One answer of all orders.
+fn all(orders: &[Order]) -> Answer {
+    let mut sum = Answer::nothing(Ending::measured());
+    for order in orders {
+        let answer = supervise(order);
+        sum.ending = answer.ending;
+        sum.model = answer.model.or(sum.model);
+        sum.measured.extend(answer.measured);
+        sum.notes.extend(answer.notes);
+        sum.cost.seconds += answer.cost.seconds;
+        sum.cost.contexts_seconds += answer.cost.contexts_seconds;
+        sum.cost.busy_seconds += answer.cost.busy_seconds;
+        sum.cost.traffic_bytes += answer.cost.traffic_bytes;
+        sum.cost.memory_bytes = sum.cost.memory_bytes.max(answer.cost.memory_bytes);
+        if sum.ending.kind != Kind::Measured {
+            break;
+        }
+    }
+    sum
+}
+
+/// The page: what the last probe found, and what all of them cost.
+fn written(past: &Past) -> String {
+    let mut report = Report::default();
+    let node = report.device(Device::node());
+    for (label, metric) in SKIPPED {
+        let count = past.skipped.get(label).copied().unwrap_or(0);
+        report.push(node, metric, count as f64);
+    }
+    report.push(node, RUNS, past.runs as f64);
+    report.push(node, BUSY_TIME, past.busy_seconds);
+    report.push(node, LAST_CODE, f64::from(past.last_code));
+    if let Some(last) = past.last_run {
+        report.push(node, LAST_RUN, last as f64);
+        report.push(node, DURATION, past.last_seconds);
+    }
+    for (one, share) in &past.last {
+        // The driver's copy within a GPU is only there to be compared with.
+        let name = match (one.collective.as_str(), one.tool.as_str()) {
+            ("copy", "driver") => "driver_copy".to_owned(),
+            (name, "nccl") => format!("nccl_{name}"),
+            (name, _) => name.to_owned(),
+        };
+        let device = report.device(Device::probe(&name, &one.between));
+        let (ranks, bytes) = (one.ranks.to_string(), one.bytes.to_string());
+        let labels = [
+            ("tool", one.tool.as_str()),
+            ("path", one.way.as_str()),
+            ("ranks", &ranks),
+            ("bytes", &bytes),
+            ("type", one.element.as_str()),
+        ];
+        report.info(device, INFO, &labels);
+        report.push(device, ALGORITHM_BANDWIDTH, one.algbw);
+        report.push(device, WRONG, one.wrong as f64);
+        if let Some(busbw) = one.busbw.filter(|_| !one.virtual_ranks) {
+            report.push(device, BUS_BANDWIDTH, busbw);
+        }
+        if let Some(share) = share {
+            report.push(device, BASELINE_RATIO, *share);
+        }
+    }
+    let mut page = String::new();
+    text::write(&report, &mut page);
+    page
+}
+
+/// Makes the folder if need be, and keeps others out of it.
+fn lock(folder: &Path) -> Result<File, Ending> {
+    let cannot = |error: io::Error| {
+        let folder = folder.display();
+        Ending::new(
+            Kind::Failed,
+            format!("cannot use {folder}: {error}; name another with --state"),
+        )
+    };
+    fs::create_dir_all(folder).map_err(cannot)?;
+    let file = File::create(folder.join("lock")).map_err(cannot)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(past::taken(folder)),
+        Err(TryLockError::Error(error)) => Err(cannot(error)),
+    }
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

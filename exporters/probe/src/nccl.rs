@@ -1,0 +1,243 @@
+//! The door to NCCL, opened at run time where it is found: the collectives that jobs use, measured beside ours.
+
+#![expect(unsafe_code, reason = "NCCL is a C library that is opened at run time")]
+
+use std::{
+    ffi::{CStr, c_char, c_int, c_void},
+    path::Path,
+    ptr,
+};
+
+use gaunt_schema::Safe;
+use libloading::{Library, Symbol};
+
+use crate::cuda::{door::Handle, kernel::Element};
+
+/// The library as packages and wheels install it; `libnccl.so` comes with headers only.
+const LIBRARY: &str = "libnccl.so.2";
+
+/// `ncclSum`.
+const SUM: c_int = 0;
+
+/// What NCCL answered when it did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NcclError {
+    /// There is none.
+    #[error(
+        "NCCL is not found: {0}; `apt install libnccl2` brings it, or name it with --nccl-library"
+    )]
+    Absent(Safe),
+    /// A call failed.
+    #[error("NCCL says {says} to {call}; NCCL_DEBUG=INFO says more")]
+    Call {
+        /// The call, in our words.
+        call: &'static str,
+        /// What it says.
+        says: Safe,
+    },
+}
+
+/// Declares NCCL's functions: our name, theirs, and what they take. All answer with a code.
+macro_rules! functions {
+    ($($name:ident = $symbol:literal($($argument:ty),*);)*) => {
+        struct Functions {
+            $($name: unsafe extern "C" fn($($argument),*) -> c_int,)*
+            error_string: unsafe extern "C" fn(c_int) -> *const c_char,
+        }
+
+        impl Functions {
+            fn load(library: &Library) -> Result<Self, libloading::Error> {
+                // SAFETY: the symbols have the signatures that are declared beside their names, from NCCL's header; the
+                // library stays open beside the functions.
+                unsafe {
+                    Ok(Self {
+                        $($name: {
+                            let symbol: Symbol<'_, unsafe extern "C" fn($($argument),*) -> c_int> =
+                                library.get($symbol.as_bytes())?;
+                            *symbol
+                        },)*
+                        error_string: *library.get(b"ncclGetErrorString")?,
+                    })
+                }
+            }
+        }
+    };
+}
+
+functions! {
+    version = "ncclGetVersion"(*mut c_int);
+    init_all = "ncclCommInitAll"(*mut *mut c_void, c_int, *const c_int);
+    destroy = "ncclCommDestroy"(*mut c_void);
+    group_start = "ncclGroupStart"();
+    group_end = "ncclGroupEnd"();
+    all_reduce = "ncclAllReduce"(u64, u64, usize, c_int, c_int, *mut c_void, *mut c_void);
+    reduce_scatter = "ncclReduceScatter"(u64, u64, usize, c_int, c_int, *mut c_void, *mut c_void);
+    all_gather = "ncclAllGather"(u64, u64, usize, c_int, *mut c_void, *mut c_void);
+    broadcast = "ncclBroadcast"(u64, u64, usize, c_int, c_int, *mut c_void, *mut c_void);
+    send = "ncclSend"(u64, usize, c_int, c_int, *mut c_void, *mut c_void);
+    receive = "ncclRecv"(u64, usize, c_int, c_int, *mut c_void, *mut c_void);
+}
+
+/// NCCL, with a communicator for each of some GPUs once there are any.
+pub(crate) struct Nccl {
+    functions: Functions,
+    communicators: Vec<*mut c_void>,
+    /// Keeps the functions where they are.
+    _library: Library,
+}
+
+/// Calls a function of NCCL and checks its code.
+macro_rules! call {
+    ($nccl:expr, $name:ident($($argument:expr),*)) => {{
+        // SAFETY: the arguments are those of NCCL's header; pointers lead to values that outlive the call, addresses
+        // to memory of GPUs that is only touched by them, and communicators and streams are alive.
+        let code = unsafe { ($nccl.functions.$name)($($argument),*) };
+        $nccl.checked(stringify!($name), code)
+    }};
+}
+
+/// One rank's part of a call: its buffers and its stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    /// What it sends.
+    pub(crate) send: u64,
+    /// Where it receives.
+    pub(crate) receive: u64,
+    /// The stream that does it.
+    pub(crate) stream: Handle,
+}
+
+impl Nccl {
+    /// Opens NCCL: the library of this path, or what the loader finds.
+    pub(crate) fn open(path: Option<&Path>) -> Result<Self, NcclError> {
+        let absent = |error: libloading::Error| NcclError::Absent(Safe::new(&error.to_string()));
+        let name = path.unwrap_or(Path::new(LIBRARY));
+        // SAFETY: NCCL may be opened by any process; its initialisers do no harm.
+        let library = unsafe { Library::new(name) }.map_err(absent)?;
+        let functions = Functions::load(&library).map_err(absent)?;
+        Ok(Self { functions, communicators: Vec::new(), _library: library })
+    }
+
+    fn checked(&self, call: &'static str, code: c_int) -> Result<(), NcclError> {
+        if code == 0 {
+            return Ok(());
+        }
+        // SAFETY: the function answers any code with text that never changes, or with null.
+        let text = unsafe { (self.functions.error_string)(code) };
+        let says = if text.is_null() {
+            "an unknown error".to_owned()
+        } else {
+            // SAFETY: the text ends in a zero and stands as long as the library, which is open.
+            unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+        };
+        Err(NcclError::Call { call, says: Safe::new(&says) })
+    }
+
+    /// Its version, such as 2.27.3.
+    pub(crate) fn version(&self) -> Result<String, NcclError> {
+        let mut version = 0;
+        call!(self, version(&raw mut version))?;
+        Ok(format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100))
+    }
+
+    /// Makes the GPUs, by CUDA's numbers, ranks of one group.
+    pub(crate) fn join(&mut self, devices: &[i32]) -> Result<(), NcclError> {
+        let mut communicators = vec![ptr::null_mut(); devices.len()];
+        call!(
+            self,
+            init_all(communicators.as_mut_ptr(), devices.len() as c_int, devices.as_ptr())
+        )?;
+        self.communicators = communicators;
+        Ok(())
+    }
+
+    /// Makes several calls one.
+    pub(crate) fn together(
+        &self,
+        calls: impl FnOnce() -> Result<(), NcclError>,
+    ) -> Result<(), NcclError> {
+        call!(self, group_start())?;
+        let made = calls();
+        // A group that was begun must be ended, whatever happened in it.
+        let ended = call!(self, group_end());
+        made.and(ended)
+    }
+
+    pub(crate) fn all_reduce(
+        &self,
+        rank: usize,
+        part: Part,
+        count: usize,
+        element: Element,
+    ) -> Result<(), NcclError> {
+        let (kind, comm) = (kind(element), self.communicators[rank]);
+        call!(self, all_reduce(part.send, part.receive, count, kind, SUM, comm, part.stream.raw()))
+    }
+
+    pub(crate) fn reduce_scatter(
+        &self,
+        rank: usize,
+        part: Part,
+        count: usize,
+        element: Element,
+    ) -> Result<(), NcclError> {
+        let (kind, comm) = (kind(element), self.communicators[rank]);
+        call!(
+            self,
+            reduce_scatter(part.send, part.receive, count, kind, SUM, comm, part.stream.raw())
+        )
+    }
+
+    pub(crate) fn all_gather(
+        &self,
+        rank: usize,
+        part: Part,
+        count: usize,
+        element: Element,
+    ) -> Result<(), NcclError> {
+        let (kind, comm) = (kind(element), self.communicators[rank]);
+        call!(self, all_gather(part.send, part.receive, count, kind, comm, part.stream.raw()))
+    }
+
+    pub(crate) fn broadcast(
+        &self,
+        rank: usize,
+        part: Part,
+        count: usize,
+        element: Element,
+    ) -> Result<(), NcclError> {
+        let (kind, comm) = (kind(element), self.communicators[rank]);
+        call!(self, broadcast(part.send, part.receive, count, kind, 0, comm, part.stream.raw()))
+    }
+
+    /// Sends `part.send` to one rank and receives from another into `part.receive`.
+    pub(crate) fn exchange(
+        &self,
+        rank: usize,
+        part: Part,
+        (to, from): (usize, usize),
+        (count, element): (usize, Element),
+    ) -> Result<(), NcclError> {
+        let (kind, comm, stream) = (kind(element), self.communicators[rank], part.stream.raw());
+        call!(self, send(part.send, count, kind, to as c_int, comm, stream))?;
+        call!(self, receive(part.receive, count, kind, from as c_int, comm, stream))
+    }
+}
+
+impl Drop for Nccl {
+    fn drop(&mut self) {
+        for communicator in self.communicators.drain(..) {
+            // SAFETY: the communicator came from `ncclCommInitAll` and is given back once. A failure leaves it to the
+            // end of the process.
+            _ = unsafe { (self.functions.destroy)(communicator) };
+        }
+    }
+}
+
+/// NCCL's number for an element.
+fn kind(element: Element) -> c_int {
+    match element {
+        Element::F32 => 7,
+        Element::Bf16 => 9,
+    }
+}

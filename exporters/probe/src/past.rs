@@ -1,0 +1,311 @@
+//! What earlier probes found and cost: baselines, today's budget, the cool-down, and the counts that are shown.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use gaunt_schema::Safe;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ending::{Ending, Kind, Reason},
+    order::{Answer, Measured, spread},
+};
+
+/// Results that a baseline is made of: at one every ten minutes, those of the last five hours.
+const KEPT: usize = 32;
+
+/// As few results say nothing about what is usual.
+const ENOUGH: usize = 3;
+
+/// Below this share of what is usual it is a drop; two probes of the same wires differ by a few per cent.
+pub const DROP: f64 = 0.9;
+
+/// A drop that stands for so many probes is what is usual now: a cable that was moved, a driver that was updated.
+const ACCEPTED: u32 = 16;
+
+/// The most series that are kept: a matrix of 16 GPUs has 544 ways.
+const MAX_SERIES: usize = 1_024;
+
+const SECONDS_OF_A_DAY: u64 = 86_400;
+
+/// What a node allows itself for probes that nobody asks for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Budget {
+    /// Seconds between two probes.
+    pub cool_down_seconds: u64,
+    /// Seconds of GPU time in a day.
+    pub daily_seconds: f64,
+}
+
+/// Everything that outlives a probe, as it lies in the file.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Past {
+    /// The day, since the epoch, that `today_seconds` is about.
+    day: u64,
+    /// GPU time of today.
+    today_seconds: f64,
+    /// When the last probe that measured something ended.
+    pub(crate) last_run: Option<u64>,
+    /// How long the last one took.
+    pub(crate) last_seconds: f64,
+    /// How the last try ended.
+    pub(crate) last_code: u8,
+    /// Probes that measured something.
+    pub(crate) runs: u64,
+    /// GPU time of all probes.
+    pub(crate) busy_seconds: f64,
+    /// Tries that measured nothing, by reason.
+    pub(crate) skipped: BTreeMap<String, u64>,
+    /// What was found, by what it is.
+    series: BTreeMap<String, Series>,
+    /// What the last probe found, and as a share of what is usual.
+    pub(crate) last: Vec<(Measured, Option<f64>)>,
+}
+
+/// What one kind of transfer between the same GPUs reached.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Series {
+    /// Bytes in a second, oldest first; drops are left out.
+    reached: Vec<f64>,
+    /// How many drops there were since the last result that was none.
+    drops: u32,
+}
+
+impl Series {
+    /// The result as a share of what is usual, and the result remembered.
+    fn take(&mut self, reached: f64) -> Option<f64> {
+        let usual = spread(self.reached.clone()).map(|[_, median, _]| median);
+        let usual = usual.filter(|_| self.reached.len() >= ENOUGH);
+        let share = usual.map(|usual| reached / usual);
+        if share.is_some_and(|share| share < DROP) {
+            self.drops += 1;
+            if self.drops < ACCEPTED {
+                return share;
+            }
+            self.reached.clear();
+        }
+        self.drops = 0;
+        self.reached.push(reached);
+        let old = self.reached.len().saturating_sub(KEPT);
+        self.reached.drain(..old);
+        share
+    }
+}
+
+impl Past {
+    /// Reads the file; one that is not there is a node without a past.
+    pub fn read(path: &Path) -> Result<Self, Ending> {
+        let broken = |why: String| {
+            let path = path.display();
+            Ending::new(Kind::Failed, format!("cannot read {path}: {why}; remove it to begin anew"))
+        };
+        match fs::read_to_string(path) {
+            Ok(text) => serde_json::from_str(&text).map_err(|error| broken(error.to_string())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(broken(error.to_string())),
+        }
+    }
+
+    /// Writes the file, whole or not at all.
+    pub fn write(&self, path: &Path) -> Result<(), Ending> {
+        let text = serde_json::to_string(self).map_err(io::Error::from);
+        text.and_then(|text| replace(path, &text)).map_err(|error| {
+            Ending::new(Kind::Failed, format!("cannot write {}: {error}", path.display()))
+        })
+    }
+
+    /// Whether it is time for another probe.
+    pub fn may_run(&mut self, now: u64, budget: &Budget) -> Result<(), Ending> {
+        let today = now / SECONDS_OF_A_DAY;
+        if self.day != today {
+            (self.day, self.today_seconds) = (today, 0.0);
+        }
+        let resting = |reason, why: String| {
+            Err(Ending { kind: Kind::Resting, ..Ending::refused(reason, why) })
+        };
+        // A clock that was set back must not keep probes away for ever.
+        let since = self.last_run.and_then(|last| now.checked_sub(last));
+        if let Some(since) = since.filter(|since| *since < budget.cool_down_seconds) {
+            let left = budget.cool_down_seconds - since;
+            return resting(
+                Reason::CoolDown,
+                format!("the last probe was {since} s ago: {left} s to wait"),
+            );
+        }
+        if self.today_seconds >= budget.daily_seconds {
+            let (spent, all) = (self.today_seconds, budget.daily_seconds);
+            return resting(
+                Reason::Budget,
+                format!("{spent:.1} s of today's {all} s of GPU time are spent"),
+            );
+        }
+        Ok(())
+    }
+
+    /// Takes what a probe brought, and says what it means beside the past: a drop is an ending of its own.
+    pub fn take(&mut self, now: u64, answer: &Answer) -> Ending {
+        self.last_code = answer.ending.kind.code();
+        self.today_seconds += answer.cost.busy_seconds;
+        self.busy_seconds += answer.cost.busy_seconds;
+        if let Some(reason) = answer.ending.reason {
+            *self.skipped.entry(reason.as_str().to_owned()).or_insert(0) += 1;
+        }
+        if answer.measured.is_empty() {
+            return answer.ending.clone();
+        }
+        self.last_run = Some(now);
+        self.last_seconds = answer.cost.seconds;
+        self.runs += 1;
+        self.last.clear();
+        let mut worst: Option<(f64, String)> = None;
+        for one in &answer.measured {
+            let key = key(one);
+            let room = self.series.len() < MAX_SERIES || self.series.contains_key(&key);
+            // Wrong data says nothing about speed.
+            let share = (room && one.wrong == 0)
+                .then(|| self.series.entry(key).or_default().take(one.bandwidth()))
+                .flatten();
+            if let Some(share) = share.filter(|share| *share < DROP)
+                && worst.as_ref().is_none_or(|(known, _)| share < *known)
+            {
+                let what = format!("{} {}", one.collective, one.between);
+                worst = Some((share, what));
+            }
+            self.last.push((one.clone(), share));
+        }
+        let ending = match worst {
+            Some((share, what)) if answer.ending.kind == Kind::Measured => {
+                let share = share * 100.0;
+                Ending::slow(&format!("slow: {what} reaches {share:.0} % of what is usual here"))
+            }
+            _ => answer.ending.clone(),
+        };
+        self.last_code = ending.kind.code();
+        ending
+    }
+
+    /// Counts a try that measured nothing.
+    pub fn skip(&mut self, ending: &Ending) {
+        self.last_code = ending.kind.code();
+        if let Some(reason) = ending.reason {
+            *self.skipped.entry(reason.as_str().to_owned()).or_insert(0) += 1;
+        }
+    }
+}
+
+/// What must be the same for two results to be compared.
+fn key(one: &Measured) -> String {
+    let (tool, way, element) = (one.tool.as_str(), one.way.as_str(), one.element.as_str());
+    format!("{} {} {tool} {way} {} {element} {}", one.collective, one.between, one.ranks, one.bytes)
+}
+
+/// Writes a file beside its place and moves it there, so that nobody reads half of it.
+pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
+    let mut file = fs::File::create(&beside)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(beside, path)
+}
+
+/// A name for a node's file of the past.
+pub(crate) fn file(folder: &Path) -> PathBuf {
+    folder.join("past.json")
+}
+
+/// What is said when another probe holds the folder.
+pub(crate) fn taken(folder: &Path) -> Ending {
+    let why = Safe::new(&format!("another probe works with {}", folder.display()));
+    Ending { kind: Kind::Resting, reason: Some(Reason::CoolDown), message: why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::order::Cost;
+
+    fn answer(gigabytes: f64) -> Answer {
+        let one = Measured {
+            collective: "all_reduce".into(),
+            between: "gpu0..7".into(),
+            tool: crate::order::Tool::Gaunt,
+            way: crate::order::Way::Peer,
+            ranks: 8,
+            virtual_ranks: false,
+            bytes: 1 << 26,
+            element: crate::Element::F32,
+            seconds: [0.1; 3],
+            runs: 5,
+            algbw: gigabytes * 1e9 / 1.75,
+            busbw: Some(gigabytes * 1e9),
+            wrong: 0,
+            wrong_at: None,
+        };
+        Answer {
+            ending: Ending::measured(),
+            model: None,
+            measured: vec![one],
+            notes: Vec::new(),
+            cost: Cost { busy_seconds: 0.5, ..Cost::default() },
+        }
+    }
+
+    #[test]
+    fn a_drop_is_told_until_it_is_usual() {
+        let mut past = Past::default();
+        for now in 0..5 {
+            assert_eq!(past.take(now, &answer(400.0)).kind, Kind::Measured);
+        }
+        assert_eq!(past.last[0].1, Some(1.0));
+        let dropped = past.take(5, &answer(200.0));
+        assert_eq!((dropped.kind, past.last_code), (Kind::Slow, 5));
+        assert_eq!(
+            dropped.message.as_str(),
+            "slow: all_reduce gpu0..7 reaches 50 % of what is usual here"
+        );
+        // One good result in between, and the count begins anew.
+        assert_eq!(past.take(6, &answer(390.0)).kind, Kind::Measured);
+        for now in 0..u64::from(ACCEPTED) {
+            assert_eq!(past.take(now, &answer(200.0)).kind, Kind::Slow);
+        }
+        for now in 0..5 {
+            assert_eq!(past.take(now, &answer(200.0)).kind, Kind::Measured);
+        }
+    }
+
+    #[test]
+    fn it_rests_between_probes_and_when_the_day_is_used_up() {
+        let budget = Budget { cool_down_seconds: 600, daily_seconds: 1.0 };
+        let mut past = Past::default();
+        let day = 20_000 * SECONDS_OF_A_DAY;
+        past.may_run(day, &budget).unwrap();
+        past.take(day, &answer(400.0));
+        let reason = |past: &mut Past, now| past.may_run(now, &budget).unwrap_err().reason;
+        assert_eq!(reason(&mut past, day + 599), Some(Reason::CoolDown));
+        past.may_run(day + 600, &budget).unwrap();
+        past.take(day + 600, &answer(400.0));
+        assert_eq!(reason(&mut past, day + 1200), Some(Reason::Budget));
+        past.may_run(day + SECONDS_OF_A_DAY, &budget).unwrap();
+        // The clock was set back by a day.
+        past.may_run(day - SECONDS_OF_A_DAY, &budget).unwrap();
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_what_is_broken_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = file(folder.path());
+        let mut past = Past::read(&path).unwrap();
+        past.take(7, &answer(400.0));
+        past.write(&path).unwrap();
+        assert_eq!(Past::read(&path).unwrap().last, past.last);
+        fs::write(&path, "{").unwrap();
+        assert!(Past::read(&path).unwrap_err().message.contains("remove it to begin anew"));
+    }
+}

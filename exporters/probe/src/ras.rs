@@ -1,0 +1,126 @@
+//! What NCCL says of the jobs on this node: its RAS service, asked without touching a GPU or a wire between them.
+
+use std::{
+    io::{self, BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpStream},
+    time::{Duration, Instant},
+};
+
+use gaunt_schema::Safe;
+
+/// Where a job's NCCL listens, on the nodes that it runs on.
+pub const ADDRESS: &str = "127.0.0.1:28028";
+
+/// How long NCCL may collect from the job's other nodes, in whole seconds.
+const COLLECT_SECONDS: u64 = 5;
+
+/// How long it may take until a connection stands or a line comes that needs no collecting.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The most that is read: a verbose status of thousands of ranks.
+const MAX_BYTES: u64 = 4 << 20;
+
+/// The version of the protocol that these words are of.
+const PROTOCOL: u32 = 2;
+
+/// Why NCCL says nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum RasError {
+    /// Nobody listens.
+    #[error(
+        "no NCCL job answers at {address}: {source}; NCCL has RAS from 2.24 on, unless NCCL_RAS_ENABLE=0"
+    )]
+    Silent {
+        /// Where it was asked.
+        address: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Somebody listens who is not NCCL, or it stopped in the middle.
+    #[error("what answers at {address} does not speak as NCCL's RAS does: {said}")]
+    Strange {
+        /// Where it was asked.
+        address: SocketAddr,
+        /// What it said.
+        said: Safe,
+    },
+}
+
+/// The status of all jobs whose NCCL answers there, line by line.
+pub fn status(address: SocketAddr) -> Result<Vec<Safe>, RasError> {
+    let silent = |source| RasError::Silent { address, source };
+    let stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(silent)?;
+    stream.set_write_timeout(Some(PATIENCE)).map_err(silent)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(silent)?;
+    let mut lines = BufReader::new(stream.try_clone().map_err(silent)?.take(MAX_BYTES));
+    let mut ask = |line: &str, expected: &str| {
+        let mut answer = Vec::new();
+        let asked = (&stream).write_all(line.as_bytes());
+        asked.and_then(|()| lines.read_until(b'\n', &mut answer)).map_err(silent)?;
+        let said = Safe::new(String::from_utf8_lossy(&answer).trim_end());
+        if said.to_ascii_uppercase().starts_with(expected) {
+            return Ok(());
+        }
+        Err(RasError::Strange { address, said })
+    };
+    ask(&format!("CLIENT PROTOCOL {PROTOCOL}\n"), "SERVER PROTOCOL ")?;
+    ask(&format!("TIMEOUT {COLLECT_SECONDS}\n"), "OK")?;
+    (&stream).write_all(b"VERBOSE STATUS\n").map_err(silent)?;
+    let patience = Duration::from_secs(COLLECT_SECONDS) + PATIENCE;
+    stream.set_read_timeout(Some(patience)).map_err(silent)?;
+    // A server that drips must not hold us either.
+    let end = Instant::now() + 2 * patience;
+    let (mut all, mut line) = (Vec::new(), Vec::new());
+    while Instant::now() < end && lines.read_until(b'\n', &mut line).map_err(silent)? > 0 {
+        all.push(Safe::new(String::from_utf8_lossy(&line).trim_end()));
+        line.clear();
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::TcpListener, thread};
+
+    use super::*;
+
+    /// A server that answers each line with the next of its words, and then closes.
+    fn server(words: &'static [&'static str]) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            for word in words {
+                lines.next();
+                (&stream).write_all(word.as_bytes()).unwrap();
+            }
+        });
+        address
+    }
+
+    #[test]
+    fn a_status_is_read_to_its_end_and_made_safe() {
+        let words =
+            &["SERVER PROTOCOL 2\n", "OK\n", "NCCL version 2.27\nJob summary\n\u{1b}[2Jrank 3\n"];
+        let lines = status(server(words)).unwrap();
+        assert_eq!(lines.len(), 3);
+        assert_eq!(lines[2].as_str(), "\u{fffd}[2Jrank 3");
+    }
+
+    #[test]
+    fn what_is_not_nccl_is_said() {
+        let error = status(server(&["HTTP/1.1 400 Bad Request\n"])).unwrap_err().to_string();
+        assert!(
+            error.ends_with("does not speak as NCCL's RAS does: HTTP/1.1 400 Bad Request"),
+            "{error}"
+        );
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        assert!(
+            status(closed)
+                .unwrap_err()
+                .to_string()
+                .starts_with("no NCCL job answers at 127.0.0.1:")
+        );
+    }
+}

@@ -1,0 +1,342 @@
+//! Rings: pages that are written down before anybody asks, for a fleet of any size.
+//!
+//! A few nodes are lived through, each for a few pages. Every node of the fleet tells the pages of one of them in turn,
+//! under its own name: gauges differ from page to page, and counters are patched in place where they stand, with as
+//! many digits as they will ever need, so that they go on when the ring begins again.
+
+use std::time::Duration;
+
+use gaunt_schema::{
+    Dialect, MetricId, UnixMs,
+    catalogue::{exporter, host, named},
+    text,
+    unit::{Kind, Unit, Width},
+};
+use gaunt_sim::{Fleet, NODES_PER_LEAF, Scenario};
+
+mod more;
+pub(crate) mod serve;
+
+/// So many nodes are lived through; the others are like one of them.
+const LIVED: usize = 8;
+
+/// So many pages of each are kept, taken so far from each other.
+pub(crate) const FRAMES: usize = 4;
+pub(crate) const FRAME: Duration = Duration::from_secs(10);
+
+/// Counters have digits enough for this long.
+const LONGEST_S: f64 = 60.0 * 86_400.0;
+
+/// Nodes that tell the same pages differ in their counters by this times their number.
+const APART: u64 = 7_919;
+
+/// Digits of a node's name.
+const NAME_DIGITS: usize = 5;
+
+/// How a place in a page is filled.
+#[derive(Clone, Copy, Debug)]
+enum Fill {
+    /// The digits of the node's name.
+    Name,
+    /// The digits of its leaf, and those of its job.
+    Leaf,
+    Job,
+    /// Four hexadecimal digits that set the node's boards apart.
+    Board,
+    /// What is counted: this, and so much in a second.
+    Count {
+        base: f64,
+        slope: f64,
+        number: Number,
+    },
+    /// The clock of the node.
+    Clock(Number),
+}
+
+/// A number that always has as many digits, after the point as well.
+#[derive(Clone, Copy, Debug)]
+struct Number {
+    digits: usize,
+    decimals: usize,
+}
+
+/// Leaves have four digits, and jobs three after two that never change.
+const LEAF: Number = Number { digits: 4, decimals: 0 };
+const JOB: Number = Number { digits: 3, decimals: 0 };
+
+/// Nodes of one job.
+const NODES_PER_JOB: usize = 128;
+
+/// A place in a page, and what it is filled with.
+#[derive(Clone, Copy, Debug)]
+struct Patch {
+    at: usize,
+    fill: Fill,
+}
+
+/// One page with its places.
+#[derive(Debug)]
+struct Frame {
+    text: Vec<u8>,
+    patches: Vec<Patch>,
+}
+
+/// The pages of a fleet.
+#[derive(Debug)]
+pub(crate) struct Rings {
+    /// Of each node that was lived through, its pages in order, each a whole answer.
+    frames: Vec<[Frame; FRAMES]>,
+    nodes: usize,
+}
+
+impl Rings {
+    /// Lives through a few nodes of this scenario, and writes down what they tell.
+    pub(crate) fn of(scenario: Scenario, nodes: usize, seed: u64) -> Self {
+        let start = UnixMs(1_790_000_000_000);
+        let mut fleet = Fleet::new(scenario, LIVED, seed, start);
+        let mut told: Vec<Vec<String>> = vec![Vec::new(); LIVED];
+        for at in 0..FRAMES as u32 {
+            let now = start + FRAME * (at + 1);
+            // Activity is that of the last second, as an exporter has it.
+            fleet.advance(now - Duration::from_secs(1));
+            fleet.advance(now);
+            for (node, pages) in told.iter_mut().enumerate() {
+                let mut report = fleet.report(node);
+                more::tell(&mut report, u64::from(at), FRAME.as_secs_f64());
+                let mut page = String::new();
+                text::write(&report, &mut page);
+                pages.push(page);
+            }
+        }
+        let frames =
+            told.iter().enumerate().map(|(node, pages)| ring(pages, fleet.node_name(node)));
+        Self { frames: frames.collect(), nodes }
+    }
+
+    /// How many nodes the fleet has.
+    pub(crate) fn nodes(&self) -> usize {
+        self.nodes
+    }
+
+    /// The name of a node.
+    pub(crate) fn name(node: usize) -> String {
+        format!("gpu{:0NAME_DIGITS$}", node + 1)
+    }
+
+    /// Writes what a node answers `since` the start, when the wall clock shows `now`, into `out` in place of what it has.
+    pub(crate) fn answer(&self, node: usize, since: Duration, now: UnixMs, out: &mut Vec<u8>) {
+        let at = since.as_millis() / FRAME.as_millis();
+        let ring = &self.frames[node % self.frames.len()];
+        let frame = &ring[(at as usize + node / self.frames.len()) % FRAMES];
+        out.clear();
+        out.extend_from_slice(&frame.text);
+        let seconds = since.as_secs_f64();
+        for patch in &frame.patches {
+            let place = &mut out[patch.at..];
+            match patch.fill {
+                Fill::Name => {
+                    Number { digits: NAME_DIGITS, decimals: 0 }.write(node as u64 + 1, place);
+                }
+                Fill::Leaf => LEAF.write((node / NODES_PER_LEAF) as u64, place),
+                Fill::Job => JOB.write((node / NODES_PER_JOB) as u64, place),
+                Fill::Board => hexadecimal(node, place),
+                Fill::Count { base, slope, number } => {
+                    number.write((base + slope * seconds) as u64 + APART * node as u64, place);
+                }
+                Fill::Clock(number) => number.write(now.0.unsigned_abs(), place),
+            }
+        }
+    }
+}
+
+/// The pages of one node as answers with places.
+fn ring(pages: &[String], name: &str) -> [Frame; FRAMES] {
+    let lines: Vec<Vec<&str>> = pages.iter().map(|page| page.lines().collect()).collect();
+    let (first, last) = (&lines[0], &lines[FRAMES - 1]);
+    let counts: Vec<Option<Fill>> =
+        first.iter().zip(last).map(|(first, last)| count(first, last)).collect();
+    std::array::from_fn(|at| frame(&lines[at], &counts, name))
+}
+
+/// How the value of a line goes on, if it is one that does.
+fn count(first: &str, last: &str) -> Option<Fill> {
+    let (metric, from) = sample(first)?;
+    let (_, to) = sample(last)?;
+    let unit = metric.row().unit;
+    // Seconds and joules are told to the thousandth.
+    let decimals = if matches!(unit, Unit::Seconds | Unit::Joules) { 3 } else { 0 };
+    let scale = 10_f64.powi(decimals as i32);
+    if [host::NODE_TIME, exporter::COLLECTOR_LAST_SUCCESS].contains(&metric) {
+        return Some(Fill::Clock(Number { digits: 10, decimals: 3 }));
+    }
+    let endless = metric.row().kind == Kind::Counter(Width::Bits64);
+    if !endless || to <= from {
+        return None;
+    }
+    let span = FRAME.as_secs_f64() * (FRAMES - 1) as f64;
+    let (base, slope) = (from * scale, (to - from) / span * scale);
+    let most = base + slope * LONGEST_S + (APART * 100_000) as f64;
+    let digits = (most.log10().floor() as usize + 1).saturating_sub(decimals).max(1);
+    Some(Fill::Count { base, slope, number: Number { digits, decimals } })
+}
+
+/// The metric and the value of a line, if it is a sample of ours.
+fn sample(line: &str) -> Option<(MetricId, f64)> {
+    let (series, value) = line.rsplit_once(' ')?;
+    let name = series.split('{').next()?;
+    let known = named(name).filter(|named| named.dialect == Dialect::Gaunt)?;
+    (!line.starts_with('#')).then_some((known.first, value.parse().ok()?))
+}
+
+/// One page with its head, the values that go on as wide as they must be, and the places of all that is patched.
+fn frame(lines: &[&str], counts: &[Option<Fill>], name: &str) -> Frame {
+    let (mut body, mut patches) = (Vec::new(), Vec::new());
+    let quoted = format!("\"{name}\"");
+    for (line, count) in lines.iter().zip(counts) {
+        let (series, value) = line.rsplit_once(' ').unwrap_or((line, ""));
+        let series = series.replace(&quoted, &format!("\"gpu{:0NAME_DIGITS$}\"", 0));
+        let series =
+            series.replace("\"leaf-00-r", "\"leaf-0000-r").replace("\"48211\"", "\"48000\"");
+        if !line.starts_with('#') {
+            let from = body.len();
+            let places = |mark: &str, skip: usize, fill| {
+                series
+                    .match_indices(mark)
+                    .map(move |(at, _)| Patch { at: from + at + skip, fill })
+                    .collect::<Vec<_>>()
+            };
+            patches.extend(places("=\"gpu00000\"", "=\"gpu".len(), Fill::Name));
+            patches.extend(places("=\"leaf-0000-r", "=\"leaf-".len(), Fill::Leaf));
+            patches.extend(places("=\"48000\"", "=\"48".len(), Fill::Job));
+            patches.extend(places("GPU-51a0", "GPU-51a0".len(), Fill::Board));
+        }
+        body.extend_from_slice(series.as_bytes());
+        body.push(b' ');
+        match count {
+            Some(fill) => {
+                patches.push(Patch { at: body.len(), fill: *fill });
+                body.resize(body.len() + fill.width(), b'0');
+            }
+            None => body.extend_from_slice(value.as_bytes()),
+        }
+        body.push(b'\n');
+    }
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: {}\r\ncontent-length: {}\r\n\r\n",
+        text::CONTENT_TYPE,
+        body.len()
+    );
+    for patch in &mut patches {
+        patch.at += head.len();
+    }
+    Frame { text: [head.into_bytes(), body].concat(), patches }
+}
+
+impl Fill {
+    fn width(self) -> usize {
+        match self {
+            Self::Name => NAME_DIGITS,
+            Self::Board => 4,
+            Self::Leaf => LEAF.digits,
+            Self::Job => JOB.digits,
+            Self::Count { number, .. } | Self::Clock(number) => {
+                number.digits + number.decimals + usize::from(number.decimals > 0)
+            }
+        }
+    }
+}
+
+impl Number {
+    /// Writes so many thousandths, or ones, with zeros before them.
+    fn write(self, mut value: u64, place: &mut [u8]) {
+        let mut at = self.digits + self.decimals + usize::from(self.decimals > 0);
+        for digit in 0..self.digits + self.decimals {
+            at -= 1;
+            if self.decimals > 0 && digit == self.decimals {
+                place[at] = b'.';
+                at -= 1;
+            }
+            place[at] = b'0' + (value % 10) as u8;
+            value /= 10;
+        }
+    }
+}
+
+fn hexadecimal(node: usize, place: &mut [u8]) {
+    for (at, digit) in place.iter_mut().take(4).enumerate() {
+        *digit = b"0123456789abcdef"[node >> (4 * (3 - at)) & 15];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use gaunt_schema::{Device, Page, Reading};
+
+    use super::*;
+
+    fn rings(nodes: usize) -> Rings {
+        Rings::of(Scenario::named("healthy").unwrap(), nodes, 1)
+    }
+
+    fn read(rings: &Rings, node: usize, seconds: u64) -> Page {
+        let mut answer = Vec::new();
+        let since = Duration::from_secs(seconds);
+        rings.answer(node, since, UnixMs(1_800_000_000_123) + since, &mut answer);
+        let end = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
+        let (head, body) = answer.split_at(end);
+        assert!(head.ends_with(format!("content-length: {}\r\n\r\n", body.len()).as_bytes()));
+        let page = text::decode(body, &text::Limits::default()).unwrap();
+        assert_eq!(page.rejected.total(), 0, "{:?}", page.rejected);
+        page
+    }
+
+    fn values(page: &Page) -> HashMap<(MetricId, &Device), Reading> {
+        let of = |sample: &gaunt_schema::Sample| &page.report.devices[sample.device as usize];
+        page.report.samples.iter().map(|s| ((s.metric, of(s)), s.reading)).collect()
+    }
+
+    #[test]
+    fn most_values_change_and_no_counter_falls_however_long_the_ring_turns() {
+        let rings = rings(12_500);
+        let mut last = read(&rings, 7_003, 0);
+        assert_eq!(last.report.node.as_deref(), Some("gpu07004"));
+        for round in 1..=3 * FRAMES as u64 {
+            let now = read(&rings, 7_003, 10 * round);
+            let (before, after) = (values(&last), values(&now));
+            assert_eq!(before.len(), after.len());
+            let changed = after.iter().filter(|(key, value)| before[*key] != **value).count();
+            let share = changed as f64 / after.len() as f64;
+            assert!(share >= 0.6, "round {round}: {changed} of {} changed", after.len());
+            for ((metric, device), value) in &after {
+                let falls = before[&(*metric, *device)].value() > value.value();
+                let counts = matches!(metric.row().kind, Kind::Counter(Width::Bits64));
+                assert!(!(counts && falls), "{} of {device:?} fell", metric.key());
+            }
+            assert_eq!(now.report.node_time.unwrap().since(last.report.node_time.unwrap()), FRAME);
+            last = now;
+        }
+    }
+
+    #[test]
+    fn nodes_differ_in_name_boards_and_counters() {
+        let rings = rings(20_000);
+        let (one, like_it) = (read(&rings, 3, 5), read(&rings, 3 + 8 * FRAMES, 5));
+        assert_ne!(one.report.node, like_it.report.node);
+        assert_ne!(one.report.infos, like_it.report.infos);
+        assert_ne!(values(&one), values(&like_it));
+    }
+
+    #[test]
+    fn numbers_keep_their_width() {
+        let write = |digits, decimals, value| {
+            let mut place = *b"xxxxxxxx";
+            Number { digits, decimals }.write(value, &mut place);
+            String::from_utf8(place.to_vec()).unwrap()
+        };
+        assert_eq!(write(5, 0, 42), "00042xxx");
+        assert_eq!(write(3, 3, 1_234), "001.234x");
+        assert_eq!(write(2, 3, 0), "00.000xx");
+    }
+}

@@ -1,0 +1,113 @@
+//! Who speaks for a node, and which metrics are taken from whom.
+
+use std::time::Duration;
+
+use gaunt_schema::{
+    Class, Dialect, Metric, MetricId, Report, TargetId, UnixMs, catalogue::CATALOGUE,
+};
+
+/// A set of metrics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Metrics(Vec<u64>);
+
+impl Metrics {
+    /// The metrics of a report of which the rows are `wanted`.
+    fn of(report: &Report, wanted: impl Fn(&Metric) -> bool) -> Self {
+        let mut metrics = Self(vec![0; CATALOGUE.len().div_ceil(64)]);
+        for sample in &report.samples {
+            let row = CATALOGUE.get(usize::from(sample.metric.0));
+            if !row.is_some_and(&wanted) {
+                continue;
+            }
+            if let Some(word) = metrics.0.get_mut(usize::from(sample.metric.0) / 64) {
+                *word |= 1 << (sample.metric.0 % 64);
+            }
+        }
+        metrics
+    }
+
+    /// Whether the metric is one of them.
+    pub(super) fn has(&self, metric: MetricId) -> bool {
+        let word = self.0.get(usize::from(metric.0) / 64);
+        word.is_some_and(|word| word >> (metric.0 % 64) & 1 == 1)
+    }
+
+    /// Those that are not among `others`.
+    fn without(&mut self, others: &Self) {
+        for (word, others) in self.0.iter_mut().zip(&others.0) {
+            *word &= !others;
+        }
+    }
+}
+
+/// A target that speaks for a node.
+#[derive(Clone, Debug)]
+pub struct Speaker {
+    /// In whose words.
+    pub dialect: Dialect,
+    /// Which target.
+    pub target: TargetId,
+    /// When it last brought new values.
+    pub(super) last: UnixMs,
+    /// What it brought before is no base for a rate: another clock.
+    pub(super) epoch: UnixMs,
+    /// What of its last page is not taken from lesser ones.
+    has: Metrics,
+    /// What was taken of it.
+    taken: Metrics,
+}
+
+/// What is taken of a page.
+#[derive(Clone, Debug)]
+pub(super) struct Share {
+    /// The metrics that are taken.
+    pub(super) taken: Metrics,
+    /// Those that were taken of the page before as well.
+    before: Metrics,
+    epoch: UnixMs,
+    at: UnixMs,
+}
+
+impl Share {
+    /// Readings that came before this instant are no base for a rate of the metric: another target may have brought
+    /// them.
+    pub(super) fn epoch(&self, metric: MetricId) -> UnixMs {
+        if self.before.has(metric) { self.epoch } else { self.at }
+    }
+}
+
+impl Speaker {
+    pub(super) fn new(dialect: Dialect, target: TargetId, at: UnixMs) -> Self {
+        let (has, taken) = (Metrics::default(), Metrics::default());
+        Self { dialect, target, last: UnixMs(i64::MIN / 2), epoch: at, has, taken }
+    }
+}
+
+/// What is taken of a page of the speaker at `place`: what no better dialect says that was heard lately. Of equal ones,
+/// as two model servers of a kind, the first is taken.
+pub(super) fn share(
+    speakers: &mut [Speaker],
+    place: usize,
+    report: &Report,
+    at: UnixMs,
+    fresh_for: Duration,
+    same_clock: bool,
+) -> Share {
+    let mut taken = Metrics::of(report, |_| true);
+    // What a model server says is of itself, whoever else runs beside it.
+    let has = Metrics::of(report, |row| row.class != Class::Service);
+    let own = speakers[place].dialect;
+    for (other, speaker) in speakers.iter().enumerate() {
+        let better = (speaker.dialect, other) < (own, place);
+        if better && at.since(speaker.last) <= fresh_for {
+            taken.without(&speaker.has);
+        }
+    }
+    let speaker = &mut speakers[place];
+    if !same_clock {
+        speaker.epoch = at;
+    }
+    (speaker.last, speaker.has) = (at, has);
+    let before = std::mem::replace(&mut speaker.taken, taken.clone());
+    Share { taken, before, epoch: speaker.epoch, at }
+}

@@ -1,0 +1,217 @@
+//! Bench `load`: what serving a fleet of written-down pages costs, at one scrape of each node every ten seconds.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    net::{Ipv4Addr, SocketAddrV4, TcpStream},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, ensure};
+use rustix::{
+    event::epoll,
+    net::{RecvFlags, SendFlags, recv, send},
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+};
+use serde_json::json;
+
+/// Nodes: the largest fleet that gaunt is made for.
+const NODES: usize = 12_500;
+
+/// Each node is asked so often, as a large site does.
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// How long is measured, once every node was asked.
+const MEASURED: Duration = Duration::from_secs(40);
+
+/// The client goes through what is due this often.
+const BEAT: Duration = Duration::from_millis(20);
+
+/// Descriptors that are not connections.
+const RESERVED: u64 = 64;
+
+const REQUEST: &[u8] = b"GET /metrics HTTP/1.1\r\nhost: node\r\n\r\n";
+
+/// The cheapest client: it asks, counts bytes and looks at nothing.
+struct Client {
+    epoll: rustix::fd::OwnedFd,
+    peers: Vec<Peer>,
+    answers: u64,
+    bytes: u64,
+    unanswered: u64,
+}
+
+struct Peer {
+    stream: TcpStream,
+    /// Bytes that are still to come of the answer.
+    left: usize,
+    asked: bool,
+}
+
+/// Serves, asks and measures.
+pub(crate) fn run(out: &mut dyn std::io::Write) -> anyhow::Result<()> {
+    let (server, port) = start()?;
+    let mut client = Client::connect(port)?;
+    let started = Instant::now();
+    client.ask_for(started, PERIOD)?;
+    client.answers = 0;
+    client.bytes = 0;
+    let before = seconds(server.0.id())?;
+    let began = Instant::now();
+    client.ask_for(started, PERIOD + MEASURED)?;
+    let span = began.elapsed().as_secs_f64();
+    let used = seconds(server.0.id())? - before;
+    let resident = resident(server.0.id())?;
+    let (cores, per_page) = (used / span, used / client.answers.max(1) as f64);
+    let figures = [
+        ("nodes", NODES as f64),
+        ("pages a second", client.answers as f64 / span),
+        ("megabytes a second", client.bytes as f64 / span / 1e6),
+        ("bytes of a page", client.bytes as f64 / client.answers.max(1) as f64),
+        ("cores", cores),
+        ("microseconds a page", per_page * 1e6),
+        ("resident megabytes", resident as f64 / 1e6),
+        ("not answered in time", client.unanswered as f64),
+    ];
+    for (name, value) in figures {
+        writeln!(out, "{name:24} {value:>14.3}")?;
+    }
+    let line = json!({
+        "nodes": NODES, "period_s": PERIOD.as_secs(), "cores": cores, "us_per_page": per_page * 1e6,
+        "pages_per_second": client.answers as f64 / span, "resident_bytes": resident,
+        "unanswered": client.unanswered,
+    });
+    writeln!(out, "{line}")?;
+    Ok(())
+}
+
+/// A program that ends with the bench.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+fn start() -> anyhow::Result<(Server, u16)> {
+    let program = std::env::current_exe()?.with_file_name("gaunt-sim");
+    ensure!(program.exists(), "{} is not built; run cargo build --release", program.display());
+    let child = Command::new(&program)
+        .args(["--load", "--scenario", "healthy", "--listen-port", "0"])
+        .args(["--nodes", &NODES.to_string()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot start {}", program.display()))?;
+    let mut server = Server(child);
+    let mut line = String::new();
+    let said = server.0.stdout.take().context("the simulator says nothing")?;
+    BufReader::new(said).read_line(&mut line)?;
+    let port = line.trim().rsplit(':').next().and_then(|port| port.parse().ok());
+    Ok((server, port.context("the simulator does not say where it serves")?))
+}
+
+impl Client {
+    fn connect(port: u16) -> anyhow::Result<Self> {
+        let most = getrlimit(Resource::Nofile).maximum;
+        let needed = NODES as u64 + RESERVED;
+        ensure!(
+            most.is_none_or(|most| most >= needed),
+            "{needed} open files are needed and the hard limit is lower; raise it with `ulimit -Hn {needed}` as root"
+        );
+        setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most })?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let mut peers = Vec::with_capacity(NODES);
+        for node in 0..NODES {
+            let address = Ipv4Addr::new(127, 1, (node / 250) as u8, (node % 250 + 1) as u8);
+            let stream = TcpStream::connect(SocketAddrV4::new(address, port))
+                .with_context(|| format!("cannot connect to node {node} at {address}"))?;
+            stream.set_nonblocking(true)?;
+            let data = epoll::EventData::new_u64(node as u64);
+            epoll::add(&epoll, &stream, data, epoll::EventFlags::IN)?;
+            peers.push(Peer { stream, left: 0, asked: false });
+        }
+        Ok(Self { epoll, peers, answers: 0, bytes: 0, unanswered: 0 })
+    }
+
+    /// Asks every node at its own moment of each period and takes what comes, until so long after the start.
+    fn ask_for(&mut self, started: Instant, until: Duration) -> anyhow::Result<()> {
+        let due = |elapsed: Duration| {
+            (elapsed.as_secs_f64() / PERIOD.as_secs_f64() * NODES as f64) as usize
+        };
+        let mut next = due(started.elapsed());
+        let mut scratch = vec![0; 1 << 18];
+        let mut events = Vec::with_capacity(1_024);
+        while started.elapsed() < until {
+            let now = due(started.elapsed());
+            for node in next..now {
+                self.ask(node % NODES)?;
+            }
+            next = now;
+            events.clear();
+            let beat = rustix::event::Timespec { tv_sec: 0, tv_nsec: BEAT.subsec_nanos().into() };
+            epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&beat))?;
+            for event in events.drain(..) {
+                self.hear(event.data.u64() as usize, &mut scratch)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, node: usize) -> anyhow::Result<()> {
+        let peer = &mut self.peers[node];
+        if peer.asked || peer.left > 0 {
+            self.unanswered += 1;
+            return Ok(());
+        }
+        peer.asked = true;
+        send(&peer.stream, REQUEST, SendFlags::NOSIGNAL).context("cannot ask a node")?;
+        Ok(())
+    }
+
+    fn hear(&mut self, node: usize, scratch: &mut [u8]) -> anyhow::Result<()> {
+        let peer = &mut self.peers[node];
+        let read = match recv(&peer.stream, &mut *scratch, RecvFlags::empty()) {
+            Ok((read, _)) => read,
+            Err(rustix::io::Errno::AGAIN) => return Ok(()),
+            Err(error) => return Err(error).context("a node closed its connection"),
+        };
+        ensure!(read > 0, "node {node} closed its connection");
+        if peer.asked {
+            peer.asked = false;
+            peer.left = whole(&scratch[..read]).context("an answer without a length")?;
+        }
+        self.bytes += read as u64;
+        peer.left = peer.left.checked_sub(read).context("more came than was said")?;
+        self.answers += u64::from(peer.left == 0);
+        Ok(())
+    }
+}
+
+/// The length of an answer with its head, from its beginning.
+fn whole(answer: &[u8]) -> Option<usize> {
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+    let head = str::from_utf8(&answer[..end]).ok()?;
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?;
+    Some(end + length.parse::<usize>().ok()?)
+}
+
+/// The processor time of a process, in seconds; the kernel's on its behalf as well.
+fn seconds(id: u32) -> anyhow::Result<f64> {
+    const TICKS: f64 = 100.0;
+    let stat = fs::read_to_string(format!("/proc/{id}/stat"))?;
+    let after = stat.rsplit_once(") ").context("/proc/PID/stat is not as it was")?.1;
+    let fields: Vec<&str> = after.split(' ').collect();
+    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok());
+    Ok((ticks(11).context("no time")? + ticks(12).context("no time")?) / TICKS)
+}
+
+fn resident(id: u32) -> anyhow::Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{id}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    Ok(kilobytes.context("no VmRSS in /proc/PID/status")? * 1024)
+}

@@ -1,0 +1,225 @@
+//! NCCL's functions for the simulated machine: a group becomes copies and sums that wait for all of its ranks.
+
+#![expect(unsafe_code, reason = "C functions take pointers, and their names must stand unmangled")]
+
+use std::{
+    ffi::{c_char, c_int, c_void},
+    ptr,
+    sync::{Mutex, PoisonError},
+};
+
+use super::machine::{Machine, Work};
+
+type Handle = *mut c_void;
+
+/// NCCL's codes.
+const SYSTEM_ERROR: c_int = 2;
+const INVALID_ARGUMENT: c_int = 4;
+
+/// One call within a group.
+#[derive(Clone, Copy)]
+struct Call {
+    rank: usize,
+    stream: u64,
+    send: u64,
+    receive: u64,
+    count: usize,
+    /// `f32` or `bf16`, and its size.
+    element: (&'static str, usize),
+    what: What,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum What {
+    AllReduce,
+    ReduceScatter,
+    AllGather,
+    Broadcast,
+    Send(usize),
+    Receive(usize),
+}
+
+/// The calls of the group that is open.
+static GROUP: Mutex<Vec<Call>> = Mutex::new(Vec::new());
+
+fn note(
+    (send, receive, count): (u64, u64, usize),
+    kind: c_int,
+    what: What,
+    (communicator, stream): (Handle, Handle),
+) -> c_int {
+    let element = match kind {
+        7 => ("f32", 4),
+        9 => ("bf16", 2),
+        _ => return INVALID_ARGUMENT,
+    };
+    let Some(rank) = communicator.addr().checked_sub(1) else { return INVALID_ARGUMENT };
+    let stream = stream.addr() as u64;
+    let call = Call { rank, stream, send, receive, count, element, what };
+    GROUP.lock().unwrap_or_else(PoisonError::into_inner).push(call);
+    0
+}
+
+/// Queues what a call of a group means, given all of them.
+fn queue(machine: &mut Machine, call: &Call, all: &[Call]) -> Result<(), u32> {
+    let bytes = call.count * call.element.1;
+    let same = || all.iter().filter(|other| other.what == call.what);
+    let mut copy = |to, from| machine.push(call.stream, Work::Copy { to, from, bytes });
+    match call.what {
+        What::Send(_) => Ok(()),
+        What::Broadcast => {
+            let root = same().find(|other| other.rank == 0).ok_or(1_u32)?;
+            copy(call.receive, root.send)
+        }
+        What::AllGather => same()
+            .try_for_each(|other| copy(call.receive + (other.rank * bytes) as u64, other.send)),
+        What::Receive(peer) => {
+            let mine = |other: &&Call| other.rank == peer && other.what == What::Send(call.rank);
+            let sent = all.iter().find(mine).ok_or(1_u32)?;
+            copy(call.receive, sent.send)
+        }
+        What::AllReduce | What::ReduceScatter => {
+            let part = if call.what == What::AllReduce { 0 } else { (call.rank * bytes) as u64 };
+            let mut sources = same().map(|other| other.send + part);
+            copy(call.receive, sources.next().ok_or(1_u32)?)?;
+            for source in sources {
+                let name = format!("gaunt_add_{}", call.element.0);
+                let arguments = vec![call.receive, call.receive, source, call.count as u64];
+                machine.push(call.stream, Work::Kernel { name, arguments })?;
+            }
+            Ok(())
+        }
+    }
+}
+
+// SAFETY of all names below: they are those of NCCL's header, which no other library of this process defines.
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclGetVersion(to: *mut c_int) -> c_int {
+    // SAFETY: by NCCL's contract there is room for a number.
+    unsafe { to.write(22_703) };
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclGetErrorString(code: c_int) -> *const c_char {
+    match code {
+        SYSTEM_ERROR => c"unhandled system error".as_ptr(),
+        _ => c"invalid argument".as_ptr(),
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclCommInitAll(to: *mut Handle, count: c_int, _devices: *const c_int) -> c_int {
+    for rank in 0..count as usize {
+        // SAFETY: by NCCL's contract the list has `count` places.
+        unsafe { to.add(rank).write(ptr::without_provenance_mut(rank + 1)) };
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclCommDestroy(_communicator: Handle) -> c_int {
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclGroupStart() -> c_int {
+    GROUP.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclGroupEnd() -> c_int {
+    let group = GROUP.lock().unwrap_or_else(PoisonError::into_inner);
+    let Ok(mut machine) = super::machine() else { return SYSTEM_ERROR };
+    let mut arrive = || {
+        let mut arrived = Vec::new();
+        for call in &*group {
+            arrived.push(machine.mark(call.stream)?);
+        }
+        for call in &*group {
+            for event in &arrived {
+                machine.wait(call.stream, *event)?;
+            }
+            queue(&mut machine, call, &group)?;
+        }
+        Ok::<_, u32>(())
+    };
+    if arrive().is_ok() { 0 } else { INVALID_ARGUMENT }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclAllReduce(
+    send: u64,
+    receive: u64,
+    count: usize,
+    kind: c_int,
+    _sum: c_int,
+    communicator: Handle,
+    stream: Handle,
+) -> c_int {
+    note((send, receive, count), kind, What::AllReduce, (communicator, stream))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclReduceScatter(
+    send: u64,
+    receive: u64,
+    count: usize,
+    kind: c_int,
+    _sum: c_int,
+    communicator: Handle,
+    stream: Handle,
+) -> c_int {
+    note((send, receive, count), kind, What::ReduceScatter, (communicator, stream))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclAllGather(
+    send: u64,
+    receive: u64,
+    count: usize,
+    kind: c_int,
+    communicator: Handle,
+    stream: Handle,
+) -> c_int {
+    note((send, receive, count), kind, What::AllGather, (communicator, stream))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclBroadcast(
+    send: u64,
+    receive: u64,
+    count: usize,
+    kind: c_int,
+    _root: c_int,
+    communicator: Handle,
+    stream: Handle,
+) -> c_int {
+    note((send, receive, count), kind, What::Broadcast, (communicator, stream))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclSend(
+    send: u64,
+    count: usize,
+    kind: c_int,
+    peer: c_int,
+    communicator: Handle,
+    stream: Handle,
+) -> c_int {
+    note((send, 0, count), kind, What::Send(peer as usize), (communicator, stream))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclRecv(
+    receive: u64,
+    count: usize,
+    kind: c_int,
+    peer: c_int,
+    communicator: Handle,
+    stream: Handle,
+) -> c_int {
+    note((0, receive, count), kind, What::Receive(peer as usize), (communicator, stream))
+}
