@@ -116,8 +116,59 @@ pub enum Command {
     Snapshot(Snapshot),
     /// Judge recorded pages in virtual time and print every finding with its opening and its close.
     Judge(Judge),
+    /// Record what targets say into a folder, until SIGINT or SIGTERM.
+    Record(Record),
+    /// Show a recording in the console as it happened; without a terminal print a snapshot of its end.
+    Replay(Replay),
     /// Print every metric that gaunt knows.
     Metrics,
+}
+
+/// What is recorded, and where.
+#[derive(Args, Clone, Debug)]
+pub struct Record {
+    /// What is scraped.
+    #[command(flatten)]
+    pub scrape: Scrape,
+    /// The folder of the recording; one that is there already goes on.
+    #[arg(long, value_name = "FOLDER")]
+    pub to: PathBuf,
+    /// The size of the whole recording in bytes beyond which the oldest goes.
+    #[arg(long, value_name = "BYTES", default_value_t = crate::cli::MAX_RECORDING,
+        value_parser = clap::value_parser!(u64).range(1 << 20..))]
+    pub max_bytes: u64,
+    /// The age beyond which it goes.
+    #[arg(long, value_name = "SPAN", default_value = "1440m", value_parser = parse_span)]
+    pub max_age: Duration,
+    /// How long to record; until it is stopped unless this is said.
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    pub duration: Option<Duration>,
+}
+
+/// The size of a recording unless told otherwise: a day of 8 nodes at 1 s, or of 60 at 10 s.
+pub const MAX_RECORDING: u64 = 4 << 30;
+
+/// A recording that is played back.
+#[derive(Args, Clone, Debug)]
+pub struct Replay {
+    /// The folder of the recording.
+    #[arg(long, value_name = "FOLDER")]
+    pub from: PathBuf,
+    /// How many times as fast as it happened.
+    #[arg(long, default_value_t = 1.0, value_parser = speed)]
+    pub speed: f64,
+    /// Start this long after the beginning.
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    pub seek: Option<Duration>,
+    /// Settings with the judge's limits; config/gaunt.toml is a complete sample.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// A speed that a replay can have.
+fn speed(text: &str) -> Result<f64, String> {
+    let speed = text.parse().ok().filter(|speed| (0.01..=1_000.0).contains(speed));
+    speed.ok_or_else(|| "write a number from 0.01 to 1000, such as 10".to_owned())
 }
 
 /// The stories that the demo can tell, for its help.
@@ -184,13 +235,20 @@ pub struct Snapshot {
 /// Recorded pages.
 #[derive(Args, Clone, Debug)]
 pub struct Judge {
-    /// The recording: FOLDER/TARGET/UNIX_MS.prom, pages of any exporter that gaunt understands; an empty file is a
-    /// scrape that brought nothing.
+    /// A recording of `gaunt record` or of an aggregator, or FOLDER/TARGET/UNIX_MS.prom, pages of any exporter that
+    /// gaunt understands; there an empty file is a scrape that brought nothing.
     #[arg(long, value_name = "FOLDER")]
     pub from: PathBuf,
     /// For people or for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
+    /// How the cluster is wired: Slurm's topology.conf or topology.yaml, the output of ibnetdiscover, LLDP neighbours,
+    /// or gaunt's own TOML.
+    #[arg(long, value_name = "FILE")]
+    pub topology: Vec<PathBuf>,
+    /// Running jobs, as `squeue --json` writes them.
+    #[arg(long, value_name = "FILE")]
+    pub jobs: Vec<PathBuf>,
     /// The time between two pages of a target; worked out from their names unless it is said.
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
     pub period: Option<Duration>,

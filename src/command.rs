@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use gaunt_schema::Clock;
+use gaunt_schema::{Clock, Delivery};
+use tokio::sync::mpsc;
 
 use crate::{
     gather::{self, Gatherer, Plan},
     owner::{self, Handle},
+    record::{Recorder, tap},
+    site,
     source::{Aggregator, Source},
 };
 
@@ -15,6 +18,8 @@ pub mod demo;
 pub mod judge;
 mod local;
 pub mod metrics;
+pub mod record;
+pub mod replay;
 pub mod serve;
 pub mod snapshot;
 
@@ -40,6 +45,10 @@ pub struct Scraping {
     pub owner: owner::Options,
     /// What is gathered, and how.
     pub plan: Plan,
+    /// Files that say how the cluster is wired, and which jobs run.
+    pub site: site::Options,
+    /// Where everything is recorded, if it is.
+    pub keep: Option<crate::record::Options>,
 }
 
 /// An open view: the source, and what feeds it as long as this lives.
@@ -54,7 +63,7 @@ pub(crate) struct Open {
 /// What keeps an owner fed. Dropping it ends the feeding.
 enum Feed {
     Nothing,
-    Gatherer { _gatherer: Gatherer },
+    Gatherer { _feeding: Feeding },
     ThisBox { _sampling: local::Sampling },
 }
 
@@ -67,8 +76,8 @@ impl View {
                 Open { source, young: false, _feed: Feed::Nothing }
             }
             Self::Targets(scraping) => {
-                let (owner, gatherer) = scraping.start();
-                let feed = Feed::Gatherer { _gatherer: gatherer };
+                let (owner, feeding) = scraping.start().await?;
+                let feed = Feed::Gatherer { _feeding: feeding };
                 Open { source: Source::Owner(owner), young: true, _feed: feed }
             }
             Self::ThisBox(options, node) => {
@@ -82,15 +91,33 @@ impl View {
     }
 }
 
+/// What feeds an owner. Dropping it ends the feeding.
+pub(crate) struct Feeding {
+    /// Who reads the targets.
+    pub(crate) gatherer: Gatherer,
+    /// Who reads the files of the site.
+    pub(crate) watch: site::Watch,
+}
+
 impl Scraping {
-    /// Starts an owner and the gatherer that feeds it.
-    pub(crate) fn start(self) -> (Handle, Gatherer) {
+    /// Starts an owner and what feeds it, past a recorder if there is one.
+    pub(crate) async fn start(self) -> anyhow::Result<(Handle, Feeding)> {
+        let recorder = self.keep.clone().map(Recorder::start).transpose()?;
+        let clock: Clock = owner::clock();
+        let owner = owner::start(self.owner.clone(), clock.clone());
+        let inbox = match recorder {
+            Some(recorder) => tap(recorder, owner.inbox(), clock.clone()),
+            None => owner.inbox(),
+        };
+        let watch = site::start(self.site.clone(), inbox.clone()).await?;
+        Ok((owner, Feeding { gatherer: self.gather_into(inbox, clock), watch }))
+    }
+
+    /// Starts the gatherer alone.
+    pub(crate) fn gather_into(self, inbox: mpsc::Sender<Delivery>, clock: Clock) -> Gatherer {
         // Sources name their targets later; what is not used costs nothing.
         allow_connections(gather::MAX_TARGETS);
-        let clock: Clock = owner::clock();
-        let owner = owner::start(self.owner, clock.clone());
-        let gatherer = gather::start(self.plan, owner.inbox(), clock);
-        (owner, gatherer)
+        gather::start(self.plan, inbox, clock)
     }
 }
 

@@ -10,6 +10,8 @@ pub mod console;
 pub mod gather;
 pub mod judge;
 pub mod owner;
+pub mod record;
 pub mod serve;
 pub mod settings;
+pub mod site;
 pub mod source;

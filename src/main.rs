@@ -9,9 +9,11 @@ use anyhow::Context as _;
 use clap::Parser as _;
 use gaunt::{
     cli::{Cli, Command, Format, Judge, Page, Scrape, View},
-    command::{self, FAILED, Scraping, console, demo, judge, metrics, serve, snapshot},
+    command::{self, FAILED, Scraping, console, demo, judge, metrics, replay, serve, snapshot},
     gather::{Access, Dns, Group, Http, REFRESH, Record, Source, parse_url},
+    record,
     settings::Settings,
+    site,
 };
 use gaunt_schema::Safe;
 use tracing_subscriber::EnvFilter;
@@ -88,7 +90,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             let mut names = std::mem::take(&mut settings.names);
             names.extend(options.names);
             let flags = options.scrape.clone();
-            let reload = move || Ok(scraping(&flags, self::settings(&flags)?)?.plan);
+            let reload = move || scraping(&flags, self::settings(&flags)?);
             let scraping = scraping(&options.scrape, settings)?;
             serve::run(scraping, listen, &names, Box::new(reload)).await
         }
@@ -106,6 +108,23 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             };
             snapshot::run(view(options.view, settings)?, &wanted).await
         }
+        Some(Command::Record(options)) => {
+            let settings = settings(&options.scrape)?;
+            let keep = record::Options {
+                folder: options.to,
+                max_size: options.max_bytes,
+                max_age: options.max_age,
+                period: settings.period,
+            };
+            let scraping = scraping(&options.scrape, settings)?;
+            command::record::run(scraping, keep, options.duration).await
+        }
+        Some(Command::Replay(options)) => {
+            let settings = Settings::load(options.config.as_deref())?;
+            let wanted =
+                replay::Wanted { from: options.from, speed: options.speed, seek: options.seek };
+            replay::run(wanted, settings.owner, settings.console).await
+        }
         Some(Command::Judge(options)) => judge_recording(options),
         Some(Command::Metrics) => metrics::run(),
     }
@@ -115,6 +134,7 @@ fn judge_recording(options: Judge) -> anyhow::Result<ExitCode> {
     let settings = Settings::load(options.config.as_deref())?;
     let wanted = judge::Wanted {
         from: options.from,
+        site: site::Options { topology: options.topology, jobs: options.jobs },
         period: options.period,
         json: options.format == Format::Json,
     };
@@ -138,7 +158,8 @@ fn scraping(flags: &Scrape, mut settings: Settings) -> anyhow::Result<Scraping> 
     }
     let plan = settings.plan();
     plan.check()?;
-    Ok(Scraping { owner: settings.owner, plan })
+    let (site, keep) = (settings.site.clone(), settings.record());
+    Ok(Scraping { owner: settings.owner, plan, site, keep })
 }
 
 /// Who names targets, as the flags say.

@@ -30,7 +30,7 @@ mod tests;
 use handle::Published;
 pub use handle::{Gone, Handle, INBOX, QUESTIONS};
 use lost::Ledger;
-pub use run::{clock, resume, start};
+pub use run::{clock, resume, start, start_at};
 
 /// Answers that are kept until the next tick: more different questions than a site's consoles ask at once.
 const MAX_ANSWERS: usize = 64;

@@ -12,11 +12,12 @@ use gaunt_schema::Safe;
 use crate::{
     console,
     gather::{Group, Limits, Options, Plan, timeout_for},
-    owner,
+    owner, record, site,
 };
 
 mod file;
 mod gather;
+mod keeping;
 
 use file::File;
 
@@ -72,6 +73,10 @@ pub struct Settings {
     pub removal: f64,
     /// Who names targets, and how they are reached; the first is what the section itself says.
     pub groups: Vec<Group>,
+    /// Files that say how the cluster is wired, and which jobs run.
+    pub site: site::Options,
+    /// Where `gaunt serve` records everything, if it does; the period is filled in by [`Self::record`].
+    pub keep: Option<record::Options>,
 }
 
 impl Default for Settings {
@@ -100,7 +105,7 @@ impl Settings {
     }
 
     fn of(file: File, path: &Path) -> Self {
-        let period = file.gather.period.value();
+        let (period, site) = (file.gather.period.value(), file.site(path));
         Self {
             owner: owner::Options {
                 cluster: Safe::new(&file.cluster.name),
@@ -119,7 +124,15 @@ impl Settings {
             limits: file.gather.limits(),
             removal: file.gather.removal(),
             groups: file.gather.groups(path),
+            site,
+            keep: file.record.options(path),
         }
+    }
+
+    /// Where everything is recorded, if it is.
+    pub fn record(&self) -> Option<record::Options> {
+        let keep = self.keep.clone()?;
+        Some(record::Options { period: self.period, ..keep })
     }
 
     /// What is gathered, and how.

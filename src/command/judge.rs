@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use self::recording::Recording;
 use super::snapshot;
-use crate::{answer::Totals, owner};
+use crate::{answer::Totals, owner, record, site};
 
 mod chronicle;
 mod recording;
@@ -23,6 +23,8 @@ const SLOWEST_TICK: Duration = Duration::from_secs(1);
 pub struct Wanted {
     /// The folder of the recording.
     pub from: PathBuf,
+    /// Files that say how the cluster is wired, and which jobs run.
+    pub site: site::Options,
     /// The time between two pages of a target; worked out from the recording if it is not said.
     pub period: Option<Duration>,
     /// One JSON object instead of text.
@@ -43,17 +45,16 @@ struct Verdict<'a> {
 
 /// Judges a recording and prints what was found.
 pub fn run(wanted: &Wanted, owner: owner::Options) -> anyhow::Result<ExitCode> {
-    let recording = Recording::open(&wanted.from)?;
-    let period = wanted.period.unwrap_or_else(|| recording.period());
-    let mut witness = Witness::new(owner::Options { period, ..owner });
-    live_through(&recording, &mut witness, period.min(SLOWEST_TICK))?;
-    let (from, until) = recording.span();
+    let told = told(&wanted.site)?;
+    let played =
+        if record::Recording::is_in(&wanted.from) { segments } else { pages }(wanted, owner, told)?;
+    let Played { mut witness, span: (from, until), period, targets } = played;
     let totals = witness.totals();
     let verdict = Verdict {
         from,
         until,
         period_ms: period.as_millis() as u64,
-        targets: recording.targets().len(),
+        targets,
         totals,
         findings: witness.chronicle().episodes(),
         unlisted: witness.chronicle().unlisted(),
@@ -63,22 +64,69 @@ pub fn run(wanted: &Wanted, owner: owner::Options) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Delivers every page at its instant, and ticks from the first to the last of them as a running owner would.
-fn live_through(
-    recording: &Recording,
-    witness: &mut Witness,
-    step: Duration,
-) -> Result<(), RecordingError> {
+/// What an owner saw of a recording.
+struct Played {
+    witness: Witness,
+    span: (UnixMs, UnixMs),
+    period: Duration,
+    targets: usize,
+}
+
+/// What the files of the site say.
+fn told(files: &site::Options) -> Result<Vec<Delivery>, site::SiteError> {
+    let topology = files.topology.iter().map(|file| site::topology(file).map(Delivery::Topology));
+    let jobs = files.jobs.iter().map(|file| site::jobs(file).map(Delivery::Jobs));
+    topology.chain(jobs).collect()
+}
+
+/// Lives through a folder of pages.
+fn pages(wanted: &Wanted, owner: owner::Options, told: Vec<Delivery>) -> anyhow::Result<Played> {
+    let recording = Recording::open(&wanted.from)?;
+    let period = wanted.period.unwrap_or_else(|| recording.period());
+    let mut witness = Witness::new(owner::Options { period, ..owner });
+    told.into_iter().for_each(|delivery| witness.accept(delivery));
     witness.accept(Delivery::Targets(recording.targets()));
-    let (mut tick, _) = recording.span();
-    for batch in recording.batches() {
-        let batch = batch?;
+    let batches = recording.batches().map(|batch| batch.map(|b| (b.at, Delivery::Batch(b))));
+    let span = recording.span();
+    live_through(batches, &mut witness, span.0, period.min(SLOWEST_TICK))?;
+    Ok(Played { witness, span, period, targets: recording.targets().len() })
+}
+
+/// Lives through the segments of a recorder.
+fn segments(wanted: &Wanted, owner: owner::Options, told: Vec<Delivery>) -> anyhow::Result<Played> {
+    let recording = record::Recording::open(&wanted.from)?;
+    let period = wanted.period.unwrap_or_else(|| recording.period());
+    let mut witness = Witness::new(owner::Options { period, ..owner });
+    told.into_iter().for_each(|delivery| witness.accept(delivery));
+    let (mut targets, span) = (0, recording.span());
+    let deliveries = recording.deliveries(span.0).inspect(|delivery| {
+        if let Ok((_, Delivery::Targets(named))) = delivery {
+            targets = named.len();
+        }
+    });
+    live_through(deliveries, &mut witness, span.0, period.min(SLOWEST_TICK))?;
+    if recording.lost() > 0 {
+        tracing::warn!(bytes = recording.lost(), "unfinished or damaged parts are passed over");
+    }
+    Ok(Played { witness, span, period, targets })
+}
+
+/// Delivers everything at its instant, and ticks from the first to the last of them as a running owner would.
+fn live_through<E>(
+    deliveries: impl Iterator<Item = Result<(UnixMs, Delivery), E>>,
+    witness: &mut Witness,
+    from: UnixMs,
+    step: Duration,
+) -> Result<(), E> {
+    let mut tick = from;
+    for delivery in deliveries {
+        let (at, delivery) = delivery?;
         // What comes at the very instant of a tick was there before it.
-        while tick < batch.at {
+        while tick < at {
             witness.tick(tick);
             tick = tick + step;
         }
-        witness.accept(Delivery::Batch(batch));
+        witness.accept(delivery);
     }
     witness.tick(tick);
     Ok(())

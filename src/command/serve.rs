@@ -4,15 +4,11 @@ use std::{net::SocketAddr, process::ExitCode};
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::Scraping;
-use crate::{
-    gather::{Gatherer, Plan},
-    serve::Server,
-    source::Source,
-};
+use super::{Feeding, Scraping};
+use crate::{serve::Server, source::Source};
 
 /// Reads the settings again: what is to be gathered from now on.
-pub type Reload = Box<dyn Fn() -> anyhow::Result<Plan>>;
+pub type Reload = Box<dyn Fn() -> anyhow::Result<Scraping>>;
 
 /// Scrapes, judges and answers until SIGTERM or SIGINT. SIGHUP reads targets and settings again.
 pub async fn run(
@@ -35,33 +31,34 @@ pub async fn run(
         signal(SignalKind::hangup())?,
     );
     let (targets, period) = (scraping.plan.check()?, scraping.plan.options.period);
-    let (owner, gatherer) = scraping.start();
+    let (owner, feeding) = scraping.start().await?;
     tracing::info!(address = %server.address()?, targets, ?period, "serving");
     let stop = async {
         loop {
             tokio::select! {
                 _ = terminate.recv() => break,
                 _ = interrupt.recv() => break,
-                _ = hang_up.recv() => take_up(&gatherer, &reload).await,
+                _ = hang_up.recv() => take_up(&feeding, &reload).await,
             }
         }
         tracing::info!("stopping");
     };
     server.run(Source::Owner(owner), stop).await;
-    drop(gatherer);
+    drop(feeding);
     Ok(ExitCode::SUCCESS)
 }
 
 /// Takes up what the settings say now; what cannot be read changes nothing.
-async fn take_up(gatherer: &Gatherer, reload: &Reload) {
-    let plan = reload().and_then(|plan| {
-        plan.check()?;
-        anyhow::ensure!(!plan.is_empty(), "they name no targets");
-        Ok(plan)
+async fn take_up(feeding: &Feeding, reload: &Reload) {
+    let scraping = reload().and_then(|scraping| {
+        scraping.plan.check()?;
+        anyhow::ensure!(!scraping.plan.is_empty(), "they name no targets");
+        Ok(scraping)
     });
-    match plan {
-        Ok(plan) => {
-            gatherer.reload(plan).await;
+    match scraping {
+        Ok(scraping) => {
+            feeding.gatherer.reload(scraping.plan).await;
+            feeding.watch.reload(scraping.site).await;
             tracing::info!("settings and targets are read again");
         }
         Err(error) => {

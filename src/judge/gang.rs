@@ -46,6 +46,8 @@ pub(super) struct Gang {
     pub(super) gpus: Vec<u32>,
     /// Its nodes.
     pub(super) nodes: Vec<NodeId>,
+    /// The middle of its GPUs' utilization.
+    pub(super) utilization: Option<f64>,
     /// How fast its middle GPU works, against what is usual for it: 1 is as usual.
     pub(super) pace: Option<f64>,
     /// The clocks of its busy GPUs, by model.
@@ -107,9 +109,10 @@ impl Gang {
         nodes.dedup();
         let known = || gpus.iter().filter_map(|row| judge.gpus.get(*row as usize));
         let (now, gap) = (cluster.now(), cluster.fresh_for());
+        let utilization = median(known().filter_map(|gpu| gpu.averages.utilization_at(now, gap)));
         let pace = median(known().filter_map(|gpu| gpu.averages.pace(now, gap)));
         let clocks = slow_gpu::clocks(judge, cluster, &gpus);
-        Self { job, gpus, nodes, pace, clocks }
+        Self { job, gpus, nodes, utilization, pace, clocks }
     }
 
     /// The share of its usual speed that it has lost; none if that is not known.

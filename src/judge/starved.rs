@@ -38,6 +38,9 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
     }
 }
 
+/// Of fewer nodes than this one is left out of the middle that it is compared with.
+const FEW_NODES: usize = 4;
+
 /// So many nodes of a gang that wait for input together wait for something that they share.
 const SHARED_NODES: usize = 2;
 
@@ -67,9 +70,15 @@ impl<'a> Hungry<'a> {
         let busy = |rows: &[u32]| {
             median(rows.iter().filter_map(|row| gpu(row)?.averages.utilization_at(now, gap)))
         };
-        let others = gang.gpus.iter().filter(|row| !rows.contains(row)).copied();
-        let others: Vec<u32> = others.collect();
-        let elsewhere = busy(&others);
+        // Among many nodes one does not move the middle; of a few it is left out.
+        let elsewhere = match gang.nodes.len() {
+            0 | 1 => None,
+            2..FEW_NODES => {
+                let others = gang.gpus.iter().filter(|row| !rows.contains(row)).copied();
+                busy(&others.collect::<Vec<u32>>())
+            }
+            _ => gang.utilization,
+        };
         let low_one = |row: &u32| {
             let averages = &gpu(row)?.averages;
             let is = averages.utilization_at(now, gap)?;
@@ -87,24 +96,11 @@ impl<'a> Hungry<'a> {
         let usual = median(low.iter().filter_map(|row| gpu(row)?.averages.usual_utilization()));
         let usual = usual.or(elsewhere);
         // The others of a gang of one node are those GPUs of the node that do as much as ever.
-        let others = if others.is_empty() {
-            rows.iter().filter(|row| !low.contains(row)).copied().collect()
-        } else {
-            others
-        };
+        let siblings = rows.iter().filter(|row| !low.contains(row)).copied();
+        let others = elsewhere.or_else(|| busy(&siblings.collect::<Vec<u32>>()));
         let host = judge.hosts.get(&id).copied().unwrap_or_default();
         let utilization = busy(&low)?;
-        Some(Self {
-            id,
-            node,
-            gang,
-            host,
-            utilization,
-            usual,
-            others: busy(&others),
-            of: rows.len(),
-            low,
-        })
+        Some(Self { id, node, gang, host, utilization, usual, others, of: rows.len(), low })
     }
 
     /// Whether the others do more than it.

@@ -32,14 +32,24 @@ pub fn clock() -> Clock {
 
 /// Starts an owner on the current tokio runtime. It ends when the last handle is dropped.
 pub fn start(options: Options, clock: Clock) -> Handle {
+    start_at(options, clock, 1.0)
+}
+
+/// The same under a clock that runs this many times as fast as real time.
+pub fn start_at(options: Options, clock: Clock, speed: f64) -> Handle {
     let mut owner = Owner::new(options);
     owner.tick(clock());
-    resume(owner, clock)
+    go(owner, clock, speed)
 }
 
 /// The same with an owner that knows something already.
 pub fn resume(owner: Owner, clock: Clock) -> Handle {
-    let tick = owner.options.period.clamp(FASTEST_TICK, SLOWEST_TICK);
+    go(owner, clock, 1.0)
+}
+
+fn go(owner: Owner, clock: Clock, speed: f64) -> Handle {
+    let tick = owner.options.period.min(SLOWEST_TICK).div_f64(speed.max(f64::MIN_POSITIVE));
+    let tick = tick.clamp(FASTEST_TICK, SLOWEST_TICK);
     let (handle, ends) = Handle::new(owner.published());
     tokio::spawn(run(owner, clock, tick, ends));
     handle

@@ -4,7 +4,11 @@ use std::{net::SocketAddr, ops::Range, time::Duration};
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-use super::{LISTEN, gather::Gather};
+use super::{
+    LISTEN,
+    gather::Gather,
+    keeping::{Files, Record},
+};
 use crate::{
     cli::parse_span,
     console::{self, Colour, Glyphs},
@@ -29,6 +33,9 @@ pub(super) struct File {
     pub(super) serve: Serve,
     pub(super) judge: Thresholds,
     pub(super) console: Console,
+    pub(super) topology: Files,
+    pub(super) jobs: Files,
+    pub(super) record: Record,
 }
 
 /// What the operator calls the cluster, and what it costs.

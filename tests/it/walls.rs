@@ -13,13 +13,21 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("answer", &[]),
     ("cluster", &[]),
     ("gather", &[]),
+    ("site", &["gather"]),
+    ("record", &[]),
     ("judge", &["cluster"]),
     ("owner", &["answer", "cluster", "judge"]),
     ("source", &["answer", "owner"]),
     ("serve", &["answer", "source"]),
     ("console", &["answer", "source"]),
-    ("command", &["answer", "cli", "console", "gather", "owner", "serve", "source"]),
-    ("settings", &["cli", "command", "console", "gather", "judge", "owner", "serve"]),
+    (
+        "command",
+        &["answer", "cli", "console", "gather", "owner", "record", "serve", "site", "source"],
+    ),
+    (
+        "settings",
+        &["cli", "command", "console", "gather", "judge", "owner", "record", "serve", "site"],
+    ),
     ("cli", &[]),
 ];
 

@@ -1,9 +1,11 @@
 //! Jobs: who holds which GPUs, as a scheduler tells it in one go for the whole cluster.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Safe, UnixMs};
 
 /// Every job that one scheduler says is running. It replaces what it said before; an empty one withdraws it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobList {
     /// Who says it, as a person would look it up: the name of a file.
     pub source: Safe,
@@ -12,7 +14,7 @@ pub struct JobList {
 }
 
 /// One running job. What the scheduler does not say is none, and never empty text.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     /// Its number or name, as the nodes' own pages write it.
     pub id: Safe,
@@ -33,7 +35,7 @@ pub struct Job {
 }
 
 /// What a job holds of one node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holding {
     /// The node's name.
     pub node: Safe,

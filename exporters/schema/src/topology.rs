@@ -34,7 +34,7 @@ impl Origin {
 }
 
 /// All that one source says. It replaces what the source of this name said before; an empty one withdraws it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
     /// Who says it, as a person would look it up: the name of a file.
     pub source: Safe,
@@ -51,7 +51,7 @@ pub struct Topology {
 }
 
 /// Where a node is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodePlace {
     /// Its name.
     pub node: Safe,
@@ -64,7 +64,7 @@ pub struct NodePlace {
 }
 
 /// Where a port is plugged in.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortPlace {
     /// The node's name.
     pub node: Safe,
@@ -79,7 +79,7 @@ pub struct PortPlace {
 }
 
 /// The rail that the ports of a device are on, whichever node it is in.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceRail {
     /// The RDMA device, or the network device of the kernel that belongs to it.
     pub device: Safe,
@@ -88,7 +88,7 @@ pub struct DeviceRail {
 }
 
 /// A switch.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Switch {
     /// Its name.
     pub name: Safe,

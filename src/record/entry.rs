@@ -1,0 +1,158 @@
+//! One entry of a block: a delivery with its instant, written and read back.
+
+use gaunt_schema::{
+    Batch, Delivery, Dialect, Failure, JobList, Page, Rejected, Safe, Target, TargetId,
+    TargetSource, Topology, UnixMs, text,
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+/// Kind, length of the head, length of the body.
+const PREFIX: usize = 9;
+
+const TARGETS: u8 = 1;
+const PAGE: u8 = 2;
+const FAILURE: u8 = 3;
+const TOPOLOGY: u8 = 4;
+const JOBS: u8 = 5;
+const SOURCES: u8 = 6;
+
+/// What a page's own text does not say.
+#[derive(Debug, Serialize, Deserialize)]
+struct PageHead {
+    at: UnixMs,
+    target: TargetId,
+    duration_ms: f64,
+    dialect: Dialect,
+    bytes: u64,
+    #[serde(default, skip_serializing_if = "is_clean")]
+    rejected: Rejected,
+    node: Option<Safe>,
+    node_time: Option<UnixMs>,
+}
+
+fn is_clean(rejected: &Rejected) -> bool {
+    *rejected == Rejected::default()
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct FailureHead {
+    at: UnixMs,
+    target: TargetId,
+    duration_ms: f64,
+    failure: Failure,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Told<T> {
+    at: UnixMs,
+    told: T,
+}
+
+/// Appends a delivery that came at `at`.
+pub(super) fn write(delivery: &Delivery, at: UnixMs, out: &mut Vec<u8>) {
+    match delivery {
+        Delivery::Targets(targets) => put(TARGETS, &Told { at, told: targets }, "", out),
+        Delivery::Sources(sources) => put(SOURCES, &Told { at, told: sources }, "", out),
+        Delivery::Topology(topology) => put(TOPOLOGY, &Told { at, told: topology }, "", out),
+        Delivery::Jobs(jobs) => put(JOBS, &Told { at, told: jobs }, "", out),
+        Delivery::Batch(batch) => {
+            let Batch { target, at, duration_ms, .. } = *batch;
+            match &batch.outcome {
+                Ok(page) => {
+                    let mut body = String::new();
+                    text::write(&page.report, &mut body);
+                    let head = PageHead {
+                        at,
+                        target,
+                        duration_ms,
+                        dialect: page.dialect,
+                        bytes: page.bytes,
+                        rejected: page.rejected.clone(),
+                        node: page.report.node.clone(),
+                        node_time: page.report.node_time,
+                    };
+                    put(PAGE, &head, &body, out);
+                }
+                Err(failure) => {
+                    let failure = failure.clone();
+                    put(FAILURE, &FailureHead { at, target, duration_ms, failure }, "", out);
+                }
+            }
+        }
+    }
+}
+
+fn put(kind: u8, head: &impl Serialize, body: &str, out: &mut Vec<u8>) {
+    let head = serde_json::to_vec(head).expect("plain structs become JSON");
+    out.push(kind);
+    out.extend_from_slice(&(head.len() as u32).to_le_bytes());
+    out.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    out.extend_from_slice(&head);
+    out.extend_from_slice(body.as_bytes());
+}
+
+/// Takes the first entry off a payload. Kinds that a newer gaunt writes are passed over; none at the end, or where
+/// the payload is no list of entries.
+pub(super) fn read(payload: &mut &[u8], limits: &text::Limits) -> Option<(UnixMs, Delivery)> {
+    loop {
+        let prefix = payload.get(..PREFIX)?;
+        let length =
+            |at: usize| Some(u32::from_le_bytes(prefix.get(at..at + 4)?.try_into().ok()?) as usize);
+        let (head, body) = (length(1)?, length(5)?);
+        let end = PREFIX.checked_add(head)?.checked_add(body)?;
+        let (kind, entry) = (prefix[0], payload.get(PREFIX..end)?);
+        *payload = &payload[end..];
+        let (head, body) = entry.split_at(head);
+        if (TARGETS..=SOURCES).contains(&kind) {
+            return delivery(kind, head, body, limits);
+        }
+    }
+}
+
+fn delivery(
+    kind: u8,
+    head: &[u8],
+    body: &[u8],
+    limits: &text::Limits,
+) -> Option<(UnixMs, Delivery)> {
+    fn told<T: DeserializeOwned>(head: &[u8]) -> Option<(UnixMs, T)> {
+        let Told { at, told } = serde_json::from_slice(head).ok()?;
+        Some((at, told))
+    }
+    Some(match kind {
+        TARGETS => told::<Vec<Target>>(head).map(|(at, told)| (at, Delivery::Targets(told)))?,
+        SOURCES => {
+            told::<Vec<TargetSource>>(head).map(|(at, told)| (at, Delivery::Sources(told)))?
+        }
+        TOPOLOGY => told::<Topology>(head).map(|(at, told)| (at, Delivery::Topology(told)))?,
+        JOBS => told::<JobList>(head).map(|(at, told)| (at, Delivery::Jobs(told)))?,
+        PAGE => {
+            let head: PageHead = serde_json::from_slice(head).ok()?;
+            let outcome = page(&head, body, limits);
+            let PageHead { at, target, duration_ms, .. } = head;
+            (at, Delivery::Batch(Batch { target, at, duration_ms, outcome }))
+        }
+        _ => {
+            let FailureHead { at, target, duration_ms, failure } =
+                serde_json::from_slice(head).ok()?;
+            (at, Delivery::Batch(Batch { target, at, duration_ms, outcome: Err(failure) }))
+        }
+    })
+}
+
+/// The page as it was taken: in our own words, and otherwise as its head says. One without a sample, in words that
+/// nobody knows, has no text.
+fn page(head: &PageHead, body: &[u8], limits: &text::Limits) -> Result<Page, Failure> {
+    let mut page = if body.is_empty() {
+        let report = gaunt_schema::Report::default();
+        Page { report, dialect: head.dialect, bytes: 0, rejected: Rejected::default() }
+    } else {
+        text::decode(body, limits)?
+    };
+    page.report.node.clone_from(&head.node);
+    page.report.node_time = head.node_time;
+    page.dialect = head.dialect;
+    page.bytes = head.bytes;
+    page.rejected.clone_from(&head.rejected);
+    Ok(page)
+}

@@ -1,0 +1,143 @@
+//! Reading a recording back: which time it spans, and its deliveries from any instant on.
+
+use std::{
+    collections::VecDeque,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use gaunt_schema::{Delivery, UnixMs, text};
+
+use super::{
+    RecordError, ring,
+    segment::{self, Unreadable, VERSION},
+};
+
+/// A recording whose segments were looked through.
+#[derive(Debug)]
+pub struct Recording {
+    /// Each segment that holds a block, with its span.
+    segments: Vec<(PathBuf, UnixMs, UnixMs)>,
+    period: Duration,
+    lost: usize,
+}
+
+impl Recording {
+    /// Whether a folder holds segments.
+    pub fn is_in(folder: &Path) -> bool {
+        ring::segments_in(folder).is_ok_and(|segments| !segments.is_empty())
+    }
+
+    /// Looks through a folder.
+    pub fn open(folder: &Path) -> Result<Self, RecordError> {
+        let paths = ring::segments_in(folder)
+            .map_err(|error| RecordError::Folder { path: folder.to_owned(), error })?;
+        let mut recording = Self { segments: Vec::new(), period: Duration::from_secs(1), lost: 0 };
+        for path in paths {
+            let bytes = read(&path)?;
+            let segment = match segment::read_segment(&bytes) {
+                Ok(segment) => segment,
+                Err(Unreadable::NoHeader) => {
+                    recording.lost += bytes.len();
+                    continue;
+                }
+                Err(Unreadable::Version(version)) => {
+                    return Err(RecordError::Version { path, version, known: VERSION });
+                }
+            };
+            recording.lost += segment.lost;
+            recording.period = Duration::from_millis(u64::from(segment.period_ms.max(1)));
+            let (first, last) = (segment.blocks.first(), segment.blocks.last());
+            if let (Some(first), Some(last)) = (first, last) {
+                let span = (first.first, last.last);
+                recording.segments.push((path, span.0, span.1));
+            }
+        }
+        if recording.segments.is_empty() {
+            return Err(RecordError::Empty(folder.to_owned()));
+        }
+        Ok(recording)
+    }
+
+    /// The instants of the first and the last delivery.
+    pub fn span(&self) -> (UnixMs, UnixMs) {
+        let first = self.segments.iter().map(|(_, first, _)| *first).min().unwrap_or_default();
+        let last = self.segments.iter().map(|(_, _, last)| *last).max().unwrap_or_default();
+        (first, last)
+    }
+
+    /// The time between two scrapes of a target.
+    pub fn period(&self) -> Duration {
+        self.period
+    }
+
+    /// Bytes of unfinished tails and of damage.
+    pub fn lost(&self) -> usize {
+        self.lost
+    }
+
+    /// Every delivery from this instant on, after what stood at the beginning of its segment.
+    pub fn deliveries(&self, from: UnixMs) -> Deliveries {
+        let segments = self.segments.iter().filter(|(_, _, last)| *last >= from);
+        Deliveries {
+            segments: segments.map(|(path, _, _)| path.clone()).collect(),
+            waiting: VecDeque::new(),
+            blocks: VecDeque::new(),
+            from,
+            limits: text::Limits::default(),
+        }
+    }
+}
+
+/// Deliveries in the order in which they were written, read segment by segment.
+#[derive(Debug)]
+pub struct Deliveries {
+    segments: VecDeque<PathBuf>,
+    /// Blocks of the segment that is read, still compressed.
+    blocks: VecDeque<Vec<u8>>,
+    waiting: VecDeque<(UnixMs, Delivery)>,
+    from: UnixMs,
+    limits: text::Limits,
+}
+
+impl Iterator for Deliveries {
+    type Item = Result<(UnixMs, Delivery), RecordError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            while let Some((at, delivery)) = self.waiting.pop_front() {
+                // What stands for a while holds at the instant too, however long before it was said.
+                if at >= self.from || !matches!(delivery, Delivery::Batch(_)) {
+                    return Some(Ok((at, delivery)));
+                }
+            }
+            if let Some(bytes) = self.blocks.pop_front() {
+                let block = segment::block_at(&bytes).map(|(block, _)| block);
+                self.waiting.extend(block.into_iter().flat_map(|b| b.deliveries(&self.limits)));
+                continue;
+            }
+            let path = self.segments.pop_front()?;
+            match read(&path) {
+                Ok(bytes) => self.unpack(&bytes),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+}
+
+impl Deliveries {
+    /// Keeps the blocks of a segment that matter: the first says what stands, of the others those from the instant on.
+    fn unpack(&mut self, bytes: &[u8]) {
+        let Ok(segment) = segment::read_segment(bytes) else { return };
+        for (number, block) in segment.blocks.iter().enumerate() {
+            if number == 0 || block.last >= self.from {
+                self.blocks.push_back(block.bytes.to_vec());
+            }
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, RecordError> {
+    fs::read(path).map_err(|error| RecordError::Read { path: path.to_owned(), error })
+}

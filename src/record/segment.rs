@@ -1,0 +1,166 @@
+//! A segment as bytes: its header, its blocks, and how a reader gets past what is torn or damaged.
+
+use gaunt_schema::{Delivery, UnixMs, text};
+
+use super::entry;
+
+/// What a segment begins with.
+const MAGIC: &[u8; 8] = b"gauntrec";
+
+/// The version of the format.
+pub(super) const VERSION: u32 = 1;
+
+/// Magic, version, period in milliseconds, start, checksum.
+pub(super) const HEADER: usize = 28;
+
+/// What a block begins with.
+const BLOCK: [u8; 4] = [0xb1, 0x0c, 0x4b, 0x47];
+
+/// Magic, compressed size, size, entries, first, last, checksum.
+const BLOCK_HEADER: usize = 36;
+
+/// The largest block before compression: twice the largest page and what is told beside it.
+const MAX_BLOCK: usize = 64 << 20;
+
+/// zstd's fastest usual level: pages shrink ten to twenty times at it.
+const LEVEL: i32 = 1;
+
+/// What is wrong with a segment as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// It does not begin as a segment does: cut off in its header, or another file.
+    NoHeader,
+    /// It is of this other version.
+    Version(u32),
+}
+
+/// A block whose checksum holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block<'a> {
+    /// The instant of its first entry.
+    pub first: UnixMs,
+    /// The instant of its last entry.
+    pub last: UnixMs,
+    /// How many entries it has.
+    pub entries: u32,
+    size: usize,
+    payload: &'a [u8],
+    /// All of it, header and payload.
+    pub(super) bytes: &'a [u8],
+}
+
+impl Block<'_> {
+    /// Every entry; one that does not decode ends the block.
+    pub fn deliveries(&self, limits: &text::Limits) -> Vec<(UnixMs, Delivery)> {
+        let Ok(payload) = zstd::bulk::decompress(self.payload, self.size) else {
+            return Vec::new();
+        };
+        let mut rest = payload.as_slice();
+        let mut found = Vec::new();
+        while let Some(entry) = entry::read(&mut rest, limits) {
+            found.push(entry);
+        }
+        found
+    }
+}
+
+/// The header of a segment.
+pub(super) fn header(period_ms: u32, start: UnixMs) -> Vec<u8> {
+    let mut header = MAGIC.to_vec();
+    header.extend_from_slice(&VERSION.to_le_bytes());
+    header.extend_from_slice(&period_ms.to_le_bytes());
+    header.extend_from_slice(&start.0.to_le_bytes());
+    let sum = crc32fast::hash(&header);
+    header.extend_from_slice(&sum.to_le_bytes());
+    header
+}
+
+/// Entries as one block.
+pub(super) fn block(
+    payload: &[u8],
+    entries: u32,
+    first: UnixMs,
+    last: UnixMs,
+) -> std::io::Result<Vec<u8>> {
+    let packed = zstd::bulk::compress(payload, LEVEL)?;
+    let mut block = Vec::with_capacity(BLOCK_HEADER + packed.len());
+    block.extend_from_slice(&BLOCK);
+    block.extend_from_slice(&(packed.len() as u32).to_le_bytes());
+    block.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+    block.extend_from_slice(&entries.to_le_bytes());
+    block.extend_from_slice(&first.0.to_le_bytes());
+    block.extend_from_slice(&last.0.to_le_bytes());
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(&block);
+    sum.update(&packed);
+    block.extend_from_slice(&sum.finalize().to_le_bytes());
+    block.extend_from_slice(&packed);
+    Ok(block)
+}
+
+/// A segment, read.
+#[derive(Debug)]
+pub struct Segment<'a> {
+    /// The time between two scrapes of a target, in milliseconds.
+    pub period_ms: u32,
+    /// Its blocks, in order.
+    pub blocks: Vec<Block<'a>>,
+    /// Bytes that belong to no block: a tail that was not finished, or damage.
+    pub lost: usize,
+}
+
+/// Reads the blocks of a segment. What is damaged is passed over up to the next block whose checksum holds.
+pub fn read_segment(bytes: &[u8]) -> Result<Segment<'_>, Unreadable> {
+    let head = bytes.get(..HEADER).ok_or(Unreadable::NoHeader)?;
+    let sum = u32_at(head, 24).ok_or(Unreadable::NoHeader)?;
+    if &head[..8] != MAGIC || crc32fast::hash(&head[..24]) != sum {
+        return Err(Unreadable::NoHeader);
+    }
+    let version = u32_at(head, 8).ok_or(Unreadable::NoHeader)?;
+    if version != VERSION {
+        return Err(Unreadable::Version(version));
+    }
+    let period_ms = u32_at(head, 12).ok_or(Unreadable::NoHeader)?;
+    let (mut at, mut blocks, mut lost) = (HEADER, Vec::new(), 0);
+    while at < bytes.len() {
+        if let Some((block, length)) = block_at(&bytes[at..]) {
+            blocks.push(block);
+            at += length;
+            continue;
+        }
+        let next = bytes[at + 1..].windows(BLOCK.len()).position(|window| window == BLOCK);
+        let skip = next.map_or(bytes.len() - at, |next| next + 1);
+        lost += skip;
+        at += skip;
+    }
+    Ok(Segment { period_ms, blocks, lost })
+}
+
+/// The block at the beginning of these bytes, with its length.
+pub(super) fn block_at(bytes: &[u8]) -> Option<(Block<'_>, usize)> {
+    let head = bytes.get(..BLOCK_HEADER)?;
+    if head[..4] != BLOCK {
+        return None;
+    }
+    let (packed, size) = (u32_at(head, 4)? as usize, u32_at(head, 8)? as usize);
+    if size > MAX_BLOCK {
+        return None;
+    }
+    let length = BLOCK_HEADER + packed;
+    let payload = bytes.get(BLOCK_HEADER..length)?;
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(&head[..32]);
+    sum.update(payload);
+    if sum.finalize() != u32_at(head, 32)? {
+        return None;
+    }
+    let instant =
+        |at: usize| Some(UnixMs(i64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?)));
+    let (first, last) = (instant(16)?, instant(24)?);
+    let (entries, bytes) = (u32_at(head, 12)?, &bytes[..length]);
+    Some((Block { first, last, entries, size, payload, bytes }, length))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}

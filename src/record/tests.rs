@@ -1,0 +1,290 @@
+//! What is written is what is read, whatever happens to the disk in between.
+
+use std::{collections::BTreeMap, fs, path::Path, sync::atomic::Ordering, time::Duration};
+
+use gaunt_schema::{
+    Batch, Class, Delivery, Dialect, Failure, MetricId, Origin, Page, Rejected, Safe, Target,
+    TargetId, Topology, UnixMs, text,
+};
+use gaunt_sim::{Fleet, Scenario};
+use proptest::prelude::*;
+
+use super::{ENDING, Options, Recorder, Recording, read_segment, ring};
+use crate::{
+    answer::Question,
+    cluster::Cluster,
+    owner::{self, Owner},
+};
+
+const START: UnixMs = UnixMs(1_760_017_311_000);
+const PERIOD: Duration = Duration::from_secs(1);
+
+fn options(folder: &Path) -> Options {
+    Options {
+        folder: folder.to_owned(),
+        max_size: 64 << 20,
+        max_age: Duration::from_hours(24),
+        period: PERIOD,
+    }
+}
+
+/// What a fleet with a fault delivers in its first seconds.
+fn deliveries(nodes: usize, seconds: i64) -> Vec<(UnixMs, Delivery)> {
+    let mut fleet = Fleet::new(Scenario::named("port_down").unwrap(), nodes, 7, START);
+    let target = |node: usize| Target {
+        id: TargetId(node as u32),
+        address: format!("10.0.0.{node}:9770").into(),
+        node: None,
+        origin: "test".into(),
+    };
+    let mut all = vec![(START, Delivery::Targets((0..nodes).map(target).collect()))];
+    for second in 1..=seconds {
+        let at = UnixMs(START.0 + second * 1_000);
+        fleet.advance(at);
+        for node in 0..nodes {
+            let mut page = String::new();
+            text::write(&fleet.report(node), &mut page);
+            let outcome = if (second, node) == (5, 1) {
+                Err(Failure::Status(503))
+            } else {
+                text::decode(page.as_bytes(), &text::Limits::default())
+            };
+            let at = UnixMs(at.0 + node as i64 * 37);
+            let target = TargetId(node as u32);
+            all.push((at, Delivery::Batch(Batch { target, at, duration_ms: 1.5, outcome })));
+        }
+    }
+    all
+}
+
+/// Gives everything to a recorder, which never has to drop any of it, and waits until it is written.
+fn record(options: Options, all: &[(UnixMs, Delivery)]) {
+    let recorder = Recorder::start(options).unwrap();
+    let status = recorder.status().clone();
+    for (given, (at, delivery)) in (0_u64..).zip(all) {
+        recorder.give(*at, delivery);
+        // A test is faster than any disk: it waits where senders would be seconds apart.
+        while given.saturating_sub(status.written.load(Ordering::Relaxed)) > 900 {
+            std::thread::yield_now();
+        }
+    }
+    drop(recorder);
+    assert_eq!(status.dropped.load(Ordering::Relaxed), 0);
+    assert_eq!(status.written.load(Ordering::Relaxed), all.len() as u64);
+}
+
+fn read(folder: &Path, from: UnixMs) -> Vec<(UnixMs, Delivery)> {
+    Recording::open(folder).unwrap().deliveries(from).map(Result::unwrap).collect()
+}
+
+/// Every value that a cluster knows after these deliveries.
+fn values(all: &[(UnixMs, Delivery)]) -> BTreeMap<String, String> {
+    let mut cluster = Cluster::new(PERIOD, 30);
+    let mut now = START;
+    for (at, delivery) in all {
+        cluster.accept(delivery.clone());
+        now = now.max(*at);
+        cluster.advance(now);
+    }
+    let mut values = BTreeMap::new();
+    for metric in MetricId::all() {
+        for row in 0..cluster.rows(metric.row().class) as u32 {
+            let known = (cluster.reading(metric, row), cluster.rate(metric, row));
+            if let (Some(entry), Some(_)) = (cluster.device(metric.row().class, row), known.0) {
+                let node = &cluster.node(entry.node).unwrap().name;
+                values.insert(
+                    format!("{node} {} {}", entry.device, metric.key()),
+                    format!("{known:?}"),
+                );
+            }
+        }
+    }
+    assert!(cluster.rows(Class::Gpu) > 0);
+    values
+}
+
+/// Every finding of every tick.
+fn findings(all: &[(UnixMs, Delivery)]) -> Vec<String> {
+    let mut owner = Owner::new(owner::Options { period: PERIOD, ..owner::Options::default() });
+    let (mut tick, mut said) = (START, Vec::new());
+    for (at, delivery) in all {
+        while tick < *at {
+            owner.tick(tick);
+            said.push(format!("{:?}", owner.answer(&Question::Findings)));
+            tick = tick + PERIOD;
+        }
+        owner.accept(delivery.clone());
+    }
+    said
+}
+
+#[test]
+fn a_recording_gives_back_every_value_and_every_finding() {
+    let folder = tempfile::tempdir().unwrap();
+    let all = deliveries(4, 60);
+    record(options(folder.path()), &all);
+    let back = read(folder.path(), START);
+    let order = |all: &[(UnixMs, Delivery)]| all.iter().map(|(at, _)| at.0).collect::<Vec<_>>();
+    // The first block says once more what stands.
+    assert_eq!(order(&back)[1..], order(&all)[..]);
+    assert_eq!(values(&back), values(&all));
+    let (original, replayed) = (findings(&all), findings(&back));
+    assert!(original.iter().any(|said| said.contains("PortDown")), "the fault is found at all");
+    assert_eq!(original, replayed);
+    let recording = Recording::open(folder.path()).unwrap();
+    assert_eq!((recording.period(), recording.lost()), (PERIOD, 0));
+}
+
+#[test]
+fn foreign_pages_keep_their_dialect_and_their_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = "node_uname_info{nodename=\"a\"} 1\nnode_memory_MemTotal_bytes 5\nbad{ 1\n";
+    let page: Page = text::decode(page.as_bytes(), &text::Limits::default()).unwrap();
+    let nothing = Page {
+        report: gaunt_schema::Report::default(),
+        dialect: Dialect::Unknown,
+        bytes: 9,
+        rejected: Rejected::default(),
+    };
+    let batch = |target, page: &Page| {
+        let (at, outcome) = (START, Ok(page.clone()));
+        (START, Delivery::Batch(Batch { target: TargetId(target), at, duration_ms: 1.0, outcome }))
+    };
+    record(options(folder.path()), &[batch(0, &page), batch(1, &nothing)]);
+    let back = read(folder.path(), START);
+    let pages: Vec<_> = back
+        .iter()
+        .filter_map(|(_, delivery)| match delivery {
+            Delivery::Batch(Batch { outcome: Ok(page), .. }) => Some(page),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(pages[0].dialect, Dialect::NodeExporter);
+    assert_eq!((&pages[0].report.node, pages[0].bytes), (&page.report.node, page.bytes));
+    assert_eq!((&pages[0].rejected, page.rejected.total()), (&page.rejected, 1));
+    assert_eq!((pages[1].dialect, pages[1].bytes), (Dialect::Unknown, 9));
+}
+
+#[test]
+fn a_tail_cut_anywhere_costs_only_the_block_that_it_cuts() {
+    let mut bytes = super::segment::header(1_000, START);
+    for number in 0..20_u8 {
+        let payload = vec![number; usize::from(number) * 3];
+        bytes.extend(super::segment::block(&payload, 1, START, START).unwrap());
+    }
+    let whole = read_segment(&bytes).unwrap();
+    let ends: Vec<usize> = whole
+        .blocks
+        .iter()
+        .map(|block| block.bytes.as_ptr() as usize - bytes.as_ptr() as usize + block.bytes.len())
+        .collect();
+    for cut in 0..bytes.len() {
+        let complete = ends.iter().filter(|end| **end <= cut).count();
+        let read = read_segment(&bytes[..cut]).map_or(0, |segment| segment.blocks.len());
+        assert_eq!(read, complete, "cut at {cut}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_costs_one_block() {
+    let folder = tempfile::tempdir().unwrap();
+    // Blocks of a megabyte: this makes several.
+    record(options(folder.path()), &deliveries(8, 12));
+    let path = ring::segments_in(folder.path()).unwrap().pop().unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let blocks = read_segment(&bytes).unwrap().blocks.len();
+    assert!(blocks >= 3, "{blocks} blocks");
+    for at in (super::segment::HEADER..bytes.len()).step_by(bytes.len() / 64) {
+        let mut broken = bytes.clone();
+        broken[at] ^= 0x10;
+        let segment = read_segment(&broken).unwrap();
+        assert_eq!(segment.blocks.len(), blocks - 1, "bit at {at}");
+        assert!(segment.lost > 0);
+    }
+    let mut broken = bytes.clone();
+    broken[bytes.len() / 2] ^= 1;
+    fs::write(&path, broken).unwrap();
+    let recording = Recording::open(folder.path()).unwrap();
+    assert!(recording.lost() > 0 && recording.deliveries(START).all(|one| one.is_ok()));
+}
+
+#[test]
+fn a_seek_begins_with_what_stands_and_goes_on_from_its_instant() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut all = deliveries(2, 30);
+    let told = Topology::new("site.toml".into(), Origin::Declared);
+    let switch =
+        gaunt_schema::Switch { name: Safe::new("leaf"), ..gaunt_schema::Switch::default() };
+    all.insert(1, (START, Delivery::Topology(Topology { switches: vec![switch], ..told })));
+    record(options(folder.path()), &all);
+    let from = UnixMs(START.0 + 20_000);
+    let back = read(folder.path(), from);
+    assert!(
+        back.iter().any(|(_, d)| matches!(d, Delivery::Targets(targets) if targets.len() == 2))
+    );
+    assert!(
+        back.iter().any(|(_, d)| matches!(d, Delivery::Topology(told) if told.switches.len() == 1))
+    );
+    let batches = back.iter().filter(|(_, d)| matches!(d, Delivery::Batch(_)));
+    let expected = all.iter().filter(|(at, d)| *at >= from && matches!(d, Delivery::Batch(_)));
+    assert_eq!(
+        batches.map(|(at, _)| at.0).collect::<Vec<_>>(),
+        expected.map(|(at, _)| at.0).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn the_oldest_segments_go_and_the_rest_can_be_played() {
+    let folder = tempfile::tempdir().unwrap();
+    let small = Options { max_size: 256 << 10, ..options(folder.path()) };
+    for _ in 0..12 {
+        record(small.clone(), &deliveries(4, 10));
+    }
+    let segments = ring::segments_in(folder.path()).unwrap();
+    let size: u64 = segments.iter().map(|path| fs::metadata(path).unwrap().len()).sum();
+    assert!(size <= small.max_size, "{size} bytes in {} segments", segments.len());
+    assert!(segments.len() > 1);
+    let back = read(folder.path(), START);
+    assert!(matches!(back[0].1, Delivery::Targets(_)), "each segment says what stands");
+}
+
+#[test]
+fn what_is_no_recording_is_refused_with_the_next_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = || Recording::open(folder.path()).unwrap_err().to_string();
+    assert!(refused().starts_with("no recording is in "), "{}", refused());
+    let path = folder.path().join(format!("1.{ENDING}"));
+    fs::write(&path, "gaunt").unwrap();
+    assert!(refused().starts_with("no recording is in "));
+    let mut header = super::segment::header(1_000, START);
+    header[8] = 9;
+    let sum = crc32fast::hash(&header[..24]).to_le_bytes();
+    header[24..].copy_from_slice(&sum);
+    fs::write(&path, header).unwrap();
+    assert!(refused().contains("is of version 9 of the format and this gaunt reads 1"));
+    let none = Recorder::start(options(Path::new("/proc/nowhere"))).unwrap_err().to_string();
+    assert!(none.starts_with("cannot use /proc/nowhere for a recording"), "{none}");
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_the_reader_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..400), whole: bool) {
+        if whole {
+            let mut segment = super::segment::header(1_000, START);
+            segment.append(&mut bytes);
+            bytes = segment;
+        }
+        if let Ok(segment) = read_segment(&bytes) {
+            for block in segment.blocks {
+                block.deliveries(&text::Limits::default());
+            }
+        }
+    }
+
+    #[test]
+    fn no_payload_makes_the_reader_panic(payload in prop::collection::vec(any::<u8>(), 0..400)) {
+        let block = super::segment::block(&payload, 1, START, START).unwrap();
+        let (block, _) = super::segment::block_at(&block).unwrap();
+        block.deliveries(&text::Limits::default());
+    }
+}

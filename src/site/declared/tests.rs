@@ -1,0 +1,35 @@
+//! The operator's own file: the sample, and what is refused.
+
+use super::*;
+
+#[test]
+fn the_sample_is_read_as_it_says() {
+    let text = include_str!("../../../config/topology.toml");
+    let topology = read(text, "topology.toml".into()).unwrap();
+    let node = topology.nodes.iter().find(|place| place.node == "gpu001").unwrap();
+    assert_eq!((node.rack.as_deref(), node.leaf.as_deref()), (Some("r01"), None));
+    let port = topology.ports.iter().find(|p| p.node == "gpu001" && p.device == "mlx5_1").unwrap();
+    assert_eq!((port.leaf.as_deref(), &port.port), (Some("leaf-02"), &None));
+    assert_eq!(topology.rails.len(), 4);
+    let leaf = topology.switches.iter().find(|switch| switch.name == "leaf-01").unwrap();
+    assert_eq!((leaf.above.len(), leaf.rail.as_deref()), (2, Some("0")));
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_with_its_line() {
+    let refused = |text: &str| {
+        let fault = read(text, "t.toml".into()).unwrap_err();
+        format!("{}: {}", fault.line, fault.what)
+    };
+    assert!(
+        refused("[[nodes]]\nnames = \"a\"\nleave = \"x\"\n")
+            .starts_with("3: unknown field `leave`")
+    );
+    assert!(
+        refused("[[nodes]]\n\nnames = \"a[\"\n").starts_with("3: host list \"a[\", character 2")
+    );
+    assert!(refused("[[nodes]]\nnames = \"\"\n").starts_with("2: an empty host list"));
+    assert!(refused("# nothing\n").starts_with("1: nothing is said in it"));
+    let both = read("[[nodes]]\nnames=\"a\"\nports={\"mlx5_0/2\"=\"x\"}\n", "t".into()).unwrap();
+    assert_eq!(both.ports[0].port.as_deref(), Some("2"));
+}

@@ -1,0 +1,81 @@
+//! What is wrong with a file of the site: which file, which line, what stands there, and what to do.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+/// The longest piece of a file that is quoted in a message, in characters.
+const QUOTED: usize = 60;
+
+/// Why a file is not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum SiteError {
+    /// It cannot be read.
+    #[error("cannot read {}: {error}; check the path, or remove it from the settings", path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// It is larger than any such file has to be.
+    #[error("{} is larger than {limit} bytes; check that it is the right file", path.display())]
+    TooLarge {
+        /// Which file.
+        path: PathBuf,
+        /// The limit.
+        limit: u64,
+    },
+    /// Something in it cannot be meant.
+    #[error("{}:{line}: {what}", path.display())]
+    Content {
+        /// Which file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What stands there, and what to write instead.
+        what: String,
+    },
+    /// Nobody knows how to read it.
+    #[error(
+        "{}: what is in it is not known; give Slurm's topology.conf or topology.yaml, the output of `ibnetdiscover`, \
+         a folder of NODE.json written by `lldpcli -f json show neighbors`, or gaunt's own .toml",
+        .0.display()
+    )]
+    Unknown(PathBuf),
+}
+
+/// What is wrong in a text, before it is known which file it is from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    /// The line, from 1.
+    pub(super) line: usize,
+    /// What stands there, and what to write instead.
+    pub(super) what: String,
+}
+
+impl Fault {
+    pub(super) fn at(line: usize, what: impl Into<String>) -> Self {
+        Self { line, what: what.into() }
+    }
+
+    /// The fault at a byte of a text.
+    pub(super) fn at_byte(text: &str, at: usize, what: impl Into<String>) -> Self {
+        let before = text.as_bytes().iter().take(at);
+        Self::at(before.filter(|byte| **byte == b'\n').count() + 1, what)
+    }
+
+    pub(super) fn in_file(self, path: &Path) -> SiteError {
+        SiteError::Content { path: path.to_owned(), line: self.line, what: self.what }
+    }
+}
+
+/// A piece of a file as it may stand in a message.
+pub(super) fn quote(text: &str) -> String {
+    let safe = gaunt_schema::Safe::new(text.trim());
+    match safe.char_indices().nth(QUOTED) {
+        Some((end, _)) => format!("{:?}…", &safe[..end]),
+        None => format!("{:?}", safe.as_str()),
+    }
+}

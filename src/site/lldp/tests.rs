@@ -1,0 +1,46 @@
+//! Both JSON forms of lldpcli, seen from a node and from a switch.
+
+use super::*;
+
+const TWO: &str = r#"{"lldp": {"interface": [
+  {"ens1f0np0": {"via": "LLDP", "rid": "1", "age": "3 days, 01:12:09",
+    "chassis": {"leaf-01": {"id": {"type": "mac", "value": "0c:42:a1:00:00:01"}, "descr": "switch",
+      "capability": [{"type": "Bridge", "enabled": true}, {"type": "Router", "enabled": true}]}},
+    "port": {"id": {"type": "ifname", "value": "swp1"}, "descr": "swp1", "ttl": "120"}}},
+  {"ens2f0np0": {"via": "LLDP", "rid": "2",
+    "chassis": {"id": {"type": "mac", "value": "0c:42:a1:00:00:02"}},
+    "port": {"id": {"type": "mac", "value": "0c:42:a1:00:00:03"}, "ttl": "120"}}}]}}"#;
+
+const ONE: &str = r#"{"lldp": {"interface": {"swp7": {"via": "LLDP",
+    "chassis": {"gpu-007": {"id": {"type": "mac", "value": "aa:bb:cc:00:00:07"},
+      "capability": [{"type": "Bridge", "enabled": false}, {"type": "Station", "enabled": true}]}},
+    "port": {"id": {"type": "mac", "value": "aa:bb:cc:00:00:08"}, "descr": "ens1f0np0", "ttl": "120"}}}}}"#;
+
+const LISTS: &str = r#"{"lldp": [{"interface": [{"name": "eth1", "via": "LLDP",
+    "chassis": [{"id": [{"type": "mac", "value": "x"}], "name": [{"value": "leaf-09"}],
+      "capability": [{"type": "Bridge", "enabled": true}]}],
+    "port": [{"id": [{"type": "ifname", "value": "swp3"}], "descr": [{"value": "swp3"}]}]}]}]}"#;
+
+fn told(text: &str, machine: &str) -> Vec<String> {
+    let line = |p: PortPlace| format!("{} {} {}", p.node, p.device, p.leaf.unwrap());
+    read(text, machine).unwrap().into_iter().map(line).collect()
+}
+
+#[test]
+fn a_switch_at_our_port_is_its_leaf_and_a_nameless_one_is_passed_over() {
+    assert_eq!(told(TWO, "gpu-001"), ["gpu-001 ens1f0np0 leaf-01"]);
+    assert_eq!(told(LISTS, "gpu-002"), ["gpu-002 eth1 leaf-09"]);
+}
+
+#[test]
+fn a_switch_names_the_nodes_at_its_ports() {
+    assert_eq!(told(ONE, "leaf-03"), ["gpu-007 ens1f0np0 leaf-03"]);
+}
+
+#[test]
+fn no_neighbour_is_no_fault_and_other_text_is_one() {
+    assert!(told(r#"{"lldp": {}}"#, "a").is_empty());
+    assert!(read("Interface: eth0", "a").unwrap_err().what.starts_with("no JSON"));
+    assert!(read("{}", "a").unwrap_err().what.contains("lldpcli -f json show neighbors"));
+    assert_eq!(read("{\n\n oops", "a").unwrap_err().line, 3);
+}

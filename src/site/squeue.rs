@@ -1,0 +1,126 @@
+//! Running jobs as `squeue --json` writes them, in the forms of Slurm's data parsers 0.0.37 to 0.0.43.
+//!
+//! The older ones write times and numbers bare and a state as one word; the newer ones wrap each number in
+//! `{set, infinite, number}` and list states.
+
+use gaunt_schema::{Holding, Job, JobList, Safe, UnixMs};
+use serde_json::Value;
+
+use super::{fault::Fault, names::Room};
+
+/// The most running jobs that are taken.
+const MAX_JOBS: usize = 100_000;
+
+/// The most GPUs of one node that an index list may name.
+const MAX_GPUS: u32 = 64;
+
+/// Reads the file. Jobs that do not run hold nothing and are left out.
+pub(super) fn read(text: &str, source: Safe) -> Result<JobList, Fault> {
+    let told: Value = serde_json::from_str(text)
+        .map_err(|error| Fault::at(error.line().max(1), format!("no JSON: {error}")))?;
+    let Some(jobs) = told.get("jobs").and_then(Value::as_array) else {
+        return Err(Fault::at(1, "no \"jobs\" in it; write it with `squeue --json`"));
+    };
+    let mut room = Room::default();
+    let mut list = JobList { source, jobs: Vec::new() };
+    for told in jobs.iter().filter(|job| is_running(job)) {
+        if list.jobs.len() >= MAX_JOBS {
+            return Err(Fault::at(1, format!("more than {MAX_JOBS} running jobs")));
+        }
+        list.jobs.extend(job(told, &mut room)?);
+    }
+    Ok(list)
+}
+
+fn is_running(job: &Value) -> bool {
+    let state = |state: &Value| matches!(state.as_str(), Some("RUNNING" | "COMPLETING"));
+    job.get("job_state").is_some_and(|told| match told.as_array() {
+        Some(states) => states.iter().any(state),
+        None => state(told),
+    })
+}
+
+fn job(told: &Value, room: &mut Room) -> Result<Option<Job>, Fault> {
+    let Some(id) = told.get("job_id").and_then(number) else { return Ok(None) };
+    let text = |key: &str| {
+        let text = told.get(key)?.as_str()?.trim();
+        (!text.is_empty()).then(|| Safe::new(text))
+    };
+    let time = |key: &str| {
+        let seconds = told.get(key).and_then(number).filter(|seconds| *seconds > 0)?;
+        Some(UnixMs(seconds.checked_mul(1_000)?))
+    };
+    Ok(Some(Job {
+        id: Safe::new(&id.to_string()),
+        name: text("name"),
+        user: text("user_name"),
+        account: text("account"),
+        partition: text("partition"),
+        started: time("start_time"),
+        ends: time("end_time"),
+        holds: holdings(told, room)?,
+    }))
+}
+
+/// A number, bare or wrapped; none if it is not set or endless.
+fn number(value: &Value) -> Option<i64> {
+    if value.is_object() {
+        let says = |key: &str| value.get(key).and_then(Value::as_bool);
+        if says("set") == Some(false) || says("infinite") == Some(true) {
+            return None;
+        }
+        return value.get("number")?.as_i64();
+    }
+    value.as_i64()
+}
+
+/// What a job holds: node by node in the order of its list, as its generic resources stand in theirs.
+fn holdings(told: &Value, room: &mut Room) -> Result<Vec<Holding>, Fault> {
+    let nodes = told.get("nodes").and_then(Value::as_str).unwrap_or_default();
+    let nodes = room.expand(nodes, 1)?;
+    let details = told.get("gres_detail").and_then(Value::as_array);
+    let details: Vec<&str> = details.into_iter().flatten().filter_map(Value::as_str).collect();
+    let whole = is_whole(told);
+    let holding = |(at, node): (usize, &Safe)| Holding {
+        node: node.clone(),
+        // One entry for each node, or it is not known which belongs to which.
+        gpus: (details.len() == nodes.len()).then(|| details.get(at).copied().map(gpus)).flatten(),
+        whole: whole && details.is_empty(),
+    };
+    Ok(nodes.iter().enumerate().map(holding).collect())
+}
+
+/// Whether the job has its nodes to itself.
+fn is_whole(told: &Value) -> bool {
+    let resources = told.get("job_resources");
+    let whole = || resources?.get("nodes")?.get("whole")?.as_bool();
+    let exclusive = || {
+        let shared = told.get("shared").or_else(|| told.get("exclusive"))?;
+        let words: Vec<&str> = match shared.as_array() {
+            Some(words) => words.iter().filter_map(Value::as_str).collect(),
+            None => vec![shared.as_str()?],
+        };
+        // `none` is how the older parsers write that nobody else may share.
+        Some(words.iter().any(|word| matches!(*word, "none" | "true")))
+    };
+    whole().or_else(exclusive).unwrap_or(false)
+}
+
+/// Indexes in `gpu:h100:4(IDX:0-1,4,7)`; other resources of the entry are passed over.
+fn gpus(detail: &str) -> Vec<u32> {
+    let mut found = Vec::new();
+    for part in detail.split("gpu:").skip(1) {
+        let Some((_, list)) = part.split_once("IDX:") else { continue };
+        for range in list.split(')').next().unwrap_or_default().split(',') {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>()) else {
+                continue;
+            };
+            found.extend((first..=last).take_while(|index| *index < MAX_GPUS));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests;

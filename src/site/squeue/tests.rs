@@ -1,0 +1,53 @@
+//! Jobs as older and newer data parsers write them.
+
+use super::*;
+
+const NEWER: &str = r#"{"jobs": [
+ {"job_id": 8812, "name": "pretrain", "user_name": "ann", "account": "physics", "partition": "gpu",
+  "job_state": ["RUNNING"], "nodes": "gpu[001-002]",
+  "gres_detail": ["gpu:h100:8(IDX:0-7)", "gpu:h100:2(IDX:1,3),gpu:mig:1(IDX:5)"],
+  "start_time": {"set": true, "infinite": false, "number": 1760000000},
+  "end_time": {"set": true, "infinite": true, "number": 0},
+  "job_resources": {"nodes": {"count": 2, "list": "gpu[001-002]", "whole": false}}},
+ {"job_id": 8813, "job_state": ["PENDING"], "nodes": "", "gres_detail": [],
+  "start_time": {"set": true, "infinite": false, "number": 0}}
+], "meta": {"plugin": {"data_parser": "data_parser/v0.0.41"}}, "errors": []}"#;
+
+const OLDER: &str = r#"{"jobs": [
+ {"job_id": 77, "name": "", "user_name": "bob", "job_state": "RUNNING", "nodes": "gpu9",
+  "gres_detail": [], "start_time": 1701982989, "end_time": 1705313394, "shared": "none",
+  "job_resources": {"nodes": "gpu9", "allocated_hosts": 1}}]}"#;
+
+#[test]
+fn a_newer_parser_tells_which_gpus_of_which_node() {
+    let list = read(NEWER, "squeue.json".into()).unwrap();
+    let [job] = list.jobs.as_slice() else { panic!("{list:?}") };
+    assert_eq!((job.id.as_str(), job.user.as_deref()), ("8812", Some("ann")));
+    assert_eq!((job.account.as_deref(), job.partition.as_deref()), (Some("physics"), Some("gpu")));
+    assert_eq!((job.started, job.ends), (Some(UnixMs(1_760_000_000_000)), None));
+    assert_eq!(job.holds[0].gpus, Some((0..8).collect()));
+    assert_eq!((job.holds[1].node.as_str(), &job.holds[1].gpus), ("gpu002", &Some(vec![1, 3, 5])));
+}
+
+#[test]
+fn an_older_parser_writes_bare_numbers() {
+    let list = read(OLDER, "squeue.json".into()).unwrap();
+    let job = &list.jobs[0];
+    assert_eq!((&job.name, job.started), (&None, Some(UnixMs(1_701_982_989_000))));
+    assert_eq!(job.holds, [Holding { node: "gpu9".into(), gpus: None, whole: true }]);
+}
+
+#[test]
+fn resources_that_cannot_be_told_apart_by_node_are_nobodys() {
+    let text = NEWER.replace("\"gpu:h100:8(IDX:0-7)\", ", "");
+    let list = read(&text, "squeue.json".into()).unwrap();
+    let unknown = |holding: &Holding| holding.gpus.is_none() && !holding.whole;
+    assert!(list.jobs[0].holds.iter().all(unknown));
+}
+
+#[test]
+fn what_is_no_list_of_jobs_is_refused() {
+    assert!(read("{}", "s".into()).unwrap_err().what.contains("squeue --json"));
+    assert_eq!(read("{\n,", "s".into()).unwrap_err().line, 2);
+    assert_eq!(gpus("gpu:1(IDX:0-4000000000),x"), (0..64).collect::<Vec<_>>());
+}
