@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 mod span;
 
-pub use span::{SpanError, parse_span};
+pub use span::{SpanError, parse_age, parse_span};
 
 /// How a snapshot ends, for those who script it.
 const EXIT_CODES: &str = "\
@@ -138,10 +138,10 @@ pub struct Record {
         value_parser = clap::value_parser!(u64).range(1 << 20..))]
     pub max_bytes: u64,
     /// The age beyond which it goes.
-    #[arg(long, value_name = "SPAN", default_value = "1440m", value_parser = parse_span)]
+    #[arg(long, value_name = "SPAN", default_value = "24h", value_parser = parse_age)]
     pub max_age: Duration,
     /// How long to record; until it is stopped unless this is said.
-    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    #[arg(long, value_name = "SPAN", value_parser = parse_age)]
     pub duration: Option<Duration>,
 }
 

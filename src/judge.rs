@@ -164,8 +164,12 @@ impl Judge {
     /// Seconds that hold two samples of what an exporter collects only now and then; at a short period every page has
     /// new ones.
     fn two_samples(&self, cluster: &Cluster) -> f64 {
-        let period = cluster.period().as_secs_f64();
-        if period < self.limits.slow_period_seconds { 0.0 } else { 2.0 * period + 5.0 }
+        if self.is_slow(cluster) { 2.0 * cluster.period().as_secs_f64() + 5.0 } else { 0.0 }
+    }
+
+    /// Whether pages come so seldom that they may repeat what an exporter collected before.
+    fn is_slow(&self, cluster: &Cluster) -> bool {
+        cluster.period().as_secs_f64() >= self.limits.slow_period_seconds
     }
 
     fn look_at_health(&mut self, cluster: &Cluster, id: NodeId, node: &Node) {

@@ -8,6 +8,12 @@ const SHORTEST: Duration = Duration::from_millis(100);
 /// The longest: beyond an hour nothing is live.
 const LONGEST: Duration = Duration::from_hours(1);
 
+/// What is kept for less than this is not kept.
+const YOUNGEST: Duration = Duration::from_secs(1);
+
+/// gaunt is no archive: what is older belongs to one.
+const OLDEST: Duration = Duration::from_hours(366 * 24);
+
 /// Why a text is no span.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpanError {
@@ -17,10 +23,28 @@ pub enum SpanError {
     /// It is too short or too long.
     #[error("{0} is out of range; from 100ms to 60m is possible")]
     Range(String),
+    /// It is too short or too long for an age.
+    #[error("{0} is out of range; from 1s to 366d is possible")]
+    Age(String),
 }
 
 /// The span that a text stands for, between a tenth of a second and an hour.
 pub fn parse_span(text: &str) -> Result<Duration, SpanError> {
+    let span = read(text)?;
+    if span < SHORTEST || span > LONGEST {
+        Err(SpanError::Range(text.to_owned()))
+    } else {
+        Ok(span)
+    }
+}
+
+/// How long something is kept or done, between a second and a year.
+pub fn parse_age(text: &str) -> Result<Duration, SpanError> {
+    let age = read(text)?;
+    if age < YOUNGEST || age > OLDEST { Err(SpanError::Age(text.to_owned())) } else { Ok(age) }
+}
+
+fn read(text: &str) -> Result<Duration, SpanError> {
     let form = || SpanError::Form(text.to_owned());
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(form)?;
     let number: f64 = text[..digits].parse().map_err(|_| form())?;
@@ -28,11 +52,11 @@ pub fn parse_span(text: &str) -> Result<Duration, SpanError> {
         "ms" => number / 1e3,
         "s" => number,
         "m" | "min" => number * 60.0,
+        "h" => number * 3_600.0,
+        "d" => number * 86_400.0,
         _ => return Err(form()),
     };
-    let range = || SpanError::Range(text.to_owned());
-    let span = Duration::try_from_secs_f64(seconds).map_err(|_| range())?;
-    if span < SHORTEST || span > LONGEST { Err(range()) } else { Ok(span) }
+    Duration::try_from_secs_f64(seconds).map_err(|_| SpanError::Range(text.to_owned()))
 }
 
 #[cfg(test)]
@@ -45,11 +69,14 @@ mod tests {
         for (text, ms) in table {
             assert_eq!(parse_span(text).unwrap(), Duration::from_millis(ms), "{text}");
         }
-        for text in ["", "1", "s", "1h", "-1s", "1.2.3s", "1e3s", "one second"] {
+        for text in ["", "1", "s", "1y", "-1s", "1.2.3s", "1e3s", "one second"] {
             assert_eq!(parse_span(text), Err(SpanError::Form(text.to_owned())), "{text}");
         }
-        for text in ["0s", "99ms", "61m", "99999999999999999999999s"] {
+        for text in ["0s", "99ms", "61m", "2h", "99999999999999999999999s"] {
             assert_eq!(parse_span(text), Err(SpanError::Range(text.to_owned())), "{text}");
         }
+        assert_eq!(parse_age("24h").unwrap(), Duration::from_hours(24));
+        assert_eq!(parse_age("7d").unwrap(), Duration::from_hours(7 * 24));
+        assert_eq!(parse_age("400d"), Err(SpanError::Age("400d".to_owned())));
     }
 }

@@ -84,7 +84,9 @@ fn pages(wanted: &Wanted, owner: owner::Options, told: Vec<Delivery>) -> anyhow:
     let recording = Recording::open(&wanted.from)?;
     let period = wanted.period.unwrap_or_else(|| recording.period());
     let mut witness = Witness::new(owner::Options { period, ..owner });
-    told.into_iter().for_each(|delivery| witness.accept(delivery));
+    for delivery in told {
+        witness.accept(delivery);
+    }
     witness.accept(Delivery::Targets(recording.targets()));
     let batches = recording.batches().map(|batch| batch.map(|b| (b.at, Delivery::Batch(b))));
     let span = recording.span();
@@ -97,7 +99,9 @@ fn segments(wanted: &Wanted, owner: owner::Options, told: Vec<Delivery>) -> anyh
     let recording = record::Recording::open(&wanted.from)?;
     let period = wanted.period.unwrap_or_else(|| recording.period());
     let mut witness = Witness::new(owner::Options { period, ..owner });
-    told.into_iter().for_each(|delivery| witness.accept(delivery));
+    for delivery in told {
+        witness.accept(delivery);
+    }
     let (mut targets, span) = (0, recording.span());
     let deliveries = recording.deliveries(span.0).inspect(|delivery| {
         if let Ok((_, Delivery::Targets(named))) = delivery {

@@ -79,6 +79,9 @@ impl<'a> Hungry<'a> {
             }
             _ => gang.utilization,
         };
+        // What is asked now and then is a matter of luck: only a large drop says something.
+        let hungry =
+            if judge.is_slow(cluster) { limits.hungry_slow_ratio } else { limits.hungry_ratio };
         let low_one = |row: &u32| {
             let averages = &gpu(row)?.averages;
             let is = averages.utilization_at(now, gap)?;
@@ -86,7 +89,7 @@ impl<'a> Hungry<'a> {
             let usual = averages.usual_utilization().or(elsewhere)?;
             // It goes on with something: who stands still is in a pause, or hangs.
             let goes_on = averages.pace(now, gap).unwrap_or(is) >= STANDSTILL;
-            let low = usual >= limits.utilization_launch_ratio && is < usual * limits.hungry_ratio;
+            let low = usual >= limits.utilization_launch_ratio && is < usual * hungry;
             Some(low && goes_on)
         };
         let low: Vec<u32> = rows.iter().filter(|row| low_one(row) == Some(true)).copied().collect();
@@ -263,7 +266,7 @@ fn storage_slow(judge: &Judge, cluster: &Cluster, gangs: &[(&Gang, Vec<Hungry<'_
         })
         .sum();
     Suspicion::of(FindingKind::StorageSlow, Entity::new(EntityKind::Storage), kinds, true)
-        .hold(limits.storage_seconds)
+        .hold(limits.storage_seconds.max(judge.two_samples(cluster)))
         .costs(lost, gangs.iter().flat_map(|(gang, _)| gang.victims(cluster, None)).take(super::finding::MAX_VICTIMS).collect())
         .says(
             format!("{}{of} wait for input together: what they read from is slow.", count(nodes, "node")),

@@ -100,6 +100,8 @@ pub struct Thresholds {
     pub dark_seconds: f64,
     /// A GPU does less than usual below this share of its usual utilization.
     pub hungry_ratio: f64,
+    /// The same where pages come seldom.
+    pub hungry_slow_ratio: f64,
     /// A pressure of the host counts from so many times what is usual for it.
     pub pressure_times: f64,
     /// Share of the time in which a task waits for a CPU from which launching may suffer.
@@ -252,6 +254,7 @@ impl Default for Thresholds {
             slow_period_seconds: 5.0,
             dark_seconds: 120.0,
             hungry_ratio: 0.94,
+            hungry_slow_ratio: 0.85,
             pressure_times: 3.0,
             cpu_crowded_ratio: 0.03,
             storage_seconds: 15.0,

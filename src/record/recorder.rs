@@ -128,7 +128,7 @@ impl Standing {
             Delivery::Targets(targets) => self.targets = Some(targets.clone()),
             Delivery::Sources(sources) => self.sources = Some(sources.clone()),
             Delivery::Topology(told) => {
-                drop(self.topologies.insert(told.source.clone(), told.clone()))
+                drop(self.topologies.insert(told.source.clone(), told.clone()));
             }
             Delivery::Jobs(told) => drop(self.jobs.insert(told.source.clone(), told.clone())),
             Delivery::Batch(_) => {}

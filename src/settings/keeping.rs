@@ -2,10 +2,10 @@
 
 use std::{path::Path, time::Duration};
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de::Error as _};
 
-use super::file::{File, Size, Span};
-use crate::{record, site};
+use super::file::{File, Size};
+use crate::{cli::parse_age, record, site};
 
 /// Files that are read besides targets, relative to the settings file.
 #[derive(Debug, Default, Deserialize)]
@@ -20,7 +20,13 @@ pub(super) struct Files {
 pub(super) struct Record {
     folder: String,
     max_size: Option<Size>,
-    max_age: Option<Span>,
+    #[serde(deserialize_with = "age")]
+    max_age: Option<Duration>,
+}
+
+fn age<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(from)?;
+    parse_age(&text).map(Some).map_err(D::Error::custom)
 }
 
 impl Record {
@@ -30,7 +36,7 @@ impl Record {
         (!self.folder.is_empty()).then(|| record::Options {
             folder,
             max_size: self.max_size.map_or(record::MAX_SIZE, |size| size.bytes() as u64),
-            max_age: self.max_age.map_or(record::MAX_AGE, Span::value),
+            max_age: self.max_age.unwrap_or(record::MAX_AGE),
             period: Duration::default(),
         })
     }

@@ -112,11 +112,10 @@ fn gpus(detail: &str) -> Vec<u32> {
     for part in detail.split("gpu:").skip(1) {
         let Some((_, list)) = part.split_once("IDX:") else { continue };
         for range in list.split(')').next().unwrap_or_default().split(',') {
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
-            let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>()) else {
-                continue;
-            };
-            found.extend((first..=last).take_while(|index| *index < MAX_GPUS));
+            let (from, to) = range.split_once('-').unwrap_or((range, range));
+            let Ok(first) = from.parse::<u32>() else { continue };
+            let Ok(until) = to.parse::<u32>() else { continue };
+            found.extend((first..=until).take_while(|index| *index < MAX_GPUS));
         }
     }
     found
