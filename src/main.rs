@@ -3,12 +3,13 @@
 use std::{
     io::{self, IsTerminal as _, Write as _},
     process::ExitCode,
+    time::Duration,
 };
 
 use anyhow::Context as _;
 use clap::Parser as _;
 use gaunt::{
-    cli::{Cli, Command, Format, Judge, Page, Scrape, View},
+    cli::{self, Cli, Command, Format, Judge, Page, Scrape, View},
     command::{self, FAILED, Scraping, console, demo, judge, metrics, replay, serve, snapshot},
     gather::{Access, Dns, Group, Http, REFRESH, Record, Source, parse_url},
     record,
@@ -110,12 +111,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Some(Command::Record(options)) => {
             let settings = settings(&options.scrape)?;
-            let keep = record::Options {
-                folder: options.to,
-                max_size: options.max_bytes,
-                max_age: options.max_age,
-                period: settings.period,
-            };
+            let keep = kept(&options, settings.period);
             let scraping = scraping(&options.scrape, settings)?;
             command::record::run(scraping, keep, options.duration).await
         }
@@ -128,6 +124,11 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Judge(options)) => judge_recording(options),
         Some(Command::Metrics) => metrics::run(),
     }
+}
+
+fn kept(options: &cli::Record, period: Duration) -> record::Options {
+    let folder = options.to.clone();
+    record::Options { folder, max_size: options.max_bytes, max_age: options.max_age, period }
 }
 
 fn judge_recording(options: Judge) -> anyhow::Result<ExitCode> {
