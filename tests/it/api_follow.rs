@@ -33,10 +33,10 @@ async fn until<T>(
     }
 }
 
-fn at(answer: Result<Answer, String>) -> Option<UnixMs> {
+fn at(answer: Result<Answer, String>) -> UnixMs {
     match answer.unwrap() {
-        Answer::Overview(overview) => Some(overview.at),
-        Answer::Table(table) => Some(table.at),
+        Answer::Overview(overview) => overview.at,
+        Answer::Table(table) => table.at,
         other => panic!("{other:?}"),
     }
 }
@@ -47,9 +47,9 @@ async fn what_is_followed_moves_on_and_a_refusal_is_told() {
     let source = Source::Aggregator(Aggregator::new(&address).unwrap()).following();
     let table = Question::read_line("gpus?filter=power>1W sort power desc limit 5", &[]).unwrap();
     for question in [Question::Overview, table] {
-        let first = until(&source, &question, at).await;
+        let first = until(&source, &question, |answer| Some(at(answer))).await;
         // Each answer comes at once and is newer or the same.
-        until(&source, &question, |answer| at(answer).filter(|now| *now > first)).await;
+        until(&source, &question, |answer| Some(at(answer)).filter(|now| *now > first)).await;
     }
     let nobody = Question::Node("nobody".into());
     let Answer::Refused(refusal) = source.ask(nobody).await.unwrap() else { panic!("not refused") };
@@ -70,13 +70,13 @@ async fn an_aggregator_that_comes_back_is_followed_again() {
     let why = until(&source, &Question::Overview, Result::err).await;
     assert!(why.contains("unreachable"), "{why}");
     let running = serve();
-    let first = until(&source, &Question::Overview, |a| a.is_ok().then(|| at(a)).flatten()).await;
+    let first = until(&source, &Question::Overview, |a| a.is_ok().then(|| at(a))).await;
     drop(running);
     let why = until(&source, &Question::Overview, Result::err).await;
     assert!(why.contains(&address), "{why}");
     let _running = serve();
     until(&source, &Question::Overview, |answer| {
-        answer.is_ok().then(|| at(answer)).flatten().filter(|now| *now > first)
+        answer.is_ok().then(|| at(answer)).filter(|now| *now > first)
     })
     .await;
 }

@@ -158,7 +158,7 @@ fn boards_of_amd_are_gpus_like_others() {
 #[test]
 fn files_of_other_programs_are_passed_on() {
     let (tree, files) = (grow_from("hosts/busy.tree"), tempfile::tempdir().unwrap());
-    let text = "# TYPE nccl_bus_bandwidth_gbs gauge\nnccl_bus_bandwidth_gbs{rank=\"0\"} 471.5\n";
+    let text = "# TYPE loader_throughput_gbs gauge\nloader_throughput_gbs{rank=\"0\"} 471.5\n";
     fs::write(files.path().join("nccl.prom"), text).unwrap();
     fs::write(files.path().join("nccl.prom.tmp"), "half_a_fi").unwrap();
     fs::write(files.path().join("wild.prom"), "good 1\ngaunt_gpu_power_watts{gpu=\"0\"} 9\n")
@@ -166,7 +166,7 @@ fn files_of_other_programs_are_passed_on() {
     let mut command = command(&tree);
     command.arg("--textfiles").arg(files.path());
     let page = success(command.output().unwrap());
-    for line in ["nccl_bus_bandwidth_gbs{rank=\"0\"} 471.5", "good 1", "# TYPE good untyped"] {
+    for line in ["loader_throughput_gbs{rank=\"0\"} 471.5", "good 1", "# TYPE good untyped"] {
         assert!(page.lines().any(|it| it == line), "{line}: {page}");
     }
     assert!(page.contains("gaunt_textfile_mtime_seconds{file=\"nccl.prom\"} "), "{page}");

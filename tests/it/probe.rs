@@ -29,14 +29,16 @@ impl Probe {
     pub(crate) fn on(gpus: usize, gpu: &str, cuda: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let ledger = folder.path().join("ledger");
-        let mut text = format!("driver = '570.1'\n[cuda]\nledger = {ledger:?}\n{cuda}\n");
+        let ledger = ledger.display();
+        let mut text = format!("driver = '570.1'\n[cuda]\nledger = '{ledger}'\n{cuda}\n");
         for index in 0..gpus {
-            text += &format!(
+            let known = format!(
                 "[[gpu]]\nuuid = 'GPU-{index}'\nmodel = 'NVIDIA H100 80GB HBM3'\n\
                  pci_bus_id = '00000000:{:02X}:00.0'\nutilization_percent = 0\nmig_mode = 0\n\
                  memory_total_bytes = 85899345920\nmemory_used_bytes = 0\n",
                 0x1b + 2 * index
             );
+            text += &known;
             text += if gpu.contains("processes") { "" } else { "processes = 0\n" };
             text += if gpu.contains("compute_mode") { "" } else { "compute_mode = 0\n" };
             text += gpu;

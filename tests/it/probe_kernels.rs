@@ -1,7 +1,5 @@
 //! The kernels' PTX is what the sources become, and every GPU that ptxas knows takes it.
 
-#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
-
 use std::{path::Path, process::Command};
 
 /// The targets from which on a file must be taken: sm_121 and all before it.

@@ -177,6 +177,6 @@ mod tests {
         let later = &pages::dcgm_moved()[1];
         let moved = pages::dcgm().lines().zip(later.lines()).filter(|(a, b)| a != b).count();
         let share = moved as f64 / pages::SAMPLES as f64;
-        assert!(share > 0.7, "{share}");
+        assert!(share > 0.6, "{share}");
     }
 }

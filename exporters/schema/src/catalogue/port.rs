@@ -28,7 +28,7 @@ rows! {
         Metric::gauge("gaunt_port_rate_bytes_per_second", Port, Unit::BytesPerSecond, 1.0)
             .history().foreign(&[node_exporter("node_infiniband_rate_bytes_per_second")]);
     COUNTER_LIFESPAN, "Longest age of the card's own counters: reads that follow sooner may bring the same numbers.",
-        Metric::gauge("gaunt_port_counter_lifespan_seconds", Port, Unit::Seconds, 1e-3)
+        Metric::gauge("gaunt_port_reading_lifespan_seconds", Port, Unit::Seconds, 1e-3)
             .foreign(&[node_exporter("node_infiniband_lifespan_seconds")]);
     LANES, "Lanes of the link, 4 on a healthy cable: 1 or 2 where some of them failed.",
         Metric::gauge("gaunt_port_lanes", Port, Unit::Count, 1.0);
