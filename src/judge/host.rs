@@ -13,6 +13,9 @@ use crate::cluster::{Cluster, Node};
 /// Less pressure than this is none.
 const PRESSURE_FLOOR: f64 = 0.02;
 
+/// So many times its limit is far above it.
+const FAR_ABOVE: f64 = 4.0;
+
 /// What is remembered of one host.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Host {
@@ -81,9 +84,11 @@ impl Host {
 }
 
 impl Beside {
-    /// Whether it is at least `limit`, and so many times what is usual, if that is known.
+    /// Whether it is at least `limit`, and so many times what is usual, if that is known. Far above its limit it counts
+    /// in any case: trouble that is as old as the first look would be taken for usual.
     pub(super) fn exceeds(&self, limit: f64, times: f64) -> bool {
-        self.now >= limit && self.usual.is_none_or(|usual| self.now >= usual * times)
+        let far = self.now >= limit * FAR_ABOVE;
+        self.now >= limit && (far || self.usual.is_none_or(|usual| self.now >= usual * times))
     }
 }
 
