@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::{
     interpreter::{Interpreter, Understood},
-    plan::{Op, Plan},
+    plan::{Aside, Op, Plan, Shown},
 };
 
 /// The tables of all exporters that have one.
