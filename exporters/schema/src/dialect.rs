@@ -28,7 +28,7 @@ mod words;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::{
-    interpreter::{Interpreter, Understood},
+    interpreter::{Interpreter, Understood, knows},
     plan::{Aside, Op, Plan, Shown},
 };
 

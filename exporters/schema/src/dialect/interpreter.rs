@@ -226,6 +226,11 @@ impl<'a> Interpreter<'a> {
     }
 }
 
+/// Whether the name means anything to us.
+pub(crate) fn knows(name: &str) -> bool {
+    !matches!(meaning(name), Meaning::Nothing)
+}
+
 fn meaning(name: &str) -> Meaning {
     match named(name) {
         Some(named) => Meaning::Row(named),
