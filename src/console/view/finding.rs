@@ -71,7 +71,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &State, theme: Theme)
         lines.extend(paragraph("VICTIMS", &victims(finding), width, theme));
     }
     if let Some(node) = &finding.entity.node {
-        let text = format!(" Enter opens {node}");
+        let text = format!(" Enter opens {node}, b its job");
         lines.extend([Line::default(), Line::styled(text, theme.style(Meaning::Dim))]);
     }
     put_page(buffer, area, &lines, state.scroll, theme)
