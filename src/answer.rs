@@ -21,6 +21,7 @@ pub mod node;
 pub mod overview;
 pub mod table;
 pub mod target;
+pub mod when;
 
 pub use act::{Act, Deed};
 pub use ask::PATHS;
@@ -30,11 +31,12 @@ pub use field::{Field, FieldKind, Key, Own, Subject};
 pub use filter::{Filter, FilterError};
 pub use finding::{Acknowledgement, Change, Evidence, Finding, FindingList, Life};
 pub use history::{History, HistoryAsk, Together};
-pub use job::JobDetail;
+pub use job::{JobDetail, JobPast, StateTime, Strip};
 pub use node::{DeviceDetail, NodeDetail, NodeLine, NodeList, NodeState, Series};
 pub use overview::{Heat, Lost, NodeCounts, Overview, StateCount};
 pub use table::{Cells, Column, Table};
 pub use target::{TargetLine, TargetList, TargetState, Totals};
+pub use when::When;
 
 use gaunt_schema::Safe;
 
@@ -68,6 +70,8 @@ pub enum Question {
     Fabric(Filter),
     /// One metric of one device, or of many together, over time.
     History(HistoryAsk),
+    /// The same question as it would have been answered at an instant of the past. What is not kept is absent.
+    Then(When, Box<Question>),
 }
 
 /// What comes back.
@@ -122,6 +126,7 @@ impl Answer {
             Question::Job(_) => Self::Job(of(json)?),
             Question::Fabric(_) => Self::Fabric(of(json)?),
             Question::History(_) => Self::History(of(json)?),
+            Question::Then(_, question) => return Self::read(question, json),
         })
     }
 }
@@ -190,6 +195,12 @@ pub enum Refusal {
         /// Where and why.
         error: FilterError,
     },
+    /// Nothing is kept of the instant.
+    #[error("nothing is kept of that instant; the past that is kept begins {seconds} s ago")]
+    NotKept {
+        /// How long ago what is kept begins.
+        seconds: u64,
+    },
     /// The question is about more than can be answered at once.
     #[error("{devices} devices are too many for one history; narrow the filter to {limit}")]
     TooMany {
@@ -210,7 +221,10 @@ impl Refusal {
     fn is_absence(&self) -> bool {
         matches!(
             self,
-            Self::UnknownNode { .. } | Self::UnknownJob { .. } | Self::UnknownFinding { .. }
+            Self::UnknownNode { .. }
+                | Self::UnknownJob { .. }
+                | Self::UnknownFinding { .. }
+                | Self::NotKept { .. }
         )
     }
 

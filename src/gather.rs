@@ -10,6 +10,7 @@ mod budget;
 mod desk;
 mod fetch;
 mod file;
+mod form;
 mod hostlist;
 mod identity;
 mod place;
@@ -98,12 +99,15 @@ pub struct Group {
     pub access: Access,
     /// Whether compressed pages are asked for.
     pub compress: bool,
+    /// Whether OpenMetrics is asked for before text.
+    pub open_metrics: bool,
 }
 
 impl Group {
     /// Whether targets of both are reached in the same way, so that their connections may stay.
     fn is_reached_like(&self, other: &Self) -> bool {
-        self.reach == other.reach && self.access == other.access && self.compress == other.compress
+        let manners = |group: &Self| (group.compress, group.open_metrics);
+        self.reach == other.reach && self.access == other.access && manners(self) == manners(other)
     }
 }
 

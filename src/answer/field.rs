@@ -122,6 +122,7 @@ pub enum Own {
     Finding,
     Gpu,
     GpuPower,
+    GpuStates,
     GpuUtilization,
     Gpus,
     Id,
