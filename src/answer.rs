@@ -19,6 +19,7 @@ pub mod node;
 pub mod overview;
 pub mod table;
 pub mod target;
+pub mod when;
 
 pub use ask::PATHS;
 pub use fabric::{Fabric, FabricCells};
@@ -26,11 +27,12 @@ pub use field::{Field, FieldKind, Key, Own, Subject};
 pub use filter::{Filter, FilterError};
 pub use finding::{Evidence, Finding, FindingList};
 pub use history::{History, HistoryAsk, Together};
-pub use job::JobDetail;
+pub use job::{JobDetail, JobPast, StateTime, Strip};
 pub use node::{DeviceDetail, NodeDetail, NodeLine, NodeList, NodeState, Series};
 pub use overview::{Heat, Lost, NodeCounts, Overview, StateCount};
 pub use table::{Cells, Column, Table};
 pub use target::{TargetLine, TargetList, TargetState, Totals};
+pub use when::When;
 
 use gaunt_schema::Safe;
 
@@ -60,6 +62,8 @@ pub enum Question {
     Fabric(Filter),
     /// One metric of one device, or of many together, over time.
     History(HistoryAsk),
+    /// The same question as it would have been answered at an instant of the past. What is not kept is absent.
+    Then(When, Box<Question>),
 }
 
 /// What comes back.
@@ -111,6 +115,7 @@ impl Answer {
             Question::Job(_) => Self::Job(of(json)?),
             Question::Fabric(_) => Self::Fabric(of(json)?),
             Question::History(_) => Self::History(of(json)?),
+            Question::Then(_, question) => return Self::read(question, json),
         })
     }
 }
@@ -151,6 +156,12 @@ pub enum Refusal {
         /// Where and why.
         error: FilterError,
     },
+    /// Nothing is kept of the instant.
+    #[error("nothing is kept of that instant; the past that is kept begins {seconds} s ago")]
+    NotKept {
+        /// How long ago what is kept begins.
+        seconds: u64,
+    },
     /// The question is about more than can be answered at once.
     #[error("{devices} devices are too many for one history; narrow the filter to {limit}")]
     TooMany {
@@ -164,7 +175,7 @@ pub enum Refusal {
 impl Refusal {
     /// Whether the question could never be answered, however the fleet is.
     pub fn is_senseless(&self) -> bool {
-        !matches!(self, Self::UnknownNode { .. } | Self::UnknownJob { .. })
+        !matches!(self, Self::UnknownNode { .. } | Self::UnknownJob { .. } | Self::NotKept { .. })
     }
 }
 

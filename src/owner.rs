@@ -6,12 +6,14 @@ use gaunt_schema::{Class, Delivery, GpuState, Safe, UnixMs};
 
 use crate::{
     answer::{
-        Answer, Finding, FindingList, NodeList, Overview, Question, Refusal, Subject, Totals,
+        Answer, Finding, FindingList, NodeList, NodeState, Overview, Question, Refusal, Subject,
+        Totals, When,
     },
     cluster::{Cluster, MAX_TARGETS},
     judge::{Judge, Thresholds},
 };
 
+mod album;
 mod fabric;
 mod findings;
 mod handle;
@@ -22,11 +24,14 @@ mod nodes;
 mod overview;
 mod rows;
 mod run;
+mod sight;
+mod strips;
 mod table;
 mod targets;
 #[cfg(test)]
 mod tests;
 
+use album::{Album, Picture};
 use handle::Published;
 pub use handle::{Gone, Handle, INBOX, QUESTIONS};
 use lost::Ledger;
@@ -84,6 +89,11 @@ pub struct Owner {
     nodes: Option<Arc<NodeList>>,
     /// Answers since the last tick: whoever asks the same once more gets the same.
     answers: HashMap<Question, Answer>,
+    /// What was published at earlier ticks.
+    album: Album,
+    /// The instant that is seen while a question about the past is answered, and its picture; none otherwise.
+    then: Option<UnixMs>,
+    picture: Option<Picture>,
 }
 
 /// A judgement that is to be made, on whatever thread.
@@ -123,6 +133,9 @@ impl Owner {
             findings: Arc::default(),
             nodes: None,
             answers: HashMap::new(),
+            album: Album::default(),
+            then: None,
+            picture: None,
             options,
         }
     }
@@ -176,7 +189,24 @@ impl Owner {
             Arc::new(FindingList { at: self.cluster.now(), findings, total, matched: total });
         self.nodes = None;
         self.answers.clear();
+        self.note_loss();
         self.overview = Arc::new(self.overview());
+        self.keep_picture();
+    }
+
+    /// Keeps what was just published, for who looks back.
+    fn keep_picture(&mut self) {
+        let at = self.cluster.now();
+        if !self.album.wants(at) {
+            return;
+        }
+        let ailing = self.cluster.nodes().filter_map(|(_, node)| {
+            let state = self.state(node);
+            (state != NodeState::Live).then(|| (node.name.clone(), state))
+        });
+        let ailing = Arc::new(ailing.collect());
+        let (findings, nodes) = (self.findings.clone(), self.overview.nodes);
+        self.album.keep(Picture::new(at, &self.states, findings, nodes, ailing));
     }
 
     fn cluster_mut(&mut self) -> &mut Cluster {
@@ -240,7 +270,27 @@ impl Owner {
             Question::Job(job) => Answer::Job(Arc::new(self.job_detail(job)?)),
             Question::Fabric(filter) => Answer::Fabric(Arc::new(self.fabric(filter))),
             Question::History(ask) => Answer::History(Arc::new(self.history(ask, &nodes)?)),
+            Question::Then(when, question) => self.look_back(*when, question)?,
         })
+    }
+
+    /// Answers as if an instant of the past were now: what was judged then stands in the place of what is judged now.
+    fn look_back(&mut self, when: When, question: &Question) -> Result<Answer, Refusal> {
+        let now = self.cluster.now();
+        let begins = self.album.begins().unwrap_or(now);
+        let not_kept = Refusal::NotKept { seconds: now.since(begins).as_secs() };
+        let picture = self.album.at(when.instant(now)).cloned().ok_or(not_kept)?;
+        let states = std::mem::replace(&mut self.states, picture.states());
+        let findings = std::mem::replace(&mut self.findings, picture.findings.clone());
+        let nodes = self.nodes.take();
+        self.then = Some(picture.at);
+        self.picture = Some(picture);
+        let overview = Arc::new(self.overview());
+        let overview = std::mem::replace(&mut self.overview, overview);
+        let answer = self.work_out(question);
+        (self.states, self.findings, self.nodes) = (states, findings, nodes);
+        (self.overview, self.then, self.picture) = (overview, None, None);
+        answer
     }
 
     /// Every node in a line each, made once a tick.

@@ -3,7 +3,7 @@
 use gaunt_schema::Safe;
 
 use super::{
-    Filter, FilterError, HistoryAsk, Question, Refusal, Subject, Together,
+    Filter, FilterError, HistoryAsk, Question, Refusal, Subject, Together, When,
     history::{MAX_POINTS, USUAL_POINTS},
 };
 
@@ -12,18 +12,18 @@ const CLAUSES: [&str; 4] = ["sort", "limit", "offset", "columns"];
 
 /// Every path below the API that is a question, a placeholder in braces, with its parameters.
 pub const PATHS: [(&str, &[&str]); 12] = [
-    ("overview", &[]),
-    ("nodes", &["filter", "sort", "limit", "offset"]),
-    ("nodes/{node}", &[]),
-    ("gpus", &["filter", "sort", "limit", "offset", "columns"]),
-    ("jobs", &["filter", "sort", "limit", "offset", "columns"]),
-    ("jobs/{job}", &[]),
-    ("ports", &["filter", "sort", "limit", "offset", "columns"]),
-    ("fabric", &["filter"]),
-    ("findings", &["filter", "sort", "limit", "offset"]),
+    ("overview", &["at"]),
+    ("nodes", &["filter", "sort", "limit", "offset", "at"]),
+    ("nodes/{node}", &["at"]),
+    ("gpus", &["filter", "sort", "limit", "offset", "columns", "at"]),
+    ("jobs", &["filter", "sort", "limit", "offset", "columns", "at"]),
+    ("jobs/{job}", &["at"]),
+    ("ports", &["filter", "sort", "limit", "offset", "columns", "at"]),
+    ("fabric", &["filter", "at"]),
+    ("findings", &["filter", "sort", "limit", "offset", "at"]),
     ("targets", &["filter", "sort", "limit", "offset"]),
-    ("table/{subject}", &["filter", "sort", "limit", "offset", "columns"]),
-    ("history", &["metric", "subject", "filter", "together", "points"]),
+    ("table/{subject}", &["filter", "sort", "limit", "offset", "columns", "at"]),
+    ("history", &["metric", "subject", "filter", "together", "points", "at"]),
 ];
 
 impl Question {
@@ -41,7 +41,7 @@ impl Question {
             .ok_or_else(unknown)?;
         let given = Given::new(parameters, known, allowed)?;
         let last = last.unwrap_or_default();
-        Ok(match *known {
+        let question = match *known {
             "overview" => Self::Overview,
             "nodes" => given.listed(Subject::Nodes, Self::Nodes)?,
             "nodes/{node}" => Self::Node(Safe::new(last)),
@@ -57,6 +57,10 @@ impl Question {
             }
             "history" => Self::History(given.history()?),
             _ => return Err(unknown()),
+        };
+        Ok(match given.when()? {
+            Some(when) => Self::Then(when, Box::new(question)),
+            None => question,
         })
     }
 
@@ -94,6 +98,11 @@ impl Question {
                 parameters.extend(written(&ask.of));
                 (vec!["history"], parameters)
             }
+            Self::Then(when, question) => {
+                let (segments, mut parameters) = question.path();
+                parameters.push(("at", when.to_string()));
+                (segments, parameters)
+            }
         }
     }
 }
@@ -129,6 +138,14 @@ impl<'a> Given<'a> {
     fn get(&self, name: &str) -> Option<&'a str> {
         let found = self.0.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_str())
+    }
+
+    /// The instant that is asked about, if it is not now.
+    fn when(&self) -> Result<Option<When>, Refusal> {
+        let Some(text) = self.get("at") else { return Ok(None) };
+        let why = format!("{text} is no instant; write -20m, or milliseconds since 1970");
+        let bad = || Refusal::BadParameter { parameter: "at".into(), why: Safe::new(&why) };
+        When::parse(text).map(Some).ok_or_else(bad)
     }
 
     /// The filter with the clauses that are parameters of their own.
@@ -209,6 +226,9 @@ mod tests {
             "findings?filter=severity=critical",
             "targets",
             "table/findings",
+            "overview?at=-20m",
+            "nodes/gpu003?at=1700000000000",
+            "jobs?sort=lost desc&at=-90s",
             "history?metric=power&filter=node=gpu003 and gpu=5&points=60",
         ] {
             let question = read(line).unwrap_or_else(|error| panic!("{line}: {error}"));
@@ -224,7 +244,9 @@ mod tests {
         for (line, said) in [
             ("nodez", "there is no question nodez; overview, nodes, nodes/{node}, gpus, "),
             ("table/wibble", "there is no question table/wibble; "),
-            ("overview?limit=3", "parameter limit is not known here; overview takes none"),
+            ("targets?at=-1m", "parameter at is not known here; targets takes filter, sort, "),
+            ("overview?at=yesterday", "parameter at yesterday is no instant; write -20m, or"),
+            ("overview?limit=3", "parameter limit is not known here; overview takes at"),
             ("gpus?limit=3&limit=4", "parameter limit is given twice; gpus takes filter, sort, "),
             ("nodes?columns=node", "parameter columns is not known here; nodes takes filter, "),
             (

@@ -110,6 +110,7 @@ pub enum Own {
     Finding,
     Gpu,
     GpuPower,
+    GpuStates,
     GpuUtilization,
     Gpus,
     Id,

@@ -136,6 +136,12 @@ const NODES: &[Row] = &[
     (Own::Leaf, "leaf", Texts, "The leaf switches that its ports are on."),
     (Own::Rail, "rail", Texts, "The rails that its ports are on."),
     (Own::Rack, "rack", Text, "The rack that the node is in."),
+    (
+        Own::GpuStates,
+        "gpu_states",
+        Text,
+        "The state of each GPU by index, a letter each, as in the heat map.",
+    ),
     (Own::Gpus, "gpus", COUNT, "GPUs in the node."),
     (Own::Lost, "lost", COUNT, "GPUs of the node whose time is lost."),
     (Own::GpuUtilization, "gpu_utilization", RATIO, "Mean utilization of the node's GPUs."),
