@@ -13,6 +13,7 @@ use crate::{
     judge::{Judge, Thresholds},
 };
 
+mod acknowledged;
 mod album;
 mod fabric;
 mod findings;
@@ -31,6 +32,7 @@ mod targets;
 #[cfg(test)]
 mod tests;
 
+use acknowledged::Acknowledgements;
 use album::{Album, Picture};
 use handle::Published;
 pub use handle::{Gone, Handle, INBOX, QUESTIONS};
@@ -85,6 +87,10 @@ pub struct Owner {
     /// Published once a tick.
     overview: Arc<Overview>,
     findings: Arc<FindingList>,
+    /// Findings that closed, as of their revision.
+    closed: Arc<FindingList>,
+    closed_revision: u64,
+    acknowledgements: Acknowledgements,
     /// Made for the first question after a tick that needs it.
     nodes: Option<Arc<NodeList>>,
     /// Answers since the last tick: whoever asks the same once more gets the same.
@@ -100,6 +106,8 @@ pub struct Owner {
 struct Judging {
     cluster: Arc<Cluster>,
     judge: Judge,
+    /// The closed findings that are known already.
+    closed_revision: u64,
 }
 
 /// A judgement that was made.
@@ -107,16 +115,20 @@ struct Judged {
     judge: Judge,
     states: Vec<GpuState>,
     findings: Vec<Finding>,
+    /// Findings that closed, if they are others than before.
+    closed: Option<Vec<Finding>>,
 }
 
 impl Judging {
     /// Makes it, and gives the cluster back.
     fn run(self) -> Judged {
-        let Self { cluster, mut judge } = self;
+        let Self { cluster, mut judge, closed_revision } = self;
         judge.step(&cluster);
         let states = (0..cluster.rows(Class::Gpu) as u32).map(|row| judge.state(row)).collect();
-        let findings = judge.findings().into_iter().map(findings::answer).collect();
-        Judged { judge, states, findings }
+        let findings = judge.open().into_iter().map(findings::answer).collect();
+        let closed = (judge.closed_revision() != closed_revision)
+            .then(|| judge.closed().into_iter().map(findings::answer).collect());
+        Judged { judge, states, findings, closed }
     }
 }
 
@@ -131,6 +143,9 @@ impl Owner {
             totals: Totals::default(),
             overview: Arc::default(),
             findings: Arc::default(),
+            closed: Arc::default(),
+            closed_revision: 0,
+            acknowledgements: Acknowledgements::default(),
             nodes: None,
             answers: HashMap::new(),
             album: Album::default(),
@@ -175,18 +190,30 @@ impl Owner {
     fn begin_tick(&mut self, now: UnixMs) -> Option<Judging> {
         let judge = self.judge.take()?;
         self.cluster_mut().advance(now);
-        Some(Judging { cluster: self.cluster.clone(), judge })
+        let (cluster, closed_revision) = (self.cluster.clone(), self.closed_revision);
+        Some(Judging { cluster, judge, closed_revision })
     }
 
     /// The second part: takes the judgement, and publishes what everybody asks for.
     fn end_tick(&mut self, judged: Judged) {
-        let Judged { judge, states, findings } = judged;
+        let Judged { judge, states, findings, closed } = judged;
+        self.closed_revision = judge.closed_revision();
         self.totals.findings_opened.clone_from(judge.opened());
         self.judge = Some(judge);
         self.states = states;
-        let total = findings.len() as u32;
-        self.findings =
-            Arc::new(FindingList { at: self.cluster.now(), findings, total, matched: total });
+        self.take_findings(findings, closed);
+        self.publish();
+    }
+
+    /// A tick without a judgement: the one before stands, and all else is as it is now.
+    fn pass(&mut self, now: UnixMs) {
+        if self.judge.is_some() {
+            self.cluster_mut().advance(now);
+            self.publish();
+        }
+    }
+
+    fn publish(&mut self) {
         self.nodes = None;
         self.answers.clear();
         self.note_loss();
@@ -228,6 +255,7 @@ impl Owner {
         match question {
             Question::Overview => Answer::Overview(self.overview.clone()),
             Question::Findings => Answer::Findings(self.findings.clone()),
+            Question::Closed => Answer::Findings(self.closed.clone()),
             Question::Nodes => Answer::Nodes(self.all_nodes()),
             question => {
                 if let Some(known) = self.answers.get(question) {
@@ -258,6 +286,8 @@ impl Owner {
         Ok(match question {
             Question::Overview => Answer::Overview(self.overview.clone()),
             Question::Findings => Answer::Findings(self.findings.clone()),
+            Question::Closed => Answer::Findings(self.closed.clone()),
+            Question::Finding(id) => Answer::Finding(self.explanation(id)?),
             Question::Nodes => Answer::Nodes(self.all_nodes()),
             Question::Targets => Answer::Targets(Arc::new(self.target_list())),
             Question::Node(name) => {

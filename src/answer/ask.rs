@@ -11,7 +11,7 @@ use super::{
 const CLAUSES: [&str; 4] = ["sort", "limit", "offset", "columns"];
 
 /// Every path below the API that is a question, a placeholder in braces, with its parameters.
-pub const PATHS: [(&str, &[&str]); 12] = [
+pub const PATHS: [(&str, &[&str]); 14] = [
     ("overview", &["at"]),
     ("nodes", &["filter", "sort", "limit", "offset", "at"]),
     ("nodes/{node}", &["at"]),
@@ -21,6 +21,8 @@ pub const PATHS: [(&str, &[&str]); 12] = [
     ("ports", &["filter", "sort", "limit", "offset", "columns", "at"]),
     ("fabric", &["filter", "at"]),
     ("findings", &["filter", "sort", "limit", "offset", "at"]),
+    ("findings/{finding}", &[]),
+    ("closed", &["filter", "sort", "limit", "offset"]),
     ("targets", &["filter", "sort", "limit", "offset"]),
     ("table/{subject}", &["filter", "sort", "limit", "offset", "columns", "at"]),
     ("history", &["metric", "subject", "filter", "together", "points", "at"]),
@@ -51,6 +53,8 @@ impl Question {
             "ports" => Self::Table(given.filter(Subject::Ports)?),
             "fabric" => Self::Fabric(given.filter(Subject::Ports)?),
             "findings" => given.listed(Subject::Findings, Self::Findings)?,
+            "findings/{finding}" => Self::Finding(last.to_owned()),
+            "closed" => given.listed(Subject::Closed, Self::Closed)?,
             "targets" => given.listed(Subject::Targets, Self::Targets)?,
             "table/{subject}" => {
                 Self::Table(given.filter(Subject::parse(last).ok_or_else(unknown)?)?)
@@ -84,6 +88,8 @@ impl Question {
             Self::Node(name) => (vec!["nodes", name], Vec::new()),
             Self::Job(job) => (vec!["jobs", job], Vec::new()),
             Self::Findings => (vec!["findings"], Vec::new()),
+            Self::Finding(id) => (vec!["findings", id], Vec::new()),
+            Self::Closed => (vec!["closed"], Vec::new()),
             Self::Targets => (vec!["targets"], Vec::new()),
             Self::List(filter) => (vec![filter.subject().as_str()], written(filter)),
             Self::Fabric(filter) => (vec!["fabric"], written(filter)),
@@ -224,6 +230,9 @@ mod tests {
             "ports?filter=rail=3",
             "fabric?filter=rail=3",
             "findings?filter=severity=critical",
+            "findings/port_down/gpu003/mlx5_1/1",
+            "closed",
+            "closed?filter=kind=port_down&limit=3",
             "targets",
             "table/findings",
             "overview?at=-20m",

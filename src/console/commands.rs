@@ -57,10 +57,11 @@ pub(crate) enum Form {
 }
 
 /// Every command that is no screen: its word, what follows it, what it does.
-pub(crate) const COMMANDS: [(&str, &str, &str); 14] = [
+pub(crate) const COMMANDS: [(&str, &str, &str); 15] = [
     ("node", "NAME", "one node"),
     ("gpu", "NODE GPU", "one GPU"),
     ("job", "NUMBER", "one job"),
+    ("closed", "", "findings that are over"),
     ("at", "-20m | 12:03 | now", "the screen as it was then"),
     ("live", "", "back to now"),
     ("filter", "FILTER", "which rows, as after /"),
@@ -128,6 +129,7 @@ pub(crate) fn parse(line: &str) -> Result<Command, String> {
             let instant = Instant::parse(needs("an instant: -20m, 12:03, now")?);
             Command::At(Some(instant.ok_or("write an instant as -20m, -90s, 12:03 or now")?))
         }
+        "closed" => Command::Go(Place::List(Subject::Closed)),
         "live" | "now" => Command::At(None),
         "filter" => Command::Filter(rest.to_owned()),
         "sort" => Command::Sort(needs("a field")?.to_owned()),

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use gaunt_schema::{
     Absent, Class, Device, Dialect, Entity, EntityKind, FindingKind, GpuState, MetricId, Reading,
-    Safe, Severity, UnixMs,
+    Safe, Severity, Turn, UnixMs,
     catalogue::{exporter, gpu, gpu_parts, host, port},
     unit::Unit,
 };
 
 use crate::answer::{
-    Cells, Column, DeviceDetail, Evidence, Fabric, FabricCells, Finding, JobDetail, JobPast, Lost,
-    NodeCounts, NodeDetail, NodeLine, NodeState, Overview, Series, StateCount, StateTime, Strip,
-    Subject, Table, TargetLine, TargetState, overview::Heat,
+    Acknowledgement, Cells, Change, Column, DeviceDetail, Evidence, Fabric, FabricCells, Finding,
+    JobDetail, JobPast, Life, Lost, NodeCounts, NodeDetail, NodeLine, NodeState, Overview, Series,
+    StateCount, StateTime, Strip, Subject, Table, TargetLine, TargetState, overview::Heat,
 };
 
 /// The instant of all samples: 12:03:41 UTC.
@@ -123,6 +123,8 @@ pub(super) fn port_down() -> Finding {
                 unit: Unit::Count,
                 limit: Some(4.0),
                 note: "1 down, 4 active".into(),
+                source: String::new(),
+                threshold: String::new(),
             },
             Evidence {
                 what: "sibling ports that are active".into(),
@@ -130,6 +132,8 @@ pub(super) fn port_down() -> Finding {
                 unit: Unit::Count,
                 limit: None,
                 note: "so it is not the node".into(),
+                source: String::new(),
+                threshold: String::new(),
             },
             Evidence {
                 what: "receive traffic".into(),
@@ -137,8 +141,37 @@ pub(super) fn port_down() -> Finding {
                 unit: Unit::BytesPerSecond,
                 limit: None,
                 note: "nothing is counted while it is down".into(),
+                source: String::new(),
+                threshold: String::new(),
             },
         ],
+        missing: vec!["counters of the switch".into()],
+        life: Life {
+            opened: UnixMs(AT.0 - 368_000),
+            seen: AT,
+            openings: 1,
+            changes: vec![
+                Change {
+                    at: UnixMs(AT.0 - 368_000),
+                    what: Turn::Opened,
+                    from: Safe::default(),
+                    to: "warning".into(),
+                },
+                Change {
+                    at: UnixMs(AT.0 - 340_000),
+                    what: Turn::Severity,
+                    from: "warning".into(),
+                    to: "critical".into(),
+                },
+            ],
+            ..Life::default()
+        },
+        acknowledged: Some(Acknowledgement {
+            by: "mira".into(),
+            at: UnixMs(AT.0 - 120_000),
+            note: "cable is on its way".into(),
+            severity: Severity::Critical,
+        }),
     }
 }
 
@@ -161,7 +194,12 @@ pub(super) fn starved() -> Finding {
             unit: Unit::Ratio,
             limit: Some(0.1),
             note: String::new(),
+            source: String::new(),
+            threshold: String::new(),
         }],
+        missing: Vec::new(),
+        life: Life::default(),
+        acknowledged: None,
     }
 }
 

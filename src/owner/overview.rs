@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use gaunt_schema::{Class, GpuState, Safe};
 
-use super::{Owner, lost, nodes::Badness};
+use super::{Owner, acknowledged::acknowledged, lost, nodes::Badness};
 use crate::{
     answer::{Heat, Lost, NodeCounts, NodeState, Overview, StateCount},
     cluster::{NodeId, Standing},
@@ -71,6 +71,7 @@ impl Owner {
             lost: self.lost_now(&states),
             states,
             findings_open: self.findings.findings.len() as u32,
+            findings_acknowledged: acknowledged(&self.findings),
             findings: self.findings.findings.iter().take(MAX_FINDINGS).cloned().collect(),
             heat,
             worst: self.lines(worst.into_iter().map(|(_, id)| id), &blamed),

@@ -29,6 +29,7 @@ impl Owner {
             Subject::Jobs => Box::new(jobs::Jobs::new(self)),
             Subject::Ports => Box::new(Ports::new(self)),
             Subject::Findings => Box::new(findings::Findings::new(&self.findings)),
+            Subject::Closed => Box::new(findings::Findings::new(&self.closed)),
             Subject::Targets => Box::new(targets::Targets::new(self)),
         }
     }

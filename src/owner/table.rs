@@ -41,8 +41,9 @@ impl Owner {
                 let nodes = lines.cloned().collect();
                 Answer::Nodes(Arc::new(NodeList { at, nodes, total, matched }))
             }
-            Subject::Findings => {
-                let all = &self.findings.findings;
+            Subject::Findings | Subject::Closed => {
+                let closed = filter.subject() == Subject::Closed;
+                let all = if closed { &self.closed.findings } else { &self.findings.findings };
                 let lines = selected.rows.iter().filter_map(|row| all.get(*row as usize));
                 let findings = lines.cloned().collect();
                 Answer::Findings(Arc::new(FindingList { at, findings, total, matched }))

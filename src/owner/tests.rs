@@ -270,6 +270,9 @@ pub(super) fn finding() -> Finding {
         summary: String::new(),
         next: String::new(),
         evidence: Vec::new(),
+        missing: Vec::new(),
+        life: crate::answer::Life::default(),
+        acknowledged: None,
     }
 }
 

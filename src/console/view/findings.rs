@@ -1,6 +1,6 @@
 //! Findings as rows: on the overview the worst of them, on their own screen all.
 
-use gaunt_schema::Safe;
+use gaunt_schema::{LifeState, Safe};
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
@@ -132,7 +132,10 @@ impl Rows {
         let chosen = |style: Style| {
             if self.selected == Some(at) { theme::selected(style) } else { style }
         };
-        let place = finding.entity.to_string();
+        let mut place = finding.entity.to_string();
+        if finding.life.state == LifeState::Flapping {
+            place.push_str(" (flapping)");
+        }
         let room = self.width.saturating_sub(3 + KIND + 1 + NUMBERS);
         let middle = if self.in_row() {
             let sentence = Safe::new(&finding.summary);
@@ -140,7 +143,8 @@ impl Rows {
         } else {
             place
         };
-        let sign = theme::severity_sign(finding.severity);
+        let taken = finding.acknowledged.is_some();
+        let sign = if taken { "✔" } else { theme::severity_sign(finding.severity) };
         let lasted = format::span(self.at.since(finding.since));
         let cost = format::gpus(finding.cost_gpu_hours_per_hour);
         let sure = format!("{} %", format::whole_percent(Some(finding.confidence)));
