@@ -2,6 +2,7 @@
 
 mod answers;
 mod clock;
+mod console;
 mod farm;
 mod fields;
 mod gather;
@@ -45,6 +46,11 @@ const BENCHES: &[(&str, &str, Bench)] = &[
     ("farm", "serves what `gather` measures on; it is started by `gather`", |args, _| {
         farm::run(&args.farm)
     }),
+    (
+        "console",
+        "the console on 100,000 GPUs: first picture, frames, keys, bytes a second, memory",
+        |_, out| console::run(out),
+    ),
     (
         "gather",
         "gaunt, Prometheus and VictoriaMetrics on the same 1,000 targets: time and memory",
