@@ -6,7 +6,7 @@ use std::{
 };
 
 use gaunt_schema::{
-    Absent, Class, Delivery, MetricId, Reading, Safe, TargetId, TargetSource, UnixMs,
+    Absent, Class, Delivery, Keeping, MetricId, Reading, Safe, TargetId, TargetSource, UnixMs,
     catalogue::CATALOGUE,
 };
 
@@ -61,6 +61,7 @@ pub struct Cluster {
     targets: Vec<Scraped>,
     places: HashMap<TargetId, usize>,
     sources: Vec<TargetSource>,
+    keeping: Option<Keeping>,
     inventory: Inventory,
     columns: Vec<Column>,
     jobs: Jobs,
@@ -80,6 +81,7 @@ impl Cluster {
             targets: Vec::new(),
             places: HashMap::new(),
             sources: Vec::new(),
+            keeping: None,
             inventory: Inventory::default(),
             columns: MetricId::all().map(|id| Column::new(id, slots.max(1))).collect(),
             jobs: Jobs::default(),
@@ -104,6 +106,7 @@ impl Cluster {
                 self.jobs_changed = true;
             }
             Delivery::Sources(sources) => self.sources = sources,
+            Delivery::Keeping(keeping) => self.keeping = Some(keeping),
         }
     }
 
@@ -142,6 +145,11 @@ impl Cluster {
     /// Where the targets come from.
     pub fn sources(&self) -> &[TargetSource] {
         &self.sources
+    }
+
+    /// How the recording of all this stands, if there is one.
+    pub fn keeping(&self) -> Option<&Keeping> {
+        self.keeping.as_ref()
     }
 
     /// The target of this number.

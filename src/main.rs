@@ -15,6 +15,7 @@ use gaunt::{
     record,
     settings::Settings,
     site,
+    source::Aggregator,
 };
 use gaunt_schema::Safe;
 use tracing_subscriber::EnvFilter;
@@ -112,8 +113,14 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Record(options)) => {
             let settings = settings(&options.scrape)?;
             let keep = kept(&options, settings.period);
-            let scraping = scraping(&options.scrape, settings)?;
-            command::record::run(scraping, keep, options.duration).await
+            let from = match &options.aggregator {
+                Some(address) => command::record::From::Aggregator(Aggregator::new(address)?),
+                None => {
+                    let scraping = scraping(&options.scrape, settings)?;
+                    command::record::From::Targets(Box::new(scraping))
+                }
+            };
+            command::record::run(from, keep, options.duration).await
         }
         Some(Command::Replay(options)) => {
             let settings = Settings::load(options.config.as_deref())?;

@@ -12,8 +12,10 @@ use crate::{
 
 mod aggregator;
 mod follow;
+mod recording;
 
 pub use aggregator::{Aggregator, AggregatorError};
+pub use recording::Recorded;
 
 /// Something that answers questions.
 #[derive(Clone, Debug)]

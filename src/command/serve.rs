@@ -1,6 +1,6 @@
 //! `gaunt serve`: the aggregator, until it is told to stop.
 
-use std::{net::SocketAddr, process::ExitCode};
+use std::{net::SocketAddr, process::ExitCode, sync::Arc};
 
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -23,6 +23,7 @@ pub async fn run(
              in the settings"
         );
     }
+    super::outlive_file_limits()?;
     // The port first: who cannot answer need not disturb the targets.
     let server = Server::bind(listen).await?.known_as(names);
     let (mut terminate, mut interrupt, mut hang_up) = (
@@ -32,6 +33,8 @@ pub async fn run(
     );
     let (targets, period) = (scraping.plan.check()?, scraping.plan.options.period);
     let (owner, feeding) = scraping.start().await?;
+    let follow = feeding.follow.clone();
+    let server = server.passing_on(Arc::new(move || follow.start()));
     tracing::info!(address = %server.address()?, targets, ?period, "serving");
     let stop = async {
         loop {

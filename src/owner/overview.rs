@@ -17,7 +17,7 @@ const MAX_FINDINGS: usize = 32;
 /// Nodes in the overview: more than any screen shows at once.
 const MAX_WORST: usize = 32;
 
-/// Sentences about sources of targets, and about targets, in the overview.
+/// Sentences about the recording, about sources of targets, and about targets, in the overview.
 const MAX_TROUBLE: usize = 8;
 
 impl Owner {
@@ -102,8 +102,9 @@ impl Owner {
     }
 
     fn trouble(&self) -> Vec<Safe> {
+        let keeping = self.cluster.keeping().and_then(|keeping| keeping.trouble.clone());
         let sources = self.cluster.sources().iter().filter_map(|source| source.trouble.clone());
         let targets = self.cluster.targets().iter().filter_map(judge::trouble);
-        sources.chain(targets).take(MAX_TROUBLE).collect()
+        keeping.into_iter().chain(sources).chain(targets).take(MAX_TROUBLE).collect()
     }
 }

@@ -109,8 +109,8 @@ pub struct Segment<'a> {
     pub lost: usize,
 }
 
-/// Reads the blocks of a segment. What is damaged is passed over up to the next block whose checksum holds.
-pub fn read_segment(bytes: &[u8]) -> Result<Segment<'_>, Unreadable> {
+/// Checks the header of a segment; gives its period in milliseconds.
+pub(super) fn read_header(bytes: &[u8]) -> Result<u32, Unreadable> {
     let head = bytes.get(..HEADER).ok_or(Unreadable::NoHeader)?;
     let sum = u32_at(head, 24).ok_or(Unreadable::NoHeader)?;
     if &head[..8] != MAGIC || crc32fast::hash(&head[..24]) != sum {
@@ -120,7 +120,12 @@ pub fn read_segment(bytes: &[u8]) -> Result<Segment<'_>, Unreadable> {
     if version != VERSION {
         return Err(Unreadable::Version(version));
     }
-    let period_ms = u32_at(head, 12).ok_or(Unreadable::NoHeader)?;
+    u32_at(head, 12).ok_or(Unreadable::NoHeader)
+}
+
+/// Reads the blocks of a segment. What is damaged is passed over up to the next block whose checksum holds.
+pub fn read_segment(bytes: &[u8]) -> Result<Segment<'_>, Unreadable> {
+    let period_ms = read_header(bytes)?;
     let (mut at, mut blocks, mut lost) = (HEADER, Vec::new(), 0);
     while at < bytes.len() {
         if let Some((block, length)) = block_at(&bytes[at..]) {
@@ -134,6 +139,16 @@ pub fn read_segment(bytes: &[u8]) -> Result<Segment<'_>, Unreadable> {
         at += skip;
     }
     Ok(Segment { period_ms, blocks, lost })
+}
+
+/// The length of the block that begins here, as far as its head has arrived; none if no block begins here.
+pub(super) fn length_at(bytes: &[u8]) -> Option<Option<usize>> {
+    let Some(head) = bytes.get(..BLOCK_HEADER) else {
+        return bytes.iter().zip(&BLOCK).all(|(byte, known)| byte == known).then_some(None);
+    };
+    let (packed, size) = (u32_at(head, 4)? as usize, u32_at(head, 8)? as usize);
+    (head[..4] == BLOCK && size <= MAX_BLOCK && packed <= MAX_BLOCK)
+        .then_some(Some(BLOCK_HEADER + packed))
 }
 
 /// The block at the beginning of these bytes, with its length.

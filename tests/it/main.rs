@@ -25,6 +25,7 @@ mod probe_kernels;
 mod probe_rings;
 mod prometheus;
 mod real_gpu;
+mod recording;
 mod running;
 mod sim;
 mod snapshot;
