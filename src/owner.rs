@@ -1,6 +1,9 @@
 //! The owner: holds everything that is known and judged, and is the only place where time enters.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use gaunt_schema::{Class, Delivery, GpuState, Safe, UnixMs};
 
@@ -12,6 +15,7 @@ use crate::{
     judge::{Judge, Thresholds},
 };
 
+mod desk;
 mod fabric;
 mod findings;
 mod handle;
@@ -32,8 +36,8 @@ pub use handle::{Gone, Handle, INBOX, QUESTIONS};
 use lost::Ledger;
 pub use run::{clock, resume, start, start_at};
 
-/// Answers that are kept until the next tick: more different questions than a site's consoles ask at once.
-const MAX_ANSWERS: usize = 64;
+/// The most bytes of history unless told otherwise: a quarter of an hour of 12 million series at ten seconds.
+pub const HISTORY_BYTES: usize = 2 << 30;
 
 /// How an owner is set up.
 #[derive(Clone, Debug)]
@@ -44,6 +48,8 @@ pub struct Options {
     pub period: Duration,
     /// Points of history that are kept of each series, one a period.
     pub slots: usize,
+    /// The most bytes of history, of all series together; beyond, the oldest goes first.
+    pub history_bytes: usize,
     /// What a GPU costs in an hour, if the operator said it.
     pub price_per_gpu_hour: Option<f64>,
     /// The currency of the price.
@@ -58,6 +64,7 @@ impl Default for Options {
             cluster: Safe::default(),
             period: Duration::from_secs(1),
             slots: 120,
+            history_bytes: HISTORY_BYTES,
             price_per_gpu_hour: None,
             currency: Safe::new("USD"),
             thresholds: Thresholds::default(),
@@ -81,9 +88,13 @@ pub struct Owner {
     overview: Arc<Overview>,
     findings: Arc<FindingList>,
     /// Made for the first question after a tick that needs it.
-    nodes: Option<Arc<NodeList>>,
-    /// Answers since the last tick: whoever asks the same once more gets the same.
-    answers: HashMap<Question, Answer>,
+    nodes: OnceLock<Arc<NodeList>>,
+}
+
+/// What everybody asks for, as it is to be published.
+struct Picture {
+    overview: Overview,
+    ledger: Ledger,
 }
 
 /// A judgement that is to be made, on whatever thread.
@@ -114,15 +125,16 @@ impl Owner {
     /// An owner that knows nothing yet.
     pub fn new(options: Options) -> Self {
         Self {
-            cluster: Arc::new(Cluster::new(options.period, options.slots)),
+            cluster: Arc::new(
+                Cluster::new(options.period, options.slots).with_history_of(options.history_bytes),
+            ),
             judge: Some(Judge::new(options.thresholds.clone())),
             states: Vec::new(),
             ledger: Ledger::default(),
             totals: Totals::default(),
             overview: Arc::default(),
             findings: Arc::default(),
-            nodes: None,
-            answers: HashMap::new(),
+            nodes: OnceLock::new(),
             options,
         }
     }
@@ -154,6 +166,7 @@ impl Owner {
     pub fn tick(&mut self, now: UnixMs) {
         if let Some(judging) = self.begin_tick(now) {
             self.end_tick(judging.run());
+            self.publish(self.picture());
         }
     }
 
@@ -165,7 +178,7 @@ impl Owner {
         Some(Judging { cluster: self.cluster.clone(), judge })
     }
 
-    /// The second part: takes the judgement, and publishes what everybody asks for.
+    /// The second part: takes the judgement.
     fn end_tick(&mut self, judged: Judged) {
         let Judged { judge, states, findings } = judged;
         self.totals.findings_opened.clone_from(judge.opened());
@@ -174,9 +187,13 @@ impl Owner {
         let total = findings.len() as u32;
         self.findings =
             Arc::new(FindingList { at: self.cluster.now(), findings, total, matched: total });
-        self.nodes = None;
-        self.answers.clear();
-        self.overview = Arc::new(self.overview());
+        self.nodes = OnceLock::new();
+    }
+
+    /// The third part: publishes the picture of now, which can be made elsewhere like the judgement.
+    fn publish(&mut self, picture: Picture) {
+        self.ledger = picture.ledger;
+        self.overview = Arc::new(picture.overview);
     }
 
     fn cluster_mut(&mut self) -> &mut Cluster {
@@ -194,27 +211,11 @@ impl Owner {
     }
 
     /// Answers a question about the last tick.
-    pub fn answer(&mut self, question: &Question) -> Answer {
-        match question {
-            Question::Overview => Answer::Overview(self.overview.clone()),
-            Question::Findings => Answer::Findings(self.findings.clone()),
-            Question::Nodes => Answer::Nodes(self.all_nodes()),
-            question => {
-                if let Some(known) = self.answers.get(question) {
-                    return known.clone();
-                }
-                let answer = self.work_out(question).unwrap_or_else(Answer::Refused);
-                // What targets and single nodes do is told as it is; tables stand until the next tick.
-                let stands = !matches!(question, Question::Targets | Question::Node(_));
-                if stands && self.answers.len() < MAX_ANSWERS {
-                    self.answers.insert(question.clone(), answer.clone());
-                }
-                answer
-            }
-        }
+    pub fn answer(&self, question: &Question) -> Answer {
+        self.work_out(question).unwrap_or_else(Answer::Refused)
     }
 
-    fn work_out(&mut self, question: &Question) -> Result<Answer, Refusal> {
+    fn work_out(&self, question: &Question) -> Result<Answer, Refusal> {
         // Only rows of nodes need the list of nodes.
         let nodes = match question {
             Question::List(filter) | Question::Table(filter)
@@ -244,8 +245,7 @@ impl Owner {
     }
 
     /// Every node in a line each, made once a tick.
-    fn all_nodes(&mut self) -> Arc<NodeList> {
-        let nodes = self.nodes.take().unwrap_or_else(|| Arc::new(self.node_list()));
-        self.nodes.insert(nodes).clone()
+    fn all_nodes(&self) -> Arc<NodeList> {
+        self.nodes.get_or_init(|| Arc::new(self.node_list())).clone()
     }
 }

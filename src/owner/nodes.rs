@@ -14,6 +14,9 @@ use crate::{
 /// The most jobs that are named in a line.
 const MAX_JOBS: usize = 8;
 
+/// Points of each series of a node in full: as many as a small graph shows. `history` tells all.
+const DETAIL: usize = 120;
+
 /// The classes of a node's devices in the order of its page.
 const ORDER: [Class; 12] = [
     Class::Node,
@@ -157,7 +160,7 @@ impl Owner {
                 .collect(),
             history: measured()
                 .filter_map(|id| {
-                    let points = self.cluster.past(id, node, row)?;
+                    let points = self.cluster.past(id, node, row, DETAIL)?;
                     Some(Series { metric: id.key(), points })
                 })
                 .collect(),

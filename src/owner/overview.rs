@@ -4,7 +4,11 @@ use std::collections::BTreeSet;
 
 use gaunt_schema::{Class, GpuState, Safe};
 
-use super::{Owner, lost, nodes::Badness};
+use super::{
+    Owner, Picture,
+    lost::{self, Ledger},
+    nodes::Badness,
+};
 use crate::{
     answer::{Heat, Lost, NodeCounts, NodeState, Overview, StateCount},
     cluster::{NodeId, Standing},
@@ -22,7 +26,12 @@ const MAX_TROUBLE: usize = 8;
 
 impl Owner {
     /// The overview of what is known and judged now; `self.findings` must be those of now.
-    pub(super) fn overview(&mut self) -> Overview {
+    pub(super) fn picture(&self) -> Picture {
+        let mut ledger = self.ledger.clone();
+        Picture { overview: self.overview(&mut ledger), ledger }
+    }
+
+    fn overview(&self, ledger: &mut Ledger) -> Overview {
         let blamed = self.blamed();
         let (mut heat, mut nodes) = (Heat::default(), self.pending_and_down());
         let mut states = vec![0_u32; GpuState::ALL.len()];
@@ -45,8 +54,11 @@ impl Owner {
             }
             worst.push((self.badness(node, &blamed), id));
         }
+        if worst.len() > MAX_WORST {
+            worst.select_nth_unstable(MAX_WORST);
+            worst.truncate(MAX_WORST);
+        }
         worst.sort_unstable();
-        worst.truncate(MAX_WORST);
         let counts = GpuState::ALL.iter().map(|state| (*state, states[*state as usize]));
         let states: Vec<_> = counts
             .filter(|(_, gpus)| *gpus > 0)
@@ -57,7 +69,7 @@ impl Owner {
             at: self.cluster.now(),
             period_ms: self.cluster.period().as_millis() as u64,
             nodes,
-            lost: self.lost_now(&states),
+            lost: self.lost_now(&states, ledger),
             states,
             findings_open: self.findings.findings.len() as u32,
             findings: self.findings.findings.iter().take(MAX_FINDINGS).cloned().collect(),
@@ -85,18 +97,18 @@ impl Owner {
         counts
     }
 
-    fn lost_now(&mut self, states: &[StateCount]) -> Lost {
+    fn lost_now(&self, states: &[StateCount], ledger: &mut Ledger) -> Lost {
         let gpus_in = |wanted: fn(GpuState) -> bool| -> u32 {
             states.iter().filter(|count| wanted(count.state)).map(|count| count.gpus).sum()
         };
         let known = gpus_in(|state| !matches!(state, GpuState::Stale | GpuState::Unknown));
         let gpus = f64::from(gpus_in(GpuState::is_lost_time));
-        self.ledger.note(self.cluster.now(), (known > 0).then_some(gpus));
+        ledger.note(self.cluster.now(), (known > 0).then_some(gpus));
         Lost {
             gpus,
             cost_per_hour: self.options.price_per_gpu_hour.map(|price| price * gpus),
             currency: self.options.currency.clone(),
-            history: self.ledger.history(),
+            history: ledger.history(),
             history_step_ms: lost::STEP.as_millis() as u64,
         }
     }

@@ -7,14 +7,15 @@ use std::{
 
 use gaunt_schema::{Clock, UnixMs};
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, watch},
     task::spawn_blocking,
     time::{MissedTickBehavior, interval},
 };
 
 use super::{
-    Handle, Judged, Judging, Options, Owner,
-    handle::{Asked, Ends},
+    Handle, Options, Owner,
+    desk::Desk,
+    handle::{Asked, Ends, Published},
 };
 
 /// The longest time between two ticks: a screen that is older than this looks frozen.
@@ -55,45 +56,45 @@ fn go(owner: Owner, clock: Clock, speed: f64) -> Handle {
     handle
 }
 
-async fn run(mut owner: Owner, clock: Clock, tick: Duration, ends: Ends) {
-    let Ends { mut deliveries, mut asked, published } = ends;
+/// Runs until nobody is left to ask, or until a part of it panicked.
+async fn run(owner: Owner, clock: Clock, tick: Duration, ends: Ends) {
+    let Ends { mut deliveries, asked, published } = ends;
+    let mut desk = Desk::new(owner, asked);
     let mut ticks = interval(tick);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
+        desk.count(deliveries.len());
         tokio::select! {
             biased;
-            question = asked.recv() => match question {
-                // Whoever asked may have given up; then the answer is dropped.
-                Some((question, back)) => drop(back.send(owner.answer(&question))),
-                None => return,
-            },
+            going_on = desk.serve() => if !going_on { return },
             _ = ticks.tick() => {
-                let Some(judging) = owner.begin_tick(clock()) else { continue };
-                let Some(judged) = meanwhile(&mut owner, &mut asked, judging).await else { return };
-                owner.end_tick(judged);
-                published.send_replace(owner.published());
+                if step(&mut desk, clock(), &published).await.is_none() {
+                    return;
+                }
             }
-            Some(delivery) = deliveries.recv() => owner.accept(delivery),
+            Some(delivery) = deliveries.recv(), if desk.is_free() => {
+                let Some(owner) = desk.owner().await else { return };
+                owner.accept(delivery);
+                desk.took();
+            }
         }
     }
 }
 
-/// Answers questions while the judge judges on a thread of his own: on a large fleet that takes longer than a question
-/// may wait. None if nobody is left to ask, or if the judge panicked.
-async fn meanwhile(
-    owner: &mut Owner,
-    asked: &mut mpsc::Receiver<Asked>,
-    judging: Judging,
-) -> Option<Judged> {
-    let mut judging = spawn_blocking(move || judging.run());
-    loop {
-        tokio::select! {
-            biased;
-            judged = &mut judging => return judged.ok(),
-            question = asked.recv() => {
-                let (question, back) = question?;
-                drop(back.send(owner.answer(&question)));
-            }
-        }
-    }
+/// One tick. What takes long in it is done on a thread of its own while questions are answered: on a large fleet a
+/// judgement takes longer than a question may wait.
+async fn step(desk: &mut Desk, now: UnixMs, published: &watch::Sender<Published>) -> Option<()> {
+    let Some(judging) = desk.owner().await?.begin_tick(now) else { return Some(()) };
+    let judged = desk.during(spawn_blocking(move || judging.run())).await?;
+    desk.owner().await?.end_tick(judged);
+    let owner = desk.shared();
+    let picture = desk.during(spawn_blocking(move || owner.picture())).await?;
+    let owner = desk.owner().await?;
+    owner.publish(picture);
+    published.send_replace(owner.published());
+    desk.forget();
+    Some(())
 }
+
+/// The way in which questions come.
+pub(super) type Questions = mpsc::Receiver<Asked>;
