@@ -110,18 +110,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             };
             snapshot::run(view(options.view, settings)?, &wanted).await
         }
-        Some(Command::Record(options)) => {
-            let settings = settings(&options.scrape)?;
-            let keep = kept(&options, settings.period);
-            let from = match &options.aggregator {
-                Some(address) => command::record::From::Aggregator(Aggregator::new(address)?),
-                None => {
-                    let scraping = scraping(&options.scrape, settings)?;
-                    command::record::From::Targets(Box::new(scraping))
-                }
-            };
-            command::record::run(from, keep, options.duration).await
-        }
+        Some(Command::Record(options)) => record(options).await,
         Some(Command::Replay(options)) => {
             let settings = Settings::load(options.config.as_deref())?;
             let wanted =
@@ -131,6 +120,17 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Judge(options)) => judge_recording(options),
         Some(Command::Metrics) => metrics::run(),
     }
+}
+
+async fn record(options: cli::Record) -> anyhow::Result<ExitCode> {
+    let settings = settings(&options.scrape)?;
+    let keep = kept(&options, settings.period);
+    let from = if let Some(address) = &options.aggregator {
+        command::record::From::Aggregator(Aggregator::new(address)?)
+    } else {
+        command::record::From::Targets(Box::new(scraping(&options.scrape, settings)?))
+    };
+    command::record::run(from, keep, options.duration).await
 }
 
 fn kept(options: &cli::Record, period: Duration) -> record::Options {

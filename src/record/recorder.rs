@@ -95,10 +95,10 @@ impl Recorder {
         let status = keep.as_ref().map(|(_, status)| status.clone());
         let (waiting, followers) = (given.waiting.clone(), given.followers.clone());
         let mut writer = Writer::new(keep, period, followers);
-        let writing = thread::Builder::new()
+        let thread = thread::Builder::new()
             .name("record".to_owned())
             .spawn(move || writer.run(&from, &waiting))?;
-        Ok(Self { given, writing: Some(writing), status })
+        Ok(Self { given, writing: Some(thread), status })
     }
 
     /// How it stands; none if nothing is written.

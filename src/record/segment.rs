@@ -141,14 +141,29 @@ pub fn read_segment(bytes: &[u8]) -> Result<Segment<'_>, Unreadable> {
     Ok(Segment { period_ms, blocks, lost })
 }
 
-/// The length of the block that begins here, as far as its head has arrived; none if no block begins here.
-pub(super) fn length_at(bytes: &[u8]) -> Option<Option<usize>> {
-    let Some(head) = bytes.get(..BLOCK_HEADER) else {
-        return bytes.iter().zip(&BLOCK).all(|(byte, known)| byte == known).then_some(None);
-    };
-    let (packed, size) = (u32_at(head, 4)? as usize, u32_at(head, 8)? as usize);
-    (head[..4] == BLOCK && size <= MAX_BLOCK && packed <= MAX_BLOCK)
-        .then_some(Some(BLOCK_HEADER + packed))
+/// What stands at a place where a block should begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Beginning {
+    /// The block has this length.
+    Block(usize),
+    /// Its head has not arrived in full.
+    More,
+    /// No block.
+    Other,
+}
+
+/// Looks at the head of a block.
+pub(super) fn beginning(bytes: &[u8]) -> Beginning {
+    if !bytes.iter().zip(&BLOCK).all(|(byte, known)| byte == known) {
+        return Beginning::Other;
+    }
+    match (u32_at(bytes, 4), u32_at(bytes, 8), bytes.len() >= BLOCK_HEADER) {
+        (Some(packed), Some(size), true) if packed.max(size) as usize <= MAX_BLOCK => {
+            Beginning::Block(BLOCK_HEADER + packed as usize)
+        }
+        (_, _, true) => Beginning::Other,
+        _ => Beginning::More,
+    }
 }
 
 /// The block at the beginning of these bytes, with its length.

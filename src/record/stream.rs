@@ -2,7 +2,7 @@
 
 use gaunt_schema::{Delivery, UnixMs, text};
 
-use super::segment::{self, HEADER, Unreadable, VERSION};
+use super::segment::{self, Beginning, HEADER, Unreadable, VERSION};
 
 /// Why bytes that arrive are no segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,10 +47,11 @@ impl Stream {
         let mut entries = Vec::new();
         loop {
             let rest = &self.bytes[at..];
-            let Some(length) = segment::length_at(rest).ok_or(StreamError::Damaged)? else { break };
-            if rest.len() < length {
-                break;
-            }
+            let length = match segment::beginning(rest) {
+                Beginning::Block(length) if length <= rest.len() => length,
+                Beginning::Block(_) | Beginning::More => break,
+                Beginning::Other => return Err(StreamError::Damaged),
+            };
             let (block, _) = segment::block_at(rest).ok_or(StreamError::Damaged)?;
             entries.extend(block.deliveries(&self.limits));
             at += length;

@@ -51,7 +51,10 @@ impl Blocks {
 }
 
 /// All of them as the body of an answer.
-struct Segment(Pin<Box<dyn Future<Output = Option<(Bytes, Blocks)>> + Send>>);
+struct Segment(Pin<Box<dyn Future<Output = Next> + Send>>);
+
+/// The next block, and who is to be asked for the one after it.
+type Next = Option<(Bytes, Blocks)>;
 
 impl HttpBody for Segment {
     type Data = Bytes;

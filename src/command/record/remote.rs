@@ -23,8 +23,8 @@ pub(super) async fn run(
     mut end: Pin<Box<dyn Future<Output = ()> + Send>>,
 ) -> anyhow::Result<Recorder> {
     let folder = options.folder.clone();
-    let mut recorded = aggregator.recording().await?;
-    let (mut stream, first) = begin(&mut recorded).await?;
+    let mut from = aggregator.recording().await?;
+    let (mut stream, first) = begin(&mut from).await?;
     let period = Duration::from_millis(u64::from(stream.period_ms().unwrap_or_default()));
     let recorder = Recorder::start(Options { period, ..options })?;
     tracing::info!(folder = %folder.display(), from = aggregator.address(), "recording");
@@ -32,7 +32,7 @@ pub(super) async fn run(
     loop {
         let ended = tokio::select! {
             () = &mut end => return Ok(recorder),
-            ended = pass(&mut recorded, &mut stream, &recorder) => ended,
+            ended = pass(&mut from, &mut stream, &recorder) => ended,
         };
         if let Err(error) = ended {
             tracing::warn!("{error:#}; it is asked again");
@@ -46,14 +46,14 @@ pub(super) async fn run(
             loop {
                 sleep(AGAIN).await;
                 match aggregator.recording().await {
-                    Ok(recorded) => return recorded,
+                    Ok(from) => return from,
                     Err(error) => tracing::debug!(%error, "not yet"),
                 }
             }
         };
-        recorded = tokio::select! {
+        from = tokio::select! {
             () = &mut end => return Ok(recorder),
-            recorded = again => recorded,
+            found = again => found,
         };
         stream = Stream::default();
         tracing::info!(from = aggregator.address(), "recording goes on after a gap");
@@ -61,10 +61,10 @@ pub(super) async fn run(
 }
 
 /// Reads until the header and with it the period are known.
-async fn begin(recorded: &mut Recorded) -> anyhow::Result<(Stream, Entries)> {
+async fn begin(from: &mut Recorded) -> anyhow::Result<(Stream, Entries)> {
     let (mut stream, mut entries) = (Stream::default(), Vec::new());
     while stream.period_ms().is_none() {
-        let Some(bytes) = recorded.next().await? else {
+        let Some(bytes) = from.next().await? else {
             anyhow::bail!("the aggregator ended the recording at once; ask it again later")
         };
         entries.extend(stream.take(bytes.as_ref())?);
@@ -74,12 +74,8 @@ async fn begin(recorded: &mut Recorded) -> anyhow::Result<(Stream, Entries)> {
 
 type Entries = Vec<(gaunt_schema::UnixMs, gaunt_schema::Delivery)>;
 
-async fn pass(
-    recorded: &mut Recorded,
-    stream: &mut Stream,
-    recorder: &Recorder,
-) -> anyhow::Result<()> {
-    while let Some(bytes) = recorded.next().await? {
+async fn pass(from: &mut Recorded, stream: &mut Stream, recorder: &Recorder) -> anyhow::Result<()> {
+    while let Some(bytes) = from.next().await? {
         give(recorder, stream.take(bytes.as_ref())?).await;
     }
     Ok(())

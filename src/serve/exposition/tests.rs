@@ -62,16 +62,20 @@ fn facts() -> Facts {
             targets: vec![target, untried],
             sources: Vec::new(),
             totals,
-            keeping: Some(Keeping {
-                written: 40,
-                bytes: 900,
-                dropped_behind: 3,
-                dropped_stopped: 8,
-                stopped: Some(Stopped { reason: Obstacle::NoSpace, since: UnixMs(0) }),
-                ..Keeping::default()
-            }),
+            keeping: Some(keeping()),
             ..TargetList::default()
         }),
+    }
+}
+
+fn keeping() -> Keeping {
+    Keeping {
+        written: 40,
+        bytes: 900,
+        dropped_behind: 3,
+        dropped_stopped: 8,
+        stopped: Some(Stopped { reason: Obstacle::NoSpace, since: UnixMs(0) }),
+        ..Keeping::default()
     }
 }
 
