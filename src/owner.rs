@@ -9,12 +9,15 @@ use gaunt_schema::{Class, Delivery, GpuState, Safe, UnixMs};
 
 use crate::{
     answer::{
-        Answer, Finding, FindingList, NodeList, Overview, Question, Refusal, Subject, Totals,
+        Answer, Finding, FindingList, NodeList, NodeState, Overview, Question, Refusal, Subject,
+        Totals, When,
     },
     cluster::{Cluster, MAX_TARGETS},
     judge::{Judge, Thresholds},
 };
 
+mod acknowledged;
+mod album;
 mod desk;
 mod fabric;
 mod findings;
@@ -26,11 +29,15 @@ mod nodes;
 mod overview;
 mod rows;
 mod run;
+mod sight;
+mod strips;
 mod table;
 mod targets;
 #[cfg(test)]
 mod tests;
 
+use acknowledged::Acknowledgements;
+use album::{Album, Picture};
 use handle::Published;
 pub use handle::{Gone, Handle, INBOX, QUESTIONS};
 use lost::Ledger;
@@ -87,20 +94,32 @@ pub struct Owner {
     /// Published once a tick.
     overview: Arc<Overview>,
     findings: Arc<FindingList>,
+    /// Findings that closed, as of their revision.
+    closed: Arc<FindingList>,
+    closed_revision: u64,
+    acknowledgements: Acknowledgements,
     /// Made for the first question after a tick that needs it.
     nodes: OnceLock<Arc<NodeList>>,
+    /// What was published at earlier ticks.
+    album: Arc<Album>,
+    /// The instant that is seen while a question about the past is answered, and its picture; none otherwise.
+    then: Option<UnixMs>,
+    picture: Option<Picture>,
 }
 
 /// What everybody asks for, as it is to be published.
-struct Picture {
+struct Told {
     overview: Overview,
-    ledger: Ledger,
+    /// For the album, if it wants one.
+    picture: Option<Picture>,
 }
 
 /// A judgement that is to be made, on whatever thread.
 struct Judging {
     cluster: Arc<Cluster>,
     judge: Judge,
+    /// The closed findings that are known already.
+    closed_revision: u64,
 }
 
 /// A judgement that was made.
@@ -108,16 +127,20 @@ struct Judged {
     judge: Judge,
     states: Vec<GpuState>,
     findings: Vec<Finding>,
+    /// Findings that closed, if they are others than before.
+    closed: Option<Vec<Finding>>,
 }
 
 impl Judging {
     /// Makes it, and gives the cluster back.
     fn run(self) -> Judged {
-        let Self { cluster, mut judge } = self;
+        let Self { cluster, mut judge, closed_revision } = self;
         judge.step(&cluster);
         let states = (0..cluster.rows(Class::Gpu) as u32).map(|row| judge.state(row)).collect();
-        let findings = judge.findings().into_iter().map(findings::answer).collect();
-        Judged { judge, states, findings }
+        let findings = judge.open().into_iter().map(findings::answer).collect();
+        let closed = (judge.closed_revision() != closed_revision)
+            .then(|| judge.closed().into_iter().map(findings::answer).collect());
+        Judged { judge, states, findings, closed }
     }
 }
 
@@ -134,7 +157,13 @@ impl Owner {
             totals: Totals::default(),
             overview: Arc::default(),
             findings: Arc::default(),
+            closed: Arc::default(),
+            closed_revision: 0,
+            acknowledgements: Acknowledgements::default(),
             nodes: OnceLock::new(),
+            album: Arc::default(),
+            then: None,
+            picture: None,
             options,
         }
     }
@@ -166,7 +195,7 @@ impl Owner {
     pub fn tick(&mut self, now: UnixMs) {
         if let Some(judging) = self.begin_tick(now) {
             self.end_tick(judging.run());
-            self.publish(self.picture());
+            self.publish(self.told());
         }
     }
 
@@ -175,25 +204,42 @@ impl Owner {
     fn begin_tick(&mut self, now: UnixMs) -> Option<Judging> {
         let judge = self.judge.take()?;
         self.cluster_mut().advance(now);
-        Some(Judging { cluster: self.cluster.clone(), judge })
+        let (cluster, closed_revision) = (self.cluster.clone(), self.closed_revision);
+        Some(Judging { cluster, judge, closed_revision })
     }
 
     /// The second part: takes the judgement.
     fn end_tick(&mut self, judged: Judged) {
-        let Judged { judge, states, findings } = judged;
+        let Judged { judge, states, findings, closed } = judged;
+        self.closed_revision = judge.closed_revision();
         self.totals.findings_opened.clone_from(judge.opened());
         self.judge = Some(judge);
         self.states = states;
-        let total = findings.len() as u32;
-        self.findings =
-            Arc::new(FindingList { at: self.cluster.now(), findings, total, matched: total });
+        self.take_findings(findings, closed);
         self.nodes = OnceLock::new();
+        self.note_loss();
     }
 
-    /// The third part: publishes the picture of now, which can be made elsewhere like the judgement.
-    fn publish(&mut self, picture: Picture) {
-        self.ledger = picture.ledger;
-        self.overview = Arc::new(picture.overview);
+    /// The third part: what is to be published now, which can be made elsewhere like the judgement.
+    fn told(&self) -> Told {
+        let (at, overview) = (self.cluster.now(), self.overview());
+        let picture = self.album.wants(at).then(|| {
+            let ailing = self.cluster.nodes().filter_map(|(_, node)| {
+                let state = self.state(node);
+                (state != NodeState::Live).then(|| (node.name.clone(), state))
+            });
+            let (ailing, findings) = (Arc::new(ailing.collect()), self.findings.clone());
+            Picture::new(at, &self.states, findings, overview.nodes, ailing)
+        });
+        Told { overview, picture }
+    }
+
+    /// The last part: publishes it, and keeps it for who looks back.
+    fn publish(&mut self, told: Told) {
+        self.overview = Arc::new(told.overview);
+        if let Some(picture) = told.picture {
+            Arc::make_mut(&mut self.album).keep(picture);
+        }
     }
 
     fn cluster_mut(&mut self) -> &mut Cluster {
@@ -229,6 +275,8 @@ impl Owner {
         Ok(match question {
             Question::Overview => Answer::Overview(self.overview.clone()),
             Question::Findings => Answer::Findings(self.findings.clone()),
+            Question::Closed => Answer::Findings(self.closed.clone()),
+            Question::Finding(id) => Answer::Finding(self.explanation(id)?),
             Question::Nodes => Answer::Nodes(self.all_nodes()),
             Question::Targets => Answer::Targets(Arc::new(self.target_list())),
             Question::Node(name) => {
@@ -241,7 +289,35 @@ impl Owner {
             Question::Job(job) => Answer::Job(Arc::new(self.job_detail(job)?)),
             Question::Fabric(filter) => Answer::Fabric(Arc::new(self.fabric(filter))),
             Question::History(ask) => Answer::History(Arc::new(self.history(ask, &nodes)?)),
+            Question::Then(when, question) => self.look_back(*when, question)?,
         })
+    }
+
+    /// Answers as if an instant of the past were now: what was judged then stands in the place of what is judged now.
+    fn look_back(&self, when: When, question: &Question) -> Result<Answer, Refusal> {
+        let now = self.cluster.now();
+        let begins = self.album.begins().unwrap_or(now);
+        let not_kept = Refusal::NotKept { seconds: now.since(begins).as_secs() };
+        let picture = self.album.at(when.instant(now)).cloned().ok_or(not_kept)?;
+        let mut then = Self {
+            options: self.options.clone(),
+            cluster: self.cluster.clone(),
+            judge: None,
+            states: picture.states(),
+            ledger: self.ledger.clone(),
+            totals: self.totals.clone(),
+            overview: Arc::default(),
+            findings: picture.findings.clone(),
+            closed: self.closed.clone(),
+            closed_revision: self.closed_revision,
+            acknowledgements: self.acknowledgements.clone(),
+            nodes: OnceLock::new(),
+            album: self.album.clone(),
+            then: Some(picture.at),
+            picture: Some(picture),
+        };
+        then.overview = Arc::new(then.overview());
+        then.work_out(question)
     }
 
     /// Every node in a line each, made once a tick.

@@ -199,6 +199,11 @@ impl History {
         points
     }
 
+    /// The newest point of the `within` slots that end at `slot`.
+    pub(super) fn newest_of(&self, row: usize, slot: i64, within: usize) -> Option<f32> {
+        self.read(row, slot, within).into_iter().rev().find_map(|point| point)
+    }
+
     /// What the points cost, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes

@@ -31,11 +31,12 @@ pub async fn run(
         signal(SignalKind::interrupt())?,
         signal(SignalKind::hangup())?,
     );
-    let (targets, period) = (scraping.plan.check()?, scraping.plan.options.period);
+    scraping.plan.check()?;
+    let (sources, period) = (scraping.plan.sources(), scraping.plan.options.period);
     let (owner, feeding) = scraping.start().await?;
     let follow = feeding.follow.clone();
     let server = server.passing_on(Arc::new(move || follow.start()));
-    tracing::info!(address = %server.address()?, targets, ?period, "serving");
+    tracing::info!(address = %server.address()?, sources, ?period, "serving");
     let stop = async {
         loop {
             tokio::select! {

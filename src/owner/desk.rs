@@ -6,14 +6,17 @@ use std::{
     sync::Arc,
 };
 
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::{
+    sync::{oneshot, watch},
+    task::{JoinHandle, spawn_blocking},
+};
 
 use super::{
     Owner,
-    handle::{Asked, QUESTIONS},
+    handle::{Asked, Published, QUESTIONS},
     run::Questions,
 };
-use crate::answer::{Answer, Filter, Key, Own, Question, Subject};
+use crate::answer::{Act, Answer, Filter, Key, Own, Question, Subject};
 
 /// Answers that are kept until the next tick: more different questions than a site's consoles ask at once.
 const MAX_ANSWERS: usize = 64;
@@ -26,10 +29,13 @@ pub(super) struct Desk {
     /// Shared with whoever works something out; changed only while nobody does.
     owner: Arc<Owner>,
     asked: Questions,
+    published: watch::Sender<Published>,
     /// Answers since the last tick: whoever asks the same once more gets the same.
     known: HashMap<Question, Answer>,
     /// Long questions that wait.
-    waiting: VecDeque<Asked>,
+    waiting: VecDeque<(Question, oneshot::Sender<Answer>)>,
+    /// What is to be done as soon as nobody reads.
+    acts: VecDeque<(Act, oneshot::Sender<Answer>)>,
     /// The long question that is being worked out.
     working: Option<JoinHandle<(Question, Answer)>>,
     /// Deliveries that came while one was worked out: they are taken before the next one. None until they are counted.
@@ -37,12 +43,18 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    pub(super) fn new(owner: Owner, asked: Questions) -> Self {
+    pub(super) fn new(
+        owner: Owner,
+        asked: Questions,
+        published: watch::Sender<Published>,
+    ) -> Self {
         Self {
             owner: Arc::new(owner),
             asked,
+            published,
             known: HashMap::new(),
             waiting: VecDeque::new(),
+            acts: VecDeque::new(),
             working: None,
             owed: Some(0),
         }
@@ -69,17 +81,19 @@ impl Desk {
         self.owed = self.owed.map(|owed| owed.saturating_sub(1));
     }
 
-    /// What was answered stands no longer.
-    pub(super) fn forget(&mut self) {
+    /// Publishes what the owner has for everybody; what was answered before stands no longer.
+    pub(super) fn publish(&mut self) {
+        self.published.send_replace(self.owner.published());
         self.known.clear();
         self.owed = None;
+        self.act();
     }
 
     /// Does the next thing that questions need; false when nobody is left to ask, or when an answer panicked.
     pub(super) async fn serve(&mut self) -> bool {
         tokio::select! {
             biased;
-            asked = self.asked.recv(), if self.waiting.len() < QUESTIONS => match asked {
+            asked = self.asked.recv(), if self.has_room() => match asked {
                 Some(asked) => self.take(asked),
                 None => return false,
             },
@@ -87,6 +101,7 @@ impl Desk {
                 self.working = None;
                 let Some((question, answer)) = done else { return false };
                 self.keep(question, answer);
+                self.act();
             }
         }
         true
@@ -121,13 +136,24 @@ impl Desk {
                     let (question, answer) = done.ok()?;
                     self.keep(question, answer);
                 }
-                asked = self.asked.recv(), if self.waiting.len() < QUESTIONS => self.take(asked?),
+                asked = self.asked.recv(), if self.has_room() => self.take(asked?),
             }
         }
         Arc::get_mut(&mut self.owner)
     }
 
-    fn take(&mut self, (question, back): Asked) {
+    fn has_room(&self) -> bool {
+        self.waiting.len() < QUESTIONS && self.acts.len() < QUESTIONS
+    }
+
+    fn take(&mut self, asked: Asked) {
+        let (question, back) = match asked {
+            Asked::Question(question, back) => (question, back),
+            Asked::Act(act, back) => {
+                self.acts.push_back((act, back));
+                return self.act();
+            }
+        };
         if let Some(answer) = self.known.get(&question) {
             // Whoever asked may have given up; then the answer is dropped.
             return drop(back.send(answer.clone()));
@@ -141,9 +167,23 @@ impl Desk {
         self.start();
     }
 
+    /// Does what is to be done, unless somebody reads; it is seen at once.
+    fn act(&mut self) {
+        if self.acts.is_empty() {
+            return;
+        }
+        let Some(owner) = Arc::get_mut(&mut self.owner) else { return };
+        for (act, back) in self.acts.drain(..) {
+            let answer = owner.act(&act);
+            self.published.send_replace(owner.published());
+            drop(back.send(answer));
+        }
+        self.known.clear();
+    }
+
     /// Starts on the next long question, if it is its turn.
     fn start(&mut self) {
-        if self.working.is_some() || self.owed != Some(0) {
+        if self.working.is_some() || self.owed != Some(0) || !self.acts.is_empty() {
             return;
         }
         while let Some((question, back)) = self.waiting.pop_front() {
@@ -193,7 +233,7 @@ fn is_short(question: &Question) -> bool {
         filter.subject() == Subject::Gpus && nodes.is_some_and(|nodes| nodes.len() <= FEW_NODES)
     };
     match question {
-        Question::Overview | Question::Findings => true,
+        Question::Overview | Question::Findings | Question::Closed => true,
         Question::Table(filter) => few(filter),
         Question::History(ask) => few(&ask.of),
         _ => false,

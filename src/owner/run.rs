@@ -7,7 +7,7 @@ use std::{
 
 use gaunt_schema::{Clock, UnixMs};
 use tokio::{
-    sync::{mpsc, watch},
+    sync::mpsc,
     task::spawn_blocking,
     time::{MissedTickBehavior, interval},
 };
@@ -15,7 +15,7 @@ use tokio::{
 use super::{
     Handle, Options, Owner,
     desk::Desk,
-    handle::{Asked, Ends, Published},
+    handle::{Asked, Ends},
 };
 
 /// The longest time between two ticks: a screen that is older than this looks frozen.
@@ -59,7 +59,7 @@ fn go(owner: Owner, clock: Clock, speed: f64) -> Handle {
 /// Runs until nobody is left to ask, or until a part of it panicked.
 async fn run(owner: Owner, clock: Clock, tick: Duration, ends: Ends) {
     let Ends { mut deliveries, asked, published } = ends;
-    let mut desk = Desk::new(owner, asked);
+    let mut desk = Desk::new(owner, asked, published);
     let mut ticks = interval(tick);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -68,7 +68,7 @@ async fn run(owner: Owner, clock: Clock, tick: Duration, ends: Ends) {
             biased;
             going_on = desk.serve() => if !going_on { return },
             _ = ticks.tick() => {
-                if step(&mut desk, clock(), &published).await.is_none() {
+                if step(&mut desk, clock()).await.is_none() {
                     return;
                 }
             }
@@ -83,16 +83,14 @@ async fn run(owner: Owner, clock: Clock, tick: Duration, ends: Ends) {
 
 /// One tick. What takes long in it is done on a thread of its own while questions are answered: on a large fleet a
 /// judgement takes longer than a question may wait.
-async fn step(desk: &mut Desk, now: UnixMs, published: &watch::Sender<Published>) -> Option<()> {
+async fn step(desk: &mut Desk, now: UnixMs) -> Option<()> {
     let Some(judging) = desk.owner().await?.begin_tick(now) else { return Some(()) };
     let judged = desk.during(spawn_blocking(move || judging.run())).await?;
     desk.owner().await?.end_tick(judged);
     let owner = desk.shared();
-    let picture = desk.during(spawn_blocking(move || owner.picture())).await?;
-    let owner = desk.owner().await?;
-    owner.publish(picture);
-    published.send_replace(owner.published());
-    desk.forget();
+    let told = desk.during(spawn_blocking(move || owner.told())).await?;
+    desk.owner().await?.publish(told);
+    desk.publish();
     Some(())
 }
 

@@ -63,6 +63,19 @@ fn the_past_is_bounded_and_ends_now() {
 }
 
 #[test]
+fn the_newest_point_of_a_few_slots_is_found_and_none_beyond_them() {
+    let mut history = history(4);
+    for slot in 0..6 {
+        write(&mut history, 1, slot, (slot != 4).then_some(slot as f64));
+    }
+    assert_eq!(history.newest_of(1, 4, 3), Some(3.0));
+    assert_eq!(history.newest_of(1, 4, 1), None);
+    assert_eq!(history.newest_of(1, 5, 1), Some(5.0));
+    assert_eq!(history.newest_of(0, 5, 3), None);
+    assert_eq!(history.newest_of(77, 5, 3), None);
+}
+
+#[test]
 fn a_missing_sample_is_a_gap_and_never_zero() {
     let mut history = history(4);
     write(&mut history, 0, 5, Some(1.0));
