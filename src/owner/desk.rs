@@ -43,11 +43,7 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    pub(super) fn new(
-        owner: Owner,
-        asked: Questions,
-        published: watch::Sender<Published>,
-    ) -> Self {
+    pub(super) fn new(owner: Owner, asked: Questions, published: watch::Sender<Published>) -> Self {
         Self {
             owner: Arc::new(owner),
             asked,
@@ -91,9 +87,10 @@ impl Desk {
 
     /// Does the next thing that questions need; false when nobody is left to ask, or when an answer panicked.
     pub(super) async fn serve(&mut self) -> bool {
+        let has_room = self.has_room();
         tokio::select! {
             biased;
-            asked = self.asked.recv(), if self.has_room() => match asked {
+            asked = self.asked.recv(), if has_room => match asked {
                 Some(asked) => self.take(asked),
                 None => return false,
             },
@@ -127,16 +124,17 @@ impl Desk {
 
     /// The owner to be changed, once nobody reads any more; questions are answered meanwhile.
     pub(super) async fn owner(&mut self) -> Option<&mut Owner> {
-        while let Some(work) = &mut self.working {
+        while self.working.is_some() {
+            let has_room = self.has_room();
             // The next long one has to wait.
             tokio::select! {
                 biased;
-                done = work => {
+                done = worked(&mut self.working) => {
                     self.working = None;
-                    let (question, answer) = done.ok()?;
+                    let (question, answer) = done?;
                     self.keep(question, answer);
                 }
-                asked = self.asked.recv(), if self.has_room() => self.take(asked?),
+                asked = self.asked.recv(), if has_room => self.take(asked?),
             }
         }
         Arc::get_mut(&mut self.owner)

@@ -308,6 +308,8 @@ async fn long_questions_deliveries_and_short_questions_all_get_their_turn() {
     }
     drop(handle);
     inbox.closed().await;
+}
+
 /// A finding for tests that count them.
 pub(super) fn finding() -> Finding {
     let entity = gaunt_schema::Entity::node(&"gpu001".into());
