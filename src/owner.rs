@@ -216,6 +216,19 @@ impl Owner {
         self.judge = Some(judge);
         self.states = states;
         self.take_findings(findings, closed);
+        self.renew();
+    }
+
+    /// A tick without a judgement: the one before stands, and all else is as it is now.
+    fn pass(&mut self, now: UnixMs) {
+        if self.judge.is_some() {
+            self.cluster_mut().advance(now);
+            self.renew();
+        }
+    }
+
+    /// What hangs on the tick is that of now.
+    fn renew(&mut self) {
         self.nodes = OnceLock::new();
         self.note_loss();
     }

@@ -218,6 +218,7 @@ fn totals(client: &mut Client) -> anyhow::Result<f64> {
 fn await_scrapes(client: &mut Client, wanted: u64) -> anyhow::Result<()> {
     let end = Instant::now() + PATIENCE;
     loop {
+        // Before the first tick nobody knows any target.
         let told = targets_told(client)?;
         let ok = told["totals"]["scrapes"]["ok"].as_u64().unwrap_or_default();
         if ok >= wanted {
