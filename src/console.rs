@@ -17,7 +17,7 @@ use tokio::{
 
 use crate::{
     answer::{Answer, Question},
-    source::{Source, SourceError},
+    source::{Player, Source, SourceError},
 };
 
 mod action;
@@ -61,6 +61,8 @@ pub struct Options {
     pub glyphs: Glyphs,
     /// Which colours stand for which meaning; what the reader chose himself wins.
     pub palette: Palette,
+    /// The replay that is shown, if it is one: `z` holds it.
+    pub player: Option<Player>,
 }
 
 impl Default for Options {
@@ -70,6 +72,7 @@ impl Default for Options {
             colour: Colour::Auto,
             glyphs: Glyphs::Auto,
             palette: Palette::default(),
+            player: None,
         }
     }
 }
@@ -117,6 +120,7 @@ struct Desk {
     theme: Theme,
     palette: Palette,
     keep: Option<PathBuf>,
+    player: Option<Player>,
     screen: Screen,
     input: Input,
     state: State,
@@ -136,7 +140,9 @@ impl Desk {
         let keep = kept::place(environment);
         let kept = keep.as_deref().map(kept::read).unwrap_or_default();
         let state = State::new(source.address(), now(), kept);
+        let state = state.of_replay(options.player.is_some());
         Ok(Self {
+            player: options.player.clone(),
             theme,
             palette: options.palette,
             keep,
@@ -242,6 +248,7 @@ impl Desk {
                 Effect::Ask(questions) => self.asking.want(questions),
                 Effect::Redraw => self.screen.forget()?,
                 Effect::Suspend => self.suspend()?,
+                Effect::Hold => self.state.held = self.player.as_ref().map(Player::toggle),
                 Effect::Bell => self.screen.ring()?,
                 Effect::Mouse(ours) => self.screen.take_mouse(ours)?,
                 Effect::Copy(text) => {

@@ -102,6 +102,8 @@ pub(crate) enum Intent {
     Events,
     /// Acknowledge the finding, or withdraw that.
     Acknowledge,
+    /// Hold a replay, or let it go on.
+    Hold,
     /// Show or hide the keys.
     Help,
     /// Draw everything anew.
@@ -127,6 +129,8 @@ pub(crate) enum Effect {
     Keep(Kept),
     /// Take the mouse, or leave it to the terminal.
     Mouse(bool),
+    /// Hold a replay, or let it go on.
+    Hold,
     /// Call the reader.
     Bell,
     /// Draw every cell anew.

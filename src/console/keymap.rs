@@ -275,6 +275,7 @@ pub(crate) const KEYS: &[Binding] = &[
     bind(&[Key::Char('{')], "{", Intent::MuchEarlier, "back one minute", None, On::Every),
     bind(&[Key::Char('}')], "}", Intent::MuchLater, "forward one minute", None, On::Every),
     bind(&[Key::Char('.')], ".", Intent::Now, "back to now", None, On::Every),
+    bind(&[Key::Char('z')], "z", Intent::Hold, "hold a replay, or let it go on", None, On::Every),
     bind(&[Key::Char('y')], "y", Intent::Copy, "copy what the cursor is on", None, On::Every),
     bind(
         &[Key::Char(':')],

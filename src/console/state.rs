@@ -74,6 +74,8 @@ pub(crate) struct State {
     pub(crate) room: Room,
     /// The console's clock, as of the last thing that happened.
     pub(crate) now: UnixMs,
+    /// Whether the replay that is shown is held; none if it is no replay.
+    pub(crate) held: Option<bool>,
 }
 
 /// The cursors that are not in a list.
@@ -269,6 +271,7 @@ impl State {
             scroll: 0,
             room: Room::default(),
             now,
+            held: None,
         }
     }
 
@@ -284,6 +287,11 @@ impl State {
     /// The rows of a subject, if they were answered.
     pub(crate) fn table(&self, subject: Subject) -> Option<&Arc<Table>> {
         self.data.tables[subject as usize].as_ref()
+    }
+
+    /// The same of a replay, if it is one.
+    pub(crate) fn of_replay(self, is_replay: bool) -> Self {
+        Self { held: is_replay.then_some(false), ..self }
     }
 
     /// The only node, if the whole fleet is one: then the overview shows it in full.

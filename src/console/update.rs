@@ -250,6 +250,8 @@ fn intend(state: &mut State, intent: Intent) -> Outcome {
             time::step(state, intent)
         }
         Intent::Now => time::show(state, None),
+        Intent::Hold if state.held.is_some() => Outcome::owing(Effect::Hold),
+        Intent::Hold => Outcome::default(),
         Intent::Fold => {
             state.fold = match state.fold {
                 Fold::Node => Fold::Leaf,

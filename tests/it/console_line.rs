@@ -75,7 +75,9 @@ impl Line {
     }
 
     fn read(&self, name: &str) -> String {
-        await_that(name, || fs::read_to_string(self.file(name)).ok().filter(|text| !text.is_empty()))
+        await_that(name, || {
+            fs::read_to_string(self.file(name)).ok().filter(|text| !text.is_empty())
+        })
     }
 
     fn pid(&self) -> Pid {
@@ -258,7 +260,8 @@ fn choices_are_kept_for_the_next_time() {
     line.await_screen("the overview", |screen| screen.contains("? keys"));
     line.press(":theme light\r");
     let kept = line.file(".local/state/gaunt/console.json");
-    let text = await_that("the file", || fs::read_to_string(&kept).ok().filter(|t| t.contains('}')));
+    let text =
+        await_that("the file", || fs::read_to_string(&kept).ok().filter(|t| t.contains('}')));
     assert!(text.contains("\"light\""), "{text}");
     line.press("q");
     line.expect_given_back("0");

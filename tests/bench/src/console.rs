@@ -48,7 +48,8 @@ pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
     );
     let begun = Instant::now();
     let mut terminal = Terminal::start(folder.path(), &command)?;
-    terminal.until("the heat map", |seen| contains(seen, b"HEAT") && contains(seen, b"one cell"))?;
+    terminal
+        .until("the heat map", |seen| contains(seen, b"HEAT") && contains(seen, b"one cell"))?;
     let first_paint = begun.elapsed();
     thread::sleep(Duration::from_secs(2));
     let first_bytes = terminal.bytes();
@@ -77,7 +78,8 @@ pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
         ("htop_bytes_s", htop),
         ("btop_bytes_s", btop),
     ];
-    let mut line = json!({ "gpus": NODES * 8, "columns": 200, "lines": 50, "frames": frames.len() });
+    let mut line =
+        json!({ "gpus": NODES * 8, "columns": 200, "lines": 50, "frames": frames.len() });
     for (name, value) in figures {
         let shown = value.map_or_else(|| "not there".to_owned(), |value| format!("{value:.2}"));
         writeln!(out, "{name:20} {shown:>14}")?;
@@ -122,8 +124,12 @@ fn frames(log: &Path) -> anyhow::Result<Vec<f64>> {
         let (_, rest) = line.split_once("micros=")?;
         rest.split_whitespace().next()?.parse().ok()
     };
-    let frames: Vec<f64> =
-        log.lines().filter(|line| line.contains("frame")).filter_map(micros).map(|us| us / 1e3).collect();
+    let frames: Vec<f64> = log
+        .lines()
+        .filter(|line| line.contains("frame"))
+        .filter_map(micros)
+        .map(|us| us / 1e3)
+        .collect();
     ensure!(!frames.is_empty(), "no frame is in the console's log");
     Ok(frames)
 }
@@ -248,11 +254,15 @@ fn talk(stream: &TcpStream, busy: &AtomicUsize) -> anyhow::Result<()> {
     while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
     let mut out = stream;
     if !request.contains("ask=overview") {
-        let body = json!({ "refused": "unknown_node", "node": "none", "message": "none" }).to_string();
+        let body =
+            json!({ "refused": "unknown_node", "node": "none", "message": "none" }).to_string();
         write!(out, "HTTP/1.1 404 Not Found\r\ncontent-length: {}\r\n\r\n{body}", body.len())?;
         return Ok(());
     }
-    write!(out, "HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\nconnection: close\r\n\r\n")?;
+    write!(
+        out,
+        "HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\nconnection: close\r\n\r\n"
+    )?;
     let mut states: Vec<u8> = "C".repeat(NODES * 8).into_bytes();
     let mut last = serde_json::to_value(overview(&states, 0)?)?;
     writeln!(out, "{}", json!({ "stream": "bench", "number": 1, "whole": last }))?;

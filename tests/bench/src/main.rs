@@ -5,7 +5,9 @@ mod clock;
 mod console;
 mod farm;
 mod fields;
+mod fleet;
 mod gather;
+mod ingest;
 mod judge;
 mod load;
 mod node;
@@ -37,6 +39,9 @@ struct Args {
     /// What `answers` asks about.
     #[command(flatten)]
     answers: answers::Options,
+    /// How large the fleet of `fleet` is.
+    #[command(flatten)]
+    fleet: fleet::Options,
 }
 
 type Bench = fn(&Args, &mut dyn Write) -> anyhow::Result<()>;
@@ -50,6 +55,16 @@ const BENCHES: &[(&str, &str, Bench)] = &[
         "console",
         "the console on 100,000 GPUs: first picture, frames, keys, bytes a second, memory",
         |_, out| console::run(out),
+    ),
+    (
+        "fleet",
+        "gaunt serve over gaunt-sim's written-down pages: time, memory and waits by the number of nodes",
+        |args, out| fleet::run(&args.fleet, args.judge.quick, out),
+    ),
+    (
+        "ingest",
+        "reports and pages in memory into columns, history and rates: samples a second and core",
+        |args, out| ingest::run(args.judge.quick, out),
     ),
     (
         "gather",
@@ -102,4 +117,16 @@ fn main() -> anyhow::Result<ExitCode> {
         writeln!(out, "  {name:8} {what}")?;
     }
     Ok(ExitCode::from(2))
+}
+
+/// A program of this build.
+fn built(name: &str) -> anyhow::Result<std::path::PathBuf> {
+    let own = std::env::current_exe().context("cannot tell where this program is")?;
+    let path = own.with_file_name(name);
+    anyhow::ensure!(
+        path.exists(),
+        "{} is not built: run `cargo build --release --workspace` first",
+        path.display()
+    );
+    Ok(path)
 }
