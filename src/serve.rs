@@ -109,7 +109,9 @@ impl Server {
         let seats = Arc::new(Semaphore::new(CONNECTIONS));
         let (stopping, stopped) = watch::channel(false);
         let hub = Hub::new(source.clone(), stopped.clone());
-        let serving = Serving { source, hub, recording: self.recording, stopped: stopped.clone() };
+        let (stopped_too, written) = (stopped.clone(), api::Written::default());
+        let serving =
+            Serving { source, hub, recording: self.recording, stopped: stopped_too, written };
         let routes = routes(serving, self.names);
         let mut connections = JoinSet::new();
         tokio::pin!(stop);
