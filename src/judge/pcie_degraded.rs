@@ -14,10 +14,10 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
             let Some(own) = judge.gpus.get(*row as usize) else { continue };
             let value = |metric| cluster.value(metric, *row).filter(|value| *value > 0.0);
             // A link that has nothing to do is slowed down to save power, but never made narrower.
-            let busy = own
-                .averages
-                .utilization_at(now, gap)
-                .is_some_and(|busy| busy >= limits.utilization_launch_ratio);
+            // The average may still be of the work that has just ended.
+            let works = |share: f64| share >= limits.utilization_launch_ratio;
+            let busy = own.averages.utilization_at(now, gap).is_some_and(works)
+                && own.averages.utilization_now().is_some_and(works);
             let (width, lanes) = (value(health::PCIE_WIDTH), value(health::PCIE_WIDTH_MAX));
             let (generation, best) =
                 (value(health::PCIE_GENERATION), value(health::PCIE_GENERATION_MAX));
@@ -50,8 +50,14 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
                 ),
                 _ => format!("sends {:.1} packets a second again", replays.unwrap_or_default()),
             };
+            // What is told now and then may be of two instants: only lanes stay as they are.
+            let hold = if narrow {
+                limits.pcie_seconds
+            } else {
+                limits.pcie_replay_seconds.max(judge.two_samples(cluster))
+            };
             let suspicion = Suspicion::of(FindingKind::PcieDegraded, entity.clone(), kinds, true)
-                .hold(if narrow { limits.pcie_seconds } else { limits.pcie_replay_seconds })
+                .hold(hold)
                 .costs(
                     gang.map_or(0.0, Gang::lost_gpus),
                     gang.map(|gang| gang.victims(cluster, Some(id))).unwrap_or_default(),

@@ -9,6 +9,7 @@ mod commands;
 mod console;
 mod fake_driver;
 mod fleet;
+mod foreign;
 mod gpu;
 mod gpu_faults;
 mod judge;
