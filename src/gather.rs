@@ -10,6 +10,7 @@ mod budget;
 mod desk;
 mod fetch;
 mod file;
+mod form;
 mod hostlist;
 mod identity;
 mod place;
@@ -98,12 +99,15 @@ pub struct Group {
     pub access: Access,
     /// Whether compressed pages are asked for.
     pub compress: bool,
+    /// Whether OpenMetrics is asked for before text.
+    pub open_metrics: bool,
 }
 
 impl Group {
     /// Whether targets of both are reached in the same way, so that their connections may stay.
     fn is_reached_like(&self, other: &Self) -> bool {
-        self.reach == other.reach && self.access == other.access && self.compress == other.compress
+        let manners = |group: &Self| (group.compress, group.open_metrics);
+        self.reach == other.reach && self.access == other.access && manners(self) == manners(other)
     }
 }
 
@@ -119,18 +123,22 @@ pub struct Plan {
 impl Plan {
     /// Whether nobody is named who could name a target.
     pub fn is_empty(&self) -> bool {
-        self.groups.iter().all(|group| group.sources.is_empty())
+        self.sources() == 0
     }
 
-    /// Reads what can be read at once: how many targets that is, or what is wrong with it.
-    pub fn check(&self) -> Result<usize, PlaceError> {
-        let mut targets = 0;
+    /// How many there are who name targets.
+    pub fn sources(&self) -> usize {
+        self.groups.iter().map(|group| group.sources.len()).sum()
+    }
+
+    /// Reads what can be read at once, and says what is wrong with it.
+    pub fn check(&self) -> Result<(), PlaceError> {
         for group in &self.groups {
             for source in &group.sources {
-                targets += source.places(&group.usual)?.map_or(0, |places| places.len());
+                source.places(&group.usual)?;
             }
         }
-        Ok(targets)
+        Ok(())
     }
 }
 

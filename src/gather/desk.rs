@@ -13,11 +13,12 @@ use super::{
     access::Ring,
     budget::{Account, Ledger},
     fetch::{Line, Manners, Rules},
+    form::Form,
     place::{Place, Scheme},
     reach::Reach,
     roster::Roster,
     schedule::Slots,
-    scrape::{Replaced, Scrape, TEXT_PAGE},
+    scrape::{Replaced, Scrape},
     source::{Common, News},
 };
 
@@ -161,7 +162,8 @@ impl Desk {
             }
         }
         if changes.any {
-            tracing::info!(new = changes.new.len(), gone = changes.gone.len(), "targets changed");
+            let (new, gone) = (changes.new.len(), changes.gone.len());
+            tracing::info!(targets = self.roster.len(), new, gone, "targets changed");
             self.announce().await?;
         } else {
             self.tell_sources().await?;
@@ -184,8 +186,9 @@ impl Desk {
     }
 
     fn scrape(&mut self, id: TargetId, slot: usize, place: Place, open: &Open) {
-        let manners =
-            Manners { accept: TEXT_PAGE, compress: open.group.compress, ..Manners::default() };
+        let form = Form::first(open.group.open_metrics);
+        let (accept, compress) = (form.accept(), open.group.compress);
+        let manners = Manners { accept, compress, ..Manners::default() };
         let period = self.plan.options.period;
         let address = Safe::new(&place.to_string());
         let scrape = Scrape {
@@ -193,6 +196,7 @@ impl Desk {
             address,
             slots: Slots::new(slot, period),
             period,
+            form,
             line: Line::new(place, open.reach.clone(), open.keys.clone(), manners),
             rules: self.rules.clone(),
             account: Account::new(self.ledger.clone()),

@@ -160,6 +160,11 @@ impl Line {
         Self { place, host, reach, keys, manners, connection: None }
     }
 
+    /// Asks for other media types from now on.
+    pub(super) fn ask_for(&mut self, accept: &'static str) {
+        self.manners.accept = accept;
+    }
+
     /// One body, or why there is none. A connection that failed is not used again.
     pub(super) async fn fetch(&mut self, rules: &Rules) -> Result<Body, Failure> {
         let progress = Progress::default();

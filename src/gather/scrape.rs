@@ -14,13 +14,11 @@ use super::{
     budget::Account,
     desk::Back,
     fetch::{Body, Line, Rules},
+    form::Form,
     identity::Identity,
     rest::Rest,
     schedule::Slots,
 };
-
-/// The media types that [`decode`] understands.
-pub(super) const TEXT_PAGE: &str = "text/plain;version=0.0.4";
 
 /// A body from which decoding takes so long, in bytes, that the other targets of this thread are given to another one
 /// meanwhile: some milliseconds.
@@ -30,6 +28,7 @@ const LONG_BODY: usize = 1 << 20;
 pub(super) struct Scrape {
     pub(super) target: TargetId,
     pub(super) address: Safe,
+    pub(super) form: Form,
     pub(super) line: Line,
     pub(super) slots: Slots,
     pub(super) period: Duration,
@@ -104,6 +103,28 @@ impl Scrape {
         started: Instant,
         layout: &mut text::Memory,
     ) -> Result<Page, Failure> {
+        let mut decoded = self.read(layout).await?;
+        if let Err(failure @ Failure::NotAPage(_)) = &decoded.page
+            && decoded.open_metrics
+            && self.form != Form::Text
+        {
+            tracing::warn!(target = %self.address, %failure, "asked for text from now on");
+            self.form = Form::Text;
+            self.line.ask_for(self.form.accept());
+            decoded = self.read(layout).await?;
+        }
+        let page = decoded.page?;
+        // What was read is thrown away only once the next one is due: a busy machine is not the target's fault.
+        if started.elapsed() > self.period.max(self.rules.timeout) {
+            let why = format!("decoding the page (limit {:?})", self.period);
+            return Err(Failure::Timeout(Safe::new(&why)));
+        }
+        self.account.admit(&page, (self.clock)())?;
+        Ok(page)
+    }
+
+    /// Fetches a page and takes it apart.
+    async fn read(&mut self, layout: &mut text::Memory) -> Result<Decoded, Failure> {
         let body = self.line.fetch(&self.rules).await?;
         let limits = text::Limits {
             body_bytes: self.rules.max_body,
@@ -113,16 +134,8 @@ impl Scrape {
         let long = body.bytes().len() > LONG_BODY
             && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
         let mut read = || decode(&body, &self.rules.layouts, layout, &limits);
-        let decoded = if long { block_in_place(read) } else { read() };
-        drop(body);
-        let page = decoded?;
-        // What was read is thrown away only once the next one is due: a busy machine is not the target's fault.
-        if started.elapsed() > self.period.max(self.rules.timeout) {
-            let why = format!("decoding the page (limit {:?})", self.period);
-            return Err(Failure::Timeout(Safe::new(&why)));
-        }
-        self.account.admit(&page, (self.clock)())?;
-        Ok(page)
+        let page = if long { block_in_place(read) } else { read() };
+        Ok(Decoded { page, open_metrics: text::is_open_metrics(body.media()) })
     }
 
     /// Takes another number if another machine answers than before.
@@ -173,12 +186,18 @@ impl Scrape {
     }
 }
 
-/// A page from its body, by what is remembered of the target's pages before.
+/// What became of a body, and whether its sender called it OpenMetrics.
+struct Decoded {
+    page: Result<Page, Failure>,
+    open_metrics: bool,
+}
+
+/// A page from its body, as what its sender calls it, and by what is remembered of the target's pages before.
 fn decode(
     body: &Body,
     layouts: &text::Layouts,
     layout: &mut text::Memory,
     limits: &text::Limits,
 ) -> Result<Page, Failure> {
-    layouts.decode(layout, body.bytes(), limits)
+    layouts.decode_as(body.media(), layout, body.bytes(), limits)
 }

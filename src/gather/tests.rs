@@ -12,6 +12,7 @@ use crate::owner;
 mod chaos;
 mod desk;
 mod encrypted;
+mod forms;
 mod names;
 mod server;
 

@@ -280,6 +280,15 @@ table! {
     port_samples: u32 = 2;
     /// Seconds for which the evidence must be gone before a finding closes.
     close_seconds: f64 = 10.0;
+    /// Times that evidence must have come within the window before a finding is said to flap.
+    flap_openings: f64 = 3.0;
+    /// Seconds within which a finding that opens again is the same one, and its openings are counted.
+    flap_window_seconds: f64 = 600.0;
+    /// Seconds for which the evidence must be gone before a finding that flaps closes.
+    flap_close_seconds: f64 = 180.0;
+    /// Seconds after a restart in which what was open before stays open, unless it is seen: averages and pasts must grow
+    /// again first.
+    resume_seconds: f64 = 120.0;
     /// Failed attempts in a row before a target is reported.
     target_failures: u32 = 2;
 }

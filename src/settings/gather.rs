@@ -26,6 +26,7 @@ pub(super) struct Gather {
     pub(super) timeout: Option<Spanned<Span>>,
     pub(super) max_body: Spanned<Size>,
     compress: bool,
+    open_metrics: bool,
     allow: Vec<Network>,
     removal_guard: Share,
     max_samples: u64,
@@ -49,6 +50,7 @@ impl Default for Gather {
             timeout: None,
             max_body: Spanned::new(0..0, Size::new(16 << 20)),
             compress: false,
+            open_metrics: false,
             allow: Vec::new(),
             removal_guard: Share(REMOVAL),
             max_samples: limits.samples,
@@ -94,6 +96,7 @@ impl Gather {
             reach: Reach { allow: networks(self.allow) },
             access: Access::default(),
             compress: self.compress,
+            open_metrics: self.open_metrics,
         };
         let others = self.groups.into_iter().map(|group| group.into_inner().group(&origin, folder));
         std::iter::once(own).chain(others).collect()
@@ -131,6 +134,7 @@ pub(super) struct FileGroup {
     port: Port,
     path: PagePath,
     compress: bool,
+    open_metrics: bool,
     allow: Vec<Network>,
     tls: FileTls,
     bearer_file: Option<PathBuf>,
@@ -176,6 +180,7 @@ impl FileGroup {
             reach: Reach { allow: networks(self.allow) },
             access: access(self.tls, self.bearer_file, self.basic, folder),
             compress: self.compress,
+            open_metrics: self.open_metrics,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The page over HTTP: written at most once a tick in each form, served from memory, never touching the driver.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
 use http_body_util::Full;
 use hyper::{
@@ -12,6 +12,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
+    io::{AsyncReadExt, copy, sink},
     net::{TcpListener, TcpStream},
     sync::{Semaphore, watch},
     time::{sleep, timeout},
@@ -33,6 +34,10 @@ const LAST_ANSWER: Duration = Duration::from_secs(5);
 
 /// The room for a request's head in bytes. Prometheus sends about 300.
 const MAX_HEAD: usize = 16 * 1024;
+
+/// How many bytes of a refused request are still taken, and for how long.
+const MAX_UNREAD: u64 = 1024 * 1024;
+const LINGER: Duration = Duration::from_secs(1);
 
 /// The wait after the listener failed: out of descriptors, usually, which more haste makes worse.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -99,21 +104,29 @@ async fn converse(stream: TcpStream, pages: watch::Receiver<Arc<Page>>) {
         let response = answer(&request, &pages);
         async move { Ok::<_, std::convert::Infallible>(response) }
     });
-    let connection = http1::Builder::new()
+    let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_DEADLINE)
         .max_buf_size(MAX_HEAD)
         .serve_connection(TokioIo::new(stream), service);
-    tokio::pin!(connection);
-    let ended = if let Ok(ended) = timeout(CONNECTION_LIFE, connection.as_mut()).await {
+    let ended = if let Ok(ended) = timeout(CONNECTION_LIFE, &mut connection).await {
         ended
     } else {
-        connection.as_mut().graceful_shutdown();
-        timeout(LAST_ANSWER, connection).await.unwrap_or(Ok(()))
+        Pin::new(&mut connection).graceful_shutdown();
+        timeout(LAST_ANSWER, &mut connection).await.unwrap_or(Ok(()))
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "connection broke");
+        linger(connection.into_parts().io.into_inner()).await;
     }
+}
+
+/// Reads on for a moment after a request was refused. Closed with bytes unread, the kernel resets the connection, and the
+/// client loses the answer that says why.
+async fn linger(stream: TcpStream) {
+    let mut rest = stream.take(MAX_UNREAD);
+    // However this ends, the connection is closed next.
+    let _ended = timeout(LINGER, copy(&mut rest, &mut sink())).await;
 }
 
 /// The media type of what is meant for people.

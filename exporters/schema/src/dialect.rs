@@ -28,8 +28,8 @@ mod words;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::{
-    interpreter::{Interpreter, Understood},
-    plan::{Op, Plan},
+    interpreter::{Interpreter, Understood, knows},
+    plan::{Aside, Op, Plan, Shown},
 };
 
 /// The tables of all exporters that have one.

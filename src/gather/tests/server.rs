@@ -29,10 +29,20 @@ pub(super) enum Manner {
     Slams,
     /// Answers with a page that is made anew for each request, of the number of the request.
     Makes(fn(u64) -> String),
+    /// Answers what is made of the head of the request, in lower case.
+    Hears(fn(&str) -> String),
 }
 
 pub(super) fn ok(body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+}
+
+/// An answer that says what it is.
+pub(super) fn of_type(media: &str, body: &str) -> String {
+    format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: {media}\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
 }
 
 /// An answer with an encoded body.
@@ -92,6 +102,7 @@ async fn serve(mut stream: TcpStream, manner: Manner, mut number: u64) -> Option
         match &manner {
             Manner::Answers(text) => stream.write_all(text.as_bytes()).await.ok()?,
             Manner::AnswersBytes(bytes) => stream.write_all(bytes).await.ok()?,
+            Manner::Hears(answer) => stream.write_all(answer(&head).as_bytes()).await.ok()?,
             Manner::Makes(page) => stream.write_all(ok(&page(number)).as_bytes()).await.ok()?,
             Manner::AnswersAndCloses(bytes) => {
                 stream.write_all(bytes).await.ok()?;

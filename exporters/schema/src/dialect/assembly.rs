@@ -3,7 +3,7 @@
 use std::hash::BuildHasher;
 
 use foldhash::fast::RandomState;
-use hashbrown::{HashMap, HashTable};
+use hashbrown::{HashMap, HashSet, HashTable};
 
 use super::plan::{Op, Plan, Rule};
 use crate::{
@@ -15,6 +15,9 @@ use crate::{
 
 /// What stands between two label names of which either may name a device.
 const OR: char = '|';
+
+/// Our names of devices by those of their exporter.
+type Aliases = HashMap<(Class, Safe), Safe, RandomState>;
 
 /// A device as the page writes it, and its position in the report.
 #[derive(Debug)]
@@ -40,7 +43,7 @@ pub(super) struct Assembly<'a> {
     devices: HashMap<Device, u32, RandomState>,
     seen: HashMap<(MetricId, u32), u32, RandomState>,
     /// What a device is called by its exporter, and what we call it.
-    aliases: HashMap<(Class, Safe), Safe, RandomState>,
+    aliases: Aliases,
     state: RandomState,
 }
 
@@ -185,6 +188,7 @@ impl<'a> Assembly<'a> {
         for ((class, _), ours) in &self.aliases {
             *bearers.entry((*class, ours)).or_default() += 1;
         }
+        rename_erring(&mut self.plan.gpus, &self.aliases, &bearers, &self.devices);
         for device in self.report.devices.iter_mut() {
             let class = if device.class.labels().first() == Some(&"gpu") {
                 Class::Gpu
@@ -202,6 +206,24 @@ impl<'a> Assembly<'a> {
                 continue;
             }
             self.devices.insert(device.clone(), 0);
+        }
+    }
+}
+
+/// The same for the GPUs that show an XID.
+fn rename_erring(
+    gpus: &mut [Safe],
+    aliases: &Aliases,
+    bearers: &HashMap<(Class, &Safe), u32, RandomState>,
+    devices: &HashMap<Device, u32, RandomState>,
+) {
+    let taken: HashSet<Safe, RandomState> = gpus.iter().cloned().collect();
+    for theirs in gpus {
+        let Some(ours) = aliases.get(&(Class::Gpu, theirs.clone())) else { continue };
+        let device = Device { class: Class::Gpu, key: vec![ours.clone()] };
+        let is_free = !taken.contains(ours) && !devices.contains_key(&device);
+        if is_free && bearers.get(&(Class::Gpu, ours)) == Some(&1) {
+            *theirs = ours.clone();
         }
     }
 }

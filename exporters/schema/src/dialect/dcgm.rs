@@ -1,7 +1,7 @@
 //! dcgm-exporter: who its GPUs are, its blank values, and its mask of clock-event reasons.
 
 use foldhash::fast::RandomState;
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 
 use super::{
     assembly::{Assembly, has_info},
@@ -68,6 +68,8 @@ pub(super) struct Dcgm<'a> {
     identified: HashSet<u32, RandomState>,
     /// The name under which the mask of clock events came first; under its other name it says the same.
     mask: Option<&'a str>,
+    /// The GPUs that have a line for their last XID, with their numbers in the plan.
+    erring: HashMap<Safe, u32, RandomState>,
 }
 
 fn link_errors(name: &str) -> Option<MetricId> {
@@ -92,7 +94,7 @@ impl<'a> Dcgm<'a> {
         sample: &Sample<'_, 'a>,
     ) -> Result<Op, Reason> {
         if sample.name == XID {
-            return Self::take_xid(assembly, sample);
+            return self.take_xid(assembly, sample);
         }
         if let Some(metric) = link_errors(sample.name) {
             return Self::take_link_errors(assembly, sample, metric);
@@ -101,21 +103,21 @@ impl<'a> Dcgm<'a> {
     }
 
     /// Notes the last XID of a GPU. The GPU itself may be gone: its other series say whether it is there.
-    fn take_xid(assembly: &mut Assembly<'a>, sample: &Sample<'_, 'a>) -> Result<Op, Reason> {
+    fn take_xid(
+        &mut self,
+        assembly: &mut Assembly<'a>,
+        sample: &Sample<'_, 'a>,
+    ) -> Result<Op, Reason> {
         let gpu = sample.label("gpu").ok_or(Reason::NoDevice)?;
         if assembly.own || Self::is_of_instance(sample) {
             return Ok(Op::Ignore);
         }
-        let code = sample.value;
-        if code.fract() == 0.0 && (1.0..=LARGEST_XID).contains(&code) {
-            let key = vec![gpu.value().as_ref().into(), Safe::new(&format!("{code:.0}"))];
-            let device = assembly.device(Device { class: Class::Xid, key });
-            let first = !assembly.has(device, parts::XID_ERRORS);
-            if first {
-                assembly.constant(device, parts::XID_ERRORS, 1.0)?;
-            }
-        }
-        Ok(assembly.plan.only(code))
+        let gpus = &mut assembly.plan.gpus;
+        let number = self.erring.entry(gpu.value().as_ref().into()).or_insert_with_key(|gpu| {
+            gpus.push(gpu.clone());
+            gpus.len() as u32 - 1
+        });
+        Ok(Op::Xid(*number))
     }
 
     /// Notes errors of all NVLinks of a GPU as those of one link.
@@ -180,6 +182,11 @@ impl<'a> Dcgm<'a> {
             report.info(device, gpu::JOB_INFO, &[("job", &job), ("name", &pod)]);
         }
     }
+}
+
+/// The XID that a value stands for, if it is one.
+pub(super) fn xid(value: f64) -> Option<u32> {
+    (value.fract() == 0.0 && (1.0..=LARGEST_XID).contains(&value)).then_some(value as u32)
 }
 
 /// Why the value is none, if it is one of those that stand for no value.

@@ -2,19 +2,19 @@
 
 use std::sync::LazyLock;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use super::{
     Dialect, TABLES, absence,
     assembly::Assembly,
     dcgm::Dcgm,
     node_exporter::NodeExporter,
-    plan::{self, Blank, Op, Plan, Rule},
+    plan::{self, Aside, Blank, Op, Plan, Rule},
     special,
     table::{Table, Told, Word},
 };
 use crate::{
-    Absent, Class, Info, Report, Safe,
+    Absent, Class, Device, Info, Report, Safe,
     catalogue::{Named, host, named},
     text::{Reason, Sample, write::NODE},
     unit::Kind,
@@ -46,6 +46,7 @@ pub(crate) struct Interpreter<'a> {
     dcgm: Dcgm<'a>,
     node_exporter: NodeExporter<'a>,
     told: Told,
+    aside: Aside,
     /// The last name and its meaning: samples of one metric mostly stand together.
     last: (&'a str, Meaning),
     /// Samples understood, by dialect.
@@ -61,6 +62,9 @@ pub(crate) struct Understood {
     pub(crate) dialect: Dialect,
     /// What became of each line, unless a line meant something that no plan can hold.
     pub(crate) plan: Option<Plan>,
+    /// How many devices, with a sample each, are in the report for the XIDs of now: the last ones. They come and go
+    /// while the plan stays.
+    pub(crate) xids: usize,
 }
 
 impl Default for Interpreter<'_> {
@@ -70,6 +74,7 @@ impl Default for Interpreter<'_> {
             dcgm: Dcgm::default(),
             node_exporter: NodeExporter::default(),
             told: Told::default(),
+            aside: Aside::default(),
             last: ("", Meaning::Nothing),
             counts: [0; Dialect::ALL.len()],
         }
@@ -105,7 +110,7 @@ impl<'a> Interpreter<'a> {
         let op = op?;
         self.counts[dialect as usize] += 1;
         let digits = sample.digits.as_bytes();
-        let run = plan.run(op, sample.value, digits, &mut report.samples, &mut report.node_time);
+        let run = plan.run(op, sample.value, digits, &mut report.samples, &mut self.aside);
         self.assembly.unsteady |= run.is_err();
         Ok(())
     }
@@ -114,6 +119,10 @@ impl<'a> Interpreter<'a> {
     pub(crate) fn finish(mut self) -> Understood {
         self.node_exporter.finish(&mut self.assembly);
         self.assembly.rename();
+        self.assembly.report.node_time = self.aside.time;
+        let before = self.assembly.report.devices.len();
+        self.show_xids();
+        let xids = self.assembly.report.devices.len() - before;
         let Assembly { mut report, plan, unsteady, .. } = self.assembly;
         let foreign = || self.dcgm.node.or(self.told.node).or(self.node_exporter.node);
         report.node = report.node.or_else(foreign);
@@ -123,7 +132,26 @@ impl<'a> Interpreter<'a> {
                 most = (count, dialect);
             }
         }
-        Understood { report, dialect: most.1, plan: (!unsteady).then_some(plan) }
+        Understood { report, dialect: most.1, plan: (!unsteady).then_some(plan), xids }
+    }
+
+    /// Adds the XIDs that GPUs show, after all else.
+    fn show_xids(&mut self) {
+        let Assembly { plan, report, unsteady, .. } = &mut self.assembly;
+        if plan.gpus.is_empty() {
+            return;
+        }
+        let devices = report.devices.iter().filter(|device| device.class == Class::Xid).cloned();
+        let told: HashSet<Device, foldhash::fast::RandomState> = devices.collect();
+        // Whether a mark adds to these hangs on its value.
+        *unsteady |= !told.is_empty();
+        for shown in std::mem::take(&mut self.aside).xids() {
+            let (device, sample) = plan.xid(shown);
+            if !told.contains(&device) {
+                report.samples.push(sample(report.devices.len() as u32));
+                report.devices.push(device);
+            }
+        }
     }
 
     fn row(&mut self, named: Named, sample: &Sample<'_, 'a>) -> Result<Op, Reason> {
@@ -196,6 +224,11 @@ impl<'a> Interpreter<'a> {
         }
         report.infos.push(Info { metric, device, labels });
     }
+}
+
+/// Whether the name means anything to us.
+pub(crate) fn knows(name: &str) -> bool {
+    !matches!(meaning(name), Meaning::Nothing)
 }
 
 fn meaning(name: &str) -> Meaning {

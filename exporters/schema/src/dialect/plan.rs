@@ -2,8 +2,8 @@
 
 use super::dcgm;
 use crate::{
-    Absent, MetricId, Reading, Sample, UnixMs,
-    catalogue::{Scale, gpu},
+    Absent, Class, Device, MetricId, Reading, Safe, Sample, UnixMs,
+    catalogue::{Scale, gpu, gpu_parts},
     text::Reason,
     unit::{Kind, Width},
 };
@@ -103,12 +103,38 @@ pub(crate) enum Op {
     Add { at: u32, rule: u16 },
     /// Its bits are the readings of the clock-event reasons, from this sample on.
     Bits { at: u32, rule: u16 },
+    /// It is the XID that this GPU of the plan showed last: it names a device, if it is one.
+    Xid(u32),
     /// It is the node's clock.
     Time,
     /// What the line means hangs on its value: it must be the one of this number.
     Only(u32),
     /// The line is refused.
     Refuse(Reason),
+}
+
+/// What the values of a page tell beside the readings of its samples.
+#[derive(Debug, Default)]
+pub(crate) struct Aside {
+    /// The node's clock.
+    pub(crate) time: Option<UnixMs>,
+    xids: Vec<Shown>,
+}
+
+/// An XID that a GPU of a plan showed last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Shown {
+    gpu: u32,
+    code: u32,
+}
+
+impl Aside {
+    /// The XIDs that GPUs show, each once and in one order, wherever on the page they stand.
+    pub(crate) fn xids(mut self) -> Vec<Shown> {
+        self.xids.sort_unstable();
+        self.xids.dedup();
+        self.xids
+    }
 }
 
 /// The value changes what the page means.
@@ -124,6 +150,8 @@ pub(crate) struct Plan {
     pub(crate) samples: Vec<Sample>,
     rules: Vec<Rule>,
     only: Vec<u64>,
+    /// The GPUs that have a line for their last XID.
+    pub(super) gpus: Vec<Safe>,
 }
 
 impl Plan {
@@ -143,6 +171,15 @@ impl Plan {
         Op::Only(self.only.len() as u32 - 1)
     }
 
+    /// The device that stands for an XID, and its only sample.
+    pub(crate) fn xid(&self, shown: Shown) -> (Device, impl Fn(u32) -> Sample + use<>) {
+        let Shown { gpu, code } = shown;
+        let key = vec![self.gpus[gpu as usize].clone(), Safe::new(&code.to_string())];
+        let sample =
+            |device| Sample { metric: gpu_parts::XID_ERRORS, device, reading: Reading::Value(1.0) };
+        (Device { class: Class::Xid, key }, sample)
+    }
+
     /// Does with the value of one line what is planned, on the samples of a report.
     #[inline]
     pub(crate) fn run(
@@ -151,7 +188,7 @@ impl Plan {
         value: f64,
         digits: &[u8],
         samples: &mut [Sample],
-        time: &mut Option<UnixMs>,
+        aside: &mut Aside,
     ) -> Result<(), Changed> {
         match op {
             Op::Ignore | Op::Refuse(_) => {}
@@ -178,7 +215,12 @@ impl Plan {
                 if !is_time(value) {
                     return Err(Changed);
                 }
-                time.get_or_insert(UnixMs::from_seconds(value));
+                aside.time.get_or_insert(UnixMs::from_seconds(value));
+            }
+            Op::Xid(gpu) => {
+                if let Some(code) = dcgm::xid(value) {
+                    aside.xids.push(Shown { gpu, code });
+                }
             }
             Op::Only(at) => {
                 if self.only[at as usize] != value.to_bits() {
@@ -212,6 +254,7 @@ impl Plan {
             + size_of_val(self.samples.as_slice())
             + size_of_val(self.rules.as_slice())
             + size_of_val(self.only.as_slice())
+            + self.gpus.iter().map(|gpu| size_of::<Safe>() + gpu.len()).sum::<usize>()
     }
 }
 

@@ -77,7 +77,7 @@ fn the_last_xid_and_the_errors_of_all_links_are_those_of_parts() {
     let links = Device { class: Class::Nvlink, key: vec!["3".into(), "all".into()] };
     assert_eq!(page.report.reading(&links, parts::NVLINK_REPLAY), Some(7.0.into()));
     // Whether a GPU is there is said by other series than the error that took it away.
-    assert_eq!(page.report.devices, [xid, links]);
+    assert_eq!(page.report.devices, [links, xid]);
 }
 
 #[test]

@@ -25,8 +25,9 @@ pub(super) struct Read {
 /// Reads a page as [`decode`] does, and notes its layout.
 pub(super) fn learn(body: &[u8], limits: &Limits) -> Result<Read, Failure> {
     let mut sketch = Sketch { marks: Vec::new(), refused: false };
-    let (page, plan) = strict(body, limits, &mut sketch)?;
-    let understood = Understood { report: page.report.clone(), dialect: page.dialect, plan };
+    let (page, rest) = strict(body, limits, &mut sketch)?;
+    let Rest { plan, xids } = rest;
+    let understood = Understood { report: page.report.clone(), dialect: page.dialect, plan, xids };
     let layout =
         if sketch.refused { None } else { Layout::of(body, &sketch.marks, understood, limits) };
     Ok(Read { page, layout })
@@ -99,11 +100,13 @@ impl<'a> Collector<'a> {
     }
 }
 
-fn strict(
-    body: &[u8],
-    limits: &Limits,
-    watch: &mut impl Watch,
-) -> Result<(Page, Option<Plan>), Failure> {
+/// What is understood of a page beside what it says.
+struct Rest {
+    plan: Option<Plan>,
+    xids: usize,
+}
+
+fn strict(body: &[u8], limits: &Limits, watch: &mut impl Watch) -> Result<(Page, Rest), Failure> {
     if body.len() > limits.body_bytes {
         return Err(Failure::TooLarge(limits.body_bytes as u64));
     }
@@ -138,8 +141,8 @@ fn strict(
         };
         return Err(Failure::NotAPage(why));
     }
-    let Understood { report, dialect, plan } = interpreter.finish();
-    Ok((Page { report, dialect, bytes: body.len() as u64, rejected }, plan))
+    let Understood { report, dialect, plan, xids } = interpreter.finish();
+    Ok((Page { report, dialect, bytes: body.len() as u64, rejected }, Rest { plan, xids }))
 }
 
 #[cfg(test)]

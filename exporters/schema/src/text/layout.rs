@@ -14,8 +14,8 @@ use super::{
     reason::Tally,
 };
 use crate::{
-    Device, Dialect, Info, Page, Report, Safe, Shared,
-    dialect::{Op, Plan, Understood},
+    Device, Dialect, Info, Page, Report, Safe, Sample, Shared,
+    dialect::{Aside, Op, Plan, Shown, Understood},
 };
 
 /// Digits of one value that may repeat a layout; who writes more is read strictly.
@@ -52,6 +52,13 @@ pub(super) struct Layout {
     pub(super) dialect: Dialect,
 }
 
+/// The devices of a layout with those that stand for XIDs: as long as GPUs show the same ones, the list is the same.
+#[derive(Debug, Default)]
+pub(super) struct Erring {
+    xids: Vec<Shown>,
+    devices: Shared<Device>,
+}
+
 /// Where the parts of a sample line stand in the body.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark {
@@ -76,7 +83,7 @@ impl Layout {
         understood: Understood,
         limits: &Limits,
     ) -> Option<Self> {
-        let Understood { report, dialect, plan } = understood;
+        let Understood { report, dialect, plan, xids } = understood;
         let mut plan = plan.filter(|plan| plan.ops.len() == marks.len())?;
         let stamped = marks.first()?.stamp.is_some();
         let mut frame = Frame { text: Vec::new(), lines: Vec::with_capacity(marks.len()), stamped };
@@ -102,17 +109,22 @@ impl Layout {
             begin = mark.line;
         }
         frame.text.extend_from_slice(body.get(at..)?);
-        plan.keep(&report.samples);
-        let Report { node, devices, infos, .. } = report;
+        let Report { node, mut devices, infos, samples, .. } = report;
+        // Those for XIDs are not of the layout: they come with the values.
+        plan.keep(&samples[..samples.len() - xids]);
+        if xids > 0 {
+            let own = devices.len() - xids;
+            devices.truncate(own);
+        }
         let (frame, labels, plan) = (frame.into(), labels.into(), plan.into());
         Some(Self { frame, labels, plan, devices, infos, node, dialect })
     }
 
     /// The page, if it repeats the layout to the last byte but for its values; the strict reader would say the same.
-    pub(super) fn read(&self, body: &[u8]) -> Option<Page> {
+    pub(super) fn read(&self, body: &[u8], erring: &mut Erring) -> Option<Page> {
         let Self { frame, labels, plan, .. } = self;
         let mut samples = plan.samples.clone();
-        let (mut time, mut tally) = (None, Tally::default());
+        let (mut aside, mut tally) = (Aside::default(), Tally::default());
         let (mut at, mut piece) = (0, 0);
         for (&(end, label), &op) in frame.lines.iter().zip(&plan.ops) {
             at = matched(body, at, frame.text.get(piece as usize..end as usize)?)?;
@@ -132,22 +144,50 @@ impl Layout {
             if let Op::Refuse(reason) = op {
                 refuse(&mut tally, reason, body, at);
             }
-            plan.run(op, value, digits, &mut samples, &mut time).ok()?;
+            plan.run(op, value, digits, &mut samples, &mut aside).ok()?;
         }
         let tail = frame.text.get(piece as usize..)?;
         if body.get(at..)? != tail {
             return None;
         }
+        let node_time = aside.time;
+        let devices = self.with_xids(aside.xids(), &mut samples, erring);
         let report = Report {
-            node_time: time,
+            node_time,
             node: self.node.clone(),
-            devices: self.devices.clone(),
+            devices,
             infos: self.infos.clone(),
             samples,
             extra: Vec::new(),
         };
         let bytes = body.len() as u64;
         Some(Page { report, dialect: self.dialect, bytes, rejected: tally.finish() })
+    }
+
+    /// The devices of a page whose GPUs show these XIDs; their samples are added.
+    fn with_xids(
+        &self,
+        xids: Vec<Shown>,
+        samples: &mut Vec<Sample>,
+        erring: &mut Erring,
+    ) -> Shared<Device> {
+        if xids.is_empty() {
+            return self.devices.clone();
+        }
+        let first = self.devices.len() as u32;
+        let is_new = erring.xids != xids;
+        if is_new {
+            erring.devices = self.devices.clone();
+        }
+        for (at, shown) in (first..).zip(&xids) {
+            let (device, sample) = self.plan.xid(*shown);
+            samples.push(sample(at));
+            if is_new {
+                erring.devices.push(device);
+            }
+        }
+        erring.xids = xids;
+        erring.devices.clone()
     }
 }
 

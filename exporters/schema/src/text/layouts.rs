@@ -10,7 +10,7 @@ use hashbrown::HashTable;
 use super::{
     Limits,
     decode::{self, Read},
-    layout::{self, Frame, Labels, Layout},
+    layout::{self, Erring, Frame, Labels, Layout},
     open,
 };
 use crate::{Device, Failure, Page, Shared, dialect::Plan};
@@ -38,6 +38,7 @@ pub struct Layouts {
 #[derive(Debug, Default)]
 pub struct Memory {
     layout: Option<Layout>,
+    erring: Erring,
     /// Pages in a row that repeated no layout.
     misses: u32,
     /// Pages that are to come before a layout is learned again.
@@ -89,7 +90,7 @@ impl Layouts {
         if body.len() > limits.body_bytes {
             return Err(Failure::TooLarge(limits.body_bytes as u64));
         }
-        if let Some(page) = memory.layout.as_ref().and_then(|layout| layout.read(body)) {
+        if let Some(page) = repeated(memory, body) {
             memory.misses = 0;
             self.repeated.fetch_add(1, Relaxed);
             return Ok(page);
@@ -99,7 +100,7 @@ impl Layouts {
             memory.wait -= 1;
             return decode::decode(body, limits);
         }
-        memory.layout = None;
+        (memory.layout, memory.erring) = (None, Erring::default());
         memory.wait = (1 << memory.misses.min(LONGEST_WAIT.ilog2())) - 1;
         memory.misses += 1;
         let Read { page, layout } = decode::learn(body, limits)?;
@@ -139,6 +140,11 @@ impl Layouts {
             bytes: shelves.bytes() as u64,
         }
     }
+}
+
+/// The page, if it repeats what is remembered.
+fn repeated(memory: &mut Memory, body: &[u8]) -> Option<Page> {
+    memory.layout.as_ref()?.read(body, &mut memory.erring)
 }
 
 /// The parts of layouts, each content once.

@@ -13,7 +13,7 @@ use self::{
     fault::Fault,
 };
 use super::{Label, Limits, Sample, decode::Collector, labels, number};
-use crate::{Failure, Page, Safe};
+use crate::{Failure, Page, Safe, dialect};
 
 /// The most characters of an exemplar's labels, names and values together.
 const EXEMPLAR_CHARACTERS: usize = 128;
@@ -236,7 +236,7 @@ impl<'a, 'l> Reader<'a, 'l> {
         if first {
             collector.take(
                 &Sample {
-                    name,
+                    name: self.spoken(name),
                     labels: &labels,
                     value: point.value,
                     digits: point.digits,
@@ -249,6 +249,14 @@ impl<'a, 'l> Reader<'a, 'l> {
         labels.clear();
         self.labels = labels;
         Ok(())
+    }
+
+    /// The name by which a sample of the family that is read is known. OpenMetrics appends `_total` to the names of
+    /// counters that have none as text.
+    fn spoken(&self, name: &'a str) -> &'a str {
+        let Family { name: family, kind, .. } = self.family;
+        let bare = kind == Type::Counter && name.strip_suffix("_total") == Some(family);
+        if bare && !dialect::knows(name) && dialect::knows(family) { family } else { name }
     }
 
     /// Takes the labels in their braces, if there are any; returns what follows them.

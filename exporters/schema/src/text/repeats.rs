@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::{Layouts, Limits, Memory, Tidings, decode};
-use crate::{Page, Reading, Report};
+use crate::{Class, Page, Reading, Report, catalogue::gpu_parts::XID_ERRORS};
 
 const DCGM: &str = include_str!("../../../../tests/fixtures/scrapes/dcgm.prom");
 const SHORT: &str = include_str!("../../../../tests/fixtures/scrapes/short.prom");
@@ -119,6 +119,59 @@ fn timestamps_may_move() {
     ] {
         assert!(!after(page(100).as_bytes(), other.as_bytes(), &Limits::default()).unwrap());
     }
+}
+
+/// The last XID of a GPU comes, changes, is the same as that of another line, and goes: the layout stays.
+#[test]
+fn xids_come_and_go() {
+    let (layouts, mut memory, limits) = (Layouts::default(), Memory::default(), Limits::default());
+    let page = |values: [&str; 4]| {
+        let [one, two, three, power] = values;
+        format!(
+            "DCGM_FI_DEV_XID_ERRORS{{gpu=\"0\",UUID=\"GPU-1\"}} {one}\n\
+             DCGM_FI_DEV_XID_ERRORS{{gpu=\"0\",UUID=\"GPU-1\",pod=\"a\"}} {two}\n\
+             DCGM_FI_DEV_XID_ERRORS{{gpu=\"1\",UUID=\"GPU-2\"}} {three}\n\
+             DCGM_FI_DEV_POWER_USAGE{{gpu=\"1\",UUID=\"GPU-2\"}} {power}\n"
+        )
+    };
+    let mut named = Vec::new();
+    let mut lists = Vec::new();
+    for values in [
+        ["31", "0", "0", "300"],
+        ["0", "0", "0", "301"],
+        ["0", "79", "79", "302"],
+        ["79", "79", "31", "303"],
+        ["79", "79", "31", "304"],
+        ["9223372036854775794", "2147483632", "NaN", "305"],
+        ["0.5", "-3", "10001", "306"],
+        ["48", "31", "10000", "307"],
+    ] {
+        let body = page(values);
+        let strict = decode(body.as_bytes(), &limits).unwrap();
+        let read = layouts.decode(&mut memory, body.as_bytes(), &limits).unwrap();
+        same(&read, &strict).unwrap();
+        let xids = read.report.devices.iter().filter(|device| device.class == Class::Xid);
+        named.push(xids.map(|xid| xid.key.join("/")).collect::<Vec<_>>().join(" "));
+        lists.push(read.report.devices);
+    }
+    assert_eq!(layouts.tidings().repeated, 7);
+    assert_eq!(
+        named,
+        ["0/31", "", "0/79 1/79", "0/79 1/31", "0/79 1/31", "", "", "0/31 0/48 1/10000"]
+    );
+    assert!(lists[3].is(&lists[4]) && lists[5].is(&lists[6]), "equal lists are one");
+    // Who says XIDs in our words as well says them once, and is read strictly.
+    let both = format!(
+        "{}gaunt_gpu_xid_errors_total{{gpu=\"0\",xid=\"31\"}} 5\n",
+        page(["31", "0", "31", "1"])
+    );
+    assert!(!after(both.as_bytes(), both.as_bytes(), &limits).unwrap());
+    let report = decode(both.as_bytes(), &limits).unwrap().report;
+    let xids = report.samples.iter().filter(|sample| sample.metric == XID_ERRORS);
+    assert_eq!(
+        xids.map(|sample| sample.reading.value()).collect::<Vec<_>>(),
+        [Some(5.0), Some(1.0)]
+    );
 }
 
 /// What almost repeats the page, and must be seen not to.

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::{super::Limits, decode_open_metrics, is_open_metrics};
 use crate::{
     Device, Failure, Page, Reading, Report,
-    catalogue::{gpu, host},
+    catalogue::{gpu, gpu_health, host},
     text::{Compat, Form, write_page},
 };
 
@@ -146,6 +146,27 @@ fn what_the_specification_forbids_is_told() {
     let long = format!("# {{trace_id=\"{}\"}} 0.67", "x".repeat(121));
     let told = with("# {trace_id=\"KOO5S4vxi0o\"} 0.67", &long);
     assert_eq!(told, "not OpenMetrics: line 17: an exemplar of 129 characters: 128 are the most");
+}
+
+/// Clients append `_total` to what is a counter without it as text.
+#[test]
+fn a_counter_is_known_by_its_name_as_text() {
+    let page = "# TYPE DCGM_FI_DEV_PCIE_REPLAY_COUNTER counter\n\
+                DCGM_FI_DEV_PCIE_REPLAY_COUNTER_total{gpu=\"0\"} 5\n\
+                DCGM_FI_DEV_PCIE_REPLAY_COUNTER_created{gpu=\"0\"} 1600000000.5\n\
+                # TYPE node_pressure_cpu_waiting_seconds counter\n\
+                node_pressure_cpu_waiting_seconds_total 7\n\
+                # TYPE DCGM_FI_DEV_GPU_TEMP gauge\nDCGM_FI_DEV_GPU_TEMP{gpu=\"0\"} 40 1.5\n# EOF\n";
+    let report = read(page).unwrap().report;
+    let gpu0 = Device::gpu(0);
+    assert_eq!(report.reading(&gpu0, gpu_health::PCIE_REPLAYS), Some(5.0.into()));
+    assert_eq!(report.reading(&Device::node(), host::CPU_PRESSURE), Some(7.0.into()));
+    assert_eq!(report.reading(&gpu0, gpu::TEMPERATURE), Some(40.0.into()));
+    assert_eq!(report.samples.len(), 3);
+    // A gauge that ends so is not a counter of another name.
+    let gauge = "# TYPE DCGM_FI_DEV_PCIE_REPLAY_COUNTER_total gauge\n\
+                 DCGM_FI_DEV_PCIE_REPLAY_COUNTER_total{gpu=\"0\"} 5\nnode_load1 1\n# EOF\n";
+    assert_eq!(read(gauge).unwrap().report.samples.len(), 1);
 }
 
 #[test]
