@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use gaunt_schema::{
     Class, Severity, UnixMs,
     catalogue::{gpu, gpu_health, gpu_parts},
-    xid::{Xid, xid},
+    xid::xid,
 };
 
 use super::Thresholds;
@@ -22,8 +22,8 @@ pub(super) struct Health {
 /// What is known to be broken about one GPU.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Broken {
-    /// The last critical error of the driver, and when it was seen.
-    pub(super) xid: Option<(Xid, UnixMs)>,
+    /// The number of the last critical error of the driver, and when it was seen.
+    pub(super) xid: Option<(u32, UnixMs)>,
     /// Memory errors that could not be corrected, as last counted, and when there were more.
     uncorrected: Option<f64>,
     pub(super) memory: Option<UnixMs>,
@@ -75,7 +75,7 @@ impl Health {
             board.is_some_and(|board| board.device.key.first() == entry.device.key.first())
         });
         if let Some(board) = board {
-            self.gpus[*board as usize].xid = Some((code, at));
+            self.gpus[*board as usize].xid = Some((code.code, at));
         }
     }
 

@@ -67,11 +67,12 @@ pub(super) struct Averages {
     memory: Average,
     power: Average,
     power_squared: Average,
-    power_floor: Option<f64>,
+    power_floor: Option<f32>,
     last_power: Option<f32>,
     nvlink: Average,
     pcie: Average,
-    clock: Average,
+    /// The highest clock that the board can have.
+    clock_max: Option<f32>,
     clock_hertz: Average,
     hw_slowdown: Average,
     sw_thermal: Average,
@@ -114,17 +115,14 @@ impl Averages {
         self.power.add(power_share, tick);
         self.last_power = power_share.map(|share| share as f32);
         self.power_squared.add(power_share.map(|share| share * share), tick);
-        self.power_floor = match (self.power_floor, power_share) {
-            (Some(floor), Some(now)) => Some(floor.min(now)),
-            (floor, now) => floor.or(now),
-        };
+        self.power_floor = self.power_floor.into_iter().chain(self.last_power).reduce(f32::min);
         let receive = cluster.rate(gpu::NVLINK_RECEIVE, row);
         let transmit = cluster.rate(gpu::NVLINK_TRANSMIT, row);
         self.nvlink.add(larger(receive, transmit), tick);
         self.pcie.add(cluster.rate(gpu::PCIE_RECEIVE, row), tick);
         let clock = value(gpu::SM_CLOCK);
         let max = value(gpu::SM_CLOCK_MAX).filter(|max| *max > 0.0);
-        self.clock.add(clock.zip(max).map(|(clock, max)| clock / max), tick);
+        self.clock_max = max.map(|max| max as f32).or(self.clock_max);
         self.clock_hertz.add(clock, tick);
         let hardware = [
             gpu::CLOCK_EVENT_HW_SLOWDOWN,
@@ -202,7 +200,7 @@ impl Averages {
     }
 
     fn idle_power(&self, limits: &Thresholds) -> f64 {
-        self.power_floor.unwrap_or(limits.idle_power_ratio).min(limits.idle_power_ratio)
+        self.power_floor.map_or(limits.idle_power_ratio, f64::from).min(limits.idle_power_ratio)
     }
 
     /// The clock that is usual while it works.
@@ -244,10 +242,10 @@ impl Averages {
             power_spread: self.power_spread(now, gap),
             power_over_floor: power
                 .zip(self.power_floor.filter(|floor| *floor > 0.0))
-                .map(|(power, floor)| power / floor),
+                .map(|(power, floor)| power / f64::from(floor)),
             comm: of(&self.nvlink).map(|rate| rate / limits.nvlink_bytes_per_second),
             pcie: of(&self.pcie),
-            clock: of(&self.clock),
+            clock: of(&self.clock_hertz).zip(self.clock_max).map(|(is, max)| is / f64::from(max)),
             hw_slowdown: of(&self.hw_slowdown),
             sw_thermal: of(&self.sw_thermal),
             ..Signals::default()
