@@ -111,7 +111,10 @@ impl Turns {
 }
 
 fn name(gang: &Gang) -> String {
-    gang.job.as_ref().map_or_else(|| format!("on {}", gang.place.as_deref().unwrap_or_default()), ToString::to_string)
+    gang.job.as_ref().map_or_else(
+        || format!("on {}", gang.place.as_deref().unwrap_or_default()),
+        ToString::to_string,
+    )
 }
 
 /// How much each node of a gang works, against its own usual pace.
@@ -157,6 +160,8 @@ struct Uneven<'a> {
     /// Nodes that work much more than the middle, and how much they do.
     heavy: Vec<(NodeId, f64)>,
     of: usize,
+    /// Its work is only known from single instants.
+    instants: bool,
 }
 
 impl<'a> Uneven<'a> {
@@ -185,12 +190,14 @@ impl<'a> Uneven<'a> {
             middle,
             heavy,
             of,
+            instants,
         })
     }
 
     fn suspicion(&self) -> Option<Suspicion> {
         if self.heavy.is_empty() {
-            return self.skew();
+            // Of instants chance makes more than a job loses.
+            return if self.instants { None } else { self.skew() };
         }
         (self.heavy.len() * 2 <= self.of).then(|| self.stage())
     }
@@ -241,13 +248,33 @@ impl<'a> Uneven<'a> {
                 percent(self.slowed)
             ),
         };
-        let next = "Look at how samples of different length are divided between the ranks.".to_owned();
-        Some(self.of(FindingKind::DataSkew, self.gang.entity()).says(summary, next).on([
-            self.lost(),
-            Evidence::new("looks at which the same node was the busiest", favourite, Unit::Ratio, Some(most)).note("the limit is an upper one"),
-            Evidence::new("traffic against what is usual", like.traffic, Unit::Ratio, Some(self.middle * limits.like_pace_share)),
-            Evidence::new("clock against what is usual", like.clock, Unit::Ratio, Some(limits.capped_clock_ratio)).note("the limit is a lower one"),
-        ]))
+        let next =
+            "Look at how samples of different length are divided between the ranks.".to_owned();
+        Some(
+            self.of(FindingKind::DataSkew, self.gang.entity()).says(summary, next).on([
+                self.lost(),
+                Evidence::new(
+                    "looks at which the same node was the busiest",
+                    favourite,
+                    Unit::Ratio,
+                    Some(most),
+                )
+                .note("the limit is an upper one"),
+                Evidence::new(
+                    "traffic against what is usual",
+                    like.traffic,
+                    Unit::Ratio,
+                    Some(self.middle * limits.like_pace_share),
+                ),
+                Evidence::new(
+                    "clock against what is usual",
+                    like.clock,
+                    Unit::Ratio,
+                    Some(limits.capped_clock_ratio),
+                )
+                .note("the limit is a lower one"),
+            ]),
+        )
     }
 
     fn of(&self, kind: FindingKind, entity: Entity) -> Suspicion {
@@ -277,7 +304,10 @@ impl Likeness {
         let hosts = gang.nodes.iter().filter_map(|id| judge.hosts.get(id));
         let traffic = hosts.filter_map(|host| {
             let traffic = host.traffic(cluster)?;
-            Some(traffic.now / traffic.usual.filter(|usual| *usual > judge.limits.silent_network_ratio)?)
+            Some(
+                traffic.now
+                    / traffic.usual.filter(|usual| *usual > judge.limits.silent_network_ratio)?,
+            )
         });
         Self {
             utilization: median(gpus().filter_map(|gpu| {

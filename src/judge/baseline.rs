@@ -46,7 +46,8 @@ impl Baseline {
         let passed = if self.last == NEVER { 1.0 } else { at.since(self.last).as_secs_f64() };
         self.last = at;
         let mean = f64::from(self.mean);
-        let mut approach = |span: f64| self.mean = (mean + (now - mean) * (passed / span).min(1.0)) as f32;
+        let mut approach =
+            |span: f64| self.mean = (mean + (now - mean) * (passed / span).min(1.0)) as f32;
         if !self.learned {
             self.seconds += passed as f32;
             approach(f64::from(self.seconds));
@@ -84,7 +85,13 @@ mod tests {
 
     fn after(seconds: i64, baseline: &mut Baseline, from: i64, value: f64) {
         for second in from..from + seconds {
-            baseline.learn(Some(value), UnixMs(second * 1_000), Worse::Lower, 0.01, &Thresholds::default());
+            baseline.learn(
+                Some(value),
+                UnixMs(second * 1_000),
+                Worse::Lower,
+                0.01,
+                &Thresholds::default(),
+            );
         }
     }
 
@@ -114,7 +121,13 @@ mod tests {
     fn absent_samples_teach_nothing() {
         let mut baseline = Baseline::default();
         for second in 0..100 {
-            baseline.learn(None, UnixMs(second * 1_000), Worse::Lower, 0.01, &Thresholds::default());
+            baseline.learn(
+                None,
+                UnixMs(second * 1_000),
+                Worse::Lower,
+                0.01,
+                &Thresholds::default(),
+            );
         }
         assert_eq!(baseline.usual(), None);
     }

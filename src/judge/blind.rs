@@ -30,9 +30,10 @@ fn driver_hung(judge: &Judge, cluster: &Cluster, node: &Node) -> Option<Suspicio
         return None;
     }
     let late = gpus.iter().filter(|row| is_late(cluster, **row)).count();
-    let failing = node.rows(Class::Collector).iter().find(|row| {
-        cluster.value(exporter::COLLECTOR_SUCCESS, **row) == Some(0.0)
-    });
+    let failing = node
+        .rows(Class::Collector)
+        .iter()
+        .find(|row| cluster.value(exporter::COLLECTOR_SUCCESS, **row) == Some(0.0));
     if gpus.is_empty() || late < gpus.len() {
         return None;
     }

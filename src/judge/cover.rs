@@ -82,7 +82,5 @@ const CABLES: [FindingKind; 3] =
     [FindingKind::PortDown, FindingKind::PortRateLow, FindingKind::LinkErrors];
 
 fn explains(kind: FindingKind) -> bool {
-    HARDWARE.contains(&kind)
-        || CABLES.contains(&kind)
-        || kind == FindingKind::HostBlocksNetwork
+    HARDWARE.contains(&kind) || CABLES.contains(&kind) || kind == FindingKind::HostBlocksNetwork
 }

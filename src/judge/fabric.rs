@@ -95,8 +95,7 @@ fn incast(judge: &Judge, cluster: &Cluster, port: &Port<'_>) -> Option<Suspicion
         1 + usize::from(marked.is_some() && far.is_some()) + usize::from(!slowed.is_empty());
     let key = &cluster.device(Class::Port, port.row)?.device.key;
     let (device, number) = (key.first()?, key.get(1)?);
-    let entity =
-        Entity { leaf: port.leaf.cloned(), ..Entity::port(&node.name, device, number) };
+    let entity = Entity { leaf: port.leaf.cloned(), ..Entity::port(&node.name, device, number) };
     let lost = slowed.iter().map(|gang| gang.lost_gpus()).sum();
     let victims = slowed.iter().flat_map(|gang| gang.victims(cluster, Some(port.node)));
     Some(
@@ -321,7 +320,9 @@ fn host_blocks(judge: &Judge, cluster: &Cluster, id: NodeId, node: &Node) -> Opt
         node.rows(Class::Port).iter().filter_map(|row| judge.links.of(*row)).collect();
     let carrying: Vec<&&Link> = links
         .iter()
-        .filter(|link| now(&link.carried, cluster).is_some_and(|share| share >= limits.carries_ratio))
+        .filter(|link| {
+            now(&link.carried, cluster).is_some_and(|share| share >= limits.carries_ratio)
+        })
         .collect();
     let pauses = |link: &&&&Link| {
         now(&link.pauses, cluster).is_some_and(|share| share >= limits.pauses_ratio)
@@ -331,9 +332,10 @@ fn host_blocks(judge: &Judge, cluster: &Cluster, id: NodeId, node: &Node) -> Opt
     };
     let (stopping, dropping) =
         (carrying.iter().filter(pauses).count(), carrying.iter().filter(drops).count());
-    let stopped = node.rows(Class::Port).iter().filter_map(|row| {
-        now(&judge.switches.of(*row)?.stopped, cluster)
-    });
+    let stopped = node
+        .rows(Class::Port)
+        .iter()
+        .filter_map(|row| now(&judge.switches.of(*row)?.stopped, cluster));
     let stopped = stopped.reduce(f64::max);
     if stopping.max(dropping) == 0 || stopping.max(dropping) * 2 < carrying.len() {
         return None;

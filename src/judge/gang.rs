@@ -50,8 +50,9 @@ impl Gangs {
     /// Puts gangs together, and looks at what their members do.
     pub(super) fn look(judge: &mut Judge, cluster: &Cluster) {
         let mut gangs = std::mem::take(&mut judge.gangs);
-        let due =
-            gangs.regrouped.is_none_or(|at| cluster.now().since(at).as_secs_f64() >= judge.limits.regroup_seconds);
+        let due = gangs
+            .regrouped
+            .is_none_or(|at| cluster.now().since(at).as_secs_f64() >= judge.limits.regroup_seconds);
         if due {
             gangs.unnamed = alike(judge, cluster);
             gangs.regrouped = Some(cluster.now());
@@ -190,10 +191,9 @@ fn alike(judge: &Judge, cluster: &Cluster) -> Vec<Vec<NodeId>> {
             cluster.device(Class::Gpu, rows[0]).and_then(|entry| entry.info(gpu::INFO, "model"));
         let groups = groups.entry(model.cloned().unwrap_or_default()).or_default();
         let like = |a: f64, b: f64, share: f64| (a - b).abs() <= share * a.max(b).max(0.02);
-        match groups
-            .iter_mut()
-            .find(|(p, t, _)| like(*p, power, limits.like_power_ratio) && like(*t, traffic, limits.like_traffic_ratio))
-        {
+        match groups.iter_mut().find(|(p, t, _)| {
+            like(*p, power, limits.like_power_ratio) && like(*t, traffic, limits.like_traffic_ratio)
+        }) {
             Some((_, _, nodes)) => nodes.push(id),
             None => groups.push((power, traffic, vec![id])),
         }

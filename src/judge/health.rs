@@ -52,9 +52,14 @@ impl Health {
                 broken.memory = Some(at);
             }
             broken.uncorrected = count.or(broken.uncorrected);
-            broken.gone = is_gone(cluster, node, *row, at, limits).then(|| broken.gone.unwrap_or(at));
-            broken.memory = broken.memory.filter(|since| at.since(*since).as_secs_f64() < limits.error_speaks_seconds);
-            broken.xid = broken.xid.filter(|(_, since)| at.since(*since).as_secs_f64() < limits.error_speaks_seconds);
+            broken.gone =
+                is_gone(cluster, node, *row, at, limits).then(|| broken.gone.unwrap_or(at));
+            broken.memory = broken
+                .memory
+                .filter(|since| at.since(*since).as_secs_f64() < limits.error_speaks_seconds);
+            broken.xid = broken
+                .xid
+                .filter(|(_, since)| at.since(*since).as_secs_f64() < limits.error_speaks_seconds);
         }
         for row in node.rows(Class::Xid) {
             self.count(cluster, node, *row, at, first);
@@ -86,13 +91,7 @@ impl Health {
 }
 
 /// Whether a GPU that was there is gone, while its neighbours or its driver say so: a page that fails says nothing.
-fn is_gone(
-    cluster: &Cluster,
-    node: &Node,
-    row: u32,
-    at: UnixMs,
-    limits: &Thresholds,
-) -> bool {
+fn is_gone(cluster: &Cluster, node: &Node, row: u32, at: UnixMs, limits: &Thresholds) -> bool {
     if cluster.value(gpu::PRESENT, row) == Some(0.0) {
         return true;
     }

@@ -46,7 +46,13 @@ impl Host {
         let gap = cluster.fresh_for();
         let tick = &mut Tick::new(at, limits.average_seconds, gap);
         self.network.add(signals::network_share(cluster, node), tick);
-        self.usual_network.learn(self.network.at(at, gap), at, Worse::Lower, limits.carries_ratio, limits);
+        self.usual_network.learn(
+            self.network.at(at, gap),
+            at,
+            Worse::Lower,
+            limits.carries_ratio,
+            limits,
+        );
         let Some(row) = node.own_row() else { return };
         self.io_pressure.add(cluster.rate(host::IO_PRESSURE, row), tick);
         self.cpu_pressure.add(cluster.rate(host::CPU_PRESSURE, row), tick);
@@ -56,7 +62,13 @@ impl Host {
             (&mut self.usual_cpu, &self.cpu_pressure),
             (&mut self.usual_busiest, &self.busiest_cpu),
         ] {
-            usual.learn(average.at(at, gap), at, Worse::Higher, limits.pressure_floor_ratio, limits);
+            usual.learn(
+                average.at(at, gap),
+                at,
+                Worse::Higher,
+                limits.pressure_floor_ratio,
+                limits,
+            );
         }
     }
 

@@ -162,13 +162,12 @@ impl Link {
         };
         let received =
             rate(port::RECEIVE_PACKETS).or_else(|| Some(rate(port::RECEIVE_BYTES)? / PACKET_BYTES));
-        self.marked.add(of(rate(port::ECN_MARKED), received, limits.least_packets_per_second), tick);
+        self.marked
+            .add(of(rate(port::ECN_MARKED), received, limits.least_packets_per_second), tick);
         self.notified
             .add(of(rate(port::CNP_HANDLED), sent.map(|bytes| bytes / 1e9), least / 1e9), tick);
-        self.waited.add(
-            of(rate(port::TRANSMIT_WAIT), sent.map(|bytes| bytes / 1e3), least / 1e3),
-            tick,
-        );
+        self.waited
+            .add(of(rate(port::TRANSMIT_WAIT), sent.map(|bytes| bytes / 1e3), least / 1e3), tick);
         self.unbuffered.add(rate(port::OUT_OF_BUFFER), tick);
         if self.sought.is_none_or(|sought| at.since(sought) >= SEEK) {
             self.sought = Some(at);

@@ -1,10 +1,6 @@
 //! Model servers: whether requests wait at them, and hosts on which requests wait beside GPUs that have nothing to do.
 
-use gaunt_schema::{
-    Class, Entity, FindingKind, Safe,
-    catalogue::service,
-    unit::Unit,
-};
+use gaunt_schema::{Class, Entity, FindingKind, Safe, catalogue::service, unit::Unit};
 
 use super::{
     Evidence, Judge,
@@ -51,9 +47,10 @@ fn stuck(judge: &Judge, cluster: &Cluster, id: NodeId, node: &Node) -> Option<Su
     let limits = &judge.limits;
     let (now, gap) = (cluster.now(), cluster.fresh_for());
     let queue = queue(cluster, node).filter(|queue| queue.waiting >= limits.queue_requests)?;
-    let busy = node.rows(Class::Gpu).iter().filter_map(|row| {
-        judge.gpus.get(*row as usize)?.averages.utilization_at(now, gap)
-    });
+    let busy = node
+        .rows(Class::Gpu)
+        .iter()
+        .filter_map(|row| judge.gpus.get(*row as usize)?.averages.utilization_at(now, gap));
     let busy: Vec<f64> = busy.collect();
     // Which GPU serves which model nobody says: while any of them works hard, the queue may be its own.
     let most = busy.iter().copied().reduce(f64::max)?;

@@ -145,7 +145,8 @@ impl Averages {
             usual.learn(average.at(at, gap), at, Worse::Lower, limits.active_ratio, limits);
         }
         // What a board that does nothing is clocked at says nothing about one that works.
-        let busy = self.utilization.at(at, gap).is_some_and(|it| it >= limits.utilization_launch_ratio);
+        let busy =
+            self.utilization.at(at, gap).is_some_and(|it| it >= limits.utilization_launch_ratio);
         self.usual_clock.learn(
             self.clock_hertz.at(at, gap).filter(|_| busy),
             at,
@@ -278,9 +279,7 @@ pub(super) fn allocated(cluster: &Cluster, row: u32, limits: &Thresholds) -> Opt
 /// The power limit that is enforced, else that of its model as it is sold.
 fn power_limit(cluster: &Cluster, row: u32) -> Option<f64> {
     let told = cluster.value(gpu::POWER_LIMIT, row).filter(|limit| *limit > 0.0);
-    told.or_else(|| {
-        boards::power_limit(cluster.device(Class::Gpu, row)?.info(gpu::INFO, "model")?)
-    })
+    told.or_else(|| boards::power_limit(cluster.device(Class::Gpu, row)?.info(gpu::INFO, "model")?))
 }
 
 /// The larger direction of all the node's ports together, as a share of their line rates.

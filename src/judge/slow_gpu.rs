@@ -144,7 +144,12 @@ const COOL: &str = "Look at its temperature, its cooling and its power supply.";
 const EXCHANGE: &str = "Look at its clocks and limits (nvidia-smi -q -d CLOCK,PERFORMANCE), and let it be exchanged if they stay.";
 
 /// The clocks of the GPUs of its model in its gang, or on its node where there is no gang.
-pub(super) fn peers(judge: &Judge, cluster: &Cluster, row: u32, gang: Option<&Gang>) -> Option<Crowd> {
+pub(super) fn peers(
+    judge: &Judge,
+    cluster: &Cluster,
+    row: u32,
+    gang: Option<&Gang>,
+) -> Option<Crowd> {
     let model = model_of(cluster, row);
     if let Some(gang) = gang {
         return gang.clocks.get(model).copied();

@@ -14,8 +14,7 @@ use crate::cluster::{Cluster, NodeId};
 /// Adds jobs that hang and jobs that hold GPUs without a use for them.
 pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
     for gang in judge.gangs.all().iter().filter(|gang| gang.gpus.len() > 1) {
-        seen.suspicions
-            .extend(hang(judge, cluster, gang).or_else(|| idle(judge, cluster, gang)));
+        seen.suspicions.extend(hang(judge, cluster, gang).or_else(|| idle(judge, cluster, gang)));
     }
 }
 
@@ -168,7 +167,8 @@ fn idle(judge: &Judge, cluster: &Cluster, gang: &Gang) -> Option<Suspicion> {
     if idle == 0 || idle < gpus.len() {
         return None;
     }
-    let serves = nodes.iter().any(|id| judge.hosts.get(id).is_some_and(|host| host.queue.is_some()));
+    let serves =
+        nodes.iter().any(|id| judge.hosts.get(id).is_some_and(|host| host.queue.is_some()));
     let seconds =
         if serves { judge.limits.serving_idle_seconds } else { judge.limits.idle_seconds };
     Some(

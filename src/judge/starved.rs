@@ -22,7 +22,8 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
         let hungry: Vec<Hungry<'_>> =
             gang.nodes.iter().filter_map(|id| Hungry::look(judge, cluster, gang, *id)).collect();
         let by_storage = hungry.iter().filter(|hungry| hungry.waits_for_io(judge, cluster)).count();
-        let shared = by_storage as f64 >= judge.limits.shared_nodes && by_storage * 2 > gang.nodes.len();
+        let shared =
+            by_storage as f64 >= judge.limits.shared_nodes && by_storage * 2 > gang.nodes.len();
         if shared {
             storage.push((gang, hungry));
             continue;
@@ -122,10 +123,19 @@ impl<'a> Hungry<'a> {
             // Before its own past is known, the others say what is usual.
             let usual = averages.usual_utilization().or(elsewhere)?;
             // It goes on with something: who stands still is in a pause, or hangs.
-            let goes_on = averages.pace(now, gap, &judge.limits).unwrap_or(is) >= limits.standstill_ratio;
+            let goes_on =
+                averages.pace(now, gap, &judge.limits).unwrap_or(is) >= limits.standstill_ratio;
             let low = usual >= limits.utilization_launch_ratio && is < usual * hungry;
             Some(low && goes_on)
         };
+        // Where nothing is sent any more the whole job pauses: it writes a checkpoint, or ends.
+        let host = judge.hosts.get(&id).copied().unwrap_or_default();
+        let pauses = host.traffic(cluster).is_some_and(|traffic| {
+            traffic.usual.is_some_and(|usual| traffic.now < usual * limits.standstill_ratio)
+        });
+        if pauses {
+            return None;
+        }
         let low: Vec<u32> = rows.iter().filter(|row| low_one(row) == Some(true)).copied().collect();
         if low.is_empty() {
             return None;
@@ -135,7 +145,6 @@ impl<'a> Hungry<'a> {
         // The others of a gang of one node are those GPUs of the node that do as much as ever.
         let siblings = rows.iter().filter(|row| !low.contains(row)).copied();
         let others = elsewhere.or_else(|| busy(&siblings.collect::<Vec<u32>>()));
-        let host = judge.hosts.get(&id).copied().unwrap_or_default();
         let utilization = busy(&low)?;
         Some(Self { id, node, gang, host, utilization, usual, others, of: rows.len(), low })
     }
@@ -147,9 +156,7 @@ impl<'a> Hungry<'a> {
 
     fn io(&self, judge: &Judge, cluster: &Cluster) -> Option<Beside> {
         let limits = &judge.limits;
-        self.host
-            .io(cluster)
-            .filter(|io| io.exceeds(limits.io_pressure_ratio, limits))
+        self.host.io(cluster).filter(|io| io.exceeds(limits.io_pressure_ratio, limits))
     }
 
     fn cpu(&self, judge: &Judge, cluster: &Cluster) -> Cpu {

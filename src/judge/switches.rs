@@ -129,7 +129,9 @@ fn peer(cluster: &Cluster, row: u32) -> Option<u32> {
     let ports = node.rows(Class::Port);
     let device = |row: &u32| cluster.device(Class::Port, *row).map(|entry| &entry.device.key);
     let card = told("peer_device").map(Safe::as_str).unwrap_or_default();
-    let named = ports.iter().find(|row| device(row).is_some_and(|key| key.first().is_some_and(|is| *is == card)));
+    let named = ports
+        .iter()
+        .find(|row| device(row).is_some_and(|key| key.first().is_some_and(|is| *is == card)));
     // A card's usual description counts from one: `HCA-1` is the first of the node.
     let numbered = || {
         let number: usize = card.strip_prefix("HCA-")?.parse().ok()?;
@@ -143,5 +145,7 @@ fn peer(cluster: &Cluster, row: u32) -> Option<u32> {
 fn short<'a>(cluster: &'a Cluster, name: &str) -> Option<(crate::cluster::NodeId, &'a Node)> {
     let first = |name: &str| name.split('.').next().map(str::to_owned);
     let wanted = first(name)?;
-    cluster.named(&wanted).or_else(|| cluster.nodes().find(|(_, node)| first(&node.name).as_ref() == Some(&wanted)))
+    cluster
+        .named(&wanted)
+        .or_else(|| cluster.nodes().find(|(_, node)| first(&node.name).as_ref() == Some(&wanted)))
 }

@@ -24,14 +24,8 @@ struct Board {
 
 const TRAINS: Board =
     Board { busy: 97.0, tensor: 0.38, watts: 345.0, megahertz: 1_290.0, celsius: 58.0, reasons: 0 };
-const WAITS: Board = Board {
-    busy: 100.0,
-    tensor: 0.0,
-    watts: 96.0,
-    megahertz: 1_410.0,
-    celsius: 44.0,
-    reasons: 0,
-};
+const WAITS: Board =
+    Board { busy: 100.0, tensor: 0.0, watts: 96.0, megahertz: 1_410.0, celsius: 44.0, reasons: 0 };
 const RESTS: Board =
     Board { busy: 0.0, tensor: 0.0, watts: 58.0, megahertz: 210.0, celsius: 33.0, reasons: 1 };
 
@@ -45,7 +39,8 @@ struct Machine {
     gigabits: f64,
 }
 
-const FEEDS: Machine = Machine { io: 0.01, cpu: 0.01, gigabytes: 4.0, errors: 0.0, gigabits: 200.0 };
+const FEEDS: Machine =
+    Machine { io: 0.01, cpu: 0.01, gigabytes: 4.0, errors: 0.0, gigabits: 200.0 };
 const QUIET: Machine = Machine { gigabytes: 0.0, ..FEEDS };
 
 /// A site that somebody else watches.
@@ -99,7 +94,8 @@ impl Site {
             // The last board comes first: nobody promised an order.
             for (gpu, (_, board)) in boards.iter().enumerate().rev() {
                 let job = self.job.map_or(String::new(), |job| format!(",hpc_job=\"{job}\""));
-                let uuid = format!("GPU-{:08x}-{gpu:04x}", name.bytes().map(u32::from).sum::<u32>());
+                let uuid =
+                    format!("GPU-{:08x}-{gpu:04x}", name.bytes().map(u32::from).sum::<u32>());
                 _ = writeln!(
                     page,
                     "{metric}{{gpu=\"{gpu}\",UUID=\"{uuid}\",device=\"nvidia{gpu}\",modelName=\"{}\",Hostname=\"{name}\"{job}}} {}",
@@ -118,7 +114,9 @@ impl Site {
         family("DCGM_FI_DEV_SM_CLOCK", "gauge", &|_, board| board.megahertz);
         family("DCGM_FI_DEV_GPU_TEMP", "gauge", &|_, board| board.celsius);
         family("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "counter", &|gpu, _| energy[gpu] * 1e3);
-        let held = |board: &Board| if board.megahertz > 1_000.0 || board.busy > 0.0 { 31_000.0 } else { 600.0 };
+        let held = |board: &Board| {
+            if board.megahertz > 1_000.0 || board.busy > 0.0 { 31_000.0 } else { 600.0 }
+        };
         family("DCGM_FI_DEV_FB_USED", "gauge", &|_, board| held(board));
         family("DCGM_FI_DEV_FB_FREE", "gauge", &|_, board| 40_500.0 - held(board));
         family("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "gauge", &|_, board| f64::from(board.reasons));
@@ -339,7 +337,9 @@ fn a_collective_that_never_ends_seen_without_profiling_counters() {
         let [(_, of, worst, opened)] = hangs.as_slice() else { panic!("{job:?}: {said:?}") };
         assert_eq!((worst.as_str(), job.unwrap_or(of)), ("critical", of.as_str()), "{said:?}");
         assert!((360..450).contains(opened), "{said:?}");
-        assert!(said.iter().all(|(kind, _, worst, _)| kind == "collective_hang" || worst == "info"));
+        assert!(
+            said.iter().all(|(kind, _, worst, _)| kind == "collective_hang" || worst == "info")
+        );
     }
 }
 
@@ -422,7 +422,8 @@ fn servers_without_requests_are_calm_and_a_full_queue_beside_idle_gpus_is_not() 
         site.record(folder.path(), 1_200, |second, node, _| {
             let held = Board { busy: 0.0, watts: 80.0, megahertz: 2_400.0, ..RESTS };
             let works = bout(second, node) && !ends(second, node);
-            let board = if works { Board { busy: 70.0, tensor: 0.04, watts: 210.0, ..held } } else { held };
+            let board =
+                if works { Board { busy: 70.0, tensor: 0.04, watts: 210.0, ..held } } else { held };
             (QUIET, board)
         });
         for (node, name) in site.nodes.iter().enumerate() {
@@ -432,7 +433,12 @@ fn servers_without_requests_are_calm_and_a_full_queue_beside_idle_gpus_is_not() 
                 let running = f64::from(bout(second, node) && !ended);
                 let answered = if ended { 600 } else { second } as f64 * 2.0;
                 let at = START_MS + second * 1_000 + 313;
-                write(folder.path(), &format!("{name}:8000"), at, &server(waiting, running, answered));
+                write(
+                    folder.path(),
+                    &format!("{name}:8000"),
+                    at,
+                    &server(waiting, running, answered),
+                );
             }
         }
         let said = said(folder.path());

@@ -135,7 +135,10 @@ fn a_page_that_stands_still_is_said_and_one_of_a_calm_server_is_not() {
     assert_eq!(stage.run(100, page(200)).open(), [""; 0]);
     assert_eq!(stage.run(30, page(200)).open(), ["data_stale/gpu001"]);
     let finding = stage.judge.findings()[0];
-    assert!(finding.summary.starts_with("gpu001:9770 of gpu001 answers, and nothing"), "{finding:?}");
+    assert!(
+        finding.summary.starts_with("gpu001:9770 of gpu001 answers, and nothing"),
+        "{finding:?}"
+    );
     assert_eq!(stage.run(20, page(i64::MAX)).open(), [""; 0]);
 }
 
