@@ -202,6 +202,18 @@ impl Owner {
         self.judge = Some(judge);
         self.states = states;
         self.take_findings(findings, closed);
+        self.publish();
+    }
+
+    /// A tick without a judgement: the one before stands, and all else is as it is now.
+    fn pass(&mut self, now: UnixMs) {
+        if self.judge.is_some() {
+            self.cluster_mut().advance(now);
+            self.publish();
+        }
+    }
+
+    fn publish(&mut self) {
         self.nodes = None;
         self.answers.clear();
         self.note_loss();

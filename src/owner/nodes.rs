@@ -152,7 +152,7 @@ impl Owner {
                 .labels()
                 .map(|(name, value)| (name.to_owned(), value.clone()))
                 .collect(),
-            info: entry.infos.iter().map(|(id, labels)| (id.key(), labels.clone())).collect(),
+            info: entry.infos().map(|(id, labels)| (id.key(), labels)).collect(),
             state,
             values: measured().filter_map(|id| Some((id.key(), sight.reading(id, row)?))).collect(),
             rates: measured().filter_map(|id| Some((id.key(), sight.rate(id, row)?))).collect(),

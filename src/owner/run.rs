@@ -23,6 +23,9 @@ const SLOWEST_TICK: Duration = Duration::from_secs(1);
 /// The shortest time between two ticks, so that a tiny period cannot make the owner spin.
 const FASTEST_TICK: Duration = Duration::from_millis(50);
 
+/// Judgements in one period at least: targets that are read every ten seconds say little that is new in each second.
+const JUDGEMENTS: u32 = 4;
+
 /// A clock that never goes back: the monotonic clock, anchored to the wall clock once, here.
 pub fn clock() -> Clock {
     let anchor = Instant::now();
@@ -48,16 +51,35 @@ pub fn resume(owner: Owner, clock: Clock) -> Handle {
 }
 
 fn go(owner: Owner, clock: Clock, speed: f64) -> Handle {
-    let tick = owner.options.period.min(SLOWEST_TICK).div_f64(speed.max(f64::MIN_POSITIVE));
-    let tick = tick.clamp(FASTEST_TICK, SLOWEST_TICK);
+    let pace = Pace::of(owner.options.period, speed);
     let (handle, ends) = Handle::new(owner.published());
-    tokio::spawn(run(owner, clock, tick, ends));
+    tokio::spawn(run(owner, clock, pace, ends));
     handle
 }
 
-async fn run(mut owner: Owner, clock: Clock, tick: Duration, ends: Ends) {
+/// How often time passes.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    /// The time between two ticks.
+    tick: Duration,
+    /// The ticks from one judgement to the next.
+    judge_every: u32,
+}
+
+impl Pace {
+    /// The pace for targets that are read once a period, of a clock that runs this many times as fast as real time.
+    fn of(period: Duration, speed: f64) -> Self {
+        let speed = speed.max(f64::MIN_POSITIVE);
+        let tick = period.min(SLOWEST_TICK).div_f64(speed).clamp(FASTEST_TICK, SLOWEST_TICK);
+        let between = period.div_f64(speed) / JUDGEMENTS;
+        Self { tick, judge_every: (between.div_duration_f64(tick) as u32).max(1) }
+    }
+}
+
+async fn run(mut owner: Owner, clock: Clock, pace: Pace, ends: Ends) {
     let Ends { mut deliveries, mut asked, published } = ends;
-    let mut ticks = interval(tick);
+    let mut ticks = interval(pace.tick);
+    let mut until_judged = 0;
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
@@ -67,6 +89,13 @@ async fn run(mut owner: Owner, clock: Clock, tick: Duration, ends: Ends) {
                 None => return,
             },
             _ = ticks.tick() => {
+                if until_judged > 0 {
+                    until_judged -= 1;
+                    owner.pass(clock());
+                    published.send_replace(owner.published());
+                    continue;
+                }
+                until_judged = pace.judge_every - 1;
                 let Some(judging) = owner.begin_tick(clock()) else { continue };
                 let judged = meanwhile(&mut owner, &mut asked, &published, judging).await;
                 let Some(judged) = judged else { return };
@@ -105,5 +134,25 @@ fn serve(owner: &mut Owner, asked: Asked, published: &watch::Sender<Published>) 
             published.send_replace(owner.published());
             drop(back.send(answer));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_read_seldom_is_judged_seldom_and_shown_every_second() {
+        let told = |millis, speed| {
+            let Pace { tick, judge_every } = Pace::of(Duration::from_millis(millis), speed);
+            (tick.as_millis(), judge_every)
+        };
+        assert_eq!(told(200, 1.0), (200, 1));
+        assert_eq!(told(1_000, 1.0), (1_000, 1));
+        assert_eq!(told(7_900, 1.0), (1_000, 1));
+        assert_eq!(told(10_000, 1.0), (1_000, 2));
+        assert_eq!(told(60_000, 1.0), (1_000, 15));
+        assert_eq!(told(10_000, 10.0), (100, 2));
+        assert_eq!(told(1_000, 1e9), (50, 1));
     }
 }
