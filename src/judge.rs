@@ -284,8 +284,8 @@ impl Judge {
             (a, b) => a.or(b),
         };
         signals.gang = cluster.job_size(row).is_none_or(|gpus| gpus > 1);
-        let hot = signals.sw_thermal.is_some_and(|share| share >= self.limits.clock_event_ratio);
-        if hot {
+        let least = self.limits.clock_event_ratio;
+        if signals.sw_thermal.is_some_and(|share| share >= least) {
             let peers = slow_gpu::peers(self, cluster, row, self.gangs.of(row));
             let own = gpu.averages.clock_hertz(at, &self.limits);
             signals.clock_in_job = own.zip(peers).map(|(clock, peers)| clock / peers.middle);

@@ -113,9 +113,9 @@ impl Gang {
         let pace = median(known().filter_map(|gpu| gpu.averages.pace(now, gap, &judge.limits)));
         let clocks = slow_gpu::clocks(judge, cluster, &gpus);
         let first = nodes.first().filter(|_| job.is_none());
-        let place = first.and_then(|id| Some(cluster.node(*id)?.name.clone()));
+        let first = first.and_then(|id| Some(cluster.node(*id)?.name.clone()));
         let goes_on = pace.is_none_or(|pace| pace >= judge.limits.standstill_ratio);
-        Self { job, place, gpus, nodes, utilization, pace, goes_on, clocks }
+        Self { job, place: first, gpus, nodes, utilization, pace, goes_on, clocks }
     }
 
     /// The share of its usual speed that it has lost; none if that is not known.
