@@ -38,17 +38,11 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
             let kinds =
                 [narrow || slow, resent, slowed.is_some()].into_iter().filter(|kind| *kind).count();
             let how = match (narrow, slow) {
-                (true, _) => format!(
-                    "runs on {} of {} lanes",
-                    width.unwrap_or_default(),
-                    lanes.unwrap_or_default()
-                ),
-                (_, true) => format!(
-                    "runs at generation {} of {}",
-                    generation.unwrap_or_default(),
-                    best.unwrap_or_default()
-                ),
-                _ => format!("sends {:.1} packets a second again", replays.unwrap_or_default()),
+                (true, _) => format!("runs on {} of {} lanes", known(width), known(lanes)),
+                (_, true) => {
+                    format!("runs at generation {} of {}", known(generation), known(best))
+                }
+                _ => format!("sends {:.1} packets a second again", known(replays)),
             };
             // What is told now and then may be of two instants: only lanes stay as they are.
             let hold = if narrow {
@@ -75,4 +69,9 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
             seen.suspicions.push(suspicion);
         }
     }
+}
+
+/// A number that is known where it is said.
+fn known(number: Option<f64>) -> f64 {
+    number.unwrap_or_default()
 }
