@@ -10,6 +10,7 @@ mod console;
 mod discovery;
 mod fake_driver;
 mod fleet;
+mod foreign;
 mod gpu;
 mod gpu_faults;
 mod judge;
