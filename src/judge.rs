@@ -9,12 +9,14 @@ use crate::cluster::{Cluster, Node, NodeId};
 mod average;
 mod balance;
 mod baseline;
+mod chain;
 mod cover;
 mod crowd;
 mod fabric;
 mod finding;
 mod gang;
 mod gpu_failed;
+mod grounds;
 mod health;
 mod held;
 mod host;
@@ -36,8 +38,10 @@ mod thresholds;
 
 use average::Average;
 use balance::Shares;
+pub use chain::{Alternative, Chain, Signal};
 pub use finding::{Evidence, Finding};
 use gang::Gangs;
+pub use grounds::{Ground, ground, limit, rule};
 use health::Health;
 use held::Held;
 use host::Host;
@@ -159,6 +163,10 @@ impl Judge {
         cover::hide(&mut seen);
         seen.unclear.extend(self.unclear(cluster));
         self.life.step(cluster.now(), cluster.period(), &self.limits, seen);
+        for finding in self.life.due(cluster.now()) {
+            let chain = chain::look(self, cluster, &finding);
+            self.life.attach(&finding.id, chain);
+        }
     }
 
     /// Open findings of which nothing new can be said: what was true of a node that is silent stays, and what was true

@@ -9,6 +9,7 @@ pub mod command;
 pub mod console;
 pub mod gather;
 pub mod judge;
+pub mod memory;
 pub mod owner;
 pub mod record;
 pub mod serve;

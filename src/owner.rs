@@ -6,8 +6,8 @@ use gaunt_schema::{Class, Delivery, GpuState, Safe, UnixMs};
 
 use crate::{
     answer::{
-        Answer, Finding, FindingList, NodeList, NodeState, Overview, Question, Refusal, Subject,
-        Totals, When,
+        Answer, Finding, FindingList, NodeList, NodeState, Overview, Question, Refusal, Starved,
+        Subject, Totals, When,
     },
     cluster::{Cluster, MAX_TARGETS},
     judge::{Judge, Thresholds},
@@ -23,9 +23,11 @@ mod job;
 mod lost;
 mod nodes;
 mod overview;
+mod remembered;
 mod rows;
 mod run;
 mod sight;
+mod spent;
 mod strips;
 mod table;
 mod targets;
@@ -35,9 +37,11 @@ mod tests;
 use acknowledged::Acknowledgements;
 use album::{Album, Picture};
 use handle::Published;
-pub use handle::{Gone, Handle, INBOX, QUESTIONS};
+pub use handle::{Flush, Gone, Handle, INBOX, QUESTIONS};
 use lost::Ledger;
+pub use remembered::Remembered;
 pub use run::{clock, resume, start, start_at};
+use spent::Spent;
 
 /// Answers that are kept until the next tick: more different questions than a site's consoles ask at once.
 const MAX_ANSWERS: usize = 64;
@@ -91,6 +95,11 @@ pub struct Owner {
     closed: Arc<FindingList>,
     closed_revision: u64,
     acknowledgements: Acknowledgements,
+    /// What was around each finding when that was last looked at.
+    chains: findings::Chains,
+    spent: Spent,
+    /// What is told of it where it is kept: only what was, so that no counter falls when the process is killed.
+    told_spent: Option<Vec<Starved>>,
     /// Made for the first question after a tick that needs it.
     nodes: Option<Arc<NodeList>>,
     /// Answers since the last tick: whoever asks the same once more gets the same.
@@ -117,6 +126,7 @@ struct Judged {
     findings: Vec<Finding>,
     /// Findings that closed, if they are others than before.
     closed: Option<Vec<Finding>>,
+    chains: findings::Chains,
 }
 
 impl Judging {
@@ -128,7 +138,8 @@ impl Judging {
         let findings = judge.open().into_iter().map(findings::answer).collect();
         let closed = (judge.closed_revision() != closed_revision)
             .then(|| judge.closed().into_iter().map(findings::answer).collect());
-        Judged { judge, states, findings, closed }
+        let chains = findings::chains(&judge);
+        Judged { judge, states, findings, closed, chains }
     }
 }
 
@@ -146,6 +157,9 @@ impl Owner {
             closed: Arc::default(),
             closed_revision: 0,
             acknowledgements: Acknowledgements::default(),
+            chains: findings::Chains::default(),
+            spent: Spent::default(),
+            told_spent: None,
             nodes: None,
             answers: HashMap::new(),
             album: Album::default(),
@@ -196,12 +210,14 @@ impl Owner {
 
     /// The second part: takes the judgement, and publishes what everybody asks for.
     fn end_tick(&mut self, judged: Judged) {
-        let Judged { judge, states, findings, closed } = judged;
+        let Judged { judge, states, findings, closed, chains } = judged;
+        self.chains = chains;
         self.closed_revision = judge.closed_revision();
         self.totals.findings_opened.clone_from(judge.opened());
         self.judge = Some(judge);
         self.states = states;
         self.take_findings(findings, closed);
+        self.count_lost_time();
         self.nodes = None;
         self.answers.clear();
         self.note_loss();
@@ -276,6 +292,7 @@ impl Owner {
             Question::Findings => Answer::Findings(self.findings.clone()),
             Question::Closed => Answer::Findings(self.closed.clone()),
             Question::Finding(id) => Answer::Finding(self.explanation(id)?),
+            Question::GpuTime => Answer::GpuTime(Arc::new(self.gpu_time())),
             Question::Nodes => Answer::Nodes(self.all_nodes()),
             Question::Targets => Answer::Targets(Arc::new(self.target_list())),
             Question::Node(name) => {

@@ -6,7 +6,7 @@ use gaunt_schema::UnixMs;
 use tokio::time::sleep;
 
 use crate::{
-    answer::{Answer, Question},
+    answer::{Act, Answer, Question},
     owner::{Gone, Handle},
 };
 
@@ -44,6 +44,14 @@ impl Source {
         match self {
             Self::Owner(owner) => Ok(owner.ask(question).await?),
             Self::Aggregator(aggregator) => Ok(aggregator.ask(&question).await?),
+        }
+    }
+
+    /// Does something, and waits until it is done.
+    pub async fn act(&self, act: Act) -> Result<Answer, SourceError> {
+        match self {
+            Self::Owner(owner) => Ok(owner.act(act).await?),
+            Self::Aggregator(aggregator) => Ok(aggregator.act(&act).await?),
         }
     }
 

@@ -7,13 +7,13 @@ use std::{
 
 use gaunt_schema::{Clock, UnixMs};
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{mpsc, oneshot, watch},
     task::spawn_blocking,
     time::{MissedTickBehavior, interval},
 };
 
 use super::{
-    Handle, Judged, Judging, Options, Owner,
+    Handle, Judged, Judging, Options, Owner, Remembered,
     handle::{Asked, Ends, Published},
 };
 
@@ -57,21 +57,22 @@ fn go(owner: Owner, clock: Clock, speed: f64) -> Handle {
 
 async fn run(mut owner: Owner, clock: Clock, tick: Duration, ends: Ends) {
     let Ends { mut deliveries, mut asked, published } = ends;
+    let mut desk = Desk { published, waiting: Vec::new() };
     let mut ticks = interval(tick);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             biased;
             asked = asked.recv() => match asked {
-                Some(asked) => serve(&mut owner, asked, &published),
+                Some(asked) => desk.serve(&mut owner, asked),
                 None => return,
             },
             _ = ticks.tick() => {
                 let Some(judging) = owner.begin_tick(clock()) else { continue };
-                let judged = meanwhile(&mut owner, &mut asked, &published, judging).await;
+                let judged = meanwhile(&mut owner, &mut asked, &mut desk, judging).await;
                 let Some(judged) = judged else { return };
                 owner.end_tick(judged);
-                published.send_replace(owner.published());
+                desk.publish(&owner);
             }
             Some(delivery) = deliveries.recv() => owner.accept(delivery),
         }
@@ -83,7 +84,7 @@ async fn run(mut owner: Owner, clock: Clock, tick: Duration, ends: Ends) {
 async fn meanwhile(
     owner: &mut Owner,
     asked: &mut mpsc::Receiver<Asked>,
-    published: &watch::Sender<Published>,
+    desk: &mut Desk,
     judging: Judging,
 ) -> Option<Judged> {
     let mut judging = spawn_blocking(move || judging.run());
@@ -91,19 +92,50 @@ async fn meanwhile(
         tokio::select! {
             biased;
             judged = &mut judging => return judged.ok(),
-            asked = asked.recv() => serve(owner, asked?, published),
+            asked = asked.recv() => desk.serve(owner, asked?),
         }
     }
 }
 
-/// Does what is asked. Whoever asked may have given up; then the answer is dropped.
-fn serve(owner: &mut Owner, asked: Asked, published: &watch::Sender<Published>) {
-    match asked {
-        Asked::Question(question, back) => drop(back.send(owner.answer(&question))),
-        Asked::Act(act, back) => {
-            let answer = owner.act(&act);
-            published.send_replace(owner.published());
-            drop(back.send(answer));
+/// Where everything that is asked is done, and told.
+struct Desk {
+    published: watch::Sender<Published>,
+    /// Those who want to know what outlives a restart, until the judge is back.
+    waiting: Vec<oneshot::Sender<Remembered>>,
+}
+
+impl Desk {
+    /// Does what is asked. Whoever asked may have given up; then the answer is dropped.
+    fn serve(&mut self, owner: &mut Owner, asked: Asked) {
+        match asked {
+            Asked::Question(question, back) => drop(back.send(owner.answer(&question))),
+            Asked::Act(act, back) => {
+                let answer = owner.act(&act);
+                self.published.send_replace(owner.published());
+                drop(back.send(answer));
+            }
+            Asked::Remember(back) => {
+                self.waiting.push(back);
+                self.remember(owner);
+            }
+            Asked::Kept(starved) => owner.tell_spent(starved),
+        }
+    }
+
+    /// Publishes what everybody asks for.
+    fn publish(&mut self, owner: &Owner) {
+        self.published.send_replace(owner.published());
+        self.remember(owner);
+    }
+
+    fn remember(&mut self, owner: &Owner) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        // While the judge is away his findings are too.
+        let Some(remembered) = owner.remember() else { return };
+        for back in self.waiting.drain(..) {
+            drop(back.send(remembered.clone()));
         }
     }
 }

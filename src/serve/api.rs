@@ -2,7 +2,7 @@
 
 use axum::{
     Json, Router,
-    extract::{Query, RawPathParams, State},
+    extract::{DefaultBodyLimit, Query, RawPathParams, State},
     http::{
         StatusCode,
         header::{CONTENT_TYPE, RETRY_AFTER},
@@ -11,7 +11,10 @@ use axum::{
     routing::get,
 };
 
-use super::stream::{self, Hub};
+use super::{
+    act::{self, Token},
+    stream::{self, Hub},
+};
 use crate::{
     answer::{Answer, PATHS, Question, Refusal},
     source::{Source, SourceError},
@@ -28,6 +31,7 @@ pub(super) type Parameters = Query<Vec<(String, String)>>;
 pub(super) struct Serving {
     pub(super) source: Source,
     pub(super) hub: Hub,
+    pub(super) token: Token,
 }
 
 impl axum::extract::FromRef<Serving> for Source {
@@ -42,6 +46,12 @@ impl axum::extract::FromRef<Serving> for Hub {
     }
 }
 
+impl axum::extract::FromRef<Serving> for Token {
+    fn from_ref(serving: &Serving) -> Self {
+        serving.token.clone()
+    }
+}
+
 pub(super) fn routes() -> Router<Serving> {
     let mut routes =
         Router::new().route("/openapi.json", get(openapi)).route("/stream", get(stream::stream));
@@ -49,7 +59,12 @@ pub(super) fn routes() -> Router<Serving> {
         let answer = move |source, parts, parameters| ask(source, path, parts, parameters);
         // An id has slashes of its own.
         let place = path.replace("{finding}", "{*finding}");
-        routes = routes.route(&format!("/{place}"), get(answer));
+        let mut route = get(answer);
+        if path == "findings/{finding}" {
+            let most = DefaultBodyLimit::max(act::MAX_BODY);
+            route = route.post(act::act).delete(act::act).layer(most);
+        }
+        routes = routes.route(&format!("/{place}"), route);
     }
     routes
 }
@@ -81,11 +96,13 @@ async fn ask(
     }
 }
 
-/// A refusal with its sentence: 400 for what can never be answered, 404 for what is not there, 409 for what is not in
-/// the state that is needed.
+/// A refusal with its sentence: 400 for what can never be answered, 401 and 403 for who may not act, 404 for what is not
+/// there, 409 for what is not in the state that is needed.
 pub(super) fn refused(refusal: &Refusal) -> Response {
     let status = match refusal {
         _ if refusal.is_senseless() => StatusCode::BAD_REQUEST,
+        Refusal::WritingOff => StatusCode::FORBIDDEN,
+        _ if refusal.is_denied() => StatusCode::UNAUTHORIZED,
         _ if refusal.is_conflict() => StatusCode::CONFLICT,
         _ => StatusCode::NOT_FOUND,
     };

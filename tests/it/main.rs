@@ -1,5 +1,6 @@
 //! The integration tests: gaunt's programs, run as a user runs them.
 
+mod acts;
 mod api;
 mod api_follow;
 mod api_guard;
@@ -27,6 +28,7 @@ mod probe_rings;
 mod prometheus;
 mod real_gpu;
 mod real_targets;
+mod restart;
 mod running;
 mod sim;
 mod snapshot;

@@ -15,6 +15,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("gather", &[]),
     ("site", &["gather"]),
     ("record", &[]),
+    ("memory", &[]),
     ("judge", &["cluster"]),
     ("owner", &["answer", "cluster", "judge"]),
     ("source", &["answer", "owner"]),
@@ -22,7 +23,10 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("console", &["answer", "source"]),
     (
         "command",
-        &["answer", "cli", "console", "gather", "owner", "record", "serve", "site", "source"],
+        &[
+            "answer", "cli", "console", "gather", "memory", "owner", "record", "serve", "site",
+            "source",
+        ],
     ),
     (
         "settings",
