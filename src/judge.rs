@@ -35,6 +35,7 @@ mod target_down;
 #[cfg(test)]
 mod tests;
 mod thresholds;
+mod usual;
 
 use average::Average;
 use balance::Shares;
@@ -54,6 +55,7 @@ pub use port_down::is_active;
 use signals::{Averages, Signals};
 pub use target_down::{next_step, trouble};
 pub use thresholds::{ImpossibleThreshold, Thresholds};
+pub use usual::Usual;
 
 /// All that is judged, and the averages and waiting times behind it.
 #[derive(Debug)]
@@ -71,6 +73,8 @@ pub struct Judge {
     gangs: Gangs,
     shares: Shares,
     life: Life,
+    /// What was usual before a restart, of what was not seen since.
+    before: Usual,
     /// When it first looked.
     began: Option<UnixMs>,
 }
@@ -122,6 +126,7 @@ impl Judge {
             gangs: Gangs::default(),
             shares: Shares::default(),
             life: Life::default(),
+            before: Usual::default(),
             began: None,
         }
     }
@@ -130,6 +135,17 @@ impl Judge {
     #[must_use]
     pub fn resume(self, past: Past) -> Self {
         Self { life: Life::resume(past), ..self }
+    }
+
+    /// The same, that knows what was usual before.
+    #[must_use]
+    pub fn recalling(self, usual: Usual) -> Self {
+        Self { before: usual, ..self }
+    }
+
+    /// What is usual, of everything that is known.
+    pub fn usual(&self, cluster: &Cluster) -> Usual {
+        Usual::of(self, cluster)
     }
 
     /// What outlives a restart.
@@ -142,6 +158,7 @@ impl Judge {
         self.gpus.resize_with(cluster.rows(Class::Gpu), Gpu::default);
         self.hosts.retain(|id, _| cluster.node(*id).is_some());
         self.seen.retain(|id, _| cluster.node(*id).is_some());
+        Usual::recall(self, cluster);
         for (id, node) in cluster.nodes() {
             self.hosts.entry(id).or_default().look(cluster, node, &self.limits);
             self.look_at_health(cluster, id, node);

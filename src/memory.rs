@@ -1,9 +1,10 @@
-//! Memory: what outlives a restart, in one file that is checked, written whole, and put in place by renaming.
+//! Memory: what outlives a restart, in files that are checked, written whole, and put in place by renaming.
 //!
-//! The file begins with a header (magic, version, size, checksum), then comes the payload, packed by zstd. Whoever reads
+//! Each part is a file. It begins with a header (magic, version, size, checksum), then comes the payload, packed by zstd. Whoever reads
 //! it gets all of what was written last, or is told why not; a file that is damaged is set aside and never written over.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, File},
     io::{self, Read as _, Write as _},
     path::{Path, PathBuf},
@@ -24,10 +25,12 @@ const MAX_SIZE: usize = 32 << 20;
 /// zstd's fastest usual level: JSON shrinks ten times at it.
 const LEVEL: i32 = 1;
 
-/// The file, the one that is being written, the one that could not be read, and the one that says who is here.
-const NAME: &str = "memory.gaunt";
-const UNFINISHED: &str = "memory.gaunt.new";
-const ASIDE: &str = "memory.gaunt.damaged";
+/// The endings of a part's file, of the one that is being written, and of one that could not be read.
+const ENDING: &str = "gaunt";
+const UNFINISHED: &str = "gaunt.new";
+const ASIDE: &str = "gaunt.damaged";
+
+/// The file that says who is here.
 const LOCK: &str = "lock";
 
 /// Why nothing can be kept.
@@ -68,12 +71,32 @@ pub enum Found {
     },
 }
 
+/// What is kept in a file of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// Findings, acknowledgements and counters: little, and it changes all the time.
+    Findings,
+    /// What is usual for everything: much, and it changes slowly.
+    Usual,
+}
+
+impl Part {
+    const ALL: [Self; 2] = [Self::Findings, Self::Usual];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Findings => "findings",
+            Self::Usual => "usual",
+        }
+    }
+}
+
 /// A folder with one memory, held by this process alone.
 #[derive(Debug)]
 pub struct Memory {
     folder: PathBuf,
     /// The checksum of what was written last: what did not change need not be written.
-    last: Option<u32>,
+    last: BTreeMap<Part, u32>,
     _lock: File,
 }
 
@@ -91,16 +114,23 @@ impl Memory {
             Err(fs::TryLockError::Error(error)) => return Err(failed(error)),
         }
         // Left by one who was killed while he wrote.
-        match fs::remove_file(folder.join(UNFINISHED)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-            _ => {}
+        let memory = Self { folder: folder.to_path_buf(), last: BTreeMap::new(), _lock: lock };
+        for part in Part::ALL {
+            match fs::remove_file(memory.path(part, UNFINISHED)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+                _ => {}
+            }
         }
-        Ok(Self { folder: folder.to_path_buf(), last: None, _lock: lock })
+        Ok(memory)
     }
 
-    /// What was kept before.
-    pub fn read(&self) -> Result<Found, MemoryError> {
-        let file = match File::open(self.folder.join(NAME)) {
+    fn path(&self, part: Part, ending: &str) -> PathBuf {
+        self.folder.join(format!("{}.{ending}", part.name()))
+    }
+
+    /// What was kept of a part before.
+    pub fn read(&self, part: Part) -> Result<Found, MemoryError> {
+        let file = match File::open(self.path(part, ENDING)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
             Err(error) => return Err(self.failed(error)),
@@ -110,38 +140,38 @@ impl Memory {
         file.take(most + 1).read_to_end(&mut bytes).map_err(|error| self.failed(error))?;
         match unpack(&bytes) {
             Ok(payload) => Ok(Found::Kept(payload)),
-            Err(why) => self.set_aside(&why),
+            Err(why) => self.set_aside(part, &why),
         }
     }
 
     /// Sets aside what lies there, so that it can be looked at: it cannot be understood.
-    pub fn set_aside(&self, why: &str) -> Result<Found, MemoryError> {
-        let aside = self.folder.join(ASIDE);
-        fs::rename(self.folder.join(NAME), &aside).map_err(|error| self.failed(error))?;
+    pub fn set_aside(&self, part: Part, why: &str) -> Result<Found, MemoryError> {
+        let aside = self.path(part, ASIDE);
+        fs::rename(self.path(part, ENDING), &aside).map_err(|error| self.failed(error))?;
         Ok(Found::Damaged { why: why.to_owned(), aside })
     }
 
     /// Writes this in the place of what was there; says whether it was something else.
-    pub fn write(&mut self, payload: &[u8]) -> Result<bool, MemoryError> {
+    pub fn write(&mut self, part: Part, payload: &[u8]) -> Result<bool, MemoryError> {
         let sum = crc32fast::hash(payload);
-        if self.last == Some(sum) {
+        if self.last.get(&part) == Some(&sum) {
             return Ok(false);
         }
         if payload.len() > MAX_SIZE {
             return Err(MemoryError::TooLarge { size: payload.len() });
         }
-        self.put(payload).map_err(|error| self.failed(error))?;
-        self.last = Some(sum);
+        self.put(part, payload).map_err(|error| self.failed(error))?;
+        self.last.insert(part, sum);
         Ok(true)
     }
 
-    fn put(&self, payload: &[u8]) -> io::Result<()> {
-        let new = self.folder.join(UNFINISHED);
+    fn put(&self, part: Part, payload: &[u8]) -> io::Result<()> {
+        let new = self.path(part, UNFINISHED);
         let mut file = File::create(&new)?;
         file.write_all(&pack(payload)?)?;
         // The name must not come to stand for bytes that are not on the disk yet.
         file.sync_all()?;
-        fs::rename(&new, self.folder.join(NAME))?;
+        fs::rename(&new, self.path(part, ENDING))?;
         File::open(&self.folder)?.sync_all()
     }
 
@@ -200,23 +230,23 @@ mod tests {
     #[test]
     fn what_was_written_last_is_read() {
         let (_folder, mut memory) = opened();
-        assert_eq!(memory.read().unwrap(), Found::Nothing);
-        assert!(memory.write(b"first").unwrap());
-        assert!(memory.write(b"second").unwrap());
-        assert!(!memory.write(b"second").unwrap(), "nothing new");
-        assert_eq!(memory.read().unwrap(), Found::Kept(b"second".to_vec()));
+        assert_eq!(memory.read(Part::Findings).unwrap(), Found::Nothing);
+        assert!(memory.write(Part::Findings, b"first").unwrap());
+        assert!(memory.write(Part::Findings, b"second").unwrap());
+        assert!(!memory.write(Part::Findings, b"second").unwrap(), "nothing new");
+        assert_eq!(memory.read(Part::Findings).unwrap(), Found::Kept(b"second".to_vec()));
         let folder = memory.folder.clone();
         drop(memory);
         let memory = Memory::open(&folder).unwrap();
-        assert_eq!(memory.read().unwrap(), Found::Kept(b"second".to_vec()));
+        assert_eq!(memory.read(Part::Findings).unwrap(), Found::Kept(b"second".to_vec()));
     }
 
     #[test]
     fn every_damage_is_noticed_and_set_aside() {
         let (_folder, mut memory) = opened();
         let payload: Vec<u8> = (0..2_000_u32).flat_map(|n| (n % 251).to_le_bytes()).collect();
-        memory.write(&payload).unwrap();
-        let path = memory.folder.join(NAME);
+        memory.write(Part::Findings, &payload).unwrap();
+        let path = memory.path(Part::Findings, ENDING);
         let whole = fs::read(&path).unwrap();
         for at in 0..whole.len() {
             let mut bytes = whole.clone();
@@ -225,10 +255,12 @@ mod tests {
             assert!(unpack(&whole[..at]).is_err(), "cut at {at}");
         }
         fs::write(&path, &whole[..whole.len() - 1]).unwrap();
-        let Found::Damaged { why, aside } = memory.read().unwrap() else { panic!("not noticed") };
+        let Found::Damaged { why, aside } = memory.read(Part::Findings).unwrap() else {
+            panic!("not noticed")
+        };
         assert_eq!(why, "its checksum does not hold");
         assert_eq!(fs::read(aside).unwrap(), whole[..whole.len() - 1]);
-        assert_eq!(memory.read().unwrap(), Found::Nothing, "one begins anew");
+        assert_eq!(memory.read(Part::Findings).unwrap(), Found::Nothing, "one begins anew");
     }
 
     #[test]
@@ -245,10 +277,10 @@ mod tests {
         let (_folder, memory) = opened();
         let error = Memory::open(&memory.folder).unwrap_err().to_string();
         assert!(error.starts_with("another gaunt keeps its findings in "), "{error}");
-        fs::write(memory.folder.join(UNFINISHED), b"half").unwrap();
+        fs::write(memory.path(Part::Usual, UNFINISHED), b"half").unwrap();
         let folder = memory.folder.clone();
         drop(memory);
-        assert_eq!(Memory::open(&folder).unwrap().read().unwrap(), Found::Nothing);
+        assert_eq!(Memory::open(&folder).unwrap().read(Part::Findings).unwrap(), Found::Nothing);
         let file = folder.join("lock");
         assert!(matches!(Memory::open(&file), Err(MemoryError::Folder { .. })));
     }
@@ -256,9 +288,9 @@ mod tests {
     #[test]
     fn what_is_too_large_is_not_written() {
         let (_folder, mut memory) = opened();
-        memory.write(b"small").unwrap();
-        let error = memory.write(&vec![0; MAX_SIZE + 1]).unwrap_err();
+        memory.write(Part::Findings, b"small").unwrap();
+        let error = memory.write(Part::Findings, &vec![0; MAX_SIZE + 1]).unwrap_err();
         assert!(matches!(error, MemoryError::TooLarge { .. }));
-        assert_eq!(memory.read().unwrap(), Found::Kept(b"small".to_vec()));
+        assert_eq!(memory.read(Part::Findings).unwrap(), Found::Kept(b"small".to_vec()));
     }
 }

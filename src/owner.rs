@@ -34,6 +34,7 @@ mod targets;
 #[cfg(test)]
 mod tests;
 
+pub use crate::judge::Usual;
 use acknowledged::Acknowledgements;
 use album::{Album, Picture};
 use handle::Published;
@@ -45,6 +46,9 @@ use spent::Spent;
 
 /// Answers that are kept until the next tick: more different questions than a site's consoles ask at once.
 const MAX_ANSWERS: usize = 64;
+
+/// What is usual changes slowly, and is much: it is told to who keeps it no more often than this.
+const USUAL_EVERY: Duration = Duration::from_mins(1);
 
 /// How an owner is set up.
 #[derive(Clone, Debug)]
@@ -100,6 +104,9 @@ pub struct Owner {
     spent: Spent,
     /// What is told of it where it is kept: only what was, so that no counter falls when the process is killed.
     told_spent: Option<Vec<Starved>>,
+    /// What is usual, as it was learned when that was last asked for; only where it is kept.
+    usual: Option<Arc<Usual>>,
+    usual_at: Option<UnixMs>,
     /// Made for the first question after a tick that needs it.
     nodes: Option<Arc<NodeList>>,
     /// Answers since the last tick: whoever asks the same once more gets the same.
@@ -117,6 +124,8 @@ struct Judging {
     judge: Judge,
     /// The closed findings that are known already.
     closed_revision: u64,
+    /// Whether to say what is usual.
+    usual: bool,
 }
 
 /// A judgement that was made.
@@ -127,19 +136,21 @@ struct Judged {
     /// Findings that closed, if they are others than before.
     closed: Option<Vec<Finding>>,
     chains: findings::Chains,
+    usual: Option<Usual>,
 }
 
 impl Judging {
     /// Makes it, and gives the cluster back.
     fn run(self) -> Judged {
-        let Self { cluster, mut judge, closed_revision } = self;
+        let Self { cluster, mut judge, closed_revision, usual } = self;
         judge.step(&cluster);
         let states = (0..cluster.rows(Class::Gpu) as u32).map(|row| judge.state(row)).collect();
         let findings = judge.open().into_iter().map(findings::answer).collect();
         let closed = (judge.closed_revision() != closed_revision)
             .then(|| judge.closed().into_iter().map(findings::answer).collect());
         let chains = findings::chains(&judge);
-        Judged { judge, states, findings, closed, chains }
+        let usual = usual.then(|| judge.usual(&cluster));
+        Judged { judge, states, findings, closed, chains, usual }
     }
 }
 
@@ -160,6 +171,8 @@ impl Owner {
             chains: findings::Chains::default(),
             spent: Spent::default(),
             told_spent: None,
+            usual: None,
+            usual_at: None,
             nodes: None,
             answers: HashMap::new(),
             album: Album::default(),
@@ -205,12 +218,17 @@ impl Owner {
         let judge = self.judge.take()?;
         self.cluster_mut().advance(now);
         let (cluster, closed_revision) = (self.cluster.clone(), self.closed_revision);
-        Some(Judging { cluster, judge, closed_revision })
+        let due = self.usual_at.is_none_or(|at| now.since(at) >= USUAL_EVERY);
+        let usual = self.told_spent.is_some() && due;
+        Some(Judging { cluster, judge, closed_revision, usual })
     }
 
     /// The second part: takes the judgement, and publishes what everybody asks for.
     fn end_tick(&mut self, judged: Judged) {
-        let Judged { judge, states, findings, closed, chains } = judged;
+        let Judged { judge, states, findings, closed, chains, usual } = judged;
+        if let Some(usual) = usual {
+            (self.usual, self.usual_at) = (Some(Arc::new(usual)), Some(self.cluster.now()));
+        }
         self.chains = chains;
         self.closed_revision = judge.closed_revision();
         self.totals.findings_opened.clone_from(judge.opened());

@@ -3,6 +3,7 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use gaunt_schema::Safe;
+use serde::{Serialize, de::DeserializeOwned};
 use tokio::{
     sync::{mpsc, oneshot},
     task::{JoinHandle, spawn_blocking},
@@ -10,8 +11,8 @@ use tokio::{
 };
 
 use crate::{
-    memory::{Found, Memory, MemoryError},
-    owner::{Flush, Handle, Remembered},
+    memory::{Found, Memory, MemoryError, Part},
+    owner::{Flush, Handle, Remembered, Usual},
 };
 
 /// The time between two writes. What is counted is told only once it was written, so that no counter falls when the
@@ -30,14 +31,19 @@ pub(super) struct Keeper {
 /// Opens the folder and reads what was kept there. What cannot be read is said and set aside.
 pub(super) fn open(folder: &Path) -> Result<(Memory, Remembered), MemoryError> {
     let memory = Memory::open(folder)?;
-    let found = match memory.read()? {
-        Found::Kept(bytes) => match serde_json::from_slice::<Remembered>(&bytes) {
-            Ok(remembered) => {
-                let (open, closed) = remembered.findings();
-                tracing::info!(open, closed, folder = %folder.display(), "findings go on from before");
-                return Ok((memory, remembered));
-            }
-            Err(error) => memory.set_aside(&error.to_string())?,
+    let remembered: Remembered = part(&memory, Part::Findings)?;
+    let (open, closed) = remembered.findings();
+    tracing::info!(open, closed, folder = %folder.display(), "findings go on from before");
+    let usual: Usual = part(&memory, Part::Usual)?;
+    Ok((memory, remembered.with_usual(usual)))
+}
+
+/// One part of what was kept, or nothing.
+fn part<T: DeserializeOwned + Default>(memory: &Memory, part: Part) -> Result<T, MemoryError> {
+    let found = match memory.read(part)? {
+        Found::Kept(bytes) => match serde_json::from_slice(&bytes) {
+            Ok(known) => return Ok(known),
+            Err(error) => memory.set_aside(part, &error.to_string())?,
         },
         found => found,
     };
@@ -46,10 +52,10 @@ pub(super) fn open(folder: &Path) -> Result<(Memory, Remembered), MemoryError> {
         tracing::error!(
             %why,
             aside = %aside.display(),
-            "what was kept cannot be read and is set aside; findings begin anew"
+            "what was kept cannot be read and is set aside; it begins anew"
         );
     }
-    Ok((memory, Remembered::default()))
+    Ok(T::default())
 }
 
 impl Keeper {
@@ -116,7 +122,14 @@ async fn keep(memory: Memory, owner: Handle, mut asked: mpsc::Receiver<Flush>) {
 
 fn write(memory: Option<Memory>, what: &Remembered) -> (Option<Memory>, Result<(), String>) {
     let Some(mut memory) = memory else { return (None, Err("it is gone".to_owned())) };
-    let bytes = serde_json::to_vec(what).map_err(|error| error.to_string());
-    let wrote = bytes.and_then(|bytes| memory.write(&bytes).map_err(|error| error.to_string()));
-    (Some(memory), wrote.map(drop))
+    let mut wrote = one(&mut memory, Part::Findings, what);
+    if let (Ok(()), Some(usual)) = (&wrote, what.usual()) {
+        wrote = one(&mut memory, Part::Usual, &**usual);
+    }
+    (Some(memory), wrote)
+}
+
+fn one<T: Serialize>(memory: &mut Memory, part: Part, what: &T) -> Result<(), String> {
+    let bytes = serde_json::to_vec(what).map_err(|error| error.to_string())?;
+    memory.write(part, &bytes).map(drop).map_err(|error| error.to_string())
 }

@@ -1,6 +1,7 @@
 //! What is usual for a thing: its own past, learned while nothing is unusual.
 
 use gaunt_schema::UnixMs;
+use serde::{Deserialize, Serialize};
 
 /// So many seconds of samples make a past that something can be compared with.
 const LEARNED_S: f32 = 40.0;
@@ -27,7 +28,8 @@ pub(super) enum Worse {
 }
 
 /// The usual value of one signal.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "(f64, f32, f32, i64)", into = "(f64, f32, f32, i64)")]
 pub(super) struct Baseline {
     mean: f64,
     seconds: f32,
@@ -44,7 +46,24 @@ impl Default for Baseline {
     }
 }
 
+impl From<(f64, f32, f32, i64)> for Baseline {
+    fn from((mean, seconds, unusual, last): (f64, f32, f32, i64)) -> Self {
+        Self { mean, seconds, unusual, last: UnixMs(last) }
+    }
+}
+
+impl From<Baseline> for (f64, f32, f32, i64) {
+    fn from(known: Baseline) -> Self {
+        (known.mean, known.seconds, known.unusual, known.last.0)
+    }
+}
+
 impl Baseline {
+    /// Whether nothing was learned yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.last == NEVER
+    }
+
     /// Takes in the signal's average at an instant. `floor` is what is too small to make a difference.
     pub(super) fn learn(&mut self, now: Option<f64>, at: UnixMs, worse: Worse, floor: f64) {
         let Some(now) = now else { return };

@@ -115,95 +115,119 @@ pub fn ground(kind: FindingKind, what: &str) -> Ground {
     row.map_or_else(Ground::default, |(_, threshold, series)| Ground { threshold, series })
 }
 
+/// How findings of each kind are recognised, and the limits that count for it beside those of its numbers.
+const RULES: &[(FindingKind, &str, &[&str])] = &[
+    (
+        FindingKind::DataStarved,
+        "GPUs of a node do less than they usually do and go on with something, while tasks of their host wait for \
+             input or a CPU more than usual, or while the other GPUs of the job spin and wait for them.",
+        &[
+            "hungry_ratio",
+            "pressure_times",
+            "starved_seconds",
+            "io_pressure_ratio",
+            "cpu_pressure_ratio",
+        ],
+    ),
+    (
+        FindingKind::StorageSlow,
+        "Most nodes of a job wait for input together, each with tasks that wait for input or output: what they share is slow.",
+        &["storage_seconds", "io_pressure_ratio", "pressure_times", "hungry_ratio"],
+    ),
+    (
+        FindingKind::ComputeStraggler,
+        "A GPU that works runs at a clock below that of its peers (same job, same model) and below its own usual one, \
+             and neither heat nor hardware holds it.",
+        &["clock_straggler_ratio", "peer_score", "least_peers", "slow_gpu_seconds"],
+    ),
+    (
+        FindingKind::Throttled,
+        "Hardware or heat holds the clock of a GPU that works for most of the time.",
+        &["clock_event_ratio", "slow_gpu_seconds"],
+    ),
+    (
+        FindingKind::HostBound,
+        "GPUs of a node do less than they usually do, and one CPU of their host is busy all the time or its tasks wait for a CPU.",
+        &["hungry_ratio", "busiest_cpu_ratio", "cpu_crowded_ratio", "starved_seconds"],
+    ),
+    (
+        FindingKind::PcieDegraded,
+        "A GPU's PCIe link is narrower than it should be, slower than it should be under load, or sends packets again.",
+        &["pcie_seconds", "pcie_replay_seconds", "pcie_replays_per_second"],
+    ),
+    (
+        FindingKind::NvlinkDegraded,
+        "A GPU has fewer NVLinks than its neighbours, or its NVLinks count errors.",
+        &["nvlink_errors_per_second", "nvlink_seconds"],
+    ),
+    (
+        FindingKind::PortDown,
+        "A port that was active, or whose siblings are, is not; it counted a fall of its link or two samples say so.",
+        &["port_samples", "port_never_active_seconds"],
+    ),
+    (
+        FindingKind::PortRateLow,
+        "An active port runs at a lower rate than it did before, or than all its siblings do.",
+        &["slowed_ratio"],
+    ),
+    (
+        FindingKind::LinkErrors,
+        "A port receives broken symbols or packets again and again.",
+        &["link_errors_per_second", "link_errors_seconds", "resent_packets_per_second"],
+    ),
+    (
+        FindingKind::LeafCongested,
+        "Most ports below one leaf on a rail have marked packets, are stopped, or wait, and those of other leaves do not.",
+        &["members_bad_ratio", "hotspot_seconds", "marked_packets_ratio", "waited_times"],
+    ),
+    (
+        FindingKind::RailSlow,
+        "Most ports of one rail have marked packets, are stopped, or wait below several leaves, and other rails do not.",
+        &["members_bad_ratio", "hotspot_seconds", "marked_packets_ratio", "waited_times"],
+    ),
+    (
+        FindingKind::HostBlocksNetwork,
+        "Most ports of a host that carry something stop the network, or have no buffer for what arrives.",
+        &["pauses_ratio", "unbuffered_per_second", "hotspot_seconds"],
+    ),
+    (
+        FindingKind::CollectiveHang,
+        "Almost all GPUs of a job spin, none works, nothing is sent, and no host reads or writes.",
+        &["hung_gpus_ratio", "hung_seconds", "utilization_spinning_ratio"],
+    ),
+    (
+        FindingKind::GpuFailed,
+        "A GPU is gone from its node, its driver reported an error that needs a reset, or its memory could not be corrected.",
+        &[],
+    ),
+    (
+        FindingKind::IdleAllocated,
+        "A job holds GPUs and does nothing with any of them for a long time.",
+        &["idle_seconds", "utilization_idle_ratio", "sm_idle_ratio", "power_idle_share"],
+    ),
+    (
+        FindingKind::StageImbalance,
+        "Some nodes of a job that is slower than usual have steadily more work than the others.",
+        &["uneven_times", "uneven_seconds", "slowed_ratio"],
+    ),
+    (
+        FindingKind::DataSkew,
+        "A job is slower than usual, and another of its nodes is the busiest at each look.",
+        &["favourite_ratio", "uneven_seconds", "slowed_ratio"],
+    ),
+    (
+        FindingKind::TargetDown,
+        "Attempts to read a target failed in a row.",
+        &["target_failures", "dark_seconds"],
+    ),
+    (FindingKind::DriverHung, "A call of the driver on a node does not return.", &[]),
+    (FindingKind::DataStale, "Pages come, and their values do not move.", &[]),
+];
+
 /// How findings of a kind are recognised, and the limits that count for it beside those of its numbers.
 pub fn rule(kind: FindingKind) -> (&'static str, &'static [&'static str]) {
-    match kind {
-        FindingKind::DataStarved => (
-            "GPUs of a node do less than they usually do and go on with something, while tasks of their host wait for \
-             input or a CPU more than usual, or while the other GPUs of the job spin and wait for them.",
-            &[
-                "hungry_ratio",
-                "pressure_times",
-                "starved_seconds",
-                "io_pressure_ratio",
-                "cpu_pressure_ratio",
-            ],
-        ),
-        FindingKind::StorageSlow => (
-            "Most nodes of a job wait for input together, each with tasks that wait for input or output: what they share is slow.",
-            &["storage_seconds", "io_pressure_ratio", "pressure_times", "hungry_ratio"],
-        ),
-        FindingKind::ComputeStraggler => (
-            "A GPU that works runs at a clock below that of its peers (same job, same model) and below its own usual one, \
-             and neither heat nor hardware holds it.",
-            &["clock_straggler_ratio", "peer_score", "least_peers", "slow_gpu_seconds"],
-        ),
-        FindingKind::Throttled => (
-            "Hardware or heat holds the clock of a GPU that works for most of the time.",
-            &["clock_event_ratio", "slow_gpu_seconds"],
-        ),
-        FindingKind::HostBound => (
-            "GPUs of a node do less than they usually do, and one CPU of their host is busy all the time or its tasks wait for a CPU.",
-            &["hungry_ratio", "busiest_cpu_ratio", "cpu_crowded_ratio", "starved_seconds"],
-        ),
-        FindingKind::PcieDegraded => (
-            "A GPU's PCIe link is narrower than it should be, slower than it should be under load, or sends packets again.",
-            &["pcie_seconds", "pcie_replay_seconds", "pcie_replays_per_second"],
-        ),
-        FindingKind::NvlinkDegraded => (
-            "A GPU has fewer NVLinks than its neighbours, or its NVLinks count errors.",
-            &["nvlink_errors_per_second", "nvlink_seconds"],
-        ),
-        FindingKind::PortDown => (
-            "A port that was active, or whose siblings are, is not; it counted a fall of its link or two samples say so.",
-            &["port_samples", "port_never_active_seconds"],
-        ),
-        FindingKind::PortRateLow => (
-            "An active port runs at a lower rate than it did before, or than all its siblings do.",
-            &["slowed_ratio"],
-        ),
-        FindingKind::LinkErrors => (
-            "A port receives broken symbols or packets again and again.",
-            &["link_errors_per_second", "link_errors_seconds", "resent_packets_per_second"],
-        ),
-        FindingKind::LeafCongested => (
-            "Most ports below one leaf on a rail have marked packets, are stopped, or wait, and those of other leaves do not.",
-            &["members_bad_ratio", "hotspot_seconds", "marked_packets_ratio", "waited_times"],
-        ),
-        FindingKind::RailSlow => (
-            "Most ports of one rail have marked packets, are stopped, or wait below several leaves, and other rails do not.",
-            &["members_bad_ratio", "hotspot_seconds", "marked_packets_ratio", "waited_times"],
-        ),
-        FindingKind::HostBlocksNetwork => (
-            "Most ports of a host that carry something stop the network, or have no buffer for what arrives.",
-            &["pauses_ratio", "unbuffered_per_second", "hotspot_seconds"],
-        ),
-        FindingKind::CollectiveHang => (
-            "Almost all GPUs of a job spin, none works, nothing is sent, and no host reads or writes.",
-            &["hung_gpus_ratio", "hung_seconds", "utilization_spinning_ratio"],
-        ),
-        FindingKind::GpuFailed => (
-            "A GPU is gone from its node, its driver reported an error that needs a reset, or its memory could not be corrected.",
-            &[],
-        ),
-        FindingKind::IdleAllocated => (
-            "A job holds GPUs and does nothing with any of them for a long time.",
-            &["idle_seconds", "utilization_idle_ratio", "sm_idle_ratio", "power_idle_share"],
-        ),
-        FindingKind::StageImbalance => (
-            "Some nodes of a job that is slower than usual have steadily more work than the others.",
-            &["uneven_times", "uneven_seconds", "slowed_ratio"],
-        ),
-        FindingKind::DataSkew => (
-            "A job is slower than usual, and another of its nodes is the busiest at each look.",
-            &["favourite_ratio", "uneven_seconds", "slowed_ratio"],
-        ),
-        FindingKind::TargetDown => {
-            ("Attempts to read a target failed in a row.", &["target_failures", "dark_seconds"])
-        }
-        FindingKind::DriverHung => ("A call of the driver on a node does not return.", &[]),
-        FindingKind::DataStale => ("Pages come, and their values do not move.", &[]),
-    }
+    let row = RULES.iter().find(|(known, ..)| *known == kind);
+    row.map_or(("", &[]), |(_, words, keys)| (words, keys))
 }
 
 /// A limit's value and what the settings say about it; none for a name that is no limit.
@@ -216,7 +240,7 @@ pub fn limit(limits: &Thresholds, key: &str) -> Option<(f64, String)> {
 fn why(key: &str) -> String {
     let lines: Vec<&str> = SAMPLE.lines().collect();
     let own = |line: &&str| line.split_once(" = ").is_some_and(|(name, _)| name == key);
-    let Some(at) = lines.iter().position(|line| own(&line)) else { return String::new() };
+    let Some(at) = lines.iter().position(own) else { return String::new() };
     let above = lines[..at].iter().rev().take_while(|line| line.starts_with("# "));
     let mut words: Vec<&str> = above.map(|line| &line[2..]).collect();
     words.reverse();
@@ -230,6 +254,7 @@ mod tests {
     #[test]
     fn every_limit_that_is_named_is_one_and_says_why() {
         let limits = Thresholds::default();
+        assert!(FindingKind::ALL.iter().all(|kind| rule(*kind).0.ends_with('.')));
         let rules = FindingKind::ALL.iter().flat_map(|kind| rule(*kind).1);
         let numbers = NUMBERS.iter().map(|(_, threshold, _)| threshold);
         let special = ["target_failures", "pcie_replays_per_second"];

@@ -1,4 +1,6 @@
-//! What an owner hands on over a restart: findings, who took them on, and what was counted.
+//! What an owner hands on over a restart: findings, who took them on, what was counted, and what is usual.
+
+use std::sync::Arc;
 
 use gaunt_schema::LifeState;
 use serde::{Deserialize, Serialize};
@@ -6,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Options, Owner, acknowledged::Acknowledgements, spent::Spent};
 use crate::{
     answer::{Starved, Totals},
-    judge::Past,
+    judge::{Past, Usual},
 };
 
 /// Everything that outlives a restart.
@@ -17,6 +19,9 @@ pub struct Remembered {
     acknowledgements: Acknowledgements,
     spent: Spent,
     totals: Totals,
+    /// It is much, changes slowly, and is kept beside the rest.
+    #[serde(skip)]
+    usual: Option<Arc<Usual>>,
 }
 
 impl Remembered {
@@ -25,6 +30,17 @@ impl Remembered {
         let closed = |told: &&crate::judge::Told| told.life.state == LifeState::Closed;
         let closed = self.past.findings.iter().filter(closed).count();
         (self.past.findings.len() - closed, closed)
+    }
+
+    /// What is usual for everything, as it was learned within the last minute.
+    pub fn usual(&self) -> Option<&Arc<Usual>> {
+        self.usual.as_ref()
+    }
+
+    /// The same with what was usual before.
+    #[must_use]
+    pub fn with_usual(self, usual: Usual) -> Self {
+        Self { usual: Some(Arc::new(usual)), ..self }
     }
 
     /// What was lost by then.
@@ -37,8 +53,9 @@ impl Owner {
     /// An owner that goes on where another one ended. What it counts is told only once it is kept.
     pub fn resuming(options: Options, remembered: Remembered) -> Self {
         let mut owner = Self::new(options);
-        let Remembered { past, acknowledgements, spent, totals } = remembered;
-        owner.judge = owner.judge.map(|judge| judge.resume(past));
+        let Remembered { past, acknowledgements, spent, totals, usual } = remembered;
+        let usual = usual.map(|usual| (*usual).clone()).unwrap_or_default();
+        owner.judge = owner.judge.map(|judge| judge.resume(past).recalling(usual));
         owner.acknowledgements = acknowledgements;
         owner.spent = spent.resumed();
         owner.told_spent = Some(owner.spent.told());
@@ -54,6 +71,7 @@ impl Owner {
             acknowledgements: self.acknowledgements.clone(),
             spent: self.spent.clone(),
             totals: self.totals.clone(),
+            usual: self.usual.clone(),
         })
     }
 

@@ -21,13 +21,10 @@ use hyper::body::Bytes;
 use subtle::ConstantTimeEq as _;
 use tokio::task::spawn_blocking;
 
-use super::api::{Parameters, refused, unavailable};
-use crate::{
-    answer::{
-        Act, Answer, Deed, Refusal,
-        act::{MAX_NAME, MAX_NOTE, Note},
-    },
-    source::Source,
+use super::api::{Parameters, Serving, refused, unavailable};
+use crate::answer::{
+    Act, Answer, Deed, Refusal,
+    act::{MAX_NAME, MAX_NOTE, Note},
 };
 
 /// The largest body of an act, in bytes: the longest note in the widest script, escaped.
@@ -121,8 +118,7 @@ pub(super) fn is_act(method: &Method, uri: &Uri) -> bool {
 
 /// Acknowledges a finding, or takes that back.
 pub(super) async fn act(
-    State(source): State<Source>,
-    State(token): State<Token>,
+    State(Serving { source, token, .. }): State<Serving>,
     peer: Option<Extension<Peer>>,
     method: Method,
     parts: RawPathParams,

@@ -46,12 +46,6 @@ impl axum::extract::FromRef<Serving> for Hub {
     }
 }
 
-impl axum::extract::FromRef<Serving> for Token {
-    fn from_ref(serving: &Serving) -> Self {
-        serving.token.clone()
-    }
-}
-
 pub(super) fn routes() -> Router<Serving> {
     let mut routes =
         Router::new().route("/openapi.json", get(openapi)).route("/stream", get(stream::stream));

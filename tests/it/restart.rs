@@ -94,7 +94,7 @@ fn a_damaged_memory_is_said_set_aside_and_begun_anew_and_two_do_not_share_one() 
     assert!(said.contains("another gaunt keeps its findings in "), "{said}");
     assert!(running.terminate().success());
 
-    let file = state.join("memory.gaunt");
+    let file = state.join("findings.gaunt");
     let mut bytes = fs::read(&file).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0x40;
@@ -102,7 +102,7 @@ fn a_damaged_memory_is_said_set_aside_and_begun_anew_and_two_do_not_share_one() 
     let (running, address) = keeping(folder.path(), "127.0.0.1:9");
     let line = running.line_with("cannot be read and is set aside");
     assert!(line.contains("why=its checksum does not hold"), "{line}");
-    assert_eq!(fs::read(state.join("memory.gaunt.damaged")).unwrap(), bytes);
+    assert_eq!(fs::read(state.join("findings.gaunt.damaged")).unwrap(), bytes);
     assert_eq!(open(&address, FINDING)["acknowledged"], Value::Null);
 }
 

@@ -182,7 +182,7 @@ impl Known {
                 self.noted = (self.noted.0, more, now);
             }
         }
-        self.told.finding = Finding { since, severity, ..finding };
+        self.told.finding = Finding { severity, since, ..finding };
         self.told.life.seen = now;
         (self.kept, self.resumed) = (now, false);
         for (what, from, to) in turns {

@@ -67,18 +67,22 @@ fn facts() -> Facts {
             totals,
             ..TargetList::default()
         }),
-        time: Arc::new(GpuTime {
-            jobs: vec![JobTime {
-                job: "8812".into(),
-                gpus: 2,
-                states: vec![StateCount { state: GpuState::Waiting, gpus: 1 }],
-            }],
-            starved: vec![
-                Starved { job: "".into(), cause: "waiting".into(), gpu_seconds: 2.5 },
-                Starved { job: "8812".into(), cause: "port_down".into(), gpu_seconds: 120.0 },
-            ],
-            ..GpuTime::default()
-        }),
+        time: Arc::new(time()),
+    }
+}
+
+fn time() -> GpuTime {
+    GpuTime {
+        jobs: vec![JobTime {
+            job: "8812".into(),
+            gpus: 2,
+            states: vec![StateCount { state: GpuState::Waiting, gpus: 1 }],
+        }],
+        starved: vec![
+            Starved { job: "".into(), cause: "waiting".into(), gpu_seconds: 2.5 },
+            Starved { job: "8812".into(), cause: "port_down".into(), gpu_seconds: 120.0 },
+        ],
+        ..GpuTime::default()
     }
 }
 
