@@ -32,4 +32,5 @@ mod restart;
 mod running;
 mod sim;
 mod snapshot;
+mod stories;
 mod walls;
