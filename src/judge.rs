@@ -11,12 +11,14 @@ mod balance;
 mod baseline;
 mod blind;
 mod boards;
+mod chain;
 mod cover;
 mod crowd;
 mod fabric;
 mod finding;
 mod gang;
 mod gpu_failed;
+mod grounds;
 mod health;
 mod held;
 mod host;
@@ -37,11 +39,14 @@ mod target_down;
 #[cfg(test)]
 mod tests;
 mod thresholds;
+mod usual;
 
 use average::Average;
 use balance::Shares;
+pub use chain::{Alternative, Chain, Signal};
 pub use finding::{Evidence, Finding};
 use gang::Gangs;
+pub use grounds::{Ground, ground, limit, rule};
 use health::Health;
 use held::Held;
 use host::Host;
@@ -55,6 +60,7 @@ use signals::{Averages, Signals};
 use switches::Switches;
 pub use target_down::{next_step, trouble};
 pub use thresholds::{ImpossibleThreshold, Thresholds};
+pub use usual::Usual;
 
 /// All that is judged, and the averages and waiting times behind it.
 #[derive(Debug)]
@@ -73,6 +79,8 @@ pub struct Judge {
     gangs: Gangs,
     shares: Shares,
     life: Life,
+    /// What was usual before a restart, of what was not seen since.
+    before: Usual,
     /// When it first looked.
     began: Option<UnixMs>,
 }
@@ -127,6 +135,7 @@ impl Judge {
             gangs: Gangs::default(),
             shares: Shares::default(),
             life: Life::default(),
+            before: Usual::default(),
             began: None,
         }
     }
@@ -135,6 +144,17 @@ impl Judge {
     #[must_use]
     pub fn resume(self, past: Past) -> Self {
         Self { life: Life::resume(past), ..self }
+    }
+
+    /// The same, that knows what was usual before.
+    #[must_use]
+    pub fn recalling(self, usual: Usual) -> Self {
+        Self { before: usual, ..self }
+    }
+
+    /// What is usual, of everything that is known.
+    pub fn usual(&self, cluster: &Cluster) -> Usual {
+        Usual::of(self, cluster)
     }
 
     /// What outlives a restart.
@@ -147,6 +167,7 @@ impl Judge {
         self.gpus.resize_with(cluster.rows(Class::Gpu), Gpu::default);
         self.hosts.retain(|id, _| cluster.node(*id).is_some());
         self.seen.retain(|id, _| cluster.node(*id).is_some());
+        Usual::recall(self, cluster);
         for (id, node) in cluster.nodes() {
             self.hosts.entry(id).or_default().look(cluster, node, &self.limits);
             self.look_at_health(cluster, id, node);
@@ -169,6 +190,10 @@ impl Judge {
         cover::hide(&mut seen);
         seen.unclear.extend(self.unclear(cluster));
         self.life.step(cluster.now(), cluster.period(), &self.limits, seen);
+        for finding in self.life.due(cluster.now()) {
+            let chain = chain::look(self, cluster, &finding);
+            self.life.attach(&finding.id, chain);
+        }
     }
 
     /// Open findings of which nothing new can be said: what was true of a node that is silent stays, and what was true

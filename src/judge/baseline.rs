@@ -1,6 +1,7 @@
 //! What is usual for a thing: its own past, learned while nothing is unusual.
 
 use gaunt_schema::UnixMs;
+use serde::{Deserialize, Serialize};
 
 use super::Thresholds;
 
@@ -14,7 +15,8 @@ pub(super) enum Worse {
 }
 
 /// The usual value of one signal.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "(f32, f32, f32, bool, i64)", into = "(f32, f32, f32, bool, i64)")]
 pub(super) struct Baseline {
     mean: f32,
     seconds: f32,
@@ -32,7 +34,24 @@ impl Default for Baseline {
     }
 }
 
+impl From<(f32, f32, f32, bool, i64)> for Baseline {
+    fn from((mean, seconds, unusual, learned, last): (f32, f32, f32, bool, i64)) -> Self {
+        Self { mean, seconds, unusual, learned, last: UnixMs(last) }
+    }
+}
+
+impl From<Baseline> for (f32, f32, f32, bool, i64) {
+    fn from(known: Baseline) -> Self {
+        (known.mean, known.seconds, known.unusual, known.learned, known.last.0)
+    }
+}
+
 impl Baseline {
+    /// Whether nothing was learned yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.last == NEVER
+    }
+
     /// Takes in the signal's average at an instant. `floor` is what is too small to make a difference.
     pub(super) fn learn(
         &mut self,

@@ -72,6 +72,17 @@ impl Host {
         }
     }
 
+    /// What it learned of itself.
+    pub(super) fn learned(&self) -> [Baseline; 4] {
+        [self.usual_io, self.usual_cpu, self.usual_busiest, self.usual_network]
+    }
+
+    /// A host of which this was learned before.
+    pub(super) fn recalling(usual: [Baseline; 4]) -> Self {
+        let [usual_io, usual_cpu, usual_busiest, usual_network] = usual;
+        Self { usual_io, usual_cpu, usual_busiest, usual_network, ..Self::default() }
+    }
+
     /// Share of the time in which a task waits for input or output.
     pub(super) fn io(&self, cluster: &Cluster) -> Option<Beside> {
         beside(&self.io_pressure, &self.usual_io, cluster)

@@ -115,6 +115,25 @@ impl Links {
         }
     }
 
+    /// What each port learned of itself, by row.
+    pub(super) fn learned(&self) -> impl Iterator<Item = (u32, ([Baseline; 3], Option<f64>))> {
+        let known = self.links.iter().enumerate();
+        known.filter_map(|(row, link)| Some((row as u32, link.as_ref()?.learned())))
+    }
+
+    /// A port of this node, of which this was learned before.
+    pub(super) fn recall(&mut self, node: &Safe, row: u32, of: ([Baseline; 3], Option<f64>)) {
+        let ([usual_corrected, usual_notified, usual_waited], best_rate) = of;
+        if self.links.len() <= row as usize {
+            self.links.resize(row as usize + 1, None);
+        }
+        let link = &mut self.links[row as usize];
+        if link.is_none() {
+            let usual = Link { usual_corrected, usual_notified, usual_waited, ..Link::new(node) };
+            *link = Some(Link { best_rate, ..usual });
+        }
+    }
+
     /// The averages of the port at this row.
     pub(super) fn of(&self, row: u32) -> Option<&Link> {
         self.links.get(row as usize)?.as_ref()
@@ -188,6 +207,11 @@ impl Link {
         ] {
             usual.learn(average.at(at, gap), at, Worse::Higher, floor, limits);
         }
+    }
+
+    /// What it learned of itself, and the highest rate that it was seen at.
+    fn learned(&self) -> ([Baseline; 3], Option<f64>) {
+        ([self.usual_corrected, self.usual_notified, self.usual_waited], self.best_rate)
     }
 
     /// How many times the usual number of bits are repaired.

@@ -156,6 +156,25 @@ impl Averages {
         );
     }
 
+    /// What it learned of itself, and the least power that it was seen to draw.
+    pub(super) fn learned(&self) -> ([Baseline; 4], Option<f32>) {
+        let usual = [self.usual_utilization, self.usual_tensor, self.usual_power, self.usual_clock];
+        (usual, self.power_floor)
+    }
+
+    /// Averages that begin anew, of a GPU of which this was learned before.
+    pub(super) fn recalling((usual, power_floor): ([Baseline; 4], Option<f32>)) -> Self {
+        let [usual_utilization, usual_tensor, usual_power, usual_clock] = usual;
+        Self {
+            power_floor,
+            usual_utilization,
+            usual_tensor,
+            usual_power,
+            usual_clock,
+            ..Self::default()
+        }
+    }
+
     /// The average utilization.
     pub(super) fn utilization_at(&self, now: UnixMs, gap: Duration) -> Option<f64> {
         self.utilization.at(now, gap)
