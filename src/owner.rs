@@ -129,6 +129,7 @@ pub struct Owner {
 /// What everybody asks for, as it is to be published.
 struct Told {
     overview: Overview,
+    ledger: Ledger,
     /// For the album, if it wants one.
     picture: Option<Picture>,
 }
@@ -268,12 +269,14 @@ impl Owner {
     fn renew(&mut self) {
         self.count_lost_time();
         self.nodes = OnceLock::new();
-        self.note_loss();
     }
 
     /// The third part: what is to be published now, which can be made elsewhere like the judgement.
     fn told(&self) -> Told {
-        let (at, overview) = (self.cluster.now(), self.overview());
+        let (at, mut overview) = (self.cluster.now(), self.overview());
+        let mut ledger = self.ledger.clone();
+        ledger.note(at, overview::loss(&overview));
+        overview.lost.history = ledger.until(at);
         let picture = self.album.wants(at).then(|| {
             let ailing = self.cluster.nodes().filter_map(|(_, node)| {
                 let state = self.state(node);
@@ -282,12 +285,13 @@ impl Owner {
             let (ailing, findings) = (Arc::new(ailing.collect()), self.findings.clone());
             Picture::new(at, &self.states, findings, overview.nodes, ailing)
         });
-        Told { overview, picture }
+        Told { overview, ledger, picture }
     }
 
     /// The last part: publishes it, and keeps it for who looks back.
     fn publish(&mut self, told: Told) {
         self.overview = Arc::new(told.overview);
+        self.ledger = told.ledger;
         if let Some(picture) = told.picture {
             Arc::make_mut(&mut self.album).keep(picture);
         }

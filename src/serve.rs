@@ -131,7 +131,8 @@ impl Server {
         let (stopping, stopped) = watch::channel(false);
         let hub = Hub::new(source.clone(), stopped.clone());
         let (token, recording) = (self.token, self.recording);
-        let serving = Serving { source, hub, token, recording, stopped: stopped.clone() };
+        let (stopped_too, written) = (stopped.clone(), api::Written::default());
+        let serving = Serving { source, hub, token, recording, stopped: stopped_too, written };
         let routes = routes(serving, self.names);
         let mut connections = JoinSet::new();
         tokio::pin!(stop);

@@ -1,5 +1,7 @@
 //! The JSON API: each question a path, each answer its struct as JSON.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use axum::{
     Json, Router,
     extract::{DefaultBodyLimit, Query, RawPathParams, State},
@@ -10,7 +12,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-
+use hyper::body::Bytes;
 use tokio::sync::watch;
 
 use super::{
@@ -20,7 +22,7 @@ use super::{
     stream::{self, Hub},
 };
 use crate::{
-    answer::{Answer, PATHS, Question, Refusal},
+    answer::{Answer, Overview, PATHS, Question, Refusal},
     source::{Source, SourceError},
 };
 
@@ -38,6 +40,28 @@ pub(super) struct Serving {
     pub(super) token: Token,
     pub(super) recording: Option<Recording>,
     pub(super) stopped: watch::Receiver<bool>,
+    pub(super) written: Written,
+}
+
+/// The overview as it was last written: everybody asks for the same one until the next tick.
+#[derive(Clone, Default)]
+pub(super) struct Written(Arc<Mutex<Option<Kept>>>);
+
+/// An overview, and how it is written.
+type Kept = (Arc<Overview>, Bytes);
+
+impl Written {
+    fn of(&self, overview: Arc<Overview>) -> serde_json::Result<Bytes> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, bytes)) = &*kept
+            && Arc::ptr_eq(known, &overview)
+        {
+            return Ok(bytes.clone());
+        }
+        let bytes = Bytes::from(serde_json::to_vec(&overview)?);
+        *kept = Some((overview, bytes.clone()));
+        Ok(bytes)
+    }
 }
 
 impl axum::extract::FromRef<Serving> for Source {
@@ -57,7 +81,7 @@ pub(super) fn routes() -> Router<Serving> {
         Router::new().route("/openapi.json", get(openapi)).route("/stream", get(stream::stream));
     routes = routes.route("/recording", get(recording::recording));
     for (path, _) in PATHS {
-        let answer = move |source, parts, parameters| ask(source, path, parts, parameters);
+        let answer = move |serving, parts, parameters| ask(serving, path, parts, parameters);
         // An id has slashes of its own.
         let place = path.replace("{finding}", "{*finding}");
         let mut route = get(answer);
@@ -76,7 +100,7 @@ async fn openapi() -> Response {
 }
 
 async fn ask(
-    State(source): State<Source>,
+    State(serving): State<Serving>,
     path: &'static str,
     parts: RawPathParams,
     Query(parameters): Parameters,
@@ -91,7 +115,11 @@ async fn ask(
         Ok(question) => question,
         Err(refusal) => return refused(&refusal),
     };
-    match source.ask(question).await {
+    match serving.source.ask(question).await {
+        Ok(Answer::Overview(overview)) => match serving.written.of(overview) {
+            Ok(bytes) => ([(CONTENT_TYPE, "application/json")], bytes).into_response(),
+            Err(error) => busy(&error.to_string()),
+        },
         Ok(Answer::Refused(refusal)) => refused(&refusal),
         Ok(answer) => Json(answer).into_response(),
         Err(error) => unavailable(&error),
