@@ -76,7 +76,7 @@ impl Site {
                 let at = START_MS + second * 1_000 + phase;
                 let cards = self.cards(name, &boards, &energy, second);
                 write(folder, &format!("{name}-dcgm"), at, &cards);
-                write(folder, &format!("{name}-node"), at + 11, &self.host(name, &host, at));
+                write(folder, &format!("{name}-node"), at + 11, &Self::host(name, &host, at));
             }
         }
     }
@@ -128,7 +128,7 @@ impl Site {
         page
     }
 
-    fn host(&self, name: &str, host: &Counted, at: i64) -> String {
+    fn host(name: &str, host: &Counted, at: i64) -> String {
         let mut page = format!("node_time_seconds {}\n", at as f64 / 1e3);
         for (port, card) in ["ibp65s0", "ibp193s0"].into_iter().enumerate() {
             let labels = format!("{{device=\"{card}\",port=\"1\"}}");
