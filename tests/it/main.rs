@@ -1,5 +1,6 @@
 //! The integration tests: gaunt's programs, run as a user runs them.
 
+mod acts;
 mod api;
 mod api_follow;
 mod api_guard;
@@ -11,6 +12,7 @@ mod console_line;
 mod discovery;
 mod fake_driver;
 mod fleet;
+mod foreign;
 mod gpu;
 mod gpu_faults;
 mod judge;
@@ -24,11 +26,13 @@ mod probe;
 mod probe_auto;
 mod probe_gpu;
 mod probe_kernels;
+mod probe_meet;
 mod probe_rings;
 mod prometheus;
 mod real_gpu;
 mod real_targets;
 mod recording;
+mod restart;
 mod running;
 mod sim;
 mod snapshot;
