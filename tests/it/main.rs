@@ -35,4 +35,5 @@ mod restart;
 mod running;
 mod sim;
 mod snapshot;
+mod stories;
 mod walls;
