@@ -30,4 +30,5 @@ mod real_targets;
 mod running;
 mod sim;
 mod snapshot;
+mod switch_side;
 mod walls;
