@@ -75,6 +75,8 @@ pub struct Settings {
     pub groups: Vec<Group>,
     /// Files that say how the cluster is wired, and which jobs run.
     pub site: site::Options,
+    /// How far history goes back.
+    pub history: Duration,
     /// Where `gaunt serve` records everything, if it does; the period is filled in by [`Self::record`].
     pub keep: Option<record::Options>,
 }
@@ -110,10 +112,11 @@ impl Settings {
             owner: owner::Options {
                 cluster: Safe::new(&file.cluster.name),
                 period,
+                slots: keeping::slots(file.history.span(), period),
+                history_bytes: file.history.bytes(),
                 price_per_gpu_hour: file.cluster.price_per_gpu_hour.map(file::Price::value),
                 currency: Safe::new(&file.cluster.currency),
                 thresholds: file.judge,
-                ..owner::Options::default()
             },
             period,
             timeout: file.gather.timeout.as_ref().map(|timeout| timeout.get_ref().value()),
@@ -125,6 +128,7 @@ impl Settings {
             removal: file.gather.removal(),
             groups: file.gather.groups(path),
             site,
+            history: file.history.span(),
             keep: file.record.options(path),
         }
     }
@@ -151,6 +155,7 @@ impl Settings {
     pub fn set_period(&mut self, period: Duration) {
         self.period = period;
         self.owner.period = period;
+        self.owner.slots = keeping::slots(self.history, period);
         self.timeout = self.timeout.filter(|timeout| *timeout <= period);
     }
 }

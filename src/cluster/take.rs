@@ -104,6 +104,7 @@ impl Cluster {
             steady: self.period * 3 / 2,
             slot: self.slot(at),
             held,
+            may_grow: self.may_grow,
         };
         self.write(place, page, &share, stamp);
         self.fed(node, place, at);

@@ -1,6 +1,6 @@
 //! `gaunt serve`: the aggregator, until it is told to stop.
 
-use std::{net::SocketAddr, process::ExitCode};
+use std::{net::SocketAddr, process::ExitCode, sync::Arc};
 
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -23,6 +23,7 @@ pub async fn run(
              in the settings"
         );
     }
+    super::outlive_file_limits()?;
     // The port first: who cannot answer need not disturb the targets.
     let server = Server::bind(listen).await?.known_as(names);
     let (mut terminate, mut interrupt, mut hang_up) = (
@@ -33,6 +34,8 @@ pub async fn run(
     scraping.plan.check()?;
     let (sources, period) = (scraping.plan.sources(), scraping.plan.options.period);
     let (owner, feeding) = scraping.start().await?;
+    let follow = feeding.follow.clone();
+    let server = server.passing_on(Arc::new(move || follow.start()));
     tracing::info!(address = %server.address()?, sources, ?period, "serving");
     let stop = async {
         loop {

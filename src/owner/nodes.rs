@@ -17,6 +17,9 @@ const MAX_JOBS: usize = 8;
 /// switches, and the largest switch has 512.
 const MAX_SHOWN: usize = 512;
 
+/// Points of each series of a node in full: as many as a small graph shows. `history` tells all.
+const DETAIL: usize = 120;
+
 /// The classes of a node's devices in the order of its page.
 const ORDER: [Class; 15] = [
     Class::Node,
@@ -165,7 +168,7 @@ impl Owner {
             rates: measured().filter_map(|id| Some((id.key(), sight.rate(id, row)?))).collect(),
             history: measured()
                 .filter_map(|id| {
-                    let points = sight.past(id, node, row)?;
+                    let points = sight.past(id, node, row, DETAIL)?;
                     Some(Series { metric: id.key(), points })
                 })
                 .collect(),

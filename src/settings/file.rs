@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 use super::{
     LISTEN,
     gather::Gather,
-    keeping::{Files, Record},
+    keeping::{Files, History, Record},
 };
 use crate::{
     cli::parse_span,
@@ -36,6 +36,7 @@ pub(super) struct File {
     pub(super) topology: Files,
     pub(super) jobs: Files,
     pub(super) record: Record,
+    pub(super) history: History,
 }
 
 /// What the operator calls the cluster, and what it costs.
@@ -122,6 +123,7 @@ impl Console {
                 GlyphsName::Unicode => Glyphs::Unicode,
                 GlyphsName::Ascii => Glyphs::Ascii,
             },
+            player: None,
         }
     }
 }

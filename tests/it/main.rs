@@ -27,6 +27,7 @@ mod probe_rings;
 mod prometheus;
 mod real_gpu;
 mod real_targets;
+mod recording;
 mod running;
 mod sim;
 mod snapshot;
