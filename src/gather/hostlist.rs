@@ -1,6 +1,6 @@
 //! Host lists as Slurm and ClusterShell write them: `gpu[001-064]:9770`, `r[1-2]c[01-02]`, `a,b,c[1-9/2]`.
 
-use std::fmt;
+use std::{fmt, net::Ipv6Addr};
 
 /// The most names that all lists of one start may stand for: half as many again as the largest fleet that one
 /// aggregator is made for, so that a slip such as `gpu[1-99999999]` is refused before it fills memory.
@@ -139,6 +139,12 @@ fn parts<'a>(list: &str, start: usize, text: &'a str) -> Result<Vec<Part<'a>>, H
         parts.push(Part::Text(&rest[..open]));
         // An IPv6 address wears brackets of its own.
         if inside.contains(':') {
+            if inside.parse::<Ipv6Addr>().is_err() {
+                let why = format!(
+                    "{inside:?} is neither a range nor an IPv6 address; write 1-8 or [ADDRESS]:PORT"
+                );
+                return Err(fault(list, at + open + 1, why));
+            }
             parts.push(Part::Text(&rest[open..=close]));
         } else {
             parts.push(Part::Ranges(ranges(list, at + open + 1, inside)?));
@@ -259,6 +265,12 @@ mod tests {
             ("a[0-9/0]", 3, "\"0-9/0\" has a step of 0; the smallest is 1"),
             ("ä,b[1,x]", 7, "\"x\" is not a range; write numbers as 1-8, 001-064, 1,3,7 or 0-30/2"),
             ("b[]", 3, "\"\" is not a range; write numbers as 1-8, 001-064, 1,3,7 or 0-30/2"),
+            // A comma in what looks like an address made a name with a comma in it.
+            (
+                "a:910[,:01]:9",
+                7,
+                "\",:01\" is neither a range nor an IPv6 address; write 1-8 or [ADDRESS]:PORT",
+            ),
             ("b[-5]", 3, "\"-5\" is not a range; write numbers as 1-8, 001-064, 1,3,7 or 0-30/2"),
         ];
         for (list, at, why) in table {
