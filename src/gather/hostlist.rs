@@ -12,6 +12,10 @@ const MAX_BRACKETS: usize = 8;
 /// The longest number in a range, so that it fits 64 bits with room to spare.
 const MAX_DIGITS: usize = 18;
 
+/// What is said of brackets that have no other half.
+const NEVER_OPENED: &str = "this bracket was never opened; remove it";
+const NEVER_CLOSED: &str = "this bracket is never closed; add \"]\"";
+
 /// What is wrong with a host list, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("host list {list:?}, character {at}: {why}")]
@@ -52,7 +56,7 @@ pub(super) fn split(list: &str) -> Result<Vec<Item<'_>>, HostListError> {
             }
             (']', Some(_)) => open = None,
             (']', None) => {
-                return Err(fault(list, at, "this bracket was never opened; remove it"));
+                return Err(fault(list, at, NEVER_OPENED));
             }
             (c, None) if c == ',' || c.is_whitespace() => {
                 items.push((start, &list[start..at]));
@@ -62,7 +66,7 @@ pub(super) fn split(list: &str) -> Result<Vec<Item<'_>>, HostListError> {
         }
     }
     if let Some(at) = open {
-        return Err(fault(list, at, "this bracket is never closed; add \"]\""));
+        return Err(fault(list, at, NEVER_CLOSED));
     }
     items.push((start, &list[start..]));
     items.retain(|(_, text)| !text.is_empty());
@@ -134,7 +138,11 @@ pub(super) fn expand_item(
 fn parts<'a>(list: &str, start: usize, text: &'a str) -> Result<Vec<Part<'a>>, HostListError> {
     let (mut parts, mut rest, mut at) = (Vec::new(), text, start);
     while let Some(open) = rest.find('[') {
-        let close = rest.find(']').unwrap_or(rest.len());
+        // Brackets are paired in a list as a whole, and not in the halves of an item that is cut inside one.
+        check_opened(list, at, &rest[..open])?;
+        let Some(close) = rest[open..].find(']').map(|length| open + length) else {
+            return Err(fault(list, at + open, NEVER_CLOSED));
+        };
         let inside = &rest[open + 1..close];
         parts.push(Part::Text(&rest[..open]));
         // An IPv6 address wears brackets of its own.
@@ -156,8 +164,14 @@ fn parts<'a>(list: &str, start: usize, text: &'a str) -> Result<Vec<Part<'a>>, H
             return Err(fault(list, start, &why));
         }
     }
+    check_opened(list, at, rest)?;
     parts.push(Part::Text(rest));
     Ok(parts)
+}
+
+/// Refuses text that closes a bracket which it did not open.
+fn check_opened(list: &str, start: usize, text: &str) -> Result<(), HostListError> {
+    text.find(']').map_or(Ok(()), |close| Err(fault(list, start + close, NEVER_OPENED)))
 }
 
 fn ranges(list: &str, start: usize, inside: &str) -> Result<Vec<Range>, HostListError> {
