@@ -9,11 +9,12 @@ use gaunt_schema::{Class, Delivery, GpuState, Safe, UnixMs};
 
 use crate::{
     answer::{
-        Answer, Finding, FindingList, NodeList, NodeState, Overview, Question, Refusal, Subject,
-        Totals, When,
+        Answer, Finding, FindingList, NodeList, NodeState, Overview, Question, Refusal, Starved,
+        Subject, Totals, When,
     },
     cluster::{Cluster, MAX_TARGETS},
     judge::{Judge, Thresholds},
+    meeting::Meetings,
 };
 
 mod acknowledged;
@@ -25,26 +26,35 @@ mod handle;
 mod history;
 mod job;
 mod lost;
+mod meeting;
 mod nodes;
 mod overview;
+mod remembered;
 mod rows;
 mod run;
 mod sight;
+mod spent;
 mod strips;
 mod table;
 mod targets;
 #[cfg(test)]
 mod tests;
 
+pub use crate::judge::Usual;
 use acknowledged::Acknowledgements;
 use album::{Album, Picture};
 use handle::Published;
-pub use handle::{Gone, Handle, INBOX, QUESTIONS};
+pub use handle::{Flush, Gone, Handle, INBOX, QUESTIONS};
 use lost::Ledger;
+pub use remembered::Remembered;
 pub use run::{clock, resume, start, start_at};
+use spent::Spent;
 
 /// The most bytes of history unless told otherwise: a quarter of an hour of 12 million series at ten seconds.
 pub const HISTORY_BYTES: usize = 2 << 30;
+
+/// What is usual changes slowly, and is much: it is told to who keeps it no more often than this.
+const USUAL_EVERY: Duration = Duration::from_mins(1);
 
 /// How an owner is set up.
 #[derive(Clone, Debug)]
@@ -98,6 +108,15 @@ pub struct Owner {
     closed: Arc<FindingList>,
     closed_revision: u64,
     acknowledgements: Acknowledgements,
+    meetings: Meetings,
+    /// What was around each finding when that was last looked at.
+    chains: findings::Chains,
+    spent: Spent,
+    /// What is told of it where it is kept: only what was, so that no counter falls when the process is killed.
+    told_spent: Option<Vec<Starved>>,
+    /// What is usual, as it was learned when that was last asked for; only where it is kept.
+    usual: Option<Arc<Usual>>,
+    usual_at: Option<UnixMs>,
     /// Made for the first question after a tick that needs it.
     nodes: OnceLock<Arc<NodeList>>,
     /// What was published at earlier ticks.
@@ -110,6 +129,7 @@ pub struct Owner {
 /// What everybody asks for, as it is to be published.
 struct Told {
     overview: Overview,
+    ledger: Ledger,
     /// For the album, if it wants one.
     picture: Option<Picture>,
 }
@@ -120,6 +140,8 @@ struct Judging {
     judge: Judge,
     /// The closed findings that are known already.
     closed_revision: u64,
+    /// Whether to say what is usual.
+    usual: bool,
 }
 
 /// A judgement that was made.
@@ -129,18 +151,22 @@ struct Judged {
     findings: Vec<Finding>,
     /// Findings that closed, if they are others than before.
     closed: Option<Vec<Finding>>,
+    chains: findings::Chains,
+    usual: Option<Usual>,
 }
 
 impl Judging {
     /// Makes it, and gives the cluster back.
     fn run(self) -> Judged {
-        let Self { cluster, mut judge, closed_revision } = self;
+        let Self { cluster, mut judge, closed_revision, usual } = self;
         judge.step(&cluster);
         let states = (0..cluster.rows(Class::Gpu) as u32).map(|row| judge.state(row)).collect();
         let findings = judge.open().into_iter().map(findings::answer).collect();
         let closed = (judge.closed_revision() != closed_revision)
             .then(|| judge.closed().into_iter().map(findings::answer).collect());
-        Judged { judge, states, findings, closed }
+        let chains = findings::chains(&judge);
+        let usual = usual.then(|| judge.usual(&cluster));
+        Judged { judge, states, findings, closed, chains, usual }
     }
 }
 
@@ -160,6 +186,12 @@ impl Owner {
             closed: Arc::default(),
             closed_revision: 0,
             acknowledgements: Acknowledgements::default(),
+            meetings: Meetings::default(),
+            chains: findings::Chains::default(),
+            spent: Spent::default(),
+            told_spent: None,
+            usual: None,
+            usual_at: None,
             nodes: OnceLock::new(),
             album: Arc::default(),
             then: None,
@@ -205,12 +237,18 @@ impl Owner {
         let judge = self.judge.take()?;
         self.cluster_mut().advance(now);
         let (cluster, closed_revision) = (self.cluster.clone(), self.closed_revision);
-        Some(Judging { cluster, judge, closed_revision })
+        let due = self.usual_at.is_none_or(|at| now.since(at) >= USUAL_EVERY);
+        let usual = self.told_spent.is_some() && due;
+        Some(Judging { cluster, judge, closed_revision, usual })
     }
 
     /// The second part: takes the judgement.
     fn end_tick(&mut self, judged: Judged) {
-        let Judged { judge, states, findings, closed } = judged;
+        let Judged { judge, states, findings, closed, chains, usual } = judged;
+        if let Some(usual) = usual {
+            (self.usual, self.usual_at) = (Some(Arc::new(usual)), Some(self.cluster.now()));
+        }
+        self.chains = chains;
         self.closed_revision = judge.closed_revision();
         self.totals.findings_opened.clone_from(judge.opened());
         self.judge = Some(judge);
@@ -229,13 +267,16 @@ impl Owner {
 
     /// What hangs on the tick is that of now.
     fn renew(&mut self) {
+        self.count_lost_time();
         self.nodes = OnceLock::new();
-        self.note_loss();
     }
 
     /// The third part: what is to be published now, which can be made elsewhere like the judgement.
     fn told(&self) -> Told {
-        let (at, overview) = (self.cluster.now(), self.overview());
+        let (at, mut overview) = (self.cluster.now(), self.overview());
+        let mut ledger = self.ledger.clone();
+        ledger.note(at, overview::loss(&overview));
+        overview.lost.history = ledger.until(at);
         let picture = self.album.wants(at).then(|| {
             let ailing = self.cluster.nodes().filter_map(|(_, node)| {
                 let state = self.state(node);
@@ -244,12 +285,13 @@ impl Owner {
             let (ailing, findings) = (Arc::new(ailing.collect()), self.findings.clone());
             Picture::new(at, &self.states, findings, overview.nodes, ailing)
         });
-        Told { overview, picture }
+        Told { overview, ledger, picture }
     }
 
     /// The last part: publishes it, and keeps it for who looks back.
     fn publish(&mut self, told: Told) {
         self.overview = Arc::new(told.overview);
+        self.ledger = told.ledger;
         if let Some(picture) = told.picture {
             Arc::make_mut(&mut self.album).keep(picture);
         }
@@ -290,6 +332,7 @@ impl Owner {
             Question::Findings => Answer::Findings(self.findings.clone()),
             Question::Closed => Answer::Findings(self.closed.clone()),
             Question::Finding(id) => Answer::Finding(self.explanation(id)?),
+            Question::GpuTime => Answer::GpuTime(Arc::new(self.gpu_time())),
             Question::Nodes => Answer::Nodes(self.all_nodes()),
             Question::Targets => Answer::Targets(Arc::new(self.target_list())),
             Question::Node(name) => {
@@ -302,6 +345,7 @@ impl Owner {
             Question::Job(job) => Answer::Job(Arc::new(self.job_detail(job)?)),
             Question::Fabric(filter) => Answer::Fabric(Arc::new(self.fabric(filter))),
             Question::History(ask) => Answer::History(Arc::new(self.history(ask, &nodes)?)),
+            Question::Probe => Answer::Probe(Arc::new(self.probe_matrix())),
             Question::Then(when, question) => self.look_back(*when, question)?,
         })
     }
@@ -324,6 +368,13 @@ impl Owner {
             closed: self.closed.clone(),
             closed_revision: self.closed_revision,
             acknowledgements: self.acknowledgements.clone(),
+            // None of what follows is told of the past.
+            meetings: Meetings::default(),
+            chains: findings::Chains::default(),
+            spent: Spent::default(),
+            told_spent: None,
+            usual: None,
+            usual_at: None,
             nodes: OnceLock::new(),
             album: self.album.clone(),
             then: Some(picture.at),

@@ -60,6 +60,8 @@ impl Default for Cluster {
 pub(super) struct Serve {
     pub(super) listen: Listen,
     pub(super) names: Vec<String>,
+    pub(super) state_folder: String,
+    pub(super) token_file: String,
 }
 
 /// How the console looks.

@@ -1,5 +1,6 @@
 //! The integration tests: gaunt's programs, run as a user runs them.
 
+mod acts;
 mod api;
 mod api_follow;
 mod api_guard;
@@ -10,6 +11,7 @@ mod console;
 mod discovery;
 mod fake_driver;
 mod fleet;
+mod foreign;
 mod gpu;
 mod gpu_faults;
 mod judge;
@@ -23,11 +25,13 @@ mod probe;
 mod probe_auto;
 mod probe_gpu;
 mod probe_kernels;
+mod probe_meet;
 mod probe_rings;
 mod prometheus;
 mod real_gpu;
 mod real_targets;
 mod recording;
+mod restart;
 mod running;
 mod sim;
 mod snapshot;

@@ -58,8 +58,21 @@ struct Figures {
     scraped: f64,
     missed: f64,
     lag: f64,
-    heatmap: f64,
-    history: f64,
+    heatmap: Waits,
+    history: Waits,
+}
+
+/// How long somebody waited who asked, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+struct Waits {
+    half: f64,
+    most: f64,
+}
+
+impl Waits {
+    fn of(mut waits: Vec<f64>) -> Self {
+        Self { half: percentile(&mut waits, 50), most: percentile(&mut waits, 99) }
+    }
 }
 
 impl Figures {
@@ -83,8 +96,10 @@ impl Figures {
             "bytes_per_series": round(self.resident as f64 / self.series()),
             "missed_per_million": round(self.missed * 1e6),
             "lag_p99_ms": round(self.lag),
-            "heatmap_p99_ms": round(self.heatmap),
-            "history_p99_ms": round(self.history),
+            "heatmap_p50_ms": round(self.heatmap.half),
+            "heatmap_p99_ms": round(self.heatmap.most),
+            "history_p50_ms": round(self.history.half),
+            "history_p99_ms": round(self.history.most),
         })
     }
 }
@@ -126,8 +141,8 @@ pub(crate) fn run(options: &Options, quick: bool, out: &mut dyn Write) -> anyhow
             number("bytes_per_series"),
             number("missed_per_million"),
             figures.lag,
-            figures.heatmap,
-            figures.history
+            figures.heatmap.most,
+            figures.history.most
         )?;
         lines.push(line);
     }
@@ -196,7 +211,7 @@ fn measure(nodes: usize, options: &Options, quick: bool) -> anyhow::Result<Figur
         seconds: span,
         scraped: totals_of(&told, "samples") - before.2,
         missed: sum("missed") / (nodes as f64 * periods),
-        lag: percentile(&mut lags),
+        lag: percentile(&mut lags, 99),
         heatmap: waits.0,
         history: waits.1,
     })
@@ -233,8 +248,8 @@ fn await_scrapes(client: &mut Client, wanted: u64) -> anyhow::Result<()> {
     }
 }
 
-/// The longest waits but one in a hundred, for the heat map and for one GPU's past, in milliseconds.
-fn ask_meanwhile(client: &mut Client, span: Duration) -> anyhow::Result<(f64, f64)> {
+/// How long the heat map and one GPU's past are waited for.
+fn ask_meanwhile(client: &mut Client, span: Duration) -> anyhow::Result<(Waits, Waits)> {
     let (mut heat, mut past) = (Vec::new(), Vec::new());
     let end = Instant::now() + span;
     let mut at = 0;
@@ -249,12 +264,12 @@ fn ask_meanwhile(client: &mut Client, span: Duration) -> anyhow::Result<(f64, f6
         past.push(client.get(&ask, PLAIN)?.0.as_secs_f64() * 1e3);
         thread::sleep(PAUSE);
     }
-    Ok((percentile(&mut heat), percentile(&mut past)))
+    Ok((Waits::of(heat), Waits::of(past)))
 }
 
-fn percentile(values: &mut [f64]) -> f64 {
+fn percentile(values: &mut [f64], of: usize) -> f64 {
     values.sort_by(f64::total_cmp);
-    values.get(values.len() * 99 / 100).copied().unwrap_or(f64::NAN)
+    values.get(values.len() * of / 100).copied().unwrap_or(f64::NAN)
 }
 
 /// Connections that stand to this port of this machine, as the kernel counts them.

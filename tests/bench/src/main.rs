@@ -1,6 +1,7 @@
 //! gaunt-bench: measures one thing by name and prints a table, then one JSON object as the last line.
 
 mod answers;
+mod captures;
 mod clock;
 mod farm;
 mod fields;
@@ -87,6 +88,11 @@ const BENCHES: &[(&str, &str, Bench)] = &[
     ("parse", "reads pages of text: our reader and prometheus-parse side by side", |_, out| {
         parse::run(out)
     }),
+    (
+        "captures",
+        "what the screen says of faults and of what only looks like one, as in the simulator's page",
+        |_, out| captures::run(out),
+    ),
     (
         "pictures",
         "tables of labelled runs over time, as they stand in the simulator's page",
