@@ -36,4 +36,5 @@ mod running;
 mod sim;
 mod snapshot;
 mod stories;
+mod switch_side;
 mod walls;
