@@ -8,6 +8,7 @@ mod api_stream;
 mod binaries;
 mod commands;
 mod console;
+mod console_line;
 mod discovery;
 mod fake_driver;
 mod fleet;
