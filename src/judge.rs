@@ -247,14 +247,6 @@ impl Judge {
         if self.is_slow(cluster) { 2.0 * cluster.period().as_secs_f64() + 5.0 } else { 0.0 }
     }
 
-    /// Seconds that hold what an exporter collected at two moments: what lasts for less, such as a checkpoint, may be on
-    /// a page for all of the time between them.
-    fn two_looks(&self, cluster: &Cluster) -> f64 {
-        let period = cluster.period().as_secs_f64();
-        let look = self.limits.look_seconds.max(period);
-        if self.is_slow(cluster) { look + period + 5.0 } else { 0.0 }
-    }
-
     /// Whether pages come so seldom that they may repeat what an exporter collected before.
     fn is_slow(&self, cluster: &Cluster) -> bool {
         cluster.period().as_secs_f64() >= self.limits.slow_period_seconds

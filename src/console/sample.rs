@@ -116,35 +116,7 @@ pub(super) fn port_down() -> Finding {
         victims: victims.collect(),
         summary: "port mlx5_1/1 of gpu003 is down since 11:57:31Z; its 7 siblings are up".into(),
         next: "look at the cable and the switch port of gpu003 mlx5_1".into(),
-        evidence: vec![
-            Evidence {
-                what: "state of the port".into(),
-                value: Some(1.0),
-                unit: Unit::Count,
-                limit: Some(4.0),
-                note: "1 down, 4 active".into(),
-                source: String::new(),
-                threshold: String::new(),
-            },
-            Evidence {
-                what: "sibling ports that are active".into(),
-                value: Some(7.0),
-                unit: Unit::Count,
-                limit: None,
-                note: "so it is not the node".into(),
-                source: String::new(),
-                threshold: String::new(),
-            },
-            Evidence {
-                what: "receive traffic".into(),
-                value: None,
-                unit: Unit::BytesPerSecond,
-                limit: None,
-                note: "nothing is counted while it is down".into(),
-                source: String::new(),
-                threshold: String::new(),
-            },
-        ],
+        evidence: evidence_of_port(),
         missing: vec!["counters of the switch".into()],
         life: Life {
             opened: UnixMs(AT.0 - 368_000),
@@ -173,6 +145,38 @@ pub(super) fn port_down() -> Finding {
             severity: Severity::Critical,
         }),
     }
+}
+
+fn evidence_of_port() -> Vec<Evidence> {
+    vec![
+        Evidence {
+            what: "state of the port".into(),
+            value: Some(1.0),
+            unit: Unit::Count,
+            limit: Some(4.0),
+            note: "1 down, 4 active".into(),
+            source: String::new(),
+            threshold: String::new(),
+        },
+        Evidence {
+            what: "sibling ports that are active".into(),
+            value: Some(7.0),
+            unit: Unit::Count,
+            limit: None,
+            note: "so it is not the node".into(),
+            source: String::new(),
+            threshold: String::new(),
+        },
+        Evidence {
+            what: "receive traffic".into(),
+            value: None,
+            unit: Unit::BytesPerSecond,
+            limit: None,
+            note: "nothing is counted while it is down".into(),
+            source: String::new(),
+            threshold: String::new(),
+        },
+    ]
 }
 
 pub(super) fn starved() -> Finding {

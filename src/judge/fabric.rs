@@ -62,8 +62,13 @@ const MANY_RAILS: usize = 64;
 
 /// Adds receivers to which several send more than they can take, where nothing larger is congested.
 fn incasts(judge: &Judge, cluster: &Cluster, ports: &[Port<'_>], seen: &mut Seen) {
-    for place in places(ports).iter().filter(|place| !place.is_bad(judge)) {
-        for port in place.bad() {
+    let mut rails: BTreeMap<&Safe, Vec<&Port<'_>>> = BTreeMap::new();
+    for port in ports.iter().filter(|port| port.congested.is_some()) {
+        rails.entry(&port.rail).or_default().push(port);
+    }
+    // Where several ports of a rail are congested, what they share is.
+    for bad in rails.values() {
+        if let [port] = bad.as_slice() {
             seen.suspicions.extend(incast(judge, cluster, port));
         }
     }
@@ -100,7 +105,7 @@ fn incast(judge: &Judge, cluster: &Cluster, port: &Port<'_>) -> Option<Suspicion
     let victims = slowed.iter().flat_map(|gang| gang.victims(cluster, Some(port.node)));
     Some(
         Suspicion::of(FindingKind::LeafCongested, entity, kinds, true)
-            .hold(limits.hotspot_seconds)
+            .hold(limits.incast_seconds.max(judge.two_samples(cluster)))
             .costs(lost, victims.take(MAX_VICTIMS).collect())
             .says(
                 format!("Packets for {device} of {} queue up before it, and {} slow down: more is sent to it at once than it can take.", node.name, count(senders, "sender")),

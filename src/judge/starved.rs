@@ -184,8 +184,8 @@ impl<'a> Hungry<'a> {
         } else {
             FindingKind::HostBound
         };
-        // Who writes a checkpoint waits for the disk as well, and soon goes on.
-        let hold = if io { judge.two_looks(cluster) } else { judge.two_samples(cluster) };
+        // Who wrote a checkpoint waited for the disk as well, and goes on.
+        let hold = if io { limits.storage_seconds } else { limits.starved_seconds };
         // That it does less and that the others wait for it is one thing seen from two sides.
         let kinds = usize::from(host > 0) + usize::from(alone || waits);
         let entity = Entity::node(&self.node.name);
@@ -218,7 +218,7 @@ impl<'a> Hungry<'a> {
         };
         Some(
             Suspicion::of(kind, entity, kinds, host > 0)
-                .hold(limits.starved_seconds.max(hold))
+                .hold(hold.max(judge.two_samples(cluster)))
                 .costs(self.gang.lost_gpus().max(lost), self.gang.victims(cluster, Some(self.id)))
                 .says(summary, next)
                 .on(self.numbers(judge, cluster)),
@@ -300,7 +300,7 @@ fn storage_slow(judge: &Judge, cluster: &Cluster, gangs: &[(&Gang, Vec<Hungry<'_
         })
         .sum();
     Suspicion::of(FindingKind::StorageSlow, Entity::new(EntityKind::Storage), kinds, true)
-        .hold(limits.storage_seconds.max(judge.two_looks(cluster)))
+        .hold(limits.storage_seconds.max(judge.two_samples(cluster)))
         .costs(lost, gangs.iter().flat_map(|(gang, _)| gang.victims(cluster, None)).take(super::finding::MAX_VICTIMS).collect())
         .says(
             format!("{}{of} wait for input together: what they read from is slow.", count(nodes, "node")),

@@ -111,8 +111,6 @@ table! {
     busiest_cpu_ratio: f64 = 0.95;
     /// Period from which pages may repeat what an exporter collected before: dcgm-exporter collects each 30 s.
     slow_period_seconds: f64 = 5.0;
-    /// Seconds between two collections of such an exporter: dcgm-exporter's default.
-    look_seconds: f64 = 30.0;
     /// Seconds for which a node with a job must be dark before that wakes somebody.
     dark_seconds: f64 = 120.0;
     /// Seconds for which a page must say that its values of GPUs are late: a call that only takes long returns.
@@ -171,8 +169,8 @@ table! {
     shared_nodes: f64 = 2.0;
     /// Share of the time in which a task waits for a CPU from which launching may suffer.
     cpu_crowded_ratio: f64 = 0.03;
-    /// Seconds for which the nodes of a job must wait for storage together.
-    storage_seconds: f64 = 15.0;
+    /// Seconds for which nodes must wait for storage: averages take as long to forget a checkpoint.
+    storage_seconds: f64 = 18.0;
     /// Share of its usual speed from which a job is slower than usual.
     slowed_ratio: f64 = 0.06;
     /// Fewer GPUs than this are no peers: below four their spread is a matter of luck.
@@ -231,6 +229,8 @@ table! {
     switch_dropped_per_second: f64 = 100.0;
     /// Pause frames in a second by which a host stops its switch.
     switch_stopped_per_second: f64 = 100.0;
+    /// Seconds for which a single port must be congested: the others of its rail would be seen by then.
+    incast_seconds: f64 = 15.0;
     /// Nodes that must slow down before what they send to is an incast.
     incast_senders: f64 = 2.0;
     /// Share of a leaf's or rail's ports that must be bad before it is blamed.

@@ -45,10 +45,10 @@ pub(super) struct Serving {
 
 /// The overview as it was last written: everybody asks for the same one until the next tick.
 #[derive(Clone, Default)]
-pub(super) struct Written(Arc<Mutex<Option<Kept>>>);
+pub(super) struct Written(Arc<Mutex<Option<Page>>>);
 
-/// An overview, and how it is written.
-type Kept = (Arc<Overview>, Bytes);
+/// An overview and its JSON.
+type Page = (Arc<Overview>, Bytes);
 
 impl Written {
     fn of(&self, overview: Arc<Overview>) -> serde_json::Result<Bytes> {

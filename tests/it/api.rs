@@ -39,9 +39,12 @@ fn check(validator: &Validator, answer: &Value, asked: &str) {
 
 /// Asks below the API; blanks and signs of the filter are escaped.
 fn ask(address: &str, path: &str) -> (u16, Value) {
+    // A slash that is escaped already stays so.
     let escaped: String = path
+        .replace("%2F", "\u{1}")
         .bytes()
         .map(|byte| match byte {
+            1 => "%2F".to_owned(),
             b' ' | b'%' | b'<' | b'>' | b'"' => format!("%{byte:02X}"),
             _ => char::from(byte).to_string(),
         })

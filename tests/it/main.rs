@@ -36,4 +36,6 @@ mod restart;
 mod running;
 mod sim;
 mod snapshot;
+mod stories;
+mod switch_side;
 mod walls;

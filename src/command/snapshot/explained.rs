@@ -239,3 +239,6 @@ fn changes(changes: &[Change]) -> Vec<String> {
     }
     lines
 }
+
+#[cfg(test)]
+mod tests;

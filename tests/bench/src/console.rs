@@ -62,7 +62,7 @@ pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
     let memory = resident(pid)?;
     terminal.press(b"q")?;
     let frames = frames(&folder.path().join("log"))?;
-    let [htop, btop] = ["htop -d 10", "btop"].map(|program| beside(program));
+    let [htop, btop] = ["htop -d 10", "btop"].map(beside);
     let figures = [
         ("first_paint_ms", Some(first_paint.as_secs_f64() * 1e3)),
         ("first_paint_bytes", Some(first_bytes as f64)),
@@ -287,7 +287,7 @@ fn overview(states: &[u8], second: usize) -> anyhow::Result<Overview> {
         gpus: vec![8; NODES],
         states: String::from_utf8(states.to_vec())?,
     };
-    let waiting = states.iter().filter(|state| **state == b'w').count() as u32;
+    let waiting = states.iter().map(|state| u32::from(*state == b'w')).sum::<u32>();
     let count = |state, gpus| StateCount { state, gpus };
     let computing = count(GpuState::Computing, (NODES * 8) as u32 - waiting);
     Ok(Overview {
