@@ -80,7 +80,9 @@ fn a_recorded_fault_is_found_with_the_instant_of_its_opening() {
     let page = String::from_utf8(output.stdout).unwrap();
     let end = page.lines().position(|line| line == "LIFE").unwrap();
     assert!(page.lines().nth(end + 1).unwrap().ends_with("opened        as critical"), "{page}");
-    for word in ["\nEVIDENCE  ", "\nSIGNALS at ", ", beside 7 other ports of its node\n", "\nRULED OUT  "] {
+    for word in
+        ["\nEVIDENCE  ", "\nSIGNALS at ", ", beside 7 other ports of its node\n", "\nRULED OUT  "]
+    {
         assert!(page.contains(word), "{word:?} in {page}");
     }
 }

@@ -24,7 +24,14 @@ fn told(scenario: &str, nodes: Option<usize>) -> Capture {
 /// Whether two say the same place; jobs count only where there is nothing else.
 fn same(a: &Entity, b: &Entity) -> bool {
     let place = |e: &Entity| {
-        (e.node.clone(), e.gpu.clone(), e.device.clone(), e.port.clone(), e.leaf.clone(), e.rail.clone())
+        (
+            e.node.clone(),
+            e.gpu.clone(),
+            e.device.clone(),
+            e.port.clone(),
+            e.leaf.clone(),
+            e.rail.clone(),
+        )
     };
     let bare = place(a) == place(&Entity::new(a.kind));
     a.kind == b.kind && place(a) == place(b) && (!bare || a.job == b.job)
@@ -33,7 +40,9 @@ fn same(a: &Entity, b: &Entity) -> bool {
 fn names(episode: &Episode, truth: &Truth) -> bool {
     let finding = &episode.finding;
     let kind = finding.kind == truth.kind || truth.kinds.contains(&finding.kind);
-    kind && std::iter::once(&truth.blamed).chain(&truth.also).any(|blamed| same(blamed, &finding.entity))
+    kind && std::iter::once(&truth.blamed)
+        .chain(&truth.also)
+        .any(|blamed| same(blamed, &finding.entity))
 }
 
 /// A fault is open when there is most to see, the page shows it first, and nobody else is blamed aloud.
@@ -43,9 +52,11 @@ fn is_named(scenario: &str, nodes: usize) {
     let open: Vec<&Episode> =
         seen.chronicle.episodes().iter().filter(|episode| episode.closed.is_none()).collect();
     let named = open.iter().find(|episode| names(episode, truth));
-    let named = named.unwrap_or_else(|| panic!("{:?} is not named in\n{}", truth.blamed, seen.page));
+    let named =
+        named.unwrap_or_else(|| panic!("{:?} is not named in\n{}", truth.blamed, seen.page));
     assert!(named.finding.life.opened >= truth.onset, "{scenario}: {:?}", named.finding);
-    let line = format!("{:<9} {:<16} ", named.finding.severity.as_str(), named.finding.kind.as_str());
+    let line =
+        format!("{:<9} {:<16} ", named.finding.severity.as_str(), named.finding.kind.as_str());
     let lines: Vec<&str> = seen.page.lines().collect();
     let at = lines.iter().position(|line| line.starts_with("FINDINGS")).unwrap();
     assert!(lines[at + 1].starts_with(&line), "{line:?} is not first in\n{}", seen.page);

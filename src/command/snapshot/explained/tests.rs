@@ -83,7 +83,8 @@ fn told() -> Explanation {
     Explanation {
         at: NOW,
         finding: finding(),
-        rule: "Hardware or heat holds the clock of a GPU that works for most of the time.".to_owned(),
+        rule: "Hardware or heat holds the clock of a GPU that works for most of the time."
+            .to_owned(),
         limits: vec![Limit {
             key: "clock_event_ratio".to_owned(),
             value: 0.5,
@@ -120,7 +121,10 @@ fn a_closed_finding_says_how_long_it_lasted() {
     told.finding.life.closed = Some(UnixMs(NOW.0 - 60_000));
     let page = page(&told);
     let line = page.lines().nth(1).unwrap();
-    assert!(line.starts_with("critical · closed at 12:02:41Z, 60 s ago, after 5 min · sure"), "{line}");
+    assert!(
+        line.starts_with("critical · closed at 12:02:41Z, 60 s ago, after 5 min · sure"),
+        "{line}"
+    );
 }
 
 #[test]
