@@ -3,6 +3,7 @@
 mod answers;
 mod captures;
 mod clock;
+mod console;
 mod farm;
 mod fields;
 mod fleet;
@@ -51,6 +52,11 @@ const BENCHES: &[(&str, &str, Bench)] = &[
     ("farm", "serves what `gather` measures on; it is started by `gather`", |args, _| {
         farm::run(&args.farm)
     }),
+    (
+        "console",
+        "the console on 100,000 GPUs: first picture, frames, keys, bytes a second, memory",
+        |_, out| console::run(out),
+    ),
     (
         "fleet",
         "gaunt serve over gaunt-sim's written-down pages: time, memory and waits by the number of nodes",
