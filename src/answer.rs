@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub mod act;
 mod ask;
 pub mod change;
+pub mod explanation;
 pub mod fabric;
 pub mod field;
 pub mod filter;
@@ -19,18 +21,22 @@ pub mod node;
 pub mod overview;
 pub mod table;
 pub mod target;
+pub mod when;
 
+pub use act::{Act, Deed};
 pub use ask::PATHS;
+pub use explanation::{Alternative, Chain, Explanation, Limit, Ruling, Signal};
 pub use fabric::{Fabric, FabricCells};
 pub use field::{Field, FieldKind, Key, Own, Subject};
 pub use filter::{Filter, FilterError};
-pub use finding::{Evidence, Finding, FindingList};
+pub use finding::{Acknowledgement, Change, Evidence, Finding, FindingList, Life};
 pub use history::{History, HistoryAsk, Together};
-pub use job::JobDetail;
+pub use job::{JobDetail, JobPast, StateTime, Strip};
 pub use node::{DeviceDetail, NodeDetail, NodeLine, NodeList, NodeState, Series};
 pub use overview::{Heat, Lost, NodeCounts, Overview, StateCount};
 pub use table::{Cells, Column, Table};
 pub use target::{TargetLine, TargetList, TargetState, Totals};
+pub use when::When;
 
 use gaunt_schema::Safe;
 
@@ -48,6 +54,10 @@ pub enum Question {
     Node(Safe),
     /// Every open finding, worst first.
     Findings,
+    /// Every finding that closed and is still remembered, newest first.
+    Closed,
+    /// One finding, open or closed, with the whole chain of evidence.
+    Finding(String),
     /// Every target with the fate of its last scrape.
     Targets,
     /// Those nodes, findings or targets that a filter leaves, in a line each as in the whole list.
@@ -60,6 +70,8 @@ pub enum Question {
     Fabric(Filter),
     /// One metric of one device, or of many together, over time.
     History(HistoryAsk),
+    /// The same question as it would have been answered at an instant of the past. What is not kept is absent.
+    Then(When, Box<Question>),
 }
 
 /// What comes back.
@@ -72,8 +84,10 @@ pub enum Answer {
     Nodes(Arc<NodeList>),
     /// To [`Question::Node`].
     Node(Arc<NodeDetail>),
-    /// To [`Question::Findings`].
+    /// To [`Question::Findings`] and [`Question::Closed`].
     Findings(Arc<FindingList>),
+    /// To [`Question::Finding`].
+    Finding(Arc<Explanation>),
     /// To [`Question::Targets`].
     Targets(Arc<TargetList>),
     /// To [`Question::Table`].
@@ -100,10 +114,11 @@ impl Answer {
             Question::Overview => Self::Overview(of(json)?),
             Question::Nodes => Self::Nodes(of(json)?),
             Question::Node(_) => Self::Node(of(json)?),
-            Question::Findings => Self::Findings(of(json)?),
+            Question::Findings | Question::Closed => Self::Findings(of(json)?),
+            Question::Finding(_) => Self::Finding(of(json)?),
             Question::Targets => Self::Targets(of(json)?),
             Question::List(filter) => match filter.subject() {
-                Subject::Findings => Self::Findings(of(json)?),
+                Subject::Findings | Subject::Closed => Self::Findings(of(json)?),
                 Subject::Targets => Self::Targets(of(json)?),
                 _ => Self::Nodes(of(json)?),
             },
@@ -111,6 +126,7 @@ impl Answer {
             Question::Job(_) => Self::Job(of(json)?),
             Question::Fabric(_) => Self::Fabric(of(json)?),
             Question::History(_) => Self::History(of(json)?),
+            Question::Then(_, question) => return Self::read(question, json),
         })
     }
 }
@@ -130,6 +146,34 @@ pub enum Refusal {
     UnknownJob {
         /// The number that was asked for.
         job: Safe,
+    },
+    /// No finding has this id.
+    #[error(
+        "no finding {finding} is open, and none is remembered; /api/gaunt/v1/findings and /api/gaunt/v1/closed list the ids"
+    )]
+    UnknownFinding {
+        /// The id that was asked for.
+        finding: Safe,
+    },
+    /// What is closed needs nobody.
+    #[error("{finding} is closed; only open findings can be acknowledged")]
+    ClosedFinding {
+        /// Its id.
+        finding: Safe,
+    },
+    /// Somebody took it on before.
+    #[error("{finding} is acknowledged by {by} already; withdraw that first")]
+    AlreadyAcknowledged {
+        /// Its id.
+        finding: Safe,
+        /// Who did.
+        by: Safe,
+    },
+    /// There is nothing to take back.
+    #[error("{finding} is not acknowledged by anybody")]
+    NotAcknowledged {
+        /// Its id.
+        finding: Safe,
     },
     /// Nothing can be asked like this.
     #[error("there is no question {ask}; {} are", known_asks())]
@@ -151,6 +195,12 @@ pub enum Refusal {
         /// Where and why.
         error: FilterError,
     },
+    /// Nothing is kept of the instant.
+    #[error("nothing is kept of that instant; the past that is kept begins {seconds} s ago")]
+    NotKept {
+        /// How long ago what is kept begins.
+        seconds: u64,
+    },
     /// The question is about more than can be answered at once.
     #[error("{devices} devices are too many for one history; narrow the filter to {limit}")]
     TooMany {
@@ -164,7 +214,28 @@ pub enum Refusal {
 impl Refusal {
     /// Whether the question could never be answered, however the fleet is.
     pub fn is_senseless(&self) -> bool {
-        !matches!(self, Self::UnknownNode { .. } | Self::UnknownJob { .. })
+        !self.is_absence() && !self.is_conflict()
+    }
+
+    /// Whether what was asked for is not there now.
+    fn is_absence(&self) -> bool {
+        matches!(
+            self,
+            Self::UnknownNode { .. }
+                | Self::UnknownJob { .. }
+                | Self::UnknownFinding { .. }
+                | Self::NotKept { .. }
+        )
+    }
+
+    /// Whether it is there, and not in the state that the deed needs.
+    pub fn is_conflict(&self) -> bool {
+        matches!(
+            self,
+            Self::ClosedFinding { .. }
+                | Self::AlreadyAcknowledged { .. }
+                | Self::NotAcknowledged { .. }
+        )
     }
 }
 

@@ -251,6 +251,17 @@ impl Cluster {
         self.column(metric).past(row, if now - newest <= 1 { newest } else { now })
     }
 
+    /// What a gauge was, or what a counter grew by in a second, at an instant of the past that is kept.
+    pub fn value_at(&self, metric: MetricId, row: u32, at: UnixMs) -> Option<f64> {
+        let within = i64::from(STALE_PERIODS);
+        self.column(metric).then(row, self.slot(at), within).map(f64::from)
+    }
+
+    /// The recent past of a metric up to an instant of it, oldest first.
+    pub fn past_until(&self, metric: MetricId, row: u32, at: UnixMs) -> Option<Vec<Option<f32>>> {
+        self.column(metric).past(row, self.slot(at))
+    }
+
     /// Rows may be given to other devices from now on: nobody may remember where his were.
     fn rows_freed(&mut self) {
         self.jobs_changed = true;

@@ -123,18 +123,22 @@ pub struct Plan {
 impl Plan {
     /// Whether nobody is named who could name a target.
     pub fn is_empty(&self) -> bool {
-        self.groups.iter().all(|group| group.sources.is_empty())
+        self.sources() == 0
     }
 
-    /// Reads what can be read at once: how many targets that is, or what is wrong with it.
-    pub fn check(&self) -> Result<usize, PlaceError> {
-        let mut targets = 0;
+    /// How many there are who name targets.
+    pub fn sources(&self) -> usize {
+        self.groups.iter().map(|group| group.sources.len()).sum()
+    }
+
+    /// Reads what can be read at once, and says what is wrong with it.
+    pub fn check(&self) -> Result<(), PlaceError> {
         for group in &self.groups {
             for source in &group.sources {
-                targets += source.places(&group.usual)?.map_or(0, |places| places.len());
+                source.places(&group.usual)?;
             }
         }
-        Ok(targets)
+        Ok(())
     }
 }
 

@@ -42,6 +42,7 @@ use health::Health;
 use held::Held;
 use host::Host;
 use life::{Life, Seen};
+pub use life::{Lived, Past, Told, Turned};
 use links::Links;
 use nvlink_degraded::Nvlinks;
 use port_down::Ports;
@@ -66,6 +67,8 @@ pub struct Judge {
     gangs: Gangs,
     shares: Shares,
     life: Life,
+    /// When it first looked.
+    began: Option<UnixMs>,
 }
 
 /// What is remembered of one GPU, at its row.
@@ -79,6 +82,10 @@ struct Gpu {
     /// The last sample that was looked at.
     looked: Option<UnixMs>,
 }
+
+/// A node that was not read since a restart is waited for so many times as long as one that was: its target may be
+/// found late, and some are gone for good.
+const UNREAD_TIMES: f64 = 5.0;
 
 /// Every detector, those last that look for what nothing else explains.
 const DETECTORS: [fn(&Judge, &Cluster, &mut Seen); 11] = [
@@ -111,7 +118,19 @@ impl Judge {
             gangs: Gangs::default(),
             shares: Shares::default(),
             life: Life::default(),
+            began: None,
         }
+    }
+
+    /// The same, that goes on where another one ended.
+    #[must_use]
+    pub fn resume(self, past: Past) -> Self {
+        Self { life: Life::resume(past), ..self }
+    }
+
+    /// What outlives a restart.
+    pub fn past(&self) -> Past {
+        self.life.past()
     }
 
     /// Looks at what is known now, and updates states and findings.
@@ -138,12 +157,23 @@ impl Judge {
             find(self, cluster, &mut seen);
         }
         cover::hide(&mut seen);
-        // Of a node that is silent nothing new can be said: what was true of it stays.
-        seen.unclear.extend(self.life.ids(|finding| {
-            let node = finding.entity.node.as_ref().and_then(|name| cluster.named(name));
-            node.is_some_and(|(_, node)| node.sampled.is_none_or(|at| cluster.is_old(at)))
-        }));
-        self.life.step(cluster.now(), cluster.period(), self.limits.close_seconds, seen);
+        seen.unclear.extend(self.unclear(cluster));
+        self.life.step(cluster.now(), cluster.period(), &self.limits, seen);
+    }
+
+    /// Open findings of which nothing new can be said: what was true of a node that is silent stays, and what was true
+    /// before a restart until there was time to see it again.
+    fn unclear(&mut self, cluster: &Cluster) -> Vec<String> {
+        let since = cluster.now().since(*self.began.get_or_insert(cluster.now())).as_secs_f64();
+        let young = since < self.limits.resume_seconds;
+        self.life.ids(|finding, resumed| {
+            let node = finding.entity.node.as_ref().map(|name| cluster.named(name));
+            let silent = node.is_some_and(|node| match node {
+                Some((_, node)) => node.sampled.is_none_or(|at| cluster.is_old(at)),
+                None => resumed && since < self.limits.resume_seconds * UNREAD_TIMES,
+            });
+            silent || (resumed && young)
+        })
     }
 
     /// The state of the GPU at this row.
@@ -153,7 +183,22 @@ impl Judge {
 
     /// Every open finding, worst first.
     pub fn findings(&self) -> Vec<&Finding> {
+        self.life.open().into_iter().map(|told| &told.finding).collect()
+    }
+
+    /// The same with what became of each.
+    pub fn open(&self) -> Vec<&Told> {
         self.life.open()
+    }
+
+    /// Findings that closed and are remembered, newest first.
+    pub fn closed(&self) -> Vec<&Told> {
+        self.life.closed()
+    }
+
+    /// Changes whenever a finding closes, opens again or is forgotten.
+    pub fn closed_revision(&self) -> u64 {
+        self.life.revision()
     }
 
     /// Findings that were opened since the start.

@@ -6,12 +6,15 @@ use gaunt_schema::{Class, Delivery, GpuState, Safe, UnixMs};
 
 use crate::{
     answer::{
-        Answer, Finding, FindingList, NodeList, Overview, Question, Refusal, Subject, Totals,
+        Answer, Finding, FindingList, NodeList, NodeState, Overview, Question, Refusal, Subject,
+        Totals, When,
     },
     cluster::{Cluster, MAX_TARGETS},
     judge::{Judge, Thresholds},
 };
 
+mod acknowledged;
+mod album;
 mod fabric;
 mod findings;
 mod handle;
@@ -22,11 +25,15 @@ mod nodes;
 mod overview;
 mod rows;
 mod run;
+mod sight;
+mod strips;
 mod table;
 mod targets;
 #[cfg(test)]
 mod tests;
 
+use acknowledged::Acknowledgements;
+use album::{Album, Picture};
 use handle::Published;
 pub use handle::{Gone, Handle, INBOX, QUESTIONS};
 use lost::Ledger;
@@ -80,16 +87,27 @@ pub struct Owner {
     /// Published once a tick.
     overview: Arc<Overview>,
     findings: Arc<FindingList>,
+    /// Findings that closed, as of their revision.
+    closed: Arc<FindingList>,
+    closed_revision: u64,
+    acknowledgements: Acknowledgements,
     /// Made for the first question after a tick that needs it.
     nodes: Option<Arc<NodeList>>,
     /// Answers since the last tick: whoever asks the same once more gets the same.
     answers: HashMap<Question, Answer>,
+    /// What was published at earlier ticks.
+    album: Album,
+    /// The instant that is seen while a question about the past is answered, and its picture; none otherwise.
+    then: Option<UnixMs>,
+    picture: Option<Picture>,
 }
 
 /// A judgement that is to be made, on whatever thread.
 struct Judging {
     cluster: Arc<Cluster>,
     judge: Judge,
+    /// The closed findings that are known already.
+    closed_revision: u64,
 }
 
 /// A judgement that was made.
@@ -97,16 +115,20 @@ struct Judged {
     judge: Judge,
     states: Vec<GpuState>,
     findings: Vec<Finding>,
+    /// Findings that closed, if they are others than before.
+    closed: Option<Vec<Finding>>,
 }
 
 impl Judging {
     /// Makes it, and gives the cluster back.
     fn run(self) -> Judged {
-        let Self { cluster, mut judge } = self;
+        let Self { cluster, mut judge, closed_revision } = self;
         judge.step(&cluster);
         let states = (0..cluster.rows(Class::Gpu) as u32).map(|row| judge.state(row)).collect();
-        let findings = judge.findings().into_iter().map(findings::answer).collect();
-        Judged { judge, states, findings }
+        let findings = judge.open().into_iter().map(findings::answer).collect();
+        let closed = (judge.closed_revision() != closed_revision)
+            .then(|| judge.closed().into_iter().map(findings::answer).collect());
+        Judged { judge, states, findings, closed }
     }
 }
 
@@ -121,8 +143,14 @@ impl Owner {
             totals: Totals::default(),
             overview: Arc::default(),
             findings: Arc::default(),
+            closed: Arc::default(),
+            closed_revision: 0,
+            acknowledgements: Acknowledgements::default(),
             nodes: None,
             answers: HashMap::new(),
+            album: Album::default(),
+            then: None,
+            picture: None,
             options,
         }
     }
@@ -162,21 +190,38 @@ impl Owner {
     fn begin_tick(&mut self, now: UnixMs) -> Option<Judging> {
         let judge = self.judge.take()?;
         self.cluster_mut().advance(now);
-        Some(Judging { cluster: self.cluster.clone(), judge })
+        let (cluster, closed_revision) = (self.cluster.clone(), self.closed_revision);
+        Some(Judging { cluster, judge, closed_revision })
     }
 
     /// The second part: takes the judgement, and publishes what everybody asks for.
     fn end_tick(&mut self, judged: Judged) {
-        let Judged { judge, states, findings } = judged;
+        let Judged { judge, states, findings, closed } = judged;
+        self.closed_revision = judge.closed_revision();
         self.totals.findings_opened.clone_from(judge.opened());
         self.judge = Some(judge);
         self.states = states;
-        let total = findings.len() as u32;
-        self.findings =
-            Arc::new(FindingList { at: self.cluster.now(), findings, total, matched: total });
+        self.take_findings(findings, closed);
         self.nodes = None;
         self.answers.clear();
+        self.note_loss();
         self.overview = Arc::new(self.overview());
+        self.keep_picture();
+    }
+
+    /// Keeps what was just published, for who looks back.
+    fn keep_picture(&mut self) {
+        let at = self.cluster.now();
+        if !self.album.wants(at) {
+            return;
+        }
+        let ailing = self.cluster.nodes().filter_map(|(_, node)| {
+            let state = self.state(node);
+            (state != NodeState::Live).then(|| (node.name.clone(), state))
+        });
+        let ailing = Arc::new(ailing.collect());
+        let (findings, nodes) = (self.findings.clone(), self.overview.nodes);
+        self.album.keep(Picture::new(at, &self.states, findings, nodes, ailing));
     }
 
     fn cluster_mut(&mut self) -> &mut Cluster {
@@ -198,6 +243,7 @@ impl Owner {
         match question {
             Question::Overview => Answer::Overview(self.overview.clone()),
             Question::Findings => Answer::Findings(self.findings.clone()),
+            Question::Closed => Answer::Findings(self.closed.clone()),
             Question::Nodes => Answer::Nodes(self.all_nodes()),
             question => {
                 if let Some(known) = self.answers.get(question) {
@@ -228,6 +274,8 @@ impl Owner {
         Ok(match question {
             Question::Overview => Answer::Overview(self.overview.clone()),
             Question::Findings => Answer::Findings(self.findings.clone()),
+            Question::Closed => Answer::Findings(self.closed.clone()),
+            Question::Finding(id) => Answer::Finding(self.explanation(id)?),
             Question::Nodes => Answer::Nodes(self.all_nodes()),
             Question::Targets => Answer::Targets(Arc::new(self.target_list())),
             Question::Node(name) => {
@@ -240,7 +288,27 @@ impl Owner {
             Question::Job(job) => Answer::Job(Arc::new(self.job_detail(job)?)),
             Question::Fabric(filter) => Answer::Fabric(Arc::new(self.fabric(filter))),
             Question::History(ask) => Answer::History(Arc::new(self.history(ask, &nodes)?)),
+            Question::Then(when, question) => self.look_back(*when, question)?,
         })
+    }
+
+    /// Answers as if an instant of the past were now: what was judged then stands in the place of what is judged now.
+    fn look_back(&mut self, when: When, question: &Question) -> Result<Answer, Refusal> {
+        let now = self.cluster.now();
+        let begins = self.album.begins().unwrap_or(now);
+        let not_kept = Refusal::NotKept { seconds: now.since(begins).as_secs() };
+        let picture = self.album.at(when.instant(now)).cloned().ok_or(not_kept)?;
+        let states = std::mem::replace(&mut self.states, picture.states());
+        let findings = std::mem::replace(&mut self.findings, picture.findings.clone());
+        let nodes = self.nodes.take();
+        self.then = Some(picture.at);
+        self.picture = Some(picture);
+        let overview = Arc::new(self.overview());
+        let overview = std::mem::replace(&mut self.overview, overview);
+        let answer = self.work_out(question);
+        (self.states, self.findings, self.nodes) = (states, findings, nodes);
+        (self.overview, self.then, self.picture) = (overview, None, None);
+        answer
     }
 
     /// Every node in a line each, made once a tick.

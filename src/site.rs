@@ -48,18 +48,22 @@ impl Options {
 
 /// What one file or folder says of the wiring, in whichever format.
 pub fn topology(path: &Path) -> Result<Topology, SiteError> {
-    let source = name_of(path);
     if path.is_dir() {
-        return neighbours(path, source);
+        return neighbours(path, name_of(path));
     }
-    let text = read(path)?;
+    topology_in(path, &read(path)?)
+}
+
+/// What the text of the file at `path` says of the wiring.
+pub fn topology_in(path: &Path, text: &str) -> Result<Topology, SiteError> {
+    let source = name_of(path);
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     let topology = match ending.to_ascii_lowercase().as_str() {
-        "toml" => declared::read(&text, source),
-        "yaml" | "yml" => slurm::read_yaml(&text, source),
-        "json" => one_machine(path, &text, source),
-        _ if is_fabric(&text) => fabric::read(&text, source),
-        _ if is_slurm(&text) => slurm::read(&text, source),
+        "toml" => declared::read(text, source),
+        "yaml" | "yml" => slurm::read_yaml(text, source),
+        "json" => one_machine(path, text, source),
+        _ if is_fabric(text) => fabric::read(text, source),
+        _ if is_slurm(text) => slurm::read(text, source),
         _ => return Err(SiteError::Unknown(path.to_owned())),
     };
     topology.map_err(|fault| fault.in_file(path))
@@ -67,8 +71,12 @@ pub fn topology(path: &Path) -> Result<Topology, SiteError> {
 
 /// What one file says of running jobs.
 pub fn jobs(path: &Path) -> Result<JobList, SiteError> {
-    let text = read(path)?;
-    squeue::read(&text, name_of(path)).map_err(|fault| fault.in_file(path))
+    jobs_in(path, &read(path)?)
+}
+
+/// What the text of the file at `path` says of running jobs.
+pub fn jobs_in(path: &Path, text: &str) -> Result<JobList, SiteError> {
+    squeue::read(text, name_of(path)).map_err(|fault| fault.in_file(path))
 }
 
 /// The neighbours of every machine whose file is in a folder.

@@ -3,7 +3,7 @@
 use gaunt_schema::Safe;
 
 use super::{
-    Filter, FilterError, HistoryAsk, Question, Refusal, Subject, Together,
+    Filter, FilterError, HistoryAsk, Question, Refusal, Subject, Together, When,
     history::{MAX_POINTS, USUAL_POINTS},
 };
 
@@ -11,19 +11,21 @@ use super::{
 const CLAUSES: [&str; 4] = ["sort", "limit", "offset", "columns"];
 
 /// Every path below the API that is a question, a placeholder in braces, with its parameters.
-pub const PATHS: [(&str, &[&str]); 12] = [
-    ("overview", &[]),
-    ("nodes", &["filter", "sort", "limit", "offset"]),
-    ("nodes/{node}", &[]),
-    ("gpus", &["filter", "sort", "limit", "offset", "columns"]),
-    ("jobs", &["filter", "sort", "limit", "offset", "columns"]),
-    ("jobs/{job}", &[]),
-    ("ports", &["filter", "sort", "limit", "offset", "columns"]),
-    ("fabric", &["filter"]),
-    ("findings", &["filter", "sort", "limit", "offset"]),
+pub const PATHS: [(&str, &[&str]); 14] = [
+    ("overview", &["at"]),
+    ("nodes", &["filter", "sort", "limit", "offset", "at"]),
+    ("nodes/{node}", &["at"]),
+    ("gpus", &["filter", "sort", "limit", "offset", "columns", "at"]),
+    ("jobs", &["filter", "sort", "limit", "offset", "columns", "at"]),
+    ("jobs/{job}", &["at"]),
+    ("ports", &["filter", "sort", "limit", "offset", "columns", "at"]),
+    ("fabric", &["filter", "at"]),
+    ("findings", &["filter", "sort", "limit", "offset", "at"]),
+    ("findings/{finding}", &[]),
+    ("closed", &["filter", "sort", "limit", "offset"]),
     ("targets", &["filter", "sort", "limit", "offset"]),
-    ("table/{subject}", &["filter", "sort", "limit", "offset", "columns"]),
-    ("history", &["metric", "subject", "filter", "together", "points"]),
+    ("table/{subject}", &["filter", "sort", "limit", "offset", "columns", "at"]),
+    ("history", &["metric", "subject", "filter", "together", "points", "at"]),
 ];
 
 impl Question {
@@ -41,7 +43,7 @@ impl Question {
             .ok_or_else(unknown)?;
         let given = Given::new(parameters, known, allowed)?;
         let last = last.unwrap_or_default();
-        Ok(match *known {
+        let question = match *known {
             "overview" => Self::Overview,
             "nodes" => given.listed(Subject::Nodes, Self::Nodes)?,
             "nodes/{node}" => Self::Node(Safe::new(last)),
@@ -51,12 +53,18 @@ impl Question {
             "ports" => Self::Table(given.filter(Subject::Ports)?),
             "fabric" => Self::Fabric(given.filter(Subject::Ports)?),
             "findings" => given.listed(Subject::Findings, Self::Findings)?,
+            "findings/{finding}" => Self::Finding(last.to_owned()),
+            "closed" => given.listed(Subject::Closed, Self::Closed)?,
             "targets" => given.listed(Subject::Targets, Self::Targets)?,
             "table/{subject}" => {
                 Self::Table(given.filter(Subject::parse(last).ok_or_else(unknown)?)?)
             }
             "history" => Self::History(given.history()?),
             _ => return Err(unknown()),
+        };
+        Ok(match given.when()? {
+            Some(when) => Self::Then(when, Box::new(question)),
+            None => question,
         })
     }
 
@@ -80,6 +88,8 @@ impl Question {
             Self::Node(name) => (vec!["nodes", name], Vec::new()),
             Self::Job(job) => (vec!["jobs", job], Vec::new()),
             Self::Findings => (vec!["findings"], Vec::new()),
+            Self::Finding(id) => (vec!["findings", id], Vec::new()),
+            Self::Closed => (vec!["closed"], Vec::new()),
             Self::Targets => (vec!["targets"], Vec::new()),
             Self::List(filter) => (vec![filter.subject().as_str()], written(filter)),
             Self::Fabric(filter) => (vec!["fabric"], written(filter)),
@@ -93,6 +103,11 @@ impl Question {
                 ];
                 parameters.extend(written(&ask.of));
                 (vec!["history"], parameters)
+            }
+            Self::Then(when, question) => {
+                let (segments, mut parameters) = question.path();
+                parameters.push(("at", when.to_string()));
+                (segments, parameters)
             }
         }
     }
@@ -129,6 +144,14 @@ impl<'a> Given<'a> {
     fn get(&self, name: &str) -> Option<&'a str> {
         let found = self.0.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_str())
+    }
+
+    /// The instant that is asked about, if it is not now.
+    fn when(&self) -> Result<Option<When>, Refusal> {
+        let Some(text) = self.get("at") else { return Ok(None) };
+        let why = format!("{text} is no instant; write -20m, or milliseconds since 1970");
+        let bad = || Refusal::BadParameter { parameter: "at".into(), why: Safe::new(&why) };
+        When::parse(text).map(Some).ok_or_else(bad)
     }
 
     /// The filter with the clauses that are parameters of their own.
@@ -207,8 +230,14 @@ mod tests {
             "ports?filter=rail=3",
             "fabric?filter=rail=3",
             "findings?filter=severity=critical",
+            "findings/port_down/gpu003/mlx5_1/1",
+            "closed",
+            "closed?filter=kind=port_down&limit=3",
             "targets",
             "table/findings",
+            "overview?at=-20m",
+            "nodes/gpu003?at=1700000000000",
+            "jobs?sort=lost desc&at=-90s",
             "history?metric=power&filter=node=gpu003 and gpu=5&points=60",
         ] {
             let question = read(line).unwrap_or_else(|error| panic!("{line}: {error}"));
@@ -224,7 +253,9 @@ mod tests {
         for (line, said) in [
             ("nodez", "there is no question nodez; overview, nodes, nodes/{node}, gpus, "),
             ("table/wibble", "there is no question table/wibble; "),
-            ("overview?limit=3", "parameter limit is not known here; overview takes none"),
+            ("targets?at=-1m", "parameter at is not known here; targets takes filter, sort, "),
+            ("overview?at=yesterday", "parameter at yesterday is no instant; write -20m, or"),
+            ("overview?limit=3", "parameter limit is not known here; overview takes at"),
             ("gpus?limit=3&limit=4", "parameter limit is given twice; gpus takes filter, sort, "),
             ("nodes?columns=node", "parameter columns is not known here; nodes takes filter, "),
             (

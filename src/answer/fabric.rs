@@ -47,6 +47,9 @@ pub struct FabricCells {
     pub ecn_marked_per_second: Vec<Option<f32>>,
     /// Symbol errors, link recoveries, downs and packets received wrong, of all ports together, in a second.
     pub errors_per_second: Vec<Option<f32>>,
+    /// Times that links of the cell went down, in a second.
+    #[serde(default)]
+    pub downs_per_second: Vec<Option<f32>>,
     /// The worst open finding that blames a port, the leaf or the rail.
     pub finding: Vec<Option<FindingKind>>,
 }

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::LazyLock};
 
 use gaunt_schema::{
-    Class, FindingKind, GpuState, MetricId, Severity,
+    Class, FindingKind, GpuState, LifeState, MetricId, Severity,
     unit::{Kind, Unit},
 };
 use serde::{Deserialize, Serialize};
@@ -24,14 +24,23 @@ pub enum Subject {
     Ports,
     /// Open findings, worst first.
     Findings,
+    /// Findings that closed, newest first.
+    Closed,
     /// Targets, in the order in which they were named.
     Targets,
 }
 
 impl Subject {
     /// Every subject.
-    pub const ALL: [Self; 6] =
-        [Self::Gpus, Self::Nodes, Self::Jobs, Self::Ports, Self::Findings, Self::Targets];
+    pub const ALL: [Self; 7] = [
+        Self::Gpus,
+        Self::Nodes,
+        Self::Jobs,
+        Self::Ports,
+        Self::Findings,
+        Self::Closed,
+        Self::Targets,
+    ];
 
     /// The word in paths and on the command line.
     pub const fn as_str(self) -> &'static str {
@@ -41,6 +50,7 @@ impl Subject {
             Self::Jobs => "jobs",
             Self::Ports => "ports",
             Self::Findings => "findings",
+            Self::Closed => "closed",
             Self::Targets => "targets",
         }
     }
@@ -77,7 +87,7 @@ impl Subject {
             Self::Gpus => &[(Class::Gpu, "gaunt_gpu_"), (Class::Node, "gaunt_")],
             Self::Nodes => &[(Class::Node, "gaunt_node_")],
             Self::Ports => &[(Class::Port, "gaunt_port_")],
-            Self::Jobs | Self::Findings | Self::Targets => &[],
+            Self::Jobs | Self::Findings | Self::Closed | Self::Targets => &[],
         }
     }
 }
@@ -96,9 +106,11 @@ pub enum Key {
 #[expect(missing_docs, reason = "the table of fields has a sentence for each, per subject")]
 pub enum Own {
     Account,
+    Acknowledged,
     Address,
     Age,
     Bytes,
+    Closed,
     Confidence,
     Cost,
     Device,
@@ -110,12 +122,14 @@ pub enum Own {
     Finding,
     Gpu,
     GpuPower,
+    GpuStates,
     GpuUtilization,
     Gpus,
     Id,
     Job,
     JobName,
     Leaf,
+    Life,
     Load,
     Lost,
     Missed,
@@ -124,6 +138,8 @@ pub enum Own {
     Netdev,
     Node,
     Nodes,
+    Note,
+    Openings,
     Origin,
     Partition,
     PciBusId,
@@ -194,6 +210,7 @@ impl Field {
             (Own::State, Subject::Nodes) => vec!["live", "stale", "down"],
             (Own::State, Subject::Targets) => vec!["pending", "live", "down"],
             (Own::State, Subject::Ports) => vec!["down", "initializing", "armed", "active"],
+            (Own::Life, _) => LifeState::ALL.iter().map(|state| state.as_str()).collect(),
             (Own::Finding, _) => FindingKind::ALL.iter().map(|kind| kind.as_str()).collect(),
             (Own::Severity, _) => Severity::ALL.iter().map(|severity| severity.as_str()).collect(),
             _ => Vec::new(),
@@ -207,7 +224,7 @@ struct Vocabulary {
     names: HashMap<String, usize>,
 }
 
-static VOCABULARIES: LazyLock<[Vocabulary; 6]> = LazyLock::new(|| Subject::ALL.map(vocabulary));
+static VOCABULARIES: LazyLock<[Vocabulary; 7]> = LazyLock::new(|| Subject::ALL.map(vocabulary));
 
 fn vocabulary(subject: Subject) -> Vocabulary {
     let mut built = Vocabulary { fields: Vec::new(), names: HashMap::new() };

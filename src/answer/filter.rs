@@ -76,6 +76,8 @@ pub struct Filter {
     columns: Vec<&'static Field>,
     limit: Option<u32>,
     offset: u32,
+    /// The bytes that say which rows; clauses follow.
+    rows: usize,
 }
 
 /// What a row must be like. There is no `not` in it: it was moved into the tests.
@@ -134,6 +136,7 @@ impl Filter {
             columns: Vec::new(),
             limit: None,
             offset: 0,
+            rows: 0,
         }
     }
 
@@ -190,6 +193,16 @@ impl Filter {
                 Value::Number(_) | Value::Glob(_) => None,
             })
             .collect()
+    }
+
+    /// The part that says which rows, without the clauses.
+    pub fn rows(&self) -> &str {
+        self.text[..self.rows].trim_end()
+    }
+
+    /// The fields that rows are sorted by, and whether each falls.
+    pub fn sorts(&self) -> impl Iterator<Item = (&'static Field, bool)> {
+        self.sorts.iter().map(|sort| (sort.field, sort.descending))
     }
 
     /// Whether columns are chosen.

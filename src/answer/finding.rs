@@ -1,14 +1,14 @@
-//! Findings: what is wrong, where, since when, how sure, what it costs, on what evidence.
+//! Findings: what is wrong, where, since when, how sure, what it costs, on what evidence, and what became of it.
 
-use gaunt_schema::{Entity, FindingKind, Severity, UnixMs, unit::Unit};
+use gaunt_schema::{Entity, FindingKind, LifeState, Safe, Severity, Turn, UnixMs, unit::Unit};
 use serde::{Deserialize, Serialize};
 
-/// Every open finding.
+/// Findings: all that are open, or those that closed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FindingList {
     /// The owner's clock when this was true.
     pub at: UnixMs,
-    /// The findings, worst first: by severity, then by cost.
+    /// The findings: open ones worst first, by severity, then by cost; closed ones newest first.
     pub findings: Vec<Finding>,
     /// How many there are in all.
     #[serde(default)]
@@ -43,6 +43,15 @@ pub struct Finding {
     pub next: String,
     /// The numbers behind it, each beside its limit.
     pub evidence: Vec<Evidence>,
+    /// What is not known and would have made it surer, a few words each.
+    #[serde(default)]
+    pub missing: Vec<String>,
+    /// What became of it so far.
+    #[serde(default)]
+    pub life: Life,
+    /// Who took it on, if somebody did.
+    #[serde(default)]
+    pub acknowledged: Option<Acknowledgement>,
 }
 
 /// One number behind a finding.
@@ -58,4 +67,59 @@ pub struct Evidence {
     pub limit: Option<f64>,
     /// What it means, in a few words; empty if the numbers say it.
     pub note: String,
+    /// The series that it was made of, by their names in the catalogue; empty if it is no number of a page.
+    #[serde(default)]
+    pub source: String,
+    /// The limit's key in the settings, below `[judge]`; empty if it is not made of one.
+    #[serde(default)]
+    pub threshold: String,
+}
+
+/// The life of a finding.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Life {
+    /// Where it stands.
+    pub state: LifeState,
+    /// When it was first said, by the owner's clock; the evidence may be older.
+    pub opened: UnixMs,
+    /// When its evidence was last there.
+    pub seen: UnixMs,
+    /// When it was closed, if it was.
+    pub closed: Option<UnixMs>,
+    /// How often it was opened within the last minutes that count for flapping.
+    pub openings: u32,
+    /// What changed, oldest first; the opening and the newest of the others.
+    pub changes: Vec<Change>,
+}
+
+/// One change in the life of a finding.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// When.
+    pub at: UnixMs,
+    /// What changed.
+    pub what: Turn,
+    /// What it was before; empty if that says nothing.
+    #[serde(default, skip_serializing_if = "str_is_empty")]
+    pub from: Safe,
+    /// What it is from then on, or who did it.
+    #[serde(default, skip_serializing_if = "str_is_empty")]
+    pub to: Safe,
+}
+
+/// That somebody took a finding on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Acknowledgement {
+    /// Who, as he calls himself.
+    pub by: Safe,
+    /// When, by the owner's clock.
+    pub at: UnixMs,
+    /// What he says about it; may be empty.
+    pub note: Safe,
+    /// How urgent it was then: it no longer holds when the finding becomes more urgent than that.
+    pub severity: Severity,
+}
+
+fn str_is_empty(text: &Safe) -> bool {
+    text.is_empty()
 }

@@ -1,6 +1,6 @@
 //! Jobs: one of them in full.
 
-use gaunt_schema::{Safe, UnixMs};
+use gaunt_schema::{GpuState, Safe, UnixMs};
 use serde::{Deserialize, Serialize};
 
 use super::{Finding, StateCount, Table};
@@ -20,4 +20,44 @@ pub struct JobDetail {
     pub gpus: Table,
     /// Open findings that blame it, one of its GPUs, or a node that it is on.
     pub findings: Vec<Finding>,
+    /// What its GPUs did in the past that is kept.
+    #[serde(default)]
+    pub past: JobPast,
+}
+
+/// What a job's GPUs did of late.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct JobPast {
+    /// The time between two points of a strip, in milliseconds.
+    pub step_ms: u64,
+    /// What most of its GPUs did at each point, a code letter each (`GpuState::code`), oldest first.
+    pub most: String,
+    /// The GPUs whose states differ most from what most did, the oddest first; a bounded number.
+    pub strips: Vec<Strip>,
+    /// The time that the lost GPU time was added up over, in milliseconds.
+    pub span_ms: u64,
+    /// GPU time by state that was lost in that time, the most first.
+    pub lost: Vec<StateTime>,
+}
+
+/// The states of one GPU over time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Strip {
+    /// Its node.
+    pub node: Safe,
+    /// Its index there.
+    pub gpu: Safe,
+    /// A code letter for each point, oldest first.
+    pub states: String,
+    /// The share of the points at which it did something else than most.
+    pub odd_ratio: f64,
+}
+
+/// How much GPU time was spent in a state.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StateTime {
+    /// The state.
+    pub state: GpuState,
+    /// The time of all GPUs together, in hours.
+    pub gpu_hours: f64,
 }

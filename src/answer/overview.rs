@@ -22,6 +22,9 @@ pub struct Overview {
     pub lost: Lost,
     /// All open findings.
     pub findings_open: u32,
+    /// Those of them that somebody took on.
+    #[serde(default)]
+    pub findings_acknowledged: u32,
     /// The worst of them, worst first; a bounded number.
     pub findings: Vec<Finding>,
     /// The state of every GPU.

@@ -156,6 +156,11 @@ impl Column {
         Some(self.bases.get(row as usize)?.rate).filter(|rate| !rate.is_nan())
     }
 
+    /// The newest point of the `within` slots up to `slot` of the device at `row`: what a counter grew by in a second.
+    pub(super) fn then(&self, row: u32, slot: i64, within: i64) -> Option<f32> {
+        self.history.as_ref()?.newest_of(row as usize, slot, within)
+    }
+
     /// The recent past of the device at `row` up to `slot`, if one is kept and anything was ever read.
     pub(super) fn past(&self, row: u32, slot: i64) -> Option<Vec<Option<f32>>> {
         self.last(row)?;

@@ -68,6 +68,14 @@ impl History {
         self.newest[row] = slot;
     }
 
+    /// The newest point of the `within` slots that end at `slot`.
+    pub(super) fn newest_of(&self, row: usize, slot: i64, within: i64) -> Option<f32> {
+        let (slots, newest) = (self.slots as i64, *self.newest.get(row)?);
+        let known = |at: i64| newest != NEVER && at <= newest && at > newest - slots;
+        let mut at = (slot - within + 1..=slot).rev().filter(|at| known(*at));
+        at.find_map(|at| Some(self.points[self.place(row, at)]).filter(|point| !point.is_nan()))
+    }
+
     /// The points up to `slot`, oldest first.
     pub(super) fn read(&self, row: usize, slot: i64) -> Vec<Option<f32>> {
         let (slots, newest) = (self.slots as i64, self.newest[row]);
@@ -124,6 +132,20 @@ mod tests {
         assert_eq!(history.read(1, 11), [Some(8.0), Some(9.0), None, None]);
         assert_eq!(history.read(1, 30), [None; 4]);
         assert_eq!(history.read(0, 9), [None; 4], "another device has no past");
+    }
+
+    #[test]
+    fn the_newest_point_of_a_few_slots_is_found_and_none_beyond_them() {
+        let mut history = ring();
+        for slot in 0..6 {
+            history.write(1, slot, (slot != 4).then_some(slot as f64), true);
+        }
+        assert_eq!(history.newest_of(1, 4, 3), Some(3.0));
+        assert_eq!(history.newest_of(1, 4, 1), None);
+        assert_eq!(history.newest_of(1, 5, 1), Some(5.0));
+        assert_eq!(history.newest_of(1, 1, 3), None, "the ring has gone round");
+        assert_eq!(history.newest_of(0, 5, 3), None);
+        assert_eq!(history.newest_of(77, 5, 3), None);
     }
 
     #[test]

@@ -30,9 +30,10 @@ pub async fn run(
         signal(SignalKind::interrupt())?,
         signal(SignalKind::hangup())?,
     );
-    let (targets, period) = (scraping.plan.check()?, scraping.plan.options.period);
+    scraping.plan.check()?;
+    let (sources, period) = (scraping.plan.sources(), scraping.plan.options.period);
     let (owner, feeding) = scraping.start().await?;
-    tracing::info!(address = %server.address()?, targets, ?period, "serving");
+    tracing::info!(address = %server.address()?, sources, ?period, "serving");
     let stop = async {
         loop {
             tokio::select! {

@@ -10,8 +10,8 @@ use gaunt_schema::{
 };
 
 use crate::answer::{
-    DeviceDetail, Evidence, Finding, Lost, NodeCounts, NodeDetail, NodeLine, NodeState, Overview,
-    Series, StateCount, TargetLine, TargetState, overview::Heat,
+    DeviceDetail, Evidence, Finding, Life, Lost, NodeCounts, NodeDetail, NodeLine, NodeState,
+    Overview, Series, StateCount, TargetLine, TargetState, overview::Heat,
 };
 
 /// The instant of all samples: 12:03:41 UTC.
@@ -122,6 +122,8 @@ pub(super) fn port_down() -> Finding {
                 unit: Unit::Count,
                 limit: Some(4.0),
                 note: "1 down, 4 active".into(),
+                source: String::new(),
+                threshold: String::new(),
             },
             Evidence {
                 what: "sibling ports that are active".into(),
@@ -129,6 +131,8 @@ pub(super) fn port_down() -> Finding {
                 unit: Unit::Count,
                 limit: None,
                 note: "so it is not the node".into(),
+                source: String::new(),
+                threshold: String::new(),
             },
             Evidence {
                 what: "receive traffic".into(),
@@ -136,8 +140,13 @@ pub(super) fn port_down() -> Finding {
                 unit: Unit::BytesPerSecond,
                 limit: None,
                 note: "nothing is counted while it is down".into(),
+                source: String::new(),
+                threshold: String::new(),
             },
         ],
+        missing: Vec::new(),
+        life: Life::default(),
+        acknowledged: None,
     }
 }
 
@@ -160,7 +169,12 @@ pub(super) fn starved() -> Finding {
             unit: Unit::Ratio,
             limit: Some(0.1),
             note: String::new(),
+            source: String::new(),
+            threshold: String::new(),
         }],
+        missing: Vec::new(),
+        life: Life::default(),
+        acknowledged: None,
     }
 }
 

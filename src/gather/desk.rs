@@ -162,7 +162,8 @@ impl Desk {
             }
         }
         if changes.any {
-            tracing::info!(new = changes.new.len(), gone = changes.gone.len(), "targets changed");
+            let (new, gone) = (changes.new.len(), changes.gone.len());
+            tracing::info!(targets = self.roster.len(), new, gone, "targets changed");
             self.announce().await?;
         } else {
             self.tell_sources().await?;

@@ -219,6 +219,11 @@ impl<G> Roster<G> {
         Some(id)
     }
 
+    /// How many targets there are.
+    pub(super) fn len(&self) -> usize {
+        self.order.len()
+    }
+
     /// All targets as they are announced.
     pub(super) fn targets(&self) -> Vec<Target> {
         let members = self.order.iter().filter_map(|key| self.members.get(key));

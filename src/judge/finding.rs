@@ -1,12 +1,13 @@
 //! A finding as the judge makes it: one fault, said once, with the numbers behind it.
 
 use gaunt_schema::{Entity, FindingKind, Severity, UnixMs, unit::Unit};
+use serde::{Deserialize, Serialize};
 
 /// The most victims that are listed; their cost is counted in full.
 pub(super) const MAX_VICTIMS: usize = 32;
 
 /// One fault.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
     /// Stable as long as the same kind blames the same thing: `port_down/gpu003/mlx5_1/1`.
     pub id: String,
@@ -33,7 +34,7 @@ pub struct Finding {
 }
 
 /// One number behind a finding.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
     /// What was looked at.
     pub what: String,

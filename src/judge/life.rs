@@ -1,4 +1,4 @@
-//! The life of findings: opened when seen, kept while seen, closed when the evidence was gone for a while.
+//! The life of findings: opened when seen, kept while seen, closed when the evidence was gone for a while, remembered.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -6,11 +6,28 @@ use std::{
 };
 
 use gaunt_schema::{FindingKind, UnixMs};
+use serde::{Deserialize, Serialize};
 
-use super::{Finding, finding::Suspicion};
+use super::{Finding, Thresholds, finding::Suspicion};
+
+mod known;
+#[cfg(test)]
+mod tests;
+
+use known::Known;
+pub use known::{Lived, Told, Turned};
 
 /// The most findings that are open at once: when a whole network is cut, the first thousand say it.
 const MAX_OPEN: usize = 1_000;
+
+/// The most closed findings that are remembered, about two kilobytes each.
+const MAX_CLOSED: usize = 1_000;
+
+/// Closed findings are remembered for so long: who comes in the morning sees the night.
+const REMEMBERED: Duration = Duration::from_hours(24);
+
+/// Evidence may be missing for as long without being forgotten.
+const LAPSE: Duration = Duration::from_millis(2_500);
 
 /// What a detector saw in one step.
 #[derive(Debug, Default)]
@@ -23,23 +40,26 @@ pub(super) struct Seen {
     pub(super) unclear: Vec<String>,
 }
 
-/// The findings that are open.
+/// The findings that are open, and those that were.
 #[derive(Debug, Default)]
 pub(super) struct Life {
-    open: BTreeMap<String, Open>,
+    known: BTreeMap<String, Known>,
+    open: usize,
     pending: BTreeMap<String, Pending>,
     stepped: Option<UnixMs>,
     opened: BTreeMap<FindingKind, u64>,
+    /// Changes with those that are closed.
+    revision: u64,
 }
 
-#[derive(Debug)]
-struct Open {
-    finding: Finding,
-    last_seen: UnixMs,
+/// Everything that outlives a restart.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Past {
+    /// Every finding that is open or remembered.
+    pub findings: Vec<Told>,
+    /// How many were opened since the very start, by kind.
+    pub opened: BTreeMap<FindingKind, u64>,
 }
-
-/// Evidence may be missing for as long without being forgotten.
-const LAPSE: Duration = Duration::from_millis(2_500);
 
 /// A suspicion, since when and until when its evidence was there.
 #[derive(Clone, Copy, Debug)]
@@ -49,12 +69,27 @@ struct Pending {
 }
 
 impl Life {
+    /// Goes on where a life before this one ended. Findings that were open stay so until they can be judged again.
+    pub(super) fn resume(past: Past) -> Self {
+        let known = past.findings.into_iter().map(|told| (told.finding.id.clone(), told));
+        let known: BTreeMap<_, _> = known.map(|(id, told)| (id, Known::resumed(told))).collect();
+        let open = known.values().filter(|known| known.is_open()).count();
+        let revision = u64::from(open < known.len());
+        Self { known, open, opened: past.opened, revision, ..Self::default() }
+    }
+
+    /// What outlives a restart.
+    pub(super) fn past(&self) -> Past {
+        let findings = self.known.values().map(|known| known.told.clone()).collect();
+        Past { findings, opened: self.opened.clone() }
+    }
+
     /// Takes in what was seen at `now`, where nodes are read each `period`.
     pub(super) fn step(
         &mut self,
         now: UnixMs,
         period: Duration,
-        close_seconds: f64,
+        limits: &Thresholds,
         mut seen: Seen,
     ) {
         let suspicions = std::mem::take(&mut seen.suspicions);
@@ -66,26 +101,59 @@ impl Life {
         let forgotten = (step + step / 2).max(LAPSE);
         self.pending.retain(|_, pending| now.since(pending.last_seen) <= forgotten);
         for id in seen.unclear {
-            if let Some(open) = self.open.get_mut(&id) {
-                open.last_seen = now;
+            if let Some(known) = self.known.get_mut(&id) {
+                known.keep(now);
             }
         }
         for finding in seen.findings {
-            let room = self.open.len() < MAX_OPEN;
-            match self.open.entry(finding.id.clone()) {
-                Entry::Occupied(mut known) => {
-                    let open = known.get_mut();
-                    let since = open.finding.since.min(finding.since);
-                    *open = Open { finding: Finding { since, ..finding }, last_seen: now };
-                }
-                Entry::Vacant(place) if room => {
-                    *self.opened.entry(finding.kind).or_default() += 1;
-                    place.insert(Open { finding, last_seen: now });
-                }
-                Entry::Vacant(_) => {}
-            }
+            self.take(finding, now, limits);
         }
-        self.open.retain(|_, open| now.since(open.last_seen).as_secs_f64() < close_seconds);
+        for known in self.known.values_mut() {
+            let closes = known.age(now, limits);
+            self.open -= usize::from(closes);
+            self.revision += u64::from(closes);
+        }
+        self.forget(now);
+    }
+
+    /// Takes in one finding whose evidence is there.
+    fn take(&mut self, finding: Finding, now: UnixMs, limits: &Thresholds) {
+        let (kind, room) = (finding.kind, self.open < MAX_OPEN);
+        let opens = match self.known.entry(finding.id.clone()) {
+            Entry::Occupied(known) if known.get().is_open() => {
+                known.into_mut().update(finding, now, limits);
+                false
+            }
+            Entry::Occupied(known) if room => {
+                known.into_mut().reopen(finding, now, limits);
+                self.revision += 1;
+                true
+            }
+            Entry::Vacant(place) if room => {
+                place.insert(Known::open(finding, now));
+                true
+            }
+            _ => false,
+        };
+        if opens {
+            self.open += 1;
+            *self.opened.entry(kind).or_default() += 1;
+        }
+    }
+
+    /// Forgets closed findings that are old, or too many.
+    fn forget(&mut self, now: UnixMs) {
+        let before = self.known.len();
+        self.known.retain(|_, known| {
+            known.told.life.closed.is_none_or(|closed| now.since(closed) <= REMEMBERED)
+        });
+        while self.known.len() - self.open > MAX_CLOSED {
+            let closed = self.known.iter().filter(|(_, known)| !known.is_open());
+            let oldest = closed.min_by_key(|(_, known)| known.told.life.closed);
+            let Some(id) = oldest.map(|(id, _)| id.clone()) else { break };
+            self.known.remove(&id);
+        }
+        self.revision += u64::from(self.known.len() < before);
     }
 
     /// The finding that a suspicion has become, once its evidence has stood for long enough: for as long as it asks,
@@ -97,24 +165,42 @@ impl Life {
         let samples = if held.hold > 0.0 { period.as_secs_f64() } else { 0.0 };
         let ripe = now.since(pending.since).as_secs_f64() >= held.hold.max(samples);
         let since = pending.since;
-        (ripe || self.open.contains_key(&held.finding.id))
-            .then_some(Finding { since, ..held.finding })
+        let open = self.known.get(&held.finding.id).is_some_and(Known::is_open);
+        (ripe || open).then_some(Finding { since, ..held.finding })
     }
 
     /// The open findings, worst first: by severity, then by cost, then by name.
-    pub(super) fn open(&self) -> Vec<&Finding> {
-        let mut findings: Vec<_> = self.open.values().map(|open| &open.finding).collect();
-        findings.sort_by(|a, b| {
+    pub(super) fn open(&self) -> Vec<&Told> {
+        let open = self.known.values().filter(|known| known.is_open());
+        let mut open: Vec<_> = open.map(|known| &known.told).collect();
+        open.sort_by(|a, b| {
+            let (a, b) = (&a.finding, &b.finding);
             let cost = b.lost_gpus.total_cmp(&a.lost_gpus);
             b.severity.cmp(&a.severity).then(cost).then_with(|| a.id.cmp(&b.id))
         });
-        findings
+        open
     }
 
-    /// Open findings of which this is true, by id.
-    pub(super) fn ids(&self, wanted: impl Fn(&Finding) -> bool) -> Vec<String> {
-        let open = self.open.iter().filter(|(_, open)| wanted(&open.finding));
-        open.map(|(id, _)| id.clone()).collect()
+    /// The closed findings that are remembered, newest first.
+    pub(super) fn closed(&self) -> Vec<&Told> {
+        let closed = self.known.values().filter(|known| !known.is_open());
+        let mut closed: Vec<_> = closed.map(|known| &known.told).collect();
+        closed.sort_by(|a, b| {
+            b.life.closed.cmp(&a.life.closed).then_with(|| a.finding.id.cmp(&b.finding.id))
+        });
+        closed
+    }
+
+    /// Open findings of which this is true, by id; whether each comes from before a restart is told too.
+    pub(super) fn ids(&self, wanted: impl Fn(&Finding, bool) -> bool) -> Vec<String> {
+        let open = self.known.iter().filter(|(_, known)| known.is_open());
+        let wanted = open.filter(|(_, known)| wanted(&known.told.finding, known.is_resumed()));
+        wanted.map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Changes whenever a finding closes, opens again or is forgotten.
+    pub(super) fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// How many were opened since the start, by kind.

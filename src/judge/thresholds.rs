@@ -168,6 +168,15 @@ pub struct Thresholds {
     pub port_samples: u32,
     /// Seconds for which the evidence must be gone before a finding closes.
     pub close_seconds: f64,
+    /// Times that evidence must have come within the window before a finding is said to flap.
+    pub flap_openings: f64,
+    /// Seconds within which a finding that opens again is the same one, and its openings are counted.
+    pub flap_window_seconds: f64,
+    /// Seconds for which the evidence must be gone before a finding that flaps closes.
+    pub flap_close_seconds: f64,
+    /// Seconds after a restart in which what was open before stays open, unless it is seen: averages and pasts must
+    /// grow again first.
+    pub resume_seconds: f64,
     /// Failed attempts in a row before a target is reported.
     pub target_failures: u32,
 }
@@ -288,6 +297,10 @@ impl Default for Thresholds {
             starved_seconds: 14.0,
             port_samples: 2,
             close_seconds: 10.0,
+            flap_openings: 3.0,
+            flap_window_seconds: 600.0,
+            flap_close_seconds: 180.0,
+            resume_seconds: 120.0,
             target_failures: 2,
         }
     }

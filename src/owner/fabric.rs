@@ -10,6 +10,7 @@ use gaunt_schema::{
 use super::{
     Owner,
     rows::{Ports, load},
+    sight::Sight,
 };
 use crate::{
     answer::{
@@ -17,7 +18,6 @@ use crate::{
         filter::{MAX_ROWS, Rows as _, natural, select},
     },
     cluster::{Cluster, NodeId},
-    judge,
 };
 
 /// The most cells: more than any fabric of 100,000 ports has; what lies beyond is put under the empty names.
@@ -46,6 +46,7 @@ struct Cell {
     cnp: Mean,
     ecn: Mean,
     errors: Option<f64>,
+    downs: Option<f64>,
     /// The worst finding, by its place among all.
     finding: Option<FindingKind>,
 }
@@ -87,7 +88,7 @@ impl Owner {
             if !cells.contains_key(&key) && cells.len() >= MAX_CELLS {
                 key = ("", "");
             }
-            cells.entry(key).or_default().add(&self.cluster, place, id, finding);
+            cells.entry(key).or_default().add(self.sight(), place, id, finding);
         }
         let names = |of: fn(&(&str, &str)) -> String| {
             let mut names: Vec<String> = cells.keys().map(of).collect();
@@ -108,7 +109,7 @@ impl Owner {
         }
         let safe = |names: Vec<String>| names.iter().map(|name| Safe::new(name)).collect();
         Fabric {
-            at: self.cluster.now(),
+            at: self.sight().now(),
             total: ports.len() as u32,
             matched: selected.matched,
             leaves: safe(leaves),
@@ -119,14 +120,17 @@ impl Owner {
 }
 
 impl Cell {
-    fn add(&mut self, cluster: &Cluster, place: u32, id: NodeId, finding: Option<FindingKind>) {
+    fn add(&mut self, cluster: Sight<'_>, place: u32, id: NodeId, finding: Option<FindingKind>) {
         self.ports += 1;
         self.finding = self.finding.or(finding);
         let errors = ERRORS.iter().filter_map(|metric| cluster.rate(*metric, place));
         if let Some(errors) = errors.reduce(|a, b| a + b) {
             self.errors = Some(self.errors.unwrap_or(0.0) + errors);
         }
-        if judge::is_active(cluster, place) != Some(true) {
+        if let Some(downs) = cluster.rate(port::LINK_DOWNED, place) {
+            self.downs = Some(self.downs.unwrap_or(0.0) + downs);
+        }
+        if cluster.is_active(place) != Some(true) {
             return;
         }
         self.active += 1;
@@ -137,7 +141,7 @@ impl Cell {
         self.busiest = self.busiest.into_iter().chain(busier).reduce(f64::max);
         self.cnp.add(cluster.rate(port::CNP_HANDLED, place));
         self.ecn.add(cluster.rate(port::ECN_MARKED, place));
-        let Some(netdev) = netdev(cluster, place, id) else { return };
+        let Some(netdev) = netdev(cluster.cluster(), place, id) else { return };
         for (first, direction) in PAUSES {
             // What a port's priorities are stopped for overlaps: the longest is the time lost at least.
             let of = (0..PRIORITIES).filter_map(|p| cluster.rate(MetricId(first.0 + p), netdev));
@@ -156,6 +160,7 @@ impl Cell {
         columns.cnp_handled_per_second.push(self.cnp.get());
         columns.ecn_marked_per_second.push(self.ecn.get());
         columns.errors_per_second.push(self.errors.map(|errors| errors as f32));
+        columns.downs_per_second.push(self.downs.map(|downs| downs as f32));
         columns.finding.push(self.finding);
     }
 }

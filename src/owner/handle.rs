@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gaunt_schema::{Delivery, UnixMs};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::answer::{Answer, FindingList, Overview, Question};
+use crate::answer::{Act, Answer, FindingList, Overview, Question};
 
 /// Deliveries that may wait. A sender whose delivery finds the inbox full waits, and so falls behind visibly.
 pub const INBOX: usize = 1024;
@@ -13,8 +13,14 @@ pub const INBOX: usize = 1024;
 /// Questions that may wait. They are taken before deliveries, so that few wait for long.
 pub const QUESTIONS: usize = 256;
 
-/// One question with the way back for its answer.
-pub(super) type Asked = (Question, oneshot::Sender<Answer>);
+/// What the owner is asked, with the way back for its answer.
+#[derive(Debug)]
+pub(super) enum Asked {
+    /// A question.
+    Question(Question, oneshot::Sender<Answer>),
+    /// Something to be done.
+    Act(Act, oneshot::Sender<Answer>),
+}
 
 /// What the owner publishes each tick: who asks for it does not wait for the owner.
 #[derive(Clone, Debug, Default)]
@@ -83,7 +89,14 @@ impl Handle {
             _ => {}
         }
         let (back, answer) = oneshot::channel();
-        self.questions.send((question, back)).await.map_err(|_| Gone)?;
+        self.questions.send(Asked::Question(question, back)).await.map_err(|_| Gone)?;
+        answer.await.map_err(|_| Gone)
+    }
+
+    /// Does something, and waits until it is done and published.
+    pub async fn act(&self, act: Act) -> Result<Answer, Gone> {
+        let (back, answer) = oneshot::channel();
+        self.questions.send(Asked::Act(act, back)).await.map_err(|_| Gone)?;
         answer.await.map_err(|_| Gone)
     }
 }

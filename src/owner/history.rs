@@ -46,13 +46,13 @@ impl Owner {
         let mut sum = Sum::default();
         for (row, id) in &places {
             if let Some(past) =
-                self.cluster.node(*id).and_then(|node| self.cluster.past(metric, node, *row))
+                self.cluster.node(*id).and_then(|node| self.sight().past(metric, node, *row))
             {
                 sum.add(&past);
             }
         }
         let mut history = History {
-            at: self.cluster.now(),
+            at: self.sight().now(),
             metric: field.name.clone(),
             unit,
             devices: sum.devices,
@@ -101,7 +101,7 @@ impl Owner {
     /// The fleet's lost GPUs, as the overview shows them.
     fn lost_history(&self, ask: &HistoryAsk) -> History {
         let mut history = History {
-            at: self.cluster.now(),
+            at: self.sight().now(),
             metric: Subject::Nodes
                 .field_of(Key::Own(Own::Lost))
                 .map_or_else(String::new, |field| field.name.clone()),
@@ -109,7 +109,7 @@ impl Owner {
             devices: self.cluster.rows(Class::Gpu) as u32,
             together: Together::Sum,
             step_ms: lost::STEP.as_millis() as u64,
-            mean: self.ledger.history(),
+            mean: self.ledger.until(self.sight().now()),
             low: Vec::new(),
             high: Vec::new(),
         };

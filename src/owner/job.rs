@@ -38,12 +38,13 @@ impl Owner {
             entity.job.as_ref() == Some(job) || entity.node.as_ref().is_some_and(on)
         };
         Ok(JobDetail {
-            at: self.cluster.now(),
+            at: self.sight().now(),
             job: job.clone(),
             line: self.table(&Filter::parse(Subject::Jobs, &line)?, &nodes),
             states: states.filter(|count| count.gpus > 0).collect(),
             gpus: self.table(&Filter::parse(Subject::Gpus, &ranks)?, &nodes),
             findings: self.findings.findings.iter().filter(about).cloned().collect(),
+            past: self.job_past(gpus),
         })
     }
 }

@@ -35,6 +35,16 @@ impl Ledger {
         }
     }
 
+    /// Every point up to an instant, oldest first, as many as are kept; none where nothing was known.
+    pub(super) fn until(&self, at: UnixMs) -> Vec<Option<f32>> {
+        let step = at.0.div_euclid(STEP.as_millis() as i64);
+        let later = self.step.saturating_sub(step).clamp(0, POINTS as i64) as usize;
+        let mut history = vec![None; later];
+        history.extend(self.history());
+        history.truncate(POINTS);
+        history
+    }
+
     /// Every point, oldest first, as many as are kept; none where nothing was known.
     pub(super) fn history(&self) -> Vec<Option<f32>> {
         let before = std::iter::repeat_n(None, POINTS - self.points.len());
@@ -69,6 +79,8 @@ mod tests {
         }
         let history = ledger.history();
         assert_eq!((history.len(), history[0], history[89]), (90, Some(110.0), Some(199.0)));
+        let then = ledger.until(UnixMs(1_950_000));
+        assert_eq!((then.len(), then[0], then[4], then[89]), (90, None, Some(110.0), Some(195.0)));
         ledger.note(UnixMs(100_000_000), Some(1.0));
         let history = ledger.history();
         assert_eq!(history.iter().flatten().count(), 1);

@@ -8,7 +8,6 @@ use super::Owner;
 use crate::{
     answer::{DeviceDetail, NodeDetail, NodeLine, NodeList, NodeState, Series},
     cluster::{Freshness, Node, NodeId},
-    judge,
 };
 
 /// The most jobs that are named in a line.
@@ -43,7 +42,7 @@ impl Owner {
             order.iter().filter_map(|(_, id)| Some(self.line(self.cluster.node(*id)?, &blamed)));
         let nodes: Vec<NodeLine> = lines.collect();
         let total = nodes.len() as u32;
-        NodeList { at: self.cluster.now(), nodes, total, matched: total }
+        NodeList { at: self.sight().now(), nodes, total, matched: total }
     }
 
     pub(super) fn node_detail(&self, name: &Safe) -> Option<NodeDetail> {
@@ -56,10 +55,11 @@ impl Owner {
         let speaks = |target: &&crate::cluster::Scraped| {
             target.node == Some(id) || target.target.node.as_ref() == Some(name)
         };
+        let now = self.then.is_none();
         Some(NodeDetail {
-            at: self.cluster.now(),
+            at: self.sight().now(),
             line: self.line(node, &self.blamed()),
-            clock_skew_ms: node.clock_skew_ms,
+            clock_skew_ms: node.clock_skew_ms.filter(|_| now),
             devices: devices.collect(),
             history_step_ms: self.cluster.period().as_millis() as u64,
             findings: self.findings.findings.iter().filter(about).cloned().collect(),
@@ -67,7 +67,8 @@ impl Owner {
                 .cluster
                 .targets()
                 .iter()
-                .filter(speaks)
+                // What became of scrapes in the past is not kept.
+                .filter(|target| now && speaks(target))
                 .map(|t| self.target_line(t))
                 .collect(),
         })
@@ -100,6 +101,9 @@ impl Owner {
     }
 
     pub(super) fn state(&self, node: &Node) -> NodeState {
+        if let Some(picture) = &self.picture {
+            return picture.ailing.get(&node.name).copied().unwrap_or(NodeState::Live);
+        }
         match self.cluster.freshness(node) {
             Freshness::Live => NodeState::Live,
             Freshness::Stale => NodeState::Stale,
@@ -109,20 +113,20 @@ impl Owner {
 
     pub(super) fn line(&self, node: &Node, blamed: &HashMap<Safe, usize>) -> NodeLine {
         let (gpus, ports) = (node.rows(Class::Gpu), node.rows(Class::Port));
-        let values = |metric| gpus.iter().filter_map(move |row| self.cluster.value(metric, *row));
+        let sight = self.sight();
+        let values = |metric| gpus.iter().filter_map(move |row| sight.value(metric, *row));
         let (busy, known) = values(gpu::UTILIZATION).fold((0.0, 0), |(sum, n), v| (sum + v, n + 1));
         let mut jobs: Vec<Safe> =
             gpus.iter().filter_map(|row| self.cluster.job(*row).cloned()).collect();
         jobs.sort();
         jobs.dedup();
         jobs.truncate(MAX_JOBS);
-        let active =
-            ports.iter().filter(|row| judge::is_active(&self.cluster, **row) == Some(true));
+        let active = ports.iter().filter(|row| sight.is_active(**row) == Some(true));
         let finding = blamed.get(&node.name).and_then(|place| self.findings.findings.get(*place));
         NodeLine {
             node: node.name.clone(),
             state: self.state(node),
-            age_ms: node.sampled.map(|at| self.cluster.now().since(at).as_millis() as u64),
+            age_ms: node.sampled.and_then(|at| Some(sight.age(at)?.as_millis() as u64)),
             gpu_states: gpus.iter().map(|row| self.state_of(*row).code()).collect(),
             lost_gpus: self.lost(node) as f64,
             utilization_ratio: (known > 0).then(|| busy / f64::from(known)),
@@ -135,6 +139,7 @@ impl Owner {
 
     fn device(&self, node: &Node, class: Class, row: u32) -> Option<DeviceDetail> {
         let entry = self.cluster.device(class, row)?;
+        let sight = self.sight();
         let measured = || {
             MetricId::all().filter(move |id| id.row().class == class && id.row().kind != Kind::Info)
         };
@@ -149,15 +154,11 @@ impl Owner {
                 .collect(),
             info: entry.infos.iter().map(|(id, labels)| (id.key(), labels.clone())).collect(),
             state,
-            values: measured()
-                .filter_map(|id| Some((id.key(), self.cluster.reading(id, row)?)))
-                .collect(),
-            rates: measured()
-                .filter_map(|id| Some((id.key(), self.cluster.rate(id, row)?)))
-                .collect(),
+            values: measured().filter_map(|id| Some((id.key(), sight.reading(id, row)?))).collect(),
+            rates: measured().filter_map(|id| Some((id.key(), sight.rate(id, row)?))).collect(),
             history: measured()
                 .filter_map(|id| {
-                    let points = self.cluster.past(id, node, row)?;
+                    let points = sight.past(id, node, row)?;
                     Some(Series { metric: id.key(), points })
                 })
                 .collect(),

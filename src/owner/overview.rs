@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use gaunt_schema::{Class, GpuState, Safe};
 
-use super::{Owner, lost, nodes::Badness};
+use super::{Owner, acknowledged::acknowledged, lost, nodes::Badness};
 use crate::{
     answer::{Heat, Lost, NodeCounts, NodeState, Overview, StateCount},
     cluster::{NodeId, Standing},
@@ -21,8 +21,19 @@ const MAX_WORST: usize = 32;
 const MAX_TROUBLE: usize = 8;
 
 impl Owner {
-    /// The overview of what is known and judged now; `self.findings` must be those of now.
-    pub(super) fn overview(&mut self) -> Overview {
+    /// Notes what is lost now; `self.states` must be those of now.
+    pub(super) fn note_loss(&mut self) {
+        let (mut known, mut lost) = (false, 0_u32);
+        let gpus = self.cluster.nodes().flat_map(|(_, node)| node.rows(Class::Gpu));
+        for state in gpus.map(|row| self.state_of(*row)) {
+            known |= !matches!(state, GpuState::Stale | GpuState::Unknown);
+            lost += u32::from(state.is_lost_time());
+        }
+        self.ledger.note(self.cluster.now(), known.then_some(f64::from(lost)));
+    }
+
+    /// The overview of what is known and judged at the instant that is seen; `self.findings` must be those of then.
+    pub(super) fn overview(&self) -> Overview {
         let blamed = self.blamed();
         let (mut heat, mut nodes) = (Heat::default(), self.pending_and_down());
         let mut states = vec![0_u32; GpuState::ALL.len()];
@@ -54,12 +65,13 @@ impl Owner {
             .collect();
         Overview {
             cluster: self.options.cluster.clone(),
-            at: self.cluster.now(),
+            at: self.sight().now(),
             period_ms: self.cluster.period().as_millis() as u64,
             nodes,
             lost: self.lost_now(&states),
             states,
             findings_open: self.findings.findings.len() as u32,
+            findings_acknowledged: acknowledged(&self.findings),
             findings: self.findings.findings.iter().take(MAX_FINDINGS).cloned().collect(),
             heat,
             worst: self.lines(worst.into_iter().map(|(_, id)| id), &blamed),
@@ -70,6 +82,13 @@ impl Owner {
     /// Targets that no node can be counted for: not tried, not known, or named by the operator and never reached.
     fn pending_and_down(&self) -> NodeCounts {
         let (mut counts, mut unreached) = (NodeCounts::default(), BTreeSet::new());
+        if let Some(picture) = &self.picture {
+            // Nodes that are gone by now are counted as they were.
+            let ailing = |state| picture.ailing.values().filter(|known| **known == state).count();
+            counts.pending = picture.nodes.pending;
+            counts.down = picture.nodes.down.saturating_sub(ailing(NodeState::Down) as u32);
+            return counts;
+        }
         for target in self.cluster.targets().iter().filter(|target| target.node.is_none()) {
             match (target.standing, &target.target.node) {
                 (Standing::Live, _) => {}
@@ -85,23 +104,22 @@ impl Owner {
         counts
     }
 
-    fn lost_now(&mut self, states: &[StateCount]) -> Lost {
-        let gpus_in = |wanted: fn(GpuState) -> bool| -> u32 {
-            states.iter().filter(|count| wanted(count.state)).map(|count| count.gpus).sum()
-        };
-        let known = gpus_in(|state| !matches!(state, GpuState::Stale | GpuState::Unknown));
-        let gpus = f64::from(gpus_in(GpuState::is_lost_time));
-        self.ledger.note(self.cluster.now(), (known > 0).then_some(gpus));
+    fn lost_now(&self, states: &[StateCount]) -> Lost {
+        let lost = states.iter().filter(|count| count.state.is_lost_time());
+        let gpus = f64::from(lost.map(|count| count.gpus).sum::<u32>());
         Lost {
             gpus,
             cost_per_hour: self.options.price_per_gpu_hour.map(|price| price * gpus),
             currency: self.options.currency.clone(),
-            history: self.ledger.history(),
+            history: self.ledger.until(self.sight().now()),
             history_step_ms: lost::STEP.as_millis() as u64,
         }
     }
 
     fn trouble(&self) -> Vec<Safe> {
+        if self.then.is_some() {
+            return Vec::new();
+        }
         let sources = self.cluster.sources().iter().filter_map(|source| source.trouble.clone());
         let targets = self.cluster.targets().iter().filter_map(judge::trouble);
         sources.chain(targets).take(MAX_TROUBLE).collect()

@@ -4,13 +4,10 @@ use std::collections::HashMap;
 
 use gaunt_schema::{Absent, FindingKind, MetricId, Reading, Safe, unit::Kind};
 
-use super::Owner;
-use crate::{
-    answer::{
-        Filter, FindingList, NodeList, Subject,
-        filter::{NO_TEXT, Rows, Texts},
-    },
-    cluster::Cluster,
+use super::{Owner, sight::Sight};
+use crate::answer::{
+    Filter, FindingList, NodeList, Subject,
+    filter::{NO_TEXT, Rows, Texts},
 };
 
 mod findings;
@@ -32,6 +29,7 @@ impl Owner {
             Subject::Jobs => Box::new(jobs::Jobs::new(self)),
             Subject::Ports => Box::new(Ports::new(self)),
             Subject::Findings => Box::new(findings::Findings::new(&self.findings)),
+            Subject::Closed => Box::new(findings::Findings::new(&self.closed)),
             Subject::Targets => Box::new(targets::Targets::new(self)),
         }
     }
@@ -49,7 +47,7 @@ impl Owner {
 }
 
 /// What is shown of a metric of the device at a row: a gauge's value, or what a counter grows by in a second.
-fn shown(cluster: &Cluster, metric: MetricId, row: u32) -> Option<f64> {
+fn shown(cluster: Sight<'_>, metric: MetricId, row: u32) -> Option<f64> {
     match metric.row().kind {
         Kind::Counter(_) => cluster.rate(metric, row),
         Kind::Gauge | Kind::Info => cluster.value(metric, row),
@@ -57,7 +55,7 @@ fn shown(cluster: &Cluster, metric: MetricId, row: u32) -> Option<f64> {
 }
 
 /// Why nothing is shown of it, where that is known.
-fn reason(cluster: &Cluster, metric: MetricId, row: u32) -> Option<Absent> {
+fn reason(cluster: Sight<'_>, metric: MetricId, row: u32) -> Option<Absent> {
     cluster.reading(metric, row).and_then(Reading::reason)
 }
 

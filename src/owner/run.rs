@@ -7,14 +7,14 @@ use std::{
 
 use gaunt_schema::{Clock, UnixMs};
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, watch},
     task::spawn_blocking,
     time::{MissedTickBehavior, interval},
 };
 
 use super::{
     Handle, Judged, Judging, Options, Owner,
-    handle::{Asked, Ends},
+    handle::{Asked, Ends, Published},
 };
 
 /// The longest time between two ticks: a screen that is older than this looks frozen.
@@ -62,14 +62,14 @@ async fn run(mut owner: Owner, clock: Clock, tick: Duration, ends: Ends) {
     loop {
         tokio::select! {
             biased;
-            question = asked.recv() => match question {
-                // Whoever asked may have given up; then the answer is dropped.
-                Some((question, back)) => drop(back.send(owner.answer(&question))),
+            asked = asked.recv() => match asked {
+                Some(asked) => serve(&mut owner, asked, &published),
                 None => return,
             },
             _ = ticks.tick() => {
                 let Some(judging) = owner.begin_tick(clock()) else { continue };
-                let Some(judged) = meanwhile(&mut owner, &mut asked, judging).await else { return };
+                let judged = meanwhile(&mut owner, &mut asked, &published, judging).await;
+                let Some(judged) = judged else { return };
                 owner.end_tick(judged);
                 published.send_replace(owner.published());
             }
@@ -83,6 +83,7 @@ async fn run(mut owner: Owner, clock: Clock, tick: Duration, ends: Ends) {
 async fn meanwhile(
     owner: &mut Owner,
     asked: &mut mpsc::Receiver<Asked>,
+    published: &watch::Sender<Published>,
     judging: Judging,
 ) -> Option<Judged> {
     let mut judging = spawn_blocking(move || judging.run());
@@ -90,10 +91,19 @@ async fn meanwhile(
         tokio::select! {
             biased;
             judged = &mut judging => return judged.ok(),
-            question = asked.recv() => {
-                let (question, back) = question?;
-                drop(back.send(owner.answer(&question)));
-            }
+            asked = asked.recv() => serve(owner, asked?, published),
+        }
+    }
+}
+
+/// Does what is asked. Whoever asked may have given up; then the answer is dropped.
+fn serve(owner: &mut Owner, asked: Asked, published: &watch::Sender<Published>) {
+    match asked {
+        Asked::Question(question, back) => drop(back.send(owner.answer(&question))),
+        Asked::Act(act, back) => {
+            let answer = owner.act(&act);
+            published.send_replace(owner.published());
+            drop(back.send(answer));
         }
     }
 }

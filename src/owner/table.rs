@@ -20,7 +20,7 @@ impl Owner {
         // The rest is for the next page; `rows` says where this one ends.
         selected.rows.truncate(MAX_CELLS as usize / columns.len().max(1));
         Table {
-            at: self.cluster.now(),
+            at: self.sight().now(),
             subject: filter.subject(),
             total: self.total(filter.subject(), &*rows),
             matched: selected.matched,
@@ -34,15 +34,16 @@ impl Owner {
     pub(super) fn list(&self, filter: &Filter, nodes: &NodeList) -> Result<Answer, Refusal> {
         let rows = self.rows(filter, nodes);
         let selected = select(filter, &*rows, USUAL_ROWS);
-        let (at, total, matched) = (self.cluster.now(), rows.len() as u32, selected.matched);
+        let (at, total, matched) = (self.sight().now(), rows.len() as u32, selected.matched);
         Ok(match filter.subject() {
             Subject::Nodes => {
                 let lines = selected.rows.iter().filter_map(|row| nodes.nodes.get(*row as usize));
                 let nodes = lines.cloned().collect();
                 Answer::Nodes(Arc::new(NodeList { at, nodes, total, matched }))
             }
-            Subject::Findings => {
-                let all = &self.findings.findings;
+            Subject::Findings | Subject::Closed => {
+                let closed = filter.subject() == Subject::Closed;
+                let all = if closed { &self.closed.findings } else { &self.findings.findings };
                 let lines = selected.rows.iter().filter_map(|row| all.get(*row as usize));
                 let findings = lines.cloned().collect();
                 Answer::Findings(Arc::new(FindingList { at, findings, total, matched }))

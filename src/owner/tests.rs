@@ -9,7 +9,9 @@ use gaunt_schema::{
 use gaunt_sim::{Fleet, Scenario};
 
 use super::{Options, Owner};
-use crate::answer::{Answer, Finding, Overview, Question, TargetState};
+use crate::answer::{
+    Answer, Finding, JobDetail, Overview, Question, Refusal, Subject, TargetState, When,
+};
 
 const START: UnixMs = UnixMs(1_700_000_000_000);
 
@@ -251,4 +253,94 @@ async fn the_loop_answers_and_ends_with_its_last_handle() {
     }
     drop(handle);
     inbox.closed().await;
+}
+
+/// A finding for tests that count them.
+pub(super) fn finding() -> Finding {
+    let entity = gaunt_schema::Entity::node(&"gpu001".into());
+    Finding {
+        id: "target_down/gpu001".into(),
+        kind: FindingKind::TargetDown,
+        severity: gaunt_schema::Severity::Warning,
+        entity,
+        since: START,
+        confidence: 1.0,
+        cost_gpu_hours_per_hour: 0.0,
+        victims: Vec::new(),
+        summary: String::new(),
+        next: String::new(),
+        evidence: Vec::new(),
+        missing: Vec::new(),
+        life: crate::answer::Life::default(),
+        acknowledged: None,
+    }
+}
+
+impl Run {
+    fn then(&mut self, when: When, question: Question) -> Answer {
+        self.owner.answer(&Question::Then(when, Box::new(question)))
+    }
+
+    fn job(&mut self, job: &str) -> std::sync::Arc<JobDetail> {
+        match self.owner.answer(&Question::Job(job.into())) {
+            Answer::Job(job) => job,
+            other => panic!("not a job: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_past_is_answered_as_it_was_and_the_present_is_not_disturbed() {
+    let mut run = Run::new("port_down", 16, 7);
+    let onset = run.fleet.truths()[0].onset;
+    while START + Duration::from_secs(run.second as u64 + 2) < onset {
+        run.step();
+    }
+    let (before, calm) = (run.second - 2, run.overview());
+    assert_eq!(calm.findings_open, 0);
+    for _ in 0..60 {
+        run.step();
+    }
+    let now = run.overview();
+    assert_eq!(now.findings_open, 1);
+    let at = START + Duration::from_secs(before as u64);
+    let ago = When::Ago(Duration::from_secs((run.second - before) as u64));
+    for when in [When::At(at), ago] {
+        let Answer::Overview(then) = run.then(when, Question::Overview) else { panic!("{when}") };
+        assert_eq!((then.at, then.findings_open), (at, 0));
+        assert_eq!(then.heat.nodes, now.heat.nodes);
+        assert_eq!(then.nodes, calm.nodes);
+    }
+    let ports = crate::answer::Filter::parse(Subject::Ports, "state=down").unwrap();
+    let down = |answer| match answer {
+        Answer::Table(table) => table.matched,
+        other => panic!("not a table: {other:?}"),
+    };
+    let table = Question::Table(ports);
+    assert_eq!(down(run.owner.answer(&table)), 1);
+    assert_eq!(down(run.then(When::At(at), table)), 0);
+    let name = run.fleet.node_name(0).into();
+    let Answer::Node(node) = run.then(When::At(at), Question::Node(name)) else { panic!() };
+    assert_eq!(node.at, at);
+    assert!(node.devices.iter().any(|d| d.value("gaunt_gpu_power_watts").is_some()));
+    assert_eq!(run.overview(), now, "what is now is as before");
+    let early = run.then(When::Ago(Duration::from_hours(1)), Question::Overview);
+    assert!(matches!(early, Answer::Refused(Refusal::NotKept { .. })), "{early:?}");
+}
+
+#[test]
+fn the_gpus_of_a_job_that_stand_out_come_first_and_its_loss_is_told_by_cause() {
+    let mut run = Run::new("data_starved", 8, 3);
+    for _ in 0..90 {
+        run.step();
+    }
+    let blamed = run.findings()[0].entity.node.clone().unwrap();
+    let job = run.overview().worst.iter().find(|line| line.node == blamed).unwrap().jobs[0].clone();
+    let past = run.job(&job).past.clone();
+    assert_eq!(past.step_ms, 1_000);
+    assert_eq!(past.strips[0].node, blamed, "{:?}", past.strips[0]);
+    assert!(past.strips.iter().all(|strip| strip.states.len() == past.most.len()));
+    assert!(past.strips.is_sorted_by(|a, b| a.odd_ratio >= b.odd_ratio));
+    let starved = past.lost.iter().find(|time| time.state == GpuState::DataStarved).unwrap();
+    assert!(starved.gpu_hours > 0.0 && starved.gpu_hours < 8.0 * 90.0 / 3_600.0, "{starved:?}");
 }

@@ -47,7 +47,9 @@ pub(super) fn routes() -> Router<Serving> {
         Router::new().route("/openapi.json", get(openapi)).route("/stream", get(stream::stream));
     for (path, _) in PATHS {
         let answer = move |source, parts, parameters| ask(source, path, parts, parameters);
-        routes = routes.route(&format!("/{path}"), get(answer));
+        // An id has slashes of its own.
+        let place = path.replace("{finding}", "{*finding}");
+        routes = routes.route(&format!("/{place}"), get(answer));
     }
     routes
 }
@@ -79,10 +81,14 @@ async fn ask(
     }
 }
 
-/// A refusal with its sentence: 400 for what can never be answered, 404 for what is not there.
+/// A refusal with its sentence: 400 for what can never be answered, 404 for what is not there, 409 for what is not in
+/// the state that is needed.
 pub(super) fn refused(refusal: &Refusal) -> Response {
-    let status =
-        if refusal.is_senseless() { StatusCode::BAD_REQUEST } else { StatusCode::NOT_FOUND };
+    let status = match refusal {
+        _ if refusal.is_senseless() => StatusCode::BAD_REQUEST,
+        _ if refusal.is_conflict() => StatusCode::CONFLICT,
+        _ => StatusCode::NOT_FOUND,
+    };
     (status, Json(told(refusal))).into_response()
 }
 

@@ -87,7 +87,8 @@ impl Aggregator {
 
     /// Asks, and waits for the answer.
     pub async fn ask(&self, question: &Question) -> Result<Answer, AggregatorError> {
-        if let Some(followed) = &self.followed {
+        // The past does not change: there is nothing to follow.
+        if let (Some(followed), false) = (&self.followed, matches!(question, Question::Then(..))) {
             return followed.ask(self, question).await;
         }
         let (segments, parameters) = question.path();

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use gaunt::answer::{FieldKind, PATHS, Subject};
-use gaunt_schema::{Absent, Class, EntityKind, FindingKind, GpuState, Severity};
+use gaunt_schema::{Absent, Class, EntityKind, FindingKind, GpuState, LifeState, Severity, Turn};
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
@@ -96,6 +96,8 @@ fn the_words_of_the_description_are_those_of_the_program() {
     );
     assert_eq!(words("Severity"), Severity::ALL.iter().map(|w| w.as_str()).collect::<Vec<_>>());
     assert_eq!(words("Absent"), Absent::ALL.iter().map(|w| w.as_str()).collect::<Vec<_>>());
+    assert_eq!(words("LifeState"), LifeState::ALL.iter().map(|w| w.as_str()).collect::<Vec<_>>());
+    assert_eq!(words("Turn"), Turn::ALL.iter().map(|w| w.as_str()).collect::<Vec<_>>());
     assert_eq!(words("Subject"), Subject::ALL.iter().map(|w| w.as_str()).collect::<Vec<_>>());
     let spelt = |class| serde_json::to_value(class).unwrap().as_str().unwrap().to_owned();
     let classes: BTreeSet<_> = Class::ALL.into_iter().map(spelt).collect();
@@ -129,6 +131,9 @@ fn every_answer_of_a_running_aggregator_fits_its_description() {
     let mut asked: Vec<(&str, String)> = vec![
         ("nodes/{node}", format!("nodes/{node}")),
         ("jobs/{job}", format!("jobs/{job}")),
+        ("findings/{finding}", "findings/target_down/127.0.0.1".to_owned()),
+        ("findings/{finding}", "findings/target_down%2F127.0.0.1".to_owned()),
+        ("closed", "closed?filter=kind=port_down".to_owned()),
         ("history", history),
         ("history", "history?metric=power&together=sum&points=7".to_owned()),
         ("history", "history?metric=lost".to_owned()),
@@ -175,6 +180,7 @@ fn every_refusal_fits_its_description() {
     for (line, expected) in [
         ("nodes/nobody", 404),
         ("jobs/0", 404),
+        ("findings/port_down/nobody", 404),
         ("table/wibble", 400),
         ("gpus?filter=powr>3", 400),
         ("gpus?limit=0", 400),

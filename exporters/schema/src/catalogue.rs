@@ -181,15 +181,32 @@ const fn node_exporter(name: &'static str) -> Foreign {
     Foreign { dialect: Dialect::NodeExporter, name, scale: Scale::Same }
 }
 
+/// The place of a constant among those of its class, found when this is compiled.
+const fn place(names: &[&str], name: &str) -> u16 {
+    let mut place = 0;
+    while !same(names[place as usize].as_bytes(), name.as_bytes()) {
+        place += 1;
+    }
+    place
+}
+
+/// Whether two names are the same: what `==` says, which no constant may ask yet.
+const fn same(one: &[u8], other: &[u8]) -> bool {
+    let mut at = 0;
+    while at < one.len() && at < other.len() && one[at] == other[at] {
+        at += 1;
+    }
+    at == one.len() && at == other.len()
+}
+
 /// Declares the rows of one class: a constant for each, in catalogue order from `$base`.
 macro_rules! rows {
     (from $base:expr; $($id:ident, $help:literal, $row:expr;)*) => {
-        #[allow(non_camel_case_types, clippy::upper_case_acronyms, reason = "named as their constants")]
-        #[repr(u16)]
-        enum Position { $($id,)* }
+        const NAMES: &[&str] = &[$(stringify!($id),)*];
         $(
             #[doc = $help]
-            pub const $id: $crate::MetricId = $crate::MetricId($base + Position::$id as u16);
+            pub const $id: $crate::MetricId =
+                $crate::MetricId($base + $crate::catalogue::place(NAMES, stringify!($id)));
         )*
         pub(super) const ROWS: &[$crate::catalogue::Metric] = &[$($row.help($help),)*];
         /// The position after this class's last row.

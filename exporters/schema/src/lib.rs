@@ -32,4 +32,4 @@ pub use safe::Safe;
 pub use shared::Shared;
 pub use time::{Clock, UnixMs};
 pub use topology::{DeviceRail, NodePlace, Origin, PortPlace, Switch, Topology};
-pub use verdict::{Entity, EntityKind, FindingKind, GpuState, Severity};
+pub use verdict::{Entity, EntityKind, FindingKind, GpuState, LifeState, Severity, Turn};

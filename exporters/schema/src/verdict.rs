@@ -172,6 +172,55 @@ words! {
 }
 
 words! {
+    /// Where a finding stands in its life.
+    LifeState {
+        /// Its evidence stands.
+        Open = "open",
+        /// Its evidence stands, and its severity, blame, victims or cost changed a moment ago.
+        Changing = "changing",
+        /// It opened again and again: it stays open until its evidence was gone for long.
+        Flapping = "flapping",
+        /// Its evidence was gone for a while.
+        Closed = "closed",
+    }
+}
+
+impl Default for LifeState {
+    /// What is said at all is open.
+    fn default() -> Self {
+        Self::Open
+    }
+}
+
+words! {
+    /// What may change in the life of a finding.
+    Turn {
+        /// It was said for the first time, or for the first time in long.
+        Opened = "opened",
+        /// Its evidence came back soon after it was closed.
+        Reopened = "reopened",
+        /// It is more or less urgent.
+        Severity = "severity",
+        /// It blames something else.
+        Blame = "blame",
+        /// Others suffer from it.
+        Victims = "victims",
+        /// It costs more or less.
+        Cost = "cost",
+        /// It comes and goes, and is now kept open.
+        Flapping = "flapping",
+        /// Somebody took it on.
+        Acknowledged = "acknowledged",
+        /// He, or somebody else, took that back.
+        Withdrawn = "withdrawn",
+        /// It became more urgent than it was when it was acknowledged: that no longer holds.
+        Lapsed = "lapsed",
+        /// Its evidence was gone for a while.
+        Closed = "closed",
+    }
+}
+
+words! {
     /// The types of things that can be blamed.
     EntityKind {
         /// One GPU.

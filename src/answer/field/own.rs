@@ -37,7 +37,7 @@ pub(super) const fn fields(subject: Subject) -> &'static [Row] {
         Subject::Nodes => NODES,
         Subject::Jobs => JOBS,
         Subject::Ports => PORTS,
-        Subject::Findings => FINDINGS,
+        Subject::Findings | Subject::Closed => FINDINGS,
         Subject::Targets => TARGETS,
     }
 }
@@ -89,8 +89,18 @@ pub(super) const fn usual(subject: Subject) -> &'static [&'static str] {
             "link_downed",
             "finding",
         ],
-        Subject::Findings => {
-            &["severity", "finding", "entity", "age", "cost", "confidence", "summary"]
+        Subject::Findings => &[
+            "severity",
+            "finding",
+            "entity",
+            "age",
+            "cost",
+            "confidence",
+            "acknowledged",
+            "summary",
+        ],
+        Subject::Closed => {
+            &["severity", "finding", "entity", "age", "closed", "openings", "summary"]
         }
         Subject::Targets => &[
             "address", "node", "state", "dialect", "age", "duration", "samples", "rejected",
@@ -136,6 +146,12 @@ const NODES: &[Row] = &[
     (Own::Leaf, "leaf", Texts, "The leaf switches that its ports are on."),
     (Own::Rail, "rail", Texts, "The rails that its ports are on."),
     (Own::Rack, "rack", Text, "The rack that the node is in."),
+    (
+        Own::GpuStates,
+        "gpu_states",
+        Text,
+        "The state of each GPU by index, a letter each, as in the heat map.",
+    ),
     (Own::Gpus, "gpus", COUNT, "GPUs in the node."),
     (Own::Lost, "lost", COUNT, "GPUs of the node whose time is lost."),
     (Own::GpuUtilization, "gpu_utilization", RATIO, "Mean utilization of the node's GPUs."),
@@ -203,6 +219,11 @@ const FINDINGS: &[Row] = &[
     (Own::Confidence, "confidence", RATIO, "How sure the judge is."),
     (Own::Victims, "victims", COUNT, "How many suffer from it, as far as they are named."),
     (Own::Age, "age", SECONDS, "The time since the evidence began."),
+    (Own::Life, "life", Text, "Where it stands: open, changing, flapping or closed."),
+    (Own::Openings, "openings", COUNT, "How often it was opened within the last minutes."),
+    (Own::Closed, "closed", SECONDS, "The time since it was closed."),
+    (Own::Acknowledged, "acknowledged", Text, "Who took it on."),
+    (Own::Note, "note", Text, "What he says about it."),
 ];
 
 const TARGETS: &[Row] = &[

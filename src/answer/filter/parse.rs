@@ -25,6 +25,7 @@ pub(super) fn filter(subject: Subject, text: &str) -> Result<Filter, FilterError
     if !parser.at_clause() && parser.peek().kind != Kind::End {
         filter.expr = Some(parser.rows(false, 0)?);
     }
+    filter.rows = parser.peek().start.min(text.len());
     parser.clauses(&mut filter)?;
     Ok(filter)
 }

@@ -333,3 +333,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_says_which_rows_is_told_apart_from_the_clauses() {
+    for (text, rows, sorts) in [
+        (
+            "power>300W and node~\"sort x\" sort power desc, node limit 3",
+            "power>300W and node~\"sort x\"",
+            2,
+        ),
+        ("columns node,gpu", "", 0),
+        ("has job", "has job", 0),
+        ("", "", 0),
+    ] {
+        let filter = Filter::parse(Subject::Gpus, text).unwrap();
+        assert_eq!((filter.rows(), filter.sorts().count()), (rows, sorts), "{text}");
+    }
+}

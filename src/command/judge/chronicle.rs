@@ -145,6 +145,7 @@ mod tests {
     use gaunt_schema::{Entity, FindingKind, Safe};
 
     use super::*;
+    use crate::answer::Life;
 
     fn finding(id: &str, severity: Severity) -> Finding {
         Finding {
@@ -159,6 +160,9 @@ mod tests {
             summary: String::new(),
             next: String::new(),
             evidence: Vec::new(),
+            missing: Vec::new(),
+            life: Life::default(),
+            acknowledged: None,
         }
     }
 

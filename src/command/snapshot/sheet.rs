@@ -7,8 +7,8 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::columns::{cut, pad, quantity};
 use crate::answer::{
-    Answer, Cells, DeviceDetail, Fabric, FabricCells, History, NodeDetail, Overview, Table,
-    field::shown_unit,
+    Answer, Cells, DeviceDetail, Evidence, Fabric, FabricCells, History, NodeDetail, Overview,
+    Table, field::shown_unit,
 };
 
 /// The widest text in a plain column; comma-separated values are never cut.
@@ -50,6 +50,7 @@ impl Sheet {
             Answer::History(history) => Self::of_history(history),
             Answer::Node(node) => Self::of_node(node),
             Answer::Overview(overview) => Self::of_overview(overview),
+            Answer::Finding(told) => Self::of_evidence(&told.finding.evidence),
             Answer::Nodes(_) | Answer::Findings(_) | Answer::Targets(_) | Answer::Refused(_) => {
                 return None;
             }
@@ -81,6 +82,30 @@ impl Sheet {
             _ = write!(below, ", {} match", table.matched);
         }
         Self { head: head.collect(), rows: rows.collect(), below }
+    }
+
+    /// Numbers in their own units: a sheet has one unit for a column.
+    fn of_evidence(evidence: &[Evidence]) -> Self {
+        let names = ["what", "value", "limit", "unit", "threshold", "source", "note"];
+        let mut sheet = Self::new(&names.map(|name| (name, None)));
+        let text = |text: &str| match text {
+            "" => Cell::Absent(None),
+            text => Cell::Text(text.to_owned()),
+        };
+        for number in evidence {
+            let value = |value: Option<f64>| text(&value.map_or(String::new(), |v| v.to_string()));
+            let unit = number.unit.suffix().trim_start_matches('_');
+            sheet.rows.push(vec![
+                text(&number.what),
+                value(number.value),
+                value(number.limit),
+                text(unit),
+                text(&number.threshold),
+                text(&number.source),
+                text(&number.note),
+            ]);
+        }
+        sheet
     }
 
     fn of_fabric(fabric: &Fabric) -> Self {

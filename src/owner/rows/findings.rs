@@ -1,6 +1,6 @@
-//! Open findings as rows, worst first.
+//! Findings as rows: open ones worst first, closed ones newest first.
 
-use gaunt_schema::{Safe, Severity};
+use gaunt_schema::{LifeState, Safe, Severity};
 
 use super::{Collected, coded, kinds, numbers};
 use crate::answer::{
@@ -8,7 +8,7 @@ use crate::answer::{
     filter::{Rows, Texts},
 };
 
-/// Every open finding.
+/// Every finding of a list.
 pub(super) struct Findings<'a> {
     list: &'a FindingList,
 }
@@ -35,6 +35,10 @@ impl Rows for Findings<'_> {
                 Key::Own(Own::Cost) => Some(finding.cost_gpu_hours_per_hour),
                 Key::Own(Own::Confidence) => Some(finding.confidence),
                 Key::Own(Own::Victims) => Some(finding.victims.len() as f64),
+                Key::Own(Own::Openings) => Some(f64::from(finding.life.openings)),
+                Key::Own(Own::Closed) => {
+                    finding.life.closed.map(|closed| self.list.at.since(closed).as_secs_f64())
+                }
                 Key::Own(Own::Age) => Some(self.list.at.since(finding.since).as_secs_f64()),
                 _ => None,
             }
@@ -58,6 +62,16 @@ impl Rows for Findings<'_> {
                 let words: Vec<&str> = Severity::ALL.iter().map(|known| known.as_str()).collect();
                 coded(&words, rows.map(|finding| Some(finding.severity as usize)))
             }
+            Own::Life => {
+                let words: Vec<&str> = LifeState::ALL.iter().map(|known| known.as_str()).collect();
+                coded(&words, rows.map(|finding| Some(finding.life.state as usize)))
+            }
+            Own::Acknowledged => {
+                Collected::of(rows.map(|finding| finding.acknowledged.as_ref().map(|ack| &ack.by)))
+            }
+            Own::Note => Collected::of(
+                rows.map(|finding| finding.acknowledged.as_ref().map(|ack| &ack.note)),
+            ),
             Own::Node => Collected::of(rows.map(|finding| finding.entity.node.as_ref())),
             Own::Gpu => Collected::of(rows.map(|finding| finding.entity.gpu.as_ref())),
             Own::Device => Collected::of(rows.map(|finding| finding.entity.device.as_ref())),

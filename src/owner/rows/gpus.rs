@@ -114,7 +114,7 @@ impl Rows for Gpus<'_> {
     }
 
     fn numbers(&self, key: Key, rows: &[u32]) -> Vec<f64> {
-        let cluster = &self.owner.cluster;
+        let cluster = self.owner.sight();
         match key {
             Key::Metric(metric) if metric.row().class == Class::Gpu => {
                 numbers(rows.iter().map(|row| shown(cluster, metric, self.place(*row).0)))
@@ -124,7 +124,7 @@ impl Rows for Gpus<'_> {
                 numbers(rows.iter().map(own))
             }
             Key::Own(_) => {
-                let age = |row: &u32| Some(cluster.now().since(self.node(*row)?.sampled?));
+                let age = |row: &u32| cluster.age(self.node(*row)?.sampled?);
                 numbers(rows.iter().map(|row| Some(age(row)?.as_secs_f64())))
             }
         }
@@ -179,6 +179,6 @@ impl Rows for Gpus<'_> {
             Class::Gpu => self.place(row).0,
             _ => self.node(row)?.own_row()?,
         };
-        reason(&self.owner.cluster, metric, place)
+        reason(self.owner.sight(), metric, place)
     }
 }

@@ -33,7 +33,7 @@ impl<'a> Jobs<'a> {
     }
 
     fn values(&self, row: u32, metric: MetricId) -> impl Iterator<Item = f64> {
-        self.gpus(row).iter().filter_map(move |gpu| self.owner.cluster.value(metric, *gpu))
+        self.gpus(row).iter().filter_map(move |gpu| self.owner.sight().value(metric, *gpu))
     }
 
     /// The names of its nodes; GPUs of one node lie together.
@@ -73,7 +73,7 @@ impl<'a> Jobs<'a> {
             Own::GpuPower => self.values(row, gpu::POWER).reduce(|a, b| a + b),
             Own::Runtime => {
                 let started = self.told(row)?.started?;
-                Some(self.owner.cluster.now().since(started).as_secs_f64())
+                Some(self.owner.sight().now().since(started).as_secs_f64())
             }
             _ => None,
         }

@@ -46,6 +46,11 @@ impl<'a> Nodes<'a> {
     }
 }
 
+/// A text, or none if it is empty.
+fn some(text: Safe) -> Option<Safe> {
+    (!text.is_empty()).then_some(text)
+}
+
 impl Rows for Nodes<'_> {
     fn len(&self) -> usize {
         self.lines.len()
@@ -56,7 +61,7 @@ impl Rows for Nodes<'_> {
             let line = self.line(*row);
             match key {
                 Key::Metric(metric) => {
-                    shown(&self.owner.cluster, metric, self.metric(metric, *row)?)
+                    shown(self.owner.sight(), metric, self.metric(metric, *row)?)
                 }
                 Key::Own(Own::Gpus) => Some(line.gpu_states.len() as f64),
                 Key::Own(Own::Lost) => Some(line.lost_gpus),
@@ -82,6 +87,11 @@ impl Rows for Nodes<'_> {
                 let states = [NodeState::Live, NodeState::Stale, NodeState::Down];
                 let words = states.map(NodeState::as_str);
                 coded(&words, rows.map(|row| Some(self.line(row).state as usize)))
+            }
+            Own::GpuStates => {
+                let states: Vec<Option<Safe>> =
+                    rows.map(|row| self.line(row).gpu_states.as_str().into()).map(some).collect();
+                Collected::of(states.iter().map(Option::as_ref))
             }
             Own::Finding => kinds(rows.map(|row| self.line(row).finding)),
             Own::Job => Collected::of_many(rows.map(|row| self.line(row).jobs.iter())),
@@ -113,6 +123,6 @@ impl Rows for Nodes<'_> {
 
     fn reason(&self, key: Key, row: u32) -> Option<Absent> {
         let Key::Metric(metric) = key else { return None };
-        reason(&self.owner.cluster, metric, self.metric(metric, row)?)
+        reason(self.owner.sight(), metric, self.metric(metric, row)?)
     }
 }

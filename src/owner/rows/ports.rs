@@ -8,8 +8,8 @@ use crate::{
         Key, Own,
         filter::{Rows, Texts},
     },
-    cluster::{Cluster, Node, NodeId},
-    owner::Owner,
+    cluster::{Node, NodeId},
+    owner::{Owner, sight::Sight},
 };
 
 /// Every port.
@@ -52,7 +52,7 @@ impl<'a> Ports<'a> {
 }
 
 /// Received and sent data of a port as shares of its rate.
-pub(in crate::owner) fn load(cluster: &Cluster, row: u32) -> Option<(f64, f64)> {
+pub(in crate::owner) fn load(cluster: Sight<'_>, row: u32) -> Option<(f64, f64)> {
     let rate = cluster.value(port::RATE, row).filter(|rate| *rate > 0.0)?;
     let received = cluster.rate(port::RECEIVE_BYTES, row)?;
     Some((received / rate, cluster.rate(port::TRANSMIT_BYTES, row)? / rate))
@@ -64,11 +64,11 @@ impl Rows for Ports<'_> {
     }
 
     fn numbers(&self, key: Key, rows: &[u32]) -> Vec<f64> {
-        let cluster = &self.owner.cluster;
+        let cluster = self.owner.sight();
         let number = |row: &u32| match key {
             Key::Metric(metric) => shown(cluster, metric, self.place(*row).0),
             Key::Own(Own::Load) => load(cluster, self.place(*row).0).map(|(r, t)| r.max(t)),
-            Key::Own(_) => Some(cluster.now().since(self.node(*row)?.sampled?).as_secs_f64()),
+            Key::Own(_) => Some(cluster.age(self.node(*row)?.sampled?)?.as_secs_f64()),
         };
         numbers(rows.iter().map(number))
     }
@@ -85,10 +85,11 @@ impl Rows for Ports<'_> {
             Own::Port => Collected::of(rows.map(|row| self.name(row, 1))),
             Own::State => {
                 let words = ["down", "initializing", "armed", "active"];
-                let state = |row: u32| match cluster.value(port::STATE, self.place(row).0)? {
-                    known if (1.0..=4.0).contains(&known) => Some(known as usize - 1),
-                    _ => None,
-                };
+                let state =
+                    |row: u32| match self.owner.sight().value(port::STATE, self.place(row).0)? {
+                        known if (1.0..=4.0).contains(&known) => Some(known as usize - 1),
+                        _ => None,
+                    };
                 coded(&words, rows.map(state))
             }
             Own::Leaf => {
@@ -114,6 +115,6 @@ impl Rows for Ports<'_> {
 
     fn reason(&self, key: Key, row: u32) -> Option<Absent> {
         let Key::Metric(metric) = key else { return None };
-        reason(&self.owner.cluster, metric, self.place(row).0)
+        reason(self.owner.sight(), metric, self.place(row).0)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gaunt_schema::{FindingKind, Safe, Severity, UnixMs};
 
 use super::*;
-use crate::answer::{Finding, NodeCounts, NodeLine, StateCount, TargetLine, Totals};
+use crate::answer::{Finding, Life, NodeCounts, NodeLine, StateCount, TargetLine, Totals};
 
 fn facts() -> Facts {
     let node = Safe::new("gpu\\1 \"a\"");
@@ -80,6 +80,9 @@ fn finding(node: &Safe) -> Finding {
         summary: String::new(),
         next: String::new(),
         evidence: Vec::new(),
+        missing: Vec::new(),
+        life: Life::default(),
+        acknowledged: None,
     }
 }
 

@@ -2,16 +2,7 @@
 
 #![no_main]
 
-// The room alone, without the house: it is pure, and is built in a moment.
-#[allow(dead_code, unused_imports)]
-#[path = "../../../src"]
-mod house {
-    pub(crate) mod answer;
-}
-
-use house::answer;
-
-use answer::change;
+use gaunt::answer::change;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 

@@ -3,16 +3,7 @@
 
 #![no_main]
 
-// The room alone, without the house: it is pure, and is built in a moment.
-#[allow(dead_code, unused_imports)]
-#[path = "../../../src"]
-mod house {
-    pub(crate) mod answer;
-}
-
-use house::answer;
-
-use answer::{
+use gaunt::answer::{
     Field, Filter, Key, Subject,
     filter::{NO_TEXT, Rows, Texts, USUAL_ROWS, complete, quoted, select},
 };

@@ -147,6 +147,11 @@ pub(super) struct Part {
 }
 
 impl Part {
+    /// A part that says readings, and nothing of itself.
+    pub(super) fn of(class: Class, number: u32, readings: Vec<(MetricId, Reading)>) -> Self {
+        Self { class, number, readings, span: 0.0, labels: Vec::new() }
+    }
+
     /// The reading of a metric, if there is one.
     pub(super) fn reading(&self, metric: MetricId) -> Option<Reading> {
         self.readings.iter().find(|(id, _)| *id == metric).map(|(_, reading)| *reading)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gaunt_schema::{Entity, FindingKind, Safe, Severity};
 
 use super::*;
-use crate::answer::{FindingList, NodeCounts, NodeState, StateCount};
+use crate::answer::{FindingList, Life, NodeCounts, NodeState, StateCount};
 
 fn picture() -> Picture {
     let node = Safe::new("gpu003");
@@ -26,7 +26,12 @@ fn picture() -> Picture {
             unit: Unit::Count,
             limit: Some(4.0),
             note: "7 of 8 sibling ports are active".to_owned(),
+            source: String::new(),
+            threshold: String::new(),
         }],
+        missing: Vec::new(),
+        life: Life::default(),
+        acknowledged: None,
     };
     let line = NodeLine {
         node,

@@ -9,7 +9,7 @@ use gaunt_schema::{
 };
 use nvml_wrapper::error::NvmlError;
 
-use super::{Door, Handle, Round, looks::Looks, parts::part};
+use super::{Door, Handle, Round, looks::Looks};
 use crate::nvml::{
     call::{Call, Note},
     door::{Buffer, MAX_GPM},
@@ -206,7 +206,7 @@ fn tell_links(round: &mut Round<'_>, values: &[Result<f64, Absent>]) {
         let rates: Vec<_> = rates.collect();
         if !rates.is_empty() {
             let span = round.sampled.span;
-            round.sampled.parts.push(Part { span, ..part(Class::Nvlink, link, rates) });
+            round.sampled.parts.push(Part { span, ..Part::of(Class::Nvlink, link, rates) });
         }
     }
 }

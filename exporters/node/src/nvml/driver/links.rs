@@ -6,11 +6,7 @@ use gaunt_schema::{
 };
 use nvml_wrapper::{Device, enum_wrappers::nv_link::ErrorCounter};
 
-use super::{
-    Door, Handle, Round,
-    fields::ask,
-    parts::{part, reading},
-};
+use super::{Door, Handle, Round, fields::ask, parts::reading};
 use crate::nvml::{call::Call, pipe::Part};
 
 /// The most NVLinks of a GPU that are asked for: what the largest board has, and room.
@@ -66,7 +62,7 @@ impl Links {
             let readings: Vec<(MetricId, Reading)> = readings.collect();
             let labels = self.peer(round, device, link).map(|peer| ("peer".into(), peer));
             let labels = labels.into_iter().collect();
-            round.sampled.parts.push(Part { labels, ..part(Class::Nvlink, link, readings) });
+            round.sampled.parts.push(Part { labels, ..Part::of(Class::Nvlink, link, readings) });
         }
     }
 
@@ -97,7 +93,7 @@ impl Links {
             };
             let readings =
                 vec![(parts::NVLINK_RECEIVE, bytes(0, 2)), (parts::NVLINK_TRANSMIT, bytes(1, 3))];
-            round.sampled.parts.push(part(Class::Nvlink, link, readings));
+            round.sampled.parts.push(Part::of(Class::Nvlink, link, readings));
         }
     }
 }

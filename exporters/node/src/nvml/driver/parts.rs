@@ -70,7 +70,7 @@ impl Parts {
                 (parts::PROCESS_MEMORY, memory),
                 (parts::PROCESS_SM, reading(busy.map_err(|why| *why))),
             ];
-            round.sampled.parts.push(part(Class::Process, process.pid, readings));
+            round.sampled.parts.push(Part::of(Class::Process, process.pid, readings));
         }
     }
 
@@ -128,7 +128,7 @@ impl Parts {
             if let Ok((span, readings)) = instance.activity(round, door, whole)
                 && !readings.is_empty()
             {
-                let said = part(Class::Mig, instance.number, readings);
+                let said = Part::of(Class::Mig, instance.number, readings);
                 round.sampled.parts.push(Part { span, ..said });
             }
         }
@@ -206,14 +206,10 @@ fn instance(
     let readings =
         vec![(parts::MIG_MEMORY_USED, reading(used)), (parts::MIG_MEMORY_TOTAL, reading(total))];
     let labels: Vec<(Safe, Safe)> = labels.collect();
-    round.sampled.parts.push(Part { labels, ..part(Class::Mig, number, readings) });
+    round.sampled.parts.push(Part { labels, ..Part::of(Class::Mig, number, readings) });
     Some((number, gpu_instance))
 }
 
 pub(super) fn reading(value: Result<f64, Absent>) -> Reading {
     value.map_or_else(Into::into, Reading::of)
-}
-
-pub(super) fn part(class: Class, number: u32, readings: Vec<(MetricId, Reading)>) -> Part {
-    Part { class, number, readings, span: 0.0, labels: Vec::new() }
 }

@@ -1,6 +1,6 @@
 //! What the score makes of flags that are right, late, misnamed, misplaced, doubled or without a reason.
 
-use gaunt::answer::Finding;
+use gaunt::answer::{Finding, Life};
 
 use super::*;
 
@@ -50,6 +50,9 @@ fn flag(second: i64, kind: FindingKind, entity: Entity, severity: Severity) -> E
             summary: String::new(),
             next: String::new(),
             evidence: Vec::new(),
+            missing: Vec::new(),
+            life: Life::default(),
+            acknowledged: None,
         },
     }
 }

@@ -1,0 +1,44 @@
+//! Acts: the few things that may be done to what is known, beside asking.
+
+use gaunt_schema::Safe;
+use serde::{Deserialize, Serialize};
+
+/// The longest note, in characters: a sentence and a link, and as much as safe text may have.
+pub const MAX_NOTE: usize = gaunt_schema::safe::MAX_CHARS;
+
+/// The longest name of somebody who acts, in characters.
+pub const MAX_NAME: usize = 64;
+
+/// Something that is done to a finding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Act {
+    /// Which finding.
+    pub finding: String,
+    /// Who does it, as he calls himself.
+    pub by: Safe,
+    /// What he does.
+    pub deed: Deed,
+}
+
+/// What is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// He takes it on, and says this about it.
+    Acknowledge {
+        /// What he says; may be empty.
+        note: Safe,
+    },
+    /// He takes an acknowledgement back.
+    Withdraw,
+}
+
+/// An acknowledgement as it is sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Note {
+    /// Who acknowledges.
+    pub by: String,
+    /// What he says about it.
+    #[serde(default)]
+    pub note: String,
+}

@@ -1,0 +1,247 @@
+//! One finding that is known: what is said of it now, and what changed since it was opened.
+
+use std::time::Duration;
+
+use gaunt_schema::{LifeState, Safe, Severity, Turn, UnixMs};
+use serde::{Deserialize, Serialize};
+
+use super::super::{Finding, Thresholds};
+
+/// Changes that are kept: the opening and the newest of the others.
+const MAX_CHANGES: usize = 24;
+
+/// Openings that are counted for flapping; more say nothing more.
+const MAX_OPENINGS: usize = 16;
+
+/// A finding is said to change for so long after it did.
+const CHANGING: Duration = Duration::from_mins(1);
+
+/// Cost and victims move with every sample; a change of them is noted no more often than this.
+const NOTED_EVERY: Duration = Duration::from_secs(30);
+
+/// A cost that changes by less than this share of itself, or by less than one GPU, is the same.
+const SAME_COST: f64 = 0.25;
+
+/// A finding with what became of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Told {
+    /// What is said of it, or was said last.
+    pub finding: Finding,
+    /// What became of it.
+    pub life: Lived,
+}
+
+/// What became of a finding so far.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Lived {
+    /// Where it stands.
+    pub state: LifeState,
+    /// When it was first said.
+    pub opened: UnixMs,
+    /// When its evidence was last there.
+    pub seen: UnixMs,
+    /// When it was closed, if it was.
+    pub closed: Option<UnixMs>,
+    /// When its evidence came, the first time and each time after it had been gone, within the window of flapping.
+    pub openings: Vec<UnixMs>,
+    /// What changed, oldest first.
+    pub changes: Vec<Turned>,
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Turned {
+    /// When.
+    pub at: UnixMs,
+    /// What changed.
+    pub what: Turn,
+    /// What it was before; may be empty.
+    pub from: Safe,
+    /// What it is from then on; may be empty.
+    pub to: Safe,
+}
+
+/// The same with what is needed to lead its life.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) told: Told,
+    /// Until when nobody could say that its evidence is gone.
+    kept: UnixMs,
+    /// Since when it would be less urgent.
+    calmer: Option<UnixMs>,
+    /// The cost and the victims that were noted last, and when.
+    noted: (f64, usize, UnixMs),
+    /// Whether it was open before a restart and was not seen since.
+    resumed: bool,
+    flapping: bool,
+}
+
+impl Known {
+    /// A finding that is seen for the first time.
+    pub(super) fn open(finding: Finding, now: UnixMs) -> Self {
+        let life = Lived { opened: now, seen: now, openings: vec![now], ..Lived::default() };
+        let noted = (finding.lost_gpus, finding.victims.len(), now);
+        let mut known = Self {
+            told: Told { finding, life },
+            kept: now,
+            calmer: None,
+            noted,
+            resumed: false,
+            flapping: false,
+        };
+        let severity = known.told.finding.severity;
+        known.turn(now, Turn::Opened, "", severity.as_str());
+        known
+    }
+
+    /// A finding from before a restart.
+    pub(super) fn resumed(told: Told) -> Self {
+        let noted = (told.finding.lost_gpus, told.finding.victims.len(), told.life.seen);
+        let (kept, resumed) = (told.life.seen, told.life.closed.is_none());
+        let flapping = told.life.state == LifeState::Flapping;
+        Self { told, kept, calmer: None, noted, resumed, flapping }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.told.life.closed.is_none()
+    }
+
+    /// Whether it was open before a restart and was not seen since.
+    pub(super) fn is_resumed(&self) -> bool {
+        self.resumed
+    }
+
+    /// Nobody can say now whether its evidence is there.
+    pub(super) fn keep(&mut self, now: UnixMs) {
+        self.kept = now;
+    }
+
+    /// Its evidence is there again after it was closed. Soon after that it goes on, later it begins anew.
+    pub(super) fn reopen(&mut self, finding: Finding, now: UnixMs, limits: &Thresholds) {
+        let closed = self.told.life.closed.unwrap_or(now);
+        if now.since(closed).as_secs_f64() > limits.flap_window_seconds {
+            *self = Self::open(finding, now);
+            return;
+        }
+        let severity = finding.severity;
+        self.noted = (finding.lost_gpus, finding.victims.len(), now);
+        (self.kept, self.calmer, self.resumed) = (now, None, false);
+        self.told.finding = finding;
+        self.told.life.closed = None;
+        self.told.life.seen = now;
+        self.turn(now, Turn::Reopened, "", severity.as_str());
+        self.came_back(now, limits);
+    }
+
+    /// Its evidence is there.
+    pub(super) fn update(&mut self, finding: Finding, now: UnixMs, limits: &Thresholds) {
+        if now.since(self.kept).as_secs_f64() >= limits.close_seconds && !self.resumed {
+            self.came_back(now, limits);
+        }
+        let severity = self.severity(finding.severity, now, limits);
+        let before = &self.told.finding;
+        let since = before.since.min(finding.since);
+        let mut turns = Vec::new();
+        if severity != before.severity {
+            turns.push((Turn::Severity, before.severity.to_string(), severity.to_string()));
+        }
+        if finding.entity != before.entity {
+            turns.push((Turn::Blame, before.entity.to_string(), finding.entity.to_string()));
+        }
+        let (cost, victims, at) = self.noted;
+        if now.since(at) >= NOTED_EVERY {
+            let (new, more) = (finding.lost_gpus, finding.victims.len());
+            if (new - cost).abs() >= (cost * SAME_COST).max(1.0) {
+                turns.push((Turn::Cost, format!("{cost:.1} GPUs"), format!("{new:.1} GPUs")));
+                self.noted = (new, self.noted.1, now);
+            }
+            if more != victims {
+                turns.push((Turn::Victims, victims.to_string(), more.to_string()));
+                self.noted = (self.noted.0, more, now);
+            }
+        }
+        self.told.finding = Finding { since, severity, ..finding };
+        self.told.life.seen = now;
+        (self.kept, self.resumed) = (now, false);
+        for (what, from, to) in turns {
+            self.turn(now, what, &from, &to);
+        }
+    }
+
+    /// The severity that is told: it rises at once, and falls when the evidence was weaker for a while.
+    fn severity(&mut self, asked: Severity, now: UnixMs, limits: &Thresholds) -> Severity {
+        let told = self.told.finding.severity;
+        if asked >= told {
+            self.calmer = None;
+            return asked;
+        }
+        let since = *self.calmer.get_or_insert(now);
+        if now.since(since).as_secs_f64() < limits.close_seconds {
+            return told;
+        }
+        self.calmer = None;
+        asked
+    }
+
+    /// Its evidence was gone and is back.
+    fn came_back(&mut self, now: UnixMs, limits: &Thresholds) {
+        let openings = &mut self.told.life.openings;
+        if openings.len() == MAX_OPENINGS {
+            openings.remove(0);
+        }
+        openings.push(now);
+        self.count(now, limits);
+        let often = self.told.life.openings.len() as f64 >= limits.flap_openings;
+        if often && !self.flapping {
+            self.flapping = true;
+            let times = format!("{} times", self.told.life.openings.len());
+            self.turn(now, Turn::Flapping, "", &times);
+        }
+    }
+
+    /// Leaves only those openings that count now.
+    fn count(&mut self, now: UnixMs, limits: &Thresholds) {
+        let window = limits.flap_window_seconds;
+        self.told.life.openings.retain(|at| now.since(*at).as_secs_f64() <= window);
+    }
+
+    /// Lets it grow older; says whether it closes now.
+    pub(super) fn age(&mut self, now: UnixMs, limits: &Thresholds) -> bool {
+        if !self.is_open() {
+            return false;
+        }
+        if self.told.life.openings.len() > 1 || self.flapping {
+            self.count(now, limits);
+            self.flapping &= self.told.life.openings.len() as f64 >= limits.flap_openings;
+        }
+        let wait =
+            if self.flapping { limits.flap_close_seconds } else { 0.0 }.max(limits.close_seconds);
+        let closes = now.since(self.kept).as_secs_f64() >= wait;
+        if closes {
+            self.told.life.closed = Some(now);
+            self.flapping = false;
+            self.turn(now, Turn::Closed, "", "");
+        }
+        let changed = |turn: &&Turned| {
+            use Turn::{Blame, Cost, Severity, Victims};
+            matches!(turn.what, Severity | Blame | Victims | Cost)
+        };
+        let last = self.told.life.changes.iter().rev().find(changed);
+        let changing = last.is_some_and(|turn| now.since(turn.at) < CHANGING);
+        self.told.life.state = match (closes, self.flapping, changing) {
+            (true, ..) => LifeState::Closed,
+            (_, true, _) => LifeState::Flapping,
+            (.., true) => LifeState::Changing,
+            _ => LifeState::Open,
+        };
+        closes
+    }
+
+    fn turn(&mut self, at: UnixMs, what: Turn, from: &str, to: &str) {
+        let changes = &mut self.told.life.changes;
+        if changes.len() == MAX_CHANGES {
+            changes.remove(1);
+        }
+        changes.push(Turned { at, what, from: Safe::new(from), to: Safe::new(to) });
+    }
+}

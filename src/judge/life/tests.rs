@@ -1,0 +1,184 @@
+//! Findings that open, change, come back, flap, close, are forgotten and outlive a restart.
+
+use gaunt_schema::{Entity, LifeState, Severity, Turn};
+
+use super::*;
+
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// A life that is led second by second.
+#[derive(Default)]
+struct Led {
+    life: Life,
+    limits: Thresholds,
+    now: i64,
+}
+
+fn finding(place: &str, severity: Severity, lost_gpus: f64) -> Finding {
+    let entity = Entity::node(&place.into());
+    let kinds = if severity == Severity::Critical { 2 } else { 1 };
+    let made = Suspicion::of(FindingKind::HostBound, entity, kinds, true);
+    made.costs(lost_gpus, Vec::new()).finding
+}
+
+impl Led {
+    fn step(&mut self, findings: Vec<Finding>) {
+        self.now += 1;
+        let seen = Seen { findings, ..Seen::default() };
+        self.life.step(UnixMs(self.now * 1_000), PERIOD, &self.limits, seen);
+    }
+
+    /// So many seconds in which the evidence of one finding is there.
+    fn with(&mut self, seconds: i64) -> &mut Self {
+        for _ in 0..seconds {
+            self.step(vec![finding("a", Severity::Warning, 1.0)]);
+        }
+        self
+    }
+
+    /// So many seconds in which it is not.
+    fn without(&mut self, seconds: i64) -> &mut Self {
+        for _ in 0..seconds {
+            self.step(Vec::new());
+        }
+        self
+    }
+
+    fn only(&self) -> &Told {
+        let all: Vec<_> = self.life.known.values().collect();
+        assert_eq!(all.len(), 1);
+        &all[0].told
+    }
+
+    fn turns(&self) -> Vec<(i64, Turn)> {
+        let turns = self.only().life.changes.iter();
+        turns.map(|turn| (turn.at.0 / 1_000, turn.what)).collect()
+    }
+}
+
+#[test]
+fn a_finding_closes_after_a_while_and_is_remembered() {
+    let mut led = Led::default();
+    led.with(5).without(9);
+    assert_eq!((led.life.open().len(), led.only().life.state), (1, LifeState::Open));
+    led.without(1);
+    assert_eq!((led.life.open().len(), led.life.closed().len()), (0, 1));
+    let life = &led.only().life;
+    assert_eq!((life.state, life.opened.0, life.seen.0), (LifeState::Closed, 1_000, 5_000));
+    assert_eq!(life.closed, Some(UnixMs(15_000)));
+    assert_eq!(led.turns(), [(1, Turn::Opened), (15, Turn::Closed)]);
+}
+
+#[test]
+fn one_that_comes_back_soon_is_the_same_and_later_another() {
+    let mut led = Led::default();
+    led.with(5).without(10).with(1);
+    assert_eq!(led.turns(), [(1, Turn::Opened), (15, Turn::Closed), (16, Turn::Reopened)]);
+    assert_eq!(led.only().life.opened, UnixMs(1_000), "it is the same finding");
+    led.without(10 + 601).with(1);
+    assert_eq!(led.turns(), [(led.now, Turn::Opened)], "after ten minutes it is another one");
+    assert_eq!(led.life.opened()[&FindingKind::HostBound], 3);
+}
+
+#[test]
+fn one_that_comes_and_goes_is_one_flapping_finding() {
+    let mut led = Led::default();
+    for _ in 0..10 {
+        led.with(3).without(20);
+    }
+    let life = &led.only().life;
+    assert_eq!((life.state, life.openings.len()), (LifeState::Flapping, 10));
+    assert_eq!(led.life.opened()[&FindingKind::HostBound], 3, "then it stayed open");
+    let flapping = led.turns().into_iter().filter(|(_, what)| *what == Turn::Flapping);
+    assert_eq!(flapping.collect::<Vec<_>>(), [(47, Turn::Flapping)]);
+    led.without(159);
+    assert_eq!(led.life.open().len(), 1, "it is waited for longer");
+    led.without(1);
+    assert_eq!(led.only().life.state, LifeState::Closed);
+}
+
+#[test]
+fn one_that_stands_for_long_does_not_flap_any_more() {
+    let mut led = Led::default();
+    led.with(1).without(10).with(1).without(10).with(1);
+    assert_eq!(led.only().life.state, LifeState::Flapping);
+    led.with(600);
+    assert_eq!(led.only().life.state, LifeState::Open);
+}
+
+#[test]
+fn severity_rises_at_once_and_falls_late() {
+    let mut led = Led::default();
+    led.with(1);
+    led.step(vec![finding("a", Severity::Critical, 1.0)]);
+    assert_eq!(led.only().finding.severity, Severity::Critical);
+    assert_eq!(led.only().life.state, LifeState::Changing);
+    led.with(10);
+    assert_eq!(led.only().finding.severity, Severity::Critical, "not yet");
+    led.with(1);
+    assert_eq!(led.only().finding.severity, Severity::Warning);
+    let changes: Vec<_> = led.only().life.changes[1..].iter().collect();
+    let said: Vec<_> = changes.iter().map(|c| (c.at.0, &*c.from, &*c.to)).collect();
+    assert_eq!(said, [(2_000, "warning", "critical"), (13_000, "critical", "warning")]);
+    led.with(60);
+    assert_eq!(led.only().life.state, LifeState::Open);
+}
+
+#[test]
+fn a_cost_that_moves_is_noted_now_and_then_and_changes_are_bounded() {
+    let mut led = Led::default();
+    for second in 0..3_600_u32 {
+        let cost = if second % 60 < 30 { 1.0 } else { 100.0 };
+        led.step(vec![finding("a", Severity::Warning, cost)]);
+    }
+    let life = &led.only().life;
+    assert_eq!((life.changes.len(), life.changes[0].what), (24, Turn::Opened));
+    let (last, first) = (&life.changes[23], &life.changes[1]);
+    assert!(last.at.since(first.at) > Duration::from_mins(10), "far apart: {first:?} {last:?}");
+}
+
+#[test]
+fn a_thousand_findings_are_open_at_most_and_the_closed_are_forgotten_in_time() {
+    let mut led = Led::default();
+    let many = |from: usize| -> Vec<_> {
+        let places = (from..from + 1_100).map(|place| format!("node{place}"));
+        places.map(|place| finding(&place, Severity::Warning, 1.0)).collect()
+    };
+    led.step(many(0));
+    assert_eq!(led.life.open().len(), MAX_OPEN);
+    let revision = led.life.revision();
+    led.without(20);
+    assert_eq!((led.life.open().len(), led.life.closed().len()), (0, MAX_CLOSED));
+    assert!(led.life.revision() > revision);
+    led.step(many(5_000));
+    led.without(10);
+    assert_eq!((led.life.known.len(), led.life.closed().len()), (MAX_CLOSED, MAX_CLOSED));
+    assert!(led.life.closed()[0].finding.id.contains("node5"), "the newest stay");
+    led.now += 24 * 3_600;
+    led.without(1);
+    assert!(led.life.known.is_empty());
+}
+
+#[test]
+fn what_outlives_a_restart_stays_open_as_long_as_nobody_can_say() {
+    let mut led = Led::default();
+    led.with(30);
+    let past = serde_json::to_string(&led.life.past()).unwrap();
+    let mut next =
+        Led { life: Life::resume(serde_json::from_str(&past).unwrap()), ..Led::default() };
+    next.now = led.now + 300;
+    for _ in 0..50 {
+        next.now += 1;
+        let unclear = next.life.ids(|_, resumed| resumed);
+        assert_eq!(unclear.len(), 1);
+        let seen = Seen { unclear, ..Seen::default() };
+        next.life.step(UnixMs(next.now * 1_000), PERIOD, &next.limits, seen);
+    }
+    assert_eq!(next.only().life.changes, led.only().life.changes, "nothing happened to it");
+    next.with(1);
+    assert_eq!(next.life.ids(|_, resumed| resumed), [""; 0], "it was seen again");
+    assert_eq!((next.only().life.opened, next.only().life.openings.len()), (UnixMs(1_000), 1));
+    assert_eq!(next.life.opened()[&FindingKind::HostBound], 1, "and not opened anew");
+    next.without(10);
+    assert_eq!(next.life.closed().len(), 1);
+}

@@ -1,0 +1,85 @@
+//! Strips: what the GPUs of a job did over the last minutes, those that stand out first.
+
+use gaunt_schema::{Class, GpuState};
+
+use super::{Owner, album::Picture};
+use crate::answer::{JobPast, StateTime, Strip};
+
+/// Points of a strip: as many as a screen has columns for.
+const POINTS: usize = 120;
+
+/// Strips of one job: more than any screen shows at once.
+const STRIPS: usize = 128;
+
+/// The longest time that one picture stands for: a pause in the album is no loss that was seen.
+const LONGEST_MS: f64 = 15_000.0;
+
+const HOUR_MS: f64 = 3.6e6;
+
+impl Owner {
+    /// What these GPUs did of late.
+    pub(super) fn job_past(&self, gpus: &[u32]) -> JobPast {
+        let now = self.sight().now();
+        let pictures: Vec<&Picture> = self.album.until(now).collect();
+        let near = &pictures[pictures.len().saturating_sub(POINTS)..];
+        let span = |of: &[&Picture]| of.first().map_or(0, |first| now.since(first.at).as_millis());
+        let most: Vec<GpuState> = near.iter().map(|picture| most_of(picture, gpus)).collect();
+        let mut odd: Vec<(usize, u32)> =
+            gpus.iter().map(|gpu| (differing(near, &most, *gpu), *gpu)).collect();
+        // Those that differ equally keep their order.
+        odd.sort_by_key(|(differs, _)| std::cmp::Reverse(*differs));
+        odd.truncate(STRIPS);
+        let strips = odd.iter().filter_map(|(differs, gpu)| self.strip(near, *gpu, *differs));
+        JobPast {
+            step_ms: span(near) as u64 / (near.len().max(2) as u64 - 1),
+            most: most.iter().map(|state| state.code()).collect(),
+            strips: strips.collect(),
+            span_ms: span(&pictures) as u64,
+            lost: lost(&pictures, gpus),
+        }
+    }
+
+    fn strip(&self, pictures: &[&Picture], gpu: u32, differs: usize) -> Option<Strip> {
+        let entry = self.cluster.device(Class::Gpu, gpu)?;
+        Some(Strip {
+            node: self.cluster.node(entry.node)?.name.clone(),
+            gpu: entry.device.key.first()?.clone(),
+            states: pictures.iter().map(|picture| picture.state(gpu).code()).collect(),
+            odd_ratio: differs as f64 / pictures.len().max(1) as f64,
+        })
+    }
+}
+
+/// How often a GPU did something else than most.
+fn differing(pictures: &[&Picture], most: &[GpuState], gpu: u32) -> usize {
+    let pairs = pictures.iter().zip(most);
+    pairs.filter(|(picture, most)| picture.state(gpu) != **most).count()
+}
+
+/// What most of the GPUs did; of two equally many the one that comes first in the order of states.
+fn most_of(picture: &Picture, gpus: &[u32]) -> GpuState {
+    let mut counts = [0_u32; GpuState::ALL.len()];
+    for gpu in gpus {
+        counts[picture.state(*gpu) as usize] += 1;
+    }
+    let most = GpuState::ALL.iter().rev().max_by_key(|state| counts[**state as usize]);
+    most.copied().unwrap_or(GpuState::Unknown)
+}
+
+/// Lost GPU time by state, the most first: each picture stands for the time since the one before.
+fn lost(pictures: &[&Picture], gpus: &[u32]) -> Vec<StateTime> {
+    let mut spent = [0.0; GpuState::ALL.len()];
+    for pair in pictures.windows(2) {
+        let span = (pair[1].at.since(pair[0].at).as_millis() as f64).min(LONGEST_MS);
+        for gpu in gpus {
+            spent[pair[1].state(*gpu) as usize] += span / HOUR_MS;
+        }
+    }
+    let lost = GpuState::ALL.iter().filter(|state| state.is_lost_time());
+    let mut lost: Vec<StateTime> = lost
+        .map(|state| StateTime { state: *state, gpu_hours: spent[*state as usize] })
+        .filter(|time| time.gpu_hours > 0.0)
+        .collect();
+    lost.sort_by(|a, b| b.gpu_hours.total_cmp(&a.gpu_hours));
+    lost
+}

@@ -1,0 +1,22 @@
+//! Any text as a list of Prometheus's discovery, in JSON or YAML: it is refused in one sentence, or names addresses that
+//! can be asked and shown.
+
+#![no_main]
+
+use gaunt::gather::{MAX_NAMES, Notation, addresses};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: (bool, &str)| {
+    let (json, text) = input;
+    let notation = if json { Notation::Json } else { Notation::Yaml };
+    match addresses(text, notation) {
+        Ok(named) => {
+            assert!(named.len() <= MAX_NAMES);
+            for address in &named {
+                assert!(!address.is_empty() && !address.chars().any(char::is_control), "{address:?}");
+            }
+            assert_eq!(addresses(text, notation).as_ref(), Ok(&named));
+        }
+        Err(why) => assert!(!why.is_empty() && !why.contains('\n'), "{why:?}"),
+    }
+});

@@ -1,0 +1,76 @@
+//! Any bytes as a segment of a recording: as they are, as a block behind a right header, and as entries behind right
+//! checksums. Nothing panics, every byte is of a block or counted as lost.
+
+#![no_main]
+
+use gaunt::record::read_segment;
+use gaunt_schema::text::Limits;
+use libfuzzer_sys::fuzz_target;
+
+/// Bytes of the header of a segment.
+const HEADER: usize = 28;
+
+/// A header as a recorder writes it.
+fn header() -> Vec<u8> {
+    let mut bytes = b"gauntrec".to_vec();
+    bytes.extend(1_u32.to_le_bytes());
+    bytes.extend(1_000_u32.to_le_bytes());
+    bytes.extend(1_700_000_000_000_i64.to_le_bytes());
+    let sum = crc32fast::hash(&bytes);
+    bytes.extend(sum.to_le_bytes());
+    bytes
+}
+
+/// A block with the right checksum around whatever payload.
+fn block(payload: &[u8], size: u32) -> Vec<u8> {
+    let mut bytes = vec![0xb1, 0x0c, 0x4b, 0x47];
+    bytes.extend((payload.len() as u32).to_le_bytes());
+    bytes.extend(size.to_le_bytes());
+    bytes.extend(3_u32.to_le_bytes());
+    bytes.extend(1_700_000_000_000_i64.to_le_bytes());
+    bytes.extend(1_700_000_001_000_i64.to_le_bytes());
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(&bytes);
+    sum.update(payload);
+    bytes.extend(sum.finalize().to_le_bytes());
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+fn read(bytes: &[u8]) -> usize {
+    let limits = Limits { samples: 100, ..Limits::default() };
+    let Ok(segment) = read_segment(bytes) else { return 0 };
+    for block in &segment.blocks {
+        for (_, delivery) in block.deliveries(&limits) {
+            // Whatever it says can be shown.
+            assert!(!format!("{delivery:?}").is_empty());
+        }
+    }
+    segment.blocks.len()
+}
+
+fuzz_target!(|input: (u8, &[u8])| {
+    let (manner, bytes) = input;
+    match manner % 4 {
+        0 => drop(read(bytes)),
+        1 => {
+            // Damage in the middle costs no block behind it.
+            let whole = [header(), bytes.to_vec(), block(&[], 0)].concat();
+            let segment = read_segment(&whole).expect("the header is right");
+            assert!(segment.lost <= whole.len() - HEADER);
+            assert!(!segment.blocks.is_empty() || bytes.windows(4).any(|part| part == [0xb1, 0x0c, 0x4b, 0x47]));
+            read(&whole);
+        }
+        2 => {
+            // Entries as they may be, packed as they should be.
+            let packed = zstd::bulk::compress(bytes, 1).expect("memory is enough");
+            let whole = [header(), block(&packed, bytes.len() as u32)].concat();
+            assert_eq!(read(&whole), 1);
+        }
+        _ => {
+            // What is packed is not what the header says.
+            let whole = [header(), block(bytes, 1 << 16)].concat();
+            assert_eq!(read(&whole), 1);
+        }
+    }
+});

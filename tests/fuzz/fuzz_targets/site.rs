@@ -1,0 +1,43 @@
+//! Any text as one of the operator's files: Slurm's topology in both notations, `ibnetdiscover`, LLDP neighbours, a
+//! TOML of our own, and `squeue --json`. What is said has names, and a recording holds it as it was.
+
+#![no_main]
+
+use std::path::Path;
+
+use gaunt::site::{jobs_in, topology_in};
+use gaunt_schema::{JobList, Topology};
+use libfuzzer_sys::fuzz_target;
+
+const NAMES: [&str; 5] = ["topology.conf", "topology.yaml", "topology.toml", "gpu1.json", "squeue.json"];
+
+fuzz_target!(|input: (u8, &str)| {
+    let (which, text) = input;
+    let name = NAMES[usize::from(which) % NAMES.len()];
+    let path = Path::new(name);
+    if name == "squeue.json" {
+        match jobs_in(path, text) {
+            Ok(list) => {
+                for job in &list.jobs {
+                    assert!(!job.id.is_empty());
+                    let told = [&job.name, &job.user, &job.account, &job.partition];
+                    assert!(told.into_iter().flatten().all(|text| !text.is_empty()), "{job:?}");
+                    assert!(job.holds.iter().all(|holding| !holding.node.is_empty()), "{job:?}");
+                }
+                let kept = serde_json::to_string(&list).expect("plain structs become JSON");
+                assert_eq!(serde_json::from_str::<JobList>(&kept).expect("it was written so"), list);
+            }
+            Err(error) => assert!(error.to_string().contains(name), "{error}"),
+        }
+        return;
+    }
+    match topology_in(path, text) {
+        Ok(topology) => {
+            assert!(topology.nodes.iter().all(|place| !place.node.is_empty()), "{topology:?}");
+            assert!(topology.switches.iter().all(|switch| !switch.name.is_empty()), "{topology:?}");
+            let kept = serde_json::to_string(&topology).expect("plain structs become JSON");
+            assert_eq!(serde_json::from_str::<Topology>(&kept).expect("it was written so"), topology);
+        }
+        Err(error) => assert!(error.to_string().contains(name), "{error}"),
+    }
+});

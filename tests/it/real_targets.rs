@@ -1,0 +1,161 @@
+//! Real exporters and servers as targets of `gaunt serve`: every line of their pages is taken, in every form they speak.
+
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::TcpStream,
+};
+
+use gaunt_schema::text::{Limits, decode_open_metrics, is_open_metrics};
+use serde_json::Value;
+
+use crate::running::{Running, debian, free_port, get, until};
+
+/// A program of somebody else's that has a page; it ends with this.
+struct Server {
+    name: &'static str,
+    address: String,
+    _running: Running,
+}
+
+/// Waits until it answers.
+fn server(name: &'static str, port: u16, running: Running) -> Server {
+    let address = format!("127.0.0.1:{port}");
+    until(name, || get(&address, "/metrics").filter(|(status, _)| *status == 200));
+    Server { name, address, _running: running }
+}
+
+fn node_exporter() -> Server {
+    let port = free_port();
+    let mut command = debian("prometheus-node-exporter");
+    command.arg(format!("--web.listen-address=127.0.0.1:{port}"));
+    server("node_exporter", port, Running::start(&mut command))
+}
+
+fn prometheus(folder: &std::path::Path) -> Server {
+    let (port, config) = (free_port(), folder.join("prometheus.yml"));
+    fs::write(&config, "global: {scrape_interval: 1s}\n").unwrap();
+    let mut command = debian("prometheus");
+    command
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!("--storage.tsdb.path={}", folder.join("prometheus").display()))
+        .arg(format!("--web.listen-address=127.0.0.1:{port}"));
+    server("prometheus", port, Running::start(&mut command))
+}
+
+fn alertmanager(folder: &std::path::Path) -> Server {
+    let (port, config) = (free_port(), folder.join("alertmanager.yml"));
+    fs::write(&config, "route: {receiver: nobody}\nreceivers: [{name: nobody}]\n").unwrap();
+    let mut command = debian("prometheus-alertmanager");
+    command
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!("--storage.path={}", folder.join("alertmanager").display()))
+        .args(["--cluster.listen-address="])
+        .arg(format!("--web.listen-address=127.0.0.1:{port}"));
+    server("alertmanager", port, Running::start(&mut command))
+}
+
+/// Prometheus's own client library for Python, which speaks OpenMetrics: every type that it has, with exemplars and
+/// instants of creation, and among them names that gaunt knows.
+const PYTHON: &str = r#"
+import sys, threading
+from prometheus_client import Counter, Enum, Gauge, Histogram, Info, Summary, start_http_server
+gpu = dict(gpu="0", UUID="GPU-5f1c", Hostname="gpu7", modelName='a "b" \\ c')
+def of(kind, name):
+    return kind(name, "What it is.\nWith a second line.", list(gpu)).labels(**gpu)
+of(Gauge, "DCGM_FI_DEV_POWER_USAGE").set(312.5)
+of(Gauge, "DCGM_FI_DEV_GPU_TEMP").set(61)
+of(Counter, "DCGM_FI_DEV_PCIE_REPLAY_COUNTER").inc(5, exemplar={"trace_id": "abc"})
+Info("build", "What was built.").info({"version": "1"})
+Enum("mode", "Its mode.", states=["a", "b"]).state("b")
+Histogram("took_seconds", "How long.", buckets=[0.1, 1]).observe(0.5, {"trace_id": "def"})
+Summary("size_bytes", "How much.").observe(12)
+Gauge("odd", "Not a number.").set(float("nan"))
+start_http_server(int(sys.argv[1]), addr="127.0.0.1")
+threading.Event().wait()
+"#;
+
+fn python() -> Server {
+    let port = free_port();
+    let mut command = debian("python3");
+    command.args(["-c", PYTHON, &port.to_string()]);
+    server("python", port, Running::start(&mut command))
+}
+
+/// Ways to ask.
+const WAYS: [(bool, bool); 4] = [(false, false), (true, false), (false, true), (true, true)];
+
+/// What an aggregator says of its targets once each was read, asked in this way.
+fn read(
+    servers: &[Server],
+    (compress, open_metrics): (bool, bool),
+) -> (Running, String, Vec<Value>) {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = folder.path().join("gaunt.toml");
+    let addresses: Vec<&String> = servers.iter().map(|server| &server.address).collect();
+    let text = format!(
+        "[gather]\ntargets = {addresses:?}\ncompress = {compress}\nopen_metrics = {open_metrics}\n"
+    );
+    fs::write(&settings, text).unwrap();
+    let aggregator = Running::aggregator(&["--config", settings.to_str().unwrap()]);
+    let address = aggregator.address();
+    let targets = until("every target was read", || {
+        let (_, body) = get(&address, "/api/gaunt/v1/targets")?;
+        let answer: Value = serde_json::from_str(&body).unwrap();
+        let targets = answer["targets"].as_array().unwrap().clone();
+        let read = |target: &Value| target["last_success"].is_number();
+        (targets.len() == servers.len() && targets.iter().all(read)).then_some(targets)
+    });
+    (aggregator, address, targets)
+}
+
+#[test]
+fn every_line_of_real_pages_is_taken_in_every_form() {
+    let folder = tempfile::tempdir().unwrap();
+    let servers =
+        [node_exporter(), prometheus(folder.path()), alertmanager(folder.path()), python()];
+    for way in WAYS {
+        let (_aggregator, address, targets) = read(&servers, way);
+        for (server, target) in servers.iter().zip(&targets) {
+            let name = server.name;
+            assert_eq!(target["address"], server.address, "{target}");
+            assert_eq!(target["rejected"]["by_reason"], serde_json::json!([]), "{name}: {target}");
+            assert_eq!(target["failure"], Value::Null, "{name}: {target}");
+            assert!(target["bytes"].as_u64().unwrap() > 1_000, "{name}: {target}");
+        }
+        assert_eq!(targets[0]["dialect"], "node_exporter");
+        assert!(targets[0]["samples"].as_u64().unwrap() > 20, "{}", targets[0]);
+        assert_eq!(targets[3]["dialect"], "dcgm");
+        assert_eq!(targets[3]["samples"], 3, "{}", targets[3]);
+        let node = until("the GPU", || {
+            get(&address, "/api/gaunt/v1/nodes/gpu7").filter(|(status, _)| *status == 200)
+        });
+        assert!(node.1.contains("312.5"), "{}", node.1);
+    }
+}
+
+/// The client library answers in OpenMetrics whenever it is among what is asked for, and its page is strictly one.
+#[test]
+fn the_page_of_the_client_library_is_openmetrics_to_the_letter() {
+    let python = python();
+    let mut stream = TcpStream::connect(&python.address).unwrap();
+    let accept = "text/plain;version=0.0.4, application/openmetrics-text;version=1.0.0;q=0.5";
+    write!(stream, "GET /metrics HTTP/1.0\r\nAccept: {accept}\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let media = head.lines().find_map(|line| line.strip_prefix("Content-Type: ")).unwrap();
+    assert!(is_open_metrics(media), "{media}");
+    for part in
+        [" # {trace_id=\"abc\"} 5.0 ", "_created ", "mode{mode=\"b\"} 1.0", "odd NaN", "# EOF"]
+    {
+        assert!(body.contains(part), "no {part} in\n{body}");
+    }
+    let page = decode_open_metrics(body.as_bytes(), &Limits::default()).unwrap();
+    assert_eq!((page.report.samples.len(), page.rejected.total()), (3, 0));
+    // A page that ends early is none.
+    let cut = &body.as_bytes()[..body.len() - 6];
+    decode_open_metrics(cut, &Limits::default()).unwrap_err();
+}
