@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 pub mod act;
+pub mod alert;
 mod ask;
 pub mod change;
 pub mod explanation;
@@ -21,9 +22,11 @@ pub mod node;
 pub mod overview;
 pub mod table;
 pub mod target;
+pub mod usage;
 pub mod when;
 
 pub use act::{Act, Deed};
+pub use alert::{AlertLine, AlertList, AlertServer, AlertState, Silence};
 pub use ask::PATHS;
 pub use explanation::{Alternative, Chain, Explanation, Limit, Ruling, Signal};
 pub use fabric::{Fabric, FabricCells};
@@ -36,6 +39,7 @@ pub use node::{DeviceDetail, NodeDetail, NodeLine, NodeList, NodeState, Series};
 pub use overview::{Heat, Lost, NodeCounts, Overview, StateCount};
 pub use table::{Cells, Column, Table};
 pub use target::{TargetLine, TargetList, TargetState, Totals};
+pub use usage::{Usage, UsageRow};
 pub use when::When;
 
 use gaunt_schema::Safe;
@@ -70,6 +74,10 @@ pub enum Question {
     Fabric(Filter),
     /// One metric of one device, or of many together, over time.
     History(HistoryAsk),
+    /// Where GPU time and energy went in the last while.
+    Usage(std::time::Duration),
+    /// What Alertmanager knows of findings.
+    Alerts,
     /// The same question as it would have been answered at an instant of the past. What is not kept is absent.
     Then(When, Box<Question>),
 }
@@ -98,6 +106,10 @@ pub enum Answer {
     Fabric(Arc<Fabric>),
     /// To [`Question::History`].
     History(Arc<History>),
+    /// To [`Question::Usage`].
+    Usage(Arc<Usage>),
+    /// To [`Question::Alerts`].
+    Alerts(Arc<AlertList>),
     /// The question makes no sense here; says why.
     Refused(Refusal),
 }
@@ -126,6 +138,8 @@ impl Answer {
             Question::Job(_) => Self::Job(of(json)?),
             Question::Fabric(_) => Self::Fabric(of(json)?),
             Question::History(_) => Self::History(of(json)?),
+            Question::Usage(_) => Self::Usage(of(json)?),
+            Question::Alerts => Self::Alerts(of(json)?),
             Question::Then(_, question) => return Self::read(question, json),
         })
     }

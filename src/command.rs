@@ -6,6 +6,7 @@ use gaunt_schema::{Clock, Delivery};
 use tokio::sync::mpsc;
 
 use crate::{
+    alert,
     gather::{self, Gatherer, Plan},
     owner::{self, Handle},
     record::{Recorder, tap},
@@ -20,6 +21,7 @@ mod local;
 pub mod metrics;
 pub mod record;
 pub mod replay;
+pub mod report;
 pub mod serve;
 pub mod snapshot;
 
@@ -49,6 +51,8 @@ pub struct Scraping {
     pub site: site::Options,
     /// Where everything is recorded, if it is.
     pub keep: Option<crate::record::Options>,
+    /// Where findings are posted, if they are.
+    pub alerting: Option<alert::Options>,
 }
 
 /// An open view: the source, and what feeds it as long as this lives.

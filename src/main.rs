@@ -10,7 +10,9 @@ use anyhow::Context as _;
 use clap::Parser as _;
 use gaunt::{
     cli::{self, Cli, Command, Format, Judge, Page, Scrape, View},
-    command::{self, FAILED, Scraping, console, demo, judge, metrics, replay, serve, snapshot},
+    command::{
+        self, FAILED, Scraping, console, demo, judge, metrics, replay, report, serve, snapshot,
+    },
     gather::{Access, Dns, Group, Http, REFRESH, Record, Source, parse_url},
     record,
     settings::Settings,
@@ -99,16 +101,13 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             let settings = settings(&options.view.scrape)?;
             let wanted = snapshot::Wanted {
                 one: options.ask.map(|ask| snapshot::One { ask, filter: options.filter }),
-                form: match options.format {
-                    Page::Text => snapshot::Form::Text,
-                    Page::Json => snapshot::Form::Json,
-                    Page::Csv => snapshot::Form::Csv,
-                },
+                form: form(options.format),
                 check: options.check,
                 watch: options.watch,
             };
             snapshot::run(view(options.view, settings)?, &wanted).await
         }
+        Some(Command::Report(options)) => report::run(reported(options)?).await,
         Some(Command::Record(options)) => {
             let settings = settings(&options.scrape)?;
             let keep = kept(&options, settings.period);
@@ -129,6 +128,34 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 fn kept(options: &cli::Record, period: Duration) -> record::Options {
     let folder = options.to.clone();
     record::Options { folder, max_size: options.max_bytes, max_age: options.max_age, period }
+}
+
+/// What is to be reported: flags go before the settings' price table.
+fn reported(options: cli::Report) -> anyhow::Result<report::Wanted> {
+    let settings = settings(&options.view.scrape)?;
+    let mut prices = settings.prices.clone();
+    let named = options.price.iter().filter_map(|(model, price)| {
+        model.clone().map(|model| report::Price { model, per_gpu_hour: *price })
+    });
+    prices.by_model.splice(0..0, named);
+    let usual = options.price.iter().find(|(model, _)| model.is_none());
+    prices.usual = usual.map(|(_, price)| *price).or(prices.usual);
+    prices.currency = options.currency.unwrap_or(prices.currency);
+    let co2_kg_per_kwh = options.co2.or(settings.co2_kg_per_kwh);
+    let of = match options.from {
+        Some(folder) => report::Of::Recording(folder, Box::new(settings.owner)),
+        None => report::Of::Last(Box::new(view(options.view, settings)?), options.last),
+    };
+    let (form, watch) = (form(options.format), options.watch);
+    Ok(report::Wanted { of, form, watch, prices, co2_kg_per_kwh })
+}
+
+fn form(page: Page) -> snapshot::Form {
+    match page {
+        Page::Text => snapshot::Form::Text,
+        Page::Json => snapshot::Form::Json,
+        Page::Csv => snapshot::Form::Csv,
+    }
 }
 
 fn judge_recording(options: Judge) -> anyhow::Result<ExitCode> {
@@ -160,7 +187,8 @@ fn scraping(flags: &Scrape, mut settings: Settings) -> anyhow::Result<Scraping> 
     let plan = settings.plan();
     plan.check()?;
     let (site, keep) = (settings.site.clone(), settings.record());
-    Ok(Scraping { owner: settings.owner, plan, site, keep })
+    let alerting = settings.alerting;
+    Ok(Scraping { owner: settings.owner, plan, site, keep, alerting })
 }
 
 /// Who names targets, as the flags say.

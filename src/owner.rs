@@ -3,11 +3,12 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use gaunt_schema::{Class, Delivery, GpuState, Safe, UnixMs};
+use tokio::sync::watch;
 
 use crate::{
     answer::{
-        Answer, Finding, FindingList, NodeList, NodeState, Overview, Question, Refusal, Subject,
-        Totals, When,
+        AlertList, Answer, Finding, FindingList, NodeList, NodeState, Overview, Question, Refusal,
+        Subject, Totals, When,
     },
     cluster::{Cluster, MAX_TARGETS},
     judge::{Judge, Thresholds},
@@ -31,6 +32,7 @@ mod table;
 mod targets;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use acknowledged::Acknowledgements;
 use album::{Album, Picture};
@@ -38,9 +40,13 @@ use handle::Published;
 pub use handle::{Gone, Handle, INBOX, QUESTIONS};
 use lost::Ledger;
 pub use run::{clock, resume, start, start_at};
+use usage::UsageLedger;
 
 /// Answers that are kept until the next tick: more different questions than a site's consoles ask at once.
 const MAX_ANSWERS: usize = 64;
+
+/// For how long usage is known unless told otherwise: an hour of a thousand jobs is some 50 MB at worst.
+const USAGE: Duration = Duration::from_mins(60);
 
 /// How an owner is set up.
 #[derive(Clone, Debug)]
@@ -57,6 +63,10 @@ pub struct Options {
     pub currency: Safe,
     /// The limits of the judge.
     pub thresholds: Thresholds,
+    /// For how long usage is known.
+    pub usage: Duration,
+    /// What Alertmanager says, if anybody asks it.
+    pub alerts: Option<watch::Receiver<Arc<AlertList>>>,
 }
 
 impl Default for Options {
@@ -68,6 +78,8 @@ impl Default for Options {
             price_per_gpu_hour: None,
             currency: Safe::new("USD"),
             thresholds: Thresholds::default(),
+            usage: USAGE,
+            alerts: None,
         }
     }
 }
@@ -83,6 +95,7 @@ pub struct Owner {
     /// What he last said of each GPU, by row.
     states: Vec<GpuState>,
     ledger: Ledger,
+    usage: UsageLedger,
     totals: Totals,
     /// Published once a tick.
     overview: Arc<Overview>,
@@ -140,6 +153,7 @@ impl Owner {
             judge: Some(Judge::new(options.thresholds.clone())),
             states: Vec::new(),
             ledger: Ledger::default(),
+            usage: UsageLedger::default(),
             totals: Totals::default(),
             overview: Arc::default(),
             findings: Arc::default(),
@@ -205,6 +219,7 @@ impl Owner {
         self.nodes = None;
         self.answers.clear();
         self.note_loss();
+        self.note_usage();
         self.overview = Arc::new(self.overview());
         self.keep_picture();
     }
@@ -251,7 +266,8 @@ impl Owner {
                 }
                 let answer = self.work_out(question).unwrap_or_else(Answer::Refused);
                 // What targets and single nodes do is told as it is; tables stand until the next tick.
-                let stands = !matches!(question, Question::Targets | Question::Node(_));
+                let stands =
+                    !matches!(question, Question::Targets | Question::Node(_) | Question::Alerts);
                 if stands && self.answers.len() < MAX_ANSWERS {
                     self.answers.insert(question.clone(), answer.clone());
                 }
@@ -288,6 +304,8 @@ impl Owner {
             Question::Job(job) => Answer::Job(Arc::new(self.job_detail(job)?)),
             Question::Fabric(filter) => Answer::Fabric(Arc::new(self.fabric(filter))),
             Question::History(ask) => Answer::History(Arc::new(self.history(ask, &nodes)?)),
+            Question::Usage(span) => Answer::Usage(Arc::new(self.usage(*span))),
+            Question::Alerts => Answer::Alerts(self.alerts()),
             Question::Then(when, question) => self.look_back(*when, question)?,
         })
     }
@@ -309,6 +327,11 @@ impl Owner {
         (self.states, self.findings, self.nodes) = (states, findings, nodes);
         (self.overview, self.then, self.picture) = (overview, None, None);
         answer
+    }
+
+    /// What Alertmanager says; nothing if nobody asks it.
+    fn alerts(&self) -> Arc<AlertList> {
+        self.options.alerts.as_ref().map(|said| said.borrow().clone()).unwrap_or_default()
     }
 
     /// Every node in a line each, made once a tick.

@@ -2,17 +2,20 @@
 
 use std::{net::SocketAddr, process::ExitCode};
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+};
 
 use super::{Feeding, Scraping};
-use crate::{serve::Server, source::Source};
+use crate::{alert, serve::Server, source::Source};
 
 /// Reads the settings again: what is to be gathered from now on.
 pub type Reload = Box<dyn Fn() -> anyhow::Result<Scraping>>;
 
 /// Scrapes, judges and answers until SIGTERM or SIGINT. SIGHUP reads targets and settings again.
 pub async fn run(
-    scraping: Scraping,
+    mut scraping: Scraping,
     listen: SocketAddr,
     names: &[String],
     reload: Reload,
@@ -32,7 +35,14 @@ pub async fn run(
     );
     scraping.plan.check()?;
     let (sources, period) = (scraping.plan.sources(), scraping.plan.options.period);
+    let alerting = scraping.alerting.take();
+    alerting.as_ref().map(alert::check).transpose()?;
+    let (say, said) = watch::channel(std::sync::Arc::default());
+    scraping.owner.alerts = Some(said);
     let (owner, feeding) = scraping.start().await?;
+    let source = Source::Owner(owner);
+    let alerting =
+        alerting.map(|options| alert::start(&options, source.clone(), say)).transpose()?;
     tracing::info!(address = %server.address()?, sources, ?period, "serving");
     let stop = async {
         loop {
@@ -44,8 +54,8 @@ pub async fn run(
         }
         tracing::info!("stopping");
     };
-    server.run(Source::Owner(owner), stop).await;
-    drop(feeding);
+    server.run(source, stop).await;
+    drop((alerting, feeding));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -8,6 +8,7 @@ use super::{
     LISTEN,
     gather::Gather,
     keeping::{Files, Record},
+    telling::{Alertmanager, Report},
 };
 use crate::{
     cli::parse_span,
@@ -36,6 +37,8 @@ pub(super) struct File {
     pub(super) topology: Files,
     pub(super) jobs: Files,
     pub(super) record: Record,
+    pub(super) alertmanager: Alertmanager,
+    pub(super) report: Report,
 }
 
 /// What the operator calls the cluster, and what it costs.

@@ -4,9 +4,9 @@
 
 use std::{
     collections::BTreeSet,
-    fmt::Write as _,
     fs,
-    io::Write as _,
+    io::{Read as _, Write as _},
+    net::TcpListener,
     path::Path,
     process::Command,
     time::{Duration, Instant},
@@ -19,13 +19,13 @@ use crate::{
     fleet::Sim,
     prometheus::{query, start_with},
     rules::{is_known, metrics},
-    running::{Running, get, until},
+    running::{Running, gaunt, get, until},
 };
 
 /// Time for two faults to happen, to be found and to become alerts.
 const PATIENCE: Duration = Duration::from_secs(150);
 
-/// What gaunt-probe leaves for gaunt-node, in its words.
+/// What gaunt-node passes on of a probe.
 const PROBED: &str = "\
 gaunt_probe_info{collective=\"all_reduce\",between=\"0-7\",tool=\"gaunt-probe\",path=\"nvlink\",ranks=\"8\",bytes=\"67108864\",type=\"float32\"} 1
 gaunt_probe_busbw_bytes_per_second{collective=\"all_reduce\",between=\"0-7\"} 4.1e11
@@ -162,7 +162,10 @@ fn dashboards_are_sound_and_name_what_exists() {
     for (name, dashboard) in &all {
         assert_eq!(dashboard["uid"], name.as_str());
         assert!(dashboard["schemaVersion"].as_u64().unwrap() >= 39, "{name}");
-        assert!(readme.contains(&format!("`{name}.json`")), "{name} is not in dashboards/README.md");
+        assert!(
+            readme.contains(&format!("`{name}.json`")),
+            "{name} is not in dashboards/README.md"
+        );
         let panels = dashboard["panels"].as_array().unwrap();
         assert!(panels.len() <= 14, "{name}: few panels that answer questions");
         let ids: BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
@@ -174,7 +177,8 @@ fn dashboards_are_sound_and_name_what_exists() {
             assert_eq!(panel["datasource"]["uid"], "${datasource}", "{name}: {title}");
             assert!(panel["fieldConfig"]["defaults"]["unit"].is_string(), "{name}: {title}");
             // A link leads to a dashboard that is there.
-            for link in panel["fieldConfig"]["defaults"]["links"].as_array().unwrap_or(&Vec::new()) {
+            for link in panel["fieldConfig"]["defaults"]["links"].as_array().unwrap_or(&Vec::new())
+            {
                 let place = link["url"].as_str().unwrap().trim_start_matches("/d/");
                 let place = place.split('?').next().unwrap();
                 assert!(names.contains(&place), "{name}: {title} leads to {place}");
@@ -192,15 +196,30 @@ fn dashboards_are_sound_and_name_what_exists() {
     }
 }
 
-/// A real gaunt-node that has probed, and answers in the words of dcgm-exporter too.
-fn probed_node() -> (Running, tempfile::TempDir) {
+/// A node whose page is what a probe left; it answers until the test ends.
+fn probed_node() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            // One request a connection, whatever it asks.
+            let mut request = [0; 4_096];
+            _ = stream.read(&mut request);
+            let head =
+                "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nConnection: close";
+            _ = write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{PROBED}", PROBED.len());
+        }
+    });
+    address
+}
+
+/// A real gaunt-node that answers in the words of dcgm-exporter too.
+fn compatible_node() -> (Running, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("probe.prom"), PROBED).unwrap();
     let settings = folder.path().join("node.toml");
-    let text = format!("compat = [\"dcgm\"]\ntextfiles = {:?}\n", folder.path());
-    fs::write(&settings, text).unwrap();
+    fs::write(&settings, "compat = [\"dcgm\"]\n").unwrap();
     let mut command = Command::new(program("gaunt-node"));
-    command.args(["--listen", "127.0.0.1:0", "--node", "probed", "--nvml-library"]);
+    command.args(["--listen", "127.0.0.1:0", "--node", "compatible", "--nvml-library"]);
     command.arg(fake_driver()).arg("--config").arg(&settings);
     let scenario = root().join("tests/fixtures/scenarios/eight.toml");
     (Running::start(command.env("GAUNT_FAKE_DRIVER", scenario)), folder)
@@ -209,9 +228,10 @@ fn probed_node() -> (Running, tempfile::TempDir) {
 #[test]
 fn every_panel_and_variable_is_answered_by_a_scraped_fleet() {
     let sim = Sim::telling(8, "demo");
-    let (node, _folder) = probed_node();
+    let (node, _folder) = compatible_node();
     let address = node.address();
-    let aggregator = Running::aggregator(&["--targets", &format!("{},{address}", sim.list)]);
+    let list = format!("{},{address},probed={}", sim.list, probed_node());
+    let aggregator = Running::aggregator(&["--targets", &list]);
     let own = aggregator.address();
     until("the aggregator has tried all", || {
         get(&own, "/readyz").filter(|(status, _)| *status == 200)
@@ -250,13 +270,27 @@ fn every_panel_and_variable_is_answered_by_a_scraped_fleet() {
         let text = format!("{series}{{instance=~\"{address}\", gpu=~\"[0-7]\"}}");
         assert_eq!(query(&prometheus, &text).len(), 8, "{text}");
     }
+    until("the report says what the dashboard says", || {
+        let output = gaunt(&["report", "--aggregator", &own, "--last", "1m", "--format", "json"]);
+        let report: Value = serde_json::from_slice(&output.stdout).ok()?;
+        let watched = report["watched_seconds"].as_f64()?;
+        // GPUs and watts on average: the two clocks do not look at the same instants.
+        let lost = report["total"]["lost_gpu_hours"].as_f64()? * 3_600.0 / watched;
+        let watts = report["total"]["energy_kwh"].as_f64()? * 3.6e6 / watched;
+        let one = |expression: &str| Some(query(&prometheus, expression).first()?.1);
+        let same = |one: f64, other: f64| one > 0.0 && (one / other - 1.0).abs() < 0.1;
+        let lost_there = one("sum(avg_over_time(gaunt:fleet_lost_gpus:count[1m]))")?;
+        let watts_there = one("sum(rate(gaunt_gpu_energy_joules_total[1m]))")?;
+        (same(lost, lost_there) && same(watts, watts_there)).then_some(())
+    });
     let mut table = String::new();
     for (Asked { dashboard, panel, .. }, rows) in all.iter().zip(&answers) {
         let values = rows.iter().map(|(_, value)| *value);
         let (least, most) = values.fold((f64::MAX, f64::MIN), |(a, b), v| (a.min(v), b.max(v)));
-        writeln!(table, "{dashboard:<16} {panel:<44} {:>5} {least:>14.6} {most:>14.6}", rows.len())
-            .unwrap();
+        let rows = rows.len();
+        table += &format!("{dashboard:<16} {panel:<44} {rows:>5} {least:>14.6} {most:>14.6}\n");
     }
-    let head = format!("{:<16} {:<44} {:>5} {:>14} {:>14}", "dashboard", "panel", "rows", "least", "most");
+    let head =
+        format!("{:<16} {:<44} {:>5} {:>14} {:>14}", "dashboard", "panel", "rows", "least", "most");
     writeln!(std::io::stdout().lock(), "{head}\n{table}").unwrap();
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::TcpListener,
@@ -19,7 +20,7 @@ use tempfile::TempDir;
 use crate::{
     binaries::program,
     prometheus,
-    running::{Running, debian, free_port, get, until},
+    running::{Running, debian, free_port, gaunt, get, until},
 };
 
 /// Time for what takes half a minute when nobody else uses the machine.
@@ -88,13 +89,12 @@ fn request(reader: &mut BufReader<std::net::TcpStream>) -> Option<(String, Vec<u
 }
 
 /// Alertmanager with the shipped configuration, its notifications sent to `webhook`.
-pub(crate) fn alertmanager(webhook: &str) -> (String, (Running, TempDir)) {
+pub(crate) fn alertmanager(webhook: &str, address: &str) -> (Running, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("alertmanager.yml");
     let text = shipped("config/prometheus/alertmanager.yml").replace("127.0.0.1:9099", webhook);
     assert!(text.contains(webhook));
     fs::write(&config, text).unwrap();
-    let address = format!("127.0.0.1:{}", free_port());
     let running = Running::start(
         debian("prometheus-alertmanager")
             .arg(format!("--config.file={}", config.display()))
@@ -102,8 +102,8 @@ pub(crate) fn alertmanager(webhook: &str) -> (String, (Running, TempDir)) {
             .arg(format!("--web.listen-address={address}"))
             .arg("--cluster.listen-address="),
     );
-    until("Alertmanager", || get(&address, "/-/ready").filter(|(status, _)| *status == 200));
-    (address, (running, folder))
+    until("Alertmanager", || get(address, "/-/ready").filter(|(status, _)| *status == 200));
+    (running, folder)
 }
 
 /// A machine of four ports whose links a test can cut.
@@ -135,7 +135,8 @@ impl Machine {
     /// Takes the link of a port down, or up again.
     pub(crate) fn link(&self, port: usize, up: bool) {
         let port = place(self.tree.path(), port);
-        fs::write(port.join("phys_state"), if up { "5: LinkUp\n" } else { "2: Polling\n" }).unwrap();
+        fs::write(port.join("phys_state"), if up { "5: LinkUp\n" } else { "2: Polling\n" })
+            .unwrap();
         fs::write(port.join("state"), if up { "4: ACTIVE\n" } else { "1: DOWN\n" }).unwrap();
     }
 }
@@ -144,19 +145,37 @@ fn place(tree: &Path, port: usize) -> PathBuf {
     tree.join(format!("class/infiniband/mlx5_{port}/ports/1"))
 }
 
-/// The next notification, and what it is about.
-pub(crate) fn next(posted: &Receiver<Posted>, what: &str) -> (String, String, Vec<String>) {
+/// The labels of the alert about the port that goes down, whoever posts it.
+const LABELS: [(&str, &str); 9] = [
+    ("alertname", "GauntPortDown"),
+    ("device", "mlx5_1"),
+    ("entity", "port"),
+    ("id", "port_down/gpu003/mlx5_1/1"),
+    ("kind", "port_down"),
+    ("layer", "finding"),
+    ("node", "gpu003"),
+    ("port", "1"),
+    ("severity", "warning"),
+];
+
+type Labels = BTreeMap<String, String>;
+
+/// The next notification: its path, its status, and the labels of each of its alerts.
+fn next(posted: &Receiver<Posted>, what: &str) -> (String, String, Vec<Labels>) {
     let (path, body) = posted.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{what}: nothing"));
-    let alerts = body["alerts"].as_array().unwrap().iter();
-    let names = alerts.map(|alert| {
-        let labels = &alert["labels"];
-        format!("{} {}", labels["alertname"].as_str().unwrap(), labels["id"].as_str().unwrap_or("-"))
-    });
-    (path, body["status"].as_str().unwrap().to_owned(), names.collect())
+    let labels = |alert: &Value| serde_json::from_value(alert["labels"].clone()).unwrap();
+    let alerts = body["alerts"].as_array().unwrap().iter().map(labels);
+    (path, body["status"].as_str().unwrap().to_owned(), alerts.collect())
+}
+
+/// The one notification that is expected.
+fn told(status: &str) -> (String, String, Vec<Labels>) {
+    let labels = LABELS.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    ("/day".to_owned(), status.to_owned(), vec![labels.into()])
 }
 
 #[test]
-fn a_port_that_goes_down_wakes_somebody_once_and_is_resolved() {
+fn a_port_that_goes_down_is_told_once_and_resolved() {
     let machine = Machine::start("gpu003");
     let targets = format!("gpu003={}", machine.address);
     // A standby reads and says the same.
@@ -166,7 +185,8 @@ fn a_port_that_goes_down_wakes_somebody_once_and_is_resolved() {
         get(&addresses[1], "/node/gpu003/metrics").filter(|(status, _)| *status == 200)
     });
     let (hook, posted) = webhook();
-    let (manager, _manager) = alertmanager(&hook);
+    let manager = format!("127.0.0.1:{}", free_port());
+    let _manager = alertmanager(&hook, &manager);
     let rules = tempfile::tempdir().unwrap();
     for name in ["recording", "findings", "hardware", "network", "health", "probe"] {
         let text = shipped(&format!("config/prometheus/rules/gaunt/{name}.yml"));
@@ -192,11 +212,10 @@ fn a_port_that_goes_down_wakes_somebody_once_and_is_resolved() {
 
     let cut = Instant::now();
     machine.link(1, false);
-    let (path, status, alerts) = next(&posted, "the page");
+    let first = next(&posted, "the alert");
     let fired = cut.elapsed();
-    let expected = "GauntPortDown port_down/gpu003/mlx5_1/1";
-    assert_eq!((path.as_str(), status.as_str()), ("/page", "firing"));
-    assert_eq!(alerts, [expected]);
+    // No job holds the node: nobody is woken.
+    assert_eq!(first, told("firing"));
     // The signal fires too by now or soon; it stays quiet, because a verdict says it already.
     until("the signal", || {
         let firing = "ALERTS{alertname=\"GauntPortInactive\", alertstate=\"firing\"}";
@@ -210,15 +229,97 @@ fn a_port_that_goes_down_wakes_somebody_once_and_is_resolved() {
 
     let mended = Instant::now();
     machine.link(1, true);
-    let (path, status, alerts) = next(&posted, "the end of it");
+    let last = next(&posted, "the end of it");
     let resolved = mended.elapsed();
-    // One page for one fault: between the two nothing else came.
-    assert_eq!((path.as_str(), status.as_str()), ("/page", "resolved"));
-    assert_eq!(alerts, [expected]);
+    // One notification for one fault: between the two nothing else came.
+    assert_eq!(last, told("resolved"));
     let line = format!(
         "fault to webhook {:.1} s, mended to webhook {:.1} s; waits shortened by settings",
         fired.as_secs_f64(),
         resolved.as_secs_f64()
+    );
+    writeln!(std::io::stdout().lock(), "{line}").unwrap();
+}
+
+#[test]
+fn without_prometheus_findings_reach_alertmanager_once_and_its_silences_come_back() {
+    let machine = Machine::start("gpu003");
+    let manager = format!("127.0.0.1:{}", free_port());
+    let folder = tempfile::tempdir().unwrap();
+    let settings = folder.path().join("gaunt.toml");
+    fs::write(
+        &settings,
+        format!("[alertmanager]\nurls = [\"http://{manager}\"]\nevery = \"1s\"\n"),
+    )
+    .unwrap();
+    let targets = format!("gpu003={}", machine.address);
+    let settings = settings.to_str().unwrap();
+    // A standby posts the same.
+    let aggregators =
+        [(); 2].map(|()| Running::aggregator(&["--config", settings, "--targets", &targets]));
+    let addresses = aggregators.each_ref().map(Running::address);
+    let alerts = |at: usize| {
+        let (_, body) = get(&addresses[at], "/api/gaunt/v1/alerts")?;
+        serde_json::from_str::<Value>(&body).ok()
+    };
+    for address in &addresses {
+        until("the node is known", || {
+            get(address, "/node/gpu003/metrics").filter(|(status, _)| *status == 200)
+        });
+    }
+    // Alertmanager is away at first: it is asked again, and the failure is told with the next step.
+    machine.link(1, false);
+    let failure = until("the failure is told", || {
+        Some(alerts(1)?["servers"][0]["failure"].as_str()?.to_owned())
+    });
+    assert!(failure.ends_with("is Alertmanager running there?"), "{failure}");
+    let (hook, posted) = webhook();
+    let back = Instant::now();
+    let _manager = alertmanager(&hook, &manager);
+    assert_eq!(next(&posted, "the alert"), told("firing"));
+    let fired = back.elapsed();
+    until("both are heard", || {
+        let heard = |at| Some(alerts(at)?["servers"][0]["failure"].is_null());
+        (heard(0)? && heard(1)?).then_some(())
+    });
+    let (_, body) = get(&manager, "/api/v2/alerts").unwrap();
+    let known: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(known.as_array().unwrap().len(), 1, "two aggregators, one alert: {known}");
+
+    let amtool = |arguments: &[&str]| {
+        let url = format!("--alertmanager.url=http://{manager}");
+        let output = debian("amtool").arg(url).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let silence = amtool(&[
+        "silence",
+        "add",
+        "node=gpu003",
+        "--author=mira",
+        "--comment=cable ordered",
+        "--duration=1h",
+    ]);
+    let line = until("the silence is read back", || {
+        let line = alerts(0)?["alerts"][0].clone();
+        (line["state"] == "suppressed").then_some(line)
+    });
+    assert_eq!(line["finding"], "port_down/gpu003/mlx5_1/1");
+    assert_eq!(line["silences"][0]["id"], silence.as_str());
+    assert_eq!(line["silences"][0]["by"], "mira");
+    assert_eq!(line["silences"][0]["comment"], "cable ordered");
+    let shown = gaunt(&["snapshot", "--aggregator", &addresses[0], "--ask", "alerts"]);
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains("silenced") && shown.contains("cable ordered"), "{shown}");
+
+    amtool(&["silence", "expire", &silence]);
+    machine.link(1, true);
+    let mended = Instant::now();
+    assert_eq!(next(&posted, "the end of it"), told("resolved"));
+    let line = format!(
+        "without Prometheus: Alertmanager back to webhook {:.1} s, mended to webhook {:.1} s",
+        fired.as_secs_f64(),
+        mended.elapsed().as_secs_f64()
     );
     writeln!(std::io::stdout().lock(), "{line}").unwrap();
 }

@@ -34,7 +34,8 @@ const WATCHED: &[u32] = &[45, 92, 154, 155];
 /// Every YAML file in a folder below `config/prometheus`, in order.
 fn files(folder: &str) -> Vec<(PathBuf, Value)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/prometheus").join(folder);
-    let mut paths: Vec<_> = fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut paths: Vec<_> =
+        fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     assert!(!paths.is_empty(), "{} is empty", root.display());
     let read = |path: PathBuf| {
@@ -65,7 +66,8 @@ fn alerts() -> BTreeMap<String, Value> {
 /// The words of an expression that are names of metrics: not in quotes, and not a label or a function.
 pub(crate) fn metrics(expression: &str) -> BTreeSet<String> {
     let bare = expression.split('"').step_by(2).collect::<Vec<_>>().join(" ");
-    let words = bare.split(|letter: char| !(letter.is_ascii_alphanumeric() || "_:".contains(letter)));
+    let words =
+        bare.split(|letter: char| !(letter.is_ascii_alphanumeric() || "_:".contains(letter)));
     let named = |word: &&str| {
         ["gaunt_", "gaunt:", "DCGM_", "node_"].iter().any(|start| word.starts_with(start))
             || ["up", "ALERTS", "scrape_duration_seconds"].contains(word)
@@ -128,7 +130,8 @@ fn every_alert_has_a_severity_a_runbook_and_tests_both_ways() {
         let section = section.split("\n## ").next().unwrap();
         assert!(section.contains("**Means:**") && section.contains("**Do:**"), "{name}");
     }
-    let written: BTreeSet<_> = runbooks.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    let written: BTreeSet<_> =
+        runbooks.lines().filter_map(|line| line.strip_prefix("## ")).collect();
     let known: BTreeSet<_> = alerts.keys().map(String::as_str).collect();
     assert_eq!(written, known, "sections of runbooks.md and alerts");
 }
@@ -150,17 +153,25 @@ fn every_xid_leads_to_the_action_of_its_row() {
         let name = alerts.iter().filter(|(name, _)| name.starts_with("GauntXid"));
         let codes = |rule: &Value| {
             let expression = rule["expr"].as_str().unwrap().to_owned();
-            let codes = expression.split("xid=~\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+            let codes =
+                expression.split("xid=~\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
             codes.split('|').any(|one| one == code.to_string())
         };
         name.filter(|(_, rule)| codes(rule)).map(|(name, _)| name.clone()).collect::<Vec<_>>()
     };
     let foreign = |code: u32| {
         let ends = format!("gaunt:dcgm_new_xid:code == {code}");
-        let says = |rule: &Value| rule["expr"].as_str().unwrap().split(" or ").any(|part| {
-            part.lines().any(|line| line.trim_start_matches("or ").trim() == ends)
-        });
-        alerts.iter().filter(|(_, rule)| says(rule)).map(|(name, _)| name.clone()).collect::<Vec<_>>()
+        let says =
+            |rule: &Value| {
+                rule["expr"].as_str().unwrap().split(" or ").any(|part| {
+                    part.lines().any(|line| line.trim_start_matches("or ").trim() == ends)
+                })
+            };
+        alerts
+            .iter()
+            .filter(|(_, rule)| says(rule))
+            .map(|(name, _)| name.clone())
+            .collect::<Vec<_>>()
     };
     for row in XIDS {
         let (own, foreign) = (own(row.code), foreign(row.code));
@@ -171,7 +182,10 @@ fn every_xid_leads_to_the_action_of_its_row() {
         assert_eq!((own.len(), foreign.len()), (1, 1), "XID {}: {own:?} {foreign:?}", row.code);
         assert_eq!(own[0].trim_start_matches("Gaunt"), foreign[0].trim_start_matches("Dcgm"));
         let rule = &alerts[&own[0]];
-        assert_eq!(rule["annotations"]["description"], alerts[&foreign[0]]["annotations"]["description"]);
+        assert_eq!(
+            rule["annotations"]["description"],
+            alerts[&foreign[0]]["annotations"]["description"]
+        );
         let said = rule["annotations"]["description"].as_str().unwrap().to_lowercase();
         // The row's own first words: reset, reboot, inspect, restart, look.
         let key = ["reboot", "inspect", "restart", "look at the job", "reset"];
@@ -205,7 +219,8 @@ fn no_rule_has_a_form_that_never_fires_or_always_does() {
         // A counter that sticks at its maximum must not be compared with a bound that it never leaves.
         for (at, _) in expression.match_indices("_total") {
             let rest = expression[at + 6..].trim_start();
-            let rest = rest.strip_prefix('{').map_or(rest, |inside| inside.split_once('}').unwrap().1);
+            let rest =
+                rest.strip_prefix('{').map_or(rest, |inside| inside.split_once('}').unwrap().1);
             assert!(!rest.trim_start().starts_with('>'), "a bare counter in {expression}");
         }
     }
