@@ -118,7 +118,7 @@ pub enum Command {
     Report(Report),
     /// Judge recorded pages in virtual time and print every finding with its opening and its close.
     Judge(Judge),
-    /// Record what targets say into a folder, until SIGINT or SIGTERM.
+    /// Record what targets say, or those of an aggregator, into a folder until SIGINT or SIGTERM.
     Record(Record),
     /// Show a recording in the console as it happened; without a terminal print a snapshot of its end.
     Replay(Replay),
@@ -132,6 +132,9 @@ pub struct Record {
     /// What is scraped.
     #[command(flatten)]
     pub scrape: Scrape,
+    /// Record what the targets of this aggregator say, such as http://10.0.0.5:9771; nothing is scraped twice.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["targets", "targets_file", "file_sd", "http_sd", "dns_sd", "config", "period"])]
+    pub aggregator: Option<String>,
     /// The folder of the recording; one that is there already goes on.
     #[arg(long, value_name = "FOLDER")]
     pub to: PathBuf,

@@ -6,7 +6,7 @@ use std::{
 };
 
 use gaunt_schema::{
-    Absent, Class, Delivery, MetricId, Reading, Safe, TargetId, TargetSource, UnixMs,
+    Absent, Class, Delivery, Keeping, MetricId, Reading, Safe, TargetId, TargetSource, UnixMs,
     catalogue::CATALOGUE,
 };
 
@@ -42,6 +42,9 @@ const STALE_PERIODS: u32 = 3;
 /// The most targets that are kept: a fleet of 100,000 GPUs has 12,500 nodes, with two exporters each.
 pub const MAX_TARGETS: usize = 25_000;
 
+/// The share of the limit of history that is kept free: what comes until it is looked at again.
+const HISTORY_MARGIN: usize = 16;
+
 /// How fresh a node's data is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
@@ -61,8 +64,13 @@ pub struct Cluster {
     targets: Vec<Scraped>,
     places: HashMap<TargetId, usize>,
     sources: Vec<TargetSource>,
+    keeping: Option<Keeping>,
     inventory: Inventory,
     columns: Vec<Column>,
+    /// The most bytes of history, all metrics together.
+    history_limit: usize,
+    /// Whether devices that have no history yet may get one.
+    may_grow: bool,
     jobs: Jobs,
     jobs_changed: bool,
     facts: Facts,
@@ -80,14 +88,23 @@ impl Cluster {
             targets: Vec::new(),
             places: HashMap::new(),
             sources: Vec::new(),
+            keeping: None,
             inventory: Inventory::default(),
             columns: MetricId::all().map(|id| Column::new(id, slots.max(1))).collect(),
+            history_limit: usize::MAX,
+            may_grow: true,
             jobs: Jobs::default(),
             jobs_changed: false,
             facts: Facts::default(),
             wiring: Wiring::default(),
             wiring_changed: false,
         }
+    }
+
+    /// The same with at most so many bytes of history: beyond, the oldest goes first.
+    #[must_use]
+    pub fn with_history_of(self, bytes: usize) -> Self {
+        Self { history_limit: bytes, ..self }
     }
 
     /// Takes what a sender brought.
@@ -104,6 +121,7 @@ impl Cluster {
                 self.jobs_changed = true;
             }
             Delivery::Sources(sources) => self.sources = sources,
+            Delivery::Keeping(keeping) => self.keeping = Some(keeping),
         }
     }
 
@@ -113,6 +131,7 @@ impl Cluster {
         for target in &mut self.targets {
             target.expire(self.now, self.period);
         }
+        self.shed();
         if self.inventory.forget(self.now, &mut self.columns) {
             self.rows_freed();
         }
@@ -122,6 +141,31 @@ impl Cluster {
         if std::mem::take(&mut self.wiring_changed) {
             self.wiring = Wiring::resolve(&self.facts, &self.inventory);
         }
+    }
+
+    /// Keeps history within its limit: the oldest goes first, of all metrics alike. Where even the newest is too much,
+    /// devices that have none get none.
+    fn shed(&mut self) {
+        let limit = self.history_limit - self.history_limit / HISTORY_MARGIN;
+        let mut histories: Vec<_> = self.columns.iter_mut().filter_map(Column::history).collect();
+        let mut bytes: usize = histories.iter().map(|history| history.bytes()).sum();
+        while bytes > limit {
+            let Some(end) = histories.iter().filter_map(|history| history.oldest_end()).min()
+            else {
+                break;
+            };
+            for history in &mut histories {
+                history.shed(end);
+            }
+            bytes = histories.iter().map(|history| history.bytes()).sum();
+        }
+        self.may_grow = bytes <= limit;
+    }
+
+    /// What all history costs, in bytes.
+    pub fn history_bytes(&mut self) -> usize {
+        let histories = self.columns.iter_mut().filter_map(Column::history);
+        histories.map(|history| history.bytes()).sum()
     }
 
     /// The instant of the last [`Self::advance`].
@@ -142,6 +186,11 @@ impl Cluster {
     /// Where the targets come from.
     pub fn sources(&self) -> &[TargetSource] {
         &self.sources
+    }
+
+    /// How the recording of all this stands, if there is one.
+    pub fn keeping(&self) -> Option<&Keeping> {
+        self.keeping.as_ref()
     }
 
     /// The target of this number.
@@ -243,23 +292,36 @@ impl Cluster {
         if self.is_old(at) { None } else { self.column(metric).rate(row) }
     }
 
-    /// The recent past of a metric of a node's device, oldest first, the last point the node's newest.
-    pub fn past(&self, metric: MetricId, node: &Node, row: u32) -> Option<Vec<Option<f32>>> {
+    /// The recent past of a metric of a node's device, oldest first, the last point the node's newest: at most `most`
+    /// points.
+    pub fn past(
+        &self,
+        metric: MetricId,
+        node: &Node,
+        row: u32,
+        most: usize,
+    ) -> Option<Vec<Option<f32>>> {
         let now = self.slot(self.now);
         // The node's own page of this period may still be on its way: that is no gap.
         let newest = node.sampled.map_or(now, |at| self.slot(at));
-        self.column(metric).past(row, if now - newest <= 1 { newest } else { now })
+        self.column(metric).past(row, if now - newest <= 1 { newest } else { now }, most)
     }
 
     /// What a gauge was, or what a counter grew by in a second, at an instant of the past that is kept.
     pub fn value_at(&self, metric: MetricId, row: u32, at: UnixMs) -> Option<f64> {
-        let within = i64::from(STALE_PERIODS);
+        let within = STALE_PERIODS as usize;
         self.column(metric).then(row, self.slot(at), within).map(f64::from)
     }
 
-    /// The recent past of a metric up to an instant of it, oldest first.
-    pub fn past_until(&self, metric: MetricId, row: u32, at: UnixMs) -> Option<Vec<Option<f32>>> {
-        self.column(metric).past(row, self.slot(at))
+    /// The recent past of a metric up to an instant of it, oldest first: at most `most` points.
+    pub fn past_until(
+        &self,
+        metric: MetricId,
+        row: u32,
+        at: UnixMs,
+        most: usize,
+    ) -> Option<Vec<Option<f32>>> {
+        self.column(metric).past(row, self.slot(at), most)
     }
 
     /// Rows may be given to other devices from now on: nobody may remember where his were.

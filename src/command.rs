@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use gaunt_schema::{Clock, Delivery};
-use tokio::sync::mpsc;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::mpsc,
+};
 
 use crate::{
     alert,
     gather::{self, Gatherer, Plan},
     owner::{self, Handle},
-    record::{Recorder, tap},
+    record::{Follow, Recorder, tap},
     site,
     source::{Aggregator, Source},
 };
@@ -101,20 +104,23 @@ pub(crate) struct Feeding {
     pub(crate) gatherer: Gatherer,
     /// Who reads the files of the site.
     pub(crate) watch: site::Watch,
+    /// A way to follow what is delivered.
+    pub(crate) follow: Follow,
 }
 
 impl Scraping {
     /// Starts an owner and what feeds it, past a recorder if there is one.
     pub(crate) async fn start(self) -> anyhow::Result<(Handle, Feeding)> {
-        let recorder = self.keep.clone().map(Recorder::start).transpose()?;
+        let recorder = match self.keep.clone() {
+            Some(keep) => Recorder::start(keep)?,
+            None => Recorder::passing_on(self.plan.options.period)?,
+        };
+        let follow = recorder.follow();
         let clock: Clock = owner::clock();
         let owner = owner::start(self.owner.clone(), clock.clone());
-        let inbox = match recorder {
-            Some(recorder) => tap(recorder, owner.inbox(), clock.clone()),
-            None => owner.inbox(),
-        };
+        let inbox = tap(recorder, owner.inbox(), clock.clone());
         let watch = site::start(self.site.clone(), inbox.clone()).await?;
-        Ok((owner, Feeding { gatherer: self.gather_into(inbox, clock), watch }))
+        Ok((owner, Feeding { gatherer: self.gather_into(inbox, clock), watch, follow }))
     }
 
     /// Starts the gatherer alone.
@@ -123,6 +129,13 @@ impl Scraping {
         allow_connections(gather::MAX_TARGETS);
         gather::start(self.plan, inbox, clock)
     }
+}
+
+/// Lets a write that makes a file larger than this process may have fail, instead of ending the process.
+fn outlive_file_limits() -> std::io::Result<()> {
+    let kind = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+    // Whoever was once registered for a signal is not ended by it any more; nobody has to listen.
+    signal(kind).map(drop)
 }
 
 /// Raises this process's limit of open files as far as the system lets it: each target keeps a connection.

@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::{
     answer::{Answer, Question},
-    source::{Source, SourceError},
+    source::{Player, Source, SourceError},
 };
 
 mod action;
@@ -35,6 +35,7 @@ mod sample;
 #[cfg(test)]
 mod screens;
 use action::{Action, Effect};
+use keymap::Key;
 use state::State;
 use terminal::{Input, Pressed, Screen};
 pub use theme::{Colour, Glyphs};
@@ -48,16 +49,26 @@ pub struct Options {
     pub colour: Colour,
     /// Which characters are used.
     pub glyphs: Glyphs,
+    /// The replay that is shown, if it is one: `z` holds it.
+    pub player: Option<Player>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { period: Duration::from_secs(1), colour: Colour::Auto, glyphs: Glyphs::Auto }
+        Self {
+            period: Duration::from_secs(1),
+            colour: Colour::Auto,
+            glyphs: Glyphs::Auto,
+            player: None,
+        }
     }
 }
 
 /// The shortest time between two questions: nobody reads faster.
 const MIN_PERIOD: Duration = Duration::from_millis(50);
+
+/// Holds a replay, or lets it go on.
+const HOLD: Key = Key::Char('z');
 
 /// Why the console ended other than by being told to.
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +92,7 @@ pub async fn run(source: Source, options: Options) -> Result<(), ConsoleError> {
     let mut signals = Signals::new()?;
     let mut screen = Screen::open()?;
     let mut input = Input::open()?;
-    let mut state = State::new(source.address(), now());
+    let mut state = State::new(source.address(), now()).of_replay(options.player.is_some());
     let mut asking = Asking::default();
     let mut ticks = interval(options.period.max(MIN_PERIOD));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -103,6 +114,10 @@ pub async fn run(source: Source, options: Options) -> Result<(), ConsoleError> {
                 for pressed in std::iter::once(pressed).chain(std::iter::from_fn(|| input.waiting())) {
                     match pressed {
                         Pressed::HungUp => return Ok(()),
+                        Pressed::Key(HOLD) if options.player.is_some() => {
+                            state.held = options.player.as_ref().map(Player::toggle);
+                            changed = true;
+                        }
                         Pressed::Key(key) => actions.extend(keymap::intent(key).map(Action::Intent)),
                     }
                 }

@@ -17,6 +17,7 @@ use gaunt::{
     record,
     settings::Settings,
     site,
+    source::Aggregator,
 };
 use gaunt_schema::Safe;
 use tracing_subscriber::EnvFilter;
@@ -108,12 +109,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             snapshot::run(view(options.view, settings)?, &wanted).await
         }
         Some(Command::Report(options)) => report::run(reported(options)?).await,
-        Some(Command::Record(options)) => {
-            let settings = settings(&options.scrape)?;
-            let keep = kept(&options, settings.period);
-            let scraping = scraping(&options.scrape, settings)?;
-            command::record::run(scraping, keep, options.duration).await
-        }
+        Some(Command::Record(options)) => record(options).await,
         Some(Command::Replay(options)) => {
             let settings = Settings::load(options.config.as_deref())?;
             let wanted =
@@ -123,6 +119,17 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Judge(options)) => judge_recording(options),
         Some(Command::Metrics) => metrics::run(),
     }
+}
+
+async fn record(options: cli::Record) -> anyhow::Result<ExitCode> {
+    let settings = settings(&options.scrape)?;
+    let keep = kept(&options, settings.period);
+    let from = if let Some(address) = &options.aggregator {
+        command::record::From::Aggregator(Aggregator::new(address)?)
+    } else {
+        command::record::From::Targets(Box::new(scraping(&options.scrape, settings)?))
+    };
+    command::record::run(from, keep, options.duration).await
 }
 
 fn kept(options: &cli::Record, period: Duration) -> record::Options {

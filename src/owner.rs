@@ -1,6 +1,9 @@
 //! The owner: holds everything that is known and judged, and is the only place where time enters.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use gaunt_schema::{Class, Delivery, GpuState, Safe, UnixMs};
 use tokio::sync::watch;
@@ -16,6 +19,7 @@ use crate::{
 
 mod acknowledged;
 mod album;
+mod desk;
 mod fabric;
 mod findings;
 mod handle;
@@ -42,8 +46,8 @@ use lost::Ledger;
 pub use run::{clock, resume, start, start_at};
 use usage::UsageLedger;
 
-/// Answers that are kept until the next tick: more different questions than a site's consoles ask at once.
-const MAX_ANSWERS: usize = 64;
+/// The most bytes of history unless told otherwise: a quarter of an hour of 12 million series at ten seconds.
+pub const HISTORY_BYTES: usize = 2 << 30;
 
 /// For how long usage is known unless told otherwise: an hour of a thousand jobs is some 50 MB at worst.
 const USAGE: Duration = Duration::from_mins(60);
@@ -57,6 +61,8 @@ pub struct Options {
     pub period: Duration,
     /// Points of history that are kept of each series, one a period.
     pub slots: usize,
+    /// The most bytes of history, of all series together; beyond, the oldest goes first.
+    pub history_bytes: usize,
     /// What a GPU costs in an hour, if the operator said it.
     pub price_per_gpu_hour: Option<f64>,
     /// The currency of the price.
@@ -75,6 +81,7 @@ impl Default for Options {
             cluster: Safe::default(),
             period: Duration::from_secs(1),
             slots: 120,
+            history_bytes: HISTORY_BYTES,
             price_per_gpu_hour: None,
             currency: Safe::new("USD"),
             thresholds: Thresholds::default(),
@@ -105,13 +112,18 @@ pub struct Owner {
     closed_revision: u64,
     acknowledgements: Acknowledgements,
     /// Made for the first question after a tick that needs it.
-    nodes: Option<Arc<NodeList>>,
-    /// Answers since the last tick: whoever asks the same once more gets the same.
-    answers: HashMap<Question, Answer>,
+    nodes: OnceLock<Arc<NodeList>>,
     /// What was published at earlier ticks.
-    album: Album,
+    album: Arc<Album>,
     /// The instant that is seen while a question about the past is answered, and its picture; none otherwise.
     then: Option<UnixMs>,
+    picture: Option<Picture>,
+}
+
+/// What everybody asks for, as it is to be published.
+struct Told {
+    overview: Overview,
+    /// For the album, if it wants one.
     picture: Option<Picture>,
 }
 
@@ -149,7 +161,9 @@ impl Owner {
     /// An owner that knows nothing yet.
     pub fn new(options: Options) -> Self {
         Self {
-            cluster: Arc::new(Cluster::new(options.period, options.slots)),
+            cluster: Arc::new(
+                Cluster::new(options.period, options.slots).with_history_of(options.history_bytes),
+            ),
             judge: Some(Judge::new(options.thresholds.clone())),
             states: Vec::new(),
             ledger: Ledger::default(),
@@ -160,9 +174,8 @@ impl Owner {
             closed: Arc::default(),
             closed_revision: 0,
             acknowledgements: Acknowledgements::default(),
-            nodes: None,
-            answers: HashMap::new(),
-            album: Album::default(),
+            nodes: OnceLock::new(),
+            album: Arc::default(),
             then: None,
             picture: None,
             options,
@@ -196,6 +209,7 @@ impl Owner {
     pub fn tick(&mut self, now: UnixMs) {
         if let Some(judging) = self.begin_tick(now) {
             self.end_tick(judging.run());
+            self.publish(self.told());
         }
     }
 
@@ -208,7 +222,7 @@ impl Owner {
         Some(Judging { cluster, judge, closed_revision })
     }
 
-    /// The second part: takes the judgement, and publishes what everybody asks for.
+    /// The second part: takes the judgement.
     fn end_tick(&mut self, judged: Judged) {
         let Judged { judge, states, findings, closed } = judged;
         self.closed_revision = judge.closed_revision();
@@ -216,27 +230,44 @@ impl Owner {
         self.judge = Some(judge);
         self.states = states;
         self.take_findings(findings, closed);
-        self.nodes = None;
-        self.answers.clear();
-        self.note_loss();
-        self.note_usage();
-        self.overview = Arc::new(self.overview());
-        self.keep_picture();
+        self.renew();
     }
 
-    /// Keeps what was just published, for who looks back.
-    fn keep_picture(&mut self) {
-        let at = self.cluster.now();
-        if !self.album.wants(at) {
-            return;
+    /// A tick without a judgement: the one before stands, and all else is as it is now.
+    fn pass(&mut self, now: UnixMs) {
+        if self.judge.is_some() {
+            self.cluster_mut().advance(now);
+            self.renew();
         }
-        let ailing = self.cluster.nodes().filter_map(|(_, node)| {
-            let state = self.state(node);
-            (state != NodeState::Live).then(|| (node.name.clone(), state))
+    }
+
+    /// What hangs on the tick is that of now.
+    fn renew(&mut self) {
+        self.nodes = OnceLock::new();
+        self.note_loss();
+        self.note_usage();
+    }
+
+    /// The third part: what is to be published now, which can be made elsewhere like the judgement.
+    fn told(&self) -> Told {
+        let (at, overview) = (self.cluster.now(), self.overview());
+        let picture = self.album.wants(at).then(|| {
+            let ailing = self.cluster.nodes().filter_map(|(_, node)| {
+                let state = self.state(node);
+                (state != NodeState::Live).then(|| (node.name.clone(), state))
+            });
+            let (ailing, findings) = (Arc::new(ailing.collect()), self.findings.clone());
+            Picture::new(at, &self.states, findings, overview.nodes, ailing)
         });
-        let ailing = Arc::new(ailing.collect());
-        let (findings, nodes) = (self.findings.clone(), self.overview.nodes);
-        self.album.keep(Picture::new(at, &self.states, findings, nodes, ailing));
+        Told { overview, picture }
+    }
+
+    /// The last part: publishes it, and keeps it for who looks back.
+    fn publish(&mut self, told: Told) {
+        self.overview = Arc::new(told.overview);
+        if let Some(picture) = told.picture {
+            Arc::make_mut(&mut self.album).keep(picture);
+        }
     }
 
     fn cluster_mut(&mut self) -> &mut Cluster {
@@ -254,29 +285,11 @@ impl Owner {
     }
 
     /// Answers a question about the last tick.
-    pub fn answer(&mut self, question: &Question) -> Answer {
-        match question {
-            Question::Overview => Answer::Overview(self.overview.clone()),
-            Question::Findings => Answer::Findings(self.findings.clone()),
-            Question::Closed => Answer::Findings(self.closed.clone()),
-            Question::Nodes => Answer::Nodes(self.all_nodes()),
-            question => {
-                if let Some(known) = self.answers.get(question) {
-                    return known.clone();
-                }
-                let answer = self.work_out(question).unwrap_or_else(Answer::Refused);
-                // What targets and single nodes do is told as it is; tables stand until the next tick.
-                let stands =
-                    !matches!(question, Question::Targets | Question::Node(_) | Question::Alerts);
-                if stands && self.answers.len() < MAX_ANSWERS {
-                    self.answers.insert(question.clone(), answer.clone());
-                }
-                answer
-            }
-        }
+    pub fn answer(&self, question: &Question) -> Answer {
+        self.work_out(question).unwrap_or_else(Answer::Refused)
     }
 
-    fn work_out(&mut self, question: &Question) -> Result<Answer, Refusal> {
+    fn work_out(&self, question: &Question) -> Result<Answer, Refusal> {
         // Only rows of nodes need the list of nodes.
         let nodes = match question {
             Question::List(filter) | Question::Table(filter)
@@ -311,22 +324,32 @@ impl Owner {
     }
 
     /// Answers as if an instant of the past were now: what was judged then stands in the place of what is judged now.
-    fn look_back(&mut self, when: When, question: &Question) -> Result<Answer, Refusal> {
+    fn look_back(&self, when: When, question: &Question) -> Result<Answer, Refusal> {
         let now = self.cluster.now();
         let begins = self.album.begins().unwrap_or(now);
         let not_kept = Refusal::NotKept { seconds: now.since(begins).as_secs() };
         let picture = self.album.at(when.instant(now)).cloned().ok_or(not_kept)?;
-        let states = std::mem::replace(&mut self.states, picture.states());
-        let findings = std::mem::replace(&mut self.findings, picture.findings.clone());
-        let nodes = self.nodes.take();
-        self.then = Some(picture.at);
-        self.picture = Some(picture);
-        let overview = Arc::new(self.overview());
-        let overview = std::mem::replace(&mut self.overview, overview);
-        let answer = self.work_out(question);
-        (self.states, self.findings, self.nodes) = (states, findings, nodes);
-        (self.overview, self.then, self.picture) = (overview, None, None);
-        answer
+        let mut then = Self {
+            options: self.options.clone(),
+            cluster: self.cluster.clone(),
+            judge: None,
+            states: picture.states(),
+            ledger: self.ledger.clone(),
+            // Nobody can ask for the usage of then.
+            usage: UsageLedger::default(),
+            totals: self.totals.clone(),
+            overview: Arc::default(),
+            findings: picture.findings.clone(),
+            closed: self.closed.clone(),
+            closed_revision: self.closed_revision,
+            acknowledgements: self.acknowledgements.clone(),
+            nodes: OnceLock::new(),
+            album: self.album.clone(),
+            then: Some(picture.at),
+            picture: Some(picture),
+        };
+        then.overview = Arc::new(then.overview());
+        then.work_out(question)
     }
 
     /// What Alertmanager says; nothing if nobody asks it.
@@ -335,8 +358,7 @@ impl Owner {
     }
 
     /// Every node in a line each, made once a tick.
-    fn all_nodes(&mut self) -> Arc<NodeList> {
-        let nodes = self.nodes.take().unwrap_or_else(|| Arc::new(self.node_list()));
-        self.nodes.insert(nodes).clone()
+    fn all_nodes(&self) -> Arc<NodeList> {
+        self.nodes.get_or_init(|| Arc::new(self.node_list())).clone()
     }
 }

@@ -15,12 +15,19 @@ mod reader;
 mod recorder;
 mod ring;
 mod segment;
+mod status;
+mod stream;
+mod tap;
 #[cfg(test)]
 mod tests;
+mod writer;
 
 pub use reader::{Deliveries, Recording};
-pub use recorder::{Recorder, Status, tap};
+pub use recorder::{Follow, Recorder};
 pub use segment::{Block, Segment, Unreadable, read_segment};
+pub use status::Status;
+pub use stream::{Stream, StreamError};
+pub use tap::tap;
 
 /// The ending of a segment's name.
 pub const ENDING: &str = "gaunt";
@@ -58,6 +65,9 @@ pub enum RecordError {
         /// What the system said.
         error: io::Error,
     },
+    /// The thread that writes cannot be started.
+    #[error("cannot start the thread that records: {0}; see to the limit of threads (ulimit -u)")]
+    Thread(io::Error),
     /// A file cannot be read.
     #[error("cannot read {}: {error}; check its permissions", path.display())]
     Read {

@@ -23,11 +23,13 @@ mod guard;
 mod health;
 mod inventory;
 mod patience;
+mod recording;
 mod stream;
 
 use api::Serving;
 use guard::{Names, guard};
 use patience::Patient;
+pub use recording::Recording;
 use stream::Hub;
 
 /// Connections that may be open at once: consoles, scrapers and dashboards of a whole site. More wait in the
@@ -65,10 +67,10 @@ pub enum ServeError {
 }
 
 /// A server that has its port and answers nobody yet.
-#[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
     names: Names,
+    recording: Option<Recording>,
 }
 
 impl Server {
@@ -83,13 +85,19 @@ impl Server {
                 _ => error.to_string(),
             },
         })?;
-        Ok(Self { listener, names: Names::new(&[]) })
+        Ok(Self { listener, names: Names::new(&[]), recording: None })
     }
 
     /// The same, known under these names too: a request must name the host that it is for.
     #[must_use]
     pub fn known_as(self, names: &[String]) -> Self {
         Self { names: Names::new(names), ..self }
+    }
+
+    /// The same, passing on what targets say to those who record it.
+    #[must_use]
+    pub fn passing_on(self, recording: Recording) -> Self {
+        Self { recording: Some(recording), ..self }
     }
 
     /// The address that it has, with the port that the system chose if it was left to it.
@@ -102,7 +110,8 @@ impl Server {
         let seats = Arc::new(Semaphore::new(CONNECTIONS));
         let (stopping, stopped) = watch::channel(false);
         let hub = Hub::new(source.clone(), stopped.clone());
-        let routes = routes(Serving { source, hub }, self.names);
+        let serving = Serving { source, hub, recording: self.recording, stopped: stopped.clone() };
+        let routes = routes(serving, self.names);
         let mut connections = JoinSet::new();
         tokio::pin!(stop);
         loop {

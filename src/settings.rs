@@ -78,6 +78,8 @@ pub struct Settings {
     pub groups: Vec<Group>,
     /// Files that say how the cluster is wired, and which jobs run.
     pub site: site::Options,
+    /// How far history goes back.
+    pub history: Duration,
     /// Where `gaunt serve` records everything, if it does; the period is filled in by [`Self::record`].
     pub keep: Option<record::Options>,
     /// Where findings are posted, if they are.
@@ -119,10 +121,11 @@ impl Settings {
             owner: owner::Options {
                 cluster: Safe::new(&file.cluster.name),
                 period,
+                slots: keeping::slots(file.history.span(), period),
+                history_bytes: file.history.bytes(),
                 price_per_gpu_hour: file.cluster.price_per_gpu_hour.map(file::Price::value),
                 currency: Safe::new(&file.cluster.currency),
                 thresholds: file.judge,
-                ..owner::Options::default()
             },
             period,
             timeout: file.gather.timeout.as_ref().map(|timeout| timeout.get_ref().value()),
@@ -134,6 +137,7 @@ impl Settings {
             removal: file.gather.removal(),
             groups: file.gather.groups(path),
             site,
+            history: file.history.span(),
             keep: file.record.options(path),
             alerting: file.alertmanager.options(path, &file.cluster.name),
             prices: file.report.prices(&file.cluster),
@@ -163,6 +167,7 @@ impl Settings {
     pub fn set_period(&mut self, period: Duration) {
         self.period = period;
         self.owner.period = period;
+        self.owner.slots = keeping::slots(self.history, period);
         self.timeout = self.timeout.filter(|timeout| *timeout <= period);
     }
 }

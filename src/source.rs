@@ -12,8 +12,12 @@ use crate::{
 
 mod aggregator;
 mod follow;
+mod player;
+mod recording;
 
 pub use aggregator::{Aggregator, AggregatorError};
+pub use player::Player;
+pub use recording::Recorded;
 
 /// Something that answers questions.
 #[derive(Clone, Debug)]

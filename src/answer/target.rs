@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gaunt_schema::{Dialect, Failure, FindingKind, Rejected, Safe, TargetSource, UnixMs};
+use gaunt_schema::{Dialect, Failure, FindingKind, Keeping, Rejected, Safe, TargetSource, UnixMs};
 use serde::{Deserialize, Serialize};
 
 /// Every target.
@@ -23,6 +23,9 @@ pub struct TargetList {
     pub sources: Vec<TargetSource>,
     /// What was done since the start.
     pub totals: Totals,
+    /// How the recording stands, if there is one.
+    #[serde(default)]
+    pub keeping: Option<Keeping>,
 }
 
 /// Counters since the owner started.

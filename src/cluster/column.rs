@@ -30,6 +30,8 @@ pub(super) struct Stamp {
     /// The page says again what it said before, because its exporter looks more seldom than it is read: values stand,
     /// and what counters grow by in a second as well.
     pub(super) held: bool,
+    /// There is room for the past of devices that have none yet.
+    pub(super) may_grow: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +68,7 @@ impl Column {
     pub(super) fn new(metric: MetricId, slots: usize) -> Self {
         let row = metric.row();
         let width = if let Kind::Counter(width) = row.kind { Some(width) } else { None };
-        let history = row.history.then(|| History::new(slots));
+        let history = row.history.then(|| History::new(row, slots));
         Self { width, cells: Vec::new(), bases: Vec::new(), history }
     }
 
@@ -75,9 +77,6 @@ impl Column {
         self.cells.resize(rows, EMPTY);
         if self.width.is_some() {
             self.bases.resize(rows, NO_BASE);
-        }
-        if let Some(history) = &mut self.history {
-            history.grow(rows);
         }
     }
 
@@ -128,7 +127,7 @@ impl Column {
         self.cells[at] = Cell { reading, at: stamp.at };
         if let Some(history) = &mut self.history {
             let steady = before.at != NEVER && stamp.at.since(before.at) <= stamp.steady;
-            history.write(at, stamp.slot, shown, steady);
+            history.write(at, stamp.slot, shown, steady, stamp.may_grow);
         }
     }
 
@@ -141,7 +140,8 @@ impl Column {
         self.cells[at].at = stamp.at;
         let rate = Some(self.bases[at].rate).filter(|rate| !rate.is_nan());
         if let Some(history) = &mut self.history {
-            history.write(at, stamp.slot, rate, stamp.at.since(before) <= stamp.steady);
+            let steady = stamp.at.since(before) <= stamp.steady;
+            history.write(at, stamp.slot, rate, steady, stamp.may_grow);
         }
     }
 
@@ -157,13 +157,19 @@ impl Column {
     }
 
     /// The newest point of the `within` slots up to `slot` of the device at `row`: what a counter grew by in a second.
-    pub(super) fn then(&self, row: u32, slot: i64, within: i64) -> Option<f32> {
+    pub(super) fn then(&self, row: u32, slot: i64, within: usize) -> Option<f32> {
         self.history.as_ref()?.newest_of(row as usize, slot, within)
     }
 
-    /// The recent past of the device at `row` up to `slot`, if one is kept and anything was ever read.
-    pub(super) fn past(&self, row: u32, slot: i64) -> Option<Vec<Option<f32>>> {
+    /// The recent past of the device at `row` up to `slot`, if one is kept and anything was ever read: at most `most`
+    /// points.
+    pub(super) fn past(&self, row: u32, slot: i64, most: usize) -> Option<Vec<Option<f32>>> {
         self.last(row)?;
-        Some(self.history.as_ref()?.read(row as usize, slot))
+        Some(self.history.as_ref()?.read(row as usize, slot, most))
+    }
+
+    /// The past of all devices, if one is kept.
+    pub(super) fn history(&mut self) -> Option<&mut History> {
+        self.history.as_mut()
     }
 }

@@ -1,191 +1,227 @@
 //! The bounded recent past of one metric on all devices of its class: one point a period.
+//!
+//! Time is cut into blocks of slots, and devices into ranges. The newest points of a range stand open, exactly as they
+//! came; a block that is full is quantised and packed (see `history::block`), and the oldest blocks go.
 
-/// A gap. It never leaves this room as a number.
-const GAP: f32 = f32::NAN;
+use std::collections::VecDeque;
+
+use block::{Quantum, ROWS, SLOTS, pack, unpack};
+use gaunt_schema::{Metric, unit::Kind};
+
+mod block;
+
+/// A slot that nobody wrote. It never leaves this room as a number.
+const GAP: f32 = f32::from_bits(0x7fc0_0000);
+
+/// A slot of which it is known that there is no value.
+const NONE: f32 = f32::from_bits(0x7fc0_0001);
+
+/// Slots for which a full block stays open, for devices of the range that are read later in the period.
+const GRACE: usize = 2;
+
+/// Slots that stand open.
+const OPEN: usize = SLOTS + GRACE;
 
 /// No point was written yet.
 const NEVER: i64 = i64::MIN;
 
-/// A ring of points for each device.
-///
-/// The points of one slot lie together: a page writes those of all its devices into few cache lines.
+/// From how many steps on a step of what a counter grows by is doubled: its values are known to a part in 8,192 then.
+const STEPS_OF_RATES: f64 = 4096.0;
+
+/// The smallest step of what a counter grows by in a second: rates have no natural one.
+const STEP_OF_RATES: f64 = 1.0 / 1_048_576.0;
+
+/// The past of every device.
 #[derive(Debug)]
 pub(super) struct History {
     slots: usize,
-    /// Devices that fit into one slot.
-    width: usize,
-    points: Vec<f32>,
-    /// The slot of each device's newest point.
-    newest: Vec<i64>,
+    quantum: Quantum,
+    ranges: Vec<Option<Box<Range>>>,
+    bytes: usize,
+}
+
+/// Some neighbouring devices.
+#[derive(Debug)]
+struct Range {
+    /// The slot of the first open points.
+    start: i64,
+    /// Open points, slot after slot: a page writes those of all its devices into few cache lines.
+    open: [f32; OPEN * ROWS],
+    /// Packed blocks with their first slots, oldest first.
+    packed: VecDeque<(i64, Box<[u8]>)>,
+    /// Devices that were forgotten, and the slot from which on they may be read: another device has the row now.
+    forgotten: Vec<(u8, i64)>,
+}
+
+impl Range {
+    fn new() -> Box<Self> {
+        let (packed, forgotten) = (VecDeque::new(), Vec::new());
+        Box::new(Self { start: NEVER, open: [GAP; OPEN * ROWS], packed, forgotten })
+    }
+
+    fn is_open(&self, slot: i64) -> bool {
+        self.start != NEVER && slot >= self.start && slot < self.start + OPEN as i64
+    }
+
+    fn point(&mut self, row: usize, slot: i64) -> &mut f32 {
+        &mut self.open[(slot - self.start) as usize * ROWS + row]
+    }
+
+    /// Makes sure that a slot is open; says how many bytes the blocks grew by that had to be packed.
+    fn reach(&mut self, slot: i64, quantum: Quantum) -> usize {
+        let mut grown = 0;
+        while self.start != NEVER && slot >= self.start + OPEN as i64 {
+            let (full, rest) = self.open.split_at(SLOTS * ROWS);
+            if full.iter().all(|point| point.is_nan()) && rest.iter().all(|point| point.is_nan()) {
+                break;
+            }
+            let block = pack(full, quantum);
+            grown += cost(&block);
+            self.packed.push_back((self.start, block));
+            self.open.copy_within(SLOTS * ROWS.., 0);
+            self.open[GRACE * ROWS..].fill(GAP);
+            self.start += SLOTS as i64;
+        }
+        if self.start == NEVER || slot >= self.start + OPEN as i64 {
+            self.open.fill(GAP);
+            self.start = slot.div_euclid(SLOTS as i64) * SLOTS as i64;
+        }
+        grown
+    }
+
+    /// Lets blocks go that end before this slot; says how many bytes that are.
+    fn shed(&mut self, before: i64) -> usize {
+        let mut shed = 0;
+        while let Some((start, block)) = self.packed.front()
+            && start + SLOTS as i64 <= before
+        {
+            shed += cost(block);
+            self.packed.pop_front();
+        }
+        let oldest = self.packed.front().map_or(self.start, |(start, _)| *start);
+        self.forgotten.retain(|(_, from)| *from > oldest);
+        shed
+    }
+}
+
+/// What a packed block costs.
+fn cost(block: &[u8]) -> usize {
+    block.len() + size_of::<(i64, Box<[u8]>)>()
 }
 
 impl History {
-    /// Rings of `slots` points.
-    pub(super) fn new(slots: usize) -> Self {
-        Self { slots, width: 0, points: Vec::new(), newest: Vec::new() }
-    }
-
-    /// Makes room for `rows` devices.
-    pub(super) fn grow(&mut self, rows: usize) {
-        self.newest.resize(rows.max(self.newest.len()), NEVER);
-        if rows <= self.width {
-            return;
-        }
-        let width = rows.next_power_of_two();
-        let mut points = vec![GAP; width * self.slots];
-        if self.width > 0 {
-            let old = self.points.chunks_exact(self.width);
-            for (new, old) in points.chunks_exact_mut(width).zip(old) {
-                new[..self.width].copy_from_slice(old);
-            }
-        }
-        (self.width, self.points) = (width, points);
+    /// The past of a metric, of so many slots.
+    pub(super) fn new(metric: &Metric, slots: usize) -> Self {
+        let quantum = match metric.kind {
+            Kind::Counter(_) => Quantum { step: STEP_OF_RATES, steps: STEPS_OF_RATES },
+            Kind::Gauge | Kind::Info => Quantum { step: metric.resolution, steps: f64::INFINITY },
+        };
+        Self { slots, quantum, ranges: Vec::new(), bytes: 0 }
     }
 
     /// Forgets a device's past.
     pub(super) fn clear(&mut self, row: usize) {
-        self.newest[row] = NEVER;
+        let Some(Some(range)) = self.ranges.get_mut(row / ROWS) else { return };
+        let of = row % ROWS;
+        for slot in 0..OPEN {
+            range.open[slot * ROWS + of] = GAP;
+        }
+        range.forgotten.retain(|(known, _)| usize::from(*known) != of);
+        range.forgotten.push((of as u8, range.start));
     }
 
     /// Writes the point of `slot`; the slots that were passed over are gaps.
     ///
     /// `steady` says that the sample before was about one period ago: then a single slot that was passed over was lost
-    /// to jitter at the border of two slots, and not to a missing sample.
-    pub(super) fn write(&mut self, row: usize, slot: i64, value: Option<f64>, steady: bool) {
-        let newest = self.newest[row];
-        if slot < newest {
+    /// to jitter at the border of two slots, and not to a missing sample. Unless it `may_grow`, a device that has no
+    /// past gets none.
+    pub(super) fn write(
+        &mut self,
+        row: usize,
+        slot: i64,
+        value: Option<f64>,
+        steady: bool,
+        may_grow: bool,
+    ) {
+        let at = row / ROWS;
+        if !matches!(self.ranges.get(at), Some(Some(_))) {
+            if !may_grow {
+                return;
+            }
+            self.ranges.resize_with(self.ranges.len().max(at + 1), || None);
+            self.ranges[at] = Some(Range::new());
+            self.bytes += size_of::<Range>();
+        }
+        let Some(Some(range)) = self.ranges.get_mut(at) else { return };
+        if range.start != NEVER && slot < range.start {
             return;
         }
-        let value = value.map_or(GAP, |value| value as f32);
-        let oldest = slot - self.slots as i64 + 1;
-        let fill = if steady && newest != NEVER && slot - newest == 2 { value } else { GAP };
-        for passed in newest.saturating_add(1).max(oldest)..slot {
-            let at = self.place(row, passed);
-            self.points[at] = fill;
+        let row = row % ROWS;
+        if !range.is_open(slot) {
+            self.bytes += range.reach(slot, self.quantum);
+            self.bytes -= range.shed(slot - self.slots as i64 + 1);
         }
-        let at = self.place(row, slot);
-        self.points[at] = value;
-        self.newest[row] = slot;
-    }
-
-    /// The newest point of the `within` slots that end at `slot`.
-    pub(super) fn newest_of(&self, row: usize, slot: i64, within: i64) -> Option<f32> {
-        let (slots, newest) = (self.slots as i64, *self.newest.get(row)?);
-        let known = |at: i64| newest != NEVER && at <= newest && at > newest - slots;
-        let mut at = (slot - within + 1..=slot).rev().filter(|at| known(*at));
-        at.find_map(|at| Some(self.points[self.place(row, at)]).filter(|point| !point.is_nan()))
-    }
-
-    /// The points up to `slot`, oldest first.
-    pub(super) fn read(&self, row: usize, slot: i64) -> Vec<Option<f32>> {
-        let (slots, newest) = (self.slots as i64, self.newest[row]);
-        let known = |at: i64| newest != NEVER && at <= newest && at > newest - slots;
-        let point = |at: i64| Some(self.points[self.place(row, at)]).filter(|p| !p.is_nan());
-        (slot - slots + 1..=slot).map(|at| if known(at) { point(at) } else { None }).collect()
-    }
-
-    fn place(&self, row: usize, slot: i64) -> usize {
-        slot.rem_euclid(self.slots as i64) as usize * self.width + row
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        /// A ring shows what a list of all points would show.
-        #[test]
-        fn a_ring_is_the_end_of_a_list(steps in prop::collection::vec((0_i64..7, any::<Option<u8>>()), 1..40)) {
-            let mut history = ring();
-            let (mut slot, mut list) = (-20, std::collections::BTreeMap::new());
-            for (step, value) in steps {
-                slot += step;
-                let value = value.map(f64::from);
-                history.write(1, slot, value, false);
-                list.insert(slot, value);
-                for now in slot..slot + 3 {
-                    let end: Vec<_> = (now - 3..=now)
-                        .map(|at| list.get(&at).copied().flatten().map(|value| value as f32))
-                        .collect();
-                    prop_assert_eq!(history.read(1, now), end);
-                }
+        let value = value.map_or(NONE, |value| value as f32);
+        *range.point(row, slot) = value;
+        if steady && range.is_open(slot - 2) {
+            let empty = |point: &f32| point.to_bits() == GAP.to_bits();
+            if !empty(range.point(row, slot - 2)) && empty(range.point(row, slot - 1)) {
+                *range.point(row, slot - 1) = value;
             }
         }
     }
 
-    fn ring() -> History {
-        let mut history = History::new(4);
-        history.grow(2);
-        history
-    }
-
-    #[test]
-    fn the_past_is_bounded_and_ends_now() {
-        let mut history = ring();
-        for slot in 0..10 {
-            history.write(1, slot, Some(slot as f64), true);
+    /// The points up to `slot`, oldest first, at most `most` of them.
+    pub(super) fn read(&self, row: usize, slot: i64, most: usize) -> Vec<Option<f32>> {
+        let wanted = self.slots.min(most);
+        let first = slot - wanted as i64 + 1;
+        let mut points = vec![None; wanted];
+        let Some(Some(range)) = self.ranges.get(row / ROWS) else { return points };
+        let row = row % ROWS;
+        let known = range.forgotten.iter().find(|(of, _)| usize::from(*of) == row);
+        let known = known.map_or(NEVER, |(_, from)| *from);
+        let mut put = |at: i64, point: f32| {
+            let place = usize::try_from(at - first).ok().filter(|_| !point.is_nan());
+            if let Some(place) = place.and_then(|place| points.get_mut(place)) {
+                *place = Some(point);
+            }
+        };
+        for (start, block) in &range.packed {
+            if start + (SLOTS as i64) > first && *start >= known {
+                let unpacked = unpack(block, row, self.quantum);
+                (*start..).zip(unpacked).for_each(|(at, point)| put(at, point));
+            }
         }
-        assert_eq!(history.read(1, 9), [Some(6.0), Some(7.0), Some(8.0), Some(9.0)]);
-        assert_eq!(history.read(1, 11), [Some(8.0), Some(9.0), None, None]);
-        assert_eq!(history.read(1, 30), [None; 4]);
-        assert_eq!(history.read(0, 9), [None; 4], "another device has no past");
-    }
-
-    #[test]
-    fn the_newest_point_of_a_few_slots_is_found_and_none_beyond_them() {
-        let mut history = ring();
-        for slot in 0..6 {
-            history.write(1, slot, (slot != 4).then_some(slot as f64), true);
+        if range.start != NEVER {
+            let open = range.open.iter().skip(row).step_by(ROWS);
+            (range.start..).zip(open).for_each(|(at, point)| put(at, *point));
         }
-        assert_eq!(history.newest_of(1, 4, 3), Some(3.0));
-        assert_eq!(history.newest_of(1, 4, 1), None);
-        assert_eq!(history.newest_of(1, 5, 1), Some(5.0));
-        assert_eq!(history.newest_of(1, 1, 3), None, "the ring has gone round");
-        assert_eq!(history.newest_of(0, 5, 3), None);
-        assert_eq!(history.newest_of(77, 5, 3), None);
+        points
     }
 
-    #[test]
-    fn a_missing_sample_is_a_gap_and_never_zero() {
-        let mut history = ring();
-        history.write(0, 5, Some(1.0), false);
-        history.write(0, 7, Some(3.0), false);
-        history.write(0, 8, None, true);
-        assert_eq!(history.read(0, 8), [Some(1.0), None, Some(3.0), None]);
-        history.write(0, 1_000_000, Some(9.0), false);
-        assert_eq!(history.read(0, 1_000_000), [None, None, None, Some(9.0)]);
+    /// The newest point of the `within` slots that end at `slot`.
+    pub(super) fn newest_of(&self, row: usize, slot: i64, within: usize) -> Option<f32> {
+        self.read(row, slot, within).into_iter().rev().find_map(|point| point)
     }
 
-    #[test]
-    fn jitter_at_the_border_of_two_slots_makes_no_gap() {
-        let mut history = ring();
-        history.write(0, 5, Some(1.0), false);
-        history.write(0, 7, Some(3.0), true);
-        history.write(0, 7, Some(4.0), true);
-        assert_eq!(history.read(0, 7), [None, Some(1.0), Some(3.0), Some(4.0)]);
+    /// What the points cost, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
-    #[test]
-    fn more_devices_change_nothing_for_those_that_are_there() {
-        let mut history = ring();
-        history.write(1, 5, Some(1.0), false);
-        history.write(1, 6, Some(2.0), false);
-        history.grow(50);
-        history.write(49, 6, Some(9.0), false);
-        assert_eq!(history.read(1, 6), [None, None, Some(1.0), Some(2.0)]);
-        assert_eq!(history.read(49, 6), [None, None, None, Some(9.0)]);
+    /// The slot after the oldest packed block.
+    pub(super) fn oldest_end(&self) -> Option<i64> {
+        let starts = self.ranges.iter().flatten().filter_map(|range| Some(range.packed.front()?.0));
+        starts.min().map(|start| start + SLOTS as i64)
     }
 
-    #[test]
-    fn a_forgotten_device_leaves_nothing_to_the_next() {
-        let mut history = ring();
-        history.write(0, 5, Some(1.0), false);
-        history.clear(0);
-        assert_eq!(history.read(0, 5), [None; 4]);
-        history.write(0, 6, Some(2.0), true);
-        assert_eq!(history.read(0, 6), [None, None, None, Some(2.0)]);
+    /// Lets all blocks go that end before this slot.
+    pub(super) fn shed(&mut self, before: i64) {
+        for range in self.ranges.iter_mut().flatten() {
+            self.bytes -= range.shed(before);
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -122,9 +122,8 @@ impl Inventory {
                     class.entries.push(None);
                     class.entries.len() as u32 - 1
                 });
-                let (device, infos, tellers) = (device.clone(), BTreeMap::new(), BTreeMap::new());
-                class.entries[row as usize] =
-                    Some(Entry { node: id, device, seen: at, infos, tellers });
+                let entry = Entry::new(id, device.clone(), at);
+                class.entries[row as usize] = Some(entry);
                 rows.insert(place, row);
                 Some(row)
             }

@@ -45,10 +45,17 @@ pub struct Entry {
     /// When a page last named it.
     pub seen: UnixMs,
     /// Who it is: labels by info series.
-    pub infos: BTreeMap<MetricId, BTreeMap<Safe, Safe>>,
+    infos: Vec<(MetricId, Labels)>,
     /// Who told each of them.
     pub(super) tellers: BTreeMap<MetricId, (Dialect, TargetId)>,
 }
+
+/// The labels of an info series. They are asked for by name for every GPU in every tick: names of another length are
+/// passed over without being looked at, which no tree of them does.
+type Labels = Vec<(Safe, Safe)>;
+
+/// The most labels of one info series that are kept, as many as a line may have.
+const MAX_LABELS: usize = 64;
 
 impl Node {
     pub(super) fn new(name: Safe) -> Self {
@@ -84,6 +91,10 @@ impl Node {
 }
 
 impl Entry {
+    pub(super) fn new(node: NodeId, device: Device, seen: UnixMs) -> Self {
+        Self { node, device, seen, infos: Vec::new(), tellers: BTreeMap::new() }
+    }
+
     /// Takes an info series of the device, unless a better dialect tells it.
     pub(super) fn tell(
         &mut self,
@@ -95,18 +106,29 @@ impl Entry {
             Some(known) if *known == teller => {}
             Some(known) if *known < teller => return,
             _ => {
-                self.infos.remove(&metric);
+                self.infos.retain(|(known, _)| *known != metric);
                 self.tellers.insert(metric, teller);
             }
         }
-        self.infos.entry(metric).or_default().extend(labels);
+        let at = self.infos.iter().position(|(known, _)| *known == metric).unwrap_or_else(|| {
+            self.infos.push((metric, Labels::new()));
+            self.infos.len() - 1
+        });
+        let known = &mut self.infos[at].1;
+        for (name, value) in labels {
+            if let Some((_, known)) = known.iter_mut().find(|(known, _)| *known == name) {
+                *known = value;
+            } else if known.len() < MAX_LABELS {
+                known.push((name, value));
+            }
+        }
     }
 
     /// Forgets what a target told of the device.
     pub(super) fn forget(&mut self, target: TargetId) {
         self.tellers.retain(|metric, (_, teller)| {
             if *teller == target {
-                self.infos.remove(metric);
+                self.infos.retain(|(known, _)| known != metric);
             }
             *teller != target
         });
@@ -114,7 +136,14 @@ impl Entry {
 
     /// A label of an info series.
     pub fn info(&self, series: MetricId, label: &str) -> Option<&Safe> {
-        self.infos.get(&series)?.get(label).filter(|value| !value.is_empty())
+        let (_, labels) = self.infos.iter().find(|(known, _)| *known == series)?;
+        let (_, value) = labels.iter().find(|(name, _)| name == label)?;
+        Some(value).filter(|value| !value.is_empty())
+    }
+
+    /// Every info series, with its labels by name.
+    pub fn infos(&self) -> impl Iterator<Item = (MetricId, BTreeMap<Safe, Safe>)> {
+        self.infos.iter().map(|(series, labels)| (*series, labels.iter().cloned().collect()))
     }
 }
 
@@ -202,6 +231,31 @@ mod tests {
         ] {
             assert_eq!(host_of(&address.into()), host);
         }
+    }
+
+    #[test]
+    fn labels_are_those_that_were_told_last_and_not_without_end() {
+        use gaunt_schema::catalogue::gpu;
+
+        let teller = (Dialect::Gaunt, TargetId(1));
+        let mut entry = Entry::new(NodeId(0), Device::gpu(0), UnixMs(0));
+        let labels = |from: usize, to: usize| {
+            (from..to).map(|at| (Safe::from(format!("l{at}")), Safe::from(format!("v{at}"))))
+        };
+        entry.tell(gpu::INFO, teller, labels(0, 3).chain([("uuid".into(), Safe::default())]));
+        entry.tell(gpu::INFO, teller, [("l1".into(), "other".into())].into_iter());
+        let told = |entry: &Entry, label: &str| entry.info(gpu::INFO, label).map(Safe::to_string);
+        assert_eq!(told(&entry, "l1").as_deref(), Some("other"));
+        assert_eq!(told(&entry, "l2").as_deref(), Some("v2"));
+        assert_eq!(told(&entry, "uuid"), None, "an empty label is none");
+        assert_eq!(entry.info(gpu::JOB_INFO, "l1"), None);
+        entry.tell(gpu::INFO, teller, labels(0, 500));
+        assert_eq!(entry.infos().map(|(_, labels)| labels.len()).collect::<Vec<_>>(), [MAX_LABELS]);
+        // Who knows it better says it alone; who does not is not heard.
+        entry.tell(gpu::INFO, (Dialect::Dcgm, TargetId(2)), labels(0, 1));
+        assert_eq!(told(&entry, "l1").as_deref(), Some("v1"));
+        entry.forget(TargetId(1));
+        assert_eq!(told(&entry, "l1"), None);
     }
 
     #[test]

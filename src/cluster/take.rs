@@ -3,7 +3,8 @@
 use std::{collections::HashMap, time::Duration};
 
 use gaunt_schema::{
-    Batch, Class, Device, Dialect, Info, Page, Report, Safe, Shared, Target, TargetId, UnixMs,
+    Batch, Class, Device, Dialect, Info, MetricId, Page, Report, Safe, Shared, Target, TargetId,
+    UnixMs,
     catalogue::{CATALOGUE, gpu, port},
     unit::Kind,
 };
@@ -103,6 +104,7 @@ impl Cluster {
             steady: self.period * 3 / 2,
             slot: self.slot(at),
             held,
+            may_grow: self.may_grow,
         };
         self.write(place, page, &share, stamp);
         self.fed(node, place, at);
@@ -214,7 +216,7 @@ impl Cluster {
         let mut layout = std::mem::take(&mut self.targets[place].layout);
         let named = layout.devices == report.devices && layout.infos == report.infos;
         let moved = !named || layout.taken != share.taken;
-        self.wiring_changed |= layout.taken != share.taken || rewires(&layout, report);
+        self.wiring_changed |= takes_other(&layout, share) || rewires(&layout, report);
         if moved {
             self.place(place, node, page, share, &mut layout, at);
         }
@@ -336,9 +338,22 @@ impl Cluster {
     }
 }
 
+/// Whether devices of this class have a place in the wiring.
+const fn is_placed(class: Class) -> bool {
+    matches!(class, Class::Node | Class::Port | Class::Gpu)
+}
+
+/// Whether something else is taken than before of devices that have a place in the wiring: others come and go.
+fn takes_other(before: &Layout, share: &Share) -> bool {
+    before.taken != share.taken
+        && MetricId::all()
+            .filter(|metric| is_placed(metric.row().class))
+            .any(|metric| before.taken.has(metric) != share.taken.has(metric))
+}
+
 /// Whether a page names other nodes, ports or GPUs than the page before, or says other things of who they are.
 fn rewires(before: &Layout, report: &Report) -> bool {
-    let placed = |device: &&Device| matches!(device.class, Class::Node | Class::Port | Class::Gpu);
+    let placed = |device: &&Device| is_placed(device.class);
     let says = |info: &&Info| matches!(info.metric, port::INFO | gpu::INFO);
     let devices = before.devices.iter().filter(placed);
     let infos = before.infos.iter().filter(says);

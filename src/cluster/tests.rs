@@ -1,6 +1,6 @@
 //! What the cluster knows after which pages, in virtual time.
 
-use std::time::Duration;
+use std::{fmt::Write as _, time::Duration};
 
 use gaunt_schema::{
     Absent, Batch, Class, Delivery, Device, Dialect, Failure, MetricId, Page, Reading, Rejected,
@@ -315,7 +315,7 @@ fn retired_targets_take_their_nodes_along_and_rows_are_clean_for_the_next() {
     assert_eq!(cluster.value(gpu::UTILIZATION, b), Some(0.6));
     assert_eq!(cluster.reading(gpu::UTILIZATION, c), None);
     let (_, node) = cluster.named("c").unwrap();
-    assert_eq!(cluster.past(gpu::UTILIZATION, node, c), None);
+    assert_eq!(cluster.past(gpu::UTILIZATION, node, c, 10), None);
 }
 
 #[test]
@@ -331,4 +331,38 @@ fn jobs_come_and_go_with_their_info_series() {
     send(&mut cluster, 1, 2_000, Dialect::Gaunt, report("a", None, &load));
     assert_eq!(cluster.job(gpu), None);
     assert!(cluster.jobs().is_empty());
+}
+
+#[test]
+fn history_stays_within_its_limit_and_the_newest_is_kept() {
+    let mut cluster = Cluster::new(Duration::from_secs(1), 900).with_history_of(50_000);
+    cluster.accept(Delivery::Targets(named(&[(0, "a:1", None)])));
+    let (mut random, mut most) = (7_u32, 0);
+    for second in 1..900_i64 {
+        let mut page = String::from("gaunt_node_info{node=\"a\"} 1\n");
+        for gpu in 0..64 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let watts = f64::from(random >> 8) / 1e5;
+            writeln!(page, "gaunt_gpu_power_watts{{gpu=\"{gpu}\"}} {watts}").unwrap();
+        }
+        let at = UnixMs(second * 1_000);
+        let outcome =
+            gaunt_schema::text::decode(page.as_bytes(), &gaunt_schema::text::Limits::default());
+        cluster.accept(Delivery::Batch(Batch {
+            target: TargetId(0),
+            at,
+            duration_ms: 1.0,
+            outcome,
+        }));
+        cluster.advance(at);
+        most = most.max(cluster.history_bytes());
+    }
+    assert!(most <= 50_000 && most > 30_000, "{most}");
+    let (_, node) = cluster.named("a").unwrap();
+    let past = cluster.past(gpu::POWER, node, 0, usize::MAX).unwrap();
+    let known = past.iter().flatten().count();
+    assert!(
+        (100..899).contains(&known) && past[900 - known..].iter().all(Option::is_some),
+        "{known}"
+    );
 }

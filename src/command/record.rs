@@ -1,6 +1,6 @@
-//! `gaunt record`: scrapes targets into a recording, judging nothing, until it is told to stop.
+//! `gaunt record`: puts what targets say into a recording, judging nothing, until it is told to stop.
 
-use std::{process::ExitCode, sync::atomic::Ordering, time::Duration};
+use std::{pin::Pin, process::ExitCode, sync::atomic::Ordering, time::Duration};
 
 use gaunt_schema::{Clock, Delivery};
 use tokio::{
@@ -13,17 +13,72 @@ use super::Scraping;
 use crate::{
     owner,
     record::{Options, Recorder},
+    source::Aggregator,
 };
+
+mod remote;
 
 /// Deliveries that may wait for the recorder.
 const PASSING: usize = 64;
 
+/// Who says what is recorded.
+#[derive(Debug)]
+pub enum From {
+    /// These targets, scraped by this process.
+    Targets(Box<Scraping>),
+    /// An aggregator, with what its own targets say.
+    Aggregator(Aggregator),
+}
+
 /// Records until SIGTERM, SIGINT or the end of `duration`.
 pub async fn run(
-    scraping: Scraping,
+    from: From,
     options: Options,
     duration: Option<Duration>,
 ) -> anyhow::Result<ExitCode> {
+    super::outlive_file_limits()?;
+    let (mut terminate, mut interrupt) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let end: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
+        let over = async {
+            match duration {
+                Some(duration) => sleep(duration).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            () = over => {}
+        }
+    });
+    let recorder = match from {
+        From::Targets(scraping) => local(*scraping, options, end).await?,
+        From::Aggregator(aggregator) => remote::run(&aggregator, options, end).await?,
+    };
+    let status = recorder.status().cloned().unwrap_or_default();
+    // Its thread writes what waits.
+    drop(recorder);
+    let (written, dropped) = (status.written.load(Ordering::Relaxed), status.dropped());
+    let bytes = status.bytes.load(Ordering::Relaxed);
+    tracing::info!(written, dropped, bytes, "recorded");
+    if dropped > 0 {
+        let why = if status.stopped().is_some() {
+            "nothing could be written at the end"
+        } else {
+            "the disk was full or too slow"
+        };
+        anyhow::bail!("{dropped} of {} deliveries were not written: {why}", written + dropped);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Records what this process scrapes.
+async fn local(
+    scraping: Scraping,
+    options: Options,
+    mut end: Pin<Box<dyn Future<Output = ()> + Send>>,
+) -> anyhow::Result<Recorder> {
     if scraping.plan.is_empty() {
         anyhow::bail!(
             "no targets; name them with --targets 'gpu[001-064]', --targets-file FILE, or gather.targets \
@@ -32,24 +87,12 @@ pub async fn run(
     }
     let folder = options.folder.clone();
     let recorder = Recorder::start(options)?;
-    let status = recorder.status().clone();
     let clock: Clock = owner::clock();
     let (inbox, mut passing) = mpsc::channel::<Delivery>(PASSING);
-    let (mut terminate, mut interrupt) =
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let gatherer = scraping.gather_into(inbox, clock.clone());
     tracing::info!(folder = %folder.display(), "recording");
-    let end = async {
-        match duration {
-            Some(duration) => sleep(duration).await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::pin!(end);
     loop {
         tokio::select! {
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
             () = &mut end => break,
             delivery = passing.recv() => match delivery {
                 Some(delivery) => recorder.give(clock(), &delivery),
@@ -58,17 +101,5 @@ pub async fn run(
         }
     }
     drop(gatherer);
-    // Its thread writes what waits.
-    drop(recorder);
-    let (written, dropped) =
-        (status.written.load(Ordering::Relaxed), status.dropped.load(Ordering::Relaxed));
-    let bytes = status.bytes.load(Ordering::Relaxed);
-    tracing::info!(written, dropped, bytes, "recorded");
-    if dropped > 0 {
-        anyhow::bail!(
-            "{dropped} of {} deliveries were not written: the disk was full or too slow",
-            written + dropped
-        );
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(recorder)
 }

@@ -1,17 +1,8 @@
 //! `gaunt replay`: a recording is delivered once more, under a clock of its own, to an owner like any other.
 
-use std::{
-    path::PathBuf,
-    process::ExitCode,
-    sync::{
-        Arc,
-        mpsc::{RecvTimeoutError, channel},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::{path::PathBuf, process::ExitCode, thread, time::Duration};
 
-use gaunt_schema::{Clock, Delivery, Safe, UnixMs};
+use gaunt_schema::{Delivery, Safe, UnixMs};
 use tokio::sync::mpsc;
 
 use super::{console::has_terminal, snapshot};
@@ -20,7 +11,7 @@ use crate::{
     console,
     owner::{self, Owner},
     record::{Deliveries, Recording},
-    source::Source,
+    source::{Player, Source},
 };
 
 /// A running owner never waits longer than this from one tick to the next; nor does it here.
@@ -59,44 +50,29 @@ pub async fn run(
     if !has_terminal() {
         return ahead(deliveries, start, owner);
     }
-    let clock = clock(start, last, wanted.speed);
-    let handle = owner::start_at(owner, clock.clone(), wanted.speed);
-    let (stop, stopped) = channel::<()>();
+    let player = Player::new(start, last, wanted.speed);
+    let handle = owner::start_at(owner, player.clock(), wanted.speed);
     let inbox = handle.inbox();
-    let speed = wanted.speed;
-    let feeding = thread::Builder::new().name("replay".to_owned()).spawn(move || {
-        feed(deliveries, &inbox, &clock, |span| stopped.recv_timeout(span.div_f64(speed)));
+    let feeding = thread::Builder::new().name("replay".to_owned()).spawn({
+        let player = player.clone();
+        move || feed(deliveries, &inbox, &player)
     })?;
-    let shown = console::run(Source::Owner(handle), console).await;
-    drop(stop);
+    let options = console::Options { player: Some(player.clone()), ..console };
+    let shown = console::run(Source::Owner(handle), options).await;
+    player.end();
     feeding.join().map_err(|_| anyhow::anyhow!("the replay ended with a panic"))?;
     shown?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// A clock that starts at `start`, runs `speed` times as fast as real time and stands still at `last`.
-fn clock(start: UnixMs, last: UnixMs, speed: f64) -> Clock {
-    let begun = Instant::now();
-    Arc::new(move || (start + begun.elapsed().mul_f64(speed)).min(last))
-}
-
-/// Delivers everything at its instant, until it is stopped or nobody listens.
-fn feed(
-    deliveries: Deliveries,
-    inbox: &mpsc::Sender<Delivery>,
-    clock: &Clock,
-    wait: impl Fn(Duration) -> Result<(), RecvTimeoutError>,
-) {
+/// Delivers everything at its instant, until it is ended or nobody listens.
+fn feed(deliveries: Deliveries, inbox: &mpsc::Sender<Delivery>, player: &Player) {
     for delivery in deliveries {
         let (at, delivery) = match delivery {
             Ok(delivery) => delivery,
             Err(error) => return tracing::error!(%error, "the replay ends early"),
         };
-        let ahead = at.since(clock());
-        if !ahead.is_zero() && wait(ahead) != Err(RecvTimeoutError::Timeout) {
-            return;
-        }
-        if inbox.blocking_send(delivery).is_err() {
+        if !player.reach(at) || inbox.blocking_send(delivery).is_err() {
             return;
         }
     }

@@ -1,6 +1,6 @@
 //! `gaunt serve`: the aggregator, until it is told to stop.
 
-use std::{net::SocketAddr, process::ExitCode};
+use std::{net::SocketAddr, process::ExitCode, sync::Arc};
 
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -26,6 +26,7 @@ pub async fn run(
              in the settings"
         );
     }
+    super::outlive_file_limits()?;
     // The port first: who cannot answer need not disturb the targets.
     let server = Server::bind(listen).await?.known_as(names);
     let (mut terminate, mut interrupt, mut hang_up) = (
@@ -43,6 +44,8 @@ pub async fn run(
     let source = Source::Owner(owner);
     let alerting =
         alerting.map(|options| alert::start(&options, source.clone(), say)).transpose()?;
+    let follow = feeding.follow.clone();
+    let server = server.passing_on(Arc::new(move || follow.start()));
     tracing::info!(address = %server.address()?, sources, ?period, "serving");
     let stop = async {
         loop {

@@ -41,6 +41,8 @@ pub(crate) struct State {
     pub(crate) room: Room,
     /// The console's clock, as of the last thing that happened.
     pub(crate) now: UnixMs,
+    /// Whether the replay that is shown is held; none if it is no replay.
+    pub(crate) held: Option<bool>,
 }
 
 /// A screen.
@@ -124,6 +126,11 @@ impl State {
     /// A console that has asked nothing yet.
     pub(crate) fn new(source: Option<&str>, now: UnixMs) -> Self {
         Self { source: source.map(Safe::new), now, ..Self::default() }
+    }
+
+    /// The same of a replay, if it is one.
+    pub(crate) fn of_replay(self, is_replay: bool) -> Self {
+        Self { held: is_replay.then_some(false), ..self }
     }
 
     /// The only node, if the whole fleet is one: then the overview shows it in full.

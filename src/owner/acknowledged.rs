@@ -116,7 +116,6 @@ impl Owner {
         let overview = Arc::make_mut(&mut self.overview);
         self.acknowledgements.apply(&mut overview.findings, now);
         overview.findings_acknowledged = acknowledged;
-        self.answers.clear();
         Ok(())
     }
 }

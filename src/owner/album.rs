@@ -64,7 +64,7 @@ impl Picture {
 }
 
 /// The pictures that are kept, oldest first.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Album {
     pictures: std::collections::VecDeque<Picture>,
 }

@@ -1,6 +1,6 @@
 //! The fabric: ports put together by leaf and rail.
 
-use std::collections::BTreeMap;
+use std::collections::{HashMap, HashSet};
 
 use gaunt_schema::{
     Class, FindingKind, MetricId, Safe,
@@ -78,7 +78,7 @@ impl Owner {
         let blamed = ports.blamed(&selected.rows);
         let unknown = Safe::default();
         let wiring = self.cluster.wiring();
-        let mut cells: BTreeMap<(&str, &str), Cell> = BTreeMap::new();
+        let mut cells: HashMap<(&str, &str), Cell> = HashMap::new();
         for (row, finding) in selected.rows.iter().zip(blamed) {
             let (place, id) = ports.place(*row);
             let told = wiring.port(place);
@@ -91,9 +91,10 @@ impl Owner {
             cells.entry(key).or_default().add(self.sight(), place, id, finding);
         }
         let names = |of: fn(&(&str, &str)) -> String| {
-            let mut names: Vec<String> = cells.keys().map(of).collect();
+            // A comparison costs more than knowing a name again.
+            let names: HashSet<String> = cells.keys().map(of).collect();
+            let mut names: Vec<String> = names.into_iter().collect();
             names.sort_by(|a, b| natural(a, b));
-            names.dedup();
             names
         };
         let (leaves, rails) = (names(|key| key.0.to_owned()), names(|key| key.1.to_owned()));

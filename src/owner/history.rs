@@ -45,8 +45,10 @@ impl Owner {
         }
         let mut sum = Sum::default();
         for (row, id) in &places {
-            if let Some(past) =
-                self.cluster.node(*id).and_then(|node| self.sight().past(metric, node, *row))
+            if let Some(past) = self
+                .cluster
+                .node(*id)
+                .and_then(|node| self.sight().past(metric, node, *row, usize::MAX))
             {
                 sum.add(&past);
             }

@@ -11,7 +11,7 @@ pub(super) const STEP: Duration = Duration::from_secs(10);
 const POINTS: usize = 90;
 
 /// Means of lost GPUs, one for each step.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
     /// The step of the newest point.
     step: i64,

@@ -13,6 +13,9 @@ use crate::{
 /// The most jobs that are named in a line.
 const MAX_JOBS: usize = 8;
 
+/// Points of each series of a node in full: as many as a small graph shows. `history` tells all.
+const DETAIL: usize = 120;
+
 /// The classes of a node's devices in the order of its page.
 const ORDER: [Class; 12] = [
     Class::Node,
@@ -152,13 +155,13 @@ impl Owner {
                 .labels()
                 .map(|(name, value)| (name.to_owned(), value.clone()))
                 .collect(),
-            info: entry.infos.iter().map(|(id, labels)| (id.key(), labels.clone())).collect(),
+            info: entry.infos().map(|(id, labels)| (id.key(), labels)).collect(),
             state,
             values: measured().filter_map(|id| Some((id.key(), sight.reading(id, row)?))).collect(),
             rates: measured().filter_map(|id| Some((id.key(), sight.rate(id, row)?))).collect(),
             history: measured()
                 .filter_map(|id| {
-                    let points = sight.past(id, node, row)?;
+                    let points = sight.past(id, node, row, DETAIL)?;
                     Some(Series { metric: id.key(), points })
                 })
                 .collect(),

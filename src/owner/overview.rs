@@ -17,7 +17,7 @@ const MAX_FINDINGS: usize = 32;
 /// Nodes in the overview: more than any screen shows at once.
 const MAX_WORST: usize = 32;
 
-/// Sentences about sources of targets, and about targets, in the overview.
+/// Sentences about the recording, about sources of targets, and about targets, in the overview.
 const MAX_TROUBLE: usize = 8;
 
 impl Owner {
@@ -56,8 +56,11 @@ impl Owner {
             }
             worst.push((self.badness(node, &blamed), id));
         }
+        if worst.len() > MAX_WORST {
+            worst.select_nth_unstable(MAX_WORST);
+            worst.truncate(MAX_WORST);
+        }
         worst.sort_unstable();
-        worst.truncate(MAX_WORST);
         let counts = GpuState::ALL.iter().map(|state| (*state, states[*state as usize]));
         let states: Vec<_> = counts
             .filter(|(_, gpus)| *gpus > 0)
@@ -120,8 +123,9 @@ impl Owner {
         if self.then.is_some() {
             return Vec::new();
         }
+        let keeping = self.cluster.keeping().and_then(|keeping| keeping.trouble.clone());
         let sources = self.cluster.sources().iter().filter_map(|source| source.trouble.clone());
         let targets = self.cluster.targets().iter().filter_map(judge::trouble);
-        sources.chain(targets).take(MAX_TROUBLE).collect()
+        keeping.into_iter().chain(sources).chain(targets).take(MAX_TROUBLE).collect()
     }
 }

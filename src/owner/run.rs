@@ -7,14 +7,15 @@ use std::{
 
 use gaunt_schema::{Clock, UnixMs};
 use tokio::{
-    sync::{mpsc, watch},
+    sync::mpsc,
     task::spawn_blocking,
     time::{MissedTickBehavior, interval},
 };
 
 use super::{
-    Handle, Judged, Judging, Options, Owner,
-    handle::{Asked, Ends, Published},
+    Handle, Options, Owner,
+    desk::Desk,
+    handle::{Asked, Ends},
 };
 
 /// The longest time between two ticks: a screen that is older than this looks frozen.
@@ -22,6 +23,15 @@ const SLOWEST_TICK: Duration = Duration::from_secs(1);
 
 /// The shortest time between two ticks, so that a tiny period cannot make the owner spin.
 const FASTEST_TICK: Duration = Duration::from_millis(50);
+
+/// Judgements in one period at least: targets that are read every ten seconds say little that is new in each second.
+const JUDGEMENTS: u32 = 4;
+
+/// So many times as long as a judgement took, none is made.
+const REST: u32 = 2;
+
+/// The longest time without a judgement for that reason: on a machine that is too busy, something has to be late.
+const LONGEST_REST: Duration = Duration::from_secs(5);
 
 /// A clock that never goes back: the monotonic clock, anchored to the wall clock once, here.
 pub fn clock() -> Clock {
@@ -48,62 +58,113 @@ pub fn resume(owner: Owner, clock: Clock) -> Handle {
 }
 
 fn go(owner: Owner, clock: Clock, speed: f64) -> Handle {
-    let tick = owner.options.period.min(SLOWEST_TICK).div_f64(speed.max(f64::MIN_POSITIVE));
-    let tick = tick.clamp(FASTEST_TICK, SLOWEST_TICK);
+    let pace = Pace::of(owner.options.period, speed);
     let (handle, ends) = Handle::new(owner.published());
-    tokio::spawn(run(owner, clock, tick, ends));
+    tokio::spawn(run(owner, clock, pace, ends));
     handle
 }
 
-async fn run(mut owner: Owner, clock: Clock, tick: Duration, ends: Ends) {
-    let Ends { mut deliveries, mut asked, published } = ends;
-    let mut ticks = interval(tick);
+/// How often time passes.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    /// The time between two ticks.
+    tick: Duration,
+    /// The ticks from one judgement to the next.
+    judge_every: u32,
+}
+
+impl Pace {
+    /// The pace for targets that are read once a period, of a clock that runs this many times as fast as real time.
+    fn of(period: Duration, speed: f64) -> Self {
+        let speed = speed.max(f64::MIN_POSITIVE);
+        let tick = period.min(SLOWEST_TICK).div_f64(speed).clamp(FASTEST_TICK, SLOWEST_TICK);
+        let between = period.div_f64(speed) / JUDGEMENTS;
+        Self { tick, judge_every: (between.div_duration_f64(tick) as u32).max(1) }
+    }
+
+    /// The ticks without a judgement after one that took so long: deliveries wait while the judge judges, and must not
+    /// wait most of the time.
+    fn rest(self, spent: Duration) -> u32 {
+        let needed = (spent * REST).min(LONGEST_REST).div_duration_f64(self.tick) as u32;
+        needed.max(self.judge_every - 1)
+    }
+}
+
+/// Runs until nobody is left to ask, or until a part of it panicked.
+async fn run(owner: Owner, clock: Clock, pace: Pace, ends: Ends) {
+    let Ends { mut deliveries, asked, published } = ends;
+    let mut desk = Desk::new(owner, asked, published);
+    let mut ticks = interval(pace.tick);
+    let mut until_judged = 0;
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
+        desk.count(deliveries.len());
         tokio::select! {
             biased;
-            asked = asked.recv() => match asked {
-                Some(asked) => serve(&mut owner, asked, &published),
-                None => return,
-            },
+            going_on = desk.serve() => if !going_on { return },
             _ = ticks.tick() => {
-                let Some(judging) = owner.begin_tick(clock()) else { continue };
-                let judged = meanwhile(&mut owner, &mut asked, &published, judging).await;
-                let Some(judged) = judged else { return };
-                owner.end_tick(judged);
-                published.send_replace(owner.published());
+                let (begun, judges) = (Instant::now(), until_judged == 0);
+                if step(&mut desk, clock(), judges).await.is_none() {
+                    return;
+                }
+                until_judged = if judges { pace.rest(begun.elapsed()) } else { until_judged - 1 };
             }
-            Some(delivery) = deliveries.recv() => owner.accept(delivery),
+            Some(delivery) = deliveries.recv(), if desk.is_free() => {
+                let Some(owner) = desk.owner().await else { return };
+                owner.accept(delivery);
+                desk.took();
+            }
         }
     }
 }
 
-/// Answers questions while the judge judges on a thread of his own: on a large fleet that takes longer than a question
-/// may wait. None if nobody is left to ask, or if the judge panicked.
-async fn meanwhile(
-    owner: &mut Owner,
-    asked: &mut mpsc::Receiver<Asked>,
-    published: &watch::Sender<Published>,
-    judging: Judging,
-) -> Option<Judged> {
-    let mut judging = spawn_blocking(move || judging.run());
-    loop {
-        tokio::select! {
-            biased;
-            judged = &mut judging => return judged.ok(),
-            asked = asked.recv() => serve(owner, asked?, published),
-        }
+/// One tick. What takes long in it is done on a thread of its own while questions are answered: on a large fleet a
+/// judgement takes longer than a question may wait.
+async fn step(desk: &mut Desk, now: UnixMs, judges: bool) -> Option<()> {
+    if judges {
+        let Some(judging) = desk.owner().await?.begin_tick(now) else { return Some(()) };
+        let judged = desk.during(spawn_blocking(move || judging.run())).await?;
+        desk.owner().await?.end_tick(judged);
+    } else {
+        desk.owner().await?.pass(now);
     }
+    let owner = desk.shared();
+    let told = desk.during(spawn_blocking(move || owner.told())).await?;
+    desk.owner().await?.publish(told);
+    desk.publish();
+    Some(())
 }
 
-/// Does what is asked. Whoever asked may have given up; then the answer is dropped.
-fn serve(owner: &mut Owner, asked: Asked, published: &watch::Sender<Published>) {
-    match asked {
-        Asked::Question(question, back) => drop(back.send(owner.answer(&question))),
-        Asked::Act(act, back) => {
-            let answer = owner.act(&act);
-            published.send_replace(owner.published());
-            drop(back.send(answer));
-        }
+/// The way in which questions come.
+pub(super) type Questions = mpsc::Receiver<Asked>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_read_seldom_is_judged_seldom_and_shown_every_second() {
+        let told = |millis, speed| {
+            let Pace { tick, judge_every } = Pace::of(Duration::from_millis(millis), speed);
+            (tick.as_millis(), judge_every)
+        };
+        assert_eq!(told(200, 1.0), (200, 1));
+        assert_eq!(told(1_000, 1.0), (1_000, 1));
+        assert_eq!(told(7_900, 1.0), (1_000, 1));
+        assert_eq!(told(10_000, 1.0), (1_000, 2));
+        assert_eq!(told(60_000, 1.0), (1_000, 15));
+        assert_eq!(told(10_000, 10.0), (100, 2));
+        assert_eq!(told(1_000, 1e9), (50, 1));
+    }
+
+    #[test]
+    fn a_judgement_that_takes_long_is_made_seldom() {
+        let rest = |period, spent| {
+            Pace::of(Duration::from_secs(period), 1.0).rest(Duration::from_millis(spent))
+        };
+        assert_eq!((rest(1, 20), rest(10, 20)), (0, 1));
+        assert_eq!((rest(1, 700), rest(10, 700)), (1, 1));
+        assert_eq!((rest(1, 1_600), rest(10, 1_600)), (3, 3));
+        assert_eq!(rest(1, 90_000), 5);
     }
 }

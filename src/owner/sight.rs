@@ -87,11 +87,17 @@ impl<'a> Sight<'a> {
         }
     }
 
-    /// The past of a metric, up to the instant that is seen.
-    pub(super) fn past(self, metric: MetricId, node: &Node, row: u32) -> Option<Vec<Option<f32>>> {
+    /// The past of a metric, up to the instant that is seen: at most `most` points.
+    pub(super) fn past(
+        self,
+        metric: MetricId,
+        node: &Node,
+        row: u32,
+        most: usize,
+    ) -> Option<Vec<Option<f32>>> {
         match self.then {
-            None => self.cluster.past(metric, node, row),
-            Some(then) => self.cluster.past_until(metric, row, then),
+            None => self.cluster.past(metric, node, row, most),
+            Some(then) => self.cluster.past_until(metric, row, then, most),
         }
     }
 

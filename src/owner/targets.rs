@@ -50,6 +50,7 @@ impl Owner {
             matched: selected.matched,
             sources: self.cluster.sources().to_vec(),
             totals: self.totals.clone(),
+            keeping: self.cluster.keeping().cloned(),
         }
     }
 

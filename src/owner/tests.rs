@@ -255,6 +255,61 @@ async fn the_loop_answers_and_ends_with_its_last_handle() {
     inbox.closed().await;
 }
 
+#[tokio::test]
+async fn long_questions_deliveries_and_short_questions_all_get_their_turn() {
+    let clock = super::clock();
+    let handle = super::start(Options::default(), clock.clone());
+    let inbox = handle.inbox();
+    let target = |id| Target {
+        id: TargetId(id),
+        address: format!("10.0.0.{id}:9770").into(),
+        node: None,
+        origin: "test".into(),
+    };
+    let batches = 2_000;
+    let sending = tokio::spawn({
+        let (inbox, clock) = (inbox.clone(), clock.clone());
+        async move {
+            inbox.send(Delivery::Targets((0..4).map(target).collect())).await.unwrap();
+            for number in 0..batches {
+                let outcome = Err(Failure::Status(500));
+                let (target, at) = (TargetId(number % 4), clock());
+                let batch = Batch { target, at, duration_ms: 1.0, outcome };
+                inbox.send(Delivery::Batch(batch)).await.unwrap();
+            }
+        }
+    });
+    let asking: Vec<_> = (0..64)
+        .map(|number| {
+            let handle = handle.clone();
+            tokio::spawn(async move {
+                let long = format!("fabric?filter=symbol_errors<{number}");
+                let short = format!("gpus?filter=node=a and power>{number}");
+                for line in [long, short] {
+                    let question = Question::read_line(&line, &[]).unwrap();
+                    let answer = handle.ask(question).await.unwrap();
+                    assert!(!matches!(answer, Answer::Refused(_)), "{line}: {answer:?}");
+                }
+            })
+        })
+        .collect();
+    for asked in asking {
+        asked.await.unwrap();
+    }
+    sending.await.unwrap();
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        let Ok(Answer::Targets(list)) = handle.ask(Question::Targets).await else { panic!("gone") };
+        if list.totals.scrapes.get("status") == Some(&u64::from(batches)) {
+            break;
+        }
+        assert!(std::time::Instant::now() < deadline, "{:?}", list.totals);
+        tokio::task::yield_now().await;
+    }
+    drop(handle);
+    inbox.closed().await;
+}
+
 /// A finding for tests that count them.
 pub(super) fn finding() -> Finding {
     let entity = gaunt_schema::Entity::node(&"gpu001".into());

@@ -55,6 +55,8 @@ pub(super) fn write(delivery: &Delivery, at: UnixMs, out: &mut Vec<u8>) {
         Delivery::Sources(sources) => put(SOURCES, &Told { at, told: sources }, "", out),
         Delivery::Topology(topology) => put(TOPOLOGY, &Told { at, told: topology }, "", out),
         Delivery::Jobs(jobs) => put(JOBS, &Told { at, told: jobs }, "", out),
+        // How this recording stood is no part of what happened.
+        Delivery::Keeping(_) => {}
         Delivery::Batch(batch) => {
             let Batch { target, at, duration_ms, .. } = *batch;
             match &batch.outcome {

@@ -1,61 +1,72 @@
-//! The recorder: a thread that writes what it is given, and a tap that gives it what passes by without ever waiting.
+//! The recorder: a thread that writes what it is given, and passes it on to whoever follows; nobody waits for it.
 
 use std::{
-    collections::BTreeMap,
-    io,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-        mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel},
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{Sender, channel},
     },
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use gaunt_schema::{Clock, Delivery, JobList, Safe, Target, TargetSource, Topology, UnixMs};
+use gaunt_schema::{Delivery, UnixMs};
+use hyper::body::Bytes;
 use tokio::sync::mpsc;
 
-use super::{Options, RecordError, entry, ring::Ring, segment};
+use super::{
+    Options, RecordError,
+    ring::Ring,
+    status::Status,
+    writer::{Given, Writer},
+};
 
-/// Deliveries that may wait for the disk; more are dropped and counted. A page of 8 GPUs takes about 50 kB here.
+/// Batches that may wait for the disk; more are dropped and counted. One of 8 GPUs takes about 50 kB here.
 const WAITING: usize = 1_024;
 
-/// A block is written once it has this size before compression.
-const BLOCK_SIZE: usize = 1 << 20;
+/// How many may follow at once: another aggregator, a recording somewhere else, and some room.
+const FOLLOWERS: usize = 4;
 
-/// A block is written at the latest this long after its first entry: what a kill can cost.
-const BLOCK_TIME: Duration = Duration::from_secs(1);
-
-/// The time between two attempts to write to a disk that is full.
-const RETRY: Duration = Duration::from_secs(5);
-
-/// Deliveries that may wait between the senders and the owner: as many as the owner itself lets wait.
-const PASSING: usize = 64;
-
-/// How a recording stands.
-#[derive(Debug, Default)]
-pub struct Status {
-    /// Entries that were written.
-    pub written: AtomicU64,
-    /// Entries that were not, because the disk was too slow or full.
-    pub dropped: AtomicU64,
-    /// Bytes that were written.
-    pub bytes: AtomicU64,
-    /// Whether nothing can be written now.
-    pub stopped: AtomicBool,
-}
+/// Blocks that may wait for one follower; who is slower is cut off.
+const BLOCKS: usize = 64;
 
 /// A recording that goes on until this is dropped; what was given by then is written.
 #[derive(Debug)]
 pub struct Recorder {
-    pages: Option<SyncSender<(UnixMs, Delivery)>>,
+    given: Way,
     writing: Option<JoinHandle<()>>,
-    status: Arc<Status>,
+    status: Option<Arc<Status>>,
+}
+
+/// The way to the thread.
+#[derive(Clone, Debug)]
+struct Way {
+    to: Sender<Given>,
+    /// Batches that wait.
+    waiting: Arc<AtomicUsize>,
+    /// How many follow.
+    followers: Arc<AtomicUsize>,
+}
+
+/// A way to follow what is recorded.
+#[derive(Clone, Debug)]
+pub struct Follow(Way);
+
+impl Follow {
+    /// What is given from now on, as the bytes of a segment: its header, then block by block. None if too many follow.
+    pub fn start(&self) -> Option<mpsc::Receiver<Bytes>> {
+        let more = |now: usize| (now < FOLLOWERS).then_some(now + 1);
+        self.0.followers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        let (blocks, follower) = mpsc::channel(BLOCKS);
+        self.0.to.send(Given::Follower(blocks)).ok()?;
+        Some(follower)
+    }
 }
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        drop(self.pages.take());
+        // It may have ended already.
+        drop(self.given.to.send(Given::End));
         if let Some(writing) = self.writing.take() {
             // It ended with a panic at worst, which the log has.
             drop(writing.join());
@@ -66,192 +77,66 @@ impl Drop for Recorder {
 impl Recorder {
     /// Makes the folder and starts the thread.
     pub fn start(options: Options) -> Result<Self, RecordError> {
-        let folder = options.folder.clone();
+        let (folder, period) = (options.folder.clone(), options.period);
+        let status = Arc::new(Status::new(&folder));
         let ring = Ring::new(options)?;
-        let (pages, given) = sync_channel(WAITING);
-        let status = Arc::new(Status::default());
-        let mut writer = Writer::new(ring, status.clone());
-        let writing = thread::Builder::new()
+        Self::spawn(Some((ring, status)), period)
+            .map_err(|error| RecordError::Folder { path: folder, error })
+    }
+
+    /// One that writes nothing and only passes on to those who follow; it costs nothing while nobody does.
+    pub fn passing_on(period: Duration) -> Result<Self, RecordError> {
+        Self::spawn(None, period).map_err(RecordError::Thread)
+    }
+
+    fn spawn(keep: Option<(Ring, Arc<Status>)>, period: Duration) -> std::io::Result<Self> {
+        let (to, from) = channel();
+        let given = Way { to, waiting: Arc::default(), followers: Arc::default() };
+        let status = keep.as_ref().map(|(_, status)| status.clone());
+        let (waiting, followers) = (given.waiting.clone(), given.followers.clone());
+        let mut writer = Writer::new(keep, period, followers);
+        let thread = thread::Builder::new()
             .name("record".to_owned())
-            .spawn(move || writer.run(&given))
-            .map_err(|error| RecordError::Folder { path: folder, error })?;
-        Ok(Self { pages: Some(pages), writing: Some(writing), status })
+            .spawn(move || writer.run(&from, &waiting))?;
+        Ok(Self { given, writing: Some(thread), status })
     }
 
-    /// How it stands.
-    pub fn status(&self) -> &Arc<Status> {
-        &self.status
+    /// How it stands; none if nothing is written.
+    pub fn status(&self) -> Option<&Arc<Status>> {
+        self.status.as_ref()
     }
 
-    /// Gives a delivery to be written; it is dropped and counted if too many wait already.
+    /// A way to follow it.
+    pub fn follow(&self) -> Follow {
+        Follow(self.given.clone())
+    }
+
+    /// Whether a batch that is given now is not dropped.
+    pub fn has_room(&self) -> bool {
+        self.given.waiting.load(Ordering::Relaxed) < WAITING
+    }
+
+    /// Gives a delivery to be written; a batch is dropped and counted if too many wait already. What stands for a
+    /// while is never dropped: batches mean nothing without their targets.
     pub fn give(&self, at: UnixMs, delivery: &Delivery) {
-        let Some(pages) = &self.pages else { return };
-        match pages.try_send((at, delivery.clone())) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                self.status.dropped.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-    }
-}
-
-/// An inbox that passes everything on to another one, and to a recorder on the way.
-pub fn tap(
-    recorder: Recorder,
-    onward: mpsc::Sender<Delivery>,
-    clock: Clock,
-) -> mpsc::Sender<Delivery> {
-    let (inbox, mut passing) = mpsc::channel::<Delivery>(PASSING);
-    tokio::spawn(async move {
-        while let Some(delivery) = passing.recv().await {
-            recorder.give(clock(), &delivery);
-            if onward.send(delivery).await.is_err() {
-                return;
-            }
-        }
-    });
-    inbox
-}
-
-/// What must be said again at the beginning of each segment.
-#[derive(Debug, Default)]
-struct Standing {
-    targets: Option<Vec<Target>>,
-    sources: Option<Vec<TargetSource>>,
-    topologies: BTreeMap<Safe, Topology>,
-    jobs: BTreeMap<Safe, JobList>,
-}
-
-impl Standing {
-    fn note(&mut self, delivery: &Delivery) {
         match delivery {
-            Delivery::Targets(targets) => self.targets = Some(targets.clone()),
-            Delivery::Sources(sources) => self.sources = Some(sources.clone()),
-            Delivery::Topology(told) => {
-                drop(self.topologies.insert(told.source.clone(), told.clone()));
-            }
-            Delivery::Jobs(told) => drop(self.jobs.insert(told.source.clone(), told.clone())),
-            Delivery::Batch(_) => {}
-        }
-    }
-
-    /// Everything that stands, as entries of this instant.
-    fn write(&self, at: UnixMs, out: &mut Vec<u8>) -> u32 {
-        let targets = self.targets.clone().map(Delivery::Targets);
-        let sources = self.sources.clone().map(Delivery::Sources);
-        let topologies = self.topologies.values().cloned().map(Delivery::Topology);
-        let jobs = self.jobs.values().cloned().map(Delivery::Jobs);
-        let all = targets.into_iter().chain(sources).chain(topologies).chain(jobs);
-        let mut entries = 0;
-        for delivery in all {
-            entry::write(&delivery, at, out);
-            entries += 1;
-        }
-        entries
-    }
-}
-
-/// The thread's own: the ring, and the block that grows.
-#[derive(Debug)]
-struct Writer {
-    ring: Ring,
-    status: Arc<Status>,
-    standing: Standing,
-    payload: Vec<u8>,
-    entries: u32,
-    span: Option<(UnixMs, UnixMs)>,
-    begun: Instant,
-    retry: Option<Instant>,
-}
-
-impl Writer {
-    fn new(ring: Ring, status: Arc<Status>) -> Self {
-        Self {
-            ring,
-            status,
-            standing: Standing::default(),
-            payload: Vec::new(),
-            entries: 0,
-            span: None,
-            begun: Instant::now(),
-            retry: None,
-        }
-    }
-
-    fn run(&mut self, given: &Receiver<(UnixMs, Delivery)>) {
-        loop {
-            let left = BLOCK_TIME.saturating_sub(self.begun.elapsed());
-            let wait = if self.entries == 0 { BLOCK_TIME } else { left };
-            match given.recv_timeout(wait) {
-                Ok((at, delivery)) => self.take(at, &delivery),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return self.flush(),
-            }
-            let late = self.entries > 0 && self.begun.elapsed() >= BLOCK_TIME;
-            if late || self.payload.len() >= BLOCK_SIZE {
-                self.flush();
-            }
-        }
-    }
-
-    fn take(&mut self, at: UnixMs, delivery: &Delivery) {
-        self.standing.note(delivery);
-        if self.entries == 0 {
-            self.begun = Instant::now();
-        }
-        entry::write(delivery, at, &mut self.payload);
-        self.entries += 1;
-        let (first, last) = self.span.get_or_insert((at, at));
-        (*first, *last) = ((*first).min(at), (*last).max(at));
-    }
-
-    /// Writes the block. On a full disk it is dropped and counted, and the next attempt waits a little.
-    fn flush(&mut self) {
-        let Some((first, last)) = self.span.take() else { return };
-        let given = u64::from(std::mem::take(&mut self.entries));
-        let payload = std::mem::take(&mut self.payload);
-        if self.retry.is_some_and(|at| Instant::now() < at) {
-            self.status.dropped.fetch_add(given, Ordering::Relaxed);
-            return;
-        }
-        match self.write(&payload, given as u32, first, last) {
-            Ok(bytes) => {
-                self.retry = None;
-                if self.status.stopped.swap(false, Ordering::Relaxed) {
-                    tracing::info!("recording goes on");
+            Delivery::Keeping(_) => return,
+            Delivery::Batch(_) => {
+                let nobody = self.given.followers.load(Ordering::Relaxed) == 0;
+                if self.status.is_none() && nobody {
+                    return;
                 }
-                self.status.written.fetch_add(given, Ordering::Relaxed);
-                self.status.bytes.fetch_add(bytes, Ordering::Relaxed);
-            }
-            Err(error) => {
-                self.retry = Some(Instant::now() + RETRY);
-                self.status.dropped.fetch_add(given, Ordering::Relaxed);
-                if !self.status.stopped.swap(true, Ordering::Relaxed) {
-                    tracing::error!(%error, "recording stops until there is room; everything else goes on");
+                if !self.has_room() {
+                    if let Some(status) = &self.status {
+                        status.behind.fetch_add(1, Ordering::Relaxed);
+                    }
+                    return;
                 }
+                self.given.waiting.fetch_add(1, Ordering::Relaxed);
             }
+            _ => {}
         }
-        self.payload = payload;
-        self.payload.clear();
-    }
-
-    fn write(
-        &mut self,
-        payload: &[u8],
-        entries: u32,
-        first: UnixMs,
-        last: UnixMs,
-    ) -> io::Result<u64> {
-        let begin = self.ring.begins(first);
-        let block = if begin {
-            let mut whole = Vec::with_capacity(payload.len());
-            let told = self.standing.write(first, &mut whole);
-            whole.extend_from_slice(payload);
-            segment::block(&whole, told + entries, first, last)?
-        } else {
-            segment::block(payload, entries, first, last)?
-        };
-        self.ring.write(&block, first, begin)?;
-        Ok(block.len() as u64)
+        // The thread ends with this recorder and not before, unless it panicked, which the log has.
+        drop(self.given.to.send(Given::Delivery(at, Box::new(delivery.clone()))));
     }
 }

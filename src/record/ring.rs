@@ -3,13 +3,14 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write as _},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
 
 use gaunt_schema::UnixMs;
 
-use super::{ENDING, Options, RecordError, segment};
+use super::{ENDING, Options, RecordError, segment, writer::milliseconds};
 
 /// A segment is at most this part of the ring, so that little goes at once.
 const PARTS: u64 = 8;
@@ -46,11 +47,14 @@ impl Ring {
     }
 
     /// Whether the next block begins a segment, and so must say again what still holds.
+    ///
+    /// One whose file was removed takes no more: what is written there, nobody would find.
     pub(super) fn begins(&self, now: UnixMs) -> bool {
         let limit = (self.options.max_size / PARTS).min(LARGEST_SEGMENT);
-        self.open
-            .as_ref()
-            .is_none_or(|open| open.size >= limit || now.since(open.start) >= LONGEST_SEGMENT)
+        self.open.as_ref().is_none_or(|open| {
+            let removed = open.file.metadata().is_ok_and(|meta| meta.nlink() == 0);
+            open.size >= limit || now.since(open.start) >= LONGEST_SEGMENT || removed
+        })
     }
 
     /// Writes a block, to a new segment if one is to begin. After a failure nothing of the block is left.
@@ -60,6 +64,7 @@ impl Ring {
                 // It is safe from a loss of power now; a kill never took it.
                 drop(done.file.sync_data());
             }
+            fs::create_dir_all(&self.options.folder)?;
             self.retire(block.len() as u64)?;
             self.open = Some(self.begin(at)?);
         }
@@ -77,7 +82,7 @@ impl Ring {
     }
 
     fn begin(&self, at: UnixMs) -> io::Result<Open> {
-        let period_ms = u32::try_from(self.options.period.as_millis()).unwrap_or(u32::MAX);
+        let period_ms = milliseconds(self.options.period);
         let mut name = at.0.max(0);
         loop {
             let path = self.options.folder.join(format!("{name:016}.{ENDING}"));

@@ -109,8 +109,8 @@ pub struct Segment<'a> {
     pub lost: usize,
 }
 
-/// Reads the blocks of a segment. What is damaged is passed over up to the next block whose checksum holds.
-pub fn read_segment(bytes: &[u8]) -> Result<Segment<'_>, Unreadable> {
+/// Checks the header of a segment; gives its period in milliseconds.
+pub(super) fn read_header(bytes: &[u8]) -> Result<u32, Unreadable> {
     let head = bytes.get(..HEADER).ok_or(Unreadable::NoHeader)?;
     let sum = u32_at(head, 24).ok_or(Unreadable::NoHeader)?;
     if &head[..8] != MAGIC || crc32fast::hash(&head[..24]) != sum {
@@ -120,7 +120,12 @@ pub fn read_segment(bytes: &[u8]) -> Result<Segment<'_>, Unreadable> {
     if version != VERSION {
         return Err(Unreadable::Version(version));
     }
-    let period_ms = u32_at(head, 12).ok_or(Unreadable::NoHeader)?;
+    u32_at(head, 12).ok_or(Unreadable::NoHeader)
+}
+
+/// Reads the blocks of a segment. What is damaged is passed over up to the next block whose checksum holds.
+pub fn read_segment(bytes: &[u8]) -> Result<Segment<'_>, Unreadable> {
+    let period_ms = read_header(bytes)?;
     let (mut at, mut blocks, mut lost) = (HEADER, Vec::new(), 0);
     while at < bytes.len() {
         if let Some((block, length)) = block_at(&bytes[at..]) {
@@ -134,6 +139,31 @@ pub fn read_segment(bytes: &[u8]) -> Result<Segment<'_>, Unreadable> {
         at += skip;
     }
     Ok(Segment { period_ms, blocks, lost })
+}
+
+/// What stands at a place where a block should begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Beginning {
+    /// The block has this length.
+    Block(usize),
+    /// Its head has not arrived in full.
+    More,
+    /// No block.
+    Other,
+}
+
+/// Looks at the head of a block.
+pub(super) fn beginning(bytes: &[u8]) -> Beginning {
+    if !bytes.iter().zip(&BLOCK).all(|(byte, known)| byte == known) {
+        return Beginning::Other;
+    }
+    match (u32_at(bytes, 4), u32_at(bytes, 8), bytes.len() >= BLOCK_HEADER) {
+        (Some(packed), Some(size), true) if packed.max(size) as usize <= MAX_BLOCK => {
+            Beginning::Block(BLOCK_HEADER + packed as usize)
+        }
+        (_, _, true) => Beginning::Other,
+        _ => Beginning::More,
+    }
 }
 
 /// The block at the beginning of these bytes, with its length.

@@ -60,7 +60,7 @@ fn deliveries(nodes: usize, seconds: i64) -> Vec<(UnixMs, Delivery)> {
 /// Gives everything to a recorder, which never has to drop any of it, and waits until it is written.
 fn record(options: Options, all: &[(UnixMs, Delivery)]) {
     let recorder = Recorder::start(options).unwrap();
-    let status = recorder.status().clone();
+    let status = recorder.status().unwrap().clone();
     for (given, (at, delivery)) in (0_u64..).zip(all) {
         recorder.give(*at, delivery);
         // A test is faster than any disk: it waits where senders would be seconds apart.
@@ -69,7 +69,7 @@ fn record(options: Options, all: &[(UnixMs, Delivery)]) {
         }
     }
     drop(recorder);
-    assert_eq!(status.dropped.load(Ordering::Relaxed), 0);
+    assert_eq!(status.dropped(), 0);
     assert_eq!(status.written.load(Ordering::Relaxed), all.len() as u64);
 }
 
@@ -183,6 +183,112 @@ fn a_tail_cut_anywhere_costs_only_the_block_that_it_cuts() {
         let read = read_segment(&bytes[..cut]).map_or(0, |segment| segment.blocks.len());
         assert_eq!(read, complete, "cut at {cut}");
     }
+}
+
+#[test]
+fn a_segment_cut_anywhere_gives_back_what_its_whole_blocks_hold() {
+    let (folder, cut_folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    record(options(folder.path()), &deliveries(1, 3));
+    let path = ring::segments_in(folder.path()).unwrap().pop().unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    // A second block, so that most cuts leave one.
+    let second = deliveries(1, 1);
+    let mut payload = Vec::new();
+    for (at, delivery) in &second {
+        super::entry::write(delivery, *at, &mut payload);
+    }
+    let first = bytes.len();
+    bytes.extend(super::segment::block(&payload, 2, START, START).unwrap());
+    let all = deliveries(1, 3).len();
+    for cut in 0..=bytes.len() {
+        let expected = match cut {
+            cut if cut < first => 0,
+            cut if cut < bytes.len() => 1,
+            _ => 2,
+        };
+        let blocks = read_segment(&bytes[..cut]).map_or(0, |segment| segment.blocks.len());
+        assert_eq!(blocks, expected, "cut at {cut}");
+        // Decoding all of it at every byte would only take time.
+        if cut % 97 != 0 && cut != first && cut != bytes.len() {
+            continue;
+        }
+        fs::write(cut_folder.path().join(path.file_name().unwrap()), &bytes[..cut]).unwrap();
+        let back = Recording::open(cut_folder.path()).map_or(0, |recording| {
+            recording.deliveries(UnixMs(0)).map(|one| one.map(|_| 1).unwrap()).sum()
+        });
+        let of = [0, all + 1, all + 1 + second.len()];
+        assert_eq!(back, of[expected], "cut at {cut}");
+    }
+}
+
+#[test]
+fn what_the_disk_is_too_slow_for_is_counted_and_the_rest_can_be_played() {
+    let folder = tempfile::tempdir().unwrap();
+    let recorder = Recorder::start(options(folder.path())).unwrap();
+    let status = recorder.status().unwrap().clone();
+    let all = deliveries(1, 1);
+    let given = 30_000;
+    // Copying a page is a small part of the work of writing it down.
+    for _ in 0..given {
+        recorder.give(all[1].0, &all[1].1);
+    }
+    recorder.give(all[0].0, &all[0].1);
+    drop(recorder);
+    let (written, behind) =
+        (status.written.load(Ordering::Relaxed), status.behind.load(Ordering::Relaxed));
+    assert!(behind > 0, "the disk was as fast as memory");
+    assert_eq!(written + behind, given + 1, "nothing is lost without being counted");
+    let back = read(folder.path(), START);
+    let targets = back.iter().filter(|(_, delivery)| matches!(delivery, Delivery::Targets(_)));
+    assert_eq!(targets.count(), 1, "what stands is never dropped");
+    assert_eq!(back.len() as u64, written);
+}
+
+#[test]
+fn a_folder_that_is_removed_is_made_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let inner = folder.path().join("rec");
+    let all = deliveries(1, 2);
+    let recorder = Recorder::start(options(&inner)).unwrap();
+    let status = recorder.status().unwrap().clone();
+    let wait = |number| {
+        let end = std::time::Instant::now() + Duration::from_secs(30);
+        while status.written.load(Ordering::Relaxed) < number {
+            assert!(std::time::Instant::now() < end, "{number} are not written");
+            std::thread::yield_now();
+        }
+    };
+    recorder.give(all[0].0, &all[0].1);
+    recorder.give(all[1].0, &all[1].1);
+    wait(2);
+    fs::remove_dir_all(&inner).unwrap();
+    recorder.give(all[2].0, &all[2].1);
+    drop(recorder);
+    let back = read(&inner, START);
+    assert!(matches!(back[0].1, Delivery::Targets(_)), "what stands is said again");
+    assert_eq!(back.len(), 2);
+}
+
+#[test]
+fn who_follows_gets_what_stands_and_then_every_block() {
+    let recorder = Recorder::passing_on(PERIOD).unwrap();
+    let all = deliveries(2, 3);
+    recorder.give(all[0].0, &all[0].1);
+    let follow = recorder.follow();
+    let mut followers: Vec<_> = std::iter::from_fn(|| follow.start()).collect();
+    assert_eq!(followers.len(), 4, "more are not served");
+    for (at, delivery) in &all[1..] {
+        recorder.give(*at, delivery);
+    }
+    drop(recorder);
+    let mut stream = super::Stream::default();
+    let mut came = Vec::new();
+    let mut follower = followers.remove(0);
+    while let Some(bytes) = follower.blocking_recv() {
+        came.extend(stream.take(&bytes).unwrap());
+    }
+    assert_eq!(stream.period_ms(), Some(1_000));
+    assert_eq!(values(&came), values(&all));
 }
 
 #[test]

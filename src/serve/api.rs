@@ -11,7 +11,12 @@ use axum::{
     routing::get,
 };
 
-use super::stream::{self, Hub};
+use tokio::sync::watch;
+
+use super::{
+    recording::{self, Recording},
+    stream::{self, Hub},
+};
 use crate::{
     answer::{Answer, PATHS, Question, Refusal},
     source::{Source, SourceError},
@@ -28,6 +33,8 @@ pub(super) type Parameters = Query<Vec<(String, String)>>;
 pub(super) struct Serving {
     pub(super) source: Source,
     pub(super) hub: Hub,
+    pub(super) recording: Option<Recording>,
+    pub(super) stopped: watch::Receiver<bool>,
 }
 
 impl axum::extract::FromRef<Serving> for Source {
@@ -45,6 +52,7 @@ impl axum::extract::FromRef<Serving> for Hub {
 pub(super) fn routes() -> Router<Serving> {
     let mut routes =
         Router::new().route("/openapi.json", get(openapi)).route("/stream", get(stream::stream));
+    routes = routes.route("/recording", get(recording::recording));
     for (path, _) in PATHS {
         let answer = move |source, parts, parameters| ask(source, path, parts, parameters);
         // An id has slashes of its own.

@@ -66,6 +66,7 @@ impl Facts {
         });
         self.targets(&mut page);
         self.totals(&mut page);
+        self.keeping(&mut page);
         self.fleet(&mut page);
         self.findings(&mut page);
         page.0
@@ -101,6 +102,21 @@ impl Facts {
             for (reason, count) in &totals.rejected {
                 family.line(&[("reason", reason)], *count as f64);
             }
+        });
+    }
+
+    /// How the recording stands, if there is one.
+    fn keeping(&self, page: &mut Page) {
+        let Some(keeping) = &self.targets.keeping else { return };
+        page.family(fleet::RECORD_ACTIVE, |family| match &keeping.stopped {
+            None => family.line(&[], 1.0),
+            Some(stopped) => family.line(&[("reason", stopped.reason.as_str())], 0.0),
+        });
+        page.family(fleet::RECORD_BYTES, |family| family.line(&[], keeping.bytes as f64));
+        page.family(fleet::RECORD_WRITTEN, |family| family.line(&[], keeping.written as f64));
+        page.family(fleet::RECORD_DROPPED, |family| {
+            family.line(&[("reason", "behind")], keeping.dropped_behind as f64);
+            family.line(&[("reason", "stopped")], keeping.dropped_stopped as f64);
         });
     }
 

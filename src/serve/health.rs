@@ -32,6 +32,7 @@ gaunt aggregator
 /api/gaunt/v1/table/SUBJECT   nodes, findings or targets as columns
 /api/gaunt/v1/history         one metric over time: ?metric=power&filter=node=NAME and gpu=0
 /api/gaunt/v1/stream          any of these and what changes in it: ?ask=overview
+/api/gaunt/v1/recording       all that targets say, for `gaunt record --aggregator`
 /api/gaunt/v1/openapi.json    all of this for programs
 /healthz                      200 while the process lives
 /readyz                       200 once every target was tried
@@ -63,7 +64,10 @@ pub(super) async fn readyz(State(source): State<Source>) -> Response {
                 (StatusCode::SERVICE_UNAVAILABLE, "not ready: no targets announced yet\n")
                     .into_response()
             } else {
-                format!("ready: {all} of {all} targets tried\n").into_response()
+                // A recording that stops is no reason to ask somebody else: it is only said.
+                let said = list.keeping.as_ref().and_then(|keeping| keeping.trouble.as_ref());
+                let said = said.map_or_else(String::new, |trouble| format!("{trouble}\n"));
+                format!("ready: {all} of {all} targets tried\n{said}").into_response()
             }
         }
         Ok(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 use super::{
     LISTEN,
     gather::Gather,
-    keeping::{Files, Record},
+    keeping::{Files, History, Record},
     telling::{Alertmanager, Report},
 };
 use crate::{
@@ -39,6 +39,7 @@ pub(super) struct File {
     pub(super) record: Record,
     pub(super) alertmanager: Alertmanager,
     pub(super) report: Report,
+    pub(super) history: History,
 }
 
 /// What the operator calls the cluster, and what it costs.
@@ -125,6 +126,7 @@ impl Console {
                 GlyphsName::Unicode => Glyphs::Unicode,
                 GlyphsName::Ascii => Glyphs::Ascii,
             },
+            player: None,
         }
     }
 }

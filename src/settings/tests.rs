@@ -70,7 +70,7 @@ fn what_cannot_be_meant_is_refused_with_file_line_key_and_next_step() {
         (
             "[gathr]\n",
             "gaunt.toml:1: unknown key `gathr`, this section knows `cluster`, `gather`, `serve`, \
-             `judge`, `console`, `topology`, `jobs`, `record`; correct the name or remove the line",
+             `judge`, `console`, `topology`, `jobs`, `record`, `history`; correct the name or remove the line",
         ),
         (
             "\n[gather]\nperiod = \"0s\"\n",

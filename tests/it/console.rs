@@ -239,3 +239,29 @@ fn a_console_whose_terminal_is_gone_ends() {
     desk.tmux(&["kill-server"]);
     await_end(pid);
 }
+
+#[test]
+fn a_replay_is_held_and_goes_on() {
+    let sim = crate::fleet::Sim::start(2);
+    let desk = Desk::new(100, 30);
+    let to = desk.file("recording");
+    let to = to.to_str().expect("a path of letters");
+    let recorded =
+        crate::running::gaunt(&["record", "--targets", &sim.list, "--to", to, "--duration", "4s"]);
+    assert!(recorded.status.success(), "{recorded:?}");
+    desk.start("", &format!("replay --speed 0.1 --from {to}"));
+    desk.await_screen("replay", |screen| screen.contains("replay, z holds"));
+    desk.press("z");
+    let held = desk.await_screen("held replay", |screen| screen.contains("HELD, z goes on"));
+    let clock = |screen: &str| {
+        screen.lines().next().and_then(|line| line.split("goes on").nth(1)).map(str::to_owned)
+    };
+    // Keys still work, and nothing moves.
+    desk.press("5");
+    let nodes = desk.await_screen("list of nodes", |screen| screen.contains("NODES"));
+    assert_eq!(clock(&nodes), clock(&held));
+    desk.press("z");
+    desk.await_screen("running replay", |screen| screen.contains("replay, z holds"));
+    desk.press("q");
+    desk.expect_given_back();
+}

@@ -29,6 +29,7 @@ mod probe_rings;
 mod prometheus;
 mod real_gpu;
 mod real_targets;
+mod recording;
 mod report;
 mod rules;
 mod running;

@@ -125,7 +125,9 @@ impl Recording {
     }
 
     /// Every page in the order of time, read when it is asked for.
-    pub(in crate::command) fn batches(&self) -> impl Iterator<Item = Result<Batch, RecordingError>> {
+    pub(in crate::command) fn batches(
+        &self,
+    ) -> impl Iterator<Item = Result<Batch, RecordingError>> {
         let limits = text::Limits::default();
         self.pages.iter().map(move |(at, target)| {
             let name = &self.targets[*target as usize];

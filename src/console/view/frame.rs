@@ -101,7 +101,13 @@ fn now(overview: Option<&Overview>, state: &State, theme: Theme) -> Line<'static
     let Some(overview) = overview else { return Line::default() };
     let fresh = matches!(state.link, Link::Fresh(at) if state.now.since(at) < update::late(state));
     let (sign, meaning) = if fresh { ("●", Meaning::Good) } else { ("○", Meaning::Bad) };
+    let replay = match state.held {
+        None => Span::default(),
+        Some(false) => Span::styled("replay, z holds  ", theme.style(Meaning::Dim)),
+        Some(true) => Span::styled("HELD, z goes on  ", theme.style(Meaning::Waiting)),
+    };
     Line::from(vec![
+        replay,
         Span::raw(format::clock(overview.at)),
         Span::styled(format!(" {sign} "), theme.style(meaning)),
         Span::raw(format!("{} ", format::period(overview.period_ms))),

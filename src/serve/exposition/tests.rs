@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gaunt_schema::{FindingKind, Safe, Severity, UnixMs};
+use gaunt_schema::{FindingKind, Keeping, Obstacle, Safe, Severity, Stopped, UnixMs};
 
 use super::*;
 use crate::answer::{Finding, Life, NodeCounts, NodeLine, StateCount, TargetLine, Totals};
@@ -62,8 +62,20 @@ fn facts() -> Facts {
             targets: vec![target, untried],
             sources: Vec::new(),
             totals,
+            keeping: Some(keeping()),
             ..TargetList::default()
         }),
+    }
+}
+
+fn keeping() -> Keeping {
+    Keeping {
+        written: 40,
+        bytes: 900,
+        dropped_behind: 3,
+        dropped_stopped: 8,
+        stopped: Some(Stopped { reason: Obstacle::NoSpace, since: UnixMs(0) }),
+        ..Keeping::default()
     }
 }
 
@@ -100,6 +112,11 @@ fn the_page_says_what_the_answers_say() {
         "gaunt_scrapes_total{outcome=\"timeout\"} 1",
         "gaunt_samples_total 14",
         "gaunt_rejected_lines_total{reason=\"bad_value\"} 2",
+        "gaunt_record_active{reason=\"no_space\"} 0",
+        "gaunt_record_bytes_total 900",
+        "gaunt_record_written_batches_total 40",
+        "gaunt_record_dropped_batches_total{reason=\"behind\"} 3",
+        "gaunt_record_dropped_batches_total{reason=\"stopped\"} 8",
         "gaunt_nodes{state=\"live\"} 1",
         "gaunt_gpus{state=\"computing\"} 1",
         "gaunt_gpus{state=\"lost\"} 0",

@@ -31,6 +31,9 @@ const PERIODS: u64 = 4;
 /// How often each question is asked, each time a little differently, so that no answer is kept from before.
 const ROUNDS: usize = 41;
 
+/// The pause of who asks long questions while others wait for short ones.
+const LONG_PAUSE: Duration = Duration::from_millis(100);
+
 /// Where the simulated time begins.
 const START: UnixMs = UnixMs(1_700_000_000_000);
 
@@ -276,6 +279,7 @@ fn waits(owner: Owner, fleet: Fleet, names: &Names, out: &mut dyn Write) -> anyh
                 }
             }
         });
+        let long = tokio::spawn(ask_much(handle.clone()));
         let overview = Question::Overview;
         let power = Question::read_line(
             &format!("history?metric=power&filter=node={} and gpu=0", names.node),
@@ -289,6 +293,7 @@ fn waits(owner: Owner, fleet: Fleet, names: &Names, out: &mut dyn Write) -> anyh
             tokio::time::sleep(Duration::from_millis(7)).await;
         }
         feeding.await?;
+        long.abort();
         anyhow::Ok(waits)
     })?;
     let mut told = serde_json::Map::new();
@@ -310,4 +315,20 @@ async fn wait(handle: &Handle, question: Question) -> anyhow::Result<f64> {
     let asked = Instant::now();
     black_box(handle.ask(question).await?);
     Ok(asked.elapsed().as_secs_f64() * 1e3)
+}
+
+/// Somebody asks for the whole fabric and the whole fleet all the time.
+async fn ask_much(handle: Handle) {
+    for at in 0_usize.. {
+        let line = if at.is_multiple_of(2) {
+            format!("fabric?filter=symbol_errors<{}", 1_000_000 + at)
+        } else {
+            format!("gpus?filter=power>{}W sort power desc limit 20", at % 90)
+        };
+        let Ok(question) = Question::read_line(&line, &[]) else { return };
+        if handle.ask(question).await.is_err() {
+            return;
+        }
+        tokio::time::sleep(LONG_PAUSE).await;
+    }
 }

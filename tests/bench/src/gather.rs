@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use serde_json::json;
 
 use crate::{
@@ -210,7 +210,7 @@ fn gaunt(folder: &Path, port: u16, coding: &str) -> anyhow::Result<Process> {
     );
     fs::write(&settings, text)?;
     let address = scrape::free_address()?;
-    let mut command = Command::new(built("gaunt")?);
+    let mut command = Command::new(crate::built("gaunt")?);
     command.args(["serve", "--listen", &address, "--config"]).arg(settings);
     Process::start(command, address)
 }
@@ -251,14 +251,4 @@ fn victoria(folder: &Path, port: u16) -> anyhow::Result<Option<Process>> {
         .arg(format!("-storageDataPath={}", folder.join("victoria").display()))
         .arg(format!("-httpListenAddr={address}"));
     Process::start(command, address).map(Some)
-}
-
-/// A program of this build.
-fn built(name: &str) -> anyhow::Result<PathBuf> {
-    let own = env::current_exe().context("cannot tell where this program is")?;
-    let path = own.with_file_name(name);
-    if !path.exists() {
-        bail!("{} is not built: run `cargo build --release --workspace` first", path.display());
-    }
-    Ok(path)
 }

@@ -4,7 +4,9 @@ mod answers;
 mod clock;
 mod farm;
 mod fields;
+mod fleet;
 mod gather;
+mod ingest;
 mod judge;
 mod load;
 mod node;
@@ -36,6 +38,9 @@ struct Args {
     /// What `answers` asks about.
     #[command(flatten)]
     answers: answers::Options,
+    /// How large the fleet of `fleet` is.
+    #[command(flatten)]
+    fleet: fleet::Options,
 }
 
 type Bench = fn(&Args, &mut dyn Write) -> anyhow::Result<()>;
@@ -45,6 +50,16 @@ const BENCHES: &[(&str, &str, Bench)] = &[
     ("farm", "serves what `gather` measures on; it is started by `gather`", |args, _| {
         farm::run(&args.farm)
     }),
+    (
+        "fleet",
+        "gaunt serve over gaunt-sim's written-down pages: time, memory and waits by the number of nodes",
+        |args, out| fleet::run(&args.fleet, args.judge.quick, out),
+    ),
+    (
+        "ingest",
+        "reports and pages in memory into columns, history and rates: samples a second and core",
+        |args, out| ingest::run(args.judge.quick, out),
+    ),
     (
         "gather",
         "gaunt, Prometheus and VictoriaMetrics on the same 1,000 targets: time and memory",
@@ -96,4 +111,16 @@ fn main() -> anyhow::Result<ExitCode> {
         writeln!(out, "  {name:8} {what}")?;
     }
     Ok(ExitCode::from(2))
+}
+
+/// A program of this build.
+fn built(name: &str) -> anyhow::Result<std::path::PathBuf> {
+    let own = std::env::current_exe().context("cannot tell where this program is")?;
+    let path = own.with_file_name(name);
+    anyhow::ensure!(
+        path.exists(),
+        "{} is not built: run `cargo build --release --workspace` first",
+        path.display()
+    );
+    Ok(path)
 }

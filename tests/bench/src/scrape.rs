@@ -80,7 +80,14 @@ impl Client {
             }
         };
         let time = begun.elapsed();
-        ensure!(self.answer.starts_with(b"HTTP/1.1 200 "), "{} has no page", self.address);
+        ensure!(
+            self.answer.starts_with(b"HTTP/1.1 200 "),
+            "{} has no page: {:?}",
+            self.address,
+            String::from_utf8_lossy(
+                self.answer.split(|byte| *byte == b'\r').next().unwrap_or_default()
+            )
+        );
         Ok((time, &self.answer[start..end]))
     }
 

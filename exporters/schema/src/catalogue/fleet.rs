@@ -32,4 +32,12 @@ rows! {
         Metric::gauge("gaunt_finding", Fleet, Unit::Count, 1.0);
     FINDINGS_OPENED, "Findings opened, by kind.",
         Metric::counter("gaunt_findings_opened_total", Fleet, Unit::Count, Bits64);
+    RECORD_ACTIVE, "Whether what targets say is recorded: 0 while nothing can be written, with the reason.",
+        Metric::gauge("gaunt_record_active", Fleet, Unit::Count, 1.0);
+    RECORD_BYTES, "Bytes written to the recording.",
+        Metric::counter("gaunt_record_bytes_total", Fleet, Unit::Bytes, Bits64);
+    RECORD_WRITTEN, "Batches, and what stands beside them, written to the recording.",
+        Metric::counter("gaunt_record_written_batches_total", Fleet, Unit::Count, Bits64);
+    RECORD_DROPPED, "Batches that are missing in the recording: the disk was behind, or recording was stopped.",
+        Metric::counter("gaunt_record_dropped_batches_total", Fleet, Unit::Count, Bits64);
 }

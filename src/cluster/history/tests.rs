@@ -1,0 +1,188 @@
+//! The past of a metric: what a list of all points would show, within a bound.
+
+use std::collections::BTreeMap;
+
+use gaunt_schema::{MetricId, catalogue::gpu};
+use proptest::prelude::*;
+
+use super::*;
+
+fn history(slots: usize) -> History {
+    // Whole watts: what is written comes back as it was.
+    History::new(&Metric { resolution: 1.0, ..*gpu::POWER.row() }, slots)
+}
+
+fn write(history: &mut History, row: usize, slot: i64, value: Option<f64>) {
+    history.write(row, slot, value, false, true);
+}
+
+fn read(history: &History, row: usize, slot: i64) -> Vec<Option<f32>> {
+    history.read(row, slot, usize::MAX)
+}
+
+proptest! {
+    /// It shows what a list of all points would show, of every device of a range.
+    #[test]
+    fn the_past_is_the_end_of_a_list(
+        steps in prop::collection::vec((0_i64..40, prop::collection::vec(any::<Option<u8>>(), 3)), 1..40),
+        slots in prop_oneof![Just(4_usize), Just(25), Just(90)],
+    ) {
+        let mut history = history(slots);
+        let (mut slot, mut lists) = (-20_i64, vec![BTreeMap::new(); 3]);
+        for (step, values) in steps {
+            slot += step;
+            for (row, value) in values.into_iter().enumerate() {
+                let value = value.map(f64::from);
+                write(&mut history, row, slot, value);
+                lists[row].insert(slot, value);
+            }
+            for now in slot..slot + 3 {
+                for (row, list) in lists.iter().enumerate() {
+                    let end: Vec<_> = (now - slots as i64 + 1..=now)
+                        .map(|at| list.get(&at).copied().flatten().map(|value| value as f32))
+                        .collect();
+                    prop_assert_eq!(read(&history, row, now), end);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_past_is_bounded_and_ends_now() {
+    let mut history = history(4);
+    for slot in 0..100 {
+        history.write(1, slot, Some(slot as f64), true, true);
+    }
+    assert_eq!(read(&history, 1, 99), [Some(96.0), Some(97.0), Some(98.0), Some(99.0)]);
+    assert_eq!(history.read(1, 99, 2), [Some(98.0), Some(99.0)]);
+    assert_eq!(read(&history, 1, 101), [Some(98.0), Some(99.0), None, None]);
+    assert_eq!(read(&history, 1, 130), [None; 4]);
+    assert_eq!(read(&history, 0, 99), [None; 4], "another device has no past");
+    assert!(history.bytes() < 2 * size_of::<Range>(), "{}", history.bytes());
+}
+
+#[test]
+fn the_newest_point_of_a_few_slots_is_found_and_none_beyond_them() {
+    let mut history = history(4);
+    for slot in 0..6 {
+        write(&mut history, 1, slot, (slot != 4).then_some(slot as f64));
+    }
+    assert_eq!(history.newest_of(1, 4, 3), Some(3.0));
+    assert_eq!(history.newest_of(1, 4, 1), None);
+    assert_eq!(history.newest_of(1, 5, 1), Some(5.0));
+    assert_eq!(history.newest_of(0, 5, 3), None);
+    assert_eq!(history.newest_of(77, 5, 3), None);
+}
+
+#[test]
+fn a_missing_sample_is_a_gap_and_never_zero() {
+    let mut history = history(4);
+    write(&mut history, 0, 5, Some(1.0));
+    write(&mut history, 0, 7, Some(3.0));
+    history.write(0, 8, None, true, true);
+    assert_eq!(read(&history, 0, 8), [Some(1.0), None, Some(3.0), None]);
+    history.write(0, 9, Some(4.0), true, true);
+    assert_eq!(read(&history, 0, 9), [None, Some(3.0), None, Some(4.0)], "known to be absent");
+    write(&mut history, 0, 1_000_000, Some(9.0));
+    assert_eq!(read(&history, 0, 1_000_000), [None, None, None, Some(9.0)]);
+}
+
+#[test]
+fn jitter_at_the_border_of_two_slots_makes_no_gap() {
+    for start in 0..40 {
+        let mut history = history(4);
+        write(&mut history, 0, start, Some(1.0));
+        history.write(0, start + 2, Some(3.0), true, true);
+        history.write(0, start + 2, Some(4.0), true, true);
+        let expected = [None, Some(1.0), Some(3.0), Some(4.0)];
+        assert_eq!(read(&history, 0, start + 2), expected, "from {start}");
+    }
+}
+
+#[test]
+fn who_is_read_late_in_a_period_is_no_gap() {
+    let mut history = history(30);
+    for slot in 0..30 {
+        write(&mut history, 0, slot, Some(slot as f64));
+        if slot > 0 {
+            write(&mut history, 1, slot - 1, Some(slot as f64));
+        }
+    }
+    assert!(read(&history, 1, 28)[2..].iter().all(Option::is_some), "{:?}", read(&history, 1, 28));
+}
+
+#[test]
+fn a_forgotten_device_leaves_nothing_to_the_next() {
+    let mut history = history(40);
+    for slot in 0..35 {
+        write(&mut history, 0, slot, Some(1.0));
+        write(&mut history, 1, slot, Some(1.0));
+    }
+    history.clear(0);
+    assert_eq!(read(&history, 0, 34), [None; 40]);
+    assert_eq!(read(&history, 1, 34).iter().flatten().count(), 35);
+    history.write(0, 35, Some(2.0), true, true);
+    let past = read(&history, 0, 35);
+    assert_eq!((past.iter().flatten().count(), past[39]), (1, Some(2.0)));
+    for slot in 36..200 {
+        write(&mut history, 0, slot, Some(3.0));
+    }
+    assert_eq!(read(&history, 0, 199), [Some(3.0); 40]);
+    assert!(history.ranges[0].as_ref().unwrap().forgotten.is_empty());
+}
+
+#[test]
+fn what_does_not_fit_goes_oldest_first_and_what_it_costs_is_known() {
+    let mut history = history(1_000);
+    for slot in 0..500 {
+        for row in 0..130 {
+            write(&mut history, row, slot, Some(((slot * 31 + row as i64 * 17) % 97) as f64));
+        }
+    }
+    let bytes = history.bytes();
+    let counted: usize = history
+        .ranges
+        .iter()
+        .flatten()
+        .map(|range| {
+            size_of::<Range>() + range.packed.iter().map(|(_, block)| cost(block)).sum::<usize>()
+        })
+        .sum();
+    assert_eq!(bytes, counted);
+    let points = 130 * 490;
+    assert!(bytes - 3 * size_of::<Range>() < points * 13 / 10, "{bytes} bytes for {points} points");
+    assert_eq!(history.oldest_end(), Some(10));
+    history.shed(100);
+    assert_eq!(history.oldest_end(), Some(110));
+    assert!(history.bytes() < bytes * 9 / 10);
+    let past = read(&history, 129, 499);
+    assert_eq!(past.iter().flatten().count(), 400);
+}
+
+#[test]
+fn without_room_no_device_gets_a_past_and_those_that_have_one_keep_it() {
+    let mut history = history(20);
+    write(&mut history, 0, 5, Some(1.0));
+    history.write(500, 5, Some(1.0), false, false);
+    history.write(1, 5, Some(1.0), false, false);
+    assert_eq!(read(&history, 500, 5), [None; 20]);
+    assert_eq!(read(&history, 1, 5).last(), Some(&Some(1.0)));
+}
+
+#[test]
+fn a_rate_is_known_to_a_thousandth_whatever_its_size() {
+    let counter = MetricId::all().find(|id| matches!(id.row().kind, Kind::Counter(_))).unwrap();
+    let mut history = History::new(counter.row(), 50);
+    let rate = |slot: i64| 4.7e10 + slot as f64 * 1.3e9;
+    for slot in 0..50 {
+        write(&mut history, 0, slot, Some(rate(slot)));
+        write(&mut history, 1, slot, Some(slot as f64 / 64.0));
+    }
+    for (row, of) in [(0, &rate as &dyn Fn(i64) -> f64), (1, &|slot| slot as f64 / 64.0)] {
+        for (slot, point) in read(&history, row, 49).into_iter().enumerate() {
+            let (point, exact) = (f64::from(point.unwrap()), of(slot as i64));
+            assert!((point - exact).abs() <= exact.abs() * 1e-3, "{point} {exact}");
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Bench `fleet`: the aggregator over a fleet of written-down pages, judge on, questions asked meanwhile. Processor time
+//! and memory are those of `gaunt serve` alone; times that somebody waited are those of this machine as busy as it is.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::{
+    process::Process,
+    scrape::{self, Client, PLAIN},
+};
+
+/// The sizes at which growth is looked at.
+const GROWTH: [usize; 4] = [100, 1_000, 5_000, 12_500];
+
+/// How long the fleet may take until every target was tried.
+const PATIENCE: Duration = Duration::from_mins(3);
+
+/// The time between two questions.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// How large a fleet is, and how long it is looked at.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Options {
+    /// Nodes of the fleet that `fleet` serves, 960 samples each.
+    #[arg(long, default_value_t = 12_500)]
+    nodes: usize,
+    /// Seconds between two scrapes of a node.
+    #[arg(long, default_value_t = 10)]
+    period: u64,
+    /// How pages travel.
+    #[arg(long, default_value = "text", value_parser = ["text"])]
+    wire: String,
+    /// Measure for so many seconds after every node was read twice; 15 minutes and a period fill the history.
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Measure at 100, 1,000, 5,000 and 12,500 nodes, one after the other.
+    #[arg(long)]
+    growth: bool,
+}
+
+/// What was measured of one fleet.
+struct Figures {
+    nodes: usize,
+    connections: u64,
+    samples: f64,
+    cores: f64,
+    resident: u64,
+    seconds: f64,
+    scraped: f64,
+    missed: f64,
+    lag: f64,
+    heatmap: f64,
+    history: f64,
+}
+
+impl Figures {
+    fn series(&self) -> f64 {
+        self.samples * self.nodes as f64
+    }
+
+    fn line(&self, options: &Options) -> Value {
+        let round = |value: f64| (value * 1e3).round() / 1e3;
+        json!({
+            "targets": self.nodes,
+            "connections": self.connections,
+            "period_s": options.period,
+            "wire": options.wire,
+            "measured_s": round(self.seconds),
+            "samples_per_target": round(self.samples),
+            "samples_per_second": round(self.scraped / self.seconds),
+            "samples_s_core": round(self.scraped / self.seconds / self.cores),
+            "cpu_cores": round(self.cores),
+            "rss_bytes": self.resident,
+            "bytes_per_series": round(self.resident as f64 / self.series()),
+            "missed_per_million": round(self.missed * 1e6),
+            "lag_p99_ms": round(self.lag),
+            "heatmap_p99_ms": round(self.heatmap),
+            "history_p99_ms": round(self.history),
+        })
+    }
+}
+
+/// Measures, prints the table and the JSON line.
+pub(crate) fn run(options: &Options, quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+    ensure!(!cfg!(debug_assertions), "build with --release: a debug build says nothing");
+    let one = [options.nodes];
+    let sizes: &[usize] = if options.growth { &GROWTH } else { &one };
+    writeln!(
+        out,
+        "{:>7} {:>7} {:>8} {:>7} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8}",
+        "nodes",
+        "conns",
+        "samples",
+        "cores",
+        "M/s/core",
+        "MB",
+        "B/series",
+        "miss ppm",
+        "lag ms",
+        "heat ms",
+        "past ms"
+    )?;
+    let mut lines = Vec::new();
+    for nodes in sizes {
+        let figures = measure(*nodes, options, quick)?;
+        let line = figures.line(options);
+        let number = |name: &str| line[name].as_f64().unwrap_or(f64::NAN);
+        writeln!(
+            out,
+            "{:>7} {:>7} {:>8.0} {:>7.3} {:>9.3} {:>9.0} {:>9.1} {:>8.2} {:>8.2} {:>8.2} {:>8.2}",
+            nodes,
+            figures.connections,
+            figures.samples,
+            figures.cores,
+            number("samples_s_core") / 1e6,
+            figures.resident as f64 / 1e6,
+            number("bytes_per_series"),
+            number("missed_per_million"),
+            figures.lag,
+            figures.heatmap,
+            figures.history
+        )?;
+        lines.push(line);
+    }
+    let last = if options.growth { Value::Array(lines) } else { lines.remove(0) };
+    writeln!(out, "{last}").context("cannot write")
+}
+
+/// A program that ends with the bench.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+/// The simulator that serves so many nodes, and its targets as a host list.
+fn simulator(nodes: usize) -> anyhow::Result<(Server, String)> {
+    let program = crate::built("gaunt-sim")?;
+    let child = Command::new(&program)
+        .args(["--load", "--scenario", "healthy", "--listen-port", "0"])
+        .args(["--nodes", &nodes.to_string()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .with_context(|| format!("cannot start {}", program.display()))?;
+    let mut server = Server(child);
+    let mut list = String::new();
+    let said = server.0.stdout.take().context("the simulator says nothing")?;
+    BufReader::new(said).read_line(&mut list)?;
+    Ok((server, list.trim().to_owned()))
+}
+
+fn measure(nodes: usize, options: &Options, quick: bool) -> anyhow::Result<Figures> {
+    let (_simulator, targets) = simulator(nodes)?;
+    let port = targets.rsplit(':').next().context("the simulator does not say where it serves")?;
+    let address = scrape::free_address()?;
+    let mut command = Command::new(crate::built("gaunt")?);
+    command.args(["serve", "--listen", &address, "--targets", &targets]);
+    command.args(["--period", &format!("{}s", options.period)]);
+    let gaunt = Process::start(command, address.clone())?;
+    let mut client = Client::new(&address)?;
+    // Twice each: rates are known then, and layouts.
+    await_scrapes(&mut client, 2 * nodes as u64)?;
+    let seconds = options.seconds.unwrap_or(if quick { 20 } else { 60 });
+    let before = (Instant::now(), gaunt.usage()?, totals(&mut client)?);
+    let waits = ask_meanwhile(&mut client, Duration::from_secs(seconds))?;
+    let span = before.0.elapsed().as_secs_f64();
+    let used = gaunt.usage()?.since(before.1, span).percent() / 100.0;
+    let (resident, connections) = (gaunt.resident()?, established(port)?);
+    ensure!(connections >= nodes as u64, "{connections} connections stand, not {nodes}");
+    let told = targets_told(&mut client)?;
+    let lines = told["targets"].as_array().context("no targets")?;
+    let number = |line: &Value, name: &str| line[name].as_f64().unwrap_or_default();
+    let sum = |name: &str| lines.iter().map(|line| number(line, name)).sum::<f64>();
+    let mut lags: Vec<f64> = lines.iter().map(|line| number(line, "duration_ms")).collect();
+    let periods = before.0.elapsed().as_secs_f64() / options.period as f64 + 2.0;
+    Ok(Figures {
+        nodes,
+        connections,
+        samples: sum("samples") / nodes as f64,
+        cores: used,
+        resident,
+        seconds: span,
+        scraped: totals_of(&told, "samples") - before.2,
+        missed: sum("missed") / (nodes as f64 * periods),
+        lag: percentile(&mut lags),
+        heatmap: waits.0,
+        history: waits.1,
+    })
+}
+
+fn targets_told(client: &mut Client) -> anyhow::Result<Value> {
+    let (_, body) = client.get("/api/gaunt/v1/targets", PLAIN)?;
+    Ok(serde_json::from_slice(body)?)
+}
+
+fn totals_of(told: &Value, name: &str) -> f64 {
+    told["totals"][name].as_f64().unwrap_or_default()
+}
+
+fn totals(client: &mut Client) -> anyhow::Result<f64> {
+    Ok(totals_of(&targets_told(client)?, "samples"))
+}
+
+fn await_scrapes(client: &mut Client, wanted: u64) -> anyhow::Result<()> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        // Before the first tick nobody knows any target.
+        let told = targets_told(client)?;
+        let ok = told["totals"]["scrapes"]["ok"].as_u64().unwrap_or_default();
+        if ok >= wanted {
+            return Ok(());
+        }
+        ensure!(
+            Instant::now() < end,
+            "{ok} of {wanted} pages within {PATIENCE:?}: {}",
+            told["totals"]
+        );
+        thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// The longest waits but one in a hundred, for the heat map and for one GPU's past, in milliseconds.
+fn ask_meanwhile(client: &mut Client, span: Duration) -> anyhow::Result<(f64, f64)> {
+    let (mut heat, mut past) = (Vec::new(), Vec::new());
+    let end = Instant::now() + span;
+    let mut at = 0;
+    while Instant::now() < end {
+        at += 1;
+        heat.push(client.get("/api/gaunt/v1/overview", PLAIN)?.0.as_secs_f64() * 1e3);
+        let node = format!("gpu{:05}", at % 100 + 1);
+        let ask = format!(
+            "/api/gaunt/v1/history?metric=power&filter=node={node}%20and%20gpu=0&points={}",
+            90 + at % 7
+        );
+        past.push(client.get(&ask, PLAIN)?.0.as_secs_f64() * 1e3);
+        thread::sleep(PAUSE);
+    }
+    Ok((percentile(&mut heat), percentile(&mut past)))
+}
+
+fn percentile(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() * 99 / 100).copied().unwrap_or(f64::NAN)
+}
+
+/// Connections that stand to this port of this machine, as the kernel counts them.
+fn established(port: &str) -> anyhow::Result<u64> {
+    /// The code of an established connection.
+    const ESTABLISHED: &str = "01";
+
+    let port = format!(":{:04X}", port.parse::<u16>()?);
+    let table = fs::read_to_string("/proc/net/tcp").context("cannot read /proc/net/tcp")?;
+    let stands = |line: &&str| {
+        let mut fields = line.split_whitespace().skip(2);
+        let (remote, state) = (fields.next(), fields.next());
+        remote.is_some_and(|remote| remote.ends_with(&port)) && state == Some(ESTABLISHED)
+    };
+    Ok(table.lines().filter(stands).count() as u64)
+}

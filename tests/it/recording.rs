@@ -1,0 +1,249 @@
+//! Recordings by the real programs: killed at any moment, without room on the disk, and from an aggregator.
+
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    thread::sleep,
+    time::{Duration, SystemTime},
+};
+
+use gaunt::record::{Recording, read_segment};
+use gaunt_schema::{Delivery, UnixMs};
+use rustix::process::{Resource, Rlimit, Signal, prlimit};
+use serde_json::Value;
+
+use crate::{
+    binaries::program,
+    fleet::Sim,
+    running::{Running, gaunt, get, until},
+};
+
+/// How often a recording is killed; GAUNT_KILLS says another number.
+const KILLS: u32 = 4;
+
+/// The longest that a recording lives until it is killed, in milliseconds.
+const LIFE: u64 = 1_500;
+
+/// Segments of a folder in their order.
+fn segments(folder: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut paths: Vec<_> = paths.filter(|path| path.extension().is_some()).collect();
+    paths.retain(|path| path.extension().is_some_and(|ending| ending == "gaunt"));
+    paths.sort();
+    paths
+}
+
+/// How many deliveries stand in whole blocks.
+fn readable(folder: &Path) -> u64 {
+    let entries = |path: &PathBuf| {
+        let bytes = fs::read(path).unwrap();
+        read_segment(&bytes).map_or(0, |s| s.blocks.iter().map(|b| u64::from(b.entries)).sum())
+    };
+    segments(folder).iter().map(entries).sum()
+}
+
+/// Whether nothing but the end of the newest segment is damaged; says how many bytes that is.
+fn torn(folder: &Path, whole: &[PathBuf]) -> usize {
+    let mut torn = 0;
+    for path in segments(folder) {
+        let bytes = fs::read(&path).unwrap();
+        let Ok(segment) = read_segment(&bytes) else {
+            assert!(!whole.contains(&path), "{} had a header", path.display());
+            torn += bytes.len();
+            continue;
+        };
+        torn += segment.lost;
+        let kept = read_segment(&bytes[..bytes.len() - segment.lost]).unwrap();
+        let same = (kept.blocks.len(), kept.lost) == (segment.blocks.len(), 0);
+        assert!(same, "{}: something before its end is damaged", path.display());
+    }
+    torn
+}
+
+#[test]
+fn a_recording_that_is_killed_loses_its_unfinished_tail_at_most() {
+    let kills = std::env::var("GAUNT_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
+    let seed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let sim = Sim::start(2);
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().to_str().unwrap();
+    let (mut random, mut before, mut tails) = (seed | 1, 0, 0);
+    for kill in 0..kills {
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let life = Duration::from_millis((random >> 33) % LIFE);
+        let mut command = Command::new(program("gaunt"));
+        command.args([
+            "record",
+            "--log",
+            "gaunt=info",
+            "--period",
+            "100ms",
+            "--targets",
+            &sim.list,
+        ]);
+        let recording = Running::start(command.args(["--to", to, "--max-bytes", "1073741824"]));
+        recording.line_with("recording");
+        sleep(life / 2);
+        // What a reader saw while it was written is there after the kill.
+        let (whole, seen) = (segments(folder.path()), readable(folder.path()));
+        let whole: Vec<_> = whole
+            .into_iter()
+            .filter(|path| read_segment(&fs::read(path).unwrap()).is_ok())
+            .collect();
+        sleep(life / 2);
+        recording.signal(Signal::KILL);
+        drop(recording);
+        let after = readable(folder.path());
+        let torn = torn(folder.path(), &whole);
+        assert!(
+            after >= seen && seen >= before,
+            "kill {kill} of seed {seed}: {before} {seen} {after}"
+        );
+        (before, tails) = (after, tails + usize::from(torn > 0));
+    }
+    assert!(before > 0, "nothing was ever recorded");
+    let recording = Recording::open(folder.path()).unwrap();
+    let read = recording.deliveries(UnixMs(0)).map(|one| one.map(|_| 1).unwrap()).sum::<u64>();
+    assert_eq!(read, before, "every whole block is read to its end");
+    let shown = gaunt(&["replay", "--from", to]);
+    let page = String::from_utf8(shown.stdout).unwrap();
+    assert!(page.starts_with("gaunt  replay · "), "{page}");
+    eprintln!(
+        "{kills} kills, seed {seed}: {before} deliveries in {} segments, {tails} looks at a torn tail",
+        segments(folder.path()).len()
+    );
+}
+
+/// An aggregator that records, and its address.
+fn recorder(folder: &Path, sim: &Sim, around: &[&str]) -> (Running, String) {
+    let config = folder.join("gaunt.toml");
+    fs::write(&config, "[record]\nfolder = \"rec\"\n").unwrap();
+    let program = program("gaunt");
+    let mut words: Vec<&str> = around.to_vec();
+    words.extend([program.to_str().unwrap(), "serve", "--listen", "127.0.0.1:0"]);
+    words.extend(["--config", config.to_str().unwrap(), "--targets", &sim.list]);
+    let running = Running::start(Command::new(words[0]).args(&words[1..]));
+    let address = running.address();
+    (running, address)
+}
+
+fn answer(address: &str, question: &str) -> Value {
+    let (status, body) = get(address, &format!("/api/gaunt/v1/{question}")).unwrap();
+    assert_eq!(status, 200, "{question}: {body}");
+    serde_json::from_str(&body).unwrap()
+}
+
+/// Waits until something holds of how the recording stands.
+fn keeping(address: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    until(what, || Some(answer(address, "targets")["keeping"].clone()).filter(|told| holds(told)))
+}
+
+/// The aggregator says everywhere that its recording is stopped, and goes on without it.
+fn check_stopped(running: &Running, address: &str, reason: &str) {
+    let told =
+        keeping(address, "it says that it is stopped", |told| told["stopped"]["reason"] == reason);
+    let trouble = told["trouble"].as_str().unwrap();
+    assert!(trouble.starts_with("recording stopped: cannot write to "), "{trouble}");
+    let overview = until("the overview says so", || {
+        Some(answer(address, "overview")).filter(|overview| overview["trouble"][0] == trouble)
+    });
+    assert!(get(address, "/readyz").unwrap().1.contains("recording stopped: "));
+    until("metrics say so", || {
+        let page = get(address, "/metrics").unwrap().1;
+        page.contains(&format!("gaunt_record_active{{reason=\"{reason}\"}} 0\n")).then_some(())
+    });
+    running.line_with("recording stopped: ");
+    // Everything else goes on.
+    until("the fleet is read", || {
+        let later = answer(address, "overview");
+        (later["at"].as_i64() > overview["at"].as_i64() && later["nodes"]["live"] == 2)
+            .then_some(())
+    });
+}
+
+/// It is written again, and says what is missing.
+fn check_goes_on(running: &Running, address: &str, stopped: &Value) {
+    let told = keeping(address, "it goes on", |told| {
+        told["stopped"].is_null() && told["written"].as_u64() > stopped["written"].as_u64()
+    });
+    assert!(told["dropped_stopped"].as_u64().unwrap() > 0 && told["trouble"].is_null(), "{told}");
+    running.line_with("recording goes on");
+    let page = get(address, "/metrics").unwrap().1;
+    assert!(page.contains("\ngaunt_record_active 1\n"), "{page}");
+    assert!(!page.contains("gaunt_record_dropped_batches_total{reason=\"stopped\"} 0\n"), "{page}");
+}
+
+#[test]
+fn a_file_that_may_not_grow_stops_the_recording_and_nothing_else() {
+    let (sim, folder) = (Sim::start(2), tempfile::tempdir().unwrap());
+    let (running, address) = recorder(folder.path(), &sim, &[]);
+    keeping(&address, "something is written", |told| told["written"].as_u64() > Some(0));
+    let limit = |bytes| {
+        let limit = Rlimit { current: bytes, maximum: None };
+        prlimit(Some(running.pid()), Resource::Fsize, limit).unwrap();
+    };
+    limit(Some(0));
+    check_stopped(&running, &address, "too_large");
+    let stopped = answer(&address, "targets")["keeping"].clone();
+    limit(None);
+    check_goes_on(&running, &address, &stopped);
+    assert!(running.terminate().success());
+    assert!(readable(&folder.path().join("rec")) > 0);
+}
+
+#[test]
+fn a_full_disk_stops_the_recording_and_nothing_else() {
+    let may = Command::new("unshare").args(["-Urm", "true"]).stderr(Stdio::null()).status();
+    if !may.is_ok_and(|status| status.success()) {
+        // A file system of its own needs a name space, which not every machine allows; the test above needs none.
+        return;
+    }
+    let (sim, folder) = (Sim::start(2), tempfile::tempdir().unwrap());
+    let disk = folder.path().join("rec");
+    fs::create_dir(&disk).unwrap();
+    let mount = "mount -t tmpfs -o size=2m none \"$0\" && exec \"$@\"";
+    let around = ["unshare", "-Urm", "sh", "-c", mount, disk.to_str().unwrap()];
+    let (running, address) = recorder(folder.path(), &sim, &around);
+    keeping(&address, "something is written", |told| told["written"].as_u64() > Some(0));
+    // The disk as the program sees it.
+    let root = PathBuf::from(format!("/proc/{}/root", running.pid().as_raw_nonzero()));
+    let inside = root.join(disk.strip_prefix("/").unwrap());
+    let ballast = inside.join("ballast");
+    fs::write(&ballast, vec![0; 4 << 20]).unwrap_err();
+    check_stopped(&running, &address, "no_space");
+    let stopped = answer(&address, "targets")["keeping"].clone();
+    fs::remove_file(&ballast).unwrap();
+    check_goes_on(&running, &address, &stopped);
+    assert!(readable(&inside) > 0);
+}
+
+#[test]
+fn what_an_aggregator_reads_can_be_recorded_elsewhere() {
+    let (_sim, _running, address) = crate::api::aggregator(3);
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().to_str().unwrap();
+    let recorded = gaunt(&["record", "--aggregator", &address, "--to", to, "--duration", "4s"]);
+    assert!(recorded.status.success(), "{}", String::from_utf8_lossy(&recorded.stderr));
+    let recording = Recording::open(folder.path()).unwrap();
+    assert_eq!((recording.period(), recording.lost()), (Duration::from_secs(1), 0));
+    let all: Vec<_> = recording.deliveries(UnixMs(0)).map(|one| one.unwrap().1).collect();
+    let targets = all.iter().find_map(|one| match one {
+        Delivery::Targets(targets) => Some(targets.clone()),
+        _ => None,
+    });
+    for target in targets.expect("what stands comes first") {
+        let of =
+            |one: &&Delivery| matches!(one, Delivery::Batch(batch) if batch.target == target.id);
+        assert!(all.iter().filter(of).count() >= 2, "{}", target.address);
+    }
+    let page = String::from_utf8(gaunt(&["replay", "--from", to]).stdout).unwrap();
+    assert!(page.starts_with("gaunt  replay · 3 nodes · 24 GPUs"), "{page}");
+    let nobody = gaunt(&["record", "--aggregator", "127.0.0.1:1", "--to", to]);
+    let said = String::from_utf8(nobody.stderr).unwrap();
+    assert_eq!(nobody.status.code(), Some(3));
+    assert!(said.starts_with("gaunt: aggregator 127.0.0.1:1 unreachable: "), "{said}");
+}
