@@ -16,6 +16,8 @@ const INDEX: &str = "\
 gaunt aggregator
 
 /metrics                      the fleet's state for Prometheus
+/node/NAME/metrics            one node's page, as it was last read
+/sd/http                      targets for Prometheus's service discovery; ?through=aggregator names the pages above
 /api/gaunt/v1/overview        the fleet at a glance, JSON
 /api/gaunt/v1/nodes           every node, worst first, JSON
 /api/gaunt/v1/nodes/NAME      one node in full, JSON
