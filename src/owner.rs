@@ -59,7 +59,7 @@ pub const HISTORY_BYTES: usize = 2 << 30;
 /// What is usual changes slowly, and is much: it is told to who keeps it no more often than this.
 const USUAL_EVERY: Duration = Duration::from_mins(1);
 /// For how long usage is known unless told otherwise: an hour of a thousand jobs is some 50 MB at worst.
-pub const USAGE: Duration = Duration::from_mins(60);
+pub const USAGE: Duration = Duration::from_hours(1);
 
 /// How an owner is set up.
 #[derive(Clone, Debug)]
