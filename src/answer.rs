@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 pub mod act;
+pub mod alert;
 mod ask;
 pub mod change;
 pub mod explanation;
@@ -23,9 +24,11 @@ pub mod overview;
 pub mod probe;
 pub mod table;
 pub mod target;
+pub mod usage;
 pub mod when;
 
 pub use act::{Act, Deed};
+pub use alert::{AlertLine, AlertList, AlertServer, AlertState, Silence};
 pub use ask::PATHS;
 pub use explanation::{Alternative, Chain, Explanation, Limit, Ruling, Signal};
 pub use fabric::{Fabric, FabricCells};
@@ -40,6 +43,7 @@ pub use overview::{Heat, Lost, NodeCounts, Overview, StateCount};
 pub use probe::{Pair, PairEnd, ProbeMatrix, RailMatrix, Suspect, SuspectKind};
 pub use table::{Cells, Column, Table};
 pub use target::{TargetLine, TargetList, TargetState, Totals};
+pub use usage::{Usage, UsageRow};
 pub use when::When;
 
 use gaunt_schema::Safe;
@@ -78,6 +82,10 @@ pub enum Question {
     History(HistoryAsk),
     /// What probes between nodes measured, and who is suspected.
     Probe,
+    /// Where GPU time and energy went in the last while.
+    Usage(std::time::Duration),
+    /// What Alertmanager knows of findings.
+    Alerts,
     /// The same question as it would have been answered at an instant of the past. What is not kept is absent.
     Then(When, Box<Question>),
 }
@@ -110,6 +118,10 @@ pub enum Answer {
     History(Arc<History>),
     /// To [`Question::Probe`].
     Probe(Arc<ProbeMatrix>),
+    /// To [`Question::Usage`].
+    Usage(Arc<Usage>),
+    /// To [`Question::Alerts`].
+    Alerts(Arc<AlertList>),
     /// The question makes no sense here; says why.
     Refused(Refusal),
 }
@@ -140,6 +152,8 @@ impl Answer {
             Question::Fabric(_) => Self::Fabric(of(json)?),
             Question::History(_) => Self::History(of(json)?),
             Question::Probe => Self::Probe(of(json)?),
+            Question::Usage(_) => Self::Usage(of(json)?),
+            Question::Alerts => Self::Alerts(of(json)?),
             Question::Then(_, question) => return Self::read(question, json),
         })
     }

@@ -117,6 +117,8 @@ pub enum Command {
     /// Print the state of the fleet once.
     #[command(after_help = EXIT_CODES)]
     Snapshot(Snapshot),
+    /// Print where GPU time and energy went: by state, job, user and board, with what was lost and what it cost.
+    Report(Report),
     /// Judge recorded pages in virtual time and print every finding with its opening and its close.
     Judge(Judge),
     /// Explain a finding: the whole chain of evidence, of an open one or of one that closed.
@@ -302,6 +304,47 @@ pub struct Snapshot {
     /// How long to watch before looking, when no aggregator has done so; a judgement needs several samples.
     #[arg(long, value_name = "SPAN", default_value = "8s", value_parser = parse_span)]
     pub watch: Duration,
+}
+
+/// A report of usage.
+#[derive(Args, Clone, Debug)]
+pub struct Report {
+    /// Where to look.
+    #[command(flatten)]
+    pub view: View,
+    /// How far back: an aggregator knows the last hour.
+    #[arg(long, value_name = "SPAN", default_value = "15m", value_parser = parse_age)]
+    pub last: Duration,
+    /// All of a recording of `gaunt record` or of an aggregator instead.
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["aggregator", "targets", "targets_file", "file_sd", "http_sd", "dns_sd", "last"])]
+    pub from: Option<PathBuf>,
+    /// What an hour of a board costs, by its model: 'NVIDIA H100*=2.50', or 2.50 for all others. The settings have a
+    /// table of them.
+    #[arg(long, value_name = "[MODEL=]AMOUNT", value_parser = price)]
+    pub price: Vec<(Option<String>, f64)>,
+    /// The currency of the prices.
+    #[arg(long, value_name = "WORD")]
+    pub currency: Option<String>,
+    /// Kilograms of CO2 for a kilowatt-hour.
+    #[arg(long, value_name = "KG")]
+    pub co2: Option<f64>,
+    /// For people, for programs, or for spreadsheets.
+    #[arg(long, value_enum, default_value_t = Page::Text)]
+    pub format: Page,
+    /// How long to watch before looking, when no aggregator has done so.
+    #[arg(long, value_name = "SPAN", default_value = "8s", value_parser = parse_span)]
+    pub watch: Duration,
+}
+
+/// A price, and the model that it is for.
+fn price(text: &str) -> Result<(Option<String>, f64), String> {
+    let (model, amount) = match text.rsplit_once('=') {
+        Some((model, amount)) => (Some(model.to_owned()), amount),
+        None => (None, text),
+    };
+    let amount = amount.parse().ok().filter(|amount: &f64| amount.is_finite() && *amount >= 0.0);
+    let amount = amount.ok_or_else(|| "write an amount such as 2.50, or MODEL=2.50".to_owned())?;
+    Ok((model, amount))
 }
 
 /// Recorded pages.

@@ -9,6 +9,7 @@ use tokio::{
 };
 
 use crate::{
+    alert,
     gather::{self, Gatherer, Plan},
     owner::{self, Handle, Owner},
     record::{Follow, Recorder, tap},
@@ -26,6 +27,7 @@ mod local;
 pub mod metrics;
 pub mod record;
 pub mod replay;
+pub mod report;
 pub mod serve;
 pub mod snapshot;
 
@@ -55,6 +57,8 @@ pub struct Scraping {
     pub site: site::Options,
     /// Where everything is recorded, if it is.
     pub keep: Option<crate::record::Options>,
+    /// Where findings are posted, if they are.
+    pub alerting: Option<alert::Options>,
 }
 
 /// An open view: the source, and what feeds it as long as this lives.

@@ -2,6 +2,7 @@
 //!
 //! ARCHITECTURE.md says what each room is for and which way the arrows point.
 
+pub mod alert;
 pub mod answer;
 pub mod cli;
 pub mod cluster;

@@ -11,7 +11,7 @@ use clap::Parser as _;
 use gaunt::{
     cli::{self, Cli, Command, Format, Judge, Page, Scrape, View},
     command::{
-        self, FAILED, Scraping, ack, console, demo, explain, judge, metrics, replay, serve,
+        self, FAILED, Scraping, ack, console, demo, explain, judge, metrics, replay, report, serve,
         snapshot,
     },
     gather::{Access, Dns, Group, Http, REFRESH, Record, Source, parse_url},
@@ -104,6 +104,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             })
             .await
         }
+        Some(Command::Report(options)) => report::run(reported(options)?).await,
         Some(Command::Record(options)) => record(options).await,
         Some(Command::Replay(options)) => {
             let settings = Settings::load(options.config.as_deref())?;
@@ -137,11 +138,7 @@ async fn shown(options: cli::Snapshot) -> anyhow::Result<ExitCode> {
     let settings = settings(&options.view.scrape)?;
     let wanted = snapshot::Wanted {
         one: options.ask.map(|ask| snapshot::One { ask, filter: options.filter }),
-        form: match options.format {
-            Page::Text => snapshot::Form::Text,
-            Page::Json => snapshot::Form::Json,
-            Page::Csv => snapshot::Form::Csv,
-        },
+        form: form(options.format),
         check: options.check,
         watch: options.watch,
     };
@@ -179,6 +176,34 @@ async fn explained(options: cli::Explain) -> anyhow::Result<ExitCode> {
     explain::run(explain::Wanted { finding: options.finding, from, json }, settings.owner).await
 }
 
+/// What is to be reported: flags go before the settings' price table.
+fn reported(options: cli::Report) -> anyhow::Result<report::Wanted> {
+    let settings = settings(&options.view.scrape)?;
+    let mut prices = settings.prices.clone();
+    let named = options.price.iter().filter_map(|(model, price)| {
+        model.clone().map(|model| report::Price { model, per_gpu_hour: *price })
+    });
+    prices.by_model.splice(0..0, named);
+    let usual = options.price.iter().find(|(model, _)| model.is_none());
+    prices.usual = usual.map(|(_, price)| *price).or(prices.usual);
+    prices.currency = options.currency.unwrap_or(prices.currency);
+    let co2_kg_per_kwh = options.co2.or(settings.co2_kg_per_kwh);
+    let of = match options.from {
+        Some(folder) => report::Of::Recording(folder, Box::new(settings.owner)),
+        None => report::Of::Last(Box::new(view(options.view, settings)?), options.last),
+    };
+    let (form, watch) = (form(options.format), options.watch);
+    Ok(report::Wanted { of, form, watch, prices, co2_kg_per_kwh })
+}
+
+fn form(page: Page) -> snapshot::Form {
+    match page {
+        Page::Text => snapshot::Form::Text,
+        Page::Json => snapshot::Form::Json,
+        Page::Csv => snapshot::Form::Csv,
+    }
+}
+
 fn judge_recording(options: Judge) -> anyhow::Result<ExitCode> {
     let settings = Settings::load(options.config.as_deref())?;
     let wanted = judge::Wanted {
@@ -208,7 +233,8 @@ fn scraping(flags: &Scrape, mut settings: Settings) -> anyhow::Result<Scraping> 
     let plan = settings.plan();
     plan.check()?;
     let (site, keep) = (settings.site.clone(), settings.record());
-    Ok(Scraping { owner: settings.owner, plan, site, keep })
+    let alerting = settings.alerting;
+    Ok(Scraping { owner: settings.owner, plan, site, keep, alerting })
 }
 
 /// Who names targets, as the flags say.

@@ -6,11 +6,12 @@ use std::{
 };
 
 use gaunt_schema::{Class, Delivery, GpuState, Safe, UnixMs};
+use tokio::sync::watch;
 
 use crate::{
     answer::{
-        Answer, Finding, FindingList, NodeList, NodeState, Overview, Question, Refusal, Starved,
-        Subject, Totals, When,
+        AlertList, Answer, Finding, FindingList, NodeList, NodeState, Overview, Question, Refusal,
+        Starved, Subject, Totals, When,
     },
     cluster::{Cluster, MAX_TARGETS},
     judge::{Judge, Thresholds},
@@ -39,6 +40,7 @@ mod table;
 mod targets;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 pub use crate::judge::Usual;
 use acknowledged::Acknowledgements;
@@ -49,12 +51,15 @@ use lost::Ledger;
 pub use remembered::Remembered;
 pub use run::{clock, resume, start, start_at};
 use spent::Spent;
+use usage::UsageLedger;
 
 /// The most bytes of history unless told otherwise: a quarter of an hour of 12 million series at ten seconds.
 pub const HISTORY_BYTES: usize = 2 << 30;
 
 /// What is usual changes slowly, and is much: it is told to who keeps it no more often than this.
 const USUAL_EVERY: Duration = Duration::from_mins(1);
+/// For how long usage is known unless told otherwise: an hour of a thousand jobs is some 50 MB at worst.
+pub const USAGE: Duration = Duration::from_hours(1);
 
 /// How an owner is set up.
 #[derive(Clone, Debug)]
@@ -73,6 +78,10 @@ pub struct Options {
     pub currency: Safe,
     /// The limits of the judge.
     pub thresholds: Thresholds,
+    /// For how long usage is known.
+    pub usage: Duration,
+    /// What Alertmanager says, if anybody asks it.
+    pub alerts: Option<watch::Receiver<Arc<AlertList>>>,
 }
 
 impl Default for Options {
@@ -85,6 +94,8 @@ impl Default for Options {
             price_per_gpu_hour: None,
             currency: Safe::new("USD"),
             thresholds: Thresholds::default(),
+            usage: USAGE,
+            alerts: None,
         }
     }
 }
@@ -100,6 +111,7 @@ pub struct Owner {
     /// What he last said of each GPU, by row.
     states: Vec<GpuState>,
     ledger: Ledger,
+    usage: UsageLedger,
     totals: Totals,
     /// Published once a tick.
     overview: Arc<Overview>,
@@ -180,6 +192,7 @@ impl Owner {
             judge: Some(Judge::new(options.thresholds.clone())),
             states: Vec::new(),
             ledger: Ledger::default(),
+            usage: UsageLedger::default(),
             totals: Totals::default(),
             overview: Arc::default(),
             findings: Arc::default(),
@@ -269,6 +282,7 @@ impl Owner {
     fn renew(&mut self) {
         self.count_lost_time();
         self.nodes = OnceLock::new();
+        self.note_usage();
     }
 
     /// The third part: what is to be published now, which can be made elsewhere like the judgement.
@@ -346,6 +360,8 @@ impl Owner {
             Question::Fabric(filter) => Answer::Fabric(Arc::new(self.fabric(filter))),
             Question::History(ask) => Answer::History(Arc::new(self.history(ask, &nodes)?)),
             Question::Probe => Answer::Probe(Arc::new(self.probe_matrix())),
+            Question::Usage(span) => Answer::Usage(Arc::new(self.usage(*span))),
+            Question::Alerts => Answer::Alerts(self.alerts()),
             Question::Then(when, question) => self.look_back(*when, question)?,
         })
     }
@@ -362,6 +378,8 @@ impl Owner {
             judge: None,
             states: picture.states(),
             ledger: self.ledger.clone(),
+            // Nobody can ask for the usage of then.
+            usage: UsageLedger::default(),
             totals: self.totals.clone(),
             overview: Arc::default(),
             findings: picture.findings.clone(),
@@ -382,6 +400,11 @@ impl Owner {
         };
         then.overview = Arc::new(then.overview());
         then.work_out(question)
+    }
+
+    /// What Alertmanager says; nothing if nobody asks it.
+    fn alerts(&self) -> Arc<AlertList> {
+        self.options.alerts.as_ref().map(|said| said.borrow().clone()).unwrap_or_default()
     }
 
     /// Every node in a line each, made once a tick.

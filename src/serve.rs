@@ -28,6 +28,7 @@ mod api;
 mod exposition;
 mod guard;
 mod health;
+mod inventory;
 mod meeting;
 mod patience;
 mod recording;
@@ -211,6 +212,8 @@ fn routes(serving: Serving, names: Names) -> Router {
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(exposition::metrics))
+        .route("/node/{node}/metrics", get(inventory::page))
+        .route("/sd/http", get(inventory::targets))
         .nest(crate::answer::API, api::routes())
         .with_state(serving)
         .fallback(health::nothing_here)

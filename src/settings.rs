@@ -10,6 +10,8 @@ use std::{
 use gaunt_schema::Safe;
 
 use crate::{
+    alert,
+    command::report::Prices,
     console,
     gather::{Group, Limits, Options, Plan, timeout_for},
     owner, record, site,
@@ -18,6 +20,7 @@ use crate::{
 mod file;
 mod gather;
 mod keeping;
+mod telling;
 
 use file::File;
 
@@ -83,6 +86,12 @@ pub struct Settings {
     pub history: Duration,
     /// Where `gaunt serve` records everything, if it does; the period is filled in by [`Self::record`].
     pub keep: Option<record::Options>,
+    /// Where findings are posted, if they are.
+    pub alerting: Option<alert::Options>,
+    /// What boards cost.
+    pub prices: Prices,
+    /// CO2 of a kilowatt-hour in kilograms, if it is known.
+    pub co2_kg_per_kwh: Option<f64>,
 }
 
 impl Default for Settings {
@@ -121,6 +130,8 @@ impl Settings {
                 price_per_gpu_hour: file.cluster.price_per_gpu_hour.map(file::Price::value),
                 currency: Safe::new(&file.cluster.currency),
                 thresholds: file.judge,
+                usage: owner::USAGE,
+                alerts: None,
             },
             period,
             timeout: file.gather.timeout.as_ref().map(|timeout| timeout.get_ref().value()),
@@ -136,6 +147,9 @@ impl Settings {
             site,
             history: file.history.span(),
             keep: file.record.options(path),
+            alerting: file.alertmanager.options(path, &file.cluster.name),
+            prices: file.report.prices(&file.cluster),
+            co2_kg_per_kwh: file.report.co2_kg_per_kwh(),
         }
     }
 

@@ -1,17 +1,20 @@
 //! Questions as paths: the same words in the API, in a stream, on the command line and from one gaunt to another.
 
+use std::time::Duration;
+
 use gaunt_schema::Safe;
 
 use super::{
     Filter, FilterError, HistoryAsk, Question, Refusal, Subject, Together, When,
     history::{MAX_POINTS, USUAL_POINTS},
+    usage,
 };
 
 /// Parameters that narrow and order rows; they are put behind the filter in this order, in its own words.
 const CLAUSES: [&str; 4] = ["sort", "limit", "offset", "columns"];
 
 /// Every path below the API that is a question, a placeholder in braces, with its parameters.
-pub const PATHS: [(&str, &[&str]); 16] = [
+pub const PATHS: [(&str, &[&str]); 18] = [
     ("overview", &["at"]),
     ("nodes", &["filter", "sort", "limit", "offset", "at"]),
     ("nodes/{node}", &["at"]),
@@ -28,6 +31,8 @@ pub const PATHS: [(&str, &[&str]); 16] = [
     ("table/{subject}", &["filter", "sort", "limit", "offset", "columns", "at"]),
     ("probe", &[]),
     ("history", &["metric", "subject", "filter", "together", "points", "at"]),
+    ("usage", &["last"]),
+    ("alerts", &[]),
 ];
 
 impl Question {
@@ -64,6 +69,8 @@ impl Question {
             }
             "probe" => Self::Probe,
             "history" => Self::History(given.history()?),
+            "usage" => Self::Usage(given.last()?),
+            "alerts" => Self::Alerts,
             _ => return Err(unknown()),
         };
         Ok(match given.when()? {
@@ -100,6 +107,8 @@ impl Question {
             Self::List(filter) => (vec![filter.subject().as_str()], written(filter)),
             Self::Fabric(filter) => (vec!["fabric"], written(filter)),
             Self::Table(filter) => (vec!["table", filter.subject().as_str()], written(filter)),
+            Self::Usage(span) => (vec!["usage"], vec![("last", format!("{}s", span.as_secs()))]),
+            Self::Alerts => (vec!["alerts"], Vec::new()),
             Self::History(ask) => {
                 let mut parameters = vec![
                     ("metric", ask.metric.to_string()),
@@ -184,6 +193,14 @@ impl<'a> Given<'a> {
         Ok(if filter.is_all() { whole } else { Question::List(filter) })
     }
 
+    /// The span that a report is about.
+    fn last(&self) -> Result<Duration, Refusal> {
+        let Some(text) = self.get("last") else { return Ok(usage::USUAL_SPAN) };
+        let why = format!("{text} is no span; write 15m, 90s or 1h");
+        let bad = || Refusal::BadParameter { parameter: "last".into(), why: Safe::new(&why) };
+        usage::parse_span(text).ok_or_else(bad)
+    }
+
     fn history(&self) -> Result<HistoryAsk, Refusal> {
         let bad = |parameter: &str, why: String| Refusal::BadParameter {
             parameter: Safe::new(parameter),
@@ -246,6 +263,8 @@ mod tests {
             "nodes/gpu003?at=1700000000000",
             "jobs?sort=lost desc&at=-90s",
             "history?metric=power&filter=node=gpu003 and gpu=5&points=60",
+            "usage?last=900s",
+            "alerts",
         ] {
             let question = read(line).unwrap_or_else(|error| panic!("{line}: {error}"));
             let (segments, parameters) = question.path();
@@ -270,6 +289,7 @@ mod tests {
                 "parameter columns is not known here; table/nodes has columns",
             ),
             ("history", "parameter metric is missing; name a field, such as power"),
+            ("usage?last=15", "parameter last 15 is no span; write 15m, 90s or 1h"),
             ("history?metric=power&points=0", "parameter points 0 is not from 1 to 2000"),
             ("history?metric=power&subject=jobs", "parameter subject jobs is none of gpus, "),
             (

@@ -5,7 +5,6 @@ use std::{fmt::Write as _, path::PathBuf, process::ExitCode, time::Duration};
 use gaunt_schema::{Delivery, UnixMs};
 use serde::Serialize;
 
-use self::recording::Recording;
 use super::snapshot;
 use crate::{answer::Totals, owner, record, site};
 
@@ -13,6 +12,7 @@ mod chronicle;
 mod recording;
 
 pub use chronicle::{Chronicle, Episode, MAX_EPISODES, Witness};
+pub(super) use recording::Recording;
 pub use recording::RecordingError;
 
 /// An owner never waits longer than this from one tick to the next; nor does it here.
@@ -211,27 +211,11 @@ fn count(number: u64, noun: &str) -> String {
 }
 
 /// An instant as `2026-11-21 03:24:05 UTC`.
-fn date_and_time(at: UnixMs) -> String {
-    let seconds = at.0.div_euclid(1_000);
-    let (year, month, day) = civil(seconds.div_euclid(86_400));
-    let second = seconds.rem_euclid(86_400);
+pub(super) fn date_and_time(at: UnixMs) -> String {
+    let (year, month, day) = at.date();
+    let second = at.0.div_euclid(1_000).rem_euclid(86_400);
     let (hour, minute) = (second / 3_600, second / 60 % 60);
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{:02} UTC", second % 60)
-}
-
-/// Year, month and day of a day counted from 1970, in the Gregorian calendar. A year begins in March here, so that
-/// the leap day is its last one.
-fn civil(days: i64) -> (i64, i64, i64) {
-    /// Days of 400 years, after which the calendar repeats itself.
-    const CYCLE: i64 = 146_097;
-    let days = days + 719_468; // From 1 March of the year 0.
-    let (cycle, day) = (days.div_euclid(CYCLE), days.rem_euclid(CYCLE));
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (month, after) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    (year + 400 * cycle + after, month, day)
 }
 
 #[cfg(test)]

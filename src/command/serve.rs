@@ -2,13 +2,16 @@
 
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+};
 
 use super::{
     Feeding, Scraping,
     keep::{self, Keeper},
 };
-use crate::{owner::Owner, serve::Server, source::Source};
+use crate::{alert, owner::Owner, serve::Server, source::Source};
 
 /// Where the aggregator answers, to whom, and what it keeps.
 #[derive(Debug)]
@@ -27,7 +30,11 @@ pub struct Serving {
 pub type Reload = Box<dyn Fn() -> anyhow::Result<Scraping>>;
 
 /// Scrapes, judges and answers until SIGTERM or SIGINT. SIGHUP reads targets and settings again.
-pub async fn run(scraping: Scraping, serving: Serving, reload: Reload) -> anyhow::Result<ExitCode> {
+pub async fn run(
+    mut scraping: Scraping,
+    serving: Serving,
+    reload: Reload,
+) -> anyhow::Result<ExitCode> {
     if scraping.plan.is_empty() {
         anyhow::bail!(
             "no targets; name them with --targets 'gpu[001-064]', --targets-file FILE, or gather.targets \
@@ -48,6 +55,10 @@ pub async fn run(scraping: Scraping, serving: Serving, reload: Reload) -> anyhow
     );
     scraping.plan.check()?;
     let (sources, period) = (scraping.plan.sources(), scraping.plan.options.period);
+    let alerting = scraping.alerting.take();
+    alerting.as_ref().map(alert::check).transpose()?;
+    let (say, said) = watch::channel(Arc::default());
+    scraping.owner.alerts = Some(said);
     let options = scraping.owner.clone();
     let (memory, owner) = match kept {
         Some((memory, known)) => (Some(memory), Owner::resuming(options, known)),
@@ -59,6 +70,9 @@ pub async fn run(scraping: Scraping, serving: Serving, reload: Reload) -> anyhow
         let (started, kept) = Keeper::start(memory, &owner);
         (keeper, owner) = (Some(started), kept);
     }
+    let source = Source::Owner(owner);
+    let alerting =
+        alerting.map(|options| alert::start(&options, source.clone(), say)).transpose()?;
     let follow = feeding.follow.clone();
     let server = server.passing_on(Arc::new(move || follow.start()));
     tracing::info!(address = %server.address()?, sources, ?period, "serving");
@@ -72,11 +86,11 @@ pub async fn run(scraping: Scraping, serving: Serving, reload: Reload) -> anyhow
         }
         tracing::info!("stopping");
     };
-    server.run(Source::Owner(owner), stop).await;
+    server.run(source, stop).await;
     if let Some(keeper) = keeper {
         keeper.finish().await;
     }
-    drop(feeding);
+    drop((alerting, feeding));
     Ok(ExitCode::SUCCESS)
 }
 

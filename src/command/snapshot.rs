@@ -100,7 +100,7 @@ pub async fn run(view: View, wanted: &Wanted) -> anyhow::Result<ExitCode> {
 }
 
 /// Waits until the fleet was watched for `span`, and every target was tried and read a second time for its rates.
-async fn watch(source: &Source, span: Duration) -> anyhow::Result<()> {
+pub(super) async fn watch(source: &Source, span: Duration) -> anyhow::Result<()> {
     let Answer::Overview(overview) = source.ask(Question::Overview).await? else {
         anyhow::bail!("the owner gave no overview");
     };

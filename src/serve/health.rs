@@ -16,6 +16,8 @@ const INDEX: &str = "\
 gaunt aggregator
 
 /metrics                      the fleet's state for Prometheus
+/node/NAME/metrics            one node's page, as it was last read
+/sd/http                      targets for Prometheus's service discovery; ?through=aggregator names the pages above
 /api/gaunt/v1/overview        the fleet at a glance, JSON
 /api/gaunt/v1/nodes           every node, worst first, JSON
 /api/gaunt/v1/nodes/NAME      one node in full, JSON
@@ -31,6 +33,8 @@ gaunt aggregator
 /api/gaunt/v1/targets         targets and the fate of their last scrape, JSON
 /api/gaunt/v1/table/SUBJECT   nodes, findings or targets as columns
 /api/gaunt/v1/history         one metric over time: ?metric=power&filter=node=NAME and gpu=0
+/api/gaunt/v1/usage           where GPU time and energy went: ?last=15m
+/api/gaunt/v1/alerts          what Alertmanager knows of findings
 /api/gaunt/v1/stream          any of these and what changes in it: ?ask=overview
 /api/gaunt/v1/recording       all that targets say, for `gaunt record --aggregator`
 /api/gaunt/v1/openapi.json    all of this for programs

@@ -8,6 +8,7 @@ use super::{
     LISTEN,
     gather::Gather,
     keeping::{Files, History, Record},
+    telling::{Alertmanager, Report},
 };
 use crate::{
     cli::parse_span,
@@ -36,6 +37,8 @@ pub(super) struct File {
     pub(super) topology: Files,
     pub(super) jobs: Files,
     pub(super) record: Record,
+    pub(super) alertmanager: Alertmanager,
+    pub(super) report: Report,
     pub(super) history: History,
 }
 

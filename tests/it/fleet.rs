@@ -30,8 +30,13 @@ pub(crate) struct Sim {
 
 impl Sim {
     pub(crate) fn start(nodes: usize) -> Self {
+        Self::telling(nodes, "healthy")
+    }
+
+    /// The same with a scenario of this name.
+    pub(crate) fn telling(nodes: usize, scenario: &str) -> Self {
         let mut child = Command::new(program("gaunt-sim"))
-            .args(["--listen-port", "0", "--nodes", &nodes.to_string(), "--scenario", "healthy"])
+            .args(["--listen-port", "0", "--nodes", &nodes.to_string(), "--scenario", scenario])
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()

@@ -38,10 +38,14 @@ pub(crate) fn value(prometheus: &str, expression: &str) -> f64 {
 
 /// Starts Prometheus with these scrape jobs, once a second; it ends with what is returned.
 pub(crate) fn start(jobs: &str) -> (String, (Running, tempfile::TempDir)) {
+    start_with(&format!("global: {{scrape_interval: 1s}}\nscrape_configs:\n{jobs}"))
+}
+
+/// The same with this whole configuration.
+pub(crate) fn start_with(settings: &str) -> (String, (Running, tempfile::TempDir)) {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("prometheus.yml");
-    let text = format!("global: {{scrape_interval: 1s}}\nscrape_configs:\n{jobs}");
-    fs::write(&config, text).unwrap();
+    fs::write(&config, settings).unwrap();
     let address = format!("127.0.0.1:{}", free_port());
     let running = Running::start(
         debian("prometheus")

@@ -10,6 +10,7 @@ use std::{
 
 /// Which rooms of `gaunt` each room may name with `crate::`.
 const MAY_NAME: &[(&str, &[&str])] = &[
+    ("alert", &["answer", "source"]),
     ("answer", &[]),
     ("cluster", &[]),
     ("gather", &[]),
@@ -25,13 +26,16 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     (
         "command",
         &[
-            "answer", "cli", "console", "gather", "memory", "owner", "record", "serve", "site",
-            "source",
+            "alert", "answer", "cli", "console", "gather", "memory", "owner", "record", "serve",
+            "site", "source",
         ],
     ),
     (
         "settings",
-        &["cli", "command", "console", "gather", "judge", "owner", "record", "serve", "site"],
+        &[
+            "alert", "cli", "command", "console", "gather", "judge", "owner", "record", "serve",
+            "site",
+        ],
     ),
     ("cli", &[]),
 ];

@@ -25,6 +25,31 @@ impl UnixMs {
         self.0 as f64 / 1e3
     }
 
+    /// Year, month and day in the Gregorian calendar. A year begins in March here, so that the leap day is its last one.
+    pub fn date(self) -> (i64, i64, i64) {
+        /// Days of 400 years, after which the calendar repeats itself.
+        const CYCLE: i64 = 146_097;
+        let days = self.0.div_euclid(86_400_000) + 719_468; // From 1 March of the year 0.
+        let (cycle, day) = (days.div_euclid(CYCLE), days.rem_euclid(CYCLE));
+        let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+        let day = day - (365 * year + year / 4 - year / 100);
+        let month = (5 * day + 2) / 153;
+        let day = day - (153 * month + 2) / 5 + 1;
+        let (month, after) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+        (year + 400 * cycle + after, month, day)
+    }
+
+    /// The instant as other programs read it: `2026-11-21T03:24:05.000Z`.
+    pub fn rfc3339(self) -> String {
+        let (year, month, day) = self.date();
+        let ms = self.0.rem_euclid(86_400_000);
+        let (hour, minute, second) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1_000 % 60);
+        format!(
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z",
+            ms % 1_000
+        )
+    }
+
     /// The time from `earlier` to this instant; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0 - earlier.0).unwrap_or(0))
@@ -49,3 +74,20 @@ impl Sub<Duration> for UnixMs {
 
 /// A clock handed to those who must stamp what they bring: this crate only names its shape.
 pub type Clock = std::sync::Arc<dyn Fn() -> UnixMs + Send + Sync>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instant_is_written_as_other_programs_read_it() {
+        for (ms, text) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (1_700_000_000_999, "2023-11-14T22:13:20.999Z"),
+            (-1, "1969-12-31T23:59:59.999Z"),
+        ] {
+            assert_eq!(UnixMs(ms).rfc3339(), text);
+        }
+    }
+}

@@ -50,7 +50,7 @@ pub enum RecordingError {
 
 /// Where each page of a recording is, in the order of time.
 #[derive(Debug)]
-pub(super) struct Recording {
+pub(in crate::command) struct Recording {
     folder: PathBuf,
     /// Names of the folders, one for each target.
     targets: Vec<String>,
@@ -60,7 +60,7 @@ pub(super) struct Recording {
 
 impl Recording {
     /// Looks through the folder without reading a page.
-    pub(super) fn open(folder: &Path) -> Result<Self, RecordingError> {
+    pub(in crate::command) fn open(folder: &Path) -> Result<Self, RecordingError> {
         let mut targets = Vec::new();
         for path in entries(folder)? {
             if path.is_dir()
@@ -90,13 +90,13 @@ impl Recording {
     }
 
     /// The first and the last instant.
-    pub(super) fn span(&self) -> (UnixMs, UnixMs) {
+    pub(in crate::command) fn span(&self) -> (UnixMs, UnixMs) {
         let at = |page: Option<&(UnixMs, u32)>| page.map_or_else(UnixMs::default, |page| page.0);
         (at(self.pages.first()), at(self.pages.last()))
     }
 
     /// The time between two pages of a target, the slowest target's: of each, the middle one of all gaps.
-    pub(super) fn period(&self) -> Duration {
+    pub(in crate::command) fn period(&self) -> Duration {
         let mut gaps: BTreeMap<u32, (UnixMs, Vec<Duration>)> = BTreeMap::new();
         for (at, target) in &self.pages {
             let (last, gaps) = gaps.entry(*target).or_insert((*at, Vec::new()));
@@ -114,7 +114,7 @@ impl Recording {
     }
 
     /// Every target, to be announced before its first page.
-    pub(super) fn targets(&self) -> Vec<Target> {
+    pub(in crate::command) fn targets(&self) -> Vec<Target> {
         let target = |(number, name): (u32, &String)| Target {
             id: TargetId(number),
             address: Safe::new(name),
@@ -125,7 +125,9 @@ impl Recording {
     }
 
     /// Every page in the order of time, read when it is asked for.
-    pub(super) fn batches(&self) -> impl Iterator<Item = Result<Batch, RecordingError>> {
+    pub(in crate::command) fn batches(
+        &self,
+    ) -> impl Iterator<Item = Result<Batch, RecordingError>> {
         let limits = text::Limits::default();
         self.pages.iter().map(move |(at, target)| {
             let name = &self.targets[*target as usize];

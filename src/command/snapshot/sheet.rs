@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use gaunt_schema::{Absent, GpuState, MetricId, UnixMs, unit::Unit};
+use gaunt_schema::{Absent, GpuState, MetricId, Safe, Severity, UnixMs, unit::Unit};
 use unicode_width::UnicodeWidthStr as _;
 
 use super::columns::{cut, pad, quantity};
 use crate::answer::{
-    Answer, Cells, DeviceDetail, Evidence, Fabric, FabricCells, GpuTime, History, NodeDetail,
-    Overview, Table, field::shown_unit,
+    AlertList, AlertState, Answer, Cells, DeviceDetail, Evidence, Fabric, FabricCells, GpuTime,
+    History, NodeDetail, Overview, Table, Usage, field::shown_unit,
 };
 
 mod matrix;
@@ -27,6 +27,16 @@ enum Cell {
     Number(f64),
     /// None, and why if that is known.
     Absent(Option<Absent>),
+}
+
+impl Cell {
+    /// A text; none if there is none.
+    fn known(text: Option<&str>) -> Self {
+        match text {
+            None | Some("") => Self::Absent(None),
+            Some(text) => Self::Text(text.to_owned()),
+        }
+    }
 }
 
 /// One column's name and the unit of its numbers.
@@ -58,6 +68,8 @@ impl Sheet {
             Answer::Overview(overview) => Self::of_overview(overview),
             Answer::GpuTime(time) => Self::of_gpu_time(time),
             Answer::Finding(told) => Self::of_evidence(&told.finding.evidence),
+            Answer::Usage(usage) => Self::of_usage(usage),
+            Answer::Alerts(list) => Self::of_alerts(list),
             Answer::Nodes(_) | Answer::Findings(_) | Answer::Targets(_) | Answer::Refused(_) => {
                 return None;
             }
@@ -122,6 +134,61 @@ impl Sheet {
                 text(&number.source),
                 text(&number.note),
             ]);
+        }
+        sheet
+    }
+
+    fn of_usage(usage: &Usage) -> Self {
+        let mut sheet = Self::new(&[
+            ("job", None),
+            ("user", None),
+            ("model", None),
+            ("state", None),
+            ("gpu_time", Some(Unit::Seconds)),
+            ("energy", Some(Unit::Joules)),
+        ]);
+        for row in &usage.rows {
+            sheet.rows.push(vec![
+                Cell::known(row.job.as_deref()),
+                Cell::known(row.user.as_deref()),
+                Cell::known(row.model.as_deref()),
+                Cell::known(row.state.map(GpuState::as_str)),
+                Cell::Number(row.gpu_seconds),
+                row.joules.map_or(Cell::Absent(None), Cell::Number),
+            ]);
+        }
+        sheet
+    }
+
+    fn of_alerts(list: &AlertList) -> Self {
+        let names = ["finding", "severity", "state", "receivers", "silenced_by", "why", "until"];
+        let mut sheet = Self::new(&names.map(|name| (name, None)));
+        for alert in &list.alerts {
+            let receivers: Vec<&str> = alert.receivers.iter().map(Safe::as_str).collect();
+            let silence = alert.silences.first();
+            let state = match alert.state {
+                AlertState::Unprocessed => "unprocessed",
+                AlertState::Active => "active",
+                AlertState::Suppressed if silence.is_some() => "silenced",
+                AlertState::Suppressed => "inhibited",
+            };
+            sheet.rows.push(vec![
+                Cell::known(Some(&alert.finding)),
+                Cell::known(alert.severity.map(Severity::as_str)),
+                Cell::known(Some(state)),
+                Cell::known(Some(&receivers.join(" "))),
+                Cell::known(silence.map(|silence| silence.by.as_str())),
+                Cell::known(silence.map(|silence| silence.comment.as_str())),
+                Cell::known(silence.map(|silence| silence.until.as_str())),
+            ]);
+        }
+        for server in &list.servers {
+            let failure = server.failure.as_deref().unwrap_or("answers");
+            // Writing to a string cannot fail.
+            _ = writeln!(sheet.below, "{}: {} posted, {failure}", server.address, server.posted);
+        }
+        if list.servers.is_empty() {
+            sheet.below.push_str("no Alertmanager is named in the aggregator's settings\n");
         }
         sheet
     }

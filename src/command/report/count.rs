@@ -1,0 +1,242 @@
+//! The sums of a report: in all, and by state, job, user and model of board.
+
+use std::collections::BTreeMap;
+
+use gaunt_schema::{GpuState, Safe, UnixMs};
+use serde::Serialize;
+
+use super::Prices;
+use crate::answer::{Usage, UsageRow};
+
+/// What stands for GPUs that nobody holds, and for jobs of which nobody says whose they are.
+const NOBODY: &str = "(nobody)";
+
+/// All that a report says.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// The cluster's name; empty if it has none.
+    pub cluster: Safe,
+    /// When the first time that is counted begins.
+    pub from: UnixMs,
+    /// When it ends.
+    pub until: UnixMs,
+    /// Seconds that were watched.
+    pub watched_seconds: f64,
+    /// The currency of all costs.
+    pub currency: String,
+    /// Everything together.
+    pub total: Sum,
+    /// By the state that GPUs were judged to be in.
+    pub by_state: Vec<Sum>,
+    /// By the job that held them.
+    pub by_job: Vec<Sum>,
+    /// By the user of the job.
+    pub by_user: Vec<Sum>,
+    /// By the model of the boards.
+    pub by_model: Vec<Sum>,
+    /// Each job in each state on each model of board.
+    pub rows: Vec<Row>,
+}
+
+/// One line of sums.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Sum {
+    /// What is summed: a state, a job, a user, a model.
+    pub of: String,
+    /// The name of a job, where one is summed and it has one.
+    pub name: Option<Safe>,
+    /// Its user, likewise.
+    pub user: Option<Safe>,
+    /// Its account, likewise.
+    pub account: Option<Safe>,
+    /// Time of all GPUs together, in hours.
+    pub gpu_hours: f64,
+    /// How much of it was lost to the job that held them.
+    pub lost_gpu_hours: f64,
+    /// The state to which most of it was lost.
+    pub lost_most_to: Option<GpuState>,
+    /// Energy of the boards in kilowatt-hours; none if none of them told.
+    pub energy_kwh: Option<f64>,
+    /// What the GPU-hours cost; none without a price for each of them.
+    pub cost: Option<f64>,
+    /// What of it was paid for lost time.
+    pub lost_cost: Option<f64>,
+    /// CO2 of the energy in kilograms; none without a factor.
+    pub co2_kg: Option<f64>,
+}
+
+/// The finest line: one job, one state, one model.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The job; none for GPUs that nobody held.
+    pub job: Option<Safe>,
+    /// What its user calls it.
+    pub name: Option<Safe>,
+    /// Whose it is.
+    pub user: Option<Safe>,
+    /// Who pays for it.
+    pub account: Option<Safe>,
+    /// The model of the boards.
+    pub model: Option<Safe>,
+    /// The state.
+    pub state: GpuState,
+    /// Whether its time is lost.
+    pub lost: bool,
+    /// Time of all these GPUs in hours.
+    pub gpu_hours: f64,
+    /// Their energy in kilowatt-hours.
+    pub energy_kwh: Option<f64>,
+    /// Their cost.
+    pub cost: Option<f64>,
+    /// CO2 of their energy in kilograms.
+    pub co2_kg: Option<f64>,
+}
+
+impl Report {
+    /// Counts what was used.
+    pub fn of(usage: &Usage, prices: &Prices, co2_kg_per_kwh: Option<f64>) -> Self {
+        let rows: Vec<Row> =
+            usage.rows.iter().map(|row| Row::of(row, prices, co2_kg_per_kwh)).collect();
+        let text = |value: &Option<Safe>| {
+            value.as_ref().map_or_else(|| NOBODY.to_owned(), ToString::to_string)
+        };
+        let mut by_job = grouped(&rows, |row| text(&row.job));
+        for sum in &mut by_job {
+            let of = |row: &&Row| row.job.as_ref().is_some_and(|job| **job == *sum.of);
+            if let Some(row) = rows.iter().find(of) {
+                (sum.name, sum.user) = (row.name.clone(), row.user.clone());
+                sum.account.clone_from(&row.account);
+            }
+        }
+        Self {
+            cluster: usage.cluster.clone(),
+            from: usage.from,
+            until: usage.at,
+            watched_seconds: usage.watched_seconds,
+            currency: prices.currency.clone(),
+            total: grouped(&rows, |_| "all".to_owned()).pop().unwrap_or_default(),
+            by_state: grouped(&rows, |row| row.state.to_string()),
+            by_job,
+            by_user: grouped(&rows, |row| text(&row.user)),
+            by_model: grouped(&rows, |row| text(&row.model)),
+            rows,
+        }
+    }
+}
+
+impl Row {
+    fn of(row: &UsageRow, prices: &Prices, co2_kg_per_kwh: Option<f64>) -> Self {
+        let state = row.state.unwrap_or(GpuState::Unknown);
+        let gpu_hours = row.gpu_seconds / 3_600.0;
+        let energy_kwh = row.joules.map(|joules| joules / 3.6e6);
+        Self {
+            job: row.job.clone(),
+            name: row.name.clone(),
+            user: row.user.clone(),
+            account: row.account.clone(),
+            model: row.model.clone(),
+            state,
+            lost: state.is_lost_time(),
+            gpu_hours,
+            energy_kwh,
+            cost: prices.of(row.model.as_deref()).map(|price| price * gpu_hours),
+            co2_kg: energy_kwh.zip(co2_kg_per_kwh).map(|(kwh, factor)| kwh * factor),
+        }
+    }
+}
+
+/// Sums of the rows that share a key, most GPU time first.
+fn grouped(rows: &[Row], key: impl Fn(&Row) -> String) -> Vec<Sum> {
+    let mut groups: BTreeMap<String, Vec<&Row>> = BTreeMap::new();
+    for row in rows {
+        groups.entry(key(row)).or_default().push(row);
+    }
+    let mut sums: Vec<Sum> = groups.into_iter().map(|(of, rows)| sum(of, &rows)).collect();
+    sums.sort_by(|one, other| other.gpu_hours.total_cmp(&one.gpu_hours));
+    sums
+}
+
+fn sum(of: String, rows: &[&Row]) -> Sum {
+    let lost = || rows.iter().filter(|row| row.lost);
+    let mut by_state: BTreeMap<GpuState, f64> = BTreeMap::new();
+    for row in lost() {
+        *by_state.entry(row.state).or_default() += row.gpu_hours;
+    }
+    let most = by_state.into_iter().max_by(|one, other| one.1.total_cmp(&other.1));
+    // A sum of which a part is not known is not known.
+    let cost = rows.iter().map(|row| row.cost).sum();
+    let lost_cost = lost().map(|row| row.cost).sum();
+    let known = |value: fn(&Row) -> Option<f64>| {
+        rows.iter().filter_map(|row| value(row)).reduce(|one, other| one + other)
+    };
+    Sum {
+        of,
+        gpu_hours: rows.iter().map(|row| row.gpu_hours).sum(),
+        lost_gpu_hours: lost().map(|row| row.gpu_hours).sum(),
+        lost_most_to: most.map(|(state, _)| state),
+        energy_kwh: known(|row| row.energy_kwh),
+        cost,
+        lost_cost,
+        co2_kg: known(|row| row.co2_kg),
+        ..Sum::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(job: Option<&str>, state: GpuState, hours: f64, kwh: Option<f64>) -> UsageRow {
+        UsageRow {
+            job: job.map(Safe::new),
+            user: job.map(|_| Safe::new("mira")),
+            model: Some(Safe::new("NVIDIA H100")),
+            state: Some(state),
+            gpu_seconds: hours * 3_600.0,
+            joules: kwh.map(|kwh| kwh * 3.6e6),
+            ..UsageRow::default()
+        }
+    }
+
+    fn usage() -> Usage {
+        Usage {
+            rows: vec![
+                row(Some("7"), GpuState::Computing, 6.0, Some(4.0)),
+                row(Some("7"), GpuState::Waiting, 1.5, Some(0.5)),
+                row(Some("7"), GpuState::DataStarved, 0.5, None),
+                row(None, GpuState::Idle, 2.0, Some(0.2)),
+            ],
+            ..Usage::default()
+        }
+    }
+
+    #[test]
+    fn sums_are_those_of_their_rows() {
+        let prices = Prices { usual: Some(2.0), ..Prices::default() };
+        let report = Report::of(&usage(), &prices, Some(0.5));
+        let all = &report.total;
+        assert_eq!((all.gpu_hours, all.lost_gpu_hours), (10.0, 2.0));
+        assert_eq!((all.cost, all.lost_cost), (Some(20.0), Some(4.0)));
+        assert_eq!(all.lost_most_to, Some(GpuState::Waiting));
+        assert!((all.energy_kwh.unwrap() - 4.7).abs() < 1e-9);
+        assert!((all.co2_kg.unwrap() - 2.35).abs() < 1e-9);
+        let by = |sums: &[Sum]| {
+            sums.iter().map(|sum| (sum.of.clone(), sum.gpu_hours)).collect::<Vec<_>>()
+        };
+        assert_eq!(by(&report.by_job), [("7".to_owned(), 8.0), (NOBODY.to_owned(), 2.0)]);
+        assert_eq!(by(&report.by_user), [("mira".to_owned(), 8.0), (NOBODY.to_owned(), 2.0)]);
+        let hours: f64 = report.by_state.iter().map(|sum| sum.gpu_hours).sum();
+        assert!((hours - 10.0).abs() < 1e-9, "{hours}");
+    }
+
+    #[test]
+    fn without_a_price_or_a_factor_nothing_is_free() {
+        let report = Report::of(&usage(), &Prices::default(), None);
+        assert_eq!(
+            (report.total.cost, report.total.lost_cost, report.total.co2_kg),
+            (None, None, None)
+        );
+        let nothing = Report::of(&Usage::default(), &Prices::default(), None);
+        assert_eq!(nothing.total, Sum::default());
+    }
+}

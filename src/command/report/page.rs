@@ -1,0 +1,161 @@
+//! A report as plain columns, and as comma-separated values.
+
+use std::fmt::Write as _;
+
+use super::{Report, Sum, span};
+
+/// Lines of a part that are written as text; comma-separated values and JSON have all of them.
+const MAX_LINES: usize = 20;
+
+/// The report for people.
+pub(super) fn text(report: &Report) -> String {
+    let mut page = String::new();
+    let all = &report.total;
+    let cluster = if report.cluster.is_empty() { "the cluster" } else { report.cluster.as_str() };
+    line(
+        &mut page,
+        format_args!(
+            "gaunt report  {cluster} · {} · {:.0} s watched",
+            span(report.from, report.until),
+            report.watched_seconds
+        ),
+    );
+    if report.rows.is_empty() {
+        line(&mut page, format_args!("nothing was watched yet: ask again in a minute"));
+        return page;
+    }
+    let lost = share(all.lost_gpu_hours, all.gpu_hours);
+    line(
+        &mut page,
+        format_args!(
+            "GPU-hours     {:.3} in all, {:.3} lost ({lost})",
+            all.gpu_hours, all.lost_gpu_hours
+        ),
+    );
+    let money = |amount: Option<f64>| {
+        amount
+            .map_or_else(|| "no price known".to_owned(), |a| format!("{a:.2} {}", report.currency))
+    };
+    line(
+        &mut page,
+        format_args!("cost          {}, of it lost {}", money(all.cost), money(all.lost_cost)),
+    );
+    let energy = all.energy_kwh.map_or("not told".to_owned(), |kwh| format!("{kwh:.3} kWh"));
+    let co2 = all.co2_kg.map_or("no factor known".to_owned(), |kg| format!("{kg:.3} kg"));
+    line(&mut page, format_args!("energy        {energy}, CO2 {co2}"));
+    for (title, sums) in [
+        ("STATE", &report.by_state),
+        ("JOB", &report.by_job),
+        ("USER", &report.by_user),
+        ("BOARD", &report.by_model),
+    ] {
+        part(&mut page, title, sums, all.gpu_hours);
+    }
+    page
+}
+
+fn part(page: &mut String, title: &str, sums: &[Sum], all: f64) {
+    line(
+        page,
+        format_args!(
+            "\n{title:<28} {:>10} {:>6} {:>10} {:>6}  {:<14} {:>9} {:>10} {:>10} {:>8}",
+            "GPU-HOURS", "SHARE", "LOST", "OF IT", "MOST TO", "KWH", "COST", "LOST COST", "CO2 KG"
+        ),
+    );
+    for sum in sums.iter().take(MAX_LINES) {
+        let mut who = sum.of.clone();
+        for more in [&sum.name, &sum.user].into_iter().flatten() {
+            _ = write!(who, " {more}");
+        }
+        let who: String = who.chars().take(28).collect();
+        let number = |value: Option<f64>, digits: usize| {
+            value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+        };
+        line(
+            page,
+            format_args!(
+                "{who:<28} {:>10.3} {:>6} {:>10.3} {:>6}  {:<14} {:>9} {:>10} {:>10} {:>8}",
+                sum.gpu_hours,
+                share(sum.gpu_hours, all),
+                sum.lost_gpu_hours,
+                share(sum.lost_gpu_hours, sum.gpu_hours),
+                sum.lost_most_to.map_or("-", gaunt_schema::GpuState::as_str),
+                number(sum.energy_kwh, 3),
+                number(sum.cost, 2),
+                number(sum.lost_cost, 2),
+                number(sum.co2_kg, 3),
+            ),
+        );
+    }
+    if let Some(more) = sums.len().checked_sub(MAX_LINES).filter(|more| *more > 0) {
+        line(page, format_args!("and {more} more: --format csv has all"));
+    }
+}
+
+/// A part of a whole as a person says it.
+fn share(part: f64, whole: f64) -> String {
+    if whole > 0.0 { format!("{:.1} %", part / whole * 100.0) } else { "-".to_owned() }
+}
+
+/// Each job in each state on each model of board, a line each.
+pub(super) fn csv(report: &Report) -> String {
+    let mut page =
+        "job,name,user,account,model,state,lost,gpu_hours,energy_kwh,cost,currency,co2_kg\n"
+            .to_owned();
+    for row in &report.rows {
+        let text = |value: &Option<gaunt_schema::Safe>| quoted(value.as_deref().unwrap_or(""));
+        let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+        line(
+            &mut page,
+            format_args!(
+                "{},{},{},{},{},{},{},{},{},{},{},{}",
+                text(&row.job),
+                text(&row.name),
+                text(&row.user),
+                text(&row.account),
+                text(&row.model),
+                row.state,
+                row.lost,
+                row.gpu_hours,
+                number(row.energy_kwh),
+                number(row.cost),
+                if row.cost.is_some() { quoted(&report.currency) } else { String::new() },
+                number(row.co2_kg),
+            ),
+        );
+    }
+    page
+}
+
+/// A text as a field. What a spreadsheet would take for a formula is made text.
+fn quoted(text: &str) -> String {
+    let formula = text.starts_with(['=', '+', '-', '@', '\t']);
+    let text = if formula { format!("'{text}") } else { text.to_owned() };
+    if text.contains([',', '"', '\n', '\r']) {
+        return format!("\"{}\"", text.replace('"', "\"\""));
+    }
+    text
+}
+
+fn line(page: &mut String, words: std::fmt::Arguments<'_>) {
+    // Writing to a string cannot fail.
+    _ = writeln!(page, "{words}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_cannot_break_its_line_or_become_a_formula() {
+        assert_eq!(quoted("pretrain"), "pretrain");
+        assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
+        assert_eq!(quoted("=1+1"), "'=1+1");
+    }
+
+    #[test]
+    fn a_part_of_nothing_is_no_share() {
+        assert_eq!(share(1.0, 4.0), "25.0 %");
+        assert_eq!(share(0.0, 0.0), "-");
+    }
+}

@@ -1,0 +1,85 @@
+//! `gaunt report`: what a recording and a running aggregator say of GPU time, energy and cost.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::{
+    binaries::program,
+    fleet::Sim,
+    running::{Running, gaunt, until},
+};
+
+/// GPUs of four nodes.
+const GPUS: f64 = 32.0;
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+#[test]
+fn a_recording_is_counted_to_the_second_and_to_the_cent() {
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("pages");
+    let mut sim = Command::new(program("gaunt-sim"));
+    sim.args(["--nodes", "4", "--scenario", "data_starved", "--span", "60s", "--write"]);
+    assert!(sim.arg(&pages).output().unwrap().status.success());
+    let from = pages.to_str().unwrap();
+    let report = |more: &[&str]| {
+        let mut args = vec!["report", "--from", from, "--price", "*H100*=2.50", "--co2", "0.4"];
+        args.extend(more);
+        let output = gaunt(&args);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let json: Value = serde_json::from_str(&report(&["--format", "json"])).unwrap();
+    let total = &json["total"];
+    let (watched, hours) = (number(&json["watched_seconds"]), number(&total["gpu_hours"]));
+    assert!((50.0..=62.0).contains(&watched), "{watched}");
+    assert!((hours - watched * GPUS / 3_600.0).abs() < hours * 0.05, "{hours} in {watched} s");
+    assert!((number(&total["cost"]) - hours * 2.5).abs() < 1e-9, "{total}");
+    let kwh = number(&total["energy_kwh"]);
+    // Boards of 700 W that compute or spin.
+    assert!((0.1..=0.7).contains(&(kwh / hours)), "{kwh} kWh in {hours} h");
+    assert!((number(&total["co2_kg"]) - kwh * 0.4).abs() < 1e-9);
+    assert!(number(&total["lost_gpu_hours"]) > 0.0, "somebody starved");
+    let states: Vec<_> =
+        json["by_state"].as_array().unwrap().iter().map(|sum| &sum["of"]).collect();
+    assert!(states.iter().any(|state| *state == "data_starved"), "{states:?}");
+    for part in ["by_state", "by_job", "by_user", "by_model", "rows"] {
+        let sums = json[part].as_array().unwrap().iter().map(|sum| number(&sum["gpu_hours"]));
+        assert!((sums.sum::<f64>() - hours).abs() < 1e-9, "{part} is not the whole");
+    }
+    let mira = json["by_user"].as_array().unwrap().iter().any(|sum| sum["of"] == "mira");
+    assert!(mira, "{}", json["by_user"]);
+
+    let csv = report(&["--format", "csv"]);
+    let mut lines = csv.lines();
+    let head = lines.next().unwrap();
+    assert_eq!(
+        head,
+        "job,name,user,account,model,state,lost,gpu_hours,energy_kwh,cost,currency,co2_kg"
+    );
+    let of_csv: f64 =
+        lines.map(|line| line.split(',').nth(7).unwrap().parse::<f64>().unwrap()).sum();
+    assert!((of_csv - hours).abs() < 1e-9);
+    let text = report(&[]);
+    assert!(text.contains("\nSTATE") && text.contains("\nUSER") && text.contains("USD"), "{text}");
+}
+
+#[test]
+fn an_aggregator_says_what_it_watched() {
+    let sim = Sim::start(2);
+    let aggregator = Running::aggregator(&["--targets", &sim.list]);
+    let address = aggregator.address();
+    let report: Value = until("GPU time is counted", || {
+        let args = ["report", "--aggregator", &address, "--last", "5m", "--format", "json"];
+        let report: Value = serde_json::from_slice(&gaunt(&args).stdout).ok()?;
+        (number(&report["total"]["gpu_hours"]) > 0.0).then_some(report)
+    });
+    assert_eq!(report["total"]["cost"], Value::Null, "nobody said what it costs");
+    let output = gaunt(&["report", "--aggregator", &address, "--price", "cheap"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("MODEL=2.50"), "{said}");
+}
