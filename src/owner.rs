@@ -50,7 +50,7 @@ use usage::UsageLedger;
 pub const HISTORY_BYTES: usize = 2 << 30;
 
 /// For how long usage is known unless told otherwise: an hour of a thousand jobs is some 50 MB at worst.
-const USAGE: Duration = Duration::from_mins(60);
+pub const USAGE: Duration = Duration::from_mins(60);
 
 /// How an owner is set up.
 #[derive(Clone, Debug)]

@@ -126,6 +126,8 @@ impl Settings {
                 price_per_gpu_hour: file.cluster.price_per_gpu_hour.map(file::Price::value),
                 currency: Safe::new(&file.cluster.currency),
                 thresholds: file.judge,
+                usage: owner::USAGE,
+                alerts: None,
             },
             period,
             timeout: file.gather.timeout.as_ref().map(|timeout| timeout.get_ref().value()),

@@ -256,6 +256,8 @@ mod tests {
             "nodes/gpu003?at=1700000000000",
             "jobs?sort=lost desc&at=-90s",
             "history?metric=power&filter=node=gpu003 and gpu=5&points=60",
+            "usage?last=900s",
+            "alerts",
         ] {
             let question = read(line).unwrap_or_else(|error| panic!("{line}: {error}"));
             let (segments, parameters) = question.path();
@@ -280,6 +282,7 @@ mod tests {
                 "parameter columns is not known here; table/nodes has columns",
             ),
             ("history", "parameter metric is missing; name a field, such as power"),
+            ("usage?last=15", "parameter last 15 is no span; write 15m, 90s or 1h"),
             ("history?metric=power&points=0", "parameter points 0 is not from 1 to 2000"),
             ("history?metric=power&subject=jobs", "parameter subject jobs is none of gpus, "),
             (

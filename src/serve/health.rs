@@ -31,6 +31,8 @@ gaunt aggregator
 /api/gaunt/v1/targets         targets and the fate of their last scrape, JSON
 /api/gaunt/v1/table/SUBJECT   nodes, findings or targets as columns
 /api/gaunt/v1/history         one metric over time: ?metric=power&filter=node=NAME and gpu=0
+/api/gaunt/v1/usage           where GPU time and energy went: ?last=15m
+/api/gaunt/v1/alerts          what Alertmanager knows of findings
 /api/gaunt/v1/stream          any of these and what changes in it: ?ask=overview
 /api/gaunt/v1/recording       all that targets say, for `gaunt record --aggregator`
 /api/gaunt/v1/openapi.json    all of this for programs

@@ -70,7 +70,8 @@ fn what_cannot_be_meant_is_refused_with_file_line_key_and_next_step() {
         (
             "[gathr]\n",
             "gaunt.toml:1: unknown key `gathr`, this section knows `cluster`, `gather`, `serve`, \
-             `judge`, `console`, `topology`, `jobs`, `record`, `history`; correct the name or remove the line",
+             `judge`, `console`, `topology`, `jobs`, `record`, `alertmanager`, `report`, `history`; correct the \
+             name or remove the line",
         ),
         (
             "\n[gather]\nperiod = \"0s\"\n",

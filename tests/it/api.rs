@@ -141,6 +141,8 @@ fn every_answer_of_a_running_aggregator_fits_its_description() {
         ("nodes", "nodes?filter=gpus=8&sort=node desc&limit=2".to_owned()),
         ("findings", "findings?filter=severity=warning,critical".to_owned()),
         ("targets", "targets?filter=state=down".to_owned()),
+        ("usage", "usage?last=5m".to_owned()),
+        ("alerts", "alerts".to_owned()),
         (
             "gpus",
             "gpus?filter=power>1W sort power desc limit 3 offset 1&columns=node,gpu,power".into(),

@@ -4,6 +4,7 @@
 
 use std::{
     collections::BTreeSet,
+    fmt::Write as _,
     fs,
     io::{Read as _, Write as _},
     net::TcpListener,
@@ -225,6 +226,58 @@ fn compatible_node() -> (Running, tempfile::TempDir) {
     (Running::start(command.env("GAUNT_FAKE_DRIVER", scenario)), folder)
 }
 
+/// The answers to all queries. Faults come after 15 and 25 seconds: every query must have its answer in the end, at one
+/// and the same time.
+fn answered(all: &[Asked], prometheus: &str) -> Vec<Rows> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let answers: Vec<_> = all.iter().map(|asked| query(prometheus, &asked.query)).collect();
+        let empty: Vec<_> = all
+            .iter()
+            .zip(&answers)
+            .filter(|(asked, rows)| !asked.is_answered(rows))
+            .map(|(asked, _)| format!("{}: {}: {}", asked.dashboard, asked.panel, asked.query))
+            .collect();
+        if empty.is_empty() {
+            return answers;
+        }
+        assert!(Instant::now() < end, "empty after {PATIENCE:?}:\n{}", empty.join("\n"));
+        std::thread::sleep(Duration::from_millis(500));
+    }
+}
+
+/// GPUs and watts on average, as the report and as the dashboard has them: their clocks do not look at the same instants.
+fn the_report_says_the_same(aggregator: &str, prometheus: &str) {
+    until("the report says what the dashboard says", || {
+        let args = ["report", "--aggregator", aggregator, "--last", "1m", "--format", "json"];
+        let report: Value = serde_json::from_slice(&gaunt(&args).stdout).ok()?;
+        let watched = report["watched_seconds"].as_f64()?;
+        let lost = report["total"]["lost_gpu_hours"].as_f64()? * 3_600.0 / watched;
+        let watts = report["total"]["energy_kwh"].as_f64()? * 3.6e6 / watched;
+        let one = |expression: &str| Some(query(prometheus, expression).first()?.1);
+        let same = |one: f64, other: f64| one > 0.0 && (one / other - 1.0).abs() < 0.1;
+        let lost_there = one("sum(avg_over_time(gaunt:fleet_lost_gpus:count[1m]))")?;
+        let watts_there = one("sum(rate(gaunt_gpu_energy_joules_total[1m]))")?;
+        (same(lost, lost_there) && same(watts, watts_there)).then_some(())
+    });
+}
+
+/// Prints what a person would see: each panel with its rows and their range.
+fn show(all: &[Asked], answers: &[Rows]) {
+    let mut table = format!(
+        "{:<16} {:<44} {:>5} {:>14} {:>14}\n",
+        "dashboard", "panel", "rows", "least", "most"
+    );
+    for (Asked { dashboard, panel, .. }, rows) in all.iter().zip(answers) {
+        let values = rows.iter().map(|(_, value)| *value);
+        let (least, most) = values.fold((f64::MAX, f64::MIN), |(a, b), v| (a.min(v), b.max(v)));
+        let rows = rows.len();
+        writeln!(table, "{dashboard:<16} {panel:<44} {rows:>5} {least:>14.6} {most:>14.6}")
+            .unwrap();
+    }
+    std::io::stdout().lock().write_all(table.as_bytes()).unwrap();
+}
+
 #[test]
 fn every_panel_and_variable_is_answered_by_a_scraped_fleet() {
     let sim = Sim::telling(8, "demo");
@@ -252,45 +305,11 @@ fn every_panel_and_variable_is_answered_by_a_scraped_fleet() {
         rules.path().display(),
     ));
     let all: Vec<_> = dashboards().iter().flat_map(|(name, json)| asked(name, json)).collect();
-    // Faults come after 15 and 25 seconds: every query must have its answer in the end, at one and the same time.
-    let end = Instant::now() + PATIENCE;
-    let answers = loop {
-        let answers: Vec<_> = all.iter().map(|asked| query(&prometheus, &asked.query)).collect();
-        let empty = || all.iter().zip(&answers).filter(|(asked, rows)| !asked.is_answered(rows));
-        if empty().next().is_none() {
-            break answers;
-        }
-        let empty: Vec<_> = empty()
-            .map(|(asked, _)| format!("{}: {}: {}", asked.dashboard, asked.panel, asked.query))
-            .collect();
-        assert!(Instant::now() < end, "empty after {PATIENCE:?}:\n{}", empty.join("\n"));
-        std::thread::sleep(Duration::from_millis(500));
-    };
+    let answers = answered(&all, &prometheus);
     for series in DASHBOARD_12239 {
         let text = format!("{series}{{instance=~\"{address}\", gpu=~\"[0-7]\"}}");
         assert_eq!(query(&prometheus, &text).len(), 8, "{text}");
     }
-    until("the report says what the dashboard says", || {
-        let output = gaunt(&["report", "--aggregator", &own, "--last", "1m", "--format", "json"]);
-        let report: Value = serde_json::from_slice(&output.stdout).ok()?;
-        let watched = report["watched_seconds"].as_f64()?;
-        // GPUs and watts on average: the two clocks do not look at the same instants.
-        let lost = report["total"]["lost_gpu_hours"].as_f64()? * 3_600.0 / watched;
-        let watts = report["total"]["energy_kwh"].as_f64()? * 3.6e6 / watched;
-        let one = |expression: &str| Some(query(&prometheus, expression).first()?.1);
-        let same = |one: f64, other: f64| one > 0.0 && (one / other - 1.0).abs() < 0.1;
-        let lost_there = one("sum(avg_over_time(gaunt:fleet_lost_gpus:count[1m]))")?;
-        let watts_there = one("sum(rate(gaunt_gpu_energy_joules_total[1m]))")?;
-        (same(lost, lost_there) && same(watts, watts_there)).then_some(())
-    });
-    let mut table = String::new();
-    for (Asked { dashboard, panel, .. }, rows) in all.iter().zip(&answers) {
-        let values = rows.iter().map(|(_, value)| *value);
-        let (least, most) = values.fold((f64::MAX, f64::MIN), |(a, b), v| (a.min(v), b.max(v)));
-        let rows = rows.len();
-        table += &format!("{dashboard:<16} {panel:<44} {rows:>5} {least:>14.6} {most:>14.6}\n");
-    }
-    let head =
-        format!("{:<16} {:<44} {:>5} {:>14} {:>14}", "dashboard", "panel", "rows", "least", "most");
-    writeln!(std::io::stdout().lock(), "{head}\n{table}").unwrap();
+    the_report_says_the_same(&own, &prometheus);
+    show(&all, &answers);
 }

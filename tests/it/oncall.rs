@@ -174,6 +174,44 @@ fn told(status: &str) -> (String, String, Vec<Labels>) {
     ("/day".to_owned(), status.to_owned(), vec![labels.into()])
 }
 
+/// Prometheus with the shipped rules and shorter waits, reading these aggregators and the nodes that they name.
+fn watching(aggregators: &[String; 2], manager: &str) -> (String, (Running, TempDir), TempDir) {
+    let rules = tempfile::tempdir().unwrap();
+    for name in ["recording", "findings", "hardware", "network", "health", "probe"] {
+        let text = shipped(&format!("config/prometheus/rules/gaunt/{name}.yml"));
+        fs::write(rules.path().join(format!("{name}.yml")), text).unwrap();
+    }
+    let [one, other] = aggregators;
+    let (prometheus, running) = prometheus::start_with(&format!(
+        "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\n\
+         rule_files: ['{}/*.yml']\n\
+         alerting: {{alertmanagers: [{{static_configs: [{{targets: ['{manager}']}}]}}]}}\n\
+         scrape_configs:\n\
+         - {{job_name: gaunt, static_configs: [{{targets: ['{one}', '{other}']}}]}}\n\
+         - {{job_name: gaunt-node, http_sd_configs: [{{url: 'http://{one}/sd/http', refresh_interval: 1s}}]}}\n",
+        rules.path().display(),
+    ));
+    (prometheus, running, rules)
+}
+
+/// The signal fires too by now or soon; it stays quiet, because a verdict says it already.
+fn stays_quiet(prometheus: &str, manager: &str) {
+    until("the signal", || {
+        let firing = "ALERTS{alertname=\"GauntPortInactive\", alertstate=\"firing\"}";
+        (prometheus::query(prometheus, firing).len() == 1).then_some(())
+    });
+    until("the signal is kept quiet", || {
+        let path = "/api/v2/alerts?filter=alertname%3DGauntPortInactive";
+        let alerts: Value = serde_json::from_str(&get(manager, path)?.1).unwrap();
+        (alerts[0]["status"]["state"] == "suppressed").then_some(())
+    });
+}
+
+/// Says what was measured, whether the test passes or not.
+fn log(line: &str) {
+    writeln!(std::io::stdout().lock(), "{line}").unwrap();
+}
+
 #[test]
 fn a_port_that_goes_down_is_told_once_and_resolved() {
     let machine = Machine::start("gpu003");
@@ -187,23 +225,7 @@ fn a_port_that_goes_down_is_told_once_and_resolved() {
     let (hook, posted) = webhook();
     let manager = format!("127.0.0.1:{}", free_port());
     let _manager = alertmanager(&hook, &manager);
-    let rules = tempfile::tempdir().unwrap();
-    for name in ["recording", "findings", "hardware", "network", "health", "probe"] {
-        let text = shipped(&format!("config/prometheus/rules/gaunt/{name}.yml"));
-        fs::write(rules.path().join(format!("{name}.yml")), text).unwrap();
-    }
-    let (prometheus, _prometheus) = prometheus::start_with(&format!(
-        "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\n\
-         rule_files: ['{}/*.yml']\n\
-         alerting: {{alertmanagers: [{{static_configs: [{{targets: ['{manager}']}}]}}]}}\n\
-         scrape_configs:\n\
-         - {{job_name: gaunt, static_configs: [{{targets: ['{}', '{}']}}]}}\n\
-         - {{job_name: gaunt-node, http_sd_configs: [{{url: 'http://{}/sd/http', refresh_interval: 1s}}]}}\n",
-        rules.path().display(),
-        addresses[0],
-        addresses[1],
-        addresses[0],
-    ));
+    let (prometheus, _prometheus, _rules) = watching(&addresses, &manager);
     until("Prometheus has read all", || {
         let seen = prometheus::query(&prometheus, "gaunt_port_state_id{node=\"gpu003\"} == 4");
         let both = prometheus::query(&prometheus, "up{job=\"gaunt\"} == 1").len() == 2;
@@ -216,16 +238,7 @@ fn a_port_that_goes_down_is_told_once_and_resolved() {
     let fired = cut.elapsed();
     // No job holds the node: nobody is woken.
     assert_eq!(first, told("firing"));
-    // The signal fires too by now or soon; it stays quiet, because a verdict says it already.
-    until("the signal", || {
-        let firing = "ALERTS{alertname=\"GauntPortInactive\", alertstate=\"firing\"}";
-        (prometheus::query(&prometheus, firing).len() == 1).then_some(())
-    });
-    until("the signal is kept quiet", || {
-        let path = "/api/v2/alerts?filter=alertname%3DGauntPortInactive";
-        let alerts: Value = serde_json::from_str(&get(&manager, path)?.1).unwrap();
-        (alerts[0]["status"]["state"] == "suppressed").then_some(())
-    });
+    stays_quiet(&prometheus, &manager);
 
     let mended = Instant::now();
     machine.link(1, true);
@@ -233,12 +246,39 @@ fn a_port_that_goes_down_is_told_once_and_resolved() {
     let resolved = mended.elapsed();
     // One notification for one fault: between the two nothing else came.
     assert_eq!(last, told("resolved"));
-    let line = format!(
+    log(&format!(
         "fault to webhook {:.1} s, mended to webhook {:.1} s; waits shortened by settings",
         fired.as_secs_f64(),
         resolved.as_secs_f64()
-    );
-    writeln!(std::io::stdout().lock(), "{line}").unwrap();
+    ));
+}
+
+/// What an aggregator says of the alerts.
+fn alerts(aggregator: &str) -> Option<Value> {
+    serde_json::from_str(&get(aggregator, "/api/gaunt/v1/alerts")?.1).ok()
+}
+
+/// What amtool prints.
+fn amtool(manager: &str, arguments: &[&str]) -> String {
+    let url = format!("--alertmanager.url=http://{manager}");
+    let output = debian("amtool").arg(url).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// A silence of Alertmanager is in the API and on the command line.
+fn is_read_back(aggregator: &str, silence: &str) {
+    let line = until("the silence is read back", || {
+        let line = alerts(aggregator)?["alerts"][0].clone();
+        (line["state"] == "suppressed").then_some(line)
+    });
+    assert_eq!(line["finding"], "port_down/gpu003/mlx5_1/1");
+    let known = &line["silences"][0];
+    assert_eq!((&known["id"], &known["by"]), (&silence.into(), &"mira".into()));
+    assert_eq!(known["comment"], "cable ordered");
+    let shown = gaunt(&["snapshot", "--aggregator", aggregator, "--ask", "alerts"]);
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains("silenced") && shown.contains("cable ordered"), "{shown}");
 }
 
 #[test]
@@ -258,10 +298,7 @@ fn without_prometheus_findings_reach_alertmanager_once_and_its_silences_come_bac
     let aggregators =
         [(); 2].map(|()| Running::aggregator(&["--config", settings, "--targets", &targets]));
     let addresses = aggregators.each_ref().map(Running::address);
-    let alerts = |at: usize| {
-        let (_, body) = get(&addresses[at], "/api/gaunt/v1/alerts")?;
-        serde_json::from_str::<Value>(&body).ok()
-    };
+    let alerts = |at: usize| alerts(&addresses[at]);
     for address in &addresses {
         until("the node is known", || {
             get(address, "/node/gpu003/metrics").filter(|(status, _)| *status == 200)
@@ -286,40 +323,17 @@ fn without_prometheus_findings_reach_alertmanager_once_and_its_silences_come_bac
     let known: Value = serde_json::from_str(&body).unwrap();
     assert_eq!(known.as_array().unwrap().len(), 1, "two aggregators, one alert: {known}");
 
-    let amtool = |arguments: &[&str]| {
-        let url = format!("--alertmanager.url=http://{manager}");
-        let output = debian("amtool").arg(url).args(arguments).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
-    };
-    let silence = amtool(&[
-        "silence",
-        "add",
-        "node=gpu003",
-        "--author=mira",
-        "--comment=cable ordered",
-        "--duration=1h",
-    ]);
-    let line = until("the silence is read back", || {
-        let line = alerts(0)?["alerts"][0].clone();
-        (line["state"] == "suppressed").then_some(line)
-    });
-    assert_eq!(line["finding"], "port_down/gpu003/mlx5_1/1");
-    assert_eq!(line["silences"][0]["id"], silence.as_str());
-    assert_eq!(line["silences"][0]["by"], "mira");
-    assert_eq!(line["silences"][0]["comment"], "cable ordered");
-    let shown = gaunt(&["snapshot", "--aggregator", &addresses[0], "--ask", "alerts"]);
-    let shown = String::from_utf8(shown.stdout).unwrap();
-    assert!(shown.contains("silenced") && shown.contains("cable ordered"), "{shown}");
+    let words = ["silence", "add", "node=gpu003", "-a", "mira", "-c", "cable ordered", "-d", "1h"];
+    let silence = amtool(&manager, &words);
+    is_read_back(&addresses[0], &silence);
 
-    amtool(&["silence", "expire", &silence]);
+    amtool(&manager, &["silence", "expire", &silence]);
     machine.link(1, true);
     let mended = Instant::now();
     assert_eq!(next(&posted, "the end of it"), told("resolved"));
-    let line = format!(
+    log(&format!(
         "without Prometheus: Alertmanager back to webhook {:.1} s, mended to webhook {:.1} s",
         fired.as_secs_f64(),
         mended.elapsed().as_secs_f64()
-    );
-    writeln!(std::io::stdout().lock(), "{line}").unwrap();
+    ));
 }
