@@ -16,10 +16,12 @@ pub mod fabric;
 pub mod field;
 pub mod filter;
 pub mod finding;
+pub mod gpu_time;
 pub mod history;
 pub mod job;
 pub mod node;
 pub mod overview;
+pub mod probe;
 pub mod table;
 pub mod target;
 pub mod usage;
@@ -33,10 +35,12 @@ pub use fabric::{Fabric, FabricCells};
 pub use field::{Field, FieldKind, Key, Own, Subject};
 pub use filter::{Filter, FilterError};
 pub use finding::{Acknowledgement, Change, Evidence, Finding, FindingList, Life};
+pub use gpu_time::{GpuTime, JobTime, Starved};
 pub use history::{History, HistoryAsk, Together};
 pub use job::{JobDetail, JobPast, StateTime, Strip};
 pub use node::{DeviceDetail, NodeDetail, NodeLine, NodeList, NodeState, Series};
 pub use overview::{Heat, Lost, NodeCounts, Overview, StateCount};
+pub use probe::{Pair, PairEnd, ProbeMatrix, RailMatrix, Suspect, SuspectKind};
 pub use table::{Cells, Column, Table};
 pub use target::{TargetLine, TargetList, TargetState, Totals};
 pub use usage::{Usage, UsageRow};
@@ -60,6 +64,8 @@ pub enum Question {
     Findings,
     /// Every finding that closed and is still remembered, newest first.
     Closed,
+    /// What the GPUs of each job do, and the time that was lost, by job and cause.
+    GpuTime,
     /// One finding, open or closed, with the whole chain of evidence.
     Finding(String),
     /// Every target with the fate of its last scrape.
@@ -78,6 +84,8 @@ pub enum Question {
     Usage(std::time::Duration),
     /// What Alertmanager knows of findings.
     Alerts,
+    /// What probes between nodes measured, and who is suspected.
+    Probe,
     /// The same question as it would have been answered at an instant of the past. What is not kept is absent.
     Then(When, Box<Question>),
 }
@@ -94,6 +102,8 @@ pub enum Answer {
     Node(Arc<NodeDetail>),
     /// To [`Question::Findings`] and [`Question::Closed`].
     Findings(Arc<FindingList>),
+    /// To [`Question::GpuTime`].
+    GpuTime(Arc<GpuTime>),
     /// To [`Question::Finding`].
     Finding(Arc<Explanation>),
     /// To [`Question::Targets`].
@@ -110,6 +120,8 @@ pub enum Answer {
     Usage(Arc<Usage>),
     /// To [`Question::Alerts`].
     Alerts(Arc<AlertList>),
+    /// To [`Question::Probe`].
+    Probe(Arc<ProbeMatrix>),
     /// The question makes no sense here; says why.
     Refused(Refusal),
 }
@@ -127,6 +139,7 @@ impl Answer {
             Question::Nodes => Self::Nodes(of(json)?),
             Question::Node(_) => Self::Node(of(json)?),
             Question::Findings | Question::Closed => Self::Findings(of(json)?),
+            Question::GpuTime => Self::GpuTime(of(json)?),
             Question::Finding(_) => Self::Finding(of(json)?),
             Question::Targets => Self::Targets(of(json)?),
             Question::List(filter) => match filter.subject() {
@@ -140,6 +153,7 @@ impl Answer {
             Question::History(_) => Self::History(of(json)?),
             Question::Usage(_) => Self::Usage(of(json)?),
             Question::Alerts => Self::Alerts(of(json)?),
+            Question::Probe => Self::Probe(of(json)?),
             Question::Then(_, question) => return Self::read(question, json),
         })
     }
@@ -189,6 +203,19 @@ pub enum Refusal {
         /// Its id.
         finding: Safe,
     },
+    /// Nobody may do anything here.
+    #[error(
+        "this aggregator is only read: it has no token, or cannot read it; give it one with serve.token_file in its settings, or --token-file"
+    )]
+    WritingOff,
+    /// Who acts did not say that he may.
+    #[error(
+        "who acts needs the aggregator's token: --token-file FILE or GAUNT_TOKEN with gaunt, `Authorization: Bearer TOKEN` over HTTP"
+    )]
+    NoToken,
+    /// It is another token.
+    #[error("this is not the aggregator's token")]
+    WrongToken,
     /// Nothing can be asked like this.
     #[error("there is no question {ask}; {} are", known_asks())]
     UnknownQuestion {
@@ -226,9 +253,14 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// Whether who asked may not.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::WritingOff | Self::NoToken | Self::WrongToken)
+    }
+
     /// Whether the question could never be answered, however the fleet is.
     pub fn is_senseless(&self) -> bool {
-        !self.is_absence() && !self.is_conflict()
+        !self.is_absence() && !self.is_conflict() && !self.is_denied()
     }
 
     /// Whether what was asked for is not there now.

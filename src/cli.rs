@@ -20,9 +20,9 @@ Filters, for --filter and after ? in a question:
   uuid model serial pci_bus_id age, and every metric of `gaunt metrics`, in short or in full.
 
 Exit codes:
-  0  it was printed; with --check: nothing worse than info is open
-  1  with --check: the worst open finding is a warning
-  2  with --check: the worst open finding is critical
+  0  it was printed; with --check: nothing worse than info is open, or somebody took it on
+  1  with --check: the worst open finding that nobody acknowledged is a warning
+  2  with --check: the worst open finding that nobody acknowledged is critical
   3  wrong usage, nobody answers, or some target could not be read; this goes before 1 and 2";
 
 /// gaunt shows which GPUs of a cluster are starving, why, and which part of the network is to blame.
@@ -50,6 +50,9 @@ pub struct View {
     /// Read an aggregator, such as http://10.0.0.5:9771.
     #[arg(long, value_name = "URL", conflicts_with_all = ["targets", "targets_file", "file_sd", "http_sd", "dns_sd", "config"])]
     pub aggregator: Option<String>,
+    /// A file with the aggregator's token, for who acknowledges findings in the console; GAUNT_TOKEN holds one too.
+    #[arg(long, value_name = "FILE", requires = "aggregator")]
+    pub token_file: Option<PathBuf>,
     /// What to scrape directly.
     #[command(flatten)]
     pub scrape: Scrape,
@@ -118,6 +121,10 @@ pub enum Command {
     Report(Report),
     /// Judge recorded pages in virtual time and print every finding with its opening and its close.
     Judge(Judge),
+    /// Explain a finding: the whole chain of evidence, of an open one or of one that closed.
+    Explain(Explain),
+    /// Take a finding on at an aggregator, with a note, or give it back.
+    Ack(Ack),
     /// Record what targets say, or those of an aggregator, into a folder until SIGINT or SIGTERM.
     Record(Record),
     /// Show a recording in the console as it happened; without a terminal print a snapshot of its end.
@@ -195,6 +202,9 @@ pub struct Demo {
     /// Another seed is another fleet with the same story.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Print a snapshot of the fleet after so long, without waiting for it, instead of showing it.
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    pub snapshot_after: Option<Duration>,
 }
 
 /// The aggregator.
@@ -210,7 +220,66 @@ pub struct Serve {
     /// other name is turned away: a web page could have made it.
     #[arg(long = "name", value_name = "HOST")]
     pub names: Vec<String>,
+    /// A folder in which findings, acknowledgements and counters outlive a restart.
+    #[arg(long, value_name = "FOLDER")]
+    pub state: Option<PathBuf>,
+    /// A file with a token of at least 16 characters: who has it may acknowledge findings. Without one nobody may.
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
 }
+
+/// A finding to be explained.
+#[derive(Args, Clone, Debug)]
+pub struct Explain {
+    /// Its id, or a part of it that no other one has; the worst open one unless it is said.
+    pub finding: Option<String>,
+    /// The aggregator that knows it.
+    #[arg(long, value_name = "URL", default_value = AGGREGATOR, conflicts_with_all = ["from", "topology", "jobs", "period"])]
+    pub aggregator: String,
+    /// A recording that is judged first, as by `gaunt judge`.
+    #[arg(long, value_name = "FOLDER")]
+    pub from: Option<PathBuf>,
+    /// How the cluster of the recording is wired.
+    #[arg(long, value_name = "FILE", requires = "from")]
+    pub topology: Vec<PathBuf>,
+    /// Jobs that ran in the recording, as `squeue --json` writes them.
+    #[arg(long, value_name = "FILE", requires = "from")]
+    pub jobs: Vec<PathBuf>,
+    /// The time between two pages of a target in the recording.
+    #[arg(long, value_name = "SPAN", value_parser = parse_span, requires = "from")]
+    pub period: Option<Duration>,
+    /// Settings with the judge's limits for the recording.
+    #[arg(long, value_name = "FILE", requires = "from")]
+    pub config: Option<PathBuf>,
+    /// For people or for programs.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+/// An acknowledgement.
+#[derive(Args, Clone, Debug)]
+pub struct Ack {
+    /// The finding's id, or a part of it that no other open one has.
+    pub finding: String,
+    /// What is said about it: what is done, by when, where to read more.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub note: String,
+    /// Give the finding back.
+    #[arg(long, conflicts_with = "note")]
+    pub withdraw: bool,
+    /// Who does it; $USER unless it is said.
+    #[arg(long, value_name = "NAME")]
+    pub by: Option<String>,
+    /// The aggregator.
+    #[arg(long, value_name = "URL", default_value = AGGREGATOR)]
+    pub aggregator: String,
+    /// A file with the aggregator's token; GAUNT_TOKEN holds it otherwise.
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+}
+
+/// The aggregator that is asked unless another is named: the one on this machine.
+const AGGREGATOR: &str = "http://127.0.0.1:9771";
 
 /// One look at the fleet.
 #[derive(Args, Clone, Debug)]
@@ -229,7 +298,7 @@ pub struct Snapshot {
     /// For people, for programs, or for spreadsheets.
     #[arg(long, value_enum, default_value_t = Page::Text)]
     pub format: Page,
-    /// Exit with 1 if the worst open finding is a warning, with 2 if it is critical.
+    /// Exit with 1 if the worst open finding that nobody acknowledged is a warning, with 2 if it is critical.
     #[arg(long)]
     pub check: bool,
     /// How long to watch before looking, when no aggregator has done so; a judgement needs several samples.

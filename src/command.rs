@@ -11,15 +11,18 @@ use tokio::{
 use crate::{
     alert,
     gather::{self, Gatherer, Plan},
-    owner::{self, Handle},
+    owner::{self, Handle, Owner},
     record::{Follow, Recorder, tap},
     site,
     source::{Aggregator, Source},
 };
 
+pub mod ack;
 pub mod console;
 pub mod demo;
+pub mod explain;
 pub mod judge;
+mod keep;
 mod local;
 pub mod metrics;
 pub mod record;
@@ -35,8 +38,8 @@ pub const FAILED: u8 = 3;
 /// Where a console or a snapshot gets its answers from.
 #[derive(Debug)]
 pub enum View {
-    /// An aggregator at this address.
-    Aggregator(String),
+    /// An aggregator at this address, with its token if findings are to be acknowledged there.
+    Aggregator(String, Option<String>),
     /// These targets, scraped by this process.
     Targets(Box<Scraping>),
     /// This box, sampled by this process.
@@ -78,8 +81,8 @@ impl View {
     /// Connects, or starts what feeds an owner of this process.
     pub(crate) async fn open(self) -> anyhow::Result<Open> {
         Ok(match self {
-            Self::Aggregator(address) => {
-                let source = Source::Aggregator(Aggregator::new(&address)?);
+            Self::Aggregator(address, token) => {
+                let source = Source::Aggregator(Aggregator::new(&address)?.with_token(token));
                 Open { source, young: false, _feed: Feed::Nothing }
             }
             Self::Targets(scraping) => {
@@ -111,13 +114,20 @@ pub(crate) struct Feeding {
 impl Scraping {
     /// Starts an owner and what feeds it, past a recorder if there is one.
     pub(crate) async fn start(self) -> anyhow::Result<(Handle, Feeding)> {
+        let owner = Owner::new(self.owner.clone());
+        self.start_with(owner).await
+    }
+
+    /// Starts this owner and what feeds it.
+    pub(crate) async fn start_with(self, mut owner: Owner) -> anyhow::Result<(Handle, Feeding)> {
         let recorder = match self.keep.clone() {
             Some(keep) => Recorder::start(keep)?,
             None => Recorder::passing_on(self.plan.options.period)?,
         };
         let follow = recorder.follow();
         let clock: Clock = owner::clock();
-        let owner = owner::start(self.owner.clone(), clock.clone());
+        owner.tick(clock());
+        let owner = owner::resume(owner, clock.clone());
         let inbox = tap(recorder, owner.inbox(), clock.clone());
         let watch = site::start(self.site.clone(), inbox.clone()).await?;
         Ok((owner, Feeding { gatherer: self.gather_into(inbox, clock), watch, follow }))

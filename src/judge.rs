@@ -9,12 +9,16 @@ use crate::cluster::{Cluster, Node, NodeId};
 mod average;
 mod balance;
 mod baseline;
+mod blind;
+mod boards;
+mod chain;
 mod cover;
 mod crowd;
 mod fabric;
 mod finding;
 mod gang;
 mod gpu_failed;
+mod grounds;
 mod health;
 mod held;
 mod host;
@@ -24,20 +28,25 @@ mod links;
 mod nvlink_degraded;
 mod pcie_degraded;
 mod port_down;
+mod serving;
 mod signals;
 mod slow_gpu;
 mod standstill;
 mod starved;
 mod state;
+mod switches;
 mod target_down;
 #[cfg(test)]
 mod tests;
 mod thresholds;
+mod usual;
 
 use average::Average;
 use balance::Shares;
+pub use chain::{Alternative, Chain, Signal};
 pub use finding::{Evidence, Finding};
 use gang::Gangs;
+pub use grounds::{Ground, ground, limit, rule};
 use health::Health;
 use held::Held;
 use host::Host;
@@ -48,8 +57,10 @@ use nvlink_degraded::Nvlinks;
 use port_down::Ports;
 pub use port_down::is_active;
 use signals::{Averages, Signals};
+use switches::Switches;
 pub use target_down::{next_step, trouble};
 pub use thresholds::{ImpossibleThreshold, Thresholds};
+pub use usual::Usual;
 
 /// All that is judged, and the averages and waiting times behind it.
 #[derive(Debug)]
@@ -60,6 +71,7 @@ pub struct Judge {
     hangs: BTreeMap<Safe, UnixMs>,
     ports: Ports,
     links: Links,
+    switches: Switches,
     nvlinks: Nvlinks,
     health: Health,
     /// The page of each node whose health was last looked at.
@@ -67,6 +79,8 @@ pub struct Judge {
     gangs: Gangs,
     shares: Shares,
     life: Life,
+    /// What was usual before a restart, of what was not seen since.
+    before: Usual,
     /// When it first looked.
     began: Option<UnixMs>,
 }
@@ -88,17 +102,19 @@ struct Gpu {
 const UNREAD_TIMES: f64 = 5.0;
 
 /// Every detector, those last that look for what nothing else explains.
-const DETECTORS: [fn(&Judge, &Cluster, &mut Seen); 11] = [
+const DETECTORS: [fn(&Judge, &Cluster, &mut Seen); 13] = [
     gpu_failed::find,
     slow_gpu::find,
     pcie_degraded::find,
     nvlink_degraded::find,
     standstill::find,
     starved::find,
+    serving::find,
     fabric::find,
     link_quality::find,
     port_down::find,
     target_down::find,
+    blind::find,
     balance::find,
 ];
 
@@ -112,12 +128,14 @@ impl Judge {
             hangs: BTreeMap::new(),
             ports: Ports::default(),
             links: Links::default(),
+            switches: Switches::default(),
             nvlinks: Nvlinks::default(),
             health: Health::default(),
             seen: HashMap::new(),
             gangs: Gangs::default(),
             shares: Shares::default(),
             life: Life::default(),
+            before: Usual::default(),
             began: None,
         }
     }
@@ -126,6 +144,17 @@ impl Judge {
     #[must_use]
     pub fn resume(self, past: Past) -> Self {
         Self { life: Life::resume(past), ..self }
+    }
+
+    /// The same, that knows what was usual before.
+    #[must_use]
+    pub fn recalling(self, usual: Usual) -> Self {
+        Self { before: usual, ..self }
+    }
+
+    /// What is usual, of everything that is known.
+    pub fn usual(&self, cluster: &Cluster) -> Usual {
+        Usual::of(self, cluster)
     }
 
     /// What outlives a restart.
@@ -138,6 +167,7 @@ impl Judge {
         self.gpus.resize_with(cluster.rows(Class::Gpu), Gpu::default);
         self.hosts.retain(|id, _| cluster.node(*id).is_some());
         self.seen.retain(|id, _| cluster.node(*id).is_some());
+        Usual::recall(self, cluster);
         for (id, node) in cluster.nodes() {
             self.hosts.entry(id).or_default().look(cluster, node, &self.limits);
             self.look_at_health(cluster, id, node);
@@ -149,6 +179,7 @@ impl Judge {
         self.look_for_hangs(cluster);
         self.ports.look(cluster, &self.limits);
         self.links.look(cluster, &self.limits);
+        self.switches.look(cluster, &self.limits);
         self.nvlinks.look(cluster, &self.limits);
         Gangs::look(self, cluster);
         Shares::look(self, cluster);
@@ -159,6 +190,10 @@ impl Judge {
         cover::hide(&mut seen);
         seen.unclear.extend(self.unclear(cluster));
         self.life.step(cluster.now(), cluster.period(), &self.limits, seen);
+        for finding in self.life.due(cluster.now()) {
+            let chain = chain::look(self, cluster, &finding);
+            self.life.attach(&finding.id, chain);
+        }
     }
 
     /// Open findings of which nothing new can be said: what was true of a node that is silent stays, and what was true
@@ -221,7 +256,7 @@ impl Judge {
         let Some(at) = node.fed(Class::Gpu) else { return };
         match self.seen.insert(id, at) {
             Some(before) if before == at => {}
-            before => self.health.look(cluster, node, at, before.is_none()),
+            before => self.health.look(cluster, node, at, before.is_none(), &self.limits),
         }
     }
 
@@ -244,8 +279,8 @@ impl Judge {
         };
         gpu.looked = Some(at);
         let tick = &mut average::Tick::new(at, self.limits.average_seconds, cluster.fresh_for());
-        gpu.averages.add(cluster, row, tick);
-        gpu.allocated = signals::allocated(cluster, row);
+        gpu.averages.add(cluster, row, tick, &self.limits);
+        gpu.allocated = signals::allocated(cluster, row, &self.limits);
         let signals = self.signals(cluster, row, host, at);
         let gpu = &mut self.gpus[row as usize];
         let verdict = state::classify(&signals, gpu.held.state(), &self.limits);
@@ -260,22 +295,17 @@ impl Judge {
         signals.io_pressure = of(&host.io_pressure);
         signals.cpu_pressure = of(&host.cpu_pressure);
         signals.busiest_cpu = of(&host.busiest_cpu);
+        signals.queue = host.queue.map(|queue| queue.waiting);
         signals.comm = match (signals.comm, of(&host.network)) {
             (Some(a), Some(b)) => Some(a.max(b)),
             (a, b) => a.or(b),
         };
         signals.gang = cluster.job_size(row).is_none_or(|gpus| gpus > 1);
-        // The median of a job is only worked out where heat is in question.
-        if signals.sw_thermal.is_some_and(|share| share >= self.limits.clock_event_ratio) {
-            let job = cluster.job(row).and_then(|job| cluster.jobs().get(job));
-            let mut clocks: Vec<_> = job
-                .into_iter()
-                .flatten()
-                .filter_map(|row| self.gpus.get(*row as usize)?.averages.clock_hertz(at))
-                .collect();
-            clocks.sort_by(f64::total_cmp);
-            let median = clocks.get(clocks.len() / 2).copied().filter(|_| clocks.len() > 2);
-            signals.clock_in_job = gpu.averages.clock_hertz(at).zip(median).map(|(c, m)| c / m);
+        let least = self.limits.clock_event_ratio;
+        if signals.sw_thermal.is_some_and(|share| share >= least) {
+            let peers = slow_gpu::peers(self, cluster, row, self.gangs.of(row));
+            let own = gpu.averages.clock_hertz(at, &self.limits);
+            signals.clock_in_job = own.zip(peers).map(|(clock, peers)| clock / peers.middle);
         }
         signals
     }
@@ -290,7 +320,7 @@ impl Judge {
                 let node = cluster.device(Class::Gpu, *row).map(|entry| entry.node);
                 let host = node.and_then(|node| self.hosts.get(&node));
                 let network = host.and_then(|host| host.network.at(now, cluster.fresh_for()));
-                waits && network.is_none_or(|share| share < state::SILENT_NETWORK)
+                waits && network.is_none_or(|share| share < self.limits.silent_network_ratio)
             });
             if !still || gpus.len() < 2 {
                 self.hangs.remove(job);

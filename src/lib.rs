@@ -10,6 +10,8 @@ pub mod command;
 pub mod console;
 pub mod gather;
 pub mod judge;
+pub mod meeting;
+pub mod memory;
 pub mod owner;
 pub mod record;
 pub mod serve;

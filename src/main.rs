@@ -11,7 +11,8 @@ use clap::Parser as _;
 use gaunt::{
     cli::{self, Cli, Command, Format, Judge, Page, Scrape, View},
     command::{
-        self, FAILED, Scraping, console, demo, judge, metrics, replay, report, serve, snapshot,
+        self, FAILED, Scraping, ack, console, demo, explain, judge, metrics, replay, report, serve,
+        snapshot,
     },
     gather::{Access, Dns, Group, Http, REFRESH, Record, Source, parse_url},
     record,
@@ -85,28 +86,23 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
                 nodes: story.nodes.map(usize::from),
                 scenario: story.scenario,
                 seed: story.seed,
+                level: gaunt_sim::suite::Level::Hard,
+                snapshot_after: story.snapshot_after,
             };
             demo::run(story, settings.owner, settings.console).await
         }
-        Some(Command::Serve(options)) => {
-            let mut settings = settings(&options.scrape)?;
-            let listen = options.listen.unwrap_or(settings.listen);
-            let mut names = std::mem::take(&mut settings.names);
-            names.extend(options.names);
-            let flags = options.scrape.clone();
-            let reload = move || scraping(&flags, self::settings(&flags)?);
-            let scraping = scraping(&options.scrape, settings)?;
-            serve::run(scraping, listen, &names, Box::new(reload)).await
-        }
-        Some(Command::Snapshot(options)) => {
-            let settings = settings(&options.view.scrape)?;
-            let wanted = snapshot::Wanted {
-                one: options.ask.map(|ask| snapshot::One { ask, filter: options.filter }),
-                form: form(options.format),
-                check: options.check,
-                watch: options.watch,
-            };
-            snapshot::run(view(options.view, settings)?, &wanted).await
+        Some(Command::Serve(options)) => Box::pin(served(options)).await,
+        Some(Command::Snapshot(options)) => shown(options).await,
+        Some(Command::Explain(options)) => explained(options).await,
+        Some(Command::Ack(options)) => {
+            ack::run(ack::Wanted {
+                finding: options.finding,
+                by: options.by,
+                note: (!options.withdraw).then_some(options.note),
+                aggregator: options.aggregator,
+                token_file: options.token_file,
+            })
+            .await
         }
         Some(Command::Report(options)) => report::run(reported(options)?).await,
         Some(Command::Record(options)) => record(options).await,
@@ -119,6 +115,38 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Judge(options)) => judge_recording(options),
         Some(Command::Metrics) => metrics::run(),
     }
+}
+
+async fn served(options: cli::Serve) -> anyhow::Result<ExitCode> {
+    let mut settings = settings(&options.scrape)?;
+    let listen = options.listen.unwrap_or(settings.listen);
+    let mut names = std::mem::take(&mut settings.names);
+    names.extend(options.names);
+    let serving = serve::Serving {
+        listen,
+        names,
+        state_folder: options.state.or(settings.state_folder.take()),
+        token_file: options.token_file.or(settings.token_file.take()),
+    };
+    let flags = options.scrape.clone();
+    let reload = move || scraping(&flags, self::settings(&flags)?);
+    let scraping = scraping(&options.scrape, settings)?;
+    serve::run(scraping, serving, Box::new(reload)).await
+}
+
+async fn shown(options: cli::Snapshot) -> anyhow::Result<ExitCode> {
+    let settings = settings(&options.view.scrape)?;
+    let wanted = snapshot::Wanted {
+        one: options.ask.map(|ask| snapshot::One { ask, filter: options.filter }),
+        form: match options.format {
+            Page::Text => snapshot::Form::Text,
+            Page::Json => snapshot::Form::Json,
+            Page::Csv => snapshot::Form::Csv,
+        },
+        check: options.check,
+        watch: options.watch,
+    };
+    snapshot::run(view(options.view, settings)?, &wanted).await
 }
 
 async fn record(options: cli::Record) -> anyhow::Result<ExitCode> {
@@ -135,6 +163,21 @@ async fn record(options: cli::Record) -> anyhow::Result<ExitCode> {
 fn kept(options: &cli::Record, period: Duration) -> record::Options {
     let folder = options.to.clone();
     record::Options { folder, max_size: options.max_bytes, max_age: options.max_age, period }
+}
+
+async fn explained(options: cli::Explain) -> anyhow::Result<ExitCode> {
+    let settings = Settings::load(options.config.as_deref())?;
+    let from = match options.from {
+        None => explain::From::Aggregator(options.aggregator),
+        Some(from) => explain::From::Recording(judge::Wanted {
+            from,
+            site: site::Options { topology: options.topology, jobs: options.jobs },
+            period: options.period,
+            json: false,
+        }),
+    };
+    let json = options.format == Format::Json;
+    explain::run(explain::Wanted { finding: options.finding, from, json }, settings.owner).await
 }
 
 /// What is to be reported: flags go before the settings' price table.
@@ -229,7 +272,7 @@ fn named(flags: &Scrape) -> anyhow::Result<Vec<Source>> {
 /// What a console or a snapshot looks at.
 fn view(flags: View, settings: Settings) -> anyhow::Result<command::View> {
     if let Some(address) = flags.aggregator {
-        return Ok(command::View::Aggregator(address));
+        return Ok(command::View::Aggregator(address, ack::token(flags.token_file)?));
     }
     let period = settings.period;
     let scraping = scraping(&flags.scrape, settings)?;

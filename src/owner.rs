@@ -11,10 +11,11 @@ use tokio::sync::watch;
 use crate::{
     answer::{
         AlertList, Answer, Finding, FindingList, NodeList, NodeState, Overview, Question, Refusal,
-        Subject, Totals, When,
+        Starved, Subject, Totals, When,
     },
     cluster::{Cluster, MAX_TARGETS},
     judge::{Judge, Thresholds},
+    meeting::Meetings,
 };
 
 mod acknowledged;
@@ -26,11 +27,14 @@ mod handle;
 mod history;
 mod job;
 mod lost;
+mod meeting;
 mod nodes;
 mod overview;
+mod remembered;
 mod rows;
 mod run;
 mod sight;
+mod spent;
 mod strips;
 mod table;
 mod targets;
@@ -38,12 +42,15 @@ mod targets;
 mod tests;
 mod usage;
 
+pub use crate::judge::Usual;
 use acknowledged::Acknowledgements;
 use album::{Album, Picture};
 use handle::Published;
-pub use handle::{Gone, Handle, INBOX, QUESTIONS};
+pub use handle::{Flush, Gone, Handle, INBOX, QUESTIONS};
 use lost::Ledger;
+pub use remembered::Remembered;
 pub use run::{clock, resume, start, start_at};
+use spent::Spent;
 use usage::UsageLedger;
 
 /// The most bytes of history unless told otherwise: a quarter of an hour of 12 million series at ten seconds.
@@ -51,6 +58,8 @@ pub const HISTORY_BYTES: usize = 2 << 30;
 
 /// For how long usage is known unless told otherwise: an hour of a thousand jobs is some 50 MB at worst.
 pub const USAGE: Duration = Duration::from_mins(60);
+/// What is usual changes slowly, and is much: it is told to who keeps it no more often than this.
+const USUAL_EVERY: Duration = Duration::from_mins(1);
 
 /// How an owner is set up.
 #[derive(Clone, Debug)]
@@ -111,6 +120,15 @@ pub struct Owner {
     closed: Arc<FindingList>,
     closed_revision: u64,
     acknowledgements: Acknowledgements,
+    meetings: Meetings,
+    /// What was around each finding when that was last looked at.
+    chains: findings::Chains,
+    spent: Spent,
+    /// What is told of it where it is kept: only what was, so that no counter falls when the process is killed.
+    told_spent: Option<Vec<Starved>>,
+    /// What is usual, as it was learned when that was last asked for; only where it is kept.
+    usual: Option<Arc<Usual>>,
+    usual_at: Option<UnixMs>,
     /// Made for the first question after a tick that needs it.
     nodes: OnceLock<Arc<NodeList>>,
     /// What was published at earlier ticks.
@@ -123,6 +141,7 @@ pub struct Owner {
 /// What everybody asks for, as it is to be published.
 struct Told {
     overview: Overview,
+    ledger: Ledger,
     /// For the album, if it wants one.
     picture: Option<Picture>,
 }
@@ -133,6 +152,8 @@ struct Judging {
     judge: Judge,
     /// The closed findings that are known already.
     closed_revision: u64,
+    /// Whether to say what is usual.
+    usual: bool,
 }
 
 /// A judgement that was made.
@@ -142,18 +163,22 @@ struct Judged {
     findings: Vec<Finding>,
     /// Findings that closed, if they are others than before.
     closed: Option<Vec<Finding>>,
+    chains: findings::Chains,
+    usual: Option<Usual>,
 }
 
 impl Judging {
     /// Makes it, and gives the cluster back.
     fn run(self) -> Judged {
-        let Self { cluster, mut judge, closed_revision } = self;
+        let Self { cluster, mut judge, closed_revision, usual } = self;
         judge.step(&cluster);
         let states = (0..cluster.rows(Class::Gpu) as u32).map(|row| judge.state(row)).collect();
         let findings = judge.open().into_iter().map(findings::answer).collect();
         let closed = (judge.closed_revision() != closed_revision)
             .then(|| judge.closed().into_iter().map(findings::answer).collect());
-        Judged { judge, states, findings, closed }
+        let chains = findings::chains(&judge);
+        let usual = usual.then(|| judge.usual(&cluster));
+        Judged { judge, states, findings, closed, chains, usual }
     }
 }
 
@@ -174,6 +199,12 @@ impl Owner {
             closed: Arc::default(),
             closed_revision: 0,
             acknowledgements: Acknowledgements::default(),
+            meetings: Meetings::default(),
+            chains: findings::Chains::default(),
+            spent: Spent::default(),
+            told_spent: None,
+            usual: None,
+            usual_at: None,
             nodes: OnceLock::new(),
             album: Arc::default(),
             then: None,
@@ -219,12 +250,18 @@ impl Owner {
         let judge = self.judge.take()?;
         self.cluster_mut().advance(now);
         let (cluster, closed_revision) = (self.cluster.clone(), self.closed_revision);
-        Some(Judging { cluster, judge, closed_revision })
+        let due = self.usual_at.is_none_or(|at| now.since(at) >= USUAL_EVERY);
+        let usual = self.told_spent.is_some() && due;
+        Some(Judging { cluster, judge, closed_revision, usual })
     }
 
     /// The second part: takes the judgement.
     fn end_tick(&mut self, judged: Judged) {
-        let Judged { judge, states, findings, closed } = judged;
+        let Judged { judge, states, findings, closed, chains, usual } = judged;
+        if let Some(usual) = usual {
+            (self.usual, self.usual_at) = (Some(Arc::new(usual)), Some(self.cluster.now()));
+        }
+        self.chains = chains;
         self.closed_revision = judge.closed_revision();
         self.totals.findings_opened.clone_from(judge.opened());
         self.judge = Some(judge);
@@ -243,14 +280,17 @@ impl Owner {
 
     /// What hangs on the tick is that of now.
     fn renew(&mut self) {
+        self.count_lost_time();
         self.nodes = OnceLock::new();
-        self.note_loss();
         self.note_usage();
     }
 
     /// The third part: what is to be published now, which can be made elsewhere like the judgement.
     fn told(&self) -> Told {
-        let (at, overview) = (self.cluster.now(), self.overview());
+        let (at, mut overview) = (self.cluster.now(), self.overview());
+        let mut ledger = self.ledger.clone();
+        ledger.note(at, overview::loss(&overview));
+        overview.lost.history = ledger.until(at);
         let picture = self.album.wants(at).then(|| {
             let ailing = self.cluster.nodes().filter_map(|(_, node)| {
                 let state = self.state(node);
@@ -259,12 +299,13 @@ impl Owner {
             let (ailing, findings) = (Arc::new(ailing.collect()), self.findings.clone());
             Picture::new(at, &self.states, findings, overview.nodes, ailing)
         });
-        Told { overview, picture }
+        Told { overview, ledger, picture }
     }
 
     /// The last part: publishes it, and keeps it for who looks back.
     fn publish(&mut self, told: Told) {
         self.overview = Arc::new(told.overview);
+        self.ledger = told.ledger;
         if let Some(picture) = told.picture {
             Arc::make_mut(&mut self.album).keep(picture);
         }
@@ -305,6 +346,7 @@ impl Owner {
             Question::Findings => Answer::Findings(self.findings.clone()),
             Question::Closed => Answer::Findings(self.closed.clone()),
             Question::Finding(id) => Answer::Finding(self.explanation(id)?),
+            Question::GpuTime => Answer::GpuTime(Arc::new(self.gpu_time())),
             Question::Nodes => Answer::Nodes(self.all_nodes()),
             Question::Targets => Answer::Targets(Arc::new(self.target_list())),
             Question::Node(name) => {
@@ -319,6 +361,7 @@ impl Owner {
             Question::History(ask) => Answer::History(Arc::new(self.history(ask, &nodes)?)),
             Question::Usage(span) => Answer::Usage(Arc::new(self.usage(*span))),
             Question::Alerts => Answer::Alerts(self.alerts()),
+            Question::Probe => Answer::Probe(Arc::new(self.probe_matrix())),
             Question::Then(when, question) => self.look_back(*when, question)?,
         })
     }
@@ -343,6 +386,13 @@ impl Owner {
             closed: self.closed.clone(),
             closed_revision: self.closed_revision,
             acknowledgements: self.acknowledgements.clone(),
+            // None of what follows is told of the past.
+            meetings: Meetings::default(),
+            chains: findings::Chains::default(),
+            spent: Spent::default(),
+            told_spent: None,
+            usual: None,
+            usual_at: None,
             nodes: OnceLock::new(),
             album: self.album.clone(),
             then: Some(picture.at),

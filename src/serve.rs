@@ -1,14 +1,20 @@
 //! Serving: the aggregator's HTTP side, which asks its questions through a source like everybody else.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use axum::{Router, middleware::from_fn_with_state, routing::get};
-use hyper::server::conn::http1;
+use hyper::{
+    Request,
+    body::Incoming,
+    server::conn::http1,
+    service::{Service as _, service_fn},
+};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
 use tokio::{
+    io::{AsyncReadExt as _, copy, sink},
     net::{TcpListener, TcpStream},
     sync::{Semaphore, watch},
     task::JoinSet,
@@ -17,15 +23,19 @@ use tokio::{
 
 use crate::source::Source;
 
+mod act;
 mod api;
 mod exposition;
 mod guard;
 mod health;
 mod inventory;
+mod meeting;
 mod patience;
 mod recording;
 mod stream;
 
+pub use act::TokenError;
+use act::{Peer, Token};
 use api::Serving;
 use guard::{Names, guard};
 use patience::Patient;
@@ -46,6 +56,10 @@ const BUFFER: usize = 16 << 10;
 /// The time in which a client must take something of what it asked for. One that is slow gets fewer changes of a
 /// stream; one that takes nothing at all loses its connection.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long, and how much, is read on after the last answer of a connection. A client that is done closes it at once.
+const LINGER: Duration = Duration::from_secs(1);
+const MAX_UNREAD: u64 = 1 << 20;
 
 /// The time that open requests get to end once we are to stop.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -70,6 +84,7 @@ pub enum ServeError {
 pub struct Server {
     listener: TcpListener,
     names: Names,
+    token: Token,
     recording: Option<Recording>,
 }
 
@@ -85,7 +100,13 @@ impl Server {
                 _ => error.to_string(),
             },
         })?;
-        Ok(Self { listener, names: Names::new(&[]), recording: None })
+        let (names, token) = (Names::new(&[]), Token::default());
+        Ok(Self { listener, names, token, recording: None })
+    }
+
+    /// The same, where who has the token in this file may acknowledge findings.
+    pub fn opened_by(self, token_file: &Path) -> Result<Self, TokenError> {
+        Ok(Self { token: Token::in_file(token_file)?, ..self })
     }
 
     /// The same, known under these names too: a request must name the host that it is for.
@@ -110,7 +131,9 @@ impl Server {
         let seats = Arc::new(Semaphore::new(CONNECTIONS));
         let (stopping, stopped) = watch::channel(false);
         let hub = Hub::new(source.clone(), stopped.clone());
-        let serving = Serving { source, hub, recording: self.recording, stopped: stopped.clone() };
+        let (token, recording) = (self.token, self.recording);
+        let (stopped_too, written) = (stopped.clone(), api::Written::default());
+        let serving = Serving { source, hub, token, recording, stopped: stopped_too, written };
         let routes = routes(serving, self.names);
         let mut connections = JoinSet::new();
         tokio::pin!(stop);
@@ -123,10 +146,10 @@ impl Server {
                 () = &mut stop => break,
                 Some(_) = connections.join_next() => {}
                 (seat, stream) = accepted => match stream {
-                    Ok((stream, _)) => {
+                    Ok((stream, peer)) => {
                         let (routes, stopped) = (routes.clone(), stopped.clone());
                         connections.spawn(async move {
-                            connection(stream, routes, stopped).await;
+                            connection(stream, Peer(peer), routes, stopped).await;
                             drop(seat);
                         });
                     }
@@ -146,26 +169,41 @@ impl Server {
     }
 }
 
-async fn connection(stream: TcpStream, routes: Router, mut stopped: watch::Receiver<bool>) {
-    let connection = http1::Builder::new()
+async fn connection(
+    stream: TcpStream,
+    peer: Peer,
+    routes: Router,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let routes = TowerToHyperService::new(routes);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        routes.call(request)
+    });
+    let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(BUFFER)
-        .serve_connection(
-            TokioIo::new(Patient::new(stream, WRITE_TIMEOUT)),
-            TowerToHyperService::new(routes),
-        );
-    tokio::pin!(connection);
+        .serve_connection(TokioIo::new(Patient::new(stream, WRITE_TIMEOUT)), service);
     let ended = tokio::select! {
         ended = &mut connection => ended,
         () = async { drop(stopped.wait_for(|stopping| *stopping).await) } => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+            Pin::new(&mut connection).graceful_shutdown();
+            (&mut connection).await
         }
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended badly");
     }
+    linger(connection.into_parts().io.into_inner()).await;
+}
+
+/// Reads on for a moment after the last answer. Closed with bytes unread, such as those of a head that is too long, the
+/// kernel resets the connection, and the client loses the answer that says why.
+async fn linger(stream: Patient) {
+    let mut rest = stream.take(MAX_UNREAD);
+    // However this ends, the connection is closed next.
+    let _ended = timeout(LINGER, copy(&mut rest, &mut sink())).await;
 }
 
 fn routes(serving: Serving, names: Names) -> Router {

@@ -68,6 +68,10 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// The names under which `gaunt serve` is asked, beside its addresses and the names of this machine.
     pub names: Vec<String>,
+    /// Where findings, acknowledgements and counters outlive a restart, if they do.
+    pub state_folder: Option<PathBuf>,
+    /// The file of the token that lets its holder acknowledge findings, if anybody may.
+    pub token_file: Option<PathBuf>,
     /// How the console behaves.
     pub console: console::Options,
     /// What targets may use.
@@ -133,6 +137,8 @@ impl Settings {
             timeout: file.gather.timeout.as_ref().map(|timeout| timeout.get_ref().value()),
             max_body: file.gather.max_body.get_ref().bytes(),
             listen: file.serve.listen.address(),
+            state_folder: beside(path, &file.serve.state_folder),
+            token_file: beside(path, &file.serve.token_file),
             names: file.serve.names,
             console: file.console.options(),
             limits: file.gather.limits(),
@@ -172,6 +178,12 @@ impl Settings {
         self.owner.slots = keeping::slots(self.history, period);
         self.timeout = self.timeout.filter(|timeout| *timeout <= period);
     }
+}
+
+/// A path of the file, relative to where that lies; none of an empty one.
+fn beside(settings: &Path, path: &str) -> Option<PathBuf> {
+    let folder = settings.parent().unwrap_or(Path::new(""));
+    (!path.is_empty()).then(|| folder.join(path))
 }
 
 fn read(path: &Path) -> io::Result<String> {

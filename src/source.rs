@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use gaunt_schema::UnixMs;
+use gaunt_schema::{
+    UnixMs,
+    meeting::{Reply, Word},
+};
 use tokio::time::sleep;
 
 use crate::{
-    answer::{Answer, Question},
+    answer::{Act, Answer, Question},
     owner::{Gone, Handle},
 };
 
@@ -48,6 +51,22 @@ impl Source {
         match self {
             Self::Owner(owner) => Ok(owner.ask(question).await?),
             Self::Aggregator(aggregator) => Ok(aggregator.ask(&question).await?),
+        }
+    }
+
+    /// Does something, and waits until it is done.
+    pub async fn act(&self, act: Act) -> Result<Answer, SourceError> {
+        match self {
+            Self::Owner(owner) => Ok(owner.act(act).await?),
+            Self::Aggregator(aggregator) => Ok(aggregator.act(&act).await?),
+        }
+    }
+
+    /// Says what a probe says, and waits for the reply.
+    pub async fn meet(&self, word: Word) -> Result<Reply, SourceError> {
+        match self {
+            Self::Owner(owner) => Ok(owner.meet(word).await?),
+            Self::Aggregator(aggregator) => Ok(aggregator.meet(&word).await?),
         }
     }
 

@@ -142,9 +142,10 @@ impl Server {
     /// servers do not come at once.
     fn pause(&self) -> Duration {
         let doubled = FIRST_PAUSE * (1 << (self.failures - 1).min(6));
-        let seed = self.state.address.bytes().fold(self.failures, |seed, byte| {
-            seed.wrapping_mul(31).wrapping_add(u32::from(byte))
-        });
+        let seed =
+            self.state.address.bytes().fold(self.failures, |seed, byte| {
+                seed.wrapping_mul(31).wrapping_add(u32::from(byte))
+            });
         let share = 0.75 + f64::from(seed % 100) / 200.0;
         doubled.min(LONGEST_PAUSE).mul_f64(share)
     }

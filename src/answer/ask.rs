@@ -14,7 +14,7 @@ use super::{
 const CLAUSES: [&str; 4] = ["sort", "limit", "offset", "columns"];
 
 /// Every path below the API that is a question, a placeholder in braces, with its parameters.
-pub const PATHS: [(&str, &[&str]); 16] = [
+pub const PATHS: [(&str, &[&str]); 18] = [
     ("overview", &["at"]),
     ("nodes", &["filter", "sort", "limit", "offset", "at"]),
     ("nodes/{node}", &["at"]),
@@ -26,8 +26,10 @@ pub const PATHS: [(&str, &[&str]); 16] = [
     ("findings", &["filter", "sort", "limit", "offset", "at"]),
     ("findings/{finding}", &[]),
     ("closed", &["filter", "sort", "limit", "offset"]),
+    ("gpu_time", &[]),
     ("targets", &["filter", "sort", "limit", "offset"]),
     ("table/{subject}", &["filter", "sort", "limit", "offset", "columns", "at"]),
+    ("probe", &[]),
     ("history", &["metric", "subject", "filter", "together", "points", "at"]),
     ("usage", &["last"]),
     ("alerts", &[]),
@@ -59,11 +61,13 @@ impl Question {
             "fabric" => Self::Fabric(given.filter(Subject::Ports)?),
             "findings" => given.listed(Subject::Findings, Self::Findings)?,
             "findings/{finding}" => Self::Finding(last.to_owned()),
+            "gpu_time" => Self::GpuTime,
             "closed" => given.listed(Subject::Closed, Self::Closed)?,
             "targets" => given.listed(Subject::Targets, Self::Targets)?,
             "table/{subject}" => {
                 Self::Table(given.filter(Subject::parse(last).ok_or_else(unknown)?)?)
             }
+            "probe" => Self::Probe,
             "history" => Self::History(given.history()?),
             "usage" => Self::Usage(given.last()?),
             "alerts" => Self::Alerts,
@@ -96,8 +100,10 @@ impl Question {
             Self::Job(job) => (vec!["jobs", job], Vec::new()),
             Self::Findings => (vec!["findings"], Vec::new()),
             Self::Finding(id) => (vec!["findings", id], Vec::new()),
+            Self::GpuTime => (vec!["gpu_time"], Vec::new()),
             Self::Closed => (vec!["closed"], Vec::new()),
             Self::Targets => (vec!["targets"], Vec::new()),
+            Self::Probe => (vec!["probe"], Vec::new()),
             Self::List(filter) => (vec![filter.subject().as_str()], written(filter)),
             Self::Fabric(filter) => (vec!["fabric"], written(filter)),
             Self::Table(filter) => (vec!["table", filter.subject().as_str()], written(filter)),
@@ -249,6 +255,7 @@ mod tests {
             "findings?filter=severity=critical",
             "findings/port_down/gpu003/mlx5_1/1",
             "closed",
+            "gpu_time",
             "closed?filter=kind=port_down&limit=3",
             "targets",
             "table/findings",

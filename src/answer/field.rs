@@ -202,6 +202,11 @@ impl Field {
         }
     }
 
+    /// Whether it is compared as text.
+    pub const fn is_text(&self) -> bool {
+        matches!(self.kind, FieldKind::Text | FieldKind::Texts)
+    }
+
     /// Every value that it can have, where they are a closed list.
     pub fn words(&self, subject: Subject) -> Vec<&'static str> {
         let Key::Own(own) = self.key else { return Vec::new() };

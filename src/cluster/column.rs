@@ -34,13 +34,38 @@ pub(super) struct Stamp {
     pub(super) may_grow: bool,
 }
 
+/// The last reading and when it came. Why there is no value stands in the bits of one that is not a number: a fleet has
+/// twelve million cells.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
-    reading: Reading,
+    bits: u64,
     at: UnixMs,
 }
 
-const EMPTY: Cell = Cell { reading: Reading::absent(Absent::Unsupported), at: NEVER };
+/// The bits of no number, to which the reason of an absence is added.
+const ABSENT: u64 = 0x7ff8_0000_0000_0000;
+
+const EMPTY: Cell = Cell { bits: ABSENT, at: NEVER };
+
+impl Cell {
+    fn new(reading: Reading, at: UnixMs) -> Self {
+        let bits = match reading {
+            Reading::Value(value) if !value.is_nan() => value.to_bits(),
+            Reading::Value(_) => ABSENT + Absent::Error as u64,
+            Reading::Absent { absent } => ABSENT + absent as u64,
+        };
+        Self { bits, at }
+    }
+
+    fn reading(self) -> Reading {
+        let value = f64::from_bits(self.bits);
+        if !value.is_nan() {
+            return Reading::Value(value);
+        }
+        let reason = Absent::ALL.get((self.bits - ABSENT) as usize);
+        Reading::absent(reason.copied().unwrap_or(Absent::Error))
+    }
+}
 
 /// What a counter's next value is compared with.
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +138,7 @@ impl Column {
                 reading = Absent::Saturated.into();
             }
             let rate = reading.value().filter(|_| base.clock != NEVER).and_then(|value| {
-                let (since, old) = (base.clock, before.reading.value()?);
+                let (since, old) = (base.clock, before.reading().value()?);
                 let fits = before.at >= stamp.epoch
                     && stamp.at.since(before.at) <= stamp.gap
                     && stamp.clock.since(since) <= stamp.gap;
@@ -124,7 +149,7 @@ impl Column {
             base.rate = rate.unwrap_or(f64::NAN);
             shown = rate;
         }
-        self.cells[at] = Cell { reading, at: stamp.at };
+        self.cells[at] = Cell::new(reading, stamp.at);
         if let Some(history) = &mut self.history {
             let steady = before.at != NEVER && stamp.at.since(before.at) <= stamp.steady;
             history.write(at, stamp.slot, shown, steady, stamp.may_grow);
@@ -148,7 +173,7 @@ impl Column {
     /// The last reading of the device at `row`, however old, and when it came; none if there never was one.
     pub(super) fn last(&self, row: u32) -> Option<(Reading, UnixMs)> {
         let cell = self.cells.get(row as usize)?;
-        (cell.at != NEVER).then_some((cell.reading, cell.at))
+        (cell.at != NEVER).then_some((cell.reading(), cell.at))
     }
 
     /// What the counter of the device at `row` last grew by in a second, if that is known.
@@ -171,5 +196,22 @@ impl Column {
     /// The past of all devices, if one is kept.
     pub(super) fn history(&mut self) -> Option<&mut History> {
         self.history.as_mut()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_gives_back_every_reading() {
+        let values = [0.0, -0.0, 1.5, -7e300, f64::MAX, f64::MIN_POSITIVE].map(Reading::Value);
+        let reasons = Absent::ALL.map(Reading::absent);
+        for reading in values.into_iter().chain(reasons) {
+            let cell = Cell::new(reading, UnixMs(3));
+            assert_eq!((cell.reading(), cell.at), (reading, UnixMs(3)));
+        }
+        assert_eq!(Cell::new(Reading::Value(f64::NAN), NEVER).reading(), Absent::Error.into());
+        assert_eq!(size_of::<Cell>(), 16);
     }
 }

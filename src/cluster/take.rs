@@ -90,6 +90,9 @@ impl Cluster {
         let same_clock = time.is_some() == scraped.node_time.is_some();
         let held = scraped.holds(page, at);
         scraped.node_time = time;
+        if time.is_some() {
+            scraped.news = Some(at);
+        }
         if !held {
             scraped.moved = Some(at);
         }

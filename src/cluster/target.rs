@@ -69,6 +69,8 @@ pub struct Scraped {
     pub(super) moved: Option<UnixMs>,
     /// What the readings of its last page were, as a number: equal pages have equal ones.
     readings: u64,
+    /// When its page last said anything that the one before did not.
+    pub(super) news: Option<UnixMs>,
     /// The devices of its last page with their rows.
     pub(super) layout: Layout,
 }
@@ -108,6 +110,7 @@ impl Scraped {
             node_time: None,
             moved: None,
             readings: 0,
+            news: None,
             layout: Layout::default(),
         }
     }
@@ -147,6 +150,9 @@ impl Scraped {
                 (readings ^ told ^ place.rotate_left(17)).wrapping_mul(MIXER).rotate_left(29);
         }
         let same = std::mem::replace(&mut self.readings, readings) == readings;
+        if !same {
+            self.news = Some(at);
+        }
         same && self.moved.is_some_and(|moved| at.since(moved) <= LONGEST_LOOK)
     }
 
@@ -164,6 +170,11 @@ impl Scraped {
         for _ in 0..late.min(2) {
             self.fail(now);
         }
+    }
+
+    /// When its page last said anything new; none if it has not been read, or if its pages may stand still rightly.
+    pub fn last_news(&self) -> Option<UnixMs> {
+        self.news
     }
 
     /// Whether the last thing that happened to it is that nothing was reported.

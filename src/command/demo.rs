@@ -10,16 +10,15 @@ use std::{
 use gaunt_schema::{
     Batch, Clock, Delivery, Dialect, Failure, Page, Safe, Target, TargetId, UnixMs, text,
 };
-use gaunt_sim::{Fleet, story::Timing, suite::Level};
+use gaunt_sim::{Fleet, Truth, suite::Level};
 use tokio::sync::mpsc;
 
-use super::{console::has_terminal, snapshot};
-use crate::{
-    answer::Question,
-    console,
-    owner::{self, Owner},
-    source::Source,
+use super::{
+    console::has_terminal,
+    judge::{Chronicle, Witness},
+    snapshot,
 };
+use crate::{answer::Question, console, owner, source::Source};
 
 /// Real nodes are sampled once a second, and so are these.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -36,6 +35,17 @@ pub struct Story {
     pub scenario: String,
     /// The seed of everything that varies.
     pub seed: u64,
+    /// How strong a case is.
+    pub level: Level,
+    /// Print a snapshot of it after so long in virtual time, instead of showing it.
+    pub snapshot_after: Option<Duration>,
+}
+
+impl Story {
+    fn told(&self) -> gaunt_sim::Story {
+        let (name, nodes, seed, level) = (self.scenario.clone(), self.nodes, self.seed, self.level);
+        gaunt_sim::Story { name, nodes, seed, level, dialect: Dialect::Gaunt }
+    }
 }
 
 /// Shows the fleet in the console; without a terminal prints one snapshot of it, minutes ahead.
@@ -45,11 +55,13 @@ pub async fn run(
     console: console::Options,
 ) -> anyhow::Result<ExitCode> {
     let owner = owner::Options { cluster: Safe::new("demo"), period: PERIOD, ..owner };
-    let (name, nodes, seed) = (story.scenario, story.nodes, story.seed);
-    let story = gaunt_sim::Story { name, nodes, seed, level: Level::Hard, dialect: Dialect::Gaunt };
+    let (after, story) = (story.snapshot_after, story.told());
     let timing = story.timing()?;
-    if !has_terminal() {
-        return ahead(&story, timing, owner);
+    if after.is_some() || !has_terminal() {
+        let start = owner::clock()() - after.unwrap_or(timing.look);
+        let mut seen = ahead(&story, start, after.unwrap_or(timing.look), owner)?;
+        snapshot::print(&picture(&mut seen).text())?;
+        return Ok(ExitCode::SUCCESS);
     }
     let clock = owner::clock();
     let handle = owner::start(owner, clock.clone());
@@ -93,33 +105,58 @@ fn feed(
     }
 }
 
-/// Lives through the first minutes in virtual time and prints what is known then.
+/// What a story looks like when there is most to see, and what is really wrong in it.
+#[derive(Debug)]
+pub struct Capture {
+    /// The snapshot of that instant.
+    pub page: String,
+    /// What was said from the beginning on.
+    pub chronicle: Chronicle,
+    /// What is wrong by then.
+    pub truths: Vec<Truth>,
+    /// How long it was told.
+    pub after: Duration,
+    /// How many nodes it has.
+    pub nodes: usize,
+}
+
+/// Lives through a story that begins at `start`, in virtual time.
+pub fn capture(story: &Story, start: UnixMs, options: owner::Options) -> anyhow::Result<Capture> {
+    let told = story.told();
+    let after = story.snapshot_after.map_or_else(|| Ok(told.timing()?.look), anyhow::Ok)?;
+    let options = owner::Options { cluster: Safe::new("demo"), period: PERIOD, ..options };
+    let mut seen = ahead(&told, start, after, options)?;
+    let page = picture(&mut seen).text();
+    let (fleet, end) = (told.fleet(start)?, start + after);
+    let truths = fleet.truths().iter().filter(|truth| truth.onset < end).cloned().collect();
+    Ok(Capture { page, chronicle: seen.into_chronicle(), truths, after, nodes: fleet.nodes() })
+}
+
+/// Lives through the first minutes in virtual time; says who saw it.
 fn ahead(
     story: &gaunt_sim::Story,
-    timing: Timing,
+    start: UnixMs,
+    after: Duration,
     options: owner::Options,
-) -> anyhow::Result<ExitCode> {
+) -> anyhow::Result<Witness> {
     let limits = text::Limits::default();
-    let seconds = timing.look.as_secs() as u32;
-    let start = owner::clock()() - PERIOD * seconds;
     let mut fleet = story.fleet(start)?;
-    let mut owner = Owner::new(options);
-    owner.accept(Delivery::Targets(targets(&fleet)));
-    for second in 1..=seconds {
+    let mut witness = Witness::new(options);
+    witness.accept(Delivery::Targets(targets(&fleet)));
+    for second in 1..=after.as_secs() as u32 {
         let now = start + PERIOD * second;
         fleet.advance(now);
         for node in 0..fleet.nodes() {
-            owner.accept(Delivery::Batch(read(&fleet, node, now, &limits)));
+            witness.accept(Delivery::Batch(read(&fleet, node, now, &limits)));
         }
-        owner.tick(now);
+        witness.tick(now);
     }
-    let picture = snapshot::Picture::gather([
-        owner.answer(&Question::Overview),
-        owner.answer(&Question::Findings),
-        owner.answer(&Question::Targets),
-    ]);
-    snapshot::print(&picture.text())?;
-    Ok(ExitCode::SUCCESS)
+    Ok(witness)
+}
+
+fn picture(seen: &mut Witness) -> snapshot::Picture {
+    let questions = [Question::Overview, Question::Findings, Question::Targets];
+    snapshot::Picture::gather(questions.map(|question| seen.ask(&question)))
 }
 
 fn targets(fleet: &Fleet) -> Vec<Target> {

@@ -43,12 +43,20 @@ struct Verdict<'a> {
     unlisted: u64,
 }
 
+/// Lives through a recording, and says who saw it.
+pub(super) fn witness(wanted: &Wanted, owner: owner::Options) -> anyhow::Result<Witness> {
+    Ok(play(wanted, owner)?.witness)
+}
+
+fn play(wanted: &Wanted, owner: owner::Options) -> anyhow::Result<Played> {
+    let told = told(&wanted.site)?;
+    let live = if record::Recording::is_in(&wanted.from) { segments } else { pages };
+    live(wanted, owner, told)
+}
+
 /// Judges a recording and prints what was found.
 pub fn run(wanted: &Wanted, owner: owner::Options) -> anyhow::Result<ExitCode> {
-    let told = told(&wanted.site)?;
-    let played =
-        if record::Recording::is_in(&wanted.from) { segments } else { pages }(wanted, owner, told)?;
-    let Played { mut witness, span: (from, until), period, targets } = played;
+    let Played { mut witness, span: (from, until), period, targets } = play(wanted, owner)?;
     let totals = witness.totals();
     let verdict = Verdict {
         from,

@@ -1,14 +1,30 @@
 //! `gaunt serve`: the aggregator, until it is told to stop.
 
-use std::{net::SocketAddr, process::ExitCode, sync::Arc};
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
 
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
 };
 
-use super::{Feeding, Scraping};
-use crate::{alert, serve::Server, source::Source};
+use super::{
+    Feeding, Scraping,
+    keep::{self, Keeper},
+};
+use crate::{alert, owner::Owner, serve::Server, source::Source};
+
+/// Where the aggregator answers, to whom, and what it keeps.
+#[derive(Debug)]
+pub struct Serving {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// The names under which it is asked, beside its addresses.
+    pub names: Vec<String>,
+    /// Where findings, acknowledgements and counters outlive a restart, if they do.
+    pub state_folder: Option<PathBuf>,
+    /// The file of the token that lets its holder acknowledge findings, if anybody may.
+    pub token_file: Option<PathBuf>,
+}
 
 /// Reads the settings again: what is to be gathered from now on.
 pub type Reload = Box<dyn Fn() -> anyhow::Result<Scraping>>;
@@ -16,8 +32,7 @@ pub type Reload = Box<dyn Fn() -> anyhow::Result<Scraping>>;
 /// Scrapes, judges and answers until SIGTERM or SIGINT. SIGHUP reads targets and settings again.
 pub async fn run(
     mut scraping: Scraping,
-    listen: SocketAddr,
-    names: &[String],
+    serving: Serving,
     reload: Reload,
 ) -> anyhow::Result<ExitCode> {
     if scraping.plan.is_empty() {
@@ -28,7 +43,11 @@ pub async fn run(
     }
     super::outlive_file_limits()?;
     // The port first: who cannot answer need not disturb the targets.
-    let server = Server::bind(listen).await?.known_as(names);
+    let mut server = Server::bind(serving.listen).await?.known_as(&serving.names);
+    if let Some(path) = &serving.token_file {
+        server = server.opened_by(path)?;
+    }
+    let kept = serving.state_folder.as_deref().map(keep::open).transpose()?;
     let (mut terminate, mut interrupt, mut hang_up) = (
         signal(SignalKind::terminate())?,
         signal(SignalKind::interrupt())?,
@@ -40,7 +59,17 @@ pub async fn run(
     alerting.as_ref().map(alert::check).transpose()?;
     let (say, said) = watch::channel(std::sync::Arc::default());
     scraping.owner.alerts = Some(said);
-    let (owner, feeding) = scraping.start().await?;
+    let options = scraping.owner.clone();
+    let (memory, owner) = match kept {
+        Some((memory, known)) => (Some(memory), Owner::resuming(options, known)),
+        None => (None, Owner::new(options)),
+    };
+    let (mut owner, feeding) = scraping.start_with(owner).await?;
+    let mut keeper = None;
+    if let Some(memory) = memory {
+        let (started, kept) = Keeper::start(memory, &owner);
+        (keeper, owner) = (Some(started), kept);
+    }
     let source = Source::Owner(owner);
     let alerting =
         alerting.map(|options| alert::start(&options, source.clone(), say)).transpose()?;
@@ -58,6 +87,9 @@ pub async fn run(
         tracing::info!("stopping");
     };
     server.run(source, stop).await;
+    if let Some(keeper) = keeper {
+        keeper.finish().await;
+    }
     drop((alerting, feeding));
     Ok(ExitCode::SUCCESS)
 }

@@ -13,11 +13,14 @@ use serde::Serialize;
 
 use super::{FAILED, View, pass};
 use crate::{
-    answer::{Answer, FindingList, NodeDetail, Overview, Question, TargetList, TargetState},
+    answer::{
+        Answer, Explanation, FindingList, NodeDetail, Overview, Question, TargetList, TargetState,
+    },
     source::Source,
 };
 
 mod columns;
+mod explained;
 mod node;
 mod one;
 mod plain;
@@ -106,6 +109,11 @@ pub(super) async fn watch(source: &Source, span: Duration) -> anyhow::Result<()>
     Ok(())
 }
 
+/// One finding with its whole chain of evidence, for people.
+pub(super) fn explained(told: &Explanation) -> String {
+    explained::page(told)
+}
+
 /// Writes a page to the standard output; a reader that left is no fault.
 pub(super) fn print(page: &str) -> anyhow::Result<()> {
     match io::stdout().lock().write_all(page.as_bytes()) {
@@ -185,9 +193,10 @@ impl Picture {
         Some(format!("{}; first: {why}", missing.join(", ")))
     }
 
-    /// 0, 1 or 2 by the worst open finding.
+    /// 0, 1 or 2 by the worst open finding that nobody took on.
     fn severity_code(&self) -> u8 {
-        match self.findings.findings.iter().map(|finding| finding.severity).max() {
+        let open = self.findings.findings.iter().filter(|finding| finding.acknowledged.is_none());
+        match open.map(|finding| finding.severity).max() {
             None | Some(Severity::Info) => 0,
             Some(Severity::Warning) => 1,
             Some(Severity::Critical) => 2,

@@ -1,31 +1,45 @@
-//! What can happen to the console: a key's intent, an answer, a failure, the passing of time.
+//! What can happen to the console: keys, the mouse, an answer, a failure, the passing of time; and what it owes then.
+
+use std::path::PathBuf;
 
 use gaunt_schema::{Safe, UnixMs};
 
+use super::{kept::Kept, keymap::Key};
 use crate::answer::{Answer, Question};
 
 /// Something that happened.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
-    /// A key was pressed that means something.
-    Intent(Intent),
-    /// The source answered.
-    Answered(UnixMs, Answer),
+    /// A key was pressed.
+    Key(Key),
+    /// The mouse was used.
+    Mouse(Mouse),
+    /// The source answered a question.
+    Answered(UnixMs, Box<Question>, Answer),
     /// The source did not answer, and why.
     Failed(UnixMs, Safe),
+    /// Something that was owed is done, or why it is not.
+    Done(Result<Safe, Safe>),
     /// The period is over.
     Tick(UnixMs),
+}
+
+/// What the mouse did, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mouse {
+    /// The first button was pressed at a column and a line.
+    Press(u16, u16),
+    /// The wheel was turned up.
+    WheelUp(u16, u16),
+    /// The wheel was turned down.
+    WheelDown(u16, u16),
 }
 
 /// What a key asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intent {
-    /// Show the overview.
-    Overview,
-    /// Show all findings.
-    Findings,
-    /// Show all nodes.
-    Nodes,
+    /// Show one of the main screens, by its number.
+    Screen(u8),
     /// Open what the cursor is on.
     Open,
     /// Close what was opened last.
@@ -50,6 +64,46 @@ pub(crate) enum Intent {
     PageUp,
     /// One page down.
     PageDown,
+    /// Narrow the rows.
+    Filter,
+    /// Say what to do.
+    Command,
+    /// Sort by the column to the right.
+    SortNext,
+    /// Sort by the column to the left.
+    SortPrevious,
+    /// Turn the order round.
+    Reverse,
+    /// Choose columns.
+    Columns,
+    /// Copy what the cursor is on.
+    Copy,
+    /// Back in time by a step.
+    Earlier,
+    /// Forward in time by a step.
+    Later,
+    /// Back in time by a minute.
+    MuchEarlier,
+    /// Forward in time by a minute.
+    MuchLater,
+    /// Back to now.
+    Now,
+    /// Put the cells of the heat map together in another way.
+    Fold,
+    /// Colour by another measure.
+    Measure,
+    /// The job of what is shown.
+    Job,
+    /// How the parts of the node hang together.
+    Topology,
+    /// The processes on the node.
+    Processes,
+    /// What happened on the node of late.
+    Events,
+    /// Acknowledge the finding, or withdraw that.
+    Acknowledge,
+    /// Hold a replay, or let it go on.
+    Hold,
     /// Show or hide the keys.
     Help,
     /// Draw everything anew.
@@ -61,10 +115,24 @@ pub(crate) enum Intent {
 }
 
 /// What the console owes after an action.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Effect {
     /// Ask these, one after the other.
     Ask(Vec<Question>),
+    /// Acknowledge a finding with a note, or without one withdraw that.
+    Acknowledge(Safe, Option<String>),
+    /// Put a text on the clipboard of the terminal.
+    Copy(String),
+    /// Write a text into a new file.
+    Write(PathBuf, String),
+    /// Keep the reader's choices for the next time.
+    Keep(Kept),
+    /// Take the mouse, or leave it to the terminal.
+    Mouse(bool),
+    /// Hold a replay, or let it go on.
+    Hold,
+    /// Call the reader.
+    Bell,
     /// Draw every cell anew.
     Redraw,
     /// Give the terminal back until continued.

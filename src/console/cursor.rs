@@ -30,6 +30,20 @@ impl Cursor {
         self.at = from.saturating_add_signed(by).min(count - 1);
         self.key = Some(key_at(self.at).to_owned());
     }
+    /// Puts it on a row; whether it was there already.
+    pub(crate) fn put<'a>(
+        &mut self,
+        row: usize,
+        count: usize,
+        key_at: impl Fn(usize) -> &'a str,
+    ) -> bool {
+        if row >= count {
+            return false;
+        }
+        let before = self.index(count, &key_at);
+        (self.at, self.key) = (row, Some(key_at(row).to_owned()));
+        before == row
+    }
 }
 
 /// The first of `count` rows to show in `height` lines so that row `at` is seen.

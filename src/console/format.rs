@@ -21,6 +21,12 @@ pub(crate) fn count(value: u64) -> String {
     out
 }
 
+/// A whole number with its thousands apart, and its sign where it is below zero.
+pub(crate) fn count_signed(value: f64) -> String {
+    let whole = count(value.abs().round() as u64);
+    if value <= -0.5 { format!("-{whole}") } else { whole }
+}
+
 /// A count of GPUs that may be a fraction: one decimal below 100, whole above.
 pub(crate) fn gpus(value: f64) -> String {
     if !value.is_finite() {

@@ -1,6 +1,9 @@
-//! The one table of keys: it binds them, and writes the help and the footer.
+//! The one table of keys: it binds them, and writes the help and the footer of each screen.
 
-use super::action::Intent;
+use gaunt_schema::Class;
+
+use super::{action::Intent, place::Place};
+use crate::answer::Subject;
 
 /// A key, as the terminal tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +22,8 @@ pub(crate) enum Key {
     BackTab,
     /// Backspace.
     Backspace,
+    /// Delete.
+    Delete,
     /// Arrow up.
     Up,
     /// Arrow down.
@@ -49,6 +54,62 @@ pub(crate) struct Binding {
     pub(crate) help: &'static str,
     /// The word in the footer, if it has a place there.
     pub(crate) footer: Option<&'static str>,
+    /// On which screens.
+    on: On,
+}
+
+/// Screens on which a key means something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum On {
+    /// All of them.
+    Every,
+    /// Where something can be opened.
+    Openable,
+    /// All but the first.
+    Inner,
+    /// The overview.
+    Overview,
+    /// Where colours can mean different things.
+    Measured,
+    /// Where rows can be narrowed.
+    Filtered,
+    /// Tables with columns.
+    Tables,
+    /// A finding, or all of them.
+    Findings,
+    /// Where one node is shown.
+    Nodes,
+    /// Where something belongs to a job.
+    Jobs,
+}
+
+impl On {
+    const fn holds(self, place: &Place) -> bool {
+        match self {
+            Self::Every => true,
+            Self::Openable => !matches!(
+                place,
+                Place::Device(_, Class::Port, _)
+                    | Place::Topology(_)
+                    | Place::Events(_)
+                    | Place::Processes(_)
+            ),
+            Self::Inner => !matches!(place, Place::Overview),
+            Self::Overview => matches!(place, Place::Overview),
+            Self::Measured => matches!(place, Place::Overview | Place::Network),
+            Self::Filtered => place.subject().is_some(),
+            Self::Tables => matches!(place, Place::List(_)),
+            Self::Findings => matches!(place, Place::Findings | Place::Finding(_)),
+            Self::Nodes => place.node().is_some(),
+            Self::Jobs => {
+                place.node().is_some()
+                    || matches!(
+                        place,
+                        Place::Finding(_) | Place::List(Subject::Gpus | Subject::Nodes)
+                    )
+            }
+        }
+    }
 }
 
 const fn bind(
@@ -57,48 +118,194 @@ const fn bind(
     intent: Intent,
     help: &'static str,
     footer: Option<&'static str>,
+    on: On,
 ) -> Binding {
-    Binding { keys, label, intent, help, footer }
+    Binding { keys, label, intent, help, footer, on }
 }
 
 /// Every key there is, in the order of the help.
 pub(crate) const KEYS: &[Binding] = &[
-    bind(&[Key::Char('1')], "1", Intent::Overview, "the fleet at a glance", Some("overview")),
-    bind(&[Key::Char('2')], "2", Intent::Findings, "every open finding", Some("findings")),
-    bind(&[Key::Char('5')], "5", Intent::Nodes, "every node, worst first", Some("nodes")),
-    bind(&[Key::Enter], "Enter", Intent::Open, "open what the cursor is on", Some("open")),
+    bind(
+        &[Key::Enter],
+        "Enter",
+        Intent::Open,
+        "open what the cursor is on",
+        Some("open"),
+        On::Openable,
+    ),
     bind(
         &[Key::Escape, Key::Backspace],
         "Esc",
         Intent::Back,
         "back to where you came from",
         Some("back"),
+        On::Inner,
     ),
-    bind(&[Key::Tab], "Tab", Intent::NextPanel, "the next panel of the overview", Some("panel")),
-    bind(&[Key::BackTab], "Shift-Tab", Intent::PreviousPanel, "the panel before", None),
-    bind(&[Key::Up, Key::Char('k')], "↑ k", Intent::Up, "one up", None),
-    bind(&[Key::Down, Key::Char('j')], "↓ j", Intent::Down, "one down", None),
-    bind(&[Key::Left, Key::Char('h')], "← h", Intent::Left, "one to the left", None),
-    bind(&[Key::Right, Key::Char('l')], "→ l", Intent::Right, "one to the right", None),
-    bind(&[Key::Home, Key::Char('g')], "g", Intent::First, "to the beginning", None),
-    bind(&[Key::End, Key::Char('G')], "G", Intent::Last, "to the end", None),
-    bind(&[Key::PageUp, Key::Ctrl('b')], "PgUp", Intent::PageUp, "one page up", None),
+    bind(&[Key::Tab], "Tab", Intent::NextPanel, "the next panel", Some("panel"), On::Overview),
+    bind(
+        &[Key::BackTab],
+        "Shift-Tab",
+        Intent::PreviousPanel,
+        "the panel before",
+        None,
+        On::Overview,
+    ),
+    bind(
+        &[Key::Char('f')],
+        "f",
+        Intent::Fold,
+        "cells by node, leaf or rack",
+        Some("fold"),
+        On::Overview,
+    ),
+    bind(
+        &[Key::Char('m')],
+        "m",
+        Intent::Measure,
+        "colour by another measure",
+        Some("measure"),
+        On::Measured,
+    ),
+    bind(
+        &[Key::Char('/')],
+        "/",
+        Intent::Filter,
+        "narrow the rows; Tab completes",
+        Some("filter"),
+        On::Filtered,
+    ),
+    bind(
+        &[Key::Char('>'), Key::Char('s')],
+        "s >",
+        Intent::SortNext,
+        "sort by the next column",
+        Some("sort"),
+        On::Tables,
+    ),
+    bind(
+        &[Key::Char('<'), Key::Char('S')],
+        "S <",
+        Intent::SortPrevious,
+        "sort by the column before",
+        None,
+        On::Tables,
+    ),
+    bind(&[Key::Char('r')], "r", Intent::Reverse, "turn the order round", None, On::Tables),
+    bind(
+        &[Key::Char('c')],
+        "c",
+        Intent::Columns,
+        "choose columns, and keep them",
+        Some("columns"),
+        On::Tables,
+    ),
+    bind(
+        &[Key::Char('a')],
+        "a",
+        Intent::Acknowledge,
+        "acknowledge with a note, or withdraw",
+        Some("acknowledge"),
+        On::Findings,
+    ),
+    bind(&[Key::Char('b')], "b", Intent::Job, "the job of this", Some("job"), On::Jobs),
+    bind(
+        &[Key::Char('t')],
+        "t",
+        Intent::Topology,
+        "how the node's parts hang together",
+        Some("topology"),
+        On::Nodes,
+    ),
+    bind(
+        &[Key::Char('p')],
+        "p",
+        Intent::Processes,
+        "the processes on its GPUs",
+        Some("processes"),
+        On::Nodes,
+    ),
+    bind(
+        &[Key::Char('e')],
+        "e",
+        Intent::Events,
+        "what happened there of late",
+        Some("events"),
+        On::Nodes,
+    ),
+    bind(
+        &[Key::Char('1')],
+        "1",
+        Intent::Screen(1),
+        "overview: the fleet at a glance",
+        None,
+        On::Every,
+    ),
+    bind(&[Key::Char('2')], "2", Intent::Screen(2), "findings: what is wrong", None, On::Every),
+    bind(&[Key::Char('3')], "3", Intent::Screen(3), "jobs, by what they lose", None, On::Every),
+    bind(&[Key::Char('4')], "4", Intent::Screen(4), "network: leaves by rails", None, On::Every),
+    bind(&[Key::Char('5')], "5", Intent::Screen(5), "nodes, worst first", None, On::Every),
+    bind(&[Key::Char('6')], "6", Intent::Screen(6), "GPUs", None, On::Every),
+    bind(&[Key::Char('7')], "7", Intent::Screen(7), "ports, by load", None, On::Every),
+    bind(&[Key::Char('8')], "8", Intent::Screen(8), "users and accounts", None, On::Every),
+    bind(&[Key::Char('9')], "9", Intent::Screen(9), "targets: what is read", None, On::Every),
+    bind(&[Key::Up, Key::Char('k')], "↑ k", Intent::Up, "one up", None, On::Every),
+    bind(&[Key::Down, Key::Char('j')], "↓ j", Intent::Down, "one down", None, On::Every),
+    bind(&[Key::Left, Key::Char('h')], "← h", Intent::Left, "one to the left", None, On::Every),
+    bind(&[Key::Right, Key::Char('l')], "→ l", Intent::Right, "one to the right", None, On::Every),
+    bind(&[Key::Home, Key::Char('g')], "g", Intent::First, "to the beginning", None, On::Every),
+    bind(&[Key::End, Key::Char('G')], "G", Intent::Last, "to the end", None, On::Every),
+    bind(&[Key::PageUp, Key::Ctrl('b')], "PgUp", Intent::PageUp, "one page up", None, On::Every),
     bind(
         &[Key::PageDown, Key::Ctrl('f'), Key::Char(' ')],
         "PgDn",
         Intent::PageDown,
         "one page down",
         None,
+        On::Every,
     ),
-    bind(&[Key::Char('?')], "?", Intent::Help, "show or hide this page", Some("keys")),
-    bind(&[Key::Ctrl('l')], "Ctrl-L", Intent::Redraw, "draw everything anew", None),
-    bind(&[Key::Ctrl('z')], "Ctrl-Z", Intent::Suspend, "to the shell; `fg` comes back", None),
-    bind(&[Key::Char('q'), Key::Ctrl('c')], "q", Intent::Quit, "quit", Some("quit")),
+    bind(
+        &[Key::Char('[')],
+        "[",
+        Intent::Earlier,
+        "back in time: 10 s",
+        Some("back in time"),
+        On::Every,
+    ),
+    bind(&[Key::Char(']')], "]", Intent::Later, "forward in time: 10 s", None, On::Every),
+    bind(&[Key::Char('{')], "{", Intent::MuchEarlier, "back one minute", None, On::Every),
+    bind(&[Key::Char('}')], "}", Intent::MuchLater, "forward one minute", None, On::Every),
+    bind(&[Key::Char('.')], ".", Intent::Now, "back to now", None, On::Every),
+    bind(&[Key::Char('z')], "z", Intent::Hold, "hold a replay, or let it go on", None, On::Every),
+    bind(&[Key::Char('y')], "y", Intent::Copy, "copy what the cursor is on", None, On::Every),
+    bind(
+        &[Key::Char(':')],
+        ":",
+        Intent::Command,
+        "say what to do; Tab completes",
+        Some("command"),
+        On::Every,
+    ),
+    bind(&[Key::Char('?')], "?", Intent::Help, "show or hide this page", Some("keys"), On::Every),
+    bind(&[Key::Ctrl('l')], "Ctrl-L", Intent::Redraw, "draw everything anew", None, On::Every),
+    bind(
+        &[Key::Ctrl('z')],
+        "Ctrl-Z",
+        Intent::Suspend,
+        "to the shell; `fg` comes back",
+        None,
+        On::Every,
+    ),
+    bind(&[Key::Char('q'), Key::Ctrl('c')], "q", Intent::Quit, "quit", Some("quit"), On::Every),
 ];
 
-/// What a key asks for, if anything.
-pub(crate) fn intent(key: Key) -> Option<Intent> {
-    KEYS.iter().find(|binding| binding.keys.contains(&key)).map(|binding| binding.intent)
+/// The keys that mean something on a screen.
+pub(crate) fn here(place: &Place) -> impl Iterator<Item = &'static Binding> {
+    KEYS.iter().filter(move |binding| binding.on.holds(place))
+}
+
+/// What a key asks for on a screen, if anything.
+pub(crate) fn intent(key: Key, place: &Place) -> Option<Intent> {
+    here(place).find(|binding| binding.keys.contains(&key)).map(|binding| binding.intent)
 }
 
 #[cfg(test)]
@@ -114,10 +321,14 @@ mod tests {
     }
 
     #[test]
-    fn keys_find_their_intent() {
-        assert_eq!(intent(Key::Char('q')), Some(Intent::Quit));
-        assert_eq!(intent(Key::Ctrl('c')), Some(Intent::Quit));
-        assert_eq!(intent(Key::Char('j')), Some(Intent::Down));
-        assert_eq!(intent(Key::Char('§')), None);
+    fn keys_find_their_intent_where_they_have_one() {
+        let overview = Place::Overview;
+        assert_eq!(intent(Key::Char('q'), &overview), Some(Intent::Quit));
+        assert_eq!(intent(Key::Ctrl('c'), &overview), Some(Intent::Quit));
+        assert_eq!(intent(Key::Char('j'), &overview), Some(Intent::Down));
+        assert_eq!(intent(Key::Char('§'), &overview), None);
+        assert_eq!(intent(Key::Char('t'), &overview), None);
+        let node = Place::Node("gpu001".into());
+        assert_eq!(intent(Key::Char('t'), &node), Some(Intent::Topology));
     }
 }

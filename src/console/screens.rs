@@ -4,22 +4,27 @@
 
 use std::{fs, path::PathBuf, sync::Arc};
 
-use gaunt_schema::{FindingKind, GpuState, Safe, UnixMs};
+use gaunt_schema::{FindingKind, Safe, UnixMs};
 use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, layout::Rect, style::Modifier};
 
 use super::{
-    action::{Action, Effect, Intent},
-    keymap::{self, Key},
+    action::{Action, Effect},
+    kept::Kept,
+    keymap::Key,
+    place::Place,
     sample::{self, AT},
-    state::{Place, State},
-    theme::{Colour, Glyphs, Theme},
+    state::State,
+    theme::{Colour, Glyphs, Palette, Theme},
     update::update,
     view,
 };
-use crate::answer::{Answer, FindingList, NodeList, Overview, Question, Refusal};
+use crate::answer::{Answer, FindingList, NodeList, Overview, Question, Refusal, Subject};
+
+mod journeys;
+mod lists;
 
 /// The sizes at which every screen must be good.
-const SIZES: [(u16, u16); 3] = [(80, 24), (100, 30), (160, 48)];
+const SIZES: [(u16, u16); 3] = [(80, 24), (160, 48), (240, 60)];
 
 /// A console under test: state, and the screen that it draws.
 struct Desk {
@@ -29,7 +34,7 @@ struct Desk {
 
 impl Desk {
     fn new() -> Self {
-        Self { state: State::new(None, AT), glyphs: Glyphs::Unicode }
+        Self { state: State::new(None, AT, Kept::default()), glyphs: Glyphs::Unicode }
     }
 
     fn showing(overview: Overview) -> Self {
@@ -38,17 +43,28 @@ impl Desk {
         desk
     }
 
+    /// Answers the question that the shown screen asks for such an answer.
     fn answer(&mut self, answer: Answer) -> Vec<Effect> {
-        update(&mut self.state, Action::Answered(AT, answer)).effects
+        let question = match &answer {
+            Answer::Overview(_) => Question::Overview,
+            Answer::Nodes(_) => Question::Nodes,
+            Answer::Findings(_) => Question::Findings,
+            _ => self.state.questions().pop().unwrap(),
+        };
+        self.answer_to(question, answer)
+    }
+
+    fn answer_to(&mut self, question: Question, answer: Answer) -> Vec<Effect> {
+        update(&mut self.state, Action::Answered(AT, Box::new(question), answer)).effects
     }
 
     fn press(&mut self, keys: &[Key]) -> Vec<Effect> {
-        let mut effects = Vec::new();
-        for key in keys {
-            let intent = keymap::intent(*key).expect("the key is bound");
-            effects.extend(update(&mut self.state, Action::Intent(intent)).effects);
-        }
-        effects
+        let pressed = keys.iter().map(|key| update(&mut self.state, Action::Key(*key)));
+        pressed.flat_map(|outcome| outcome.effects).collect()
+    }
+
+    fn type_text(&mut self, text: &str) {
+        self.press(&text.chars().map(Key::Char).collect::<Vec<_>>());
     }
 
     fn draw(&mut self, width: u16, height: u16) -> Vec<String> {
@@ -105,14 +121,6 @@ fn findings() -> Answer {
     Answer::Findings(Arc::new(FindingList { at: AT, findings, ..FindingList::default() }))
 }
 
-fn node_list(overview: &Overview) -> Answer {
-    let rows = overview.heat.rows().map(|(name, states)| {
-        let lost = states.chars().filter_map(GpuState::from_code).filter(|s| s.is_lost_time());
-        sample::line(name, states, lost.count() as f64, None, (8, 8))
-    });
-    Answer::Nodes(Arc::new(NodeList { at: AT, nodes: rows.collect(), ..NodeList::default() }))
-}
-
 #[test]
 fn healthy_fleet() {
     Desk::showing(sample::healthy(32)).expect("healthy");
@@ -157,7 +165,8 @@ fn single_box_without_gpu() {
 fn node_screen() {
     let mut desk = Desk::showing(sample::two_faults(32));
     let asked = desk.press(&[Key::Tab, Key::Tab, Key::Down, Key::Down, Key::Down, Key::Enter]);
-    assert_eq!(asked, [Effect::Ask(vec![Question::Overview, Question::Node("gpu003".into())])]);
+    let question = Question::Node("gpu003".into());
+    assert_eq!(asked.last(), Some(&Effect::Ask(vec![Question::Overview, question])));
     desk.answer(Answer::Node(Arc::new(sample::node("gpu003"))));
     desk.expect("node");
 }
@@ -171,17 +180,11 @@ fn finding_screen() {
 }
 
 #[test]
-fn all_findings_and_all_nodes() {
-    let overview = sample::two_faults(32);
-    let nodes = node_list(&overview);
-    let mut desk = Desk::showing(overview);
+fn all_findings() {
+    let mut desk = Desk::showing(sample::two_faults(32));
     desk.press(&[Key::Char('2'), Key::Down]);
     desk.answer(findings());
     desk.expect("findings");
-    desk.press(&[Key::Char('5')]);
-    desk.answer(nodes);
-    desk.press(&[Key::Char('G')]);
-    desk.expect("nodes");
 }
 
 #[test]
@@ -218,7 +221,7 @@ fn disconnected() {
     desk.fail(32_000);
     desk.expect("disconnected");
     desk.answer(Answer::Overview(Arc::new(sample::healthy(32))));
-    assert!(!desk.draw(100, 30).iter().any(|line| line.contains("no answer")));
+    assert!(!desk.draw(160, 48).iter().any(|line| line.contains("no answer")));
 }
 
 #[test]
@@ -249,7 +252,7 @@ fn too_small_and_no_size_makes_it_fail() {
     for overview in [sample::two_faults(32), sample::healthy(0), sample::two_faults(1_250)] {
         let mut desk = Desk::showing(overview);
         for panel in 0..3 {
-            for (width, height) in [(1, 1), (60, 12), (61, 13), (129, 14), (130, 12), (1_000, 400)]
+            for (width, height) in [(1, 1), (60, 12), (61, 13), (139, 14), (140, 12), (1_000, 400)]
             {
                 assert_eq!(desk.draw(width, height).len(), usize::from(height), "panel {panel}");
             }
@@ -286,13 +289,14 @@ fn hostile_and_wide_names_stay_in_their_columns() {
             assert!(super::format::width(&line) <= usize::from(width), "{line:?}");
         }
     }
-    desk.expect_at("hostile", 100, 30);
+    desk.expect_at("hostile", 80, 24);
 }
 
 #[test]
 fn every_screen_is_two_keys_away_and_esc_goes_back() {
     let mut desk = Desk::showing(sample::two_faults(32));
-    for (key, place) in [('2', Place::Findings), ('5', Place::Nodes), ('1', Place::Overview)] {
+    let nodes = Place::List(Subject::Nodes);
+    for (key, place) in [('2', Place::Findings), ('5', nodes), ('1', Place::Overview)] {
         desk.press(&[Key::Char(key)]);
         assert_eq!(desk.state.place, place);
     }
@@ -348,6 +352,6 @@ fn pages_scroll_to_their_end_and_no_further() {
     assert!(end.iter().any(|line| line.contains("kernel 6.1.0-18-amd64")), "{end:#?}");
     desk.press(&[Key::PageDown]);
     assert_eq!(desk.draw(80, 24), end);
-    update(&mut desk.state, Action::Intent(Intent::First));
+    desk.press(&[Key::Char('g')]);
     assert_eq!(desk.draw(80, 24), top);
 }

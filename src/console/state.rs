@@ -1,17 +1,32 @@
 //! What the console knows and where the reader is: plain data, drawn by `view`, changed only by `update`.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use gaunt_schema::{Safe, UnixMs};
+use ratatui::layout::Rect;
 
-use super::cursor::Cursor;
-use crate::answer::{Finding, FindingList, NodeDetail, NodeList, Overview, Question, Refusal};
+use super::{
+    action::Intent,
+    commands::Form,
+    cursor::Cursor,
+    kept::Kept,
+    list::List,
+    place::Place,
+    prompt::{Past, Prompt},
+};
+use crate::answer::{
+    Fabric, Field, Filter, Finding, FindingList, JobDetail, NodeDetail, NodeList, Overview,
+    Question, Refusal, Subject, Table, When,
+};
 
 /// Places that can be gone back to; more are forgotten, the oldest first.
 pub(super) const TRAIL: usize = 16;
 
+/// What is heavy, one value for each GPU of the fleet, is asked for this seldom.
+const HEAVY: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// Everything that a screen is drawn from.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct State {
     /// The screen that is shown.
     pub(crate) place: Place,
@@ -25,16 +40,34 @@ pub(crate) struct State {
     pub(crate) link: Link,
     /// Who is asked; none for the owner in this process.
     pub(crate) source: Option<Safe>,
+    /// The instant of the past that is shown; none for now.
+    pub(crate) then: Option<UnixMs>,
+    /// When the source's present was last seen by the console's clock, and what it was then; none before a look back.
+    pub(super) newest: Option<(UnixMs, UnixMs)>,
     /// The panel of the overview that has the cursor.
     pub(crate) panel: Panel,
-    /// Where the cursor is among findings.
-    pub(crate) findings: Cursor,
-    /// Where the cursor is in the heat map, by node.
-    pub(crate) heat: Cursor,
-    /// Where the cursor is among the worst nodes.
-    pub(crate) worst: Cursor,
-    /// Where the cursor is among all nodes.
-    pub(crate) nodes: Cursor,
+    /// How the heat map is put together.
+    pub(crate) fold: Fold,
+    /// What colours the heat map; none for states.
+    pub(crate) tint: Option<&'static Field>,
+    /// What the map of the network shows.
+    pub(crate) measure: Measure,
+    /// The cursors that are not in a list.
+    pub(crate) at: Cursors,
+    /// The rows, order, columns and cursor of each subject.
+    lists: [List; Subject::ALL.len()],
+    /// Rows that are to be written into a file as soon as they are answered.
+    pub(super) to_write: Option<(Question, Form, std::path::PathBuf)>,
+    /// The line that is typed into, if one is.
+    pub(crate) prompt: Option<Prompt>,
+    /// Lines that were typed before.
+    pub(super) past: Past,
+    /// What was done last, or why not, until an instant.
+    pub(crate) message: Option<Message>,
+    /// What the reader chose and finds again.
+    pub(crate) kept: Kept,
+    /// Critical findings that were seen; none before the first answer.
+    pub(super) seen: Option<HashSet<String>>,
     /// How far a page that is only read is scrolled down.
     pub(crate) scroll: usize,
     /// What the last drawing found out about the room there is.
@@ -45,20 +78,23 @@ pub(crate) struct State {
     pub(crate) held: Option<bool>,
 }
 
-/// A screen.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// The fleet at a glance.
-    #[default]
-    Overview,
-    /// Every open finding.
-    Findings,
-    /// One finding, by its id.
-    Finding(String),
-    /// Every node.
-    Nodes,
-    /// One node.
-    Node(Safe),
+/// The cursors that are not in a list.
+#[derive(Debug, Default)]
+pub(crate) struct Cursors {
+    /// Among findings.
+    pub(crate) findings: Cursor,
+    /// In the heat map, by node.
+    pub(crate) heat: Cursor,
+    /// Among the worst nodes.
+    pub(crate) worst: Cursor,
+    /// Among the devices of a node, by name.
+    pub(crate) devices: Cursor,
+    /// Among users, by name.
+    pub(crate) users: Cursor,
+    /// Among the strips of a job, by GPU.
+    pub(crate) strips: Cursor,
+    /// In the map of the network: leaf and rail.
+    pub(crate) cell: (usize, usize),
 }
 
 /// A panel of the overview.
@@ -73,20 +109,60 @@ pub(crate) enum Panel {
     Worst,
 }
 
+/// What the cells of the heat map are put together by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Fold {
+    /// By node.
+    #[default]
+    Node,
+    /// By leaf switch.
+    Leaf,
+    /// By rack.
+    Rack,
+}
+
+/// What the map of the network shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Measure {
+    /// The busier direction as a share of the rate.
+    #[default]
+    Load,
+    /// The time that the network stops the ports, or they stop it.
+    Pauses,
+    /// Congestion notifications and marks.
+    Congestion,
+    /// Errors of links.
+    Errors,
+    /// Links that went down.
+    Flaps,
+}
+
 /// What was answered last. Nothing is thrown away because a later question failed: it is shown with its age.
 #[derive(Debug, Default)]
 pub(crate) struct Data {
     /// The fleet.
     pub(crate) overview: Option<Arc<Overview>>,
-    /// All nodes.
+    /// All nodes; asked for where there is only one.
     pub(crate) nodes: Option<Arc<NodeList>>,
     /// The node that was asked for last.
     pub(crate) node: Option<Arc<NodeDetail>>,
-    /// All open findings.
+    /// The job that was asked for last.
+    pub(crate) job: Option<Arc<JobDetail>>,
+    /// The map of the network.
+    pub(crate) fabric: Option<Arc<Fabric>>,
+    /// Findings, as many as the filter leaves.
     pub(crate) findings: Option<Arc<FindingList>>,
     /// The finding that was opened last, kept when it closes, and whether it is still open.
     pub(crate) finding: Option<(Finding, bool)>,
-    /// Why the node that was asked for last has no answer.
+    /// The newest window of the rows of each subject.
+    pub(crate) tables: [Option<Arc<Table>>; Subject::ALL.len()],
+    /// Every job, for the users.
+    pub(crate) users: Option<Arc<Table>>,
+    /// The field of every GPU that colours the heat map, and when it came.
+    pub(crate) tint: Option<(&'static Field, UnixMs, Arc<Table>)>,
+    /// Where every node stands, and when that came.
+    pub(crate) sites: Option<(UnixMs, Arc<Table>)>,
+    /// Why what was asked for last has no answer.
     pub(crate) refused: Option<Refusal>,
 }
 
@@ -109,8 +185,19 @@ pub(crate) enum Link {
     },
 }
 
+/// What was done, or why it was not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    /// Whether it was done.
+    pub(crate) good: bool,
+    /// In a sentence.
+    pub(crate) text: Safe,
+    /// When it goes.
+    pub(crate) until: UnixMs,
+}
+
 /// What a drawing found out about the room there is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Room {
     /// Nodes in one row of the heat map.
     pub(crate) heat_row: usize,
@@ -120,12 +207,86 @@ pub(crate) struct Room {
     pub(crate) page: usize,
     /// Lines that a page that is only read has beyond its end.
     pub(crate) hidden: usize,
+    /// Whether the node under the cursor of the heat map is shown beside it.
+    pub(crate) beside: bool,
+    /// What can be pointed at.
+    pub(crate) spots: Vec<Spot>,
+}
+
+/// Something that can be pointed at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    /// Where.
+    pub(crate) area: Rect,
+    /// What.
+    pub(crate) what: What,
+}
+
+/// What can be pointed at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// A row of what is listed here, by its place.
+    Row(usize),
+    /// A row of a panel of the overview, by its place.
+    Panel(Panel, usize),
+    /// The heading of a column, by its place among the list's.
+    Heading(usize),
+    /// A cell of the map of the network.
+    Cell(usize, usize),
+    /// A key of the footer.
+    Key(Intent),
 }
 
 impl State {
     /// A console that has asked nothing yet.
-    pub(crate) fn new(source: Option<&str>, now: UnixMs) -> Self {
-        Self { source: source.map(Safe::new), now, ..Self::default() }
+    pub(crate) fn new(source: Option<&str>, now: UnixMs, kept: Kept) -> Self {
+        let mut lists = Subject::ALL.map(List::new);
+        for (list, subject) in lists.iter_mut().zip(Subject::ALL) {
+            if let Some(columns) = kept.columns.get(subject.as_str()) {
+                // Columns of another version may be unknown by now: then the usual ones are shown.
+                _ = list.choose(columns);
+            }
+        }
+        Self {
+            place: Place::default(),
+            trail: Vec::new(),
+            help: false,
+            data: Data::default(),
+            link: Link::default(),
+            source: source.map(Safe::new),
+            then: None,
+            newest: None,
+            panel: Panel::default(),
+            fold: Fold::default(),
+            tint: None,
+            measure: Measure::default(),
+            at: Cursors::default(),
+            lists,
+            to_write: None,
+            prompt: None,
+            past: Past::default(),
+            message: None,
+            kept,
+            seen: None,
+            scroll: 0,
+            room: Room::default(),
+            now,
+            held: None,
+        }
+    }
+
+    /// What is wanted of a subject's rows.
+    pub(crate) fn list(&self, subject: Subject) -> &List {
+        &self.lists[subject as usize]
+    }
+
+    pub(super) fn list_mut(&mut self, subject: Subject) -> &mut List {
+        &mut self.lists[subject as usize]
+    }
+
+    /// The rows of a subject, if they were answered.
+    pub(crate) fn table(&self, subject: Subject) -> Option<&Arc<Table>> {
+        self.data.tables[subject as usize].as_ref()
     }
 
     /// The same of a replay, if it is one.
@@ -150,24 +311,106 @@ impl State {
         self.data.node.as_ref().filter(|detail| detail.line.node == *name)
     }
 
+    /// The node under the cursor of the heat map.
+    pub(crate) fn heat_node(&self) -> Option<&Safe> {
+        let nodes = &self.data.overview.as_deref()?.heat.nodes;
+        nodes.get(self.at.heat.index(nodes.len(), |at| &nodes[at]))
+    }
+
+    /// The findings that are listed: those of the whole list, or of the overview before that came.
+    pub(crate) fn findings(&self) -> &[Finding] {
+        match (&self.place, self.data.findings.as_deref(), self.data.overview.as_deref()) {
+            (Place::Overview, _, Some(overview)) => &overview.findings,
+            (_, Some(list), _) => &list.findings,
+            _ => &[],
+        }
+    }
+
+    /// What is now for the source, whose clock may differ from the console's.
+    pub(crate) fn newest_now(&self) -> Option<UnixMs> {
+        match self.newest {
+            Some((seen, at)) if self.then.is_some() => Some(at + self.now.since(seen)),
+            _ => self.data.overview.as_deref().map(|overview| overview.at),
+        }
+    }
+
     /// What the shown screen needs to be asked.
     pub(super) fn questions(&self) -> Vec<Question> {
         let mut questions = vec![Question::Overview];
         match &self.place {
-            Place::Overview => {
-                let one = self.data.overview.as_deref().is_some_and(|overview| {
-                    overview.nodes.live + overview.nodes.stale + overview.nodes.down == 1
-                });
-                match self.only_node() {
-                    Some(name) => questions.push(Question::Node(name.clone())),
-                    None if one => questions.push(Question::Nodes),
-                    None => {}
-                }
-            }
-            Place::Findings | Place::Finding(_) => questions.push(Question::Findings),
-            Place::Nodes => questions.push(Question::Nodes),
-            Place::Node(name) => questions.push(Question::Node(name.clone())),
+            Place::Overview => self.ask_for_overview(&mut questions),
+            Place::Findings => questions.push(self.findings_question()),
+            Place::Finding(_) => questions.push(Question::Findings),
+            Place::List(subject) => questions.push(self.list(*subject).question()),
+            Place::Job(job) => questions.push(Question::Job(job.clone())),
+            Place::Users => questions.push(users_question()),
+            Place::Network => questions.push(Question::Fabric(Filter::all(Subject::Ports))),
+            place => questions.extend(place.node().cloned().map(Question::Node)),
         }
-        questions
+        questions.extend(self.to_write.iter().map(|(question, ..)| question.clone()));
+        match self.then {
+            None => questions,
+            Some(at) => questions.into_iter().map(|question| then(at, question)).collect(),
+        }
     }
+
+    fn ask_for_overview(&self, questions: &mut Vec<Question>) {
+        let one = self.data.overview.as_deref().is_some_and(|overview| {
+            overview.nodes.live + overview.nodes.stale + overview.nodes.down == 1
+        });
+        match self.only_node() {
+            Some(name) => return questions.push(Question::Node(name.clone())),
+            None if one => return questions.push(Question::Nodes),
+            None => {}
+        }
+        if self.panel == Panel::Heat && self.room.beside {
+            questions.extend(self.heat_node().cloned().map(Question::Node));
+        }
+        let due = |came: Option<UnixMs>| came.is_none_or(|at| self.now.since(at) >= HEAVY);
+        if let Some(field) = self.tint {
+            let known = self.data.tint.as_ref().filter(|(known, ..)| *known == field);
+            if due(known.map(|(_, at, _)| *at)) {
+                questions.extend(tint_question(field));
+            }
+        }
+        if self.fold != Fold::Node && due(self.data.sites.as_ref().map(|(at, _)| *at)) {
+            questions.extend(sites_question());
+        }
+    }
+
+    /// The findings that are wanted: all, or those that the filter leaves.
+    pub(super) fn findings_question(&self) -> Question {
+        let rows = &self.list(Subject::Findings).rows;
+        match Filter::parse(Subject::Findings, rows) {
+            Ok(filter) if !filter.is_all() => Question::List(filter),
+            _ => Question::Findings,
+        }
+    }
+}
+
+/// A question as of an instant; what became of targets is not kept and is shown as it is.
+fn then(at: UnixMs, question: Question) -> Question {
+    match question {
+        Question::Table(filter) if filter.subject() == Subject::Targets => Question::Table(filter),
+        question => Question::Then(When::At(at), Box::new(question)),
+    }
+}
+
+/// One field of every GPU, in the order of the heat map.
+pub(super) fn tint_question(field: &Field) -> Option<Question> {
+    let text = format!("limit 131072 columns {}", field.name);
+    Some(Question::Table(Filter::parse(Subject::Gpus, &text).ok()?))
+}
+
+/// Leaf and rack of every node.
+pub(super) fn sites_question() -> Option<Question> {
+    let text = "sort node limit 131072 columns node,leaf,rack";
+    Some(Question::Table(Filter::parse(Subject::Nodes, text).ok()?))
+}
+
+/// Every job with whose it is and what it loses.
+pub(super) fn users_question() -> Question {
+    let text = "limit 131072 columns job,user,account,gpus,lost,nodes,gpu_power";
+    let filter = Filter::parse(Subject::Jobs, text);
+    Question::Table(filter.unwrap_or_else(|_| Filter::all(Subject::Jobs)))
 }

@@ -7,6 +7,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use crossterm::{
@@ -22,7 +23,7 @@ use ratatui::{
     buffer::Buffer,
     layout::{Position, Rect},
 };
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::process::{Signal, kill_current_process_group};
 
 mod input;
 mod writer;
@@ -37,6 +38,8 @@ pub(crate) struct Screen {
     writer: Writer,
     panicked: Arc<AtomicBool>,
     before: Arc<Hook>,
+    /// Whether the mouse is ours.
+    mouse: bool,
 }
 
 /// What a panic is told with.
@@ -64,6 +67,7 @@ impl Screen {
             writer: Writer::start(Arc::clone(&panicked))?,
             panicked,
             before,
+            mouse: true,
         };
         screen.enter()?;
         Ok(screen)
@@ -84,15 +88,49 @@ impl Screen {
         self.writer.idle().await;
     }
 
+    /// How long the terminal took to take the last frame: what a slow link shows itself by.
+    pub(crate) fn took(&self) -> Duration {
+        self.writer.took()
+    }
+
+    /// Rings the terminal's bell.
+    pub(crate) fn ring(&self) -> io::Result<()> {
+        self.writer.send(b"\x07".to_vec())
+    }
+
+    /// Puts a text on the clipboard, where the terminal allows it (OSC 52).
+    pub(crate) fn copy(&self, text: &str) -> io::Result<()> {
+        self.writer.send(format!("\x1b]52;c;{}\x07", base64(text.as_bytes())).into_bytes())
+    }
+
+    /// Takes the mouse, or leaves it to the terminal, which can then mark text.
+    pub(crate) fn take_mouse(&mut self, ours: bool) -> io::Result<()> {
+        self.mouse = ours;
+        self.writer.send(if ours { MOUSE_ON } else { MOUSE_OFF }.to_vec())
+    }
+
+    /// Takes the terminal again after somebody else continued this process.
+    pub(crate) fn retake(&mut self) -> io::Result<()> {
+        enable_raw_mode()?;
+        self.enter()?;
+        self.forget()
+    }
+
     /// Draws one frame: what changed since the last one, in one write, shown at once where terminals can.
-    pub(crate) fn draw(&mut self, draw: impl FnOnce(&mut Buffer)) -> io::Result<()> {
+    /// Says how many bytes that took; none if nothing changed.
+    pub(crate) fn draw(&mut self, draw: impl FnOnce(&mut Buffer)) -> io::Result<usize> {
         queue!(self.frame, BeginSynchronizedUpdate)?;
         let open = self.frame.len();
         self.terminal.draw(|frame| draw(frame.buffer_mut()))?;
         let nothing = self.frame.len() == open;
         queue!(self.frame, EndSynchronizedUpdate)?;
         let bytes = self.frame.take();
-        if nothing { Ok(()) } else { self.writer.send(bytes) }
+        if nothing {
+            return Ok(0);
+        }
+        let length = bytes.len();
+        self.writer.send(bytes)?;
+        Ok(length)
     }
 
     /// Forgets what the terminal shows, so that the next frame draws every cell.
@@ -106,14 +144,16 @@ impl Screen {
     pub(crate) fn suspend(&mut self) -> io::Result<()> {
         self.writer.settle();
         leave();
-        kill_process(getpid(), Signal::TSTP)?;
-        enable_raw_mode()?;
-        self.enter()?;
-        self.forget()
+        // The whole group, as the terminal itself would: a shell that waits for a script of ours must see it stop.
+        kill_current_process_group(Signal::STOP)?;
+        self.retake()
     }
 
     fn enter(&mut self) -> io::Result<()> {
         queue!(self.frame, EnterAlternateScreen, cursor::Hide)?;
+        if self.mouse {
+            self.frame.write_all(MOUSE_ON)?;
+        }
         let bytes = self.frame.take();
         self.writer.send(bytes)
     }
@@ -143,8 +183,28 @@ fn leave() {
     // The modes first: a terminal that takes nothing more can still have them back.
     let _ = disable_raw_mode();
     let mut out = io::stdout().lock();
+    let _ = out.write_all(MOUSE_OFF);
     let _ = queue!(out, EndSynchronizedUpdate, LeaveAlternateScreen, cursor::Show);
     let _ = out.flush();
+}
+
+/// Presses and the wheel are reported, in numbers that no width exceeds; movements are not.
+const MOUSE_ON: &[u8] = b"\x1b[?1000h\x1b[?1006h";
+const MOUSE_OFF: &[u8] = b"\x1b[?1006l\x1b[?1000l";
+
+/// Bytes in the alphabet that terminals take a clipboard in.
+fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for three in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(three.get(at).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for at in 0..4 {
+            let sign = ALPHABET[(bits >> (18 - 6 * at)) as usize & 63];
+            out.push(if at > three.len() { '=' } else { char::from(sign) });
+        }
+    }
+    out
 }
 
 /// Bytes of a frame, gathered until it is complete. Shared, because the backend keeps its half to itself; both ends are
@@ -170,5 +230,17 @@ impl Write for Collected {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_clipboard_gets_base64() {
+        for (text, coded) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("gpu003", "Z3B1MDAz")]
+        {
+            assert_eq!(super::base64(text.as_bytes()), coded);
+        }
     }
 }

@@ -6,6 +6,10 @@ use ratatui::{
     style::{Color, Modifier, Style},
 };
 
+mod palette;
+
+pub use palette::Palette;
+
 /// How many colours there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Colour {
@@ -66,6 +70,7 @@ pub(crate) enum Meaning {
 pub(crate) struct Theme {
     colour: Colour,
     glyphs: Glyphs,
+    palette: Palette,
 }
 
 impl Theme {
@@ -83,12 +88,22 @@ impl Theme {
             Glyphs::Auto => detect_glyphs(&environment),
             chosen => chosen,
         };
-        Self { colour, glyphs }
+        Self { colour, glyphs, palette: Palette::default() }
+    }
+
+    /// The same in other colours.
+    pub(crate) const fn painted(self, palette: Palette) -> Self {
+        Self { palette, ..self }
+    }
+
+    /// Whether only ASCII can be drawn.
+    pub(crate) fn is_ascii(self) -> bool {
+        self.glyphs != Glyphs::Unicode
     }
 
     /// How a meaning looks.
     pub(crate) fn style(self, meaning: Meaning) -> Style {
-        let (sixteen, indexed, rgb) = palette(meaning);
+        let (sixteen, indexed, rgb) = self.palette.of(meaning);
         let style = match self.colour {
             Colour::Auto | Colour::None => Style::new(),
             Colour::Sixteen => Style::new().fg(sixteen),
@@ -96,6 +111,7 @@ impl Theme {
             Colour::True => Style::new().fg(Color::from_u32(rgb)),
         };
         match meaning {
+            // Ordinary text is as the terminal has it.
             Meaning::Plain => Style::new(),
             Meaning::Title | Meaning::Bad => style.add_modifier(Modifier::BOLD),
             Meaning::Worst => style.add_modifier(Modifier::BOLD | Modifier::REVERSED),
@@ -217,23 +233,6 @@ const fn state_meaning(state: GpuState) -> Meaning {
     }
 }
 
-/// A meaning in 16 colours, in the palette of 256, and in 24 bits. Blue-green against orange and red, so that the
-/// common kinds of colour blindness still tell useful from lost.
-const fn palette(meaning: Meaning) -> (Color, u8, u32) {
-    match meaning {
-        Meaning::Good => (Color::Green, 36, 0x00_2f_a5_8a),
-        Meaning::GoodToo => (Color::Cyan, 73, 0x00_56_b0_b6),
-        Meaning::Neutral => (Color::Blue, 68, 0x00_5f_87_d7),
-        Meaning::Waiting => (Color::Yellow, 221, 0x00_f2_d0_5c),
-        Meaning::Starved => (Color::Magenta, 208, 0x00_ff_87_00),
-        Meaning::Bad => (Color::LightRed, 203, 0x00_ff_5f_5f),
-        Meaning::Worst => (Color::Red, 196, 0x00_ff_20_20),
-        Meaning::Cost => (Color::DarkGray, 137, 0x00_a8_80_5a),
-        Meaning::Dim => (Color::DarkGray, 245, 0x00_8a_8a_8a),
-        Meaning::Title | Meaning::Plain => (Color::Reset, 255, 0x00_ee_ee_ee),
-    }
-}
-
 fn detect_colour(environment: &impl Fn(&str) -> Option<String>) -> Colour {
     let set = |name: &str| environment(name).unwrap_or_default();
     let term = set("TERM");
@@ -272,16 +271,16 @@ fn ascii(symbol: &str) -> &'static str {
         "●" => "*",
         "○" => "o",
         "…" => "~",
-        "–" | "▄" => "-",
-        "▸" | "→" => ">",
-        "←" => "<",
+        "–" | "▄" | "─" => "-",
+        "▸" | "→" | "▶" => ">",
+        "←" | "◀" | "◂" => "<",
         "×" => "x",
         "°" => "'",
         "↑" => "^",
-        "↓" => "v",
+        "↓" | "▼" | "✔" => "v",
         "▁" => "_",
         "▃" => ":",
-        "▅" => "=",
+        "▅" | "━" => "=",
         "▆" => "+",
         "▇" => "#",
         _ => "?",

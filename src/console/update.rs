@@ -1,16 +1,36 @@
 //! The only place where the console's state changes: an action in, what is owed out.
 
-use gaunt_schema::UnixMs;
+use std::time::Duration;
+
+use gaunt_schema::{Safe, Severity, UnixMs};
 
 use super::{
     action::{Action, Effect, Intent},
-    cursor::Cursor,
-    state::{Link, Panel, Place, State, TRAIL},
+    keymap,
+    place::Place,
+    sheet,
+    state::{
+        Fold, Link, Measure, Message, Panel, State, sites_question, tint_question, users_question,
+    },
 };
-use crate::answer::Answer;
+use crate::answer::{Answer, Question, Refusal, Subject, Table, When};
+
+mod point;
+mod speak;
+mod time;
+mod travel;
+
+pub(super) use travel::openable;
+
+/// How long a message stays.
+const MESSAGE: Duration = Duration::from_secs(8);
+
+/// What colours the heat map, one after the other; none for states.
+const TINTS: [&str; 6] =
+    ["utilization", "power", "temperature", "sm_active", "memory_used", "sm_clock"];
 
 /// What an action led to.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq)]
 pub(crate) struct Outcome {
     /// Whether the screen must be drawn.
     pub(crate) changed: bool,
@@ -31,11 +51,20 @@ impl Outcome {
 /// Takes one action.
 pub(crate) fn update(state: &mut State, action: Action) -> Outcome {
     match action {
-        Action::Intent(intent) => intend(state, intent),
-        Action::Answered(now, answer) => {
+        Action::Key(key) if state.prompt.is_some() => speak::press(state, key),
+        Action::Key(key) => match keymap::intent(key, &state.place) {
+            Some(intent) => intend(state, intent),
+            // Whatever is pressed, the page of keys has been read.
+            None => Outcome { changed: std::mem::take(&mut state.help), effects: Vec::new() },
+        },
+        Action::Mouse(mouse) => point::point(state, mouse),
+        Action::Answered(now, question, answer) => {
             state.now = now;
+            let was_fresh = matches!(state.link, Link::Fresh(_));
             state.link = Link::Fresh(now);
-            take(state, answer)
+            let mut outcome = answered(state, *question, answer);
+            outcome.changed |= !was_fresh;
+            outcome
         }
         Action::Failed(now, why) => {
             state.now = now;
@@ -47,58 +76,133 @@ pub(crate) fn update(state: &mut State, action: Action) -> Outcome {
             state.link = Link::Lost { since, last, why };
             Outcome::drawn()
         }
+        Action::Done(result) => {
+            let (good, text) = match result {
+                Ok(text) => (true, text),
+                Err(text) => (false, text),
+            };
+            say(state, good, &text);
+            Outcome::owing(Effect::Ask(state.questions()))
+        }
         Action::Tick(now) => tick(state, now),
     }
+}
+
+/// Says something for a while.
+fn say(state: &mut State, good: bool, text: &str) {
+    state.message = Some(Message { good, text: Safe::new(text), until: state.now + MESSAGE });
 }
 
 /// Time passed: ask again, and draw if what is shown grows old without an answer.
 fn tick(state: &mut State, now: UnixMs) -> Outcome {
     state.now = now;
-    let changed = !matches!(state.link, Link::Fresh(at) if now.since(at) < late(state));
-    Outcome { changed, effects: vec![Effect::Ask(state.questions())] }
+    let over = state.message.take_if(|message| message.until <= now).is_some();
+    let late = !matches!(state.link, Link::Fresh(at) if now.since(at) < late(state));
+    Outcome { changed: late || over, effects: vec![Effect::Ask(state.questions())] }
 }
 
 /// How long an answer may be awaited before the screen says so.
-pub(crate) fn late(state: &State) -> std::time::Duration {
+pub(crate) fn late(state: &State) -> Duration {
     let period = state.data.overview.as_deref().map_or(1_000, |overview| overview.period_ms);
-    std::time::Duration::from_millis(period.max(1_000) * 3)
+    Duration::from_millis(period.max(1_000) * 3)
 }
 
-fn take(state: &mut State, answer: Answer) -> Outcome {
-    let data = &mut state.data;
+/// Takes an answer, if it is about the instant that is shown.
+fn answered(state: &mut State, question: Question, answer: Answer) -> Outcome {
+    let (at, question) = match question {
+        Question::Then(When::At(at), question) => (Some(at), *question),
+        question => (None, question),
+    };
+    let targets = |q: &Question| matches!(q, Question::Table(f) if f.subject() == Subject::Targets);
+    if at != state.then && !targets(&question) {
+        return Outcome::default();
+    }
+    if let Answer::Refused(refusal @ Refusal::NotKept { .. }) = &answer {
+        return time::refused(state, refusal);
+    }
+    take(state, &question, answer)
+}
+
+fn take(state: &mut State, question: &Question, answer: Answer) -> Outcome {
     match answer {
         Answer::Overview(overview) => {
-            let first = data.overview.replace(overview).is_none();
+            let changed = state.data.overview.as_ref() != Some(&overview);
+            let bell = news(state, &overview.findings);
+            let first = state.data.overview.replace(overview).is_none();
+            let mut outcome = Outcome { changed, effects: Vec::new() };
+            outcome.effects.extend(bell);
             // A fleet of one node is shown in full: what that needs can be asked at once.
             if first && state.questions().len() > 1 {
-                return Outcome::owing(Effect::Ask(state.questions()));
+                outcome.effects.push(Effect::Ask(state.questions()));
             }
+            return outcome;
         }
         Answer::Nodes(nodes) => {
-            let first = data.nodes.replace(nodes).is_none();
+            let first = state.data.nodes.replace(nodes).is_none();
             if first && state.place == Place::Overview && state.only_node().is_some() {
                 return Outcome::owing(Effect::Ask(state.questions()));
             }
         }
         Answer::Node(node) => {
-            data.refused = None;
-            data.node = Some(node);
+            state.data.refused = None;
+            state.data.node = Some(node);
         }
+        Answer::Job(job) => {
+            state.data.refused = None;
+            state.data.job = Some(job);
+        }
+        Answer::Fabric(fabric) => state.data.fabric = Some(fabric),
         Answer::Findings(list) => {
-            if let (Place::Finding(id), Some((kept, open))) = (&state.place, &mut data.finding) {
-                let now = list.findings.iter().find(|finding| finding.id == *id);
+            if let (Place::Finding(id), Some((kept, open))) =
+                (&state.place, &mut state.data.finding)
+            {
+                let now = list.findings.iter().find(|finding| *id == *finding.id);
                 *open = now.is_some();
                 if let Some(now) = now {
                     *kept = now.clone();
                 }
             }
-            data.findings = Some(list);
+            state.data.findings = Some(list);
         }
-        Answer::Refused(refusal) => data.refused = Some(refusal),
+        Answer::Table(table) => return rows(state, question, table),
+        Answer::Refused(refusal) => state.data.refused = Some(refusal),
         // An answer that nobody waits for changes nothing.
         _ => return Outcome::default(),
     }
     Outcome::drawn()
+}
+
+/// Takes rows: for a file, for a list, for the users or for the heat map.
+fn rows(state: &mut State, question: &Question, table: std::sync::Arc<Table>) -> Outcome {
+    if let Some((_, form, path)) = state.to_write.take_if(|(wanted, ..)| wanted == question) {
+        return Outcome::owing(Effect::Write(path, sheet::text(&table, form)));
+    }
+    let subject = table.subject;
+    if *question == state.list(subject).question() {
+        state.list_mut(subject).follow(&table);
+        state.data.tables[subject as usize] = Some(table);
+    } else if *question == users_question() {
+        state.data.users = Some(table);
+    } else if let Some(field) = state.tint.filter(|f| tint_question(f).as_ref() == Some(question)) {
+        state.data.tint = Some((field, state.now, table));
+    } else if sites_question().as_ref() == Some(question) {
+        state.data.sites = Some((state.now, table));
+    } else {
+        return Outcome::default();
+    }
+    Outcome::drawn()
+}
+
+/// Calls the reader if a critical finding is new.
+fn news(state: &mut State, findings: &[crate::answer::Finding]) -> Option<Effect> {
+    if state.then.is_some() {
+        return None;
+    }
+    let critical = findings.iter().filter(|finding| finding.severity == Severity::Critical);
+    let now: std::collections::HashSet<String> = critical.map(|f| f.id.clone()).collect();
+    let new = state.seen.as_ref().is_some_and(|seen| now.iter().any(|id| !seen.contains(id)));
+    state.seen = Some(now);
+    new.then_some(Effect::Bell)
 }
 
 fn intend(state: &mut State, intent: Intent) -> Outcome {
@@ -107,29 +211,57 @@ fn intend(state: &mut State, intent: Intent) -> Outcome {
         Intent::Suspend => return Outcome::owing(Effect::Suspend),
         Intent::Redraw => return Outcome::owing(Effect::Redraw),
         Intent::Help => {
-            state.help = !state.help;
+            (state.help, state.scroll) = (!state.help, 0);
             return Outcome::drawn();
+        }
+        Intent::Up
+        | Intent::Down
+        | Intent::PageUp
+        | Intent::PageDown
+        | Intent::First
+        | Intent::Last
+            if state.help =>
+        {
+            return travel::page(state, intent);
         }
         // Whatever else is pressed, the page of keys has been read.
         _ if std::mem::take(&mut state.help) && intent == Intent::Back => return Outcome::drawn(),
         _ => {}
     }
     match intent {
-        Intent::Overview => go(state, Place::Overview),
-        Intent::Findings => go(state, Place::Findings),
-        Intent::Nodes => go(state, Place::Nodes),
-        Intent::Open => open(state),
-        Intent::Back => {
-            let place = state.trail.pop().unwrap_or_default();
-            enter(state, place)
-        }
+        Intent::Screen(number) => travel::go(state, Place::main(number)),
+        Intent::Open => travel::open(state),
+        Intent::Back => travel::back(state),
+        Intent::Job => travel::job(state),
+        Intent::Topology | Intent::Processes | Intent::Events => travel::beside(state, intent),
         Intent::NextPanel | Intent::PreviousPanel => {
             if state.place == Place::Overview {
                 state.panel = neighbour(state.panel, intent == Intent::NextPanel);
             }
-            Outcome::drawn()
+            Outcome::owing(Effect::Ask(state.questions()))
         }
-        _ => travel(state, intent),
+        Intent::Filter | Intent::Command | Intent::Columns | Intent::Acknowledge => {
+            speak::begin(state, intent)
+        }
+        Intent::SortNext | Intent::SortPrevious | Intent::Reverse => sort(state, intent),
+        Intent::Copy => travel::copied(state)
+            .map_or_else(Outcome::default, |text| Outcome::owing(Effect::Copy(text))),
+        Intent::Earlier | Intent::Later | Intent::MuchEarlier | Intent::MuchLater => {
+            time::step(state, intent)
+        }
+        Intent::Now => time::show(state, None),
+        Intent::Hold if state.held.is_some() => Outcome::owing(Effect::Hold),
+        Intent::Hold => Outcome::default(),
+        Intent::Fold => {
+            state.fold = match state.fold {
+                Fold::Node => Fold::Leaf,
+                Fold::Leaf => Fold::Rack,
+                Fold::Rack => Fold::Node,
+            };
+            Outcome::owing(Effect::Ask(state.questions()))
+        }
+        Intent::Measure => measure(state),
+        _ => travel::travel(state, intent),
     }
 }
 
@@ -141,142 +273,34 @@ const fn neighbour(panel: Panel, next: bool) -> Panel {
     }
 }
 
-/// Shows a place, and remembers the one before.
-fn go(state: &mut State, place: Place) -> Outcome {
-    if state.place == place {
-        return Outcome::drawn();
+fn sort(state: &mut State, intent: Intent) -> Outcome {
+    let Some(subject) = state.place.subject() else { return Outcome::default() };
+    let list = state.list_mut(subject);
+    match intent {
+        Intent::SortNext => list.sort_beside(true),
+        Intent::SortPrevious => list.sort_beside(false),
+        _ => list.reverse(),
     }
-    if state.trail.len() == TRAIL {
-        state.trail.remove(0);
-    }
-    state.trail.push(std::mem::take(&mut state.place));
-    enter(state, place)
-}
-
-/// Shows a place and asks at once what it needs.
-fn enter(state: &mut State, place: Place) -> Outcome {
-    if state.place != place {
-        state.scroll = 0;
-        state.data.refused = None;
-    }
-    state.place = place;
     Outcome::owing(Effect::Ask(state.questions()))
 }
 
-/// Opens what the cursor is on.
-fn open(state: &mut State) -> Outcome {
-    let Some(target) = target(state) else { return Outcome::drawn() };
-    if let Place::Finding(id) = &target {
-        let data = &mut state.data;
-        let listed = data.findings.as_deref().map_or(&[][..], |list| &list.findings);
-        let worst = data.overview.as_deref().map_or(&[][..], |overview| &overview.findings);
-        let found = listed.iter().chain(worst).find(|finding| finding.id == *id);
-        data.finding = found.map(|finding| (finding.clone(), true));
+/// Colours by the next measure of the map that is shown.
+fn measure(state: &mut State) -> Outcome {
+    if state.place == Place::Network {
+        state.measure = match state.measure {
+            Measure::Load => Measure::Pauses,
+            Measure::Pauses => Measure::Congestion,
+            Measure::Congestion => Measure::Errors,
+            Measure::Errors => Measure::Flaps,
+            Measure::Flaps => Measure::Load,
+        };
+        return Outcome::drawn();
     }
-    go(state, target)
-}
-
-/// The place that the cursor points at.
-fn target(state: &State) -> Option<Place> {
-    let overview = state.data.overview.as_deref();
-    match (&state.place, state.panel) {
-        (Place::Overview, Panel::Findings) => {
-            let rows = &overview?.findings;
-            let at = state.findings.index(rows.len(), |at| &rows[at].id);
-            rows.get(at).map(|finding| Place::Finding(finding.id.clone()))
-        }
-        (Place::Overview, Panel::Heat) => {
-            let rows = &overview?.heat.nodes;
-            let at = state.heat.index(rows.len(), |at| &rows[at]);
-            rows.get(at).cloned().map(Place::Node)
-        }
-        (Place::Overview, Panel::Worst) => {
-            let rows = &overview?.worst;
-            let at = state.worst.index(rows.len(), |at| &rows[at].node);
-            rows.get(at).map(|line| Place::Node(line.node.clone()))
-        }
-        (Place::Findings, _) => {
-            let rows = &state.data.findings.as_deref()?.findings;
-            let at = state.findings.index(rows.len(), |at| &rows[at].id);
-            rows.get(at).map(|finding| Place::Finding(finding.id.clone()))
-        }
-        (Place::Nodes, _) => {
-            let rows = &state.data.nodes.as_deref()?.nodes;
-            let at = state.nodes.index(rows.len(), |at| &rows[at].node);
-            rows.get(at).map(|line| Place::Node(line.node.clone()))
-        }
-        // From a finding to the node that it blames.
-        (Place::Finding(_), _) => {
-            let (finding, _) = state.data.finding.as_ref()?;
-            finding.entity.node.clone().map(Place::Node)
-        }
-        (Place::Node(_), _) => None,
-    }
-}
-
-/// Moves the cursor, or the page where there is none.
-fn travel(state: &mut State, intent: Intent) -> Outcome {
-    let page = state.room.page.max(1) as isize;
-    let heat = state.place == Place::Overview && state.panel == Panel::Heat;
-    let (row, one) = if heat {
-        (state.room.heat_row.max(1) as isize, state.room.heat_step.max(1) as isize)
-    } else {
-        (1, 0)
-    };
-    let by = match intent {
-        Intent::Up => -row,
-        Intent::Down => row,
-        Intent::Left => -one,
-        Intent::Right => one,
-        Intent::PageUp => -page,
-        Intent::PageDown => page,
-        Intent::First => isize::MIN,
-        Intent::Last => isize::MAX,
-        _ => 0,
-    };
-    let data = &state.data;
-    let overview = data.overview.as_deref();
-    match (&state.place, state.panel) {
-        (Place::Overview, _) if state.only_node().is_some() => scroll(state, by),
-        (Place::Overview, Panel::Findings) => {
-            let rows = overview.map_or(&[][..], |overview| &overview.findings);
-            state.findings.step(by, rows.len(), |at| &rows[at].id);
-        }
-        (Place::Overview, Panel::Heat) => {
-            let rows = overview.map_or(&[][..], |overview| &overview.heat.nodes);
-            step_in_map(&mut state.heat, by, rows.len(), |at| &rows[at]);
-        }
-        (Place::Overview, Panel::Worst) => {
-            let rows = overview.map_or(&[][..], |overview| &overview.worst);
-            state.worst.step(by, rows.len(), |at| &rows[at].node);
-        }
-        (Place::Findings, _) => {
-            let rows = data.findings.as_deref().map_or(&[][..], |list| &list.findings);
-            state.findings.step(by, rows.len(), |at| &rows[at].id);
-        }
-        (Place::Nodes, _) => {
-            let rows = data.nodes.as_deref().map_or(&[][..], |list| &list.nodes);
-            state.nodes.step(by, rows.len(), |at| &rows[at].node);
-        }
-        (Place::Finding(_) | Place::Node(_), _) => scroll(state, by),
-    }
-    Outcome::drawn()
-}
-
-fn scroll(state: &mut State, by: isize) {
-    state.scroll = state.scroll.saturating_add_signed(by).min(state.room.hidden);
-}
-
-/// In a map, a step of a whole row that would leave it does nothing: the column is kept.
-fn step_in_map<'a>(
-    cursor: &mut Cursor,
-    by: isize,
-    count: usize,
-    key_at: impl Fn(usize) -> &'a str,
-) {
-    let to = cursor.index(count, &key_at).checked_add_signed(by);
-    let end = by == isize::MIN || by == isize::MAX || by.unsigned_abs() == 1;
-    if end || to.is_some_and(|to| to < count) {
-        cursor.step(by, count, key_at);
-    }
+    let known = state.tint.and_then(|field| TINTS.iter().position(|name| *name == field.name));
+    let next = known.map_or(0, |at| at + 1);
+    // After the last one, and after one that was chosen by its name, come the states.
+    let next = if state.tint.is_some() && known.is_none() { TINTS.len() } else { next };
+    state.tint = TINTS.get(next).and_then(|name| Subject::Gpus.field(name));
+    state.panel = Panel::Heat;
+    Outcome::owing(Effect::Ask(state.questions()))
 }

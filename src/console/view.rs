@@ -7,21 +7,34 @@ use ratatui::{
 };
 
 use super::{
-    state::{Place, Room, State},
+    place::Place,
+    state::{Room, State},
     theme::{Meaning, Theme},
 };
 
+mod beside;
+mod columns;
+mod device;
+mod events;
 mod finding;
 mod findings;
 mod fleet;
+mod folded;
 mod frame;
 mod heat;
 mod help;
 mod hints;
+mod job;
+mod line;
+mod list;
+mod network;
 mod node;
 mod node_tables;
 mod nodes;
 mod overview;
+mod processes;
+mod topology;
+mod users;
 
 /// Below this, a screen would cut what matters.
 pub(crate) const MIN_WIDTH: u16 = 60;
@@ -35,13 +48,14 @@ pub(crate) fn draw(buffer: &mut Buffer, state: &State, theme: Theme) -> Room {
         hints::too_small(buffer, area);
         Room::default()
     } else {
-        let body = frame::draw(buffer, area, state, theme);
-        if state.help {
-            help::draw(buffer, body, theme);
-            Room::default()
+        let (body, spots) = frame::draw(buffer, area, state, theme);
+        let mut room = if state.help {
+            help::draw(buffer, body, state, theme)
         } else {
             screen(buffer, body, state, theme)
-        }
+        };
+        room.spots.extend(spots);
+        room
     };
     theme.flatten(buffer);
     room
@@ -56,8 +70,15 @@ fn screen(buffer: &mut Buffer, body: Rect, state: &State, theme: Theme) -> Room 
         Place::Overview => overview::draw(buffer, body, state, overview, theme),
         Place::Findings => findings::draw(buffer, body, state, theme),
         Place::Finding(_) => finding::draw(buffer, body, state, theme),
-        Place::Nodes => nodes::draw(buffer, body, state, theme),
+        Place::List(subject) => list::draw(buffer, body, state, *subject, theme),
+        Place::Job(name) => job::draw(buffer, body, state, name, theme),
+        Place::Users => users::draw(buffer, body, state, theme),
+        Place::Network => network::draw(buffer, body, state, theme),
         Place::Node(name) => node::draw(buffer, body, state, name, theme),
+        Place::Device(..) => device::draw(buffer, body, state, theme),
+        Place::Topology(name) => topology::draw(buffer, body, state, name, theme),
+        Place::Processes(name) => processes::draw(buffer, body, state, name, theme),
+        Place::Events(name) => events::draw(buffer, body, state, name, theme),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Pieces of a screen that know numbers, not clusters.
 
 pub(crate) mod bar;
+pub(crate) mod graph;
 pub(crate) mod grid;
 pub(crate) mod spark;
 pub(crate) mod table;

@@ -1,6 +1,6 @@
 //! Host lists as Slurm and ClusterShell write them: `gpu[001-064]:9770`, `r[1-2]c[01-02]`, `a,b,c[1-9/2]`.
 
-use std::fmt;
+use std::{fmt, net::Ipv6Addr};
 
 /// The most names that all lists of one start may stand for: half as many again as the largest fleet that one
 /// aggregator is made for, so that a slip such as `gpu[1-99999999]` is refused before it fills memory.
@@ -11,6 +11,10 @@ const MAX_BRACKETS: usize = 8;
 
 /// The longest number in a range, so that it fits 64 bits with room to spare.
 const MAX_DIGITS: usize = 18;
+
+/// What is said of brackets that have no other half.
+const NEVER_OPENED: &str = "this bracket was never opened; remove it";
+const NEVER_CLOSED: &str = "this bracket is never closed; add \"]\"";
 
 /// What is wrong with a host list, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,7 +56,7 @@ pub(super) fn split(list: &str) -> Result<Vec<Item<'_>>, HostListError> {
             }
             (']', Some(_)) => open = None,
             (']', None) => {
-                return Err(fault(list, at, "this bracket was never opened; remove it"));
+                return Err(fault(list, at, NEVER_OPENED));
             }
             (c, None) if c == ',' || c.is_whitespace() => {
                 items.push((start, &list[start..at]));
@@ -62,7 +66,7 @@ pub(super) fn split(list: &str) -> Result<Vec<Item<'_>>, HostListError> {
         }
     }
     if let Some(at) = open {
-        return Err(fault(list, at, "this bracket is never closed; add \"]\""));
+        return Err(fault(list, at, NEVER_CLOSED));
     }
     items.push((start, &list[start..]));
     items.retain(|(_, text)| !text.is_empty());
@@ -134,11 +138,21 @@ pub(super) fn expand_item(
 fn parts<'a>(list: &str, start: usize, text: &'a str) -> Result<Vec<Part<'a>>, HostListError> {
     let (mut parts, mut rest, mut at) = (Vec::new(), text, start);
     while let Some(open) = rest.find('[') {
-        let close = rest.find(']').unwrap_or(rest.len());
+        // Brackets are paired in a list as a whole, and not in the halves of an item that is cut inside one.
+        check_opened(list, at, &rest[..open])?;
+        let Some(close) = rest[open..].find(']').map(|length| open + length) else {
+            return Err(fault(list, at + open, NEVER_CLOSED));
+        };
         let inside = &rest[open + 1..close];
         parts.push(Part::Text(&rest[..open]));
         // An IPv6 address wears brackets of its own.
         if inside.contains(':') {
+            if inside.parse::<Ipv6Addr>().is_err() {
+                let why = format!(
+                    "{inside:?} is neither a range nor an IPv6 address; write 1-8 or [ADDRESS]:PORT"
+                );
+                return Err(fault(list, at + open + 1, why));
+            }
             parts.push(Part::Text(&rest[open..=close]));
         } else {
             parts.push(Part::Ranges(ranges(list, at + open + 1, inside)?));
@@ -150,8 +164,14 @@ fn parts<'a>(list: &str, start: usize, text: &'a str) -> Result<Vec<Part<'a>>, H
             return Err(fault(list, start, &why));
         }
     }
+    check_opened(list, at, rest)?;
     parts.push(Part::Text(rest));
     Ok(parts)
+}
+
+/// Refuses text that closes a bracket which it did not open.
+fn check_opened(list: &str, start: usize, text: &str) -> Result<(), HostListError> {
+    text.find(']').map_or(Ok(()), |close| Err(fault(list, start + close, NEVER_OPENED)))
 }
 
 fn ranges(list: &str, start: usize, inside: &str) -> Result<Vec<Range>, HostListError> {
@@ -259,6 +279,12 @@ mod tests {
             ("a[0-9/0]", 3, "\"0-9/0\" has a step of 0; the smallest is 1"),
             ("ä,b[1,x]", 7, "\"x\" is not a range; write numbers as 1-8, 001-064, 1,3,7 or 0-30/2"),
             ("b[]", 3, "\"\" is not a range; write numbers as 1-8, 001-064, 1,3,7 or 0-30/2"),
+            // A comma in what looks like an address made a name with a comma in it.
+            (
+                "a:910[,:01]:9",
+                7,
+                "\",:01\" is neither a range nor an IPv6 address; write 1-8 or [ADDRESS]:PORT",
+            ),
             ("b[-5]", 3, "\"-5\" is not a range; write numbers as 1-8, 001-064, 1,3,7 or 0-30/2"),
         ];
         for (list, at, why) in table {

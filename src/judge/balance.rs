@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use gaunt_schema::{Class, Entity, EntityKind, FindingKind, unit::Unit};
+use gaunt_schema::{Class, Entity, EntityKind, FindingKind, UnixMs, unit::Unit};
 
 use super::{
-    Evidence, Judge,
+    Evidence, Judge, Thresholds,
+    average::{Average, Tick},
     crowd::median,
     finding::{Suspicion, percent},
     gang::Gang,
@@ -15,19 +16,23 @@ use super::{
 use crate::cluster::{Cluster, NodeId};
 
 /// How a gang's nodes share the work, remembered from second to second.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Shares {
     gangs: BTreeMap<String, Turns>,
 }
 
-/// Who was busiest at the last looks.
+/// What a gang did over a longer time: a step that is long beside the moving averages makes them swing.
 #[derive(Clone, Debug, Default)]
 struct Turns {
+    /// How much each node worked against what is usual for it.
+    paces: BTreeMap<NodeId, Average>,
+    /// Who worked at the last looks at which most others waited.
     busiest: VecDeque<NodeId>,
+    looked: Option<UnixMs>,
 }
 
 /// So many looks are remembered.
-const LOOKS: usize = 32;
+const LOOKS: usize = 16;
 
 /// Nodes of a gang below which nothing can be divided.
 const LEAST_NODES: usize = 2;
@@ -37,24 +42,38 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
     for gang in
         judge.gangs.all().iter().filter(|gang| gang.goes_on() && gang.nodes.len() >= LEAST_NODES)
     {
-        let slowed = gang.slowed().filter(|slowed| *slowed >= judge.limits.slowed_ratio);
-        if slowed.is_some() && !is_explained(cluster, gang, seen) {
-            seen.suspicions.extend(uneven(judge, cluster, gang));
+        let Some(uneven) = Uneven::look(judge, cluster, gang) else { continue };
+        if uneven.slowed >= judge.limits.slowed_ratio && !is_explained(cluster, gang, seen) {
+            seen.suspicions.extend(uneven.suspicion());
         }
     }
 }
 
 impl Shares {
-    /// Remembers who is busiest now.
+    /// Remembers how much each node works, and who works while the others wait.
     pub(super) fn look(judge: &mut Judge, cluster: &Cluster) {
+        let slow = judge.is_slow(cluster);
         let mut shares = std::mem::take(&mut judge.shares);
         let names: Vec<String> = judge.gangs.all().iter().map(name).collect();
         shares.gangs.retain(|known, _| names.contains(known));
         for (gang, name) in judge.gangs.all().iter().zip(names) {
-            let busiest =
-                work(judge, cluster, gang, true).into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
+            if gang.nodes.len() < LEAST_NODES {
+                continue;
+            }
             let turns = shares.gangs.entry(name).or_default();
-            let Some((busiest, _)) = busiest else { continue };
+            let looked = gang.nodes.iter().filter_map(|id| cluster.node(*id)?.sampled).max();
+            let Some(at) = looked.filter(|_| turns.looked != looked) else { continue };
+            turns.looked = looked;
+            let limits = &judge.limits;
+            let span = if slow { limits.pace_slow_seconds } else { limits.pace_seconds };
+            let tick = &mut Tick::new(at, span, cluster.fresh_for());
+            turns.paces.retain(|id, _| gang.nodes.contains(id));
+            for (id, pace) in paces(judge, cluster, gang) {
+                turns.paces.entry(id).or_default().add(Some(pace), tick);
+            }
+            // What exporters collect now and then is of other moments on every node.
+            let busiest = if slow { None } else { stands_out(judge, cluster, gang) };
+            let Some(busiest) = busiest else { continue };
             if turns.busiest.len() == LOOKS {
                 turns.busiest.pop_front();
             }
@@ -62,6 +81,19 @@ impl Shares {
         }
         judge.shares = shares;
     }
+}
+
+/// The node that works now while most others of its gang wait.
+fn stands_out(judge: &Judge, cluster: &Cluster, gang: &Gang) -> Option<NodeId> {
+    let of = |id: &NodeId| {
+        let rows = cluster.node(*id)?.rows(Class::Gpu);
+        let own = rows.iter().filter_map(|row| judge.gpus.get(*row as usize));
+        Some((*id, own.filter_map(|gpu| gpu.averages.effort_now(&judge.limits)).reduce(f64::max)?))
+    };
+    let efforts: Vec<(NodeId, f64)> = gang.nodes.iter().filter_map(of).collect();
+    let middle = median(efforts.iter().map(|(_, effort)| *effort))?;
+    let (busiest, most) = efforts.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    (most >= middle * judge.limits.stands_out_times).then_some(busiest)
 }
 
 impl Turns {
@@ -79,21 +111,25 @@ impl Turns {
 }
 
 fn name(gang: &Gang) -> String {
-    gang.job.as_ref().map_or_else(|| format!("{:?}", gang.nodes.first()), ToString::to_string)
+    gang.job.as_ref().map_or_else(
+        || format!("on {}", gang.place.as_deref().unwrap_or_default()),
+        ToString::to_string,
+    )
 }
 
-/// How much each node of a gang works: against its own usual pace, or as such.
-fn work(judge: &Judge, cluster: &Cluster, gang: &Gang, now_only: bool) -> Vec<(NodeId, f64)> {
+/// How much each node of a gang works, against its own usual pace.
+fn paces(judge: &Judge, cluster: &Cluster, gang: &Gang) -> Vec<(NodeId, f64)> {
     let (now, gap) = (cluster.now(), cluster.fresh_for());
     let of = |id: &NodeId| {
         let rows = cluster.node(*id)?.rows(Class::Gpu);
         let own = rows.iter().filter_map(|row| judge.gpus.get(*row as usize));
-        let work = if now_only {
-            own.filter_map(|gpu| gpu.averages.power_now()).reduce(f64::max)
-        } else {
-            median(own.filter_map(|gpu| gpu.averages.pace(now, gap)))
-        };
-        Some((*id, work?))
+        // Of what is sampled at single instants the middle says nothing: most instants are of the busiest phase.
+        let (mut sum, mut known) = (0.0, 0.0);
+        for pace in own.filter_map(|gpu| gpu.averages.pace(now, gap, &judge.limits)) {
+            sum += pace;
+            known += 1.0;
+        }
+        (known > 0.0).then(|| (*id, sum / known))
     };
     gang.nodes.iter().filter_map(of).collect()
 }
@@ -111,49 +147,187 @@ fn is_explained(cluster: &Cluster, gang: &Gang, seen: &Seen) -> bool {
     })
 }
 
-fn uneven(judge: &Judge, cluster: &Cluster, gang: &Gang) -> Option<Suspicion> {
-    let limits = &judge.limits;
-    let paces = work(judge, cluster, gang, false);
-    let middle = median(paces.iter().map(|(_, pace)| *pace))?;
-    let heavy: Vec<&(NodeId, f64)> =
-        paces.iter().filter(|(_, pace)| *pace >= middle * limits.uneven_times).collect();
-    let turns = judge.shares.gangs.get(&name(gang));
-    let job = gang.entity();
-    let slowed = Evidence::new(
-        "speed that the job has lost",
-        gang.slowed(),
-        Unit::Ratio,
-        Some(limits.slowed_ratio),
-    );
-    if !heavy.is_empty() && heavy.len() * 2 <= paces.len() {
-        let names: Vec<&str> = heavy
-            .iter()
-            .filter_map(|(id, _)| Some(cluster.node(*id)?.name.as_str()))
-            .take(4)
-            .collect();
-        let entity = Entity { kind: EntityKind::Stage, ..job };
-        return Some(
-            Suspicion::of(FindingKind::StageImbalance, entity, 1, false)
-                .hold(limits.uneven_seconds)
-                .costs(gang.lost_gpus(), gang.victims(cluster, None))
-                .says(
-                    format!("The stage on {} has more to compute than the others, which wait for it {} of the time.", names.join(", "), percent(gang.slowed().unwrap_or_default())),
-                    "Divide the layers anew between the stages of the pipeline.".to_owned(),
-                )
-                .on([slowed, Evidence::new("work of these nodes against the others", median(heavy.iter().map(|(_, pace)| pace / middle)), Unit::Count, Some(limits.uneven_times))]),
-        );
-    }
-    let favourite = turns.and_then(Turns::favourite)?;
-    // Of two nodes one is the busiest half of the time at least.
-    let most = limits.favourite_ratio.max(1.5 / gang.nodes.len() as f64);
-    (heavy.is_empty() && favourite < most).then(|| {
-        Suspicion::of(FindingKind::DataSkew, job, 1, false)
-            .hold(limits.uneven_seconds)
-            .costs(gang.lost_gpus(), gang.victims(cluster, None))
-            .says(
-                "Every step another rank has most to compute, and all others wait for it: no machine is to blame.".to_owned(),
-                "Look at how samples of different length are divided between the ranks.".to_owned(),
-            )
-            .on([slowed, Evidence::new("looks at which the same node was the busiest", Some(favourite), Unit::Ratio, Some(most)).note("the limit is an upper one")])
-    })
+/// A gang of which some may work more than others.
+struct Uneven<'a> {
+    judge: &'a Judge,
+    cluster: &'a Cluster,
+    gang: &'a Gang,
+    turns: &'a Turns,
+    /// The share of its usual speed that it has lost, over a longer time.
+    slowed: f64,
+    /// The middle of its nodes' paces.
+    middle: f64,
+    /// Nodes that work much more than the middle, and how much they do.
+    heavy: Vec<(NodeId, f64)>,
+    of: usize,
+    /// Its work is only known from single instants.
+    instants: bool,
 }
+
+impl<'a> Uneven<'a> {
+    fn look(judge: &'a Judge, cluster: &'a Cluster, gang: &'a Gang) -> Option<Self> {
+        let limits = &judge.limits;
+        let (now, gap) = (cluster.now(), cluster.fresh_for());
+        let turns = judge.shares.gangs.get(&name(gang))?;
+        let known = turns.paces.iter().filter_map(|(id, pace)| Some((*id, pace.at(now, gap)?)));
+        // Where nobody names jobs another one may be among them, which goes on as ever.
+        let as_ever = |pace: f64| gang.job.is_none() && (pace - 1.0).abs() < limits.as_ever_ratio;
+        let paces: Vec<(NodeId, f64)> = known.filter(|(_, pace)| !as_ever(*pace)).collect();
+        if paces.len() < LEAST_NODES {
+            return None;
+        }
+        let middle = median(paces.iter().map(|(_, pace)| *pace))?;
+        let instants = judge.is_slow(cluster) && !gang.is_profiled(judge, now, gap);
+        let times = if instants { limits.uneven_slow_times } else { limits.uneven_times };
+        let of = paces.len();
+        let heavy = paces.into_iter().filter(|(_, pace)| *pace >= middle * times).collect();
+        Some(Self {
+            judge,
+            cluster,
+            gang,
+            turns,
+            slowed: (1.0 - middle).max(0.0),
+            middle,
+            heavy,
+            of,
+            instants,
+        })
+    }
+
+    fn suspicion(&self) -> Option<Suspicion> {
+        if self.heavy.is_empty() {
+            // Of instants chance makes more than a job loses.
+            return if self.instants { None } else { self.skew() };
+        }
+        (self.heavy.len() * 2 <= self.of).then(|| self.stage())
+    }
+
+    /// Some nodes always work more than the others.
+    fn stage(&self) -> Suspicion {
+        let names: Vec<&str> = self
+            .heavy
+            .iter()
+            .filter_map(|(id, _)| Some(self.cluster.node(*id)?.name.as_str()))
+            .take(MOST_NAMED)
+            .collect();
+        let entity = Entity { kind: EntityKind::Stage, ..self.gang.entity() };
+        let says = format!(
+            "The stage on {} has more to compute than the others, which wait for it {} of the time.",
+            names.join(", "),
+            percent(self.slowed)
+        );
+        let next = "Divide the layers anew between the stages of the pipeline.".to_owned();
+        let work = median(self.heavy.iter().map(|(_, pace)| pace / self.middle));
+        let limit = Some(self.judge.limits.uneven_times);
+        self.of(FindingKind::StageImbalance, entity).says(says, next).on([
+            self.lost(),
+            Evidence::new("work of these nodes against the others", work, Unit::Count, limit),
+        ])
+    }
+
+    /// All lose the same, and nothing of their machines says why; in the best case it shows that they wait for another
+    /// one each time.
+    fn skew(&self) -> Option<Suspicion> {
+        let limits = &self.judge.limits;
+        let favourite = self.turns.favourite();
+        // Of two nodes one is the busiest half of the time at least.
+        let most = limits.favourite_ratio.max(1.5 / self.gang.nodes.len() as f64);
+        let like = Likeness::of(self.judge, self.cluster, self.gang);
+        if favourite.is_some_and(|share| share >= most) || !like.only_slower(limits, self.middle) {
+            return None;
+        }
+        let summary = match favourite {
+            Some(_) => format!(
+                "{} waits {} of the time for whichever rank has most to compute in a step, each time another one: no machine is to blame.",
+                self.gang.title(),
+                percent(self.slowed)
+            ),
+            None => format!(
+                "{} has lost {} of its speed on all ranks alike, and no machine or port says why: its work is unevenly divided, or has changed.",
+                self.gang.title(),
+                percent(self.slowed)
+            ),
+        };
+        let next =
+            "Look at how samples of different length are divided between the ranks.".to_owned();
+        Some(
+            self.of(FindingKind::DataSkew, self.gang.entity()).says(summary, next).on([
+                self.lost(),
+                Evidence::new(
+                    "looks at which the same node was the busiest",
+                    favourite,
+                    Unit::Ratio,
+                    Some(most),
+                )
+                .note("the limit is an upper one"),
+                Evidence::new(
+                    "traffic against what is usual",
+                    like.traffic,
+                    Unit::Ratio,
+                    Some(self.middle * limits.like_pace_share),
+                ),
+                Evidence::new(
+                    "clock against what is usual",
+                    like.clock,
+                    Unit::Ratio,
+                    Some(limits.capped_clock_ratio),
+                )
+                .note("the limit is a lower one"),
+            ]),
+        )
+    }
+
+    fn of(&self, kind: FindingKind, entity: Entity) -> Suspicion {
+        let lost = self.slowed * self.gang.gpus.len() as f64;
+        Suspicion::of(kind, entity, 1, false)
+            .hold(self.judge.limits.uneven_seconds)
+            .costs(lost, self.gang.victims(self.cluster, None))
+    }
+
+    fn lost(&self) -> Evidence {
+        let limit = Some(self.judge.limits.slowed_ratio);
+        Evidence::new("speed that the job has lost", Some(self.slowed), Unit::Ratio, limit)
+    }
+}
+
+/// What a gang that is slower does as ever: middles of its members, each against what is usual for it.
+struct Likeness {
+    utilization: Option<f64>,
+    clock: Option<f64>,
+    traffic: Option<f64>,
+}
+
+impl Likeness {
+    fn of(judge: &Judge, cluster: &Cluster, gang: &Gang) -> Self {
+        let (now, gap) = (cluster.now(), cluster.fresh_for());
+        let gpus = || gang.gpus.iter().filter_map(|row| judge.gpus.get(*row as usize));
+        let hosts = gang.nodes.iter().filter_map(|id| judge.hosts.get(id));
+        let traffic = hosts.filter_map(|host| {
+            let traffic = host.traffic(cluster)?;
+            Some(
+                traffic.now
+                    / traffic.usual.filter(|usual| *usual > judge.limits.silent_network_ratio)?,
+            )
+        });
+        Self {
+            utilization: median(gpus().filter_map(|gpu| {
+                Some(gpu.averages.utilization_at(now, gap)? / gpu.averages.usual_utilization()?)
+            })),
+            clock: median(gpus().filter_map(|gpu| {
+                Some(gpu.averages.clock_hertz(now, &judge.limits)? / gpu.averages.usual_clock()?)
+            })),
+            traffic: median(traffic),
+        }
+    }
+
+    /// Whether nothing but time was lost: it spins as ever, at its usual clock, and moves about as much less as it is
+    /// slower.
+    fn only_slower(&self, limits: &Thresholds, pace: f64) -> bool {
+        self.utilization.is_some_and(|share| share >= limits.hungry_slow_ratio)
+            && self.clock.is_none_or(|share| share >= limits.capped_clock_ratio)
+            && self.traffic.is_none_or(|share| share >= pace * limits.like_pace_share)
+    }
+}
+
+/// Nodes that are named in a sentence.
+const MOST_NAMED: usize = 4;

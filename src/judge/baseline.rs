@@ -1,21 +1,9 @@
 //! What is usual for a thing: its own past, learned while nothing is unusual.
 
 use gaunt_schema::UnixMs;
+use serde::{Deserialize, Serialize};
 
-/// So many seconds of samples make a past that something can be compared with.
-const LEARNED_S: f32 = 40.0;
-
-/// What is usual changes over this time constant: a shift of a quarter of an hour is a new way of working.
-const SLOW_S: f32 = 600.0;
-
-/// Better than usual is learned within this: a job that left its start-up behind shows what it can do.
-const BETTER_S: f32 = 30.0;
-
-/// A change by more than this share is not learned but remarked.
-const UNUSUAL: f64 = 0.08;
-
-/// What stays worse for this long is the new usual: the job has changed.
-const ACCEPTED_S: f32 = 1_800.0;
+use super::Thresholds;
 
 /// In which direction a signal tells of trouble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,12 +15,14 @@ pub(super) enum Worse {
 }
 
 /// The usual value of one signal.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "(f32, f32, f32, bool, i64)", into = "(f32, f32, f32, bool, i64)")]
 pub(super) struct Baseline {
-    mean: f64,
+    mean: f32,
     seconds: f32,
     /// For so many seconds it has been worse than usual.
     unusual: f32,
+    learned: bool,
     last: UnixMs,
 }
 
@@ -40,42 +30,71 @@ const NEVER: UnixMs = UnixMs(i64::MIN);
 
 impl Default for Baseline {
     fn default() -> Self {
-        Self { mean: 0.0, seconds: 0.0, unusual: 0.0, last: NEVER }
+        Self { mean: 0.0, seconds: 0.0, unusual: 0.0, learned: false, last: NEVER }
+    }
+}
+
+impl From<(f32, f32, f32, bool, i64)> for Baseline {
+    fn from((mean, seconds, unusual, learned, last): (f32, f32, f32, bool, i64)) -> Self {
+        Self { mean, seconds, unusual, learned, last: UnixMs(last) }
+    }
+}
+
+impl From<Baseline> for (f32, f32, f32, bool, i64) {
+    fn from(known: Baseline) -> Self {
+        (known.mean, known.seconds, known.unusual, known.learned, known.last.0)
     }
 }
 
 impl Baseline {
+    /// Whether nothing was learned yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.last == NEVER
+    }
+
     /// Takes in the signal's average at an instant. `floor` is what is too small to make a difference.
-    pub(super) fn learn(&mut self, now: Option<f64>, at: UnixMs, worse: Worse, floor: f64) {
+    pub(super) fn learn(
+        &mut self,
+        now: Option<f64>,
+        at: UnixMs,
+        worse: Worse,
+        floor: f64,
+        limits: &Thresholds,
+    ) {
         let Some(now) = now else { return };
         let passed = if self.last == NEVER { 1.0 } else { at.since(self.last).as_secs_f64() };
         self.last = at;
-        if self.seconds < LEARNED_S {
+        let mean = f64::from(self.mean);
+        let mut approach =
+            |span: f64| self.mean = (mean + (now - mean) * (passed / span).min(1.0)) as f32;
+        if !self.learned {
             self.seconds += passed as f32;
-            self.mean += (now - self.mean) * (passed / f64::from(self.seconds)).min(1.0);
+            approach(f64::from(self.seconds));
+            self.learned = f64::from(self.seconds) >= limits.usual_learned_seconds;
             return;
         }
-        let change = (now - self.mean) / self.mean.abs().max(floor);
-        let span = if change.abs() <= UNUSUAL {
+        let change = (now - mean) / mean.abs().max(floor);
+        let is_worse = (change > 0.0) == (worse == Worse::Higher);
+        if change.abs() <= limits.usual_ratio {
+            // What grows slowly worse is not to be taken for usual half-way.
+            let own = if is_worse { limits.usual_seconds } else { f64::from(self.seconds) };
+            approach(own);
             self.unusual = 0.0;
-            self.seconds = (self.seconds + passed as f32).min(SLOW_S);
-            self.seconds
-        } else if (change > 0.0) == (worse == Worse::Lower) {
+            self.seconds = (self.seconds + passed as f32).min(limits.usual_seconds as f32);
+        } else if !is_worse {
+            approach(limits.usual_better_seconds);
             self.unusual = 0.0;
-            BETTER_S
         } else {
             self.unusual += passed as f32;
-            if self.unusual > ACCEPTED_S {
-                *self = Self { mean: now, last: at, ..Self::default() };
+            if f64::from(self.unusual) > limits.usual_accepted_seconds {
+                *self = Self { mean: now as f32, last: at, ..Self::default() };
             }
-            return;
-        };
-        self.mean += (now - self.mean) * (passed / f64::from(span)).min(1.0);
+        }
     }
 
     /// The usual value, once enough was seen.
     pub(super) fn usual(&self) -> Option<f64> {
-        (self.seconds >= LEARNED_S).then_some(self.mean)
+        self.learned.then_some(f64::from(self.mean))
     }
 }
 
@@ -85,7 +104,13 @@ mod tests {
 
     fn after(seconds: i64, baseline: &mut Baseline, from: i64, value: f64) {
         for second in from..from + seconds {
-            baseline.learn(Some(value), UnixMs(second * 1_000), Worse::Lower, 0.01);
+            baseline.learn(
+                Some(value),
+                UnixMs(second * 1_000),
+                Worse::Lower,
+                0.01,
+                &Thresholds::default(),
+            );
         }
     }
 
@@ -108,14 +133,20 @@ mod tests {
         assert!(baseline.usual().unwrap() > 0.75);
         after(3_000, &mut baseline, 780, 0.3);
         let usual = baseline.usual().unwrap();
-        assert!((usual - 0.3).abs() < 1e-9, "after half an hour the job has changed: {usual}");
+        assert!((usual - 0.3).abs() < 1e-6, "after half an hour the job has changed: {usual}");
     }
 
     #[test]
     fn absent_samples_teach_nothing() {
         let mut baseline = Baseline::default();
         for second in 0..100 {
-            baseline.learn(None, UnixMs(second * 1_000), Worse::Lower, 0.01);
+            baseline.learn(
+                None,
+                UnixMs(second * 1_000),
+                Worse::Lower,
+                0.01,
+                &Thresholds::default(),
+            );
         }
         assert_eq!(baseline.usual(), None);
     }

@@ -40,6 +40,7 @@ pub(super) fn hide(seen: &mut Seen) {
         .flat_map(|(.., jobs)| jobs.clone())
         .collect();
     let storage = all().any(|finding| finding.kind == FindingKind::StorageSlow);
+    let cabled = of_nodes(&CABLES);
     let blocked = of_nodes(&[FindingKind::HostBlocksNetwork]);
     let hidden = |finding: &Finding| {
         let on = |nodes: &BTreeSet<Safe>| {
@@ -49,6 +50,10 @@ pub(super) fn hide(seen: &mut Seen) {
             // While many wait for storage, a node that waits for input waits for that.
             FindingKind::DataStarved => on(&sick) || storage,
             FindingKind::HostBound => on(&sick),
+            // Before a link that is slow packets queue up.
+            FindingKind::LeafCongested if finding.entity.node.is_some() => {
+                on(&sick) || on(&cabled) || on(&blocked)
+            }
             FindingKind::ComputeStraggler => hot.contains(&finding.entity) || on(&blocked),
             FindingKind::CollectiveHang | FindingKind::IdleAllocated => {
                 finding.entity.job.as_ref().is_some_and(|job| stopped.contains(job))
@@ -72,7 +77,10 @@ const HARDWARE: [FindingKind; 5] = [
     FindingKind::ComputeStraggler,
 ];
 
+/// Faults of a node's cables.
+const CABLES: [FindingKind; 3] =
+    [FindingKind::PortDown, FindingKind::PortRateLow, FindingKind::LinkErrors];
+
 fn explains(kind: FindingKind) -> bool {
-    HARDWARE.contains(&kind)
-        || matches!(kind, FindingKind::PortDown | FindingKind::HostBlocksNetwork)
+    HARDWARE.contains(&kind) || CABLES.contains(&kind) || kind == FindingKind::HostBlocksNetwork
 }

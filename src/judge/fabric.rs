@@ -12,7 +12,7 @@ use super::{
     finding::{MAX_VICTIMS, Suspicion, count, percent},
     gang::Gang,
     life::Seen,
-    links::{CARRIES, Link, now},
+    links::{Link, now},
 };
 use crate::cluster::{Cluster, Node, NodeId};
 
@@ -25,11 +25,17 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
             seen.suspicions.push(suspicion);
         }
     }
-    let ports = ports(judge, cluster);
-    let bad: Vec<&Port<'_>> = ports.iter().filter(|port| port.congested.is_some()).collect();
-    if bad.is_empty() {
+    let congested = |row: u32| {
+        let link = judge.links.of(row)?;
+        now(&link.carried, cluster).filter(|share| *share >= judge.limits.carries_ratio)?;
+        congested(judge, cluster, row, link)
+    };
+    let mut rows = cluster.nodes().flat_map(|(_, node)| node.rows(Class::Port));
+    if !rows.any(|row| congested(*row).is_some()) {
         return;
     }
+    let ports = ports(judge, cluster);
+    incasts(judge, cluster, &ports, seen);
     let mut rails: BTreeMap<&Safe, Vec<Place<'_>>> = BTreeMap::new();
     for place in places(&ports) {
         if place.is_bad(judge) {
@@ -54,9 +60,69 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
 /// From so many rails at once it is not the rails.
 const MANY_RAILS: usize = 64;
 
+/// Adds receivers to which several send more than they can take, where nothing larger is congested.
+fn incasts(judge: &Judge, cluster: &Cluster, ports: &[Port<'_>], seen: &mut Seen) {
+    let mut rails: BTreeMap<&Safe, Vec<&Port<'_>>> = BTreeMap::new();
+    for port in ports.iter().filter(|port| port.congested.is_some()) {
+        rails.entry(&port.rail).or_default().push(port);
+    }
+    // Where several ports of a rail are congested, what they share is.
+    for bad in rails.values() {
+        if let [port] = bad.as_slice() {
+            seen.suspicions.extend(incast(judge, cluster, port));
+        }
+    }
+}
+
+fn incast(judge: &Judge, cluster: &Cluster, port: &Port<'_>) -> Option<Suspicion> {
+    let limits = &judge.limits;
+    let marked = now(&port.link.marked, cluster).filter(|it| *it >= limits.marked_packets_ratio);
+    let far = judge.switches.of(port.row).and_then(|far| far.queues(cluster, limits));
+    // What waits to be sent is the sender's, and not the receiver's.
+    if marked.is_none() && far.is_none() {
+        return None;
+    }
+    let node = cluster.node(port.node)?;
+    let gangs = judge.gangs.on(node.rows(Class::Gpu));
+    let peers = gangs.iter().flat_map(|gang| &gang.nodes).filter(|id| **id != port.node);
+    let obeys = |id: &&NodeId| {
+        let rows = cluster.node(**id).map(|node| node.rows(Class::Port)).unwrap_or_default();
+        rows.iter().filter_map(|row| judge.links.of(*row)).any(|link| {
+            link.notified_times(cluster).is_some_and(|times| times >= limits.notified_times)
+        })
+    };
+    let senders = peers.filter(obeys).count();
+    if (senders as f64) < limits.incast_senders {
+        return None;
+    }
+    let slowed = slowed(judge, cluster, &BTreeSet::from([port.node]));
+    let kinds =
+        1 + usize::from(marked.is_some() && far.is_some()) + usize::from(!slowed.is_empty());
+    let key = &cluster.device(Class::Port, port.row)?.device.key;
+    let (device, number) = (key.first()?, key.get(1)?);
+    let entity = Entity { leaf: port.leaf.cloned(), ..Entity::port(&node.name, device, number) };
+    let lost = slowed.iter().map(|gang| gang.lost_gpus()).sum();
+    let victims = slowed.iter().flat_map(|gang| gang.victims(cluster, Some(port.node)));
+    Some(
+        Suspicion::of(FindingKind::LeafCongested, entity, kinds, true)
+            .hold(limits.incast_seconds.max(judge.two_samples(cluster)))
+            .costs(lost, victims.take(MAX_VICTIMS).collect())
+            .says(
+                format!("Packets for {device} of {} queue up before it, and {} slow down: more is sent to it at once than it can take.", node.name, count(senders, "sender")),
+                "Look at what sends to this node at the same time, and at how its ranks are laid over the rails.".to_owned(),
+            )
+            .on([
+                Evidence::new("packets with a congestion mark", marked, Unit::Ratio, Some(limits.marked_packets_ratio)),
+                Evidence::new("waiting and drops at its switch, times their limits", far, Unit::Count, Some(1.0)),
+                Evidence::new("nodes that are told to slow down", Some(senders as f64), Unit::Count, Some(limits.incast_senders)),
+            ]),
+    )
+}
+
 /// A port that carries something, where it is, and how its packets queue.
 struct Port<'a> {
     node: NodeId,
+    row: u32,
     link: &'a Link,
     leaf: Option<&'a Safe>,
     rail: Safe,
@@ -78,20 +144,17 @@ impl Place<'_> {
 
     fn is_bad(&self, judge: &Judge) -> bool {
         let bad = self.bad().len();
-        bad >= LEAST_MEMBERS
+        bad as f64 >= judge.limits.least_members
             && bad as f64 >= judge.limits.members_bad_ratio * self.members.len() as f64
     }
 }
-
-/// Fewer members cannot be told from the ports themselves.
-const LEAST_MEMBERS: usize = 2;
 
 fn ports<'a>(judge: &'a Judge, cluster: &'a Cluster) -> Vec<Port<'a>> {
     let mut ports = Vec::new();
     for (id, node) in cluster.nodes() {
         for row in node.rows(Class::Port) {
             let Some(link) = judge.links.of(*row) else { continue };
-            if !now(&link.carried, cluster).is_some_and(|share| share >= CARRIES) {
+            if !now(&link.carried, cluster).is_some_and(|it| it >= judge.limits.carries_ratio) {
                 continue;
             }
             let wiring = cluster.wiring().port(*row);
@@ -103,10 +166,11 @@ fn ports<'a>(judge: &'a Judge, cluster: &'a Cluster) -> Vec<Port<'a>> {
             let leaf = wiring.and_then(|wiring| wiring.leaf.as_ref()).map(|told| &told.value);
             ports.push(Port {
                 node: id,
+                row: *row,
                 link,
                 leaf,
                 rail,
-                congested: congested(judge, cluster, link),
+                congested: congested(judge, cluster, *row, link),
             });
         }
     }
@@ -131,15 +195,17 @@ fn places<'a>(ports: &'a [Port<'a>]) -> Vec<Place<'a>> {
 
 /// Marks where packets arrive say that a queue on their way is full, and name the place. Where no switch marks packets,
 /// as on InfiniBand, those who wait to send are all that is seen.
-fn congested(judge: &Judge, cluster: &Cluster, link: &Link) -> Option<f64> {
+fn congested(judge: &Judge, cluster: &Cluster, row: u32, link: &Link) -> Option<f64> {
     let limits = &judge.limits;
+    let far = judge.switches.of(row).and_then(|far| far.queues(cluster, limits));
     if let Some(marked) = now(&link.marked, cluster) {
-        return (marked >= limits.marked_packets_ratio)
-            .then(|| marked / limits.marked_packets_ratio);
+        let marks = marked / limits.marked_packets_ratio;
+        return far.into_iter().chain([marks]).filter(|times| *times >= 1.0).reduce(f64::max);
     }
     let waited = link.waited_times(cluster).map(|times| times / limits.waited_times);
     let paused = now(&link.paused, cluster).map(|share| share / limits.paused_ratio);
-    waited.into_iter().chain(paused).filter(|times| *times >= 1.0).reduce(f64::max)
+    let signs = waited.into_iter().chain(paused).chain(far);
+    signs.filter(|times| *times >= 1.0).reduce(f64::max)
 }
 
 fn slowed<'a>(judge: &'a Judge, cluster: &'a Cluster, nodes: &BTreeSet<NodeId>) -> Vec<&'a Gang> {
@@ -206,7 +272,10 @@ fn hotspot(
     };
     let paused = middle(|link| &link.paused);
     let notified = median(bad.iter().filter_map(|port| port.link.notified_times(cluster)));
+    let far = bad.iter().filter_map(|port| judge.switches.of(port.row)?.queues(cluster, limits));
+    let far = far.reduce(f64::max);
     let kinds = 1
+        + usize::from(far.is_some())
         + usize::from(paused.is_some_and(|share| share >= limits.paused_ratio))
         + usize::from(notified.is_some_and(|times| times >= limits.notified_times))
         + usize::from(!gangs.is_empty());
@@ -233,17 +302,32 @@ fn hotspot(
             Unit::Count,
             Some(limits.notified_times),
         ),
+        Evidence::new(
+            "waiting and drops at the switch, times their limits",
+            far,
+            Unit::Count,
+            Some(1.0),
+        ),
     ])
 }
 
 /// A host that takes what it receives too slowly, and so stops the network.
 fn host_blocks(judge: &Judge, cluster: &Cluster, id: NodeId, node: &Node) -> Option<Suspicion> {
     let limits = &judge.limits;
+    let suspect = |link: &Link| {
+        now(&link.pauses, cluster).is_some_and(|share| share >= limits.pauses_ratio)
+            || now(&link.unbuffered, cluster).is_some_and(|it| it >= limits.unbuffered_per_second)
+    };
+    if !node.rows(Class::Port).iter().filter_map(|row| judge.links.of(*row)).any(suspect) {
+        return None;
+    }
     let links: Vec<&Link> =
         node.rows(Class::Port).iter().filter_map(|row| judge.links.of(*row)).collect();
     let carrying: Vec<&&Link> = links
         .iter()
-        .filter(|link| now(&link.carried, cluster).is_some_and(|share| share >= CARRIES))
+        .filter(|link| {
+            now(&link.carried, cluster).is_some_and(|share| share >= limits.carries_ratio)
+        })
         .collect();
     let pauses = |link: &&&&Link| {
         now(&link.pauses, cluster).is_some_and(|share| share >= limits.pauses_ratio)
@@ -253,14 +337,20 @@ fn host_blocks(judge: &Judge, cluster: &Cluster, id: NodeId, node: &Node) -> Opt
     };
     let (stopping, dropping) =
         (carrying.iter().filter(pauses).count(), carrying.iter().filter(drops).count());
+    let stopped = node
+        .rows(Class::Port)
+        .iter()
+        .filter_map(|row| now(&judge.switches.of(*row)?.stopped, cluster));
+    let stopped = stopped.reduce(f64::max);
     if stopping.max(dropping) == 0 || stopping.max(dropping) * 2 < carrying.len() {
         return None;
     }
     let gangs = slowed(judge, cluster, &BTreeSet::from([id]));
     let share = median(carrying.iter().filter_map(|link| now(&link.pauses, cluster)));
     let unbuffered = median(carrying.iter().filter_map(|link| now(&link.unbuffered, cluster)));
-    let kinds =
-        [stopping > 0, dropping > 0, !gangs.is_empty()].into_iter().filter(|kind| *kind).count();
+    let confirmed = stopped.is_some_and(|frames| frames >= limits.switch_stopped_per_second);
+    let kinds = [stopping > 0, dropping > 0, confirmed, !gangs.is_empty()];
+    let kinds = kinds.into_iter().filter(|kind| *kind).count();
     let how = match share.filter(|_| stopping > 0) {
         Some(share) => format!("stops the network {} of the time", percent(share)),
         None => format!("has no buffer for {:.1} packets a second", unbuffered.unwrap_or_default()),
@@ -280,6 +370,7 @@ fn host_blocks(judge: &Judge, cluster: &Cluster, id: NodeId, node: &Node) -> Opt
                 Evidence::new("ports that stop the network", Some(stopping as f64), Unit::Count, None).note(format!("of {}", carrying.len())),
                 Evidence::new("time in which they stop it", share, Unit::Ratio, Some(limits.pauses_ratio)),
                 Evidence::new("packets without a buffer in a second", unbuffered, Unit::Count, Some(limits.unbuffered_per_second)),
+                Evidence::new("pause frames that its switch receives in a second", stopped, Unit::Count, Some(limits.switch_stopped_per_second)),
             ]),
     )
 }

@@ -9,22 +9,10 @@ use gaunt_schema::{Class, Entity, EntityKind, GpuState, Safe, UnixMs, catalogue:
 use super::{
     Judge,
     crowd::{Crowd, median},
-    finding::MAX_VICTIMS,
+    finding::{MAX_VICTIMS, count},
     slow_gpu,
 };
 use crate::cluster::{Cluster, NodeId};
-
-/// Gangs without a name are put together anew after so many seconds.
-const REGROUP_S: f64 = 20.0;
-
-/// Nodes whose usual power differs by more than this share do not step together.
-const LIKE_POWER: f64 = 0.05;
-
-/// The same for the traffic of their ports.
-const LIKE_TRAFFIC: f64 = 0.12;
-
-/// A share of work below which a GPU stands still, and is not merely slow.
-pub(super) const STANDSTILL: f64 = 0.1;
 
 /// Every gang, and which one each GPU belongs to.
 #[derive(Debug, Default)]
@@ -42,6 +30,8 @@ pub(super) struct Gangs {
 pub(super) struct Gang {
     /// The job, if somebody names it.
     pub(super) job: Option<Safe>,
+    /// Where nobody names it, the node by which it is known.
+    pub(super) place: Option<Safe>,
     /// Its GPUs by row.
     pub(super) gpus: Vec<u32>,
     /// Its nodes.
@@ -50,6 +40,8 @@ pub(super) struct Gang {
     pub(super) utilization: Option<f64>,
     /// How fast its middle GPU works, against what is usual for it: 1 is as usual.
     pub(super) pace: Option<f64>,
+    /// Whether it goes on, however slowly.
+    goes_on: bool,
     /// The clocks of its busy GPUs, by model.
     pub(super) clocks: BTreeMap<Safe, Crowd>,
 }
@@ -58,8 +50,9 @@ impl Gangs {
     /// Puts gangs together, and looks at what their members do.
     pub(super) fn look(judge: &mut Judge, cluster: &Cluster) {
         let mut gangs = std::mem::take(&mut judge.gangs);
-        let due =
-            gangs.regrouped.is_none_or(|at| cluster.now().since(at).as_secs_f64() >= REGROUP_S);
+        let due = gangs
+            .regrouped
+            .is_none_or(|at| cluster.now().since(at).as_secs_f64() >= judge.limits.regroup_seconds);
         if due {
             gangs.unnamed = alike(judge, cluster);
             gangs.regrouped = Some(cluster.now());
@@ -99,6 +92,13 @@ impl Gangs {
         gangs.dedup_by(|a, b| std::ptr::eq(*a, *b));
         gangs
     }
+
+    /// The gang with GPUs among these that has lost most of its speed, if that is at least `least`, and how much.
+    pub(super) fn slowed_on(&self, gpus: &[u32], least: f64) -> Option<(&Gang, f64)> {
+        let gangs = gpus.iter().filter_map(|row| self.of(*row));
+        let slowed = gangs.filter_map(|gang| Some((gang, gang.slowed()?)));
+        slowed.filter(|(_, slowed)| *slowed >= least).max_by(|(_, a), (_, b)| a.total_cmp(b))
+    }
 }
 
 impl Gang {
@@ -110,9 +110,12 @@ impl Gang {
         let known = || gpus.iter().filter_map(|row| judge.gpus.get(*row as usize));
         let (now, gap) = (cluster.now(), cluster.fresh_for());
         let utilization = median(known().filter_map(|gpu| gpu.averages.utilization_at(now, gap)));
-        let pace = median(known().filter_map(|gpu| gpu.averages.pace(now, gap)));
+        let pace = median(known().filter_map(|gpu| gpu.averages.pace(now, gap, &judge.limits)));
         let clocks = slow_gpu::clocks(judge, cluster, &gpus);
-        Self { job, gpus, nodes, utilization, pace, clocks }
+        let first = nodes.first().filter(|_| job.is_none());
+        let first = first.and_then(|id| Some(cluster.node(*id)?.name.clone()));
+        let goes_on = pace.is_none_or(|pace| pace >= judge.limits.standstill_ratio);
+        Self { job, place: first, gpus, nodes, utilization, pace, goes_on, clocks }
     }
 
     /// The share of its usual speed that it has lost; none if that is not known.
@@ -122,7 +125,13 @@ impl Gang {
 
     /// Whether it goes on, however slowly.
     pub(super) fn goes_on(&self) -> bool {
-        self.pace.is_none_or(|pace| pace >= STANDSTILL)
+        self.goes_on
+    }
+
+    /// Whether most of its GPUs tell profiling counters.
+    pub(super) fn is_profiled(&self, judge: &Judge, now: UnixMs, gap: std::time::Duration) -> bool {
+        let known = self.gpus.iter().filter_map(|row| judge.gpus.get(*row as usize));
+        known.filter(|gpu| gpu.averages.is_profiled(now, gap)).count() * 2 > self.gpus.len()
     }
 
     /// GPUs whose time a fault of one member costs: the share that the whole gang has lost.
@@ -132,7 +141,19 @@ impl Gang {
 
     /// The gang itself as something that can be blamed or suffers.
     pub(super) fn entity(&self) -> Entity {
-        Entity { job: self.job.clone(), ..Entity::new(EntityKind::Job) }
+        Entity { job: self.job.clone(), node: self.place.clone(), ..Entity::new(EntityKind::Job) }
+    }
+
+    /// The gang as the subject of a sentence.
+    pub(super) fn title(&self) -> String {
+        match (&self.job, &self.place, self.nodes.len()) {
+            (Some(job), ..) => format!("Job {job}"),
+            (None, Some(place), 0 | 1) => format!("A job without a name on {place}"),
+            (None, Some(place), nodes) => {
+                format!("A job without a name on {place} and {}", count(nodes - 1, "node"))
+            }
+            _ => "A job without a name".to_owned(),
+        }
     }
 
     /// Who suffers when one of its nodes is to blame.
@@ -153,6 +174,7 @@ impl Gang {
 
 /// Nodes on which nobody names a job, put together by what they usually do: power and traffic, on boards of a model.
 fn alike(judge: &Judge, cluster: &Cluster) -> Vec<Vec<NodeId>> {
+    let limits = &judge.limits;
     let mut groups: BTreeMap<Safe, Vec<(f64, f64, Vec<NodeId>)>> = BTreeMap::new();
     for (id, node) in cluster.nodes() {
         let rows = node.rows(Class::Gpu);
@@ -169,10 +191,9 @@ fn alike(judge: &Judge, cluster: &Cluster) -> Vec<Vec<NodeId>> {
             cluster.device(Class::Gpu, rows[0]).and_then(|entry| entry.info(gpu::INFO, "model"));
         let groups = groups.entry(model.cloned().unwrap_or_default()).or_default();
         let like = |a: f64, b: f64, share: f64| (a - b).abs() <= share * a.max(b).max(0.02);
-        match groups
-            .iter_mut()
-            .find(|(p, t, _)| like(*p, power, LIKE_POWER) && like(*t, traffic, LIKE_TRAFFIC))
-        {
+        match groups.iter_mut().find(|(p, t, _)| {
+            like(*p, power, limits.like_power_ratio) && like(*t, traffic, limits.like_traffic_ratio)
+        }) {
             Some((_, _, nodes)) => nodes.push(id),
             None => groups.push((power, traffic, vec![id])),
         }

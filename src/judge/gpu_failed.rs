@@ -1,6 +1,6 @@
 //! GPUs that failed: gone from the bus, or with an error that only a reset or an exchange mends.
 
-use gaunt_schema::{Class, Entity, FindingKind, UnixMs, unit::Unit};
+use gaunt_schema::{Class, Entity, FindingKind, UnixMs, unit::Unit, xid::xid};
 
 use super::{
     Evidence, Judge,
@@ -26,15 +26,15 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
             let kinds = times.iter().flatten().count();
             // Memory errors alone are worth a look; that a board is gone or has an error that needs a reset is a fact.
             let fact = gone.is_some() || broken.xid.is_some();
-            let what = match (gone.is_some(), broken.xid) {
-                (true, Some((xid, _))) => format!("is gone: XID {}, {}", xid.code, xid.meaning),
+            let failure = broken.xid.map(|(code, _)| xid(code));
+            let what = match (gone.is_some(), failure) {
+                (true, Some(xid)) => format!("is gone: XID {}, {}", xid.code, xid.meaning),
                 (true, None) => "is gone: its node answers without it".to_owned(),
-                (false, Some((xid, _))) => format!("failed: XID {}, {}", xid.code, xid.meaning),
+                (false, Some(xid)) => format!("failed: XID {}, {}", xid.code, xid.meaning),
                 (false, None) => "has memory errors that could not be corrected".to_owned(),
             };
-            let action = broken
-                .xid
-                .map_or("drain the node and look at the kernel log", |(xid, _)| xid.action);
+            let action =
+                failure.map_or("drain the node and look at the kernel log", |xid| xid.action);
             let mut next = action.to_owned();
             next[..1].make_ascii_uppercase();
             let gang = judge.gangs.of(*row);
@@ -53,7 +53,7 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
             .says(format!("{entity} {what}, since {}.", time_of_day(since)), format!("{next}."))
             .on(evidence(
                 gone.is_some(),
-                broken.xid.map(|(xid, _)| f64::from(xid.code)),
+                broken.xid.map(|(code, _)| f64::from(code)),
                 broken.memory,
                 cluster.now(),
             ));

@@ -5,16 +5,11 @@ use std::collections::HashMap;
 use gaunt_schema::{
     Class, Severity, UnixMs,
     catalogue::{gpu, gpu_health, gpu_parts},
-    xid::{Xid, xid},
+    xid::xid,
 };
 
+use super::Thresholds;
 use crate::cluster::{Cluster, Node};
-
-/// A driver's error speaks for so long after it was seen.
-const SPEAKS_S: f64 = 600.0;
-
-/// A board whose neighbours answered for so many pages without it is gone.
-const MISSED_PAGES: u32 = 2;
 
 /// What was reported as broken, by row of the GPU.
 #[derive(Debug, Default)]
@@ -27,8 +22,8 @@ pub(super) struct Health {
 /// What is known to be broken about one GPU.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Broken {
-    /// The last critical error of the driver, and when it was seen.
-    pub(super) xid: Option<(Xid, UnixMs)>,
+    /// The number of the last critical error of the driver, and when it was seen.
+    pub(super) xid: Option<(u32, UnixMs)>,
     /// Memory errors that could not be corrected, as last counted, and when there were more.
     uncorrected: Option<f64>,
     pub(super) memory: Option<UnixMs>,
@@ -38,7 +33,14 @@ pub(super) struct Broken {
 
 impl Health {
     /// Looks at a node whose page is of `at`; `first` if nothing of it was known before, so that what it counts is old.
-    pub(super) fn look(&mut self, cluster: &Cluster, node: &Node, at: UnixMs, first: bool) {
+    pub(super) fn look(
+        &mut self,
+        cluster: &Cluster,
+        node: &Node,
+        at: UnixMs,
+        first: bool,
+        limits: &Thresholds,
+    ) {
         self.gpus.resize(cluster.rows(Class::Gpu), Broken::default());
         for row in node.rows(Class::Gpu) {
             let broken = &mut self.gpus[*row as usize];
@@ -50,9 +52,14 @@ impl Health {
                 broken.memory = Some(at);
             }
             broken.uncorrected = count.or(broken.uncorrected);
-            broken.gone = is_gone(cluster, node, *row, at).then(|| broken.gone.unwrap_or(at));
-            broken.memory = broken.memory.filter(|since| at.since(*since).as_secs_f64() < SPEAKS_S);
-            broken.xid = broken.xid.filter(|(_, since)| at.since(*since).as_secs_f64() < SPEAKS_S);
+            broken.gone =
+                is_gone(cluster, node, *row, at, limits).then(|| broken.gone.unwrap_or(at));
+            broken.memory = broken
+                .memory
+                .filter(|since| at.since(*since).as_secs_f64() < limits.error_speaks_seconds);
+            broken.xid = broken
+                .xid
+                .filter(|(_, since)| at.since(*since).as_secs_f64() < limits.error_speaks_seconds);
         }
         for row in node.rows(Class::Xid) {
             self.count(cluster, node, *row, at, first);
@@ -73,7 +80,7 @@ impl Health {
             board.is_some_and(|board| board.device.key.first() == entry.device.key.first())
         });
         if let Some(board) = board {
-            self.gpus[*board as usize].xid = Some((code, at));
+            self.gpus[*board as usize].xid = Some((code.code, at));
         }
     }
 
@@ -84,12 +91,12 @@ impl Health {
 }
 
 /// Whether a GPU that was there is gone, while its neighbours or its driver say so: a page that fails says nothing.
-fn is_gone(cluster: &Cluster, node: &Node, row: u32, at: UnixMs) -> bool {
+fn is_gone(cluster: &Cluster, node: &Node, row: u32, at: UnixMs, limits: &Thresholds) -> bool {
     if cluster.value(gpu::PRESENT, row) == Some(0.0) {
         return true;
     }
     let last = |row: u32| cluster.last_value_at(gpu::POWER, row);
-    let missed = |seen: UnixMs| at.since(seen) >= cluster.period() * MISSED_PAGES;
+    let missed = |seen: UnixMs| at.since(seen) >= cluster.period() * limits.gone_samples;
     let neighbours = node.rows(Class::Gpu).iter().filter(|other| **other != row);
     last(row).is_some_and(missed)
         && neighbours.filter_map(|other| last(*other)).any(|seen| !missed(seen))

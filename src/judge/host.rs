@@ -6,15 +6,10 @@ use super::{
     Thresholds,
     average::{Average, Tick},
     baseline::{Baseline, Worse},
+    serving::{self, Queue},
     signals,
 };
 use crate::cluster::{Cluster, Node};
-
-/// Less pressure than this is none.
-const PRESSURE_FLOOR: f64 = 0.02;
-
-/// So many times its limit is far above it.
-const FAR_ABOVE: f64 = 4.0;
 
 /// What is remembered of one host.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,6 +19,8 @@ pub(super) struct Host {
     pub(super) busiest_cpu: Average,
     /// Share of the nominal rate of all its ports.
     pub(super) network: Average,
+    /// What its model servers say, if it has any.
+    pub(super) queue: Option<Queue>,
     usual_io: Baseline,
     usual_cpu: Baseline,
     usual_busiest: Baseline,
@@ -45,10 +42,17 @@ impl Host {
             return;
         };
         self.looked = Some(at);
+        self.queue = serving::queue(cluster, node);
         let gap = cluster.fresh_for();
         let tick = &mut Tick::new(at, limits.average_seconds, gap);
         self.network.add(signals::network_share(cluster, node), tick);
-        self.usual_network.learn(self.network.at(at, gap), at, Worse::Lower, 0.01);
+        self.usual_network.learn(
+            self.network.at(at, gap),
+            at,
+            Worse::Lower,
+            limits.carries_ratio,
+            limits,
+        );
         let Some(row) = node.own_row() else { return };
         self.io_pressure.add(cluster.rate(host::IO_PRESSURE, row), tick);
         self.cpu_pressure.add(cluster.rate(host::CPU_PRESSURE, row), tick);
@@ -58,8 +62,25 @@ impl Host {
             (&mut self.usual_cpu, &self.cpu_pressure),
             (&mut self.usual_busiest, &self.busiest_cpu),
         ] {
-            usual.learn(average.at(at, gap), at, Worse::Higher, PRESSURE_FLOOR);
+            usual.learn(
+                average.at(at, gap),
+                at,
+                Worse::Higher,
+                limits.pressure_floor_ratio,
+                limits,
+            );
         }
+    }
+
+    /// What it learned of itself.
+    pub(super) fn learned(&self) -> [Baseline; 4] {
+        [self.usual_io, self.usual_cpu, self.usual_busiest, self.usual_network]
+    }
+
+    /// A host of which this was learned before.
+    pub(super) fn recalling(usual: [Baseline; 4]) -> Self {
+        let [usual_io, usual_cpu, usual_busiest, usual_network] = usual;
+        Self { usual_io, usual_cpu, usual_busiest, usual_network, ..Self::default() }
     }
 
     /// Share of the time in which a task waits for input or output.
@@ -86,9 +107,10 @@ impl Host {
 impl Beside {
     /// Whether it is at least `limit`, and so many times what is usual, if that is known. Far above its limit it counts
     /// in any case: trouble that is as old as the first look would be taken for usual.
-    pub(super) fn exceeds(&self, limit: f64, times: f64) -> bool {
-        let far = self.now >= limit * FAR_ABOVE;
-        self.now >= limit && (far || self.usual.is_none_or(|usual| self.now >= usual * times))
+    pub(super) fn exceeds(&self, limit: f64, limits: &Thresholds) -> bool {
+        let far = self.now >= limit * limits.pressure_far_times;
+        let more = |usual: f64| self.now >= usual * limits.pressure_times;
+        self.now >= limit && (far || self.usual.is_none_or(more))
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 use gaunt_schema::{FindingKind, UnixMs};
 use serde::{Deserialize, Serialize};
 
-use super::{Finding, Thresholds, finding::Suspicion};
+use super::{Finding, Thresholds, chain::Chain, finding::Suspicion};
 
 mod known;
 #[cfg(test)]
@@ -25,6 +25,9 @@ const MAX_CLOSED: usize = 1_000;
 
 /// Closed findings are remembered for so long: who comes in the morning sees the night.
 const REMEMBERED: Duration = Duration::from_hours(24);
+
+/// Findings of which everything around them is looked at in one step: it takes about a millisecond each.
+const MAX_CHAINS: usize = 8;
 
 /// Evidence may be missing for as long without being forgotten.
 const LAPSE: Duration = Duration::from_millis(2_500);
@@ -138,6 +141,19 @@ impl Life {
         if opens {
             self.open += 1;
             *self.opened.entry(kind).or_default() += 1;
+        }
+    }
+
+    /// Findings of which everything around them is to be looked at now.
+    pub(super) fn due(&self, now: UnixMs) -> Vec<Finding> {
+        let due = self.known.values().filter(|known| known.is_due(now));
+        due.take(MAX_CHAINS).map(|known| known.told.finding.clone()).collect()
+    }
+
+    /// Keeps what was seen around a finding.
+    pub(super) fn attach(&mut self, id: &str, chain: Chain) {
+        if let Some(known) = self.known.get_mut(id) {
+            known.attach(chain);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Links that lose bits, and links that came up at a lower rate than they should have.
 
-use gaunt_schema::{Class, Entity, FindingKind, Safe, catalogue::port, unit::Unit};
+use gaunt_schema::{Class, Entity, FindingKind, catalogue::port, unit::Unit};
 
 use super::{
     Evidence, Judge,
@@ -20,11 +20,7 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
             if is_active(cluster, *row) != Some(true) {
                 continue;
             }
-            let Some(entry) = cluster.device(Class::Port, *row) else { continue };
-            let empty = Safe::default();
-            let key = |at: usize| entry.device.key.get(at).unwrap_or(&empty);
-            let entity = Entity::port(&node.name, key(0), key(1));
-            let place = Place { judge, cluster, id, node, row: *row, link, entity };
+            let place = Place { judge, cluster, id, node, row: *row, link };
             seen.suspicions.extend(place.rate_low());
             seen.suspicions.extend(place.errors());
         }
@@ -39,21 +35,23 @@ struct Place<'a> {
     node: &'a Node,
     row: u32,
     link: &'a Link,
-    entity: Entity,
 }
 
 impl Place<'_> {
     /// The gang on its node that has lost most speed, and how much.
     fn slowed(&self) -> Option<(&Gang, f64)> {
-        let gangs = self.judge.gangs.on(self.node.rows(Class::Gpu));
-        let slowed = gangs.into_iter().filter_map(|gang| Some((gang, gang.slowed()?)));
-        let enough = slowed.filter(|(_, slowed)| *slowed >= self.judge.limits.slowed_ratio);
-        enough.max_by(|(_, a), (_, b)| a.total_cmp(b))
+        self.judge.gangs.slowed_on(self.node.rows(Class::Gpu), self.judge.limits.slowed_ratio)
+    }
+
+    fn entity(&self) -> Entity {
+        let entry = self.cluster.device(Class::Port, self.row);
+        let key = |at: usize| entry.and_then(|entry| entry.device.key.get(at)).cloned();
+        Entity::port(&self.node.name, &key(0).unwrap_or_default(), &key(1).unwrap_or_default())
     }
 
     fn suspicion(&self, kind: FindingKind, kinds: usize) -> Suspicion {
         let slowed = self.slowed();
-        Suspicion::of(kind, self.entity.clone(), kinds, true).costs(
+        Suspicion::of(kind, self.entity(), kinds, true).costs(
             slowed.map_or(0.0, |(gang, _)| gang.lost_gpus()),
             slowed.map(|(gang, _)| gang.victims(self.cluster, Some(self.id))).unwrap_or_default(),
         )
@@ -63,6 +61,10 @@ impl Place<'_> {
         let now = self.cluster.value(port::RATE, self.row)?;
         let own_best = self.link.best_rate?;
         let siblings = self.node.rows(Class::Port).iter().filter(|row| **row != self.row);
+        let rate = |row: &u32| self.cluster.value(port::RATE, *row);
+        if now >= own_best && !siblings.clone().filter_map(rate).any(|rate| rate > now) {
+            return None;
+        }
         let mut rates: Vec<f64> = siblings
             .filter(|row| self.is_like(**row) && is_active(self.cluster, **row) == Some(true))
             .filter_map(|row| self.cluster.value(port::RATE, *row))
@@ -86,7 +88,7 @@ impl Place<'_> {
         Some(
             self.suspicion(FindingKind::PortRateLow, if used { kinds } else { 1 })
                 .says(
-                    format!("{} runs at {:.0} of {:.0} Gb/s: {since}.", self.entity, gbit(now), gbit(should)),
+                    format!("{} runs at {:.0} of {:.0} Gb/s: {since}.", self.entity(), gbit(now), gbit(should)),
                     "Look at the cable and the transceivers at both ends, then let the link train anew.".to_owned(),
                 )
                 .on([
@@ -110,7 +112,11 @@ impl Place<'_> {
 
     fn errors(&self) -> Option<Suspicion> {
         let limits = &self.judge.limits;
-        let errors = now(&self.link.errors, self.cluster);
+        let near = now(&self.link.errors, self.cluster);
+        // What the node sends arrives broken at the switch: the same cable, the other direction.
+        let far = self.judge.switches.of(self.row);
+        let far = far.and_then(|far| now(&far.errors, self.cluster));
+        let errors = near.into_iter().chain(far).reduce(f64::max);
         let resent = now(&self.link.resent, self.cluster);
         let corrected = self.link.corrected_times(self.cluster);
         let errs = errors.is_some_and(|rate| rate >= limits.link_errors_per_second);
@@ -126,11 +132,12 @@ impl Place<'_> {
             self.suspicion(FindingKind::LinkErrors, kinds)
                 .hold(limits.link_errors_seconds)
                 .says(
-                    format!("{} receives {:.1} broken symbols and packets a second.", self.entity, errors.unwrap_or_default()),
+                    format!("{} {} {:.1} broken symbols and packets a second.", self.entity(), if far > near { "sends" } else { "receives" }, errors.unwrap_or_default()),
                     "Clean and reseat the cable and its transceivers, and exchange them if errors go on.".to_owned(),
                 )
                 .on([
-                    Evidence::new("broken symbols and packets in a second", errors, Unit::Count, Some(limits.link_errors_per_second)),
+                    Evidence::new("broken symbols and packets in a second", near, Unit::Count, Some(limits.link_errors_per_second)),
+                    Evidence::new("the same at its switch", far, Unit::Count, Some(limits.link_errors_per_second)),
                     Evidence::new("repaired bits, times the usual number", corrected, Unit::Count, Some(limits.corrected_bits_times)),
                     Evidence::new("packets sent again in a second", resent, Unit::Count, None),
                     Evidence::new("speed that its job has lost", slowed, Unit::Ratio, Some(limits.slowed_ratio)),

@@ -1,5 +1,7 @@
 //! What every port carries, loses and is stopped by: averages of its counters.
 
+use std::time::Duration;
+
 use gaunt_schema::{
     Class, MetricId, Safe, UnixMs,
     catalogue::{ethernet, port},
@@ -11,9 +13,6 @@ use super::{
     baseline::{Baseline, Worse},
 };
 use crate::cluster::{Cluster, Node};
-
-/// Less traffic than this share of the line rate says nothing about a port.
-pub(super) const CARRIES: f64 = 0.005;
 
 /// Counters of errors of the link itself; what an application causes is not among them.
 const LINK_ERRORS: [MetricId; 4] = [
@@ -53,6 +52,9 @@ const PAUSES: [MetricId; 9] = [
     ethernet::TRANSMIT_GLOBAL_PAUSED,
 ];
 
+/// The network device of a port is looked for so often: it hardly ever changes.
+const SEEK: Duration = Duration::from_secs(20);
+
 /// What is remembered of every port, by row.
 #[derive(Debug, Default)]
 pub(super) struct Links {
@@ -87,7 +89,10 @@ pub(super) struct Link {
     usual_waited: Baseline,
     /// Packets for which the host had no buffer.
     pub(super) unbuffered: Average,
-    /// The highest line rate that it was seen at, and since when it is lower.
+    /// The row of its network device, and when that was last looked for.
+    netdev: Option<u32>,
+    sought: Option<UnixMs>,
+    /// The highest line rate that it was seen at.
     pub(super) best_rate: Option<f64>,
 }
 
@@ -107,6 +112,25 @@ impl Links {
                     link.add(cluster, node, *row, at, limits);
                 }
             }
+        }
+    }
+
+    /// What each port learned of itself, by row.
+    pub(super) fn learned(&self) -> impl Iterator<Item = (u32, ([Baseline; 3], Option<f64>))> {
+        let known = self.links.iter().enumerate();
+        known.filter_map(|(row, link)| Some((row as u32, link.as_ref()?.learned())))
+    }
+
+    /// A port of this node, of which this was learned before.
+    pub(super) fn recall(&mut self, node: &Safe, row: u32, of: ([Baseline; 3], Option<f64>)) {
+        let ([usual_corrected, usual_notified, usual_waited], best_rate) = of;
+        if self.links.len() <= row as usize {
+            self.links.resize(row as usize + 1, None);
+        }
+        let link = &mut self.links[row as usize];
+        if link.is_none() {
+            let usual = Link { usual_corrected, usual_notified, usual_waited, ..Link::new(node) };
+            *link = Some(Link { best_rate, ..usual });
         }
     }
 
@@ -134,6 +158,8 @@ impl Link {
             waited: Average::default(),
             usual_waited: Baseline::default(),
             unbuffered: Average::default(),
+            netdev: None,
+            sought: None,
             best_rate: None,
         }
     }
@@ -142,6 +168,7 @@ impl Link {
         let rate = |metric| cluster.rate(metric, row);
         let gap = cluster.fresh_for();
         let tick = &mut Tick::new(at, limits.average_seconds, gap);
+        let least = limits.least_bytes_per_second;
         let line = cluster.value(port::RATE, row).filter(|rate| *rate > 0.0);
         self.best_rate = self.best_rate.into_iter().chain(line).reduce(f64::max);
         let sent = rate(port::TRANSMIT_BYTES);
@@ -154,15 +181,18 @@ impl Link {
         };
         let received =
             rate(port::RECEIVE_PACKETS).or_else(|| Some(rate(port::RECEIVE_BYTES)? / PACKET_BYTES));
-        self.marked.add(of(rate(port::ECN_MARKED), received, LEAST_PACKETS), tick);
+        self.marked
+            .add(of(rate(port::ECN_MARKED), received, limits.least_packets_per_second), tick);
         self.notified
-            .add(of(rate(port::CNP_HANDLED), sent.map(|bytes| bytes / 1e9), LEAST_GB), tick);
-        self.waited.add(
-            of(rate(port::TRANSMIT_WAIT), sent.map(|bytes| bytes / 1e3), LEAST_GB * 1e6),
-            tick,
-        );
+            .add(of(rate(port::CNP_HANDLED), sent.map(|bytes| bytes / 1e9), least / 1e9), tick);
+        self.waited
+            .add(of(rate(port::TRANSMIT_WAIT), sent.map(|bytes| bytes / 1e3), least / 1e3), tick);
         self.unbuffered.add(rate(port::OUT_OF_BUFFER), tick);
-        if let Some(netdev) = netdev_of(cluster, node, row) {
+        if self.sought.is_none_or(|sought| at.since(sought) >= SEEK) {
+            self.sought = Some(at);
+            self.netdev = netdev_of(cluster, node, row);
+        }
+        if let Some(netdev) = self.netdev {
             let most = |of: [MetricId; 9]| {
                 of.into_iter().filter_map(|metric| cluster.rate(metric, netdev)).reduce(f64::max)
             };
@@ -175,8 +205,13 @@ impl Link {
             (&mut self.usual_notified, &self.notified, 1.0),
             (&mut self.usual_waited, &self.waited, 0.01),
         ] {
-            usual.learn(average.at(at, gap), at, Worse::Higher, floor);
+            usual.learn(average.at(at, gap), at, Worse::Higher, floor, limits);
         }
+    }
+
+    /// What it learned of itself, and the highest rate that it was seen at.
+    fn learned(&self) -> ([Baseline; 3], Option<f64>) {
+        ([self.usual_corrected, self.usual_notified, self.usual_waited], self.best_rate)
     }
 
     /// How many times the usual number of bits are repaired.
@@ -202,10 +237,6 @@ pub(super) fn now(average: &Average, cluster: &Cluster) -> Option<f64> {
 
 /// Where packets are not counted they are taken for as long as those of RoCE.
 const PACKET_BYTES: f64 = 4_096.0;
-
-/// Fewer packets in a second are not worth a share, and less data none either.
-const LEAST_PACKETS: f64 = 100.0;
-const LEAST_GB: f64 = 1e-3;
 
 fn times(average: &Average, usual: &Baseline, floor: f64, cluster: &Cluster) -> Option<f64> {
     let now = average.at(cluster.now(), cluster.fresh_for())?;

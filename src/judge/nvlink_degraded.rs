@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use gaunt_schema::{Class, Entity, FindingKind, Safe, catalogue::gpu_parts as parts, unit::Unit};
+use gaunt_schema::{
+    Class, Entity, FindingKind, Safe, UnixMs, catalogue::gpu_parts as parts, unit::Unit,
+};
 
 use super::{
     Evidence, Judge, Thresholds,
@@ -22,7 +24,7 @@ pub(super) struct Nvlinks {
 /// The NVLinks of one GPU together.
 #[derive(Clone, Copy, Debug, Default)]
 struct Links {
-    looked: Option<gaunt_schema::UnixMs>,
+    looked: Option<UnixMs>,
     errors: Average,
     /// Active ones now, and the most that ever were.
     up: Option<usize>,
@@ -35,41 +37,58 @@ impl Nvlinks {
         self.gpus.retain(|row, _| cluster.device(Class::Gpu, *row).is_some());
         for (_, node) in cluster.nodes() {
             let Some(at) = node.fed(Class::Nvlink) else { continue };
-            for gpu in node.rows(Class::Gpu) {
-                let links = self.gpus.entry(*gpu).or_default();
-                if links.looked.is_none_or(|looked| looked < at) {
-                    links.looked = Some(at);
-                    let tick = &mut Tick::new(at, limits.average_seconds, cluster.fresh_for());
-                    links.add(cluster, node, *gpu, tick);
-                }
+            self.look_at(cluster, node, at, limits);
+        }
+    }
+
+    /// The links of a node stand in the order of their GPUs' names: they are gone through once.
+    fn look_at(&mut self, cluster: &Cluster, node: &Node, at: UnixMs, limits: &Thresholds) {
+        let name = |class, row| cluster.device(class, row).and_then(|it| it.device.key.first());
+        let gpus = node.rows(Class::Gpu);
+        if gpus.iter().any(|gpu| self.gpus.get(gpu).is_some_and(|links| links.looked == Some(at))) {
+            return;
+        }
+        let mut sums: Vec<(u32, Sum)> = gpus.iter().map(|gpu| (*gpu, Sum::default())).collect();
+        let mut place = 0;
+        for row in node.rows(Class::Nvlink) {
+            let of = name(Class::Nvlink, *row);
+            if sums.get(place).is_none_or(|(gpu, _)| name(Class::Gpu, *gpu) != of) {
+                let found = sums.iter().position(|(gpu, _)| name(Class::Gpu, *gpu) == of);
+                let Some(found) = found else { continue };
+                place = found;
             }
+            sums[place].1.add(cluster, *row);
+        }
+        let tick = &mut Tick::new(at, limits.average_seconds, cluster.fresh_for());
+        for (gpu, sum) in sums {
+            let links = self.gpus.entry(gpu).or_default();
+            links.looked = Some(at);
+            links.errors.add(sum.errors, tick);
+            links.up = sum.told.then_some(sum.up);
+            links.most = links.most.max(sum.up);
         }
     }
 }
 
-impl Links {
-    fn add(&mut self, cluster: &Cluster, node: &Node, gpu: u32, tick: &mut Tick) {
-        let name = cluster.device(Class::Gpu, gpu).and_then(|entry| entry.device.key.first());
-        let (mut errors, mut up, mut told) = (None, 0, false);
-        for row in node.rows(Class::Nvlink) {
-            if cluster.device(Class::Nvlink, *row).and_then(|entry| entry.device.key.first())
-                != name
-            {
-                continue;
-            }
-            for metric in [parts::NVLINK_REPLAY, parts::NVLINK_RECOVERY, parts::NVLINK_CRC] {
-                if let Some(rate) = cluster.rate(metric, *row) {
-                    *errors.get_or_insert(0.0) += rate;
-                }
-            }
-            if let Some(state) = cluster.value(parts::NVLINK_UP, *row) {
-                told = true;
-                up += usize::from(state > 0.0);
+/// What the links of one GPU say on one page.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    errors: Option<f64>,
+    up: usize,
+    told: bool,
+}
+
+impl Sum {
+    fn add(&mut self, cluster: &Cluster, row: u32) {
+        for metric in [parts::NVLINK_REPLAY, parts::NVLINK_RECOVERY, parts::NVLINK_CRC] {
+            if let Some(rate) = cluster.rate(metric, row) {
+                *self.errors.get_or_insert(0.0) += rate;
             }
         }
-        self.errors.add(errors, tick);
-        self.up = told.then_some(up);
-        self.most = self.most.max(up);
+        if let Some(state) = cluster.value(parts::NVLINK_UP, row) {
+            self.told = true;
+            self.up += usize::from(state > 0.0);
+        }
     }
 }
 

@@ -14,10 +14,10 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
             let Some(own) = judge.gpus.get(*row as usize) else { continue };
             let value = |metric| cluster.value(metric, *row).filter(|value| *value > 0.0);
             // A link that has nothing to do is slowed down to save power, but never made narrower.
-            let busy = own
-                .averages
-                .utilization_at(now, gap)
-                .is_some_and(|busy| busy >= limits.utilization_launch_ratio);
+            // The average may still be of the work that has just ended.
+            let works = |share: f64| share >= limits.utilization_launch_ratio;
+            let busy = own.averages.utilization_at(now, gap).is_some_and(works)
+                && own.averages.utilization_now().is_some_and(works);
             let (width, lanes) = (value(health::PCIE_WIDTH), value(health::PCIE_WIDTH_MAX));
             let (generation, best) =
                 (value(health::PCIE_GENERATION), value(health::PCIE_GENERATION_MAX));
@@ -38,20 +38,20 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
             let kinds =
                 [narrow || slow, resent, slowed.is_some()].into_iter().filter(|kind| *kind).count();
             let how = match (narrow, slow) {
-                (true, _) => format!(
-                    "runs on {} of {} lanes",
-                    width.unwrap_or_default(),
-                    lanes.unwrap_or_default()
-                ),
-                (_, true) => format!(
-                    "runs at generation {} of {}",
-                    generation.unwrap_or_default(),
-                    best.unwrap_or_default()
-                ),
-                _ => format!("sends {:.1} packets a second again", replays.unwrap_or_default()),
+                (true, _) => format!("runs on {} of {} lanes", known(width), known(lanes)),
+                (_, true) => {
+                    format!("runs at generation {} of {}", known(generation), known(best))
+                }
+                _ => format!("sends {:.1} packets a second again", known(replays)),
+            };
+            // What is told now and then may be of two instants: only lanes stay as they are.
+            let hold = if narrow {
+                limits.pcie_seconds
+            } else {
+                limits.pcie_replay_seconds.max(judge.two_samples(cluster))
             };
             let suspicion = Suspicion::of(FindingKind::PcieDegraded, entity.clone(), kinds, true)
-                .hold(if narrow { limits.pcie_seconds } else { limits.pcie_replay_seconds })
+                .hold(hold)
                 .costs(
                     gang.map_or(0.0, Gang::lost_gpus),
                     gang.map(|gang| gang.victims(cluster, Some(id))).unwrap_or_default(),
@@ -69,4 +69,9 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
             seen.suspicions.push(suspicion);
         }
     }
+}
+
+/// A number that is known where it is said.
+fn known(number: Option<f64>) -> f64 {
+    number.unwrap_or_default()
 }

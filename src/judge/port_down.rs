@@ -22,9 +22,6 @@ const LINK_UP: f64 = 5.0;
 /// The physical state of a port that somebody switched off; over Ethernet also that of one without a carrier.
 const DISABLED: f64 = 3.0;
 
-/// Siblings from which a port that was never active can be expected to be.
-const MIN_SIBLINGS: usize = 2;
-
 /// What is remembered of each port, by row.
 #[derive(Debug, Default)]
 pub(super) struct Ports {
@@ -165,7 +162,7 @@ impl Place<'_> {
         // Over Ethernet an empty cage looks the same as a port switched off: neither was ever meant to be up.
         let switched_off = self.cluster.value(port::PHYSICAL_STATE, self.row) == Some(DISABLED);
         !switched_off
-            && siblings >= MIN_SIBLINGS
+            && siblings as f64 >= limits.least_siblings
             && active == siblings
             && down_for >= limits.port_never_active_seconds
     }

@@ -11,11 +11,9 @@ use super::{
     Thresholds,
     average::{Average, Tick},
     baseline::{Baseline, Worse},
+    boards,
 };
 use crate::cluster::{Cluster, Node};
-
-/// A clock average stands this long: it is compared with those of GPUs that are read at other moments.
-const CLOCK_STANDS: Duration = Duration::from_mins(1);
 
 /// What the table of states looks at; none where it is not known.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,6 +50,8 @@ pub(super) struct Signals {
     pub(super) io_pressure: Option<f64>,
     pub(super) cpu_pressure: Option<f64>,
     pub(super) busiest_cpu: Option<f64>,
+    /// Requests that wait at the model servers of its node, if it has any.
+    pub(super) queue: Option<f64>,
 }
 
 /// The averages behind them.
@@ -59,7 +59,7 @@ pub(super) struct Signals {
 pub(super) struct Averages {
     utilization: Average,
     active: Average,
-    was_active: Option<bool>,
+    last_utilization: Option<f32>,
     active_again: Option<UnixMs>,
     tensor: Average,
     sm: Average,
@@ -67,11 +67,12 @@ pub(super) struct Averages {
     memory: Average,
     power: Average,
     power_squared: Average,
-    power_floor: Option<f64>,
+    power_floor: Option<f32>,
     last_power: Option<f32>,
     nvlink: Average,
     pcie: Average,
-    clock: Average,
+    /// The highest clock that the board can have.
+    clock_max: Option<f32>,
     clock_hertz: Average,
     hw_slowdown: Average,
     sw_thermal: Average,
@@ -84,40 +85,44 @@ pub(super) struct Averages {
 
 impl Averages {
     /// Takes in the newest sample of the GPU at `row`.
-    pub(super) fn add(&mut self, cluster: &Cluster, row: u32, tick: &mut Tick) {
+    pub(super) fn add(
+        &mut self,
+        cluster: &Cluster,
+        row: u32,
+        tick: &mut Tick,
+        limits: &Thresholds,
+    ) {
         let value = |metric| cluster.value(metric, row);
         // The integral says what happened between two samples; the gauge only what the driver's window saw.
         let share =
             |gauge: MetricId, integral| cluster.rate(integral, row).or_else(|| value(gauge));
         let utilization = share(gpu::UTILIZATION, gpu::UTILIZATION_SECONDS);
         self.utilization.add(utilization, tick);
-        let active = utilization.map(|share| share >= ACTIVE);
+        let active = utilization.map(|share| share >= limits.active_ratio);
         self.active.add(active.map(f64::from), tick);
-        if self.was_active == Some(false) && active == Some(true) {
+        let was_active = self.utilization_now().map(|share| share >= limits.active_ratio);
+        if was_active == Some(false) && active == Some(true) {
             self.active_again = Some(tick.at());
         }
-        self.was_active = active;
+        self.last_utilization = utilization.map(|share| share as f32);
         self.tensor.add(share(gpu::TENSOR_ACTIVE, gpu::TENSOR_ACTIVE_SECONDS), tick);
         self.sm.add(share(gpu::SM_ACTIVE, gpu::SM_ACTIVE_SECONDS), tick);
         self.dram.add(share(gpu::DRAM_ACTIVE, gpu::DRAM_ACTIVE_SECONDS), tick);
         self.memory.add(share(gpu::MEMORY_ACTIVITY, gpu::MEMORY_ACTIVITY_SECONDS), tick);
         let power = value(gpu::POWER);
-        let limit = value(gpu::POWER_LIMIT).filter(|limit| *limit > 0.0);
+        let limit = power.and_then(|_| power_limit(cluster, row));
         let power_share = power.zip(limit).map(|(power, limit)| power / limit);
         self.power.add(power_share, tick);
         self.last_power = power_share.map(|share| share as f32);
         self.power_squared.add(power_share.map(|share| share * share), tick);
-        self.power_floor = match (self.power_floor, power_share) {
-            (Some(floor), Some(now)) => Some(floor.min(now)),
-            (floor, now) => floor.or(now),
-        };
+        self.power_floor = self.power_floor.into_iter().chain(self.last_power).reduce(f32::min);
         let receive = cluster.rate(gpu::NVLINK_RECEIVE, row);
         let transmit = cluster.rate(gpu::NVLINK_TRANSMIT, row);
         self.nvlink.add(larger(receive, transmit), tick);
         self.pcie.add(cluster.rate(gpu::PCIE_RECEIVE, row), tick);
         let clock = value(gpu::SM_CLOCK);
         let max = value(gpu::SM_CLOCK_MAX).filter(|max| *max > 0.0);
-        self.clock.add(clock.zip(max).map(|(clock, max)| clock / max), tick);
+        self.clock_max = max.map(|max| max as f32).or(self.clock_max);
         self.clock_hertz.add(clock, tick);
         let hardware = [
             gpu::CLOCK_EVENT_HW_SLOWDOWN,
@@ -128,25 +133,46 @@ impl Averages {
         self.hw_slowdown.add(hardware, tick);
         self.sw_thermal.add(value(gpu::CLOCK_EVENT_SW_THERMAL), tick);
         self.pcie_replays.add(cluster.rate(gpu_health::PCIE_REPLAYS, row), tick);
-        self.learn(tick.at(), cluster.fresh_for());
+        self.learn(tick.at(), cluster.fresh_for(), limits);
     }
 
-    fn learn(&mut self, at: UnixMs, gap: Duration) {
+    fn learn(&mut self, at: UnixMs, gap: Duration, limits: &Thresholds) {
         for (usual, average) in [
             (&mut self.usual_utilization, &self.utilization),
             (&mut self.usual_tensor, &self.tensor),
             (&mut self.usual_power, &self.power),
         ] {
-            usual.learn(average.at(at, gap), at, Worse::Lower, NOTHING);
+            usual.learn(average.at(at, gap), at, Worse::Lower, limits.active_ratio, limits);
         }
         // What a board that does nothing is clocked at says nothing about one that works.
-        let busy = self.utilization.at(at, gap).is_some_and(|busy| busy >= BUSY);
+        let busy =
+            self.utilization.at(at, gap).is_some_and(|it| it >= limits.utilization_launch_ratio);
         self.usual_clock.learn(
             self.clock_hertz.at(at, gap).filter(|_| busy),
             at,
             Worse::Lower,
             1.0,
+            limits,
         );
+    }
+
+    /// What it learned of itself, and the least power that it was seen to draw.
+    pub(super) fn learned(&self) -> ([Baseline; 4], Option<f32>) {
+        let usual = [self.usual_utilization, self.usual_tensor, self.usual_power, self.usual_clock];
+        (usual, self.power_floor)
+    }
+
+    /// Averages that begin anew, of a GPU of which this was learned before.
+    pub(super) fn recalling((usual, power_floor): ([Baseline; 4], Option<f32>)) -> Self {
+        let [usual_utilization, usual_tensor, usual_power, usual_clock] = usual;
+        Self {
+            power_floor,
+            usual_utilization,
+            usual_tensor,
+            usual_power,
+            usual_clock,
+            ..Self::default()
+        }
     }
 
     /// The average utilization.
@@ -154,9 +180,31 @@ impl Averages {
         self.utilization.at(now, gap)
     }
 
+    /// The utilization of its last sample.
+    pub(super) fn utilization_now(&self) -> Option<f64> {
+        self.last_utilization.map(f64::from)
+    }
+
     /// The utilization that is usual.
     pub(super) fn usual_utilization(&self) -> Option<f64> {
         self.usual_utilization.usual()
+    }
+
+    /// Whether profiling counters are told.
+    pub(super) fn is_profiled(&self, now: UnixMs, gap: Duration) -> bool {
+        self.tensor.at(now, gap).is_some()
+    }
+
+    /// The average share of the power limit.
+    pub(super) fn power_at(&self, now: UnixMs, gap: Duration) -> Option<f64> {
+        self.power.at(now, gap)
+    }
+
+    /// Standard deviation of power over its mean.
+    pub(super) fn power_spread(&self, now: UnixMs, gap: Duration) -> Option<f64> {
+        let mean = self.power.at(now, gap).filter(|mean| *mean > 0.0)?;
+        let squared = self.power_squared.at(now, gap)?;
+        Some((squared - mean * mean).max(0.0).sqrt() / mean)
     }
 
     /// The share of the power limit that is usual.
@@ -164,9 +212,15 @@ impl Averages {
         self.usual_power.usual()
     }
 
-    /// The power of its last sample, as a share of its limit.
-    pub(super) fn power_now(&self) -> Option<f64> {
-        self.last_power.map(f64::from)
+    /// How much it does at its last sample against what is usual, by the power above that of a board that does nothing.
+    pub(super) fn effort_now(&self, limits: &Thresholds) -> Option<f64> {
+        let idle = self.idle_power(limits);
+        let usual = self.usual_power()? - idle;
+        (usual > limits.least_work_ratio).then_some((f64::from(self.last_power?) - idle) / usual)
+    }
+
+    fn idle_power(&self, limits: &Thresholds) -> f64 {
+        self.power_floor.map_or(limits.idle_power_ratio, f64::from).min(limits.idle_power_ratio)
     }
 
     /// The clock that is usual while it works.
@@ -181,13 +235,13 @@ impl Averages {
 
     /// How much it works against what is usual for it: 1 is as usual. By its tensor cores where they are told and
     /// used, else by its power above that of a board that does nothing.
-    pub(super) fn pace(&self, now: UnixMs, gap: Duration) -> Option<f64> {
+    pub(super) fn pace(&self, now: UnixMs, gap: Duration, limits: &Thresholds) -> Option<f64> {
         let of = |average: &Average, usual: &Baseline, idle: f64| {
             let usual = usual.usual()? - idle;
             let now = average.at(now, gap)? - idle;
-            (usual > LEAST_WORK).then(|| (now / usual).max(0.0))
+            (usual > limits.least_work_ratio).then(|| (now / usual).max(0.0))
         };
-        let idle = self.power_floor.unwrap_or(IDLE_POWER).min(IDLE_POWER);
+        let idle = self.idle_power(limits);
         of(&self.tensor, &self.usual_tensor, 0.0)
             .or_else(|| of(&self.power, &self.usual_power, idle))
     }
@@ -196,7 +250,6 @@ impl Averages {
     pub(super) fn signals(&self, now: UnixMs, gap: Duration, limits: &Thresholds) -> Signals {
         let of = |average: &Average| average.at(now, gap);
         let power = of(&self.power);
-        let spread = power.zip(of(&self.power_squared)).filter(|(mean, _)| *mean > 0.0);
         Signals {
             utilization: of(&self.utilization),
             active: of(&self.active),
@@ -206,13 +259,13 @@ impl Averages {
             dram: of(&self.dram),
             memory: of(&self.memory),
             power,
-            power_spread: spread.map(|(mean, sq)| (sq - mean * mean).max(0.0).sqrt() / mean),
+            power_spread: self.power_spread(now, gap),
             power_over_floor: power
                 .zip(self.power_floor.filter(|floor| *floor > 0.0))
-                .map(|(power, floor)| power / floor),
+                .map(|(power, floor)| power / f64::from(floor)),
             comm: of(&self.nvlink).map(|rate| rate / limits.nvlink_bytes_per_second),
             pcie: of(&self.pcie),
-            clock: of(&self.clock),
+            clock: of(&self.clock_hertz).zip(self.clock_max).map(|(is, max)| is / f64::from(max)),
             hw_slowdown: of(&self.hw_slowdown),
             sw_thermal: of(&self.sw_thermal),
             ..Signals::default()
@@ -220,30 +273,32 @@ impl Averages {
     }
 
     /// The average clock, also some time after its last sample.
-    pub(super) fn clock_hertz(&self, now: UnixMs) -> Option<f64> {
-        self.clock_hertz.at(now, CLOCK_STANDS)
+    pub(super) fn clock_hertz(&self, now: UnixMs, limits: &Thresholds) -> Option<f64> {
+        self.clock_hertz.at(now, Duration::from_secs_f64(limits.clock_stands_seconds))
     }
 }
 
-/// A share below which a GPU does nothing worth a comparison.
-const NOTHING: f64 = 0.02;
+/// Whether somebody holds the GPU: a job says so, or processes do, or memory that is in use; none if nothing is known.
+pub(super) fn allocated(cluster: &Cluster, row: u32, limits: &Thresholds) -> Option<bool> {
+    if cluster.job_size(row).is_some() {
+        return Some(true);
+    }
+    if let Some(processes) = cluster.value(gpu::PROCESSES, row) {
+        return Some(processes > 0.0);
+    }
+    let used = cluster.value(gpu::MEMORY_USED, row)?;
+    // dcgm-exporter tells what is used and what is free, and not the sum.
+    let total = cluster
+        .value(gpu::MEMORY_TOTAL, row)
+        .or_else(|| Some(used + cluster.value(gpu::MEMORY_FREE, row)?))?;
+    // Little memory may still be somebody's.
+    (used >= total * limits.held_memory_ratio).then_some(true)
+}
 
-/// Utilization from which a clock is that of a board at work.
-const BUSY: f64 = 0.4;
-
-/// The same for a pace that others are compared with.
-const LEAST_WORK: f64 = 0.03;
-
-/// Share of its limit that a board draws at most while it does nothing.
-const IDLE_POWER: f64 = 0.15;
-
-/// Utilization of one sample from which the GPU did something.
-const ACTIVE: f64 = 0.02;
-
-/// Whether somebody holds the GPU: a job says so, or processes do; none if neither is known.
-pub(super) fn allocated(cluster: &Cluster, gpu: u32) -> Option<bool> {
-    let processes = cluster.value(gpu::PROCESSES, gpu).map(|count| count > 0.0);
-    if cluster.job_size(gpu).is_some() { Some(true) } else { processes }
+/// The power limit that is enforced, else that of its model as it is sold.
+fn power_limit(cluster: &Cluster, row: u32) -> Option<f64> {
+    let told = cluster.value(gpu::POWER_LIMIT, row).filter(|limit| *limit > 0.0);
+    told.or_else(|| boards::power_limit(cluster.device(Class::Gpu, row)?.info(gpu::INFO, "model")?))
 }
 
 /// The larger direction of all the node's ports together, as a share of their line rates.

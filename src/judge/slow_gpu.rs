@@ -49,7 +49,7 @@ impl<'a> Slow<'a> {
             return None;
         }
         let held = [signals.hw_slowdown, signals.sw_thermal].into_iter().flatten().reduce(f64::max);
-        let clock = own.averages.clock_hertz(now)?;
+        let clock = own.averages.clock_hertz(now, limits)?;
         let is_held = held.is_some_and(|held| held >= limits.clock_event_ratio);
         let gang = judge.gangs.of(row);
         let crowd = peers(judge, cluster, row, gang);
@@ -57,7 +57,7 @@ impl<'a> Slow<'a> {
         let usual = own.averages.usual_clock();
         let is_below = crowd.is_some_and(|crowd| {
             clock < crowd.low * limits.clock_straggler_ratio
-                && crowd.score(clock, PEER_FLOOR) < -limits.peer_score
+                && crowd.score(clock, limits.peer_floor_ratio) < -limits.peer_score
                 && usual.is_none_or(|usual| clock < usual * limits.clock_straggler_ratio)
         });
         if !is_held && !is_below {
@@ -143,43 +143,40 @@ impl<'a> Slow<'a> {
 const COOL: &str = "Look at its temperature, its cooling and its power supply.";
 const EXCHANGE: &str = "Look at its clocks and limits (nvidia-smi -q -d CLOCK,PERFORMANCE), and let it be exchanged if they stay.";
 
-/// Clocks of healthy peers differ by this share of their middle.
-const PEER_FLOOR: f64 = 0.02;
-
 /// The clocks of the GPUs of its model in its gang, or on its node where there is no gang.
-fn peers(judge: &Judge, cluster: &Cluster, row: u32, gang: Option<&Gang>) -> Option<Crowd> {
+pub(super) fn peers(
+    judge: &Judge,
+    cluster: &Cluster,
+    row: u32,
+    gang: Option<&Gang>,
+) -> Option<Crowd> {
     let model = model_of(cluster, row);
     if let Some(gang) = gang {
-        return gang.clocks.get(&model).copied();
+        return gang.clocks.get(model).copied();
     }
     let node = cluster.node(cluster.device(Class::Gpu, row)?.node)?;
-    clocks(judge, cluster, node.rows(Class::Gpu)).get(&model).copied()
+    clocks(judge, cluster, node.rows(Class::Gpu)).get(model).copied()
 }
 
 /// The clocks of busy GPUs, by model.
 pub(super) fn clocks(judge: &Judge, cluster: &Cluster, gpus: &[u32]) -> BTreeMap<Safe, Crowd> {
     let (now, gap) = (cluster.now(), cluster.fresh_for());
     let least = judge.limits.utilization_launch_ratio;
-    let mut models: BTreeMap<Safe, Vec<f64>> = BTreeMap::new();
+    let mut models: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for row in gpus {
         let Some(gpu) = judge.gpus.get(*row as usize) else { continue };
         let busy = gpu.averages.utilization_at(now, gap).is_some_and(|busy| busy >= least);
-        if let Some(clock) = gpu.averages.clock_hertz(now).filter(|_| busy) {
-            let model = model_of(cluster, *row);
-            if let Some(clocks) = models.get_mut(&model) {
-                clocks.push(clock);
-            } else {
-                models.insert(model, vec![clock]);
-            }
+        if let Some(clock) = gpu.averages.clock_hertz(now, &judge.limits).filter(|_| busy) {
+            models.entry(model_of(cluster, *row)).or_default().push(clock);
         }
     }
     let least = judge.limits.least_peers as usize;
-    let crowds =
-        models.into_iter().filter_map(|(model, clocks)| Some((model, Crowd::of(&clocks, least)?)));
-    crowds.collect()
+    let crowds = models.into_iter();
+    let crowds = crowds.filter_map(|(model, clocks)| Some((model, Crowd::of(&clocks, least)?)));
+    crowds.map(|(model, crowd)| (Safe::new(model), crowd)).collect()
 }
 
-fn model_of(cluster: &Cluster, row: u32) -> Safe {
+fn model_of(cluster: &Cluster, row: u32) -> &str {
     let entry = cluster.device(Class::Gpu, row);
-    entry.and_then(|entry| entry.info(gpu::INFO, "model")).cloned().unwrap_or_default()
+    entry.and_then(|entry| entry.info(gpu::INFO, "model")).map(Safe::as_str).unwrap_or_default()
 }

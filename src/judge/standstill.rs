@@ -1,9 +1,9 @@
 //! Jobs that stand still: a collective that never ends, or GPUs that are held and not used.
 
-use gaunt_schema::{Class, FindingKind, GpuState, unit::Unit};
+use gaunt_schema::{Class, Entity, FindingKind, GpuState, unit::Unit};
 
 use super::{
-    Evidence, Judge,
+    Evidence, Gpu, Judge,
     crowd::median,
     finding::{Suspicion, count},
     gang::Gang,
@@ -11,101 +11,175 @@ use super::{
 };
 use crate::cluster::{Cluster, NodeId};
 
-/// A gang that works at less than this share of its usual pace does nothing.
-const NOTHING: f64 = 0.05;
-
 /// Adds jobs that hang and jobs that hold GPUs without a use for them.
 pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
     for gang in judge.gangs.all().iter().filter(|gang| gang.gpus.len() > 1) {
-        seen.suspicions.extend(hang(judge, cluster, gang).or_else(|| idle(judge, gang)));
+        seen.suspicions.extend(hang(judge, cluster, gang).or_else(|| idle(judge, cluster, gang)));
     }
 }
 
 /// All ranks spin, none computes, nothing is sent, no host reads or writes.
 fn hang(judge: &Judge, cluster: &Cluster, gang: &Gang) -> Option<Suspicion> {
     let limits = &judge.limits;
-    let (now, gap) = (cluster.now(), cluster.fresh_for());
-    let still = still_nodes(judge, cluster, gang);
-    let rows =
-        still.iter().filter_map(|id| cluster.node(*id)).flat_map(|node| node.rows(Class::Gpu));
-    let own = |row: &&u32| gang.job.is_none() || cluster.job(**row) == gang.job.as_ref();
-    let known: Vec<_> = rows.filter(own).filter_map(|row| judge.gpus.get(*row as usize)).collect();
-    let utilization: Vec<f64> =
-        known.iter().filter_map(|gpu| gpu.averages.utilization_at(now, gap)).collect();
-    let spins =
-        utilization.iter().filter(|share| **share >= limits.utilization_spinning_ratio).count();
-    if utilization.is_empty() || (spins as f64) < limits.hung_gpus_ratio * utilization.len() as f64
-    {
+    let nodes = nodes_that(judge, cluster, gang, |gpu| is_still(judge, cluster, gpu) == Some(true));
+    let ranks = Ranks::of(judge, cluster, gang, &nodes);
+    // One rank may be missing from the collective: for it the others wait.
+    let least = (limits.hung_gpus_ratio * ranks.known as f64).min(ranks.known as f64 - 1.0);
+    if ranks.known < LEAST_RANKS || (ranks.spin as f64) < least {
         return None;
     }
     // A job that never did anything is starting.
-    let pace = median(known.iter().filter_map(|gpu| gpu.averages.pace(now, gap)))
-        .filter(|pace| *pace < NOTHING)?;
-    let hosts = || still.iter().filter_map(|id| judge.hosts.get(id));
+    if ranks.still * 2 < ranks.known {
+        return None;
+    }
+    let hosts = || nodes.iter().filter_map(|id| judge.hosts.get(id));
     let traffic = hosts().filter_map(|host| Some(host.traffic(cluster)?.now)).reduce(f64::max);
     let io = hosts().filter_map(|host| Some(host.io(cluster)?.now)).reduce(f64::max);
-    if traffic.is_some_and(|share| share >= super::state::SILENT_NETWORK)
+    if traffic.is_some_and(|share| share >= limits.silent_network_ratio)
         || io.is_some_and(|io| io >= limits.io_pressure_ratio)
     {
         return None;
     }
     let kinds = 1 + usize::from(traffic.is_some()) + usize::from(io.is_some());
-    let name = gang
-        .job
-        .as_ref()
-        .map_or_else(|| "A job without a name".to_owned(), |job| format!("Job {job}"));
     let entity = gang.entity();
+    let spin = count(ranks.spin, "GPU");
+    let (odd, ask) = match &ranks.odd {
+        Some(odd) => (format!("; {odd} does not even wait"), odd.to_string()),
+        None => (String::new(), "the odd rank".to_owned()),
+    };
     Some(
         Suspicion::of(FindingKind::CollectiveHang, entity, kinds, false)
             .hold(limits.hung_seconds)
-            .costs(known.len() as f64, gang.victims(cluster, None))
+            .costs(ranks.known as f64, victims(cluster, gang, &nodes))
             .says(
-                format!("{name} hangs: {} spin in a collective, and nothing moves.", count(spins, "GPU")),
-                "Ask the collective library who is missing (NCCL RAS, py-spy on the odd rank), then restart the job.".to_owned(),
+                format!("{} hangs: {spin} spin in a collective, and nothing moves{odd}.", gang.title()),
+                format!("Ask the collective library who is missing (NCCL RAS, py-spy on {ask}), then restart the job."),
             )
             .on([
-                Evidence::new("GPUs that spin", Some(spins as f64), Unit::Count, Some(limits.hung_gpus_ratio * utilization.len() as f64)),
-                Evidence::new("work against what is usual", Some(pace), Unit::Ratio, Some(NOTHING)).note("the limit is an upper one"),
-                Evidence::new("traffic of its ports", traffic, Unit::Ratio, Some(super::state::SILENT_NETWORK)).note("the limit is an upper one"),
+                Evidence::new("GPUs that spin", Some(ranks.spin as f64), Unit::Count, Some(least)),
+                Evidence::new("work against what is usual", ranks.pace, Unit::Ratio, Some(limits.hung_pace_ratio)).note("the limit is an upper one"),
+                Evidence::new("power over its limit", ranks.power, Unit::Ratio, Some(limits.power_waiting_ratio)).note("the limit is an upper one, where no profiling counter says more"),
+                Evidence::new("traffic of its ports", traffic, Unit::Ratio, Some(limits.silent_network_ratio)).note("the limit is an upper one"),
                 Evidence::new("tasks of its hosts waiting for input or output", io, Unit::Ratio, Some(limits.io_pressure_ratio)).note("the limit is an upper one"),
             ]),
     )
 }
 
-/// The nodes that may hang together: of a job all; where nobody names jobs two may have been taken for one, so those
-/// that stand still.
-fn still_nodes(judge: &Judge, cluster: &Cluster, gang: &Gang) -> Vec<NodeId> {
+/// Of fewer ranks none can be said to wait for another.
+const LEAST_RANKS: usize = 2;
+
+/// What the ranks of a gang do that may hang.
+struct Ranks {
+    known: usize,
+    spin: usize,
+    still: usize,
+    pace: Option<f64>,
+    power: Option<f64>,
+    /// The one that does not spin, if there is a single one.
+    odd: Option<Entity>,
+}
+
+impl Ranks {
+    fn of(judge: &Judge, cluster: &Cluster, gang: &Gang, nodes: &[NodeId]) -> Self {
+        let limits = &judge.limits;
+        let (now, gap) = (cluster.now(), cluster.fresh_for());
+        let (mut paces, mut powers, mut odd) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut known, mut spin, mut still) = (0, 0, 0);
+        for row in &gang.gpus {
+            let Some(entry) = cluster.device(Class::Gpu, *row) else { continue };
+            let Some(gpu) = judge.gpus.get(*row as usize) else { continue };
+            let Some(busy) = gpu.averages.utilization_at(now, gap) else { continue };
+            if !nodes.contains(&entry.node) {
+                continue;
+            }
+            known += 1;
+            if busy >= limits.utilization_spinning_ratio {
+                spin += 1;
+            } else {
+                odd.push(entry);
+            }
+            still += usize::from(is_still(judge, cluster, gpu) == Some(true));
+            paces.extend(gpu.averages.pace(now, gap, &judge.limits));
+            powers.extend(gpu.averages.power_at(now, gap));
+        }
+        let odd = match odd.as_slice() {
+            [entry] => cluster
+                .node(entry.node)
+                .zip(entry.device.key.first())
+                .map(|(node, gpu)| Entity::gpu(&node.name, gpu)),
+            _ => None,
+        };
+        Self { known, spin, still, pace: median(paces), power: median(powers), odd }
+    }
+}
+
+/// Whether a GPU does nothing of what it usually does. Where no profiling counter says so, one that spins draws little,
+/// and always as much. None if nobody knows what is usual.
+fn is_still(judge: &Judge, cluster: &Cluster, gpu: &Gpu) -> Option<bool> {
+    let limits = &judge.limits;
+    let (now, gap) = (cluster.now(), cluster.fresh_for());
+    let pace = gpu.averages.pace(now, gap, &judge.limits)?;
+    if gpu.averages.is_profiled(now, gap) {
+        return Some(pace < limits.hung_pace_ratio);
+    }
+    let power = gpu.averages.power_at(now, gap)?;
+    let flat = gpu.averages.power_spread(now, gap).is_some_and(|it| it < limits.flat_power_ratio);
+    Some(flat && power < limits.power_waiting_ratio && pace < limits.hung_power_pace_ratio)
+}
+
+/// The nodes that may stand still together: of a job all; where nobody names jobs two may have been taken for one, so
+/// those of which most GPUs are like that.
+fn nodes_that(
+    judge: &Judge,
+    cluster: &Cluster,
+    gang: &Gang,
+    is: impl Fn(&Gpu) -> bool,
+) -> Vec<NodeId> {
     if gang.job.is_some() {
         return gang.nodes.clone();
     }
-    let (now, gap) = (cluster.now(), cluster.fresh_for());
-    let still = |id: &&NodeId| {
+    let wanted = |id: &&NodeId| {
         let rows = cluster.node(**id).map(|node| node.rows(Class::Gpu)).unwrap_or_default();
-        let paces =
-            rows.iter().filter_map(|row| judge.gpus.get(*row as usize)?.averages.pace(now, gap));
-        median(paces).is_some_and(|pace| pace < NOTHING)
+        let are = rows.iter().filter_map(|row| judge.gpus.get(*row as usize)).filter(|gpu| is(gpu));
+        are.count() * 2 > rows.len()
     };
-    gang.nodes.iter().filter(still).copied().collect()
+    gang.nodes.iter().filter(wanted).copied().collect()
+}
+
+/// The job and its nodes that stand still.
+fn victims(cluster: &Cluster, gang: &Gang, nodes: &[NodeId]) -> Vec<Entity> {
+    let on = |victim: &Entity| {
+        let node = victim.node.as_ref().and_then(|node| cluster.named(node));
+        victim.node.is_none() || node.is_some_and(|(id, _)| nodes.contains(&id))
+    };
+    gang.victims(cluster, None).into_iter().filter(on).collect()
 }
 
 /// A job holds its GPUs and does nothing with any of them: a line of cost, which wakes nobody.
-fn idle(judge: &Judge, gang: &Gang) -> Option<Suspicion> {
-    let idle = gang.gpus.iter().filter(|row| judge.state(**row) == GpuState::IdleAllocated).count();
-    if idle < gang.gpus.len() {
+fn idle(judge: &Judge, cluster: &Cluster, gang: &Gang) -> Option<Suspicion> {
+    let is = |gpu: &Gpu| gpu.held.state() == GpuState::IdleAllocated;
+    let nodes = nodes_that(judge, cluster, gang, is);
+    let on = |row: &&u32| {
+        cluster.device(Class::Gpu, **row).is_some_and(|entry| nodes.contains(&entry.node))
+    };
+    let gpus: Vec<u32> = gang.gpus.iter().filter(on).copied().collect();
+    let idle = gpus.iter().filter(|row| judge.state(**row) == GpuState::IdleAllocated).count();
+    if idle == 0 || idle < gpus.len() {
         return None;
     }
-    let name = gang
-        .job
-        .as_ref()
-        .map_or_else(|| "A job without a name".to_owned(), |job| format!("Job {job}"));
+    let serves =
+        nodes.iter().any(|id| judge.hosts.get(id).is_some_and(|host| host.queue.is_some()));
+    let seconds =
+        if serves { judge.limits.serving_idle_seconds } else { judge.limits.idle_seconds };
     Some(
         Suspicion::of(FindingKind::IdleAllocated, gang.entity(), 1, false)
-            .hold(judge.limits.idle_seconds)
-            .costs(gang.gpus.len() as f64, Vec::new())
+            .hold(seconds)
+            .costs(idle as f64, victims(cluster, gang, &nodes))
             .says(
                 format!(
-                    "{name} holds {} and does nothing with any of them.",
-                    count(gang.gpus.len(), "GPU")
+                    "{} holds {} and does nothing with any of them.",
+                    gang.title(),
+                    count(idle, "GPU")
                 ),
                 "Ask its owner whether it still needs them.".to_owned(),
             )

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use gaunt_schema::{Class, Entity, EntityKind, FindingKind, Safe, unit::Unit};
 
 use super::{
-    Evidence, Judge,
+    Evidence, Judge, Thresholds,
     crowd::median,
     finding::{Suspicion, count, percent},
-    gang::{Gang, STANDSTILL},
+    gang::Gang,
     host::{Beside, Host},
     life::Seen,
 };
@@ -22,7 +22,8 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
         let hungry: Vec<Hungry<'_>> =
             gang.nodes.iter().filter_map(|id| Hungry::look(judge, cluster, gang, *id)).collect();
         let by_storage = hungry.iter().filter(|hungry| hungry.waits_for_io(judge, cluster)).count();
-        let shared = by_storage >= SHARED_NODES && by_storage * 2 > gang.nodes.len();
+        let shared =
+            by_storage as f64 >= judge.limits.shared_nodes && by_storage * 2 > gang.nodes.len();
         if shared {
             storage.push((gang, hungry));
             continue;
@@ -41,9 +42,6 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
 /// Of fewer nodes than this one is left out of the middle that it is compared with.
 const FEW_NODES: usize = 4;
 
-/// So many nodes of a gang that wait for input together wait for something that they share.
-const SHARED_NODES: usize = 2;
-
 /// A node whose GPUs do less than they usually do, and less than those of its gang.
 struct Hungry<'a> {
     id: NodeId,
@@ -57,6 +55,43 @@ struct Hungry<'a> {
     /// GPUs that do less, of how many.
     low: Vec<u32>,
     of: usize,
+}
+
+/// What the processors of a host say about launching and loading.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cpu {
+    /// Tasks wait for a processor.
+    pub(super) pressed: bool,
+    /// They do so a little.
+    pub(super) crowded: bool,
+    /// One processor has more to do than ever.
+    pub(super) pegged: bool,
+    /// The busy share of the busiest one.
+    pub(super) busiest: Option<f64>,
+}
+
+impl Cpu {
+    /// Of this host, now.
+    pub(super) fn of(host: &Host, cluster: &Cluster, limits: &Thresholds) -> Self {
+        let (cpu, busiest) = (host.cpu(cluster), host.busiest(cluster));
+        let waits = |limit: f64| cpu.is_some_and(|cpu| cpu.exceeds(limit, limits));
+        let pegged = busiest.is_some_and(|busiest| {
+            // Where one always spins, that it does so now says nothing.
+            let before = busiest.usual.is_none_or(|usual| usual < limits.busiest_cpu_ratio - 0.05);
+            busiest.now >= limits.busiest_cpu_ratio && before
+        });
+        Self {
+            pressed: waits(limits.cpu_pressure_ratio),
+            crowded: waits(limits.cpu_crowded_ratio),
+            pegged,
+            busiest: busiest.map(|busiest| busiest.now),
+        }
+    }
+
+    /// Whether anything of it is unusual.
+    pub(super) fn any(self) -> bool {
+        self.pressed || self.crowded || self.pegged
+    }
 }
 
 impl<'a> Hungry<'a> {
@@ -88,10 +123,19 @@ impl<'a> Hungry<'a> {
             // Before its own past is known, the others say what is usual.
             let usual = averages.usual_utilization().or(elsewhere)?;
             // It goes on with something: who stands still is in a pause, or hangs.
-            let goes_on = averages.pace(now, gap).unwrap_or(is) >= STANDSTILL;
+            let goes_on =
+                averages.pace(now, gap, &judge.limits).unwrap_or(is) >= limits.standstill_ratio;
             let low = usual >= limits.utilization_launch_ratio && is < usual * hungry;
             Some(low && goes_on)
         };
+        // Where nothing is sent any more the whole job pauses: it writes a checkpoint, or ends.
+        let host = judge.hosts.get(&id).copied().unwrap_or_default();
+        let pauses = host.traffic(cluster).is_some_and(|traffic| {
+            traffic.usual.is_some_and(|usual| traffic.now < usual * limits.standstill_ratio)
+        });
+        if pauses {
+            return None;
+        }
         let low: Vec<u32> = rows.iter().filter(|row| low_one(row) == Some(true)).copied().collect();
         if low.is_empty() {
             return None;
@@ -101,7 +145,6 @@ impl<'a> Hungry<'a> {
         // The others of a gang of one node are those GPUs of the node that do as much as ever.
         let siblings = rows.iter().filter(|row| !low.contains(row)).copied();
         let others = elsewhere.or_else(|| busy(&siblings.collect::<Vec<u32>>()));
-        let host = judge.hosts.get(&id).copied().unwrap_or_default();
         let utilization = busy(&low)?;
         Some(Self { id, node, gang, host, utilization, usual, others, of: rows.len(), low })
     }
@@ -113,22 +156,11 @@ impl<'a> Hungry<'a> {
 
     fn io(&self, judge: &Judge, cluster: &Cluster) -> Option<Beside> {
         let limits = &judge.limits;
-        self.host
-            .io(cluster)
-            .filter(|io| io.exceeds(limits.io_pressure_ratio, limits.pressure_times))
+        self.host.io(cluster).filter(|io| io.exceeds(limits.io_pressure_ratio, limits))
     }
 
-    /// Whether its tasks wait for CPUs, whether they do so a little, and whether one CPU has more to do than ever.
-    fn cpu(&self, judge: &Judge, cluster: &Cluster) -> (bool, bool, bool) {
-        let limits = &judge.limits;
-        let (cpu, busiest) = (self.host.cpu(cluster), self.host.busiest(cluster));
-        let waits = |limit: f64| cpu.is_some_and(|cpu| cpu.exceeds(limit, limits.pressure_times));
-        let pegged = busiest.is_some_and(|busiest| {
-            // Where one always spins, that it does so now says nothing.
-            let before = busiest.usual.is_none_or(|usual| usual < limits.busiest_cpu_ratio - 0.05);
-            busiest.now >= limits.busiest_cpu_ratio && before
-        });
-        (waits(limits.cpu_pressure_ratio), waits(limits.cpu_crowded_ratio), pegged)
+    fn cpu(&self, judge: &Judge, cluster: &Cluster) -> Cpu {
+        Cpu::of(&self.host, cluster, &judge.limits)
     }
 
     fn waits_for_io(&self, judge: &Judge, cluster: &Cluster) -> bool {
@@ -138,7 +170,7 @@ impl<'a> Hungry<'a> {
     fn suspicion(&self, judge: &Judge, cluster: &Cluster) -> Option<Suspicion> {
         let limits = &judge.limits;
         let io = self.io(judge, cluster).is_some();
-        let (pressed, crowded, pegged) = self.cpu(judge, cluster);
+        let Cpu { pressed, crowded, pegged, .. } = self.cpu(judge, cluster);
         let alone = self.is_alone(judge);
         let waits = self.gang.slowed().is_some_and(|slowed| slowed >= limits.slowed_ratio)
             && self.gang.nodes.len() > 1
@@ -152,6 +184,8 @@ impl<'a> Hungry<'a> {
         } else {
             FindingKind::HostBound
         };
+        // Who wrote a checkpoint waited for the disk as well, and goes on.
+        let hold = if io { limits.storage_seconds } else { limits.starved_seconds };
         // That it does less and that the others wait for it is one thing seen from two sides.
         let kinds = usize::from(host > 0) + usize::from(alone || waits);
         let entity = Entity::node(&self.node.name);
@@ -184,7 +218,7 @@ impl<'a> Hungry<'a> {
         };
         Some(
             Suspicion::of(kind, entity, kinds, host > 0)
-                .hold(limits.starved_seconds.max(judge.two_samples(cluster)))
+                .hold(hold.max(judge.two_samples(cluster)))
                 .costs(self.gang.lost_gpus().max(lost), self.gang.victims(cluster, Some(self.id)))
                 .says(summary, next)
                 .on(self.numbers(judge, cluster)),

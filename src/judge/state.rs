@@ -4,9 +4,6 @@ use gaunt_schema::GpuState;
 
 use super::{Signals, Thresholds};
 
-/// Share of the nominal rate below which a network is silent: keep-alives and monitoring stay below it.
-pub(super) const SILENT_NETWORK: f64 = 1e-3;
-
 /// The rows of the table, first match wins. A cause comes before what it looks like: heat before all else, useful work
 /// before waiting, starving before idling.
 const ORDER: [GpuState; 9] = [
@@ -135,6 +132,11 @@ impl Table<'_> {
 
     fn data_starved(&self) -> bool {
         let (s, l) = (self.signals, self.limits);
+        // A server without requests has nothing to starve for; with a full queue its GPUs should work.
+        if let Some(waiting) = s.queue {
+            return self.least(Some(waiting), l.queue_requests)
+                && self.below(s.utilization, l.queue_idle_ratio);
+        }
         let alive = self.least(s.active, l.active_samples_ratio)
             || self.below(s.since_active_again, l.active_again_seconds);
         let on_and_off = alive && self.below(s.utilization, l.utilization_starved_ratio);

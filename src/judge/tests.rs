@@ -8,6 +8,8 @@ use gaunt_schema::{
     catalogue::{gpu, host, port},
 };
 
+mod pages;
+
 use super::{Finding, Judge, Thresholds};
 use crate::cluster::Cluster;
 

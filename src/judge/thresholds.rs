@@ -2,183 +2,295 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Every limit of the judge. A settings file may change any of them; names that are not here are refused.
-///
-/// Where a field names no source its value is a proposal, chosen on simulated fleets.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Thresholds {
+/// Makes the table: a line says what a limit is for and where it is from, the next one its name and value.
+macro_rules! table {
+    ($($(#[$doc:meta])+ $name:ident: $kind:ty = $value:expr;)+) => {
+        /// Every limit of the judge. A settings file may change any of them; names that are not here are refused.
+        ///
+        /// Where a field names no source its value is a proposal, chosen on simulated fleets.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct Thresholds {
+            $($(#[$doc])+ pub $name: $kind,)+
+        }
+
+        impl Default for Thresholds {
+            fn default() -> Self {
+                Self { $($name: $value,)+ }
+            }
+        }
+    };
+}
+
+table! {
     /// Span of the moving averages in seconds: as old on average as a plain mean over this span.
-    pub average_seconds: f64,
+    average_seconds: f64 = 10.0;
     /// Seconds for which samples must agree before a GPU enters a state.
-    pub enter_seconds: f64,
+    enter_seconds: f64 = 5.0;
     /// Seconds for which samples must disagree before a GPU leaves a state.
-    pub leave_seconds: f64,
+    leave_seconds: f64 = 10.0;
     /// A cut is lowered to this share of itself for a GPU that is in the state already.
-    pub leave_share: f64,
+    leave_share: f64 = 0.8;
     /// Tensor activity from which a GPU computes.
-    pub tensor_busy_ratio: f64,
+    tensor_busy_ratio: f64 = 0.25;
     /// SM activity from which a GPU computes without its tensor cores: NVIDIA's profiling guide calls 0.8 necessary.
-    pub sm_busy_ratio: f64,
+    sm_busy_ratio: f64 = 0.8;
     /// DRAM activity from which high SM activity no longer means computing.
-    pub dram_saturated_ratio: f64,
+    dram_saturated_ratio: f64 = 0.6;
     /// DRAM activity from which a GPU is bound by its memory; the practical peak is about 0.8.
-    pub dram_bound_ratio: f64,
+    dram_bound_ratio: f64 = 0.5;
     /// Share of the nominal NVLink or network rate from which a GPU communicates usefully.
-    pub comm_busy_ratio: f64,
+    comm_busy_ratio: f64 = 0.3;
     /// The same share below which nothing is really moved.
-    pub comm_quiet_ratio: f64,
+    comm_quiet_ratio: f64 = 0.05;
     /// Tensor activity below which a GPU does not compute while it communicates or starves.
-    pub tensor_low_ratio: f64,
+    tensor_low_ratio: f64 = 0.15;
     /// Tensor activity below which a GPU does not compute at all.
-    pub tensor_quiet_ratio: f64,
+    tensor_quiet_ratio: f64 = 0.05;
     /// DRAM activity below which the memory is quiet.
-    pub dram_quiet_ratio: f64,
+    dram_quiet_ratio: f64 = 0.15;
     /// Utilization from which a kernel runs all the time, such as a collective that spins.
-    pub utilization_spinning_ratio: f64,
+    utilization_spinning_ratio: f64 = 0.8;
     /// Utilization from which a GPU without profiling counters is called busy.
-    pub utilization_busy_ratio: f64,
+    utilization_busy_ratio: f64 = 0.9;
     /// SM activity below which a running kernel may be one that waits.
-    pub sm_waiting_ratio: f64,
+    sm_waiting_ratio: f64 = 0.35;
     /// Utilization below which a GPU starves if its host has trouble.
-    pub utilization_starved_ratio: f64,
+    utilization_starved_ratio: f64 = 0.6;
     /// Share of samples in which such a GPU does something: a pause of a whole job is no starvation.
-    pub active_samples_ratio: f64,
+    active_samples_ratio: f64 = 0.5;
     /// Seconds within which one that does less must have begun to do something again.
-    pub active_again_seconds: f64,
+    active_again_seconds: f64 = 20.0;
     /// SM activity below which much PCIe traffic means waiting for input: KempnerPulse's data-loading rule.
-    pub sm_loading_ratio: f64,
+    sm_loading_ratio: f64 = 0.3;
     /// PCIe receive rate from which input is being loaded, in bytes per second: KempnerPulse's data-loading rule.
-    pub pcie_loading_bytes_per_second: f64,
+    pcie_loading_bytes_per_second: f64 = 1e9;
     /// Utilization from which a GPU may be launch bound.
-    pub utilization_launch_ratio: f64,
+    utilization_launch_ratio: f64 = 0.4;
     /// SM activity below which a GPU may be launch bound.
-    pub sm_launch_ratio: f64,
+    sm_launch_ratio: f64 = 0.25;
     /// Utilization below which a GPU is idle.
-    pub utilization_idle_ratio: f64,
+    utilization_idle_ratio: f64 = 0.02;
     /// SM activity below which a GPU is idle.
-    pub sm_idle_ratio: f64,
+    sm_idle_ratio: f64 = 0.01;
     /// Power over the GPU's own lowest power up to which it is idle.
-    pub power_idle_share: f64,
+    power_idle_share: f64 = 1.15;
     /// Power over its limit from which a GPU without profiling counters computes.
-    pub power_computing_ratio: f64,
+    power_computing_ratio: f64 = 0.65;
     /// Power over its limit from which such a GPU may be bound by its memory.
-    pub power_memory_ratio: f64,
+    power_memory_ratio: f64 = 0.4;
     /// Driver's memory activity from which such a GPU is bound by its memory.
-    pub memory_activity_ratio: f64,
+    memory_activity_ratio: f64 = 0.6;
     /// Power over its limit from which such a GPU may communicate usefully.
-    pub power_comm_ratio: f64,
+    power_comm_ratio: f64 = 0.25;
     /// Power over its limit above which such a GPU does more than communicate.
-    pub power_comm_max_ratio: f64,
+    power_comm_max_ratio: f64 = 0.5;
     /// Power over its limit below which such a GPU waits if a kernel runs all the time.
-    pub power_waiting_ratio: f64,
+    power_waiting_ratio: f64 = 0.4;
     /// Power over its limit below which such a GPU may be launch bound.
-    pub power_launch_ratio: f64,
+    power_launch_ratio: f64 = 0.35;
     /// Spread of power over its mean from which such a GPU goes on and off.
-    pub power_switching_ratio: f64,
+    power_switching_ratio: f64 = 0.25;
     /// Clock over its maximum from which it is near its maximum.
-    pub clock_near_max_ratio: f64,
+    clock_near_max_ratio: f64 = 0.8;
     /// Clock over the median of the job below which heat costs time.
-    pub clock_throttled_ratio: f64,
+    clock_throttled_ratio: f64 = 0.85;
     /// Share of the time that a clock-event reason must hold.
-    pub clock_event_ratio: f64,
+    clock_event_ratio: f64 = 0.5;
     /// Seconds for which a port that was never seen active must be down beside active siblings.
-    pub port_never_active_seconds: f64,
+    port_never_active_seconds: f64 = 10.0;
     /// Seconds for which a whole job must wait with a silent network before it is called hung.
-    pub hung_seconds: f64,
+    hung_seconds: f64 = 60.0;
     /// Nominal NVLink rate of a GPU in one direction, in bytes per second: 450 GB/s for Hopper.
-    pub nvlink_bytes_per_second: f64,
+    nvlink_bytes_per_second: f64 = 450e9;
     /// Share of the time in which a task of the host waits for input or output (PSI some).
-    pub io_pressure_ratio: f64,
+    io_pressure_ratio: f64 = 0.08;
     /// Share of the time in which a task of the host waits for a CPU (PSI some).
-    pub cpu_pressure_ratio: f64,
+    cpu_pressure_ratio: f64 = 0.08;
     /// Busy share of the busiest CPU from which a single thread is the limit.
-    pub busiest_cpu_ratio: f64,
+    busiest_cpu_ratio: f64 = 0.95;
     /// Period from which pages may repeat what an exporter collected before: dcgm-exporter collects each 30 s.
-    pub slow_period_seconds: f64,
+    slow_period_seconds: f64 = 5.0;
     /// Seconds for which a node with a job must be dark before that wakes somebody.
-    pub dark_seconds: f64,
+    dark_seconds: f64 = 120.0;
+    /// Seconds for which a page must say that its values of GPUs are late: a call that only takes long returns.
+    driver_hung_seconds: f64 = 10.0;
+    /// Seconds for which nothing on a page moves: DCGM's health checks want a minute of samples, and dcgm-exporter looks
+    /// each 30 s.
+    stale_seconds: f64 = 120.0;
+    /// Share of its memory from which somebody holds a GPU, where no page counts processes: a driver alone takes less
+    /// than 1 per cent, a context half a gigabyte.
+    held_memory_ratio: f64 = 0.03;
+    /// Requests that must wait at a model server before its GPUs can be said to starve: one may be about to begin.
+    queue_requests: f64 = 4.0;
+    /// Utilization of the busiest GPU below which a full queue is not its own doing.
+    queue_idle_ratio: f64 = 0.3;
+    /// Seconds for which requests must wait beside such GPUs.
+    queue_seconds: f64 = 20.0;
+    /// Seconds for which a model server may wait for requests before its GPUs are called idle: real ones do for hours.
+    serving_idle_seconds: f64 = 3_600.0;
+    /// Seconds of samples that make a past which something can be compared with.
+    usual_learned_seconds: f64 = 40.0;
+    /// What is usual changes over this time constant: a shift of a quarter of an hour is a new way of working.
+    usual_seconds: f64 = 600.0;
+    /// Better than usual is learned within this: a job that left its start-up behind shows what it can do.
+    usual_better_seconds: f64 = 30.0;
+    /// A change by more than this share is not learned but remarked.
+    usual_ratio: f64 = 0.08;
+    /// What stays worse for this long is the new usual: the job has changed.
+    usual_accepted_seconds: f64 = 1_800.0;
+    /// Utilization of one sample from which the GPU did something.
+    active_ratio: f64 = 0.02;
+    /// Usual work below which nobody's pace is compared.
+    least_work_ratio: f64 = 0.03;
+    /// Share of its limit that a board draws at most while it does nothing: 66 of 400 W on the A100s of the Acme trace.
+    idle_power_ratio: f64 = 0.15;
+    /// A share of work below which a GPU stands still, and is not merely slow.
+    standstill_ratio: f64 = 0.1;
+    /// Seconds for which a clock's average stands: it is compared with GPUs that are read at other moments.
+    clock_stands_seconds: f64 = 60.0;
+    /// Seconds after which nodes without named jobs are put together anew.
+    regroup_seconds: f64 = 20.0;
+    /// Seconds for which a driver's error speaks after it was seen.
+    error_speaks_seconds: f64 = 600.0;
+    /// Pages that neighbours must bring without a board before it is gone.
+    gone_samples: u32 = 2;
     /// A GPU does less than usual below this share of its usual utilization.
-    pub hungry_ratio: f64,
+    hungry_ratio: f64 = 0.94;
     /// The same where pages come seldom.
-    pub hungry_slow_ratio: f64,
+    hungry_slow_ratio: f64 = 0.85;
     /// A pressure of the host counts from so many times what is usual for it.
-    pub pressure_times: f64,
+    pressure_times: f64 = 3.0;
+    /// So many times its limit a pressure counts whatever is usual: trouble as old as the first look looks usual.
+    pressure_far_times: f64 = 4.0;
+    /// Less pressure than this is none.
+    pressure_floor_ratio: f64 = 0.02;
+    /// Nodes of a job that wait for input together from which it is something that they share.
+    shared_nodes: f64 = 2.0;
     /// Share of the time in which a task waits for a CPU from which launching may suffer.
-    pub cpu_crowded_ratio: f64,
-    /// Seconds for which the nodes of a job must wait for storage together.
-    pub storage_seconds: f64,
+    cpu_crowded_ratio: f64 = 0.03;
+    /// Seconds for which nodes must wait for storage: averages take as long to forget a checkpoint.
+    storage_seconds: f64 = 18.0;
     /// Share of its usual speed from which a job is slower than usual.
-    pub slowed_ratio: f64,
+    slowed_ratio: f64 = 0.06;
     /// Fewer GPUs than this are no peers: below four their spread is a matter of luck.
-    pub least_peers: f64,
+    least_peers: f64 = 4.0;
     /// Spreads from its peers from which one stands out: Monte Carlo gives no false ones with a floor of 3 per cent.
-    pub peer_score: f64,
+    peer_score: f64 = 4.0;
+    /// Clocks of healthy peers differ by this share of their middle.
+    peer_floor_ratio: f64 = 0.02;
     /// Clock over that of its peers below which a GPU is slower than they are.
-    pub clock_straggler_ratio: f64,
+    clock_straggler_ratio: f64 = 0.85;
     /// Seconds for which a GPU must be slow.
-    pub slow_gpu_seconds: f64,
+    slow_gpu_seconds: f64 = 5.0;
     /// Packets that a PCIe link sends again in a second: DCGM's health check allows 31 a minute to 16 lanes of generation 5.
-    pub pcie_replays_per_second: f64,
+    pcie_replays_per_second: f64 = 0.5;
     /// Seconds for which a PCIe link must be narrower or slower than it should be.
-    pub pcie_seconds: f64,
+    pcie_seconds: f64 = 5.0;
     /// Seconds for which it must send packets again.
-    pub pcie_replay_seconds: f64,
+    pcie_replay_seconds: f64 = 15.0;
     /// NVLink errors of a GPU in a second; DCGM's health check calls any a failure.
-    pub nvlink_errors_per_second: f64,
+    nvlink_errors_per_second: f64 = 0.5;
     /// Seconds for which NVLinks must be bad.
-    pub nvlink_seconds: f64,
+    nvlink_seconds: f64 = 8.0;
     /// Broken symbols and packets in a second: NVSentinel calls 120 symbol errors an hour fatal, and gaunt wants more to page.
-    pub link_errors_per_second: f64,
+    link_errors_per_second: f64 = 0.5;
     /// Repaired bits, times the usual number, that confirm it.
-    pub corrected_bits_times: f64,
+    corrected_bits_times: f64 = 10.0;
     /// Packets sent again in a second, by anybody of the job, that confirm it.
-    pub resent_packets_per_second: f64,
+    resent_packets_per_second: f64 = 0.5;
     /// Seconds for which a link must lose bits.
-    pub link_errors_seconds: f64,
+    link_errors_seconds: f64 = 10.0;
+    /// Less traffic than this share of the line rate says nothing about a port.
+    carries_ratio: f64 = 0.005;
+    /// Fewer received packets in a second are not worth a share of marks.
+    least_packets_per_second: f64 = 100.0;
+    /// Less sent data in a second says nothing about waiting and notifications.
+    least_bytes_per_second: f64 = 1e6;
+    /// Ports of a leaf or rail that must be bad: the authors of R-Pingmesh cannot tell fewer than three apart either.
+    least_members: f64 = 2.0;
+    /// Siblings from which a port that was never active can be expected to be.
+    least_siblings: f64 = 2.0;
     /// Share of received packets with a congestion mark from which a queue is full.
-    pub marked_packets_ratio: f64,
+    marked_packets_ratio: f64 = 0.01;
     /// Share of the time in which the network stops a port from which it is congested.
-    pub paused_ratio: f64,
+    paused_ratio: f64 = 0.01;
     /// Share of the time in which a port stops the network from which its host is to blame.
-    pub pauses_ratio: f64,
+    pauses_ratio: f64 = 0.02;
     /// Packets without a buffer in a second from which its host is to blame.
-    pub unbuffered_per_second: f64,
+    unbuffered_per_second: f64 = 1.0;
     /// Notifications to slow down, times the usual number for the same traffic, that confirm congestion.
-    pub notified_times: f64,
+    notified_times: f64 = 10.0;
     /// Waiting before transmission, times the usual, that means congestion where no switch marks packets.
-    pub waited_times: f64,
+    waited_times: f64 = 10.0;
+    /// Share of its line rate that a switch's port may lose to waiting: InfiniBand operators call 0.15 hot.
+    switch_waited_ratio: f64 = 0.15;
+    /// Packets that a switch's port may drop in a second: NVSentinel's limit for discards.
+    switch_dropped_per_second: f64 = 100.0;
+    /// Pause frames in a second by which a host stops its switch.
+    switch_stopped_per_second: f64 = 100.0;
+    /// Seconds for which a single port must be congested: the others of its rail would be seen by then.
+    incast_seconds: f64 = 15.0;
+    /// Nodes that must slow down before what they send to is an incast.
+    incast_senders: f64 = 2.0;
     /// Share of a leaf's or rail's ports that must be bad before it is blamed.
-    pub members_bad_ratio: f64,
+    members_bad_ratio: f64 = 0.6;
     /// Seconds for which a hotspot must last.
-    pub hotspot_seconds: f64,
+    hotspot_seconds: f64 = 8.0;
     /// Work of a node against the middle of its job from which its stage has too much of it.
-    pub uneven_times: f64,
+    uneven_times: f64 = 1.07;
+    /// Work of a node against the middle of its job, at one instant, from which the others wait for it.
+    stands_out_times: f64 = 1.3;
+    /// The same where pages come seldom and no profiling counter is told: then work is known from single instants.
+    uneven_slow_times: f64 = 1.25;
+    /// Span of the averages of a job's work, in seconds: several of its longest steps.
+    pace_seconds: f64 = 30.0;
+    /// The same where pages come seldom.
+    pace_slow_seconds: f64 = 90.0;
+    /// A node that works within this share of its usual pace goes on as ever.
+    as_ever_ratio: f64 = 0.03;
+    /// Clock against what is usual, of a whole job, below which its power or clock was capped.
+    capped_clock_ratio: f64 = 0.85;
+    /// A job that only waits longer moves at least this share of what its speed says; one that does something else
+    /// moves next to nothing.
+    like_pace_share: f64 = 0.3;
     /// Share of looks at which one node may be the busiest where the data is uneven, and not the nodes.
-    pub favourite_ratio: f64,
+    favourite_ratio: f64 = 0.5;
     /// Seconds for which a job must be uneven.
-    pub uneven_seconds: f64,
+    uneven_seconds: f64 = 45.0;
     /// Share of a job's GPUs that must spin before it can hang.
-    pub hung_gpus_ratio: f64,
+    hung_gpus_ratio: f64 = 0.9;
+    /// Work against what is usual below which a GPU with profiling counters does nothing.
+    hung_pace_ratio: f64 = 0.05;
+    /// The same for power above that of a board that does nothing, where no counter says more: spinning takes a third.
+    hung_power_pace_ratio: f64 = 0.6;
+    /// Spread of power over its mean below which it does not change.
+    flat_power_ratio: f64 = 0.12;
+    /// Share of the nominal rate below which a network is silent: keep-alives and monitoring stay below it.
+    silent_network_ratio: f64 = 0.001;
+    /// Nodes whose usual power differs by more than this share do not step together, where nobody names jobs.
+    like_power_ratio: f64 = 0.05;
+    /// The same for the traffic of their ports.
+    like_traffic_ratio: f64 = 0.12;
     /// Seconds for which a job must hold idle GPUs before that is said.
-    pub idle_seconds: f64,
+    idle_seconds: f64 = 540.0;
     /// Seconds for which they must starve.
-    pub starved_seconds: f64,
+    starved_seconds: f64 = 14.0;
     /// Samples in a row that must show a port down.
-    pub port_samples: u32,
+    port_samples: u32 = 2;
     /// Seconds for which the evidence must be gone before a finding closes.
-    pub close_seconds: f64,
+    close_seconds: f64 = 10.0;
     /// Times that evidence must have come within the window before a finding is said to flap.
-    pub flap_openings: f64,
+    flap_openings: f64 = 3.0;
     /// Seconds within which a finding that opens again is the same one, and its openings are counted.
-    pub flap_window_seconds: f64,
+    flap_window_seconds: f64 = 600.0;
     /// Seconds for which the evidence must be gone before a finding that flaps closes.
-    pub flap_close_seconds: f64,
-    /// Seconds after a restart in which what was open before stays open, unless it is seen: averages and pasts must
-    /// grow again first.
-    pub resume_seconds: f64,
+    flap_close_seconds: f64 = 180.0;
+    /// Seconds after a restart in which what was open before stays open, unless it is seen: averages and pasts must grow
+    /// again first.
+    resume_seconds: f64 = 120.0;
     /// Failed attempts in a row before a target is reported.
-    pub target_failures: u32,
+    target_failures: u32 = 2;
 }
 
 /// A limit that cannot be meant.
@@ -210,99 +322,6 @@ impl Thresholds {
             }
         }
         Ok(())
-    }
-}
-
-impl Default for Thresholds {
-    #[expect(clippy::too_many_lines, reason = "one table with a line for each limit")]
-    fn default() -> Self {
-        Self {
-            average_seconds: 10.0,
-            enter_seconds: 5.0,
-            leave_seconds: 10.0,
-            leave_share: 0.8,
-            tensor_busy_ratio: 0.25,
-            sm_busy_ratio: 0.8,
-            dram_saturated_ratio: 0.6,
-            dram_bound_ratio: 0.5,
-            comm_busy_ratio: 0.3,
-            comm_quiet_ratio: 0.05,
-            tensor_low_ratio: 0.15,
-            tensor_quiet_ratio: 0.05,
-            dram_quiet_ratio: 0.15,
-            utilization_spinning_ratio: 0.8,
-            utilization_busy_ratio: 0.9,
-            sm_waiting_ratio: 0.35,
-            utilization_starved_ratio: 0.6,
-            active_samples_ratio: 0.5,
-            active_again_seconds: 20.0,
-            sm_loading_ratio: 0.3,
-            pcie_loading_bytes_per_second: 1e9,
-            utilization_launch_ratio: 0.4,
-            sm_launch_ratio: 0.25,
-            utilization_idle_ratio: 0.02,
-            sm_idle_ratio: 0.01,
-            power_idle_share: 1.15,
-            power_computing_ratio: 0.65,
-            power_memory_ratio: 0.4,
-            memory_activity_ratio: 0.6,
-            power_comm_ratio: 0.25,
-            power_comm_max_ratio: 0.5,
-            power_waiting_ratio: 0.4,
-            power_launch_ratio: 0.35,
-            power_switching_ratio: 0.25,
-            clock_near_max_ratio: 0.8,
-            clock_throttled_ratio: 0.85,
-            clock_event_ratio: 0.5,
-            port_never_active_seconds: 10.0,
-            hung_seconds: 60.0,
-            nvlink_bytes_per_second: 450e9,
-            io_pressure_ratio: 0.08,
-            cpu_pressure_ratio: 0.08,
-            busiest_cpu_ratio: 0.95,
-            slow_period_seconds: 5.0,
-            dark_seconds: 120.0,
-            hungry_ratio: 0.94,
-            hungry_slow_ratio: 0.85,
-            pressure_times: 3.0,
-            cpu_crowded_ratio: 0.03,
-            storage_seconds: 15.0,
-            slowed_ratio: 0.06,
-            least_peers: 4.0,
-            peer_score: 4.0,
-            clock_straggler_ratio: 0.85,
-            slow_gpu_seconds: 5.0,
-            pcie_replays_per_second: 0.5,
-            pcie_seconds: 5.0,
-            pcie_replay_seconds: 15.0,
-            nvlink_errors_per_second: 0.5,
-            nvlink_seconds: 8.0,
-            link_errors_per_second: 0.5,
-            corrected_bits_times: 10.0,
-            resent_packets_per_second: 0.5,
-            link_errors_seconds: 10.0,
-            marked_packets_ratio: 0.01,
-            paused_ratio: 0.01,
-            pauses_ratio: 0.02,
-            unbuffered_per_second: 1.0,
-            notified_times: 10.0,
-            waited_times: 10.0,
-            members_bad_ratio: 0.6,
-            hotspot_seconds: 8.0,
-            uneven_times: 1.07,
-            favourite_ratio: 0.5,
-            uneven_seconds: 45.0,
-            hung_gpus_ratio: 0.9,
-            idle_seconds: 540.0,
-            starved_seconds: 14.0,
-            port_samples: 2,
-            close_seconds: 10.0,
-            flap_openings: 3.0,
-            flap_window_seconds: 600.0,
-            flap_close_seconds: 180.0,
-            resume_seconds: 120.0,
-            target_failures: 2,
-        }
     }
 }
 

@@ -12,11 +12,11 @@ use tokio::{
 };
 
 use super::{
-    Owner,
-    handle::{Asked, Published, QUESTIONS},
+    Owner, Remembered,
+    handle::{Asked, Change, Published, QUESTIONS},
     run::Questions,
 };
-use crate::answer::{Act, Answer, Filter, Key, Own, Question, Subject};
+use crate::answer::{Answer, Filter, Key, Own, Question, Subject};
 
 /// Answers that are kept until the next tick: more different questions than a site's consoles ask at once.
 const MAX_ANSWERS: usize = 64;
@@ -35,7 +35,9 @@ pub(super) struct Desk {
     /// Long questions that wait.
     waiting: VecDeque<(Question, oneshot::Sender<Answer>)>,
     /// What is to be done as soon as nobody reads.
-    acts: VecDeque<(Act, oneshot::Sender<Answer>)>,
+    changes: VecDeque<Change>,
+    /// Those who want what outlives a restart, until the judge is back.
+    remembering: Vec<oneshot::Sender<Remembered>>,
     /// The long question that is being worked out.
     working: Option<JoinHandle<(Question, Answer)>>,
     /// Deliveries that came while one was worked out: they are taken before the next one. None until they are counted.
@@ -50,7 +52,8 @@ impl Desk {
             published,
             known: HashMap::new(),
             waiting: VecDeque::new(),
-            acts: VecDeque::new(),
+            changes: VecDeque::new(),
+            remembering: Vec::new(),
             working: None,
             owed: Some(0),
         }
@@ -82,7 +85,8 @@ impl Desk {
         self.published.send_replace(self.owner.published());
         self.known.clear();
         self.owed = None;
-        self.act();
+        self.change();
+        self.remember();
     }
 
     /// Does the next thing that questions need; false when nobody is left to ask, or when an answer panicked.
@@ -98,7 +102,7 @@ impl Desk {
                 self.working = None;
                 let Some((question, answer)) = done else { return false };
                 self.keep(question, answer);
-                self.act();
+                self.change();
             }
         }
         true
@@ -141,15 +145,19 @@ impl Desk {
     }
 
     fn has_room(&self) -> bool {
-        self.waiting.len() < QUESTIONS && self.acts.len() < QUESTIONS
+        self.waiting.len() < QUESTIONS && self.changes.len() < QUESTIONS
     }
 
     fn take(&mut self, asked: Asked) {
         let (question, back) = match asked {
             Asked::Question(question, back) => (question, back),
-            Asked::Act(act, back) => {
-                self.acts.push_back((act, back));
-                return self.act();
+            Asked::Change(change) => {
+                self.changes.push_back(change);
+                return self.change();
+            }
+            Asked::Remember(back) => {
+                self.remembering.push(back);
+                return self.remember();
             }
         };
         if let Some(answer) = self.known.get(&question) {
@@ -166,22 +174,39 @@ impl Desk {
     }
 
     /// Does what is to be done, unless somebody reads; it is seen at once.
-    fn act(&mut self) {
-        if self.acts.is_empty() {
+    fn change(&mut self) {
+        if self.changes.is_empty() {
             return;
         }
         let Some(owner) = Arc::get_mut(&mut self.owner) else { return };
-        for (act, back) in self.acts.drain(..) {
-            let answer = owner.act(&act);
-            self.published.send_replace(owner.published());
-            drop(back.send(answer));
+        for change in self.changes.drain(..) {
+            match change {
+                Change::Act(act, back) => {
+                    let answer = owner.act(&act);
+                    self.published.send_replace(owner.published());
+                    self.known.clear();
+                    drop(back.send(answer));
+                }
+                Change::Meeting(word, back) => drop(back.send(owner.hear(word))),
+                Change::Kept(starved) => owner.tell_spent(starved),
+            }
         }
-        self.known.clear();
+    }
+
+    /// Hands out what outlives a restart, unless the judge is away with his findings.
+    fn remember(&mut self) {
+        if self.remembering.is_empty() {
+            return;
+        }
+        let Some(remembered) = self.owner.remember() else { return };
+        for back in self.remembering.drain(..) {
+            drop(back.send(remembered.clone()));
+        }
     }
 
     /// Starts on the next long question, if it is its turn.
     fn start(&mut self) {
-        if self.working.is_some() || self.owed != Some(0) || !self.acts.is_empty() {
+        if self.working.is_some() || self.owed != Some(0) || !self.changes.is_empty() {
             return;
         }
         while let Some((question, back)) = self.waiting.pop_front() {

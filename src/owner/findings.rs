@@ -1,13 +1,13 @@
 //! The judge's findings in the words of answers, and the explanation of one of them.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
-use gaunt_schema::Safe;
+use gaunt_schema::{FindingKind, Safe};
 
 use super::Owner;
 use crate::{
-    answer::{self, Change, Explanation, FindingList, Life, Refusal},
-    judge::{self, Lived, Told},
+    answer::{self, Change, Explanation, FindingList, Life, Limit, Refusal, Ruling},
+    judge::{self, Chain, Judge, Lived, Told},
 };
 
 /// A finding as an answer: a GPU whose time is lost costs one GPU-hour in an hour.
@@ -24,11 +24,19 @@ pub(super) fn answer(told: &Told) -> answer::Finding {
         victims: finding.victims.clone(),
         summary: finding.summary.clone(),
         next: finding.next.clone(),
-        evidence: finding.evidence.iter().map(evidence).collect(),
-        missing: Vec::new(),
+        evidence: finding.evidence.iter().map(|number| of_kind(finding.kind, number)).collect(),
+        missing: told.chain.as_ref().map(|chain| chain.missing.clone()).unwrap_or_default(),
         life: life(&told.life),
         acknowledged: None,
     }
+}
+
+/// A number of a finding, with what it is made of.
+fn of_kind(kind: FindingKind, number: &judge::Evidence) -> answer::Evidence {
+    let ground = judge::ground(kind, &number.what);
+    let series: Vec<String> = ground.series.iter().map(|id| id.key()).collect();
+    let threshold = ground.threshold.to_owned();
+    answer::Evidence { source: series.join(", "), threshold, ..evidence(number) }
 }
 
 fn evidence(number: &judge::Evidence) -> answer::Evidence {
@@ -58,6 +66,48 @@ fn life(lived: &Lived) -> Life {
         openings: lived.openings.len() as u32,
         changes: changes.collect(),
     }
+}
+
+fn chain(seen: &Chain) -> answer::Chain {
+    let signals = seen.signals.iter().map(|signal| answer::Signal {
+        what: signal.what.clone(),
+        source: signal.source.clone(),
+        unit: signal.unit,
+        value: signal.value,
+        absent: signal.absent,
+        usual: signal.usual,
+        peers: signal.peers,
+        quartiles: signal.quartiles,
+    });
+    let alternatives = seen.alternatives.iter().map(|other| answer::Alternative {
+        kind: other.kind,
+        ruling: match other.beyond {
+            Some(true) => Ruling::AlsoThere,
+            Some(false) => Ruling::RuledOut,
+            None => Ruling::Unknown,
+        },
+        number: answer::Evidence {
+            source: other.source.clone(),
+            threshold: other.threshold.clone(),
+            ..evidence(&other.number)
+        },
+    });
+    answer::Chain {
+        at: seen.at,
+        peers: seen.peers.clone(),
+        signals: signals.collect(),
+        alternatives: alternatives.collect(),
+    }
+}
+
+/// Chains of evidence, by the ids of their findings.
+pub(super) type Chains = HashMap<String, Arc<Chain>>;
+
+/// The chain of every finding that has one.
+pub(super) fn chains(judge: &Judge) -> Chains {
+    let all = judge.open().into_iter().chain(judge.closed());
+    let chained = all.filter_map(|told| Some((told.finding.id.clone(), told.chain.clone()?)));
+    chained.collect()
 }
 
 impl Owner {
@@ -95,12 +145,18 @@ impl Owner {
     pub(super) fn explanation(&self, id: &str) -> Result<Arc<Explanation>, Refusal> {
         let unknown = || Refusal::UnknownFinding { finding: Safe::new(id) };
         let finding = self.finding(id).ok_or_else(unknown)?.clone();
-        Ok(Arc::new(Explanation {
-            at: self.cluster.now(),
-            finding,
-            rule: String::new(),
-            limits: Vec::new(),
-            chain: None,
-        }))
+        let (rule, keys) = judge::rule(finding.kind);
+        let chain = self.chains.get(id).map(|seen| chain(seen));
+        let mut named: Vec<&str> = keys.to_vec();
+        named.extend(finding.evidence.iter().map(|number| number.threshold.as_str()));
+        named.sort_unstable();
+        named.dedup();
+        let limit = |key: &&str| {
+            let (value, why) = judge::limit(&self.options.thresholds, key)?;
+            Some(Limit { key: (*key).to_owned(), value, why })
+        };
+        let limits = named.iter().filter_map(limit).collect();
+        let (at, rule) = (self.cluster.now(), rule.to_owned());
+        Ok(Arc::new(Explanation { at, finding, rule, limits, chain }))
     }
 }

@@ -1,11 +1,18 @@
 //! The door to the owner: an inbox for what senders bring, and a way to ask.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use gaunt_schema::{Delivery, UnixMs};
-use tokio::sync::{mpsc, oneshot, watch};
+use gaunt_schema::{
+    Delivery, UnixMs,
+    meeting::{Reply, Word},
+};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::timeout,
+};
 
-use crate::answer::{Act, Answer, FindingList, Overview, Question};
+use super::Remembered;
+use crate::answer::{Act, Answer, FindingList, Overview, Question, Starved};
 
 /// Deliveries that may wait. A sender whose delivery finds the inbox full waits, and so falls behind visibly.
 pub const INBOX: usize = 1024;
@@ -18,9 +25,28 @@ pub const QUESTIONS: usize = 256;
 pub(super) enum Asked {
     /// A question.
     Question(Question, oneshot::Sender<Answer>),
-    /// Something to be done.
-    Act(Act, oneshot::Sender<Answer>),
+    /// Something that changes what is known.
+    Change(Change),
+    /// What outlives a restart.
+    Remember(oneshot::Sender<Remembered>),
 }
+
+/// Something that changes what is known.
+#[derive(Debug)]
+pub(super) enum Change {
+    /// Somebody acts.
+    Act(Act, oneshot::Sender<Answer>),
+    /// What a probe says.
+    Meeting(Word, oneshot::Sender<Reply>),
+    /// This much of what is counted is kept.
+    Kept(Vec<Starved>),
+}
+
+/// A request to keep everything now, with the way back once that is done.
+pub type Flush = oneshot::Sender<()>;
+
+/// The longest that who acts waits until that is kept; it is done in any case.
+const KEPT_WITHIN: Duration = Duration::from_secs(5);
 
 /// What the owner publishes each tick: who asks for it does not wait for the owner.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +70,8 @@ pub struct Handle {
     inbox: mpsc::Sender<Delivery>,
     questions: mpsc::Sender<Asked>,
     published: watch::Receiver<Published>,
+    /// Who keeps what outlives a restart.
+    keeper: Option<mpsc::Sender<Flush>>,
 }
 
 /// The owner is gone: its task ended or panicked.
@@ -59,7 +87,8 @@ impl Handle {
         let (inbox, deliveries) = mpsc::channel(INBOX);
         let (questions, asked) = mpsc::channel(QUESTIONS);
         let (publish, published) = watch::channel(first);
-        (Self { inbox, questions, published }, Ends { deliveries, asked, published: publish })
+        let handle = Self { inbox, questions, published, keeper: None };
+        (handle, Ends { deliveries, asked, published: publish })
     }
 
     /// The inbox, for a sender.
@@ -93,10 +122,48 @@ impl Handle {
         answer.await.map_err(|_| Gone)
     }
 
+    /// Says what a probe says, and waits for the reply.
+    pub async fn meet(&self, word: Word) -> Result<Reply, Gone> {
+        let (back, reply) = oneshot::channel();
+        self.change(Change::Meeting(word, back)).await?;
+        reply.await.map_err(|_| Gone)
+    }
+
     /// Does something, and waits until it is done and published.
     pub async fn act(&self, act: Act) -> Result<Answer, Gone> {
         let (back, answer) = oneshot::channel();
-        self.questions.send(Asked::Act(act, back)).await.map_err(|_| Gone)?;
-        answer.await.map_err(|_| Gone)
+        self.change(Change::Act(act, back)).await?;
+        let answer = answer.await.map_err(|_| Gone)?;
+        if let (Some(keeper), false) = (&self.keeper, matches!(answer, Answer::Refused(_))) {
+            let (back, kept) = oneshot::channel();
+            let kept = async { keeper.send(back).await.is_ok() && kept.await.is_ok() };
+            if timeout(KEPT_WITHIN, kept).await != Ok(true) {
+                tracing::warn!("what was done may not outlive a restart: it is not kept yet");
+            }
+        }
+        Ok(answer)
+    }
+
+    /// The same handle, whose acts are kept before they are answered.
+    #[must_use]
+    pub fn kept_by(&self, keeper: mpsc::Sender<Flush>) -> Self {
+        Self { keeper: Some(keeper), ..self.clone() }
+    }
+
+    /// What outlives a restart, as of now.
+    pub async fn remember(&self) -> Result<Remembered, Gone> {
+        let (back, remembered) = oneshot::channel();
+        self.questions.send(Asked::Remember(back)).await.map_err(|_| Gone)?;
+        remembered.await.map_err(|_| Gone)
+    }
+
+    /// Tells the owner that this is kept: what it counts is told from now on as it is there.
+    pub async fn kept(&self, remembered: &Remembered) {
+        // An owner that is gone tells nothing.
+        _ = self.change(Change::Kept(remembered.starved())).await;
+    }
+
+    async fn change(&self, change: Change) -> Result<(), Gone> {
+        self.questions.send(Asked::Change(change)).await.map_err(|_| Gone)
     }
 }

@@ -13,11 +13,15 @@ use crate::{
 /// The most jobs that are named in a line.
 const MAX_JOBS: usize = 8;
 
+/// The most devices of one class on a node's page: an exporter that asks a whole fabric speaks for all ports of all its
+/// switches, and the largest switch has 512.
+const MAX_SHOWN: usize = 512;
+
 /// Points of each series of a node in full: as many as a small graph shows. `history` tells all.
 const DETAIL: usize = 120;
 
 /// The classes of a node's devices in the order of its page.
-const ORDER: [Class; 12] = [
+const ORDER: [Class; 15] = [
     Class::Node,
     Class::Gpu,
     Class::Nvlink,
@@ -29,6 +33,9 @@ const ORDER: [Class; 12] = [
     Class::Disk,
     Class::Mount,
     Class::Sensor,
+    Class::SwitchPort,
+    Class::Service,
+    Class::Collective,
     Class::Collector,
 ];
 
@@ -52,7 +59,7 @@ impl Owner {
         let (id, node) = self.cluster.named(name)?;
         let devices = ORDER
             .into_iter()
-            .flat_map(|class| node.rows(class).iter().map(move |row| (class, *row)))
+            .flat_map(|class| node.rows(class).iter().take(MAX_SHOWN).map(move |row| (class, *row)))
             .filter_map(|(class, row)| self.device(node, class, row));
         let about = |finding: &&crate::answer::Finding| finding.entity.node.as_ref() == Some(name);
         let speaks = |target: &&crate::cluster::Scraped| {

@@ -20,18 +20,13 @@ const MAX_WORST: usize = 32;
 /// Sentences about the recording, about sources of targets, and about targets, in the overview.
 const MAX_TROUBLE: usize = 8;
 
-impl Owner {
-    /// Notes what is lost now; `self.states` must be those of now.
-    pub(super) fn note_loss(&mut self) {
-        let (mut known, mut lost) = (false, 0_u32);
-        let gpus = self.cluster.nodes().flat_map(|(_, node)| node.rows(Class::Gpu));
-        for state in gpus.map(|row| self.state_of(*row)) {
-            known |= !matches!(state, GpuState::Stale | GpuState::Unknown);
-            lost += u32::from(state.is_lost_time());
-        }
-        self.ledger.note(self.cluster.now(), known.then_some(f64::from(lost)));
-    }
+/// How many GPUs are lost, as an overview counts them; none if nothing is known of any.
+pub(super) fn loss(overview: &Overview) -> Option<f64> {
+    let known = |count: &StateCount| !matches!(count.state, GpuState::Stale | GpuState::Unknown);
+    overview.states.iter().any(known).then_some(overview.lost.gpus)
+}
 
+impl Owner {
     /// The overview of what is known and judged at the instant that is seen; `self.findings` must be those of then.
     pub(super) fn overview(&self) -> Overview {
         let blamed = self.blamed();

@@ -123,8 +123,8 @@ async fn run(owner: Owner, clock: Clock, pace: Pace, ends: Ends) {
 async fn step(desk: &mut Desk, now: UnixMs, judges: bool) -> Option<()> {
     if judges {
         let Some(judging) = desk.owner().await?.begin_tick(now) else { return Some(()) };
-        let judged = desk.during(spawn_blocking(move || judging.run())).await?;
-        desk.owner().await?.end_tick(judged);
+        let done = desk.during(spawn_blocking(move || judging.run())).await?;
+        desk.owner().await?.end_tick(done);
     } else {
         desk.owner().await?.pass(now);
     }

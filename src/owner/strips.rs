@@ -53,7 +53,11 @@ impl Owner {
 /// How often a GPU did something else than most.
 fn differing(pictures: &[&Picture], most: &[GpuState], gpu: u32) -> usize {
     let pairs = pictures.iter().zip(most);
-    pairs.filter(|(picture, most)| picture.state(gpu) != **most).count()
+    // What was not known of it is not odd.
+    let odd = |state: GpuState, most: GpuState| {
+        state != most && !matches!(state, GpuState::Stale | GpuState::Unknown)
+    };
+    pairs.filter(|(picture, most)| odd(picture.state(gpu), **most)).count()
 }
 
 /// What most of the GPUs did; of two equally many the one that comes first in the order of states.

@@ -1,24 +1,28 @@
 //! The JSON API: each question a path, each answer its struct as JSON.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use axum::{
     Json, Router,
-    extract::{Query, RawPathParams, State},
+    extract::{DefaultBodyLimit, Query, RawPathParams, State},
     http::{
         StatusCode,
         header::{CONTENT_TYPE, RETRY_AFTER},
     },
     response::{IntoResponse, Response},
-    routing::get,
+    routing::{get, post},
 };
-
+use hyper::body::Bytes;
 use tokio::sync::watch;
 
 use super::{
+    act::{self, Token},
+    meeting,
     recording::{self, Recording},
     stream::{self, Hub},
 };
 use crate::{
-    answer::{Answer, PATHS, Question, Refusal},
+    answer::{Answer, Overview, PATHS, Question, Refusal},
     source::{Source, SourceError},
 };
 
@@ -33,8 +37,31 @@ pub(super) type Parameters = Query<Vec<(String, String)>>;
 pub(super) struct Serving {
     pub(super) source: Source,
     pub(super) hub: Hub,
+    pub(super) token: Token,
     pub(super) recording: Option<Recording>,
     pub(super) stopped: watch::Receiver<bool>,
+    pub(super) written: Written,
+}
+
+/// The overview as it was last written: everybody asks for the same one until the next tick.
+#[derive(Clone, Default)]
+pub(super) struct Written(Arc<Mutex<Option<Page>>>);
+
+/// An overview and its JSON.
+type Page = (Arc<Overview>, Bytes);
+
+impl Written {
+    fn of(&self, overview: Arc<Overview>) -> serde_json::Result<Bytes> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, bytes)) = &*kept
+            && Arc::ptr_eq(known, &overview)
+        {
+            return Ok(bytes.clone());
+        }
+        let bytes = Bytes::from(serde_json::to_vec(&overview)?);
+        *kept = Some((overview, bytes.clone()));
+        Ok(bytes)
+    }
 }
 
 impl axum::extract::FromRef<Serving> for Source {
@@ -54,12 +81,18 @@ pub(super) fn routes() -> Router<Serving> {
         Router::new().route("/openapi.json", get(openapi)).route("/stream", get(stream::stream));
     routes = routes.route("/recording", get(recording::recording));
     for (path, _) in PATHS {
-        let answer = move |source, parts, parameters| ask(source, path, parts, parameters);
+        let answer = move |serving, parts, parameters| ask(serving, path, parts, parameters);
         // An id has slashes of its own.
         let place = path.replace("{finding}", "{*finding}");
-        routes = routes.route(&format!("/{place}"), get(answer));
+        let mut route = get(answer);
+        if path == "findings/{finding}" {
+            let most = DefaultBodyLimit::max(act::MAX_BODY);
+            route = route.post(act::act).delete(act::act).layer(most);
+        }
+        routes = routes.route(&format!("/{place}"), route);
     }
-    routes
+    let hears = post(meeting::hear).layer(DefaultBodyLimit::max(act::MAX_BODY));
+    routes.route(meeting::PATH, hears)
 }
 
 async fn openapi() -> Response {
@@ -67,7 +100,7 @@ async fn openapi() -> Response {
 }
 
 async fn ask(
-    State(source): State<Source>,
+    State(serving): State<Serving>,
     path: &'static str,
     parts: RawPathParams,
     Query(parameters): Parameters,
@@ -82,18 +115,24 @@ async fn ask(
         Ok(question) => question,
         Err(refusal) => return refused(&refusal),
     };
-    match source.ask(question).await {
+    match serving.source.ask(question).await {
+        Ok(Answer::Overview(overview)) => match serving.written.of(overview) {
+            Ok(bytes) => ([(CONTENT_TYPE, "application/json")], bytes).into_response(),
+            Err(error) => busy(&error.to_string()),
+        },
         Ok(Answer::Refused(refusal)) => refused(&refusal),
         Ok(answer) => Json(answer).into_response(),
         Err(error) => unavailable(&error),
     }
 }
 
-/// A refusal with its sentence: 400 for what can never be answered, 404 for what is not there, 409 for what is not in
-/// the state that is needed.
+/// A refusal with its sentence: 400 for what can never be answered, 401 and 403 for who may not act, 404 for what is not
+/// there, 409 for what is not in the state that is needed.
 pub(super) fn refused(refusal: &Refusal) -> Response {
     let status = match refusal {
         _ if refusal.is_senseless() => StatusCode::BAD_REQUEST,
+        Refusal::WritingOff => StatusCode::FORBIDDEN,
+        _ if refusal.is_denied() => StatusCode::UNAUTHORIZED,
         _ if refusal.is_conflict() => StatusCode::CONFLICT,
         _ => StatusCode::NOT_FOUND,
     };

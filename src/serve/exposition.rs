@@ -12,7 +12,8 @@ use gaunt_schema::{Entity, GpuState, MetricId, catalogue::fleet, text, unit::Kin
 use super::api::unavailable;
 use crate::{
     answer::{
-        Answer, FindingList, NodeList, NodeState, Overview, Question, TargetList, TargetState,
+        Answer, FindingList, GpuTime, NodeList, NodeState, Overview, Question, TargetList,
+        TargetState,
     },
     source::{Source, SourceError},
 };
@@ -36,6 +37,7 @@ struct Facts {
     nodes: std::sync::Arc<NodeList>,
     findings: std::sync::Arc<FindingList>,
     targets: std::sync::Arc<TargetList>,
+    time: std::sync::Arc<GpuTime>,
 }
 
 impl Facts {
@@ -45,14 +47,21 @@ impl Facts {
             nodes: std::sync::Arc::default(),
             findings: std::sync::Arc::default(),
             targets: std::sync::Arc::default(),
+            time: std::sync::Arc::default(),
         };
-        for question in [Question::Overview, Question::Nodes, Question::Findings, Question::Targets]
-        {
+        for question in [
+            Question::Overview,
+            Question::Nodes,
+            Question::Findings,
+            Question::Targets,
+            Question::GpuTime,
+        ] {
             match source.ask(question).await? {
                 Answer::Overview(overview) => facts.overview = overview,
                 Answer::Nodes(nodes) => facts.nodes = nodes,
                 Answer::Findings(findings) => facts.findings = findings,
                 Answer::Targets(targets) => facts.targets = targets,
+                Answer::GpuTime(time) => facts.time = time,
                 _ => {}
             }
         }
@@ -148,7 +157,29 @@ impl Facts {
                 family.line(&labels, 1.0);
             }
         });
+        page.family(fleet::GPU_STATE_RATIO, |family| self.ratios(family));
         page.family(fleet::LOST_GPUS, |family| family.line(&[], self.overview.lost.gpus));
+        page.family(fleet::STARVED, |family| {
+            for row in &self.time.starved {
+                let labels = [("job", row.job.as_str()), ("cause", row.cause.as_str())];
+                family.line(&labels, row.gpu_seconds);
+            }
+        });
+    }
+
+    /// Every state of the fleet, and those states of each job that occur.
+    fn ratios(&self, family: &mut Family<'_>) {
+        let all = f64::from(self.overview.gpus());
+        for state in GpuState::ALL.iter().filter(|_| all > 0.0) {
+            let share = f64::from(self.overview.in_state(*state)) / all;
+            family.line(&[("state", state.as_str())], share);
+        }
+        for job in &self.time.jobs {
+            for count in &job.states {
+                let labels = [("job", job.job.as_str()), ("state", count.state.as_str())];
+                family.line(&labels, f64::from(count.gpus) / f64::from(job.gpus.max(1)));
+            }
+        }
     }
 
     fn findings(&self, page: &mut Page) {
@@ -159,6 +190,8 @@ impl Facts {
                     ("kind", finding.kind.as_str()),
                     ("severity", finding.severity.as_str()),
                 ];
+                let taken = if finding.acknowledged.is_some() { "true" } else { "false" };
+                labels.push(("acknowledged", taken));
                 labels.extend(place(&finding.entity));
                 family.line(&labels, 1.0);
             }

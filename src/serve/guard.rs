@@ -1,4 +1,5 @@
-//! The guard before every route: only reading, only by names that are ours, nothing for other people's web pages.
+//! The guard before every route: only reading but for acts, only by names that are ours, nothing for other people's web
+//! pages.
 //!
 //! A web page may make its reader's browser ask any address that the browser reaches, and may give its own name any
 //! address (DNS rebinding). It learns nothing here: a request that names another host is turned away, one that a
@@ -21,7 +22,7 @@ use axum::{
 };
 use tokio::time::timeout;
 
-use super::api::busy;
+use super::{act, api::busy};
 
 /// The longest that an answer may take to begin. The owner answers in milliseconds; who waits longer asks in vain.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -75,13 +76,22 @@ pub(super) async fn guard(State(names): State<Names>, request: Request, next: Ne
 
 fn turned_away(names: &Names, request: &Request) -> Option<Response> {
     let headers = request.headers();
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+    let acts = act::is_act(request.method(), request.uri());
+    if !acts && !matches!(*request.method(), Method::GET | Method::HEAD) {
         let allowed = [(ALLOW, "GET, HEAD")];
-        let why = "gaunt is only read; ask with GET\n";
+        let why = "gaunt is only read, but for POST and DELETE at findings/ID/acknowledge and POST at \
+                   probe/meeting; ask with GET\n";
         return Some((StatusCode::METHOD_NOT_ALLOWED, allowed, why).into_response());
     }
-    let length = headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
-    if length || headers.contains_key(TRANSFER_ENCODING) {
+    let length = headers.get(CONTENT_LENGTH);
+    let told = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    let fits = length.is_none() || told.is_some_and(|told| told <= act::MAX_BODY);
+    if acts && (!fits || headers.contains_key(TRANSFER_ENCODING)) {
+        let why = format!("an act has at most {} bytes, and says how many\n", act::MAX_BODY);
+        return Some((StatusCode::PAYLOAD_TOO_LARGE, why).into_response());
+    }
+    let length = length.is_some_and(|length| length != "0");
+    if !acts && (length || headers.contains_key(TRANSFER_ENCODING)) {
         let why = "a question has no body; put it into the address\n";
         return Some((StatusCode::PAYLOAD_TOO_LARGE, why).into_response());
     }

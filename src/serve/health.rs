@@ -27,7 +27,9 @@ gaunt aggregator
 /api/gaunt/v1/fabric          leaves by rails
 /api/gaunt/v1/findings        open findings, worst first, JSON
 /api/gaunt/v1/findings/ID     one finding, open or closed, with the whole chain of evidence
+                              POST and DELETE …/ID/acknowledge take it on and give it back
 /api/gaunt/v1/closed          findings that closed, newest first, JSON
+/api/gaunt/v1/gpu_time        what the GPUs of each job do, and the time that was lost by cause
 /api/gaunt/v1/targets         targets and the fate of their last scrape, JSON
 /api/gaunt/v1/table/SUBJECT   nodes, findings or targets as columns
 /api/gaunt/v1/history         one metric over time: ?metric=power&filter=node=NAME and gpu=0

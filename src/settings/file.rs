@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     cli::parse_span,
-    console::{self, Colour, Glyphs},
+    console::{self, Colour, Glyphs, Palette},
     judge::Thresholds,
 };
 
@@ -63,6 +63,8 @@ impl Default for Cluster {
 pub(super) struct Serve {
     pub(super) listen: Listen,
     pub(super) names: Vec<String>,
+    pub(super) state_folder: String,
+    pub(super) token_file: String,
 }
 
 /// How the console looks.
@@ -72,6 +74,7 @@ pub(super) struct Console {
     refresh: Span,
     colour: ColourName,
     glyphs: GlyphsName,
+    theme: ThemeName,
 }
 
 impl Default for Console {
@@ -80,6 +83,7 @@ impl Default for Console {
             refresh: Span(Duration::from_secs(1)),
             colour: ColourName::default(),
             glyphs: GlyphsName::default(),
+            theme: ThemeName::default(),
         }
     }
 }
@@ -98,6 +102,17 @@ enum ColourName {
     Indexed,
     #[serde(rename = "true")]
     True,
+}
+
+/// The console's palette as the file names it.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ThemeName {
+    #[default]
+    Dark,
+    Light,
+    Contrast,
+    Colourblind,
 }
 
 /// The console's characters as the file names them.
@@ -125,6 +140,12 @@ impl Console {
                 GlyphsName::Auto => Glyphs::Auto,
                 GlyphsName::Unicode => Glyphs::Unicode,
                 GlyphsName::Ascii => Glyphs::Ascii,
+            },
+            palette: match self.theme {
+                ThemeName::Dark => Palette::Dark,
+                ThemeName::Light => Palette::Light,
+                ThemeName::Contrast => Palette::Contrast,
+                ThemeName::Colourblind => Palette::Colourblind,
             },
             player: None,
         }

@@ -2,12 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use reqwest::{Client, Response, StatusCode, Url};
+use gaunt_schema::meeting::{Reply, Word};
+use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 use serde_json::Value;
 use tokio::time::timeout;
 
 use super::follow::Followed;
-use crate::answer::{API, Answer, Question};
+use crate::answer::{API, Act, Answer, Deed, Question, act::Note};
 
 /// The longest that a question may take, connecting and reading included.
 pub(super) const DEADLINE: Duration = Duration::from_secs(5);
@@ -22,6 +23,8 @@ pub struct Aggregator {
     base: Url,
     address: Arc<str>,
     followed: Option<Followed>,
+    /// What opens its write API, if this process has it.
+    token: Option<Arc<str>>,
 }
 
 /// Why an aggregator has no answer.
@@ -77,7 +80,7 @@ impl Aggregator {
             .build()
             .map_err(|_| bad())?;
         let shown = base.as_str().trim_start_matches("http://").trim_end_matches('/');
-        Ok(Self { client, address: shown.into(), base, followed: None })
+        Ok(Self { client, address: shown.into(), base, followed: None, token: None })
     }
 
     /// The address, as a person writes it.
@@ -110,23 +113,89 @@ impl Aggregator {
         Self { followed: Some(Followed::start(self.clone())), ..self }
     }
 
+    /// The same aggregator, with the token that opens its write API.
+    #[must_use]
+    pub fn with_token(self, token: Option<String>) -> Self {
+        Self { token: token.map(Into::into), ..self }
+    }
+
+    /// Does something, and waits for the answer.
+    pub async fn act(&self, act: &Act) -> Result<Answer, AggregatorError> {
+        let mut url = self.url(&["findings", &act.finding, "acknowledge"]);
+        let request = match &act.deed {
+            Deed::Acknowledge { note } => {
+                let note = Note { by: act.by.to_string(), note: note.to_string() };
+                self.client.post(url).json(&note)
+            }
+            Deed::Withdraw => {
+                url.query_pairs_mut().append_pair("by", &act.by);
+                self.client.delete(url)
+            }
+        };
+        let response = self.send(self.signed(request)).await?;
+        let refused = response.status() != StatusCode::OK;
+        let body = self.body(response).await?;
+        let unreadable = |error: serde_json::Error| self.unreadable(&error.to_string());
+        if refused {
+            return serde_json::from_slice(&body).map(Answer::Refused).map_err(unreadable);
+        }
+        let told = serde_json::from_slice(&body).map_err(unreadable)?;
+        Ok(Answer::Finding(Arc::new(told)))
+    }
+
+    /// Says what a probe says, and waits for the reply.
+    pub async fn meet(&self, word: &Word) -> Result<Reply, AggregatorError> {
+        let request = self.client.post(self.url(&["probe", "meeting"])).json(word);
+        let response = self.send(self.signed(request)).await?;
+        let status = response.status();
+        if status != StatusCode::OK {
+            let (address, status) = (self.address.clone(), status.as_u16());
+            return Err(AggregatorError::Status { address, status });
+        }
+        let body = self.body(response).await?;
+        serde_json::from_slice(&body).map_err(|error| self.unreadable(&error.to_string()))
+    }
+
+    fn signed(&self, request: RequestBuilder) -> RequestBuilder {
+        match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
+    }
+
+    /// An address below the API.
+    fn url(&self, segments: &[&str]) -> Url {
+        let mut url = self.base.clone();
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(API.split('/').skip(1)).extend(segments);
+        }
+        url
+    }
+
     /// One GET below the API, its segments and parameters escaped; the answer, or the refusal of one.
     pub(super) async fn get(
         &self,
         segments: &[&str],
         parameters: &[(&str, String)],
     ) -> Result<Response, AggregatorError> {
-        let mut url = self.base.clone();
-        if let Ok(mut path) = url.path_segments_mut() {
-            path.pop_if_empty().extend(API.split('/').skip(1)).extend(segments);
-        }
+        let mut url = self.url(segments);
         if !parameters.is_empty() {
             url.query_pairs_mut().extend_pairs(parameters);
         }
-        let asked = timeout(DEADLINE, self.client.get(url).send()).await;
+        self.send(self.client.get(url)).await
+    }
+
+    /// Sends a request; the answer, or the refusal of one.
+    async fn send(&self, request: RequestBuilder) -> Result<Response, AggregatorError> {
+        let asked = timeout(DEADLINE, request.send()).await;
         let response = asked.map_err(|_| self.silent())?.map_err(|e| self.unreachable(&e))?;
         match response.status() {
-            StatusCode::OK | StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST => Ok(response),
+            StatusCode::OK
+            | StatusCode::NOT_FOUND
+            | StatusCode::BAD_REQUEST
+            | StatusCode::UNAUTHORIZED
+            | StatusCode::FORBIDDEN
+            | StatusCode::CONFLICT => Ok(response),
             status => Err(AggregatorError::Status {
                 address: self.address.clone(),
                 status: status.as_u16(),

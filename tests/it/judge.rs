@@ -74,6 +74,17 @@ fn a_recorded_fault_is_found_with_the_instant_of_its_opening() {
     for word in [" s to    the end  critical  port_down ", "mlx5_", "  sure "] {
         assert!(line.contains(word), "{word:?} in {page}");
     }
+
+    let from = folder.path().to_str().unwrap();
+    let output = gaunt(&["explain", "port_down", "--from", from]);
+    let page = String::from_utf8(output.stdout).unwrap();
+    let end = page.lines().position(|line| line == "LIFE").unwrap();
+    assert!(page.lines().nth(end + 1).unwrap().ends_with("opened        as critical"), "{page}");
+    for word in
+        ["\nEVIDENCE  ", "\nSIGNALS at ", ", beside 7 other ports of its node\n", "\nRULED OUT  "]
+    {
+        assert!(page.contains(word), "{word:?} in {page}");
+    }
 }
 
 #[test]
@@ -128,6 +139,11 @@ fn a_target_that_falls_silent_or_brings_rubbish_is_said() {
     assert_eq!(told["totals"]["scrapes"]["not_a_page"], 10);
     let text = String::from_utf8(judge(folder.path(), &[]).stdout).unwrap();
     assert!(text.contains("\nnot taken    10 pages: not_a_page\n"), "{text}");
+    let from = folder.path().to_str().unwrap();
+    let output = gaunt(&["explain", "--from", from]);
+    let page = String::from_utf8(output.stdout).unwrap();
+    assert!(page.starts_with("target_down  broken\nwarning · closed at "), "{page}");
+    assert!(page.contains("  closed "), "{page}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The integration tests: gaunt's programs, run as a user runs them.
 
+mod acts;
 mod api;
 mod api_follow;
 mod api_guard;
@@ -7,10 +8,12 @@ mod api_stream;
 mod binaries;
 mod commands;
 mod console;
+mod console_line;
 mod dashboards;
 mod discovery;
 mod fake_driver;
 mod fleet;
+mod foreign;
 mod gpu;
 mod gpu_faults;
 mod judge;
@@ -25,14 +28,18 @@ mod probe;
 mod probe_auto;
 mod probe_gpu;
 mod probe_kernels;
+mod probe_meet;
 mod probe_rings;
 mod prometheus;
 mod real_gpu;
 mod real_targets;
 mod recording;
 mod report;
+mod restart;
 mod rules;
 mod running;
 mod sim;
 mod snapshot;
+mod stories;
+mod switch_side;
 mod walls;

@@ -89,8 +89,8 @@ fn a_recording_that_is_killed_loses_its_unfinished_tail_at_most() {
         recording.line_with("recording");
         sleep(life / 2);
         // What a reader saw while it was written is there after the kill.
-        let (whole, seen) = (segments(folder.path()), readable(folder.path()));
-        let whole: Vec<_> = whole
+        let (found, told) = (segments(folder.path()), readable(folder.path()));
+        let whole: Vec<_> = found
             .into_iter()
             .filter(|path| read_segment(&fs::read(path).unwrap()).is_ok())
             .collect();
@@ -100,8 +100,8 @@ fn a_recording_that_is_killed_loses_its_unfinished_tail_at_most() {
         let after = readable(folder.path());
         let torn = torn(folder.path(), &whole);
         assert!(
-            after >= seen && seen >= before,
-            "kill {kill} of seed {seed}: {before} {seen} {after}"
+            after >= told && told >= before,
+            "kill {kill} of seed {seed}: {before} {told} {after}"
         );
         (before, tails) = (after, tails + usize::from(torn > 0));
     }

@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
 use std::{
+    cell::RefCell,
+    collections::VecDeque,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{TcpListener, TcpStream},
     path::Path,
@@ -21,6 +23,8 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 pub(crate) struct Running {
     child: Child,
     lines: Receiver<String>,
+    /// What was said before the address.
+    before: RefCell<VecDeque<String>>,
 }
 
 impl Running {
@@ -41,7 +45,7 @@ impl Running {
                 _ = send.send(line);
             }
         });
-        Self { child, lines }
+        Self { child, lines, before: RefCell::default() }
     }
 
     /// Starts `gaunt serve` on a free port.
@@ -54,6 +58,12 @@ impl Running {
     pub(crate) fn line_with(&self, text: &str) -> String {
         let end = Instant::now() + DEADLINE;
         let mut heard = Vec::new();
+        while let Some(line) = self.before.borrow_mut().pop_front() {
+            if line.contains(text) {
+                return line;
+            }
+            heard.push(line);
+        }
         while let Ok(line) = self.lines.recv_timeout(end.saturating_duration_since(Instant::now()))
         {
             if line.contains(text) {
@@ -66,7 +76,14 @@ impl Running {
 
     /// The address that the program says it serves.
     pub(crate) fn address(&self) -> String {
-        let line = self.line_with("address=");
+        let line = until("it says its address", || {
+            let line = self.lines.recv_timeout(DEADLINE).expect("it goes on talking");
+            if !line.contains("address=") {
+                self.before.borrow_mut().push_back(line);
+                return None;
+            }
+            Some(line)
+        });
         let address = line.split("address=").nth(1).unwrap();
         address.split(' ').next().unwrap().to_owned()
     }

@@ -16,16 +16,18 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("gather", &[]),
     ("site", &["gather"]),
     ("record", &[]),
+    ("memory", &[]),
     ("judge", &["cluster"]),
-    ("owner", &["answer", "cluster", "judge"]),
+    ("meeting", &["answer"]),
+    ("owner", &["answer", "cluster", "judge", "meeting"]),
     ("source", &["answer", "owner"]),
     ("serve", &["answer", "source"]),
     ("console", &["answer", "source"]),
     (
         "command",
         &[
-            "alert", "answer", "cli", "console", "gather", "owner", "record", "serve", "site",
-            "source",
+            "alert", "answer", "cli", "console", "gather", "memory", "owner", "record", "serve",
+            "site", "source",
         ],
     ),
     (
@@ -51,6 +53,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
 const NEVERS: &[(&str, &[&str], &str)] = &[
     ("src/cluster", IMPURE, "what is known does no I/O and has no clock"),
     ("src/judge", IMPURE, "what it means does no I/O and has no clock"),
+    ("src/meeting", IMPURE, "who meets whom does no I/O and has no clock"),
     ("src/answer", IMPURE, "answers are types only"),
     ("exporters/schema/src", IMPURE, "the ground floor does no I/O and has no clock"),
     ("src/console/widget", &["crate::answer", "gaunt_schema", "tokio::"], "widgets know numbers"),

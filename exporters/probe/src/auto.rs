@@ -140,6 +140,6 @@ fn lock(folder: &Path) -> Result<File, Ending> {
     }
 }
 
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

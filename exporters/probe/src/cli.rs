@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
 use gaunt_probe::{
-    Collective, Element, Kind,
+    Collective, Element, Kind, meet,
     order::{self, Libraries, Limits, Order, What},
     past::Budget,
 };
@@ -39,6 +39,8 @@ pub(crate) enum Command {
     Matrix(Measuring),
     /// Measure if it is time and nobody is there, and remember what is usual: what gaunt-node runs
     Auto(Auto),
+    /// Measure with other nodes that the aggregator names, rail by rail and pair by pair
+    Meet(Meet),
     /// Ask NCCL of the jobs on this node how their ranks are; touches no GPU
     Ras(Ras),
     /// Say what is there, what is missing and how to get it; touches no GPU
@@ -169,6 +171,61 @@ impl Auto {
     }
 }
 
+/// Measuring between nodes.
+#[derive(Args)]
+pub(crate) struct Meet {
+    /// Aggregator that brings nodes together, as http://HOST:9771
+    #[arg(long, value_name = "ADDRESS")]
+    aggregator: String,
+    /// File with the aggregator's token
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// This node's name, as the aggregator knows it [default: the host's name]
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// Name or address under which other nodes reach this one [default: the node's name]
+    #[arg(long, value_name = "HOST")]
+    host: Option<String>,
+    /// How many meetings [default: one after the other until it is stopped]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+    /// How long somebody to meet is waited for [default: until it is stopped]
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    patience: Option<Duration>,
+    /// Program to measure with where NCCL is not, instead of the path's ib_write_bw
+    #[arg(long, value_name = "PATH")]
+    perftest: Option<PathBuf>,
+    /// Folder for what is usual here and for today's budget
+    #[arg(long, value_name = "FOLDER", default_value = "/var/lib/gaunt-probe")]
+    state: PathBuf,
+    /// GPU time of all meetings of a day at most
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = span)]
+    daily_busy: Duration,
+    #[command(flatten)]
+    pub(crate) measuring: Measuring,
+}
+
+impl Meet {
+    pub(crate) fn options(&self) -> meet::Options {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let node = self.node.clone().unwrap_or(host);
+        let mut order = self.measuring.order(What::Pair(0), order::COLLECTIVE);
+        order.unless.extend(JOBS.map(PathBuf::from));
+        meet::Options {
+            aggregator: self.aggregator.clone(),
+            token_file: self.token_file.clone(),
+            host: self.host.clone().unwrap_or_else(|| node.clone()),
+            node,
+            rounds: self.rounds,
+            patience: self.patience,
+            order,
+            perftest: self.perftest.clone(),
+            state: self.state.clone(),
+            budget: Budget { cool_down_seconds: 0, daily_seconds: self.daily_busy.as_secs_f64() },
+        }
+    }
+}
+
 /// Where NCCL is asked.
 #[derive(Args)]
 pub(crate) struct Ras {
@@ -204,7 +261,7 @@ impl Command {
             Self::Matrix(measuring) => {
                 return Some((measuring.order(What::Matrix, order::MATRIX), measuring));
             }
-            Self::Auto(_) | Self::Ras(_) | Self::Doctor(_) => return None,
+            Self::Auto(_) | Self::Meet(_) | Self::Ras(_) | Self::Doctor(_) => return None,
         };
         let what = What::Collective(collective, ring.ranks);
         Some((ring.measuring.order(what, order::COLLECTIVE), &ring.measuring))
@@ -236,6 +293,7 @@ impl Measuring {
             },
             libraries: self.libraries.libraries(),
             nccl: self.beside,
+            meeting: None,
         }
     }
 }

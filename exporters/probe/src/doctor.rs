@@ -1,7 +1,5 @@
 //! What a probe needs here: what is there, what is missing, and how to get it. No GPU is touched.
 
-use std::path::PathBuf;
-
 use gaunt_schema::Safe;
 use serde::Serialize;
 
@@ -11,11 +9,9 @@ use crate::{
     idle::Look,
     nccl::Nccl,
     order::Libraries,
+    perftest::Side,
     plan::MAX_RANKS,
 };
-
-/// Programs of perftest, which measure RDMA where NCCL is not.
-const PERFTEST: [&str; 3] = ["ib_write_bw", "ib_read_bw", "ib_write_lat"];
 
 /// The oldest CUDA whose driver takes the kernels' PTX: 11.0 for bf16.
 const OLDEST_CUDA: i32 = 11_000;
@@ -120,18 +116,11 @@ fn peers(cuda: &Cuda) -> Result<String, String> {
 fn nccl(libraries: &Libraries) -> Result<String, String> {
     let version = Nccl::open(libraries.nccl.as_deref()).and_then(|nccl| nccl.version());
     let version = version.map_err(|error| error.to_string())?;
-    Ok(format!("NCCL {version}: --nccl measures it beside"))
+    Ok(format!("NCCL {version}: --nccl measures it beside, `gaunt-probe meet` between nodes"))
 }
 
 fn perftest() -> Result<String, String> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    let there = |name: &&&str| folders.iter().any(|folder| folder.join(name).is_file());
-    let found: Vec<&str> = PERFTEST.iter().filter(there).copied().collect();
-    if found.is_empty() {
-        return Err(
-            "not installed: `apt install perftest` brings RDMA pair tests between nodes".to_owned()
-        );
-    }
-    Ok(format!("{} found", found.join(", ")))
+    let missing = "not installed: `apt install perftest` brings RDMA tests between nodes, for `gaunt-probe meet`";
+    let found = Side::find(None).ok_or(missing)?;
+    Ok(format!("{} measures between nodes where NCCL is not", found.display()))
 }

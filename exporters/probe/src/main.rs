@@ -9,9 +9,9 @@ use std::{
 };
 
 use clap::Parser;
-use gaunt_probe::{Ending, Kind, auto, doctor, order::Answer, ras, supervise, worker};
+use gaunt_probe::{Ending, Kind, auto, doctor, meet, order::Answer, ras, supervise, worker};
 
-use crate::cli::{Arguments, Command, Measuring};
+use crate::cli::{Arguments, Command, Measuring, Meet};
 
 fn main() -> ExitCode {
     if worker::requested() {
@@ -47,6 +47,9 @@ fn run(command: &Command) -> anyhow::Result<Kind> {
         }
         return Ok(doctor::ending(&signs));
     }
+    if let Command::Meet(asked) = command {
+        return met(asked, &mut out);
+    }
     let (mut answer, shown) = match command {
         Command::Auto(auto) => {
             (auto::run(&auto.state, &auto.orders(), &auto.budget()), &auto.measuring)
@@ -68,6 +71,27 @@ fn run(command: &Command) -> anyhow::Result<Kind> {
         table::print(&answer, &mut out)?;
     }
     Ok(answer.ending.kind)
+}
+
+/// Meets other nodes, a line for each.
+fn met(asked: &Meet, out: &mut impl Write) -> anyhow::Result<Kind> {
+    let mut written = Ok(());
+    let ending = meet::run(&asked.options(), &mut |met| {
+        let line = if asked.measuring.json {
+            serde_json::to_string(met).unwrap_or_default()
+        } else {
+            table::met(met)
+        };
+        let told = writeln!(out, "{line}").and_then(|()| out.flush());
+        if written.is_ok() {
+            written = told;
+        }
+    });
+    written?;
+    if ending.kind != Kind::Measured {
+        writeln!(io::stderr().lock(), "gaunt-probe: {ending}")?;
+    }
+    Ok(ending.kind)
 }
 
 /// Holds what was measured against the floor that was asked for.

@@ -22,6 +22,7 @@ use crate::{
 mod collective;
 mod lane;
 mod matrix;
+mod pair;
 
 /// What lies in memory that nobody has written yet: not a number, and in no pattern.
 const POISON: u32 = 0xFFFF_FFFF;
@@ -38,6 +39,8 @@ pub(crate) trait Hear {
     fn measuring(&self);
     /// What is done now.
     fn at(&self, what: &str);
+    /// The key by which the other side of a pair comes.
+    fn key(&self, key: &str);
     /// Somebody came.
     fn alarm(&self) -> Box<dyn FnOnce(&Ending) + Send>;
 }
@@ -89,6 +92,7 @@ pub(crate) fn measure(order: &Order, hear: &dyn Hear, outcome: &mut Outcome) -> 
     let ended = match order.what {
         What::Collective(collective, ranks) => bench.collective(collective, ranks, look),
         What::Matrix => bench.matrix(look),
+        What::Pair(rank) => bench.pair(rank, look),
     };
     // What was taken is given back before anybody is told the result.
     drop(bench);
@@ -117,6 +121,9 @@ fn choose(cuda: &Cuda, look: Option<&Look>, order: &Order) -> Result<Vec<(u32, L
     }
     if all.is_empty() {
         return Err(Ending::new(Kind::NoGpu, "the driver lists no GPU; see `nvidia-smi -L`"));
+    }
+    if let What::Pair(_) = order.what {
+        all.truncate(1);
     }
     let oldest = order.element.oldest();
     if let Some((index, gpu)) = all.iter().find(|(_, gpu)| gpu.capability < oldest) {

@@ -16,6 +16,9 @@ use crate::cuda::{door::Handle, kernel::Element};
 /// The library as packages and wheels install it; `libnccl.so` comes with headers only.
 const LIBRARY: &str = "libnccl.so.2";
 
+/// Bytes of `ncclUniqueId`.
+const KEY: usize = 128;
+
 /// `ncclSum`.
 const SUM: c_int = 0;
 
@@ -64,9 +67,33 @@ macro_rules! functions {
     };
 }
 
+/// By what ranks of several processes find each other: NCCL's unique id, which holds an address and a secret.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Key([u8; KEY]);
+
+impl Key {
+    /// As text that goes through JSON.
+    pub(crate) fn text(&self) -> String {
+        self.0.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
+    }
+
+    /// From that text.
+    pub(crate) fn of(text: &str) -> Option<Self> {
+        let mut key = [0; KEY];
+        let whole = text.len() == 2 * KEY && text.is_ascii();
+        for (at, byte) in key.iter_mut().enumerate().filter(|_| whole) {
+            *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
+        }
+        whole.then_some(Self(key))
+    }
+}
+
 functions! {
     version = "ncclGetVersion"(*mut c_int);
     init_all = "ncclCommInitAll"(*mut *mut c_void, c_int, *const c_int);
+    unique_id = "ncclGetUniqueId"(*mut Key);
+    init_rank = "ncclCommInitRank"(*mut *mut c_void, c_int, Key, c_int);
     destroy = "ncclCommDestroy"(*mut c_void);
     group_start = "ncclGroupStart"();
     group_end = "ncclGroupEnd"();
@@ -151,6 +178,21 @@ impl Nccl {
         Ok(())
     }
 
+    /// Makes a key for a group, by which the others come to this process.
+    pub(crate) fn invite(&self) -> Result<Key, NcclError> {
+        let mut key = Key([0; KEY]);
+        call!(self, unique_id(&raw mut key))?;
+        Ok(key)
+    }
+
+    /// Makes the GPU whose context is current one rank of a group of several processes. It waits for the others.
+    pub(crate) fn meet(&mut self, key: Key, rank: usize, ranks: usize) -> Result<(), NcclError> {
+        let mut communicator = ptr::null_mut();
+        call!(self, init_rank(&raw mut communicator, ranks as c_int, key, rank as c_int))?;
+        self.communicators.push(communicator);
+        Ok(())
+    }
+
     /// Makes several calls one.
     pub(crate) fn together(
         &self,
@@ -227,7 +269,7 @@ impl Nccl {
 impl Drop for Nccl {
     fn drop(&mut self) {
         for communicator in self.communicators.drain(..) {
-            // SAFETY: the communicator came from `ncclCommInitAll` and is given back once. A failure leaves it to the
+            // SAFETY: the communicator came from NCCL and is given back once. A failure leaves it to the
             // end of the process.
             _ = unsafe { (self.functions.destroy)(communicator) };
         }
@@ -239,5 +281,20 @@ fn kind(element: Element) -> c_int {
     match element {
         Element::F32 => 7,
         Element::Bf16 => 9,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_survives_its_way_through_text() {
+        let mut bytes = [0; KEY];
+        bytes.iter_mut().zip(0..).for_each(|(byte, number)| *byte = number);
+        let text = Key(bytes).text();
+        assert_eq!(Key::of(&text).unwrap().0, bytes);
+        assert!(Key::of(&text[2..]).is_none() && Key::of(&text.replace("0a", "zz")).is_none());
+        assert!(Key::of(&"ä".repeat(KEY)).is_none());
     }
 }

@@ -41,6 +41,17 @@ pub struct Order {
     pub libraries: Libraries,
     /// Whether NCCL is measured beside, where it is found.
     pub nccl: bool,
+    /// What is to be known for a pair.
+    pub meeting: Option<Meeting>,
+}
+
+/// How a pair comes together.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Meeting {
+    /// The key that rank 0 gave out; none for rank 0, which makes it.
+    pub key: Option<String>,
+    /// The port that carries it, as NCCL names it: `mlx5_0:1`. None leaves the choice to NCCL.
+    pub port: Option<String>,
 }
 
 /// What is measured.
@@ -51,6 +62,8 @@ pub enum What {
     Collective(Collective, Option<usize>),
     /// Every pair of GPUs in both directions, and every GPU with the host.
     Matrix,
+    /// One GPU with one of another node, by NCCL: this side is rank 0 or 1.
+    Pair(usize),
 }
 
 /// Where libraries are, if not where the loader looks.

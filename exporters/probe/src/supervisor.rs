@@ -23,9 +23,14 @@ const REAP: Duration = Duration::from_secs(2);
 
 /// Has an order done by a worker, and comes back in time whatever happens.
 pub fn supervise(order: &Order) -> Answer {
+    supervise_meeting(order, &mut |_| {})
+}
+
+/// The same, and passes on the key of a pair as soon as it is there.
+pub(crate) fn supervise_meeting(order: &Order, pass_on: &mut dyn FnMut(&str)) -> Answer {
     let began = Instant::now();
     let mut answer = match spawn(order) {
-        Ok((child, words)) => follow(order, child, &words),
+        Ok((child, words)) => follow(order, child, &words, pass_on),
         Err(error) => ended(Kind::Failed, &format!("cannot start the worker: {error}")),
     };
     answer.cost.seconds = began.elapsed().as_secs_f64();
@@ -33,7 +38,12 @@ pub fn supervise(order: &Order) -> Answer {
 }
 
 fn spawn(order: &Order) -> std::io::Result<(Child, Receiver<Word>)> {
-    let mut child = Command::new(env::current_exe()?)
+    let mut command = Command::new(env::current_exe()?);
+    if let Some(port) = order.meeting.as_ref().and_then(|meeting| meeting.port.as_ref()) {
+        // The sign of equality means this one, not all whose names begin so.
+        command.env("NCCL_IB_HCA", format!("={port}"));
+    }
+    let mut child = command
         .arg(ARGUMENT)
         // CUDA's usual order is by speed; NVML's is by address.
         .env("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
@@ -65,7 +75,12 @@ fn spawn(order: &Order) -> std::io::Result<(Child, Receiver<Word>)> {
 }
 
 /// Listens to a worker until it ends or its time is over.
-fn follow(order: &Order, mut child: Child, words: &Receiver<Word>) -> Answer {
+fn follow(
+    order: &Order,
+    mut child: Child,
+    words: &Receiver<Word>,
+    pass_on: &mut dyn FnMut(&str),
+) -> Answer {
     let limits = &order.limits;
     let mut limit = Duration::from_millis(limits.setup_millis);
     let mut deadline = Instant::now() + limit;
@@ -79,6 +94,7 @@ fn follow(order: &Order, mut child: Child, words: &Receiver<Word>) -> Answer {
                 deadline = Instant::now() + limit;
             }
             Ok(Word::At(what)) => at = what.to_string(),
+            Ok(Word::Key(key)) => pass_on(key.as_str()),
             Ok(Word::Alarm(ending)) => {
                 alarm = Some(ending);
                 deadline = deadline.min(Instant::now() + GRACE);

@@ -2,7 +2,10 @@
 
 use std::io::{self, Write};
 
-use gaunt_probe::order::{Answer, Measured, Tool, Way};
+use gaunt_probe::{
+    meet::Met,
+    order::{Answer, Measured, Tool, Way},
+};
 
 /// Prints an answer: what was measured, what is to be known of it, what it cost, how it ended.
 pub(crate) fn print(answer: &Answer, out: &mut impl Write) -> io::Result<()> {
@@ -34,6 +37,21 @@ pub(crate) fn print(answer: &Answer, out: &mut impl Write) -> io::Result<()> {
         )?;
     }
     writeln!(out, "{}", answer.ending.message)
+}
+
+/// One meeting in a line.
+pub(crate) fn met(met: &Met) -> String {
+    let Met { peer, port, tool, .. } = met;
+    let tool = tool.as_str();
+    match met.bytes_per_second {
+        None => format!("{port} with {peer} by {tool}: {}", met.says),
+        Some(carried) => {
+            let share = met
+                .ratio
+                .map_or(String::new(), |ratio| format!(", {:.0} % of usual", ratio * 100.0));
+            format!("{port} with {peer} by {tool}: {} GB/s{share}", rate(carried))
+        }
+    }
 }
 
 fn is_route(one: &Measured) -> bool {

@@ -26,6 +26,8 @@ pub(crate) enum Word {
     Measuring,
     /// What is done now.
     At(Safe),
+    /// The key by which the other side of a pair comes.
+    Key(Safe),
     /// Somebody came: it will end soon, or is to be ended.
     Alarm(Ending),
     /// The end.
@@ -74,6 +76,10 @@ impl Hear for Pipe {
 
     fn at(&self, what: &str) {
         tell(&Word::At(what.into()));
+    }
+
+    fn key(&self, key: &str) {
+        tell(&Word::Key(key.into()));
     }
 
     fn alarm(&self) -> Box<dyn FnOnce(&Ending) + Send> {

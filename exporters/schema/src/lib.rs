@@ -9,6 +9,7 @@ pub mod device;
 pub mod dialect;
 pub mod job;
 pub mod keeping;
+pub mod meeting;
 pub mod reading;
 pub mod report;
 pub mod safe;

@@ -89,25 +89,20 @@ pub(super) const fn usual(subject: Subject) -> &'static [&'static str] {
             "link_downed",
             "finding",
         ],
-        Subject::Findings => &[
-            "severity",
-            "finding",
-            "entity",
-            "age",
-            "cost",
-            "confidence",
-            "acknowledged",
-            "summary",
-        ],
-        Subject::Closed => {
-            &["severity", "finding", "entity", "age", "closed", "openings", "summary"]
-        }
+        Subject::Findings => USUAL_FINDINGS,
+        Subject::Closed => USUAL_CLOSED,
         Subject::Targets => &[
             "address", "node", "state", "dialect", "age", "duration", "samples", "rejected",
             "failure",
         ],
     }
 }
+
+const USUAL_FINDINGS: &[&str] =
+    &["severity", "finding", "entity", "age", "cost", "confidence", "acknowledged", "summary"];
+
+const USUAL_CLOSED: &[&str] =
+    &["severity", "finding", "entity", "age", "closed", "openings", "summary"];
 
 const GPUS: &[Row] = &[
     (Own::Node, "node", Text, "The node that the GPU is in."),

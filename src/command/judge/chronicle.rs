@@ -126,9 +126,19 @@ impl Witness {
         }
     }
 
+    /// Asks about the last tick.
+    pub fn ask(&mut self, question: &Question) -> Answer {
+        self.owner.answer(question)
+    }
+
     /// What was said.
     pub fn chronicle(&self) -> &Chronicle {
         &self.chronicle
+    }
+
+    /// The same, for who needs the owner no longer.
+    pub fn into_chronicle(self) -> Chronicle {
+        self.chronicle
     }
 
     /// What was done.

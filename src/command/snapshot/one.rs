@@ -58,6 +58,7 @@ pub(super) async fn page(
             let head = format!("{}  {}  {}\n", line.node, line.state.as_str(), line.gpu_states);
             Ok(head + &node::section(node).join("\n"))
         }
+        (Form::Text, Answer::Finding(told)) => Ok(super::explained(told)),
         (Form::Text, Answer::Job(job)) => {
             let line = Sheet::of(&Answer::Table(job.line.clone().into()));
             let line = line.map(|sheet| sheet.text()).unwrap_or_default();

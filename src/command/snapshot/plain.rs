@@ -1,6 +1,6 @@
 //! A snapshot in plain columns: state of the fleet, what it costs, who is to blame, on what evidence.
 
-use gaunt_schema::{GpuState, UnixMs, unit::Unit};
+use gaunt_schema::{GpuState, LifeState, UnixMs, unit::Unit};
 use unicode_width::UnicodeWidthStr as _;
 
 use super::{
@@ -87,7 +87,9 @@ fn cost(lost: &Lost, gpus: u32) -> String {
 }
 
 fn findings(findings: &[Finding], now: UnixMs) -> Vec<String> {
-    let mut lines = vec![format!("FINDINGS  {} open", findings.len())];
+    let taken = findings.iter().filter(|finding| finding.acknowledged.is_some()).count();
+    let taken = if taken > 0 { format!(" · {taken} acknowledged") } else { String::new() };
+    let mut lines = vec![format!("FINDINGS  {} open{taken}", findings.len())];
     for finding in findings.iter().take(FINDINGS) {
         let place = cut(&finding.entity.to_string(), 32);
         lines.push(format!(
@@ -103,6 +105,20 @@ fn findings(findings: &[Finding], now: UnixMs) -> Vec<String> {
         lines.extend(wrap("          ", &words(&finding.summary), " "));
         for evidence in &finding.evidence {
             lines.push(format!("          · {}", proof(evidence)));
+        }
+        if let Some(ack) = &finding.acknowledged {
+            let note = if ack.note.is_empty() { String::new() } else { format!(": {}", ack.note) };
+            lines.extend(wrap("          ", &words(&format!("taken on by {}{note}", ack.by)), " "));
+        }
+        if !finding.missing.is_empty() {
+            let missing = format!("missing: {}", finding.missing.join("; "));
+            lines.extend(wrap("          ", &words(&missing), " "));
+        }
+        if matches!(finding.life.state, LifeState::Flapping) {
+            let times = finding.life.openings;
+            lines.push(format!(
+                "          it comes and goes: {times} times within the last minutes"
+            ));
         }
         if !finding.next.is_empty() {
             lines.extend(wrap("          next: ", &words(&finding.next), " "));

@@ -7,12 +7,17 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::columns::{cut, pad, quantity};
 use crate::answer::{
-    AlertList, AlertState, Answer, Cells, DeviceDetail, Evidence, Fabric, FabricCells, History,
-    NodeDetail, Overview, Table, Usage, field::shown_unit,
+    AlertList, AlertState, Answer, Cells, DeviceDetail, Evidence, Fabric, FabricCells, GpuTime,
+    History, NodeDetail, Overview, Table, Usage, field::shown_unit,
 };
+
+mod matrix;
 
 /// The widest text in a plain column; comma-separated values are never cut.
 const WIDEST: usize = 60;
+
+/// Stands for the job of GPUs of which nobody says who holds them.
+const UNNAMED: &str = "(no job)";
 
 /// One cell.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,7 +64,9 @@ impl Sheet {
             Answer::Fabric(fabric) => Self::of_fabric(fabric),
             Answer::History(history) => Self::of_history(history),
             Answer::Node(node) => Self::of_node(node),
+            Answer::Probe(matrix) => Self::of_matrix(matrix),
             Answer::Overview(overview) => Self::of_overview(overview),
+            Answer::GpuTime(time) => Self::of_gpu_time(time),
             Answer::Finding(told) => Self::of_evidence(&told.finding.evidence),
             Answer::Usage(usage) => Self::of_usage(usage),
             Answer::Alerts(list) => Self::of_alerts(list),
@@ -94,6 +101,17 @@ impl Sheet {
             _ = write!(below, ", {} match", table.matched);
         }
         Self { head: head.collect(), rows: rows.collect(), below }
+    }
+
+    fn of_gpu_time(time: &GpuTime) -> Self {
+        let mut sheet =
+            Self::new(&[("job", None), ("cause", None), ("gpu_seconds", Some(Unit::Seconds))]);
+        for row in &time.starved {
+            let job = if row.job.is_empty() { UNNAMED } else { &row.job };
+            let texts = [job, &row.cause].map(|text| Cell::Text(text.to_owned()));
+            sheet.rows.push(texts.into_iter().chain([Cell::Number(row.gpu_seconds)]).collect());
+        }
+        sheet
     }
 
     /// Numbers in their own units: a sheet has one unit for a column.

@@ -18,7 +18,7 @@ use rustix::{
 };
 use tokio::sync::mpsc;
 
-use crate::console::keymap::Key;
+use crate::console::{action::Mouse, keymap::Key};
 
 /// Keys that may wait. When the console is that far behind, the reader waits too.
 const WAITING: usize = 64;
@@ -32,6 +32,8 @@ const ESCAPE: Timespec =
 pub(crate) enum Pressed {
     /// A key.
     Key(Key),
+    /// The mouse.
+    Mouse(Mouse),
     /// The terminal is gone.
     HungUp,
 }
@@ -94,8 +96,8 @@ fn listen(tty: &OwnedFd, ended: &OwnedFd, keys: &mpsc::Sender<Pressed>) {
                 Ok(length) => parser.feed(&buffer[..length]),
             }
         };
-        for key in found {
-            if keys.blocking_send(Pressed::Key(key)).is_err() {
+        for pressed in found {
+            if keys.blocking_send(pressed).is_err() {
                 return;
             }
         }
@@ -112,7 +114,7 @@ struct Parser {
 }
 
 /// The longest sequence that may be a key; a longer one is thrown away.
-const LONGEST: usize = 16;
+const LONGEST: usize = 24;
 
 impl Parser {
     /// Whether more bytes may complete a key.
@@ -121,7 +123,7 @@ impl Parser {
     }
 
     /// Takes bytes, gives the keys that they complete.
-    fn feed(&mut self, bytes: &[u8]) -> Vec<Key> {
+    fn feed(&mut self, bytes: &[u8]) -> Vec<Pressed> {
         self.held.extend_from_slice(bytes);
         let mut keys = Vec::new();
         let mut rest = &self.held[..];
@@ -136,14 +138,14 @@ impl Parser {
     }
 
     /// Nothing more came: a lone escape is the key of that name.
-    fn finish(&mut self) -> Vec<Key> {
+    fn finish(&mut self) -> Vec<Pressed> {
         let held = std::mem::take(&mut self.held);
-        if held == [0x1b] { vec![Key::Escape] } else { Vec::new() }
+        if held == [0x1b] { vec![Pressed::Key(Key::Escape)] } else { Vec::new() }
     }
 }
 
 /// The first key of some bytes, if it has a meaning, and how long it is; none if more bytes must come.
-fn one(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
+fn one(bytes: &[u8]) -> Option<(Option<Pressed>, usize)> {
     let first = *bytes.first()?;
     let key = match first {
         0x1b => return escape(bytes),
@@ -155,20 +157,37 @@ fn one(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
         0x20..0x7f => Key::Char(char::from(first)),
         _ => return multibyte(bytes),
     };
-    Some((Some(key), 1))
+    Some((Some(Pressed::Key(key)), 1))
 }
 
 /// A key that begins with an escape: `ESC [ … final` or `ESC O final`; else escape itself.
-fn escape(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
+fn escape(bytes: &[u8]) -> Option<(Option<Pressed>, usize)> {
     match bytes.get(1)? {
-        b'O' => Some((named(&[], *bytes.get(2)?), 3)),
+        b'O' => Some((named(&[], *bytes.get(2)?).map(Pressed::Key), 3)),
         b'[' => {
             let length = bytes[2..].iter().position(|byte| (0x40..0x7f).contains(byte))?;
-            let parameters = &bytes[2..2 + length];
-            Some((named(parameters, bytes[2 + length]), 3 + length))
+            let (parameters, last) = (&bytes[2..2 + length], bytes[2 + length]);
+            let pressed = match parameters.strip_prefix(b"<") {
+                Some(report) => mouse(report, last).map(Pressed::Mouse),
+                None => named(parameters, last).map(Pressed::Key),
+            };
+            Some((pressed, 3 + length))
         }
         // Alt and a key send the same as escape and a key soon after it. Nothing here is bound to Alt.
-        _ => Some((Some(Key::Escape), 1)),
+        _ => Some((Some(Pressed::Key(Key::Escape)), 1)),
+    }
+}
+
+/// What the mouse did, as terminals report it (mode 1006): `button;column;line`, both from 1; `M` for pressed.
+fn mouse(report: &[u8], last: u8) -> Option<Mouse> {
+    let mut numbers = std::str::from_utf8(report).ok()?.split(';').map(str::parse::<u16>);
+    let mut next = || numbers.next()?.ok();
+    let (button, column, line) = (next()?, next()?.checked_sub(1)?, next()?.checked_sub(1)?);
+    match (button, last) {
+        (0, b'M') => Some(Mouse::Press(column, line)),
+        (64, b'M') => Some(Mouse::WheelUp(column, line)),
+        (65, b'M') => Some(Mouse::WheelDown(column, line)),
+        _ => None,
     }
 }
 
@@ -181,6 +200,7 @@ fn named(parameters: &[u8], last: u8) -> Option<Key> {
         (b'D', _) => Key::Left,
         (b'H', _) | (b'~', b"1" | b"7") => Key::Home,
         (b'F', _) | (b'~', b"4" | b"8") => Key::End,
+        (b'~', b"3") => Key::Delete,
         (b'~', b"5") => Key::PageUp,
         (b'~', b"6") => Key::PageDown,
         (b'Z', _) => Key::BackTab,
@@ -189,7 +209,7 @@ fn named(parameters: &[u8], last: u8) -> Option<Key> {
 }
 
 /// A character beyond ASCII; bytes that are none are passed over one by one.
-fn multibyte(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
+fn multibyte(bytes: &[u8]) -> Option<(Option<Pressed>, usize)> {
     let length = match bytes[0] {
         0xc2..=0xdf => 2,
         0xe0..=0xef => 3,
@@ -198,7 +218,7 @@ fn multibyte(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
     };
     let end = bytes.len().min(length);
     match std::str::from_utf8(&bytes[..end]) {
-        Ok(text) => Some((text.chars().next().map(Key::Char), length)),
+        Ok(text) => Some((text.chars().next().map(|c| Pressed::Key(Key::Char(c))), length)),
         Err(error) if error.error_len().is_none() => None,
         Err(_) => Some((None, 1)),
     }
@@ -210,9 +230,23 @@ mod tests {
 
     fn keys(bytes: &[u8]) -> Vec<Key> {
         let mut parser = Parser::default();
-        let mut keys = parser.feed(bytes);
-        keys.extend(parser.finish());
-        keys
+        let mut pressed = parser.feed(bytes);
+        pressed.extend(parser.finish());
+        let key = |pressed| match pressed {
+            Pressed::Key(key) => key,
+            other => panic!("no key: {other:?}"),
+        };
+        pressed.into_iter().map(key).collect()
+    }
+
+    #[test]
+    fn the_mouse_is_understood_and_its_other_buttons_are_not() {
+        let mut parser = Parser::default();
+        let pressed = parser.feed(
+            b"\x1b[<0;10;5M\x1b[<0;10;5m\x1b[<64;1;1M\x1b[<65;200;50M\x1b[<2;1;1M\x1b[<0;0;0M",
+        );
+        let mice = [Mouse::Press(9, 4), Mouse::WheelUp(0, 0), Mouse::WheelDown(199, 49)];
+        assert_eq!(pressed, mice.map(Pressed::Mouse));
     }
 
     #[test]
@@ -233,7 +267,7 @@ mod tests {
         let mut parser = Parser::default();
         assert_eq!(parser.feed(b"\x1b"), []);
         assert!(parser.is_open());
-        assert_eq!(parser.feed(b"[A"), [Key::Up]);
+        assert_eq!(parser.feed(b"[A"), [Pressed::Key(Key::Up)]);
         assert!(!parser.is_open());
         assert_eq!(keys(b"\x1b\x1b"), [Key::Escape, Key::Escape]);
         assert_eq!(keys(b"\x1b1"), [Key::Escape, Key::Char('1')]);
@@ -245,6 +279,6 @@ mod tests {
         assert_eq!(keys(b"\x1b[200~q"), [Key::Char('q')]);
         let mut parser = Parser::default();
         assert_eq!(parser.feed(b"\x1b[0000000000000000000000000000"), []);
-        assert_eq!(parser.feed(b"q"), [Key::Char('q')]);
+        assert_eq!(parser.feed(b"q"), [Pressed::Key(Key::Char('q'))]);
     }
 }

@@ -4,8 +4,8 @@ use std::{
     io::{self, Write},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
-        mpsc::{self, SyncSender},
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc::{self, SyncSender, TrySendError},
     },
     thread,
     time::{Duration, Instant},
@@ -16,14 +16,17 @@ use tokio::sync::watch;
 /// How long the end of the program waits for a terminal that takes nothing.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// Frames that may wait: none is drawn before the last one is written, except the brackets of entering.
-const QUEUE: usize = 2;
+/// Frames that may wait: none is drawn before the last one is written, but the brackets of entering, the bell and the
+/// clipboard may come between.
+const QUEUE: usize = 8;
 
 /// The way to the terminal.
 pub(super) struct Writer {
     frames: SyncSender<Vec<u8>>,
     /// Frames that are not written yet.
     waiting: watch::Sender<usize>,
+    /// How long the last one took to be written, in microseconds.
+    took: Arc<AtomicU64>,
 }
 
 impl Writer {
@@ -31,26 +34,42 @@ impl Writer {
     pub(super) fn start(given_back: Arc<AtomicBool>) -> io::Result<Self> {
         let (frames, taken) = mpsc::sync_channel::<Vec<u8>>(QUEUE);
         let (waiting, _) = watch::channel(0);
-        let written = waiting.clone();
+        let (written, took) = (waiting.clone(), Arc::new(AtomicU64::new(0)));
+        let spent = Arc::clone(&took);
         thread::Builder::new().name("terminal".into()).spawn(move || {
             for frame in taken {
                 // Without a terminal there is nobody to tell; the input notices the hang-up.
+                let begun = Instant::now();
                 let mut out = io::stdout().lock();
                 if !given_back.load(Ordering::Relaxed) {
                     let _ = out.write_all(&frame).and_then(|()| out.flush());
                 }
                 drop(out);
+                spent.store(begun.elapsed().as_micros() as u64, Ordering::Relaxed);
                 written.send_modify(|waiting| *waiting -= 1);
             }
         })?;
-        Ok(Self { frames, waiting })
+        Ok(Self { frames, waiting, took })
     }
 
-    /// Hands over a frame.
+    /// Hands over a frame. What finds no room, because the terminal takes nothing, is dropped: nobody may wait for it.
     pub(super) fn send(&self, frame: Vec<u8>) -> io::Result<()> {
-        let gone = || io::Error::other("the thread that writes to the terminal has ended");
         self.waiting.send_modify(|waiting| *waiting += 1);
-        self.frames.send(frame).map_err(|_| gone())
+        match self.frames.try_send(frame) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Full(_)) => {
+                self.waiting.send_modify(|waiting| *waiting -= 1);
+                Ok(())
+            }
+            Err(TrySendError::Disconnected(_)) => {
+                Err(io::Error::other("the thread that writes to the terminal has ended"))
+            }
+        }
+    }
+
+    /// How long the terminal took to take the last frame.
+    pub(super) fn took(&self) -> Duration {
+        Duration::from_micros(self.took.load(Ordering::Relaxed))
     }
 
     /// Whether everything is written.

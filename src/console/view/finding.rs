@@ -62,19 +62,45 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &State, theme: Theme)
     );
     lines.push(titled("SINCE", vec![Span::raw(facts)], theme));
     lines.extend(paragraph("NEXT", &Safe::new(&finding.next), width, theme));
+    if let Some(taken) = &finding.acknowledged {
+        let note = if taken.note.is_empty() { String::new() } else { format!(": {}", taken.note) };
+        let text = format!("✔ {} at {}{note}", taken.by, format::clock(taken.at));
+        lines.extend(paragraph("TAKEN BY", &text, width, theme));
+    }
+    if let Some(text) = life(finding) {
+        lines.extend(paragraph("LIFE", &text, width, theme));
+    }
     if !finding.evidence.is_empty() {
         lines.push(Line::default());
         lines.extend(evidence(&finding.evidence, width, theme));
+    }
+    if !finding.missing.is_empty() {
+        lines.push(Line::default());
+        let missing = Safe::new(&finding.missing.join(", "));
+        lines.extend(paragraph("UNKNOWN", &missing, width, theme));
     }
     if !finding.victims.is_empty() {
         lines.push(Line::default());
         lines.extend(paragraph("VICTIMS", &victims(finding), width, theme));
     }
     if let Some(node) = &finding.entity.node {
-        let text = format!(" Enter opens {node}");
+        let text = format!(" Enter opens {node}, b its job");
         lines.extend([Line::default(), Line::styled(text, theme.style(Meaning::Dim))]);
     }
     put_page(buffer, area, &lines, state.scroll, theme)
+}
+
+/// What became of it so far: what changed, and when.
+fn life(finding: &Finding) -> Option<String> {
+    let changes = &finding.life.changes;
+    let told = changes.iter().map(|change| {
+        let to = if change.to.is_empty() { String::new() } else { format!(" {}", change.to) };
+        format!("{} {}{to}", format::clock(change.at), change.what)
+    });
+    let told: Vec<String> = told.collect();
+    let times = finding.life.openings;
+    let often = if times > 1 { format!("; opened {times} times") } else { String::new() };
+    (!told.is_empty()).then(|| format!("{}{often}: {}", finding.life.state, told.join(", ")))
 }
 
 fn headline(finding: &Finding, width: usize, theme: Theme) -> Line<'static> {

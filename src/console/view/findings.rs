@@ -1,6 +1,6 @@
 //! Findings as rows: on the overview the worst of them, on their own screen all.
 
-use gaunt_schema::Safe;
+use gaunt_schema::{LifeState, Safe};
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
@@ -10,11 +10,11 @@ use ratatui::{
 
 use super::{hints, put};
 use crate::{
-    answer::Finding,
+    answer::{Finding, Subject},
     console::{
         cursor::window,
         format,
-        state::{Room, State},
+        state::{Room, Spot, State, What},
         theme::{self, Meaning, Theme},
     },
 };
@@ -54,21 +54,30 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &State, theme: Theme)
         return Room::default();
     };
     let findings = &list.findings;
-    let at = state.findings.index(findings.len(), |at| &findings[at].id);
+    let at = state.at.findings.index(findings.len(), |at| &findings[at].id);
     let width = usize::from(area.width);
     let rows = Rows { width, selected: Some(at), at: list.at, theme };
     let each = if width >= ONE_LINE { 1 } else { 2 };
     let page = (usize::from(area.height).saturating_sub(1) / each).max(1);
     let from = window(at, findings.len(), page);
     let mut lines = vec![rows.heading(findings.len() as u64, false)];
+    let filter = &state.list(Subject::Findings).rows;
+    if !filter.is_empty() {
+        let text = format!("   {} of {} match {filter}", list.matched, list.total);
+        lines.push(Line::styled(text, theme.style(Meaning::Dim)));
+    }
+    let mut spots = Vec::new();
     for (at, finding) in findings.iter().enumerate().skip(from).take(page) {
+        let y = area.y + lines.len() as u16;
+        let area = Rect { y, height: each as u16, ..area };
+        spots.push(Spot { area, what: What::Row(at) });
         lines.push(rows.row(at, finding));
         if each == 2 {
             lines.push(rows.sentence(finding));
         }
     }
     put(buffer, area, &lines);
-    Room { page, ..Room::default() }
+    Room { page, spots, ..Room::default() }
 }
 
 impl Rows {
@@ -91,18 +100,19 @@ impl Rows {
         Line::from(spans)
     }
 
-    /// As many of the worst findings as fit into `height` lines, with their sentences where there is room.
-    pub(super) fn worst(self, findings: &[Finding], height: usize) -> Vec<Line<'static>> {
+    /// As many of the worst findings as fit into `height` lines, with their sentences where there is room, each line
+    /// with the place of its finding.
+    pub(super) fn worst(self, findings: &[Finding], height: usize) -> Vec<(Line<'static>, usize)> {
         let shown = findings.len().min(height);
         let at = self.selected.unwrap_or(0);
         let from = window(at, findings.len(), shown);
         let mut sentences = if self.in_row() { 0 } else { height - shown };
         let mut lines = Vec::with_capacity(height);
         for (at, finding) in findings.iter().enumerate().skip(from).take(shown) {
-            lines.push(self.row(at, finding));
+            lines.push((self.row(at, finding), at));
             if sentences > 0 {
                 sentences -= 1;
-                lines.push(self.sentence(finding));
+                lines.push((self.sentence(finding), at));
             }
         }
         lines
@@ -122,7 +132,10 @@ impl Rows {
         let chosen = |style: Style| {
             if self.selected == Some(at) { theme::selected(style) } else { style }
         };
-        let place = finding.entity.to_string();
+        let mut place = finding.entity.to_string();
+        if finding.life.state == LifeState::Flapping {
+            place.push_str(" (flapping)");
+        }
         let room = self.width.saturating_sub(3 + KIND + 1 + NUMBERS);
         let middle = if self.in_row() {
             let sentence = Safe::new(&finding.summary);
@@ -130,7 +143,8 @@ impl Rows {
         } else {
             place
         };
-        let sign = theme::severity_sign(finding.severity);
+        let taken = finding.acknowledged.is_some();
+        let sign = if taken { "✔" } else { theme::severity_sign(finding.severity) };
         let lasted = format::span(self.at.since(finding.since));
         let cost = format::gpus(finding.cost_gpu_hours_per_hour);
         let sure = format!("{} %", format::whole_percent(Some(finding.confidence)));

@@ -6,38 +6,63 @@ use ratatui::{
     text::{Line, Span},
 };
 
+use super::line;
 use crate::{
     answer::Overview,
     console::{
         action::Intent,
-        format,
-        keymap::KEYS,
-        state::{Link, Place, State},
+        format, keymap,
+        place::{MAIN, Place},
+        state::{Link, Spot, State, What},
         theme::{Meaning, Theme},
         update,
     },
 };
 
-/// Draws header, banner and footer, and gives back what is left between them.
+/// Draws header, banner and footer, and gives back what is left between them, and what of it can be pressed.
 ///
 /// ```text
 ///  gaunt  prod-a   32 nodes · 256 GPUs · 1 down                 12:03:41Z ● 1 s
 ///  ✖ aggregator 10.0.0.5:9771: no answer since 12:03:42Z (31s), showing 12:03:41Z
 ///    aggregator 10.0.0.5:9771 unreachable: connection refused; is `gaunt serve` …
 ///  …
-///  1 overview  2 findings  5 nodes  Enter open  Tab panel  ? keys  q quit
+///  1 2 3 4 5 6 7 8 9 overview   Enter open  Tab panel  / filter  ? keys  q quit
 /// ```
-pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &State, theme: Theme) -> Rect {
+pub(super) fn draw(
+    buffer: &mut Buffer,
+    area: Rect,
+    state: &State,
+    theme: Theme,
+) -> (Rect, Vec<Spot>) {
     let overview = state.data.overview.as_deref();
     header(buffer, area, overview, state, theme);
     let width = usize::from(area.width);
-    let banner = overview.map_or_else(Vec::new, |overview| banner(overview, state, width, theme));
+    let mut banner =
+        overview.map_or_else(Vec::new, |overview| banner(overview, state, width, theme));
+    banner.extend(message(state, width, theme));
     for (y, line) in (area.top() + 1..).zip(&banner) {
         buffer.set_line(area.x, y, line, area.width);
     }
-    footer(buffer, Rect { y: area.bottom() - 1, height: 1, ..area }, state, theme);
     let top = 1 + banner.len() as u16;
-    Rect { y: area.y + top, height: area.height - top - 1, ..area }
+    let mut body = Rect { y: area.y + top, height: area.height - top - 1, ..area };
+    let last = Rect { y: area.bottom() - 1, height: 1, ..area };
+    let Some(prompt) = &state.prompt else { return (body, footer(buffer, last, state, theme)) };
+    let lines = line::lines(prompt, width, theme);
+    let height = (lines.len() as u16 - 1).min(body.height);
+    body.height -= height;
+    for (y, line) in (body.bottom()..area.bottom()).zip(&lines) {
+        buffer.set_line(area.x, y, line, area.width);
+    }
+    (body, Vec::new())
+}
+
+/// What was done last, or why it was not.
+fn message(state: &State, width: usize, theme: Theme) -> Option<Line<'static>> {
+    let message = state.message.as_ref()?;
+    let (sign, meaning) =
+        if message.good { ("✔", Meaning::Good) } else { ("▲", Meaning::Waiting) };
+    let text = format::cut(&message.text, width.saturating_sub(4));
+    Some(Line::styled(format!(" {sign} {text}"), theme.style(meaning)))
 }
 
 fn header(
@@ -49,7 +74,12 @@ fn header(
 ) {
     let now = now(overview, state, theme);
     let width = now.width() as u16;
-    let left = Line::from(identity(overview, theme));
+    let mut left = identity(overview, theme);
+    if !matches!(state.place, Place::Overview) {
+        let title = format!("   {}", state.place.title());
+        left.push(Span::styled(title, theme.style(Meaning::Title)));
+    }
+    let left = Line::from(left);
     buffer.set_line(area.x, area.y, &left, area.width.saturating_sub(width + 1));
     buffer.set_line(area.right().saturating_sub(width), area.y, &now, width);
 }
@@ -99,7 +129,8 @@ fn identity(overview: Option<&Overview>, theme: Theme) -> Vec<Span<'static>> {
 /// The instant that is shown, and whether it is now.
 fn now(overview: Option<&Overview>, state: &State, theme: Theme) -> Line<'static> {
     let Some(overview) = overview else { return Line::default() };
-    let fresh = matches!(state.link, Link::Fresh(at) if state.now.since(at) < update::late(state));
+    let fresh = state.then.is_none()
+        && matches!(state.link, Link::Fresh(at) if state.now.since(at) < update::late(state));
     let (sign, meaning) = if fresh { ("●", Meaning::Good) } else { ("○", Meaning::Bad) };
     let replay = match state.held {
         None => Span::default(),
@@ -117,6 +148,23 @@ fn now(overview: Option<&Overview>, state: &State, theme: Theme) -> Line<'static
 /// What is wrong between this screen and its source; empty when nothing is.
 fn banner(overview: &Overview, state: &State, width: usize, theme: Theme) -> Vec<Line<'static>> {
     let showing = format!("showing {}", format::clock(overview.at));
+    let mut lines = Vec::new();
+    if let Some(then) = state.then {
+        let ago = state
+            .newest_now()
+            .map_or_else(String::new, |now| format!(", {} ago", format::span(now.since(then))));
+        let text = format!(
+            " ◀ the past: {}{ago}   [ ] 10 s back and forth, {{ }} a minute, . now",
+            format::clock(then)
+        );
+        lines.push(Line::styled(format::cut(&text, width), theme.style(Meaning::Starved)));
+    }
+    lines.extend(link_banner(state, &showing, width, theme));
+    lines
+}
+
+/// What is wrong with the way to the source.
+fn link_banner(state: &State, showing: &str, width: usize, theme: Theme) -> Vec<Line<'static>> {
     match &state.link {
         Link::Lost { since, why, .. } => {
             let who = state.source.as_deref().map_or_else(
@@ -143,25 +191,56 @@ fn banner(overview: &Overview, state: &State, width: usize, theme: Theme) -> Vec
     }
 }
 
-/// The keys that mean something here, as many as fit.
-fn footer(buffer: &mut Buffer, area: Rect, state: &State, theme: Theme) {
-    let mut spans = vec![Span::raw(" ")];
-    let overview = state.place == Place::Overview;
+/// The main screens and the keys that mean something here, as many as fit; what can be pressed of it.
+fn footer(buffer: &mut Buffer, area: Rect, state: &State, theme: Theme) -> Vec<Spot> {
+    let mut spots = Vec::new();
+    let (title, dim) = (theme.style(Meaning::Title), theme.style(Meaning::Dim));
+    let mut x = area.x + 1;
+    let mut put = |text: &str, style, key: Option<Intent>, x: &mut u16| {
+        let width = format::width(text) as u16;
+        if *x + width > area.right() {
+            return false;
+        }
+        buffer.set_string(*x, area.y, text, style);
+        if let Some(intent) = key {
+            let area = Rect { x: *x, width, ..area };
+            spots.push(Spot { area, what: What::Key(intent) });
+        }
+        *x += width;
+        true
+    };
     let known = state.data.overview.is_some();
-    for binding in KEYS {
+    if !state.help {
+        for (number, word, _) in MAIN {
+            let here = state.place == Place::main(number);
+            let text = if here { format!("{number} {word} ") } else { format!("{number} ") };
+            let style = if here { title } else { dim };
+            put(&text, style, Some(Intent::Screen(number)), &mut x);
+        }
+        put(" ", dim, None, &mut x);
+    }
+    // The way to all other keys is always there.
+    let keys = "? keys ";
+    let right = area.right() - keys.len() as u16;
+    for binding in keymap::here(&state.place) {
         let Some(word) = binding.footer else { continue };
         let here = match binding.intent {
-            Intent::Help | Intent::Quit => true,
-            Intent::Back => !overview || state.help,
+            Intent::Help => false,
+            Intent::Quit | Intent::Back => true,
             _ if state.help => false,
-            Intent::NextPanel => overview && known && state.only_node().is_none(),
-            Intent::Open => known && !matches!(state.place, Place::Node(_)),
+            Intent::NextPanel | Intent::Fold => known && state.only_node().is_none(),
+            Intent::Open => known,
             _ => true,
         };
-        if here {
-            spans.push(Span::styled(binding.label, theme.style(Meaning::Title)));
-            spans.push(Span::styled(format!(" {word}  "), theme.style(Meaning::Dim)));
+        let width = format::width(binding.label) + word.len() + 3;
+        if !here || usize::from(x) + width > usize::from(right) {
+            continue;
         }
+        put(binding.label, title, Some(binding.intent), &mut x);
+        put(&format!(" {word}  "), dim, Some(binding.intent), &mut x);
     }
-    buffer.set_line(area.x, area.y, &Line::from(spans), area.width);
+    let mut x = right;
+    put("?", title, Some(Intent::Help), &mut x);
+    put(" keys", dim, Some(Intent::Help), &mut x);
+    spots
 }

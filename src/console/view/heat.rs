@@ -6,18 +6,16 @@ use gaunt_schema::GpuState;
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
+    style::Style,
     text::{Line, Span},
 };
 
-use crate::{
-    answer::overview::Heat,
-    console::{
-        cursor::Cursor,
-        format,
-        state::Room,
-        theme::{self, Meaning, Theme},
-        widget::grid::{Cell, Grid},
-    },
+use super::folded::{Group, Groups, Values};
+use crate::console::{
+    format,
+    state::{Fold, Panel, Room, Spot, State, What},
+    theme::{self, Meaning, Theme},
+    widget::grid::{Cell, Grid},
 };
 
 /// The widest label of a row.
@@ -31,67 +29,95 @@ const LABEL: usize = 16;
 ///  gpu002 ████████  gpu010 ████████  gpu018 ████████  gpu026 ████████
 ///  gpu003 ░░░░░░░░  gpu011 ████████  gpu019 ████████  gpu027 ········
 /// ```
-pub(super) fn draw(
-    buffer: &mut Buffer,
-    area: Rect,
-    heat: &Heat,
-    cursor: (&Cursor, bool),
-    theme: Theme,
-) -> Room {
-    if area.height < 2 {
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &State, theme: Theme) -> Room {
+    let Some(overview) = state.data.overview.as_deref().filter(|_| area.height >= 2) else {
         return Room::default();
-    }
-    let rows: Vec<(&str, &str)> = heat.rows().map(|(node, states)| (&**node, states)).collect();
-    let (members, label) = sizes(heat);
+    };
+    let heat = &overview.heat;
+    let groups = Groups::of(heat, state);
+    let values = Values::of(state, heat);
     let body =
         Rect { x: area.x + 1, width: area.width - 1, y: area.y + 1, height: area.height - 1 };
     let (width, height) = (usize::from(body.width), usize::from(body.height));
-    let grid = Grid::plan(rows.len(), members, label, width, height);
-    let (cursor, focused) = cursor;
-    let at = cursor.index(rows.len(), |at| rows[at].0);
-    let title = title(grid, focused.then(|| rows.get(at)).flatten(), focused, area, theme);
+    let (grid, whole) = plan(&groups, width, height);
+    let focused = state.panel == Panel::Heat;
+    let node = state.at.heat.index(heat.nodes.len(), |at| &heat.nodes[at]);
+    let title =
+        title(&groups, grid, whole, state, values.as_ref(), focused.then_some(node), area, theme);
     buffer.set_line(area.x, area.y, &title, area.width);
-    let chosen = focused.then_some(at);
+    let map = Map {
+        groups: &groups,
+        grid,
+        whole,
+        values: values.as_ref(),
+        chosen: focused.then_some(node),
+        theme,
+    };
+    let mut spots = Vec::new();
     for (y, row) in (body.top()..body.bottom()).zip(0..grid.rows) {
         let first = row * grid.groups_per_row();
-        let line = match grid.cell {
-            Cell::One => tiles(&rows, first, grid, chosen, theme),
-            Cell::Groups(shared) => cells(&rows, first, shared, grid, chosen, theme),
-        };
+        let line = map.row(first, (body.x, y), &mut spots);
         buffer.set_line(body.x, y, &line, body.width);
     }
-    Room { heat_row: grid.groups_per_row(), heat_step: grid.step(), page: height, hidden: 0 }
+    let (heat_row, heat_step) = groups.steps(grid.groups_per_row(), grid.step());
+    Room { heat_row, heat_step, page: height, spots, ..Room::default() }
 }
 
-/// The most GPUs of a node, and the width of the names.
-fn sizes(heat: &Heat) -> (usize, usize) {
-    let members = heat.gpus.iter().copied().max().map_or(0, usize::from);
-    let label = heat.nodes.iter().map(|node| format::width(node)).max().unwrap_or(0).min(LABEL);
-    (members, label)
+/// How the groups are laid out, and whether a cell of a group is a whole node.
+fn plan(groups: &Groups<'_>, width: usize, height: usize) -> (Grid, bool) {
+    let label = groups.label.min(LABEL);
+    let grid = Grid::plan(groups.list.len(), groups.gpus, label, width, height);
+    if grid.cell == Cell::One || groups.nodes <= 1 {
+        return (grid, false);
+    }
+    (Grid::plan(groups.list.len(), groups.nodes, label, width, height), true)
 }
 
 /// The lines that a map with a cell for every GPU takes, title included.
-pub(super) fn full_height(heat: &Heat, width: u16) -> usize {
-    let (members, label) = sizes(heat);
+pub(super) fn full_height(state: &State, width: u16) -> usize {
+    let Some(overview) = state.data.overview.as_deref() else { return 0 };
+    let groups = Groups::of(&overview.heat, state);
     let width = usize::from(width).saturating_sub(1);
-    let grid = Grid::plan(heat.nodes.len(), members, label, width, usize::MAX);
+    let label = groups.label.min(LABEL);
+    let grid = Grid::plan(groups.list.len(), groups.gpus, label, width, usize::MAX);
     if grid.rows == 0 { 0 } else { 1 + grid.rows }
 }
 
+#[expect(clippy::too_many_arguments, reason = "a title tells of all that the map is made of")]
 fn title(
+    groups: &Groups<'_>,
     grid: Grid,
-    chosen: Option<&(&str, &str)>,
-    focused: bool,
+    whole: bool,
+    state: &State,
+    values: Option<&Values<'_>>,
+    chosen: Option<usize>,
     area: Rect,
     theme: Theme,
 ) -> Line<'static> {
-    let name = if focused { "▸HEAT      " } else { " HEAT      " };
-    let unit = match grid.cell {
-        Cell::One => "one cell = one GPU".to_owned(),
-        Cell::Groups(1) => "one cell = one node, its worst GPU".to_owned(),
-        Cell::Groups(shared) => format!("one cell = {shared} nodes, their worst GPU"),
+    let name = if chosen.is_some() { "▸HEAT      " } else { " HEAT      " };
+    let (one, many) = match state.fold {
+        Fold::Node => ("node", "nodes"),
+        Fold::Leaf => ("leaf", "leaves"),
+        Fold::Rack => ("rack", "racks"),
     };
-    let here = chosen.map_or_else(String::new, |(node, states)| described(node, states));
+    let shown = if values.is_some() { "highest" } else { "worst" };
+    let mut unit = match grid.cell {
+        Cell::One if whole => format!("one cell = one node, its {shown} GPU"),
+        Cell::One => "one cell = one GPU".to_owned(),
+        Cell::Groups(1) => format!("one cell = one {one}, its {shown} GPU"),
+        Cell::Groups(shared) => format!("one cell = {shared} {many}, their {shown} GPU"),
+    };
+    if state.fold != Fold::Node {
+        unit.push_str(if groups.known { ", by " } else { ", nobody says the " });
+        unit.push_str(one);
+    }
+    if let Some(values) = values {
+        unit.push_str(&values.scale());
+    } else if state.tint.is_some() {
+        unit.push_str("; reading the values …");
+    }
+    let here = chosen.map_or_else(String::new, |node| groups.described(node, values));
+    let here = format!("  {here}");
     let room = usize::from(area.width).saturating_sub(12 + format::width(&unit));
     Line::from(vec![
         Span::styled(name, theme.style(Meaning::Title)),
@@ -100,101 +126,157 @@ fn title(
     ])
 }
 
-/// A node and what its GPUs do: `gpu003: 7 waiting for peers, 1 hung`.
-fn described(node: &str, states: &str) -> String {
-    let counts = GpuState::ALL.iter().filter_map(|&state| {
-        let count = states.chars().filter(|code| *code == state.code()).count();
-        (count > 0).then(|| format!("{count} {}", theme::state_words(state)))
-    });
-    format!("{node}: {}", counts.collect::<Vec<_>>().join(", "))
-}
-
-/// One row of nodes side by side with a cell per GPU, each with its name, or behind the name of the first.
-fn tiles(
-    rows: &[(&str, &str)],
-    first: usize,
+/// What rows of the map are drawn from.
+struct Map<'a> {
+    groups: &'a Groups<'a>,
     grid: Grid,
+    /// Whether a cell of a group is a whole node.
+    whole: bool,
+    values: Option<&'a Values<'a>>,
+    /// The node with the cursor.
     chosen: Option<usize>,
     theme: Theme,
-) -> Line<'static> {
-    let mut spans = Vec::new();
-    for (at, (node, states)) in rows.iter().enumerate().skip(first).take(grid.per_row) {
-        let (name, here) = (theme.style(Meaning::Dim), chosen == Some(at));
-        if grid.named || at == first {
-            let name = if here && grid.named { theme::selected(name) } else { name };
-            spans.push(Span::styled(format::left(node, grid.label - 1), name));
-            spans.push(Span::raw(" "));
-        }
-        // Where a node has no name to mark, its cells are marked.
-        let marked = here && !grid.named;
-        runs(&mut spans, states.chars().map(|code| (state(code), marked)), theme);
-        let room = grid.tile - if grid.named { grid.label } else { 0 };
-        let gap = room - states.len().min(room);
-        spans.push(Span::raw(" ".repeat(gap)));
-    }
-    Line::from(spans)
 }
 
-/// One row of cells, each for `shared` nodes, behind the name of the first.
-fn cells(
-    rows: &[(&str, &str)],
-    first: usize,
-    shared: usize,
-    grid: Grid,
-    chosen: Option<usize>,
-    theme: Theme,
-) -> Line<'static> {
-    let row = rows.get(first..).unwrap_or_default();
-    let Some((name, _)) = row.first() else { return Line::default() };
-    let name = format!("{} ", format::left(name, grid.label - 1));
-    let mut spans = vec![Span::styled(name, theme.style(Meaning::Dim))];
-    let groups = row.chunks(shared).take(grid.per_row).enumerate();
-    let worst = groups.map(|(at, group)| {
-        let codes = group.iter().flat_map(|(_, states)| states.chars());
-        let worst = codes.map(state).max_by_key(|state| theme::state_rank(*state));
-        let here = first + at * shared;
-        let selected = chosen.is_some_and(|at| (here..here + shared).contains(&at));
-        (worst.unwrap_or(GpuState::Unknown), selected)
-    });
-    runs(&mut spans, worst, theme);
-    Line::from(spans)
-}
-
-/// Cells as spans, neighbours of one state in one span.
-fn runs(
-    spans: &mut Vec<Span<'static>>,
-    cells: impl Iterator<Item = (GpuState, bool)>,
-    theme: Theme,
-) {
-    let mut run: Option<(GpuState, bool, usize)> = None;
-    let mut flush = |run: Option<(GpuState, bool, usize)>| {
-        if let Some((state, selected, length)) = run {
-            let style = theme.state(state);
-            let style = if selected { theme::selected(style) } else { style };
-            spans.push(Span::styled(theme::state_sign(state).repeat(length), style));
-        }
-    };
-    for (state, selected) in cells {
-        match &mut run {
-            Some((known, chosen, length)) if *known == state && *chosen == selected => *length += 1,
-            _ => flush(run.replace((state, selected, 1))),
+impl Map<'_> {
+    fn row(&self, first: usize, at: (u16, u16), spots: &mut Vec<Spot>) -> Line<'static> {
+        match self.grid.cell {
+            Cell::One => self.tiles(first, at, spots),
+            Cell::Groups(shared) => self.cells(first, shared, at, spots),
         }
     }
-    flush(run);
+
+    /// One row of groups side by side, each with its name, or behind the name of the first.
+    fn tiles(&self, first: usize, (x, y): (u16, u16), spots: &mut Vec<Spot>) -> Line<'static> {
+        let (mut spans, grid) = (Vec::new(), self.grid);
+        let mut left = x;
+        let groups = self.groups.list.iter().enumerate().skip(first).take(grid.per_row);
+        for (at, group) in groups {
+            let here = self.chosen.is_some_and(|node| group.holds(node));
+            if grid.named || at == first {
+                let dim = self.theme.style(Meaning::Dim);
+                let name = if here && grid.named { theme::selected(dim) } else { dim };
+                spans.push(Span::styled(format::left(group.name, grid.label - 1), name));
+                spans.push(Span::raw(" "));
+                left += grid.label as u16;
+            }
+            let room = grid.tile - if grid.named { grid.label } else { 0 };
+            // Where a group has no name to mark, its cells are marked; in a group of many the node's own.
+            let cells = self.members(group, here && (!grid.named || group.nodes.len() > 1));
+            let used = cells.len().min(room);
+            self.point(group, left, y, used, spots);
+            runs(&mut spans, cells.into_iter().take(room));
+            spans.push(Span::raw(" ".repeat(room - used)));
+            left += room as u16;
+        }
+        Line::from(spans)
+    }
+
+    /// What can be pointed at in a tile: each node's cells.
+    fn point(&self, group: &Group<'_>, left: u16, y: u16, used: usize, spots: &mut Vec<Spot>) {
+        let mut x = left;
+        for node in &group.nodes {
+            let width =
+                if self.whole { 1 } else { self.groups.rows[*node].1.chars().count() } as u16;
+            if usize::from(x + width - left) > used {
+                return;
+            }
+            let area = Rect { x, y, width, height: 1 };
+            spots.push(Spot { area, what: What::Panel(Panel::Heat, *node) });
+            x += width;
+        }
+    }
+
+    /// The cells of a group: its GPUs, or its nodes.
+    fn members(&self, group: &Group<'_>, marked: bool) -> Vec<(&'static str, Style)> {
+        let mut cells = Vec::new();
+        for node in &group.nodes {
+            let own = marked && self.chosen == Some(*node);
+            let mark = |(sign, style)| (sign, if own { theme::selected(style) } else { style });
+            if self.whole {
+                cells.push(mark(self.worst(std::iter::once(*node))));
+                continue;
+            }
+            let (_, states, from) = self.groups.rows[*node];
+            cells.extend(states.chars().enumerate().map(|(at, code)| {
+                mark(match self.values {
+                    Some(values) => values.cell(from + at, self.theme),
+                    None => look(state(code), self.theme),
+                })
+            }));
+        }
+        cells
+    }
+
+    /// The one cell that stands for all GPUs of some nodes.
+    fn worst(&self, nodes: impl Iterator<Item = usize>) -> (&'static str, Style) {
+        let Some(values) = self.values else {
+            let codes = nodes.flat_map(|node| self.groups.rows[node].1.chars());
+            let worst = codes.map(state).max_by_key(|state| theme::state_rank(*state));
+            return look(worst.unwrap_or(GpuState::Unknown), self.theme);
+        };
+        let gpus = nodes.flat_map(|node| {
+            let (_, states, from) = self.groups.rows[node];
+            from..from + states.len()
+        });
+        values.highest(gpus, self.theme)
+    }
+
+    /// One row of cells, each for `shared` groups, behind the name of the first.
+    fn cells(
+        &self,
+        first: usize,
+        shared: usize,
+        (x, y): (u16, u16),
+        spots: &mut Vec<Spot>,
+    ) -> Line<'static> {
+        let row = self.groups.list.get(first..).unwrap_or_default();
+        let Some(head) = row.first() else { return Line::default() };
+        let name = format!("{} ", format::left(head.name, self.grid.label - 1));
+        let mut spans = vec![Span::styled(name, self.theme.style(Meaning::Dim))];
+        let mut left = x + self.grid.label as u16;
+        let cells = row.chunks(shared).take(self.grid.per_row).map(|groups| {
+            let here = self.chosen.is_some_and(|node| groups.iter().any(|g| g.holds(node)));
+            let nodes = groups.iter().flat_map(|group| group.nodes.iter().copied());
+            if let Some(node) = nodes.clone().next() {
+                let area = Rect { x: left, y, width: 1, height: 1 };
+                spots.push(Spot { area, what: What::Panel(Panel::Heat, node) });
+            }
+            left += 1;
+            let (sign, style) = self.worst(nodes);
+            (sign, if here { theme::selected(style) } else { style })
+        });
+        let cells: Vec<(&'static str, Style)> = cells.collect();
+        runs(&mut spans, cells.into_iter());
+        Line::from(spans)
+    }
+}
+
+/// How a state looks.
+fn look(state: GpuState, theme: Theme) -> (&'static str, Style) {
+    (theme::state_sign(state), theme.state(state))
+}
+
+/// Cells as spans, neighbours of one look in one span.
+fn runs(spans: &mut Vec<Span<'static>>, cells: impl Iterator<Item = (&'static str, Style)>) {
+    let mut last: Option<(&'static str, Style)> = None;
+    for (sign, style) in cells {
+        match spans.last_mut() {
+            Some(span) if last.is_some_and(|(_, known)| known == style) => {
+                span.content.to_mut().push_str(sign);
+            }
+            _ => spans.push(Span::styled(sign, style)),
+        }
+        last = Some((sign, style));
+    }
 }
 
 /// The state of each code letter, looked up once: a frame of a large fleet asks a hundred thousand times.
-static STATES: LazyLock<[GpuState; 128]> = LazyLock::new(|| {
-    let mut states = [GpuState::Unknown; 128];
-    for &state in GpuState::ALL {
-        if let Some(place) = states.get_mut(state.code() as usize) {
-            *place = state;
-        }
-    }
-    states
-});
-
-/// The state of a code letter; a letter that nobody knows is a state that nobody knows.
 fn state(code: char) -> GpuState {
+    static STATES: LazyLock<[GpuState; 128]> = LazyLock::new(|| {
+        std::array::from_fn(|code| {
+            GpuState::from_code(char::from(code as u8)).unwrap_or(GpuState::Unknown)
+        })
+    });
     STATES.get(code as usize).copied().unwrap_or(GpuState::Unknown)
 }

@@ -1,4 +1,4 @@
-//! Help: the table of keys and the signs of every GPU state.
+//! The keys of the screen that is shown, what can be said, and what the signs mean: all from their tables.
 
 use gaunt_schema::GpuState;
 use ratatui::{
@@ -9,32 +9,78 @@ use ratatui::{
 
 use super::put;
 use crate::console::{
-    format,
-    keymap::KEYS,
+    commands::COMMANDS,
+    format, keymap,
+    state::{Room, State},
     theme::{self, Meaning, Theme},
 };
 
-/// Columns of the half with the keys.
-const KEYS_WIDTH: u16 = 44;
+/// Columns of the keys.
+const KEYS_WIDTH: u16 = 50;
+/// Columns of the signs.
+const SIGNS_WIDTH: u16 = 30;
+/// Columns of the commands.
+const COMMANDS_WIDTH: u16 = 76;
 
-/// Draws keys at the left and signs at the right.
+/// Draws the page of keys; on a wide screen with the commands.
 ///
 /// ```text
-///  KEYS                                        WHAT A GPU DOES
-///  1          the fleet at a glance            █ computing
-///  2          every open finding               ░ waiting for peers      lost
+///  KEYS OF THE OVERVIEW                      WHAT A GPU DOES
+///  Enter     open what the cursor is on      █ computing
+///  Tab       the next panel                  ▒ communicating
 /// ```
-pub(super) fn draw(buffer: &mut Buffer, area: Rect, theme: Theme) {
-    let mut keys = vec![Line::styled(" KEYS", theme.style(Meaning::Title))];
-    keys.extend(KEYS.iter().map(|binding| {
-        Line::from(vec![
-            Span::styled(
-                format!(" {}", format::left(binding.label, 10)),
-                theme.style(Meaning::Title),
-            ),
-            Span::raw(binding.help),
-        ])
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &State, theme: Theme) -> Room {
+    let wide = area.width >= KEYS_WIDTH + COMMANDS_WIDTH + SIGNS_WIDTH;
+    let keys = keys(state, theme);
+    let commands = commands(theme);
+    let signs = signs(theme);
+    let height = usize::from(area.height);
+    let right = area.width.saturating_sub(KEYS_WIDTH).min(SIGNS_WIDTH);
+    let left = Rect { width: area.width - right, ..area };
+    put(buffer, Rect { x: area.right() - right, width: right, ..area }, &signs);
+    let mut lines = keys;
+    if wide {
+        let x = area.x + KEYS_WIDTH;
+        put(buffer, Rect { x, width: COMMANDS_WIDTH, ..area }, &commands);
+    } else {
+        lines.push(Line::default());
+        lines.extend(commands);
+    }
+    let width = if wide { KEYS_WIDTH } else { left.width };
+    let hidden = lines.len().saturating_sub(height);
+    let from = state.scroll.min(hidden);
+    put(buffer, Rect { width, ..left }, &lines[from..]);
+    if hidden > from {
+        let text = format!(" {} more: down or PgDn ", hidden - from);
+        let line = Line::styled(text, theme.style(Meaning::Waiting));
+        let y = area.bottom() - 1;
+        let blank = " ".repeat(usize::from(width));
+        buffer.set_line(area.x, y, &Line::raw(blank), width);
+        buffer.set_line(area.x, y, &line, width);
+    }
+    Room { page: height, hidden, ..Room::default() }
+}
+
+fn keys(state: &State, theme: Theme) -> Vec<Line<'static>> {
+    let title = format!(" KEYS HERE: {}", state.place.title());
+    let mut lines = vec![Line::styled(title, theme.style(Meaning::Title))];
+    lines.extend(keymap::here(&state.place).map(|binding| {
+        let label = format!(" {}", format::left(binding.label, 10));
+        Line::from(vec![Span::styled(label, theme.style(Meaning::Title)), Span::raw(binding.help)])
     }));
+    lines
+}
+
+fn commands(theme: Theme) -> Vec<Line<'static>> {
+    let mut lines = vec![Line::styled(" COMMANDS", theme.style(Meaning::Title))];
+    lines.extend(COMMANDS.iter().map(|(word, arguments, help)| {
+        let head = format!(" :{}", format::left(&format!("{word} {arguments}"), 36));
+        Line::from(vec![Span::styled(head, theme.style(Meaning::Title)), Span::raw(*help)])
+    }));
+    lines
+}
+
+fn signs(theme: Theme) -> Vec<Line<'static>> {
     let mut signs = vec![Line::styled("WHAT A GPU DOES", theme.style(Meaning::Title))];
     signs.extend(GpuState::ALL.iter().map(|&state| {
         let lost = if state.is_lost_time() { "lost time" } else { "" };
@@ -45,17 +91,14 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, theme: Theme) {
         ])
     }));
     let reasons = [
-        "",
-        "–     not known, which is no zero",
-        "perm  may not be read by gaunt-node",
+        "–     not known: no zero",
+        "perm  may not be read",
         "old   read too long ago",
-        "full  the counter counts no further",
+        "full  the counter is full",
         "lost  the device is gone",
         "error reading failed",
         "12:03:41Z is UTC",
     ];
     signs.extend(reasons.map(Line::raw));
-    put(buffer, Rect { width: KEYS_WIDTH.min(area.width), ..area }, &keys);
-    let right = area.width.saturating_sub(KEYS_WIDTH);
-    put(buffer, Rect { x: area.x + area.width - right, width: right, ..area }, &signs);
+    signs
 }

@@ -19,8 +19,9 @@ use crate::{
     answer::{Finding, NodeDetail, TargetState},
     console::{
         format,
-        state::{Room, State},
+        state::{Room, Spot, State, What},
         theme::{self, Meaning, Theme},
+        update::openable,
     },
 };
 
@@ -54,17 +55,55 @@ pub(super) fn draw(
         lines.extend(finding_lines(finding, detail.at, width, theme));
     }
     lines.push(Line::default());
-    lines.extend(body(detail, width, theme));
-    put_page(buffer, area, &lines, state.scroll, theme)
+    let devices = openable(detail);
+    let at = state.at.devices.index(devices.len(), |at| &devices[at].name);
+    let body = body(detail, width, Some(at), theme);
+    let chosen = lines.len() + body.iter().position(|(_, row)| *row == Some(at)).unwrap_or(0);
+    // The cursor is seen, and what is above it as long as there is room.
+    let below = usize::from(area.height).saturating_sub(2);
+    let needed = chosen.saturating_sub(below);
+    let from = needed + state.scroll;
+    let head = lines.len();
+    let mut spots = Vec::new();
+    for (number, (line, row)) in body.into_iter().enumerate() {
+        let place = (head + number).checked_sub(from).filter(|place| *place < below + 1);
+        if let (Some(place), Some(row)) = (place, row) {
+            let area = Rect { y: area.y + place as u16, height: 1, ..area };
+            spots.push(Spot { area, what: What::Row(row) });
+        }
+        lines.push(line);
+    }
+    let room = put_page(buffer, area, &lines, from, theme);
+    Room { hidden: room.hidden.saturating_sub(needed), spots, ..room }
 }
 
-/// The devices of a node and what is known about its reading: also the lower part of a single box's overview.
-pub(super) fn body(detail: &NodeDetail, width: usize, theme: Theme) -> Vec<Line<'static>> {
-    let mut lines = gpus::gpus(detail, width, theme);
-    lines.extend(ports::ports(detail, width, theme));
-    lines.extend(ports::netdevs(detail, width, theme));
-    lines.extend(host_lines::lines(detail, width, theme));
-    lines.extend(origin(detail, width, theme));
+/// The devices of a node and what is known about its reading, each line with the place of its device among those that
+/// can be opened: also the lower part of a single box's overview.
+pub(super) fn body(
+    detail: &NodeDetail,
+    width: usize,
+    chosen: Option<usize>,
+    theme: Theme,
+) -> Vec<(Line<'static>, Option<usize>)> {
+    let count = detail.devices.iter().filter(|device| device.class == Class::Gpu).count();
+    let mut lines = Vec::new();
+    for (number, line) in gpus::gpus(detail, width, theme).into_iter().enumerate() {
+        lines.push((line, number.checked_sub(1).filter(|_| count > 0)));
+    }
+    // A blank line and the heading come before the ports.
+    for (number, line) in ports::ports(detail, width, theme).into_iter().enumerate() {
+        lines.push((line, number.checked_sub(2).map(|row| count + row)));
+    }
+    for (line, row) in &mut lines {
+        if let (Some(chosen), true) = (line.spans.get_mut(1), row.is_some() && *row == chosen) {
+            chosen.style = theme::selected(chosen.style);
+        }
+    }
+    let others = ports::netdevs(detail, width, theme)
+        .into_iter()
+        .chain(host_lines::lines(detail, width, theme))
+        .chain(origin(detail, width, theme));
+    lines.extend(others.map(|line| (line, None)));
     lines
 }
 

@@ -1,15 +1,13 @@
-//! Nodes as rows: on the overview the worst of them, on their own screen all.
+//! Nodes as rows: the worst of them, on the overview.
 
 use gaunt_schema::GpuState;
-use ratatui::{buffer::Buffer, layout::Rect, style::Style, text::Line};
+use ratatui::{style::Style, text::Line};
 
-use super::{hints, put};
 use crate::{
     answer::{NodeLine, NodeState},
     console::{
         cursor::window,
         format,
-        state::{Room, State},
         theme::{self, Meaning, Theme},
         widget::table::{self, Column, number, text},
     },
@@ -29,25 +27,6 @@ const COLUMNS: [Column; 8] = [
 
 /// The column of the jobs, as wide as what is left.
 const JOBS_MIN: usize = 12;
-
-/// Every node, worst first.
-///
-/// ```text
-///  NODES             data        GPUs       lost  busy %  finding              ports
-///  gpu003            live        ░░░░░░░░      8     100  port_down              7/8
-/// ```
-pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &State, theme: Theme) -> Room {
-    let Some(list) = state.data.nodes.as_deref() else {
-        put(buffer, area, &hints::waiting_for("the nodes", state, area.width, theme));
-        return Room::default();
-    };
-    let nodes = &list.nodes;
-    let at = state.nodes.index(nodes.len(), |at| &nodes[at].node);
-    let page = usize::from(area.height).saturating_sub(1);
-    let lines = lines("NODES", nodes, Some(at), page, usize::from(area.width), theme);
-    put(buffer, area, &lines);
-    Room { page, ..Room::default() }
-}
 
 /// The heading and as many nodes as fit into `height` more lines.
 pub(super) fn lines(

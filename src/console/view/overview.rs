@@ -2,12 +2,12 @@
 
 use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 
-use super::{findings::Rows, fleet, heat, node, nodes, put, put_page};
+use super::{beside, findings::Rows, fleet, heat, node, nodes, put, put_page};
 use crate::{
     answer::Overview,
     console::{
         format,
-        state::{Panel, Room, State},
+        state::{Panel, Room, Spot, State, What},
         theme::{Meaning, Theme},
     },
 };
@@ -52,7 +52,7 @@ pub(super) fn draw(
 
     let focused = state.panel == Panel::Findings;
     let findings = &overview.findings;
-    let at = state.findings.index(findings.len(), |at| &findings[at].id);
+    let at = state.at.findings.index(findings.len(), |at| &findings[at].id);
     let single = state.only_node().and_then(|name| state.node(name));
     let selected = (focused && !findings.is_empty()).then_some(at);
     let rows = Rows { width, selected, at: overview.at, theme };
@@ -60,17 +60,26 @@ pub(super) fn draw(
     // At 80×24 this leaves the map its title and two rows.
     let most = left.saturating_sub(1 + HEAT_MIN + 2).max(left / 2);
     let shown = rows.worst(findings, rows.wanted(findings.len()).min(most));
-    lines.extend(shown);
+    let mut spots = Vec::new();
+    for (line, row) in shown {
+        let y = area.y + lines.len() as u16;
+        let area = Rect { y, height: 1, ..area };
+        spots.push(Spot { area, what: What::Panel(Panel::Findings, row) });
+        lines.push(line);
+    }
 
     let used = lines.len().min(usize::from(area.height)) as u16;
     put(buffer, area, &lines);
     let rest = Rect { y: area.y + used, height: area.height - used, ..area };
     let rest = put_troubles(buffer, rest, overview, troubles, theme);
     if let Some(detail) = single {
-        let lines = node::body(detail, width, theme);
+        let lines = node::body(detail, width, None, theme);
+        let lines: Vec<Line<'_>> = lines.into_iter().map(|(line, _)| line).collect();
         return put_page(buffer, rest, &lines, state.scroll, theme);
     }
-    maps(buffer, rest, state, overview, theme)
+    let room = maps(buffer, rest, state, overview, theme);
+    spots.extend(room.spots);
+    Room { spots, ..room }
 }
 
 /// Targets that cannot be read, at the bottom; what is above is left.
@@ -100,27 +109,37 @@ fn put_troubles(
 
 /// The heat map, and the worst nodes beside or below it.
 fn maps(buffer: &mut Buffer, area: Rect, state: &State, overview: &Overview, theme: Theme) -> Room {
-    let (map, table) = split(area, overview);
-    let focused = state.panel == Panel::Heat;
-    let room = if overview.heat.nodes.is_empty() {
+    let (map, table) = split(area, state, overview);
+    let mut room = if overview.heat.nodes.is_empty() {
         Room::default()
     } else {
-        heat::draw(buffer, map, &overview.heat, (&state.heat, focused), theme)
+        heat::draw(buffer, map, state, theme)
     };
+    room.page = room.page.max(1);
+    room.beside = area.width >= BESIDE;
+    if room.beside && state.panel == Panel::Heat {
+        beside::draw(buffer, table, state, theme);
+        return room;
+    }
     let worst = &overview.worst;
-    let at = state.worst.index(worst.len(), |at| &worst[at].node);
+    let at = state.at.worst.index(worst.len(), |at| &worst[at].node);
     let selected = (state.panel == Panel::Worst && !worst.is_empty()).then_some(at);
     if table.height > 1 {
         let height = usize::from(table.height) - 1;
         let lines =
             nodes::lines("NODES BY LOSS", worst, selected, height, usize::from(table.width), theme);
         put(buffer, table, &lines);
+        let from = crate::console::cursor::window(selected.unwrap_or(0), worst.len(), height);
+        for row in 0..height.min(worst.len() - from) {
+            let area = Rect { y: table.y + 1 + row as u16, height: 1, ..table };
+            room.spots.push(Spot { area, what: What::Panel(Panel::Worst, from + row) });
+        }
     }
-    Room { page: room.page.max(1), ..room }
+    room
 }
 
 /// The areas of the heat map and of the table of the worst nodes.
-fn split(area: Rect, overview: &Overview) -> (Rect, Rect) {
+fn split(area: Rect, state: &State, overview: &Overview) -> (Rect, Rect) {
     if area.width >= BESIDE {
         let left = area.width - WORST_WIDTH;
         let right = Rect { x: area.x + left, width: WORST_WIDTH, ..area };
@@ -131,7 +150,7 @@ fn split(area: Rect, overview: &Overview) -> (Rect, Rect) {
     let wanted = if worst == 0 { 0 } else { 1 + worst.min(WORST_BELOW) };
     let most = wanted.min(height.saturating_sub(HEAT_MIN));
     // A cell for every GPU is worth some lines of the table; what the map leaves over is the table's.
-    let needed = heat::full_height(&overview.heat, area.width);
+    let needed = heat::full_height(state, area.width);
     let map =
         if needed <= height.saturating_sub(most.min(2)) { needed.max(1) } else { height - most };
     let table = (height - map).min(1 + worst);

@@ -226,6 +226,15 @@ mod tests {
     #[test]
     fn faults_name_the_place_and_the_next_step() {
         let table = [
+            // An equals sign inside a bracket cuts it in two.
+            (
+                "gpu[1=2]=10.0.[1-2]:9",
+                "--targets: host list \"gpu[1=2]=10.0.[1-2]:9\", character 8: this bracket was never opened; remove it",
+            ),
+            (
+                "gpu[1-2=a]",
+                "--targets: host list \"gpu[1-2=a]\", character 10: this bracket was never opened; remove it",
+            ),
             (
                 "http://a:9770/metrics",
                 "--targets: host list \"http://a:9770/metrics\", character 1: \

@@ -28,8 +28,8 @@ async fn asked(manner: Manner, open_metrics: bool, batches: usize) -> Vec<Batch>
 }
 
 /// The part of the page by which the test sees in which form it came.
-fn number(batch: &Batch) -> f64 {
-    cpus(page_of(batch)).expect("the page has it")
+fn number(batch: &Batch) -> u32 {
+    cpus(page_of(batch)).expect("the page has it") as u32
 }
 
 /// A server that speaks both, and answers with what is asked for first.
@@ -47,15 +47,15 @@ fn negotiates(head: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_form_is_the_one_that_the_group_prefers() {
-    assert_eq!(number(&asked(Manner::Hears(negotiates), false, 1).await[0]), 1.0);
-    assert_eq!(number(&asked(Manner::Hears(negotiates), true, 1).await[0]), 2.0);
+    assert_eq!(number(&asked(Manner::Hears(negotiates), false, 1).await[0]), 1);
+    assert_eq!(number(&asked(Manner::Hears(negotiates), true, 1).await[0]), 2);
 }
 
 /// Who speaks OpenMetrics whatever is asked is read as that: half a page is refused, where text would be taken.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_server_calls_openmetrics_is_read_as_it() {
     let whole = Manner::Answers(of_type(OPEN, "gaunt_node_cpus 3\n# EOF\n"));
-    assert_eq!(number(&asked(whole, false, 1).await[0]), 3.0);
+    assert_eq!(number(&asked(whole, false, 1).await[0]), 3);
     let half = Manner::Answers(of_type(OPEN, "gaunt_node_cpus 3\n"));
     for batch in asked(half, false, 2).await {
         let failure = batch.outcome.expect_err("half a page");
@@ -77,6 +77,6 @@ fn faulty(head: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_has_a_fault_in_its_openmetrics_is_asked_for_text_and_loses_no_page() {
     for batch in asked(Manner::Hears(faulty), true, 3).await {
-        assert_eq!(number(&batch), 5.0);
+        assert_eq!(number(&batch), 5);
     }
 }

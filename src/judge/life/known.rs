@@ -1,11 +1,11 @@
 //! One finding that is known: what is said of it now, and what changed since it was opened.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use gaunt_schema::{LifeState, Safe, Severity, Turn, UnixMs};
 use serde::{Deserialize, Serialize};
 
-use super::super::{Finding, Thresholds};
+use super::super::{Finding, Thresholds, chain::Chain};
 
 /// Changes that are kept: the opening and the newest of the others.
 const MAX_CHANGES: usize = 24;
@@ -15,6 +15,9 @@ const MAX_OPENINGS: usize = 16;
 
 /// A finding is said to change for so long after it did.
 const CHANGING: Duration = Duration::from_mins(1);
+
+/// What is around a finding is looked at again after so long while its evidence stands.
+const LOOKED_EVERY: Duration = Duration::from_secs(30);
 
 /// Cost and victims move with every sample; a change of them is noted no more often than this.
 const NOTED_EVERY: Duration = Duration::from_secs(30);
@@ -29,6 +32,9 @@ pub struct Told {
     pub finding: Finding,
     /// What became of it.
     pub life: Lived,
+    /// What was around it when that was last looked at.
+    #[serde(default)]
+    pub chain: Option<Arc<Chain>>,
 }
 
 /// What became of a finding so far.
@@ -74,6 +80,8 @@ pub(super) struct Known {
     /// Whether it was open before a restart and was not seen since.
     resumed: bool,
     flapping: bool,
+    /// Whether what is around it is to be looked at, however recently that was done.
+    rose: bool,
 }
 
 impl Known {
@@ -82,12 +90,13 @@ impl Known {
         let life = Lived { opened: now, seen: now, openings: vec![now], ..Lived::default() };
         let noted = (finding.lost_gpus, finding.victims.len(), now);
         let mut known = Self {
-            told: Told { finding, life },
+            told: Told { finding, life, chain: None },
             kept: now,
             calmer: None,
             noted,
             resumed: false,
             flapping: false,
+            rose: true,
         };
         let severity = known.told.finding.severity;
         known.turn(now, Turn::Opened, "", severity.as_str());
@@ -99,7 +108,7 @@ impl Known {
         let noted = (told.finding.lost_gpus, told.finding.victims.len(), told.life.seen);
         let (kept, resumed) = (told.life.seen, told.life.closed.is_none());
         let flapping = told.life.state == LifeState::Flapping;
-        Self { told, kept, calmer: None, noted, resumed, flapping }
+        Self { told, kept, calmer: None, noted, resumed, flapping, rose: false }
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -109,6 +118,18 @@ impl Known {
     /// Whether it was open before a restart and was not seen since.
     pub(super) fn is_resumed(&self) -> bool {
         self.resumed
+    }
+
+    /// Whether everything around it is to be looked at: its evidence must be there at this very step.
+    pub(super) fn is_due(&self, now: UnixMs) -> bool {
+        let old = self.told.chain.as_ref().is_none_or(|chain| now.since(chain.at) >= LOOKED_EVERY);
+        self.is_open() && self.told.life.seen == now && (self.rose || old)
+    }
+
+    /// Keeps what was seen around it.
+    pub(super) fn attach(&mut self, chain: Chain) {
+        self.rose = false;
+        self.told.chain = Some(Arc::new(chain));
     }
 
     /// Nobody can say now whether its evidence is there.
@@ -125,7 +146,7 @@ impl Known {
         }
         let severity = finding.severity;
         self.noted = (finding.lost_gpus, finding.victims.len(), now);
-        (self.kept, self.calmer, self.resumed) = (now, None, false);
+        (self.kept, self.calmer, self.resumed, self.rose) = (now, None, false, true);
         self.told.finding = finding;
         self.told.life.closed = None;
         self.told.life.seen = now;
@@ -143,6 +164,7 @@ impl Known {
         let since = before.since.min(finding.since);
         let mut turns = Vec::new();
         if severity != before.severity {
+            self.rose |= severity > before.severity;
             turns.push((Turn::Severity, before.severity.to_string(), severity.to_string()));
         }
         if finding.entity != before.entity {
@@ -160,7 +182,7 @@ impl Known {
                 self.noted = (self.noted.0, more, now);
             }
         }
-        self.told.finding = Finding { since, severity, ..finding };
+        self.told.finding = Finding { severity, since, ..finding };
         self.told.life.seen = now;
         (self.kept, self.resumed) = (now, false);
         for (what, from, to) in turns {
@@ -214,6 +236,8 @@ impl Known {
             self.count(now, limits);
             self.flapping &= self.told.life.openings.len() as f64 >= limits.flap_openings;
         }
+        // A clock that was set back must not keep it open.
+        self.kept = self.kept.min(now);
         let wait =
             if self.flapping { limits.flap_close_seconds } else { 0.0 }.max(limits.close_seconds);
         let closes = now.since(self.kept).as_secs_f64() >= wait;

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use gaunt_schema::{FindingKind, Keeping, Obstacle, Safe, Severity, Stopped, UnixMs};
 
 use super::*;
-use crate::answer::{Finding, Life, NodeCounts, NodeLine, StateCount, TargetLine, Totals};
+use crate::answer::{
+    Acknowledgement, Finding, JobTime, Life, NodeCounts, NodeLine, Starved, StateCount, TargetLine,
+    Totals,
+};
 
 fn facts() -> Facts {
     let node = Safe::new("gpu\\1 \"a\"");
@@ -65,6 +68,22 @@ fn facts() -> Facts {
             keeping: Some(keeping()),
             ..TargetList::default()
         }),
+        time: Arc::new(time()),
+    }
+}
+
+fn time() -> GpuTime {
+    GpuTime {
+        jobs: vec![JobTime {
+            job: "8812".into(),
+            gpus: 2,
+            states: vec![StateCount { state: GpuState::Waiting, gpus: 1 }],
+        }],
+        starved: vec![
+            Starved { job: "".into(), cause: "waiting".into(), gpu_seconds: 2.5 },
+            Starved { job: "8812".into(), cause: "port_down".into(), gpu_seconds: 120.0 },
+        ],
+        ..GpuTime::default()
     }
 }
 
@@ -94,7 +113,12 @@ fn finding(node: &Safe) -> Finding {
         evidence: Vec::new(),
         missing: Vec::new(),
         life: Life::default(),
-        acknowledged: None,
+        acknowledged: Some(Acknowledgement {
+            by: "alice".into(),
+            at: UnixMs(1),
+            note: "on it".into(),
+            severity: Severity::Critical,
+        }),
     }
 }
 
@@ -122,7 +146,12 @@ fn the_page_says_what_the_answers_say() {
         "gaunt_gpus{state=\"lost\"} 0",
         r#"gaunt_gpu_state{node="gpu\\1 \"a\"",gpu="1",state="data_starved"} 1"#,
         "gaunt_lost_gpus 0",
-        r#"gaunt_finding{id="port_down/gpu1/mlx5_1/1",kind="port_down",severity="critical",entity="port",node="gpu\\1 \"a\"",device="mlx5_1",port="1"} 1"#,
+        "gaunt_gpu_state_ratio{state=\"computing\"} 0.5",
+        "gaunt_gpu_state_ratio{state=\"lost\"} 0",
+        "gaunt_gpu_state_ratio{job=\"8812\",state=\"waiting\"} 0.5",
+        "gaunt_starved_gpu_seconds_total{job=\"\",cause=\"waiting\"} 2.5",
+        "gaunt_starved_gpu_seconds_total{job=\"8812\",cause=\"port_down\"} 120",
+        r#"gaunt_finding{id="port_down/gpu1/mlx5_1/1",kind="port_down",severity="critical",acknowledged="true",entity="port",node="gpu\\1 \"a\"",device="mlx5_1",port="1"} 1"#,
         "gaunt_findings_opened_total{kind=\"port_down\"} 1",
     ] {
         assert!(lines.contains(&expected), "{expected}\nis missing in\n{page}");

@@ -3,8 +3,10 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -24,6 +26,9 @@ const GROWTH: [usize; 4] = [100, 1_000, 5_000, 12_500];
 /// How long the fleet may take until every target was tried.
 const PATIENCE: Duration = Duration::from_mins(3);
 
+/// The time in which streams begin.
+const SETTLING: Duration = Duration::from_secs(5);
+
 /// The time between two questions.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -42,6 +47,9 @@ pub(crate) struct Options {
     /// Measure for so many seconds after every node was read twice; 15 minutes and a period fill the history.
     #[arg(long)]
     seconds: Option<u64>,
+    /// Consoles that follow the overview in a second window of the same length, to see what they cost.
+    #[arg(long, default_value_t = 0)]
+    consoles: usize,
     /// Measure at 100, 1,000, 5,000 and 12,500 nodes, one after the other.
     #[arg(long)]
     growth: bool,
@@ -58,8 +66,31 @@ struct Figures {
     scraped: f64,
     missed: f64,
     lag: f64,
-    heatmap: f64,
-    history: f64,
+    heatmap: Waits,
+    history: Waits,
+    consoles: Option<Consoles>,
+}
+
+/// What consoles cost that follow the overview.
+#[derive(Clone, Copy, Debug)]
+struct Consoles {
+    /// Cores more than without them.
+    cores: f64,
+    /// Bytes a second for each of them, once it has the whole.
+    bytes: f64,
+}
+
+/// How long somebody waited who asked, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+struct Waits {
+    half: f64,
+    most: f64,
+}
+
+impl Waits {
+    fn of(mut waits: Vec<f64>) -> Self {
+        Self { half: percentile(&mut waits, 50), most: percentile(&mut waits, 99) }
+    }
 }
 
 impl Figures {
@@ -83,8 +114,13 @@ impl Figures {
             "bytes_per_series": round(self.resident as f64 / self.series()),
             "missed_per_million": round(self.missed * 1e6),
             "lag_p99_ms": round(self.lag),
-            "heatmap_p99_ms": round(self.heatmap),
-            "history_p99_ms": round(self.history),
+            "consoles": options.consoles,
+            "console_cores": self.consoles.map(|consoles| round(consoles.cores)),
+            "console_bytes_s": self.consoles.map(|consoles| round(consoles.bytes)),
+            "heatmap_p50_ms": round(self.heatmap.half),
+            "heatmap_p99_ms": round(self.heatmap.most),
+            "history_p50_ms": round(self.history.half),
+            "history_p99_ms": round(self.history.most),
         })
     }
 }
@@ -126,8 +162,8 @@ pub(crate) fn run(options: &Options, quick: bool, out: &mut dyn Write) -> anyhow
             number("bytes_per_series"),
             number("missed_per_million"),
             figures.lag,
-            figures.heatmap,
-            figures.history
+            figures.heatmap.most,
+            figures.history.most
         )?;
         lines.push(line);
     }
@@ -186,6 +222,9 @@ fn measure(nodes: usize, options: &Options, quick: bool) -> anyhow::Result<Figur
     let number = |line: &Value, name: &str| line[name].as_f64().unwrap_or_default();
     let sum = |name: &str| lines.iter().map(|line| number(line, name)).sum::<f64>();
     let mut lags: Vec<f64> = lines.iter().map(|line| number(line, "duration_ms")).collect();
+    let consoles = (options.consoles > 0)
+        .then(|| follow(&gaunt, &address, options.consoles, seconds, used))
+        .transpose()?;
     let periods = before.0.elapsed().as_secs_f64() / options.period as f64 + 2.0;
     Ok(Figures {
         nodes,
@@ -196,9 +235,49 @@ fn measure(nodes: usize, options: &Options, quick: bool) -> anyhow::Result<Figur
         seconds: span,
         scraped: totals_of(&told, "samples") - before.2,
         missed: sum("missed") / (nodes as f64 * periods),
-        lag: percentile(&mut lags),
+        lag: percentile(&mut lags, 99),
         heatmap: waits.0,
         history: waits.1,
+        consoles,
+    })
+}
+
+/// Opens streams, waits until each has the whole overview, and measures as long as before.
+fn follow(
+    gaunt: &Process,
+    address: &str,
+    consoles: usize,
+    seconds: u64,
+    used_without: f64,
+) -> anyhow::Result<Consoles> {
+    let (heard, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for _ in 0..consoles {
+            let mut stream = TcpStream::connect(address)?;
+            stream.set_read_timeout(Some(PAUSE))?;
+            write!(
+                stream,
+                "GET /api/gaunt/v1/stream?ask=overview HTTP/1.1\r\nHost: {address}\r\n\r\n"
+            )?;
+            let (heard, over) = (&heard, &over);
+            scope.spawn(move || {
+                let mut part = vec![0; 64 << 10];
+                while !over.load(Ordering::Relaxed) {
+                    // Nothing within a pause is no end.
+                    let count = stream.read(&mut part).unwrap_or_default();
+                    heard.fetch_add(count as u64, Ordering::Relaxed);
+                }
+            });
+        }
+        thread::sleep(SETTLING);
+        let before = (Instant::now(), gaunt.usage(), heard.load(Ordering::Relaxed));
+        thread::sleep(Duration::from_secs(seconds));
+        let span = before.0.elapsed().as_secs_f64();
+        let bytes = heard.load(Ordering::Relaxed) - before.2;
+        let used = gaunt.usage();
+        over.store(true, Ordering::Relaxed);
+        let cores = used?.since(before.1?, span).percent() / 100.0;
+        Ok(Consoles { cores: cores - used_without, bytes: bytes as f64 / span / consoles as f64 })
     })
 }
 
@@ -233,8 +312,8 @@ fn await_scrapes(client: &mut Client, wanted: u64) -> anyhow::Result<()> {
     }
 }
 
-/// The longest waits but one in a hundred, for the heat map and for one GPU's past, in milliseconds.
-fn ask_meanwhile(client: &mut Client, span: Duration) -> anyhow::Result<(f64, f64)> {
+/// How long the heat map and one GPU's past are waited for.
+fn ask_meanwhile(client: &mut Client, span: Duration) -> anyhow::Result<(Waits, Waits)> {
     let (mut heat, mut past) = (Vec::new(), Vec::new());
     let end = Instant::now() + span;
     let mut at = 0;
@@ -249,12 +328,12 @@ fn ask_meanwhile(client: &mut Client, span: Duration) -> anyhow::Result<(f64, f6
         past.push(client.get(&ask, PLAIN)?.0.as_secs_f64() * 1e3);
         thread::sleep(PAUSE);
     }
-    Ok((percentile(&mut heat), percentile(&mut past)))
+    Ok((Waits::of(heat), Waits::of(past)))
 }
 
-fn percentile(values: &mut [f64]) -> f64 {
+fn percentile(values: &mut [f64], of: usize) -> f64 {
     values.sort_by(f64::total_cmp);
-    values.get(values.len() * 99 / 100).copied().unwrap_or(f64::NAN)
+    values.get(values.len() * of / 100).copied().unwrap_or(f64::NAN)
 }
 
 /// Connections that stand to this port of this machine, as the kernel counts them.

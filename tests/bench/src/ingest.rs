@@ -51,8 +51,9 @@ pub(crate) fn run(quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
         fleet.advance(START + PERIOD * frame as u32);
         frames.push((0..nodes).map(|node| fleet.report(node)).collect());
     }
-    let (columns, cluster) = columns(&frames);
-    let mut cluster = cluster;
+    let before = resident()?;
+    let (columns, mut cluster) = columns(&frames);
+    let grown = resident()?.saturating_sub(before);
     let series = frames[0].iter().map(|report| report.samples.len()).sum::<usize>();
     let text = text(&frames)?;
     let bytes = cluster.history_bytes();
@@ -76,8 +77,11 @@ pub(crate) fn run(quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
         text.per_second() / 1e6
     )?;
     writeln!(out, "{:44} {a_point:>8.2} bytes", "a point of history, all told")?;
+    let a_series = grown as f64 / series as f64;
+    writeln!(out, "{:44} {a_series:>8.0} bytes", "a series: cells, rates, history, devices")?;
     let line = json!({
         "nodes": nodes,
+        "cluster_bytes_per_series": a_series.round(),
         "series": series,
         "column_samples_s_core": columns.per_second().round(),
         "text_memory_samples_s_core": text.per_second().round(),
@@ -85,6 +89,17 @@ pub(crate) fn run(quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
         "history_bytes_per_series": (bytes as f64 / kept as f64).round(),
     });
     writeln!(out, "{line}").context("cannot write")
+}
+
+/// Bytes of a page of memory.
+const PAGE: u64 = 4096;
+
+/// The memory that this process holds, in bytes.
+fn resident() -> anyhow::Result<u64> {
+    let statm =
+        std::fs::read_to_string("/proc/self/statm").context("cannot read /proc/self/statm")?;
+    let pages: u64 = statm.split(' ').nth(1).context("statm is strange")?.parse()?;
+    Ok(pages * PAGE)
 }
 
 fn cluster(nodes: usize) -> Cluster {

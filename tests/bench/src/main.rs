@@ -1,7 +1,9 @@
 //! gaunt-bench: measures one thing by name and prints a table, then one JSON object as the last line.
 
 mod answers;
+mod captures;
 mod clock;
+mod console;
 mod farm;
 mod fields;
 mod fleet;
@@ -51,6 +53,11 @@ const BENCHES: &[(&str, &str, Bench)] = &[
         farm::run(&args.farm)
     }),
     (
+        "console",
+        "the console on 100,000 GPUs: first picture, frames, keys, bytes a second, memory",
+        |_, out| console::run(out),
+    ),
+    (
         "fleet",
         "gaunt serve over gaunt-sim's written-down pages: time, memory and waits by the number of nodes",
         |args, out| fleet::run(&args.fleet, args.judge.quick, out),
@@ -87,6 +94,11 @@ const BENCHES: &[(&str, &str, Bench)] = &[
     ("parse", "reads pages of text: our reader and prometheus-parse side by side", |_, out| {
         parse::run(out)
     }),
+    (
+        "captures",
+        "what the screen says of faults and of what only looks like one, as in the simulator's page",
+        |_, out| captures::run(out),
+    ),
     (
         "pictures",
         "tables of labelled runs over time, as they stand in the simulator's page",

@@ -13,6 +13,7 @@ mod kernel;
 mod machine;
 mod memory;
 mod nccl;
+mod remote;
 pub(crate) mod scenario;
 
 use self::machine::Machine;

@@ -8,6 +8,9 @@ use libfuzzer_sys::fuzz_target;
 /// The most names of one list here.
 const ROOM: usize = 500;
 
+/// The most places of a list that are written and read again.
+const LOOKED_AT: usize = 50;
+
 fuzz_target!(|list: &str| {
     match expand(list, ROOM) {
         Ok(names) => {
@@ -27,13 +30,14 @@ fuzz_target!(|list: &str| {
         return;
     }
     let places = places.into_vec();
-    let urls: std::collections::HashSet<String> = places.iter().map(|place| place.url()).collect();
-    assert_eq!(urls.len(), places.len(), "an address is taken once");
-    for place in &places {
+    let shown: std::collections::HashSet<String> = places.iter().map(ToString::to_string).collect();
+    assert_eq!(shown.len(), places.len(), "an address is taken once");
+    // A list may name twenty thousand: to look at so many each time is all that would be done.
+    for place in places.iter().take(LOOKED_AT) {
         assert!(!place.host.is_empty() && place.port != 0);
         // As it is shown it can be written on the command line again.
         let mut again = Places::new(Usual::default());
         again.add_list(&place.to_string(), &"a flag".into()).expect("an address that was taken");
-        assert_eq!(again.into_vec()[0].url(), place.url());
+        assert_eq!(again.into_vec()[0].to_string(), place.to_string());
     }
 });

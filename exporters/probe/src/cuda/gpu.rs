@@ -108,7 +108,7 @@ impl Gpu {
     }
 
     /// Makes this thread's calls about this GPU.
-    fn enter(&self) -> Result<(), CudaError> {
+    pub(crate) fn enter(&self) -> Result<(), CudaError> {
         self.cuda.enter(self.context)
     }
 

@@ -26,9 +26,13 @@ rows! {
         Metric::gauge("gaunt_gpus", Fleet, Unit::Count, 1.0);
     GPU_STATE, "The state that each GPU is judged to be in.",
         Metric::gauge("gaunt_gpu_state", Fleet, Unit::Count, 1.0);
+    GPU_STATE_RATIO, "Share of the GPUs in each state: of a job's, or of all without a job.",
+        Metric::gauge("gaunt_gpu_state_ratio", Fleet, Unit::Ratio, 0.001);
     LOST_GPUS, "GPUs whose time is lost to the jobs that hold them.",
         Metric::gauge("gaunt_lost_gpus", Fleet, Unit::Count, 0.1);
-    FINDING, "An open finding, with what it blames.",
+    STARVED, "GPU time that was lost, by job and by the kind of finding or the state that explains it; of jobs that ended long ago together.",
+        Metric::counter("gaunt_starved_gpu_seconds_total", Fleet, Unit::Seconds, Bits64);
+    FINDING, "An open finding, with what it blames and whether somebody took it on.",
         Metric::gauge("gaunt_finding", Fleet, Unit::Count, 1.0);
     FINDINGS_OPENED, "Findings opened, by kind.",
         Metric::counter("gaunt_findings_opened_total", Fleet, Unit::Count, Bits64);

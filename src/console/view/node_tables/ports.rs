@@ -77,7 +77,7 @@ fn port_cells(device: &DeviceDetail, past: usize, theme: Theme) -> [Field; 11] {
 }
 
 /// The rate that a port runs at when it is up: one that is down often shows a lower one, which is no measure.
-fn full_rate(device: &DeviceDetail) -> Option<f64> {
+pub(in super::super) fn full_rate(device: &DeviceDetail) -> Option<f64> {
     let past = device.past(key(port::RATE)).iter().flatten().map(|rate| f64::from(*rate));
     let rates = past.chain(device.value(key(port::RATE)));
     rates.filter(|rate| rate.is_finite() && *rate > 0.0).reduce(f64::max)
@@ -93,7 +93,7 @@ const PORT_ERRORS: [MetricId; 6] = [
     port::PACKET_SEQUENCE_ERRORS,
 ];
 
-fn port_state(device: &DeviceDetail, theme: Theme) -> Field {
+pub(in super::super) fn port_state(device: &DeviceDetail, theme: Theme) -> Field {
     let (word, meaning) = match device.value(key(port::STATE)).map(|state| state as i64) {
         Some(4) => ("active", Meaning::Plain),
         Some(3) => ("armed", Meaning::Waiting),

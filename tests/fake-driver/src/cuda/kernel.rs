@@ -25,7 +25,7 @@ pub(super) fn execute(
         memory.stretch(at, bytes).filter(|stretch| may(stretch.home)).ok_or(ILLEGAL_ADDRESS)
     };
     let (kernel, element) = name.rsplit_once('_').ok_or(ILLEGAL_ADDRESS)?;
-    let size = if element == "bf16" { 2 } else { 4 };
+    let size = size(element);
     match (kernel, arguments) {
         ("gaunt", &[to, from, bytes]) if element == "copy" => {
             let (to, from) = (reach(to, bytes as usize)?, reach(from, bytes as usize)?);
@@ -36,13 +36,7 @@ pub(super) fn execute(
             let bytes = count as usize * size;
             let (to, mine) = (reach(to, bytes)?, reach(mine, bytes)?);
             let theirs = reach(theirs, bytes)?;
-            let (a, b) = (memory.read(mine), memory.read(theirs));
-            let pairs = a.chunks_exact(size).zip(b.chunks_exact(size));
-            let mut sum = Vec::with_capacity(bytes);
-            for (a, b) in pairs {
-                sum.extend_from_slice(&narrow(wide(a) + wide(b), size)[..size]);
-            }
-            memory.write(to, &sum);
+            memory.write(to, &sum(&memory.read(mine), &memory.read(theirs), element));
             Ok(Flow { from: theirs.home, to: to.home, bytes, wrote: to })
         }
         ("gaunt_pattern", &[to, count, base, rank, round]) => {
@@ -79,6 +73,22 @@ pub(super) fn execute(
         }
         _ => Err(ILLEGAL_ADDRESS),
     }
+}
+
+/// The sums of the elements of two buffers.
+pub(super) fn sum(one: &[u8], other: &[u8], element: &str) -> Vec<u8> {
+    let size = size(element);
+    let pairs = one.chunks_exact(size).zip(other.chunks_exact(size));
+    let mut sum = Vec::with_capacity(one.len());
+    for (one, other) in pairs {
+        sum.extend_from_slice(&narrow(wide(one) + wide(other), size)[..size]);
+    }
+    sum
+}
+
+/// Bytes of an element.
+fn size(element: &str) -> usize {
+    if element == "bf16" { 2 } else { 4 }
 }
 
 /// What a rank sends, by the rules of the kernels' pattern.

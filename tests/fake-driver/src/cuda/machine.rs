@@ -10,6 +10,7 @@ use std::{
 use super::{
     kernel,
     memory::{Home, Memory, Stretch},
+    remote,
     scenario::{Cuda, Fault},
 };
 
@@ -27,11 +28,36 @@ pub(super) const PEER_UNSUPPORTED: u32 = 217;
 
 /// Something that was queued on a stream.
 pub(super) enum Work {
-    Kernel { name: String, arguments: Vec<u64> },
-    Copy { to: u64, from: u64, bytes: usize },
-    Fill { to: u64, word: u32, words: usize },
-    Record { event: u64, number: u64 },
-    Wait { event: u64, number: u64 },
+    Kernel {
+        name: String,
+        arguments: Vec<u64>,
+    },
+    Copy {
+        to: u64,
+        from: u64,
+        bytes: usize,
+    },
+    Fill {
+        to: u64,
+        word: u32,
+        words: usize,
+    },
+    /// The sum with what another process brings.
+    Meet {
+        number: usize,
+        send: u64,
+        receive: u64,
+        bytes: usize,
+        element: &'static str,
+    },
+    Record {
+        event: u64,
+        number: u64,
+    },
+    Wait {
+        event: u64,
+        number: u64,
+    },
 }
 
 struct Stream {
@@ -359,6 +385,14 @@ impl Machine {
                 let source = self.memory.stretch(*source, *bytes).ok_or(ILLEGAL_ADDRESS)?;
                 self.memory.write(to, &self.memory.read(source));
                 Ok(Some(self.carry(source.home, to.home, *bytes, from)))
+            }
+            Work::Meet { number, send, receive, bytes, element } => {
+                let send = self.memory.stretch(*send, *bytes).ok_or(ILLEGAL_ADDRESS)?;
+                let receive = self.memory.stretch(*receive, *bytes).ok_or(ILLEGAL_ADDRESS)?;
+                let sum = remote::sum(*number, &self.memory.read(send), element);
+                self.memory.write(receive, &sum.map_err(|_| ILLEGAL_ADDRESS)?);
+                let seconds = *bytes as f64 / (self.settings.remote_gigabytes_per_second * 1e9);
+                Ok(Some(from + seconds + self.settings.latency_microseconds / 1e6))
             }
             Work::Kernel { name, arguments } if name == "gaunt_gate" => {
                 if let Some((words, false)) = self.gate(arguments) {

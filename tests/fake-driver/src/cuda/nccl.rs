@@ -8,7 +8,10 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use super::machine::{Machine, Work};
+use super::{
+    machine::{Machine, Work},
+    remote,
+};
 
 type Handle = *mut c_void;
 
@@ -53,8 +56,17 @@ fn note(
         9 => ("bf16", 2),
         _ => return INVALID_ARGUMENT,
     };
-    let Some(rank) = communicator.addr().checked_sub(1) else { return INVALID_ARGUMENT };
     let stream = stream.addr() as u64;
+    if let Some(number) = remote::number(communicator.addr()) {
+        if what != What::AllReduce {
+            return INVALID_ARGUMENT;
+        }
+        let bytes = count * element.1;
+        let work = Work::Meet { number, send, receive, bytes, element: element.0 };
+        let queued = super::machine().and_then(|mut machine| machine.push(stream, work));
+        return if queued.is_ok() { 0 } else { INVALID_ARGUMENT };
+    }
+    let Some(rank) = communicator.addr().checked_sub(1) else { return INVALID_ARGUMENT };
     let call = Call { rank, stream, send, receive, count, element, what };
     GROUP.lock().unwrap_or_else(PoisonError::into_inner).push(call);
     0
@@ -115,6 +127,30 @@ extern "C" fn ncclCommInitAll(to: *mut Handle, count: c_int, _devices: *const c_
         // SAFETY: by NCCL's contract the list has `count` places.
         unsafe { to.add(rank).write(ptr::without_provenance_mut(rank + 1)) };
     }
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclGetUniqueId(to: *mut remote::Key) -> c_int {
+    let Ok(key) = remote::invite() else { return SYSTEM_ERROR };
+    // SAFETY: by NCCL's contract there is room for a key.
+    unsafe { to.write(key) };
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclCommInitRank(
+    to: *mut Handle,
+    ranks: c_int,
+    key: remote::Key,
+    rank: c_int,
+) -> c_int {
+    if ranks != 2 || !(0..2).contains(&rank) {
+        return INVALID_ARGUMENT;
+    }
+    let Ok(communicator) = remote::meet(&key, rank == 0) else { return SYSTEM_ERROR };
+    // SAFETY: by NCCL's contract there is room for a communicator.
+    unsafe { to.write(ptr::without_provenance_mut(communicator)) };
     0
 }
 

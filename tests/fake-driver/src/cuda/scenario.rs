@@ -26,6 +26,9 @@ pub(crate) struct Cuda {
     /// Speed between a GPU and the host.
     #[serde(default = "host")]
     pub(crate) host_gigabytes_per_second: f64,
+    /// Speed between a GPU here and one of another process.
+    #[serde(default = "remote")]
+    pub(crate) remote_gigabytes_per_second: f64,
     /// What every kernel and copy takes besides.
     #[serde(default = "latency")]
     pub(crate) latency_microseconds: f64,
@@ -115,6 +118,10 @@ fn local() -> f64 {
 
 fn host() -> f64 {
     50.0
+}
+
+fn remote() -> f64 {
+    48.0
 }
 
 fn latency() -> f64 {

@@ -1,0 +1,152 @@
+//! perftest between two nodes: `ib_write_bw` from one host's memory to the other's, where there is no NCCL.
+
+use std::{
+    io::{self, Read},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// The program that measures.
+pub(crate) const PROGRAM: &str = "ib_write_bw";
+
+/// The TCP port on which the two sides agree about the rest: perftest's own.
+pub(crate) const PORT: u16 = 18_515;
+
+/// Bytes of a message: large enough for full speed on one queue pair.
+const MESSAGE: &str = "65536";
+
+/// How many are sent: 5,000 messages are 328 MB, 7 ms at 400 Gbit/s.
+const MESSAGES: &str = "5000";
+
+/// How long both sides together may take.
+const WITHIN: Duration = Duration::from_secs(20);
+
+/// How long rank 1 tries to reach rank 0, whose program may not listen yet.
+const AGAIN: Duration = Duration::from_millis(200);
+const TRIES: u32 = 25;
+
+/// The largest output that is read: a table of one line with its heading takes 2 kB.
+const MAX_OUTPUT: u64 = 64 << 10;
+
+/// How often it is looked whether the program has ended.
+const POLL: Duration = Duration::from_millis(5);
+
+/// One side of a measurement.
+#[derive(Clone, Debug)]
+pub(crate) struct Side {
+    /// The program, if not the one on the path.
+    pub(crate) program: Option<PathBuf>,
+    /// The RDMA device and its port.
+    pub(crate) device: String,
+    pub(crate) port: String,
+    /// The TCP port.
+    pub(crate) tcp: u16,
+}
+
+impl Side {
+    /// The program's path, if it is there.
+    pub(crate) fn find(program: Option<&PathBuf>) -> Option<PathBuf> {
+        if let Some(program) = program {
+            return program.is_file().then(|| program.clone());
+        }
+        let path = std::env::var_os("PATH")?;
+        std::env::split_paths(&path).map(|folder| folder.join(PROGRAM)).find(|file| file.is_file())
+    }
+
+    /// Waits for the other side; `ready` is called when it may come. Bytes in a second.
+    pub(crate) fn wait(&self, ready: &mut dyn FnMut()) -> Result<f64, String> {
+        let child = self.start(None)?;
+        ready();
+        read(child)
+    }
+
+    /// Goes to the other side. Bytes in a second.
+    pub(crate) fn go(&self, host: &str) -> Result<f64, String> {
+        let mut last = String::new();
+        for _ in 0..TRIES {
+            match read(self.start(Some(host))?) {
+                // Only who cannot connect is not there yet.
+                Err(why) if why.contains("onnect") => last = why,
+                ended => return ended,
+            }
+            thread::sleep(AGAIN);
+        }
+        Err(last)
+    }
+
+    fn start(&self, host: Option<&str>) -> Result<Child, String> {
+        let program = Self::find(self.program.as_ref()).ok_or_else(|| {
+            format!("{PROGRAM} is not installed: `apt install perftest` brings it")
+        })?;
+        let mut command = Command::new(&program);
+        command.args(["--ib-dev", &self.device, "--ib-port", &self.port]);
+        command.args(["--port", &self.tcp.to_string(), "--size", MESSAGE, "--iters", MESSAGES]);
+        command.args(["--report_gbits", "--CPU-freq"]).args(host);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().map_err(|error| format!("cannot start {}: {error}", program.display()))
+    }
+}
+
+/// Waits for the end, at most as long as it may take, and reads what it says.
+fn read(mut child: Child) -> Result<f64, String> {
+    let out = child.stdout.take().map(|out| thread::spawn(move || all(out)));
+    let said = child.stderr.take().map(|said| thread::spawn(move || all(said)));
+    let end = Instant::now() + WITHIN;
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break status,
+            Ok(None) if Instant::now() < end => thread::sleep(POLL),
+            Ok(None) => {
+                _ = child.kill();
+                _ = child.wait();
+                return Err(format!("{PROGRAM} was not done within {} s", WITHIN.as_secs()));
+            }
+            Err(error) => return Err(format!("{PROGRAM}: {error}")),
+        }
+    };
+    let text = |reader: Option<thread::JoinHandle<String>>| {
+        reader.and_then(|reader| reader.join().ok()).unwrap_or_default()
+    };
+    let (out, said) = (text(out), text(said));
+    if status.success() {
+        return rate(&out).ok_or_else(|| format!("{PROGRAM} printed no table that can be read"));
+    }
+    let mut lines = said.lines().chain(out.lines()).map(str::trim);
+    let why = lines.rfind(|line| !line.is_empty()).unwrap_or("it says nothing");
+    Err(format!("{PROGRAM} ended with {status}: {why}"))
+}
+
+fn all(from: impl Read) -> String {
+    let mut bytes = Vec::new();
+    // What was read before an error may still say why.
+    let _read: io::Result<usize> = from.take(MAX_OUTPUT).read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The average bandwidth of the table, in bytes per second.
+fn rate(output: &str) -> Option<f64> {
+    let mut lines = output.lines().map(str::trim);
+    let head = lines.find(|line| line.starts_with("#bytes"))?;
+    if !head.contains("BW average[Gb/sec]") {
+        return None;
+    }
+    let average: f64 = lines.next()?.split_whitespace().nth(3)?.parse().ok()?;
+    (average.is_finite() && average > 0.0).then_some(average * 1e9 / 8.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_average_is_read_in_its_unit() {
+        let table = "----\n #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n \
+                     65536      5000             392.44             391.20               0.746155\n----\n";
+        assert_eq!(rate(table), Some(48.9e9));
+        assert_eq!(rate(&table.replace("Gb/sec", "MB/sec")), None);
+        assert_eq!(rate(&table.replace("391.20", "nan")), None);
+        assert_eq!(rate("nothing"), None);
+    }
+}

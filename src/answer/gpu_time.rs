@@ -1,0 +1,44 @@
+//! GPU time: what the GPUs of each job do now, and the time that each has lost, by cause.
+
+use gaunt_schema::{Safe, UnixMs};
+use serde::{Deserialize, Serialize};
+
+use super::StateCount;
+
+/// The job under which the time of jobs is told that ended long ago.
+pub const ENDED: &str = "(ended)";
+
+/// GPU time by job.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GpuTime {
+    /// The owner's clock when this was true.
+    pub at: UnixMs,
+    /// What the GPUs of each job do, the largest jobs first; a bounded number.
+    pub jobs: Vec<JobTime>,
+    /// Jobs beyond that number.
+    pub unlisted_jobs: u32,
+    /// GPU time that was lost since counting began, by job and cause; it only grows.
+    pub starved: Vec<Starved>,
+}
+
+/// What the GPUs of one job do now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobTime {
+    /// The job.
+    pub job: Safe,
+    /// GPUs that it holds.
+    pub gpus: u32,
+    /// Them by state, only states that occur.
+    pub states: Vec<StateCount>,
+}
+
+/// GPU time that one job lost for one cause.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Starved {
+    /// The job; empty for GPUs of which nobody says who holds them.
+    pub job: Safe,
+    /// The kind of the finding that explains it; where none does, the state that the GPUs were in.
+    pub cause: Safe,
+    /// Seconds, summed over GPUs.
+    pub gpu_seconds: f64,
+}

@@ -1,0 +1,73 @@
+//! `gaunt ack`: takes a finding on at an aggregator, with a note, or gives it back.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::Context as _;
+use gaunt_schema::Safe;
+
+use super::{explain::resolve, snapshot};
+use crate::{
+    answer::{
+        Act, Answer, Deed, FindingList, Question,
+        act::{MAX_NAME, MAX_NOTE},
+    },
+    source::{Aggregator, Source},
+};
+
+/// The variable of the environment that holds a token.
+pub const TOKEN_VARIABLE: &str = "GAUNT_TOKEN";
+
+/// What is done, where, and by whom.
+#[derive(Debug)]
+pub struct Wanted {
+    /// The finding's id, or a part of it that no other open one has.
+    pub finding: String,
+    /// Who does it; whoever is logged in unless it is said.
+    pub by: Option<String>,
+    /// What is said about it; none to give the finding back.
+    pub note: Option<String>,
+    /// The aggregator.
+    pub aggregator: String,
+    /// The file of its token; without one it is in the environment.
+    pub token_file: Option<PathBuf>,
+}
+
+/// Does it, and says so.
+pub async fn run(wanted: Wanted) -> anyhow::Result<ExitCode> {
+    let by = wanted.by.or_else(|| std::env::var("USER").ok()).filter(|by| !by.trim().is_empty());
+    let by = by.context("who acknowledges is not known; say it with --by NAME")?;
+    for (what, text, most) in
+        [("--by", &by, MAX_NAME), ("--note", wanted.note.as_ref().unwrap_or(&by), MAX_NOTE)]
+    {
+        let length = text.chars().count();
+        anyhow::ensure!(length <= most, "{what} has {length} characters; at most {most} are kept");
+    }
+    let aggregator = Aggregator::new(&wanted.aggregator)?.with_token(token(wanted.token_file)?);
+    let source = Source::Aggregator(aggregator);
+    let Answer::Findings(open) = source.ask(Question::Findings).await? else {
+        anyhow::bail!("the aggregator gave no findings");
+    };
+    let id = resolve(Some(&wanted.finding), &open, &FindingList::default())?;
+    let deed = match &wanted.note {
+        Some(note) => Deed::Acknowledge { note: Safe::new(note) },
+        None => Deed::Withdraw,
+    };
+    let acknowledges = wanted.note.is_some();
+    let act = Act { finding: id.clone(), by: Safe::new(&by), deed };
+    match source.act(act).await? {
+        Answer::Refused(refusal) => anyhow::bail!("{refusal}"),
+        _ if acknowledges => snapshot::print(&format!("{id} is acknowledged by {by}\n"))?,
+        _ => snapshot::print(&format!("{id} is acknowledged no more\n"))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The token, from a file or from the environment: on a command line everybody on the machine would see it.
+pub fn token(file: Option<PathBuf>) -> anyhow::Result<Option<String>> {
+    let Some(path) = file else {
+        return Ok(std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty()));
+    };
+    let text = std::fs::read_to_string(&path);
+    let text = text.with_context(|| format!("cannot read the token in {}", path.display()))?;
+    Ok(Some(text.trim().to_owned()))
+}

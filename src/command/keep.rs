@@ -1,0 +1,135 @@
+//! Keeping what outlives a restart: written every few seconds, at each act, and at the end.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use gaunt_schema::Safe;
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::{JoinHandle, spawn_blocking},
+    time::{MissedTickBehavior, interval, timeout},
+};
+
+use crate::{
+    memory::{Found, Memory, MemoryError, Part},
+    owner::{Flush, Handle, Remembered, Usual},
+};
+
+/// The time between two writes. What is counted is told only once it was written, so that no counter falls when the
+/// process is killed; it is late by this much.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// The longest that the last write may take.
+const LAST: Duration = Duration::from_secs(5);
+
+/// Who keeps what an owner knows.
+pub(super) struct Keeper {
+    flush: mpsc::Sender<Flush>,
+    writing: JoinHandle<()>,
+}
+
+/// Opens the folder and reads what was kept there. What cannot be read is said and set aside.
+pub(super) fn open(folder: &Path) -> Result<(Memory, Remembered), MemoryError> {
+    let memory = Memory::open(folder)?;
+    let remembered: Remembered = part(&memory, Part::Findings)?;
+    let (open, closed) = remembered.findings();
+    tracing::info!(open, closed, folder = %folder.display(), "findings go on from before");
+    let usual: Usual = part(&memory, Part::Usual)?;
+    Ok((memory, remembered.with_usual(usual)))
+}
+
+/// One part of what was kept, or nothing.
+fn part<T: DeserializeOwned + Default>(memory: &Memory, part: Part) -> Result<T, MemoryError> {
+    let found = match memory.read(part)? {
+        Found::Kept(bytes) => match serde_json::from_slice(&bytes) {
+            Ok(known) => return Ok(known),
+            Err(error) => memory.set_aside(part, &error.to_string())?,
+        },
+        found => found,
+    };
+    if let Found::Damaged { why, aside } = found {
+        let why = Safe::new(&why);
+        tracing::error!(
+            %why,
+            aside = %aside.display(),
+            "what was kept cannot be read and is set aside; it begins anew"
+        );
+    }
+    Ok(T::default())
+}
+
+impl Keeper {
+    /// Begins to keep what the owner knows; the handle is one whose acts are kept before they are answered.
+    pub(super) fn start(memory: Memory, owner: &Handle) -> (Self, Handle) {
+        let (flush, asked) = mpsc::channel(16);
+        let kept = owner.kept_by(flush.clone());
+        let writing = tokio::spawn(keep(memory, owner.clone(), asked));
+        (Self { flush, writing }, kept)
+    }
+
+    /// Writes once more, and ends.
+    pub(super) async fn finish(self) {
+        let (back, done) = oneshot::channel();
+        let written = async {
+            let asked = self.flush.send(back).await;
+            asked.is_ok() && done.await.is_ok()
+        };
+        if timeout(LAST, written).await != Ok(true) {
+            tracing::warn!("the last seconds of findings and counters were not kept");
+        }
+        self.writing.abort();
+    }
+}
+
+async fn keep(memory: Memory, owner: Handle, mut asked: mpsc::Receiver<Flush>) {
+    let mut memory = Some(memory);
+    let mut ticks = interval(EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut failing = false;
+    loop {
+        let waiting = tokio::select! {
+            flush = asked.recv() => match flush {
+                Some(flush) => Some(flush),
+                None => return,
+            },
+            _ = ticks.tick() => None,
+        };
+        let Ok(remembered) = owner.remember().await else { return };
+        let remembered = Arc::new(remembered);
+        let (written, same) = (memory.take(), remembered.clone());
+        let wrote = spawn_blocking(move || write(written, &same)).await;
+        let Ok((back, wrote)) = wrote else { return };
+        memory = back;
+        match wrote {
+            Ok(()) => {
+                if std::mem::take(&mut failing) {
+                    tracing::info!("findings and counters are kept again");
+                }
+                owner.kept(&remembered).await;
+                if let Some(waiting) = waiting {
+                    // Whoever waited may have given up.
+                    let _gone = waiting.send(());
+                }
+            }
+            Err(why) => {
+                if !std::mem::replace(&mut failing, true) {
+                    tracing::error!("findings and counters would not outlive a restart: {why}");
+                }
+            }
+        }
+    }
+}
+
+fn write(memory: Option<Memory>, what: &Remembered) -> (Option<Memory>, Result<(), String>) {
+    let Some(mut memory) = memory else { return (None, Err("it is gone".to_owned())) };
+    let mut wrote = one(&mut memory, Part::Findings, what);
+    if let (Ok(()), Some(usual)) = (&wrote, what.usual()) {
+        wrote = one(&mut memory, Part::Usual, &**usual);
+    }
+    (Some(memory), wrote)
+}
+
+fn one<T: Serialize>(memory: &mut Memory, part: Part, what: &T) -> Result<(), String> {
+    let bytes = serde_json::to_vec(what).map_err(|error| error.to_string())?;
+    memory.write(part, &bytes).map(drop).map_err(|error| error.to_string())
+}

@@ -1,0 +1,261 @@
+//! What can be said after `:`: one table that reads commands, completes them and writes their help.
+
+use std::path::PathBuf;
+
+use gaunt_schema::{Class, Safe, UnixMs};
+
+use super::{
+    place::{MAIN, Place},
+    prompt::{Known, Offer},
+    theme::Palette,
+};
+use crate::answer::{Subject, When};
+
+/// A command that was understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    /// Show a screen.
+    Go(Place),
+    /// Show an instant of the past; none for now.
+    At(Option<Instant>),
+    /// Other colours.
+    Theme(Palette),
+    /// Write the rows that are shown into a file.
+    Write(Form, PathBuf),
+    /// Choose columns.
+    Columns(String),
+    /// Sort by a field.
+    Sort(String),
+    /// Narrow the rows.
+    Filter(String),
+    /// Colour the heat map by a field of GPUs; none for their states.
+    Colour(Option<String>),
+    /// Take the mouse, or leave it to the terminal.
+    Mouse(bool),
+    /// Show the keys.
+    Help,
+    /// End.
+    Quit,
+}
+
+/// An instant as a reader writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Instant {
+    /// As programs write it too.
+    When(When),
+    /// A time of day in UTC, in seconds: the last one that has passed.
+    Clock(i64),
+}
+
+/// How rows are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Comma-separated values.
+    Csv,
+    /// One JSON object.
+    Json,
+}
+
+/// Every command that is no screen: its word, what follows it, what it does.
+pub(crate) const COMMANDS: [(&str, &str, &str); 15] = [
+    ("node", "NAME", "one node"),
+    ("gpu", "NODE GPU", "one GPU"),
+    ("job", "NUMBER", "one job"),
+    ("closed", "", "findings that are over"),
+    ("at", "-20m | 12:03 | now", "the screen as it was then"),
+    ("live", "", "back to now"),
+    ("filter", "FILTER", "which rows, as after /"),
+    ("sort", "FIELD [desc]", "in which order"),
+    ("columns", "FIELD,…", "which columns; none for the usual ones"),
+    ("colour", "state | FIELD", "what the heat map shows"),
+    ("theme", "dark | light | contrast | colourblind", "other colours, and keep them"),
+    ("write", "csv|json FILE", "write the rows into a new file"),
+    ("mouse", "on | off", "off leaves the mouse to the terminal"),
+    ("help", "", "the keys of this screen"),
+    ("quit", "", "end"),
+];
+
+impl Instant {
+    /// Reads `-20m`, `12:03` or `12:03:41`.
+    fn parse(text: &str) -> Option<Self> {
+        if let Some(when) = When::parse(text) {
+            return Some(Self::When(when));
+        }
+        let mut parts = text.trim_end_matches('Z').split(':');
+        let mut next = |limit: i64| parts.next()?.parse().ok().filter(|n| (0..limit).contains(n));
+        let (hour, minute): (i64, i64) = (next(24)?, next(60)?);
+        let second = if text.matches(':').count() == 2 { next(60)? } else { 0 };
+        parts.next().is_none().then_some(Self::Clock(hour * 3_600 + minute * 60 + second))
+    }
+
+    /// The instant that is meant when it is `now`.
+    pub(crate) fn instant(self, now: UnixMs) -> UnixMs {
+        const DAY: i64 = 86_400_000;
+        match self {
+            Self::When(when) => when.instant(now),
+            Self::Clock(second) => {
+                let today = now.0.div_euclid(DAY) * DAY + second * 1_000;
+                UnixMs(if today > now.0 { today - DAY } else { today })
+            }
+        }
+    }
+}
+
+/// The command of a line, or why it is none.
+pub(crate) fn parse(line: &str) -> Result<Command, String> {
+    let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let rest = rest.trim();
+    if let Some(place) = Place::named(word) {
+        return if rest.is_empty() {
+            Ok(Command::Go(place))
+        } else {
+            Err(format!("{word} takes nothing"))
+        };
+    }
+    let needs =
+        |what: &str| if rest.is_empty() { Err(format!("{word} needs {what}")) } else { Ok(rest) };
+    Ok(match word {
+        "node" => Command::Go(Place::Node(Safe::new(needs("a name")?))),
+        "job" => Command::Go(Place::Job(Safe::new(needs("a number")?))),
+        "gpu" => {
+            let (node, gpu) = needs("a node and a number")?
+                .rsplit_once(char::is_whitespace)
+                .ok_or("gpu needs a node and a number: gpu gpu003 5")?;
+            let name = Safe::new(&format!("GPU {gpu}"));
+            Command::Go(Place::Device(Safe::new(node.trim()), Class::Gpu, name))
+        }
+        "at" if rest == "now" => Command::At(None),
+        "at" => {
+            let instant = Instant::parse(needs("an instant: -20m, 12:03, now")?);
+            Command::At(Some(instant.ok_or("write an instant as -20m, -90s, 12:03 or now")?))
+        }
+        "closed" => Command::Go(Place::List(Subject::Closed)),
+        "live" | "now" => Command::At(None),
+        "filter" => Command::Filter(rest.to_owned()),
+        "sort" => Command::Sort(needs("a field")?.to_owned()),
+        "columns" => Command::Columns(rest.to_owned()),
+        "colour" | "color" if rest == "state" || rest.is_empty() => Command::Colour(None),
+        "colour" | "color" => Command::Colour(Some(rest.to_owned())),
+        "theme" => Command::Theme(Palette::parse(rest).ok_or_else(|| {
+            format!("the themes are {}", Palette::ALL.map(Palette::as_str).join(", "))
+        })?),
+        "write" => {
+            let (form, path) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+            let form = match form {
+                "csv" => Form::Csv,
+                "json" => Form::Json,
+                _ => return Err("write needs csv or json, and a file: write csv gpus.csv".into()),
+            };
+            match path.trim() {
+                "" => return Err("write needs a file: write csv gpus.csv".into()),
+                path => Command::Write(form, PathBuf::from(path)),
+            }
+        }
+        "mouse" => Command::Mouse(match rest {
+            "on" => true,
+            "off" => false,
+            _ => return Err("the mouse can be on or off".into()),
+        }),
+        "help" => Command::Help,
+        "quit" | "q" | "exit" => Command::Quit,
+        _ => return Err(format!("{word} is no command; Tab lists them")),
+    })
+}
+
+/// What can stand at the end of the beginning of a command.
+pub(crate) fn complete(before: &str, known: &Known<'_>) -> Offer {
+    let pick = |from: usize, typed: &str, words: Vec<(String, String)>| {
+        let candidates = words.into_iter().filter(|(word, _)| word.starts_with(typed)).take(64);
+        Offer { from, to: before.len(), candidates: candidates.collect(), put: None }
+    };
+    let Some((word, rest)) = before.split_once(' ') else {
+        let screens = MAIN.iter().map(|(_, word, help)| ((*word).to_owned(), (*help).to_owned()));
+        let others = COMMANDS.iter().map(|(word, args, help)| {
+            ((*word).to_owned(), format!("{args}{}{help}", if args.is_empty() { "" } else { "  " }))
+        });
+        return pick(0, before, screens.chain(others).collect());
+    };
+    let typed = rest.rsplit([' ', ',']).next().unwrap_or(rest);
+    let from = before.len() - typed.len();
+    let plain =
+        |words: &[&str]| words.iter().map(|word| ((*word).to_owned(), String::new())).collect();
+    let fields = |subject: Subject| {
+        let fields = subject.fields().iter();
+        fields.map(|field| (field.name.clone(), field.help.to_owned())).collect()
+    };
+    let subject = known.place.subject().unwrap_or(Subject::Gpus);
+    match word {
+        "theme" => pick(from, typed, plain(&Palette::ALL.map(Palette::as_str))),
+        "mouse" => pick(from, typed, plain(&["on", "off"])),
+        "write" if rest == typed => pick(from, typed, plain(&["csv", "json"])),
+        "at" => pick(from, typed, plain(&["-1m", "-5m", "-10m", "-20m", "now"])),
+        "columns" | "sort" => pick(from, typed, fields(subject)),
+        "colour" | "color" => pick(from, typed, fields(Subject::Gpus)),
+        "node" | "gpu" if rest == typed => pick(
+            from,
+            typed,
+            known.nodes.iter().map(|node| (node.to_string(), String::new())).collect(),
+        ),
+        _ => Offer::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_of_the_table_is_understood() {
+        for (line, wanted) in [
+            ("jobs", Command::Go(Place::List(Subject::Jobs))),
+            ("node gpu003", Command::Go(Place::Node("gpu003".into()))),
+            (
+                "gpu gpu003 5",
+                Command::Go(Place::Device("gpu003".into(), Class::Gpu, "GPU 5".into())),
+            ),
+            ("live", Command::At(None)),
+            ("at now", Command::At(None)),
+            ("at 12:03", Command::At(Some(Instant::Clock(43_380)))),
+            ("theme light", Command::Theme(Palette::Light)),
+            ("write csv a b.csv", Command::Write(Form::Csv, "a b.csv".into())),
+            ("columns", Command::Columns(String::new())),
+            ("colour power", Command::Colour(Some("power".into()))),
+            ("mouse off", Command::Mouse(false)),
+            ("sort power desc", Command::Sort("power desc".into())),
+            ("filter lost>0", Command::Filter("lost>0".into())),
+            ("help", Command::Help),
+            ("job 8812", Command::Go(Place::Job("8812".into()))),
+            ("quit", Command::Quit),
+        ] {
+            assert_eq!(parse(line), Ok(wanted), "{line}");
+        }
+        for (word, ..) in COMMANDS {
+            assert!(!parse(word).is_err_and(|why| why.contains("no command")), "{word}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_understood_is_told_with_what_is() {
+        for (line, said) in [
+            ("wibble", "wibble is no command; Tab lists them"),
+            ("node", "node needs a name"),
+            ("at 25:00", "write an instant as -20m"),
+            ("theme pink", "the themes are dark, light"),
+            ("write xml f", "write needs csv or json"),
+            ("jobs 3", "jobs takes nothing"),
+        ] {
+            let why = parse(line).unwrap_err();
+            assert!(why.starts_with(said), "{line}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_time_of_day_is_the_last_one_that_has_passed() {
+        let now = UnixMs(10 * 86_400_000 + 43_421_000);
+        assert_eq!(Instant::parse("12:03:41").unwrap().instant(now), now);
+        let later = Instant::parse("23:00Z").unwrap().instant(now);
+        assert_eq!(later, UnixMs(9 * 86_400_000 + 23 * 3_600_000));
+        assert_eq!(Instant::parse("-20m").unwrap().instant(now).0, now.0 - 1_200_000);
+        assert_eq!(Instant::parse("12:3:4:5"), None);
+    }
+}

@@ -1,0 +1,357 @@
+//! Going places: opening what the cursor is on, going back, moving the cursor.
+
+use gaunt_schema::{Class, Safe};
+
+use super::Outcome;
+use crate::{
+    answer::{DeviceDetail, NodeDetail, Subject},
+    console::{
+        action::{Effect, Intent},
+        cursor::Cursor,
+        list::identity,
+        place::Place,
+        state::{Panel, State, TRAIL},
+        users::Roll,
+        wiring,
+    },
+};
+
+/// Shows a place, and remembers the one before.
+pub(super) fn go(state: &mut State, place: Place) -> Outcome {
+    if state.place == place {
+        return Outcome::drawn();
+    }
+    if state.trail.len() == TRAIL {
+        state.trail.remove(0);
+    }
+    state.trail.push(std::mem::take(&mut state.place));
+    enter(state, place)
+}
+
+/// Closes what was opened last.
+pub(super) fn back(state: &mut State) -> Outcome {
+    let place = state.trail.pop().unwrap_or_default();
+    enter(state, place)
+}
+
+/// Shows a place and asks at once what it needs.
+fn enter(state: &mut State, place: Place) -> Outcome {
+    if state.place != place {
+        state.scroll = 0;
+        state.data.refused = None;
+        if place.node() != state.place.node() {
+            state.at.devices = Cursor::default();
+        }
+    }
+    state.place = place;
+    Outcome::owing(Effect::Ask(state.questions()))
+}
+
+/// Opens what the cursor is on.
+pub(super) fn open(state: &mut State) -> Outcome {
+    let Some(target) = target(state) else { return Outcome::drawn() };
+    if let Place::Finding(id) = &target {
+        let found = state.findings().iter().find(|finding| *id == *finding.id);
+        state.data.finding = found.map(|finding| (finding.clone(), true));
+    }
+    // From a row that stands for many to those many.
+    let narrow = match (&state.place, &target) {
+        (Place::Users, Place::List(subject)) => user(state).map(|filter| (*subject, filter)),
+        (Place::Network, Place::List(subject)) => cell(state).map(|filter| (*subject, filter)),
+        _ => None,
+    };
+    if let Some((subject, filter)) = narrow {
+        // The filter is made of names that were quoted; what is not understood narrows nothing.
+        _ = state.list_mut(subject).narrow(&filter);
+    }
+    go(state, target)
+}
+
+/// The place that the cursor points at.
+fn target(state: &State) -> Option<Place> {
+    let overview = state.data.overview.as_deref();
+    match (&state.place, state.panel) {
+        (Place::Overview, _) if state.only_node().is_some() => {
+            state.only_node().cloned().map(Place::Node)
+        }
+        (Place::Overview, Panel::Findings) | (Place::Findings, _) => {
+            let rows = state.findings();
+            let at = state.at.findings.index(rows.len(), |at| &rows[at].id);
+            rows.get(at).map(|finding| Place::Finding(Safe::new(&finding.id)))
+        }
+        (Place::Overview, Panel::Heat) => state.heat_node().cloned().map(Place::Node),
+        (Place::Overview, Panel::Worst) => {
+            let rows = &overview?.worst;
+            let at = state.at.worst.index(rows.len(), |at| &rows[at].node);
+            rows.get(at).map(|line| Place::Node(line.node.clone()))
+        }
+        (Place::List(subject), _) => row(state, *subject),
+        // From a finding to what it blames.
+        (Place::Finding(_), _) => {
+            let (finding, _) = state.data.finding.as_ref()?;
+            let entity = &finding.entity;
+            let node = entity.node.clone();
+            match (&node, &entity.gpu, &entity.device) {
+                (Some(node), Some(gpu), _) => {
+                    let name = Safe::new(&format!("GPU {gpu}"));
+                    Some(Place::Device(node.clone(), Class::Gpu, name))
+                }
+                _ => node.map(Place::Node).or_else(|| entity.job.clone().map(Place::Job)),
+            }
+        }
+        (Place::Job(_), _) => {
+            let strips = &state.data.job.as_deref()?.past.strips;
+            let at = state.at.strips.index(strips.len(), |at| &strips[at].node);
+            let strip = strips.get(at)?;
+            let name = Safe::new(&format!("GPU {}", strip.gpu));
+            Some(Place::Device(strip.node.clone(), Class::Gpu, name))
+        }
+        (Place::Users, _) => user(state).map(|_| Place::List(Subject::Jobs)),
+        (Place::Network, _) => cell(state).map(|_| Place::List(Subject::Ports)),
+        (Place::Node(name), _) => {
+            let devices = openable(state.node(name)?);
+            let at = state.at.devices.index(devices.len(), |at| &devices[at].name);
+            let device = devices.get(at)?;
+            Some(Place::Device(name.clone(), device.class, device.name.clone()))
+        }
+        (Place::Device(node, Class::Gpu, _), _) => Some(Place::Topology(node.clone())),
+        _ => None,
+    }
+}
+
+/// What the row with the cursor stands for.
+fn row(state: &State, subject: Subject) -> Option<Place> {
+    let table = state.table(subject)?;
+    let row = state.list(subject).row(table)?;
+    let text = |name: &str| table.column(name)?.text(row).cloned();
+    Some(match subject {
+        Subject::Jobs => Place::Job(text("job")?),
+        Subject::Gpus => {
+            let name = Safe::new(&format!("GPU {}", text("gpu")?));
+            Place::Device(text("node")?, Class::Gpu, name)
+        }
+        Subject::Ports => {
+            let name = Safe::new(&format!("{}/{}", text("device")?, text("port")?));
+            Place::Device(text("node")?, Class::Port, name)
+        }
+        _ => Place::Node(text("node")?),
+    })
+}
+
+/// The filter of the jobs of the user under the cursor.
+fn user(state: &State) -> Option<String> {
+    let rolls = Roll::of(state.data.users.as_deref()?);
+    let at = state.at.users.index(rolls.len(), |at| &rolls[at].name);
+    rolls.get(at).map(Roll::filter)
+}
+
+/// The filter of the ports of the cell under the cursor.
+fn cell(state: &State) -> Option<String> {
+    use crate::answer::filter::quoted;
+
+    let fabric = state.data.fabric.as_deref()?;
+    let (row, rail) = state.at.cell;
+    let cell = wiring::rows(fabric).get(row)?.cells.get(rail).copied().flatten()?;
+    let part = |field: &str, names: &[Safe], at: u32| {
+        let name = names.get(at as usize)?;
+        Some(if name.is_empty() {
+            format!("not has {field}")
+        } else {
+            format!("{field}={}", quoted(name))
+        })
+    };
+    let leaf = part("leaf", &fabric.leaves, fabric.cells.leaf[cell])?;
+    let rail = part("rail", &fabric.rails, fabric.cells.rail[cell])?;
+    Some(format!("{leaf} and {rail}"))
+}
+
+/// The devices of a node that have a screen of their own, in the order of its page.
+pub(in crate::console) fn openable(detail: &NodeDetail) -> Vec<&DeviceDetail> {
+    let of = |class: Class| detail.devices.iter().filter(move |device| device.class == class);
+    of(Class::Gpu).chain(of(Class::Port)).collect()
+}
+
+/// The job of what is shown.
+pub(super) fn job(state: &mut State) -> Outcome {
+    let jobs = |detail: &NodeDetail| detail.line.jobs.first().cloned();
+    let job = match &state.place {
+        Place::Finding(_) => state.data.finding.as_ref().and_then(|(finding, _)| {
+            let victim = finding.victims.iter().find_map(|victim| victim.job.clone());
+            finding.entity.job.clone().or(victim)
+        }),
+        Place::List(subject) => state.table(*subject).and_then(|table| {
+            let row = state.list(*subject).row(table)?;
+            let jobs = table.column("job")?.text(row)?;
+            jobs.split(", ").next().map(Safe::new)
+        }),
+        place => place.node().and_then(|node| state.node(node)).and_then(|detail| jobs(detail)),
+    };
+    let Some(job) = job else {
+        super::say(state, false, "no job is known here");
+        return Outcome::drawn();
+    };
+    go(state, Place::Job(job))
+}
+
+/// Another side of the node that is shown.
+pub(super) fn beside(state: &mut State, intent: Intent) -> Outcome {
+    let Some(node) = state.place.node().cloned() else { return Outcome::default() };
+    let place = match intent {
+        Intent::Topology => Place::Topology(node),
+        Intent::Processes => Place::Processes(node),
+        _ => Place::Events(node),
+    };
+    go(state, place)
+}
+
+/// What the cursor is on, as text.
+pub(super) fn copied(state: &State) -> Option<String> {
+    if let Place::Finding(_) = state.place {
+        let (finding, _) = state.data.finding.as_ref()?;
+        return Some(format!("{}: {} {}", finding.id, finding.summary, finding.next));
+    }
+    if let Place::List(subject) = state.place {
+        let table = state.table(subject)?;
+        let row = state.list(subject).row(table)?;
+        let parts = identity(subject).iter().filter_map(|name| table.column(name)?.text(row));
+        return Some(parts.map(ToString::to_string).collect::<Vec<_>>().join(" "));
+    }
+    match target(state)? {
+        Place::Finding(id) => Some(id.to_string()),
+        Place::Device(node, _, name) => Some(format!("{node} {name}")),
+        place => place.node().map(ToString::to_string).or_else(|| Some(place.title())),
+    }
+}
+
+/// Moves a page that is only read.
+pub(super) fn page(state: &mut State, intent: Intent) -> Outcome {
+    let page = state.room.page.max(1) as isize;
+    scroll(state, steps(intent, 1, 0, page));
+    Outcome::drawn()
+}
+
+/// By how many rows a key moves, where a line is `row` of them, a column `one`, and a page `page`.
+const fn steps(intent: Intent, row: isize, one: isize, page: isize) -> isize {
+    match intent {
+        Intent::Up => -row,
+        Intent::Down => row,
+        Intent::Left => -one,
+        Intent::Right => one,
+        Intent::PageUp => -page,
+        Intent::PageDown => page,
+        Intent::First => isize::MIN,
+        Intent::Last => isize::MAX,
+        _ => 0,
+    }
+}
+
+/// Moves the cursor, or the page where there is none.
+pub(super) fn travel(state: &mut State, intent: Intent) -> Outcome {
+    let page = state.room.page.max(1) as isize;
+    let heat = state.place == Place::Overview && state.panel == Panel::Heat;
+    let (row, one) = if heat {
+        (state.room.heat_row.max(1) as isize, state.room.heat_step.max(1) as isize)
+    } else {
+        (1, 0)
+    };
+    let by = steps(intent, row, one, page);
+    if state.place == Place::Network {
+        return across(state, intent, by);
+    }
+    let before = (state.place == Place::Overview).then(|| state.heat_node().cloned());
+    let asks = matches!(state.place, Place::List(_));
+    step(state, by);
+    // Far rows are asked for when the cursor comes near, and the node beside the map when it is another.
+    let other =
+        before.is_some_and(|before| state.room.beside && before != state.heat_node().cloned());
+    if asks || other { Outcome::owing(Effect::Ask(state.questions())) } else { Outcome::drawn() }
+}
+
+fn step(state: &mut State, by: isize) {
+    let at = &mut state.at;
+    let overview = state.data.overview.clone();
+    match (&state.place, state.panel) {
+        (Place::Overview, _) if state.data.nodes.is_some() && state.data.node.is_some() => {
+            scroll(state, by);
+        }
+        (Place::Overview, Panel::Findings) => {
+            let rows = overview.as_deref().map_or(&[][..], |overview| &overview.findings);
+            at.findings.step(by, rows.len(), |at| &rows[at].id);
+        }
+        (Place::Overview, Panel::Heat) => {
+            let rows = overview.as_deref().map_or(&[][..], |overview| &overview.heat.nodes);
+            step_in_map(&mut at.heat, by, rows.len(), |at| &rows[at]);
+        }
+        (Place::Overview, Panel::Worst) => {
+            let rows = overview.as_deref().map_or(&[][..], |overview| &overview.worst);
+            at.worst.step(by, rows.len(), |at| &rows[at].node);
+        }
+        (Place::Findings, _) => {
+            let rows = state.data.findings.as_deref().map_or(&[][..], |list| &list.findings);
+            at.findings.step(by, rows.len(), |at| &rows[at].id);
+        }
+        (Place::List(subject), _) => {
+            let subject = *subject;
+            if let Some(table) = state.table(subject).cloned() {
+                state.list_mut(subject).step(by, &table);
+            }
+        }
+        (Place::Users, _) => {
+            let rolls = state.data.users.as_deref().map_or_else(Vec::new, Roll::of);
+            at.users.step(by, rolls.len(), |at| &rolls[at].name);
+        }
+        (Place::Job(_), _) => {
+            let strips = state.data.job.as_deref().map_or(&[][..], |job| &job.past.strips);
+            at.strips.step(by, strips.len(), |at| &strips[at].node);
+        }
+        (Place::Node(name), _) => {
+            let detail = state.data.node.clone().filter(|detail| detail.line.node == *name);
+            let devices = detail.as_deref().map_or_else(Vec::new, openable);
+            let from = at.devices.index(devices.len(), |at| &devices[at].name);
+            // Beyond the last device the page scrolls on, to what is read about the host, and back.
+            if devices.is_empty() || (state.scroll > 0 && by < 0 && by != isize::MIN) {
+                return scroll(state, by);
+            }
+            at.devices.step(by, devices.len(), |at| &devices[at].name);
+            let to = at.devices.index(devices.len(), |at| &devices[at].name);
+            match by {
+                isize::MIN => state.scroll = 0,
+                by if by == isize::MAX || (by > 0 && to == from) => scroll(state, by),
+                _ => {}
+            }
+        }
+        _ => scroll(state, by),
+    }
+}
+
+/// Moves over the map of the network.
+fn across(state: &mut State, intent: Intent, by: isize) -> Outcome {
+    let Some(fabric) = state.data.fabric.as_deref() else { return Outcome::default() };
+    let rows = wiring::rows(fabric).len();
+    let (row, rail) = &mut state.at.cell;
+    let last = |count: usize| count.saturating_sub(1);
+    match intent {
+        Intent::Left => *rail = rail.saturating_sub(1),
+        Intent::Right => *rail = (*rail + 1).min(last(fabric.rails.len())),
+        _ => *row = row.saturating_add_signed(by).min(last(rows)),
+    }
+    Outcome::drawn()
+}
+
+fn scroll(state: &mut State, by: isize) {
+    state.scroll = state.scroll.saturating_add_signed(by).min(state.room.hidden);
+}
+
+/// In a map, a step of a whole row that would leave it does nothing: the column is kept.
+fn step_in_map<'a>(
+    cursor: &mut Cursor,
+    by: isize,
+    count: usize,
+    key_at: impl Fn(usize) -> &'a str,
+) {
+    let to = cursor.index(count, &key_at).checked_add_signed(by);
+    let end = by == isize::MIN || by == isize::MAX || by.unsigned_abs() == 1;
+    if end || to.is_some_and(|to| to < count) {
+        cursor.step(by, count, key_at);
+    }
+}

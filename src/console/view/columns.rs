@@ -1,0 +1,166 @@
+//! How the column of a field looks: a short title with its unit, a width that stays, and its numbers.
+
+use std::time::Duration;
+
+use gaunt_schema::unit::Unit;
+
+use crate::{
+    answer::{Column, Field, FieldKind, Subject, Table},
+    console::{format, widget::table},
+};
+
+/// A column of a table that is shown.
+pub(super) struct Shown<'a> {
+    /// Its place among the columns that are wanted.
+    pub(super) place: usize,
+    /// What it shows.
+    pub(super) field: &'static Field,
+    /// Its cells.
+    pub(super) column: &'a Column,
+    /// Its title, with the unit.
+    pub(super) title: String,
+    /// Where it stands.
+    pub(super) layout: table::Column,
+}
+
+/// Short words for fields that stand in many tables.
+const TITLES: [(&str, &str); 22] = [
+    ("gpu", "GPU"),
+    ("gpus", "GPUs"),
+    ("gpu_states", "GPUs do"),
+    ("utilization", "busy"),
+    ("gpu_utilization", "busy"),
+    ("gpu_power", "power"),
+    ("memory_used", "mem"),
+    ("temperature", "temp"),
+    ("sm_active", "SM"),
+    ("tensor_active", "tensor"),
+    ("sm_clock", "clock"),
+    ("ports_active", "up"),
+    ("io_pressure_some", "io wait"),
+    ("job_name", "name"),
+    ("symbol_errors", "symb err/s"),
+    ("link_downed", "downs/s"),
+    ("ecn_marked_packets", "ECN/s"),
+    ("receive", "in"),
+    ("transmit", "out"),
+    ("rate", "line"),
+    ("useful", "useful"),
+    ("confidence", "sure"),
+];
+
+/// Texts whose columns need more or less room than others.
+const WIDTHS: [(&str, usize); 16] = [
+    ("gpu", 3),
+    ("port", 4),
+    ("rail", 6),
+    ("state", 12),
+    ("finding", 19),
+    ("device", 10),
+    ("leaf", 12),
+    ("rack", 8),
+    ("user", 10),
+    ("account", 10),
+    ("failure", 12),
+    ("dialect", 9),
+    ("model", 22),
+    ("entity", 28),
+    ("summary", 60),
+    ("severity", 8),
+];
+
+/// The narrowest and the widest column of names.
+const NAMES: (usize, usize) = (8, 24);
+
+impl<'a> Shown<'a> {
+    /// The column of a field, if the table has it.
+    pub(super) fn of(place: usize, field: &'static Field, table: &'a Table) -> Option<Self> {
+        let column = table.column(&field.name)?;
+        let named = TITLES.iter().find(|(name, _)| *name == field.name).map(|(_, title)| *title);
+        let bare = named.map_or_else(|| field.name.replace('_', " "), str::to_owned);
+        let (title, layout) = match field.kind {
+            FieldKind::Number(unit) => {
+                let (sign, digits) = unit_of(unit);
+                let title = if sign.is_empty() { bare } else { format!("{bare} {sign}") };
+                let width = format::width(&title).clamp(digits, 14) + usize::from(title.len() < 9);
+                (title, table::number("", width))
+            }
+            _ => (bare, table::text("", text_width(field, column, table))),
+        };
+        Some(Self { place, field, column, title, layout })
+    }
+
+    /// A number in the unit of the title.
+    pub(super) fn number(&self, value: f64) -> String {
+        let FieldKind::Number(unit) = self.field.kind else { return String::new() };
+        match unit {
+            Unit::Ratio => format::whole_percent(Some(value)),
+            Unit::Bytes => format::gibibytes(value),
+            Unit::BytesPerSecond => gigabits(value),
+            Unit::Watts | Unit::Celsius => format::count_signed(value),
+            Unit::Hertz => format!("{:.0}", value / 1e6),
+            Unit::Seconds => format::span(Duration::from_secs_f64(value.clamp(0.0, 1e12))),
+            Unit::Joules => format::with_unit(value, unit),
+            Unit::Count => format::gpus(value),
+        }
+    }
+}
+
+/// The sign of a unit in a title, and how wide its numbers are.
+const fn unit_of(unit: Unit) -> (&'static str, usize) {
+    match unit {
+        Unit::Ratio => ("%", 5),
+        Unit::Bytes => ("GiB", 6),
+        Unit::BytesPerSecond => ("Gb/s", 6),
+        Unit::Watts => ("W", 7),
+        Unit::Celsius => ("°C", 4),
+        Unit::Hertz => ("MHz", 6),
+        Unit::Seconds => ("", 6),
+        Unit::Joules => ("", 9),
+        Unit::Count => ("", 5),
+    }
+}
+
+/// Network traffic in gigabits a second, with as many decimals as say something.
+fn gigabits(bytes: f64) -> String {
+    let value = bytes * 8.0 / 1e9;
+    match value.abs() {
+        0.0 => "0".into(),
+        v if v < 0.01 => "<0.01".into(),
+        v if v < 9.995 => format!("{value:.2}"),
+        v if v < 99.95 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+/// Names are as wide as the widest of the window; other texts as their field needs.
+fn text_width(field: &Field, column: &Column, table: &Table) -> usize {
+    if field.name == "state" && table.subject == Subject::Gpus {
+        return 19;
+    }
+    if let Some((_, width)) = WIDTHS.iter().find(|(name, _)| *name == field.name) {
+        return *width;
+    }
+    let longest = (0..table.rows as usize).filter_map(|row| column.text(row));
+    let longest = longest.map(|text| format::width(text)).max().unwrap_or(0);
+    if field.name == "gpu_states" { longest.clamp(8, 16) } else { longest.clamp(NAMES.0, NAMES.1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::console::sample;
+
+    #[test]
+    fn titles_carry_the_unit_and_numbers_do_not() {
+        let table = sample::gpu_table();
+        let power = Shown::of(0, Subject::Gpus.field("power").unwrap(), &table).unwrap();
+        assert_eq!((power.title.as_str(), power.number(1_512.4).as_str()), ("power W", "1,512"));
+        let busy = Shown::of(0, Subject::Gpus.field("utilization").unwrap(), &table).unwrap();
+        assert_eq!((busy.title.as_str(), busy.number(0.985).as_str()), ("busy %", "98"));
+        assert!(Shown::of(0, Subject::Gpus.field("uuid").unwrap(), &table).is_none());
+        assert_eq!(gigabits(50e9), "400");
+        assert_eq!(gigabits(1.0), "<0.01");
+        assert_eq!(gigabits(1.2e9), "9.60");
+    }
+}

@@ -1,0 +1,219 @@
+//! One GPU or port: what it is, what it does, and its recent past as graphs.
+
+use std::time::Duration;
+
+use gaunt_schema::{
+    Class, GpuState, MetricId, Safe,
+    catalogue::{gpu, port},
+    unit::{Kind, Unit},
+};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    text::{Line, Span},
+};
+
+use super::{events, hints, node_tables, put, titled};
+use crate::{
+    answer::{DeviceDetail, field::shown_unit},
+    console::{
+        format,
+        place::Place,
+        state::{Room, State},
+        theme::{self, Meaning, Theme},
+        widget::graph,
+    },
+};
+
+/// The narrowest graph that still shows a shape.
+const NARROW: usize = 34;
+/// Lines of a graph where there is room, without its title.
+const TALL: usize = 8;
+/// Events below the graphs.
+const EVENTS: usize = 6;
+
+/// What is drawn of a GPU, the most important first, and the value at the upper edge of each.
+const GPU: [(MetricId, &str, Option<MetricId>); 10] = [
+    (gpu::UTILIZATION, "busy", None),
+    (gpu::POWER, "power", Some(gpu::POWER_LIMIT)),
+    (gpu::SM_ACTIVE, "SM active", None),
+    (gpu::TENSOR_ACTIVE, "tensor active", None),
+    (gpu::SM_CLOCK, "SM clock", Some(gpu::SM_CLOCK_MAX)),
+    (gpu::TEMPERATURE, "temperature", None),
+    (gpu::MEMORY_USED, "memory used", Some(gpu::MEMORY_TOTAL)),
+    (gpu::DRAM_ACTIVE, "memory active", None),
+    (gpu::NVLINK_RECEIVE, "NVLink in", None),
+    (gpu::PCIE_RECEIVE, "PCIe in", None),
+];
+
+/// What is drawn of a port.
+const PORT: [(MetricId, &str, Option<MetricId>); 8] = [
+    (port::RECEIVE_BYTES, "in", Some(port::RATE)),
+    (port::TRANSMIT_BYTES, "out", Some(port::RATE)),
+    (port::ECN_MARKED, "ECN marks/s", None),
+    (port::CNP_HANDLED, "CNP handled/s", None),
+    (port::TRANSMIT_WAIT, "transmit wait/s", None),
+    (port::SYMBOL_ERRORS, "symbol errors/s", None),
+    (port::LINK_DOWNED, "link downs/s", None),
+    (port::TRANSMIT_DISCARDS, "discards/s", None),
+];
+
+/// Draws the device.
+///
+/// ```text
+///  gpu003 GPU 5   ░ waiting for peers   job llama-pt   H100-SXM   GPU-1234…
+///  busy  100 %                     of 100 %   power  312 W             of 700 W
+///  ⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿   ⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤
+///  EVENTS …
+/// ```
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &State, theme: Theme) -> Room {
+    let Place::Device(node, class, name) = &state.place else { return Room::default() };
+    let answered = state.node(node).filter(|_| state.data.refused.is_none());
+    let Some(detail) = answered else {
+        put(buffer, area, &hints::waiting_for(node, state, area.width, theme));
+        return Room::default();
+    };
+    let is = |device: &&DeviceDetail| device.class == *class && device.name == *name;
+    let Some(device) = detail.devices.iter().find(is) else {
+        let text = format!(" {node} has no {name} now; Esc goes back");
+        put(buffer, area, &[Line::default(), Line::styled(text, theme.style(Meaning::Bad))]);
+        return Room::default();
+    };
+    let width = usize::from(area.width);
+    let mut lines = vec![headline(node, device, theme)];
+    let longest = device.history.iter().map(|series| series.points.len()).max().unwrap_or(0);
+    let span = format::span(Duration::from_millis(detail.history_step_ms * longest as u64));
+    let text = format!("   the last {span}, now at the right");
+    lines[0].push_span(Span::styled(text, theme.style(Meaning::Dim)));
+    lines.extend(facts(device, width, theme));
+    lines.push(Line::default());
+    let happened = events::about(detail, name, EVENTS, width, theme);
+    let left = usize::from(area.height).saturating_sub(lines.len() + happened.len());
+    lines.extend(graphs(device, width, left, theme));
+    lines.extend(happened);
+    put(buffer, area, &lines);
+    Room { page: usize::from(area.height), ..Room::default() }
+}
+
+fn headline(node: &Safe, device: &DeviceDetail, theme: Theme) -> Line<'static> {
+    let mut spans =
+        vec![Span::styled(format!(" {node} {}   ", device.name), theme.style(Meaning::Title))];
+    if let Some(state) = device.state {
+        spans.push(doing(state, theme));
+    } else if device.class == Class::Port {
+        let (word, style) = node_tables::ports::port_state(device, theme);
+        spans.push(Span::styled(word, style));
+    }
+    Line::from(spans)
+}
+
+/// What a GPU does, with its sign.
+pub(super) fn doing(state: GpuState, theme: Theme) -> Span<'static> {
+    let text = format!("{} {}", theme::state_sign(state), theme::state_words(state));
+    Span::styled(text, theme.state(state))
+}
+
+/// Who it is: the labels of its info series, in as many lines as they take.
+fn facts(device: &DeviceDetail, width: usize, theme: Theme) -> Vec<Line<'static>> {
+    let mut words = Vec::new();
+    for labels in device.info.values() {
+        let said = labels.iter().filter(|(_, value)| !value.is_empty());
+        words.extend(said.map(|(label, value)| format!("{label} {value}")));
+    }
+    if words.is_empty() {
+        return Vec::new();
+    }
+    let text = format::wrap(&words.join("   "), width.saturating_sub(12));
+    let titles = std::iter::once("WHO").chain(std::iter::repeat(""));
+    let style = theme.style(Meaning::Dim);
+    titles
+        .zip(text.into_iter().take(3))
+        .map(|(title, line)| titled(title, vec![Span::styled(line, style)], theme))
+        .collect()
+}
+
+/// One graph: its title and its lines.
+struct Graph {
+    title: Line<'static>,
+    lines: Vec<String>,
+    style: ratatui::style::Style,
+}
+
+/// As many graphs as fit, side by side and below each other.
+fn graphs(device: &DeviceDetail, width: usize, height: usize, theme: Theme) -> Vec<Line<'static>> {
+    let wanted: &[(MetricId, &str, Option<MetricId>)] =
+        if device.class == Class::Gpu { &GPU } else { &PORT };
+    let kept: Vec<_> =
+        wanted.iter().filter(|(metric, ..)| !device.past(&metric.key()).is_empty()).collect();
+    if kept.is_empty() {
+        let text = " no past of this device is kept";
+        return vec![Line::styled(text, theme.style(Meaning::Dim)), Line::default()];
+    }
+    let across = (width / NARROW).clamp(1, 4).min(kept.len());
+    let each = width.saturating_sub(1) / across - 2;
+    let rows = kept.len().div_ceil(across);
+    // All in few lines, or fewer of them with a shape that can be read.
+    let tall = (height / rows).saturating_sub(2).clamp(1, TALL);
+    let rows = rows.min(height / (tall + 2)).max(1);
+    let mut lines = Vec::new();
+    for row in kept.chunks(across).take(rows) {
+        let row: Vec<Graph> =
+            row.iter().map(|one| one_graph(device, one, each, tall, theme)).collect();
+        let mut title = vec![Span::raw(" ")];
+        for graph in &row {
+            let used = graph.title.width();
+            title.extend(graph.title.spans.iter().cloned());
+            title.push(Span::raw(" ".repeat((each + 2).saturating_sub(used))));
+        }
+        lines.push(Line::from(title));
+        for line in 0..tall {
+            let mut spans = vec![Span::raw(" ")];
+            for graph in &row {
+                spans.push(Span::styled(graph.lines[line].clone(), graph.style));
+                spans.push(Span::raw("  "));
+            }
+            lines.push(Line::from(spans));
+        }
+        lines.push(Line::default());
+    }
+    lines
+}
+
+fn one_graph(
+    device: &DeviceDetail,
+    (metric, name, limit): &(MetricId, &str, Option<MetricId>),
+    columns: usize,
+    height: usize,
+    theme: Theme,
+) -> Graph {
+    let row = metric.row();
+    let unit = shown_unit(row.kind, row.unit);
+    let past = device.past(&metric.key());
+    let now = match row.kind {
+        Kind::Counter(_) => device.rates.get(&metric.key()).copied(),
+        _ => device.value(&metric.key()),
+    };
+    let largest = past.iter().flatten().copied().filter(|v| v.is_finite()).fold(0.0, f32::max);
+    let limit = match (limit.and_then(|limit| device.value(&limit.key())), unit) {
+        (Some(limit), _) => Some(limit),
+        (None, Unit::Ratio) => Some(1.0),
+        _ => None,
+    };
+    let top = limit.map_or(largest, |limit| (limit as f32).max(largest));
+    let reading = device.values.get(&metric.key());
+    let text = now.map_or_else(
+        || node_tables::absence(reading.and_then(|reading| reading.reason())).to_owned(),
+        |now| format::with_unit(now, unit),
+    );
+    let edge = format!("  of {}", format::with_unit(f64::from(top), unit));
+    let room = columns.saturating_sub(format::width(name) + 2 + format::width(&text));
+    Graph {
+        title: Line::from(vec![
+            Span::styled(format!("{name}  "), theme.style(Meaning::Title)),
+            Span::raw(text),
+            Span::styled(format::cut(&edge, room), theme.style(Meaning::Dim)),
+        ]),
+        lines: graph::lines(past, Some(top), columns, height, theme.is_ascii()),
+        style: theme.style(Meaning::Neutral),
+    }
+}

@@ -1,0 +1,208 @@
+//! What the heat map is made of: nodes put together by leaf or rack, and the values that colour it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use gaunt_schema::GpuState;
+use ratatui::style::Style;
+
+use crate::{
+    answer::{Cells, Field, FieldKind, Heat, Table},
+    console::{
+        format,
+        state::{Fold, State},
+        theme::{self, Meaning, Theme},
+    },
+};
+
+/// Nodes that stand together.
+pub(super) struct Group<'a> {
+    /// What they have in common.
+    pub(super) name: &'a str,
+    /// Which of the map's nodes they are, by place.
+    pub(super) nodes: Vec<usize>,
+}
+
+impl Group<'_> {
+    /// Whether a node is one of them.
+    pub(super) fn holds(&self, node: usize) -> bool {
+        self.nodes.contains(&node)
+    }
+}
+
+/// All nodes of the map, and how they stand together.
+pub(super) struct Groups<'a> {
+    /// Each node with the code letters of its GPUs, and the place of its first GPU among all.
+    pub(super) rows: Vec<(&'a str, &'a str, usize)>,
+    /// The groups, in their order.
+    pub(super) list: Vec<Group<'a>>,
+    /// Whether anybody says what they are put together by.
+    pub(super) known: bool,
+    /// The most GPUs of a group.
+    pub(super) gpus: usize,
+    /// The most nodes of a group.
+    pub(super) nodes: usize,
+    /// The width of the widest name.
+    pub(super) label: usize,
+}
+
+impl<'a> Groups<'a> {
+    /// The nodes of a map, put together as the reader wants.
+    pub(super) fn of(heat: &'a Heat, state: &'a State) -> Self {
+        let mut from = 0;
+        let rows: Vec<(&str, &str, usize)> = heat
+            .rows()
+            .map(|(node, states)| {
+                from += states.len();
+                (node.as_str(), states, from - states.len())
+            })
+            .collect();
+        let sites = state.data.sites.as_ref().map(|(_, table)| &**table);
+        let column = match state.fold {
+            Fold::Node => None,
+            Fold::Leaf => Some("leaf"),
+            Fold::Rack => Some("rack"),
+        };
+        let folded = column.zip(sites).map(|(column, sites)| fold(&rows, sites, column));
+        let known = folded.as_ref().is_some_and(|list| list.iter().any(|g| !g.name.is_empty()));
+        let list = folded.filter(|_| known).unwrap_or_else(|| {
+            let each = rows.iter().enumerate();
+            each.map(|(at, (name, ..))| Group { name, nodes: vec![at] }).collect()
+        });
+        let gpus = |group: &Group<'_>| group.nodes.iter().map(|n| rows[*n].1.len()).sum::<usize>();
+        Self {
+            gpus: list.iter().map(gpus).max().unwrap_or(0),
+            nodes: list.iter().map(|group| group.nodes.len()).max().unwrap_or(0),
+            label: list.iter().map(|group| format::width(group.name)).max().unwrap_or(0),
+            known,
+            rows,
+            list,
+        }
+    }
+
+    /// How many nodes a step down and a step to the right pass, where a row has so many groups.
+    pub(super) fn steps(&self, per_row: usize, step: usize) -> (usize, usize) {
+        if self.known { (self.nodes.max(1), step) } else { (per_row, step) }
+    }
+
+    /// A node and what its GPUs do: `gpu003: 7 waiting for peers, 1 hung`.
+    pub(super) fn described(&self, node: usize, values: Option<&Values<'_>>) -> String {
+        let Some((name, states, from)) = self.rows.get(node) else { return String::new() };
+        if let Some(values) = values {
+            return format!("{name}: {}", values.listed(*from..from + states.len()));
+        }
+        let counts = GpuState::ALL.iter().filter_map(|&state| {
+            let count = states.chars().filter(|code| *code == state.code()).count();
+            (count > 0).then(|| format!("{count} {}", theme::state_words(state)))
+        });
+        format!("{name}: {}", counts.collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// Puts nodes together by a text that the table of sites has of them; of several texts the first counts.
+fn fold<'a>(rows: &[(&'a str, &'a str, usize)], sites: &'a Table, column: &str) -> Vec<Group<'a>> {
+    let (Some(nodes), Some(places)) = (sites.column("node"), sites.column(column)) else {
+        return Vec::new();
+    };
+    let of: HashMap<&str, &str> = (0..sites.rows as usize)
+        .filter_map(|row| {
+            let place = places.text(row)?.as_str();
+            Some((nodes.text(row)?.as_str(), place.split(", ").next().unwrap_or(place)))
+        })
+        .collect();
+    let mut groups: BTreeMap<(bool, &str), Vec<usize>> = BTreeMap::new();
+    for (at, (node, ..)) in rows.iter().enumerate() {
+        let name = of.get(node).copied().unwrap_or("");
+        // Those of whom nobody says it come last.
+        groups.entry((name.is_empty(), name)).or_default().push(at);
+    }
+    groups.into_iter().map(|((_, name), nodes)| Group { name, nodes }).collect()
+}
+
+/// A number of every GPU.
+pub(super) struct Values<'a> {
+    field: &'static Field,
+    of: &'a [Option<f64>],
+    low: f64,
+    high: f64,
+}
+
+/// Signs from low to high: tenths of the range.
+const TENTHS: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
+
+impl<'a> Values<'a> {
+    /// The values that the reader chose, if they are there and are of the GPUs that are shown.
+    pub(super) fn of(state: &'a State, heat: &Heat) -> Option<Self> {
+        let wanted = state.tint?;
+        let (field, _, table) = state.data.tint.as_ref().filter(|(known, ..)| *known == wanted)?;
+        let Cells::Numbers { values, .. } = &table.columns.first()?.cells else { return None };
+        if values.len() != heat.states.len() {
+            return None;
+        }
+        let known = || values.iter().flatten().copied().filter(|value| value.is_finite());
+        let high = known().fold(f64::MIN, f64::max);
+        let low = if ratio(field) { 0.0 } else { known().fold(f64::MAX, f64::min) };
+        let high = if ratio(field) { high.max(1.0) } else { high };
+        Some(Self { field, of: values, low, high })
+    }
+
+    /// What the signs mean.
+    pub(super) fn scale(&self) -> String {
+        if self.low > self.high {
+            return format!("; {}: no value is known", self.field.name);
+        }
+        format!("; {}: 0 = {}, 9 = {}", self.field.name, self.told(self.low), self.told(self.high))
+    }
+
+    fn told(&self, value: f64) -> String {
+        match self.field.kind {
+            FieldKind::Number(unit) => format::with_unit(value, unit),
+            _ => String::new(),
+        }
+    }
+
+    /// The cell of one GPU.
+    pub(super) fn cell(&self, gpu: usize, theme: Theme) -> (&'static str, Style) {
+        self.sign(self.of.get(gpu).copied().flatten(), theme)
+    }
+
+    /// The cell of the highest of several GPUs.
+    pub(super) fn highest(
+        &self,
+        gpus: impl Iterator<Item = usize>,
+        theme: Theme,
+    ) -> (&'static str, Style) {
+        let known = gpus.filter_map(|gpu| self.of.get(gpu).copied().flatten());
+        self.sign(known.reduce(f64::max), theme)
+    }
+
+    fn sign(&self, value: Option<f64>, theme: Theme) -> (&'static str, Style) {
+        let Some(value) = value.filter(|value| value.is_finite()) else {
+            return ("-", theme.style(Meaning::Dim));
+        };
+        let range = self.high - self.low;
+        let share = if range > 0.0 { (value - self.low) / range } else { 0.0 };
+        let tenth = ((share * 10.0) as usize).min(9);
+        let meaning = match tenth {
+            0..=1 => Meaning::Dim,
+            2..=3 => Meaning::Neutral,
+            4..=5 => Meaning::GoodToo,
+            6..=7 => Meaning::Good,
+            8 => Meaning::Waiting,
+            _ => Meaning::Starved,
+        };
+        (TENTHS[tenth], theme.style(meaning))
+    }
+
+    /// The values of a few GPUs.
+    fn listed(&self, gpus: std::ops::Range<usize>) -> String {
+        let told = gpus.map(|gpu| {
+            let value = self.of.get(gpu).copied().flatten();
+            value.map_or_else(|| format::ABSENT.to_owned(), |value| self.told(value))
+        });
+        told.collect::<Vec<_>>().join(" ")
+    }
+}
+
+fn ratio(field: &Field) -> bool {
+    matches!(field.kind, FieldKind::Number(gaunt_schema::unit::Unit::Ratio))
+}

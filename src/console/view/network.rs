@@ -1,0 +1,237 @@
+//! The network: leaves by rails, each cell the worse of its two directions.
+
+use gaunt_schema::Safe;
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    style::Style,
+    text::{Line, Span},
+};
+
+use super::{hints, put};
+use crate::{
+    answer::{Fabric, FabricCells},
+    console::{
+        cursor::window,
+        format,
+        state::{Measure, Room, Spot, State, What},
+        theme::{self, Meaning, Theme},
+        wiring::{self, Row},
+    },
+};
+
+/// Columns of a cell, its gap included.
+const CELL: usize = 7;
+/// The widest name of a leaf.
+const LEAF: usize = 16;
+/// A share of time in pauses that is worth a look.
+const PAUSED: f32 = 0.01;
+/// A share of the rate that leaves no room.
+const FULL: f32 = 0.9;
+
+/// Draws the map, and below it the numbers of the cell with the cursor.
+///
+/// ```text
+///  NETWORK  load, % of the rate      256 ports · 1 down       m: pauses, congestion, errors, flaps
+///             r0     r1     r2     r3
+///  leaf-06    41     40     42     41
+///  leaf-07    38     39     38    ◀9%
+///
+///  leaf-07 · rail 3   16 ports, 15 active   in 38 %  out 37 %   paused 9.1 % by the network, …
+/// ```
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &State, theme: Theme) -> Room {
+    let Some(fabric) = state.data.fabric.as_deref() else {
+        put(buffer, area, &hints::waiting_for("the fabric", state, area.width, theme));
+        return Room::default();
+    };
+    let mut lines = vec![title(fabric, state.measure, theme)];
+    if fabric.cells.ports.is_empty() {
+        let text = " no node has an RDMA port";
+        lines.extend([Line::default(), Line::styled(text, theme.style(Meaning::Dim))]);
+        put(buffer, area, &lines);
+        return Room::default();
+    }
+    let rows = wiring::rows(fabric);
+    let names = |row: &Row| if row.name.is_empty() { 9 } else { format::width(&row.name) };
+    let label = rows.iter().map(names).max().unwrap_or(0).clamp(6, LEAF);
+    let width = usize::from(area.width);
+    let fits = (width.saturating_sub(label + 2) / CELL).max(1);
+    let (leaf, rail) = state.at.cell;
+    let leaf = leaf.min(rows.len().saturating_sub(1));
+    let rail = rail.min(fabric.rails.len().saturating_sub(1));
+    let chosen = rows.get(leaf).and_then(|row| row.cells.get(rail).copied().flatten());
+    let below = detail(fabric, chosen, width, theme);
+    let page = usize::from(area.height).saturating_sub(2 + below.len() + 1).max(1);
+    let (top, left) = (window(leaf, rows.len(), page), window(rail, fabric.rails.len(), fits));
+    lines.push(rails(fabric, label, left, fits, theme));
+    let mut spots = Vec::new();
+    for (at, row) in rows.iter().enumerate().skip(top).take(page) {
+        let y = area.y + lines.len() as u16;
+        let name = if row.name.is_empty() { "(unknown)" } else { row.name.as_str() };
+        let head = format!(" {} ", format::left(name, label));
+        let mut spans = vec![Span::styled(head, theme.style(Meaning::Dim))];
+        for (of, place) in row.cells.iter().enumerate().skip(left).take(fits) {
+            let x = area.x + (label + 2 + (of - left) * CELL) as u16;
+            let spot = Rect { x, y, width: CELL as u16, height: 1 };
+            spots.push(Spot { area: spot, what: What::Cell(at, of) });
+            let (text, style) = place.map_or_else(
+                || (String::new(), Style::new()),
+                |place| cell(fabric, place, state.measure, theme),
+            );
+            let chosen = (at, of) == (leaf, rail);
+            let style = if chosen { theme::selected(style) } else { style };
+            spans.push(Span::styled(format::right(&text, CELL - 1), style));
+            spans.push(Span::raw(" "));
+        }
+        lines.push(Line::from(spans));
+    }
+    lines.push(Line::default());
+    lines.extend(below);
+    put(buffer, area, &lines);
+    Room { page, spots, ..Room::default() }
+}
+
+fn title(fabric: &Fabric, measure: Measure, theme: Theme) -> Line<'static> {
+    let ports: u32 = fabric.cells.ports.iter().sum();
+    let active: u32 = fabric.cells.active.iter().sum();
+    let down = ports - active.min(ports);
+    let mut spans = vec![
+        Span::styled(" NETWORK  ", theme.style(Meaning::Title)),
+        Span::raw(format!("{}   ", words(measure))),
+        Span::raw(format!("{} ports", format::count(ports.into()))),
+    ];
+    if down > 0 {
+        let text = format!(" · {} not active", format::count(down.into()));
+        spans.push(Span::styled(text, theme.style(Meaning::Bad)));
+    }
+    if fabric.leaves.iter().all(|leaf| leaf.is_empty()) {
+        let text = "   no leaf is known: see [topology] in the settings";
+        spans.push(Span::styled(text, theme.style(Meaning::Dim)));
+    }
+    Line::from(spans)
+}
+
+/// What the map shows, with its unit and its signs.
+pub(super) const fn words(measure: Measure) -> &'static str {
+    match measure {
+        Measure::Load => "load, % of the line rate; x port down",
+        Measure::Pauses => "pauses, % of time: ◀ the network stops us  ▶ we stop the network",
+        Measure::Congestion => "congestion notifications and marks in a second",
+        Measure::Errors => "errors of links in a second",
+        Measure::Flaps => "links that went down in a second",
+    }
+}
+
+fn rails(fabric: &Fabric, label: usize, left: usize, fits: usize, theme: Theme) -> Line<'static> {
+    let mut text = " ".repeat(label + 2);
+    for rail in fabric.rails.iter().skip(left).take(fits) {
+        let name = if rail.is_empty() { "rail ?".to_owned() } else { format!("r{rail}") };
+        text.push_str(&format::right(&name, CELL - 1));
+        text.push(' ');
+    }
+    Line::styled(text, theme.style(Meaning::Title))
+}
+
+fn at(column: &[Option<f32>], place: usize) -> Option<f32> {
+    column.get(place).copied().flatten().filter(|value| value.is_finite())
+}
+
+fn larger(a: Option<f32>, b: Option<f32>) -> Option<f32> {
+    a.into_iter().chain(b).reduce(f32::max)
+}
+
+fn cell(fabric: &Fabric, place: usize, measure: Measure, theme: Theme) -> (String, Style) {
+    let cells = &fabric.cells;
+    let (ports, active) = (cells.ports[place], cells.active[place]);
+    if active == 0 && ports > 0 {
+        return ("x".into(), theme.style(Meaning::Bad));
+    }
+    let blamed = cells.finding.get(place).copied().flatten().is_some();
+    let (mut text, meaning) = measured(cells, place, measure);
+    if active < ports {
+        text = format!("x{text}");
+    }
+    let meaning = if blamed || active < ports { Meaning::Bad } else { meaning };
+    (text, theme.style(meaning))
+}
+
+/// The number of a cell and what it means.
+fn measured(cells: &FabricCells, place: usize, measure: Measure) -> (String, Meaning) {
+    let absent = || (format::ABSENT.to_owned(), Meaning::Dim);
+    let rate = |value: Option<f32>| match value {
+        None => absent(),
+        Some(0.0) => ("0".into(), Meaning::Dim),
+        Some(value) if value < 9.95 => (format!("{value:.1}"), Meaning::Waiting),
+        Some(value) => (format::count(value as u64), Meaning::Bad),
+    };
+    match measure {
+        Measure::Load => {
+            let load = larger(at(&cells.receive_ratio, place), at(&cells.transmit_ratio, place));
+            load.map_or_else(absent, |load| {
+                let meaning = if load >= FULL { Meaning::Waiting } else { Meaning::Plain };
+                (format!("{:.0}", load * 100.0), meaning)
+            })
+        }
+        Measure::Pauses => {
+            let received = at(&cells.pause_received_ratio, place);
+            let sent = at(&cells.pause_sent_ratio, place);
+            let Some(most) = larger(received, sent) else { return absent() };
+            let sign = match most {
+                most if most < 0.000_5 => return ("0".into(), Meaning::Dim),
+                most if received == Some(most) => "◀",
+                _ => "▶",
+            };
+            let meaning = if most >= PAUSED { Meaning::Bad } else { Meaning::Plain };
+            (format!("{sign}{:.1}", most * 100.0), meaning)
+        }
+        Measure::Congestion => rate(larger(
+            at(&cells.cnp_handled_per_second, place),
+            at(&cells.ecn_marked_per_second, place),
+        )),
+        Measure::Errors => rate(at(&cells.errors_per_second, place)),
+        Measure::Flaps => rate(at(&cells.downs_per_second, place)),
+    }
+}
+
+/// Every number of the cell with the cursor.
+fn detail(fabric: &Fabric, cell: Option<usize>, width: usize, theme: Theme) -> Vec<Line<'static>> {
+    let cells = &fabric.cells;
+    let Some(place) = cell else {
+        return vec![Line::styled("   no port of ours is here", theme.style(Meaning::Dim))];
+    };
+    let name = |names: &[Safe], at: u32, word: &str| match names.get(at as usize) {
+        Some(name) if !name.is_empty() => format!("{word}{name}"),
+        _ => format!("{word}unknown"),
+    };
+    let leaf = name(&fabric.leaves, cells.leaf[place], "");
+    let head = format!(" {leaf} · {}", name(&fabric.rails, cells.rail[place], "rail "));
+    let share = |column: &[Option<f32>]| {
+        at(column, place).map_or_else(|| format::ABSENT.into(), |v| format!("{:.1}", v * 100.0))
+    };
+    let rate = |column: &[Option<f32>]| {
+        at(column, place).map_or_else(|| format::ABSENT.into(), |v| format::gpus(f64::from(v)))
+    };
+    let facts = format!(
+        "{} ports, {} active   in {} %  out {} %  busiest {} %   paused {} % by the network, {} % \
+         of the network by us   CNP {}/s  ECN {}/s   errors {}/s  downs {}/s",
+        cells.ports[place],
+        cells.active[place],
+        share(&cells.receive_ratio),
+        share(&cells.transmit_ratio),
+        share(&cells.busiest_ratio),
+        share(&cells.pause_received_ratio),
+        share(&cells.pause_sent_ratio),
+        rate(&cells.cnp_handled_per_second),
+        rate(&cells.ecn_marked_per_second),
+        rate(&cells.errors_per_second),
+        rate(&cells.downs_per_second),
+    );
+    let mut lines = vec![Line::styled(head, theme.style(Meaning::Title))];
+    let facts = format::wrap(&facts, width.saturating_sub(4));
+    lines.extend(facts.into_iter().map(|line| Line::raw(format!("   {line}"))));
+    if let Some(kind) = cells.finding.get(place).copied().flatten() {
+        lines.push(Line::styled(format!("   ✖ {kind}"), theme.style(Meaning::Bad)));
+    }
+    lines.push(Line::styled("   Enter lists the ports", theme.style(Meaning::Dim)));
+    lines
+}

@@ -1,0 +1,76 @@
+//! A picture of the past with height: two points a column and four levels a line in braille, or plain signs.
+
+/// The dots of the left and of the right half of a cell, from the lowest up.
+const DOTS: [[u32; 4]; 2] = [[0x40, 0x04, 0x02, 0x01], [0x80, 0x20, 0x10, 0x08]];
+
+/// Plain signs from low to high for a line that is partly filled.
+const PLAIN: [char; 4] = ['.', ':', '=', '#'];
+
+/// The newest part of `points` in `height` lines of `columns` columns, the highest line first, now at the right. `top`
+/// is the value at the upper edge; without one the largest point is. What is not known is blank.
+pub(crate) fn lines(
+    points: &[Option<f32>],
+    top: Option<f32>,
+    columns: usize,
+    height: usize,
+    ascii: bool,
+) -> Vec<String> {
+    let per_column = if ascii { 1 } else { 2 };
+    let wanted = columns * per_column;
+    let known = || points.iter().flatten().copied().filter(|value| value.is_finite());
+    let top = top.filter(|top| *top > 0.0).unwrap_or_else(|| known().fold(0.0, f32::max));
+    let levels = height * 4;
+    let mut bars: Vec<Option<usize>> = vec![None; wanted.saturating_sub(points.len())];
+    let newest = &points[points.len().saturating_sub(wanted)..];
+    bars.extend(newest.iter().map(|point| {
+        let value = point.filter(|value| value.is_finite())?;
+        let share = if top > 0.0 { (value / top).clamp(0.0, 1.0) } else { 0.0 };
+        // What is known is seen, even if it is nothing.
+        Some(((share * levels as f32).round() as usize).max(1))
+    }));
+    (0..height)
+        .rev()
+        .map(|line| bars.chunks(per_column).map(|bars| cell(bars, line * 4, ascii)).collect())
+        .collect()
+}
+
+/// One cell of a line whose lowest level is `base`.
+fn cell(bars: &[Option<usize>], base: usize, ascii: bool) -> char {
+    let filled = |bar: Option<usize>| bar.map_or(0, |bar| bar.saturating_sub(base).min(4));
+    if ascii {
+        return match filled(bars[0]) {
+            0 => ' ',
+            level => PLAIN[level - 1],
+        };
+    }
+    let dots = bars.iter().zip(DOTS).flat_map(|(bar, dots)| dots.into_iter().take(filled(*bar)));
+    let dots = dots.fold(0, |cell, dot| cell | dot);
+    if dots == 0 { ' ' } else { char::from_u32(0x2800 + dots).unwrap_or(' ') }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_points_share_a_column_and_gaps_stay_blank() {
+        let points = [Some(0.0), Some(1.0), None, Some(0.5)];
+        assert_eq!(lines(&points, Some(1.0), 3, 1, false), [" ⣸⢠"]);
+        let tall = lines(&points, Some(1.0), 2, 2, false);
+        assert_eq!(tall, ["⢸ ", "⣸⢸"]);
+    }
+
+    #[test]
+    fn plain_signs_say_the_same() {
+        let points = [Some(0.0), Some(1.0), None, Some(0.5)];
+        assert_eq!(lines(&points, Some(1.0), 5, 1, true), [" .# :"]);
+        assert!(lines(&points, None, 5, 3, true).iter().all(|line| line.is_ascii()));
+    }
+
+    #[test]
+    fn no_size_makes_it_fail() {
+        assert_eq!(lines(&[], None, 4, 2, false), ["    ", "    "]);
+        assert!(lines(&[Some(1.0)], None, 0, 2, false).iter().all(String::is_empty));
+        assert!(lines(&[Some(f32::NAN)], Some(0.0), 1, 0, true).is_empty());
+    }
+}

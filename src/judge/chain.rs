@@ -1,0 +1,249 @@
+//! Chains of evidence: what was known around the thing that a finding blames, beside what decided.
+
+use std::collections::BTreeSet;
+
+use gaunt_schema::{
+    Absent, Class, FindingKind, MetricId, Safe, UnixMs,
+    catalogue::{gpu, gpu_parts},
+    unit::Unit,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{Evidence, Finding, Judge, crowd::median, gang::Gang};
+use crate::cluster::{Cluster, NodeId};
+
+mod alternatives;
+mod signals;
+
+/// Peers that are looked at: of a larger job every n-th, which moves no quartile.
+const MAX_PEERS: usize = 512;
+
+/// What was looked at around what is blamed, at one instant.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Chain {
+    /// When that was.
+    pub at: UnixMs,
+    /// With whom it was compared; empty if with nobody.
+    pub peers: String,
+    /// Its signals.
+    pub signals: Vec<Signal>,
+    /// Other faults that were looked for in the same place.
+    pub alternatives: Vec<Alternative>,
+    /// What is not known and would have made it surer.
+    pub missing: Vec<String>,
+}
+
+/// One signal of what is blamed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Signal {
+    /// What it is.
+    pub what: String,
+    /// The series that it is made of.
+    pub source: String,
+    /// Its unit.
+    pub unit: Unit,
+    /// Its value; none if it is not known.
+    pub value: Option<f64>,
+    /// Why it is not known, where a page says so.
+    pub absent: Option<Absent>,
+    /// What is usual for it.
+    pub usual: Option<f64>,
+    /// The middle of its peers.
+    pub peers: Option<f64>,
+    /// Their quartiles.
+    pub quartiles: Option<(f64, f64)>,
+}
+
+/// Another fault that would look alike, with the number that decides.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Alternative {
+    /// Which one.
+    pub kind: FindingKind,
+    /// Whether its number is beyond its limit; none if it is not known.
+    pub beyond: Option<bool>,
+    /// The number.
+    pub number: Evidence,
+    /// The limit's key in the settings.
+    pub threshold: String,
+    /// The series that the number is made of.
+    pub source: String,
+}
+
+/// The devices that a finding is about, and those that they are compared with.
+struct Place<'a> {
+    judge: &'a Judge,
+    cluster: &'a Cluster,
+    gang: Option<&'a Gang>,
+    /// GPUs by row, theirs and their peers'.
+    gpus: Vec<u32>,
+    peers: Vec<u32>,
+    nodes: Vec<NodeId>,
+    peer_nodes: Vec<NodeId>,
+    ports: Vec<u32>,
+    peer_ports: Vec<u32>,
+}
+
+/// Looks around what a finding blames.
+pub(super) fn look(judge: &Judge, cluster: &Cluster, finding: &Finding) -> Chain {
+    let at = cluster.now();
+    // Of what is not read nothing is known beside that.
+    if finding.kind == FindingKind::TargetDown {
+        return Chain { at, ..Chain::default() };
+    }
+    let place = Place::of(judge, cluster, finding);
+    Chain {
+        at,
+        peers: place.told(finding),
+        signals: place.signals(finding),
+        alternatives: place.alternatives(finding.kind),
+        missing: place.missing(finding.kind),
+    }
+}
+
+impl<'a> Place<'a> {
+    fn of(judge: &'a Judge, cluster: &'a Cluster, finding: &Finding) -> Self {
+        let entity = &finding.entity;
+        let node = entity.node.as_ref().and_then(|name| cluster.named(name));
+        let job = entity.job.as_ref().and_then(|job| cluster.jobs().get(job));
+        let of_node = node.map(|(_, node)| node.rows(Class::Gpu)).unwrap_or_default();
+        let keyed = |class: Class, row: u32, at: usize, key: Option<&Safe>| {
+            let entry = cluster.device(class, row);
+            key.is_none() || entry.and_then(|entry| entry.device.key.get(at)) == key
+        };
+        let own = of_node.iter().filter(|row| keyed(Class::Gpu, **row, 0, entity.gpu.as_ref()));
+        let mut gpus: Vec<u32> = own.copied().collect();
+        if gpus.is_empty() {
+            gpus = job.cloned().unwrap_or_default();
+        }
+        let gang = gpus.first().and_then(|row| judge.gangs.of(*row));
+        // Whole jobs, leaves and rails have no peers.
+        let all = match (gang, node) {
+            (Some(gang), Some(_)) => gang.gpus.as_slice(),
+            (None, Some(_)) => of_node,
+            _ => &[],
+        };
+        let others: Vec<u32> = all.iter().filter(|row| !gpus.contains(row)).copied().collect();
+        let step = others.len().div_ceil(MAX_PEERS).max(1);
+        let peers: Vec<u32> = others.into_iter().step_by(step).collect();
+        let nodes_of = |rows: &[u32]| -> BTreeSet<NodeId> {
+            rows.iter().filter_map(|row| Some(cluster.device(Class::Gpu, *row)?.node)).collect()
+        };
+        let nodes = match node {
+            Some((id, _)) => BTreeSet::from([id]),
+            None => nodes_of(&gpus),
+        };
+        let peer_nodes = nodes_of(&peers).into_iter().filter(|id| !nodes.contains(id)).collect();
+        let ports_of = |id: NodeId| cluster.node(id).map(|node| node.rows(Class::Port));
+        let ports = nodes.iter().filter_map(|id| ports_of(*id)).flatten();
+        let (ports, siblings): (Vec<u32>, Vec<u32>) = ports.partition(|row| {
+            keyed(Class::Port, **row, 0, entity.device.as_ref())
+                && keyed(Class::Port, **row, 1, entity.port.as_ref())
+        });
+        Self {
+            judge,
+            cluster,
+            gang,
+            gpus,
+            peers,
+            nodes: nodes.into_iter().collect(),
+            peer_nodes,
+            ports,
+            peer_ports: siblings,
+        }
+    }
+
+    /// With whom it is compared.
+    fn told(&self, finding: &Finding) -> String {
+        let count = |number: usize, noun: &str| super::finding::count(number, noun);
+        if finding.entity.port.is_some() {
+            return match self.peer_ports.len() {
+                0 => String::new(),
+                ports => format!("{} of its node", count(ports, "other port")),
+            };
+        }
+        if self.peers.is_empty() {
+            return String::new();
+        }
+        let of = match self.gang.map(|gang| &gang.job) {
+            Some(Some(job)) => format!("job {job}"),
+            Some(None) => "a job that was inferred from what moves together".to_owned(),
+            None => "its node".to_owned(),
+        };
+        format!("{} of {of}", count(self.peers.len(), "other GPU"))
+    }
+
+    /// What is not known.
+    fn missing(&self, kind: FindingKind) -> Vec<String> {
+        use FindingKind::{
+            HostBlocksNetwork, LeafCongested, LinkErrors, PortDown, PortRateLow, RailSlow,
+        };
+        let mut missing = Vec::new();
+        let network = matches!(
+            kind,
+            PortDown | PortRateLow | LinkErrors | LeafCongested | RailSlow | HostBlocksNetwork
+        );
+        let value = |metric: MetricId, rows: &[u32]| {
+            rows.iter().any(|row| self.cluster.last_value(metric, *row).is_some())
+        };
+        let mut say = |is: bool, what: &str| {
+            if is {
+                missing.push(what.to_owned());
+            }
+        };
+        let has_gpus = !self.gpus.is_empty();
+        let blind = has_gpus && !network && !value(gpu::TENSOR_ACTIVE, &self.gpus);
+        say(
+            blind,
+            "no profiling counters: how much its tensor cores and SMs work is told by power alone",
+        );
+        let inferred = self.gang.is_some_and(|gang| gang.job.is_none());
+        say(inferred, "nobody names the jobs: which GPUs step together was inferred");
+        let unpaced = self.gang.is_some_and(|gang| gang.slowed().is_none());
+        say(unpaced, "what is usual for the job is not known yet: what it has lost cannot be told");
+        let hosts = || self.nodes.iter().filter_map(|id| self.judge.hosts.get(id));
+        let pressed = hosts().any(|host| host.io(self.cluster).is_some());
+        say(
+            !network && !self.nodes.is_empty() && !pressed,
+            "no pressure of the host is told: whether it waits for storage or a CPU is not known",
+        );
+        say(
+            has_gpus && self.ports.is_empty() && self.peer_ports.is_empty(),
+            "no port of the node is told: the network could not be looked at",
+        );
+        let wired = self.ports.iter().any(|row| {
+            self.cluster.device(Class::Port, *row).is_some_and(|entry| {
+                entry.info(gaunt_schema::catalogue::port::INFO, "leaf").is_some()
+            })
+        });
+        say(
+            network && !self.ports.is_empty() && !wired,
+            "no wiring is told by the page: whether other ports of the leaf suffer too depends on a topology file",
+        );
+        missing
+    }
+
+    /// The NVLink errors of a GPU in a second.
+    fn nvlink_errors(&self, row: u32) -> Option<f64> {
+        let entry = self.cluster.device(Class::Gpu, row)?;
+        let links = self.cluster.node(entry.node)?.rows(Class::Nvlink).iter().filter(|link| {
+            let link = self.cluster.device(Class::Nvlink, **link);
+            link.is_some_and(|link| link.device.key.first() == entry.device.key.first())
+        });
+        let counters =
+            [gpu_parts::NVLINK_REPLAY, gpu_parts::NVLINK_RECOVERY, gpu_parts::NVLINK_CRC];
+        let rates = links
+            .flat_map(|link| counters.map(|counter| self.cluster.rate(counter, *link)))
+            .flatten();
+        rates.reduce(|a, b| a + b)
+    }
+
+    /// The middle of a number of some rows.
+    fn middle(rows: &[u32], of: impl Fn(u32) -> Option<f64>) -> Option<f64> {
+        median(rows.iter().filter_map(|row| of(*row)))
+    }
+}
+
+/// Series by their names, as a person reads them.
+fn named(series: &[MetricId]) -> String {
+    series.iter().map(|id| id.key()).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,242 @@
+//! What else it could be: the number that would tell each other fault in the same place, beside its limit.
+
+use gaunt_schema::{
+    Class, FindingKind, MetricId,
+    catalogue::{ethernet, gpu, gpu_health, gpu_parts, host, port},
+    unit::Unit,
+};
+
+use super::{Alternative, Evidence, Place, named};
+use crate::judge::{Thresholds, links, port_down::is_active};
+
+/// Which fault, what is looked at, its series, its unit, the limit's key and value, and the number.
+struct Check {
+    kind: FindingKind,
+    what: &'static str,
+    series: &'static [MetricId],
+    unit: Unit,
+    threshold: &'static str,
+    limit: fn(&Thresholds) -> f64,
+    /// Whether a number below its limit is the bad one.
+    below: bool,
+    number: fn(&Place<'_>) -> Option<f64>,
+}
+
+/// What may be a fault at one.
+const ONE: fn(&Thresholds) -> f64 = |_| 1.0;
+
+/// Everything that is looked for.
+const CHECKS: &[Check] = &[
+    Check {
+        kind: FindingKind::GpuFailed,
+        what: "GPUs that are gone or reported an error that needs a reset",
+        series: &[gpu::PRESENT, gpu_parts::XID_ERRORS],
+        unit: Unit::Count,
+        threshold: "",
+        limit: ONE,
+        below: false,
+        number: |place| {
+            let broken = |row: &&u32| {
+                let broken = place.judge.health.of(**row);
+                broken.gone.is_some() || broken.xid.is_some()
+            };
+            (!place.gpus.is_empty()).then(|| place.gpus.iter().filter(broken).count() as f64)
+        },
+    },
+    Check {
+        kind: FindingKind::Throttled,
+        what: "time in which heat or hardware held a clock",
+        series: &[gpu::CLOCK_EVENT_HW_SLOWDOWN, gpu::CLOCK_EVENT_SW_THERMAL],
+        unit: Unit::Ratio,
+        threshold: "clock_event_ratio",
+        limit: |limits| limits.clock_event_ratio,
+        below: false,
+        number: |place| {
+            let (now, gap) = (place.cluster.now(), place.cluster.fresh_for());
+            most(&place.gpus, |row| {
+                let averages = &place.judge.gpus.get(row as usize)?.averages;
+                let signals = averages.signals(now, gap, &place.judge.limits);
+                [signals.hw_slowdown, signals.sw_thermal].into_iter().flatten().reduce(f64::max)
+            })
+        },
+    },
+    Check {
+        kind: FindingKind::ComputeStraggler,
+        what: "lowest clock over the middle of its peers",
+        series: &[gpu::SM_CLOCK],
+        unit: Unit::Ratio,
+        threshold: "clock_straggler_ratio",
+        limit: |limits| limits.clock_straggler_ratio,
+        below: true,
+        number: |place| {
+            let clock = |row: u32| {
+                place
+                    .judge
+                    .gpus
+                    .get(row as usize)?
+                    .averages
+                    .clock_hertz(place.cluster.now(), &place.judge.limits)
+            };
+            let peers = Place::middle(&place.peers, clock).filter(|clock| *clock > 0.0)?;
+            let lowest = place.gpus.iter().filter_map(|row| clock(*row)).reduce(f64::min)?;
+            Some(lowest / peers)
+        },
+    },
+    Check {
+        kind: FindingKind::PcieDegraded,
+        what: "packets that a PCIe link sends again in a second",
+        series: &[gpu_health::PCIE_REPLAYS],
+        unit: Unit::Count,
+        threshold: "pcie_replays_per_second",
+        limit: |limits| limits.pcie_replays_per_second,
+        below: false,
+        number: |place| {
+            let (now, gap) = (place.cluster.now(), place.cluster.fresh_for());
+            most(&place.gpus, |row| {
+                place.judge.gpus.get(row as usize)?.averages.pcie_replays(now, gap)
+            })
+        },
+    },
+    Check {
+        kind: FindingKind::NvlinkDegraded,
+        what: "NVLink errors in a second",
+        series: &[gpu_parts::NVLINK_REPLAY, gpu_parts::NVLINK_RECOVERY, gpu_parts::NVLINK_CRC],
+        unit: Unit::Count,
+        threshold: "nvlink_errors_per_second",
+        limit: |limits| limits.nvlink_errors_per_second,
+        below: false,
+        number: |place| most(&place.gpus, |row| place.nvlink_errors(row)),
+    },
+    Check {
+        kind: FindingKind::DataStarved,
+        what: "tasks of a host waiting for input or output",
+        series: &[host::IO_PRESSURE],
+        unit: Unit::Ratio,
+        threshold: "io_pressure_ratio",
+        limit: |limits| limits.io_pressure_ratio,
+        below: false,
+        number: |place| of_hosts(place, |host, place| Some(host.io(place.cluster)?.now)),
+    },
+    Check {
+        kind: FindingKind::DataStarved,
+        what: "tasks of a host waiting for a CPU",
+        series: &[host::CPU_PRESSURE],
+        unit: Unit::Ratio,
+        threshold: "cpu_pressure_ratio",
+        limit: |limits| limits.cpu_pressure_ratio,
+        below: false,
+        number: |place| of_hosts(place, |host, place| Some(host.cpu(place.cluster)?.now)),
+    },
+    Check {
+        kind: FindingKind::HostBound,
+        what: "busiest CPU of a host",
+        series: &[host::CPU_BUSIEST],
+        unit: Unit::Ratio,
+        threshold: "busiest_cpu_ratio",
+        limit: |limits| limits.busiest_cpu_ratio,
+        below: false,
+        number: |place| of_hosts(place, |host, place| Some(host.busiest(place.cluster)?.now)),
+    },
+    Check {
+        kind: FindingKind::PortDown,
+        what: "ports of the node that are not active",
+        series: &[port::STATE],
+        unit: Unit::Count,
+        threshold: "",
+        limit: ONE,
+        below: false,
+        number: |place| {
+            let ports = all_ports(place).into_iter();
+            let states: Vec<bool> = ports.filter_map(|row| is_active(place.cluster, row)).collect();
+            (!states.is_empty()).then(|| states.iter().filter(|active| !**active).count() as f64)
+        },
+    },
+    Check {
+        kind: FindingKind::LinkErrors,
+        what: "broken symbols and packets at a port in a second",
+        series: &[port::SYMBOL_ERRORS, port::RECEIVE_ERRORS],
+        unit: Unit::Count,
+        threshold: "link_errors_per_second",
+        limit: |limits| limits.link_errors_per_second,
+        below: false,
+        number: |place| of_links(place, |link| &link.errors),
+    },
+    Check {
+        kind: FindingKind::LeafCongested,
+        what: "received packets with a congestion mark",
+        series: &[port::ECN_MARKED],
+        unit: Unit::Ratio,
+        threshold: "marked_packets_ratio",
+        limit: |limits| limits.marked_packets_ratio,
+        below: false,
+        number: |place| of_links(place, |link| &link.marked),
+    },
+    Check {
+        kind: FindingKind::LeafCongested,
+        what: "time in which the network stops a port",
+        series: &[ethernet::RECEIVE_PAUSED_3],
+        unit: Unit::Ratio,
+        threshold: "paused_ratio",
+        limit: |limits| limits.paused_ratio,
+        below: false,
+        number: |place| of_links(place, |link| &link.paused),
+    },
+    Check {
+        kind: FindingKind::HostBlocksNetwork,
+        what: "time in which a port stops the network",
+        series: &[ethernet::TRANSMIT_PAUSED_3],
+        unit: Unit::Ratio,
+        threshold: "pauses_ratio",
+        limit: |limits| limits.pauses_ratio,
+        below: false,
+        number: |place| of_links(place, |link| &link.pauses),
+    },
+];
+
+impl Place<'_> {
+    /// What else it could be, and what speaks for or against that.
+    pub(super) fn alternatives(&self, but: FindingKind) -> Vec<Alternative> {
+        let nothing = self.gpus.is_empty() && self.nodes.is_empty();
+        let checks = CHECKS.iter().filter(|check| check.kind != but && !nothing);
+        checks.map(|check| self.alternative(check)).collect()
+    }
+
+    fn alternative(&self, check: &Check) -> Alternative {
+        let limit = (check.limit)(&self.judge.limits);
+        let value = (check.number)(self);
+        let beyond = value.map(|value| if check.below { value < limit } else { value >= limit });
+        Alternative {
+            kind: check.kind,
+            beyond,
+            number: Evidence::new(check.what, value, check.unit, Some(limit)),
+            threshold: check.threshold.to_owned(),
+            source: named(check.series),
+        }
+    }
+}
+
+fn most(rows: &[u32], of: impl Fn(u32) -> Option<f64>) -> Option<f64> {
+    rows.iter().filter_map(|row| of(*row)).reduce(f64::max)
+}
+
+fn of_hosts(
+    place: &Place<'_>,
+    of: impl Fn(&crate::judge::host::Host, &Place<'_>) -> Option<f64>,
+) -> Option<f64> {
+    let hosts = place.nodes.iter().filter_map(|id| place.judge.hosts.get(id));
+    hosts.filter_map(|host| of(host, place)).reduce(f64::max)
+}
+
+/// Every port of the nodes.
+fn all_ports(place: &Place<'_>) -> Vec<u32> {
+    let nodes = place.nodes.iter().filter_map(|id| place.cluster.node(*id));
+    nodes.flat_map(|node| node.rows(Class::Port).to_vec()).collect()
+}
+
+fn of_links(
+    place: &Place<'_>,
+    of: impl Fn(&links::Link) -> &crate::judge::average::Average,
+) -> Option<f64> {
+    let rows = all_ports(place);
+    most(&rows, |row| links::now(of(place.judge.links.of(row)?), place.cluster))
+}

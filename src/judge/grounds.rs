@@ -1,0 +1,283 @@
+//! Grounds: how each kind of finding is recognised, which limits count for it, and which series its numbers are made of.
+
+use gaunt_schema::{
+    FindingKind, MetricId,
+    catalogue::{ethernet, gpu, gpu_health, gpu_parts, host, port},
+};
+
+use super::Thresholds;
+
+/// The sample of the settings: its comments say what each limit is for, and where it comes from.
+const SAMPLE: &str = include_str!("../../config/gaunt.toml");
+
+/// What a number of a finding is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ground {
+    /// The key of the limit that it is measured against; empty if that is no limit of the settings.
+    pub threshold: &'static str,
+    /// The series that it is made of; empty if it is counted by gaunt itself.
+    pub series: &'static [MetricId],
+}
+
+/// What is said of a number wherever it is part of a finding.
+const NUMBERS: &[(&str, &str, &[MetricId])] = &[
+    ("logical state", "port_samples", &[port::STATE]),
+    ("physical state", "", &[port::PHYSICAL_STATE]),
+    ("sibling ports that are active", "", &[port::STATE]),
+    ("times that the link went down", "", &[port::LINK_DOWNED]),
+    ("line rate when it was active", "", &[port::RATE]),
+    ("line rate", "", &[port::RATE]),
+    ("line rate of its siblings", "", &[port::RATE]),
+    ("lanes", "", &[port::LANES]),
+    ("broken symbols and packets in a second", "link_errors_per_second", LINK_ERRORS),
+    ("repaired bits, times the usual number", "corrected_bits_times", &[ethernet::CORRECTED_BITS]),
+    ("packets sent again in a second", "", RESENT),
+    ("speed that its job has lost", "slowed_ratio", WORK),
+    ("speed that the job has lost", "slowed_ratio", WORK),
+    ("GPUs that spin", "hung_gpus_ratio", &[gpu::UTILIZATION]),
+    ("work against what is usual", "", WORK),
+    ("traffic of its ports", "", &[port::RECEIVE_BYTES, port::TRANSMIT_BYTES, port::RATE]),
+    ("tasks of its hosts waiting for input or output", "io_pressure_ratio", &[host::IO_PRESSURE]),
+    ("GPUs that are held and idle", "", &[gpu::UTILIZATION, gpu::PROCESSES]),
+    ("GPUs that starve", "", &[gpu::UTILIZATION]),
+    ("utilization of these GPUs", "hungry_ratio", &[gpu::UTILIZATION]),
+    ("utilization of the others of the job", "", &[gpu::UTILIZATION]),
+    ("tasks of the host waiting for input or output", "io_pressure_ratio", &[host::IO_PRESSURE]),
+    ("tasks of the host waiting for a CPU", "cpu_pressure_ratio", &[host::CPU_PRESSURE]),
+    ("busiest CPU of the host", "busiest_cpu_ratio", &[host::CPU_BUSIEST]),
+    ("nodes that wait for input", "", &[host::IO_PRESSURE, gpu::UTILIZATION]),
+    ("tasks of these hosts waiting for input or output", "io_pressure_ratio", &[host::IO_PRESSURE]),
+    ("utilization of their GPUs", "hungry_ratio", &[gpu::UTILIZATION]),
+    ("board answers", "", &[gpu::PRESENT]),
+    ("XID", "", &[gpu_parts::XID_ERRORS]),
+    ("seconds since an uncorrectable memory error", "", &[gpu_health::ECC_UNCORRECTED_VOLATILE]),
+    ("congested ports", "members_bad_ratio", &[port::ECN_MARKED, port::CNP_HANDLED]),
+    ("packets with a congestion mark", "marked_packets_ratio", &[port::ECN_MARKED]),
+    ("time in which the network stops them", "paused_ratio", PAUSED),
+    ("notifications to slow down, times the usual number", "notified_times", &[port::CNP_HANDLED]),
+    ("ports that stop the network", "", PAUSES),
+    ("time in which they stop it", "pauses_ratio", PAUSES),
+    ("packets without a buffer in a second", "unbuffered_per_second", &[port::OUT_OF_BUFFER]),
+    ("active NVLinks", "", &[gpu_parts::NVLINK_UP]),
+    ("NVLink errors in a second", "nvlink_errors_per_second", NVLINK),
+    ("work of these nodes against the others", "uneven_times", WORK),
+    ("looks at which the same node was the busiest", "favourite_ratio", WORK),
+    ("PCIe lanes", "", &[gpu_health::PCIE_WIDTH, gpu_health::PCIE_WIDTH_MAX]),
+    ("PCIe generation", "", &[gpu_health::PCIE_GENERATION, gpu_health::PCIE_GENERATION_MAX]),
+    (
+        "share of the time in which heat or hardware held the clock",
+        "clock_event_ratio",
+        CLOCK_EVENTS,
+    ),
+    ("clock", "clock_straggler_ratio", &[gpu::SM_CLOCK]),
+    ("temperature", "", &[gpu::TEMPERATURE]),
+];
+
+/// Counters of errors of a link itself.
+const LINK_ERRORS: &[MetricId] = &[
+    port::SYMBOL_ERRORS,
+    port::RECEIVE_ERRORS,
+    port::LOCAL_LINK_INTEGRITY_ERRORS,
+    port::ICRC_ERRORS,
+];
+
+/// Counters of packets that had to be sent again.
+const RESENT: &[MetricId] =
+    &[port::PACKET_SEQUENCE_ERRORS, port::ADAPTIVE_RETRANSMITS, port::RETRANSMIT_PACKETS];
+
+/// What tells how much a GPU works.
+const WORK: &[MetricId] = &[gpu::TENSOR_ACTIVE, gpu::POWER];
+
+const PAUSED: &[MetricId] = &[ethernet::RECEIVE_PAUSED_3, ethernet::RECEIVE_GLOBAL_PAUSED];
+const PAUSES: &[MetricId] = &[ethernet::TRANSMIT_PAUSED_3, ethernet::TRANSMIT_GLOBAL_PAUSED];
+const NVLINK: &[MetricId] =
+    &[gpu_parts::NVLINK_REPLAY, gpu_parts::NVLINK_RECOVERY, gpu_parts::NVLINK_CRC];
+const CLOCK_EVENTS: &[MetricId] = &[
+    gpu::CLOCK_EVENT_HW_SLOWDOWN,
+    gpu::CLOCK_EVENT_HW_THERMAL,
+    gpu::CLOCK_EVENT_HW_POWER_BRAKE,
+    gpu::CLOCK_EVENT_SW_THERMAL,
+];
+
+/// What the number of this name is made of in findings of this kind.
+pub fn ground(kind: FindingKind, what: &str) -> Ground {
+    // The same words of a PCIe link and of a port.
+    if kind == FindingKind::PcieDegraded && what == "packets sent again in a second" {
+        return Ground {
+            threshold: "pcie_replays_per_second",
+            series: &[gpu_health::PCIE_REPLAYS],
+        };
+    }
+    if what.starts_with("failed attempts in a row") {
+        return Ground { threshold: "target_failures", series: &[] };
+    }
+    let row = NUMBERS.iter().find(|(known, ..)| *known == what);
+    row.map_or_else(Ground::default, |(_, threshold, series)| Ground { threshold, series })
+}
+
+/// How findings of each kind are recognised, and the limits that count for it beside those of its numbers.
+const RULES: &[(FindingKind, &str, &[&str])] = &[
+    (
+        FindingKind::DataStarved,
+        "GPUs of a node do less than they usually do and go on with something, while tasks of their host wait for \
+             input or a CPU more than usual, or while the other GPUs of the job spin and wait for them.",
+        &[
+            "hungry_ratio",
+            "pressure_times",
+            "starved_seconds",
+            "io_pressure_ratio",
+            "cpu_pressure_ratio",
+        ],
+    ),
+    (
+        FindingKind::StorageSlow,
+        "Most nodes of a job wait for input together, each with tasks that wait for input or output: what they share is slow.",
+        &["storage_seconds", "io_pressure_ratio", "pressure_times", "hungry_ratio"],
+    ),
+    (
+        FindingKind::ComputeStraggler,
+        "A GPU that works runs at a clock below that of its peers (same job, same model) and below its own usual one, \
+             and neither heat nor hardware holds it.",
+        &["clock_straggler_ratio", "peer_score", "least_peers", "slow_gpu_seconds"],
+    ),
+    (
+        FindingKind::Throttled,
+        "Hardware or heat holds the clock of a GPU that works for most of the time.",
+        &["clock_event_ratio", "slow_gpu_seconds"],
+    ),
+    (
+        FindingKind::HostBound,
+        "GPUs of a node do less than they usually do, and one CPU of their host is busy all the time or its tasks wait for a CPU.",
+        &["hungry_ratio", "busiest_cpu_ratio", "cpu_crowded_ratio", "starved_seconds"],
+    ),
+    (
+        FindingKind::PcieDegraded,
+        "A GPU's PCIe link is narrower than it should be, slower than it should be under load, or sends packets again.",
+        &["pcie_seconds", "pcie_replay_seconds", "pcie_replays_per_second"],
+    ),
+    (
+        FindingKind::NvlinkDegraded,
+        "A GPU has fewer NVLinks than its neighbours, or its NVLinks count errors.",
+        &["nvlink_errors_per_second", "nvlink_seconds"],
+    ),
+    (
+        FindingKind::PortDown,
+        "A port that was active, or whose siblings are, is not; it counted a fall of its link or two samples say so.",
+        &["port_samples", "port_never_active_seconds"],
+    ),
+    (
+        FindingKind::PortRateLow,
+        "An active port runs at a lower rate than it did before, or than all its siblings do.",
+        &["slowed_ratio"],
+    ),
+    (
+        FindingKind::LinkErrors,
+        "A port receives broken symbols or packets again and again.",
+        &["link_errors_per_second", "link_errors_seconds", "resent_packets_per_second"],
+    ),
+    (
+        FindingKind::LeafCongested,
+        "Most ports below one leaf on a rail have marked packets, are stopped, or wait, and those of other leaves do not.",
+        &["members_bad_ratio", "hotspot_seconds", "marked_packets_ratio", "waited_times"],
+    ),
+    (
+        FindingKind::RailSlow,
+        "Most ports of one rail have marked packets, are stopped, or wait below several leaves, and other rails do not.",
+        &["members_bad_ratio", "hotspot_seconds", "marked_packets_ratio", "waited_times"],
+    ),
+    (
+        FindingKind::HostBlocksNetwork,
+        "Most ports of a host that carry something stop the network, or have no buffer for what arrives.",
+        &["pauses_ratio", "unbuffered_per_second", "hotspot_seconds"],
+    ),
+    (
+        FindingKind::CollectiveHang,
+        "Almost all GPUs of a job spin, none works, nothing is sent, and no host reads or writes.",
+        &["hung_gpus_ratio", "hung_seconds", "utilization_spinning_ratio"],
+    ),
+    (
+        FindingKind::GpuFailed,
+        "A GPU is gone from its node, its driver reported an error that needs a reset, or its memory could not be corrected.",
+        &[],
+    ),
+    (
+        FindingKind::IdleAllocated,
+        "A job holds GPUs and does nothing with any of them for a long time.",
+        &["idle_seconds", "utilization_idle_ratio", "sm_idle_ratio", "power_idle_share"],
+    ),
+    (
+        FindingKind::StageImbalance,
+        "Some nodes of a job that is slower than usual have steadily more work than the others.",
+        &["uneven_times", "uneven_seconds", "slowed_ratio"],
+    ),
+    (
+        FindingKind::DataSkew,
+        "A job is slower than usual, and another of its nodes is the busiest at each look.",
+        &["favourite_ratio", "uneven_seconds", "slowed_ratio"],
+    ),
+    (
+        FindingKind::TargetDown,
+        "Attempts to read a target failed in a row.",
+        &["target_failures", "dark_seconds"],
+    ),
+    (FindingKind::DriverHung, "A call of the driver on a node does not return.", &[]),
+    (FindingKind::DataStale, "Pages come, and their values do not move.", &[]),
+];
+
+/// How findings of a kind are recognised, and the limits that count for it beside those of its numbers.
+pub fn rule(kind: FindingKind) -> (&'static str, &'static [&'static str]) {
+    let row = RULES.iter().find(|(known, ..)| *known == kind);
+    row.map_or(("", &[]), |(_, words, keys)| (words, keys))
+}
+
+/// A limit's value and what the settings say about it; none for a name that is no limit.
+pub fn limit(limits: &Thresholds, key: &str) -> Option<(f64, String)> {
+    let fields = serde_json::to_value(limits).ok()?;
+    Some((fields.get(key)?.as_f64()?, why(key)))
+}
+
+/// The comment above a key of the sample.
+fn why(key: &str) -> String {
+    let lines: Vec<&str> = SAMPLE.lines().collect();
+    let own = |line: &&str| line.split_once(" = ").is_some_and(|(name, _)| name == key);
+    let Some(at) = lines.iter().position(own) else { return String::new() };
+    let above = lines[..at].iter().rev().take_while(|line| line.starts_with("# "));
+    let mut words: Vec<&str> = above.map(|line| &line[2..]).collect();
+    words.reverse();
+    words.join(" ").replace("- ", "-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_limit_that_is_named_is_one_and_says_why() {
+        let limits = Thresholds::default();
+        assert!(FindingKind::ALL.iter().all(|kind| rule(*kind).0.ends_with('.')));
+        let rules = FindingKind::ALL.iter().flat_map(|kind| rule(*kind).1);
+        let numbers = NUMBERS.iter().map(|(_, threshold, _)| threshold);
+        let special = ["target_failures", "pcie_replays_per_second"];
+        for key in rules.chain(numbers).chain(&special).filter(|key| !key.is_empty()) {
+            let (_, why) = limit(&limits, key).unwrap_or_else(|| panic!("{key} is no limit"));
+            assert!(why.ends_with('.') && why.len() > 20, "{key}: {why:?}");
+        }
+        assert_eq!(limit(&limits, "no_such_limit"), None);
+    }
+
+    #[test]
+    fn a_limit_is_told_in_the_words_of_the_settings() {
+        let (value, why) = limit(&Thresholds::default(), "pcie_replays_per_second").unwrap();
+        assert_eq!(value.to_string(), "0.5");
+        assert!(why.contains("DCGM's health check"), "{why}");
+    }
+
+    #[test]
+    fn the_same_words_of_a_port_and_of_a_board_are_two_numbers() {
+        let what = "packets sent again in a second";
+        let board = ground(FindingKind::PcieDegraded, what);
+        assert_eq!(board.series, [gpu_health::PCIE_REPLAYS]);
+        assert_eq!(ground(FindingKind::LinkErrors, what).series, RESENT);
+        assert_eq!(ground(FindingKind::LinkErrors, "nonsense"), Ground::default());
+    }
+}

@@ -1,0 +1,216 @@
+//! Meetings in virtual time: nodes that come, measure by the wires that a test draws, and go.
+
+use super::*;
+use crate::answer::{Suspect, SuspectKind};
+
+/// Nodes below leaves, with one port on one rail, and what a pair of them carries.
+struct Room {
+    meetings: Meetings,
+    nodes: Vec<(Safe, Safe)>,
+    carries: fn(&str, &str) -> f64,
+    now: i64,
+}
+
+impl Room {
+    fn new(leaves: usize, each: usize, carries: fn(&str, &str) -> f64) -> Self {
+        let nodes = (0..leaves * each)
+            .map(|number| {
+                let leaf = format!("leaf{}", number / each);
+                (Safe::new(&format!("node{number:02}")), Safe::new(&leaf))
+            })
+            .collect();
+        Self { meetings: Meetings::default(), nodes, carries, now: 1_000_000 }
+    }
+
+    fn say(&mut self, word: Word) -> Reply {
+        let nodes = self.nodes.clone();
+        let ports = |name: &Safe| {
+            let known = nodes.iter().find(|(node, _)| node == name);
+            let port = |leaf: &Safe| Port {
+                device: Safe::new("mlx5_0"),
+                port: Safe::new("1"),
+                rail: Some(Safe::new("rail0")),
+                leaf: Some(leaf.clone()),
+                gpu: Some(3),
+            };
+            known.map(|(_, leaf)| port(leaf)).into_iter().collect()
+        };
+        self.meetings.hear(UnixMs(self.now), word, ports)
+    }
+
+    fn free(&mut self, node: &str) -> Reply {
+        let (node, host) = (Safe::new(node), Safe::new("10.0.0.1"));
+        self.say(Word::Free(Guest { node, host, tools: vec![PairTool::Nccl] }))
+    }
+
+    /// Lets all nodes come again and again for so many seconds; whoever is invited measures at once.
+    fn run(&mut self, seconds: u64) {
+        for _ in 0..seconds {
+            self.now += 1_000;
+            for (node, _) in self.nodes.clone() {
+                let Reply::Meet(one) = self.free(&node) else { continue };
+                let Reply::Meet(other) = self.free(&one.peer.clone()) else {
+                    panic!("the other side is not invited")
+                };
+                let rate = (self.carries)(&node, &one.peer);
+                for invitation in [one, other] {
+                    let reply = self.ended(&invitation, Some(rate));
+                    assert_eq!(reply, Reply::Noted);
+                }
+            }
+        }
+    }
+
+    fn ended(&mut self, invitation: &Invitation, bytes_per_second: Option<f64>) -> Reply {
+        let outcome = Outcome { bytes_per_second, says: Safe::new("as it was") };
+        let Invitation { meeting, rank, .. } = *invitation;
+        self.say(Word::Ended { meeting, rank, outcome })
+    }
+
+    fn suspects(&self) -> Vec<(SuspectKind, String)> {
+        let matrix = self.meetings.matrix(UnixMs(self.now));
+        let suspects = matrix.rails.into_iter().flat_map(|rail| rail.suspects);
+        suspects.map(|Suspect { kind, name, .. }| (kind, name.to_string())).collect()
+    }
+}
+
+#[test]
+fn every_port_and_every_way_is_measured_and_then_it_rests() {
+    let mut room = Room::new(3, 4, |_, _| 48e9);
+    room.run(120);
+    let matrix = room.meetings.matrix(UnixMs(room.now));
+    let pairs = &matrix.rails[0].pairs;
+    for (node, _) in &room.nodes {
+        let own = pairs.iter().filter(|pair| pair.from.node == *node || pair.to.node == *node);
+        let within = own.filter(|pair| pair.from.leaf == pair.to.leaf).count();
+        assert!(within >= 2, "{node} was measured {within} times within its leaf");
+    }
+    let mut ways: Vec<_> = pairs
+        .iter()
+        .filter(|pair| pair.from.leaf != pair.to.leaf)
+        .map(|pair| {
+            if pair.from.leaf < pair.to.leaf {
+                (&pair.from.leaf, &pair.to.leaf)
+            } else {
+                (&pair.to.leaf, &pair.from.leaf)
+            }
+        })
+        .collect();
+    ways.sort();
+    ways.dedup();
+    assert_eq!(ways.len(), 3);
+    assert_eq!((matrix.measuring, matrix.free, room.suspects()), (0, 12, Vec::new()));
+    let made = matrix.ended[0];
+    room.run(60);
+    let soon = room.meetings.matrix(UnixMs(room.now)).ended[0];
+    assert_eq!(soon, made, "what was measured is left alone for a while");
+    room.run(REST as u64 / 1_000);
+    assert!(room.meetings.matrix(UnixMs(room.now)).ended[0] > made);
+}
+
+/// The number of the leaf below which a node is.
+fn leaf(name: &str) -> usize {
+    name[4..].parse::<usize>().unwrap() / 4
+}
+
+#[test]
+fn a_slow_port_is_told_from_a_slow_uplink_and_a_slow_way() {
+    let port =
+        |one: &str, other: &str| if one == "node05" || other == "node05" { 20e9 } else { 48e9 };
+    let mut room = Room::new(3, 4, port);
+    room.run(120);
+    assert_eq!(room.suspects(), [(SuspectKind::Port, "node05 mlx5_0:1".to_owned())]);
+
+    let uplink = |one: &str, other: &str| {
+        let (one, other) = (leaf(one), leaf(other));
+        if one != other && (one == 1 || other == 1) { 12e9 } else { 48e9 }
+    };
+    let mut room = Room::new(4, 4, uplink);
+    room.run(200);
+    assert_eq!(room.suspects(), [(SuspectKind::Uplink, "leaf1".to_owned())]);
+
+    let way = |one: &str, other: &str| {
+        let (one, other) = (leaf(one), leaf(other));
+        if one.min(other) == 0 && one.max(other) == 2 { 12e9 } else { 48e9 }
+    };
+    let mut room = Room::new(4, 4, way);
+    room.run(200);
+    assert_eq!(room.suspects(), [(SuspectKind::Path, "leaf0 - leaf2".to_owned())]);
+
+    let whole = |one: &str, other: &str| {
+        if leaf(one) == 3 || leaf(other) == 3 { 15e9 } else { 48e9 }
+    };
+    let mut room = Room::new(4, 4, whole);
+    room.run(200);
+    assert_eq!(room.suspects(), [(SuspectKind::Leaf, "leaf3".to_owned())]);
+}
+
+#[test]
+fn a_leaf_has_one_token() {
+    let mut room = Room::new(2, 6, |_, _| 48e9);
+    let names: Vec<Safe> = room.nodes.iter().map(|(node, _)| node.clone()).collect();
+    let mut invited = 0;
+    for node in &names {
+        invited += usize::from(matches!(room.free(node), Reply::Meet(_)));
+    }
+    // Within the first leaf; the second one measures on its own. Nobody may cross.
+    assert!(invited >= 2, "{invited}");
+    assert_eq!(room.meetings.matrix(UnixMs(room.now)).measuring, 2);
+}
+
+#[test]
+fn rank_one_comes_by_what_rank_zero_says() {
+    let mut room = Room::new(1, 2, |_, _| 48e9);
+    assert_eq!(room.free("node00"), Reply::Wait { millis: WAIT + WAIT_EACH });
+    let Reply::Meet(first) = room.free("node01") else { panic!("two are free") };
+    assert_eq!((first.rank, first.peer.as_str(), first.gpu), (0, "node00", Some(3)));
+    // A reply that was lost is given again.
+    assert_eq!(room.free("node01"), Reply::Meet(first.clone()));
+    let Reply::Meet(second) = room.free("node00") else { panic!("it is invited") };
+    assert_eq!((second.rank, second.meeting), (1, first.meeting));
+    let meeting = first.meeting;
+    assert_eq!(room.say(Word::Coming { meeting }), Reply::Wait { millis: SOON });
+    let key = Safe::new("00ff");
+    assert_eq!(room.say(Word::Ready { meeting, key: key.clone() }), Reply::Noted);
+    assert_eq!(room.say(Word::Coming { meeting }), Reply::Key { key });
+    assert_eq!(room.ended(&first, Some(47e9)), Reply::Noted);
+    assert_eq!(room.ended(&second, Some(46e9)), Reply::Noted);
+    let matrix = room.meetings.matrix(UnixMs(room.now));
+    assert_eq!(matrix.rails[0].pairs[0].bytes_per_second, Some(46e9));
+    assert!(matches!(room.ended(&second, None), Reply::Over { .. }));
+}
+
+#[test]
+fn who_fails_dies_or_begins_anew_frees_the_other() {
+    let mut room = Room::new(1, 2, |_, _| 48e9);
+    room.free("node00");
+    let Reply::Meet(first) = room.free("node01") else { panic!("two are free") };
+    assert_eq!(room.ended(&first, None), Reply::Noted);
+    let pair = &room.meetings.matrix(UnixMs(room.now)).rails[0].pairs[0];
+    assert_eq!(pair.failure.as_ref().unwrap().as_str(), "node01: as it was");
+    assert_eq!(pair.bytes_per_second, None);
+
+    room.now += REST;
+    room.free("node00");
+    let Reply::Meet(first) = room.free("node01") else { panic!("they have rested") };
+    let key = Safe::new("00");
+    room.say(Word::Ready { meeting: first.meeting, key });
+    // It was killed and started again, while the other still waits.
+    assert!(matches!(room.free("node01"), Reply::Wait { .. }));
+    assert!(matches!(room.say(Word::Coming { meeting: first.meeting }), Reply::Over { .. }));
+
+    room.now += REST;
+    room.free("node00");
+    let Reply::Meet(late) = room.free("node01") else { panic!("they have rested") };
+    room.now += LIFE;
+    assert!(matches!(room.ended(&late, Some(1e9)), Reply::Over { .. }));
+    let matrix = room.meetings.matrix(UnixMs(room.now));
+    assert_eq!((matrix.measuring, matrix.ended), (0, [3, 3]));
+}
+
+#[test]
+fn a_node_that_is_not_known_is_told_so() {
+    let mut room = Room::new(1, 2, |_, _| 48e9);
+    let Reply::Over { why } = room.free("stranger") else { panic!("nobody knows it") };
+    assert!(why.contains("no RDMA port of stranger is known here"), "{why}");
+}

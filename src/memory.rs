@@ -1,0 +1,296 @@
+//! Memory: what outlives a restart, in files that are checked, written whole, and put in place by renaming.
+//!
+//! Each part is a file. It begins with a header (magic, version, size, checksum), then comes the payload, packed by zstd. Whoever reads
+//! it gets all of what was written last, or is told why not; a file that is damaged is set aside and never written over.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, Read as _, Write as _},
+    path::{Path, PathBuf},
+};
+
+/// What the file begins with.
+const MAGIC: &[u8; 8] = b"gauntmem";
+
+/// The version of the format and of what is in it.
+const VERSION: u32 = 1;
+
+/// Magic, version, size of what is packed, checksum of all that and of the packed payload.
+const HEADER: usize = 20;
+
+/// The largest payload: two thousand findings with everything that is known of them need a quarter of it.
+const MAX_SIZE: usize = 32 << 20;
+
+/// zstd's fastest usual level: JSON shrinks ten times at it.
+const LEVEL: i32 = 1;
+
+/// The endings of a part's file, of the one that is being written, and of one that could not be read.
+const ENDING: &str = "gaunt";
+const UNFINISHED: &str = "gaunt.new";
+const ASIDE: &str = "gaunt.damaged";
+
+/// The file that says who is here.
+const LOCK: &str = "lock";
+
+/// Why nothing can be kept.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// The folder cannot be used.
+    #[error("cannot keep anything in {}: {error}; check the path and its permissions", path.display())]
+    Folder {
+        /// Which folder.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// Another process is there.
+    #[error("another gaunt keeps its findings in {}; stop it, or give this one a folder of its own", .0.display())]
+    Taken(PathBuf),
+    /// It is too large to be kept.
+    #[error("{size} bytes are more than can be kept ({MAX_SIZE})")]
+    TooLarge {
+        /// How large it is.
+        size: usize,
+    },
+}
+
+/// What was found at the beginning.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing was kept before.
+    Nothing,
+    /// This.
+    Kept(Vec<u8>),
+    /// Something that cannot be read; it is set aside.
+    Damaged {
+        /// What is wrong with it.
+        why: String,
+        /// Where it lies now.
+        aside: PathBuf,
+    },
+}
+
+/// What is kept in a file of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// Findings, acknowledgements and counters: little, and it changes all the time.
+    Findings,
+    /// What is usual for everything: much, and it changes slowly.
+    Usual,
+}
+
+impl Part {
+    const ALL: [Self; 2] = [Self::Findings, Self::Usual];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Findings => "findings",
+            Self::Usual => "usual",
+        }
+    }
+}
+
+/// A folder with one memory, held by this process alone.
+#[derive(Debug)]
+pub struct Memory {
+    folder: PathBuf,
+    /// The checksum of what was written last: what did not change need not be written.
+    last: BTreeMap<Part, u32>,
+    _lock: File,
+}
+
+impl Memory {
+    /// Takes the folder, which is made if it is not there.
+    pub fn open(folder: &Path) -> Result<Self, MemoryError> {
+        let failed = |error| MemoryError::Folder { path: folder.to_path_buf(), error };
+        fs::create_dir_all(folder).map_err(failed)?;
+        let lock = File::create(folder.join(LOCK)).map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(fs::TryLockError::WouldBlock) => {
+                return Err(MemoryError::Taken(folder.to_path_buf()));
+            }
+            Err(fs::TryLockError::Error(error)) => return Err(failed(error)),
+        }
+        // Left by one who was killed while he wrote.
+        let memory = Self { folder: folder.to_path_buf(), last: BTreeMap::new(), _lock: lock };
+        for part in Part::ALL {
+            match fs::remove_file(memory.path(part, UNFINISHED)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+                _ => {}
+            }
+        }
+        Ok(memory)
+    }
+
+    fn path(&self, part: Part, ending: &str) -> PathBuf {
+        self.folder.join(format!("{}.{ending}", part.name()))
+    }
+
+    /// What was kept of a part before.
+    pub fn read(&self, part: Part) -> Result<Found, MemoryError> {
+        let file = match File::open(self.path(part, ENDING)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+            Err(error) => return Err(self.failed(error)),
+        };
+        let mut bytes = Vec::new();
+        let most = (HEADER + MAX_SIZE) as u64;
+        file.take(most + 1).read_to_end(&mut bytes).map_err(|error| self.failed(error))?;
+        match unpack(&bytes) {
+            Ok(payload) => Ok(Found::Kept(payload)),
+            Err(why) => self.set_aside(part, &why),
+        }
+    }
+
+    /// Sets aside what lies there, so that it can be looked at: it cannot be understood.
+    pub fn set_aside(&self, part: Part, why: &str) -> Result<Found, MemoryError> {
+        let aside = self.path(part, ASIDE);
+        fs::rename(self.path(part, ENDING), &aside).map_err(|error| self.failed(error))?;
+        Ok(Found::Damaged { why: why.to_owned(), aside })
+    }
+
+    /// Writes this in the place of what was there; says whether it was something else.
+    pub fn write(&mut self, part: Part, payload: &[u8]) -> Result<bool, MemoryError> {
+        let sum = crc32fast::hash(payload);
+        if self.last.get(&part) == Some(&sum) {
+            return Ok(false);
+        }
+        if payload.len() > MAX_SIZE {
+            return Err(MemoryError::TooLarge { size: payload.len() });
+        }
+        self.put(part, payload).map_err(|error| self.failed(error))?;
+        self.last.insert(part, sum);
+        Ok(true)
+    }
+
+    fn put(&self, part: Part, payload: &[u8]) -> io::Result<()> {
+        let new = self.path(part, UNFINISHED);
+        let mut file = File::create(&new)?;
+        file.write_all(&pack(payload)?)?;
+        // The name must not come to stand for bytes that are not on the disk yet.
+        file.sync_all()?;
+        fs::rename(&new, self.path(part, ENDING))?;
+        File::open(&self.folder)?.sync_all()
+    }
+
+    fn failed(&self, error: io::Error) -> MemoryError {
+        MemoryError::Folder { path: self.folder.clone(), error }
+    }
+}
+
+fn pack(payload: &[u8]) -> io::Result<Vec<u8>> {
+    let packed = zstd::bulk::compress(payload, LEVEL)?;
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    bytes.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(&sum(&bytes, &packed).to_le_bytes());
+    bytes.extend_from_slice(&packed);
+    Ok(bytes)
+}
+
+fn unpack(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    let cut = || "it is cut off".to_owned();
+    let (head, packed) = bytes.split_at_checked(HEADER).ok_or_else(cut)?;
+    let number = |at: usize| head[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
+    if &head[..8] != MAGIC {
+        return Err("it is no memory of gaunt".to_owned());
+    }
+    if number(8) != VERSION {
+        return Err(format!("it is of version {}, and this gaunt reads {VERSION}", number(8)));
+    }
+    if sum(&head[..16], packed) != number(16) {
+        return Err("its checksum does not hold".to_owned());
+    }
+    let size = number(12) as usize;
+    if size > MAX_SIZE {
+        return Err(format!("it holds {size} bytes, and {MAX_SIZE} are possible"));
+    }
+    zstd::bulk::decompress(packed, size).map_err(|error| error.to_string())
+}
+
+fn sum(head: &[u8], packed: &[u8]) -> u32 {
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(head);
+    sum.update(packed);
+    sum.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened() -> (tempfile::TempDir, Memory) {
+        let folder = tempfile::tempdir().unwrap();
+        let memory = Memory::open(&folder.path().join("gaunt")).unwrap();
+        (folder, memory)
+    }
+
+    #[test]
+    fn what_was_written_last_is_read() {
+        let (_folder, mut memory) = opened();
+        assert_eq!(memory.read(Part::Findings).unwrap(), Found::Nothing);
+        assert!(memory.write(Part::Findings, b"first").unwrap());
+        assert!(memory.write(Part::Findings, b"second").unwrap());
+        assert!(!memory.write(Part::Findings, b"second").unwrap(), "nothing new");
+        assert_eq!(memory.read(Part::Findings).unwrap(), Found::Kept(b"second".to_vec()));
+        let folder = memory.folder.clone();
+        drop(memory);
+        let memory = Memory::open(&folder).unwrap();
+        assert_eq!(memory.read(Part::Findings).unwrap(), Found::Kept(b"second".to_vec()));
+    }
+
+    #[test]
+    fn every_damage_is_noticed_and_set_aside() {
+        let (_folder, mut memory) = opened();
+        let payload: Vec<u8> = (0..2_000_u32).flat_map(|n| (n % 251).to_le_bytes()).collect();
+        memory.write(Part::Findings, &payload).unwrap();
+        let path = memory.path(Part::Findings, ENDING);
+        let whole = fs::read(&path).unwrap();
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1 << (at % 8);
+            assert!(unpack(&bytes).is_err(), "a bit at {at}");
+            assert!(unpack(&whole[..at]).is_err(), "cut at {at}");
+        }
+        fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+        let Found::Damaged { why, aside } = memory.read(Part::Findings).unwrap() else {
+            panic!("not noticed")
+        };
+        assert_eq!(why, "its checksum does not hold");
+        assert_eq!(fs::read(aside).unwrap(), whole[..whole.len() - 1]);
+        assert_eq!(memory.read(Part::Findings).unwrap(), Found::Nothing, "one begins anew");
+    }
+
+    #[test]
+    fn another_version_is_not_guessed_at() {
+        let mut bytes = pack(b"payload").unwrap();
+        bytes[8] = 9;
+        assert_eq!(unpack(&bytes).unwrap_err(), "it is of version 9, and this gaunt reads 1");
+        assert_eq!(unpack(b"something else entirely").unwrap_err(), "it is no memory of gaunt");
+        assert_eq!(unpack(b"").unwrap_err(), "it is cut off");
+    }
+
+    #[test]
+    fn two_do_not_share_a_folder_and_an_unfinished_file_is_nothing() {
+        let (_folder, memory) = opened();
+        let error = Memory::open(&memory.folder).unwrap_err().to_string();
+        assert!(error.starts_with("another gaunt keeps its findings in "), "{error}");
+        fs::write(memory.path(Part::Usual, UNFINISHED), b"half").unwrap();
+        let folder = memory.folder.clone();
+        drop(memory);
+        assert_eq!(Memory::open(&folder).unwrap().read(Part::Findings).unwrap(), Found::Nothing);
+        let file = folder.join("lock");
+        assert!(matches!(Memory::open(&file), Err(MemoryError::Folder { .. })));
+    }
+
+    #[test]
+    fn what_is_too_large_is_not_written() {
+        let (_folder, mut memory) = opened();
+        memory.write(Part::Findings, b"small").unwrap();
+        let error = memory.write(Part::Findings, &vec![0; MAX_SIZE + 1]).unwrap_err();
+        assert!(matches!(error, MemoryError::TooLarge { .. }));
+        assert_eq!(memory.read(Part::Findings).unwrap(), Found::Kept(b"small".to_vec()));
+    }
+}

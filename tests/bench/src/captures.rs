@@ -1,0 +1,110 @@
+//! Bench `captures`: what the screen says of every fault, and of what only looks like one, as a page of its own.
+
+use std::{io::Write, time::Duration};
+
+use anyhow::Context;
+use gaunt::{
+    command::demo::{Capture, Story, capture},
+    owner,
+};
+use gaunt_schema::Severity;
+use gaunt_sim::{story, suite::Level};
+use serde_json::json;
+
+use crate::judge::START;
+
+/// The stories that are captured: usual scenarios, then cases of which the name says whether they are faults.
+const STORIES: &[(&str, u64)] = &[
+    ("data_starved", 1),
+    ("storage_slow", 1),
+    ("slow_gpu", 1),
+    ("throttled", 1),
+    ("launch_bound", 1),
+    ("port_down", 1),
+    ("link_errors", 1),
+    ("leaf_congested", 1),
+    ("hang", 1),
+    ("gpu_lost", 1),
+    ("F6", 1),
+    ("F7", 1),
+    ("healthy", 1),
+    ("checkpoint", 1),
+    ("H2", 1),
+    ("H4", 1),
+    ("H5", 1),
+    ("H7", 1),
+];
+
+/// Lines of a snapshot that are shown: the fleet, its findings, and the worst nodes.
+const LINES: usize = 34;
+
+pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
+    let (mut right, mut quiet, mut faults) = (0, 0, 0);
+    for (name, seed) in STORIES {
+        let story = Story {
+            nodes: None,
+            scenario: (*name).to_owned(),
+            seed: *seed,
+            level: Level::Hard,
+            snapshot_after: None,
+        };
+        let seen = capture(&story, START, owner::Options::default()).context(*name)?;
+        let line = story::names().find(|(known, _)| known == name).map_or("", |(_, line)| line);
+        section(name, line, &seen, out)?;
+        faults += usize::from(!seen.truths.is_empty());
+        if seen.truths.is_empty() {
+            quiet += usize::from(loud(&seen) == 0);
+        } else {
+            right += usize::from(is_named(&seen));
+        }
+    }
+    let row = json!({
+        "bench": "captures",
+        "faults": faults,
+        "faults_named": right,
+        "harmless": STORIES.len() - faults,
+        "harmless_quiet": quiet,
+    });
+    writeln!(out, "{row}").context("cannot write")
+}
+
+fn section(name: &str, line: &str, seen: &Capture, out: &mut dyn Write) -> anyhow::Result<()> {
+    let Capture { page, truths, after, nodes, .. } = seen;
+    let truth = truths.first().map_or_else(
+        || "nothing is wrong".to_owned(),
+        |truth| {
+            format!(
+                "{}, {}, since +{} s",
+                truth.kind,
+                truth.blamed,
+                truth.onset.since(START).as_secs()
+            )
+        },
+    );
+    writeln!(out, "### {name}: {line}\n")?;
+    writeln!(
+        out,
+        "`gaunt demo --scenario {name} --snapshot-after {}s`, {nodes} nodes; truth: {truth}.\n",
+        span(*after)
+    )?;
+    let shown: Vec<&str> = page.lines().take(LINES).collect();
+    writeln!(out, "```\n{}\n```\n", shown.join("\n").trim_end())?;
+    Ok(())
+}
+
+fn span(span: Duration) -> u64 {
+    span.as_secs()
+}
+
+/// Whether the right kind was said of the right thing.
+fn is_named(seen: &Capture) -> bool {
+    seen.truths.iter().all(|truth| {
+        seen.chronicle.episodes().iter().any(|episode| episode.finding.kind == truth.kind)
+    })
+}
+
+/// Findings that were said to be more than worth knowing.
+fn loud(seen: &Capture) -> usize {
+    let loud = |worst: Severity| worst > Severity::Info;
+    seen.chronicle.episodes().iter().filter(|episode| loud(episode.worst)).count()
+}

@@ -1,0 +1,176 @@
+//! An aggregator that is killed and started again: findings, acknowledgements and counters go on.
+
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::{
+    acts::{FINDING, asked, open},
+    binaries::program,
+    running::{Running, get, until},
+};
+
+/// An aggregator that keeps what it knows in a folder.
+fn keeping(folder: &Path, targets: &str) -> (Running, String) {
+    let token = folder.join("token");
+    fs::write(&token, "correct-horse-battery-staple").unwrap();
+    let (state, token) = (folder.join("state"), token.to_str().unwrap().to_owned());
+    let state = state.to_str().unwrap();
+    let running =
+        Running::aggregator(&["--targets", targets, "--state", state, "--token-file", &token]);
+    let address = running.address();
+    (running, address)
+}
+
+fn acknowledge(folder: &Path, address: &str, id: &str) {
+    let output = Command::new(program("gaunt"))
+        .args(["ack", id, "--by", "alice", "--note", "cable ordered", "--aggregator", address])
+        .arg("--token-file")
+        .arg(folder.join("token"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn metric(address: &str, series: &str) -> Option<f64> {
+    let page = get(address, "/metrics")?.1;
+    let line = page.lines().find(|line| line.starts_with(series))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+#[test]
+fn a_killed_aggregator_goes_on_where_it_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let (running, address) = keeping(folder.path(), "127.0.0.1:9");
+    let before = open(&address, FINDING);
+    acknowledge(folder.path(), &address, FINDING);
+    // Killed at once: what was answered is kept.
+    running.signal(Signal::KILL);
+    drop(running);
+
+    let (running, address) = keeping(folder.path(), "127.0.0.1:9");
+    running.line_with("findings go on from before");
+    let after = open(&address, FINDING);
+    let ack = &after["acknowledged"];
+    assert_eq!((ack["by"].as_str(), ack["note"].as_str()), (Some("alice"), Some("cable ordered")));
+    assert_eq!(after["life"]["opened"], before["life"]["opened"], "the same finding");
+    assert_eq!(after["since"], before["since"]);
+    let turns: Vec<&str> = after["life"]["changes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|change| change["what"].as_str().unwrap())
+        .collect();
+    assert_eq!(turns, ["opened", "acknowledged"], "it was not opened anew");
+    let opened = "gaunt_findings_opened_total{kind=\"target_down\"}";
+    until("it is counted once", || {
+        metric(&address, opened).filter(|count| count.to_bits() == 1.0_f64.to_bits())
+    });
+}
+
+#[test]
+fn a_damaged_memory_is_said_set_aside_and_begun_anew_and_two_do_not_share_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (running, address) = keeping(folder.path(), "127.0.0.1:9");
+    open(&address, FINDING);
+    acknowledge(folder.path(), &address, FINDING);
+    let state = folder.path().join("state");
+    let second = Command::new(program("gaunt"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--targets", "127.0.0.1:9", "--state"])
+        .arg(&state)
+        .output()
+        .unwrap();
+    assert_eq!(second.status.code(), Some(3));
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(said.contains("another gaunt keeps its findings in "), "{said}");
+    assert!(running.terminate().success());
+
+    let file = state.join("findings.gaunt");
+    let mut bytes = fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x40;
+    fs::write(&file, &bytes).unwrap();
+    let (running, address) = keeping(folder.path(), "127.0.0.1:9");
+    let line = running.line_with("cannot be read and is set aside");
+    assert!(line.contains("why=its checksum does not hold"), "{line}");
+    assert_eq!(fs::read(state.join("findings.gaunt.damaged")).unwrap(), bytes);
+    assert_eq!(open(&address, FINDING)["acknowledged"], Value::Null);
+}
+
+/// A simulated fleet that goes on while aggregators come and go.
+struct Fleet(Child, String);
+
+impl Fleet {
+    fn start(scenario: &str) -> Self {
+        let mut child = Command::new(program("gaunt-sim"))
+            .args(["--listen-port", "0", "--nodes", "4", "--scenario", scenario])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut list = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut list).unwrap();
+        Self(child, list.trim().to_owned())
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        // It may have ended already.
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_fault_that_lasts_over_a_restart_is_one_finding_and_nothing_false_is_said() {
+    let fleet = Fleet::start("port_down");
+    let folder = tempfile::tempdir().unwrap();
+    let (running, address) = keeping(folder.path(), &fleet.1);
+    let port = until("the port is down", || {
+        let list = asked(&address, "findings");
+        list["findings"].as_array().unwrap().iter().find(|f| f["kind"] == "port_down").cloned()
+    });
+    let id = port["id"].as_str().unwrap().to_owned();
+    acknowledge(folder.path(), &address, &id);
+    let starved = |address: &str| {
+        let rows = asked(address, "gpu_time")["starved"].as_array().unwrap().clone();
+        rows.iter().map(|row| row["gpu_seconds"].as_f64().unwrap()).sum::<f64>()
+    };
+    until("lost time is counted and kept", || (starved(&address) > 0.0).then_some(()));
+    let counted = starved(&address);
+    running.signal(Signal::KILL);
+    drop(running);
+
+    let (_running, address) = keeping(folder.path(), &fleet.1);
+    assert!(starved(&address) >= counted, "no counter falls");
+    // The first window: everything is new to the judge, and nothing may be said that is not so.
+    let end = Instant::now() + Duration::from_secs(20);
+    let mut looks = 0;
+    while Instant::now() < end {
+        let list = asked(&address, "findings");
+        let open: Vec<&str> = list["findings"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|finding| finding["id"].as_str().unwrap())
+            .collect();
+        assert_eq!(open, [id.as_str()], "after {looks} looks");
+        let finding = &list["findings"][0];
+        assert_eq!(finding["life"]["opened"], port["life"]["opened"]);
+        assert_eq!(finding["acknowledged"]["by"], "alice");
+        looks += 1;
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let closed = asked(&address, "closed");
+    assert_eq!(closed["total"], 0, "nothing was closed");
+}

@@ -1,0 +1,104 @@
+//! Faults and what only looks like one, lived through in virtual time: the demo names the first, and is quiet about the second.
+
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
+
+use gaunt::{
+    command::{
+        demo::{Capture, Story, capture},
+        judge::Episode,
+    },
+    owner,
+};
+use gaunt_schema::{Entity, Severity, UnixMs};
+use gaunt_sim::{Truth, suite::Level};
+
+/// 2025-10-09 13:41:51 UTC.
+const START: UnixMs = UnixMs(1_760_017_311_000);
+
+fn told(scenario: &str, nodes: Option<usize>) -> Capture {
+    let (scenario, level) = (scenario.to_owned(), Level::Hard);
+    let story = Story { nodes, scenario, seed: 1, level, snapshot_after: None };
+    capture(&story, START, owner::Options::default()).unwrap()
+}
+
+/// Whether two say the same place; jobs count only where there is nothing else.
+fn same(a: &Entity, b: &Entity) -> bool {
+    let place = |e: &Entity| {
+        (
+            e.node.clone(),
+            e.gpu.clone(),
+            e.device.clone(),
+            e.port.clone(),
+            e.leaf.clone(),
+            e.rail.clone(),
+        )
+    };
+    let bare = place(a) == place(&Entity::new(a.kind));
+    a.kind == b.kind && place(a) == place(b) && (!bare || a.job == b.job)
+}
+
+fn names(episode: &Episode, truth: &Truth) -> bool {
+    let finding = &episode.finding;
+    let kind = finding.kind == truth.kind || truth.kinds.contains(&finding.kind);
+    kind && std::iter::once(&truth.blamed)
+        .chain(&truth.also)
+        .any(|blamed| same(blamed, &finding.entity))
+}
+
+/// A fault is open when there is most to see, the page shows it first, and nobody else is blamed aloud.
+fn is_named(scenario: &str, nodes: usize) {
+    let seen = told(scenario, Some(nodes));
+    let truth = seen.truths.first().unwrap_or_else(|| panic!("{scenario} has no fault"));
+    let open: Vec<&Episode> =
+        seen.chronicle.episodes().iter().filter(|episode| episode.closed.is_none()).collect();
+    let named = open.iter().find(|episode| names(episode, truth));
+    let named =
+        named.unwrap_or_else(|| panic!("{:?} is not named in\n{}", truth.blamed, seen.page));
+    assert!(named.finding.life.opened >= truth.onset, "{scenario}: {:?}", named.finding);
+    let line =
+        format!("{:<9} {:<16} ", named.finding.severity.as_str(), named.finding.kind.as_str());
+    let lines: Vec<&str> = seen.page.lines().collect();
+    let at = lines.iter().position(|line| line.starts_with("FINDINGS")).unwrap();
+    assert!(lines[at + 1].starts_with(&line), "{line:?} is not first in\n{}", seen.page);
+    for other in seen.chronicle.episodes().iter().filter(|e| e.worst == Severity::Critical) {
+        let follows = truth.follows.iter().any(|(kind, entity)| {
+            other.finding.kind == *kind && same(entity, &other.finding.entity)
+        });
+        assert!(names(other, truth) || follows, "{scenario}: {} pages too", other.finding.id);
+    }
+}
+
+/// Nothing is wrong, and nothing is said that somebody would have to look at.
+fn is_quiet(scenario: &str, nodes: Option<usize>) {
+    let seen = told(scenario, nodes);
+    assert!(seen.truths.is_empty(), "{scenario} has a fault");
+    let loud = seen.chronicle.episodes().iter().filter(|e| e.worst > Severity::Info);
+    let loud: Vec<&str> = loud.map(|episode| episode.finding.id.as_str()).collect();
+    assert_eq!(loud, [""; 0], "{scenario}\n{}", seen.page);
+}
+
+macro_rules! stories {
+    ($($test:ident: $how:ident($($what:expr),+);)*) => {
+        $(
+            #[test]
+            fn $test() {
+                $how($($what),+);
+            }
+        )*
+    };
+}
+
+stories! {
+    a_slow_loader_is_named: is_named("data_starved", 8);
+    slow_storage_is_named: is_named("storage_slow", 8);
+    a_slow_gpu_is_named: is_named("slow_gpu", 8);
+    a_hot_gpu_is_named: is_named("throttled", 8);
+    a_host_that_launches_too_slowly_is_named: is_named("launch_bound", 8);
+    a_port_that_is_down_is_named: is_named("port_down", 8);
+    a_bad_cable_is_named: is_named("link_errors", 8);
+    a_congested_leaf_is_named: is_named("leaf_congested", 16);
+    a_job_that_hangs_is_named: is_named("hang", 8);
+    a_gpu_that_is_lost_is_named: is_named("gpu_lost", 8);
+    a_healthy_fleet_is_quiet: is_quiet("healthy", Some(8));
+    checkpoints_are_quiet: is_quiet("checkpoint", Some(8));
+}
