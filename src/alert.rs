@@ -116,7 +116,10 @@ async fn observe(options: Options, source: Source, tell: watch::Sender<Told>) {
 
 /// The findings as alerts, by their ids.
 fn alerts(findings: &[Finding], options: &Options) -> BTreeMap<String, Alert> {
-    let worth = findings.iter().filter(|finding| finding.severity >= options.least);
+    // Whoever took a finding on is told enough.
+    let worth = findings
+        .iter()
+        .filter(|finding| finding.severity >= options.least && finding.acknowledged.is_none());
     let alerts = worth.take(MAX_ALERTS);
     alerts.map(|finding| (finding.id.clone(), Alert::of(finding, &options.cluster))).collect()
 }

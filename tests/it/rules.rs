@@ -6,6 +6,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
+    sync::LazyLock,
 };
 
 use gaunt_schema::{
@@ -46,8 +47,13 @@ fn files(folder: &str) -> Vec<(PathBuf, Value)> {
     paths.into_iter().map(read).collect()
 }
 
-/// All rules of both packs.
-fn rules() -> Vec<Value> {
+/// All rules of both packs, read once.
+fn rules() -> &'static [Value] {
+    static RULES: LazyLock<Vec<Value>> = LazyLock::new(read_rules);
+    &RULES
+}
+
+fn read_rules() -> Vec<Value> {
     let all = files("rules/gaunt").into_iter().chain(files("rules/dcgm"));
     let groups = all.flat_map(|(_, file)| file["groups"].as_array().unwrap().clone());
     groups.flat_map(|group| group["rules"].as_array().unwrap().clone()).collect()
@@ -56,9 +62,9 @@ fn rules() -> Vec<Value> {
 /// The alerts by name; a name stands once.
 fn alerts() -> BTreeMap<String, Value> {
     let mut named = BTreeMap::new();
-    for rule in rules().into_iter().filter(|rule| rule["alert"].is_string()) {
+    for rule in rules().iter().filter(|rule| rule["alert"].is_string()) {
         let name = rule["alert"].as_str().unwrap().to_owned();
-        assert!(named.insert(name.clone(), rule).is_none(), "{name} stands twice");
+        assert!(named.insert(name.clone(), rule.clone()).is_none(), "{name} stands twice");
     }
     named
 }
