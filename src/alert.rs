@@ -108,8 +108,8 @@ async fn observe(options: Options, source: Source, tell: watch::Sender<Told>) {
     let mut last = UnixMs::default();
     while let Ok(at) = source.ticked_after(last).await {
         last = at;
-        let Ok(Answer::Findings(list)) = source.ask(Question::Findings).await else { continue };
-        let open = alerts(&list.findings, &options);
+        let Ok(Answer::Findings(known)) = source.ask(Question::Findings).await else { continue };
+        let open = alerts(&known.findings, &options);
         tell.send_if_modified(|told| told.take(at, open));
     }
 }

@@ -80,12 +80,12 @@ pub enum Question {
     Fabric(Filter),
     /// One metric of one device, or of many together, over time.
     History(HistoryAsk),
+    /// What probes between nodes measured, and who is suspected.
+    Probe,
     /// Where GPU time and energy went in the last while.
     Usage(std::time::Duration),
     /// What Alertmanager knows of findings.
     Alerts,
-    /// What probes between nodes measured, and who is suspected.
-    Probe,
     /// The same question as it would have been answered at an instant of the past. What is not kept is absent.
     Then(When, Box<Question>),
 }
@@ -116,12 +116,12 @@ pub enum Answer {
     Fabric(Arc<Fabric>),
     /// To [`Question::History`].
     History(Arc<History>),
+    /// To [`Question::Probe`].
+    Probe(Arc<ProbeMatrix>),
     /// To [`Question::Usage`].
     Usage(Arc<Usage>),
     /// To [`Question::Alerts`].
     Alerts(Arc<AlertList>),
-    /// To [`Question::Probe`].
-    Probe(Arc<ProbeMatrix>),
     /// The question makes no sense here; says why.
     Refused(Refusal),
 }
@@ -151,9 +151,9 @@ impl Answer {
             Question::Job(_) => Self::Job(of(json)?),
             Question::Fabric(_) => Self::Fabric(of(json)?),
             Question::History(_) => Self::History(of(json)?),
+            Question::Probe => Self::Probe(of(json)?),
             Question::Usage(_) => Self::Usage(of(json)?),
             Question::Alerts => Self::Alerts(of(json)?),
-            Question::Probe => Self::Probe(of(json)?),
             Question::Then(_, question) => return Self::read(question, json),
         })
     }

@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use crate::{
-    answer::{Answer, Question},
+    answer::{Act, Answer, Deed, Question},
     source::{Player, Source, SourceError},
 };
 
@@ -125,6 +125,8 @@ struct Desk {
     input: Input,
     state: State,
     asking: Asking,
+    /// What is being done to a finding, at most one thing at a time.
+    acting: Option<Asked>,
     /// Whether the screen must be drawn.
     changed: bool,
     /// Whether a key waits for its frame.
@@ -150,6 +152,7 @@ impl Desk {
             input: Input::open()?,
             state,
             asking: Asking::default(),
+            acting: None,
             changed: true,
             urgent: true,
             drawn: None,
@@ -194,6 +197,10 @@ impl Desk {
                 answer = self.asking.answer(&self.source) => {
                     let (question, answer) = answer;
                     actions.push_back(answered(question, answer)?);
+                }
+                done = acted(&mut self.acting) => {
+                    self.acting = None;
+                    self.done(told(done));
                 }
                 _ = ticks.tick() => actions.push_back(Action::Tick(now())),
                 () = sleep_until(due.into()), if self.changed && due > Instant::now() => {}
@@ -271,13 +278,23 @@ impl Desk {
                         Err(error) => Err(format!("cannot write {path}: {error}")),
                     });
                 }
-                Effect::Acknowledge(..) => {
-                    let text = "this source takes no acknowledgements";
-                    self.done(Err(text.to_owned()));
-                }
+                Effect::Acknowledge(finding, note) => self.acknowledge(&finding, note),
             }
         }
         Ok(false)
+    }
+
+    /// Sends an acknowledgement, or with no note withdraws it.
+    fn acknowledge(&mut self, finding: &Safe, note: Option<String>) {
+        if self.acting.is_some() {
+            return self.done(Err("the last acknowledgement is still on its way".to_owned()));
+        }
+        let by = std::env::var("USER").ok().filter(|name| !name.is_empty());
+        let by = Safe::new(by.as_deref().unwrap_or("console"));
+        let deed = note.map_or(Deed::Withdraw, |note| Deed::Acknowledge { note: Safe::new(&note) });
+        let act = Act { finding: finding.to_string(), by, deed };
+        let source = self.source.clone();
+        self.acting = Some(Box::pin(async move { source.act(act).await }));
     }
 
     /// Says what became of something that was owed.
@@ -300,6 +317,28 @@ fn answered(
         Ok(answer) => Ok(Action::Answered(now(), Box::new(question), answer)),
         Err(gone @ SourceError::Owner(_)) => Err(ConsoleError::Source(gone)),
         Err(error) => Ok(Action::Failed(now(), Safe::new(&error.to_string()))),
+    }
+}
+
+/// What comes back of an act; never, while none is on its way.
+async fn acted(acting: &mut Option<Asked>) -> Result<Answer, SourceError> {
+    match acting {
+        Some(acting) => acting.await,
+        None => pending().await,
+    }
+}
+
+/// What became of an act, in a sentence.
+fn told(done: Result<Answer, SourceError>) -> Result<String, String> {
+    match done {
+        Ok(Answer::Refused(refusal)) => Err(refusal.to_string()),
+        Ok(Answer::Finding(explanation)) => {
+            let finding = &explanation.finding;
+            let what = if finding.acknowledged.is_some() { "acknowledged" } else { "withdrawn" };
+            Ok(format!("{what}: {}", finding.id))
+        }
+        Ok(_) => Ok("done".to_owned()),
+        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -138,11 +138,7 @@ async fn shown(options: cli::Snapshot) -> anyhow::Result<ExitCode> {
     let settings = settings(&options.view.scrape)?;
     let wanted = snapshot::Wanted {
         one: options.ask.map(|ask| snapshot::One { ask, filter: options.filter }),
-        form: match options.format {
-            Page::Text => snapshot::Form::Text,
-            Page::Json => snapshot::Form::Json,
-            Page::Csv => snapshot::Form::Csv,
-        },
+        form: form(options.format),
         check: options.check,
         watch: options.watch,
     };

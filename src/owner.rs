@@ -56,10 +56,10 @@ use usage::UsageLedger;
 /// The most bytes of history unless told otherwise: a quarter of an hour of 12 million series at ten seconds.
 pub const HISTORY_BYTES: usize = 2 << 30;
 
-/// For how long usage is known unless told otherwise: an hour of a thousand jobs is some 50 MB at worst.
-pub const USAGE: Duration = Duration::from_mins(60);
 /// What is usual changes slowly, and is much: it is told to who keeps it no more often than this.
 const USUAL_EVERY: Duration = Duration::from_mins(1);
+/// For how long usage is known unless told otherwise: an hour of a thousand jobs is some 50 MB at worst.
+pub const USAGE: Duration = Duration::from_hours(1);
 
 /// How an owner is set up.
 #[derive(Clone, Debug)]
@@ -359,9 +359,9 @@ impl Owner {
             Question::Job(job) => Answer::Job(Arc::new(self.job_detail(job)?)),
             Question::Fabric(filter) => Answer::Fabric(Arc::new(self.fabric(filter))),
             Question::History(ask) => Answer::History(Arc::new(self.history(ask, &nodes)?)),
+            Question::Probe => Answer::Probe(Arc::new(self.probe_matrix())),
             Question::Usage(span) => Answer::Usage(Arc::new(self.usage(*span))),
             Question::Alerts => Answer::Alerts(self.alerts()),
-            Question::Probe => Answer::Probe(Arc::new(self.probe_matrix())),
             Question::Then(when, question) => self.look_back(*when, question)?,
         })
     }

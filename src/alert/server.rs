@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The longest pause: an Alertmanager that is back is told within this time.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
 /// Who hears nothing for so many repetitions takes an alert for over, as with Prometheus.
 const PATIENCE: u32 = 4;
@@ -101,7 +101,7 @@ impl Server {
                     match self.look().await {
                         Ok(read) => lines = read,
                         Err(why) => {
-                            tracing::debug!(server = %self.state.address, why, "cannot read alerts")
+                            tracing::debug!(server = %self.state.address, why, "cannot read alerts");
                         }
                     }
                 }
@@ -224,7 +224,7 @@ mod tests {
     fn options() -> Options {
         Options {
             servers: Vec::new(),
-            every: Duration::from_secs(60),
+            every: Duration::from_mins(1),
             least: gaunt_schema::Severity::Info,
             cluster: Safe::default(),
             bearer_file: None,

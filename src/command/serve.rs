@@ -57,7 +57,7 @@ pub async fn run(
     let (sources, period) = (scraping.plan.sources(), scraping.plan.options.period);
     let alerting = scraping.alerting.take();
     alerting.as_ref().map(alert::check).transpose()?;
-    let (say, said) = watch::channel(std::sync::Arc::default());
+    let (say, said) = watch::channel(Arc::default());
     scraping.owner.alerts = Some(said);
     let options = scraping.owner.clone();
     let (memory, owner) = match kept {

@@ -20,7 +20,7 @@ const MAX_ROWS: usize = 20_000;
 const MAX_TOLD: usize = 20_000;
 
 /// The longest time between two looks that is counted: after a longer one nobody knows what was between.
-const LONGEST_GAP: Duration = Duration::from_secs(60);
+const LONGEST_GAP: Duration = Duration::from_mins(1);
 
 /// What is counted together.
 type Key = (Option<Safe>, Option<Safe>, GpuState);
@@ -58,7 +58,7 @@ impl UsageLedger {
     fn since_last(&mut self, now: UnixMs) -> Option<f64> {
         let last = self.last.replace(now)?;
         let gap = now.since(last);
-        (!gap.is_zero() && gap <= LONGEST_GAP).then(|| gap.as_secs_f64())
+        (!gap.is_zero() && gap <= LONGEST_GAP).then_some(gap.as_secs_f64())
     }
 
     /// The step of this instant; what is older than `span` goes.
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn old_steps_go_and_a_long_gap_is_not_counted() {
         let mut ledger = UsageLedger::default();
-        let span = Duration::from_secs(60);
+        let span = Duration::from_mins(1);
         assert_eq!(ledger.since_last(UnixMs(0)), None, "nothing is known of the time before");
         for second in 1..=100 {
             let now = UnixMs(second * 1_000);

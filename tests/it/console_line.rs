@@ -1,4 +1,4 @@
-//! The console's bytes on a terminal of our own: replayed through an emulator, on every way out, under a storm of sizes.
+//! The console's bytes on a terminal of our own: replayed through an emulator, on every way out.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -137,7 +137,7 @@ fn await_that<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 
 /// A screen without its clock, which goes on.
 fn timeless(screen: &str) -> String {
-    screen.lines().skip(1).collect::<Vec<_>>().join("\n")
+    screen.lines().skip(1).map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
@@ -202,35 +202,6 @@ fn frames_are_bracketed_and_hold_no_more_than_changed() {
     assert_eq!(count(b"\x1b[?2026h"), count(b"\x1b[?2026l"));
     assert!(bytes.len() / count(b"\x1b[?2026h") < 200, "{} bytes", bytes.len());
     line.press("qq");
-    line.expect_given_back("0");
-}
-
-#[test]
-fn a_storm_of_sizes_ends_with_the_last_one_drawn() {
-    let mut line = Line::start("", "demo --scenario healthy");
-    line.await_screen("the overview", |screen| screen.contains("one cell = one GPU"));
-    let tty = line.read("tty");
-    let resize = |columns: u32, rows: u32| {
-        let (columns, rows) = (columns.to_string(), rows.to_string());
-        let arguments = ["-F", tty.trim(), "cols", &columns, "rows", &rows];
-        assert!(Command::new("stty").args(arguments).status().unwrap().success());
-    };
-    for step in 0..60_u32 {
-        match step % 4 {
-            0 => resize(1, 1),
-            1 => resize(1_000, 400),
-            2 => resize(20 + step, 5 + step),
-            _ => resize(200, 50),
-        }
-    }
-    let start = line.bytes.lock().unwrap().len();
-    resize(80, 24);
-    line.press("2");
-    await_that("the last size", || {
-        let screen = line.replay(start).screen().contents();
-        (screen.contains("none open") && screen.contains("? keys")).then_some(())
-    });
-    line.press("q");
     line.expect_given_back("0");
 }
 

@@ -186,9 +186,9 @@ fn dashboards_are_sound_and_name_what_exists() {
             }
         }
         for Asked { panel, query, .. } in asked(name, dashboard) {
-            let named = metrics(&query);
-            assert!(!named.is_empty(), "{name}: {panel}");
-            let strange: Vec<_> = named.iter().filter(|metric| !is_known(metric)).collect();
+            let said = metrics(&query);
+            assert!(!said.is_empty(), "{name}: {panel}");
+            let strange: Vec<_> = said.iter().filter(|metric| !is_known(metric)).collect();
             assert!(strange.is_empty(), "{name}: {panel}: nobody says {strange:?}");
             if query.contains("rate(") {
                 assert!(!query.contains("[5m]"), "{name}: {panel} has an interval of its own");

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Time for what takes half a minute when nobody else uses the machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The shipped configuration with shorter waits; nothing else about it is changed. The order of the waits is kept: a
 /// finding is faster than the signals that it keeps quiet.

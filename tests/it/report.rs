@@ -1,7 +1,5 @@
 //! `gaunt report`: what a recording and a running aggregator say of GPU time, energy and cost.
 
-#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
-
 use std::process::Command;
 
 use serde_json::Value;

@@ -225,7 +225,8 @@ mod tests {
         };
         assert_eq!(by(&report.by_job), [("7".to_owned(), 8.0), (NOBODY.to_owned(), 2.0)]);
         assert_eq!(by(&report.by_user), [("mira".to_owned(), 8.0), (NOBODY.to_owned(), 2.0)]);
-        assert_eq!(report.by_state.iter().map(|sum| sum.gpu_hours).sum::<f64>(), 10.0);
+        let hours: f64 = report.by_state.iter().map(|sum| sum.gpu_hours).sum();
+        assert!((hours - 10.0).abs() < 1e-9, "{hours}");
     }
 
     #[test]

@@ -252,3 +252,21 @@ fn answer_tables(desk: &mut Desk) {
         desk.answer_to(question, Answer::Table(Arc::new(table)));
     }
 }
+
+#[test]
+fn a_finding_is_acknowledged_with_a_note_and_that_is_withdrawn() {
+    let mut desk = Desk::showing(sample::two_faults(32));
+    desk.press(&[Key::Char('2')]);
+    desk.answer(findings());
+    desk.press(&[Key::Down, Key::Char('a')]);
+    assert!(desk.draw(80, 24)[22].contains("acknowledge data_starved/gpu006"));
+    desk.type_text("loader is being moved");
+    let note = Some("loader is being moved".to_owned());
+    let effects = desk.press(&[Key::Enter]);
+    assert_eq!(effects, [Effect::Acknowledge("data_starved/gpu006".into(), note)]);
+    desk.press(&[Key::Up]);
+    let effects = desk.press(&[Key::Char('a')]);
+    assert_eq!(effects, [Effect::Acknowledge("port_down/gpu003/mlx5_1/1".into(), None)]);
+    desk.press(&[Key::Char('['), Key::Char('a')]);
+    assert!(desk.state.prompt.is_none(), "the past is not acknowledged");
+}

@@ -58,6 +58,9 @@ fn acknowledge(state: &mut State) -> Outcome {
         return Outcome::drawn();
     }
     let id = Safe::new(&finding.id);
+    if finding.acknowledged.is_some() {
+        return Outcome::owing(Effect::Acknowledge(id, None));
+    }
     show(state, Prompt::new(Asks::Note(id), ""));
     Outcome::drawn()
 }
