@@ -289,7 +289,7 @@ fn without_prometheus_findings_reach_alertmanager_once_and_its_silences_come_bac
     let settings = folder.path().join("gaunt.toml");
     fs::write(
         &settings,
-        format!("[alertmanager]\nurls = [\"http://{manager}\"]\nevery = \"1s\"\n"),
+        format!("[alertmanager]\nurls = [\"http://{manager}\"]\nevery = \"5s\"\n"),
     )
     .unwrap();
     let targets = format!("gpu003={}", machine.address);
