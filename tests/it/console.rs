@@ -154,11 +154,13 @@ fn the_demo_shows_its_finding_first_and_all_screens_follow() {
     let node = desk.await_screen("port table", |screen| screen.contains("PORT "));
     assert!(node.contains("DOWN") && node.contains("mlx5_0/1") && node.contains("GPU "), "{node}");
     desk.press("5");
-    desk.await_screen("list of nodes", |screen| screen.contains("NODES") && screen.contains("8/8"));
+    desk.await_screen("list of nodes", |screen| {
+        screen.contains("NODES") && screen.contains("worst first")
+    });
     desk.press("2");
     desk.await_screen("list of findings", |screen| screen.contains("\n FINDINGS  1 open"));
     desk.press("?");
-    desk.await_screen("keys", |screen| screen.contains("every open finding"));
+    desk.await_screen("keys", |screen| screen.contains("2         findings: what is wrong"));
     desk.press("Escape");
     desk.press("1");
     desk.await_screen("overview", |screen| screen.contains("GPU TIME"));

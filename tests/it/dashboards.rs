@@ -248,7 +248,10 @@ fn answered(all: &[Asked], prometheus: &str) -> Vec<Rows> {
 
 /// GPUs and watts on average, as the report and as the dashboard has them: their clocks do not look at the same instants.
 fn the_report_says_the_same(aggregator: &str, prometheus: &str) {
-    until("the report says what the dashboard says", || {
+    // Both look a minute back, and agree once the faults are older than that.
+    let end = Instant::now() + PATIENCE;
+    let mut said = String::new();
+    let mut compare = || {
         let args = ["report", "--aggregator", aggregator, "--last", "1m", "--format", "json"];
         let report: Value = serde_json::from_slice(&gaunt(&args).stdout).ok()?;
         let watched = report["watched_seconds"].as_f64()?;
@@ -258,8 +261,13 @@ fn the_report_says_the_same(aggregator: &str, prometheus: &str) {
         let same = |one: f64, other: f64| one > 0.0 && (one / other - 1.0).abs() < 0.1;
         let lost_there = one("sum(avg_over_time(gaunt:fleet_lost_gpus:count[1m]))")?;
         let watts_there = one("sum(rate(gaunt_gpu_energy_joules_total[1m]))")?;
+        said = format!("GPUs lost {lost} and {lost_there}, watts {watts} and {watts_there}");
         (same(lost, lost_there) && same(watts, watts_there)).then_some(())
-    });
+    };
+    while compare().is_none() {
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(Instant::now() < end, "the report and the dashboard: {said}");
+    }
 }
 
 /// Prints what a person would see: each panel with its rows and their range.

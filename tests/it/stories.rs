@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
+use std::time::Duration;
+
 use gaunt::{
     command::{
         demo::{Capture, Story, capture},
@@ -15,9 +17,12 @@ use gaunt_sim::{Truth, suite::Level};
 /// 2025-10-09 13:41:51 UTC.
 const START: UnixMs = UnixMs(1_760_017_311_000);
 
-fn told(scenario: &str, nodes: Option<usize>) -> Capture {
+/// When a fault is looked at: a minute and more after it began, so that all that is said of it is said.
+const LOOK: Duration = Duration::from_secs(150);
+
+fn told(scenario: &str, nodes: Option<usize>, snapshot_after: Option<Duration>) -> Capture {
     let (scenario, level) = (scenario.to_owned(), Level::Hard);
-    let story = Story { nodes, scenario, seed: 1, level, snapshot_after: None };
+    let story = Story { nodes, scenario, seed: 1, level, snapshot_after };
     capture(&story, START, owner::Options::default()).unwrap()
 }
 
@@ -47,7 +52,7 @@ fn names(episode: &Episode, truth: &Truth) -> bool {
 
 /// A fault is open when there is most to see, the page shows it first, and nobody else is blamed aloud.
 fn is_named(scenario: &str, nodes: usize) {
-    let seen = told(scenario, Some(nodes));
+    let seen = told(scenario, Some(nodes), Some(LOOK));
     let truth = seen.truths.first().unwrap_or_else(|| panic!("{scenario} has no fault"));
     let open: Vec<&Episode> =
         seen.chronicle.episodes().iter().filter(|episode| episode.closed.is_none()).collect();
@@ -70,7 +75,7 @@ fn is_named(scenario: &str, nodes: usize) {
 
 /// Nothing is wrong, and nothing is said that somebody would have to look at.
 fn is_quiet(scenario: &str, nodes: Option<usize>) {
-    let seen = told(scenario, nodes);
+    let seen = told(scenario, nodes, None);
     assert!(seen.truths.is_empty(), "{scenario} has a fault");
     let loud = seen.chronicle.episodes().iter().filter(|e| e.worst > Severity::Info);
     let loud: Vec<&str> = loud.map(|episode| episode.finding.id.as_str()).collect();
