@@ -39,6 +39,7 @@ const START: UnixMs = UnixMs(1_700_000_000_000);
 
 /// How large a fleet is asked about.
 #[derive(Args, Clone, Debug)]
+#[group(id = "answers")]
 pub(crate) struct Options {
     /// Nodes of the fleet that `answers` asks about, 8 GPUs and 8 ports each.
     #[arg(long, default_value_t = 12_500)]

@@ -34,6 +34,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// How large a fleet is, and how long it is looked at.
 #[derive(Args, Clone, Debug)]
+#[group(id = "fleet")]
 pub(crate) struct Options {
     /// Nodes of the fleet that `fleet` serves, 960 samples each.
     #[arg(long, default_value_t = 12_500)]

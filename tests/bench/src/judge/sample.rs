@@ -41,6 +41,7 @@ const PEACE_STEP: Duration = Duration::from_secs(30);
 /// Which runs are played.
 #[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]
 #[derive(Args, Clone, Debug)]
+#[group(id = "sample")]
 pub(crate) struct Options {
     /// `judge`: all seeds instead of a balanced part of them.
     #[arg(long, conflicts_with = "quick")]
