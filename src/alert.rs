@@ -3,13 +3,14 @@
 //! The labels are those of the shipped rules, so that an alert is the same whoever posts it: Prometheus, this
 //! aggregator or its standby. Each Alertmanager has a task of its own, and one that does not answer holds up nobody.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use gaunt_schema::{Safe, Severity, UnixMs};
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
     answer::{AlertLine, AlertList, AlertServer, Answer, Finding, Question},
+    gather::Access,
     source::Source,
 };
 
@@ -30,9 +31,9 @@ const MAX_ALERTS: usize = 1_000;
 const RESOLVED_FOR: Duration = Duration::from_mins(15);
 
 /// Where findings are posted, and how.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The Alertmanagers, such as `http://10.0.0.5:9093`; all members of a cluster are told.
+    /// The Alertmanagers, such as `https://10.0.0.5:9093`; all members of a cluster are told.
     pub servers: Vec<String>,
     /// The time after which an open finding is posted again. Who hears nothing for four times as long takes it for over.
     pub every: Duration,
@@ -40,8 +41,8 @@ pub struct Options {
     pub least: Severity,
     /// The name of the cluster, put on every alert if there is one.
     pub cluster: Safe,
-    /// A file with a bearer token, read again for each request.
-    pub bearer_file: Option<PathBuf>,
+    /// How they are reached: files of keys are read again when they change.
+    pub access: Access,
 }
 
 /// Why findings cannot be posted.
@@ -49,15 +50,12 @@ pub struct Options {
 pub enum AlertError {
     /// An address is none.
     #[error(
-        "{0:?} is not the address of an Alertmanager; write http://HOST:9093 in alertmanager.urls"
+        "{0:?} is not the address of an Alertmanager; write http://HOST:9093 or https://HOST:9093 in alertmanager.urls"
     )]
     Address(String),
     /// There are too many.
     #[error("{0} Alertmanagers are named in alertmanager.urls; {MAX_SERVERS} are possible")]
     TooMany(usize),
-    /// The client cannot be made.
-    #[error("cannot start an HTTP client: {0}")]
-    Client(String),
 }
 
 /// What is to be told at one instant: what is open, and what ended lately.
@@ -83,22 +81,23 @@ pub fn check(options: &Options) -> Result<(), AlertError> {
 }
 
 /// Starts to post what `source` finds; what the Alertmanagers say appears at the other end of `said`.
-pub fn start(
-    options: &Options,
+pub async fn start(
+    options: Options,
     source: Source,
     said: watch::Sender<Arc<AlertList>>,
 ) -> Result<Alerting, AlertError> {
-    check(options)?;
+    check(&options)?;
     let mut tasks = JoinSet::new();
+    let keys = options.access.clone().open(&mut tasks).await;
     let (tell, told) = watch::channel(Told::default());
     let mut answers = Vec::new();
     for address in &options.servers {
         let (send, heard) = watch::channel((AlertServer::default(), Vec::new()));
-        let server = Server::new(address, options)?;
+        let server = Server::new(address, options.every, keys.clone())?;
         tasks.spawn(server.run(told.clone(), send));
         answers.push(heard);
     }
-    tasks.spawn(observe(options.clone(), source, tell));
+    tasks.spawn(observe(options, source, tell));
     tasks.spawn(gather(answers, said));
     Ok(Alerting { _tasks: tasks })
 }

@@ -34,7 +34,7 @@ pub use explanation::{Alternative, Chain, Explanation, Limit, Ruling, Signal};
 pub use fabric::{Fabric, FabricCells};
 pub use field::{Field, FieldKind, Key, Own, Subject};
 pub use filter::{Filter, FilterError};
-pub use finding::{Acknowledgement, Change, Evidence, Finding, FindingList, Life};
+pub use finding::{Acknowledgement, Behind, Change, Evidence, Finding, FindingList, Life};
 pub use gpu_time::{GpuTime, JobTime, Starved};
 pub use history::{History, HistoryAsk, Together};
 pub use job::{JobDetail, JobPast, StateTime, Strip};

@@ -7,7 +7,7 @@ use std::{
 
 use gaunt_schema::{
     Absent, Class, Delivery, Keeping, MetricId, Reading, Safe, TargetId, TargetSource, UnixMs,
-    catalogue::CATALOGUE,
+    catalogue::CATALOGUE, unit::Kind,
 };
 
 mod column;
@@ -107,6 +107,22 @@ impl Cluster {
         Self { history_limit: bytes, ..self }
     }
 
+    /// The same with a past of every metric, of so many periods, not only of those that screens and judge look back at.
+    #[must_use]
+    pub fn with_every_past(mut self, slots: usize) -> Self {
+        for (metric, column) in MetricId::all().zip(&mut self.columns) {
+            if metric.row().kind != Kind::Info && metric.row().class != Class::Fleet {
+                *column = Column::new(metric, slots).with_past(metric, slots.max(1));
+            }
+        }
+        self
+    }
+
+    /// Whether a past of this metric is kept.
+    pub fn keeps_past(&self, metric: MetricId) -> bool {
+        self.column(metric).has_past()
+    }
+
     /// Takes what a sender brought.
     pub fn accept(&mut self, delivery: Delivery) {
         match delivery {
@@ -204,6 +220,7 @@ impl Cluster {
     }
 
     /// The node of this number.
+    #[inline]
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         self.inventory.node(id)
     }
@@ -220,6 +237,7 @@ impl Cluster {
     }
 
     /// The device at a row of its class.
+    #[inline]
     pub fn device(&self, class: Class, row: u32) -> Option<&Entry> {
         self.inventory.entry(class, row)
     }
@@ -230,6 +248,7 @@ impl Cluster {
     }
 
     /// The job that holds a GPU, as of the last [`Self::advance`]: its page's word, else that of a scheduler.
+    #[inline]
     pub fn job(&self, gpu: u32) -> Option<&Safe> {
         self.jobs.of(gpu)
     }
@@ -250,6 +269,7 @@ impl Cluster {
     }
 
     /// How fresh a node's data is.
+    #[inline]
     pub fn freshness(&self, node: &Node) -> Freshness {
         let down = |speaker: &Speaker| {
             self.target(speaker.target)
@@ -265,17 +285,20 @@ impl Cluster {
     }
 
     /// The last reading of a metric on the device at `row`; stale if it is too old, none if there never was one.
+    #[inline]
     pub fn reading(&self, metric: MetricId, row: u32) -> Option<Reading> {
         let (reading, at) = self.column(metric).last(row)?;
         Some(if self.is_old(at) { Absent::Stale.into() } else { reading })
     }
 
     /// The value of a metric now, if it is known.
+    #[inline]
     pub fn value(&self, metric: MetricId, row: u32) -> Option<f64> {
         self.reading(metric, row)?.value()
     }
 
     /// The last value of a metric, however old.
+    #[inline]
     pub fn last_value(&self, metric: MetricId, row: u32) -> Option<f64> {
         self.column(metric).last(row)?.0.value()
     }
@@ -287,6 +310,7 @@ impl Cluster {
     }
 
     /// What a counter grows by in a second now, if it is known.
+    #[inline]
     pub fn rate(&self, metric: MetricId, row: u32) -> Option<f64> {
         let (_, at) = self.column(metric).last(row)?;
         if self.is_old(at) { None } else { self.column(metric).rate(row) }
@@ -333,6 +357,7 @@ impl Cluster {
         }
     }
 
+    #[inline]
     fn column(&self, metric: MetricId) -> &Column {
         &self.columns[usize::from(metric.0).min(CATALOGUE.len() - 1)]
     }
@@ -343,6 +368,7 @@ impl Cluster {
     }
 
     /// Whether what came at this instant is too old to stand for now.
+    #[inline]
     pub fn is_old(&self, at: UnixMs) -> bool {
         self.now.since(at) > self.fresh_for()
     }

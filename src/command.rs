@@ -165,7 +165,8 @@ fn allow_connections(targets: usize) {
     if raised.is_err() || current < wanted {
         tracing::info!(
             allowed = current,
-            "open files are limited, and with them targets; raise it with `ulimit -n` for a large fleet"
+            "open files are limited, and with them the targets that can be read; `ulimit -n {wanted}`, or \
+             LimitNOFILE={wanted} in gaunt's unit, is enough for every fleet"
         );
     }
 }

@@ -28,8 +28,10 @@ mod format;
 mod kept;
 mod keymap;
 mod list;
+mod matrix;
 mod place;
 mod prompt;
+mod proof;
 mod sheet;
 mod state;
 mod terminal;
@@ -44,6 +46,8 @@ mod wiring;
 mod sample;
 #[cfg(test)]
 mod screens;
+#[cfg(test)]
+mod ways_out;
 use action::{Action, Effect};
 use state::State;
 use terminal::{Input, Pressed, Screen};
@@ -247,13 +251,14 @@ impl Desk {
 
     /// Takes an action and does what is owed; whether that ends the console.
     fn act(&mut self, action: Action) -> Result<bool, ConsoleError> {
+        self.state.played = self.player.as_ref().map(Player::now);
         let outcome = update::update(&mut self.state, action);
         self.changed |= outcome.changed;
         for effect in outcome.effects {
             match effect {
                 Effect::Quit => return Ok(true),
                 Effect::Ask(questions) => self.asking.want(questions),
-                Effect::Redraw => self.screen.forget()?,
+                Effect::Redraw => self.screen.forget(),
                 Effect::Suspend => self.suspend()?,
                 Effect::Hold => self.state.held = self.player.as_ref().map(Player::toggle),
                 Effect::Bell => self.screen.ring()?,
@@ -402,6 +407,7 @@ enum Told {
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    quit: Signal,
     hang_up: Signal,
     resize: Signal,
     stop: Signal,
@@ -413,6 +419,7 @@ impl Signals {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
+            quit: signal(SignalKind::quit())?,
             hang_up: signal(SignalKind::hangup())?,
             resize: signal(SignalKind::window_change())?,
             stop: signal(SignalKind::from_raw(rustix::process::Signal::TSTP.as_raw()))?,
@@ -424,6 +431,7 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => Told::End,
             _ = self.interrupt.recv() => Told::End,
+            _ = self.quit.recv() => Told::End,
             _ = self.hang_up.recv() => Told::End,
             _ = self.resize.recv() => Told::Resized,
             _ = self.stop.recv() => Told::Stop,

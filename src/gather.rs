@@ -23,7 +23,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-pub use access::{Access, Credentials, Tls};
+pub use access::{Access, Credentials, Keys, Ring};
 pub use budget::Limits;
 pub use hostlist::{HostListError, MAX_NAMES, expand};
 pub use place::{
@@ -85,7 +85,7 @@ pub fn timeout_for(period: Duration) -> Duration {
 }
 
 /// Targets that are reached in one way, and who names them.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Group {
     /// What the operator calls it.
     pub name: Safe,
@@ -101,12 +101,29 @@ pub struct Group {
     pub compress: bool,
     /// Whether OpenMetrics is asked for before text.
     pub open_metrics: bool,
+    /// Whether frames are asked for before text, unless OpenMetrics is.
+    pub frames: bool,
+}
+
+impl Default for Group {
+    fn default() -> Self {
+        Self {
+            name: Safe::default(),
+            sources: Vec::new(),
+            usual: Usual::default(),
+            reach: Reach::default(),
+            access: Access::default(),
+            compress: false,
+            open_metrics: false,
+            frames: true,
+        }
+    }
 }
 
 impl Group {
     /// Whether targets of both are reached in the same way, so that their connections may stay.
     fn is_reached_like(&self, other: &Self) -> bool {
-        let manners = |group: &Self| (group.compress, group.open_metrics);
+        let manners = |group: &Self| (group.compress, group.open_metrics, group.frames);
         self.reach == other.reach && self.access == other.access && manners(self) == manners(other)
     }
 }

@@ -14,6 +14,7 @@ mod boards;
 mod chain;
 mod cover;
 mod crowd;
+mod drift;
 mod fabric;
 mod finding;
 mod gang;
@@ -26,8 +27,11 @@ mod life;
 mod link_quality;
 mod links;
 mod nvlink_degraded;
+mod pause;
 mod pcie_degraded;
+mod peers;
 mod port_down;
+mod probed;
 mod serving;
 mod signals;
 mod slow_gpu;
@@ -39,14 +43,16 @@ mod target_down;
 #[cfg(test)]
 mod tests;
 mod thresholds;
+mod together;
 mod usual;
 
 use average::Average;
 use balance::Shares;
 pub use chain::{Alternative, Chain, Signal};
+use drift::Drift;
 pub use finding::{Evidence, Finding};
 use gang::Gangs;
-pub use grounds::{Ground, ground, limit, rule};
+pub use grounds::{Ground, ground, limit, rule, sure};
 use health::Health;
 use held::Held;
 use host::Host;
@@ -56,10 +62,12 @@ use links::Links;
 use nvlink_degraded::Nvlinks;
 use port_down::Ports;
 pub use port_down::is_active;
+pub use probed::Measured;
 use signals::{Averages, Signals};
 use switches::Switches;
 pub use target_down::{next_step, trouble};
 pub use thresholds::{ImpossibleThreshold, Thresholds};
+use together::Together;
 pub use usual::Usual;
 
 /// All that is judged, and the averages and waiting times behind it.
@@ -78,11 +86,14 @@ pub struct Judge {
     seen: HashMap<NodeId, UnixMs>,
     gangs: Gangs,
     shares: Shares,
+    together: Together,
     life: Life,
     /// What was usual before a restart, of what was not seen since.
     before: Usual,
     /// When it first looked.
     began: Option<UnixMs>,
+    /// What probes between nodes say.
+    measured: Vec<Measured>,
 }
 
 /// What is remembered of one GPU, at its row.
@@ -93,13 +104,10 @@ struct Gpu {
     averages: Averages,
     allocated: Option<bool>,
     held: Held,
+    drift: Drift,
     /// The last sample that was looked at.
     looked: Option<UnixMs>,
 }
-
-/// A node that was not read since a restart is waited for so many times as long as one that was: its target may be
-/// found late, and some are gone for good.
-const UNREAD_TIMES: f64 = 5.0;
 
 /// Every detector, those last that look for what nothing else explains.
 const DETECTORS: [fn(&Judge, &Cluster, &mut Seen); 13] = [
@@ -134,9 +142,11 @@ impl Judge {
             seen: HashMap::new(),
             gangs: Gangs::default(),
             shares: Shares::default(),
+            together: Together::default(),
             life: Life::default(),
             before: Usual::default(),
             began: None,
+            measured: Vec::new(),
         }
     }
 
@@ -150,6 +160,11 @@ impl Judge {
     #[must_use]
     pub fn recalling(self, usual: Usual) -> Self {
         Self { before: usual, ..self }
+    }
+
+    /// Hears what probes between nodes say now.
+    pub fn hear(&mut self, measured: Vec<Measured>) {
+        self.measured = measured;
     }
 
     /// What is usual, of everything that is known.
@@ -183,11 +198,14 @@ impl Judge {
         self.nvlinks.look(cluster, &self.limits);
         Gangs::look(self, cluster);
         Shares::look(self, cluster);
+        Together::look(self, cluster);
+        Drift::look(self, cluster);
         let mut seen = Seen::default();
         for find in DETECTORS {
             find(self, cluster, &mut seen);
         }
         cover::hide(&mut seen);
+        probed::add(self, cluster, &mut seen);
         seen.unclear.extend(self.unclear(cluster));
         self.life.step(cluster.now(), cluster.period(), &self.limits, seen);
         for finding in self.life.due(cluster.now()) {
@@ -205,7 +223,9 @@ impl Judge {
             let node = finding.entity.node.as_ref().map(|name| cluster.named(name));
             let silent = node.is_some_and(|node| match node {
                 Some((_, node)) => node.sampled.is_none_or(|at| cluster.is_old(at)),
-                None => resumed && since < self.limits.resume_seconds * UNREAD_TIMES,
+                None => {
+                    resumed && since < self.limits.resume_seconds * self.limits.resume_unread_times
+                }
             });
             silent || (resumed && young)
         })
@@ -244,7 +264,18 @@ impl Judge {
     /// Seconds that hold two samples of what an exporter collects only now and then; at a short period every page has
     /// new ones.
     fn two_samples(&self, cluster: &Cluster) -> f64 {
-        if self.is_slow(cluster) { 2.0 * cluster.period().as_secs_f64() + 5.0 } else { 0.0 }
+        if self.is_slow(cluster) {
+            2.0 * cluster.period().as_secs_f64() + self.limits.sample_slack_seconds
+        } else {
+            0.0
+        }
+    }
+
+    /// Seconds that hold two looks of an exporter at its boards, however often it is asked: two numbers of one page may
+    /// be of two instants.
+    fn two_collections(&self, cluster: &Cluster) -> f64 {
+        let all = 2.0 * self.limits.collected_seconds + self.two_samples(cluster) / 2.0;
+        if self.is_slow(cluster) { all.max(self.two_samples(cluster)) } else { 0.0 }
     }
 
     /// Whether pages come so seldom that they may repeat what an exporter collected before.
@@ -279,7 +310,7 @@ impl Judge {
         };
         gpu.looked = Some(at);
         let tick = &mut average::Tick::new(at, self.limits.average_seconds, cluster.fresh_for());
-        gpu.averages.add(cluster, row, tick, &self.limits);
+        gpu.averages.add(cluster, row, at, tick, &self.limits);
         gpu.allocated = signals::allocated(cluster, row, &self.limits);
         let signals = self.signals(cluster, row, host, at);
         let gpu = &mut self.gpus[row as usize];
@@ -303,7 +334,7 @@ impl Judge {
         signals.gang = cluster.job_size(row).is_none_or(|gpus| gpus > 1);
         let least = self.limits.clock_event_ratio;
         if signals.sw_thermal.is_some_and(|share| share >= least) {
-            let peers = slow_gpu::peers(self, cluster, row, self.gangs.of(row));
+            let peers = peers::clocks(self, cluster, row, self.gangs.of(row));
             let own = gpu.averages.clock_hertz(at, &self.limits);
             signals.clock_in_job = own.zip(peers).map(|(clock, peers)| clock / peers.middle);
         }

@@ -18,3 +18,4 @@ pub mod serve;
 pub mod settings;
 pub mod site;
 pub mod source;
+pub mod tls;

@@ -56,6 +56,28 @@ pub struct Port {
     pub gpu: Option<u32>,
 }
 
+/// Somebody who is slower than the others of its rail.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Accused {
+    /// A leaf, or one of the ports.
+    pub what: What,
+    /// The median share of what is usual that its pairs reach.
+    pub ratio: f64,
+    /// How many pairs say so.
+    pub pairs: u32,
+}
+
+/// What may be slow by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A port.
+    Port(PairEnd),
+    /// A leaf, of which the ports are slow with each other.
+    Leaf(Safe),
+    /// A leaf, of which the ports are slow with those below others.
+    Uplink(Safe),
+}
+
 /// Who is free, who meets, and what came of it.
 #[derive(Debug, Default)]
 pub struct Meetings {
@@ -146,6 +168,17 @@ impl Meetings {
             ended: self.ended,
             rails: matrix::rails(&self.pairs),
         }
+    }
+
+    /// Who is slow by what was measured since an instant. What failed says nothing of how fast anything is.
+    pub fn accused(&self, since: UnixMs) -> Vec<Accused> {
+        let recent = self.pairs.iter().filter(|(_, pair)| pair.at >= since);
+        matrix::accused(&recent.map(|(key, pair)| (key.clone(), pair.clone())).collect())
+    }
+
+    /// How many meetings ended: nobody else is accused until that changes.
+    pub fn ended(&self) -> u64 {
+        self.ended[0]
     }
 
     fn at(&mut self, meeting: u64, does: impl FnOnce(&mut Open) -> Reply) -> Reply {

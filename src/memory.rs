@@ -78,15 +78,18 @@ pub enum Part {
     Findings,
     /// What is usual for everything: much, and it changes slowly.
     Usual,
+    /// Where GPU time went in the last while: it grows by the minute.
+    Usage,
 }
 
 impl Part {
-    const ALL: [Self; 2] = [Self::Findings, Self::Usual];
+    const ALL: [Self; 3] = [Self::Findings, Self::Usual, Self::Usage];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Findings => "findings",
             Self::Usual => "usual",
+            Self::Usage => "usage",
         }
     }
 }

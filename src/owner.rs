@@ -18,6 +18,7 @@ use crate::{
     meeting::Meetings,
 };
 
+mod account;
 mod acknowledged;
 mod album;
 mod desk;
@@ -34,15 +35,15 @@ mod remembered;
 mod rows;
 mod run;
 mod sight;
-mod spent;
 mod strips;
 mod table;
 mod targets;
 #[cfg(test)]
 mod tests;
-mod usage;
 
 pub use crate::judge::Usual;
+pub use account::Recent;
+use account::{Account, Counted};
 use acknowledged::Acknowledgements;
 use album::{Album, Picture};
 use handle::Published;
@@ -50,8 +51,6 @@ pub use handle::{Flush, Gone, Handle, INBOX, QUESTIONS};
 use lost::Ledger;
 pub use remembered::Remembered;
 pub use run::{clock, resume, start, start_at};
-use spent::Spent;
-use usage::UsageLedger;
 
 /// The most bytes of history unless told otherwise: a quarter of an hour of 12 million series at ten seconds.
 pub const HISTORY_BYTES: usize = 2 << 30;
@@ -72,12 +71,14 @@ pub struct Options {
     pub slots: usize,
     /// The most bytes of history, of all series together; beyond, the oldest goes first.
     pub history_bytes: usize,
+    /// Whether the past of every metric is kept, and not only of those that screens and judge look back at.
+    pub every_past: bool,
     /// What a GPU costs in an hour, if the operator said it.
     pub price_per_gpu_hour: Option<f64>,
     /// The currency of the price.
     pub currency: Safe,
-    /// The limits of the judge.
-    pub thresholds: Thresholds,
+    /// The limits of the judge: many, and passed through many hands.
+    pub thresholds: Box<Thresholds>,
     /// For how long usage is known.
     pub usage: Duration,
     /// What Alertmanager says, if anybody asks it.
@@ -91,9 +92,10 @@ impl Default for Options {
             period: Duration::from_secs(1),
             slots: 120,
             history_bytes: HISTORY_BYTES,
+            every_past: false,
             price_per_gpu_hour: None,
             currency: Safe::new("USD"),
-            thresholds: Thresholds::default(),
+            thresholds: Box::default(),
             usage: USAGE,
             alerts: None,
         }
@@ -111,7 +113,7 @@ pub struct Owner {
     /// What he last said of each GPU, by row.
     states: Vec<GpuState>,
     ledger: Ledger,
-    usage: UsageLedger,
+    account: Account,
     totals: Totals,
     /// Published once a tick.
     overview: Arc<Overview>,
@@ -121,10 +123,11 @@ pub struct Owner {
     closed_revision: u64,
     acknowledgements: Acknowledgements,
     meetings: Meetings,
+    /// How many meetings had ended, and in which minute, when the judge was last told of them.
+    told_measured: Option<(u64, i64)>,
     /// What was around each finding when that was last looked at.
     chains: findings::Chains,
-    spent: Spent,
-    /// What is told of it where it is kept: only what was, so that no counter falls when the process is killed.
+    /// What is told of what was lost where it is kept: only what was, so that no counter falls when the process is killed.
     told_spent: Option<Vec<Starved>>,
     /// What is usual, as it was learned when that was last asked for; only where it is kept.
     usual: Option<Arc<Usual>>,
@@ -144,6 +147,8 @@ struct Told {
     ledger: Ledger,
     /// For the album, if it wants one.
     picture: Option<Picture>,
+    /// What GPUs did since the tick before.
+    counted: Counted,
 }
 
 /// A judgement that is to be made, on whatever thread.
@@ -185,14 +190,16 @@ impl Judging {
 impl Owner {
     /// An owner that knows nothing yet.
     pub fn new(options: Options) -> Self {
+        let cluster =
+            Cluster::new(options.period, options.slots).with_history_of(options.history_bytes);
+        let every = options.every_past;
+        let cluster = if every { cluster.with_every_past(options.slots) } else { cluster };
         Self {
-            cluster: Arc::new(
-                Cluster::new(options.period, options.slots).with_history_of(options.history_bytes),
-            ),
-            judge: Some(Judge::new(options.thresholds.clone())),
+            cluster: Arc::new(cluster),
+            judge: Some(Judge::new((*options.thresholds).clone())),
             states: Vec::new(),
             ledger: Ledger::default(),
-            usage: UsageLedger::default(),
+            account: Account::default(),
             totals: Totals::default(),
             overview: Arc::default(),
             findings: Arc::default(),
@@ -200,8 +207,8 @@ impl Owner {
             closed_revision: 0,
             acknowledgements: Acknowledgements::default(),
             meetings: Meetings::default(),
+            told_measured: None,
             chains: findings::Chains::default(),
-            spent: Spent::default(),
             told_spent: None,
             usual: None,
             usual_at: None,
@@ -247,6 +254,7 @@ impl Owner {
     /// The first part of a tick, up to the judgement, which can be made elsewhere: meanwhile questions are answered
     /// from what is known and from the judgement before. Nothing if a judgement is being made.
     fn begin_tick(&mut self, now: UnixMs) -> Option<Judging> {
+        self.tell_measured();
         let judge = self.judge.take()?;
         self.cluster_mut().advance(now);
         let (cluster, closed_revision) = (self.cluster.clone(), self.closed_revision);
@@ -280,9 +288,7 @@ impl Owner {
 
     /// What hangs on the tick is that of now.
     fn renew(&mut self) {
-        self.count_lost_time();
         self.nodes = OnceLock::new();
-        self.note_usage();
     }
 
     /// The third part: what is to be published now, which can be made elsewhere like the judgement.
@@ -299,11 +305,12 @@ impl Owner {
             let (ailing, findings) = (Arc::new(ailing.collect()), self.findings.clone());
             Picture::new(at, &self.states, findings, overview.nodes, ailing)
         });
-        Told { overview, ledger, picture }
+        Told { overview, ledger, picture, counted: self.count_time() }
     }
 
     /// The last part: publishes it, and keeps it for who looks back.
     fn publish(&mut self, told: Told) {
+        self.take_time(told.counted);
         self.overview = Arc::new(told.overview);
         self.ledger = told.ledger;
         if let Some(picture) = told.picture {
@@ -378,8 +385,8 @@ impl Owner {
             judge: None,
             states: picture.states(),
             ledger: self.ledger.clone(),
-            // Nobody can ask for the usage of then.
-            usage: UsageLedger::default(),
+            // Nobody can ask for the time of then.
+            account: Account::default(),
             totals: self.totals.clone(),
             overview: Arc::default(),
             findings: picture.findings.clone(),
@@ -388,8 +395,8 @@ impl Owner {
             acknowledgements: self.acknowledgements.clone(),
             // None of what follows is told of the past.
             meetings: Meetings::default(),
+            told_measured: None,
             chains: findings::Chains::default(),
-            spent: Spent::default(),
             told_spent: None,
             usual: None,
             usual_at: None,

@@ -25,6 +25,7 @@ use crate::source::Source;
 
 mod act;
 mod api;
+mod body;
 mod exposition;
 mod guard;
 mod health;

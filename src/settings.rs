@@ -17,6 +17,7 @@ use crate::{
     owner, record, site,
 };
 
+mod access;
 mod file;
 mod gather;
 mod keeping;
@@ -127,9 +128,10 @@ impl Settings {
                 period,
                 slots: keeping::slots(file.history.span(), period),
                 history_bytes: file.history.bytes(),
+                every_past: file.history.every_metric,
                 price_per_gpu_hour: file.cluster.price_per_gpu_hour.map(file::Price::value),
                 currency: Safe::new(&file.cluster.currency),
-                thresholds: file.judge,
+                thresholds: Box::new(file.judge),
                 usage: owner::USAGE,
                 alerts: None,
             },
@@ -147,7 +149,7 @@ impl Settings {
             site,
             history: file.history.span(),
             keep: file.record.options(path),
-            alerting: file.alertmanager.options(path, &file.cluster.name),
+            alerting: file.alertmanager.into_inner().options(path, &file.cluster.name),
             prices: file.report.prices(&file.cluster),
             co2_kg_per_kwh: file.report.co2_kg_per_kwh(),
         }

@@ -1,17 +1,20 @@
 //! One Alertmanager: posts what is news, repeats what is open, waits longer after each failure, reads back.
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use gaunt_schema::Safe;
-use reqwest::{Client, Method, RequestBuilder, Url};
+use reqwest::{Client, Method, RequestBuilder, Url, header::AUTHORIZATION};
 use serde::de::DeserializeOwned;
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until, timeout},
 };
 
-use super::{AlertError, Options, Told, wire};
-use crate::answer::{AlertLine, AlertServer};
+use super::{AlertError, Told, wire};
+use crate::{
+    answer::{AlertLine, AlertServer},
+    gather::{Keys, Ring},
+};
 
 /// The time for one request.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -33,9 +36,10 @@ const PATIENCE: u32 = 4;
 
 /// One Alertmanager.
 pub(super) struct Server {
-    client: Client,
+    /// The client with the keys of now; none until it is needed.
+    client: Option<Client>,
+    keys: watch::Receiver<Ring>,
     base: Url,
-    bearer_file: Option<PathBuf>,
     every: Duration,
     state: AlertServer,
     failures: u32,
@@ -45,8 +49,8 @@ pub(super) struct Server {
 pub(super) fn base(address: &str) -> Result<Url, AlertError> {
     let wrong = || AlertError::Address(address.to_owned());
     let mut url = Url::parse(address).map_err(|_| wrong())?;
-    let plain = url.scheme() == "http" && url.host_str().is_some();
-    if !plain || !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
+    let web = matches!(url.scheme(), "http" | "https") && url.host_str().is_some();
+    if !web || !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
         return Err(wrong());
     }
     if !url.path().ends_with('/') {
@@ -56,17 +60,13 @@ pub(super) fn base(address: &str) -> Result<Url, AlertError> {
 }
 
 impl Server {
-    pub(super) fn new(address: &str, options: &Options) -> Result<Self, AlertError> {
-        let base = base(address)?;
-        let client = Client::builder()
-            .timeout(DEADLINE)
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .build()
-            .map_err(|error| AlertError::Client(error.to_string()))?;
+    pub(super) fn new(
+        address: &str,
+        every: Duration,
+        keys: watch::Receiver<Ring>,
+    ) -> Result<Self, AlertError> {
         let state = AlertServer { address: Safe::new(address), ..AlertServer::default() };
-        let (bearer_file, every) = (options.bearer_file.clone(), options.every);
-        Ok(Self { client, base, bearer_file, every, state, failures: 0 })
+        Ok(Self { client: None, keys, base: base(address)?, every, state, failures: 0 })
     }
 
     /// Posts and reads until nobody tells anything any more.
@@ -150,8 +150,8 @@ impl Server {
         doubled.min(LONGEST_PAUSE).mul_f64(share)
     }
 
-    async fn send(&self, posts: &[wire::Post<'_>]) -> Result<(), String> {
-        let request = self.request(Method::POST, "api/v2/alerts").await?.json(posts);
+    async fn send(&mut self, posts: &[wire::Post<'_>]) -> Result<(), String> {
+        let request = self.request(Method::POST, "api/v2/alerts")?.json(posts);
         let response = request.send().await.map_err(|error| reason(&error))?;
         let status = response.status();
         if status.is_success() {
@@ -163,15 +163,15 @@ impl Server {
     }
 
     /// The alerts about findings, with their silences.
-    async fn look(&self) -> Result<Vec<AlertLine>, String> {
+    async fn look(&mut self) -> Result<Vec<AlertLine>, String> {
         let filter = "api/v2/alerts?filter=layer%3D%22finding%22";
         let shown = self.get(filter).await?;
         let kept: Vec<wire::Kept> = self.get("api/v2/silences").await?;
         Ok(wire::lines(shown, &kept))
     }
 
-    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, String> {
-        let response = self.request(Method::GET, path).await?.send().await;
+    async fn get<T: DeserializeOwned>(&mut self, path: &str) -> Result<T, String> {
+        let response = self.request(Method::GET, path)?.send().await;
         let response = response.map_err(|error| reason(&error))?;
         if !response.status().is_success() {
             return Err(format!("HTTP status {}", response.status().as_u16()));
@@ -181,16 +181,33 @@ impl Server {
         serde_json::from_slice(&body).map_err(|error| error.to_string())
     }
 
-    async fn request(&self, method: Method, path: &str) -> Result<RequestBuilder, String> {
+    fn request(&mut self, method: Method, path: &str) -> Result<RequestBuilder, String> {
         let url = self.base.join(path).map_err(|error| error.to_string())?;
-        let request = self.client.request(method, url);
-        let Some(file) = self.bearer_file.clone() else { return Ok(request) };
-        let shown = file.display().to_string();
-        let token = tokio::task::spawn_blocking(move || std::fs::read_to_string(file)).await;
-        let token = token.map_err(|error| error.to_string())?;
-        let token = token.map_err(|error| format!("cannot read {shown}: {error}"))?;
-        Ok(request.bearer_auth(token.trim()))
+        // Renewed keys want new connections.
+        if self.keys.has_changed().unwrap_or(false) {
+            self.client = None;
+        }
+        let client = if let Some(client) = &self.client {
+            client
+        } else {
+            let keys = self.keys.borrow_and_update().clone().map_err(|why| why.to_string())?;
+            self.client.insert(client(&keys)?)
+        };
+        Ok(client.request(method, url))
     }
+}
+
+/// A client that shows and believes what these keys say.
+fn client(keys: &Keys) -> Result<Client, String> {
+    let headers = keys.authorization.iter().map(|value| (AUTHORIZATION, value.clone())).collect();
+    Client::builder()
+        .timeout(DEADLINE)
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .tls_backend_preconfigured(keys.tls().clone())
+        .default_headers(headers)
+        .build()
+        .map_err(|error| format!("cannot start an HTTP client: {error}"))
 }
 
 /// The body of an answer, up to its limit.
@@ -221,33 +238,24 @@ fn reason(error: &reqwest::Error) -> String {
 mod tests {
     use super::*;
 
-    fn options() -> Options {
-        Options {
-            servers: Vec::new(),
-            every: Duration::from_mins(1),
-            least: gaunt_schema::Severity::Info,
-            cluster: Safe::default(),
-            bearer_file: None,
-        }
-    }
-
     #[test]
-    fn only_plain_addresses_of_a_server_are_taken() {
+    fn only_addresses_of_a_web_server_are_taken() {
         assert_eq!(base("http://10.0.0.5:9093").unwrap().as_str(), "http://10.0.0.5:9093/");
         let below = base("http://proxy/alerts").unwrap();
         assert_eq!(
             below.join("api/v2/alerts").unwrap().as_str(),
             "http://proxy/alerts/api/v2/alerts"
         );
-        for wrong in ["10.0.0.5:9093", "https://a", "http://u:p@a", "http://a?b=c", "", "file:///x"]
-        {
+        assert_eq!(base("https://a").unwrap().as_str(), "https://a/");
+        for wrong in ["10.0.0.5:9093", "ftp://a", "http://u:p@a", "http://a?b=c", "", "file:///x"] {
             assert!(matches!(base(wrong), Err(AlertError::Address(_))), "{wrong:?}");
         }
     }
 
     #[test]
     fn pauses_double_and_have_an_end() {
-        let mut server = Server::new("http://127.0.0.1:1", &options()).unwrap();
+        let (_, keys) = watch::channel(Err(Safe::default()));
+        let mut server = Server::new("http://127.0.0.1:1", Duration::from_mins(1), keys).unwrap();
         let mut pauses = Vec::new();
         for failures in 1..=12 {
             server.failures = failures;

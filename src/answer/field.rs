@@ -22,6 +22,8 @@ pub enum Subject {
     Jobs,
     /// RDMA ports, node by node in name order.
     Ports,
+    /// Processes on GPUs, node by node in name order.
+    Processes,
     /// Open findings, worst first.
     Findings,
     /// Findings that closed, newest first.
@@ -32,11 +34,12 @@ pub enum Subject {
 
 impl Subject {
     /// Every subject.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Gpus,
         Self::Nodes,
         Self::Jobs,
         Self::Ports,
+        Self::Processes,
         Self::Findings,
         Self::Closed,
         Self::Targets,
@@ -49,6 +52,7 @@ impl Subject {
             Self::Nodes => "nodes",
             Self::Jobs => "jobs",
             Self::Ports => "ports",
+            Self::Processes => "processes",
             Self::Findings => "findings",
             Self::Closed => "closed",
             Self::Targets => "targets",
@@ -87,6 +91,7 @@ impl Subject {
             Self::Gpus => &[(Class::Gpu, "gaunt_gpu_"), (Class::Node, "gaunt_")],
             Self::Nodes => &[(Class::Node, "gaunt_node_")],
             Self::Ports => &[(Class::Port, "gaunt_port_")],
+            Self::Processes => &[(Class::Process, "gaunt_gpu_process_")],
             Self::Jobs | Self::Findings | Self::Closed | Self::Targets => &[],
         }
     }
@@ -112,6 +117,7 @@ pub enum Own {
     Bytes,
     Closed,
     Confidence,
+    Container,
     Cost,
     Device,
     Dialect,
@@ -143,10 +149,12 @@ pub enum Own {
     Origin,
     Partition,
     PciBusId,
+    Pid,
     Pod,
     Port,
     Ports,
     PortsActive,
+    Program,
     Rack,
     Rail,
     Rank,
@@ -229,7 +237,7 @@ struct Vocabulary {
     names: HashMap<String, usize>,
 }
 
-static VOCABULARIES: LazyLock<[Vocabulary; 7]> = LazyLock::new(|| Subject::ALL.map(vocabulary));
+static VOCABULARIES: LazyLock<[Vocabulary; 8]> = LazyLock::new(|| Subject::ALL.map(vocabulary));
 
 fn vocabulary(subject: Subject) -> Vocabulary {
     let mut built = Vocabulary { fields: Vec::new(), names: HashMap::new() };
@@ -319,6 +327,7 @@ mod tests {
                 Class::Gpu => assert_eq!(found(Subject::Gpus), Some(Key::Metric(id))),
                 Class::Port => assert_eq!(found(Subject::Ports), Some(Key::Metric(id))),
                 Class::Node => assert_eq!(found(Subject::Nodes), Some(Key::Metric(id))),
+                Class::Process => assert_eq!(found(Subject::Processes), Some(Key::Metric(id))),
                 _ => assert_eq!(found(Subject::Gpus), None),
             }
         }

@@ -73,6 +73,22 @@ pub struct Evidence {
     /// The limit's key in the settings, below `[judge]`; empty if it is not made of one.
     #[serde(default)]
     pub threshold: String,
+    /// What the past of its first series says of it.
+    #[serde(default)]
+    pub past: Behind,
+}
+
+/// What the past of a series, of the thing that is blamed, says of a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Behind {
+    /// Nothing: it is made of no series, or of those of others.
+    #[default]
+    Nothing,
+    /// The number is made of it, in other words than its limit.
+    Part,
+    /// The number itself, and its limit stands beside it.
+    Same,
 }
 
 /// The life of a finding.

@@ -8,6 +8,9 @@ use super::StateCount;
 /// The job under which the time of jobs is told that ended long ago.
 pub const ENDED: &str = "(ended)";
 
+/// What stands for the job of GPUs that nobody holds. It is no empty text: Prometheus would put its own scrape job there.
+pub const NOBODY: &str = "(nobody)";
+
 /// GPU time by job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GpuTime {
@@ -35,7 +38,7 @@ pub struct JobTime {
 /// GPU time that one job lost for one cause.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Starved {
-    /// The job; empty for GPUs of which nobody says who holds them.
+    /// The job; `(nobody)` for GPUs of which nobody says who holds them.
     pub job: Safe,
     /// The kind of the finding that explains it; where none does, the state that the GPUs were in.
     pub cause: Safe,

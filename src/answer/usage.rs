@@ -1,8 +1,8 @@
-//! Usage: where GPU time and energy went, by job, board and state.
+//! Usage: where GPU time and energy went, by job, board, state and cause.
 
 use std::time::Duration;
 
-use gaunt_schema::{GpuState, Safe, UnixMs};
+use gaunt_schema::{FindingKind, GpuState, Safe, UnixMs};
 use serde::{Deserialize, Serialize};
 
 /// The span that is told unless another is asked for.
@@ -23,7 +23,7 @@ pub struct Usage {
     pub rows: Vec<UsageRow>,
 }
 
-/// What one job did with boards of one model in one state.
+/// What one job did with boards of one model in one state, for one cause.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct UsageRow {
     /// The job; none for GPUs that no job held.
@@ -38,6 +38,9 @@ pub struct UsageRow {
     pub model: Option<Safe>,
     /// The state that the GPUs were judged to be in.
     pub state: Option<GpuState>,
+    /// The kind of the finding that explains it; none where the time was not lost, or no finding explains it.
+    #[serde(default)]
+    pub cause: Option<FindingKind>,
     /// Time of all these GPUs together.
     pub gpu_seconds: f64,
     /// Energy that their boards took; none if none of them told.

@@ -1,7 +1,5 @@
 //! One metric on every device of its class: the last reading, its rate, its recent past.
 
-use std::time::Duration;
-
 use gaunt_schema::{
     Absent, MetricId, Reading, UnixMs,
     unit::{Kind, Width},
@@ -21,12 +19,14 @@ pub(super) struct Stamp {
     pub(super) clock: UnixMs,
     /// Readings that came before this instant are of another clock or exporter and are no base for a rate.
     pub(super) epoch: UnixMs,
-    /// The longest time over which a rate is computed.
-    pub(super) gap: Duration,
-    /// Two readings that are not farther apart than this follow each other without a miss.
-    pub(super) steady: Duration,
+    /// The longest time over which a rate is computed, in milliseconds.
+    pub(super) gap_ms: i64,
+    /// Two readings that are not farther apart than this follow each other without a miss, in milliseconds.
+    pub(super) steady_ms: i64,
     /// The slot of history that `at` falls into.
     pub(super) slot: i64,
+    /// When the slot before it began.
+    pub(super) before: UnixMs,
     /// The page says again what it said before, because its exporter looks more seldom than it is read: values stand,
     /// and what counters grow by in a second as well.
     pub(super) held: bool,
@@ -47,7 +47,17 @@ const ABSENT: u64 = 0x7ff8_0000_0000_0000;
 
 const EMPTY: Cell = Cell { bits: ABSENT, at: NEVER };
 
+impl Stamp {
+    /// Whether a reading that came at this instant is the one before this, though it fell into no slot of its own or
+    /// the next: jitter at the border of two slots.
+    #[inline]
+    fn passed_over(&self, before: UnixMs) -> bool {
+        before < self.before && self.at.0.saturating_sub(before.0) <= self.steady_ms
+    }
+}
+
 impl Cell {
+    #[inline]
     fn new(reading: Reading, at: UnixMs) -> Self {
         let bits = match reading {
             Reading::Value(value) if !value.is_nan() => value.to_bits(),
@@ -57,6 +67,7 @@ impl Cell {
         Self { bits, at }
     }
 
+    #[inline]
     fn reading(self) -> Reading {
         let value = f64::from_bits(self.bits);
         if !value.is_nan() {
@@ -76,6 +87,21 @@ struct Base {
     rate: f64,
 }
 
+impl Base {
+    /// What a counter grew by in a second since the reading before, if that can be said.
+    #[inline]
+    fn rate(&self, width: Width, before: Cell, value: f64, stamp: &Stamp) -> Option<f64> {
+        if self.clock == NEVER || before.at < stamp.epoch {
+            return None;
+        }
+        let (came, clock) = (stamp.at.0 - before.at.0, stamp.clock.0 - self.clock.0);
+        if came > stamp.gap_ms || clock > stamp.gap_ms {
+            return None;
+        }
+        rate::per_second(width, before.reading().value()?, value, clock as f64 / 1e3)
+    }
+}
+
 const NO_BASE: Base = Base { clock: NEVER, rate: f64::NAN };
 
 /// All cells of one metric, by row of its class.
@@ -93,12 +119,26 @@ impl Column {
     pub(super) fn new(metric: MetricId, slots: usize) -> Self {
         let row = metric.row();
         let width = if let Kind::Counter(width) = row.kind { Some(width) } else { None };
-        let history = row.history.then(|| History::new(row, slots));
-        Self { width, cells: Vec::new(), bases: Vec::new(), history }
+        let column = Self { width, cells: Vec::new(), bases: Vec::new(), history: None };
+        if row.history { column.with_past(metric, slots) } else { column }
+    }
+
+    /// The same, with a past of so many slots whatever the catalogue says.
+    pub(super) fn with_past(self, metric: MetricId, slots: usize) -> Self {
+        Self { history: Some(History::new(metric.row(), slots)), ..self }
+    }
+
+    /// Whether a past is kept.
+    pub(super) fn has_past(&self) -> bool {
+        self.history.is_some()
     }
 
     /// Makes room for `rows` devices.
-    fn grow(&mut self, rows: usize) {
+    #[inline]
+    pub(super) fn reach(&mut self, rows: usize) {
+        if rows <= self.cells.len() {
+            return;
+        }
         self.cells.resize(rows, EMPTY);
         if self.width.is_some() {
             self.bases.resize(rows, NO_BASE);
@@ -120,39 +160,30 @@ impl Column {
         }
     }
 
-    /// Writes a reading of the device at `row`; `rows` is how many devices the class has.
-    pub(super) fn write(&mut self, row: u32, rows: usize, reading: Reading, stamp: &Stamp) {
-        if rows > self.cells.len() {
-            self.grow(rows);
-        }
+    /// Writes a reading of the device at `row`, for which there is room.
+    #[inline]
+    pub(super) fn write(&mut self, row: u32, reading: Reading, stamp: &Stamp) {
         let at = row as usize;
-        let before = self.cells[at];
+        let Some(cell) = self.cells.get_mut(at) else { return };
+        let before = *cell;
         let mut reading = reading;
         let mut shown = reading.value();
         if let Some(width) = self.width {
-            let base = &mut self.bases[at];
+            let Some(base) = self.bases.get_mut(at) else { return };
             if stamp.held {
                 return self.hold(at, stamp);
             }
             if reading.value().is_some_and(|value| rate::is_saturated(width, value)) {
                 reading = Absent::Saturated.into();
             }
-            let rate = reading.value().filter(|_| base.clock != NEVER).and_then(|value| {
-                let (since, old) = (base.clock, before.reading().value()?);
-                let fits = before.at >= stamp.epoch
-                    && stamp.at.since(before.at) <= stamp.gap
-                    && stamp.clock.since(since) <= stamp.gap;
-                let seconds = stamp.clock.since(since).as_secs_f64();
-                if fits { rate::per_second(width, old, value, seconds) } else { None }
-            });
+            shown = reading.value().and_then(|value| base.rate(width, before, value, stamp));
             base.clock = reading.value().map_or(NEVER, |_| stamp.clock);
-            base.rate = rate.unwrap_or(f64::NAN);
-            shown = rate;
+            base.rate = shown.unwrap_or(f64::NAN);
         }
-        self.cells[at] = Cell::new(reading, stamp.at);
+        *cell = Cell::new(reading, stamp.at);
         if let Some(history) = &mut self.history {
-            let steady = before.at != NEVER && stamp.at.since(before.at) <= stamp.steady;
-            history.write(at, stamp.slot, shown, steady, stamp.may_grow);
+            let fills = before.at != NEVER && stamp.passed_over(before.at);
+            history.write(at, stamp.slot, shown, fills, stamp.may_grow);
         }
     }
 
@@ -165,12 +196,12 @@ impl Column {
         self.cells[at].at = stamp.at;
         let rate = Some(self.bases[at].rate).filter(|rate| !rate.is_nan());
         if let Some(history) = &mut self.history {
-            let steady = stamp.at.since(before) <= stamp.steady;
-            history.write(at, stamp.slot, rate, steady, stamp.may_grow);
+            history.write(at, stamp.slot, rate, stamp.passed_over(before), stamp.may_grow);
         }
     }
 
     /// The last reading of the device at `row`, however old, and when it came; none if there never was one.
+    #[inline]
     pub(super) fn last(&self, row: u32) -> Option<(Reading, UnixMs)> {
         let cell = self.cells.get(row as usize)?;
         (cell.at != NEVER).then_some((cell.reading(), cell.at))

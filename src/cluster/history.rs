@@ -59,10 +59,12 @@ impl Range {
         Box::new(Self { start: NEVER, open: [GAP; OPEN * ROWS], packed, forgotten })
     }
 
+    #[inline]
     fn is_open(&self, slot: i64) -> bool {
         self.start != NEVER && slot >= self.start && slot < self.start + OPEN as i64
     }
 
+    #[inline]
     fn point(&mut self, row: usize, slot: i64) -> &mut f32 {
         &mut self.open[(slot - self.start) as usize * ROWS + row]
     }
@@ -132,15 +134,16 @@ impl History {
 
     /// Writes the point of `slot`; the slots that were passed over are gaps.
     ///
-    /// `steady` says that the sample before was about one period ago: then a single slot that was passed over was lost
-    /// to jitter at the border of two slots, and not to a missing sample. Unless it `may_grow`, a device that has no
-    /// past gets none.
+    /// `fills` says that the sample before was about one period ago, though it fell into the slot before the last: then
+    /// the one that was passed over was lost to jitter at the border of two slots, and not to a missing sample. Unless it
+    /// `may_grow`, a device that has no past gets none.
+    #[inline]
     pub(super) fn write(
         &mut self,
         row: usize,
         slot: i64,
         value: Option<f64>,
-        steady: bool,
+        fills: bool,
         may_grow: bool,
     ) {
         let at = row / ROWS;
@@ -163,7 +166,7 @@ impl History {
         }
         let value = value.map_or(NONE, |value| value as f32);
         *range.point(row, slot) = value;
-        if steady && range.is_open(slot - 2) {
+        if fills && range.is_open(slot - 2) {
             let empty = |point: &f32| point.to_bits() == GAP.to_bits();
             if !empty(range.point(row, slot - 2)) && empty(range.point(row, slot - 1)) {
                 *range.point(row, slot - 1) = value;

@@ -49,10 +49,12 @@ impl Inventory {
         self.names.values().filter_map(|id| Some((*id, self.node(*id)?)))
     }
 
+    #[inline]
     pub(super) fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(id.0 as usize)?.as_ref()
     }
 
+    #[inline]
     pub(super) fn node_mut(&mut self, id: NodeId) -> Option<&mut Node> {
         self.nodes.get_mut(id.0 as usize)?.as_mut()
     }
@@ -71,14 +73,17 @@ impl Inventory {
         name.split_once('.').map_or_else(longer, |(short, _)| self.named(short))
     }
 
+    #[inline]
     pub(super) fn rows(&self, class: Class) -> usize {
         self.classes[class as usize].entries.len()
     }
 
+    #[inline]
     pub(super) fn entry(&self, class: Class, row: u32) -> Option<&Entry> {
         self.classes[class as usize].entries.get(row as usize)?.as_ref()
     }
 
+    #[inline]
     pub(super) fn entry_mut(&mut self, class: Class, row: u32) -> Option<&mut Entry> {
         self.classes[class as usize].entries.get_mut(row as usize)?.as_mut()
     }

@@ -70,11 +70,13 @@ impl Node {
     }
 
     /// Rows of its devices of a class, in the order of their names.
+    #[inline]
     pub fn rows(&self, class: Class) -> &[u32] {
         &self.rows[class as usize]
     }
 
     /// When the newest values of a class came, if anybody feeds it.
+    #[inline]
     pub fn fed(&self, class: Class) -> Option<UnixMs> {
         Some(self.feeds[class as usize]?.last)
     }

@@ -10,6 +10,7 @@ const WRAP_SHARE: f64 = 1.0 / 16.0;
 const PACKETS_PER_SECOND: f64 = 400e9 / 8.0 / 64.0;
 
 /// Whether the counter stands at its end, where it says nothing. Beyond its end it is wider than was thought.
+#[inline]
 pub(super) fn is_saturated(width: Width, value: f64) -> bool {
     matches!(width, Width::Saturating(_)) && width.max() == Some(value)
 }
@@ -17,6 +18,7 @@ pub(super) fn is_saturated(width: Width, value: f64) -> bool {
 /// The growth in a second from `before` to `after`, `seconds` later.
 ///
 /// A fall is a reset or a restart, and that interval is dropped; only a 32-bit counter may have wrapped.
+#[inline]
 pub(super) fn per_second(width: Width, before: f64, after: f64, seconds: f64) -> Option<f64> {
     if seconds <= 0.0 {
         return None;

@@ -11,22 +11,30 @@ use gaunt_schema::{
 pub(super) struct Metrics(Vec<u64>);
 
 impl Metrics {
-    /// The metrics of a report of which the rows are `wanted`.
-    fn of(report: &Report, wanted: impl Fn(&Metric) -> bool) -> Self {
-        let mut metrics = Self(vec![0; CATALOGUE.len().div_ceil(64)]);
-        for sample in &report.samples {
-            let row = CATALOGUE.get(usize::from(sample.metric.0));
-            if !row.is_some_and(&wanted) {
-                continue;
-            }
-            if let Some(word) = metrics.0.get_mut(usize::from(sample.metric.0) / 64) {
-                *word |= 1 << (sample.metric.0 % 64);
+    /// The metrics of a report, and those of them of which the rows are `wanted`.
+    fn of(report: &Report, wanted: impl Fn(&Metric) -> bool) -> (Self, Self) {
+        let none = Self(vec![0; CATALOGUE.len().div_ceil(64)]);
+        let (mut all, mut some) = (none.clone(), none);
+        // Samples of one metric mostly stand together.
+        for run in report.samples.chunk_by(|one, other| one.metric == other.metric) {
+            let Some(metric) = run.first().map(|sample| sample.metric) else { continue };
+            let Some(row) = CATALOGUE.get(usize::from(metric.0)) else { continue };
+            all.add(metric);
+            if wanted(row) {
+                some.add(metric);
             }
         }
-        metrics
+        (all, some)
+    }
+
+    fn add(&mut self, metric: MetricId) {
+        if let Some(word) = self.0.get_mut(usize::from(metric.0) / 64) {
+            *word |= 1 << (metric.0 % 64);
+        }
     }
 
     /// Whether the metric is one of them.
+    #[inline]
     pub(super) fn has(&self, metric: MetricId) -> bool {
         let word = self.0.get(usize::from(metric.0) / 64);
         word.is_some_and(|word| word >> (metric.0 % 64) & 1 == 1)
@@ -71,6 +79,7 @@ pub(super) struct Share {
 impl Share {
     /// Readings that came before this instant are no base for a rate of the metric: another target may have brought
     /// them.
+    #[inline]
     pub(super) fn epoch(&self, metric: MetricId) -> UnixMs {
         if self.before.has(metric) { self.epoch } else { self.at }
     }
@@ -93,9 +102,8 @@ pub(super) fn share(
     fresh_for: Duration,
     same_clock: bool,
 ) -> Share {
-    let mut taken = Metrics::of(report, |_| true);
     // What a model server says is of itself, whoever else runs beside it.
-    let has = Metrics::of(report, |row| row.class != Class::Service);
+    let (mut taken, has) = Metrics::of(report, |row| row.class != Class::Service);
     let own = speakers[place].dialect;
     for (other, speaker) in speakers.iter().enumerate() {
         let better = (speaker.dialect, other) < (own, place);

@@ -99,13 +99,15 @@ impl Cluster {
         let share = self.share(node, id, page, at, same_clock)?;
         self.settle(place, node, page, &share, at);
         let patience = if page.dialect.looks_by_itself() { LONGEST_LOOK } else { Duration::ZERO };
+        let slot = self.slot(at);
         let stamp = Stamp {
             at,
             clock: time.unwrap_or(at),
             epoch: at,
-            gap: self.fresh_for() + patience,
-            steady: self.period * 3 / 2,
-            slot: self.slot(at),
+            gap_ms: (self.fresh_for() + patience).as_millis() as i64,
+            steady_ms: (self.period * 3 / 2).as_millis() as i64,
+            slot,
+            before: UnixMs((slot - 1) * self.period.as_millis() as i64),
             held,
             may_grow: self.may_grow,
         };
@@ -138,8 +140,13 @@ impl Cluster {
         let address = target.address.clone();
         let too_many =
             || Safe::new(&format!("{address}: there are too many nodes; its data is not taken"));
-        let node = self.inventory.find_node(&name).ok_or_else(too_many)?;
         let before = self.targets[place].node;
+        // A page mostly speaks for the node that the last one spoke for.
+        let same = |id: &NodeId| self.inventory.node(*id).is_some_and(|node| node.name == name);
+        let node = match before.filter(same) {
+            Some(node) => node,
+            None => self.inventory.find_node(&name).ok_or_else(too_many)?,
+        };
         if let Some(before) = before.filter(|before| *before != node) {
             self.leave(before, id);
             let scraped = &mut self.targets[place];
@@ -219,7 +226,7 @@ impl Cluster {
         let mut layout = std::mem::take(&mut self.targets[place].layout);
         let named = layout.devices == report.devices && layout.infos == report.infos;
         let moved = !named || layout.taken != share.taken;
-        self.wiring_changed |= takes_other(&layout, share) || rewires(&layout, report);
+        self.wiring_changed |= moved && (takes_other(&layout, share) || rewires(&layout, report));
         if moved {
             self.place(place, node, page, share, &mut layout, at);
         }
@@ -306,26 +313,31 @@ impl Cluster {
     }
 
     fn write(&mut self, place: usize, page: &Page, share: &Share, mut stamp: Stamp) {
-        let lengths = Class::ALL.map(|class| self.inventory.rows(class));
         let layout = &self.targets[place].layout;
-        let mut last = None;
-        for sample in &page.report.samples {
-            let at = sample.device as usize;
-            let (Some(device), Some(row)) = (layout.devices.get(at), layout.rows.get(at)) else {
+        // Samples of one metric mostly stand together.
+        for run in page.report.samples.chunk_by(|one, other| one.metric == other.metric) {
+            let Some(metric) = run.first().map(|sample| sample.metric) else { continue };
+            let (Some(row), Some(column)) =
+                (CATALOGUE.get(usize::from(metric.0)), self.columns.get_mut(usize::from(metric.0)))
+            else {
                 continue;
             };
-            let Some(metric) = CATALOGUE.get(usize::from(sample.metric.0)) else { continue };
-            let wrong = metric.class != device.class || metric.kind == Kind::Info;
-            if *row == NOT_TAKEN || wrong || !share.taken.has(sample.metric) {
+            if row.kind == Kind::Info || !share.taken.has(metric) {
                 continue;
             }
-            // Samples of one metric mostly stand together.
-            if last != Some(sample.metric) {
-                stamp.epoch = share.epoch(sample.metric);
-                last = Some(sample.metric);
+            let class = row.class;
+            stamp.epoch = share.epoch(metric);
+            column.reach(self.inventory.rows(class));
+            for sample in run {
+                let at = sample.device as usize;
+                let (Some(device), Some(row)) = (layout.devices.get(at), layout.rows.get(at))
+                else {
+                    continue;
+                };
+                if *row != NOT_TAKEN && device.class == class {
+                    column.write(*row, sample.reading, &stamp);
+                }
             }
-            let column = &mut self.columns[usize::from(sample.metric.0)];
-            column.write(*row, lengths[device.class as usize], sample.reading, &stamp);
         }
     }
 

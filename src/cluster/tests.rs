@@ -80,6 +80,26 @@ fn rates(metric: MetricId, pages: &[(i64, Option<i64>, f64)]) -> Vec<Option<f64>
 }
 
 #[test]
+fn the_past_of_every_metric_is_kept_where_that_is_wanted() {
+    let (metric, device) = (host::NETDEV_SPEED, Device::netdev("eth0"));
+    assert!(!metric.row().history, "one that nobody looks back at");
+    for every in [false, true] {
+        let cluster = Cluster::new(PERIOD, 10);
+        let mut cluster = if every { cluster.with_every_past(10) } else { cluster };
+        cluster.accept(Delivery::Targets(named(&[(1, "a:1", None)])));
+        for second in 1..=3_i64 {
+            let samples = [(device.clone(), metric, Reading::Value(second as f64))];
+            let report = report("a", Some(second * 1_000), &samples);
+            send(&mut cluster, 1, second * 1_000, Dialect::Gaunt, report);
+        }
+        let (_, node) = cluster.named("a").unwrap();
+        let past = cluster.past(metric, node, 0, 3);
+        assert_eq!(past, every.then(|| vec![Some(1.0), Some(2.0), Some(3.0)]));
+        assert_eq!(cluster.keeps_past(metric), every);
+    }
+}
+
+#[test]
 fn rates_follow_the_nodes_clock_and_survive_what_happens_to_counters() {
     let io = host::IO_PRESSURE;
     let node_clock = [(0, Some(5_000), 1.0), (1_400, Some(6_000), 1.5), (2_000, Some(7_000), 1.5)];

@@ -12,7 +12,7 @@ use tokio::{
 
 use crate::{
     memory::{Found, Memory, MemoryError, Part},
-    owner::{Flush, Handle, Remembered, Usual},
+    owner::{Flush, Handle, Recent, Remembered, Usual},
 };
 
 /// The time between two writes. What is counted is told only once it was written, so that no counter falls when the
@@ -35,7 +35,8 @@ pub(super) fn open(folder: &Path) -> Result<(Memory, Remembered), MemoryError> {
     let (open, closed) = remembered.findings();
     tracing::info!(open, closed, folder = %folder.display(), "findings go on from before");
     let usual: Usual = part(&memory, Part::Usual)?;
-    Ok((memory, remembered.with_usual(usual)))
+    let recent: Recent = part(&memory, Part::Usage)?;
+    Ok((memory, remembered.with_usual(usual).with_recent(recent)))
 }
 
 /// One part of what was kept, or nothing.
@@ -82,7 +83,7 @@ impl Keeper {
 }
 
 async fn keep(memory: Memory, owner: Handle, mut asked: mpsc::Receiver<Flush>) {
-    let mut memory = Some(memory);
+    let mut book = Some(Book { memory, usual: None, minute: None });
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut failing = false;
@@ -96,10 +97,14 @@ async fn keep(memory: Memory, owner: Handle, mut asked: mpsc::Receiver<Flush>) {
         };
         let Ok(remembered) = owner.remember().await else { return };
         let remembered = Arc::new(remembered);
-        let (written, same) = (memory.take(), remembered.clone());
-        let wrote = spawn_blocking(move || write(written, &same)).await;
-        let Ok((back, wrote)) = wrote else { return };
-        memory = back;
+        let (Some(mut written), same) = (book.take(), remembered.clone()) else { return };
+        let all = waiting.is_some();
+        let wrote = spawn_blocking(move || {
+            let wrote = written.write(&same, all);
+            (written, wrote)
+        });
+        let Ok((back, wrote)) = wrote.await else { return };
+        book = Some(back);
         match wrote {
             Ok(()) => {
                 if std::mem::take(&mut failing) {
@@ -120,16 +125,34 @@ async fn keep(memory: Memory, owner: Handle, mut asked: mpsc::Receiver<Flush>) {
     }
 }
 
-fn write(memory: Option<Memory>, what: &Remembered) -> (Option<Memory>, Result<(), String>) {
-    let Some(mut memory) = memory else { return (None, Err("it is gone".to_owned())) };
-    let mut wrote = one(&mut memory, Part::Findings, what);
-    if let (Ok(()), Some(usual)) = (&wrote, what.usual()) {
-        wrote = one(&mut memory, Part::Usual, &**usual);
-    }
-    (Some(memory), wrote)
+/// The memory, and what of it was written last: what is much is put into JSON only when it is something else.
+struct Book {
+    memory: Memory,
+    usual: Option<Arc<Usual>>,
+    /// The newest minute of usage.
+    minute: Option<i64>,
 }
 
-fn one<T: Serialize>(memory: &mut Memory, part: Part, what: &T) -> Result<(), String> {
-    let bytes = serde_json::to_vec(what).map_err(|error| error.to_string())?;
-    memory.write(part, &bytes).map(drop).map_err(|error| error.to_string())
+impl Book {
+    /// Writes what changed; of usage only whole minutes, unless all is wanted.
+    fn write(&mut self, what: &Remembered, all: bool) -> Result<(), String> {
+        self.one(Part::Findings, what)?;
+        let other =
+            |usual: &&Arc<Usual>| self.usual.as_ref().is_none_or(|last| !Arc::ptr_eq(last, usual));
+        if let Some(usual) = what.usual().filter(other) {
+            self.one(Part::Usual, &**usual)?;
+            self.usual = Some(usual.clone());
+        }
+        let minute = what.recent().minute();
+        if minute.is_some() && (all || minute != self.minute) {
+            self.one(Part::Usage, what.recent())?;
+            self.minute = minute;
+        }
+        Ok(())
+    }
+
+    fn one<T: Serialize>(&mut self, part: Part, what: &T) -> Result<(), String> {
+        let bytes = serde_json::to_vec(what).map_err(|error| error.to_string())?;
+        self.memory.write(part, &bytes).map(drop).map_err(|error| error.to_string())
+    }
 }

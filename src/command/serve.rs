@@ -11,7 +11,13 @@ use super::{
     Feeding, Scraping,
     keep::{self, Keeper},
 };
-use crate::{alert, owner::Owner, serve::Server, source::Source};
+use crate::{
+    alert::{self, AlertError, Alerting},
+    answer::AlertList,
+    owner::Owner,
+    serve::Server,
+    source::Source,
+};
 
 /// Where the aggregator answers, to whom, and what it keeps.
 #[derive(Debug)]
@@ -71,8 +77,8 @@ pub async fn run(
         (keeper, owner) = (Some(started), kept);
     }
     let source = Source::Owner(owner);
-    let alerting =
-        alerting.map(|options| alert::start(&options, source.clone(), say)).transpose()?;
+    let mut telling = Telling { source: source.clone(), say, running: None };
+    telling.take_up(alerting).await?;
     let follow = feeding.follow.clone();
     let server = server.passing_on(Arc::new(move || follow.start()));
     tracing::info!(address = %server.address()?, sources, ?period, "serving");
@@ -81,7 +87,7 @@ pub async fn run(
             tokio::select! {
                 _ = terminate.recv() => break,
                 _ = interrupt.recv() => break,
-                _ = hang_up.recv() => take_up(&feeding, &reload).await,
+                _ = hang_up.recv() => take_up(&feeding, &mut telling, &reload).await,
             }
         }
         tracing::info!("stopping");
@@ -90,25 +96,53 @@ pub async fn run(
     if let Some(keeper) = keeper {
         keeper.finish().await;
     }
-    drop((alerting, feeding));
+    drop((telling, feeding));
     Ok(ExitCode::SUCCESS)
 }
 
 /// Takes up what the settings say now; what cannot be read changes nothing.
-async fn take_up(feeding: &Feeding, reload: &Reload) {
+async fn take_up(feeding: &Feeding, telling: &mut Telling, reload: &Reload) {
     let scraping = reload().and_then(|scraping| {
         scraping.plan.check()?;
         anyhow::ensure!(!scraping.plan.is_empty(), "they name no targets");
+        scraping.alerting.as_ref().map(alert::check).transpose()?;
         Ok(scraping)
     });
     match scraping {
         Ok(scraping) => {
             feeding.gatherer.reload(scraping.plan).await;
             feeding.watch.reload(scraping.site).await;
+            if let Err(error) = telling.take_up(scraping.alerting).await {
+                tracing::error!("nobody is alerted: {error}");
+            }
             tracing::info!("settings and targets are read again");
         }
         Err(error) => {
             tracing::error!("the settings cannot be taken up, the old ones stand: {error:#}");
         }
+    }
+}
+
+/// Who is alerted, as the settings say.
+struct Telling {
+    source: Source,
+    say: watch::Sender<Arc<AlertList>>,
+    running: Option<(alert::Options, Alerting)>,
+}
+
+impl Telling {
+    /// Begins to alert those that are named now. Who is named no longer takes what is open for over after a while.
+    async fn take_up(&mut self, options: Option<alert::Options>) -> Result<(), AlertError> {
+        if self.running.as_ref().map(|(options, _)| options) == options.as_ref() {
+            return Ok(());
+        }
+        self.running = None;
+        self.say.send_replace(Arc::default());
+        if let Some(options) = options {
+            let (source, say) = (self.source.clone(), self.say.clone());
+            let alerting = alert::start(options.clone(), source, say).await?;
+            self.running = Some((options, alerting));
+        }
+        Ok(())
     }
 }

@@ -96,10 +96,14 @@ pub(crate) enum Intent {
     Job,
     /// How the parts of the node hang together.
     Topology,
+    /// What probes between nodes measured.
+    Probe,
     /// The processes on the node.
     Processes,
     /// What happened on the node of late.
     Events,
+    /// Everything that is known of the finding.
+    Explain,
     /// Acknowledge the finding, or withdraw that.
     Acknowledge,
     /// Hold a replay, or let it go on.

@@ -57,18 +57,20 @@ pub(crate) enum Form {
 }
 
 /// Every command that is no screen: its word, what follows it, what it does.
-pub(crate) const COMMANDS: [(&str, &str, &str); 15] = [
+pub(crate) const COMMANDS: [(&str, &str, &str); 17] = [
     ("node", "NAME", "one node"),
     ("gpu", "NODE GPU", "one GPU"),
     ("job", "NUMBER", "one job"),
     ("closed", "", "findings that are over"),
+    ("processes", "", "the processes on all GPUs"),
+    ("probe", "", "what probes between nodes measured"),
     ("at", "-20m | 12:03 | now", "the screen as it was then"),
     ("live", "", "back to now"),
     ("filter", "FILTER", "which rows, as after /"),
     ("sort", "FIELD [desc]", "in which order"),
     ("columns", "FIELD,…", "which columns; none for the usual ones"),
     ("colour", "state | FIELD", "what the heat map shows"),
-    ("theme", "dark | light | contrast | colourblind", "other colours, and keep them"),
+    ("theme", "NAME", "dark, light, contrast or colourblind"),
     ("write", "csv|json FILE", "write the rows into a new file"),
     ("mouse", "on | off", "off leaves the mouse to the terminal"),
     ("help", "", "the keys of this screen"),
@@ -130,6 +132,8 @@ pub(crate) fn parse(line: &str) -> Result<Command, String> {
             Command::At(Some(instant.ok_or("write an instant as -20m, -90s, 12:03 or now")?))
         }
         "closed" => Command::Go(Place::List(Subject::Closed)),
+        "processes" => Command::Go(Place::List(Subject::Processes)),
+        "probe" => Command::Go(Place::Probe),
         "live" | "now" => Command::At(None),
         "filter" => Command::Filter(rest.to_owned()),
         "sort" => Command::Sort(needs("a field")?.to_owned()),

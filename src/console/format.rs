@@ -158,8 +158,13 @@ pub(crate) fn with_unit(value: f64, unit: Unit) -> String {
 
 /// How many columns of a terminal a text takes.
 pub(crate) fn width(text: &str) -> usize {
-    // Most names are ASCII, and a large fleet has many of them.
-    if text.is_ascii() { text.len() } else { text.width() }
+    match text.as_bytes() {
+        // Boxes, blocks and braille, of which maps and graphs are made: U+2500 to U+25BF, U+2800 to U+28FF.
+        [0xe2, 0x94..=0x96 | 0xa0..=0xa3, _] => 1,
+        // Most names are ASCII, and a large fleet has many of them.
+        bytes if bytes.is_ascii() => bytes.len(),
+        _ => text.width(),
+    }
 }
 
 /// The beginning of a text that fits into `limit` columns, with an ellipsis if something is cut.
@@ -278,6 +283,14 @@ mod tests {
         assert_eq!(width(&left("東京東京", 6)), 6);
         assert_eq!(width(&right("東", 5)), 5);
         assert_eq!(cut("abc", 0), "");
+    }
+
+    #[test]
+    fn the_signs_of_maps_and_graphs_are_as_wide_as_unicode_says() {
+        for sign in ('\u{2500}'..='\u{25bf}').chain('\u{2800}'..='\u{28ff}') {
+            let text = sign.to_string();
+            assert_eq!(width(&text), text.width(), "{sign}");
+        }
     }
 
     #[test]

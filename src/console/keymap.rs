@@ -69,6 +69,12 @@ enum On {
     Inner,
     /// The overview.
     Overview,
+    /// The map of the network.
+    Network,
+    /// Where cells can be put together.
+    Folded,
+    /// The probe matrix.
+    Probe,
     /// Where colours can mean different things.
     Measured,
     /// Where rows can be narrowed.
@@ -77,6 +83,8 @@ enum On {
     Tables,
     /// A finding, or all of them.
     Findings,
+    /// One finding.
+    Finding,
     /// Where one node is shown.
     Nodes,
     /// Where something belongs to a job.
@@ -92,20 +100,26 @@ impl On {
                 Place::Device(_, Class::Port, _)
                     | Place::Topology(_)
                     | Place::Events(_)
-                    | Place::Processes(_)
+                    | Place::Explanation(_)
             ),
             Self::Inner => !matches!(place, Place::Overview),
             Self::Overview => matches!(place, Place::Overview),
+            Self::Network => matches!(place, Place::Network),
+            Self::Folded => matches!(place, Place::Overview | Place::Probe),
+            Self::Probe => matches!(place, Place::Probe),
             Self::Measured => matches!(place, Place::Overview | Place::Network),
             Self::Filtered => place.subject().is_some(),
             Self::Tables => matches!(place, Place::List(_)),
-            Self::Findings => matches!(place, Place::Findings | Place::Finding(_)),
+            Self::Findings => place.finding().is_some() || matches!(place, Place::Findings),
+            Self::Finding => matches!(place, Place::Finding(_)),
             Self::Nodes => place.node().is_some(),
             Self::Jobs => {
                 place.node().is_some()
                     || matches!(
                         place,
-                        Place::Finding(_) | Place::List(Subject::Gpus | Subject::Nodes)
+                        Place::Finding(_)
+                            | Place::Explanation(_)
+                            | Place::List(Subject::Gpus | Subject::Nodes | Subject::Processes)
                     )
             }
         }
@@ -156,7 +170,7 @@ pub(crate) const KEYS: &[Binding] = &[
         Intent::Fold,
         "cells by node, leaf or rack",
         Some("fold"),
-        On::Overview,
+        On::Folded,
     ),
     bind(
         &[Key::Char('m')],
@@ -165,6 +179,15 @@ pub(crate) const KEYS: &[Binding] = &[
         "colour by another measure",
         Some("measure"),
         On::Measured,
+    ),
+    bind(&[Key::Char('m')], "m", Intent::Measure, "the next rail", Some("rail"), On::Probe),
+    bind(
+        &[Key::Char('p')],
+        "p",
+        Intent::Probe,
+        "what probes between nodes measured",
+        Some("probe"),
+        On::Network,
     ),
     bind(
         &[Key::Char('/')],
@@ -206,6 +229,14 @@ pub(crate) const KEYS: &[Binding] = &[
         "acknowledge with a note, or withdraw",
         Some("acknowledge"),
         On::Findings,
+    ),
+    bind(
+        &[Key::Char('e')],
+        "e",
+        Intent::Explain,
+        "explain: signals, peers, what was ruled out",
+        Some("explain"),
+        On::Finding,
     ),
     bind(&[Key::Char('b')], "b", Intent::Job, "the job of this", Some("job"), On::Jobs),
     bind(
@@ -313,10 +344,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_key_has_two_meanings() {
-        let all: Vec<Key> = KEYS.iter().flat_map(|binding| binding.keys).copied().collect();
-        for (at, key) in all.iter().enumerate() {
-            assert!(!all[at + 1..].contains(key), "{key:?} is bound twice");
+    fn no_key_has_two_meanings_on_a_screen() {
+        let (node, id) = (|| "gpu001".into(), || "port_down/gpu001/mlx5_0/1".into());
+        let mut places = vec![
+            Place::Finding(id()),
+            Place::Explanation(id()),
+            Place::Job("8812".into()),
+            Place::Node(node()),
+            Place::Device(node(), Class::Gpu, "GPU 0".into()),
+            Place::Topology(node()),
+            Place::List(Subject::Processes),
+            Place::Events(node()),
+            Place::Probe,
+        ];
+        places.extend((1..=9).map(Place::main));
+        for place in places {
+            let all: Vec<Key> = here(&place).flat_map(|binding| binding.keys).copied().collect();
+            for (at, key) in all.iter().enumerate() {
+                assert!(!all[at + 1..].contains(key), "{key:?} is bound twice on {place:?}");
+            }
         }
     }
 

@@ -201,6 +201,7 @@ pub(crate) const fn identity(subject: Subject) -> &'static [&'static str] {
         Subject::Jobs => &["job"],
         Subject::Ports => &["node", "device", "port"],
         Subject::Findings | Subject::Closed => &["id"],
+        Subject::Processes => &["node", "gpu", "pid"],
         Subject::Targets => &["address"],
     }
 }
@@ -209,6 +210,7 @@ const fn usual_sort(subject: Subject) -> Option<&'static str> {
     match subject {
         Subject::Jobs => Some("lost"),
         Subject::Ports => Some("load"),
+        Subject::Processes => Some("memory"),
         _ => None,
     }
 }
@@ -223,7 +225,7 @@ const fn usual_columns(subject: Subject) -> &'static [&'static str] {
         Subject::Findings => &["severity", "finding", "entity", "age", "cost", "confidence"],
         Subject::Targets => TARGETS,
         // Those that are usual everywhere.
-        Subject::Closed => &[],
+        Subject::Closed | Subject::Processes => &[],
     }
 }
 

@@ -14,6 +14,8 @@ pub(crate) enum Place {
     Findings,
     /// One finding, by its id.
     Finding(Safe),
+    /// Everything that is known of one finding, by its id.
+    Explanation(Safe),
     /// The rows of a subject, as a table.
     List(Subject),
     /// One job.
@@ -22,14 +24,14 @@ pub(crate) enum Place {
     Users,
     /// Leaves by rails.
     Network,
+    /// What probes between nodes measured.
+    Probe,
     /// One node.
     Node(Safe),
     /// One GPU or port of a node, by its class and its name there.
     Device(Safe, Class, Safe),
     /// How the parts of a node hang together.
     Topology(Safe),
-    /// The processes on the GPUs of a node.
-    Processes(Safe),
     /// What happened on a node of late.
     Events(Safe),
 }
@@ -69,13 +71,20 @@ impl Place {
         found.map(|(number, ..)| Self::main(*number))
     }
 
+    /// The finding that is shown, if it is one.
+    pub(crate) const fn finding(&self) -> Option<&Safe> {
+        match self {
+            Self::Finding(id) | Self::Explanation(id) => Some(id),
+            _ => None,
+        }
+    }
+
     /// The node that is shown, if it is one.
     pub(crate) const fn node(&self) -> Option<&Safe> {
         match self {
             Self::Node(node)
             | Self::Device(node, ..)
             | Self::Topology(node)
-            | Self::Processes(node)
             | Self::Events(node) => Some(node),
             _ => None,
         }
@@ -96,14 +105,15 @@ impl Place {
             Self::Overview => "overview".into(),
             Self::Findings => "findings".into(),
             Self::Finding(_) => "finding".into(),
+            Self::Explanation(_) => "explained".into(),
             Self::List(subject) => subject.as_str().into(),
             Self::Job(job) => format!("job {job}"),
             Self::Users => "users".into(),
             Self::Network => "network".into(),
+            Self::Probe => "probe".into(),
             Self::Node(node) => node.to_string(),
             Self::Device(node, _, name) => format!("{node} {name}"),
             Self::Topology(node) => format!("{node} topology"),
-            Self::Processes(node) => format!("{node} processes"),
             Self::Events(node) => format!("{node} events"),
         }
     }

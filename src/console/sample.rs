@@ -3,20 +3,22 @@
 use std::collections::BTreeMap;
 
 use gaunt_schema::{
-    Absent, Class, Device, Dialect, Entity, EntityKind, FindingKind, GpuState, MetricId, Reading,
-    Safe, Severity, Turn, UnixMs,
-    catalogue::{exporter, gpu, gpu_parts, host, port},
-    unit::Unit,
+    Absent, Class, Device, Dialect, FindingKind, GpuState, MetricId, Reading, Safe, UnixMs,
+    catalogue::{exporter, gpu, gpu_parts, host, port, probe as probed},
 };
 
 use crate::answer::{
-    Acknowledgement, Change, DeviceDetail, Evidence, Finding, Life, Lost, NodeCounts, NodeDetail,
-    NodeLine, NodeState, Overview, Series, StateCount, TargetLine, TargetState, overview::Heat,
+    DeviceDetail, Lost, NodeCounts, NodeDetail, NodeLine, NodeState, Overview, Series, StateCount,
+    TargetLine, TargetState, overview::Heat,
 };
 
+mod findings;
 mod rows;
 
-pub(super) use rows::{fabric, gpu_table, job, job_table, numbers, table, texts};
+pub(super) use findings::{alerts, explained, history, port_down, starved};
+pub(super) use rows::{
+    fabric, gpu_table, job, job_table, numbers, probe, process_table, table, texts,
+};
 
 /// The instant of all samples: 12:03:41 UTC.
 pub(super) const AT: UnixMs = UnixMs(43_421_000);
@@ -106,110 +108,6 @@ pub(super) fn single_box() -> (Overview, NodeDetail) {
     (overview, detail)
 }
 
-pub(super) fn port_down() -> Finding {
-    let victims = (0..8).map(|n| Entity::gpu(&"gpu003".into(), &Safe::new(&n.to_string())));
-    Finding {
-        id: "port_down/gpu003/mlx5_1/1".into(),
-        kind: FindingKind::PortDown,
-        severity: Severity::Critical,
-        entity: Entity::port(&"gpu003".into(), &"mlx5_1".into(), &"1".into()),
-        since: UnixMs(AT.0 - 370_000),
-        confidence: 0.97,
-        cost_gpu_hours_per_hour: 112.0,
-        victims: victims.collect(),
-        summary: "port mlx5_1/1 of gpu003 is down since 11:57:31Z; its 7 siblings are up".into(),
-        next: "look at the cable and the switch port of gpu003 mlx5_1".into(),
-        evidence: evidence_of_port(),
-        missing: vec!["counters of the switch".into()],
-        life: Life {
-            opened: UnixMs(AT.0 - 368_000),
-            seen: AT,
-            openings: 1,
-            changes: vec![
-                Change {
-                    at: UnixMs(AT.0 - 368_000),
-                    what: Turn::Opened,
-                    from: Safe::default(),
-                    to: "warning".into(),
-                },
-                Change {
-                    at: UnixMs(AT.0 - 340_000),
-                    what: Turn::Severity,
-                    from: "warning".into(),
-                    to: "critical".into(),
-                },
-            ],
-            ..Life::default()
-        },
-        acknowledged: Some(Acknowledgement {
-            by: "mira".into(),
-            at: UnixMs(AT.0 - 120_000),
-            note: "cable is on its way".into(),
-            severity: Severity::Critical,
-        }),
-    }
-}
-
-fn evidence_of_port() -> Vec<Evidence> {
-    vec![
-        Evidence {
-            what: "state of the port".into(),
-            value: Some(1.0),
-            unit: Unit::Count,
-            limit: Some(4.0),
-            note: "1 down, 4 active".into(),
-            source: String::new(),
-            threshold: String::new(),
-        },
-        Evidence {
-            what: "sibling ports that are active".into(),
-            value: Some(7.0),
-            unit: Unit::Count,
-            limit: None,
-            note: "so it is not the node".into(),
-            source: String::new(),
-            threshold: String::new(),
-        },
-        Evidence {
-            what: "receive traffic".into(),
-            value: None,
-            unit: Unit::BytesPerSecond,
-            limit: None,
-            note: "nothing is counted while it is down".into(),
-            source: String::new(),
-            threshold: String::new(),
-        },
-    ]
-}
-
-pub(super) fn starved() -> Finding {
-    let entity = Entity { job: Some("8812".into()), ..Entity::node(&"gpu006".into()) };
-    Finding {
-        id: "data_starved/gpu006".into(),
-        kind: FindingKind::DataStarved,
-        severity: Severity::Warning,
-        entity,
-        since: UnixMs(AT.0 - 40_000),
-        confidence: 0.71,
-        cost_gpu_hours_per_hour: 7.4,
-        victims: vec![Entity { job: Some("8812".into()), ..Entity::new(EntityKind::Job) }],
-        summary: "8 GPUs of gpu006 wait for input: tasks wait for storage 34 % of the time".into(),
-        next: "look at the data loader of job 8812 on gpu006".into(),
-        evidence: vec![Evidence {
-            what: "tasks wait for input or output".into(),
-            value: Some(0.34),
-            unit: Unit::Ratio,
-            limit: Some(0.1),
-            note: String::new(),
-            source: String::new(),
-            threshold: String::new(),
-        }],
-        missing: Vec::new(),
-        life: Life::default(),
-        acknowledged: None,
-    }
-}
-
 pub(super) fn line(
     name: &str,
     states: &str,
@@ -239,6 +137,7 @@ pub(super) fn node(name: &str) -> NodeDetail {
     devices.push(netdev());
     devices.push(xid());
     devices.extend((0..2).map(process));
+    devices.extend(probes());
     NodeDetail {
         at: AT,
         line: line(name, "NNNNNNNN", 0.0, Some(FindingKind::PortDown), (7, 8)),
@@ -304,6 +203,12 @@ fn host_device() -> DeviceDetail {
     inform(&mut node, host::NODE_INFO, &[("version", "0.1.0"), ("kernel", "6.1.0-18-amd64")]);
     set(&mut node, host::CPUS, 64.0);
     set(&mut node, host::CPU_BUSIEST, 1.0);
+    set(&mut node, probed::RUNS, 12.0);
+    set(&mut node, probed::LAST_CODE, 5.0);
+    set(&mut node, probed::LAST_RUN, (AT.0 / 1_000 - 240) as f64);
+    set(&mut node, probed::DURATION, 2.14);
+    set(&mut node, probed::SKIPPED_USE, 3.0);
+    set(&mut node, probed::SKIPPED_JOB, 1.0);
     set(&mut node, host::MEMORY_TOTAL, 1_024.0 * f64::from(1 << 30));
     set(&mut node, host::MEMORY_AVAILABLE, 612.0 * f64::from(1 << 30));
     grow(&mut node, host::CPU_BUSY, 12.3);
@@ -371,6 +276,20 @@ fn xid() -> DeviceDetail {
     set(&mut device, gpu_parts::XID_ERRORS, 2.0);
     set(&mut device, gpu_parts::XID_LAST_SEEN, (AT.0 / 1_000 - 30) as f64);
     device
+}
+
+/// What the node's own probe measured, one of it below what is usual.
+fn probes() -> Vec<DeviceDetail> {
+    let one = |collective: &str, between: &str, busbw: f64, usual: f64| {
+        let mut device = device(&Device::probe(collective, between));
+        set(&mut device, probed::BUS_BANDWIDTH, busbw);
+        set(&mut device, probed::BASELINE_RATIO, usual);
+        set(&mut device, probed::WRONG, 0.0);
+        device
+    };
+    let mut slow = one("copy", "gpu0-gpu5", 21e9, 0.52);
+    set(&mut slow, probed::REFERENCE_RATIO, 0.55);
+    vec![one("all_reduce", "gpu0..7", 412e9, 0.99), slow]
 }
 
 fn process(gpu: u32) -> DeviceDetail {

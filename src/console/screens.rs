@@ -4,7 +4,7 @@
 
 use std::{fs, path::PathBuf, sync::Arc};
 
-use gaunt_schema::{FindingKind, Safe, UnixMs};
+use gaunt_schema::{FindingKind, Safe, UnixMs, unit::Unit};
 use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, layout::Rect, style::Modifier};
 
 use super::{
@@ -18,7 +18,7 @@ use super::{
     update::update,
     view,
 };
-use crate::answer::{Answer, FindingList, NodeList, Overview, Question, Refusal, Subject};
+use crate::answer::{Answer, FindingList, History, NodeList, Overview, Question, Refusal, Subject};
 
 mod journeys;
 mod lists;
@@ -175,16 +175,46 @@ fn node_screen() {
 fn finding_screen() {
     let mut desk = Desk::showing(sample::two_faults(32));
     desk.press(&[Key::Enter]);
-    desk.answer(findings());
+    let told = || Answer::Finding(Arc::new(sample::explained(sample::port_down())));
+    let id = "port_down/gpu003/mlx5_1/1";
+    desk.answer_to(Question::Finding(id.into()), told());
+    let asked = desk.state.questions();
+    let [_, _, Question::History(state), Question::History(traffic), Question::Alerts] = &asked[..]
+    else {
+        panic!("{asked:?}")
+    };
+    assert_eq!((state.metric.as_str(), traffic.metric.as_str()), ("state_id", "receive"));
+    let fell = |up: f32, down: f32, unit| {
+        let points: Vec<_> = (0..90).map(|at| Some(if at < 53 { up } else { down })).collect();
+        Answer::History(Arc::new(History { unit, ..sample::history(&points) }))
+    };
+    desk.answer_to(asked[2].clone(), fell(4.0, 1.0, Unit::Count));
+    desk.answer_to(asked[3].clone(), fell(20e9, 0.0, Unit::BytesPerSecond));
+    desk.answer_to(Question::Alerts, Answer::Alerts(Arc::default()));
+    assert_eq!(desk.state.questions().len(), 2, "the pasts are not asked for at every tick");
     desk.expect("finding");
+    desk.press(&[Key::Char('e')]);
+    assert_eq!(desk.state.place, Place::Explanation(id.into()));
+    desk.expect("explanation");
+    desk.press(&[Key::Escape]);
+    assert_eq!(desk.state.place, Place::Finding(id.into()));
 }
 
 #[test]
 fn all_findings() {
     let mut desk = Desk::showing(sample::two_faults(32));
-    desk.press(&[Key::Char('2'), Key::Down]);
+    let asked = desk.press(&[Key::Char('2'), Key::Down]);
+    let Some(Effect::Ask(questions)) = asked.first() else { panic!("{asked:?}") };
+    assert!(questions.contains(&Question::Alerts), "{questions:?}");
     desk.answer(findings());
     desk.expect("findings");
+    desk.answer_to(Question::Alerts, Answer::Alerts(Arc::new(sample::alerts())));
+    assert!(!desk.state.questions().contains(&Question::Alerts), "it is not asked at every tick");
+    desk.expect("findings-alerts");
+    desk.press(&[Key::Up, Key::Enter]);
+    let told = Answer::Finding(Arc::new(sample::explained(sample::port_down())));
+    desk.answer_to(Question::Finding(sample::port_down().id), told);
+    desk.expect_at("finding-silenced", 80, 24);
 }
 
 #[test]
@@ -244,6 +274,19 @@ fn a_node_that_nobody_knows_is_refused() {
     desk.expect_at("refused", 80, 24);
     desk.press(&[Key::Escape]);
     assert_eq!(desk.state.place, Place::Overview);
+}
+
+#[test]
+fn a_fleet_of_nobody_says_how_to_name_some() {
+    let mut desk = Desk::showing(sample::healthy(0));
+    desk.expect_at("nobody", 80, 24);
+    let mut overview = sample::healthy(0);
+    overview.nodes.pending = 3;
+    overview.trouble = vec!["10.0.4.7:9770: cannot connect: connection refused".into()];
+    desk.answer(Answer::Overview(Arc::new(overview)));
+    let screen = desk.draw(80, 24).join("\n");
+    assert!(screen.contains("9 tells of each how that went"), "{screen}");
+    assert!(screen.contains("connection refused"), "{screen}");
 }
 
 #[test]
@@ -334,9 +377,16 @@ fn the_cursor_is_seen_where_it_is_and_nowhere_else() {
 fn a_finding_that_closes_stays_readable() {
     let mut desk = Desk::showing(sample::two_faults(32));
     desk.press(&[Key::Enter]);
-    desk.answer(Answer::Findings(Arc::new(FindingList { at: AT, ..FindingList::default() })));
+    let mut closed = sample::explained(sample::port_down());
+    closed.finding.life.closed = Some(AT);
+    let question = || Question::Finding(closed.finding.id.clone());
+    desk.answer_to(question(), Answer::Finding(Arc::new(closed.clone())));
     let screen = desk.draw(80, 24).join("\n");
     assert!(screen.contains("no longer open"), "{screen}");
+    let finding = Safe::new(&closed.finding.id);
+    desk.answer_to(question(), Answer::Refused(Refusal::UnknownFinding { finding }));
+    let screen = desk.draw(80, 24).join("\n");
+    assert!(screen.contains("over and forgotten"), "{screen}");
     assert!(screen.contains(FindingKind::PortDown.as_str()), "{screen}");
 }
 

@@ -11,19 +11,25 @@ use super::{
     cursor::Cursor,
     kept::Kept,
     list::List,
+    matrix::Square,
     place::Place,
-    prompt::{Past, Prompt},
+    prompt::{self, Prompt},
+    proof::Past,
 };
 use crate::answer::{
-    Fabric, Field, Filter, Finding, FindingList, JobDetail, NodeDetail, NodeList, Overview,
-    Question, Refusal, Subject, Table, When,
+    AlertList, Explanation, Fabric, Field, Finding, FindingList, JobDetail, NodeDetail, NodeList,
+    Overview, ProbeMatrix, Question, RailMatrix, Refusal, Subject, Table,
 };
 
 /// Places that can be gone back to; more are forgotten, the oldest first.
 pub(super) const TRAIL: usize = 16;
 
-/// What is heavy, one value for each GPU of the fleet, is asked for this seldom.
-const HEAVY: std::time::Duration = std::time::Duration::from_secs(5);
+mod questions;
+
+pub(super) use questions::{sites_question, tint_question, users_question};
+
+/// A probe matrix of more nodes is shown by leaf.
+const MANY_ENDS: usize = 120;
 
 /// Everything that a screen is drawn from.
 #[derive(Debug)]
@@ -61,7 +67,7 @@ pub(crate) struct State {
     /// The line that is typed into, if one is.
     pub(crate) prompt: Option<Prompt>,
     /// Lines that were typed before.
-    pub(super) past: Past,
+    pub(super) past: prompt::Past,
     /// What was done last, or why not, until an instant.
     pub(crate) message: Option<Message>,
     /// What the reader chose and finds again.
@@ -76,6 +82,8 @@ pub(crate) struct State {
     pub(crate) now: UnixMs,
     /// Whether the replay that is shown is held; none if it is no replay.
     pub(crate) held: Option<bool>,
+    /// What is now in the replay that is shown, which may run faster than the console's clock; none if it is none.
+    pub(crate) played: Option<UnixMs>,
 }
 
 /// The cursors that are not in a list.
@@ -95,6 +103,12 @@ pub(crate) struct Cursors {
     pub(crate) strips: Cursor,
     /// In the map of the network: leaf and rail.
     pub(crate) cell: (usize, usize),
+    /// In the probe matrix: the end of the row and that of the column, by name.
+    pub(crate) pair: (Cursor, Cursor),
+    /// Which rail of the probe matrix is shown.
+    pub(crate) rail: usize,
+    /// Whether the probe matrix is by leaf; none as long as the reader leaves it open.
+    pub(crate) by_leaf: Option<bool>,
 }
 
 /// A panel of the overview.
@@ -150,10 +164,18 @@ pub(crate) struct Data {
     pub(crate) job: Option<Arc<JobDetail>>,
     /// The map of the network.
     pub(crate) fabric: Option<Arc<Fabric>>,
+    /// What probes between nodes measured, and when that came.
+    pub(crate) probe: Option<(UnixMs, Arc<ProbeMatrix>)>,
     /// Findings, as many as the filter leaves.
     pub(crate) findings: Option<Arc<FindingList>>,
     /// The finding that was opened last, kept when it closes, and whether it is still open.
     pub(crate) finding: Option<(Finding, bool)>,
+    /// What Alertmanager does about findings, and when that came.
+    pub(crate) alerts: Option<(UnixMs, Arc<AlertList>)>,
+    /// Everything that is known of it, as it was last answered.
+    pub(crate) explained: Option<Arc<Explanation>>,
+    /// The pasts behind its numbers.
+    pub(crate) pasts: Vec<Past>,
     /// The newest window of the rows of each subject.
     pub(crate) tables: [Option<Arc<Table>>; Subject::ALL.len()],
     /// Every job, for the users.
@@ -264,7 +286,7 @@ impl State {
             lists,
             to_write: None,
             prompt: None,
-            past: Past::default(),
+            past: prompt::Past::default(),
             message: None,
             kept,
             seen: None,
@@ -272,6 +294,7 @@ impl State {
             room: Room::default(),
             now,
             held: None,
+            played: None,
         }
     }
 
@@ -326,91 +349,42 @@ impl State {
         }
     }
 
+    /// What Alertmanager does about findings, if it is known and is of now.
+    pub(crate) fn alerts(&self) -> Option<&AlertList> {
+        self.data.alerts.as_ref().map(|(_, list)| &**list).filter(|_| self.then.is_none())
+    }
+
+    /// What probes between nodes measured.
+    pub(crate) fn probe(&self) -> Option<&ProbeMatrix> {
+        self.data.probe.as_ref().map(|(_, matrix)| &**matrix)
+    }
+
+    /// The rail of the probe matrix that is shown, and its square; none while nothing was measured.
+    pub(crate) fn square(&self) -> Option<(&RailMatrix, Square)> {
+        let rails = &self.probe()?.rails;
+        let rail = rails.get(self.at.rail % rails.len().max(1))?;
+        let square = Square::of(rail, self.at.by_leaf.unwrap_or(false));
+        // So many nodes are no picture any more.
+        let many = self.at.by_leaf.is_none() && square.ends.len() > MANY_ENDS;
+        Some((rail, if many { Square::of(rail, true) } else { square }))
+    }
+
+    /// The row and the column of the probe matrix with the cursor; at first the first of its pairs.
+    pub(crate) fn pair(&self, square: &Square) -> (usize, usize) {
+        let of = |cursor: &Cursor| cursor.index(square.ends.len(), |at| &square.ends[at].name);
+        let (row, column) = (of(&self.at.pair.0), of(&self.at.pair.1));
+        let first = (row, column) == (0, 0) && square.cell(0, 0).is_none();
+        if first && square.ends.len() > 1 { (0, 1) } else { (row, column) }
+    }
+
     /// What is now for the source, whose clock may differ from the console's.
     pub(crate) fn newest_now(&self) -> Option<UnixMs> {
+        if let Some(played) = self.played {
+            return Some(played);
+        }
         match self.newest {
             Some((seen, at)) if self.then.is_some() => Some(at + self.now.since(seen)),
             _ => self.data.overview.as_deref().map(|overview| overview.at),
         }
     }
-
-    /// What the shown screen needs to be asked.
-    pub(super) fn questions(&self) -> Vec<Question> {
-        let mut questions = vec![Question::Overview];
-        match &self.place {
-            Place::Overview => self.ask_for_overview(&mut questions),
-            Place::Findings => questions.push(self.findings_question()),
-            Place::Finding(_) => questions.push(Question::Findings),
-            Place::List(subject) => questions.push(self.list(*subject).question()),
-            Place::Job(job) => questions.push(Question::Job(job.clone())),
-            Place::Users => questions.push(users_question()),
-            Place::Network => questions.push(Question::Fabric(Filter::all(Subject::Ports))),
-            place => questions.extend(place.node().cloned().map(Question::Node)),
-        }
-        questions.extend(self.to_write.iter().map(|(question, ..)| question.clone()));
-        match self.then {
-            None => questions,
-            Some(at) => questions.into_iter().map(|question| then(at, question)).collect(),
-        }
-    }
-
-    fn ask_for_overview(&self, questions: &mut Vec<Question>) {
-        let one = self.data.overview.as_deref().is_some_and(|overview| {
-            overview.nodes.live + overview.nodes.stale + overview.nodes.down == 1
-        });
-        match self.only_node() {
-            Some(name) => return questions.push(Question::Node(name.clone())),
-            None if one => return questions.push(Question::Nodes),
-            None => {}
-        }
-        if self.panel == Panel::Heat && self.room.beside {
-            questions.extend(self.heat_node().cloned().map(Question::Node));
-        }
-        let due = |came: Option<UnixMs>| came.is_none_or(|at| self.now.since(at) >= HEAVY);
-        if let Some(field) = self.tint {
-            let known = self.data.tint.as_ref().filter(|(known, ..)| *known == field);
-            if due(known.map(|(_, at, _)| *at)) {
-                questions.extend(tint_question(field));
-            }
-        }
-        if self.fold != Fold::Node && due(self.data.sites.as_ref().map(|(at, _)| *at)) {
-            questions.extend(sites_question());
-        }
-    }
-
-    /// The findings that are wanted: all, or those that the filter leaves.
-    pub(super) fn findings_question(&self) -> Question {
-        let rows = &self.list(Subject::Findings).rows;
-        match Filter::parse(Subject::Findings, rows) {
-            Ok(filter) if !filter.is_all() => Question::List(filter),
-            _ => Question::Findings,
-        }
-    }
-}
-
-/// A question as of an instant; what became of targets is not kept and is shown as it is.
-fn then(at: UnixMs, question: Question) -> Question {
-    match question {
-        Question::Table(filter) if filter.subject() == Subject::Targets => Question::Table(filter),
-        question => Question::Then(When::At(at), Box::new(question)),
-    }
-}
-
-/// One field of every GPU, in the order of the heat map.
-pub(super) fn tint_question(field: &Field) -> Option<Question> {
-    let text = format!("limit 131072 columns {}", field.name);
-    Some(Question::Table(Filter::parse(Subject::Gpus, &text).ok()?))
-}
-
-/// Leaf and rack of every node.
-pub(super) fn sites_question() -> Option<Question> {
-    let text = "sort node limit 131072 columns node,leaf,rack";
-    Some(Question::Table(Filter::parse(Subject::Nodes, text).ok()?))
-}
-
-/// Every job with whose it is and what it loses.
-pub(super) fn users_question() -> Question {
-    let text = "limit 131072 columns job,user,account,gpus,lost,nodes,gpu_power";
-    let filter = Filter::parse(Subject::Jobs, text);
-    Question::Table(filter.unwrap_or_else(|_| Filter::all(Subject::Jobs)))
 }

@@ -1,41 +1,35 @@
 //! The door to the terminal: taken over on entry, given back on every way out.
 
 use std::{
-    io::{self, IsTerminal, Write},
+    io::{self, IsTerminal as _},
     panic,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
-use crossterm::{
-    cursor, queue,
-    terminal::{
-        BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
-        disable_raw_mode, enable_raw_mode,
-    },
-};
-use ratatui::{
-    Terminal,
-    backend::CrosstermBackend,
-    buffer::Buffer,
-    layout::{Position, Rect},
-};
+use ratatui::buffer::Buffer;
 use rustix::process::{Signal, kill_current_process_group};
 
 mod input;
+mod line;
+mod paint;
 mod writer;
 
 pub(crate) use input::{Input, Pressed};
+use line::Line;
 use writer::Writer;
 
 /// The terminal in our hands. Dropping it gives the terminal back.
 pub(crate) struct Screen {
-    terminal: Terminal<CrosstermBackend<Collected>>,
-    frame: Collected,
+    line: Arc<Line>,
     writer: Writer,
+    /// What the terminal shows; none if it must be drawn anew.
+    shown: Option<Buffer>,
+    /// The frame before that, whose memory the next one takes.
+    spare: Buffer,
     panicked: Arc<AtomicBool>,
     before: Arc<Hook>,
     /// Whether the mouse is ours.
@@ -51,25 +45,25 @@ impl Screen {
         if !io::stdout().is_terminal() {
             return Err(io::Error::other("standard output is not a terminal"));
         }
-        enable_raw_mode()?;
+        let line = Arc::new(Line::open()?);
         let panicked = Arc::new(AtomicBool::new(false));
         let before = Arc::new(panic::take_hook());
-        let (flag, tell) = (Arc::clone(&panicked), Arc::clone(&before));
+        let (given, flag, tell) = (Arc::clone(&line), Arc::clone(&panicked), Arc::clone(&before));
         panic::set_hook(Box::new(move |info| {
             flag.store(true, Ordering::Relaxed);
-            leave();
+            given.give_back(LEAVE);
             tell(info);
         }));
-        let frame = Collected::default();
         let mut screen = Self {
-            terminal: Terminal::new(CrosstermBackend::new(frame.clone()))?,
-            frame,
-            writer: Writer::start(Arc::clone(&panicked))?,
+            writer: Writer::start(Arc::clone(&line))?,
+            line,
+            shown: None,
+            spare: Buffer::default(),
             panicked,
             before,
             mouse: true,
         };
-        screen.enter()?;
+        screen.retake()?;
         Ok(screen)
     }
 
@@ -109,84 +103,72 @@ impl Screen {
         self.writer.send(if ours { MOUSE_ON } else { MOUSE_OFF }.to_vec())
     }
 
-    /// Takes the terminal again after somebody else continued this process.
+    /// Takes the terminal, also after somebody else continued this process.
     pub(crate) fn retake(&mut self) -> io::Result<()> {
-        enable_raw_mode()?;
-        self.enter()?;
-        self.forget()
+        self.line.take()?;
+        self.forget();
+        self.writer.send([ENTER, if self.mouse { MOUSE_ON } else { b"" }].concat())
     }
 
     /// Draws one frame: what changed since the last one, in one write, shown at once where terminals can.
     /// Says how many bytes that took; none if nothing changed.
     pub(crate) fn draw(&mut self, draw: impl FnOnce(&mut Buffer)) -> io::Result<usize> {
-        queue!(self.frame, BeginSynchronizedUpdate)?;
-        let open = self.frame.len();
-        self.terminal.draw(|frame| draw(frame.buffer_mut()))?;
-        let nothing = self.frame.len() == open;
-        queue!(self.frame, EndSynchronizedUpdate)?;
-        let bytes = self.frame.take();
-        if nothing {
+        let area = self.line.area();
+        let mut next = std::mem::take(&mut self.spare);
+        next.resize(area);
+        next.reset();
+        draw(&mut next);
+        let mut frame = BEGIN.to_vec();
+        let shown = self.shown.take().filter(|shown| shown.area == area).unwrap_or_else(|| {
+            frame.extend_from_slice(CLEAR);
+            Buffer::empty(area)
+        });
+        paint::paint(&mut frame, &shown, &next);
+        (self.shown, self.spare) = (Some(next), shown);
+        if frame.len() == BEGIN.len() {
             return Ok(0);
         }
-        let length = bytes.len();
-        self.writer.send(bytes)?;
+        frame.extend_from_slice(END);
+        let length = frame.len();
+        self.writer.send(frame)?;
         Ok(length)
     }
 
     /// Forgets what the terminal shows, so that the next frame draws every cell.
-    pub(crate) fn forget(&mut self) -> io::Result<()> {
-        // Clearing would ask the terminal where its cursor is, and our own reader would take the answer.
-        let size = self.terminal.size()?;
-        self.terminal.resize(Rect::from((Position::ORIGIN, size)))
+    pub(crate) fn forget(&mut self) {
+        self.shown = None;
     }
 
     /// Gives the terminal back and stops this process until it is continued, as Ctrl-Z does elsewhere.
     pub(crate) fn suspend(&mut self) -> io::Result<()> {
         self.writer.settle();
-        leave();
+        self.line.give_back(LEAVE);
         // The whole group, as the terminal itself would: a shell that waits for a script of ours must see it stop.
         kill_current_process_group(Signal::STOP)?;
         self.retake()
-    }
-
-    fn enter(&mut self) -> io::Result<()> {
-        queue!(self.frame, EnterAlternateScreen, cursor::Hide)?;
-        if self.mouse {
-            self.frame.write_all(MOUSE_ON)?;
-        }
-        let bytes = self.frame.take();
-        self.writer.send(bytes)
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // A terminal that takes nothing more must not keep us: its modes are restored all the same.
-        let settled = self.writer.settle();
-        if self.panicked() {
-            return;
-        }
-        if settled {
-            leave();
-        } else {
-            let _ = disable_raw_mode();
-        }
-        if !std::thread::panicking() {
+        self.writer.settle();
+        self.line.give_back(LEAVE);
+        if !self.panicked() && !std::thread::panicking() {
             let before = Arc::clone(&self.before);
             panic::set_hook(Box::new(move |info| before(info)));
         }
     }
 }
 
-/// Gives the terminal back. Nobody can be told if that fails: the terminal is then gone.
-fn leave() {
-    // The modes first: a terminal that takes nothing more can still have them back.
-    let _ = disable_raw_mode();
-    let mut out = io::stdout().lock();
-    let _ = out.write_all(MOUSE_OFF);
-    let _ = queue!(out, EndSynchronizedUpdate, LeaveAlternateScreen, cursor::Show);
-    let _ = out.flush();
-}
+/// The alternate screen, without the cursor.
+const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
+/// All that was changed, undone; a frame that was cut in the middle of a sequence ends with the first byte.
+const LEAVE: &[u8] = b"\x18\x1b[?2026l\x1b[m\x1b[?1006l\x1b[?1000l\x1b[?1049l\x1b[?25h";
+
+/// A frame is shown at once, between these, where terminals can.
+const BEGIN: &[u8] = b"\x1b[?2026h";
+const END: &[u8] = b"\x1b[?2026l";
+const CLEAR: &[u8] = b"\x1b[m\x1b[2J";
 
 /// Presses and the wheel are reported, in numbers that no width exceeds; movements are not.
 const MOUSE_ON: &[u8] = b"\x1b[?1000h\x1b[?1006h";
@@ -205,32 +187,6 @@ fn base64(bytes: &[u8]) -> String {
         }
     }
     out
-}
-
-/// Bytes of a frame, gathered until it is complete. Shared, because the backend keeps its half to itself; both ends are
-/// used by one thread only, so that the lock is never waited for.
-#[derive(Clone, Default)]
-struct Collected(Arc<Mutex<Vec<u8>>>);
-
-impl Collected {
-    fn take(&self) -> Vec<u8> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn len(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
-    }
-}
-
-impl Write for Collected {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

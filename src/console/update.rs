@@ -2,19 +2,17 @@
 
 use std::time::Duration;
 
-use gaunt_schema::{Safe, Severity, UnixMs};
+use gaunt_schema::{Safe, UnixMs};
 
 use super::{
     action::{Action, Effect, Intent},
     keymap,
     place::Place,
-    sheet,
-    state::{
-        Fold, Link, Measure, Message, Panel, State, sites_question, tint_question, users_question,
-    },
+    state::{Fold, Link, Measure, Message, Panel, State},
 };
-use crate::answer::{Answer, Question, Refusal, Subject, Table, When};
+use crate::answer::Subject;
 
+mod answered;
 mod point;
 mod speak;
 mod time;
@@ -62,7 +60,7 @@ pub(crate) fn update(state: &mut State, action: Action) -> Outcome {
             state.now = now;
             let was_fresh = matches!(state.link, Link::Fresh(_));
             state.link = Link::Fresh(now);
-            let mut outcome = answered(state, *question, answer);
+            let mut outcome = answered::answered(state, *question, answer);
             outcome.changed |= !was_fresh;
             outcome
         }
@@ -107,104 +105,6 @@ pub(crate) fn late(state: &State) -> Duration {
     Duration::from_millis(period.max(1_000) * 3)
 }
 
-/// Takes an answer, if it is about the instant that is shown.
-fn answered(state: &mut State, question: Question, answer: Answer) -> Outcome {
-    let (at, question) = match question {
-        Question::Then(When::At(at), question) => (Some(at), *question),
-        question => (None, question),
-    };
-    let targets = |q: &Question| matches!(q, Question::Table(f) if f.subject() == Subject::Targets);
-    if at != state.then && !targets(&question) {
-        return Outcome::default();
-    }
-    if let Answer::Refused(refusal @ Refusal::NotKept { .. }) = &answer {
-        return time::refused(state, refusal);
-    }
-    take(state, &question, answer)
-}
-
-fn take(state: &mut State, question: &Question, answer: Answer) -> Outcome {
-    match answer {
-        Answer::Overview(overview) => {
-            let changed = state.data.overview.as_ref() != Some(&overview);
-            let bell = news(state, &overview.findings);
-            let first = state.data.overview.replace(overview).is_none();
-            let mut outcome = Outcome { changed, effects: Vec::new() };
-            outcome.effects.extend(bell);
-            // A fleet of one node is shown in full: what that needs can be asked at once.
-            if first && state.questions().len() > 1 {
-                outcome.effects.push(Effect::Ask(state.questions()));
-            }
-            return outcome;
-        }
-        Answer::Nodes(nodes) => {
-            let first = state.data.nodes.replace(nodes).is_none();
-            if first && state.place == Place::Overview && state.only_node().is_some() {
-                return Outcome::owing(Effect::Ask(state.questions()));
-            }
-        }
-        Answer::Node(node) => {
-            state.data.refused = None;
-            state.data.node = Some(node);
-        }
-        Answer::Job(job) => {
-            state.data.refused = None;
-            state.data.job = Some(job);
-        }
-        Answer::Fabric(fabric) => state.data.fabric = Some(fabric),
-        Answer::Findings(list) => {
-            if let (Place::Finding(id), Some((kept, open))) =
-                (&state.place, &mut state.data.finding)
-            {
-                let now = list.findings.iter().find(|finding| *id == *finding.id);
-                *open = now.is_some();
-                if let Some(now) = now {
-                    *kept = now.clone();
-                }
-            }
-            state.data.findings = Some(list);
-        }
-        Answer::Table(table) => return rows(state, question, table),
-        Answer::Refused(refusal) => state.data.refused = Some(refusal),
-        // An answer that nobody waits for changes nothing.
-        _ => return Outcome::default(),
-    }
-    Outcome::drawn()
-}
-
-/// Takes rows: for a file, for a list, for the users or for the heat map.
-fn rows(state: &mut State, question: &Question, table: std::sync::Arc<Table>) -> Outcome {
-    if let Some((_, form, path)) = state.to_write.take_if(|(wanted, ..)| wanted == question) {
-        return Outcome::owing(Effect::Write(path, sheet::text(&table, form)));
-    }
-    let subject = table.subject;
-    if *question == state.list(subject).question() {
-        state.list_mut(subject).follow(&table);
-        state.data.tables[subject as usize] = Some(table);
-    } else if *question == users_question() {
-        state.data.users = Some(table);
-    } else if let Some(field) = state.tint.filter(|f| tint_question(f).as_ref() == Some(question)) {
-        state.data.tint = Some((field, state.now, table));
-    } else if sites_question().as_ref() == Some(question) {
-        state.data.sites = Some((state.now, table));
-    } else {
-        return Outcome::default();
-    }
-    Outcome::drawn()
-}
-
-/// Calls the reader if a critical finding is new.
-fn news(state: &mut State, findings: &[crate::answer::Finding]) -> Option<Effect> {
-    if state.then.is_some() {
-        return None;
-    }
-    let critical = findings.iter().filter(|finding| finding.severity == Severity::Critical);
-    let now: std::collections::HashSet<String> = critical.map(|f| f.id.clone()).collect();
-    let new = state.seen.as_ref().is_some_and(|seen| now.iter().any(|id| !seen.contains(id)));
-    state.seen = Some(now);
-    new.then_some(Effect::Bell)
-}
-
 fn intend(state: &mut State, intent: Intent) -> Outcome {
     match intent {
         Intent::Quit => return Outcome::owing(Effect::Quit),
@@ -233,6 +133,7 @@ fn intend(state: &mut State, intent: Intent) -> Outcome {
         Intent::Open => travel::open(state),
         Intent::Back => travel::back(state),
         Intent::Job => travel::job(state),
+        Intent::Explain => explain(state),
         Intent::Topology | Intent::Processes | Intent::Events => travel::beside(state, intent),
         Intent::NextPanel | Intent::PreviousPanel => {
             if state.place == Place::Overview {
@@ -252,17 +153,33 @@ fn intend(state: &mut State, intent: Intent) -> Outcome {
         Intent::Now => time::show(state, None),
         Intent::Hold if state.held.is_some() => Outcome::owing(Effect::Hold),
         Intent::Hold => Outcome::default(),
-        Intent::Fold => {
-            state.fold = match state.fold {
-                Fold::Node => Fold::Leaf,
-                Fold::Leaf => Fold::Rack,
-                Fold::Rack => Fold::Node,
-            };
-            Outcome::owing(Effect::Ask(state.questions()))
-        }
+        Intent::Probe => travel::go(state, Place::Probe),
+        Intent::Fold => fold(state),
         Intent::Measure => measure(state),
         _ => travel::travel(state, intent),
     }
+}
+
+fn explain(state: &mut State) -> Outcome {
+    match state.place.finding().cloned() {
+        Some(id) => travel::go(state, Place::Explanation(id)),
+        None => Outcome::default(),
+    }
+}
+
+/// Puts cells together in the next way.
+fn fold(state: &mut State) -> Outcome {
+    if state.place == Place::Probe {
+        let by_leaf = state.square().is_some_and(|(_, square)| square.by_leaf);
+        state.at.by_leaf = Some(!by_leaf);
+        return Outcome::drawn();
+    }
+    state.fold = match state.fold {
+        Fold::Node => Fold::Leaf,
+        Fold::Leaf => Fold::Rack,
+        Fold::Rack => Fold::Node,
+    };
+    Outcome::owing(Effect::Ask(state.questions()))
 }
 
 const fn neighbour(panel: Panel, next: bool) -> Panel {
@@ -286,6 +203,11 @@ fn sort(state: &mut State, intent: Intent) -> Outcome {
 
 /// Colours by the next measure of the map that is shown.
 fn measure(state: &mut State) -> Outcome {
+    if state.place == Place::Probe {
+        let rails = state.probe().map_or(0, |matrix| matrix.rails.len());
+        state.at.rail = (state.at.rail + 1) % rails.max(1);
+        return Outcome::drawn();
+    }
     if state.place == Place::Network {
         state.measure = match state.measure {
             Measure::Load => Measure::Pauses,

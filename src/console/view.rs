@@ -12,10 +12,12 @@ use super::{
     theme::{Meaning, Theme},
 };
 
+mod alerts;
 mod beside;
 mod columns;
 mod device;
 mod events;
+mod explanation;
 mod finding;
 mod findings;
 mod fleet;
@@ -32,7 +34,7 @@ mod node;
 mod node_tables;
 mod nodes;
 mod overview;
-mod processes;
+mod probe;
 mod topology;
 mod users;
 
@@ -70,14 +72,15 @@ fn screen(buffer: &mut Buffer, body: Rect, state: &State, theme: Theme) -> Room 
         Place::Overview => overview::draw(buffer, body, state, overview, theme),
         Place::Findings => findings::draw(buffer, body, state, theme),
         Place::Finding(_) => finding::draw(buffer, body, state, theme),
+        Place::Explanation(_) => explanation::draw(buffer, body, state, theme),
         Place::List(subject) => list::draw(buffer, body, state, *subject, theme),
         Place::Job(name) => job::draw(buffer, body, state, name, theme),
         Place::Users => users::draw(buffer, body, state, theme),
         Place::Network => network::draw(buffer, body, state, theme),
+        Place::Probe => probe::draw(buffer, body, state, theme),
         Place::Node(name) => node::draw(buffer, body, state, name, theme),
         Place::Device(..) => device::draw(buffer, body, state, theme),
         Place::Topology(name) => topology::draw(buffer, body, state, name, theme),
-        Place::Processes(name) => processes::draw(buffer, body, state, name, theme),
         Place::Events(name) => events::draw(buffer, body, state, name, theme),
     }
 }

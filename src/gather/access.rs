@@ -13,11 +13,13 @@ use std::{
 use gaunt_schema::Safe;
 use hyper::header::HeaderValue;
 use tokio::{sync::watch, task::JoinSet, time::sleep};
-use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{ClientConfig, pki_types::ServerName},
+};
 
 use super::file;
-
-mod tls;
+use crate::tls::{self, Tls, TlsError};
 
 /// The time between two looks at the files of keys: a renewed certificate or token is taken up within it.
 const LOOK: Duration = Duration::from_secs(5);
@@ -34,19 +36,6 @@ pub struct Access {
     pub credentials: Option<Credentials>,
 }
 
-/// How a server proves who it is, and how gaunt does.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tls {
-    /// Certificates of the authorities that are believed, in PEM; the system's without it.
-    pub ca_file: Option<PathBuf>,
-    /// The name that the server must prove; the host of its address without it.
-    pub server_name: Option<String>,
-    /// gaunt's own certificate with its chain, in PEM, and its key.
-    pub client: Option<(PathBuf, PathBuf)>,
-    /// Believe any server: whoever sits between can read and change everything.
-    pub insecure: bool,
-}
-
 /// What is shown to a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credentials {
@@ -61,24 +50,11 @@ pub enum Credentials {
     },
 }
 
-/// What is wrong with a file of keys.
-#[derive(Clone, Debug, thiserror::Error)]
-pub(super) enum AccessError {
-    #[error("cannot read {}: {why}; check the path and its permissions", path.display())]
-    Read { path: PathBuf, why: String },
-    #[error("{} holds no {what}; it must be in PEM", path.display())]
-    Empty { path: PathBuf, what: &'static str },
-    #[error("{} holds something that cannot be used: {why}", path.display())]
-    Content { path: PathBuf, why: String },
-    #[error("this system has no certificates of authorities; name some with ca_file")]
-    NoAuthorities,
-}
-
 /// The keys of one group as they are now. Their text is never shown.
 #[derive(Clone)]
-pub(super) struct Keys {
+pub struct Keys {
     /// The header that says who asks.
-    pub(super) authorization: Option<HeaderValue>,
+    pub authorization: Option<HeaderValue>,
     connector: TlsConnector,
     server_name: Option<ServerName<'static>>,
 }
@@ -90,9 +66,14 @@ impl fmt::Debug for Keys {
 }
 
 /// The keys, or why there are none. A group whose files cannot be read is not asked without them.
-pub(super) type Ring = Result<Arc<Keys>, Safe>;
+pub type Ring = Result<Arc<Keys>, Safe>;
 
 impl Keys {
+    /// Who is believed, and by what gaunt is known.
+    pub fn tls(&self) -> &ClientConfig {
+        self.connector.config()
+    }
+
     /// How to start TLS with a server.
     pub(super) fn connector(&self) -> &TlsConnector {
         &self.connector
@@ -111,11 +92,11 @@ impl Keys {
 
 impl Access {
     /// Reads everything that the files say now.
-    fn read(&self) -> Result<Keys, AccessError> {
+    fn read(&self) -> Result<Keys, TlsError> {
         let authorization = self.credentials.as_ref().map(Credentials::header).transpose()?;
         let connector = TlsConnector::from(Arc::new(tls::client(&self.tls)?));
         let server_name = self.tls.server_name.clone().map(ServerName::try_from).transpose();
-        let server_name = server_name.map_err(|error| AccessError::Content {
+        let server_name = server_name.map_err(|error| TlsError::Content {
             path: self.tls.server_name.clone().unwrap_or_default().into(),
             why: error.to_string(),
         })?;
@@ -135,7 +116,7 @@ impl Access {
     }
 
     /// The keys of now, and of every later moment as long as `tasks` live.
-    pub(super) async fn open(self, tasks: &mut JoinSet<()>) -> watch::Receiver<Ring> {
+    pub async fn open(self, tasks: &mut JoinSet<()>) -> watch::Receiver<Ring> {
         let access = Arc::new(self);
         let (ring, seen) = read(&access, None).await;
         let (send, keys) =
@@ -173,13 +154,13 @@ async fn keep(access: Arc<Access>, mut seen: Seen, send: watch::Sender<Ring>) {
         match ring {
             None => {}
             Some(Ok(keys)) => {
-                tracing::debug!("keys of a group of targets are read anew");
+                tracing::debug!("keys are read anew");
                 if send.send(Ok(keys)).is_err() {
                     return;
                 }
             }
             Some(Err(why)) => {
-                tracing::error!(%why, "changed keys of a group of targets cannot be used");
+                tracing::error!(%why, "changed keys cannot be used");
                 send.send_if_modified(|ring| {
                     let worse = ring.is_err();
                     if worse {
@@ -196,7 +177,7 @@ async fn keep(access: Arc<Access>, mut seen: Seen, send: watch::Sender<Ring>) {
 }
 
 impl Credentials {
-    fn header(&self) -> Result<HeaderValue, AccessError> {
+    fn header(&self) -> Result<HeaderValue, TlsError> {
         let (path, text) = match self {
             Self::Bearer(path) => (path, format!("Bearer {}", secret(path)?)),
             Self::Basic { user, password_file } => {
@@ -204,7 +185,7 @@ impl Credentials {
                 (password_file, format!("Basic {}", base64(pair.as_bytes())))
             }
         };
-        let mut header = HeaderValue::from_str(&text).map_err(|_| AccessError::Content {
+        let mut header = HeaderValue::from_str(&text).map_err(|_| TlsError::Content {
             path: path.clone(),
             why: "it has characters that no header can carry".to_owned(),
         })?;
@@ -215,15 +196,12 @@ impl Credentials {
 }
 
 /// The text of a file of one secret, without the line end that editors add.
-fn secret(path: &Path) -> Result<String, AccessError> {
+fn secret(path: &Path) -> Result<String, TlsError> {
     let text = file::read(path, MAX_SECRET)
-        .map_err(|error| AccessError::Read { path: path.to_path_buf(), why: error.to_string() })?;
+        .map_err(|error| TlsError::Read { path: path.to_path_buf(), why: error.to_string() })?;
     let text = text.trim_end_matches(['\r', '\n']);
     if text.is_empty() {
-        return Err(AccessError::Content {
-            path: path.to_path_buf(),
-            why: "it is empty".to_owned(),
-        });
+        return Err(TlsError::Content { path: path.to_path_buf(), why: "it is empty".to_owned() });
     }
     Ok(text.to_owned())
 }

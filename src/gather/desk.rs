@@ -186,7 +186,7 @@ impl Desk {
     }
 
     fn scrape(&mut self, id: TargetId, slot: usize, place: Place, open: &Open) {
-        let form = Form::first(open.group.open_metrics);
+        let form = Form::first(open.group.open_metrics, open.group.frames);
         let (accept, compress) = (form.accept(), open.group.compress);
         let manners = Manners { accept, compress, ..Manners::default() };
         let period = self.plan.options.period;

@@ -8,10 +8,10 @@ use std::{
     time::Duration,
 };
 
-use gaunt_schema::{Budget, Excess, Failure, Safe, text};
+use gaunt_schema::{Budget, Excess, Failure, Safe, frame, text};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::{
-    HeaderMap, Request, Response, StatusCode,
+    HeaderMap, Request, Response, StatusCode, Uri,
     body::{Body as _, Bytes, Incoming},
     header::{
         ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderName,
@@ -40,6 +40,11 @@ const SMALL_BODY: usize = 512 << 10;
 /// Bodies above [`SMALL_BODY`] that may be read at once: with the default limit of 16 MiB they hold 256 MiB together.
 const LARGE_BODIES: usize = 16;
 
+/// Files that are left for others: who asks, sources of targets, the recording. Targets that took them all would lock
+/// out those who want to know why.
+const LEAST_OTHERS: u64 = 32;
+const MOST_OTHERS: u64 = 1_024;
+
 /// Bodies claim memory in steps of this many bytes.
 const STEP: usize = 64 << 10;
 
@@ -49,6 +54,9 @@ const AGENT: &str = concat!("gaunt/", env!("CARGO_PKG_VERSION"));
 /// How long the answer may take, for exporters that give up in time.
 const TIMEOUT: HeaderName = HeaderName::from_static("x-prometheus-scrape-timeout-seconds");
 
+/// What is held already.
+const HOLDS: HeaderName = HeaderName::from_static(frame::HOLDS);
+
 /// The codings that are understood, the cheaper one first.
 const CODINGS: &str = "zstd, gzip;q=0.8, identity;q=0.5";
 
@@ -57,6 +65,8 @@ const CODINGS: &str = "zstd, gzip;q=0.8, identity;q=0.5";
 pub(super) struct Rules {
     /// The time for looking up, connecting, headers, body and decoding together.
     pub(super) timeout: Duration,
+    /// The same as requests tell it.
+    timeout_told: HeaderValue,
     /// The largest body, in bytes, decompressed.
     pub(super) max_body: usize,
     /// The most samples of a page.
@@ -65,27 +75,46 @@ pub(super) struct Rules {
     ratio: u64,
     /// Seats for large bodies.
     large: Semaphore,
+    /// Connections that may stand at once; how many, for whoever gets none.
+    connections: (Arc<Semaphore>, usize),
     /// Steps of memory for all bodies that are being read.
     steps: Arc<Semaphore>,
     pool: Arc<Pool>,
     names: Names,
     /// What the pages of all targets have in common.
     pub(super) layouts: text::Layouts,
+    /// The same of frames.
+    pub(super) frames: frame::Frames,
+}
+
+/// As many connections as the limit of open files leaves room for.
+fn connections() -> (Arc<Semaphore>, usize) {
+    use rustix::process::{Resource, getrlimit};
+
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let others = (limit / 4).clamp(LEAST_OTHERS, MOST_OTHERS);
+    let room = usize::try_from(limit.saturating_sub(others)).unwrap_or(usize::MAX);
+    let room = room.clamp(1, Semaphore::MAX_PERMITS);
+    (Arc::new(Semaphore::new(room)), room)
 }
 
 impl Rules {
     pub(super) fn new(timeout: Duration, max_body: usize, limits: &Limits) -> Self {
         let steps = usize::try_from(limits.all_bytes).unwrap_or(usize::MAX) / STEP;
+        let told = HeaderValue::try_from(timeout.as_secs_f64().to_string());
         Self {
             timeout,
+            timeout_told: told.unwrap_or(HeaderValue::from_static("1")),
             max_body,
             samples: usize::try_from(limits.samples).unwrap_or(usize::MAX),
             ratio: limits.ratio,
             large: Semaphore::new(LARGE_BODIES),
+            connections: connections(),
             steps: Arc::new(Semaphore::new(steps.clamp(1, Semaphore::MAX_PERMITS))),
             pool: Arc::default(),
             names: Names::default(),
             layouts: text::Layouts::default(),
+            frames: frame::Frames::default(),
         }
     }
 }
@@ -105,7 +134,8 @@ pub(super) struct Manners {
 #[derive(Debug)]
 pub(super) struct Line {
     place: Place,
-    host: String,
+    /// The address of the page and the host, as every request says them.
+    asked: Result<(Uri, HeaderValue), Safe>,
     reach: Arc<Reach>,
     keys: watch::Receiver<Ring>,
     manners: Manners,
@@ -156,8 +186,15 @@ impl Line {
         keys: watch::Receiver<Ring>,
         manners: Manners,
     ) -> Self {
-        let host = place.authority();
-        Self { place, host, reach, keys, manners, connection: None }
+        let asked = asked(&place);
+        Self { place, asked, reach, keys, manners, connection: None }
+    }
+
+    /// Says from now on what is held already; nothing if it is none.
+    pub(super) fn hold(&mut self, holds: Option<frame::Holds>) {
+        let said = holds.filter(|holds| holds.layout.is_some()).map(|holds| holds.to_string());
+        let said = said.and_then(|said| HeaderValue::try_from(said).ok());
+        self.manners.extra = said.map(|said| (HOLDS, said));
     }
 
     /// Asks for other media types from now on.
@@ -226,23 +263,31 @@ impl Line {
         authorization: Option<&HeaderValue>,
         rules: &Rules,
     ) -> Result<Request<Empty<Bytes>>, Failure> {
+        let (uri, host) = self.asked.clone().map_err(Failure::Forbidden)?;
         let codings = if self.manners.compress { CODINGS } else { "identity" };
-        let mut request = Request::get(&self.place.path)
-            .header(HOST, &self.host)
-            .header(ACCEPT, self.manners.accept)
-            .header(ACCEPT_ENCODING, codings)
-            .header(USER_AGENT, AGENT)
-            .header(TIMEOUT, rules.timeout.as_secs_f64().to_string());
+        let mut request = Request::new(Empty::new());
+        *request.uri_mut() = uri;
+        let headers = request.headers_mut();
+        headers.insert(HOST, host);
+        headers.insert(ACCEPT, HeaderValue::from_static(self.manners.accept));
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(codings));
+        headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+        headers.insert(TIMEOUT, rules.timeout_told.clone());
         if let Some(authorization) = authorization {
-            request = request.header(AUTHORIZATION, authorization);
+            headers.insert(AUTHORIZATION, authorization.clone());
         }
         if let Some((name, value)) = &self.manners.extra {
-            request = request.header(name, value);
+            headers.insert(name, value.clone());
         }
-        request
-            .body(Empty::new())
-            .map_err(|error| Failure::Forbidden(Safe::new(&error.to_string())))
+        Ok(request)
     }
+}
+
+/// What every request to a place says, or why none can.
+fn asked(place: &Place) -> Result<(Uri, HeaderValue), Safe> {
+    let uri = Uri::try_from(&place.path).map_err(|error| Safe::new(&error.to_string()))?;
+    let host = HeaderValue::try_from(place.authority());
+    Ok((uri, host.map_err(|error| Safe::new(&error.to_string()))?))
 }
 
 /// The media type of an answer, without its parameters' case.

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use gaunt_schema::{Batch, Clock, Delivery, Failure, Page, Safe, TargetId, UnixMs, text};
+use gaunt_schema::{Batch, Clock, Delivery, Failure, Page, Safe, TargetId, UnixMs, frame, text};
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
     sync::{mpsc, oneshot},
@@ -13,8 +13,8 @@ use tokio::{
 use super::{
     budget::Account,
     desk::Back,
-    fetch::{Body, Line, Rules},
-    form::Form,
+    fetch::{Line, Rules},
+    form::{Form, Trust},
     identity::Identity,
     rest::Rest,
     schedule::Slots,
@@ -53,6 +53,8 @@ struct Closed;
 #[derive(Default)]
 struct Memory {
     layout: text::Memory,
+    frame: frame::Memory,
+    trust: Trust,
     identity: Option<Identity>,
     rest: Rest,
     last: Option<Failure>,
@@ -83,7 +85,7 @@ impl Scrape {
             return self.send(Duration::ZERO, Err(Failure::Resting(Box::new(last)))).await;
         }
         let started = Instant::now();
-        let outcome = self.attempt(started, &mut memory.layout).await;
+        let outcome = self.attempt(started, memory).await;
         match &outcome {
             Ok(page) => {
                 memory.rest.end();
@@ -98,22 +100,29 @@ impl Scrape {
         self.send(started.elapsed(), outcome).await
     }
 
-    async fn attempt(
-        &mut self,
-        started: Instant,
-        layout: &mut text::Memory,
-    ) -> Result<Page, Failure> {
-        let mut decoded = self.read(layout).await?;
-        if let Err(failure @ Failure::NotAPage(_)) = &decoded.page
-            && decoded.open_metrics
+    async fn attempt(&mut self, started: Instant, memory: &mut Memory) -> Result<Page, Failure> {
+        if self.form == Form::FrameFirst {
+            self.ask_for_frames(memory);
+        }
+        let mut read = self.read(memory).await?;
+        if let Err(failure @ Failure::NotAPage(_)) = &read.page
+            && read.language == Language::OpenMetrics
             && self.form != Form::Text
         {
             tracing::warn!(target = %self.address, %failure, "asked for text from now on");
             self.form = Form::Text;
             self.line.ask_for(self.form.accept());
-            decoded = self.read(layout).await?;
+            self.line.hold(None);
+            read = self.read(memory).await?;
         }
-        let page = decoded.page?;
+        if let Err(failure) = &read.page
+            && read.language == Language::Frame
+        {
+            // This page is lost; the next ones come as text, until there is hope again.
+            let wary = memory.trust.fail((self.clock)());
+            tracing::warn!(target = %self.address, %failure, for_s = wary.as_secs(), "asked for text");
+        }
+        let page = read.page?;
         // What was read is thrown away only once the next one is due: a busy machine is not the target's fault.
         if started.elapsed() > self.period.max(self.rules.timeout) {
             let why = format!("decoding the page (limit {:?})", self.period);
@@ -123,8 +132,16 @@ impl Scrape {
         Ok(page)
     }
 
-    /// Fetches a page and takes it apart.
-    async fn read(&mut self, layout: &mut text::Memory) -> Result<Decoded, Failure> {
+    /// Asks for a frame and says what is held already; for text while its frames are not believed.
+    fn ask_for_frames(&mut self, memory: &mut Memory) {
+        let trusted = memory.trust.is_back((self.clock)());
+        let form = if trusted { Form::FrameFirst } else { Form::TextFirst };
+        self.line.ask_for(form.accept());
+        self.line.hold(trusted.then(|| self.rules.frames.holds(&mut memory.frame)));
+    }
+
+    /// Fetches a page and takes it apart, by what is remembered of the target's pages before.
+    async fn read(&mut self, memory: &mut Memory) -> Result<Read, Failure> {
         let body = self.line.fetch(&self.rules).await?;
         let limits = text::Limits {
             body_bytes: self.rules.max_body,
@@ -133,9 +150,17 @@ impl Scrape {
         };
         let long = body.bytes().len() > LONG_BODY
             && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
-        let mut read = || decode(&body, &self.rules.layouts, layout, &limits);
+        let language = Language::of(body.media());
+        let mut read = || match language {
+            Language::Frame => self.rules.frames.decode(&mut memory.frame, body.bytes(), &limits),
+            Language::OpenMetrics | Language::Text => {
+                memory.frame = frame::Memory::default();
+                let layouts = &self.rules.layouts;
+                layouts.decode_as(body.media(), &mut memory.layout, body.bytes(), &limits)
+            }
+        };
         let page = if long { block_in_place(read) } else { read() };
-        Ok(Decoded { page, open_metrics: text::is_open_metrics(body.media()) })
+        Ok(Read { page, language })
     }
 
     /// Takes another number if another machine answers than before.
@@ -186,18 +211,26 @@ impl Scrape {
     }
 }
 
-/// What became of a body, and whether its sender called it OpenMetrics.
-struct Decoded {
+/// What became of a body, and what its sender called it.
+struct Read {
     page: Result<Page, Failure>,
-    open_metrics: bool,
+    language: Language,
 }
 
-/// A page from its body, as what its sender calls it, and by what is remembered of the target's pages before.
-fn decode(
-    body: &Body,
-    layouts: &text::Layouts,
-    layout: &mut text::Memory,
-    limits: &text::Limits,
-) -> Result<Page, Failure> {
-    layouts.decode_as(body.media(), layout, body.bytes(), limits)
+/// What a body is, as its sender says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Language {
+    Frame,
+    OpenMetrics,
+    Text,
+}
+
+impl Language {
+    fn of(media: &str) -> Self {
+        match media {
+            media if frame::is_frame(media) => Self::Frame,
+            media if text::is_open_metrics(media) => Self::OpenMetrics,
+            _ => Self::Text,
+        }
+    }
 }

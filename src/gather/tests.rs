@@ -13,6 +13,7 @@ mod chaos;
 mod desk;
 mod encrypted;
 mod forms;
+mod frames;
 mod names;
 mod server;
 

@@ -31,8 +31,8 @@ struct Turns {
     looked: Option<UnixMs>,
 }
 
-/// So many looks are remembered.
-const LOOKS: usize = 16;
+/// More looks than these are not remembered, whatever the settings say.
+const MOST_LOOKS: usize = 256;
 
 /// Nodes of a gang below which nothing can be divided.
 const LEAST_NODES: usize = 2;
@@ -71,10 +71,11 @@ impl Shares {
             for (id, pace) in paces(judge, cluster, gang) {
                 turns.paces.entry(id).or_default().add(Some(pace), tick);
             }
+            let looks = (limits.favourite_looks as usize).clamp(1, MOST_LOOKS);
             // What exporters collect now and then is of other moments on every node.
             let busiest = if slow { None } else { stands_out(judge, cluster, gang) };
             let Some(busiest) = busiest else { continue };
-            if turns.busiest.len() == LOOKS {
+            while turns.busiest.len() >= looks {
                 turns.busiest.pop_front();
             }
             turns.busiest.push_back(busiest);
@@ -98,15 +99,16 @@ fn stands_out(judge: &Judge, cluster: &Cluster, gang: &Gang) -> Option<NodeId> {
 
 impl Turns {
     /// The share of looks at which the one that was busiest most often was it; none before enough looks.
-    fn favourite(&self) -> Option<f64> {
-        if self.busiest.len() < LOOKS {
+    fn favourite(&self, limits: &Thresholds) -> Option<f64> {
+        let looks = (limits.favourite_looks as usize).clamp(1, MOST_LOOKS);
+        if self.busiest.len() < looks {
             return None;
         }
         let mut times: BTreeMap<NodeId, usize> = BTreeMap::new();
         for node in &self.busiest {
             *times.entry(*node).or_default() += 1;
         }
-        times.into_values().max().map(|most| most as f64 / LOOKS as f64)
+        times.into_values().max().map(|most| most as f64 / looks as f64)
     }
 }
 
@@ -229,7 +231,7 @@ impl<'a> Uneven<'a> {
     /// one each time.
     fn skew(&self) -> Option<Suspicion> {
         let limits = &self.judge.limits;
-        let favourite = self.turns.favourite();
+        let favourite = self.turns.favourite(limits);
         // Of two nodes one is the busiest half of the time at least.
         let most = limits.favourite_ratio.max(1.5 / self.gang.nodes.len() as f64);
         let like = Likeness::of(self.judge, self.cluster, self.gang);

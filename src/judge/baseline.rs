@@ -1,9 +1,8 @@
 //! What is usual for a thing: its own past, learned while nothing is unusual.
 
-use gaunt_schema::UnixMs;
 use serde::{Deserialize, Serialize};
 
-use super::Thresholds;
+use super::{Thresholds, average::Stamp};
 
 /// In which direction a signal tells of trouble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +14,7 @@ pub(super) enum Worse {
 }
 
 /// The usual value of one signal.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "(f32, f32, f32, bool, i64)", into = "(f32, f32, f32, bool, i64)")]
 pub(super) struct Baseline {
     mean: f32,
@@ -23,46 +22,43 @@ pub(super) struct Baseline {
     /// For so many seconds it has been worse than usual.
     unusual: f32,
     learned: bool,
-    last: UnixMs,
-}
-
-const NEVER: UnixMs = UnixMs(i64::MIN);
-
-impl Default for Baseline {
-    fn default() -> Self {
-        Self { mean: 0.0, seconds: 0.0, unusual: 0.0, learned: false, last: NEVER }
-    }
+    last: Stamp,
 }
 
 impl From<(f32, f32, f32, bool, i64)> for Baseline {
     fn from((mean, seconds, unusual, learned, last): (f32, f32, f32, bool, i64)) -> Self {
-        Self { mean, seconds, unusual, learned, last: UnixMs(last) }
+        Self { mean, seconds, unusual, learned, last: Stamp::recalled(last) }
     }
 }
 
 impl From<Baseline> for (f32, f32, f32, bool, i64) {
     fn from(known: Baseline) -> Self {
-        (known.mean, known.seconds, known.unusual, known.learned, known.last.0)
+        (known.mean, known.seconds, known.unusual, known.learned, known.last.kept())
     }
 }
 
 impl Baseline {
     /// Whether nothing was learned yet.
     pub(super) fn is_new(&self) -> bool {
-        self.last == NEVER
+        !self.last.is_set()
     }
 
     /// Takes in the signal's average at an instant. `floor` is what is too small to make a difference.
     pub(super) fn learn(
         &mut self,
         now: Option<f64>,
-        at: UnixMs,
+        at: Stamp,
         worse: Worse,
         floor: f64,
         limits: &Thresholds,
     ) {
         let Some(now) = now else { return };
-        let passed = if self.last == NEVER { 1.0 } else { at.since(self.last).as_secs_f64() };
+        // Where nobody looked nothing was learned: a sample teaches for the time of a slow period at most.
+        let passed = if self.is_new() {
+            1.0
+        } else {
+            at.seconds_since(self.last).min(limits.usual_sample_seconds)
+        };
         self.last = at;
         let mean = f64::from(self.mean);
         let mut approach =
@@ -100,13 +96,15 @@ impl Baseline {
 
 #[cfg(test)]
 mod tests {
+    use gaunt_schema::UnixMs;
+
     use super::*;
 
     fn after(seconds: i64, baseline: &mut Baseline, from: i64, value: f64) {
         for second in from..from + seconds {
             baseline.learn(
                 Some(value),
-                UnixMs(second * 1_000),
+                Stamp::of(UnixMs(second * 1_000)),
                 Worse::Lower,
                 0.01,
                 &Thresholds::default(),
@@ -137,12 +135,25 @@ mod tests {
     }
 
     #[test]
+    fn hours_in_which_nobody_looked_make_nothing_usual() {
+        let mut baseline = Baseline::default();
+        after(60, &mut baseline, 0, 0.5);
+        let kept: (f32, f32, f32, bool, i64) = baseline.into();
+        let mut resumed = Baseline::from(kept);
+        assert_eq!(resumed, baseline);
+        after(30, &mut resumed, 7_200, 0.3);
+        assert_eq!(resumed.usual(), Some(0.5), "a fault that lasts over a restart");
+        after(1, &mut resumed, 14_400, 0.48);
+        assert!(resumed.usual().unwrap() > 0.49, "nor does one look");
+    }
+
+    #[test]
     fn absent_samples_teach_nothing() {
         let mut baseline = Baseline::default();
         for second in 0..100 {
             baseline.learn(
                 None,
-                UnixMs(second * 1_000),
+                Stamp::of(UnixMs(second * 1_000)),
                 Worse::Lower,
                 0.01,
                 &Thresholds::default(),

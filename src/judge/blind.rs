@@ -54,8 +54,8 @@ fn driver_hung(judge: &Judge, cluster: &Cluster, node: &Node) -> Option<Suspicio
                 format!("Look at the kernel log of {} (dmesg) and for processes that cannot be killed; drain it, and reset the GPUs or start it anew.", node.name),
             )
             .on([
-                Evidence::new("GPUs whose values are late", Some(late as f64), Unit::Count, Some(gpus.len() as f64)),
-                Evidence::new(&format!("success of the collector {name}"), Some(0.0), Unit::Count, Some(1.0)),
+                Evidence::new("GPUs whose values are late", Some(late as f64), Unit::Count, Some(gpus.len() as f64)).note("the limit is how many it has"),
+                Evidence::new(&format!("success of the collector {name}"), Some(0.0), Unit::Count, Some(1.0)).note("the limit is what it should be"),
             ]),
     )
 }
@@ -70,7 +70,7 @@ fn is_late(cluster: &Cluster, row: u32) -> bool {
 /// Pages come, and nothing in them moves.
 fn data_stale(judge: &Judge, cluster: &Cluster, node: &Node) -> Option<Suspicion> {
     let limits = &judge.limits;
-    let least = limits.stale_seconds.max(4.0 * cluster.period().as_secs_f64());
+    let least = limits.stale_seconds.max(limits.stale_periods * cluster.period().as_secs_f64());
     let frozen = |target: &&Scraped| {
         let since = target.last_news().map(|news| cluster.now().since(news).as_secs_f64());
         target.standing == Standing::Live

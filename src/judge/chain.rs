@@ -3,16 +3,15 @@
 use std::collections::BTreeSet;
 
 use gaunt_schema::{
-    Absent, Class, FindingKind, MetricId, Safe, UnixMs,
-    catalogue::{gpu, gpu_parts},
-    unit::Unit,
+    Absent, Class, FindingKind, MetricId, Safe, UnixMs, catalogue::gpu_parts, unit::Unit,
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Evidence, Finding, Judge, crowd::median, gang::Gang};
+use super::{Evidence, Finding, Judge, crowd::median, fabric, gang::Gang, peers::model_of};
 use crate::cluster::{Cluster, NodeId};
 
 mod alternatives;
+mod missing;
 mod signals;
 
 /// Peers that are looked at: of a larger job every n-th, which moves no quartile.
@@ -88,7 +87,7 @@ pub(super) fn look(judge: &Judge, cluster: &Cluster, finding: &Finding) -> Chain
     let at = cluster.now();
     // Of what is not read nothing is known beside that.
     if finding.kind == FindingKind::TargetDown {
-        return Chain { at, ..Chain::default() };
+        return Chain { at, missing: missing::unread(), ..Chain::default() };
     }
     let place = Place::of(judge, cluster, finding);
     Chain {
@@ -139,6 +138,11 @@ impl<'a> Place<'a> {
             keyed(Class::Port, **row, 0, entity.device.as_ref())
                 && keyed(Class::Port, **row, 1, entity.port.as_ref())
         });
+        // A leaf or a rail is what its ports do.
+        let ports = match entity.node {
+            None if ports.is_empty() => fabric::members(judge, cluster, entity, MAX_PEERS),
+            _ => ports,
+        };
         Self {
             judge,
             cluster,
@@ -169,57 +173,12 @@ impl<'a> Place<'a> {
             Some(None) => "a job that was inferred from what moves together".to_owned(),
             None => "its node".to_owned(),
         };
-        format!("{} of {of}", count(self.peers.len(), "other GPU"))
-    }
-
-    /// What is not known.
-    fn missing(&self, kind: FindingKind) -> Vec<String> {
-        use FindingKind::{
-            HostBlocksNetwork, LeafCongested, LinkErrors, PortDown, PortRateLow, RailSlow,
+        let model = self.gpus.first().map(|row| model_of(self.cluster, *row)).unwrap_or_default();
+        let roles = match self.gang.map_or(0, |gang| gang.peers.roles(model)) {
+            0 | 1 => String::new(),
+            roles => format!(", clocks within {roles} roles, learned from what they usually draw"),
         };
-        let mut missing = Vec::new();
-        let network = matches!(
-            kind,
-            PortDown | PortRateLow | LinkErrors | LeafCongested | RailSlow | HostBlocksNetwork
-        );
-        let value = |metric: MetricId, rows: &[u32]| {
-            rows.iter().any(|row| self.cluster.last_value(metric, *row).is_some())
-        };
-        let mut say = |is: bool, what: &str| {
-            if is {
-                missing.push(what.to_owned());
-            }
-        };
-        let has_gpus = !self.gpus.is_empty();
-        let blind = has_gpus && !network && !value(gpu::TENSOR_ACTIVE, &self.gpus);
-        say(
-            blind,
-            "no profiling counters: how much its tensor cores and SMs work is told by power alone",
-        );
-        let inferred = self.gang.is_some_and(|gang| gang.job.is_none());
-        say(inferred, "nobody names the jobs: which GPUs step together was inferred");
-        let unpaced = self.gang.is_some_and(|gang| gang.slowed().is_none());
-        say(unpaced, "what is usual for the job is not known yet: what it has lost cannot be told");
-        let hosts = || self.nodes.iter().filter_map(|id| self.judge.hosts.get(id));
-        let pressed = hosts().any(|host| host.io(self.cluster).is_some());
-        say(
-            !network && !self.nodes.is_empty() && !pressed,
-            "no pressure of the host is told: whether it waits for storage or a CPU is not known",
-        );
-        say(
-            has_gpus && self.ports.is_empty() && self.peer_ports.is_empty(),
-            "no port of the node is told: the network could not be looked at",
-        );
-        let wired = self.ports.iter().any(|row| {
-            self.cluster.device(Class::Port, *row).is_some_and(|entry| {
-                entry.info(gaunt_schema::catalogue::port::INFO, "leaf").is_some()
-            })
-        });
-        say(
-            network && !self.ports.is_empty() && !wired,
-            "no wiring is told by the page: whether other ports of the leaf suffer too depends on a topology file",
-        );
-        missing
+        format!("{} of {of}{roles}", count(self.peers.len(), "other GPU"))
     }
 
     /// The NVLink errors of a GPU in a second.

@@ -13,6 +13,7 @@ use super::{
     gang::Gang,
     life::Seen,
     links::{Link, now},
+    together::Group,
 };
 use crate::cluster::{Cluster, Node, NodeId};
 
@@ -25,24 +26,21 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
             seen.suspicions.push(suspicion);
         }
     }
-    let congested = |row: u32| {
-        let link = judge.links.of(row)?;
-        now(&link.carried, cluster).filter(|share| *share >= judge.limits.carries_ratio)?;
-        congested(judge, cluster, row, link)
-    };
-    let mut rows = cluster.nodes().flat_map(|(_, node)| node.rows(Class::Port));
-    if !rows.any(|row| congested(*row).is_some()) {
+    if !judge.together.any() {
         return;
     }
     let ports = ports(judge, cluster);
     incasts(judge, cluster, &ports, seen);
+    for group in judge.together.now(cluster.now()) {
+        seen.suspicions.push(unnamed_leaf(judge, cluster, &ports, group));
+    }
     let mut rails: BTreeMap<&Safe, Vec<Place<'_>>> = BTreeMap::new();
     for place in places(&ports) {
         if place.is_bad(judge) {
             rails.entry(place.rail).or_default().push(place);
         }
     }
-    let many = rails.len() >= MANY_RAILS;
+    let many = rails.len() >= judge.limits.many_rails as usize;
     for (rail, leaves) in rails {
         // A rail that is slow under several leaves is more than any of them; so is one whose leaves nobody knows.
         let named: BTreeSet<&Safe> = leaves.iter().filter_map(|place| place.leaf).collect();
@@ -57,8 +55,85 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
     }
 }
 
-/// From so many rails at once it is not the rails.
-const MANY_RAILS: usize = 64;
+/// Whether packets of any port queue up.
+pub(super) fn is_congested(judge: &Judge, cluster: &Cluster) -> bool {
+    let congested = |row: u32| {
+        let link = judge.links.of(row)?;
+        now(link.carried, cluster).filter(|share| *share >= judge.limits.carries_ratio)?;
+        congested(judge, cluster, row, link)
+    };
+    let mut rows = cluster.nodes().flat_map(|(_, node)| node.rows(Class::Port));
+    rows.any(|row| congested(*row).is_some())
+}
+
+/// Congested ports of which nobody says the leaf, by rail, where they are too few for the rail to be to blame and too
+/// many for each to be. Nodes with several congested rails have that in common, and not a switch.
+pub(super) fn unnamed(judge: &Judge, cluster: &Cluster) -> Vec<(Safe, Vec<u32>)> {
+    let ports = ports(judge, cluster);
+    let mut rails: BTreeMap<NodeId, usize> = BTreeMap::new();
+    for port in ports.iter().filter(|port| port.congested.is_some()) {
+        *rails.entry(port.node).or_default() += 1;
+    }
+    let few = |place: &Place<'_>| {
+        let bad = place.bad();
+        let alone = bad.iter().filter(|port| rails.get(&port.node) == Some(&1)).count();
+        bad.len() as f64 >= judge.limits.together_ports && alone * 2 > bad.len()
+    };
+    let places = places(&ports).into_iter().filter(|place| place.leaf.is_none());
+    let apart = places.filter(|place| !place.is_bad(judge) && few(place));
+    let rows = |place: &Place<'_>| place.bad().iter().map(|port| port.row).collect();
+    apart.map(|place| (place.rail.clone(), rows(&place))).collect()
+}
+
+/// Ports that are congested together, of which nobody says what they have in common: most likely a leaf.
+fn unnamed_leaf(judge: &Judge, cluster: &Cluster, ports: &[Port<'_>], group: &Group) -> Suspicion {
+    let bad: Vec<&Port<'_>> = ports.iter().filter(|port| group.bad.contains(&port.row)).collect();
+    let all = ports.iter().filter(|port| port.rail == group.rail).count();
+    let nodes: BTreeSet<NodeId> = bad.iter().map(|port| port.node).collect();
+    let names: Vec<&str> = nodes
+        .iter()
+        .filter_map(|id| Some(cluster.node(*id)?.name.as_str()))
+        .take(MOST_NAMED)
+        .collect();
+    let more = if nodes.len() > names.len() { " and others" } else { "" };
+    let again = if group.times > 1 {
+        format!(", for the {} time", nth(group.times))
+    } else {
+        String::new()
+    };
+    let entity = Entity { rail: Some(group.rail.clone()), ..Entity::new(EntityKind::Rail) };
+    let times = Evidence::new(
+        "times that these ports were congested together",
+        Some(f64::from(group.times)),
+        Unit::Count,
+        None,
+    )
+    .note("nobody names their leaf: that they share one is learned from this");
+    hotspot(judge, cluster, FindingKind::LeafCongested, entity, &bad, format!("of {all}"))
+        .hold(judge.limits.incast_seconds.max(judge.two_samples(cluster)))
+        .learned()
+        .says(
+            format!(
+                "{} of {all} on rail {} are congested together{again}, those of {}{more}: probably they share a leaf switch, which nobody names.",
+                count(bad.len(), "port"),
+                group.rail,
+                names.join(", "),
+            ),
+            "Look at the switch that these nodes' ports are plugged into, and write the wiring down for gaunt.".to_owned(),
+        )
+        .on([times])
+}
+
+/// Nodes that are named in a sentence.
+const MOST_NAMED: usize = 4;
+
+fn nth(number: u32) -> String {
+    match number {
+        2 => "second".to_owned(),
+        3 => "third".to_owned(),
+        more => format!("{more}th"),
+    }
+}
 
 /// Adds receivers to which several send more than they can take, where nothing larger is congested.
 fn incasts(judge: &Judge, cluster: &Cluster, ports: &[Port<'_>], seen: &mut Seen) {
@@ -76,7 +151,7 @@ fn incasts(judge: &Judge, cluster: &Cluster, ports: &[Port<'_>], seen: &mut Seen
 
 fn incast(judge: &Judge, cluster: &Cluster, port: &Port<'_>) -> Option<Suspicion> {
     let limits = &judge.limits;
-    let marked = now(&port.link.marked, cluster).filter(|it| *it >= limits.marked_packets_ratio);
+    let marked = now(port.link.marked, cluster).filter(|it| *it >= limits.marked_packets_ratio);
     let far = judge.switches.of(port.row).and_then(|far| far.queues(cluster, limits));
     // What waits to be sent is the sender's, and not the receiver's.
     if marked.is_none() && far.is_none() {
@@ -88,7 +163,7 @@ fn incast(judge: &Judge, cluster: &Cluster, port: &Port<'_>) -> Option<Suspicion
     let obeys = |id: &&NodeId| {
         let rows = cluster.node(**id).map(|node| node.rows(Class::Port)).unwrap_or_default();
         rows.iter().filter_map(|row| judge.links.of(*row)).any(|link| {
-            link.notified_times(cluster).is_some_and(|times| times >= limits.notified_times)
+            link.notified_times(cluster, limits).is_some_and(|times| times >= limits.notified_times)
         })
     };
     let senders = peers.filter(obeys).count();
@@ -113,7 +188,7 @@ fn incast(judge: &Judge, cluster: &Cluster, port: &Port<'_>) -> Option<Suspicion
             )
             .on([
                 Evidence::new("packets with a congestion mark", marked, Unit::Ratio, Some(limits.marked_packets_ratio)),
-                Evidence::new("waiting and drops at its switch, times their limits", far, Unit::Count, Some(1.0)),
+                Evidence::new("waiting and drops at its switch, times their limits", far, Unit::Count, Some(1.0)).note("the limit is those themselves"),
                 Evidence::new("nodes that are told to slow down", Some(senders as f64), Unit::Count, Some(limits.incast_senders)),
             ]),
     )
@@ -154,7 +229,7 @@ fn ports<'a>(judge: &'a Judge, cluster: &'a Cluster) -> Vec<Port<'a>> {
     for (id, node) in cluster.nodes() {
         for row in node.rows(Class::Port) {
             let Some(link) = judge.links.of(*row) else { continue };
-            if !now(&link.carried, cluster).is_some_and(|it| it >= judge.limits.carries_ratio) {
+            if !now(link.carried, cluster).is_some_and(|it| it >= judge.limits.carries_ratio) {
                 continue;
             }
             let wiring = cluster.wiring().port(*row);
@@ -175,6 +250,19 @@ fn ports<'a>(judge: &'a Judge, cluster: &'a Cluster) -> Vec<Port<'a>> {
         }
     }
     ports
+}
+
+/// The ports of a leaf or a rail that carry something, at most so many of them.
+pub(super) fn members(judge: &Judge, cluster: &Cluster, of: &Entity, most: usize) -> Vec<u32> {
+    if of.leaf.is_none() && of.rail.is_none() {
+        return Vec::new();
+    }
+    let ports = ports(judge, cluster);
+    let leaf = |port: &&Port<'_>| of.leaf.is_none() || port.leaf == of.leaf.as_ref();
+    let rail = |port: &&Port<'_>| of.rail.as_ref().is_none_or(|rail| port.rail == *rail);
+    let rows: Vec<u32> = ports.iter().filter(leaf).filter(rail).map(|port| port.row).collect();
+    let step = rows.len().div_ceil(most.max(1)).max(1);
+    rows.into_iter().step_by(step).collect()
 }
 
 /// The number at the end of a device's name: where nobody says the rail, equal devices are on equal rails.
@@ -198,12 +286,12 @@ fn places<'a>(ports: &'a [Port<'a>]) -> Vec<Place<'a>> {
 fn congested(judge: &Judge, cluster: &Cluster, row: u32, link: &Link) -> Option<f64> {
     let limits = &judge.limits;
     let far = judge.switches.of(row).and_then(|far| far.queues(cluster, limits));
-    if let Some(marked) = now(&link.marked, cluster) {
+    if let Some(marked) = now(link.marked, cluster) {
         let marks = marked / limits.marked_packets_ratio;
         return far.into_iter().chain([marks]).filter(|times| *times >= 1.0).reduce(f64::max);
     }
-    let waited = link.waited_times(cluster).map(|times| times / limits.waited_times);
-    let paused = now(&link.paused, cluster).map(|share| share / limits.paused_ratio);
+    let waited = link.waited_times(cluster, limits).map(|times| times / limits.waited_times);
+    let paused = now(link.paused, cluster).map(|share| share / limits.paused_ratio);
     let signs = waited.into_iter().chain(paused).chain(far);
     signs.filter(|times| *times >= 1.0).reduce(f64::max)
 }
@@ -236,7 +324,8 @@ fn leaf_congested(
         place.members.len(),
         leaf.map(Safe::as_str).unwrap_or_default()
     );
-    hotspot(judge, cluster, FindingKind::LeafCongested, entity, &bad).says(
+    let of = format!("of {} on rail {rail}", place.members.len());
+    hotspot(judge, cluster, FindingKind::LeafCongested, entity, &bad, of).says(
         summary,
         "Look at the queues and the uplinks of this switch, and at who sends to the ports below it.".to_owned(),
     )
@@ -251,7 +340,9 @@ fn rail_slow(judge: &Judge, cluster: &Cluster, rail: &Safe, places: &[Place<'_>]
     } else {
         String::new()
     };
-    hotspot(judge, cluster, FindingKind::RailSlow, entity, &bad).says(
+    let members: usize = places.iter().map(|place| place.members.len()).sum();
+    let of = format!("of {members}{below}");
+    hotspot(judge, cluster, FindingKind::RailSlow, entity, &bad, of).says(
         format!("{} on rail {rail}{below} are congested.", count(bad.len(), "port")),
         "Look at the spine switches of this rail and at their links to the leaves.".to_owned(),
     )
@@ -263,15 +354,16 @@ fn hotspot(
     kind: FindingKind,
     entity: Entity,
     bad: &[&Port<'_>],
+    of: String,
 ) -> Suspicion {
     let limits = &judge.limits;
     let nodes: BTreeSet<NodeId> = bad.iter().map(|port| port.node).collect();
     let gangs = slowed(judge, cluster, &nodes);
-    let middle = |of: fn(&Link) -> &super::average::Average| {
+    let middle = |of: fn(&Link) -> super::average::Average| {
         median(bad.iter().filter_map(|port| now(of(port.link), cluster)))
     };
-    let paused = middle(|link| &link.paused);
-    let notified = median(bad.iter().filter_map(|port| port.link.notified_times(cluster)));
+    let paused = middle(|link| link.paused);
+    let notified = median(bad.iter().filter_map(|port| port.link.notified_times(cluster, limits)));
     let far = bad.iter().filter_map(|port| judge.switches.of(port.row)?.queues(cluster, limits));
     let far = far.reduce(f64::max);
     let kinds = 1
@@ -283,10 +375,10 @@ fn hotspot(
     let victims =
         gangs.iter().flat_map(|gang| gang.victims(cluster, None)).take(MAX_VICTIMS).collect();
     Suspicion::of(kind, entity, kinds, true).hold(limits.hotspot_seconds).costs(lost, victims).on([
-        Evidence::new("congested ports", Some(bad.len() as f64), Unit::Count, None),
+        Evidence::new("congested ports", Some(bad.len() as f64), Unit::Count, None).note(of),
         Evidence::new(
             "packets with a congestion mark",
-            middle(|link| &link.marked),
+            middle(|link| link.marked),
             Unit::Ratio,
             Some(limits.marked_packets_ratio),
         ),
@@ -307,7 +399,8 @@ fn hotspot(
             far,
             Unit::Count,
             Some(1.0),
-        ),
+        )
+        .note("the limit is those themselves"),
     ])
 }
 
@@ -315,8 +408,8 @@ fn hotspot(
 fn host_blocks(judge: &Judge, cluster: &Cluster, id: NodeId, node: &Node) -> Option<Suspicion> {
     let limits = &judge.limits;
     let suspect = |link: &Link| {
-        now(&link.pauses, cluster).is_some_and(|share| share >= limits.pauses_ratio)
-            || now(&link.unbuffered, cluster).is_some_and(|it| it >= limits.unbuffered_per_second)
+        now(link.pauses, cluster).is_some_and(|share| share >= limits.pauses_ratio)
+            || now(link.unbuffered, cluster).is_some_and(|it| it >= limits.unbuffered_per_second)
     };
     if !node.rows(Class::Port).iter().filter_map(|row| judge.links.of(*row)).any(suspect) {
         return None;
@@ -326,28 +419,28 @@ fn host_blocks(judge: &Judge, cluster: &Cluster, id: NodeId, node: &Node) -> Opt
     let carrying: Vec<&&Link> = links
         .iter()
         .filter(|link| {
-            now(&link.carried, cluster).is_some_and(|share| share >= limits.carries_ratio)
+            now(link.carried, cluster).is_some_and(|share| share >= limits.carries_ratio)
         })
         .collect();
     let pauses = |link: &&&&Link| {
-        now(&link.pauses, cluster).is_some_and(|share| share >= limits.pauses_ratio)
+        now(link.pauses, cluster).is_some_and(|share| share >= limits.pauses_ratio)
     };
     let drops = |link: &&&&Link| {
-        now(&link.unbuffered, cluster).is_some_and(|rate| rate >= limits.unbuffered_per_second)
+        now(link.unbuffered, cluster).is_some_and(|rate| rate >= limits.unbuffered_per_second)
     };
     let (stopping, dropping) =
         (carrying.iter().filter(pauses).count(), carrying.iter().filter(drops).count());
     let stopped = node
         .rows(Class::Port)
         .iter()
-        .filter_map(|row| now(&judge.switches.of(*row)?.stopped, cluster));
+        .filter_map(|row| now(judge.switches.of(*row)?.stopped, cluster));
     let stopped = stopped.reduce(f64::max);
     if stopping.max(dropping) == 0 || stopping.max(dropping) * 2 < carrying.len() {
         return None;
     }
     let gangs = slowed(judge, cluster, &BTreeSet::from([id]));
-    let share = median(carrying.iter().filter_map(|link| now(&link.pauses, cluster)));
-    let unbuffered = median(carrying.iter().filter_map(|link| now(&link.unbuffered, cluster)));
+    let share = median(carrying.iter().filter_map(|link| now(link.pauses, cluster)));
+    let unbuffered = median(carrying.iter().filter_map(|link| now(link.unbuffered, cluster)));
     let confirmed = stopped.is_some_and(|frames| frames >= limits.switch_stopped_per_second);
     let kinds = [stopping > 0, dropping > 0, confirmed, !gangs.is_empty()];
     let kinds = kinds.into_iter().filter(|kind| *kind).count();

@@ -3,6 +3,8 @@
 use gaunt_schema::{Entity, FindingKind, Severity, UnixMs, unit::Unit};
 use serde::{Deserialize, Serialize};
 
+use super::Thresholds;
+
 /// The most victims that are listed; their cost is counted in full.
 pub(super) const MAX_VICTIMS: usize = 32;
 
@@ -66,6 +68,12 @@ impl Evidence {
 pub(super) struct Suspicion {
     /// Seconds for which the evidence must stand.
     pub(super) hold: f64,
+    /// Seconds for which it must have stood before it wakes somebody.
+    pub(super) wakes: f64,
+    /// Independent kinds of evidence that tell of it.
+    kinds: usize,
+    /// Whether it rests on something that was learned and that nobody says.
+    learned: bool,
     /// What the finding will be.
     pub(super) finding: Finding,
 }
@@ -85,24 +93,50 @@ impl Suspicion {
             severity,
             entity,
             since: UnixMs::default(),
-            confidence: match kinds {
-                0 | 1 => 0.6,
-                2 => 0.9,
-                _ => 0.97,
-            },
+            confidence: 0.0,
             lost_gpus: 0.0,
             victims: Vec::new(),
             summary: String::new(),
             next: String::new(),
             evidence: Vec::new(),
         };
-        Self { hold: 0.0, finding }
+        Self { hold: 0.0, wakes: 0.0, kinds, learned: false, finding }
     }
 
     /// It must have stood for so many seconds.
     pub(super) fn hold(mut self, seconds: f64) -> Self {
         self.hold = seconds;
         self
+    }
+
+    /// It wakes nobody before it has stood for so many seconds: until then it may be something harmless.
+    pub(super) fn wakes_after(mut self, seconds: f64) -> Self {
+        self.wakes = seconds;
+        self
+    }
+
+    /// It rests on something that was learned and that nobody says: it wakes nobody, and is less sure.
+    pub(super) fn learned(mut self) -> Self {
+        self.finding.severity = self.finding.severity.min(Severity::Warning);
+        self.learned = true;
+        self
+    }
+
+    /// Another kind of evidence tells of it.
+    pub(super) fn confirm(&mut self, evidence: Evidence) {
+        self.kinds += 1;
+        self.finding.evidence.push(evidence);
+        self.finding.severity = Severity::Critical;
+    }
+
+    /// How sure the judge is of it.
+    pub(super) fn confidence(&self, limits: &Thresholds) -> f64 {
+        let of_kinds = match self.kinds {
+            0 | 1 => limits.sure_of_one_ratio,
+            2 => limits.sure_of_two_ratio,
+            _ => limits.sure_of_more_ratio,
+        };
+        if self.learned { of_kinds.min(limits.sure_of_learned_ratio) } else { of_kinds }
     }
 
     /// What it costs, and whom.

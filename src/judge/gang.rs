@@ -8,9 +8,9 @@ use gaunt_schema::{Class, Entity, EntityKind, GpuState, Safe, UnixMs, catalogue:
 
 use super::{
     Judge,
-    crowd::{Crowd, median},
+    crowd::median,
     finding::{MAX_VICTIMS, count},
-    slow_gpu,
+    peers::Peers,
 };
 use crate::cluster::{Cluster, NodeId};
 
@@ -42,8 +42,8 @@ pub(super) struct Gang {
     pub(super) pace: Option<f64>,
     /// Whether it goes on, however slowly.
     goes_on: bool,
-    /// The clocks of its busy GPUs, by model.
-    pub(super) clocks: BTreeMap<Safe, Crowd>,
+    /// The clocks of its busy GPUs, by model and role.
+    pub(super) peers: Peers,
 }
 
 impl Gangs {
@@ -111,11 +111,11 @@ impl Gang {
         let (now, gap) = (cluster.now(), cluster.fresh_for());
         let utilization = median(known().filter_map(|gpu| gpu.averages.utilization_at(now, gap)));
         let pace = median(known().filter_map(|gpu| gpu.averages.pace(now, gap, &judge.limits)));
-        let clocks = slow_gpu::clocks(judge, cluster, &gpus);
+        let peers = Peers::of(judge, cluster, &gpus);
         let first = nodes.first().filter(|_| job.is_none());
         let first = first.and_then(|id| Some(cluster.node(*id)?.name.clone()));
         let goes_on = pace.is_none_or(|pace| pace >= judge.limits.standstill_ratio);
-        Self { job, place: first, gpus, nodes, utilization, pace, goes_on, clocks }
+        Self { job, place: first, gpus, nodes, utilization, pace, goes_on, peers }
     }
 
     /// The share of its usual speed that it has lost; none if that is not known.
@@ -190,7 +190,9 @@ fn alike(judge: &Judge, cluster: &Cluster) -> Vec<Vec<NodeId>> {
         let model =
             cluster.device(Class::Gpu, rows[0]).and_then(|entry| entry.info(gpu::INFO, "model"));
         let groups = groups.entry(model.cloned().unwrap_or_default()).or_default();
-        let like = |a: f64, b: f64, share: f64| (a - b).abs() <= share * a.max(b).max(0.02);
+        let like = |a: f64, b: f64, share: f64| {
+            (a - b).abs() <= share * a.max(b).max(limits.like_floor_ratio)
+        };
         match groups.iter_mut().find(|(p, t, _)| {
             like(*p, power, limits.like_power_ratio) && like(*t, traffic, limits.like_traffic_ratio)
         }) {

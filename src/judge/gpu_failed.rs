@@ -57,7 +57,9 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
                 broken.memory,
                 cluster.now(),
             ));
+            let confidence = suspicion.confidence(&judge.limits);
             let mut finding = suspicion.finding;
+            finding.confidence = confidence;
             finding.since = since;
             seen.findings.push(finding);
         }
@@ -66,7 +68,8 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
 
 fn evidence(gone: bool, xid: Option<f64>, memory: Option<UnixMs>, now: UnixMs) -> [Evidence; 3] {
     [
-        Evidence::new("board answers", gone.then_some(0.0), Unit::Count, Some(1.0)),
+        Evidence::new("board answers", gone.then_some(0.0), Unit::Count, Some(1.0))
+            .note("the limit is what it should be"),
         Evidence::new("XID", xid, Unit::Count, None).note("the driver's error by its number"),
         Evidence::new(
             "seconds since an uncorrectable memory error",

@@ -2,10 +2,12 @@
 
 use gaunt_schema::{
     FindingKind, MetricId,
-    catalogue::{ethernet, gpu, gpu_health, gpu_parts, host, port},
+    catalogue::{
+        ethernet, exporter, gpu, gpu_health, gpu_parts, host, port, probe, service, switch_port,
+    },
 };
 
-use super::Thresholds;
+use super::{Thresholds, probed};
 
 /// The sample of the settings: its comments say what each limit is for, and where it comes from.
 const SAMPLE: &str = include_str!("../../config/gaunt.toml");
@@ -17,7 +19,39 @@ pub struct Ground {
     pub threshold: &'static str,
     /// The series that it is made of; empty if it is counted by gaunt itself.
     pub series: &'static [MetricId],
+    /// Whether it is about what is blamed, and not about others that it is compared with.
+    pub own: bool,
+    /// Whether its limit is in the words of the series itself. What other limits are about is made of the series, and is
+    /// not the series.
+    pub alike: bool,
 }
+
+/// Numbers about others than what is blamed.
+const OF_OTHERS: &[&str] = &[
+    "sibling ports that are active",
+    "line rate of its siblings",
+    "utilization of the others of the job",
+    "waiting and drops at its switch, times their limits",
+    "waiting and drops at the switch, times their limits",
+    "the same at its switch",
+    "pause frames that its switch receives in a second",
+    probed::OTHERS,
+];
+
+/// Limits in the words of the series that they are about.
+const ALIKE: &[&str] = &[
+    "busiest_cpu_ratio",
+    "clock_straggler_ratio",
+    "cpu_pressure_ratio",
+    "hungry_ratio",
+    "io_pressure_ratio",
+    "link_errors_per_second",
+    "paused_ratio",
+    "pauses_ratio",
+    "pcie_replays_per_second",
+    "port_samples",
+    "unbuffered_per_second",
+];
 
 /// What is said of a number wherever it is part of a finding.
 const NUMBERS: &[(&str, &str, &[MetricId])] = &[
@@ -35,8 +69,12 @@ const NUMBERS: &[(&str, &str, &[MetricId])] = &[
     ("speed that its job has lost", "slowed_ratio", WORK),
     ("speed that the job has lost", "slowed_ratio", WORK),
     ("GPUs that spin", "hung_gpus_ratio", &[gpu::UTILIZATION]),
-    ("work against what is usual", "", WORK),
-    ("traffic of its ports", "", &[port::RECEIVE_BYTES, port::TRANSMIT_BYTES, port::RATE]),
+    ("work against what is usual", "hung_pace_ratio", WORK),
+    (
+        "traffic of its ports",
+        "silent_network_ratio",
+        &[port::RECEIVE_BYTES, port::TRANSMIT_BYTES, port::RATE],
+    ),
     ("tasks of its hosts waiting for input or output", "io_pressure_ratio", &[host::IO_PRESSURE]),
     ("GPUs that are held and idle", "", &[gpu::UTILIZATION, gpu::PROCESSES]),
     ("GPUs that starve", "", &[gpu::UTILIZATION]),
@@ -70,8 +108,48 @@ const NUMBERS: &[(&str, &str, &[MetricId])] = &[
         CLOCK_EVENTS,
     ),
     ("clock", "clock_straggler_ratio", &[gpu::SM_CLOCK]),
+    ("clock over the middle of its peers", "clock_straggler_ratio", &[gpu::SM_CLOCK]),
+    ("GPUs of its job that wait", "utilization_spinning_ratio", WAITING),
+    ("clock beside its peers'", "drift_slack_ratio", &[gpu::SM_CLOCK]),
     ("temperature", "", &[gpu::TEMPERATURE]),
+    (probed::OWN, "probe_baseline_ratio", &[probe::BASELINE_RATIO]),
+    (probed::MODEL, "", &[probe::REFERENCE_RATIO]),
+    (probed::OTHERS, "probe_baseline_ratio", &[]),
+    (probed::WRONG, "", &[probe::WRONG]),
+    ("power over its limit", "power_waiting_ratio", &[gpu::POWER, gpu::POWER_LIMIT]),
+    ("traffic against what is usual", "like_pace_share", TRAFFIC),
+    ("clock against what is usual", "capped_clock_ratio", &[gpu::SM_CLOCK]),
+    ("nodes that are told to slow down", "incast_senders", &[port::CNP_HANDLED]),
+    ("times that these ports were congested together", "together_ports", QUEUES),
+    ("waiting and drops at its switch, times their limits", "switch_waited_ratio", SWITCH_QUEUES),
+    ("waiting and drops at the switch, times their limits", "switch_waited_ratio", SWITCH_QUEUES),
+    ("the same at its switch", "link_errors_per_second", SWITCH_ERRORS),
+    (
+        "pause frames that its switch receives in a second",
+        "switch_stopped_per_second",
+        &[switch_port::RECEIVE_PAUSE],
+    ),
+    ("requests that wait", "queue_requests", &[service::WAITING]),
+    ("requests that are being answered", "", &[service::RUNNING]),
+    ("requests answered in a second", "", &[service::REQUESTS]),
+    ("utilization of the busiest GPU", "queue_idle_ratio", &[gpu::UTILIZATION]),
+    ("GPUs whose values are late", "driver_hung_seconds", &[gpu::UTILIZATION, gpu::POWER]),
+    ("seconds without anything new", "stale_seconds", &[]),
 ];
+
+/// The words by which numbers begin that go on with a name.
+const BEGINNINGS: &[(&str, &str, &[MetricId])] = &[
+    ("failed attempts in a row at ", "target_failures", &[]),
+    ("success of the collector ", "driver_hung_seconds", &[exporter::COLLECTOR_SUCCESS]),
+];
+
+/// What tells that a GPU spins in a collective.
+const WAITING: &[MetricId] = &[gpu::UTILIZATION, gpu::TENSOR_ACTIVE, gpu::SM_ACTIVE, gpu::POWER];
+
+const TRAFFIC: &[MetricId] = &[port::RECEIVE_BYTES, port::TRANSMIT_BYTES];
+const QUEUES: &[MetricId] = &[port::ECN_MARKED, port::TRANSMIT_WAIT];
+const SWITCH_QUEUES: &[MetricId] = &[switch_port::TRANSMIT_WAIT, switch_port::TRANSMIT_DISCARDS];
+const SWITCH_ERRORS: &[MetricId] = &[switch_port::SYMBOL_ERRORS, switch_port::RECEIVE_ERRORS];
 
 /// Counters of errors of a link itself.
 const LINK_ERRORS: &[MetricId] = &[
@@ -103,16 +181,17 @@ const CLOCK_EVENTS: &[MetricId] = &[
 pub fn ground(kind: FindingKind, what: &str) -> Ground {
     // The same words of a PCIe link and of a port.
     if kind == FindingKind::PcieDegraded && what == "packets sent again in a second" {
-        return Ground {
-            threshold: "pcie_replays_per_second",
-            series: &[gpu_health::PCIE_REPLAYS],
-        };
+        return of("pcie_replays_per_second", &[gpu_health::PCIE_REPLAYS], true);
     }
-    if what.starts_with("failed attempts in a row") {
-        return Ground { threshold: "target_failures", series: &[] };
-    }
-    let row = NUMBERS.iter().find(|(known, ..)| *known == what);
-    row.map_or_else(Ground::default, |(_, threshold, series)| Ground { threshold, series })
+    let begins = || BEGINNINGS.iter().find(|(known, ..)| what.starts_with(known));
+    let row = NUMBERS.iter().find(|(known, ..)| *known == what).or_else(begins);
+    row.map_or_else(Ground::default, |(known, threshold, series)| {
+        of(threshold, series, !OF_OTHERS.contains(known))
+    })
+}
+
+fn of(threshold: &'static str, series: &'static [MetricId], own: bool) -> Ground {
+    Ground { threshold, series, own, alike: ALIKE.contains(&threshold) }
 }
 
 /// How findings of each kind are recognised, and the limits that count for it beside those of its numbers.
@@ -132,13 +211,20 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     (
         FindingKind::StorageSlow,
         "Most nodes of a job wait for input together, each with tasks that wait for input or output: what they share is slow.",
-        &["storage_seconds", "io_pressure_ratio", "pressure_times", "hungry_ratio"],
+        &["shared_storage_seconds", "io_pressure_ratio", "pressure_times", "hungry_ratio"],
     ),
     (
         FindingKind::ComputeStraggler,
-        "A GPU that works runs at a clock below that of its peers (same job, same model) and below its own usual one, \
-             and neither heat nor hardware holds it.",
-        &["clock_straggler_ratio", "peer_score", "least_peers", "slow_gpu_seconds"],
+        "A GPU that works runs at a clock below that of its peers (same job, model and role) and below its own usual \
+             one, and neither heat nor hardware holds it; or beside its peers it became slower little by little.",
+        &[
+            "clock_straggler_ratio",
+            "peer_score",
+            "least_peers",
+            "role_gap_ratio",
+            "drift_sum_seconds",
+            "slow_gpu_seconds",
+        ],
     ),
     (
         FindingKind::Throttled,
@@ -153,7 +239,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     (
         FindingKind::PcieDegraded,
         "A GPU's PCIe link is narrower than it should be, slower than it should be under load, or sends packets again.",
-        &["pcie_seconds", "pcie_replay_seconds", "pcie_replays_per_second"],
+        &["pcie_seconds", "pcie_replay_seconds", "pcie_replays_per_second", "collected_seconds"],
     ),
     (
         FindingKind::NvlinkDegraded,
@@ -177,8 +263,16 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::LeafCongested,
-        "Most ports below one leaf on a rail have marked packets, are stopped, or wait, and those of other leaves do not.",
-        &["members_bad_ratio", "hotspot_seconds", "marked_packets_ratio", "waited_times"],
+        "Most ports below one leaf on a rail have marked packets, are stopped, or wait, and those of other leaves do \
+             not; where nobody names leaves, several ports of a rail do together.",
+        &[
+            "members_bad_ratio",
+            "together_ports",
+            "incast_seconds",
+            "hotspot_seconds",
+            "marked_packets_ratio",
+            "waited_times",
+        ],
     ),
     (
         FindingKind::RailSlow,
@@ -193,12 +287,12 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     (
         FindingKind::CollectiveHang,
         "Almost all GPUs of a job spin, none works, nothing is sent, and no host reads or writes.",
-        &["hung_gpus_ratio", "hung_seconds", "utilization_spinning_ratio"],
+        &["hung_gpus_ratio", "hung_seconds", "inferred_hang_seconds", "utilization_spinning_ratio"],
     ),
     (
         FindingKind::GpuFailed,
         "A GPU is gone from its node, its driver reported an error that needs a reset, or its memory could not be corrected.",
-        &[],
+        &["gone_samples", "error_speaks_seconds"],
     ),
     (
         FindingKind::IdleAllocated,
@@ -218,16 +312,38 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     (
         FindingKind::TargetDown,
         "Attempts to read a target failed in a row.",
-        &["target_failures", "dark_seconds"],
+        &["target_failures", "untried_targets", "dark_seconds"],
     ),
-    (FindingKind::DriverHung, "A call of the driver on a node does not return.", &[]),
-    (FindingKind::DataStale, "Pages come, and their values do not move.", &[]),
+    (
+        FindingKind::DriverHung,
+        "A call of the driver on a node does not return.",
+        &["driver_hung_seconds"],
+    ),
+    (
+        FindingKind::DataStale,
+        "Pages come, and their values do not move.",
+        &["stale_seconds", "stale_periods"],
+    ),
 ];
 
 /// How findings of a kind are recognised, and the limits that count for it beside those of its numbers.
 pub fn rule(kind: FindingKind) -> (&'static str, &'static [&'static str]) {
     let row = RULES.iter().find(|(known, ..)| *known == kind);
     row.map_or(("", &[]), |(_, words, keys)| (words, keys))
+}
+
+/// The limit that a confidence is.
+pub fn sure(limits: &Thresholds, confidence: f64) -> Option<&'static str> {
+    let steps = [
+        ("sure_of_one_ratio", limits.sure_of_one_ratio),
+        ("sure_of_two_ratio", limits.sure_of_two_ratio),
+        ("sure_of_more_ratio", limits.sure_of_more_ratio),
+        ("sure_of_learned_ratio", limits.sure_of_learned_ratio),
+        ("sure_of_fact_ratio", limits.sure_of_fact_ratio),
+        ("sure_of_alike_ratio", limits.sure_of_alike_ratio),
+        ("sure_of_own_ratio", limits.sure_of_own_ratio),
+    ];
+    steps.into_iter().find(|(_, value)| value.total_cmp(&confidence).is_eq()).map(|(key, _)| key)
 }
 
 /// A limit's value and what the settings say about it; none for a name that is no limit.
@@ -256,13 +372,100 @@ mod tests {
         let limits = Thresholds::default();
         assert!(FindingKind::ALL.iter().all(|kind| rule(*kind).0.ends_with('.')));
         let rules = FindingKind::ALL.iter().flat_map(|kind| rule(*kind).1);
-        let numbers = NUMBERS.iter().map(|(_, threshold, _)| threshold);
+        let numbers = NUMBERS.iter().chain(BEGINNINGS).map(|(_, threshold, _)| threshold);
         let special = ["target_failures", "pcie_replays_per_second"];
         for key in rules.chain(numbers).chain(&special).filter(|key| !key.is_empty()) {
             let (_, why) = limit(&limits, key).unwrap_or_else(|| panic!("{key} is no limit"));
             assert!(why.ends_with('.') && why.len() > 20, "{key}: {why:?}");
         }
         assert_eq!(limit(&limits, "no_such_limit"), None);
+    }
+
+    #[test]
+    fn what_is_said_of_pasts_is_said_of_numbers_that_there_are() {
+        let is_number = |what: &&str| NUMBERS.iter().any(|(known, ..)| known == what);
+        assert_eq!(OF_OTHERS.iter().find(|what| !is_number(what)), None);
+        let is_limit = |key: &&str| NUMBERS.iter().any(|(_, threshold, _)| threshold == key);
+        let no_limit: Vec<_> = ALIKE.iter().filter(|key| !is_limit(key)).collect();
+        assert_eq!(no_limit, [&"pcie_replays_per_second"], "which stands apart");
+    }
+
+    /// The names and texts of all rules.
+    fn rules() -> Vec<(String, String)> {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/judge");
+        let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let rules = files.filter(|path| path.is_file() && !path.ends_with("grounds.rs"));
+        let read = |path: &std::path::PathBuf| std::fs::read_to_string(path).unwrap();
+        let name =
+            |path: &std::path::Path| path.file_name().unwrap().to_string_lossy().into_owned();
+        rules.map(|path| (name(&path), read(&path))).collect()
+    }
+
+    /// The words of a source that are between quotes, without what is filled into them and without tests.
+    fn quoted(source: &str) -> Vec<String> {
+        let code = source.split("#[cfg(test)]").next().unwrap_or_default();
+        let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let code = lines.collect::<Vec<_>>().join("\n").replace("\\\"", "");
+        let quoted = code.split('"').skip(1).step_by(2);
+        let bare = |text: &str| {
+            let parts = text.split('{').enumerate();
+            let outside = |(at, part): (usize, &str)| {
+                let after = part.split_once('}').map_or("", |(_, after)| after);
+                (if at == 0 { part } else { after }).to_owned()
+            };
+            parts.map(outside).collect::<String>()
+        };
+        quoted.map(bare).collect()
+    }
+
+    #[test]
+    fn no_figure_is_written_into_what_is_said() {
+        // The power limits of boards by the names of their models, how a baseline is kept, what a limit may be.
+        let tables = ["boards.rs", "baseline.rs", "tests.rs", "thresholds.rs"];
+        // What to do is no figure: so many files are enough for the largest fleet that is measured.
+        let advice = "Raise it with `ulimit -n 27000`";
+        let rules = rules();
+        assert!(rules.len() > 30, "only {} rules were found", rules.len());
+        for (file, source) in rules.iter().filter(|(file, _)| !tables.contains(&file.as_str())) {
+            for words in quoted(source).into_iter().filter(|words| !words.starts_with(advice)) {
+                let figure = words.chars().any(|letter| letter.is_ascii_digit());
+                assert!(!figure, "{file}: a figure without a source in {words:?}");
+            }
+        }
+        let says = quoted(r#"says(format!("{node} lost {} of 4711 GPUs", 12), "{at:02}")"#);
+        assert_eq!(says, [" lost  of 4711 GPUs", ""]);
+    }
+
+    /// Every number that some rule puts into a finding, by the words in its source.
+    fn named() -> Vec<(String, String)> {
+        rules()
+            .into_iter()
+            .flat_map(|(file, source)| {
+                // Of the words of a number that goes on with a name only the beginning is fixed.
+                let words = |call: &str| {
+                    let quoted =
+                        call.trim_start().trim_start_matches("&format!(").strip_prefix('"')?;
+                    Some(quoted.split(['"', '{']).next()?.to_owned())
+                };
+                let calls =
+                    source.split("Evidence::new(").skip(1).chain(source.split(" of(").skip(1));
+                let calls: Vec<String> = calls.filter_map(words).collect();
+                calls.into_iter().map(move |what| (file.clone(), what)).collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn every_number_of_a_finding_has_a_source() {
+        let named = named();
+        assert!(named.len() > 60, "only {} numbers were found in the rules", named.len());
+        for (file, what) in named {
+            let ground = ground(FindingKind::LinkErrors, &what);
+            assert!(
+                !ground.series.is_empty() || !ground.threshold.is_empty(),
+                "{file}: {what:?} stands in no row of the grounds"
+            );
+        }
     }
 
     #[test]

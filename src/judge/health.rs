@@ -14,18 +14,20 @@ use crate::cluster::{Cluster, Node};
 /// What was reported as broken, by row of the GPU.
 #[derive(Debug, Default)]
 pub(super) struct Health {
-    gpus: Vec<Broken>,
+    /// The few GPUs of which anything is known to be broken.
+    broken: HashMap<u32, Broken>,
+    /// Memory errors that could not be corrected, as last counted; not a number before any count.
+    uncorrected: Vec<f64>,
     /// Counts of driver errors as last seen, by row of their own class.
     counted: HashMap<u32, f64>,
 }
 
 /// What is known to be broken about one GPU.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Broken {
     /// The number of the last critical error of the driver, and when it was seen.
     pub(super) xid: Option<(u32, UnixMs)>,
-    /// Memory errors that could not be corrected, as last counted, and when there were more.
-    uncorrected: Option<f64>,
+    /// When more memory errors were counted that could not be corrected.
     pub(super) memory: Option<UnixMs>,
     /// Since when it is gone.
     pub(super) gone: Option<UnixMs>,
@@ -41,25 +43,28 @@ impl Health {
         first: bool,
         limits: &Thresholds,
     ) {
-        self.gpus.resize(cluster.rows(Class::Gpu), Broken::default());
+        self.uncorrected.resize(cluster.rows(Class::Gpu), f64::NAN);
+        let speaks = |since: &UnixMs| at.since(*since).as_secs_f64() < limits.error_speaks_seconds;
         for row in node.rows(Class::Gpu) {
-            let broken = &mut self.gpus[*row as usize];
+            let counted = &mut self.uncorrected[*row as usize];
             if first {
-                *broken = Broken::default();
+                (*counted, _) = (f64::NAN, self.broken.remove(row));
             }
+            let mut broken = self.broken.get(row).copied().unwrap_or_default();
             let count = cluster.value(gpu_health::ECC_UNCORRECTED_VOLATILE, *row);
-            if broken.uncorrected.zip(count).is_some_and(|(before, now)| now > before) {
+            if count.is_some_and(|now| now > *counted) {
                 broken.memory = Some(at);
             }
-            broken.uncorrected = count.or(broken.uncorrected);
+            *counted = count.unwrap_or(*counted);
             broken.gone =
                 is_gone(cluster, node, *row, at, limits).then(|| broken.gone.unwrap_or(at));
-            broken.memory = broken
-                .memory
-                .filter(|since| at.since(*since).as_secs_f64() < limits.error_speaks_seconds);
-            broken.xid = broken
-                .xid
-                .filter(|(_, since)| at.since(*since).as_secs_f64() < limits.error_speaks_seconds);
+            broken.memory = broken.memory.filter(speaks);
+            broken.xid = broken.xid.filter(|(_, since)| speaks(since));
+            if broken == Broken::default() {
+                self.broken.remove(row);
+            } else {
+                self.broken.insert(*row, broken);
+            }
         }
         for row in node.rows(Class::Xid) {
             self.count(cluster, node, *row, at, first);
@@ -80,13 +85,13 @@ impl Health {
             board.is_some_and(|board| board.device.key.first() == entry.device.key.first())
         });
         if let Some(board) = board {
-            self.gpus[*board as usize].xid = Some((code.code, at));
+            self.broken.entry(*board).or_default().xid = Some((code.code, at));
         }
     }
 
     /// What is known to be broken about the GPU at this row.
     pub(super) fn of(&self, row: u32) -> Broken {
-        self.gpus.get(row as usize).copied().unwrap_or_default()
+        self.broken.get(&row).copied().unwrap_or_default()
     }
 }
 

@@ -2,20 +2,17 @@
 
 use gaunt_schema::{GpuState, UnixMs};
 
-use super::Thresholds;
-
-/// Samples that must agree, however far they are apart.
-const SAMPLES: u32 = 2;
+use super::{Thresholds, average::Stamp};
 
 /// The state of one GPU with what speaks for another one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     state: GpuState,
     candidate: GpuState,
-    candidate_since: UnixMs,
-    candidate_samples: u32,
+    candidate_since: Stamp,
+    candidate_samples: u8,
     /// When samples began to disagree with the state.
-    disagreed: Option<UnixMs>,
+    disagreed: Stamp,
 }
 
 impl Default for Held {
@@ -23,9 +20,9 @@ impl Default for Held {
         Self {
             state: GpuState::Unknown,
             candidate: GpuState::Unknown,
-            candidate_since: UnixMs::default(),
+            candidate_since: Stamp::NEVER,
             candidate_samples: 0,
-            disagreed: None,
+            disagreed: Stamp::NEVER,
         }
     }
 }
@@ -45,22 +42,26 @@ impl Held {
 
     /// Takes the verdict on one sample.
     pub(super) fn see(&mut self, verdict: GpuState, at: UnixMs, limits: &Thresholds) {
+        let at = Stamp::of(at);
         if verdict == self.state {
-            self.disagreed = None;
+            self.disagreed = Stamp::NEVER;
             self.candidate_samples = 0;
             return;
         }
         if verdict != self.candidate || self.candidate_samples == 0 {
             (self.candidate, self.candidate_since, self.candidate_samples) = (verdict, at, 0);
         }
-        self.candidate_samples += 1;
-        let disagreed = *self.disagreed.get_or_insert(at);
-        let lasted = |since: UnixMs, seconds: f64| at.since(since).as_secs_f64() >= seconds;
+        self.candidate_samples = self.candidate_samples.saturating_add(1);
+        if !self.disagreed.is_set() {
+            self.disagreed = at;
+        }
+        let disagreed = self.disagreed;
+        let lasted = |since: Stamp, seconds: f64| at.seconds_since(since) >= seconds;
         // What is no judgement need not be disproved.
         let leaves = matches!(self.state, GpuState::Unknown | GpuState::Stale | GpuState::Lost)
             || lasted(disagreed, limits.leave_seconds);
-        let enters =
-            self.candidate_samples >= SAMPLES && lasted(self.candidate_since, limits.enter_seconds);
+        let enters = u32::from(self.candidate_samples) >= limits.enter_samples.min(u8::MAX.into())
+            && lasted(self.candidate_since, limits.enter_seconds);
         if leaves && enters {
             self.set(verdict);
         }

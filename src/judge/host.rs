@@ -4,7 +4,7 @@ use gaunt_schema::{UnixMs, catalogue::host};
 
 use super::{
     Thresholds,
-    average::{Average, Tick},
+    average::{Average, Stamp, Tick},
     baseline::{Baseline, Worse},
     serving::{self, Queue},
     signals,
@@ -25,6 +25,8 @@ pub(super) struct Host {
     usual_cpu: Baseline,
     usual_busiest: Baseline,
     usual_network: Baseline,
+    /// When its ports last carried more than next to nothing of what is usual.
+    carried: Stamp,
     looked: Option<UnixMs>,
 }
 
@@ -45,10 +47,16 @@ impl Host {
         self.queue = serving::queue(cluster, node);
         let gap = cluster.fresh_for();
         let tick = &mut Tick::new(at, limits.average_seconds, gap);
-        self.network.add(signals::network_share(cluster, node), tick);
+        let share = signals::network_share(cluster, node);
+        let usual = self.usual_network.usual();
+        let little = usual.map_or(0.0, |usual| usual * limits.standstill_ratio);
+        if share.is_some_and(|share| share > little) {
+            self.carried = tick.at();
+        }
+        self.network.add(share, tick);
         self.usual_network.learn(
             self.network.at(at, gap),
-            at,
+            tick.at(),
             Worse::Lower,
             limits.carries_ratio,
             limits,
@@ -64,7 +72,7 @@ impl Host {
         ] {
             usual.learn(
                 average.at(at, gap),
-                at,
+                tick.at(),
                 Worse::Higher,
                 limits.pressure_floor_ratio,
                 limits,
@@ -85,22 +93,30 @@ impl Host {
 
     /// Share of the time in which a task waits for input or output.
     pub(super) fn io(&self, cluster: &Cluster) -> Option<Beside> {
-        beside(&self.io_pressure, &self.usual_io, cluster)
+        beside(self.io_pressure, &self.usual_io, cluster)
     }
 
     /// Share of the time in which a task waits for a CPU.
     pub(super) fn cpu(&self, cluster: &Cluster) -> Option<Beside> {
-        beside(&self.cpu_pressure, &self.usual_cpu, cluster)
+        beside(self.cpu_pressure, &self.usual_cpu, cluster)
     }
 
     /// Busy share of the busiest CPU.
     pub(super) fn busiest(&self, cluster: &Cluster) -> Option<Beside> {
-        beside(&self.busiest_cpu, &self.usual_busiest, cluster)
+        beside(self.busiest_cpu, &self.usual_busiest, cluster)
     }
 
     /// Share of the nominal rate that its ports carry.
     pub(super) fn traffic(&self, cluster: &Cluster) -> Option<Beside> {
-        beside(&self.network, &self.usual_network, cluster)
+        beside(self.network, &self.usual_network, cluster)
+    }
+
+    /// Whether it sends next to nothing of what is usual for it, and has not for a while: who is starved sends something
+    /// with each of its few steps. None where it is not known what is usual.
+    pub(super) fn pauses(&self, cluster: &Cluster, limits: &Thresholds) -> Option<bool> {
+        let Beside { now, usual } = self.traffic(cluster)?;
+        let silent = Stamp::of(cluster.now()).seconds_since(self.carried);
+        Some(now < usual? * limits.standstill_ratio && silent >= limits.pause_seconds)
     }
 }
 
@@ -114,7 +130,7 @@ impl Beside {
     }
 }
 
-fn beside(average: &Average, usual: &Baseline, cluster: &Cluster) -> Option<Beside> {
+fn beside(average: Average, usual: &Baseline, cluster: &Cluster) -> Option<Beside> {
     let now = average.at(cluster.now(), cluster.fresh_for())?;
     Some(Beside { now, usual: usual.usual() })
 }

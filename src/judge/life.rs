@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use gaunt_schema::{FindingKind, UnixMs};
+use gaunt_schema::{FindingKind, Severity, UnixMs};
 use serde::{Deserialize, Serialize};
 
 use super::{Finding, Thresholds, chain::Chain, finding::Suspicion};
@@ -29,8 +29,8 @@ const REMEMBERED: Duration = Duration::from_hours(24);
 /// Findings of which everything around them is looked at in one step: it takes about a millisecond each.
 const MAX_CHAINS: usize = 8;
 
-/// Evidence may be missing for as long without being forgotten.
-const LAPSE: Duration = Duration::from_millis(2_500);
+/// Seconds of a lapse that no settings may pass: a duration holds no more.
+const MOST_LAPSE_S: f64 = 86_400.0;
 
 /// What a detector saw in one step.
 #[derive(Debug, Default)]
@@ -41,6 +41,8 @@ pub(super) struct Seen {
     pub(super) suspicions: Vec<Suspicion>,
     /// Faults of which nothing can be said now, by id: if they are open they stay open.
     pub(super) unclear: Vec<String>,
+    /// Suspicions that something speaks against now, by id: unless they are seen they begin anew.
+    pub(super) refuted: Vec<String>,
 }
 
 /// The findings that are open, and those that were.
@@ -96,12 +98,19 @@ impl Life {
         mut seen: Seen,
     ) {
         let suspicions = std::mem::take(&mut seen.suspicions);
-        seen.findings
-            .extend(suspicions.into_iter().filter_map(|held| self.ripen(now, period, held)));
+        for id in &seen.refuted {
+            if suspicions.iter().all(|held| held.finding.id != *id) {
+                self.pending.remove(id);
+            }
+        }
+        seen.findings.extend(
+            suspicions.into_iter().filter_map(|held| self.ripen(now, period, limits, held)),
+        );
         // Between two samples averages stand; evidence that is missing at a step is gone.
         let step = self.stepped.map_or(Duration::ZERO, |last| now.since(last));
         self.stepped = Some(now);
-        let forgotten = (step + step / 2).max(LAPSE);
+        let forgotten =
+            (step + step / 2).max(Duration::from_secs_f64(limits.lapse_seconds.min(MOST_LAPSE_S)));
         self.pending.retain(|_, pending| now.since(pending.last_seen) <= forgotten);
         for id in seen.unclear {
             if let Some(known) = self.known.get_mut(&id) {
@@ -174,7 +183,13 @@ impl Life {
 
     /// The finding that a suspicion has become, once its evidence has stood for long enough: for as long as it asks,
     /// and for two samples at least.
-    fn ripen(&mut self, now: UnixMs, period: Duration, held: Suspicion) -> Option<Finding> {
+    fn ripen(
+        &mut self,
+        now: UnixMs,
+        period: Duration,
+        limits: &Thresholds,
+        held: Suspicion,
+    ) -> Option<Finding> {
         let first = Pending { since: now, last_seen: now };
         let pending = self.pending.entry(held.finding.id.clone()).or_insert(first);
         pending.last_seen = now;
@@ -182,7 +197,11 @@ impl Life {
         let ripe = now.since(pending.since).as_secs_f64() >= held.hold.max(samples);
         let since = pending.since;
         let open = self.known.get(&held.finding.id).is_some_and(Known::is_open);
-        (ripe || open).then_some(Finding { since, ..held.finding })
+        let calm = now.since(since).as_secs_f64() < held.wakes;
+        let confidence = held.confidence(limits);
+        let severity = held.finding.severity;
+        let severity = if calm { severity.min(Severity::Warning) } else { severity };
+        (ripe || open).then_some(Finding { severity, since, confidence, ..held.finding })
     }
 
     /// The open findings, worst first: by severity, then by cost, then by name.

@@ -59,7 +59,7 @@ impl Place<'_> {
 
     fn rate_low(&self) -> Option<Suspicion> {
         let now = self.cluster.value(port::RATE, self.row)?;
-        let own_best = self.link.best_rate?;
+        let own_best = self.link.best_rate()?;
         let siblings = self.node.rows(Class::Port).iter().filter(|row| **row != self.row);
         let rate = |row: &u32| self.cluster.value(port::RATE, *row);
         if now >= own_best && !siblings.clone().filter_map(rate).any(|rate| rate > now) {
@@ -112,13 +112,13 @@ impl Place<'_> {
 
     fn errors(&self) -> Option<Suspicion> {
         let limits = &self.judge.limits;
-        let near = now(&self.link.errors, self.cluster);
+        let near = now(self.link.errors, self.cluster);
         // What the node sends arrives broken at the switch: the same cable, the other direction.
         let far = self.judge.switches.of(self.row);
-        let far = far.and_then(|far| now(&far.errors, self.cluster));
+        let far = far.and_then(|far| now(far.errors, self.cluster));
         let errors = near.into_iter().chain(far).reduce(f64::max);
-        let resent = now(&self.link.resent, self.cluster);
-        let corrected = self.link.corrected_times(self.cluster);
+        let resent = now(self.link.resent, self.cluster);
+        let corrected = self.link.corrected_times(self.cluster, limits);
         let errs = errors.is_some_and(|rate| rate >= limits.link_errors_per_second);
         let repairs = corrected.is_some_and(|times| times >= limits.corrected_bits_times);
         if !errs {
@@ -159,7 +159,7 @@ impl Place<'_> {
                 ports
                     .iter()
                     .filter_map(|row| self.judge.links.of(*row))
-                    .any(|link| now(&link.resent, self.cluster).is_some_and(|rate| rate >= least))
+                    .any(|link| now(link.resent, self.cluster).is_some_and(|rate| rate >= least))
             })
     }
 }

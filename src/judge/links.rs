@@ -1,7 +1,5 @@
 //! What every port carries, loses and is stopped by: averages of its counters.
 
-use std::time::Duration;
-
 use gaunt_schema::{
     Class, MetricId, Safe, UnixMs,
     catalogue::{ethernet, port},
@@ -9,7 +7,7 @@ use gaunt_schema::{
 
 use super::{
     Thresholds,
-    average::{Average, Tick},
+    average::{Average, Stamp, Tick},
     baseline::{Baseline, Worse},
 };
 use crate::cluster::{Cluster, Node};
@@ -52,8 +50,8 @@ const PAUSES: [MetricId; 9] = [
     ethernet::TRANSMIT_GLOBAL_PAUSED,
 ];
 
-/// The network device of a port is looked for so often: it hardly ever changes.
-const SEEK: Duration = Duration::from_secs(20);
+/// The network device of a port is looked for after so many seconds: it hardly ever changes.
+const SEEK_S: f64 = 20.0;
 
 /// What is remembered of every port, by row.
 #[derive(Debug, Default)]
@@ -65,7 +63,7 @@ pub(super) struct Links {
 #[derive(Clone, Debug)]
 pub(super) struct Link {
     node: Safe,
-    looked: UnixMs,
+    looked: Stamp,
     /// Traffic of the busier direction, as a share of the line rate.
     pub(super) carried: Average,
     /// Symbols and packets that arrived broken.
@@ -91,9 +89,9 @@ pub(super) struct Link {
     pub(super) unbuffered: Average,
     /// The row of its network device, and when that was last looked for.
     netdev: Option<u32>,
-    sought: Option<UnixMs>,
-    /// The highest line rate that it was seen at.
-    pub(super) best_rate: Option<f64>,
+    sought: Stamp,
+    /// The highest line rate that it was seen at; 0 before any.
+    best_rate: f64,
 }
 
 impl Links {
@@ -102,13 +100,14 @@ impl Links {
         self.links.resize(cluster.rows(Class::Port), None);
         for (_, node) in cluster.nodes() {
             let Some(at) = node.fed(Class::Port) else { continue };
+            let stamp = Stamp::of(at);
             for row in node.rows(Class::Port) {
                 let link = &mut self.links[*row as usize];
                 if link.as_ref().is_none_or(|link| link.node != node.name) {
                     *link = Some(Link::new(&node.name));
                 }
-                if let Some(link) = link.as_mut().filter(|link| link.looked < at) {
-                    link.looked = at;
+                if let Some(link) = link.as_mut().filter(|link| link.looked != stamp) {
+                    link.looked = stamp;
                     link.add(cluster, node, *row, at, limits);
                 }
             }
@@ -130,7 +129,7 @@ impl Links {
         let link = &mut self.links[row as usize];
         if link.is_none() {
             let usual = Link { usual_corrected, usual_notified, usual_waited, ..Link::new(node) };
-            *link = Some(Link { best_rate, ..usual });
+            *link = Some(Link { best_rate: best_rate.unwrap_or_default(), ..usual });
         }
     }
 
@@ -144,7 +143,7 @@ impl Link {
     fn new(node: &Safe) -> Self {
         Self {
             node: node.clone(),
-            looked: UnixMs(i64::MIN),
+            looked: Stamp::NEVER,
             carried: Average::default(),
             errors: Average::default(),
             resent: Average::default(),
@@ -159,8 +158,8 @@ impl Link {
             usual_waited: Baseline::default(),
             unbuffered: Average::default(),
             netdev: None,
-            sought: None,
-            best_rate: None,
+            sought: Stamp::NEVER,
+            best_rate: 0.0,
         }
     }
 
@@ -170,7 +169,7 @@ impl Link {
         let tick = &mut Tick::new(at, limits.average_seconds, gap);
         let least = limits.least_bytes_per_second;
         let line = cluster.value(port::RATE, row).filter(|rate| *rate > 0.0);
-        self.best_rate = self.best_rate.into_iter().chain(line).reduce(f64::max);
+        self.best_rate = line.map_or(self.best_rate, |line| self.best_rate.max(line));
         let sent = rate(port::TRANSMIT_BYTES);
         let busier = sent.zip(rate(port::RECEIVE_BYTES)).map(|(sent, received)| sent.max(received));
         self.carried.add(busier.zip(line).map(|(bytes, line)| bytes / line), tick);
@@ -188,8 +187,9 @@ impl Link {
         self.waited
             .add(of(rate(port::TRANSMIT_WAIT), sent.map(|bytes| bytes / 1e3), least / 1e3), tick);
         self.unbuffered.add(rate(port::OUT_OF_BUFFER), tick);
-        if self.sought.is_none_or(|sought| at.since(sought) >= SEEK) {
-            self.sought = Some(at);
+        let seek = !self.sought.is_set() || tick.at().seconds_since(self.sought) >= SEEK_S;
+        if seek {
+            self.sought = tick.at();
             self.netdev = netdev_of(cluster, node, row);
         }
         if let Some(netdev) = self.netdev {
@@ -201,44 +201,54 @@ impl Link {
             self.corrected.add(cluster.rate(ethernet::CORRECTED_BITS, netdev), tick);
         }
         for (usual, average, floor) in [
-            (&mut self.usual_corrected, &self.corrected, 100.0),
-            (&mut self.usual_notified, &self.notified, 1.0),
-            (&mut self.usual_waited, &self.waited, 0.01),
+            (&mut self.usual_corrected, &self.corrected, limits.usual_corrected_per_second),
+            (&mut self.usual_notified, &self.notified, limits.usual_notified_per_gigabyte),
+            (&mut self.usual_waited, &self.waited, limits.usual_waited_per_kilobyte),
         ] {
-            usual.learn(average.at(at, gap), at, Worse::Higher, floor, limits);
+            usual.learn(average.at(at, gap), tick.at(), Worse::Higher, floor, limits);
         }
     }
 
     /// What it learned of itself, and the highest rate that it was seen at.
     fn learned(&self) -> ([Baseline; 3], Option<f64>) {
-        ([self.usual_corrected, self.usual_notified, self.usual_waited], self.best_rate)
+        ([self.usual_corrected, self.usual_notified, self.usual_waited], self.best_rate())
+    }
+
+    /// The row of its network device, if it has one.
+    pub(super) fn netdev(&self) -> Option<u32> {
+        self.netdev
+    }
+
+    /// The highest line rate that it was seen at.
+    pub(super) fn best_rate(&self) -> Option<f64> {
+        (self.best_rate > 0.0).then_some(self.best_rate)
     }
 
     /// How many times the usual number of bits are repaired.
-    pub(super) fn corrected_times(&self, cluster: &Cluster) -> Option<f64> {
-        times(&self.corrected, &self.usual_corrected, 100.0, cluster)
+    pub(super) fn corrected_times(&self, cluster: &Cluster, limits: &Thresholds) -> Option<f64> {
+        times(self.corrected, &self.usual_corrected, limits.usual_corrected_per_second, cluster)
     }
 
     /// How many times as often as usual it is told to slow down.
-    pub(super) fn notified_times(&self, cluster: &Cluster) -> Option<f64> {
-        times(&self.notified, &self.usual_notified, 1.0, cluster)
+    pub(super) fn notified_times(&self, cluster: &Cluster, limits: &Thresholds) -> Option<f64> {
+        times(self.notified, &self.usual_notified, limits.usual_notified_per_gigabyte, cluster)
     }
 
     /// How many times as long as usual its data waits.
-    pub(super) fn waited_times(&self, cluster: &Cluster) -> Option<f64> {
-        times(&self.waited, &self.usual_waited, 0.01, cluster)
+    pub(super) fn waited_times(&self, cluster: &Cluster, limits: &Thresholds) -> Option<f64> {
+        times(self.waited, &self.usual_waited, limits.usual_waited_per_kilobyte, cluster)
     }
 }
 
 /// An average, if it is of now.
-pub(super) fn now(average: &Average, cluster: &Cluster) -> Option<f64> {
+pub(super) fn now(average: Average, cluster: &Cluster) -> Option<f64> {
     average.at(cluster.now(), cluster.fresh_for())
 }
 
 /// Where packets are not counted they are taken for as long as those of RoCE.
 const PACKET_BYTES: f64 = 4_096.0;
 
-fn times(average: &Average, usual: &Baseline, floor: f64, cluster: &Cluster) -> Option<f64> {
+fn times(average: Average, usual: &Baseline, floor: f64, cluster: &Cluster) -> Option<f64> {
     let now = average.at(cluster.now(), cluster.fresh_for())?;
     Some(now / usual.usual()?.max(floor))
 }

@@ -1,14 +1,12 @@
 //! GPUs that lost NVLinks, or whose NVLinks send packets again.
 
-use std::collections::HashMap;
-
 use gaunt_schema::{
     Class, Entity, FindingKind, Safe, UnixMs, catalogue::gpu_parts as parts, unit::Unit,
 };
 
 use super::{
     Evidence, Judge, Thresholds,
-    average::{Average, Tick},
+    average::{Average, Stamp, Tick},
     finding::Suspicion,
     gang::Gang,
     life::Seen,
@@ -18,34 +16,45 @@ use crate::cluster::{Cluster, Node};
 /// What is remembered of the NVLinks of each GPU, by its row.
 #[derive(Debug, Default)]
 pub(super) struct Nvlinks {
-    gpus: HashMap<u32, Links>,
+    gpus: Vec<Links>,
 }
 
 /// The NVLinks of one GPU together.
 #[derive(Clone, Copy, Debug, Default)]
 struct Links {
-    looked: Option<UnixMs>,
+    looked: Stamp,
     errors: Average,
     /// Active ones now, and the most that ever were.
-    up: Option<usize>,
-    most: usize,
+    up: Option<u16>,
+    most: u16,
 }
 
 impl Nvlinks {
     /// Takes in the newest sample of every NVLink.
     pub(super) fn look(&mut self, cluster: &Cluster, limits: &Thresholds) {
-        self.gpus.retain(|row, _| cluster.device(Class::Gpu, *row).is_some());
+        self.gpus.resize(cluster.rows(Class::Gpu), Links::default());
+        for (row, links) in (0..).zip(&mut self.gpus) {
+            if links.looked.is_set() && cluster.device(Class::Gpu, row).is_none() {
+                *links = Links::default();
+            }
+        }
         for (_, node) in cluster.nodes() {
             let Some(at) = node.fed(Class::Nvlink) else { continue };
             self.look_at(cluster, node, at, limits);
         }
     }
 
+    /// The links of a GPU, if any was told.
+    fn of(&self, gpu: u32) -> Option<&Links> {
+        self.gpus.get(gpu as usize).filter(|links| links.looked.is_set())
+    }
+
     /// The links of a node stand in the order of their GPUs' names: they are gone through once.
     fn look_at(&mut self, cluster: &Cluster, node: &Node, at: UnixMs, limits: &Thresholds) {
         let name = |class, row| cluster.device(class, row).and_then(|it| it.device.key.first());
         let gpus = node.rows(Class::Gpu);
-        if gpus.iter().any(|gpu| self.gpus.get(gpu).is_some_and(|links| links.looked == Some(at))) {
+        let stamp = Stamp::of(at);
+        if gpus.iter().any(|gpu| self.of(*gpu).is_some_and(|links| links.looked == stamp)) {
             return;
         }
         let mut sums: Vec<(u32, Sum)> = gpus.iter().map(|gpu| (*gpu, Sum::default())).collect();
@@ -61,8 +70,8 @@ impl Nvlinks {
         }
         let tick = &mut Tick::new(at, limits.average_seconds, cluster.fresh_for());
         for (gpu, sum) in sums {
-            let links = self.gpus.entry(gpu).or_default();
-            links.looked = Some(at);
+            let Some(links) = self.gpus.get_mut(gpu as usize) else { continue };
+            links.looked = stamp;
             links.errors.add(sum.errors, tick);
             links.up = sum.told.then_some(sum.up);
             links.most = links.most.max(sum.up);
@@ -74,7 +83,7 @@ impl Nvlinks {
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     errors: Option<f64>,
-    up: usize,
+    up: u16,
     told: bool,
 }
 
@@ -87,7 +96,7 @@ impl Sum {
         }
         if let Some(state) = cluster.value(parts::NVLINK_UP, row) {
             self.told = true;
-            self.up += usize::from(state > 0.0);
+            self.up += u16::from(state > 0.0);
         }
     }
 }
@@ -97,12 +106,11 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
     let limits = &judge.limits;
     for (id, node) in cluster.nodes() {
         for row in node.rows(Class::Gpu) {
-            let Some(links) = judge.nvlinks.gpus.get(row) else { continue };
+            let Some(links) = judge.nvlinks.of(*row) else { continue };
             let errors = links.errors.at(cluster.now(), cluster.fresh_for());
             let errs = errors.is_some_and(|rate| rate >= limits.nvlink_errors_per_second);
             // Boards in one machine have equally many; one that never had them all lacks some as well.
-            let others =
-                node.rows(Class::Gpu).iter().filter_map(|other| judge.nvlinks.gpus.get(other));
+            let others = node.rows(Class::Gpu).iter().filter_map(|other| judge.nvlinks.of(*other));
             let most = others.map(|links| links.most).max().unwrap_or_default();
             let lost = links.up.is_some_and(|up| up < most && judge.health.of(*row).gone.is_none());
             if !errs && !lost {
@@ -130,7 +138,7 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
                     "Drain the node and reset its GPUs; let the board or the switch be inspected if it stays so (nvidia-smi nvlink -e).".to_owned(),
                 )
                 .on([
-                    Evidence::new("active NVLinks", links.up.map(|up| up as f64), Unit::Count, Some(most as f64)).note("the limit is what its neighbours have"),
+                    Evidence::new("active NVLinks", links.up.map(f64::from), Unit::Count, Some(f64::from(most))).note("the limit is what its neighbours have"),
                     Evidence::new("NVLink errors in a second", errors, Unit::Count, Some(limits.nvlink_errors_per_second)),
                     Evidence::new("speed that its job has lost", slowed, Unit::Ratio, Some(limits.slowed_ratio)),
                 ]);

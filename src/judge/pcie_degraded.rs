@@ -44,11 +44,11 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
                 }
                 _ => format!("sends {:.1} packets a second again", known(replays)),
             };
-            // What is told now and then may be of two instants: only lanes stay as they are.
-            let hold = if narrow {
-                limits.pcie_seconds
-            } else {
-                limits.pcie_replay_seconds.max(judge.two_samples(cluster))
+            // What is told now and then may be of two instants: only lanes stay as they are, and packets are counted.
+            let hold = match (narrow, resent) {
+                (true, _) => limits.pcie_seconds,
+                (_, true) => limits.pcie_replay_seconds.max(judge.two_samples(cluster)),
+                _ => limits.pcie_replay_seconds.max(judge.two_collections(cluster)),
             };
             let suspicion = Suspicion::of(FindingKind::PcieDegraded, entity.clone(), kinds, true)
                 .hold(hold)

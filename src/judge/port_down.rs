@@ -179,6 +179,7 @@ impl Place<'_> {
     }
 
     fn finding(&self, charged: &mut Vec<Safe>) -> Finding {
+        let limits = &self.judge.limits;
         let (active, siblings) = self.siblings();
         let jobs = jobs(self.cluster, self.node);
         let mut lost = 0;
@@ -200,7 +201,11 @@ impl Place<'_> {
             severity: if jobs.is_empty() { Severity::Warning } else { Severity::Critical },
             entity: Entity::port(&self.node.name, key(0), key(1)),
             since: self.port.since,
-            confidence: if self.port.was_active && active > 0 { 0.99 } else { 0.8 },
+            confidence: if self.port.was_active && active > 0 {
+                limits.sure_of_fact_ratio
+            } else {
+                limits.sure_of_alike_ratio
+            },
             lost_gpus: lost as f64,
             victims: jobs.iter().take(MAX_VICTIMS).map(victim).collect(),
             summary: self.summary(active, siblings),
@@ -242,9 +247,10 @@ impl Place<'_> {
     fn evidence(&self, active: usize, siblings: usize) -> Vec<Evidence> {
         let value = |metric| self.cluster.value(metric, self.row);
         let of = |what, metric, limit| Evidence::new(what, value(metric), Unit::Count, limit);
-        let state = of("logical state", port::STATE, Some(ACTIVE)).note("4 is active");
-        let physical =
-            of("physical state", port::PHYSICAL_STATE, Some(LINK_UP)).note("5 is link up");
+        let state =
+            of("logical state", port::STATE, Some(ACTIVE)).note("the limit stands for active");
+        let physical = of("physical state", port::PHYSICAL_STATE, Some(LINK_UP))
+            .note("the limit stands for a link that is up");
         let (some, all) = (Some(active as f64), Some(siblings as f64));
         let others = Evidence::new("sibling ports that are active", some, Unit::Count, all)
             .note("of as many as the limit says");

@@ -9,7 +9,7 @@ use gaunt_schema::{
 
 use super::{
     Thresholds,
-    average::{Average, Tick},
+    average::{Average, Stamp, Tick},
     baseline::{Baseline, Worse},
     boards,
 };
@@ -60,7 +60,9 @@ pub(super) struct Averages {
     utilization: Average,
     active: Average,
     last_utilization: Option<f32>,
-    active_again: Option<UnixMs>,
+    active_again: Stamp,
+    /// When it last did less than usual, and something.
+    low: Stamp,
     tensor: Average,
     sm: Average,
     dram: Average,
@@ -89,6 +91,7 @@ impl Averages {
         &mut self,
         cluster: &Cluster,
         row: u32,
+        at: UnixMs,
         tick: &mut Tick,
         limits: &Thresholds,
     ) {
@@ -102,7 +105,7 @@ impl Averages {
         self.active.add(active.map(f64::from), tick);
         let was_active = self.utilization_now().map(|share| share >= limits.active_ratio);
         if was_active == Some(false) && active == Some(true) {
-            self.active_again = Some(tick.at());
+            self.active_again = tick.at();
         }
         self.last_utilization = utilization.map(|share| share as f32);
         self.tensor.add(share(gpu::TENSOR_ACTIVE, gpu::TENSOR_ACTIVE_SECONDS), tick);
@@ -133,23 +136,30 @@ impl Averages {
         self.hw_slowdown.add(hardware, tick);
         self.sw_thermal.add(value(gpu::CLOCK_EVENT_SW_THERMAL), tick);
         self.pcie_replays.add(cluster.rate(gpu_health::PCIE_REPLAYS, row), tick);
-        self.learn(tick.at(), cluster.fresh_for(), limits);
+        let usual = self.usual_utilization.usual();
+        let low = |(now, usual): (f64, f64)| {
+            now >= limits.standstill_ratio && now < usual * limits.hungry_slow_ratio
+        };
+        if self.utilization.at(at, cluster.fresh_for()).zip(usual).is_some_and(low) {
+            self.low = tick.at();
+        }
+        self.learn(at, tick.at(), cluster.fresh_for(), limits);
     }
 
-    fn learn(&mut self, at: UnixMs, gap: Duration, limits: &Thresholds) {
+    fn learn(&mut self, at: UnixMs, stamp: Stamp, gap: Duration, limits: &Thresholds) {
         for (usual, average) in [
             (&mut self.usual_utilization, &self.utilization),
             (&mut self.usual_tensor, &self.tensor),
             (&mut self.usual_power, &self.power),
         ] {
-            usual.learn(average.at(at, gap), at, Worse::Lower, limits.active_ratio, limits);
+            usual.learn(average.at(at, gap), stamp, Worse::Lower, limits.active_ratio, limits);
         }
         // What a board that does nothing is clocked at says nothing about one that works.
         let busy =
             self.utilization.at(at, gap).is_some_and(|it| it >= limits.utilization_launch_ratio);
         self.usual_clock.learn(
             self.clock_hertz.at(at, gap).filter(|_| busy),
-            at,
+            stamp,
             Worse::Lower,
             1.0,
             limits,
@@ -183,6 +193,17 @@ impl Averages {
     /// The utilization of its last sample.
     pub(super) fn utilization_now(&self) -> Option<f64> {
         self.last_utilization.map(f64::from)
+    }
+
+    /// Seconds since it last began to do something after a sample in which it did nothing.
+    pub(super) fn since_active_again(&self, now: UnixMs) -> Option<f64> {
+        let again = self.active_again.is_set();
+        again.then(|| Stamp::of(now).seconds_since(self.active_again))
+    }
+
+    /// Seconds since it last did much less than usual, and something.
+    pub(super) fn since_low(&self, now: UnixMs) -> Option<f64> {
+        self.low.is_set().then(|| Stamp::of(now).seconds_since(self.low))
     }
 
     /// The utilization that is usual.
@@ -253,7 +274,7 @@ impl Averages {
         Signals {
             utilization: of(&self.utilization),
             active: of(&self.active),
-            since_active_again: self.active_again.map(|at| now.since(at).as_secs_f64()),
+            since_active_again: self.since_active_again(now),
             tensor: of(&self.tensor),
             sm: of(&self.sm),
             dram: of(&self.dram),

@@ -1,15 +1,15 @@
 //! GPUs that are slower than their peers: throttled by heat or power, or at a low clock without a reason.
 
-use std::collections::BTreeMap;
-
 use gaunt_schema::{Class, Entity, FindingKind, Safe, catalogue::gpu, unit::Unit};
 
 use super::{
-    Evidence, Judge,
+    Evidence, Judge, Thresholds,
     crowd::Crowd,
+    drift::Drift,
     finding::{Suspicion, count, percent},
     gang::Gang,
     life::Seen,
+    peers,
 };
 use crate::cluster::Cluster;
 
@@ -37,6 +37,8 @@ struct Slow<'a> {
     peers: Option<Crowd>,
     is_held: bool,
     is_below: bool,
+    /// Its clock beside its peers', now and usually, if it became lower little by little.
+    declined: Option<(f64, f64)>,
 }
 
 impl<'a> Slow<'a> {
@@ -52,7 +54,7 @@ impl<'a> Slow<'a> {
         let clock = own.averages.clock_hertz(now, limits)?;
         let is_held = held.is_some_and(|held| held >= limits.clock_event_ratio);
         let gang = judge.gangs.of(row);
-        let crowd = peers(judge, cluster, row, gang);
+        let crowd = peers::clocks(judge, cluster, row, gang);
         // A GPU that waits runs at a higher clock than one that computes: the lower quartile computes.
         let usual = own.averages.usual_clock();
         let is_below = crowd.is_some_and(|crowd| {
@@ -60,7 +62,9 @@ impl<'a> Slow<'a> {
                 && crowd.score(clock, limits.peer_floor_ratio) < -limits.peer_score
                 && usual.is_none_or(|usual| clock < usual * limits.clock_straggler_ratio)
         });
-        if !is_held && !is_below {
+        let declined =
+            if is_held || is_below { None } else { Self::declined(judge, cluster, row, gang) };
+        if !is_held && !is_below && declined.is_none() {
             return None;
         }
         let entry = cluster.device(Class::Gpu, row)?;
@@ -77,7 +81,24 @@ impl<'a> Slow<'a> {
             peers: crowd,
             is_held,
             is_below,
+            declined,
         })
+    }
+
+    /// Its clock beside its peers' if that fell little by little. Where nobody names jobs, a node of which most GPUs did so
+    /// has another job than it was taken to have.
+    fn declined(
+        judge: &Judge,
+        cluster: &Cluster,
+        row: u32,
+        gang: Option<&Gang>,
+    ) -> Option<(f64, f64)> {
+        let declined = Drift::of(judge, cluster, row)?;
+        let node = cluster.node(cluster.device(Class::Gpu, row)?.node)?;
+        let rows = node.rows(Class::Gpu);
+        let too = rows.iter().filter(|row| Drift::of(judge, cluster, **row).is_some()).count();
+        let named = gang.is_some_and(|gang| gang.job.is_some());
+        (named || rows.len() == 1 || too * 2 <= rows.len()).then_some(declined)
     }
 
     fn suspicion(&self, judge: &Judge, cluster: &Cluster) -> Suspicion {
@@ -89,24 +110,12 @@ impl<'a> Slow<'a> {
             if self.is_held { FindingKind::Throttled } else { FindingKind::ComputeStraggler };
         let kinds =
             usize::from(self.is_held) + usize::from(self.is_below) + usize::from(slowed.is_some());
+        // A small decline is worth a look, and wakes nobody.
+        let kinds = if self.declined.is_some() { 1 } else { kinds };
         // Heat is a fact; a clock is compared, and an exporter may tell it only now and then.
         let samples = if self.is_held { 0.0 } else { judge.two_samples(cluster) };
-        let ratio = self.peers.map(|peers| self.clock / peers.middle);
-        let below = ratio
-            .map(|ratio| format!(", at {} of its peers' clock", percent(ratio)))
-            .unwrap_or_default();
-        let summary = if self.is_held {
-            format!("{} is throttled by heat or power{below}", self.entity)
-        } else {
-            format!("{} runs slower than its peers{below}, and nothing says why", self.entity)
-        };
         let next = if self.is_held { COOL } else { EXCHANGE };
-        let mut summary = summary;
-        if waits > 0 {
-            summary += "; ";
-            summary += &count(waits, "GPU");
-            summary += " of its job wait";
-        }
+        let summary = self.summary(waits);
         let gang = self.gang;
         Suspicion::of(kind, self.entity.clone(), kinds, true)
             .hold(limits.slow_gpu_seconds.max(samples))
@@ -115,68 +124,80 @@ impl<'a> Slow<'a> {
                 gang.map(|gang| gang.victims(cluster, Some(self.node))).unwrap_or_default(),
             )
             .says(format!("{summary}."), next.to_owned())
-            .on([
-                Evidence::new(
-                    "share of the time in which heat or hardware held the clock",
-                    self.held,
-                    Unit::Ratio,
-                    Some(limits.clock_event_ratio),
-                ),
-                Evidence::new(
-                    "clock",
-                    Some(self.clock),
-                    Unit::Hertz,
-                    self.peers.map(|peers| peers.low * limits.clock_straggler_ratio),
-                )
-                .note("the limit is a lower one, from its peers"),
-                Evidence::new("temperature", self.temperature, Unit::Celsius, None),
-                Evidence::new(
-                    "speed that its job has lost",
-                    slowed,
-                    Unit::Ratio,
-                    Some(limits.slowed_ratio),
-                ),
-            ])
+            .on(self.numbers(limits, slowed, waits))
+    }
+
+    fn numbers(&self, limits: &Thresholds, slowed: Option<f64>, waits: usize) -> [Evidence; 7] {
+        [
+            Evidence::new(
+                "share of the time in which heat or hardware held the clock",
+                self.held,
+                Unit::Ratio,
+                Some(limits.clock_event_ratio),
+            ),
+            Evidence::new(
+                "clock",
+                Some(self.clock),
+                Unit::Hertz,
+                self.peers.map(|peers| peers.low * limits.clock_straggler_ratio),
+            )
+            .note("the limit is a lower one, from its peers"),
+            Evidence::new(
+                "clock over the middle of its peers",
+                self.peers.map(|peers| self.clock / peers.middle),
+                Unit::Ratio,
+                None,
+            ),
+            Evidence::new(
+                "clock beside its peers'",
+                self.declined.map(|(now, _)| now),
+                Unit::Ratio,
+                self.declined.map(|(_, usual)| usual * (1.0 - limits.drift_slack_ratio)),
+            )
+            .note(self.declined.map_or_else(String::new, |(_, usual)| {
+                format!("usually {}; the limit is a lower one, from its own past", percent(usual))
+            })),
+            Evidence::new(
+                "GPUs of its job that wait",
+                (waits > 0).then_some(waits as f64),
+                Unit::Count,
+                None,
+            ),
+            Evidence::new("temperature", self.temperature, Unit::Celsius, None),
+            Evidence::new(
+                "speed that its job has lost",
+                slowed,
+                Unit::Ratio,
+                Some(limits.slowed_ratio),
+            ),
+        ]
+    }
+
+    fn summary(&self, waits: usize) -> String {
+        let ratio = self.peers.map(|peers| self.clock / peers.middle);
+        let below = ratio
+            .map(|ratio| format!(", at {} of its peers' clock", percent(ratio)))
+            .unwrap_or_default();
+        let mut summary = if self.is_held {
+            format!("{} is throttled by heat or power{below}", self.entity)
+        } else if let Some((now, usual)) = self.declined {
+            format!(
+                "{} has grown slower little by little: its clock is {} of its peers', and was {}",
+                self.entity,
+                percent(now),
+                percent(usual)
+            )
+        } else {
+            format!("{} runs slower than its peers{below}, and nothing says why", self.entity)
+        };
+        if waits > 0 {
+            summary += "; ";
+            summary += &count(waits, "GPU");
+            summary += " of its job wait";
+        }
+        summary
     }
 }
 
 const COOL: &str = "Look at its temperature, its cooling and its power supply.";
 const EXCHANGE: &str = "Look at its clocks and limits (nvidia-smi -q -d CLOCK,PERFORMANCE), and let it be exchanged if they stay.";
-
-/// The clocks of the GPUs of its model in its gang, or on its node where there is no gang.
-pub(super) fn peers(
-    judge: &Judge,
-    cluster: &Cluster,
-    row: u32,
-    gang: Option<&Gang>,
-) -> Option<Crowd> {
-    let model = model_of(cluster, row);
-    if let Some(gang) = gang {
-        return gang.clocks.get(model).copied();
-    }
-    let node = cluster.node(cluster.device(Class::Gpu, row)?.node)?;
-    clocks(judge, cluster, node.rows(Class::Gpu)).get(model).copied()
-}
-
-/// The clocks of busy GPUs, by model.
-pub(super) fn clocks(judge: &Judge, cluster: &Cluster, gpus: &[u32]) -> BTreeMap<Safe, Crowd> {
-    let (now, gap) = (cluster.now(), cluster.fresh_for());
-    let least = judge.limits.utilization_launch_ratio;
-    let mut models: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    for row in gpus {
-        let Some(gpu) = judge.gpus.get(*row as usize) else { continue };
-        let busy = gpu.averages.utilization_at(now, gap).is_some_and(|busy| busy >= least);
-        if let Some(clock) = gpu.averages.clock_hertz(now, &judge.limits).filter(|_| busy) {
-            models.entry(model_of(cluster, *row)).or_default().push(clock);
-        }
-    }
-    let least = judge.limits.least_peers as usize;
-    let crowds = models.into_iter();
-    let crowds = crowds.filter_map(|(model, clocks)| Some((model, Crowd::of(&clocks, least)?)));
-    crowds.map(|(model, crowd)| (Safe::new(model), crowd)).collect()
-}
-
-fn model_of(cluster: &Cluster, row: u32) -> &str {
-    let entry = cluster.device(Class::Gpu, row);
-    entry.and_then(|entry| entry.info(gpu::INFO, "model")).map(Safe::as_str).unwrap_or_default()
-}

@@ -25,7 +25,7 @@ fn hang(judge: &Judge, cluster: &Cluster, gang: &Gang) -> Option<Suspicion> {
     let ranks = Ranks::of(judge, cluster, gang, &nodes);
     // One rank may be missing from the collective: for it the others wait.
     let least = (limits.hung_gpus_ratio * ranks.known as f64).min(ranks.known as f64 - 1.0);
-    if ranks.known < LEAST_RANKS || (ranks.spin as f64) < least {
+    if ranks.known < limits.hung_ranks as usize || (ranks.spin as f64) < least {
         return None;
     }
     // A job that never did anything is starting.
@@ -50,13 +50,14 @@ fn hang(judge: &Judge, cluster: &Cluster, gang: &Gang) -> Option<Suspicion> {
     Some(
         Suspicion::of(FindingKind::CollectiveHang, entity, kinds, false)
             .hold(limits.hung_seconds)
+            .wakes_after(if gang.job.is_some() { 0.0 } else { limits.inferred_hang_seconds })
             .costs(ranks.known as f64, victims(cluster, gang, &nodes))
             .says(
                 format!("{} hangs: {spin} spin in a collective, and nothing moves{odd}.", gang.title()),
                 format!("Ask the collective library who is missing (NCCL RAS, py-spy on {ask}), then restart the job."),
             )
             .on([
-                Evidence::new("GPUs that spin", Some(ranks.spin as f64), Unit::Count, Some(least)),
+                Evidence::new("GPUs that spin", Some(ranks.spin as f64), Unit::Count, Some(least)).note(format!("the limit is a share of {}", ranks.known)),
                 Evidence::new("work against what is usual", ranks.pace, Unit::Ratio, Some(limits.hung_pace_ratio)).note("the limit is an upper one"),
                 Evidence::new("power over its limit", ranks.power, Unit::Ratio, Some(limits.power_waiting_ratio)).note("the limit is an upper one, where no profiling counter says more"),
                 Evidence::new("traffic of its ports", traffic, Unit::Ratio, Some(limits.silent_network_ratio)).note("the limit is an upper one"),
@@ -64,9 +65,6 @@ fn hang(judge: &Judge, cluster: &Cluster, gang: &Gang) -> Option<Suspicion> {
             ]),
     )
 }
-
-/// Of fewer ranks none can be said to wait for another.
-const LEAST_RANKS: usize = 2;
 
 /// What the ranks of a gang do that may hang.
 struct Ranks {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use gaunt_schema::{Class, Entity, EntityKind, FindingKind, Safe, unit::Unit};
+use gaunt_schema::{Class, Entity, EntityKind, FindingKind, Safe, catalogue::gpu, unit::Unit};
 
 use super::{
     Evidence, Judge, Thresholds,
@@ -11,6 +11,7 @@ use super::{
     gang::Gang,
     host::{Beside, Host},
     life::Seen,
+    pause,
 };
 use crate::cluster::{Cluster, Node, NodeId};
 
@@ -19,13 +20,20 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
     let mut told = BTreeSet::new();
     let mut storage: Vec<(&Gang, Vec<Hungry<'_>>)> = Vec::new();
     for gang in judge.gangs.all() {
+        pause::refute(judge, cluster, gang, seen);
         let hungry: Vec<Hungry<'_>> =
             gang.nodes.iter().filter_map(|id| Hungry::look(judge, cluster, gang, *id)).collect();
         let by_storage = hungry.iter().filter(|hungry| hungry.waits_for_io(judge, cluster)).count();
-        let shared =
-            by_storage as f64 >= judge.limits.shared_nodes && by_storage * 2 > gang.nodes.len();
+        // What a GPU does is often known from single instants, so that not all are seen to starve at each look; that
+        // their hosts wait is counted all the time.
+        let wait = |id: &&NodeId| {
+            let io = judge.hosts.get(id).and_then(|host| host.io(cluster));
+            io.is_some_and(|io| io.exceeds(judge.limits.io_pressure_ratio, &judge.limits))
+        };
+        let most = gang.nodes.iter().filter(wait).count().max(by_storage);
+        let shared = by_storage as f64 >= judge.limits.shared_nodes && most * 2 > gang.nodes.len();
         if shared {
-            storage.push((gang, hungry));
+            storage.push((gang, hungry.into_iter().filter(|hungry| hungry.caught).collect()));
             continue;
         }
         for hungry in hungry {
@@ -55,6 +63,35 @@ struct Hungry<'a> {
     /// GPUs that do less, of how many.
     low: Vec<u32>,
     of: usize,
+    /// Whether they were seen to do less, and it was not only the host and the job that say so.
+    caught: bool,
+}
+
+/// Where pages come seldom, what a GPU does may be known from single instants only, while what its host waits for and how
+/// fast its job is are not: GPUs that did less a moment ago still do while both last. Before one was caught at it the
+/// evidence only begins.
+fn between_looks(
+    judge: &Judge,
+    cluster: &Cluster,
+    gang: &Gang,
+    host: &Host,
+    rows: &[u32],
+) -> Option<(Vec<u32>, bool)> {
+    let limits = &judge.limits;
+    let counted = |row: &u32| cluster.rate(gpu::UTILIZATION_SECONDS, *row).is_some();
+    let io = host.io(cluster).is_some_and(|io| io.exceeds(limits.io_pressure_ratio, limits));
+    let slowed = gang.slowed().is_some_and(|slowed| slowed >= limits.slowed_ratio);
+    if rows.iter().any(counted) || !slowed || !(io || Cpu::of(host, cluster, limits).pressed) {
+        return None;
+    }
+    let lately = |row: &&u32| {
+        let gpu = judge.gpus.get(**row as usize);
+        let since = gpu.and_then(|gpu| gpu.averages.since_low(cluster.now()));
+        since.is_some_and(|seconds| seconds <= judge.two_collections(cluster))
+    };
+    let low: Vec<u32> = rows.iter().filter(lately).copied().collect();
+    let begins = || (gang.nodes.len() > 1).then(|| (rows.to_vec(), false));
+    if low.is_empty() { begins() } else { Some((low, true)) }
 }
 
 /// What the processors of a host say about launching and loading.
@@ -77,7 +114,7 @@ impl Cpu {
         let waits = |limit: f64| cpu.is_some_and(|cpu| cpu.exceeds(limit, limits));
         let pegged = busiest.is_some_and(|busiest| {
             // Where one always spins, that it does so now says nothing.
-            let before = busiest.usual.is_none_or(|usual| usual < limits.busiest_cpu_ratio - 0.05);
+            let before = busiest.usual.is_none_or(|usual| usual < limits.busiest_cpu_before_ratio);
             busiest.now >= limits.busiest_cpu_ratio && before
         });
         Self {
@@ -101,9 +138,9 @@ impl<'a> Hungry<'a> {
         let node = cluster.node(id)?;
         let own = |row: &&u32| judge.gangs.of(**row).is_some_and(|other| std::ptr::eq(other, gang));
         let rows: Vec<u32> = node.rows(Class::Gpu).iter().filter(own).copied().collect();
-        let gpu = |row: &u32| judge.gpus.get(*row as usize);
+        let known = |row: &u32| judge.gpus.get(*row as usize);
         let busy = |rows: &[u32]| {
-            median(rows.iter().filter_map(|row| gpu(row)?.averages.utilization_at(now, gap)))
+            median(rows.iter().filter_map(|row| known(row)?.averages.utilization_at(now, gap)))
         };
         // Among many nodes one does not move the middle; of a few it is left out.
         let elsewhere = match gang.nodes.len() {
@@ -117,36 +154,37 @@ impl<'a> Hungry<'a> {
         // What is asked now and then is a matter of luck: only a large drop says something.
         let hungry =
             if judge.is_slow(cluster) { limits.hungry_slow_ratio } else { limits.hungry_ratio };
+        // Where nothing is sent any more the whole job pauses: it writes a checkpoint, or ends.
+        let host = judge.hosts.get(&id).copied().unwrap_or_default();
+        if host.pauses(cluster, limits) == Some(true) {
+            return None;
+        }
         let low_one = |row: &u32| {
-            let averages = &gpu(row)?.averages;
+            let averages = &known(row)?.averages;
             let is = averages.utilization_at(now, gap)?;
             // Before its own past is known, the others say what is usual.
             let usual = averages.usual_utilization().or(elsewhere)?;
-            // It goes on with something: who stands still is in a pause, or hangs.
-            let goes_on =
-                averages.pace(now, gap, &judge.limits).unwrap_or(is) >= limits.standstill_ratio;
+            // It goes on with something: who stands still is in a pause, or hangs. Traffic does not tell: a checkpoint may go
+            // over the same ports.
+            let works = is >= limits.standstill_ratio
+                && averages.pace(now, gap, &judge.limits).unwrap_or(is) >= limits.standstill_ratio;
+            let goes_on = works || pause::goes_on_and_off(judge, cluster, *row);
             let low = usual >= limits.utilization_launch_ratio && is < usual * hungry;
             Some(low && goes_on)
         };
-        // Where nothing is sent any more the whole job pauses: it writes a checkpoint, or ends.
-        let host = judge.hosts.get(&id).copied().unwrap_or_default();
-        let pauses = host.traffic(cluster).is_some_and(|traffic| {
-            traffic.usual.is_some_and(|usual| traffic.now < usual * limits.standstill_ratio)
-        });
-        if pauses {
-            return None;
-        }
-        let low: Vec<u32> = rows.iter().filter(|row| low_one(row) == Some(true)).copied().collect();
-        if low.is_empty() {
-            return None;
-        }
-        let usual = median(low.iter().filter_map(|row| gpu(row)?.averages.usual_utilization()));
+        let now_low = rows.iter().filter(|row| low_one(row) == Some(true)).copied();
+        let (low, caught) = match now_low.collect::<Vec<u32>>() {
+            low if !low.is_empty() => (low, true),
+            _ if judge.is_slow(cluster) => between_looks(judge, cluster, gang, &host, &rows)?,
+            _ => return None,
+        };
+        let usual = median(low.iter().filter_map(|row| known(row)?.averages.usual_utilization()));
         let usual = usual.or(elsewhere);
         // The others of a gang of one node are those GPUs of the node that do as much as ever.
         let siblings = rows.iter().filter(|row| !low.contains(row)).copied();
         let others = elsewhere.or_else(|| busy(&siblings.collect::<Vec<u32>>()));
         let utilization = busy(&low)?;
-        Some(Self { id, node, gang, host, utilization, usual, others, of: rows.len(), low })
+        Some(Self { id, node, gang, host, utilization, usual, others, of: rows.len(), low, caught })
     }
 
     /// Whether the others do more than it.
@@ -164,7 +202,7 @@ impl<'a> Hungry<'a> {
     }
 
     fn waits_for_io(&self, judge: &Judge, cluster: &Cluster) -> bool {
-        self.io(judge, cluster).is_some() && self.low.len() * 2 > self.of
+        self.caught && self.io(judge, cluster).is_some() && self.low.len() * 2 > self.of
     }
 
     fn suspicion(&self, judge: &Judge, cluster: &Cluster) -> Option<Suspicion> {
@@ -185,7 +223,11 @@ impl<'a> Hungry<'a> {
             FindingKind::HostBound
         };
         // Who wrote a checkpoint waited for the disk as well, and goes on.
-        let hold = if io { limits.storage_seconds } else { limits.starved_seconds };
+        let hold = match (self.caught, io) {
+            (false, _) => f64::INFINITY,
+            (true, true) => limits.storage_seconds,
+            (true, false) => limits.starved_seconds,
+        };
         // That it does less and that the others wait for it is one thing seen from two sides.
         let kinds = usize::from(host > 0) + usize::from(alone || waits);
         let entity = Entity::node(&self.node.name);
@@ -243,7 +285,9 @@ impl<'a> Hungry<'a> {
                 Unit::Ratio,
                 self.usual.map(|usual| usual * limits.hungry_ratio),
             )
-            .note("the limit is an upper one, from what is usual"),
+            .note(self.usual.map_or_else(String::new, |usual| {
+                format!("usually {}; the limit is an upper one, from that", percent(usual))
+            })),
             Evidence::new("utilization of the others of the job", self.others, Unit::Ratio, None),
             Evidence::new(
                 "tasks of the host waiting for input or output",
@@ -300,7 +344,7 @@ fn storage_slow(judge: &Judge, cluster: &Cluster, gangs: &[(&Gang, Vec<Hungry<'_
         })
         .sum();
     Suspicion::of(FindingKind::StorageSlow, Entity::new(EntityKind::Storage), kinds, true)
-        .hold(limits.storage_seconds.max(judge.two_samples(cluster)))
+        .hold(limits.shared_storage_seconds.max(judge.two_samples(cluster)))
         .costs(lost, gangs.iter().flat_map(|(gang, _)| gang.victims(cluster, None)).take(super::finding::MAX_VICTIMS).collect())
         .says(
             format!("{}{of} wait for input together: what they read from is slow.", count(nodes, "node")),

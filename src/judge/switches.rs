@@ -108,11 +108,11 @@ impl Far {
 
     /// How far it is above its limits that packets for the node queue up here; none if they do not.
     pub(super) fn queues(&self, cluster: &Cluster, limits: &Thresholds) -> Option<f64> {
-        let now = |average: &Average, limit: f64| {
+        let now = |average: Average, limit: f64| {
             Some(average.at(cluster.now(), cluster.fresh_for())? / limit)
         };
-        let waited = now(&self.waited, limits.switch_waited_ratio);
-        let dropped = now(&self.dropped, limits.switch_dropped_per_second);
+        let waited = now(self.waited, limits.switch_waited_ratio);
+        let dropped = now(self.dropped, limits.switch_dropped_per_second);
         waited.into_iter().chain(dropped).filter(|times| *times >= 1.0).reduce(f64::max)
     }
 }

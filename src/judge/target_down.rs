@@ -18,13 +18,23 @@ const MAX_NAMED: usize = 8;
 /// Adds the nodes with targets that fail.
 pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
     let down = |target: &&Scraped| target.failures >= judge.limits.target_failures.max(1);
+    let down = || cluster.targets().iter().filter(down);
+    // A target that nobody tried to read may be one that is stuck. Several at once are gaunt's own lateness: they answer
+    // as ever, and whoever is woken for their nodes finds nothing.
+    let late = down().filter(|target| is_untried(target)).count();
+    let late = late as f64 >= judge.limits.untried_targets;
     let mut places: BTreeMap<Safe, Vec<&Scraped>> = BTreeMap::new();
-    for target in cluster.targets().iter().filter(down) {
+    for target in down().filter(|target| !(late && is_untried(target))) {
         places.entry(place(cluster, target)).or_default().push(target);
     }
     for (name, targets) in places {
         seen.findings.push(finding(judge, cluster, &name, &targets));
     }
+}
+
+/// Whether gaunt itself did not come to read it.
+fn is_untried(target: &Scraped) -> bool {
+    matches!(target.failure, None | Some(Failure::Skipped))
 }
 
 fn finding(judge: &Judge, cluster: &Cluster, name: &Safe, targets: &[&Scraped]) -> Finding {
@@ -55,7 +65,7 @@ fn finding(judge: &Judge, cluster: &Cluster, name: &Safe, targets: &[&Scraped]) 
         severity: if critical { Severity::Critical } else { Severity::Warning },
         entity: Entity::node(name),
         since,
-        confidence: 1.0,
+        confidence: judge.limits.sure_of_own_ratio,
         // What the node's GPUs do while nobody sees them is not known, and so costs nothing that could be counted.
         lost_gpus: 0.0,
         victims: if dark { jobs.iter().map(victim).collect() } else { Vec::new() },
@@ -114,6 +124,9 @@ pub fn next_step(target: &Scraped) -> String {
     match &target.failure {
         Some(Failure::Connect(_)) => {
             format!("Check that an exporter runs there and listens on {address}.")
+        }
+        Some(Failure::OutOfFiles(_)) => {
+            "Raise it with `ulimit -n 27000`, or LimitNOFILE=27000 in gaunt's unit.".to_owned()
         }
         Some(Failure::Timeout(_)) => {
             format!("Look at the load of the node and the way to it; try `curl {url}`.")

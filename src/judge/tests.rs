@@ -8,9 +8,12 @@ use gaunt_schema::{
     catalogue::{gpu, host, port},
 };
 
+mod learned;
 mod pages;
+mod probed;
+mod seldom;
 
-use super::{Finding, Judge, Thresholds};
+use super::{Finding, Judge, Thresholds, ground};
 use crate::cluster::Cluster;
 
 /// A few nodes of one job, each with GPUs and ports, read once a second.
@@ -74,6 +77,23 @@ impl Bench {
             }
             self.cluster.advance(at);
             self.judge.step(&self.cluster);
+            self.judge.findings().into_iter().for_each(assert_sourced);
+        }
+        self
+    }
+
+    /// Seconds in which the first so many nodes show that they are busy, and nobody comes to read the others.
+    fn read_only(&mut self, first: u32, seconds: i64) -> &mut Self {
+        for _ in 0..seconds {
+            self.second += 1;
+            let at = UnixMs(self.second * 1_000);
+            for node in 0..first {
+                let outcome = Ok(self.page(node as usize, BUSY));
+                let batch = Batch { target: TargetId(node), at, duration_ms: 1.0, outcome };
+                self.cluster.accept(Delivery::Batch(batch));
+            }
+            self.cluster.advance(at);
+            self.judge.step(&self.cluster);
         }
         self
     }
@@ -120,6 +140,17 @@ impl Bench {
 
     fn finding(&self, id: &str) -> &Finding {
         self.judge.findings().into_iter().find(|finding| finding.id == id).unwrap()
+    }
+}
+
+/// Every number of a finding says what it is made of, and every limit where it stands or what it means.
+fn assert_sourced(finding: &Finding) {
+    for number in &finding.evidence {
+        let ground = ground(finding.kind, &number.what);
+        let counted = ground.series.is_empty() && ground.threshold.is_empty();
+        assert!(!counted, "{}: {} has no source", finding.id, number.what);
+        let bare = number.limit.is_some() && ground.threshold.is_empty() && number.note.is_empty();
+        assert!(!bare, "{}: nobody says where the limit of {} stands", finding.id, number.what);
     }
 }
 
@@ -237,6 +268,31 @@ fn a_pause_of_all_with_busy_disks_is_no_fault() {
 }
 
 #[test]
+fn a_short_pause_with_busy_disks_is_no_slow_storage() {
+    for pause in [5, 8, 10, 11, 12, 13, 15, 20, 60] {
+        let mut bench = Bench::of(4);
+        bench.run(60, [Some(BUSY); 4]);
+        let writes = Shown { gpu: [0.0, 0.0, 0.0], io: 0.9, ..BUSY };
+        for second in 0..pause + 40 {
+            let shown = if second < pause { writes } else { BUSY };
+            bench.run(1, [Some(shown); 4]);
+            assert_eq!(bench.open(), [""; 0], "{second} s after a pause of {pause} s began");
+        }
+    }
+}
+
+#[test]
+fn steps_that_wait_again_and_again_are_slow_storage() {
+    let mut bench = Bench::of(4);
+    bench.run(60, [Some(BUSY); 4]);
+    let reads = Shown { gpu: [0.0, 0.0, 0.0], io: 0.9, ..BUSY };
+    for second in 0..45 {
+        bench.run(1, [Some(if second % 6 < 3 { reads } else { BUSY }); 4]);
+    }
+    assert_eq!(bench.open(), ["storage_slow"]);
+}
+
+#[test]
 fn a_starving_host_that_falls_silent_keeps_its_finding_and_its_target_is_reported() {
     let mut bench = Bench::new();
     bench.run(60, [Some(BUSY), Some(BUSY)]).run(30, [Some(STARVED), Some(WAITING)]);
@@ -261,6 +317,17 @@ fn a_target_is_reported_after_two_failures_and_closes_after_it_is_read() {
     assert_eq!(finding.next, "Check that an exporter runs there and listens on gpu001:9770.");
     bench.run(10, [Some(BUSY), Some(BUSY)]);
     assert_eq!(bench.open(), [""; 0]);
+}
+
+#[test]
+fn targets_that_nobody_came_to_read_are_reported_only_while_they_are_few() {
+    let mut bench = Bench::of(4);
+    bench.run(10, [Some(BUSY); 4]);
+    assert_eq!(bench.read_only(0, 20).open(), [""; 0], "it is gaunt that is late");
+    bench.run(20, [Some(BUSY); 4]);
+    assert_eq!(bench.read_only(2, 20).open(), ["target_down/gpu003", "target_down/gpu004"]);
+    bench.run(10, [Some(BUSY), None, None, None]);
+    assert_eq!(bench.open().len(), 3, "whoever was tried in vain is down");
 }
 
 #[test]

@@ -29,6 +29,8 @@ table! {
     enter_seconds: f64 = 5.0;
     /// Seconds for which samples must disagree before a GPU leaves a state.
     leave_seconds: f64 = 10.0;
+    /// Samples that must agree before a GPU enters a state, however far they are apart.
+    enter_samples: u32 = 2;
     /// A cut is lowered to this share of itself for a GPU that is in the state already.
     leave_share: f64 = 0.8;
     /// Tensor activity from which a GPU computes.
@@ -101,6 +103,9 @@ table! {
     port_never_active_seconds: f64 = 10.0;
     /// Seconds for which a whole job must wait with a silent network before it is called hung.
     hung_seconds: f64 = 60.0;
+    /// The same before a job that nobody names wakes somebody: a rank that was not taken for its own may be what it waits
+    /// for, and write a checkpoint.
+    inferred_hang_seconds: f64 = 180.0;
     /// Nominal NVLink rate of a GPU in one direction, in bytes per second: 450 GB/s for Hopper.
     nvlink_bytes_per_second: f64 = 450e9;
     /// Share of the time in which a task of the host waits for input or output (PSI some).
@@ -109,8 +114,14 @@ table! {
     cpu_pressure_ratio: f64 = 0.08;
     /// Busy share of the busiest CPU from which a single thread is the limit.
     busiest_cpu_ratio: f64 = 0.95;
+    /// The same that it must usually be below: where one CPU always spins, that it does so now says nothing.
+    busiest_cpu_before_ratio: f64 = 0.9;
     /// Period from which pages may repeat what an exporter collected before: dcgm-exporter collects each 30 s.
     slow_period_seconds: f64 = 5.0;
+    /// Seconds beside two periods within which two samples have come for certain.
+    sample_slack_seconds: f64 = 5.0;
+    /// Seconds from one look of such an exporter at its boards to the next: what dcgm-exporter does unless told otherwise.
+    collected_seconds: f64 = 30.0;
     /// Seconds for which a node with a job must be dark before that wakes somebody.
     dark_seconds: f64 = 120.0;
     /// Seconds for which a page must say that its values of GPUs are late: a call that only takes long returns.
@@ -118,6 +129,13 @@ table! {
     /// Seconds for which nothing on a page moves: DCGM's health checks want a minute of samples, and dcgm-exporter looks
     /// each 30 s.
     stale_seconds: f64 = 120.0;
+    /// Periods for which nothing must move at least.
+    stale_periods: f64 = 4.0;
+    /// Share of its usual bandwidth below which a probe found something: 64 MiB are bandwidth for 85 per cent of their time,
+    /// so that wires which lost a tenth show as 0.915, and two probes of the same wires differ by a few per cent.
+    probe_baseline_ratio: f64 = 0.85;
+    /// Seconds for which the result of a probe is believed: busy nodes are not probed.
+    probe_valid_seconds: f64 = 21_600.0;
     /// Share of its memory from which somebody holds a GPU, where no page counts processes: a driver alone takes less
     /// than 1 per cent, a context half a gigabyte.
     held_memory_ratio: f64 = 0.03;
@@ -139,6 +157,14 @@ table! {
     usual_ratio: f64 = 0.08;
     /// What stays worse for this long is the new usual: the job has changed.
     usual_accepted_seconds: f64 = 1_800.0;
+    /// Seconds for which one sample teaches at most: where nobody looked nothing was learned.
+    usual_sample_seconds: f64 = 120.0;
+    /// Repaired bits in a second that are usual for any link: fewer make no multiple.
+    usual_corrected_per_second: f64 = 100.0;
+    /// The same for notifications to slow down, for each gigabyte sent.
+    usual_notified_per_gigabyte: f64 = 1.0;
+    /// The same for ticks of waiting, for each kilobyte sent.
+    usual_waited_per_kilobyte: f64 = 0.01;
     /// Utilization of one sample from which the GPU did something.
     active_ratio: f64 = 0.02;
     /// Usual work below which nobody's pace is compared.
@@ -147,6 +173,9 @@ table! {
     idle_power_ratio: f64 = 0.15;
     /// A share of work below which a GPU stands still, and is not merely slow.
     standstill_ratio: f64 = 0.1;
+    /// Seconds without such a share of what is usual to send after which a job pauses: one that is starved to a tenth of its
+    /// speed sends with each step, every few seconds.
+    pause_seconds: f64 = 8.0;
     /// Seconds for which a clock's average stands: it is compared with GPUs that are read at other moments.
     clock_stands_seconds: f64 = 60.0;
     /// Seconds after which nodes without named jobs are put together anew.
@@ -171,6 +200,8 @@ table! {
     cpu_crowded_ratio: f64 = 0.03;
     /// Seconds for which nodes must wait for storage: averages take as long to forget a checkpoint.
     storage_seconds: f64 = 18.0;
+    /// The same for many nodes: a pause that is too short to be told from it, and what averages remember of that.
+    shared_storage_seconds: f64 = 26.0;
     /// Share of its usual speed from which a job is slower than usual.
     slowed_ratio: f64 = 0.06;
     /// Fewer GPUs than this are no peers: below four their spread is a matter of luck.
@@ -181,6 +212,16 @@ table! {
     peer_floor_ratio: f64 = 0.02;
     /// Clock over that of its peers below which a GPU is slower than they are.
     clock_straggler_ratio: f64 = 0.85;
+    /// Gap in usual power that divides the GPUs of a job into roles: stages and experts differ steadily.
+    role_gap_ratio: f64 = 0.15;
+    /// Seconds that make what is usual for a GPU's clock beside its peers'.
+    drift_learned_seconds: f64 = 300.0;
+    /// That changes over this time constant: a decline of a slack within it is taken for usual.
+    drift_seconds: f64 = 21_600.0;
+    /// A deficit up to this is none; half of one that is to be found at a tenth, as for any CUSUM.
+    drift_slack_ratio: f64 = 0.05;
+    /// Sum of deficits above it that is a decline, in seconds: a minute of a tenth.
+    drift_sum_seconds: f64 = 3.0;
     /// Seconds for which a GPU must be slow.
     slow_gpu_seconds: f64 = 5.0;
     /// Packets that a PCIe link sends again in a second: DCGM's health check allows 31 a minute to 16 lanes of generation 5.
@@ -209,6 +250,13 @@ table! {
     least_bytes_per_second: f64 = 1e6;
     /// Ports of a leaf or rail that must be bad: the authors of R-Pingmesh cannot tell fewer than three apart either.
     least_members: f64 = 2.0;
+    /// Congested ports of a rail from which they are taken for those of a leaf that nobody names: the authors of
+    /// R-Pingmesh cannot tell fewer than three from their switch.
+    together_ports: f64 = 3.0;
+    /// Share of the smaller of two groups of ports that must be in the other for both to be one group.
+    together_share: f64 = 0.5;
+    /// Rails that are bad at once from which it is not the rails.
+    many_rails: u32 = 64;
     /// Siblings from which a port that was never active can be expected to be.
     least_siblings: f64 = 2.0;
     /// Share of received packets with a congestion mark from which a queue is full.
@@ -256,10 +304,14 @@ table! {
     like_pace_share: f64 = 0.3;
     /// Share of looks at which one node may be the busiest where the data is uneven, and not the nodes.
     favourite_ratio: f64 = 0.5;
+    /// Looks from which a node can be said to be the busiest most often.
+    favourite_looks: u32 = 16;
     /// Seconds for which a job must be uneven.
     uneven_seconds: f64 = 45.0;
     /// Share of a job's GPUs that must spin before it can hang.
     hung_gpus_ratio: f64 = 0.9;
+    /// GPUs of a job of which fewer wait for nobody.
+    hung_ranks: u32 = 2;
     /// Work against what is usual below which a GPU with profiling counters does nothing.
     hung_pace_ratio: f64 = 0.05;
     /// The same for power above that of a board that does nothing, where no counter says more: spinning takes a third.
@@ -272,6 +324,8 @@ table! {
     like_power_ratio: f64 = 0.05;
     /// The same for the traffic of their ports.
     like_traffic_ratio: f64 = 0.12;
+    /// Less power or traffic than this share is alike whatever the ratio.
+    like_floor_ratio: f64 = 0.02;
     /// Seconds for which a job must hold idle GPUs before that is said.
     idle_seconds: f64 = 540.0;
     /// Seconds for which they must starve.
@@ -280,6 +334,8 @@ table! {
     port_samples: u32 = 2;
     /// Seconds for which the evidence must be gone before a finding closes.
     close_seconds: f64 = 10.0;
+    /// Seconds for which evidence may be missing and counts as having lasted: one lost page.
+    lapse_seconds: f64 = 2.5;
     /// Times that evidence must have come within the window before a finding is said to flap.
     flap_openings: f64 = 3.0;
     /// Seconds within which a finding that opens again is the same one, and its openings are counted.
@@ -289,6 +345,26 @@ table! {
     /// Seconds after a restart in which what was open before stays open, unless it is seen: averages and pasts must grow
     /// again first.
     resume_seconds: f64 = 120.0;
+    /// Times as long that a node is waited for which was not read since: its target may be found late, and some are
+    /// gone.
+    resume_unread_times: f64 = 5.0;
+    /// How sure one kind of evidence makes the judge. Confidences are steps, and no measured shares: what two kinds agree
+    /// on pages.
+    sure_of_one_ratio: f64 = 0.6;
+    /// How sure two independent kinds of evidence make the judge.
+    sure_of_two_ratio: f64 = 0.9;
+    /// How sure more than two kinds of evidence make the judge.
+    sure_of_more_ratio: f64 = 0.97;
+    /// How sure the judge is at most of what rests on something that was learned and that nobody says.
+    sure_of_learned_ratio: f64 = 0.5;
+    /// How sure the judge is of what a device states of itself beside what it stated before.
+    sure_of_fact_ratio: f64 = 0.99;
+    /// How sure the judge is of what is expected of a device only because its siblings are so.
+    sure_of_alike_ratio: f64 = 0.8;
+    /// How sure the judge is of what gaunt itself met with.
+    sure_of_own_ratio: f64 = 1.0;
+    /// Targets that nobody tried to read from which that is gaunt's own lateness, and no trouble of theirs.
+    untried_targets: f64 = 3.0;
     /// Failed attempts in a row before a target is reported.
     target_failures: u32 = 2;
 }

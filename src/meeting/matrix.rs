@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gaunt_schema::Safe;
 
-use super::Key;
+use super::{Accused, Key, What};
 use crate::answer::{Pair, PairEnd, RailMatrix, Suspect, SuspectKind};
 
 /// Below this share of what is usual a pair is slow: two measurements of the same wires differ by a few per cent.
@@ -20,6 +20,22 @@ pub(super) fn rails(pairs: &BTreeMap<Key, Pair>) -> Vec<RailMatrix> {
         rails.entry(rail).or_default().push(pair.clone());
     }
     rails.into_iter().map(|(rail, pairs)| read(rail, pairs)).collect()
+}
+
+/// Who is suspected in any rail. The way between two leaves belongs to neither, and is for the matrix alone.
+pub(super) fn accused(pairs: &BTreeMap<Key, Pair>) -> Vec<Accused> {
+    let ends = || pairs.keys().flat_map(|(_, from, to)| [from, to]);
+    let all = rails(pairs).into_iter().flat_map(|rail| rail.suspects);
+    let accused = all.filter_map(|Suspect { kind, name: of, ratio, pairs }| {
+        let what = match kind {
+            SuspectKind::Port => What::Port(ends().find(|end| name(end) == of)?.clone()),
+            SuspectKind::Leaf => What::Leaf(of),
+            SuspectKind::Uplink => What::Uplink(of),
+            SuspectKind::Path => return None,
+        };
+        Some(Accused { what, ratio, pairs })
+    });
+    accused.collect()
 }
 
 fn read(rail: &Safe, mut pairs: Vec<Pair>) -> RailMatrix {

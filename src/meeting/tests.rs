@@ -120,6 +120,12 @@ fn a_slow_port_is_told_from_a_slow_uplink_and_a_slow_way() {
     let mut room = Room::new(3, 4, port);
     room.run(120);
     assert_eq!(room.suspects(), [(SuspectKind::Port, "node05 mlx5_0:1".to_owned())]);
+    let accused = room.meetings.accused(UnixMs(0));
+    let What::Port(end) = &accused[0].what else { panic!("{accused:?}") };
+    assert_eq!(
+        (end.node.as_str(), end.device.as_str(), end.port.as_str()),
+        ("node05", "mlx5_0", "1")
+    );
 
     let uplink = |one: &str, other: &str| {
         let (one, other) = (leaf(one), leaf(other));
@@ -128,6 +134,9 @@ fn a_slow_port_is_told_from_a_slow_uplink_and_a_slow_way() {
     let mut room = Room::new(4, 4, uplink);
     room.run(200);
     assert_eq!(room.suspects(), [(SuspectKind::Uplink, "leaf1".to_owned())]);
+    let accused = room.meetings.accused(UnixMs(0));
+    assert_eq!(accused[0].what, What::Uplink("leaf1".into()));
+    assert_eq!(room.meetings.accused(UnixMs(room.now + 1)), [], "all that is too long ago");
 
     let way = |one: &str, other: &str| {
         let (one, other) = (leaf(one), leaf(other));
@@ -136,6 +145,7 @@ fn a_slow_port_is_told_from_a_slow_uplink_and_a_slow_way() {
     let mut room = Room::new(4, 4, way);
     room.run(200);
     assert_eq!(room.suspects(), [(SuspectKind::Path, "leaf0 - leaf2".to_owned())]);
+    assert_eq!(room.meetings.accused(UnixMs(0)), [], "it is neither leaf's");
 
     let whole = |one: &str, other: &str| {
         if leaf(one) == 3 || leaf(other) == 3 { 15e9 } else { 48e9 }

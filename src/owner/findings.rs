@@ -36,7 +36,12 @@ fn of_kind(kind: FindingKind, number: &judge::Evidence) -> answer::Evidence {
     let ground = judge::ground(kind, &number.what);
     let series: Vec<String> = ground.series.iter().map(|id| id.key()).collect();
     let threshold = ground.threshold.to_owned();
-    answer::Evidence { source: series.join(", "), threshold, ..evidence(number) }
+    let past = match (ground.own && !series.is_empty(), ground.alike) {
+        (false, _) => answer::Behind::Nothing,
+        (true, false) => answer::Behind::Part,
+        (true, true) => answer::Behind::Same,
+    };
+    answer::Evidence { source: series.join(", "), threshold, past, ..evidence(number) }
 }
 
 fn evidence(number: &judge::Evidence) -> answer::Evidence {
@@ -48,6 +53,7 @@ fn evidence(number: &judge::Evidence) -> answer::Evidence {
         note: number.note.clone(),
         source: String::new(),
         threshold: String::new(),
+        past: answer::Behind::default(),
     }
 }
 
@@ -149,6 +155,7 @@ impl Owner {
         let chain = self.chains.get(id).map(|seen| chain(seen));
         let mut named: Vec<&str> = keys.to_vec();
         named.extend(finding.evidence.iter().map(|number| number.threshold.as_str()));
+        named.extend(judge::sure(&self.options.thresholds, finding.confidence));
         named.sort_unstable();
         named.dedup();
         let limit = |key: &&str| {

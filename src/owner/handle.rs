@@ -14,8 +14,10 @@ use tokio::{
 use super::Remembered;
 use crate::answer::{Act, Answer, FindingList, Overview, Question, Starved};
 
-/// Deliveries that may wait. A sender whose delivery finds the inbox full waits, and so falls behind visibly.
-pub const INBOX: usize = 1024;
+/// Deliveries that may wait. A sender whose delivery finds the inbox full waits, and so falls behind visibly. A third of a
+/// second of 12,500 targets that are read every second: as long as the judge looks at such a fleet, they are read on. A
+/// target has one delivery under way at most, so that all of them together hold what one period brings.
+pub const INBOX: usize = 4096;
 
 /// Questions that may wait. They are taken before deliveries, so that few wait for long.
 pub const QUESTIONS: usize = 256;

@@ -33,8 +33,11 @@ impl Owner {
         let (Key::Metric(metric), FieldKind::Number(unit)) = (field.key, field.kind) else {
             return Err(bad(format!("{} is no metric: no past of it is kept", field.name)));
         };
-        if !metric.row().history {
-            return Err(bad(format!("of {} no past is kept", field.name)));
+        if !self.cluster.keeps_past(metric) {
+            let name = &field.name;
+            return Err(bad(format!(
+                "of {name} no past is kept, unless every_metric = true in [history] of the settings"
+            )));
         }
         let rows = self.rows(&ask.of, nodes);
         let selected = select(&ask.of, &*rows, MAX_ROWS);

@@ -21,7 +21,7 @@ const MAX_SHOWN: usize = 512;
 const DETAIL: usize = 120;
 
 /// The classes of a node's devices in the order of its page.
-const ORDER: [Class; 15] = [
+const ORDER: [Class; 16] = [
     Class::Node,
     Class::Gpu,
     Class::Nvlink,
@@ -36,6 +36,7 @@ const ORDER: [Class; 15] = [
     Class::SwitchPort,
     Class::Service,
     Class::Collective,
+    Class::Probe,
     Class::Collector,
 ];
 
@@ -182,5 +183,17 @@ impl Owner {
         blamed: &HashMap<Safe, usize>,
     ) -> Vec<NodeLine> {
         ids.filter_map(|id| Some(self.line(self.cluster.node(id)?, blamed))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_has_every_class_of_a_node() {
+        for class in Class::ALL {
+            assert_eq!(ORDER.contains(&class), class != Class::Fleet, "{class:?}");
+        }
     }
 }

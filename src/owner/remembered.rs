@@ -5,7 +5,11 @@ use std::sync::Arc;
 use gaunt_schema::LifeState;
 use serde::{Deserialize, Serialize};
 
-use super::{Options, Owner, acknowledged::Acknowledgements, spent::Spent};
+use super::{
+    Options, Owner,
+    account::{Recent, Spent},
+    acknowledged::Acknowledgements,
+};
 use crate::{
     answer::{Starved, Totals},
     judge::{Past, Usual},
@@ -22,6 +26,9 @@ pub struct Remembered {
     /// It is much, changes slowly, and is kept beside the rest.
     #[serde(skip)]
     usual: Option<Arc<Usual>>,
+    /// Kept beside the rest likewise.
+    #[serde(skip)]
+    recent: Recent,
 }
 
 impl Remembered {
@@ -43,6 +50,17 @@ impl Remembered {
         Self { usual: Some(Arc::new(usual)), ..self }
     }
 
+    /// Where GPU time went in the last while.
+    pub fn recent(&self) -> &Recent {
+        &self.recent
+    }
+
+    /// The same with where GPU time went before.
+    #[must_use]
+    pub fn with_recent(self, recent: Recent) -> Self {
+        Self { recent, ..self }
+    }
+
     /// What was lost by then.
     pub(super) fn starved(&self) -> Vec<Starved> {
         self.spent.told()
@@ -53,12 +71,13 @@ impl Owner {
     /// An owner that goes on where another one ended. What it counts is told only once it is kept.
     pub fn resuming(options: Options, remembered: Remembered) -> Self {
         let mut owner = Self::new(options);
-        let Remembered { past, acknowledgements, spent, totals, usual } = remembered;
+        let Remembered { past, acknowledgements, spent, totals, usual, recent } = remembered;
         let usual = usual.map(|usual| (*usual).clone()).unwrap_or_default();
         owner.judge = owner.judge.map(|judge| judge.resume(past).recalling(usual));
         owner.acknowledgements = acknowledgements;
-        owner.spent = spent.resumed();
-        owner.told_spent = Some(owner.spent.told());
+        owner.account.recent = recent;
+        owner.account.spent = spent.resumed();
+        owner.told_spent = Some(owner.account.spent.told());
         owner.totals = totals;
         owner
     }
@@ -69,9 +88,10 @@ impl Owner {
         Some(Remembered {
             past: judge.past(),
             acknowledgements: self.acknowledgements.clone(),
-            spent: self.spent.clone(),
+            spent: self.account.spent.clone(),
             totals: self.totals.clone(),
             usual: self.usual.clone(),
+            recent: self.account.recent.clone(),
         })
     }
 

@@ -15,6 +15,7 @@ mod gpus;
 mod jobs;
 mod nodes;
 mod ports;
+mod processes;
 mod targets;
 
 pub(super) use gpus::Gpus;
@@ -28,6 +29,7 @@ impl Owner {
             Subject::Nodes => Box::new(nodes::Nodes::new(self, nodes)),
             Subject::Jobs => Box::new(jobs::Jobs::new(self)),
             Subject::Ports => Box::new(Ports::new(self)),
+            Subject::Processes => Box::new(processes::Processes::new(self)),
             Subject::Findings => Box::new(findings::Findings::new(&self.findings)),
             Subject::Closed => Box::new(findings::Findings::new(&self.closed)),
             Subject::Targets => Box::new(targets::Targets::new(self)),

@@ -28,7 +28,7 @@ const FASTEST_TICK: Duration = Duration::from_millis(50);
 const JUDGEMENTS: u32 = 4;
 
 /// So many times as long as a judgement took, none is made.
-const REST: u32 = 2;
+const REST: u32 = 3;
 
 /// The longest time without a judgement for that reason: on a machine that is too busy, something has to be late.
 const LONGEST_REST: Duration = Duration::from_secs(5);
@@ -163,8 +163,8 @@ mod tests {
             Pace::of(Duration::from_secs(period), 1.0).rest(Duration::from_millis(spent))
         };
         assert_eq!((rest(1, 20), rest(10, 20)), (0, 1));
-        assert_eq!((rest(1, 700), rest(10, 700)), (1, 1));
-        assert_eq!((rest(1, 1_600), rest(10, 1_600)), (3, 3));
+        assert_eq!((rest(1, 300), rest(10, 700)), (0, 2));
+        assert_eq!((rest(1, 700), rest(10, 1_600)), (2, 4));
         assert_eq!(rest(1, 90_000), 5);
     }
 }

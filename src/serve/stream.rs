@@ -10,28 +10,27 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    convert::Infallible,
-    pin::Pin,
     sync::{Arc, Mutex, OnceLock, PoisonError},
-    task::{Context, Poll},
     time::Duration,
 };
 
 use axum::{
-    body::Body,
     extract::{Query, State},
     http::header::CONTENT_TYPE,
     response::{IntoResponse as _, Response},
 };
 use gaunt_schema::{Safe, UnixMs};
-use hyper::body::{Body as HttpBody, Bytes, Frame};
+use hyper::body::Bytes;
 use serde_json::{Value, json};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::sleep,
 };
 
-use super::api::{Parameters, busy, refused, told, unavailable};
+use super::{
+    api::{Parameters, busy, refused, told, unavailable},
+    body::{self, Next, Pieces},
+};
 use crate::{
     answer::{Answer, Question, Refusal, change},
     source::{Source, SourceError},
@@ -227,8 +226,7 @@ pub(super) async fn stream(State(hub): State<Hub>, Query(parameters): Parameters
     }
     let known = from.and_then(|(name, number)| (*feed.borrow().feed == *name).then_some(number));
     let follower = Follower { feed, sent: known, stopped: hub.stopped.clone(), _seat: seat };
-    let lines = Lines(Box::pin(follower.step()));
-    ([(CONTENT_TYPE, "application/x-ndjson")], Body::new(lines)).into_response()
+    ([(CONTENT_TYPE, "application/x-ndjson")], body::of(follower)).into_response()
 }
 
 /// The question that is to be followed, and where the client was.
@@ -267,9 +265,8 @@ struct Follower {
     _seat: OwnedSemaphorePermit,
 }
 
-impl Follower {
-    /// The next lines, once there are any; none when the stream ends.
-    async fn step(mut self) -> Option<(Bytes, Self)> {
+impl Pieces for Follower {
+    async fn next(mut self) -> Next<Self> {
         loop {
             let picture = self.feed.borrow_and_update().clone();
             if self.sent != Some(picture.number) {
@@ -290,28 +287,6 @@ impl Follower {
                 return Some((Bytes::from(format!("{line}\n")), self));
             }
         }
-    }
-}
-
-/// The lines of one client as the body of an answer.
-struct Lines(Pin<Box<dyn Future<Output = Next> + Send>>);
-
-/// The next lines, and who is to be asked for those after them.
-type Next = Option<(Bytes, Follower)>;
-
-impl HttpBody for Lines {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.0.as_mut().poll(context).map(|next| {
-            let (line, follower) = next?;
-            self.0 = Box::pin(follower.step());
-            Some(Ok(Frame::data(line)))
-        })
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, ops::Range, time::Duration};
 
 use serde::{Deserialize, Deserializer, de::Error as _};
+use toml::Spanned;
 
 use super::{
     LISTEN,
@@ -26,7 +27,7 @@ const LARGEST_BODY: u64 = 256 << 20;
 const LARGEST: u64 = 64 << 30;
 
 /// The whole file.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct File {
     pub(super) cluster: Cluster,
@@ -37,9 +38,27 @@ pub(super) struct File {
     pub(super) topology: Files,
     pub(super) jobs: Files,
     pub(super) record: Record,
-    pub(super) alertmanager: Alertmanager,
+    pub(super) alertmanager: Spanned<Alertmanager>,
     pub(super) report: Report,
     pub(super) history: History,
+}
+
+impl Default for File {
+    fn default() -> Self {
+        Self {
+            cluster: Cluster::default(),
+            gather: Gather::default(),
+            serve: Serve::default(),
+            judge: Thresholds::default(),
+            console: Console::default(),
+            topology: Files::default(),
+            jobs: Files::default(),
+            record: Record::default(),
+            alertmanager: Spanned::new(0..0, Alertmanager::default()),
+            report: Report::default(),
+            history: History::default(),
+        }
+    }
 }
 
 /// What the operator calls the cluster, and what it costs.
@@ -205,7 +224,8 @@ impl File {
         for group in &self.gather.groups {
             group.get_ref().check().map_err(|what| Fault { what, at: group.span() })?;
         }
-        Ok(())
+        let alertmanager = &self.alertmanager;
+        alertmanager.get_ref().check().map_err(|what| Fault { what, at: alertmanager.span() })
     }
 }
 

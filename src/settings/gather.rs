@@ -9,10 +9,13 @@ use gaunt_schema::Safe;
 use serde::{Deserialize, Deserializer, de::Error as _};
 use toml::Spanned;
 
-use super::file::{Size, Span};
+use super::{
+    access::{self, FileBasic, FileTls},
+    file::{Size, Span},
+};
 use crate::gather::{
-    self, Access, Credentials, DEFAULT_PATH, DEFAULT_PORT, Dns, Group, Http, Limits, Place,
-    REFRESH, REMOVAL, Range, Reach, Record, Scheme, Source, Tls, Usual, check_path, parse_url,
+    self, DEFAULT_PATH, DEFAULT_PORT, Dns, Group, Http, Limits, Place, REFRESH, REMOVAL, Range,
+    Reach, Record, Scheme, Source, Usual, check_path, parse_url,
 };
 
 /// What is read, and how.
@@ -27,6 +30,7 @@ pub(super) struct Gather {
     pub(super) max_body: Spanned<Size>,
     compress: bool,
     open_metrics: bool,
+    frames: bool,
     allow: Vec<Network>,
     removal_guard: Share,
     max_samples: u64,
@@ -51,6 +55,7 @@ impl Default for Gather {
             max_body: Spanned::new(0..0, Size::new(16 << 20)),
             compress: false,
             open_metrics: false,
+            frames: true,
             allow: Vec::new(),
             removal_guard: Share(REMOVAL),
             max_samples: limits.samples,
@@ -94,9 +99,10 @@ impl Gather {
             sources: sources(self.targets, &origin, &self.targets_files, &self.file_sd, folder),
             usual: Usual::default(),
             reach: Reach { allow: networks(self.allow) },
-            access: Access::default(),
+            access: gather::Access::default(),
             compress: self.compress,
             open_metrics: self.open_metrics,
+            frames: self.frames,
         };
         let others = self.groups.into_iter().map(|group| group.into_inner().group(&origin, folder));
         std::iter::once(own).chain(others).collect()
@@ -121,7 +127,7 @@ fn networks(allow: Vec<Network>) -> Vec<Range> {
 }
 
 /// Targets that are reached in one way.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct FileGroup {
     name: String,
@@ -135,21 +141,43 @@ pub(super) struct FileGroup {
     path: PagePath,
     compress: bool,
     open_metrics: bool,
+    frames: bool,
     allow: Vec<Network>,
     tls: FileTls,
     bearer_file: Option<PathBuf>,
     basic: Option<FileBasic>,
 }
 
+impl Default for FileGroup {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            targets: Vec::new(),
+            targets_files: Vec::new(),
+            file_sd: Vec::new(),
+            http_sd: Vec::new(),
+            dns_sd: Vec::new(),
+            scheme: FileScheme::default(),
+            port: Port::default(),
+            path: PagePath::default(),
+            compress: false,
+            open_metrics: false,
+            frames: true,
+            allow: Vec::new(),
+            tls: FileTls::default(),
+            bearer_file: None,
+            basic: None,
+        }
+    }
+}
+
 impl FileGroup {
     /// What no single key of a group can know.
     pub(super) fn check(&self) -> Result<(), String> {
         let name = &self.name;
-        if self.bearer_file.is_some() && self.basic.is_some() {
-            return Err(format!("group {name:?} has bearer_file and basic; keep one"));
-        }
-        let secret =
-            self.bearer_file.is_some() || self.basic.is_some() || self.tls.cert_file.is_some();
+        let whose = format!("group {name:?}");
+        access::check(&whose, &self.tls, self.bearer_file.as_ref(), self.basic.as_ref())?;
+        let secret = self.bearer_file.is_some() || self.basic.is_some() || self.tls.proves_itself();
         let foreign = !self.http_sd.is_empty() || !self.dns_sd.is_empty();
         if secret && foreign && self.allow.is_empty() {
             return Err(format!(
@@ -157,14 +185,9 @@ impl FileGroup {
                  be with allow = [\"NETWORK/BITS\"]"
             ));
         }
-        self.tls.check(name)?;
+        let whose = format!("http_sd of group {name:?}");
         for http in &self.http_sd {
-            http.tls.check(name)?;
-            if http.bearer_file.is_some() && http.basic.is_some() {
-                return Err(format!(
-                    "http_sd of group {name:?} has bearer_file and basic; keep one"
-                ));
-            }
+            access::check(&whose, &http.tls, http.bearer_file.as_ref(), http.basic.as_ref())?;
         }
         Ok(())
     }
@@ -178,9 +201,10 @@ impl FileGroup {
             sources,
             usual: Usual { scheme: self.scheme.into(), port: self.port.0, path: self.path.0 },
             reach: Reach { allow: networks(self.allow) },
-            access: access(self.tls, self.bearer_file, self.basic, folder),
+            access: access::of(self.tls, self.bearer_file, self.basic, folder),
             compress: self.compress,
             open_metrics: self.open_metrics,
+            frames: self.frames,
         }
     }
 }
@@ -200,7 +224,7 @@ struct FileHttp {
 
 impl FileHttp {
     fn source(self, folder: &Path) -> Source {
-        let access = access(self.tls, self.bearer_file, self.basic, folder);
+        let access = access::of(self.tls, self.bearer_file, self.basic, folder);
         Source::Http(Http { place: self.url.0, refresh: self.refresh.0.value(), access })
     }
 }
@@ -230,62 +254,6 @@ impl FileDns {
             refresh: self.refresh.0.value(),
             server: self.server,
         })
-    }
-}
-
-/// How servers prove who they are.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct FileTls {
-    ca_file: Option<PathBuf>,
-    server_name: Option<String>,
-    cert_file: Option<PathBuf>,
-    key_file: Option<PathBuf>,
-    insecure: bool,
-}
-
-impl FileTls {
-    fn check(&self, group: &str) -> Result<(), String> {
-        if self.cert_file.is_some() != self.key_file.is_some() {
-            return Err(format!(
-                "group {group:?} has one of tls.cert_file and tls.key_file; give both"
-            ));
-        }
-        if self.insecure && self.ca_file.is_some() {
-            return Err(format!("group {group:?} has tls.insecure and tls.ca_file; keep one"));
-        }
-        Ok(())
-    }
-}
-
-/// A user and where the password is.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FileBasic {
-    user: String,
-    password_file: PathBuf,
-}
-
-fn access(
-    tls: FileTls,
-    bearer_file: Option<PathBuf>,
-    basic: Option<FileBasic>,
-    folder: &Path,
-) -> Access {
-    let bearer = bearer_file.map(|file| Credentials::Bearer(folder.join(file)));
-    let basic = basic.map(|basic| Credentials::Basic {
-        user: basic.user,
-        password_file: folder.join(basic.password_file),
-    });
-    let client = tls.cert_file.zip(tls.key_file);
-    Access {
-        tls: Tls {
-            ca_file: tls.ca_file.map(|file| folder.join(file)),
-            server_name: tls.server_name,
-            client: client.map(|(cert, key)| (folder.join(cert), folder.join(key))),
-            insecure: tls.insecure,
-        },
-        credentials: bearer.or(basic),
     }
 }
 

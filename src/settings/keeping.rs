@@ -37,6 +37,7 @@ pub(super) struct History {
     #[serde(deserialize_with = "age")]
     span: Option<Duration>,
     max_size: Option<Size>,
+    pub(super) every_metric: bool,
 }
 
 impl History {

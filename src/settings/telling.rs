@@ -1,11 +1,14 @@
 //! What the settings file says of who is told: Alertmanagers, and whoever reads reports.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use gaunt_schema::{Safe, Severity};
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-use super::file::{Cluster, Price, Span};
+use super::{
+    access::{self, FileBasic, FileTls},
+    file::{Cluster, Price, Span},
+};
 use crate::{
     alert,
     command::report::{self, Prices},
@@ -18,26 +21,40 @@ pub(super) struct Alertmanager {
     urls: Vec<String>,
     every: Span,
     least: Severity,
-    bearer_file: Option<String>,
+    tls: FileTls,
+    bearer_file: Option<PathBuf>,
+    basic: Option<FileBasic>,
 }
 
 impl Default for Alertmanager {
     fn default() -> Self {
         let (urls, every, least) = (Vec::new(), Span::seconds(60), Severity::Info);
-        Self { urls, every, least, bearer_file: None }
+        Self { urls, every, least, tls: FileTls::default(), bearer_file: None, basic: None }
     }
 }
 
 impl Alertmanager {
+    /// What no single key can know.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let (bearer, basic) = (self.bearer_file.as_ref(), self.basic.as_ref());
+        access::check("alertmanager", &self.tls, bearer, basic)?;
+        match self.tls.server_name() {
+            None => Ok(()),
+            Some(name) => Err(format!(
+                "alertmanager has tls.server_name; write {name:?} in alertmanager.urls instead"
+            )),
+        }
+    }
+
     /// None unless an Alertmanager is named.
-    pub(super) fn options(&self, settings: &Path, cluster: &str) -> Option<alert::Options> {
+    pub(super) fn options(self, settings: &Path, cluster: &str) -> Option<alert::Options> {
         let folder = settings.parent().unwrap_or(Path::new(""));
         (!self.urls.is_empty()).then(|| alert::Options {
-            servers: self.urls.clone(),
+            servers: self.urls,
             every: self.every.value(),
             least: self.least,
             cluster: Safe::new(cluster),
-            bearer_file: self.bearer_file.as_ref().map(|file| folder.join(file)),
+            access: access::of(self.tls, self.bearer_file, self.basic, folder),
         })
     }
 }

@@ -130,7 +130,7 @@ fn what_cannot_be_gathered_is_refused() {
         (
             "[gather]\nperod = \"1s\"\n",
             "gaunt.toml:2: unknown key `perod`, this section knows `targets`, `targets_files`, \
-             `file_sd`, `period`, `timeout`, `max_body`, `compress`, `open_metrics`, `allow`, `removal_guard`, \
+             `file_sd`, `period`, `timeout`, `max_body`, `compress`, `open_metrics`, `frames`, `allow`, `removal_guard`, \
              `max_samples`, `max_series`, `max_new_series`, `max_all_samples`, `max_all_series`, \
              `max_all_new_series`, `max_all_bytes`, `groups`; correct the name or remove the line",
         ),

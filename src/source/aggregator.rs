@@ -8,7 +8,10 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::follow::Followed;
-use crate::answer::{API, Act, Answer, Deed, Question, act::Note};
+use crate::{
+    answer::{API, Act, Answer, Deed, Question, act::Note},
+    tls::{self, Tls, TlsError},
+};
 
 /// The longest that a question may take, connecting and reading included.
 pub(super) const DEADLINE: Duration = Duration::from_secs(5);
@@ -31,8 +34,13 @@ pub struct Aggregator {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum AggregatorError {
     /// The address cannot be used.
-    #[error("{0:?} is not an aggregator's address; use http://HOST:9771")]
+    #[error(
+        "{0:?} is not an aggregator's address; use http://HOST:9771, or https://HOST where something encrypts before it"
+    )]
     Address(String),
+    /// What is needed to encrypt is not there.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// No answer in time, or no connection.
     #[error("aggregator {address} unreachable: {why}; is `gaunt serve` running there?")]
     Unreachable {
@@ -70,13 +78,16 @@ impl Aggregator {
         let full =
             if address.contains("://") { address.into() } else { format!("http://{address}") };
         let base = Url::parse(&full).map_err(|_| bad())?;
-        if base.scheme() != "http" || base.host_str().is_none() {
+        if !matches!(base.scheme(), "http" | "https") || base.host_str().is_none() {
             return Err(bad());
         }
+        let encrypted = base.scheme() == "https";
+        let tls = if encrypted { tls::client(&Tls::default()) } else { tls::none() };
         let client = Client::builder()
             .connect_timeout(DEADLINE)
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
+            .tls_backend_preconfigured(tls?)
             .build()
             .map_err(|_| bad())?;
         let shown = base.as_str().trim_start_matches("http://").trim_end_matches('/');

@@ -204,7 +204,7 @@ fn a_finding_is_acknowledged_explained_and_given_back_from_the_command_line() {
         ": being reinstalled\n",
         "failed attempts in a row at 127.0.0.1:9",
         "limit target_failures\n",
-        "\n  target_failures = 2       Failed attempts in a row before a target is reported.\n",
+        "\n  target_failures   = 2       Failed attempts in a row before a target is reported.\n",
         "\nLIFE\n",
         "  opened        as warning\n",
         "  acknowledged  by alice\n",
@@ -215,7 +215,7 @@ fn a_finding_is_acknowledged_explained_and_given_back_from_the_command_line() {
     assert_eq!(code, Some(0));
     let told: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(
-        (&told["finding"]["id"], &told["limits"][1]["value"]),
+        (&told["finding"]["id"], &told["limits"][2]["value"]),
         (&json!(FINDING), &json!(2.0))
     );
 

@@ -68,7 +68,7 @@ fn what_cannot_be_done_is_said_with_the_next_step_and_ends_with_3() {
         ),
         (
             &["snapshot", "--aggregator", "ftp://a"],
-            "gaunt: \"ftp://a\" is not an aggregator's address; use http://HOST:9771\n",
+            "gaunt: \"ftp://a\" is not an aggregator's address; use http://HOST:9771, or https://HOST",
         ),
         (
             &["serve", "--period", "0s"],

@@ -2,137 +2,18 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
-use std::{
-    fs,
-    io::{Read as _, Write as _},
-    path::PathBuf,
-    process::{Child, ChildStdin, Command, Stdio},
-    sync::{Arc, Mutex},
-    thread,
-    time::{Duration, Instant},
+use std::{fs, thread, time::Duration};
+
+use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
+
+use crate::{
+    binaries::program,
+    pty::{Pty, await_that, has_ended},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
-use tempfile::TempDir;
-use vt100::Parser;
-
-use crate::binaries::program;
-
-/// How long anything is awaited before the test fails.
-const PATIENCE: Duration = Duration::from_mins(2);
-
-/// The time between two looks.
-const LOOK: Duration = Duration::from_millis(20);
-
-/// A terminal that `script` opens; what is written on it is kept.
-struct Line {
-    folder: TempDir,
-    script: Child,
-    keys: ChildStdin,
-    bytes: Arc<Mutex<Vec<u8>>>,
-}
-
-impl Line {
-    /// Starts `gaunt` with these arguments on a terminal of 80 columns and 24 lines.
-    fn start(prefix: &str, arguments: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let gaunt = program("gaunt");
-        let run = format!("echo $$ >pid.new; mv pid.new pid; exec {} {arguments}", gaunt.display());
-        let script = format!(
-            "stty cols 80 rows 24; tty >tty; stty -a >before; {prefix} sh -c '{run}'; \
-             echo $? >code.new; stty -a >after; mv code.new code"
-        );
-        let mut script = Command::new("script")
-            .args(["-qfec", &script, "/dev/null"])
-            .current_dir(&folder)
-            .env("TERM", "xterm-256color")
-            .env("LANG", "C.UTF-8")
-            .env("SHELL", "/bin/sh")
-            .env("HOME", folder.path())
-            .env_remove("XDG_STATE_HOME")
-            .env_remove("NO_COLOR")
-            .env_remove("COLORTERM")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("script of util-linux starts");
-        let keys = script.stdin.take().unwrap();
-        let mut screen = script.stdout.take().unwrap();
-        let bytes = Arc::<Mutex<Vec<u8>>>::default();
-        let kept = Arc::clone(&bytes);
-        thread::spawn(move || {
-            let mut buffer = [0; 1 << 14];
-            while let Ok(length @ 1..) = screen.read(&mut buffer) {
-                kept.lock().unwrap().extend_from_slice(&buffer[..length]);
-            }
-        });
-        Self { folder, script, keys, bytes }
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn read(&self, name: &str) -> String {
-        await_that(name, || {
-            fs::read_to_string(self.file(name)).ok().filter(|text| !text.is_empty())
-        })
-    }
-
-    fn pid(&self) -> Pid {
-        Pid::from_raw(self.read("pid").trim().parse().unwrap()).unwrap()
-    }
-
-    fn press(&mut self, keys: &str) {
-        self.keys.write_all(keys.as_bytes()).unwrap();
-        self.keys.flush().unwrap();
-    }
-
-    /// The screen that the bytes from `start` on lead to.
-    fn replay(&self, start: usize) -> Parser {
-        let mut parser = Parser::new(24, 80, 0);
-        parser.process(&self.bytes.lock().unwrap()[start..]);
-        parser
-    }
-
-    fn screen(&self) -> String {
-        self.replay(0).screen().contents()
-    }
-
-    fn await_screen(&self, what: &str, is_right: impl Fn(&str) -> bool) -> String {
-        await_that(what, || Some(self.screen()).filter(|screen| is_right(screen)))
-    }
-
-    /// The program has ended and left everything as it was.
-    fn expect_given_back(&self, code: &str) {
-        assert_eq!(self.read("code").trim(), code);
-        assert_eq!(self.read("after"), self.read("before"), "the terminal's modes");
-        let parser = self.replay(0);
-        let screen = parser.screen();
-        assert!(!screen.alternate_screen(), "the alternate screen is left");
-        assert!(!screen.hide_cursor(), "the cursor is back");
-        assert_eq!(screen.mouse_protocol_mode(), vt100::MouseProtocolMode::None);
-    }
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        // A test may have ended it already.
-        drop(self.script.kill());
-        drop(self.script.wait());
-    }
-}
-
-fn await_that<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what} is awaited in vain");
-        thread::sleep(LOOK);
-    }
+/// `gaunt` with these arguments, on a terminal of its own.
+fn gaunt(prefix: &str, arguments: &str) -> Pty {
+    Pty::start(prefix, &program("gaunt"), arguments)
 }
 
 /// A screen without its clock, which goes on.
@@ -142,7 +23,7 @@ fn timeless(screen: &str) -> String {
 
 #[test]
 fn what_changes_lead_to_is_what_is_drawn_anew() {
-    let mut line = Line::start("", "demo --scenario healthy");
+    let line = gaunt("", "demo --scenario healthy");
     line.await_screen("the overview", |screen| screen.contains("one cell = one GPU"));
     for (keys, part) in [
         ("5", "NODES  32"),
@@ -157,7 +38,7 @@ fn what_changes_lead_to_is_what_is_drawn_anew() {
     }
     // The last page stands still: drawn anew, it is the same to the last cell.
     let before = timeless(&line.screen());
-    let start = line.bytes.lock().unwrap().len();
+    let start = line.written();
     line.press("\x0c");
     let anew = await_that("the whole screen", || {
         let drawn = line.replay(start).screen().contents();
@@ -171,13 +52,13 @@ fn what_changes_lead_to_is_what_is_drawn_anew() {
 #[test]
 fn every_way_out_gives_the_terminal_back() {
     for key in ["q", "\x03", ":quit\r"] {
-        let mut line = Line::start("", "demo");
+        let line = gaunt("", "demo");
         line.await_screen("the console", |screen| screen.contains("? keys"));
         line.press(key);
         line.expect_given_back("0");
     }
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
-        let line = Line::start("", "demo");
+        let line = gaunt("", "demo");
         line.await_screen("the console", |screen| screen.contains("? keys"));
         kill_process(line.pid(), signal).unwrap();
         line.expect_given_back("0");
@@ -186,18 +67,18 @@ fn every_way_out_gives_the_terminal_back() {
 
 #[test]
 fn frames_are_bracketed_and_hold_no_more_than_changed() {
-    let mut line = Line::start("", "demo --scenario healthy");
+    let line = gaunt("", "demo --scenario healthy");
     line.await_screen("the overview", |screen| screen.contains("one cell = one GPU"));
     line.press("?");
     line.await_screen("the keys", |screen| screen.contains("KEYS HERE"));
-    let start = line.bytes.lock().unwrap().len();
+    let start = line.written();
     // On a page that stands still only the clock changes.
     await_that("three more frames", || {
-        let bytes = line.bytes.lock().unwrap();
-        let frames = bytes[start..].windows(8).filter(|w| w == b"\x1b[?2026h").count();
+        let bytes = line.bytes(start);
+        let frames = bytes.windows(8).filter(|w| w == b"\x1b[?2026h").count();
         (frames >= 3).then_some(())
     });
-    let bytes = line.bytes.lock().unwrap()[start..].to_vec();
+    let bytes = line.bytes(start);
     let count = |wanted: &[u8]| bytes.windows(wanted.len()).filter(|w| *w == wanted).count();
     assert_eq!(count(b"\x1b[?2026h"), count(b"\x1b[?2026l"));
     assert!(bytes.len() / count(b"\x1b[?2026h") < 200, "{} bytes", bytes.len());
@@ -210,9 +91,9 @@ fn without_colours_none_is_sent_and_without_utf_8_no_other_sign() {
     for (prefix, plain) in
         [("NO_COLOR=1", false), ("TERM=dumb", false), ("LANG=C LC_ALL=C TERM=linux", true)]
     {
-        let mut line = Line::start(&format!("env {prefix}"), "demo --scenario healthy");
+        let line = gaunt(&format!("env {prefix}"), "demo --scenario healthy");
         line.await_screen("the overview", |screen| screen.contains("one cell = one GPU"));
-        let bytes = line.bytes.lock().unwrap().clone();
+        let bytes = line.bytes(0);
         let text = String::from_utf8_lossy(&bytes);
         if plain {
             assert!(text.is_ascii(), "{prefix}");
@@ -227,13 +108,139 @@ fn without_colours_none_is_sent_and_without_utf_8_no_other_sign() {
 
 #[test]
 fn choices_are_kept_for_the_next_time() {
-    let mut line = Line::start("", "demo --scenario healthy");
+    let line = gaunt("", "demo --scenario healthy");
     line.await_screen("the overview", |screen| screen.contains("? keys"));
     line.press(":theme light\r");
     let kept = line.file(".local/state/gaunt/console.json");
     let text =
         await_that("the file", || fs::read_to_string(&kept).ok().filter(|t| t.contains('}')));
     assert!(text.contains("\"light\""), "{text}");
+    line.press("q");
+    line.expect_given_back("0");
+}
+
+/// The processor time that a process has used, in ticks of the kernel.
+fn used(pid: Pid) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+fn is_stopped(pid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
+    stat.rsplit_once(") ").unwrap().1.starts_with('T')
+}
+
+/// Sizes that look drawn and are the same in every run.
+fn sizes(count: usize) -> impl Iterator<Item = (u16, u16)> {
+    let mut number = 7_u32;
+    std::iter::repeat_with(move || {
+        number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (1 + (number >> 16) as u16 % 1_000, 1 + (number >> 8) as u16 % 400)
+    })
+    .take(count)
+}
+
+#[test]
+fn a_storm_of_sizes_ends_in_the_right_picture() {
+    let mut line = gaunt("", "demo --scenario healthy");
+    line.await_screen("the overview", |screen| screen.contains("one cell = one GPU"));
+    for (columns, lines) in
+        sizes(200).chain([(1, 1), (0, 0), (65_535, 65_535), (30, 10), (100, 30)])
+    {
+        line.resize(columns, lines);
+        // Two hundred in a second.
+        thread::sleep(Duration::from_millis(5));
+    }
+    await_that("the screen of the last size", || {
+        let screen = line.anew();
+        (screen.contains("GPU TIME") && screen.contains("? keys")).then_some(())
+    });
+    line.press("q");
+    line.expect_given_back("0");
+}
+
+#[test]
+fn a_terminal_that_takes_nothing_holds_nobody() {
+    let mut line = gaunt("", "demo --scenario healthy");
+    line.await_screen("the overview", |screen| screen.contains("one cell = one GPU"));
+    line.drain(false);
+    // Large pictures until the line is full, then the console must still end, and its modes be restored.
+    for (columns, lines) in sizes(60).chain([(1_000, 400)]) {
+        line.resize(columns, lines);
+        thread::sleep(Duration::from_millis(20));
+    }
+    let pid = line.pid();
+    kill_process(pid, Signal::TSTP).unwrap();
+    await_that("the stopped console", || is_stopped(pid).then_some(()));
+    kill_process_group(getpgid(Some(pid)).unwrap(), Signal::CONT).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    assert_eq!(line.read("code").trim(), "0");
+    assert_eq!(line.modes("after"), line.modes("before"), "the terminal's modes");
+}
+
+#[test]
+fn a_console_whose_line_is_cut_ends_and_does_not_spin() {
+    // In a session without this terminal no signal tells of the hang-up: only the terminal itself does.
+    for prefix in ["", "setsid -w"] {
+        let mut line = gaunt(prefix, "demo");
+        line.await_screen("the console", |screen| screen.contains("? keys"));
+        let pid = line.pid();
+        line.hang_up();
+        await_that("the end of the console", || has_ended(pid).then_some(()));
+    }
+}
+
+#[test]
+fn a_console_that_is_stopped_and_continued_comes_back() {
+    let line = Pty::shell("PS1='ready> ' exec sh -i");
+    let prompt = |screen: &str| screen.trim_end().ends_with("ready>");
+    line.await_screen("the shell", prompt);
+    line.press("stty -a >before\r");
+    let run = program("gaunt");
+    line.press(&format!("{} demo --scenario healthy\r", run.display()));
+    line.await_screen("the console", |screen| screen.contains("GPU TIME"));
+    for round in 0..2 {
+        line.press("\x1a");
+        line.await_screen("the shell", prompt);
+        line.expect_left();
+        line.press(&format!("stty -a >after{round}; jobs -p >jobs{round}\r"));
+        assert_eq!(
+            line.read(&format!("after{round}")),
+            line.read("before"),
+            "the terminal's modes"
+        );
+        let pid: i32 = line.read(&format!("jobs{round}")).trim().parse().unwrap();
+        let pid = Pid::from_raw(pid).unwrap();
+        let before = used(pid);
+        line.press("\rfg\r");
+        line.await_screen("the console", |screen| screen.contains("GPU TIME"));
+        assert!(line.replay(0).screen().alternate_screen());
+        assert!(used(pid) >= before);
+    }
+    line.press("q");
+    line.await_screen("the shell", prompt);
+    line.expect_left();
+    line.press("stty -a >last\r");
+    assert_eq!(line.modes("last"), line.modes("before"), "the terminal's modes");
+}
+
+/// Whether somebody else stopped it by the signal of Ctrl-Z.
+#[test]
+fn a_console_that_another_process_stops_leaves_the_terminal_too() {
+    let line = gaunt("", "demo --scenario healthy");
+    line.await_screen("the console", |screen| screen.contains("GPU TIME"));
+    let pid = line.pid();
+    kill_process(pid, Signal::TSTP).unwrap();
+    await_that("the stopped console", || is_stopped(pid).then_some(()));
+    await_that("the main screen", || (!line.replay(0).screen().alternate_screen()).then_some(()));
+    line.expect_left();
+    let stopped = used(pid);
+    thread::sleep(Duration::from_millis(100));
+    assert_eq!(used(pid), stopped, "a stopped console uses nothing");
+    kill_process_group(getpgid(Some(pid)).unwrap(), Signal::CONT).unwrap();
+    await_that("the console again", || line.replay(0).screen().alternate_screen().then_some(()));
+    line.await_screen("the console", |screen| screen.contains("GPU TIME"));
     line.press("q");
     line.expect_given_back("0");
 }

@@ -35,7 +35,7 @@ const SHORTER: &[(&str, &str)] = &[
     ("group_interval: 1m", "group_interval: 2s"),
 ];
 
-fn shipped(path: &str) -> String {
+pub(crate) fn shipped(path: &str) -> String {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
     SHORTER.iter().fold(text, |text, (long, short)| text.replace(long, short))
 }
@@ -90,20 +90,30 @@ fn request(reader: &mut BufReader<std::net::TcpStream>) -> Option<(String, Vec<u
 
 /// Alertmanager with the shipped configuration, its notifications sent to `webhook`.
 pub(crate) fn alertmanager(webhook: &str, address: &str) -> (Running, TempDir) {
+    let started = started_alertmanager(webhook, address, None);
+    until("Alertmanager", || get(address, "/-/ready").filter(|(status, _)| *status == 200));
+    started
+}
+
+/// The same, not waited for; `web` is its file of TLS and users.
+pub(crate) fn started_alertmanager(
+    webhook: &str,
+    address: &str,
+    web: Option<&Path>,
+) -> (Running, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("alertmanager.yml");
     let text = shipped("config/prometheus/alertmanager.yml").replace("127.0.0.1:9099", webhook);
     assert!(text.contains(webhook));
     fs::write(&config, text).unwrap();
-    let running = Running::start(
-        debian("prometheus-alertmanager")
-            .arg(format!("--config.file={}", config.display()))
-            .arg(format!("--storage.path={}", folder.path().join("data").display()))
-            .arg(format!("--web.listen-address={address}"))
-            .arg("--cluster.listen-address="),
-    );
-    until("Alertmanager", || get(address, "/-/ready").filter(|(status, _)| *status == 200));
-    (running, folder)
+    let mut command = debian("prometheus-alertmanager");
+    command
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!("--storage.path={}", folder.path().join("data").display()))
+        .arg(format!("--web.listen-address={address}"))
+        .arg("--cluster.listen-address=");
+    command.args(web.map(|web| format!("--web.config.file={}", web.display())));
+    (Running::start(&mut command), folder)
 }
 
 /// A machine of four ports whose links a test can cut.
@@ -161,7 +171,7 @@ const LABELS: [(&str, &str); 9] = [
 type Labels = BTreeMap<String, String>;
 
 /// The next notification: its path, its status, and the labels of each of its alerts.
-fn next(posted: &Receiver<Posted>, what: &str) -> (String, String, Vec<Labels>) {
+pub(crate) fn next(posted: &Receiver<Posted>, what: &str) -> (String, String, Vec<Labels>) {
     let (path, body) = posted.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{what}: nothing"));
     let labels = |alert: &Value| serde_json::from_value(alert["labels"].clone()).unwrap();
     let alerts = body["alerts"].as_array().unwrap().iter().map(labels);
@@ -169,7 +179,7 @@ fn next(posted: &Receiver<Posted>, what: &str) -> (String, String, Vec<Labels>) 
 }
 
 /// The one notification that is expected.
-fn told(status: &str) -> (String, String, Vec<Labels>) {
+pub(crate) fn told(status: &str) -> (String, String, Vec<Labels>) {
     let labels = LABELS.map(|(name, value)| (name.to_owned(), value.to_owned()));
     ("/day".to_owned(), status.to_owned(), vec![labels.into()])
 }
@@ -254,7 +264,7 @@ fn a_port_that_goes_down_is_told_once_and_resolved() {
 }
 
 /// What an aggregator says of the alerts.
-fn alerts(aggregator: &str) -> Option<Value> {
+pub(crate) fn alerts(aggregator: &str) -> Option<Value> {
     serde_json::from_str(&get(aggregator, "/api/gaunt/v1/alerts")?.1).ok()
 }
 

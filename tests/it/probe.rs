@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
 use std::{
+    fmt::Write as _,
     fs,
     path::PathBuf,
     process::{Command, Output},
@@ -32,15 +33,23 @@ impl Probe {
         let ledger = ledger.display();
         let mut text = format!("driver = '570.1'\n[cuda]\nledger = '{ledger}'\n{cuda}\n");
         for index in 0..gpus {
-            let known = format!(
+            let _ = writeln!(
+                text,
                 "[[gpu]]\nuuid = 'GPU-{index}'\nmodel = 'NVIDIA H100 80GB HBM3'\n\
-                 pci_bus_id = '00000000:{:02X}:00.0'\nutilization_percent = 0\nmig_mode = 0\n\
-                 memory_total_bytes = 85899345920\nmemory_used_bytes = 0\n",
+                 pci_bus_id = '00000000:{:02X}:00.0'\nmemory_total_bytes = 85899345920",
                 0x1b + 2 * index
             );
-            text += &known;
-            text += if gpu.contains("processes") { "" } else { "processes = 0\n" };
-            text += if gpu.contains("compute_mode") { "" } else { "compute_mode = 0\n" };
+            let free = [
+                "utilization_percent",
+                "memory_activity_percent",
+                "mig_mode",
+                "memory_used_bytes",
+                "processes",
+                "compute_mode",
+            ];
+            for key in free.iter().filter(|key| !gpu.contains(**key)) {
+                let _ = writeln!(text, "{key} = 0");
+            }
             text += gpu;
             text += "\n";
         }
@@ -270,6 +279,9 @@ fn gpus_that_are_not_free_are_left_alone() {
     for (gpu, reason, says) in [
         ("processes = 1", "process", "is on GPU 0"),
         ("compute_mode = 3", "mode", "exclusive"),
+        ("mig_mode = 1", "mode", "cut into MIG instances"),
+        ("utilization_percent = 40", "in_use", "40 % busy, and no process is seen"),
+        ("memory_used_bytes = 2000000000", "in_use", "are in use, and no process is seen"),
         ("[[gpu.process]]\npid = 77\nmemory_bytes = 1\nsm_percent = 1", "process", "process 77"),
     ] {
         let probe = Probe::on(2, gpu, "");

@@ -51,6 +51,11 @@ fn a_recording_is_counted_to_the_second_and_to_the_cent() {
         let sums = json[part].as_array().unwrap().iter().map(|sum| number(&sum["gpu_hours"]));
         assert!((sums.sum::<f64>() - hours).abs() < 1e-9, "{part} is not the whole");
     }
+    let lost = number(&total["lost_gpu_hours"]);
+    let causes = json["by_cause"].as_array().unwrap();
+    let sums = causes.iter().map(|sum| number(&sum["gpu_hours"]));
+    assert!((sums.sum::<f64>() - lost).abs() < 1e-9, "what was lost has a cause each");
+    assert!(causes.iter().any(|sum| sum["of"] == "data_starved"), "{causes:?}");
     let mira = json["by_user"].as_array().unwrap().iter().any(|sum| sum["of"] == "mira");
     assert!(mira, "{}", json["by_user"]);
 
@@ -59,10 +64,10 @@ fn a_recording_is_counted_to_the_second_and_to_the_cent() {
     let head = lines.next().unwrap();
     assert_eq!(
         head,
-        "job,name,user,account,model,state,lost,gpu_hours,energy_kwh,cost,currency,co2_kg"
+        "job,name,user,account,model,state,lost,cause,gpu_hours,energy_kwh,cost,currency,co2_kg"
     );
     let of_csv: f64 =
-        lines.map(|line| line.split(',').nth(7).unwrap().parse::<f64>().unwrap()).sum();
+        lines.map(|line| line.split(',').nth(8).unwrap().parse::<f64>().unwrap()).sum();
     assert!((of_csv - hours).abs() < 1e-9);
     let text = report(&[]);
     assert!(text.contains("\nSTATE") && text.contains("\nUSER") && text.contains("USD"), "{text}");

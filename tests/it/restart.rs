@@ -152,9 +152,12 @@ fn a_fault_that_lasts_over_a_restart_is_one_finding_and_nothing_false_is_said() 
         list["findings"].as_array().unwrap().iter().find(|f| f["kind"] == "port_down").cloned()
     });
     let id = port["id"].as_str().unwrap().to_owned();
+    let watched = |address: &str| asked(address, "usage?last=1h")["watched_seconds"].as_f64();
+    until("some time is watched", || watched(&address).filter(|seconds| *seconds >= 5.0));
     acknowledge(folder.path(), &address, &id);
     running.signal(Signal::KILL);
     drop(running);
+    let begun = Instant::now();
 
     let (_running, address) = keeping(folder.path(), &fleet.1);
     // The first window: everything is new to the judge, and nothing may be said that is not so.
@@ -175,6 +178,8 @@ fn a_fault_that_lasts_over_a_restart_is_one_finding_and_nothing_false_is_said() 
         looks += 1;
         std::thread::sleep(Duration::from_millis(200));
     }
+    let (seconds, lives) = (watched(&address).unwrap(), begun.elapsed().as_secs_f64());
+    assert!(seconds > lives, "{seconds} s are known by one who lives for {lives} s");
     let closed = asked(&address, "closed");
     assert_eq!(closed["total"], 0, "nothing was closed");
 }

@@ -16,6 +16,8 @@ use gaunt_schema::{
 };
 use serde_json::Value;
 
+use crate::running::debian;
+
 /// Names of dcgm-exporter, node_exporter and Prometheus that no row of the catalogue has.
 const FOREIGN: &[&str] = &[
     "ALERTS",
@@ -109,7 +111,7 @@ fn every_alert_has_a_severity_a_runbook_and_tests_both_ways() {
     let mut tested: BTreeMap<String, (bool, bool)> = BTreeMap::new();
     for (path, file) in files("tests/gaunt").into_iter().chain(files("tests/dcgm")) {
         for test in file["tests"].as_array().unwrap() {
-            for case in test["alert_rule_test"].as_array().unwrap() {
+            for case in test["alert_rule_test"].as_array().into_iter().flatten() {
                 let name = case["alertname"].as_str().unwrap().to_owned();
                 let expected = case["exp_alerts"].as_array();
                 let expected = expected.unwrap_or_else(|| panic!("{}: {name}", path.display()));
@@ -228,6 +230,28 @@ fn no_rule_has_a_form_that_never_fires_or_always_does() {
             let rest =
                 rest.strip_prefix('{').map_or(rest, |inside| inside.split_once('}').unwrap().1);
             assert!(!rest.trim_start().starts_with('>'), "a bare counter in {expression}");
+        }
+    }
+}
+
+#[test]
+fn what_is_critical_pages_whatever_it_is_called() {
+    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/prometheus/alertmanager.yml");
+    let names: BTreeSet<&str> = rules().iter().filter_map(|rule| rule["alert"].as_str()).collect();
+    assert!(names.len() > 90, "{}", names.len());
+    let receiver = |name: &str, severity: &str| {
+        let output = debian("amtool")
+            .args(["config", "routes", "test", "--config.file"])
+            .arg(&config)
+            .args([format!("alertname={name}"), format!("severity={severity}")])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    for (severity, whom) in [("critical", "pager"), ("warning", "day"), ("info", "nobody")] {
+        for name in &names {
+            assert_eq!(receiver(name, severity), whom, "{name} {severity}");
         }
     }
 }

@@ -2,7 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
-use std::process::Output;
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    net::TcpListener,
+    process::Output,
+    thread,
+};
 
 use serde_json::Value;
 
@@ -78,4 +83,41 @@ fn a_question_that_makes_no_sense_ends_with_3_and_is_pointed_at() {
         assert_eq!((code, page.as_str()), (Some(3), ""), "{args:?}");
         assert!(error.starts_with(expected), "{args:?}: {error}");
     }
+}
+
+#[test]
+fn processes_are_rows_that_a_filter_narrows_and_of_the_past_there_are_none() {
+    const PAGE: &str = "# TYPE gaunt_gpu_present gauge
+gaunt_gpu_present{gpu=\"0\"} 1
+gaunt_gpu_process_info{gpu=\"0\",pid=\"77\",name=\"python3\",user=\"alice\",job=\"8812\"} 1
+gaunt_gpu_process_memory_bytes{gpu=\"0\",pid=\"77\"} 2147483648
+gaunt_gpu_process_info{gpu=\"0\",pid=\"78\",name=\"vllm\",user=\"bob\"} 1
+gaunt_gpu_process_memory_bytes{gpu=\"0\",pid=\"78\"} 4294967296
+";
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            let request = lines.map_while(Result::ok).take_while(|line| !line.is_empty());
+            drop(request.collect::<Vec<_>>());
+            let head =
+                "HTTP/1.1 200 OK\r\ncontent-type: text/plain; version=0.0.4\r\nconnection: close";
+            let length = PAGE.len();
+            drop(write!(stream, "{head}\r\ncontent-length: {length}\r\n\r\n{PAGE}"));
+        }
+    });
+    let ask = |question: &str, filter: &str| {
+        let target = format!("n1={address}");
+        let args = ["snapshot", "--targets", &target, "--log", "off", "--ask", question];
+        let (code, page, error) =
+            said(&gaunt(&[&args[..], &["--filter", filter, "--format", "csv"]].concat()));
+        (code, page.replace("\r\n", "\n"), error)
+    };
+    let (code, page, error) = ask("table/processes", "sort memory desc columns node,pid,job");
+    assert_eq!((code, page.as_str()), (Some(0), "node,pid,job\nn1,78,\nn1,77,8812\n"), "{error}");
+    let (_, page, _) = ask("table/processes", "user=alice and memory>1GiB columns program");
+    assert_eq!(page, "program\npython3\n");
+    let (_, page, _) = ask("table/processes?at=-1s", "columns pid");
+    assert_eq!(page, "pid\n");
 }

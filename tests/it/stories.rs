@@ -82,6 +82,27 @@ fn is_quiet(scenario: &str, nodes: Option<usize>) {
     assert_eq!(loud, [""; 0], "{scenario}\n{}", seen.page);
 }
 
+/// What `gaunt-bench captures` wrote down of each story.
+const CAPTURES: &str = include_str!("../../exporters/sim/CAPTURES.md");
+
+/// Nodes of the fleets that are captured, and lines that are shown of each.
+const CAPTURED_NODES: usize = 16;
+const CAPTURED_LINES: usize = 34;
+
+/// The screen still says what is written down of it.
+fn is_as_captured(scenario: &str) {
+    let page = told(scenario, Some(CAPTURED_NODES), Some(LOOK)).page;
+    let shown: Vec<&str> = page.lines().take(CAPTURED_LINES).collect();
+    let shown = shown.join("\n");
+    let shown = shown.trim_end();
+    let told = format!("### {scenario}: ");
+    assert!(CAPTURES.contains(&told), "{scenario} is not in exporters/sim/CAPTURES.md");
+    assert!(
+        CAPTURES.contains(shown),
+        "exporters/sim/CAPTURES.md is not current, `gaunt-bench captures` writes it anew:\n{shown}"
+    );
+}
+
 macro_rules! stories {
     ($($test:ident: $how:ident($($what:expr),+);)*) => {
         $(
@@ -106,4 +127,7 @@ stories! {
     a_gpu_that_is_lost_is_named: is_named("gpu_lost", 8);
     a_healthy_fleet_is_quiet: is_quiet("healthy", Some(8));
     checkpoints_are_quiet: is_quiet("checkpoint", Some(8));
+    a_dead_port_is_as_captured: is_as_captured("port_down");
+    a_starving_host_is_as_captured: is_as_captured("data_starved");
+    a_calm_job_is_as_captured: is_as_captured("checkpoint");
 }

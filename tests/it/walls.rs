@@ -10,17 +10,18 @@ use std::{
 
 /// Which rooms of `gaunt` each room may name with `crate::`.
 const MAY_NAME: &[(&str, &[&str])] = &[
-    ("alert", &["answer", "source"]),
+    ("alert", &["answer", "gather", "source"]),
     ("answer", &[]),
     ("cluster", &[]),
-    ("gather", &[]),
+    ("gather", &["tls"]),
+    ("tls", &[]),
     ("site", &["gather"]),
     ("record", &[]),
     ("memory", &[]),
     ("judge", &["cluster"]),
     ("meeting", &["answer"]),
     ("owner", &["answer", "cluster", "judge", "meeting"]),
-    ("source", &["answer", "owner"]),
+    ("source", &["answer", "owner", "tls"]),
     ("serve", &["answer", "source"]),
     ("console", &["answer", "source"]),
     (
@@ -34,7 +35,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
         "settings",
         &[
             "alert", "cli", "command", "console", "gather", "judge", "owner", "record", "serve",
-            "site",
+            "site", "tls",
         ],
     ),
     ("cli", &[]),

@@ -8,6 +8,7 @@ mod collector;
 mod ethtool;
 mod exclude;
 mod files;
+mod frames;
 mod kubelet;
 mod negotiation;
 mod nvml;

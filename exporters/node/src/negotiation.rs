@@ -1,6 +1,9 @@
 //! What a client can read, as its headers say: the form of the page and whether it may be compressed.
 
-use gaunt_schema::text::Form;
+use gaunt_schema::{
+    frame::{HOLDS, Holds, MEDIA, VERSION},
+    text::Form,
+};
 use hyper::{
     HeaderMap,
     header::{ACCEPT, ACCEPT_ENCODING, HeaderName},
@@ -11,6 +14,23 @@ struct Wanted<'a> {
     what: &'a str,
     parameters: &'a str,
     quality: f32,
+}
+
+/// What a client holds that reads frames of our version and wants nothing more than them; none for all others.
+pub(crate) fn frame(headers: &HeaderMap) -> Option<Holds> {
+    let (mut frame, mut other) = (0.0_f32, 0.0_f32);
+    for wanted in wanted(headers, &ACCEPT) {
+        let ours = wanted.what == MEDIA;
+        let readable = parameter(wanted.parameters, "version")
+            .is_none_or(|version| version.parse() == Ok(VERSION));
+        match (ours, readable) {
+            (true, true) => frame = frame.max(wanted.quality),
+            (true, false) => {}
+            (false, _) => other = other.max(wanted.quality),
+        }
+    }
+    let holds = headers.get(HOLDS).and_then(|value| value.to_str().ok());
+    (frame > 0.0 && frame >= other).then(|| holds.map(Holds::parse).unwrap_or_default())
 }
 
 /// The form that a client wants most. Text where it does not care, because everybody reads it.
@@ -106,6 +126,28 @@ mod tests {
             assert_eq!(super::form(&headers(ACCEPT, accept)), form, "{accept}");
         }
         assert_eq!(super::form(&HeaderMap::new()), Form::Text);
+    }
+
+    #[test]
+    fn only_who_asks_for_frames_of_our_version_gets_them() {
+        for (accept, gets) in [
+            ("", false),
+            ("*/*", false),
+            ("application/vnd.gaunt.frame", true),
+            ("application/vnd.gaunt.frame;version=1, text/plain;q=0.5", true),
+            ("application/vnd.gaunt.frame;version=2, text/plain;q=0.5", false),
+            (
+                "application/vnd.gaunt.frame;version=2, application/vnd.gaunt.frame;version=1;q=0.9, */*;q=0.1",
+                true,
+            ),
+            ("application/vnd.gaunt.frame;version=1;q=0.5, text/plain", false),
+            ("application/vnd.gaunt.frame;version=1;q=0", false),
+        ] {
+            assert_eq!(frame(&headers(ACCEPT, accept)).is_some(), gets, "{accept}");
+        }
+        let mut asks = headers(ACCEPT, "application/vnd.gaunt.frame");
+        asks.insert(HOLDS, HeaderValue::from_static("tick=1f"));
+        assert_eq!(frame(&asks), Some(Holds { layout: None, tick: Some(31) }));
     }
 
     #[test]

@@ -12,9 +12,12 @@ use std::{
 use flate2::{Compression, write::GzEncoder};
 use gaunt_schema::{
     Report,
+    frame::Holds,
     text::{Compat, Form, write_page},
 };
 use hyper::body::Bytes;
+
+use crate::frames::Frames;
 
 /// The forms of a page, in the order of [`Page::kept`].
 const FORMS: [Form; 2] = [Form::Text, Form::OpenMetrics];
@@ -31,6 +34,8 @@ pub struct Page {
     compat: Compat,
     /// What there is of each form.
     kept: [Kept; FORMS.len()],
+    /// The same as frames.
+    frames: Frames,
 }
 
 /// What there is of one form of a page.
@@ -44,11 +49,20 @@ struct Kept {
 impl Page {
     /// The page of a report; nothing is written yet.
     pub fn new(report: Arc<Report>, compat: Compat) -> Self {
-        Self { report, compat, kept: Default::default() }
+        Self { report, compat, kept: Default::default(), frames: Frames::default() }
+    }
+
+    /// The page of a report that comes after `last`: the forms in which that one was asked for are written now.
+    #[must_use]
+    pub fn after(last: &Self, report: Arc<Report>, compat: Compat) -> Self {
+        let frames = last.frames.next(&report);
+        let page = Self { report, compat, kept: Default::default(), frames };
+        page.write_ahead(last);
+        page
     }
 
     /// Writes the forms in which `last` was asked for.
-    pub(crate) fn write_ahead(&self, last: &Self) {
+    fn write_ahead(&self, last: &Self) {
         for (form, kept) in FORMS.into_iter().zip(&last.kept) {
             if kept.asked.load(Ordering::Relaxed) {
                 self.plain(form);
@@ -78,6 +92,11 @@ impl Page {
         Ok(kept.compressed.get_or_init(|| compressed).clone())
     }
 
+    /// The page as a frame, for a client that holds this.
+    pub(crate) fn frame(&self, holds: Holds) -> Bytes {
+        self.frames.bytes(&self.report, holds)
+    }
+
     fn plain(&self, form: Form) -> &Bytes {
         self.kept(form).plain.get_or_init(|| {
             let mut page = String::with_capacity(PAGE);
@@ -102,14 +121,13 @@ mod tests {
 
     #[test]
     fn what_was_asked_for_is_written_ahead_and_no_longer_than_that() {
-        let page = || Page::new(Arc::default(), Compat::default());
-        let (first, second, third) = (page(), page(), page());
+        let after = |last: &Page| Page::after(last, Arc::default(), Compat::default());
+        let first = Page::new(Arc::default(), Compat::default());
         first.bytes(Form::OpenMetrics, true).unwrap();
-        second.write_ahead(&first);
+        let second = after(&first);
         let written = |page: &Page| FORMS.map(|form| page.kept(form).plain.get().is_some());
         assert_eq!(written(&second), [false, true]);
-        third.write_ahead(&second);
-        assert_eq!(written(&third), [false, false]);
+        assert_eq!(written(&after(&second)), [false, false]);
     }
 
     #[test]

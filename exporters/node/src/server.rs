@@ -2,6 +2,7 @@
 
 use std::{io, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
+use gaunt_schema::frame;
 use http_body_util::Full;
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode,
@@ -132,6 +133,9 @@ async fn linger(stream: TcpStream) {
 /// The media type of what is meant for people.
 const PLAIN: &str = "text/plain; charset=utf-8";
 
+/// What an answer hangs on beside its address.
+const VARIES: &str = "accept, accept-encoding, x-gaunt-frame";
+
 fn answer(
     request: &Request<Incoming>,
     pages: &watch::Receiver<Arc<Page>>,
@@ -156,6 +160,11 @@ fn metrics(headers: &HeaderMap, page: &Page) -> Response<Full<Bytes>> {
         let why = "the first sample is being taken; ask again in a second\n";
         return respond(StatusCode::SERVICE_UNAVAILABLE, PLAIN, why);
     }
+    if let Some(holds) = negotiation::frame(headers) {
+        let mut response = respond(StatusCode::OK, frame::CONTENT_TYPE, page.frame(holds));
+        response.headers_mut().insert(VARY, HeaderValue::from_static(VARIES));
+        return response;
+    }
     let (form, gzip) = (negotiation::form(headers), negotiation::gzip(headers));
     let bytes = match page.bytes(form, gzip) {
         Ok(bytes) => bytes,
@@ -167,7 +176,7 @@ fn metrics(headers: &HeaderMap, page: &Page) -> Response<Full<Bytes>> {
     };
     let mut response = respond(StatusCode::OK, form.content_type(), bytes);
     let answered = response.headers_mut();
-    answered.insert(VARY, HeaderValue::from_static("accept, accept-encoding"));
+    answered.insert(VARY, HeaderValue::from_static(VARIES));
     if gzip {
         answered.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }

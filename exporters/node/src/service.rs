@@ -121,8 +121,7 @@ impl Service {
         let mut report = Report::clone(&self.reports.borrow_and_update());
         if report.node_time.is_some() {
             self.settings.write(&mut report);
-            let page = Page::new(Arc::new(report), self.plan.compat);
-            page.write_ahead(&self.pages.borrow());
+            let page = Page::after(&self.pages.borrow(), Arc::new(report), self.plan.compat);
             self.pages.send_replace(Arc::new(page));
         }
     }

@@ -11,7 +11,7 @@ use gaunt_schema::{
     Device, Report,
     catalogue::probe::{
         ALGORITHM_BANDWIDTH, BASELINE_RATIO, BUS_BANDWIDTH, BUSY_TIME, DURATION, INFO, LAST_CODE,
-        LAST_RUN, RUNS, SKIPPED, WRONG,
+        LAST_RUN, REFERENCE_RATIO, RUNS, SKIPPED, WRONG,
     },
     text,
 };
@@ -115,6 +115,9 @@ fn written(past: &Past) -> String {
         }
         if let Some(share) = share {
             report.push(device, BASELINE_RATIO, *share);
+        }
+        if let Some(share) = one.of_reference() {
+            report.push(device, REFERENCE_RATIO, share);
         }
     }
     let mut page = String::new();

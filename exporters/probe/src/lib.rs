@@ -17,6 +17,7 @@ mod pattern;
 mod perftest;
 mod plan;
 pub mod ras;
+mod reference;
 mod supervisor;
 mod watch;
 pub mod worker;

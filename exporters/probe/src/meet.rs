@@ -13,6 +13,7 @@ use gaunt_schema::{
 };
 use reqwest::{Client, StatusCode, Url};
 use tokio::runtime::{Builder, Runtime};
+use tokio_rustls::rustls::crypto::ring;
 
 use crate::{
     ending::{Ending, Kind},
@@ -280,6 +281,8 @@ impl Line {
             || failed(format!("{address:?} is not an aggregator's address; use http://HOST:9771"));
         let mut url = Url::parse(&full).map_err(|_| bad())?;
         url.path_segments_mut().map_err(|()| bad())?.pop_if_empty().extend(PATH.split('/'));
+        // reqwest has no arithmetic of its own; that another one is there already is no failure.
+        drop(ring::default_provider().install_default());
         let client =
             Client::builder().timeout(DEADLINE).redirect(reqwest::redirect::Policy::none());
         let client = client.no_proxy().build().map_err(|error| failed(error.to_string()))?;

@@ -287,6 +287,9 @@ pub struct Measured {
     pub algbw: f64,
     /// What each link carried, as nccl-tests defines it; absent where no link did.
     pub busbw: Option<f64>,
+    /// The least that boards of this model should reach, where somebody says one.
+    #[serde(default)]
+    pub reference: Option<f64>,
     /// Elements that were not what they had to be, over all runs.
     pub wrong: u64,
     /// Where the first of them was.

@@ -245,6 +245,7 @@ mod tests {
             runs: 5,
             algbw: gigabytes * 1e9 / 1.75,
             busbw: Some(gigabytes * 1e9),
+            reference: None,
             wrong: 0,
             wrong_at: None,
         };

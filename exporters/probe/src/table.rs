@@ -92,7 +92,8 @@ fn ring(one: &Measured, model: &str, out: &mut impl Write) -> io::Result<()> {
         time(one.seconds[0]),
         time(one.seconds[2]),
         one.runs,
-    )
+    )?;
+    one.said_of_reference().map_or(Ok(()), |said| writeln!(out, "  {said}"))
 }
 
 /// ```text

@@ -13,6 +13,7 @@ use crate::{
     ending::Ending,
     measure::{self, Hear, Outcome},
     order::{Answer, Order},
+    reference,
 };
 
 /// The hidden argument that makes a process the worker.
@@ -55,6 +56,7 @@ pub fn run() -> ExitCode {
     }
     let mut outcome = Outcome::default();
     let ended = measure::measure(&order, &Pipe, &mut outcome);
+    outcome.notes.extend(reference::compare(outcome.model.as_ref(), &mut outcome.measured));
     let answer = Answer {
         ending: ended.err().unwrap_or_else(Ending::measured),
         model: outcome.model,

@@ -72,6 +72,8 @@ impl Rejected {
 pub enum Failure {
     /// No connection: refused, unreachable, or the name is unknown.
     Connect(Safe),
+    /// gaunt itself may open no more files: this many connections are all that there is room for.
+    OutOfFiles(u64),
     /// Not done within the deadline; says in which step.
     Timeout(Safe),
     /// Answered with another status than 200.
@@ -97,6 +99,7 @@ impl Failure {
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Connect(_) => "connect",
+            Self::OutOfFiles(_) => "out_of_files",
             Self::Timeout(_) => "timeout",
             Self::Status(_) => "status",
             Self::Broken(_) => "broken",
@@ -114,6 +117,10 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connect(why) => write!(f, "cannot connect: {why}"),
+            Self::OutOfFiles(most) => write!(
+                f,
+                "gaunt itself has {most} connections, all that its limit of open files leaves room for"
+            ),
             Self::Timeout(step) => write!(f, "no answer in time while {step}"),
             Self::Status(code) => write!(f, "answered with HTTP status {code}"),
             Self::Broken(why) => write!(f, "connection broke: {why}"),

@@ -250,6 +250,7 @@ pub static CATALOGUE: [Metric; LEN] = {
 
 impl MetricId {
     /// The row.
+    #[inline]
     pub fn row(self) -> &'static Metric {
         &CATALOGUE[usize::from(self.0)]
     }

@@ -1,12 +1,14 @@
 //! The ground floor: the vocabulary and the wire that every gaunt program speaks.
 //!
 //! Nothing here reads a file, opens a socket or asks for the time. A value travels as a [`Reading`] inside a
-//! [`Report`]; the [`catalogue`] says what each one means; [`text`] carries it between programs.
+//! [`Report`]; the [`catalogue`] says what each one means; [`text`] carries it to everybody, [`frame`] between
+//! programs of this house.
 
 pub mod batch;
 pub mod catalogue;
 pub mod device;
 pub mod dialect;
+pub mod frame;
 pub mod job;
 pub mod keeping;
 pub mod meeting;

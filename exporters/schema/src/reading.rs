@@ -64,16 +64,19 @@ pub enum Reading {
 
 impl Reading {
     /// A reading of a number; what is not finite is no reading but an error.
+    #[inline]
     pub fn of(value: f64) -> Self {
         if value.is_finite() { Self::Value(value) } else { Self::absent(Absent::Error) }
     }
 
     /// A reading that is missing for `reason`.
+    #[inline]
     pub const fn absent(reason: Absent) -> Self {
         Self::Absent { absent: reason }
     }
 
     /// The number, if there is one.
+    #[inline]
     pub const fn value(self) -> Option<f64> {
         match self {
             Self::Value(value) => Some(value),
@@ -82,6 +85,7 @@ impl Reading {
     }
 
     /// The reason, if there is no number.
+    #[inline]
     pub const fn reason(self) -> Option<Absent> {
         match self {
             Self::Value(_) => None,

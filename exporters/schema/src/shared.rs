@@ -11,6 +11,7 @@ pub struct Shared<T>(Arc<Vec<T>>);
 
 impl<T> Shared<T> {
     /// Whether both are one list in memory; then they are equal without being looked at.
+    #[inline]
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

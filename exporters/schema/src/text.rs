@@ -38,4 +38,4 @@ mod hard_cases;
 #[cfg(test)]
 mod repeats;
 #[cfg(test)]
-mod round_trip;
+pub(crate) mod round_trip;

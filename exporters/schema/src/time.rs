@@ -21,6 +21,7 @@ impl UnixMs {
     }
 
     /// Seconds since the epoch.
+    #[inline]
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1e3
     }
@@ -51,6 +52,7 @@ impl UnixMs {
     }
 
     /// The time from `earlier` to this instant; zero if `earlier` is later.
+    #[inline]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0 - earlier.0).unwrap_or(0))
     }

@@ -81,6 +81,9 @@ struct Cli {
     /// Serve pages that were written down before, for as many nodes as --nodes says: a load that costs next to nothing.
     #[arg(long, conflicts_with_all = ["write", "truth", "once", "speed", "dialect"])]
     load: bool,
+    /// With --load: every five seconds, by the wall clock, another node loses its first board for half a minute.
+    #[arg(long, requires = "load")]
+    lose_boards: bool,
     /// Print what is really wrong as JSON and end; with --write, write it to DIR/truth.json.
     #[arg(long)]
     truth: bool,
@@ -162,7 +165,8 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
 fn load(cli: &Cli) -> anyhow::Result<()> {
     let nodes = cli.nodes.unwrap_or(story::USUAL_NODES);
     check_nodes(nodes)?;
-    let rings = ring::Rings::of(Scenario::named(&cli.scenario)?, nodes, cli.seed);
+    let rings = ring::Rings::of(Scenario::named(&cli.scenario)?, nodes, cli.seed, cli.period)
+        .losing(cli.lose_boards);
     let wanted = nodes as u64 + RESERVED_DESCRIPTORS;
     let room = descriptors();
     if room < nodes {

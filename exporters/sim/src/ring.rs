@@ -6,14 +6,16 @@
 
 use std::time::Duration;
 
+use framed::Framed;
 use gaunt_schema::{
-    Dialect, MetricId, UnixMs,
-    catalogue::{exporter, host, named},
+    Dialect, MetricId, Report, UnixMs,
+    catalogue::{exporter, gpu, host, named},
     text,
     unit::{Kind, Unit, Width},
 };
 use gaunt_sim::{Fleet, NODES_PER_LEAF, Scenario};
 
+mod framed;
 mod more;
 pub(crate) mod serve;
 
@@ -22,7 +24,10 @@ const LIVED: usize = 8;
 
 /// So many pages of each are kept, taken so far from each other.
 pub(crate) const FRAMES: usize = 4;
-pub(crate) const FRAME: Duration = Duration::from_secs(10);
+const FRAME: Duration = Duration::from_secs(10);
+
+/// Samples of one page: those of a node with 8 GPUs and 8 ports.
+const SAMPLES: usize = 960;
 
 /// Counters have digits enough for this long.
 const LONGEST_S: f64 = 60.0 * 86_400.0;
@@ -67,6 +72,13 @@ const JOB: Number = Number { digits: 3, decimals: 0 };
 /// Nodes of one job.
 const NODES_PER_JOB: usize = 128;
 
+/// So often another node loses its first board, by the wall clock: the node whose number is that of the span. Who
+/// watches a fleet sees by that how long it takes until it is told.
+const LOSS_EVERY: Duration = Duration::from_secs(5);
+
+/// For so many such spans the board is gone.
+const LOSS_SPANS: u64 = 6;
+
 /// A place in a page, and what it is filled with.
 #[derive(Clone, Copy, Debug)]
 struct Patch {
@@ -79,6 +91,8 @@ struct Patch {
 struct Frame {
     text: Vec<u8>,
     patches: Vec<Patch>,
+    /// Where it says whether the first board answers.
+    present: Option<usize>,
 }
 
 /// The pages of a fleet.
@@ -86,15 +100,21 @@ struct Frame {
 pub(crate) struct Rings {
     /// Of each node that was lived through, its pages in order, each a whole answer.
     frames: Vec<[Frame; FRAMES]>,
+    /// The same for who asks for frames.
+    framed: Vec<Framed>,
     nodes: usize,
+    /// The time from one page to the next.
+    step: Duration,
+    /// Whether boards are lost now and then.
+    loses: bool,
 }
 
 impl Rings {
-    /// Lives through a few nodes of this scenario, and writes down what they tell.
-    pub(crate) fn of(scenario: Scenario, nodes: usize, seed: u64) -> Self {
+    /// Lives through a few nodes of this scenario, and writes down what they tell; in `step` they tell the next.
+    pub(crate) fn of(scenario: Scenario, nodes: usize, seed: u64, step: Duration) -> Self {
         let start = UnixMs(1_790_000_000_000);
         let mut fleet = Fleet::new(scenario, LIVED, seed, start);
-        let mut told: Vec<Vec<String>> = vec![Vec::new(); LIVED];
+        let mut told: Vec<Vec<Report>> = vec![Vec::new(); LIVED];
         for at in 0..FRAMES as u32 {
             let now = start + FRAME * (at + 1);
             // Activity is that of the last second, as an exporter has it.
@@ -103,14 +123,43 @@ impl Rings {
             for (node, pages) in told.iter_mut().enumerate() {
                 let mut report = fleet.report(node);
                 more::tell(&mut report, u64::from(at), FRAME.as_secs_f64());
-                let mut page = String::new();
-                text::write(&report, &mut page);
-                pages.push(page);
+                pages.push(report);
             }
         }
-        let frames =
-            told.iter().enumerate().map(|(node, pages)| ring(pages, fleet.node_name(node)));
-        Self { frames: frames.collect(), nodes }
+        let (mut frames, mut told_as_frames) = (Vec::new(), Vec::new());
+        for (node, reports) in told.iter_mut().enumerate() {
+            more::cut(reports, SAMPLES);
+            let name = fleet.node_name(node);
+            let page = |report: &Report| {
+                let mut page = String::new();
+                text::write(report, &mut page);
+                page
+            };
+            let pages: Vec<String> = reports.iter().map(page).collect();
+            frames.push(ring(&pages, name));
+            told_as_frames.push(Framed::of(reports, name));
+        }
+        let step = step.max(Duration::from_millis(1));
+        Self { frames, framed: told_as_frames, nodes, step, loses: false }
+    }
+
+    /// The same, but that every five seconds another node loses its first board for half a minute.
+    pub(crate) fn losing(self, loses: bool) -> Self {
+        Self { loses, ..self }
+    }
+
+    /// Whether the first board of a node is gone when the wall clock shows `now`.
+    fn is_lost(&self, node: usize, now: UnixMs) -> bool {
+        let span = now.0.unsigned_abs() / LOSS_EVERY.as_millis() as u64;
+        let nodes = self.nodes as u64;
+        let since = (span % nodes + nodes - node as u64 % nodes) % nodes;
+        self.loses && since < LOSS_SPANS && nodes > LOSS_SPANS
+    }
+
+    /// Which of the pages a node tells `since` the start.
+    fn turn(&self, node: usize, since: Duration) -> usize {
+        let at = since.as_millis() / self.step.as_millis();
+        (at as usize + node / self.frames.len()) % FRAMES
     }
 
     /// How many nodes the fleet has.
@@ -125,26 +174,25 @@ impl Rings {
 
     /// Writes what a node answers `since` the start, when the wall clock shows `now`, into `out` in place of what it has.
     pub(crate) fn answer(&self, node: usize, since: Duration, now: UnixMs, out: &mut Vec<u8>) {
-        let at = since.as_millis() / FRAME.as_millis();
         let ring = &self.frames[node % self.frames.len()];
-        let frame = &ring[(at as usize + node / self.frames.len()) % FRAMES];
+        let frame = &ring[self.turn(node, since)];
         out.clear();
         out.extend_from_slice(&frame.text);
         let seconds = since.as_secs_f64();
         for patch in &frame.patches {
             let place = &mut out[patch.at..];
             match patch.fill {
-                Fill::Name => {
-                    Number { digits: NAME_DIGITS, decimals: 0 }.write(node as u64 + 1, place);
+                name @ (Fill::Name | Fill::Leaf | Fill::Job | Fill::Board) => {
+                    name.name(node, place);
                 }
-                Fill::Leaf => LEAF.write((node / NODES_PER_LEAF) as u64, place),
-                Fill::Job => JOB.write((node / NODES_PER_JOB) as u64, place),
-                Fill::Board => hexadecimal(node, place),
                 Fill::Count { base, slope, number } => {
                     number.write((base + slope * seconds) as u64 + APART * node as u64, place);
                 }
                 Fill::Clock(number) => number.write(now.0.unsigned_abs(), place),
             }
+        }
+        if let Some(place) = frame.present.filter(|_| self.is_lost(node, now)) {
+            out[place] = b'0';
         }
     }
 }
@@ -162,6 +210,11 @@ fn ring(pages: &[String], name: &str) -> [Frame; FRAMES] {
 fn count(first: &str, last: &str) -> Option<Fill> {
     let (metric, from) = sample(first)?;
     let (_, to) = sample(last)?;
+    course(metric, from, to)
+}
+
+/// How a metric goes on that was `from` on the first page and `to` on the last, if it does.
+fn course(metric: MetricId, from: f64, to: f64) -> Option<Fill> {
     let unit = metric.row().unit;
     // Seconds and joules are told to the thousandth.
     let decimals = if matches!(unit, Unit::Seconds | Unit::Joules) { 3 } else { 0 };
@@ -229,10 +282,27 @@ fn frame(lines: &[&str], counts: &[Option<Fill>], name: &str) -> Frame {
     for patch in &mut patches {
         patch.at += head.len();
     }
-    Frame { text: [head.into_bytes(), body].concat(), patches }
+    let text = [head.into_bytes(), body].concat();
+    let mark = format!("\n{}{{gpu=\"0\"}} 1\n", gpu::PRESENT.row().name);
+    let present = text.windows(mark.len()).position(|part| part == mark.as_bytes());
+    let present = present.map(|at| at + mark.len() - "1\n".len());
+    Frame { text, patches, present }
 }
 
 impl Fill {
+    /// Writes what differs between nodes whatever the time is.
+    fn name(self, node: usize, place: &mut [u8]) {
+        match self {
+            Self::Name => {
+                Number { digits: NAME_DIGITS, decimals: 0 }.write(node as u64 + 1, place);
+            }
+            Self::Leaf => LEAF.write((node / NODES_PER_LEAF) as u64, place),
+            Self::Job => JOB.write((node / NODES_PER_JOB) as u64, place),
+            Self::Board => hexadecimal(node, place),
+            Self::Count { .. } | Self::Clock(_) => {}
+        }
+    }
+
     fn width(self) -> usize {
         match self {
             Self::Name => NAME_DIGITS,
@@ -277,7 +347,7 @@ mod tests {
     use super::*;
 
     fn rings(nodes: usize) -> Rings {
-        Rings::of(Scenario::named("healthy").unwrap(), nodes, 1)
+        Rings::of(Scenario::named("healthy").unwrap(), nodes, 1, FRAME)
     }
 
     fn read(rings: &Rings, node: usize, seconds: u64) -> Page {
@@ -305,7 +375,7 @@ mod tests {
         for round in 1..=3 * FRAMES as u64 {
             let now = read(&rings, 7_003, 10 * round);
             let (before, after) = (values(&last), values(&now));
-            assert_eq!(before.len(), after.len());
+            assert_eq!((before.len(), after.len()), (SAMPLES, SAMPLES));
             let changed = after.iter().filter(|(key, value)| before[*key] != **value).count();
             let share = changed as f64 / after.len() as f64;
             assert!(share >= 0.6, "round {round}: {changed} of {} changed", after.len());

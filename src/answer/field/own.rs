@@ -24,6 +24,7 @@ pub(super) const ALIASES: &[(&str, &str)] = &[
     ("mem", "memory_used"),
     ("clock", "sm_clock"),
     ("name", "job_name"),
+    ("name", "program"),
     ("ns", "namespace"),
     ("kind", "finding"),
     ("sure", "confidence"),
@@ -37,6 +38,7 @@ pub(super) const fn fields(subject: Subject) -> &'static [Row] {
         Subject::Nodes => NODES,
         Subject::Jobs => JOBS,
         Subject::Ports => PORTS,
+        Subject::Processes => PROCESSES,
         Subject::Findings | Subject::Closed => FINDINGS,
         Subject::Targets => TARGETS,
     }
@@ -91,6 +93,9 @@ pub(super) const fn usual(subject: Subject) -> &'static [&'static str] {
         ],
         Subject::Findings => USUAL_FINDINGS,
         Subject::Closed => USUAL_CLOSED,
+        Subject::Processes => {
+            &["node", "gpu", "pid", "program", "user", "memory", "utilization", "job", "pod"]
+        }
         Subject::Targets => &[
             "address", "node", "state", "dialect", "age", "duration", "samples", "rejected",
             "failure",
@@ -194,6 +199,19 @@ const PORTS: &[Row] = &[
     (Own::Netdev, "netdev", Text, "The network device of the port."),
     (Own::Finding, "finding", Text, "The worst open finding that blames the port."),
     (Own::Load, "load", RATIO, "The busier direction of the port as a share of its rate."),
+    (Own::Age, "age", SECONDS, "The time since the node's values came."),
+];
+
+const PROCESSES: &[Row] = &[
+    (Own::Node, "node", Text, "The node that the process runs on."),
+    (Own::Gpu, "gpu", Text, "The index of its GPU on that node."),
+    (Own::Pid, "pid", Text, "The number of the process on that node."),
+    (Own::Program, "program", Text, "What it is called."),
+    (Own::User, "user", Text, "Whose process it is."),
+    (Own::Job, "job", Text, "The job that it belongs to, as its cgroup tells."),
+    (Own::Namespace, "namespace", Text, "The namespace of its pod."),
+    (Own::Pod, "pod", Text, "The pod that it belongs to."),
+    (Own::Container, "container", Text, "The container that it runs in."),
     (Own::Age, "age", SECONDS, "The time since the node's values came."),
 ];
 

@@ -1,15 +1,12 @@
-//! The sums of a report: in all, and by state, job, user and model of board.
+//! The sums of a report: in all, and by state, cause, job, user and model of board.
 
 use std::collections::BTreeMap;
 
-use gaunt_schema::{GpuState, Safe, UnixMs};
+use gaunt_schema::{FindingKind, GpuState, Safe, UnixMs};
 use serde::Serialize;
 
 use super::Prices;
-use crate::answer::{Usage, UsageRow};
-
-/// What stands for GPUs that nobody holds, and for jobs of which nobody says whose they are.
-const NOBODY: &str = "(nobody)";
+use crate::answer::{Usage, UsageRow, gpu_time::NOBODY};
 
 /// All that a report says.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -28,6 +25,8 @@ pub struct Report {
     pub total: Sum,
     /// By the state that GPUs were judged to be in.
     pub by_state: Vec<Sum>,
+    /// What of it was lost, by its cause: the kind of the finding that explains it; where none does, the state.
+    pub by_cause: Vec<Sum>,
     /// By the job that held them.
     pub by_job: Vec<Sum>,
     /// By the user of the job.
@@ -53,8 +52,8 @@ pub struct Sum {
     pub gpu_hours: f64,
     /// How much of it was lost to the job that held them.
     pub lost_gpu_hours: f64,
-    /// The state to which most of it was lost.
-    pub lost_most_to: Option<GpuState>,
+    /// The cause to which most of it was lost.
+    pub lost_most_to: Option<&'static str>,
     /// Energy of the boards in kilowatt-hours; none if none of them told.
     pub energy_kwh: Option<f64>,
     /// What the GPU-hours cost; none without a price for each of them.
@@ -82,6 +81,8 @@ pub struct Row {
     pub state: GpuState,
     /// Whether its time is lost.
     pub lost: bool,
+    /// The cause of lost time.
+    pub cause: Option<&'static str>,
     /// Time of all these GPUs in hours.
     pub gpu_hours: f64,
     /// Their energy in kilowatt-hours.
@@ -116,6 +117,7 @@ impl Report {
             currency: prices.currency.clone(),
             total: grouped(&rows, |_| "all".to_owned()).pop().unwrap_or_default(),
             by_state: grouped(&rows, |row| row.state.to_string()),
+            by_cause: grouped(&rows, |row| row.cause.map(str::to_owned)),
             by_job,
             by_user: grouped(&rows, |row| text(&row.user)),
             by_model: grouped(&rows, |row| text(&row.model)),
@@ -127,6 +129,7 @@ impl Report {
 impl Row {
     fn of(row: &UsageRow, prices: &Prices, co2_kg_per_kwh: Option<f64>) -> Self {
         let state = row.state.unwrap_or(GpuState::Unknown);
+        let cause = || row.cause.map_or(state.as_str(), FindingKind::as_str);
         let gpu_hours = row.gpu_seconds / 3_600.0;
         let energy_kwh = row.joules.map(|joules| joules / 3.6e6);
         Self {
@@ -137,6 +140,7 @@ impl Row {
             model: row.model.clone(),
             state,
             lost: state.is_lost_time(),
+            cause: state.is_lost_time().then(cause),
             gpu_hours,
             energy_kwh,
             cost: prices.of(row.model.as_deref()).map(|price| price * gpu_hours),
@@ -145,11 +149,13 @@ impl Row {
     }
 }
 
-/// Sums of the rows that share a key, most GPU time first.
-fn grouped(rows: &[Row], key: impl Fn(&Row) -> String) -> Vec<Sum> {
+/// Sums of the rows that share a key, most GPU time first; rows without one are left out.
+fn grouped<K: Into<Option<String>>>(rows: &[Row], key: impl Fn(&Row) -> K) -> Vec<Sum> {
     let mut groups: BTreeMap<String, Vec<&Row>> = BTreeMap::new();
     for row in rows {
-        groups.entry(key(row)).or_default().push(row);
+        if let Some(key) = key(row).into() {
+            groups.entry(key).or_default().push(row);
+        }
     }
     let mut sums: Vec<Sum> = groups.into_iter().map(|(of, rows)| sum(of, &rows)).collect();
     sums.sort_by(|one, other| other.gpu_hours.total_cmp(&one.gpu_hours));
@@ -158,11 +164,11 @@ fn grouped(rows: &[Row], key: impl Fn(&Row) -> String) -> Vec<Sum> {
 
 fn sum(of: String, rows: &[&Row]) -> Sum {
     let lost = || rows.iter().filter(|row| row.lost);
-    let mut by_state: BTreeMap<GpuState, f64> = BTreeMap::new();
-    for row in lost() {
-        *by_state.entry(row.state).or_default() += row.gpu_hours;
+    let mut by_cause: BTreeMap<&'static str, f64> = BTreeMap::new();
+    for (row, cause) in rows.iter().filter_map(|row| Some((row, row.cause?))) {
+        *by_cause.entry(cause).or_default() += row.gpu_hours;
     }
-    let most = by_state.into_iter().max_by(|one, other| one.1.total_cmp(&other.1));
+    let most = by_cause.into_iter().max_by(|one, other| one.1.total_cmp(&other.1));
     // A sum of which a part is not known is not known.
     let cost = rows.iter().map(|row| row.cost).sum();
     let lost_cost = lost().map(|row| row.cost).sum();
@@ -173,7 +179,7 @@ fn sum(of: String, rows: &[&Row]) -> Sum {
         of,
         gpu_hours: rows.iter().map(|row| row.gpu_hours).sum(),
         lost_gpu_hours: lost().map(|row| row.gpu_hours).sum(),
-        lost_most_to: most.map(|(state, _)| state),
+        lost_most_to: most.map(|(cause, _)| cause),
         energy_kwh: known(|row| row.energy_kwh),
         cost,
         lost_cost,
@@ -202,7 +208,10 @@ mod tests {
         Usage {
             rows: vec![
                 row(Some("7"), GpuState::Computing, 6.0, Some(4.0)),
-                row(Some("7"), GpuState::Waiting, 1.5, Some(0.5)),
+                UsageRow {
+                    cause: Some(FindingKind::ComputeStraggler),
+                    ..row(Some("7"), GpuState::Waiting, 1.5, Some(0.5))
+                },
                 row(Some("7"), GpuState::DataStarved, 0.5, None),
                 row(None, GpuState::Idle, 2.0, Some(0.2)),
             ],
@@ -217,7 +226,7 @@ mod tests {
         let all = &report.total;
         assert_eq!((all.gpu_hours, all.lost_gpu_hours), (10.0, 2.0));
         assert_eq!((all.cost, all.lost_cost), (Some(20.0), Some(4.0)));
-        assert_eq!(all.lost_most_to, Some(GpuState::Waiting));
+        assert_eq!(all.lost_most_to, Some("compute_straggler"));
         assert!((all.energy_kwh.unwrap() - 4.7).abs() < 1e-9);
         assert!((all.co2_kg.unwrap() - 2.35).abs() < 1e-9);
         let by = |sums: &[Sum]| {
@@ -225,6 +234,8 @@ mod tests {
         };
         assert_eq!(by(&report.by_job), [("7".to_owned(), 8.0), (NOBODY.to_owned(), 2.0)]);
         assert_eq!(by(&report.by_user), [("mira".to_owned(), 8.0), (NOBODY.to_owned(), 2.0)]);
+        let causes = [("compute_straggler".to_owned(), 1.5), ("data_starved".to_owned(), 0.5)];
+        assert_eq!(by(&report.by_cause), causes);
         let hours: f64 = report.by_state.iter().map(|sum| sum.gpu_hours).sum();
         assert!((hours - 10.0).abs() < 1e-9, "{hours}");
     }

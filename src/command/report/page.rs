@@ -45,6 +45,7 @@ pub(super) fn text(report: &Report) -> String {
     line(&mut page, format_args!("energy        {energy}, CO2 {co2}"));
     for (title, sums) in [
         ("STATE", &report.by_state),
+        ("LOST TO", &report.by_cause),
         ("JOB", &report.by_job),
         ("USER", &report.by_user),
         ("BOARD", &report.by_model),
@@ -58,7 +59,7 @@ fn part(page: &mut String, title: &str, sums: &[Sum], all: f64) {
     line(
         page,
         format_args!(
-            "\n{title:<28} {:>10} {:>6} {:>10} {:>6}  {:<14} {:>9} {:>10} {:>10} {:>8}",
+            "\n{title:<28} {:>10} {:>6} {:>10} {:>6}  {:<19} {:>9} {:>10} {:>10} {:>8}",
             "GPU-HOURS", "SHARE", "LOST", "OF IT", "MOST TO", "KWH", "COST", "LOST COST", "CO2 KG"
         ),
     );
@@ -74,12 +75,12 @@ fn part(page: &mut String, title: &str, sums: &[Sum], all: f64) {
         line(
             page,
             format_args!(
-                "{who:<28} {:>10.3} {:>6} {:>10.3} {:>6}  {:<14} {:>9} {:>10} {:>10} {:>8}",
+                "{who:<28} {:>10.3} {:>6} {:>10.3} {:>6}  {:<19} {:>9} {:>10} {:>10} {:>8}",
                 sum.gpu_hours,
                 share(sum.gpu_hours, all),
                 sum.lost_gpu_hours,
                 share(sum.lost_gpu_hours, sum.gpu_hours),
-                sum.lost_most_to.map_or("-", gaunt_schema::GpuState::as_str),
+                sum.lost_most_to.unwrap_or("-"),
                 number(sum.energy_kwh, 3),
                 number(sum.cost, 2),
                 number(sum.lost_cost, 2),
@@ -100,7 +101,7 @@ fn share(part: f64, whole: f64) -> String {
 /// Each job in each state on each model of board, a line each.
 pub(super) fn csv(report: &Report) -> String {
     let mut page =
-        "job,name,user,account,model,state,lost,gpu_hours,energy_kwh,cost,currency,co2_kg\n"
+        "job,name,user,account,model,state,lost,cause,gpu_hours,energy_kwh,cost,currency,co2_kg\n"
             .to_owned();
     for row in &report.rows {
         let text = |value: &Option<gaunt_schema::Safe>| quoted(value.as_deref().unwrap_or(""));
@@ -108,7 +109,7 @@ pub(super) fn csv(report: &Report) -> String {
         line(
             &mut page,
             format_args!(
-                "{},{},{},{},{},{},{},{},{},{},{},{}",
+                "{},{},{},{},{},{},{},{},{},{},{},{},{}",
                 text(&row.job),
                 text(&row.name),
                 text(&row.user),
@@ -116,6 +117,7 @@ pub(super) fn csv(report: &Report) -> String {
                 text(&row.model),
                 row.state,
                 row.lost,
+                row.cause.unwrap_or(""),
                 row.gpu_hours,
                 number(row.energy_kwh),
                 number(row.cost),

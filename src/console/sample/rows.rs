@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use gaunt_schema::{Absent, FindingKind, GpuState, Safe};
+use gaunt_schema::{Absent, FindingKind, GpuState, Safe, meeting::PairTool};
 
 use super::{AT, port_down};
 use crate::answer::{
-    Cells, Column, Fabric, FabricCells, JobDetail, JobPast, StateCount, StateTime, Strip, Subject,
-    Table,
+    Cells, Column, Fabric, FabricCells, JobDetail, JobPast, Pair, PairEnd, ProbeMatrix, RailMatrix,
+    StateCount, StateTime, Strip, Subject, Suspect, SuspectKind, Table,
 };
 
 /// A table of columns, each of texts or of numbers.
@@ -149,4 +149,71 @@ pub(in crate::console) fn fabric() -> Fabric {
         cells.finding.push(down.then_some(FindingKind::PortDown));
     }
     Fabric { at: AT, total: 128, matched: 128, leaves: names("leaf-0"), rails: names(""), cells }
+}
+
+/// Eight nodes below two leaves, on two rails; one port of the first is slow with everybody, and one pair failed.
+pub(in crate::console) fn probe() -> ProbeMatrix {
+    let end = |node: usize, rail: usize| PairEnd {
+        node: Safe::new(&format!("gpu{:03}", node + 1)),
+        device: Safe::new(&format!("mlx5_{rail}")),
+        port: "1".into(),
+        leaf: Some(Safe::new(&format!("leaf-0{}", node / 4))),
+    };
+    let rails = (0..2).map(|rail| {
+        let mut pairs = Vec::new();
+        for from in 0..8 {
+            for to in from + 1..8 {
+                let slow = rail == 0 && (from == 2 || to == 2);
+                let failed = rail == 0 && (from, to) == (0, 6);
+                let ratio = if slow { 0.41 } else { 0.97 + ((from + to) % 4) as f64 / 100.0 };
+                let ratio = (!failed).then_some(ratio);
+                pairs.push(Pair {
+                    from: end(from, rail),
+                    to: end(to, rail),
+                    at: gaunt_schema::UnixMs(AT.0 - 240_000),
+                    tool: PairTool::Nccl,
+                    bytes_per_second: ratio.map(|ratio| ratio * 48e9),
+                    ratio,
+                    failure: failed.then(|| "the other side did not come".into()),
+                });
+            }
+        }
+        let suspect = Suspect {
+            kind: SuspectKind::Port,
+            name: "gpu003 mlx5_0:1".into(),
+            ratio: 0.41,
+            pairs: 7,
+        };
+        RailMatrix {
+            rail: Safe::new(&rail.to_string()),
+            within_leaf: Some(48e9),
+            across_leaves: Some(47e9),
+            pairs,
+            suspects: if rail == 0 { vec![suspect] } else { Vec::new() },
+        }
+    });
+    ProbeMatrix { at: AT, free: 1, measuring: 2, ended: [56, 1], rails: rails.collect() }
+}
+
+/// Three processes on a node, of one of which nobody says whose it is.
+pub(in crate::console) fn process_table() -> Table {
+    let gib = |value: f64| Some(value * f64::from(1 << 30));
+    let mut busy = numbers(&[Some(0.98), Some(0.41), None]);
+    if let Cells::Numbers { absent, .. } = &mut busy {
+        absent.insert(Absent::NoPermission, vec![2]);
+    }
+    table(
+        Subject::Processes,
+        vec![
+            ("node", texts(&["gpu003"; 3])),
+            ("gpu", texts(&["0", "5", "5"])),
+            ("pid", texts(&["40213", "40218", "977"])),
+            ("program", texts(&["python3", "python3", ""])),
+            ("user", texts(&["alice", "alice", ""])),
+            ("memory", numbers(&[gib(61.2), gib(20.0), gib(0.4)])),
+            ("utilization", busy),
+            ("job", texts(&["8812", "8812", ""])),
+            ("pod", texts(&["", "", ""])),
+        ],
+    )
 }

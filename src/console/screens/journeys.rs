@@ -137,6 +137,24 @@ fn back_in_time_everything_is_asked_of_then_and_the_present_is_not_taken() {
 }
 
 #[test]
+fn a_replay_is_looked_back_at_by_its_own_clock_and_not_led_forward() {
+    let mut desk = Desk::showing(sample::two_faults(32));
+    (desk.state.held, desk.state.played) = (Some(false), Some(AT));
+    desk.press(&[Key::Char(']')]);
+    assert!(desk.draw(80, 24)[1].contains("not led forward"));
+    assert_eq!(desk.state.then, None);
+    desk.press(&[Key::Char('['), Key::Char('['), Key::Char(']')]);
+    assert_eq!(desk.state.then, Some(UnixMs(AT.0 - 10_000)));
+    // Ten times as fast as it was, the replay went on meanwhile.
+    desk.state.played = Some(UnixMs(AT.0 + 60_000));
+    desk.press(&[Key::Char('}')]);
+    assert_eq!(desk.state.then, Some(UnixMs(AT.0 + 50_000)));
+    assert!(desk.draw(80, 24).iter().any(|line| line.contains("12:04:31Z, 10s ago")));
+    desk.press(&[Key::Char(']')]);
+    assert_eq!(desk.state.then, None);
+}
+
+#[test]
 fn the_bell_rings_for_a_new_critical_finding_and_only_then() {
     let mut desk = Desk::showing(sample::healthy(32));
     let rings = |effects: Vec<Effect>| effects.contains(&Effect::Bell);
@@ -188,7 +206,7 @@ fn the_keys_of_a_screen_are_those_that_work_there() {
     let mut desk = listing();
     desk.press(&[Key::Char('?')]);
     let screen = desk.draw(240, 60).join("\n");
-    for part in ["KEYS HERE: gpus", "choose columns", ":theme dark", "WHAT A GPU DOES"] {
+    for part in ["KEYS HERE: gpus", "choose columns", ":theme NAME", "WHAT A GPU DOES"] {
         assert!(screen.contains(part), "{part}\n{screen}");
     }
     assert!(!screen.contains("topology"), "{screen}");
@@ -200,9 +218,11 @@ fn the_keys_of_a_screen_are_those_that_work_there() {
 fn every_place_survives_every_size_and_every_key() {
     let answers = || {
         [
+            Answer::Finding(Arc::new(sample::explained(sample::port_down()))),
             Answer::Node(Arc::new(sample::node("gpu003"))),
             Answer::Job(Arc::new(sample::job())),
             Answer::Fabric(Arc::new(sample::fabric())),
+            Answer::Probe(Arc::new(sample::probe())),
         ]
     };
     let node = || gaunt_schema::Safe::from("gpu003");
@@ -212,9 +232,11 @@ fn every_place_survives_every_size_and_every_key() {
         Place::Node(node()),
         gpu,
         Place::Topology(node()),
-        Place::Processes(node()),
+        Place::List(Subject::Processes),
         Place::Events(node()),
         Place::Finding("none".into()),
+        Place::Explanation("none".into()),
+        Place::Probe,
     ];
     places.extend((1..=9).map(Place::main));
     for place in places {

@@ -37,6 +37,24 @@ fn jobs_as_rows_and_users() {
 }
 
 #[test]
+fn the_processes_of_a_node_are_rows_like_others() {
+    let mut desk = showing(Place::Node("gpu003".into()));
+    desk.answer(Answer::Node(Arc::new(sample::node("gpu003"))));
+    let asked = desk.press(&[Key::Char('p')]);
+    let Some(Effect::Ask(questions)) = asked.last() else { panic!("{asked:?}") };
+    let Some(Question::Table(filter)) = questions.last() else { panic!("{questions:?}") };
+    assert!(filter.text().starts_with("node=gpu003 sort memory desc limit"), "{}", filter.text());
+    answer_list(&mut desk, sample::process_table());
+    desk.press(&[Key::Down]);
+    desk.expect("processes");
+    desk.press(&[Key::Enter]);
+    let gpu = Place::Device("gpu003".into(), gaunt_schema::Class::Gpu, "GPU 5".into());
+    assert_eq!(desk.state.place, gpu);
+    desk.press(&[Key::Escape, Key::Char('b')]);
+    assert_eq!(desk.state.place, Place::Job("8812".into()));
+}
+
+#[test]
 fn nodes_as_rows() {
     let names: Vec<String> = (1..=40).map(|n| format!("gpu{n:03}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -91,6 +109,27 @@ fn the_network_by_each_measure() {
 }
 
 #[test]
+fn the_probe_matrix_and_how_it_is_begun() {
+    let mut desk = showing(Place::Network);
+    let asked = desk.press(&[Key::Char('p')]);
+    assert_eq!(asked.last(), Some(&Effect::Ask(vec![Question::Overview, Question::Probe])));
+    desk.answer(Answer::Probe(Arc::default()));
+    desk.expect_at("probe-empty", 80, 24);
+    desk.answer_to(Question::Probe, Answer::Probe(Arc::new(sample::probe())));
+    desk.expect("probe");
+    desk.press(&[Key::Down, Key::Right, Key::Right, Key::Right, Key::Right, Key::Right]);
+    let screen = desk.draw(80, 24).join("\n");
+    assert!(screen.contains("gpu001 mlx5_0:1 – gpu007 mlx5_0:1 leaf-00 to leaf-01 failed"));
+    desk.press(&[Key::Char('f')]);
+    desk.expect_at("probe-leaves", 80, 24);
+    desk.press(&[Key::Char('f'), Key::Char('m')]);
+    let screen = desk.draw(80, 24).join("\n");
+    assert!(screen.contains("rail 1 ") && !screen.contains('▲'), "{screen}");
+    desk.press(&[Key::Enter]);
+    assert_eq!(desk.state.place, Place::Node("gpu001".into()));
+}
+
+#[test]
 fn a_gpu_a_port_and_what_is_around_them() {
     let mut desk = showing(Place::Node("gpu003".into()));
     desk.answer(Answer::Node(Arc::new(sample::node("gpu003"))));
@@ -98,7 +137,6 @@ fn a_gpu_a_port_and_what_is_around_them() {
         (vec![Key::Enter], "gpu"),
         (vec![Key::Char('t')], "topology"),
         (vec![Key::Char('e')], "events"),
-        (vec![Key::Char('p')], "processes"),
     ] {
         desk.press(&keys);
         desk.expect(name);

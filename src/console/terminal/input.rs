@@ -1,7 +1,6 @@
 //! Keys from the terminal, read and understood here.
 //!
-//! The event source of crossterm reads for ever when the terminal hangs up, at the cost of a whole processor; this one
-//! ends. It reads on a thread, because a terminal's file may only be polled for what other processes share with us.
+//! It ends when the terminal hangs up. It reads on a thread, because a terminal's file may only be polled for what other processes share with us.
 
 use std::{
     fs::File,

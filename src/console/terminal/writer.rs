@@ -1,10 +1,10 @@
 //! Writes frames on a thread of its own: a terminal that takes nothing stops drawing, never the console.
 
 use std::{
-    io::{self, Write},
+    io,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
         mpsc::{self, SyncSender, TrySendError},
     },
     thread,
@@ -12,6 +12,8 @@ use std::{
 };
 
 use tokio::sync::watch;
+
+use super::line::Line;
 
 /// How long the end of the program waits for a terminal that takes nothing.
 const SETTLE: Duration = Duration::from_millis(300);
@@ -31,20 +33,15 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Starts the thread. Once the terminal is given back, frames that still wait are thrown away.
-    pub(super) fn start(given_back: Arc<AtomicBool>) -> io::Result<Self> {
+    pub(super) fn start(line: Arc<Line>) -> io::Result<Self> {
         let (frames, taken) = mpsc::sync_channel::<Vec<u8>>(QUEUE);
         let (waiting, _) = watch::channel(0);
         let (written, took) = (waiting.clone(), Arc::new(AtomicU64::new(0)));
         let spent = Arc::clone(&took);
         thread::Builder::new().name("terminal".into()).spawn(move || {
             for frame in taken {
-                // Without a terminal there is nobody to tell; the input notices the hang-up.
                 let begun = Instant::now();
-                let mut out = io::stdout().lock();
-                if !given_back.load(Ordering::Relaxed) {
-                    let _ = out.write_all(&frame).and_then(|()| out.flush());
-                }
-                drop(out);
+                line.write(&frame);
                 spent.store(begun.elapsed().as_micros() as u64, Ordering::Relaxed);
                 written.send_modify(|waiting| *waiting -= 1);
             }
@@ -84,12 +81,11 @@ impl Writer {
         let _ = waiting.wait_for(|waiting| *waiting == 0).await;
     }
 
-    /// Waits for the last frame, but not for ever; tells whether it was written.
-    pub(super) fn settle(&self) -> bool {
+    /// Waits for the last frame, but not for ever.
+    pub(super) fn settle(&self) {
         let deadline = Instant::now() + SETTLE;
         while !self.is_idle() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(1));
         }
-        self.is_idle()
     }
 }

@@ -40,6 +40,11 @@ pub(super) fn point(state: &mut State, mouse: Mouse) -> Outcome {
         Some(What::Panel(panel, row)) => panel_row(state, panel, row),
         Some(What::Row(row)) => list_row(state, row),
         Some(What::Heading(column)) => heading(state, column),
+        Some(What::Cell(row, column)) if state.place == Place::Probe => {
+            let Some((_, square)) = state.square() else { return Outcome::default() };
+            let again = travel::put_pair(state, &square, row as isize, column as isize);
+            if again { travel::open(state) } else { Outcome::drawn() }
+        }
         Some(What::Cell(leaf, rail)) => {
             let again = std::mem::replace(&mut state.at.cell, (leaf, rail)) == (leaf, rail);
             if again { travel::open(state) } else { Outcome::drawn() }

@@ -46,7 +46,7 @@ fn show(state: &mut State, mut prompt: Prompt) {
 
 /// Asks for a note about the finding, or withdraws what was acknowledged.
 fn acknowledge(state: &mut State) -> Outcome {
-    let finding = if let Place::Finding(_) = &state.place {
+    let finding = if state.place.finding().is_some() {
         state.data.finding.as_ref().map(|(finding, _)| finding)
     } else {
         let rows = state.findings();

@@ -33,6 +33,11 @@ pub(super) fn step(state: &mut State, intent: Intent) -> Outcome {
     };
     let forth = matches!(intent, Intent::Later | Intent::MuchLater);
     match (forth, state.then) {
+        (true, None) if state.held.is_some() => {
+            let text = "a replay is not led forward: `gaunt replay` takes --speed and --seek";
+            say(state, false, text);
+            Outcome::drawn()
+        }
         (true, None) => Outcome::default(),
         (true, Some(_)) if state.newest_now().is_none_or(|newest| to >= newest) => {
             show(state, None)

@@ -4,11 +4,12 @@ use gaunt_schema::{Class, Safe};
 
 use super::Outcome;
 use crate::{
-    answer::{DeviceDetail, NodeDetail, Subject},
+    answer::{DeviceDetail, NodeDetail, Subject, filter::quoted},
     console::{
         action::{Effect, Intent},
         cursor::Cursor,
         list::identity,
+        matrix::Square,
         place::Place,
         state::{Panel, State, TRAIL},
         users::Roll,
@@ -53,6 +54,7 @@ pub(super) fn open(state: &mut State) -> Outcome {
     if let Place::Finding(id) = &target {
         let found = state.findings().iter().find(|finding| *id == *finding.id);
         state.data.finding = found.map(|finding| (finding.clone(), true));
+        (state.data.explained, state.data.pasts) = (None, Vec::new());
     }
     // From a row that stands for many to those many.
     let narrow = match (&state.place, &target) {
@@ -108,6 +110,12 @@ fn target(state: &State) -> Option<Place> {
         }
         (Place::Users, _) => user(state).map(|_| Place::List(Subject::Jobs)),
         (Place::Network, _) => cell(state).map(|_| Place::List(Subject::Ports)),
+        (Place::Probe, _) => {
+            let (rail, square) = state.square()?;
+            let (row, column) = state.pair(&square);
+            let pair = &rail.pairs[*square.cell(row, column)?.pairs.first()?];
+            Some(Place::Node(pair.from.node.clone())).filter(|_| !square.by_leaf)
+        }
         (Place::Node(name), _) => {
             let devices = openable(state.node(name)?);
             let at = state.at.devices.index(devices.len(), |at| &devices[at].name);
@@ -126,7 +134,7 @@ fn row(state: &State, subject: Subject) -> Option<Place> {
     let text = |name: &str| table.column(name)?.text(row).cloned();
     Some(match subject {
         Subject::Jobs => Place::Job(text("job")?),
-        Subject::Gpus => {
+        Subject::Gpus | Subject::Processes => {
             let name = Safe::new(&format!("GPU {}", text("gpu")?));
             Place::Device(text("node")?, Class::Gpu, name)
         }
@@ -134,6 +142,7 @@ fn row(state: &State, subject: Subject) -> Option<Place> {
             let name = Safe::new(&format!("{}/{}", text("device")?, text("port")?));
             Place::Device(text("node")?, Class::Port, name)
         }
+        Subject::Findings | Subject::Closed => Place::Finding(text("id")?),
         _ => Place::Node(text("node")?),
     })
 }
@@ -147,8 +156,6 @@ fn user(state: &State) -> Option<String> {
 
 /// The filter of the ports of the cell under the cursor.
 fn cell(state: &State) -> Option<String> {
-    use crate::answer::filter::quoted;
-
     let fabric = state.data.fabric.as_deref()?;
     let (row, rail) = state.at.cell;
     let cell = wiring::rows(fabric).get(row)?.cells.get(rail).copied().flatten()?;
@@ -175,10 +182,12 @@ pub(in crate::console) fn openable(detail: &NodeDetail) -> Vec<&DeviceDetail> {
 pub(super) fn job(state: &mut State) -> Outcome {
     let jobs = |detail: &NodeDetail| detail.line.jobs.first().cloned();
     let job = match &state.place {
-        Place::Finding(_) => state.data.finding.as_ref().and_then(|(finding, _)| {
-            let victim = finding.victims.iter().find_map(|victim| victim.job.clone());
-            finding.entity.job.clone().or(victim)
-        }),
+        Place::Finding(_) | Place::Explanation(_) => {
+            state.data.finding.as_ref().and_then(|(finding, _)| {
+                let victim = finding.victims.iter().find_map(|victim| victim.job.clone());
+                finding.entity.job.clone().or(victim)
+            })
+        }
         Place::List(subject) => state.table(*subject).and_then(|table| {
             let row = state.list(*subject).row(table)?;
             let jobs = table.column("job")?.text(row)?;
@@ -198,7 +207,12 @@ pub(super) fn beside(state: &mut State, intent: Intent) -> Outcome {
     let Some(node) = state.place.node().cloned() else { return Outcome::default() };
     let place = match intent {
         Intent::Topology => Place::Topology(node),
-        Intent::Processes => Place::Processes(node),
+        Intent::Processes => {
+            // Its name is quoted: what is not understood narrows nothing.
+            let rows = format!("node={}", quoted(&node));
+            _ = state.list_mut(Subject::Processes).narrow(&rows);
+            Place::List(Subject::Processes)
+        }
         _ => Place::Events(node),
     };
     go(state, place)
@@ -206,7 +220,7 @@ pub(super) fn beside(state: &mut State, intent: Intent) -> Outcome {
 
 /// What the cursor is on, as text.
 pub(super) fn copied(state: &State) -> Option<String> {
-    if let Place::Finding(_) = state.place {
+    if state.place.finding().is_some() {
         let (finding, _) = state.data.finding.as_ref()?;
         return Some(format!("{}: {} {}", finding.id, finding.summary, finding.next));
     }
@@ -257,6 +271,9 @@ pub(super) fn travel(state: &mut State, intent: Intent) -> Outcome {
     let by = steps(intent, row, one, page);
     if state.place == Place::Network {
         return across(state, intent, by);
+    }
+    if state.place == Place::Probe {
+        return beside_pair(state, intent, by);
     }
     let before = (state.place == Place::Overview).then(|| state.heat_node().cloned());
     let asks = matches!(state.place, Place::List(_));
@@ -336,6 +353,31 @@ fn across(state: &mut State, intent: Intent, by: isize) -> Outcome {
         _ => *row = row.saturating_add_signed(by).min(last(rows)),
     }
     Outcome::drawn()
+}
+
+/// Moves over the probe matrix.
+fn beside_pair(state: &mut State, intent: Intent, by: isize) -> Outcome {
+    let Some((_, square)) = state.square() else { return Outcome::default() };
+    let (row, column) = state.pair(&square);
+    let one = match intent {
+        Intent::Left => -1,
+        Intent::Right => 1,
+        _ => 0,
+    };
+    put_pair(state, &square, (row as isize).saturating_add(by), column as isize + one);
+    Outcome::drawn()
+}
+
+/// Puts the cursor on a cell of the probe matrix; whether it was there already.
+pub(super) fn put_pair(state: &mut State, square: &Square, row: isize, column: isize) -> bool {
+    let before = state.pair(square);
+    let count = square.ends.len();
+    let place = |at: isize| at.clamp(0, count.saturating_sub(1) as isize) as usize;
+    let after = (place(row), place(column));
+    let (one, other) = &mut state.at.pair;
+    one.put(after.0, count, |at| &square.ends[at].name);
+    other.put(after.1, count, |at| &square.ends[at].name);
+    before == after
 }
 
 fn scroll(state: &mut State, by: isize) {

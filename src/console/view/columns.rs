@@ -24,13 +24,14 @@ pub(super) struct Shown<'a> {
 }
 
 /// Short words for fields that stand in many tables.
-const TITLES: [(&str, &str); 22] = [
+const TITLES: [(&str, &str); 23] = [
     ("gpu", "GPU"),
     ("gpus", "GPUs"),
     ("gpu_states", "GPUs do"),
     ("utilization", "busy"),
     ("gpu_utilization", "busy"),
     ("gpu_power", "power"),
+    ("memory", "mem"),
     ("memory_used", "mem"),
     ("temperature", "temp"),
     ("sm_active", "SM"),
@@ -99,6 +100,7 @@ impl<'a> Shown<'a> {
             Unit::BytesPerSecond => gigabits(value),
             Unit::Watts | Unit::Celsius => format::count_signed(value),
             Unit::Hertz => format!("{:.0}", value / 1e6),
+            Unit::Seconds if value < 1.0 => format::with_unit(value.max(0.0), unit),
             Unit::Seconds => format::span(Duration::from_secs_f64(value.clamp(0.0, 1e12))),
             Unit::Joules => format::with_unit(value, unit),
             Unit::Count => format::gpus(value),
@@ -135,8 +137,10 @@ fn gigabits(bytes: f64) -> String {
 
 /// Names are as wide as the widest of the window; other texts as their field needs.
 fn text_width(field: &Field, column: &Column, table: &Table) -> usize {
-    if field.name == "state" && table.subject == Subject::Gpus {
-        return 19;
+    match (field.name.as_str(), table.subject) {
+        ("state", Subject::Gpus) => return 19,
+        ("state", Subject::Nodes | Subject::Targets) => return 7,
+        _ => {}
     }
     if let Some((_, width)) = WIDTHS.iter().find(|(name, _)| *name == field.name) {
         return *width;

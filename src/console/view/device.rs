@@ -13,7 +13,7 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{events, hints, node_tables, put, titled};
+use super::{events, hints, node, node_tables, put, titled};
 use crate::{
     answer::{DeviceDetail, field::shown_unit},
     console::{
@@ -61,6 +61,7 @@ const PORT: [(MetricId, &str, Option<MetricId>); 8] = [
 /// Draws the device.
 ///
 /// ```text
+///  gpu003  live, read 0.4s ago   8 GPUs lost   3,412 W   job 8812
 ///  gpu003 GPU 5   ░ waiting for peers   job llama-pt   H100-SXM   GPU-1234…
 ///  busy  100 %                     of 100 %   power  312 W             of 700 W
 ///  ⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿   ⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤
@@ -80,11 +81,11 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &State, theme: Theme)
         return Room::default();
     };
     let width = usize::from(area.width);
-    let mut lines = vec![headline(node, device, theme)];
+    let mut lines = vec![node::headline(detail, theme), headline(node, device, theme)];
     let longest = device.history.iter().map(|series| series.points.len()).max().unwrap_or(0);
     let span = format::span(Duration::from_millis(detail.history_step_ms * longest as u64));
     let text = format!("   the last {span}, now at the right");
-    lines[0].push_span(Span::styled(text, theme.style(Meaning::Dim)));
+    lines[1].push_span(Span::styled(text, theme.style(Meaning::Dim)));
     lines.extend(facts(device, width, theme));
     lines.push(Line::default());
     let happened = events::about(detail, name, EVENTS, width, theme);

@@ -7,7 +7,7 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{hints, put, put_page};
+use super::{hints, node, put, put_page};
 use crate::{
     answer::NodeDetail,
     console::{
@@ -21,7 +21,9 @@ use crate::{
 /// Draws what happened on a node, the newest first.
 ///
 /// ```text
-///  EVENTS  3 of gpu003 in the past that is kept
+///  gpu003  live, read 0.4s ago   8 GPUs lost   3,412 W   job 8812
+///
+///  EVENTS  3 in the past that is kept
 ///  ✖ 12:02:23Z  mlx5_1/1   port is no longer active     → look at the cable and the switch port
 /// ```
 pub(super) fn draw(
@@ -36,11 +38,12 @@ pub(super) fn draw(
         return Room::default();
     };
     let events = events::of(detail);
-    let count = format!("{} of {name} in the past that is kept", events.len());
-    let mut lines = vec![Line::from(vec![
+    let count = format!("{} in the past that is kept", events.len());
+    let mut lines = vec![node::headline(detail, theme), Line::default()];
+    lines.push(Line::from(vec![
         Span::styled(" EVENTS  ", theme.style(Meaning::Title)),
         Span::raw(count),
-    ])];
+    ]));
     let width = usize::from(area.width);
     lines.extend(events.iter().map(|event| line(event, width, theme)));
     if events.is_empty() {

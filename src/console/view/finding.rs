@@ -1,5 +1,7 @@
 //! One finding: a sentence, what to look at next, and the numbers that prove it.
 
+use std::time::Duration;
+
 use gaunt_schema::Safe;
 use ratatui::{
     buffer::Buffer,
@@ -8,14 +10,18 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{LABEL, hints, put, put_page, titled};
+use super::{LABEL, alerts, hints, put, put_page, titled};
 use crate::{
-    answer::{Evidence, Finding},
+    answer::{Evidence, Finding, History},
     console::{
         format,
+        proof::{self, Past},
         state::{Room, State},
         theme::{self, Meaning, Theme},
-        widget::table::{self, number, text},
+        widget::{
+            spark,
+            table::{self, number, text},
+        },
     },
 };
 
@@ -32,8 +38,8 @@ const VICTIMS: usize = 64;
 ///  SINCE     11:57:32Z (6m10)   costs 8 GPUs   97 % sure
 ///  NEXT      look at the cable and the switch port of gpu003 mlx5_1
 ///
-///  EVIDENCE                           now       limit
-///  ports up                             7           8  one of them went down
+///  EVIDENCE                           now       limit  last 15m
+///  tasks waiting for input           34 %        10 %  ▁▁▁▁▁▁▁▁▅▆▇▇▇▇▇  its own usual is 2 %
 ///
 ///  VICTIMS   8: gpu003 · GPU 0, gpu003 · GPU 1, …
 /// ```
@@ -46,7 +52,11 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &State, theme: Theme)
     let width = usize::from(area.width);
     let mut lines = vec![headline(finding, width, theme)];
     if !open {
-        let text = " ● no longer open: this is how it was last seen";
+        let text = match (state.then, &state.data.refused) {
+            (Some(_), _) => " ● not open at this instant: this is how it was seen at another one",
+            (None, Some(_)) => " ● over and forgotten by now: this is how it was last seen",
+            (None, None) => " ● no longer open: this is how it was last seen",
+        };
         lines.push(Line::styled(text, theme.style(Meaning::Good)));
     }
     lines.push(Line::default());
@@ -67,12 +77,15 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &State, theme: Theme)
         let text = format!("✔ {} at {}{note}", taken.by, format::clock(taken.at));
         lines.extend(paragraph("TAKEN BY", &text, width, theme));
     }
+    if let Some(list) = state.alerts().filter(|_| *open) {
+        lines.extend(alerts::lines(list, finding, at, width, theme));
+    }
     if let Some(text) = life(finding) {
         lines.extend(paragraph("LIFE", &text, width, theme));
     }
     if !finding.evidence.is_empty() {
         lines.push(Line::default());
-        lines.extend(evidence(&finding.evidence, width, theme));
+        lines.extend(evidence(finding, &state.data.pasts, width, theme));
     }
     if !finding.missing.is_empty() {
         lines.push(Line::default());
@@ -84,7 +97,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &State, theme: Theme)
         lines.extend(paragraph("VICTIMS", &victims(finding), width, theme));
     }
     if let Some(node) = &finding.entity.node {
-        let text = format!(" Enter opens {node}, b its job");
+        let text = format!(" Enter opens {node}, b its job, e explains all of it");
         lines.extend([Line::default(), Line::styled(text, theme.style(Meaning::Dim))]);
     }
     put_page(buffer, area, &lines, state.scroll, theme)
@@ -103,7 +116,7 @@ fn life(finding: &Finding) -> Option<String> {
     (!told.is_empty()).then(|| format!("{}{often}: {}", finding.life.state, told.join(", ")))
 }
 
-fn headline(finding: &Finding, width: usize, theme: Theme) -> Line<'static> {
+pub(super) fn headline(finding: &Finding, width: usize, theme: Theme) -> Line<'static> {
     let severity = theme.severity(finding.severity);
     let sign = theme::severity_sign(finding.severity);
     let name = format!(" {sign} {}  ", finding.kind);
@@ -117,7 +130,12 @@ fn headline(finding: &Finding, width: usize, theme: Theme) -> Line<'static> {
 }
 
 /// A titled text in as many lines as it takes.
-fn paragraph(title: &str, words: &str, width: usize, theme: Theme) -> Vec<Line<'static>> {
+pub(super) fn paragraph(
+    title: &str,
+    words: &str,
+    width: usize,
+    theme: Theme,
+) -> Vec<Line<'static>> {
     let wrapped = format::wrap(words, width.saturating_sub(LABEL + 2));
     let titles = std::iter::once(title).chain(std::iter::repeat(""));
     let lines = titles.zip(wrapped);
@@ -132,13 +150,37 @@ fn victims(finding: &Finding) -> String {
     format!("{}: {}{more}", format::count(count as u64), named.join(", "))
 }
 
-fn evidence(evidence: &[Evidence], width: usize, theme: Theme) -> Vec<Line<'static>> {
-    let what = evidence.iter().map(|e| format::width(&Safe::new(&e.what))).max().unwrap_or(0);
-    let what = what.clamp(20, width.saturating_sub(50).max(20));
-    let note = width.saturating_sub(what + 2 * 11 + 3 * 2 + 2);
-    let columns = [text("EVIDENCE", what), number("now", 11), number("limit", 11), text("", note)];
-    let mut lines = vec![table::heading(&columns, theme.style(Meaning::Title))];
-    for proof in evidence {
+/// Columns of a number.
+const NUMBER: usize = 10;
+/// From this width on the note of a number stands beside it, else below it.
+const NOTED: usize = 120;
+
+/// The numbers, each beside its limit and its past.
+fn evidence(finding: &Finding, pasts: &[Past], width: usize, theme: Theme) -> Vec<Line<'static>> {
+    let asks = proof::asks(finding);
+    let has_past = asks.iter().any(Option::is_some);
+    let past = match (has_past, width) {
+        (false, _) => 0,
+        (true, 0..NOTED) => 15,
+        (true, _) => 30,
+    };
+    let longest = finding.evidence.iter().map(|e| format::width(&Safe::new(&e.what))).max();
+    let fixed = 2 * (NUMBER + 2) + past + 2 + 2;
+    let beside = if width >= NOTED { 36 } else { 0 };
+    let what = longest.unwrap_or(0).clamp(20, width.saturating_sub(fixed + beside).max(20));
+    let note = width.saturating_sub(what + fixed + 2);
+    let columns = [text("EVIDENCE", what), number("now", NUMBER), number("limit", NUMBER)];
+    let known = pasts.iter().filter_map(|past| past.history.as_deref()).map(Past::span_ms).max();
+    let mut heading = table::heading(&columns, theme.style(Meaning::Title));
+    if let Some(span) = known.filter(|span| has_past && *span > 0) {
+        let text = format!("  last {}", format::span(Duration::from_millis(span)));
+        heading.push_span(Span::styled(text, theme.style(Meaning::Title)));
+    }
+    let mut lines = vec![heading];
+    let mut drawn = false;
+    for (proof, ask) in finding.evidence.iter().zip(asks) {
+        let history = ask.and_then(|ask| pasts.iter().find(|past| past.ask == ask));
+        let history = history.and_then(|past| past.history.as_deref());
         let number = |value: Option<f64>| {
             value.map_or_else(|| format::ABSENT.into(), |v| format::with_unit(v, proof.unit))
         };
@@ -148,12 +190,52 @@ fn evidence(evidence: &[Evidence], width: usize, theme: Theme) -> Vec<Line<'stat
             (number(proof.value), theme.style(Meaning::Title)),
             (limit, Style::new()),
         ];
-        let notes = format::wrap(&Safe::new(&proof.note), note);
-        let rows = std::iter::once(cells).chain(std::iter::repeat_with(Default::default));
-        lines.extend(rows.zip(notes).map(|(cells, note)| {
-            let note = (note, theme.style(Meaning::Dim));
-            table::row(&columns, cells.into_iter().chain([note]))
-        }));
+        let mut line = table::row(&columns, cells);
+        if has_past {
+            line.push_span(Span::raw("  "));
+            drawn |= history.is_some_and(|history| Past::limit(history, proof).is_some());
+            line.spans.extend(history.map_or_else(
+                || vec![Span::raw(" ".repeat(past))],
+                |history| picture(history, known.unwrap_or(0), proof, past, theme),
+            ));
+        }
+        let dim = theme.style(Meaning::Dim);
+        let room = if beside > 0 { note } else { width.saturating_sub(6) };
+        let notes = format::wrap(&Safe::new(&proof.note), room);
+        let (first, rest) = if beside > 0 { notes.split_at(1) } else { (&[][..], &notes[..]) };
+        line.spans.extend(first.iter().map(|note| Span::styled(format!("  {note}"), dim)));
+        lines.push(line);
+        let indent = if beside > 0 { width.saturating_sub(note) } else { 4 };
+        let rest = rest.iter().filter(|note| !note.is_empty());
+        lines.extend(rest.map(|note| Line::styled(format!("{}{note}", " ".repeat(indent)), dim)));
+    }
+    if drawn {
+        let text = " half of the height is the limit";
+        lines.push(Line::styled(text, theme.style(Meaning::Dim)));
     }
     lines
+}
+
+/// The last minutes of a number, the wrong side of its limit in another colour.
+fn picture(
+    history: &History,
+    span_ms: u64,
+    proof: &Evidence,
+    columns: usize,
+    theme: Theme,
+) -> Vec<Span<'static>> {
+    let points = Past::newest(history, span_ms);
+    let Some(limit) = Past::limit(history, proof) else {
+        let line = spark::line(points, None, columns);
+        return vec![Span::styled(line, theme.style(Meaning::Neutral))];
+    };
+    // The number passed its limit: the side on which it is now is the wrong one.
+    let wrong = proof.value.is_none_or(|value| value >= f64::from(limit));
+    let signs = spark::against(points, limit, columns);
+    let meaning = |sign| match spark::reaches(sign) {
+        Some(reached) if reached == wrong => Meaning::Bad,
+        _ => Meaning::Neutral,
+    };
+    let signs = signs.chars();
+    signs.map(|sign| Span::styled(sign.to_string(), theme.style(meaning(sign)))).collect()
 }

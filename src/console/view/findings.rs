@@ -8,9 +8,9 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{hints, put};
+use super::{alerts, hints, put};
 use crate::{
-    answer::{Finding, Subject},
+    answer::{AlertList, Finding, Subject},
     console::{
         cursor::window,
         format,
@@ -27,16 +27,22 @@ const NUMBERS: usize = 7 + 11 + 6;
 const ONE_LINE: usize = 120;
 /// Columns of the blamed place where the sentence stands beside it.
 const PLACE: usize = 26;
+/// The same on a wide screen, with what is done about it.
+const WIDE_PLACE: usize = 38;
+/// From this width on a screen is wide.
+const WIDE: usize = 150;
 
 /// How findings are shown.
 #[derive(Clone, Copy)]
-pub(super) struct Rows {
+pub(super) struct Rows<'a> {
     /// Columns there are.
     pub(super) width: usize,
     /// The row of the cursor, if it is here.
     pub(super) selected: Option<usize>,
     /// The instant from which ages count.
     pub(super) at: gaunt_schema::UnixMs,
+    /// What Alertmanager does about them, if that is known.
+    pub(super) alerts: Option<&'a AlertList>,
     /// The theme.
     pub(super) theme: Theme,
 }
@@ -56,16 +62,17 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &State, theme: Theme)
     let findings = &list.findings;
     let at = state.at.findings.index(findings.len(), |at| &findings[at].id);
     let width = usize::from(area.width);
-    let rows = Rows { width, selected: Some(at), at: list.at, theme };
+    let rows = Rows { width, selected: Some(at), at: list.at, alerts: state.alerts(), theme };
     let each = if width >= ONE_LINE { 1 } else { 2 };
-    let page = (usize::from(area.height).saturating_sub(1) / each).max(1);
-    let from = window(at, findings.len(), page);
     let mut lines = vec![rows.heading(findings.len() as u64, false)];
     let filter = &state.list(Subject::Findings).rows;
     if !filter.is_empty() {
         let text = format!("   {} of {} match {filter}", list.matched, list.total);
         lines.push(Line::styled(text, theme.style(Meaning::Dim)));
     }
+    lines.extend(state.alerts().and_then(|list| alerts::trouble(list, width, theme)));
+    let page = (usize::from(area.height).saturating_sub(lines.len()) / each).max(1);
+    let from = window(at, findings.len(), page);
     let mut spots = Vec::new();
     for (at, finding) in findings.iter().enumerate().skip(from).take(page) {
         let y = area.y + lines.len() as u16;
@@ -80,7 +87,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &State, theme: Theme)
     Room { page, spots, ..Room::default() }
 }
 
-impl Rows {
+impl Rows<'_> {
     /// The title with the headings of the numbers; `focused` if the cursor is in this panel.
     pub(super) fn heading(self, open: u64, focused: bool) -> Line<'static> {
         let title = if focused { "▸FINDINGS  " } else { " FINDINGS  " };
@@ -136,10 +143,15 @@ impl Rows {
         if finding.life.state == LifeState::Flapping {
             place.push_str(" (flapping)");
         }
+        if let Some(word) = self.alerts.and_then(|list| alerts::word(list, finding)) {
+            place.extend([" (", word, ")"]);
+        }
         let room = self.width.saturating_sub(3 + KIND + 1 + NUMBERS);
         let middle = if self.in_row() {
             let sentence = Safe::new(&finding.summary);
-            format!("{} {}", format::left(&place, PLACE), format::cut(&sentence, room - PLACE - 1))
+            let columns = if self.width >= WIDE { WIDE_PLACE } else { PLACE };
+            let sentence = format::cut(&sentence, room.saturating_sub(columns + 1));
+            format!("{} {sentence}", format::left(&place, columns))
         } else {
             place
         };

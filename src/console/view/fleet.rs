@@ -93,11 +93,14 @@ fn lost(overview: &Overview, total: u32, width: usize, theme: Theme) -> Line<'st
         spans.push(Span::raw(format!("   {}", format::cost(cost, &lost.currency))));
     }
     let used: usize = spans.iter().map(Span::width).sum::<usize>() + INDENT;
-    let room = spark::columns(lost.history.len(), width.saturating_sub(used + 16).min(PAST));
-    if room > 4 {
-        let span = lost.history_step_ms.saturating_mul(lost.history.len() as u64);
+    // Before the first point nobody looked: that is no past.
+    let blank = lost.history.iter().take_while(|point| point.is_none()).count();
+    let history = &lost.history[blank..];
+    let room = spark::columns(history.len(), width.saturating_sub(used + 16).min(PAST));
+    if room > 1 {
+        let span = lost.history_step_ms.saturating_mul(history.len() as u64);
         let past = format::span(Duration::from_millis(span));
-        let picture = spark::line(&lost.history, None, room);
+        let picture = spark::line(history, None, room);
         spans.push(Span::styled(format!("   {picture}"), theme.style(meaning)));
         spans.push(Span::styled(format!("  last {past}"), theme.style(Meaning::Dim)));
     }

@@ -1,6 +1,9 @@
 //! What the heat map is made of: nodes put together by leaf or rack, and the values that colour it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Range,
+};
 
 use gaunt_schema::GpuState;
 use ratatui::style::Style;
@@ -18,15 +21,8 @@ use crate::{
 pub(super) struct Group<'a> {
     /// What they have in common.
     pub(super) name: &'a str,
-    /// Which of the map's nodes they are, by place.
-    pub(super) nodes: Vec<usize>,
-}
-
-impl Group<'_> {
-    /// Whether a node is one of them.
-    pub(super) fn holds(&self, node: usize) -> bool {
-        self.nodes.contains(&node)
-    }
+    /// Where they are in the order of nodes.
+    nodes: Range<usize>,
 }
 
 /// All nodes of the map, and how they stand together.
@@ -35,6 +31,8 @@ pub(super) struct Groups<'a> {
     pub(super) rows: Vec<(&'a str, &'a str, usize)>,
     /// The groups, in their order.
     pub(super) list: Vec<Group<'a>>,
+    /// The map's nodes by place, group by group: one list for all, because a large fleet has a group for every node.
+    order: Vec<usize>,
     /// Whether anybody says what they are put together by.
     pub(super) known: bool,
     /// The most GPUs of a group.
@@ -63,12 +61,16 @@ impl<'a> Groups<'a> {
             Fold::Rack => Some("rack"),
         };
         let folded = column.zip(sites).map(|(column, sites)| fold(&rows, sites, column));
-        let known = folded.as_ref().is_some_and(|list| list.iter().any(|g| !g.name.is_empty()));
-        let list = folded.filter(|_| known).unwrap_or_else(|| {
+        let folded = folded.filter(|(list, _)| list.iter().any(|group| !group.name.is_empty()));
+        let known = folded.is_some();
+        let (list, order) = folded.unwrap_or_else(|| {
             let each = rows.iter().enumerate();
-            each.map(|(at, (name, ..))| Group { name, nodes: vec![at] }).collect()
+            let list = each.map(|(at, (name, ..))| Group { name, nodes: at..at + 1 });
+            (list.collect(), (0..rows.len()).collect())
         });
-        let gpus = |group: &Group<'_>| group.nodes.iter().map(|n| rows[*n].1.len()).sum::<usize>();
+        let gpus = |group: &Group<'_>| {
+            order[group.nodes.clone()].iter().map(|node| rows[*node].1.len()).sum::<usize>()
+        };
         Self {
             gpus: list.iter().map(gpus).max().unwrap_or(0),
             nodes: list.iter().map(|group| group.nodes.len()).max().unwrap_or(0),
@@ -76,6 +78,21 @@ impl<'a> Groups<'a> {
             known,
             rows,
             list,
+            order,
+        }
+    }
+
+    /// The nodes of a group, by their places in the map.
+    pub(super) fn nodes_of(&self, group: &Group<'_>) -> &[usize] {
+        &self.order[group.nodes.clone()]
+    }
+
+    /// The nodes of groups that stand beside each other in the list.
+    pub(super) fn nodes_of_all(&self, groups: &[Group<'_>]) -> &[usize] {
+        match groups {
+            [first, .., last] => &self.order[first.nodes.start..last.nodes.end],
+            [only] => self.nodes_of(only),
+            [] => &[],
         }
     }
 
@@ -99,9 +116,13 @@ impl<'a> Groups<'a> {
 }
 
 /// Puts nodes together by a text that the table of sites has of them; of several texts the first counts.
-fn fold<'a>(rows: &[(&'a str, &'a str, usize)], sites: &'a Table, column: &str) -> Vec<Group<'a>> {
+fn fold<'a>(
+    rows: &[(&'a str, &'a str, usize)],
+    sites: &'a Table,
+    column: &str,
+) -> (Vec<Group<'a>>, Vec<usize>) {
     let (Some(nodes), Some(places)) = (sites.column("node"), sites.column(column)) else {
-        return Vec::new();
+        return Default::default();
     };
     let of: HashMap<&str, &str> = (0..sites.rows as usize)
         .filter_map(|row| {
@@ -115,7 +136,12 @@ fn fold<'a>(rows: &[(&'a str, &'a str, usize)], sites: &'a Table, column: &str) 
         // Those of whom nobody says it come last.
         groups.entry((name.is_empty(), name)).or_default().push(at);
     }
-    groups.into_iter().map(|((_, name), nodes)| Group { name, nodes }).collect()
+    let (mut list, mut order) = (Vec::with_capacity(groups.len()), Vec::with_capacity(rows.len()));
+    for ((_, name), nodes) in groups {
+        list.push(Group { name, nodes: order.len()..order.len() + nodes.len() });
+        order.extend(nodes);
+    }
+    (list, order)
 }
 
 /// A number of every GPU.
@@ -194,7 +220,7 @@ impl<'a> Values<'a> {
     }
 
     /// The values of a few GPUs.
-    fn listed(&self, gpus: std::ops::Range<usize>) -> String {
+    fn listed(&self, gpus: Range<usize>) -> String {
         let told = gpus.map(|gpu| {
             let value = self.of.get(gpu).copied().flatten();
             value.map_or_else(|| format::ABSENT.to_owned(), |value| self.told(value))

@@ -10,7 +10,7 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::folded::{Group, Groups, Values};
+use super::folded::{Groups, Values};
 use crate::console::{
     format,
     state::{Fold, Panel, Room, Spot, State, What},
@@ -152,7 +152,8 @@ impl Map<'_> {
         let mut left = x;
         let groups = self.groups.list.iter().enumerate().skip(first).take(grid.per_row);
         for (at, group) in groups {
-            let here = self.chosen.is_some_and(|node| group.holds(node));
+            let nodes = self.groups.nodes_of(group);
+            let here = self.chosen.is_some_and(|node| nodes.contains(&node));
             if grid.named || at == first {
                 let dim = self.theme.style(Meaning::Dim);
                 let name = if here && grid.named { theme::selected(dim) } else { dim };
@@ -162,9 +163,9 @@ impl Map<'_> {
             }
             let room = grid.tile - if grid.named { grid.label } else { 0 };
             // Where a group has no name to mark, its cells are marked; in a group of many the node's own.
-            let cells = self.members(group, here && (!grid.named || group.nodes.len() > 1));
+            let cells = self.members(nodes, here && (!grid.named || nodes.len() > 1));
             let used = cells.len().min(room);
-            self.point(group, left, y, used, spots);
+            self.point(nodes, left, y, used, spots);
             runs(&mut spans, cells.into_iter().take(room));
             spans.push(Span::raw(" ".repeat(room - used)));
             left += room as u16;
@@ -173,11 +174,10 @@ impl Map<'_> {
     }
 
     /// What can be pointed at in a tile: each node's cells.
-    fn point(&self, group: &Group<'_>, left: u16, y: u16, used: usize, spots: &mut Vec<Spot>) {
+    fn point(&self, nodes: &[usize], left: u16, y: u16, used: usize, spots: &mut Vec<Spot>) {
         let mut x = left;
-        for node in &group.nodes {
-            let width =
-                if self.whole { 1 } else { self.groups.rows[*node].1.chars().count() } as u16;
+        for node in nodes {
+            let width = if self.whole { 1 } else { self.groups.rows[*node].1.len() } as u16;
             if usize::from(x + width - left) > used {
                 return;
             }
@@ -188,20 +188,20 @@ impl Map<'_> {
     }
 
     /// The cells of a group: its GPUs, or its nodes.
-    fn members(&self, group: &Group<'_>, marked: bool) -> Vec<(&'static str, Style)> {
+    fn members(&self, nodes: &[usize], marked: bool) -> Vec<(&'static str, Style)> {
         let mut cells = Vec::new();
-        for node in &group.nodes {
+        for node in nodes {
             let own = marked && self.chosen == Some(*node);
             let mark = |(sign, style)| (sign, if own { theme::selected(style) } else { style });
             if self.whole {
-                cells.push(mark(self.worst(std::iter::once(*node))));
+                cells.push(mark(self.worst(&[*node])));
                 continue;
             }
             let (_, states, from) = self.groups.rows[*node];
-            cells.extend(states.chars().enumerate().map(|(at, code)| {
+            cells.extend(states.bytes().enumerate().map(|(at, code)| {
                 mark(match self.values {
                     Some(values) => values.cell(from + at, self.theme),
-                    None => look(state(code), self.theme),
+                    None => look(STATES[usize::from(code)].1, self.theme),
                 })
             }));
         }
@@ -209,17 +209,15 @@ impl Map<'_> {
     }
 
     /// The one cell that stands for all GPUs of some nodes.
-    fn worst(&self, nodes: impl Iterator<Item = usize>) -> (&'static str, Style) {
+    fn worst(&self, nodes: &[usize]) -> (&'static str, Style) {
+        let rows = nodes.iter().map(|node| self.groups.rows[*node]);
         let Some(values) = self.values else {
-            let codes = nodes.flat_map(|node| self.groups.rows[node].1.chars());
-            let worst = codes.map(state).max_by_key(|state| theme::state_rank(*state));
-            return look(worst.unwrap_or(GpuState::Unknown), self.theme);
+            let states = &*STATES;
+            let codes = rows.flat_map(|(_, codes, _)| codes.bytes());
+            let worst = codes.map(|code| states[usize::from(code)]).max_by_key(|(rank, _)| *rank);
+            return look(worst.map_or(GpuState::Unknown, |(_, state)| state), self.theme);
         };
-        let gpus = nodes.flat_map(|node| {
-            let (_, states, from) = self.groups.rows[node];
-            from..from + states.len()
-        });
-        values.highest(gpus, self.theme)
+        values.highest(rows.flat_map(|(_, codes, from)| from..from + codes.len()), self.theme)
     }
 
     /// One row of cells, each for `shared` groups, behind the name of the first.
@@ -236,11 +234,11 @@ impl Map<'_> {
         let mut spans = vec![Span::styled(name, self.theme.style(Meaning::Dim))];
         let mut left = x + self.grid.label as u16;
         let cells = row.chunks(shared).take(self.grid.per_row).map(|groups| {
-            let here = self.chosen.is_some_and(|node| groups.iter().any(|g| g.holds(node)));
-            let nodes = groups.iter().flat_map(|group| group.nodes.iter().copied());
-            if let Some(node) = nodes.clone().next() {
+            let nodes = self.groups.nodes_of_all(groups);
+            let here = self.chosen.is_some_and(|node| nodes.contains(&node));
+            if let Some(node) = nodes.first() {
                 let area = Rect { x: left, y, width: 1, height: 1 };
-                spots.push(Spot { area, what: What::Panel(Panel::Heat, node) });
+                spots.push(Spot { area, what: What::Panel(Panel::Heat, *node) });
             }
             left += 1;
             let (sign, style) = self.worst(nodes);
@@ -271,12 +269,10 @@ fn runs(spans: &mut Vec<Span<'static>>, cells: impl Iterator<Item = (&'static st
     }
 }
 
-/// The state of each code letter, looked up once: a frame of a large fleet asks a hundred thousand times.
-fn state(code: char) -> GpuState {
-    static STATES: LazyLock<[GpuState; 128]> = LazyLock::new(|| {
-        std::array::from_fn(|code| {
-            GpuState::from_code(char::from(code as u8)).unwrap_or(GpuState::Unknown)
-        })
-    });
-    STATES.get(code as usize).copied().unwrap_or(GpuState::Unknown)
-}
+/// The rank and the state of each code letter, looked up once: a frame of a large fleet asks a hundred thousand times.
+static STATES: LazyLock<[(u8, GpuState); 256]> = LazyLock::new(|| {
+    std::array::from_fn(|code| {
+        let state = GpuState::from_code(char::from(code as u8)).unwrap_or(GpuState::Unknown);
+        (theme::state_rank(state), state)
+    })
+});

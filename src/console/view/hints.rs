@@ -3,10 +3,13 @@
 use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 
 use super::{MIN_HEIGHT, MIN_WIDTH, put};
-use crate::console::{
-    format,
-    state::{Link, State},
-    theme::{Meaning, Theme},
+use crate::{
+    answer::Overview,
+    console::{
+        format,
+        state::{Link, State},
+        theme::{Meaning, Theme},
+    },
 };
 
 /// A terminal that is too small, said in as few columns as possible.
@@ -51,6 +54,23 @@ pub(super) fn loading(buffer: &mut Buffer, area: Rect, state: &State, theme: The
         lines.push(Line::styled("   Asking again until it answers.", theme.style(Meaning::Dim)));
     }
     put(buffer, area, &lines);
+}
+
+/// A fleet of nobody: what would make it one.
+pub(super) fn nobody(overview: &Overview, width: u16, theme: Theme) -> Vec<Line<'static>> {
+    let text = match overview.nodes.pending {
+        0 => {
+            "No target is named. `gaunt-node` runs on each machine with GPUs, and `gaunt serve` is \
+             told of them by --targets 'gpu[001-064]', by --file-sd 'sd/*.json', or by groups in its \
+             settings; SIGHUP reads files and settings again."
+        }
+        _ => "None of the targets has answered yet: 9 tells of each how that went.",
+    };
+    let mut lines = vec![Line::default()];
+    let wrapped = format::wrap(text, usize::from(width).saturating_sub(4));
+    let style = theme.style(Meaning::Plain);
+    lines.extend(wrapped.into_iter().map(|line| Line::styled(format!("   {line}"), style)));
+    lines
 }
 
 /// The lines of a screen that waits for its own answer, or will get none.

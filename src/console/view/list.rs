@@ -92,7 +92,11 @@ fn nothing(table: &Table) -> String {
             "no job holds a GPU now, or nobody says so: see [jobs] in the settings".into()
         }
         Subject::Ports => "no node has an RDMA port".into(),
+        Subject::Processes => {
+            "no process holds a GPU, or nobody may say so; of the past none are kept".into()
+        }
         Subject::Gpus => "no node has a GPU".into(),
+        Subject::Closed => "no finding closed in the last day".into(),
         _ => format!("there are no {what}"),
     }
 }

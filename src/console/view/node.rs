@@ -12,7 +12,7 @@ use ratatui::{
 
 use super::{
     INDENT, hints,
-    node_tables::{gpus, host as host_lines, ports},
+    node_tables::{gpus, host as host_lines, ports, probe},
     nodes, put, put_page, titled,
 };
 use crate::{
@@ -102,12 +102,14 @@ pub(super) fn body(
     let others = ports::netdevs(detail, width, theme)
         .into_iter()
         .chain(host_lines::lines(detail, width, theme))
+        .chain(probe::lines(detail, width, theme))
         .chain(origin(detail, width, theme));
     lines.extend(others.map(|line| (line, None)));
     lines
 }
 
-fn headline(detail: &NodeDetail, theme: Theme) -> Line<'static> {
+/// The node in a line, the same above everything that is shown of it.
+pub(super) fn headline(detail: &NodeDetail, theme: Theme) -> Line<'static> {
     let line = &detail.line;
     let (fresh, style) = nodes::freshness(line, theme);
     let mut spans = vec![

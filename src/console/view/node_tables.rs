@@ -17,6 +17,7 @@ use crate::{
 pub(super) mod gpus;
 pub(super) mod host;
 pub(super) mod ports;
+pub(super) mod probe;
 
 /// A cell of a table.
 pub(super) type Field = (String, Style);

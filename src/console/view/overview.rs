@@ -2,7 +2,7 @@
 
 use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 
-use super::{beside, findings::Rows, fleet, heat, node, nodes, put, put_page};
+use super::{beside, findings::Rows, fleet, heat, hints, node, nodes, put, put_page};
 use crate::{
     answer::Overview,
     console::{
@@ -55,7 +55,7 @@ pub(super) fn draw(
     let at = state.at.findings.index(findings.len(), |at| &findings[at].id);
     let single = state.only_node().and_then(|name| state.node(name));
     let selected = (focused && !findings.is_empty()).then_some(at);
-    let rows = Rows { width, selected, at: overview.at, theme };
+    let rows = Rows { width, selected, at: overview.at, alerts: None, theme };
     lines.push(rows.heading(overview.findings_open.into(), focused && single.is_none()));
     // At 80×24 this leaves the map its title and two rows.
     let most = left.saturating_sub(1 + HEAT_MIN + 2).max(left / 2);
@@ -72,6 +72,12 @@ pub(super) fn draw(
     put(buffer, area, &lines);
     let rest = Rect { y: area.y + used, height: area.height - used, ..area };
     let rest = put_troubles(buffer, rest, overview, troubles, theme);
+    let counts = overview.nodes;
+    if counts.live + counts.stale + counts.down == 0 {
+        let lines = hints::nobody(overview, area.width, theme);
+        put(buffer, rest, &lines);
+        return Room { spots, ..Room::default() };
+    }
     if let Some(detail) = single {
         let lines = node::body(detail, width, None, theme);
         let lines: Vec<Line<'_>> = lines.into_iter().map(|(line, _)| line).collect();

@@ -11,7 +11,7 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{device::doing, hints, node_tables, put, put_page};
+use super::{device::doing, hints, node, node_tables, put, put_page};
 use crate::{
     answer::DeviceDetail,
     console::{
@@ -27,7 +27,9 @@ const EDGE: usize = 10;
 /// Draws a line for each GPU and its ports, then the ports that belong to no GPU.
 ///
 /// ```text
-///  TOPOLOGY  gpu003   GPU ─ NVLink in ─ PCIe in ─ port ─ load in/out ─ leaf
+///  gpu003  live, read 0.4s ago   8 GPUs lost   3,412 W   job 8812
+///
+///  TOPOLOGY   GPU ─ NVLink in ─ PCIe in ─ port ─ load in/out ─ leaf
 ///  GPU 5  ░ waiting for peers  ─ 12.1 Gb/s ─ 3.2 Gb/s ─ mlx5_5/1  ━━━━────── 41/40 % ─ leaf-07 r5
 /// ```
 pub(super) fn draw(
@@ -42,10 +44,11 @@ pub(super) fn draw(
         return Room::default();
     };
     let head = "   GPU ─ NVLink in ─ PCIe in ─ port ─ load in/out ─ leaf, rail";
-    let mut lines = vec![Line::from(vec![
-        Span::styled(format!(" TOPOLOGY  {name}"), theme.style(Meaning::Title)),
+    let mut lines = vec![node::headline(detail, theme), Line::default()];
+    lines.push(Line::from(vec![
+        Span::styled(" TOPOLOGY", theme.style(Meaning::Title)),
         Span::styled(head, theme.style(Meaning::Dim)),
-    ])];
+    ]));
     let gpus: Vec<&DeviceDetail> = node_tables::of(detail, Class::Gpu).collect();
     let ports: Vec<&DeviceDetail> = node_tables::of(detail, Class::Port).collect();
     let mut free: Vec<&DeviceDetail> = ports.clone();

@@ -33,7 +33,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &State, theme: Theme)
         number("lost", 8),
         number("useful %", 8),
         number("power W", 9),
-        text("accounts", room),
+        text("account", room),
     ];
     let mut lines = vec![table::heading(&columns, theme.style(Meaning::Title))];
     if rolls.is_empty() {

@@ -8,6 +8,10 @@ const LEVELS: [&str; 7] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇"];
 pub(crate) fn line(points: &[Option<f32>], top: Option<f32>, columns: usize) -> String {
     let known = || points.iter().flatten().copied().filter(|value| value.is_finite());
     let top = top.unwrap_or_else(|| known().fold(0.0, f32::max));
+    drawn(points, columns, |value| LEVELS[level(value, top)])
+}
+
+fn drawn(points: &[Option<f32>], columns: usize, sign: impl Fn(f32) -> &'static str) -> String {
     let each = points.len().div_ceil(columns.max(1)).max(1);
     let drawn = points.len().div_ceil(each).min(columns);
     let mut out = " ".repeat(columns - drawn);
@@ -15,9 +19,27 @@ pub(crate) fn line(points: &[Option<f32>], top: Option<f32>, columns: usize) -> 
     let head = (first > 0).then(|| &points[..first]);
     for group in head.into_iter().chain(points[first..].chunks(each)) {
         let value = group.iter().flatten().copied().filter(|v| v.is_finite()).reduce(f32::max);
-        out.push_str(value.map_or(" ", |value| LEVELS[level(value, top)]));
+        out.push_str(value.map_or(" ", &sign));
     }
     out
+}
+
+/// The same with a limit at half of the height: what is below it has one of the three lowest levels, what reaches it
+/// one of the three highest, so that it is told apart without colour.
+pub(crate) fn against(points: &[Option<f32>], limit: f32, columns: usize) -> String {
+    let half = LEVELS.len() / 2;
+    let level = |value: f32| {
+        let share = if limit > 0.0 { value / limit } else { 2.0 };
+        let (from, part) = if share < 1.0 { (0, share) } else { (half + 1, share - 1.0) };
+        LEVELS[from + ((part.max(0.0) * half as f32) as usize).min(half - 1)]
+    };
+    drawn(points, columns, level)
+}
+
+/// Whether a sign of [`against`] reaches the limit; none for a gap.
+pub(crate) fn reaches(sign: char) -> Option<bool> {
+    let at = LEVELS.iter().position(|level| level.starts_with(sign))?;
+    Some(at > LEVELS.len() / 2)
 }
 
 /// How many of `room` columns so many points fill when each column stands for equally many.
@@ -46,6 +68,16 @@ mod tests {
         assert_eq!(line(&[], None, 3), "   ");
         assert_eq!(line(&[Some(0.0), Some(0.0)], None, 2), "▁▁");
         assert_eq!(line(&[Some(f32::NAN)], None, 1), " ");
+    }
+
+    #[test]
+    fn what_reaches_its_limit_is_high_and_what_does_not_is_low() {
+        let points = [Some(0.0), Some(0.99), None, Some(1.0), Some(1.4), Some(9.0)];
+        assert_eq!(against(&points, 1.0, 6), "▁▃ ▅▆▇");
+        let reached: Vec<_> = against(&points, 1.0, 6).chars().map(reaches).collect();
+        let yes = Some(true);
+        assert_eq!(reached, [Some(false), Some(false), None, yes, yes, yes]);
+        assert_eq!(against(&[], 0.0, 2), "  ");
     }
 
     #[test]

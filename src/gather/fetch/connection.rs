@@ -23,6 +23,7 @@ use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
+    sync::OwnedSemaphorePermit,
     time::timeout,
 };
 use tokio_rustls::client::TlsStream;
@@ -30,9 +31,9 @@ use tokio_rustls::client::TlsStream;
 use super::{Progress, Rules, Step, broken};
 use crate::gather::{Place, Reach, access::Keys, place::Scheme};
 
-/// The read buffer of one connection, in bytes, which also bounds the headers: 20,000 connections hold 320 MiB at
-/// the very most, and pages are copied out of it chunk by chunk.
-const BUFFER: usize = 16 << 10;
+/// The read buffer of one connection, in bytes, which also bounds the headers; pages are copied out of it chunk by chunk.
+/// It is held while nothing is read, and hyper may hold twice as much: 20,000 connections 320 MiB at the very most.
+const BUFFER: usize = 8 << 10;
 
 /// How to get to a place.
 pub(super) struct Way<'a> {
@@ -60,6 +61,10 @@ impl Way<'_> {
             return Err(Failure::Forbidden(Safe::new(&why)));
         }
         progress.at(Step::Connecting);
+        let (room, most) = &rules.connections;
+        let Ok(place) = room.clone().try_acquire_owned() else {
+            return Err(Failure::OutOfFiles(*most as u64));
+        };
         let tcp = first(&addresses, rules).await?;
         let stream = match self.place.scheme {
             Scheme::Http => Stream::Plain(tcp),
@@ -69,11 +74,11 @@ impl Way<'_> {
             }
         };
         let (sender, driver) = http1::Builder::new()
-            .max_buf_size(BUFFER)
+            .read_buf_exact_size(Some(BUFFER))
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|error| broken(&error))?;
-        Ok(Connection { sender, driver: Some(Box::pin(driver)) })
+        Ok(Connection { sender, driver: Some(Box::pin(driver)), _place: place })
     }
 
     async fn greet(&self, tcp: TcpStream) -> Result<TlsStream<TcpStream>, Failure> {
@@ -94,17 +99,17 @@ async fn first(addresses: &[SocketAddr], rules: &Rules) -> Result<TcpStream, Fai
     for address in addresses {
         match timeout(share, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
-                stream.set_nodelay(true).map_err(|error| refused(&error))?;
+                stream.set_nodelay(true).map_err(|error| refused(&error, rules))?;
                 return Ok(stream);
             }
-            Ok(Err(error)) => last = refused(&error),
+            Ok(Err(error)) => last = refused(&error, rules),
             Err(_) => last = Failure::Timeout(Safe::new(&format!("connecting (limit {share:?})"))),
         }
     }
     Err(last)
 }
 
-fn refused(error: &io::Error) -> Failure {
+fn refused(error: &io::Error, rules: &Rules) -> Failure {
     /// The process may open no more files.
     const EMFILE: i32 = 24;
     /// The system may open no more files.
@@ -114,9 +119,7 @@ fn refused(error: &io::Error) -> Failure {
         (io::ErrorKind::ConnectionRefused, _) => "connection refused".to_owned(),
         (io::ErrorKind::HostUnreachable, _) => "host unreachable".to_owned(),
         (io::ErrorKind::NetworkUnreachable, _) => "network unreachable".to_owned(),
-        (_, Some(EMFILE | ENFILE)) => {
-            "gaunt itself may open no more files; raise its limit with `ulimit -n`".to_owned()
-        }
+        (_, Some(EMFILE | ENFILE)) => return Failure::OutOfFiles(rules.connections.1 as u64),
         _ => error.to_string(),
     };
     Failure::Connect(Safe::new(&why))
@@ -130,6 +133,8 @@ pub(super) struct Connection {
     sender: SendRequest<Empty<Bytes>>,
     /// What moves bytes; none once the connection has ended.
     driver: Option<Driver>,
+    /// Its place among all connections.
+    _place: OwnedSemaphorePermit,
 }
 
 impl fmt::Debug for Connection {
@@ -144,7 +149,7 @@ impl Connection {
         &mut self,
         request: Request<Empty<Bytes>>,
     ) -> hyper::Result<Response<Incoming>> {
-        let Self { sender, driver } = self;
+        let Self { sender, driver, .. } = self;
         drive(driver, async {
             sender.ready().await?;
             sender.send_request(request).await

@@ -15,6 +15,7 @@ use tokio_rustls::{
 };
 
 use super::{server::request, *};
+use crate::tls::Tls;
 
 /// Two authorities, and what the first has signed: a server for 127.0.0.1 and for `gpu.test`, and a client.
 struct Papers {

@@ -35,8 +35,9 @@ fn number(batch: &Batch) -> u32 {
 /// A server that speaks both, and answers with what is asked for first.
 fn negotiates(head: &str) -> String {
     let (_, accept) = head.split_once("\r\naccept: ").expect("it is asked for something");
-    let first = accept.split([';', ',', '\r']).next().unwrap_or_default();
-    match first {
+    let offered = accept.lines().next().unwrap_or_default().split(',');
+    let mut known = offered.map(|entry| entry.split(';').next().unwrap_or_default().trim());
+    match known.find(|media| *media != "application/vnd.gaunt.frame").unwrap_or_default() {
         "application/openmetrics-text" => {
             of_type(OPEN, "# TYPE gaunt_node_cpus gauge\ngaunt_node_cpus 2 1520879607.789\n# EOF\n")
         }

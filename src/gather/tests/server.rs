@@ -31,6 +31,8 @@ pub(super) enum Manner {
     Makes(fn(u64) -> String),
     /// Answers what is made of the head of the request, in lower case.
     Hears(fn(&str) -> String),
+    /// The same in bytes, and of the number of the request.
+    HearsBytes(fn(&str, u64) -> Vec<u8>),
 }
 
 pub(super) fn ok(body: &str) -> String {
@@ -43,6 +45,14 @@ pub(super) fn of_type(media: &str, body: &str) -> String {
         "HTTP/1.1 200 OK\r\ncontent-type: {media}\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     )
+}
+
+/// An answer in bytes that says what it is.
+pub(super) fn bytes_of_type(media: &str, body: &[u8]) -> Vec<u8> {
+    let length = body.len();
+    let head =
+        format!("HTTP/1.1 200 OK\r\ncontent-type: {media}\r\ncontent-length: {length}\r\n\r\n");
+    [head.as_bytes(), body].concat()
 }
 
 /// An answer with an encoded body.
@@ -103,6 +113,7 @@ async fn serve(mut stream: TcpStream, manner: Manner, mut number: u64) -> Option
             Manner::Answers(text) => stream.write_all(text.as_bytes()).await.ok()?,
             Manner::AnswersBytes(bytes) => stream.write_all(bytes).await.ok()?,
             Manner::Hears(answer) => stream.write_all(answer(&head).as_bytes()).await.ok()?,
+            Manner::HearsBytes(answer) => stream.write_all(&answer(&head, number)).await.ok()?,
             Manner::Makes(page) => stream.write_all(ok(&page(number)).as_bytes()).await.ok()?,
             Manner::AnswersAndCloses(bytes) => {
                 stream.write_all(bytes).await.ok()?;

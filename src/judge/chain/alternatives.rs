@@ -16,14 +16,12 @@ struct Check {
     series: &'static [MetricId],
     unit: Unit,
     threshold: &'static str,
-    limit: fn(&Thresholds) -> f64,
+    /// None where one is too many.
+    limit: Option<fn(&Thresholds) -> f64>,
     /// Whether a number below its limit is the bad one.
     below: bool,
     number: fn(&Place<'_>) -> Option<f64>,
 }
-
-/// What may be a fault at one.
-const ONE: fn(&Thresholds) -> f64 = |_| 1.0;
 
 /// Everything that is looked for.
 const CHECKS: &[Check] = &[
@@ -33,7 +31,7 @@ const CHECKS: &[Check] = &[
         series: &[gpu::PRESENT, gpu_parts::XID_ERRORS],
         unit: Unit::Count,
         threshold: "",
-        limit: ONE,
+        limit: None,
         below: false,
         number: |place| {
             let broken = |row: &&u32| {
@@ -49,7 +47,7 @@ const CHECKS: &[Check] = &[
         series: &[gpu::CLOCK_EVENT_HW_SLOWDOWN, gpu::CLOCK_EVENT_SW_THERMAL],
         unit: Unit::Ratio,
         threshold: "clock_event_ratio",
-        limit: |limits| limits.clock_event_ratio,
+        limit: Some(|limits| limits.clock_event_ratio),
         below: false,
         number: |place| {
             let (now, gap) = (place.cluster.now(), place.cluster.fresh_for());
@@ -66,7 +64,7 @@ const CHECKS: &[Check] = &[
         series: &[gpu::SM_CLOCK],
         unit: Unit::Ratio,
         threshold: "clock_straggler_ratio",
-        limit: |limits| limits.clock_straggler_ratio,
+        limit: Some(|limits| limits.clock_straggler_ratio),
         below: true,
         number: |place| {
             let clock = |row: u32| {
@@ -88,7 +86,7 @@ const CHECKS: &[Check] = &[
         series: &[gpu_health::PCIE_REPLAYS],
         unit: Unit::Count,
         threshold: "pcie_replays_per_second",
-        limit: |limits| limits.pcie_replays_per_second,
+        limit: Some(|limits| limits.pcie_replays_per_second),
         below: false,
         number: |place| {
             let (now, gap) = (place.cluster.now(), place.cluster.fresh_for());
@@ -103,7 +101,7 @@ const CHECKS: &[Check] = &[
         series: &[gpu_parts::NVLINK_REPLAY, gpu_parts::NVLINK_RECOVERY, gpu_parts::NVLINK_CRC],
         unit: Unit::Count,
         threshold: "nvlink_errors_per_second",
-        limit: |limits| limits.nvlink_errors_per_second,
+        limit: Some(|limits| limits.nvlink_errors_per_second),
         below: false,
         number: |place| most(&place.gpus, |row| place.nvlink_errors(row)),
     },
@@ -113,7 +111,7 @@ const CHECKS: &[Check] = &[
         series: &[host::IO_PRESSURE],
         unit: Unit::Ratio,
         threshold: "io_pressure_ratio",
-        limit: |limits| limits.io_pressure_ratio,
+        limit: Some(|limits| limits.io_pressure_ratio),
         below: false,
         number: |place| of_hosts(place, |host, place| Some(host.io(place.cluster)?.now)),
     },
@@ -123,7 +121,7 @@ const CHECKS: &[Check] = &[
         series: &[host::CPU_PRESSURE],
         unit: Unit::Ratio,
         threshold: "cpu_pressure_ratio",
-        limit: |limits| limits.cpu_pressure_ratio,
+        limit: Some(|limits| limits.cpu_pressure_ratio),
         below: false,
         number: |place| of_hosts(place, |host, place| Some(host.cpu(place.cluster)?.now)),
     },
@@ -133,7 +131,7 @@ const CHECKS: &[Check] = &[
         series: &[host::CPU_BUSIEST],
         unit: Unit::Ratio,
         threshold: "busiest_cpu_ratio",
-        limit: |limits| limits.busiest_cpu_ratio,
+        limit: Some(|limits| limits.busiest_cpu_ratio),
         below: false,
         number: |place| of_hosts(place, |host, place| Some(host.busiest(place.cluster)?.now)),
     },
@@ -143,7 +141,7 @@ const CHECKS: &[Check] = &[
         series: &[port::STATE],
         unit: Unit::Count,
         threshold: "",
-        limit: ONE,
+        limit: None,
         below: false,
         number: |place| {
             let ports = all_ports(place).into_iter();
@@ -157,9 +155,9 @@ const CHECKS: &[Check] = &[
         series: &[port::SYMBOL_ERRORS, port::RECEIVE_ERRORS],
         unit: Unit::Count,
         threshold: "link_errors_per_second",
-        limit: |limits| limits.link_errors_per_second,
+        limit: Some(|limits| limits.link_errors_per_second),
         below: false,
-        number: |place| of_links(place, |link| &link.errors),
+        number: |place| of_links(place, |link| link.errors),
     },
     Check {
         kind: FindingKind::LeafCongested,
@@ -167,9 +165,9 @@ const CHECKS: &[Check] = &[
         series: &[port::ECN_MARKED],
         unit: Unit::Ratio,
         threshold: "marked_packets_ratio",
-        limit: |limits| limits.marked_packets_ratio,
+        limit: Some(|limits| limits.marked_packets_ratio),
         below: false,
-        number: |place| of_links(place, |link| &link.marked),
+        number: |place| of_links(place, |link| link.marked),
     },
     Check {
         kind: FindingKind::LeafCongested,
@@ -177,9 +175,9 @@ const CHECKS: &[Check] = &[
         series: &[ethernet::RECEIVE_PAUSED_3],
         unit: Unit::Ratio,
         threshold: "paused_ratio",
-        limit: |limits| limits.paused_ratio,
+        limit: Some(|limits| limits.paused_ratio),
         below: false,
-        number: |place| of_links(place, |link| &link.paused),
+        number: |place| of_links(place, |link| link.paused),
     },
     Check {
         kind: FindingKind::HostBlocksNetwork,
@@ -187,9 +185,9 @@ const CHECKS: &[Check] = &[
         series: &[ethernet::TRANSMIT_PAUSED_3],
         unit: Unit::Ratio,
         threshold: "pauses_ratio",
-        limit: |limits| limits.pauses_ratio,
+        limit: Some(|limits| limits.pauses_ratio),
         below: false,
-        number: |place| of_links(place, |link| &link.pauses),
+        number: |place| of_links(place, |link| link.pauses),
     },
 ];
 
@@ -202,13 +200,17 @@ impl Place<'_> {
     }
 
     fn alternative(&self, check: &Check) -> Alternative {
-        let limit = (check.limit)(&self.judge.limits);
+        let limit = check.limit.map(|limit| limit(&self.judge.limits));
         let value = (check.number)(self);
-        let beyond = value.map(|value| if check.below { value < limit } else { value >= limit });
+        let beyond = value.map(|value| match limit {
+            None => value > 0.0,
+            Some(limit) if check.below => value < limit,
+            Some(limit) => value >= limit,
+        });
         Alternative {
             kind: check.kind,
             beyond,
-            number: Evidence::new(check.what, value, check.unit, Some(limit)),
+            number: Evidence::new(check.what, value, check.unit, limit),
             threshold: check.threshold.to_owned(),
             source: named(check.series),
         }
@@ -235,7 +237,7 @@ fn all_ports(place: &Place<'_>) -> Vec<u32> {
 
 fn of_links(
     place: &Place<'_>,
-    of: impl Fn(&links::Link) -> &crate::judge::average::Average,
+    of: impl Fn(&links::Link) -> crate::judge::average::Average,
 ) -> Option<f64> {
     let rows = all_ports(place);
     most(&rows, |row| links::now(of(place.judge.links.of(row)?), place.cluster))

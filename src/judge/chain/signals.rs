@@ -76,34 +76,34 @@ const PORT: &[OfPort] = &[
         "busier direction over its rate",
         &[port::RECEIVE_BYTES, port::TRANSMIT_BYTES],
         Unit::Ratio,
-        |place, row| links::now(&place.judge.links.of(row)?.carried, place.cluster),
+        |place, row| links::now(place.judge.links.of(row)?.carried, place.cluster),
     ),
     (
         "broken symbols and packets in a second",
         &[port::SYMBOL_ERRORS, port::RECEIVE_ERRORS],
         Unit::Count,
-        |place, row| links::now(&place.judge.links.of(row)?.errors, place.cluster),
+        |place, row| links::now(place.judge.links.of(row)?.errors, place.cluster),
     ),
     (
         "packets sent again in a second",
         &[port::PACKET_SEQUENCE_ERRORS],
         Unit::Count,
-        |place, row| links::now(&place.judge.links.of(row)?.resent, place.cluster),
+        |place, row| links::now(place.judge.links.of(row)?.resent, place.cluster),
     ),
     ("received packets with a congestion mark", &[port::ECN_MARKED], Unit::Ratio, |place, row| {
-        links::now(&place.judge.links.of(row)?.marked, place.cluster)
+        links::now(place.judge.links.of(row)?.marked, place.cluster)
     }),
     (
         "time in which the network stops it",
         &[ethernet::RECEIVE_PAUSED_3],
         Unit::Ratio,
-        |place, row| links::now(&place.judge.links.of(row)?.paused, place.cluster),
+        |place, row| links::now(place.judge.links.of(row)?.paused, place.cluster),
     ),
     (
         "time in which it stops the network",
         &[ethernet::TRANSMIT_PAUSED_3],
         Unit::Ratio,
-        |place, row| links::now(&place.judge.links.of(row)?.pauses, place.cluster),
+        |place, row| links::now(place.judge.links.of(row)?.pauses, place.cluster),
     ),
 ];
 

@@ -14,15 +14,15 @@ use crate::{
 };
 
 /// Targets that are read once a second, whatever they say.
-struct Stage {
-    cluster: Cluster,
-    judge: Judge,
+pub(super) struct Stage {
+    pub(super) cluster: Cluster,
+    pub(super) judge: Judge,
     dialects: Vec<Dialect>,
     second: i64,
 }
 
 impl Stage {
-    fn new(targets: &[(&str, Dialect)]) -> Self {
+    pub(super) fn new(targets: &[(&str, Dialect)]) -> Self {
         let mut cluster = Cluster::new(Duration::from_secs(1), 10);
         let named = targets.iter().zip(0..).map(|((address, _), id)| Target {
             id: TargetId(id),
@@ -37,7 +37,7 @@ impl Stage {
     }
 
     /// Seconds in which the targets bring what `page` makes of the second and the target's place.
-    fn run(&mut self, seconds: i64, page: impl Fn(i64, usize) -> Report) -> &mut Self {
+    pub(super) fn run(&mut self, seconds: i64, page: impl Fn(i64, usize) -> Report) -> &mut Self {
         for _ in 0..seconds {
             self.second += 1;
             let at = UnixMs(self.second * 1_000);
@@ -50,20 +50,26 @@ impl Stage {
             }
             self.cluster.advance(at);
             self.judge.step(&self.cluster);
+            self.judge.findings().into_iter().for_each(super::assert_sourced);
         }
         self
     }
 
-    fn open(&self) -> Vec<&str> {
+    pub(super) fn open(&self) -> Vec<&str> {
         self.judge.findings().into_iter().map(|finding| finding.id.as_str()).collect()
     }
 }
 
-fn report(node: &str) -> Report {
+pub(super) fn report(node: &str) -> Report {
     Report { node: Some(node.into()), ..Report::default() }
 }
 
-fn say(report: &mut Report, device: Device, metric: MetricId, reading: impl Into<Reading>) {
+pub(super) fn say(
+    report: &mut Report,
+    device: Device,
+    metric: MetricId,
+    reading: impl Into<Reading>,
+) {
     let device = report.device(device);
     report.push(device, metric, reading.into());
 }

@@ -80,7 +80,7 @@ fn time() -> GpuTime {
             states: vec![StateCount { state: GpuState::Waiting, gpus: 1 }],
         }],
         starved: vec![
-            Starved { job: "".into(), cause: "waiting".into(), gpu_seconds: 2.5 },
+            Starved { job: "(nobody)".into(), cause: "waiting".into(), gpu_seconds: 2.5 },
             Starved { job: "8812".into(), cause: "port_down".into(), gpu_seconds: 120.0 },
         ],
         ..GpuTime::default()
@@ -149,7 +149,7 @@ fn the_page_says_what_the_answers_say() {
         "gaunt_gpu_state_ratio{state=\"computing\"} 0.5",
         "gaunt_gpu_state_ratio{state=\"lost\"} 0",
         "gaunt_gpu_state_ratio{job=\"8812\",state=\"waiting\"} 0.5",
-        "gaunt_starved_gpu_seconds_total{job=\"\",cause=\"waiting\"} 2.5",
+        "gaunt_starved_gpu_seconds_total{job=\"(nobody)\",cause=\"waiting\"} 2.5",
         "gaunt_starved_gpu_seconds_total{job=\"8812\",cause=\"port_down\"} 120",
         r#"gaunt_finding{id="port_down/gpu1/mlx5_1/1",kind="port_down",severity="critical",acknowledged="true",entity="port",node="gpu\\1 \"a\"",device="mlx5_1",port="1"} 1"#,
         "gaunt_findings_opened_total{kind=\"port_down\"} 1",

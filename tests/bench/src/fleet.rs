@@ -14,11 +14,20 @@ use std::{
 use anyhow::{Context, ensure};
 use clap::Args;
 use serde_json::{Value, json};
+use tempfile::NamedTempFile;
 
 use crate::{
-    process::Process,
+    process::{Process, Usage},
     scrape::{self, Client, PLAIN},
 };
+
+mod storm;
+mod watch;
+
+use storm::Storm;
+
+/// Samples of one page of the farm.
+pub(crate) const SAMPLES: usize = 960;
 
 /// The sizes at which growth is looked at.
 const GROWTH: [usize; 4] = [100, 1_000, 5_000, 12_500];
@@ -43,7 +52,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 10)]
     period: u64,
     /// How pages travel.
-    #[arg(long, default_value = "text", value_parser = ["text"])]
+    #[arg(long, default_value = "text", value_parser = ["text", "frame"])]
     wire: String,
     /// Measure for so many seconds after every node was read twice; 15 minutes and a period fill the history.
     #[arg(long)]
@@ -51,6 +60,12 @@ pub(crate) struct Options {
     /// Consoles that follow the overview in a second window of the same length, to see what they cost.
     #[arg(long, default_value_t = 0)]
     consoles: usize,
+    /// Keep the past of every metric, not only of those that screens look back at.
+    #[arg(long)]
+    every_metric: bool,
+    /// Then take every exporter away and bring all back at once, and start the aggregator anew.
+    #[arg(long)]
+    storm: bool,
     /// Measure at 100, 1,000, 5,000 and 12,500 nodes, one after the other.
     #[arg(long)]
     growth: bool,
@@ -70,6 +85,9 @@ struct Figures {
     heatmap: Waits,
     history: Waits,
     consoles: Option<Consoles>,
+    /// Milliseconds from the loss of a board until it is told.
+    finding: Waits,
+    storm: Option<Storm>,
 }
 
 /// What consoles cost that follow the overview.
@@ -122,6 +140,12 @@ impl Figures {
             "heatmap_p99_ms": round(self.heatmap.most),
             "history_p50_ms": round(self.history.half),
             "history_p99_ms": round(self.history.most),
+            "finding_lag_ms": round(self.finding.half),
+            "finding_lag_p99_ms": round(self.finding.most),
+            "every_metric": options.every_metric,
+            "reconnect_s": self.storm.map(|storm| round(storm.reconnect)),
+            "reconnect_wave": self.storm.map(|storm| round(storm.wave)),
+            "restart_s": self.storm.map(|storm| round(storm.restart)),
         })
     }
 }
@@ -133,7 +157,7 @@ pub(crate) fn run(options: &Options, quick: bool, out: &mut dyn Write) -> anyhow
     let sizes: &[usize] = if options.growth { &GROWTH } else { &one };
     writeln!(
         out,
-        "{:>7} {:>7} {:>8} {:>7} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8}",
+        "{:>7} {:>7} {:>8} {:>7} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8}",
         "nodes",
         "conns",
         "samples",
@@ -144,7 +168,8 @@ pub(crate) fn run(options: &Options, quick: bool, out: &mut dyn Write) -> anyhow
         "miss ppm",
         "lag ms",
         "heat ms",
-        "past ms"
+        "past ms",
+        "told ms"
     )?;
     let mut lines = Vec::new();
     for nodes in sizes {
@@ -153,7 +178,7 @@ pub(crate) fn run(options: &Options, quick: bool, out: &mut dyn Write) -> anyhow
         let number = |name: &str| line[name].as_f64().unwrap_or(f64::NAN);
         writeln!(
             out,
-            "{:>7} {:>7} {:>8.0} {:>7.3} {:>9.3} {:>9.0} {:>9.1} {:>8.2} {:>8.2} {:>8.2} {:>8.2}",
+            "{:>7} {:>7} {:>8.0} {:>7.3} {:>9.3} {:>9.0} {:>9.1} {:>8.2} {:>8.2} {:>8.2} {:>8.2} {:>8.0}",
             nodes,
             figures.connections,
             figures.samples,
@@ -164,7 +189,8 @@ pub(crate) fn run(options: &Options, quick: bool, out: &mut dyn Write) -> anyhow
             number("missed_per_million"),
             figures.lag,
             figures.heatmap.most,
-            figures.history.most
+            figures.history.most,
+            figures.finding.half
         )?;
         lines.push(line);
     }
@@ -173,7 +199,7 @@ pub(crate) fn run(options: &Options, quick: bool, out: &mut dyn Write) -> anyhow
 }
 
 /// A program that ends with the bench.
-struct Server(Child);
+pub(crate) struct Server(Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
@@ -184,11 +210,12 @@ impl Drop for Server {
 }
 
 /// The simulator that serves so many nodes, and its targets as a host list.
-fn simulator(nodes: usize) -> anyhow::Result<(Server, String)> {
+pub(crate) fn simulator(nodes: usize, period: u64, port: u16) -> anyhow::Result<(Server, String)> {
     let program = crate::built("gaunt-sim")?;
     let child = Command::new(&program)
-        .args(["--load", "--scenario", "healthy", "--listen-port", "0"])
-        .args(["--nodes", &nodes.to_string()])
+        .args(["--load", "--lose-boards", "--scenario", "healthy"])
+        .args(["--listen-port", &port.to_string()])
+        .args(["--nodes", &nodes.to_string(), "--period", &format!("{period}s")])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
@@ -200,46 +227,113 @@ fn simulator(nodes: usize) -> anyhow::Result<(Server, String)> {
     Ok((server, list.trim().to_owned()))
 }
 
-fn measure(nodes: usize, options: &Options, quick: bool) -> anyhow::Result<Figures> {
-    let (_simulator, targets) = simulator(nodes)?;
-    let port = targets.rsplit(':').next().context("the simulator does not say where it serves")?;
+/// The aggregator of these targets, and the settings that it was started with.
+fn serve(targets: &str, options: &Options) -> anyhow::Result<(Process, NamedTempFile)> {
+    let mut settings = tempfile::Builder::new().suffix(".toml").tempfile()?;
+    let frames = options.wire == "frame";
+    writeln!(settings, "[gather]\nframes = {frames}")?;
+    writeln!(settings, "[history]\nevery_metric = {}", options.every_metric)?;
     let address = scrape::free_address()?;
     let mut command = Command::new(crate::built("gaunt")?);
-    command.args(["serve", "--listen", &address, "--targets", &targets]);
+    command.args(["serve", "--listen", &address, "--targets", targets]);
     command.args(["--period", &format!("{}s", options.period)]);
-    let gaunt = Process::start(command, address.clone())?;
-    let mut client = Client::new(&address)?;
+    // As its unit in config/systemd has it.
+    command.env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
+    command.arg("--config").arg(settings.path());
+    Ok((Process::start(command, address)?, settings))
+}
+
+/// What everybody was told until now.
+struct Told {
+    at: Instant,
+    cpu: Usage,
+    samples: f64,
+    /// Pages that did not come, or too late.
+    missed: f64,
+    answer: Value,
+}
+
+impl Told {
+    fn now(gaunt: &Process, client: &mut Client) -> anyhow::Result<Self> {
+        let told = targets_told(client)?;
+        let lines = told["targets"].as_array().context("no targets")?;
+        let late = lines.iter().map(|line| line["missed"].as_f64().unwrap_or_default());
+        let scrapes = told["totals"]["scrapes"].as_object().into_iter().flatten();
+        let failed = scrapes.filter(|(outcome, _)| *outcome != "ok");
+        let failed = failed.map(|(_, count)| count.as_f64().unwrap_or_default());
+        let missed = late.chain(failed).sum();
+        let samples = totals_of(&told, "samples");
+        Ok(Self { at: Instant::now(), cpu: gaunt.usage()?, samples, missed, answer: told })
+    }
+}
+
+/// What was seen within a window.
+struct Seen {
+    before: Told,
+    after: Told,
+    heatmap: Waits,
+    history: Waits,
+    finding: Waits,
+}
+
+/// Asks and watches for a while.
+fn look(
+    gaunt: &Process,
+    client: &mut Client,
+    nodes: usize,
+    span: Duration,
+) -> anyhow::Result<Seen> {
+    let before = Told::now(gaunt, client)?;
+    let over = AtomicBool::new(false);
+    let (waits, finding) = thread::scope(|scope| {
+        let watch = scope.spawn(|| watch::losses(&gaunt.address, nodes, &over));
+        let waits = ask_meanwhile(client, span);
+        over.store(true, Ordering::Relaxed);
+        let losses = watch.join().map_err(|_| anyhow::anyhow!("whoever watched panicked"))??;
+        anyhow::Ok((waits?, Waits::of(losses)))
+    })?;
+    let after = Told::now(gaunt, client)?;
+    Ok(Seen { before, after, heatmap: waits.0, history: waits.1, finding })
+}
+
+fn measure(nodes: usize, options: &Options, quick: bool) -> anyhow::Result<Figures> {
+    let (farm, targets) = simulator(nodes, options.period, 0)?;
+    let port = targets.rsplit(':').next().context("the simulator does not say where it serves")?;
+    let (gaunt, _settings) = serve(&targets, options)?;
+    let mut client = Client::new(&gaunt.address)?;
     // Twice each: rates are known then, and layouts.
     await_scrapes(&mut client, 2 * nodes as u64)?;
     let seconds = options.seconds.unwrap_or(if quick { 20 } else { 60 });
-    let before = (Instant::now(), gaunt.usage()?, totals(&mut client)?);
-    let waits = ask_meanwhile(&mut client, Duration::from_secs(seconds))?;
-    let span = before.0.elapsed().as_secs_f64();
-    let used = gaunt.usage()?.since(before.1, span).percent() / 100.0;
+    let seen = look(&gaunt, &mut client, nodes, Duration::from_secs(seconds))?;
+    let Seen { before, after, .. } = &seen;
+    let span = (after.at - before.at).as_secs_f64();
+    let used = after.cpu.since(before.cpu, span).percent() / 100.0;
     let (resident, connections) = (gaunt.resident()?, established(port)?);
     ensure!(connections >= nodes as u64, "{connections} connections stand, not {nodes}");
-    let told = targets_told(&mut client)?;
-    let lines = told["targets"].as_array().context("no targets")?;
+    let lines = after.answer["targets"].as_array().context("no targets")?;
     let number = |line: &Value, name: &str| line[name].as_f64().unwrap_or_default();
-    let sum = |name: &str| lines.iter().map(|line| number(line, name)).sum::<f64>();
+    let samples = lines.iter().map(|line| number(line, "samples")).sum::<f64>();
     let mut lags: Vec<f64> = lines.iter().map(|line| number(line, "duration_ms")).collect();
     let consoles = (options.consoles > 0)
-        .then(|| follow(&gaunt, &address, options.consoles, seconds, used))
+        .then(|| follow(&gaunt, &gaunt.address, options.consoles, seconds, used))
         .transpose()?;
-    let periods = before.0.elapsed().as_secs_f64() / options.period as f64 + 2.0;
+    let storm =
+        options.storm.then(|| storm::measure(farm, gaunt, &targets, options, nodes)).transpose()?;
     Ok(Figures {
         nodes,
         connections,
-        samples: sum("samples") / nodes as f64,
+        samples: samples / nodes as f64,
         cores: used,
         resident,
         seconds: span,
-        scraped: totals_of(&told, "samples") - before.2,
-        missed: sum("missed") / (nodes as f64 * periods),
+        scraped: after.samples - before.samples,
+        missed: (after.missed - before.missed) / (nodes as f64 * span / options.period as f64),
         lag: percentile(&mut lags, 99),
-        heatmap: waits.0,
-        history: waits.1,
+        heatmap: seen.heatmap,
+        history: seen.history,
         consoles,
+        finding: seen.finding,
+        storm,
     })
 }
 
@@ -289,10 +383,6 @@ fn targets_told(client: &mut Client) -> anyhow::Result<Value> {
 
 fn totals_of(told: &Value, name: &str) -> f64 {
     told["totals"][name].as_f64().unwrap_or_default()
-}
-
-fn totals(client: &mut Client) -> anyhow::Result<f64> {
-    Ok(totals_of(&targets_told(client)?, "samples"))
 }
 
 fn await_scrapes(client: &mut Client, wanted: u64) -> anyhow::Result<()> {

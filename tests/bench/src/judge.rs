@@ -1,6 +1,7 @@
 //! Bench `judge`: how often the judge is right, how fast, and what it costs, on labelled simulated runs.
 
 use std::{
+    collections::BTreeMap,
     io::Write,
     sync::{
         atomic::{AtomicUsize, Ordering},
@@ -58,12 +59,10 @@ pub(crate) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<()> 
     };
     let short = of(&|run| !run.peace);
     let long = of(&|run| run.peace);
+    let calm = by_period(&runs, &outcomes);
     table::write(out, &short)?;
     if !long.is_empty() {
-        let close =
-            if options.size() == "full" { "each second" } else { "each 30 s, a part each second" };
-        writeln!(out, "long fault-free runs, read {close}; other exporters at most each 15 s:")?;
-        table::write(out, &long)?;
+        write_calm(out, options, &long, &calm)?;
     }
     if options.explain {
         for (run, outcome) in runs.iter().zip(&outcomes) {
@@ -78,6 +77,12 @@ pub(crate) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<()> 
         "hard_negative_pages": negatives.pages,
         "false_pages_per_1000_gpu_days": rounded(peace.pages_per_1000_gpu_days()),
         "gpu_days": rounded(Some(peace.gpu_days)),
+        "calm_by_period_s": calm.iter().map(|(period, peace)| json!({
+            "period_s": period,
+            "gpu_days": rounded(Some(peace.gpu_days)),
+            "pages": peace.pages,
+            "false_pages_per_1000_gpu_days": rounded(peace.pages_per_1000_gpu_days()),
+        })).collect::<Vec<_>>(),
         "ns_per_signal": rounded(Some(cost.ns_per_signal)),
         "bytes_per_gpu": cost.bytes_per_gpu.round(),
         "gaunt_1s": by_dialect(&of(&|run| !run.peace && run.dialect == Dialect::Gaunt)),
@@ -94,6 +99,37 @@ pub(crate) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<()> 
     }
     writeln!(out, "{line}")?;
     Ok(())
+}
+
+/// Writes of the long fault-free runs, and how often they were looked at.
+fn write_calm(
+    out: &mut dyn Write,
+    options: &Options,
+    long: &[Scored],
+    calm: &BTreeMap<u64, Peace>,
+) -> anyhow::Result<()> {
+    let close =
+        if options.size() == "full" { "each second" } else { "each 30 s, a part each second" };
+    writeln!(out, "long fault-free runs, read {close}; other exporters at most each 15 s:")?;
+    table::write(out, long)?;
+    for (period, peace) in calm {
+        let rate = peace.pages_per_1000_gpu_days().unwrap_or_default();
+        let (pages, days) = (peace.pages, peace.gpu_days);
+        writeln!(
+            out,
+            "     read each {period:>2} s: {pages} pages in {days:.1} GPU-days, {rate:.1} in a thousand"
+        )?;
+    }
+    Ok(())
+}
+
+/// What was said in the long fault-free runs, by the seconds from one look at a node to the next.
+fn by_period(runs: &[Run], outcomes: &[Outcome]) -> BTreeMap<u64, Peace> {
+    let mut scored: BTreeMap<u64, Vec<&Scored>> = BTreeMap::new();
+    for (run, outcome) in runs.iter().zip(outcomes).filter(|(run, _)| run.peace) {
+        scored.entry(run.watch.period().as_secs()).or_default().push(&outcome.scored);
+    }
+    scored.into_iter().map(|(period, scored)| (period, Peace::of(scored))).collect()
 }
 
 /// The main figures of the runs in one dialect, side by side with the other.

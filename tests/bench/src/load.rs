@@ -1,7 +1,6 @@
 //! Bench `load`: what serving a fleet of written-down pages costs, at one scrape of each node every ten seconds.
 
 use std::{
-    fs,
     io::{BufRead, BufReader},
     net::{Ipv4Addr, SocketAddrV4, TcpStream},
     process::{Child, Command, Stdio},
@@ -15,6 +14,8 @@ use rustix::{
     process::{Resource, Rlimit, getrlimit, setrlimit},
 };
 use serde_json::json;
+
+use crate::process::{resident, seconds};
 
 /// Nodes: the largest fleet that gaunt is made for.
 const NODES: usize = 12_500;
@@ -197,21 +198,4 @@ fn whole(answer: &[u8]) -> Option<usize> {
     let head = str::from_utf8(&answer[..end]).ok()?;
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?;
     Some(end + length.parse::<usize>().ok()?)
-}
-
-/// The processor time of a process, in seconds; the kernel's on its behalf as well.
-fn seconds(id: u32) -> anyhow::Result<f64> {
-    const TICKS: f64 = 100.0;
-    let stat = fs::read_to_string(format!("/proc/{id}/stat"))?;
-    let after = stat.rsplit_once(") ").context("/proc/PID/stat is not as it was")?.1;
-    let fields: Vec<&str> = after.split(' ').collect();
-    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok());
-    Ok((ticks(11).context("no time")? + ticks(12).context("no time")?) / TICKS)
-}
-
-fn resident(id: u32) -> anyhow::Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{id}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
-    Ok(kilobytes.context("no VmRSS in /proc/PID/status")? * 1024)
 }

@@ -19,6 +19,7 @@ mod process;
 mod rounds;
 mod scrape;
 mod signals;
+mod versus;
 
 use std::{io::Write, process::ExitCode};
 
@@ -61,6 +62,11 @@ const BENCHES: &[(&str, &str, Bench)] = &[
         "fleet",
         "gaunt serve over gaunt-sim's written-down pages: time, memory and waits by the number of nodes",
         |args, out| fleet::run(&args.fleet, args.judge.quick, out),
+    ),
+    (
+        "versus-prometheus",
+        "gaunt and Prometheus on one farm of 1,000 nodes with equal history: time and memory",
+        |args, out| versus::run(args.judge.quick, out),
     ),
     (
         "ingest",

@@ -74,10 +74,7 @@ impl Process {
 
     /// The memory that it holds now, in bytes, with what it shares with others.
     pub(crate) fn resident(&self) -> anyhow::Result<u64> {
-        let path = format!("/proc/{}/statm", self.child.id());
-        let statm = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        let pages: Option<u64> = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok());
-        Ok(pages.with_context(|| format!("{path} is strange"))? * PAGE)
+        resident(self.child.id())
     }
 
     fn children(&self) -> anyhow::Result<Vec<u32>> {
@@ -99,10 +96,19 @@ impl Drop for Process {
     }
 }
 
-fn seconds(id: u32) -> anyhow::Result<f64> {
+/// The processor time that a process has used, in seconds; the kernel's on its behalf as well.
+pub(crate) fn seconds(id: u32) -> anyhow::Result<f64> {
     let path = format!("/proc/{id}/stat");
     let stat = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
     ticks(&stat).map(|ticks| ticks as f64 / TICKS).with_context(|| format!("{path} is strange"))
+}
+
+/// The memory that a process holds now, in bytes, with what it shares with others.
+pub(crate) fn resident(id: u32) -> anyhow::Result<u64> {
+    let path = format!("/proc/{id}/statm");
+    let statm = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let pages: Option<u64> = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok());
+    Ok(pages.with_context(|| format!("{path} is strange"))? * PAGE)
 }
 
 /// User and system time: the 14th and 15th field, the second of which may hold spaces.

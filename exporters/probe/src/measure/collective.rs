@@ -348,6 +348,7 @@ impl Bench<'_> {
             runs,
             algbw,
             busbw: collective.factor(ranks).map(|factor| algbw * factor),
+            reference: None,
             wrong,
             wrong_at: wrong_at.as_deref().map(Safe::new),
         });

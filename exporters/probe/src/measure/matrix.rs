@@ -207,6 +207,7 @@ impl Bench<'_> {
             runs,
             algbw,
             busbw: (!local).then_some(algbw),
+            reference: None,
             wrong: all.wrong,
             wrong_at: wrong_at.clone(),
         });

@@ -129,6 +129,7 @@ impl Bench<'_> {
             runs,
             algbw,
             busbw: Collective::AllReduce.factor(RANKS).map(|factor| algbw * factor),
+            reference: None,
             wrong: 0,
             wrong_at: None,
         });

@@ -23,6 +23,8 @@ rows! {
         Metric::gauge("gaunt_probe_algbw_bytes_per_second", Probe, Unit::BytesPerSecond, 1e7);
     BASELINE_RATIO, "Bandwidth as a share of what the same GPUs usually reach: below 0.9 something changed.",
         Metric::gauge("gaunt_probe_baseline_ratio", Probe, Unit::Ratio, 0.01).history();
+    REFERENCE_RATIO, "Bandwidth as a share of the least that boards of this model should reach: below 1 the node was perhaps always slow.",
+        Metric::gauge("gaunt_probe_reference_ratio", Probe, Unit::Ratio, 0.01);
     WRONG, "Elements that the last probe found wrong: above 0 the data that GPUs exchange cannot be trusted.",
         Metric::gauge("gaunt_probe_wrong_elements", Probe, Unit::Count, 1.0).history();
     DURATION, "Time from start to result of the node's last probe, contexts included.",

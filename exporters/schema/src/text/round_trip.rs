@@ -12,14 +12,14 @@ use crate::{
 };
 
 /// A report with its devices named instead of numbered: order is not part of what it says.
-type Said = (
+pub(crate) type Said = (
     Option<UnixMs>,
     Option<Safe>,
     BTreeMap<(MetricId, Device), String>,
     Vec<(MetricId, Device, Vec<(Safe, Safe)>)>,
 );
 
-fn said(report: &Report) -> Said {
+pub(crate) fn said(report: &Report) -> Said {
     let device = |at: u32| report.devices[at as usize].clone();
     let samples = report.samples.iter();
     let samples = samples.map(|s| ((s.metric, device(s.device)), format!("{:?}", s.reading)));
@@ -59,7 +59,7 @@ fn line() -> impl Strategy<Value = (MetricId, Vec<Safe>, Reading, Vec<Safe>)> {
     })
 }
 
-fn report() -> impl Strategy<Value = Report> {
+pub(crate) fn report() -> impl Strategy<Value = Report> {
     let lines = prop::collection::vec(line(), 0..40);
     (lines, text(), prop::option::of(0_i64..4_000_000_000_000)).prop_map(|(lines, node, time)| {
         let mut report = Report { node_time: time.map(UnixMs), ..Report::default() };

@@ -33,7 +33,7 @@ pub(crate) const NODE: &str = "node";
 
 /// Something that becomes one line.
 #[derive(Clone, Copy, PartialEq)]
-enum Entry {
+pub(crate) enum Entry {
     NodeName,
     NodeTime,
     Info(usize),
@@ -99,7 +99,7 @@ fn native(report: &Report, form: Form, out: &mut String) {
 }
 
 /// Everything that becomes a line, by metric, then device, then as the report has it.
-fn in_page_order(report: &Report) -> Vec<(u16, u32, Entry)> {
+pub(crate) fn in_page_order(report: &Report) -> Vec<(u16, u32, Entry)> {
     let devices = report.devices.len() as u32;
     let samples = report.samples.iter().enumerate();
     let samples = samples.map(|(at, sample)| (sample.metric.0, sample.device, Entry::Sample(at)));
@@ -120,13 +120,16 @@ fn in_page_order(report: &Report) -> Vec<(u16, u32, Entry)> {
     entries
 }
 
-fn node_label(report: &Report) -> Option<(&str, &str)> {
+pub(crate) fn node_label(report: &Report) -> Option<(&str, &str)> {
     report.node.as_ref().map(|node| (NODE, node.as_str()))
 }
 
 /// The labels of an info series that can stand on a page: named by the grammar, once, and not like the device's own.
 /// The node's info carries the node's name even if the report has it elsewhere.
-fn info_labels<'a>(report: &'a Report, info: &'a Info) -> impl Iterator<Item = (&'a str, &'a str)> {
+pub(crate) fn info_labels<'a>(
+    report: &'a Report,
+    info: &'a Info,
+) -> impl Iterator<Item = (&'a str, &'a str)> {
     let taken = info.metric.row().class.labels();
     let named = info.labels.iter().any(|(name, _)| *name == NODE);
     let node = (info.metric == host::NODE_INFO && !named).then(|| node_label(report)).flatten();

@@ -2,7 +2,7 @@
 //! gaunt-node's.
 
 use gaunt_schema::{
-    Class, Device, MetricId, Report,
+    Class, Device, MetricId, Report, Sample,
     catalogue::{ethernet, gpu, gpu_health as health, gpu_parts as parts, host, port},
 };
 
@@ -23,17 +23,13 @@ pub(super) fn tell(report: &mut Report, frame: u64, period: f64) {
     let step = STEPS[frame as usize % STEPS.len()];
     let seconds = frame as f64 * period;
     move_sensors(report, step, seconds);
-    // Whether links are up is known from what goes over them.
-    report.samples.retain(|sample| sample.metric != parts::NVLINK_REPLAY);
+    // What goes over links is told by the totals of their board.
+    let of_link = |sample: &Sample| report.devices[sample.device as usize].class == Class::Nvlink;
+    let samples = report.samples.iter().filter(|sample| !of_link(sample));
+    report.samples = samples.copied().collect();
     for at in 0..report.devices.len() {
         match report.devices[at].class {
             Class::Gpu => board(report, at as u32, step, seconds),
-            Class::Nvlink => {
-                for metric in [parts::NVLINK_RECEIVE, parts::NVLINK_TRANSMIT] {
-                    let bytes = 4.1e15 + (at as f64 + 3.0) * 1e9 * seconds;
-                    report.push(at as u32, metric, bytes.floor());
-                }
-            }
             Class::Port => {
                 for (metric, rate) in [
                     (port::UNICAST_RECEIVE_PACKETS, 2.1e6),
@@ -61,6 +57,21 @@ pub(super) fn tell(report: &mut Report, frame: u64, period: f64) {
     }
     report.push(0, host::LOAD, 17.0 + step / 7.0);
     report.push(0, host::MEMORY_CACHED, 3.1e11 + step * 4_096.0 * 977.0);
+}
+
+/// Cuts all pages of a node to so many samples: those that move on no page go first, the last ones before the others.
+pub(super) fn cut(pages: &mut [Report], samples: usize) {
+    let Some((first, others)) = pages.split_first() else { return };
+    let stands = |sample: &Sample| {
+        let same = |other: &Sample| other == sample;
+        others.iter().all(|page| page.samples.iter().any(same))
+    };
+    let surplus = first.samples.len().saturating_sub(samples);
+    let standing = first.samples.iter().rev().filter(|sample| stands(sample)).take(surplus);
+    let gone: Vec<(MetricId, u32)> = standing.map(|s| (s.metric, s.device)).collect();
+    for page in pages {
+        page.samples.retain(|sample| !gone.contains(&(sample.metric, sample.device)));
+    }
 }
 
 /// Sensors and shares that hardly ever stand still.

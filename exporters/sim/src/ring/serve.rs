@@ -8,13 +8,16 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use gaunt_schema::UnixMs;
+use gaunt_schema::{
+    UnixMs,
+    frame::{CONTENT_TYPE, HOLDS, Holds, MEDIA},
+};
 use rustix::{
     event::epoll,
     net::{RecvFlags, SendFlags, recv, send, sockopt},
 };
 
-use super::Rings;
+use super::{Rings, framed::Room};
 use crate::address;
 
 /// Events that are taken from the kernel at once.
@@ -34,6 +37,12 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 const NOT_FOUND: &[u8] =
     b"HTTP/1.1 404 Not Found\r\ncontent-length: 21\r\n\r\nnothing; see /metrics\n";
+
+/// The head of an answer that is a frame, around its type and with room for its length.
+const FRAME_HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: ";
+const FRAME_LENGTH: &[u8] = b"\r\ncontent-length: 00000000\r\n\r\n";
+const LENGTH_DIGITS: usize = 8;
+const LENGTH_END: &[u8] = b"\r\n\r\n";
 
 /// One connection.
 struct Peer {
@@ -57,11 +66,15 @@ enum Then {
 struct Serving<'a> {
     rings: &'a Rings,
     started: Instant,
+    /// The same by the wall clock.
+    began: UnixMs,
     epoll: rustix::fd::OwnedFd,
     peers: HashMap<RawFd, Peer>,
     most: usize,
     /// The answer that is being made.
     answer: Vec<u8>,
+    /// Room to make frames in.
+    room: Room,
     waiting: usize,
 }
 
@@ -78,7 +91,9 @@ pub(crate) fn run(
     epoll::add(&epoll, listener, epoll::EventData::new_u64(key(door)), epoll::EventFlags::IN)?;
     let (peers, answer) = (HashMap::new(), Vec::new());
     let started = Instant::now();
-    let mut serving = Serving { rings, started, epoll, peers, most, answer, waiting: 0 };
+    let (began, room) = (wall(), Room::default());
+    let mut serving =
+        Serving { rings, started, began, epoll, peers, most, answer, room, waiting: 0 };
     let mut events = Vec::with_capacity(EVENTS);
     let tenth = rustix::event::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
     while !is_over() {
@@ -98,6 +113,21 @@ pub(crate) fn run(
         }
     }
     Ok(())
+}
+
+/// What the wall clock shows.
+fn wall() -> UnixMs {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixMs(wall.as_millis() as i64)
+}
+
+/// The value of a header, however its name is written.
+fn value<'a>(head: &'a [u8], name: &str) -> Option<&'a str> {
+    let head = std::str::from_utf8(head).ok()?;
+    head.split("\r\n").find_map(|line| {
+        let (known, value) = line.split_once(':')?;
+        known.eq_ignore_ascii_case(name).then(|| value.trim())
+    })
 }
 
 /// A descriptor as the kernel keeps it for us.
@@ -185,15 +215,36 @@ impl Serving<'_> {
         if peer.head.len() > HEAD_BYTES { Then::Goes } else { Then::Stays }
     }
 
+    /// Makes the answer for who reads frames and holds this.
+    fn frame(&mut self, node: usize, holds: Holds) {
+        self.answer.clear();
+        self.answer.extend_from_slice(FRAME_HEAD);
+        self.answer.extend_from_slice(CONTENT_TYPE.as_bytes());
+        self.answer.extend_from_slice(FRAME_LENGTH);
+        let begin = self.answer.len();
+        self.rings.frame(node, self.began, wall(), holds, &mut self.room, &mut self.answer);
+        // The length has a fixed width, so that nothing moves when it is known.
+        let mut length = self.answer.len() - begin;
+        for digit in self.answer[begin - LENGTH_END.len() - LENGTH_DIGITS..]
+            .iter_mut()
+            .take(LENGTH_DIGITS)
+            .rev()
+        {
+            *digit = b'0' + (length % 10) as u8;
+            length /= 10;
+        }
+    }
+
     /// Answers one request.
     fn tell(&mut self, peer: &mut Peer, head: &[u8]) -> Then {
         let is_scrape = head.starts_with(b"GET /metrics ") || head.starts_with(b"GET /metrics?");
         let wants = |words: &[u8]| head.windows(words.len()).any(|w| w.eq_ignore_ascii_case(words));
         peer.last |= wants(b"connection: close");
-        if is_scrape {
-            let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let now = UnixMs(wall.as_millis() as i64);
-            self.rings.answer(peer.node, self.started.elapsed(), now, &mut self.answer);
+        if is_scrape && value(head, "accept").is_some_and(|accept| accept.starts_with(MEDIA)) {
+            let holds = value(head, HOLDS).map(Holds::parse).unwrap_or_default();
+            self.frame(peer.node, holds);
+        } else if is_scrape {
+            self.rings.answer(peer.node, self.started.elapsed(), wall(), &mut self.answer);
         } else {
             self.answer.clear();
             self.answer.extend_from_slice(NOT_FOUND);

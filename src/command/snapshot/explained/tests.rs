@@ -17,6 +17,7 @@ fn number(what: &str, value: Option<f64>, limit: Option<f64>, threshold: &str) -
         note: String::new(),
         source: "gaunt_gpu_sm_clock_hertz".to_owned(),
         threshold: threshold.to_owned(),
+        past: crate::answer::Behind::default(),
     }
 }
 

@@ -28,6 +28,7 @@ fn picture() -> Picture {
             note: "7 of 8 sibling ports are active".to_owned(),
             source: String::new(),
             threshold: String::new(),
+            past: crate::answer::Behind::default(),
         }],
         missing: Vec::new(),
         life: Life::default(),

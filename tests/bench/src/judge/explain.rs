@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use gaunt::command::judge::Episode;
-use gaunt_schema::{Dialect, UnixMs};
+use gaunt_schema::{Dialect, Severity, UnixMs};
 
 use super::{Outcome, play::START, sample::Run, score::Answered};
 
@@ -19,10 +19,9 @@ pub(super) fn write(out: &mut dyn Write, run: &Run, outcome: &Outcome) -> io::Re
         return Ok(());
     }
     let dialect = if run.dialect == Dialect::Gaunt { "gaunt" } else { "dcgm" };
-    let found = if run.peace { "" } else { " to play it again" };
     writeln!(
         out,
-        "{} {} · {dialect} · {} · {} · {} GPUs · --only {} --seed {}{found}",
+        "{} {} · {dialect} · {} · {} · {} GPUs · --only {} --seed {} to play it again",
         run.scenario,
         run.level.as_str(),
         if run.gpm { "gpm" } else { "no gpm" },
@@ -53,7 +52,10 @@ pub(super) fn write(out: &mut dyn Write, run: &Run, outcome: &Outcome) -> io::Re
         };
         writeln!(out, "    {told}")?;
     }
-    for episode in outcome.said.iter().take(MOST_SAID) {
+    // What woke somebody comes first: it may be one line of thousands.
+    let pages = |episode: &&Episode| episode.worst == Severity::Critical;
+    let others = outcome.said.iter().filter(|episode| !pages(episode));
+    for episode in outcome.said.iter().filter(pages).chain(others).take(MOST_SAID) {
         said(out, episode)?;
     }
     if outcome.said.len() > MOST_SAID {
@@ -74,7 +76,15 @@ fn said(out: &mut dyn Write, episode: &Episode) -> io::Result<()> {
         out,
         "  said {opened:.1} s to {closed}: {worst} {kind} {} {entity}: {}",
         entity.kind, finding.summary
-    )
+    )?;
+    if worst < Severity::Critical {
+        return Ok(());
+    }
+    let numbers = finding.evidence.iter().map(|number| {
+        let value = number.value.unwrap_or(f64::NAN);
+        format!("{} {value:.3} ({:.3})", number.what, number.limit.unwrap_or(f64::NAN))
+    });
+    writeln!(out, "    on {}", numbers.collect::<Vec<_>>().join(", "))
 }
 
 /// Seconds since the run began.

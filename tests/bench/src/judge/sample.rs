@@ -174,7 +174,8 @@ impl Options {
         let chosen = self.level.is_some() || self.dialect.is_some() || self.seed.is_some();
         if self.only.iter().any(|wanted| wanted == suite::CALM) || (self.only.is_empty() && !chosen)
         {
-            runs.extend(self.peace());
+            let wanted = |run: &Run| self.seed.is_none_or(|seed| seed == run.seed);
+            runs.extend(self.peace().into_iter().filter(wanted));
         }
         for run in &mut runs {
             run.watch.unwired = self.unwired;

@@ -1,6 +1,11 @@
-//! TLS towards targets: who is believed, and by what gaunt is known. ring does the arithmetic.
+//! TLS towards servers: who is believed, and by what gaunt is known. ring does the arithmetic.
 
-use std::{fs::File, io::BufReader, path::Path, sync::Arc};
+use std::{
+    fs::File,
+    io::BufReader,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use tokio_rustls::rustls::{
     ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
@@ -9,10 +14,53 @@ use tokio_rustls::rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject as _},
 };
 
-use super::{AccessError, Tls};
+/// How a server proves who it is, and how gaunt does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// Certificates of the authorities that are believed, in PEM; the system's without it.
+    pub ca_file: Option<PathBuf>,
+    /// The name that the server must prove; the host of its address without it.
+    pub server_name: Option<String>,
+    /// gaunt's own certificate with its chain, in PEM, and its key.
+    pub client: Option<(PathBuf, PathBuf)>,
+    /// Believe any server: whoever sits between can read and change everything.
+    pub insecure: bool,
+}
 
-/// The configuration of every connection of a group.
-pub(super) fn client(tls: &Tls) -> Result<ClientConfig, AccessError> {
+/// What is wrong with a file of keys.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("cannot read {}: {why}; check the path and its permissions", path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        why: String,
+    },
+    /// A file holds nothing of its sort.
+    #[error("{} holds no {what}; it must be in PEM", path.display())]
+    Empty {
+        /// Which file.
+        path: PathBuf,
+        /// What it should hold.
+        what: &'static str,
+    },
+    /// A file holds what cannot be used.
+    #[error("{} holds something that cannot be used: {why}", path.display())]
+    Content {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Nobody could be believed.
+    #[error("this system has no certificates of authorities; name some with ca_file")]
+    NoAuthorities,
+}
+
+/// The configuration of every connection that is made so.
+pub fn client(tls: &Tls) -> Result<ClientConfig, TlsError> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
@@ -32,15 +80,23 @@ pub(super) fn client(tls: &Tls) -> Result<ClientConfig, AccessError> {
     Ok(config)
 }
 
-fn unusable(path: Option<&Path>, error: &dyn std::fmt::Display) -> AccessError {
-    AccessError::Content {
+/// The configuration of connections that nobody encrypts: it believes nobody.
+pub fn none() -> Result<ClientConfig, TlsError> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable(None, &error))?;
+    Ok(builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
+}
+
+fn unusable(path: Option<&Path>, error: &dyn std::fmt::Display) -> TlsError {
+    TlsError::Content {
         path: path.unwrap_or(Path::new("TLS")).to_path_buf(),
         why: error.to_string(),
     }
 }
 
 /// The authorities that are believed: those of the file, else the system's.
-fn authorities(file: Option<&Path>) -> Result<RootCertStore, AccessError> {
+fn authorities(file: Option<&Path>) -> Result<RootCertStore, TlsError> {
     let mut store = RootCertStore::empty();
     if let Some(path) = file {
         for certificate in certificates(path)? {
@@ -51,27 +107,27 @@ fn authorities(file: Option<&Path>) -> Result<RootCertStore, AccessError> {
     // What the system keeps and cannot be read is left out; without any, nobody could be believed.
     let (added, _) =
         store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if added == 0 { Err(AccessError::NoAuthorities) } else { Ok(store) }
+    if added == 0 { Err(TlsError::NoAuthorities) } else { Ok(store) }
 }
 
-fn open(path: &Path) -> Result<BufReader<File>, AccessError> {
+fn open(path: &Path) -> Result<BufReader<File>, TlsError> {
     File::open(path)
         .map(BufReader::new)
-        .map_err(|error| AccessError::Read { path: path.to_path_buf(), why: error.to_string() })
+        .map_err(|error| TlsError::Read { path: path.to_path_buf(), why: error.to_string() })
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, AccessError> {
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_reader_iter(open(path)?).collect();
     let found = found.map_err(|error| unusable(Some(path), &error))?;
     if found.is_empty() {
-        return Err(AccessError::Empty { path: path.to_path_buf(), what: "certificate" });
+        return Err(TlsError::Empty { path: path.to_path_buf(), what: "certificate" });
     }
     Ok(found)
 }
 
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, AccessError> {
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     PrivateKeyDer::from_pem_reader(open(path)?)
-        .map_err(|_| AccessError::Empty { path: path.to_path_buf(), what: "private key" })
+        .map_err(|_| TlsError::Empty { path: path.to_path_buf(), what: "private key" })
 }
 
 /// Believes any server. Only where the settings say `insecure`.

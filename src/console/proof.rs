@@ -1,0 +1,156 @@
+//! Proof: the past that stands behind a number of a finding, as a question, and that past beside its limit.
+
+use gaunt_schema::{Class, MetricId, Safe, UnixMs};
+
+use crate::answer::{
+    self, Evidence, Filter, Finding, History, HistoryAsk, Question, Subject, Together,
+    filter::quoted, history::USUAL_POINTS,
+};
+
+/// How far back a number is shown.
+const SPAN_MS: u64 = 15 * 60_000;
+
+/// Numbers of one finding whose past is asked for; an aggregator is followed by sixteen streams at most.
+const MOST: usize = 6;
+
+/// The past of one number, as it was last answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Past {
+    /// What was asked.
+    pub(crate) ask: HistoryAsk,
+    /// When the answer came, by the console's clock.
+    pub(crate) came: UnixMs,
+    /// The answer; none if no past of this is kept.
+    pub(crate) history: Option<std::sync::Arc<History>>,
+}
+
+impl Past {
+    /// How far back something is known of it, a quarter of an hour at most, in milliseconds.
+    pub(crate) fn span_ms(history: &History) -> u64 {
+        let blank = history.mean.iter().take_while(|point| point.is_none()).count();
+        let known = (history.mean.len() - blank) as u64;
+        known.saturating_mul(history.step_ms).min(SPAN_MS)
+    }
+
+    /// The points of the last so many milliseconds.
+    pub(crate) fn newest(history: &History, span_ms: u64) -> &[Option<f32>] {
+        let wanted = span_ms.div_ceil(history.step_ms.max(1)) as usize;
+        &history.mean[history.mean.len().saturating_sub(wanted)..]
+    }
+
+    /// The limit in the unit of the points, if the number is the series itself.
+    pub(crate) fn limit(history: &History, proof: &Evidence) -> Option<f32> {
+        let limit = proof.limit.filter(|limit| limit.is_finite() && *limit > 0.0)?;
+        let like = history.unit == proof.unit && proof.past == answer::Behind::Same;
+        like.then_some(limit as f32)
+    }
+}
+
+/// The question for the past of each number of a finding that has one; none for the others.
+pub(crate) fn asks(finding: &Finding) -> Vec<Option<HistoryAsk>> {
+    let mut left = MOST;
+    let asks = finding.evidence.iter().map(|proof| {
+        let ask = ask(finding, proof).filter(|_| left > 0)?;
+        left -= 1;
+        Some(ask)
+    });
+    asks.collect()
+}
+
+/// The questions for those pasts that were not answered since an instant.
+pub(crate) fn due(finding: &Finding, known: &[Past], since: UnixMs) -> Vec<Question> {
+    let fresh = |ask: &HistoryAsk| known.iter().any(|past| past.ask == *ask && past.came > since);
+    let asks = asks(finding).into_iter().flatten().filter(|ask| !fresh(ask));
+    asks.map(Question::History).collect()
+}
+
+fn ask(finding: &Finding, proof: &Evidence) -> Option<HistoryAsk> {
+    if proof.past == answer::Behind::Nothing {
+        return None;
+    }
+    let source = proof.source.split(", ").next().filter(|source| !source.is_empty())?;
+    let metric = MetricId::all().find(|id| id.key() == source)?;
+    let entity = &finding.entity;
+    let is = |field: &str, value: &Option<Safe>| {
+        value.as_deref().map(|value| format!("{field}={}", quoted(value)))
+    };
+    let node = is("node", &entity.node);
+    let (subject, parts) = match metric.row().class {
+        Class::Gpu if node.is_some() => (Subject::Gpus, vec![node, is("gpu", &entity.gpu)]),
+        Class::Gpu => (Subject::Gpus, vec![is("job", &entity.job)]),
+        Class::Node if node.is_some() => (Subject::Nodes, vec![node]),
+        Class::Node => (Subject::Nodes, vec![is("job", &entity.job)]),
+        Class::Port if node.is_some() => {
+            let parts = vec![node, is("device", &entity.device), is("port", &entity.port)];
+            (Subject::Ports, parts)
+        }
+        Class::Port => (Subject::Ports, vec![is("leaf", &entity.leaf), is("rail", &entity.rail)]),
+        _ => return None,
+    };
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    // Without a place this would be the mean of the fleet, which proves nothing.
+    if parts.is_empty() {
+        return None;
+    }
+    let field = subject.field(&metric.key())?;
+    Some(HistoryAsk {
+        metric: Safe::new(&field.name),
+        of: Filter::parse(subject, &parts.join(" and ")).ok()?,
+        together: Together::Mean,
+        points: USUAL_POINTS,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use gaunt_schema::unit::Unit;
+
+    use super::*;
+    use crate::console::sample;
+
+    fn told(proof: &Evidence, finding: &Finding) -> Option<String> {
+        ask(finding, proof).map(|ask| format!("{} of {}", ask.metric, ask.of.text()))
+    }
+
+    #[test]
+    fn a_number_of_a_port_and_one_of_a_host_are_asked_of_their_own_devices() {
+        let port = sample::port_down();
+        let state = told(&port.evidence[0], &port);
+        assert_eq!(state.unwrap(), "state_id of node=gpu003 and device=mlx5_1 and port=1");
+        assert_eq!(told(&port.evidence[1], &port), None, "siblings are others");
+        let starved = sample::starved();
+        let host = told(&starved.evidence[0], &starved);
+        assert_eq!(host.unwrap(), "io_pressure_some of node=gpu006");
+        let job = Finding { entity: gaunt_schema::Entity::node(&"a b".into()), ..starved };
+        let odd = told(&job.evidence[0], &job);
+        assert_eq!(odd.unwrap(), "io_pressure_some of node=\"a b\"");
+    }
+
+    #[test]
+    fn what_was_answered_lately_is_not_asked_again() {
+        let finding = sample::starved();
+        let asked = due(&finding, &[], UnixMs(0));
+        assert_eq!(asked.len(), 1);
+        let ask = asks(&finding).swap_remove(0).unwrap();
+        let known = [Past { ask, came: UnixMs(5_000), history: None }];
+        assert_eq!(due(&finding, &known, UnixMs(4_000)), []);
+        assert_eq!(due(&finding, &known, UnixMs(5_000)), asked);
+    }
+
+    #[test]
+    fn only_a_limit_in_the_words_of_the_series_is_drawn() {
+        let finding = sample::starved();
+        let mut history = sample::history(&[Some(0.1); 200]);
+        let proof = &finding.evidence[0];
+        assert_eq!(Past::limit(&history, proof), Some(0.1));
+        let newest = |history: &History| Past::newest(history, Past::span_ms(history)).len();
+        assert_eq!(newest(&history), 90, "fifteen minutes of ten seconds");
+        history.mean[..150].fill(None);
+        assert_eq!(newest(&history), 50, "as far as anything is known");
+        history.unit = Unit::Count;
+        assert_eq!(Past::limit(&history, proof), None);
+        history.unit = Unit::Ratio;
+        let counted = Evidence { past: answer::Behind::Part, ..proof.clone() };
+        assert_eq!(Past::limit(&history, &counted), None);
+    }
+}

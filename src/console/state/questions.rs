@@ -1,0 +1,127 @@
+//! What the shown screen needs to be asked.
+
+use std::time::Duration;
+
+use gaunt_schema::{Safe, UnixMs};
+
+use super::{Fold, Panel, State};
+use crate::{
+    answer::{Field, Filter, Question, Subject, When},
+    console::{place::Place, proof},
+};
+
+/// What is heavy, such as one value for each GPU of the fleet, is asked for this seldom.
+const HEAVY: Duration = Duration::from_secs(5);
+
+impl State {
+    /// What the shown screen needs to be asked.
+    pub(in crate::console) fn questions(&self) -> Vec<Question> {
+        let mut questions = vec![Question::Overview];
+        match &self.place {
+            Place::Overview => self.ask_for_overview(&mut questions),
+            Place::Findings => questions.push(self.findings_question()),
+            Place::Finding(id) | Place::Explanation(id) => self.ask_for_finding(id, &mut questions),
+            Place::List(subject) => questions.push(self.list(*subject).question()),
+            Place::Job(job) => questions.push(Question::Job(job.clone())),
+            Place::Users => questions.push(users_question()),
+            Place::Network => questions.push(Question::Fabric(Filter::all(Subject::Ports))),
+            Place::Probe => {
+                let came = self.data.probe.as_ref().map(|(at, _)| *at);
+                // The past of this is not kept.
+                if self.then.is_none() && self.is_due(came) {
+                    questions.push(Question::Probe);
+                }
+            }
+            place => questions.extend(place.node().cloned().map(Question::Node)),
+        }
+        let about_findings = self.place == Place::Findings || self.place.finding().is_some();
+        if about_findings
+            && self.then.is_none()
+            && self.is_due(self.data.alerts.as_ref().map(|(at, _)| *at))
+        {
+            questions.push(Question::Alerts);
+        }
+        questions.extend(self.to_write.iter().map(|(question, ..)| question.clone()));
+        match self.then {
+            None => questions,
+            Some(at) => questions.into_iter().map(|question| then(at, question)).collect(),
+        }
+    }
+
+    /// The finding with what is known of it, and the pasts behind its numbers. What was known of it then is not kept:
+    /// of the past only the finding itself is asked for.
+    fn ask_for_finding(&self, id: &Safe, questions: &mut Vec<Question>) {
+        questions.push(match self.then {
+            None => Question::Finding(id.to_string()),
+            Some(_) => Question::Findings,
+        });
+        let shown = self.data.finding.as_ref().filter(|(finding, _)| *id == *finding.id);
+        if let (Place::Finding(_), Some((finding, _))) = (&self.place, shown) {
+            questions.extend(proof::due(finding, &self.data.pasts, self.now - HEAVY));
+        }
+    }
+
+    /// Whether what came at an instant is to be asked for again.
+    fn is_due(&self, came: Option<UnixMs>) -> bool {
+        came.is_none_or(|at| self.now.since(at) >= HEAVY)
+    }
+
+    fn ask_for_overview(&self, questions: &mut Vec<Question>) {
+        let one = self.data.overview.as_deref().is_some_and(|overview| {
+            overview.nodes.live + overview.nodes.stale + overview.nodes.down == 1
+        });
+        match self.only_node() {
+            Some(name) => return questions.push(Question::Node(name.clone())),
+            None if one => return questions.push(Question::Nodes),
+            None => {}
+        }
+        if self.panel == Panel::Heat && self.room.beside {
+            questions.extend(self.heat_node().cloned().map(Question::Node));
+        }
+        if let Some(field) = self.tint {
+            let known = self.data.tint.as_ref().filter(|(known, ..)| *known == field);
+            if self.is_due(known.map(|(_, at, _)| *at)) {
+                questions.extend(tint_question(field));
+            }
+        }
+        if self.fold != Fold::Node && self.is_due(self.data.sites.as_ref().map(|(at, _)| *at)) {
+            questions.extend(sites_question());
+        }
+    }
+
+    /// The findings that are wanted: all, or those that the filter leaves.
+    pub(in crate::console) fn findings_question(&self) -> Question {
+        let rows = &self.list(Subject::Findings).rows;
+        match Filter::parse(Subject::Findings, rows) {
+            Ok(filter) if !filter.is_all() => Question::List(filter),
+            _ => Question::Findings,
+        }
+    }
+}
+
+/// A question as of an instant; what became of targets is not kept and is shown as it is.
+fn then(at: UnixMs, question: Question) -> Question {
+    match question {
+        Question::Table(filter) if filter.subject() == Subject::Targets => Question::Table(filter),
+        question => Question::Then(When::At(at), Box::new(question)),
+    }
+}
+
+/// One field of every GPU, in the order of the heat map.
+pub(in crate::console) fn tint_question(field: &Field) -> Option<Question> {
+    let text = format!("limit 131072 columns {}", field.name);
+    Some(Question::Table(Filter::parse(Subject::Gpus, &text).ok()?))
+}
+
+/// Leaf and rack of every node.
+pub(in crate::console) fn sites_question() -> Option<Question> {
+    let text = "sort node limit 131072 columns node,leaf,rack";
+    Some(Question::Table(Filter::parse(Subject::Nodes, text).ok()?))
+}
+
+/// Every job with whose it is and what it loses.
+pub(in crate::console) fn users_question() -> Question {
+    let text = "limit 131072 columns job,user,account,gpus,lost,nodes,gpu_power";
+    let filter = Filter::parse(Subject::Jobs, text);
+    Question::Table(filter.unwrap_or_else(|_| Filter::all(Subject::Jobs)))
+}

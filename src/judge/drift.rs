@@ -1,0 +1,123 @@
+//! Drift: GPUs that grow slower little by little beside their peers, seen by a sum of small deficits (CUSUM).
+//!
+//! What a GPU's clock is beside those of its peers does not change when all of them do something else. Deficits that
+//! are too small to stand out are summed for as long as they last; what is usual is slow enough not to follow them.
+
+use gaunt_schema::{Class, UnixMs};
+
+use super::{Judge, Thresholds, average::Stamp, peers};
+use crate::cluster::Cluster;
+
+/// The clock of one GPU beside the middle of its peers, over a long time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Drift {
+    usual: f32,
+    /// Seconds that made what is usual.
+    seconds: f32,
+    /// The sum of deficits, in seconds of a whole clock.
+    sum: f32,
+    at: Stamp,
+}
+
+impl Drift {
+    /// Takes in how the clock is beside its peers'.
+    fn add(&mut self, beside: f64, at: Stamp, limits: &Thresholds) {
+        let passed = if self.at.is_set() { at.seconds_since(self.at) } else { 0.0 };
+        // A sample that stands for long is still one sample.
+        let passed = passed.min(limits.slow_period_seconds);
+        self.at = at;
+        let learning = f64::from(self.seconds) < limits.drift_learned_seconds;
+        if learning {
+            self.seconds += passed as f32;
+        }
+        let span = if learning { f64::from(self.seconds) } else { limits.drift_seconds };
+        let part = if self.usual > 0.0 { (passed / span).clamp(0.0, 1.0) } else { 1.0 };
+        self.usual += (beside as f32 - self.usual) * part as f32;
+        if learning {
+            return;
+        }
+        let deficit = 1.0 - beside / f64::from(self.usual);
+        let sum = f64::from(self.sum) + (deficit - limits.drift_slack_ratio) * passed;
+        self.sum = sum.clamp(0.0, 2.0 * limits.drift_sum_seconds) as f32;
+    }
+
+    /// Whether it has become slower beside its peers, and that has lasted.
+    fn declined(&self, limits: &Thresholds) -> bool {
+        f64::from(self.sum) >= limits.drift_sum_seconds
+    }
+}
+
+impl Drift {
+    /// Looks at every GPU that works as much as ever.
+    pub(super) fn look(judge: &mut Judge, cluster: &Cluster) {
+        for (_, node) in cluster.nodes() {
+            let Some(at) = node.fed(Class::Gpu) else { continue };
+            let stamp = Stamp::of(at);
+            for row in node.rows(Class::Gpu) {
+                let known = judge.gpus.get(*row as usize).map(|gpu| gpu.drift);
+                let Some(mut drift) = known.filter(|drift| drift.at != stamp) else { continue };
+                let Some(beside) = beside(judge, cluster, *row, at) else { continue };
+                drift.add(beside, stamp, &judge.limits);
+                judge.gpus[*row as usize].drift = drift;
+            }
+        }
+    }
+
+    /// The clock beside that of its peers, now and usually, of a GPU that has declined.
+    pub(super) fn of(judge: &Judge, cluster: &Cluster, row: u32) -> Option<(f64, f64)> {
+        let drift = judge.gpus.get(row as usize)?.drift;
+        let now = beside(judge, cluster, row, cluster.now())?;
+        // Who is as fast as its peers, or has come back, holds nobody up: it was faster for a while.
+        let usual = f64::from(drift.usual);
+        let slower = now < usual.min(1.0) * (1.0 - judge.limits.drift_slack_ratio);
+        (slower && drift.declined(&judge.limits)).then_some((now, usual))
+    }
+}
+
+/// The clock beside the middle of its peers, while it is as busy as ever and draws no more than ever: who has more to
+/// do is clocked lower, and who waits higher.
+fn beside(judge: &Judge, cluster: &Cluster, row: u32, at: UnixMs) -> Option<f64> {
+    let (limits, gap) = (&judge.limits, cluster.fresh_for());
+    let own = &judge.gpus.get(row as usize)?.averages;
+    let gang = judge.gangs.of(row)?;
+    let busy = own.utilization_at(at, gap)? >= own.usual_utilization()? * limits.hungry_ratio;
+    let draws = own.power_at(at, gap)? <= own.usual_power()? * (1.0 + limits.as_ever_ratio);
+    if !busy || !draws {
+        return None;
+    }
+    let middle = peers::clocks(judge, cluster, row, Some(gang))?.middle;
+    (middle > 0.0).then_some(own.clock_hertz(at, limits)? / middle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The second in which a GPU is said to have declined that follows this course, if it is.
+    fn declined(course: impl Fn(i64) -> f64, seconds: i64) -> Option<i64> {
+        let (mut drift, limits) = (Drift::default(), Thresholds::default());
+        (0..seconds).find(|second| {
+            drift.add(course(*second), Stamp::of(UnixMs(second * 1_000)), &limits);
+            drift.declined(&limits)
+        })
+    }
+
+    #[test]
+    fn a_tenth_less_is_seen_within_minutes_and_a_slow_decline_within_the_hour() {
+        let step = declined(|second| if second < 600 { 1.0 } else { 0.9 }, 3_600).unwrap();
+        assert!((630..780).contains(&step), "{step}");
+        // A hundredth in five minutes: at no time is there anything to see.
+        let slope = declined(|second| 1.0 - second as f64 / 30_000.0, 7_200).unwrap();
+        assert!(slope < 3_600, "{slope}");
+    }
+
+    #[test]
+    fn noise_and_what_always_was_so_are_no_decline() {
+        // Sums of two rotations of an angle that no second repeats.
+        let noise =
+            |second: i64| 0.03 * ((second as f64 * 2.4).sin() + (second as f64 * 0.7).sin());
+        assert_eq!(declined(|second| 1.0 + noise(second), 86_400), None);
+        assert_eq!(declined(|_| 0.8, 7_200), None, "a board that was always slower");
+        assert_eq!(declined(|second| if second % 600 < 20 { 0.9 } else { 1.0 }, 86_400), None);
+    }
+}

@@ -1,0 +1,213 @@
+//! The account of GPU time: at each tick one look at what every GPU did since the last, which goes into two books.
+//!
+//! The one ([`Recent`]) is the last while in full; the other ([`Spent`]) is what was lost ever since, and only grows.
+
+use std::{collections::HashMap, time::Duration};
+
+use gaunt_schema::{Class, FindingKind, GpuState, Safe, UnixMs, catalogue::gpu};
+
+use super::Owner;
+use crate::{
+    answer::{FindingList, GpuTime, JobTime, StateCount, Usage},
+    cluster::Cluster,
+};
+use causes::Causes;
+pub use recent::Recent;
+pub(super) use spent::Spent;
+
+mod causes;
+mod recent;
+mod spent;
+
+/// The longest time between two looks that is counted: after a longer one nobody knows what was between.
+const LONGEST_GAP: Duration = Duration::from_secs(10);
+
+/// Jobs whose states are told one by one.
+const MAX_JOBS: usize = 1_000;
+
+/// What is counted together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key<S> {
+    /// Who held the GPU, if anybody.
+    job: Option<S>,
+    /// The model of its board.
+    model: Option<S>,
+    state: GpuState,
+    /// The kind of the finding that explains it, where the time was lost and one does.
+    cause: Option<FindingKind>,
+}
+
+impl Key<&Safe> {
+    fn cloned(&self) -> Key<Safe> {
+        let Self { job, model, state, cause } = self;
+        Key { job: job.cloned(), model: model.cloned(), state: *state, cause: *cause }
+    }
+}
+
+impl<S> Key<S> {
+    /// The cause of lost time in a word: the kind of the finding that explains it, else the state.
+    fn cause(&self) -> Option<&'static str> {
+        let word = || self.cause.map_or(self.state.as_str(), FindingKind::as_str);
+        self.state.is_lost_time().then(word)
+    }
+}
+
+/// GPU seconds, and joules where they are known.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Used {
+    seconds: f64,
+    joules: Option<f64>,
+}
+
+impl std::ops::AddAssign for Used {
+    fn add_assign(&mut self, more: Self) {
+        self.seconds += more.seconds;
+        self.joules = match (self.joules, more.joules) {
+            (Some(one), Some(other)) => Some(one + other),
+            (one, other) => one.or(other),
+        };
+    }
+}
+
+/// Both books, and when they were last written.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Account {
+    last: Option<UnixMs>,
+    pub(super) recent: Recent,
+    pub(super) spent: Spent,
+}
+
+impl Account {
+    /// Seconds since the last look, if they can be counted.
+    fn since_last(&self, now: UnixMs) -> Option<f64> {
+        let gap = now.since(self.last?);
+        (!gap.is_zero() && gap <= LONGEST_GAP).then_some(gap.as_secs_f64())
+    }
+}
+
+/// What was counted of the time since the last look, not written yet.
+#[derive(Debug)]
+pub(super) struct Counted {
+    now: UnixMs,
+    /// The seconds, and what was used in them; none if they cannot be counted.
+    used: Option<(f64, HashMap<Key<Safe>, Used>)>,
+}
+
+impl Owner {
+    /// Counts the time since the last look; states and findings must be those of now. Every GPU is looked at, which
+    /// takes longer than a question may wait: it can be done elsewhere.
+    pub(super) fn count_time(&self) -> Counted {
+        let now = self.cluster.now();
+        let used = self.account.since_last(now).map(|seconds| {
+            let used = used(&self.cluster, &self.states, &self.findings, seconds);
+            (seconds, used.into_iter().map(|(key, used)| (key.cloned(), used)).collect())
+        });
+        Counted { now, used }
+    }
+
+    /// Writes what was counted into both books.
+    pub(super) fn take_time(&mut self, counted: Counted) {
+        self.account.last = Some(counted.now);
+        let Some((seconds, used)) = counted.used else { return };
+        self.account.spent.add(counted.now, &used);
+        let told = self.cluster.jobs().keys();
+        let told = told.filter_map(|job| Some((job, self.cluster.job_told(job)?)));
+        self.account.recent.tell(told);
+        self.account.recent.add(counted.now, seconds, self.options.usage, used);
+    }
+
+    /// Where GPU time went in the last `span`.
+    pub(super) fn usage(&self, span: Duration) -> Usage {
+        let cluster = self.options.cluster.clone();
+        Usage { cluster, ..self.account.recent.usage(self.cluster.now(), span) }
+    }
+
+    /// What the GPUs of each job do, and what was lost.
+    pub(super) fn gpu_time(&self) -> GpuTime {
+        let mut jobs: Vec<(&Safe, &Vec<u32>)> = self.cluster.jobs().iter().collect();
+        jobs.sort_by(|a, b| b.1.len().cmp(&a.1.len()).then_with(|| a.0.cmp(b.0)));
+        let unlisted_jobs = jobs.len().saturating_sub(MAX_JOBS) as u32;
+        let jobs = jobs.into_iter().take(MAX_JOBS).map(|(job, gpus)| {
+            let mut counts = vec![0_u32; GpuState::ALL.len()];
+            for gpu in gpus {
+                counts[self.state_of(*gpu) as usize] += 1;
+            }
+            let states = GpuState::ALL.iter().map(|state| (*state, counts[*state as usize]));
+            let states = states.filter(|(_, gpus)| *gpus > 0);
+            let states = states.map(|(state, gpus)| StateCount { state, gpus }).collect();
+            JobTime { job: job.clone(), gpus: gpus.len() as u32, states }
+        });
+        GpuTime {
+            at: self.cluster.now(),
+            jobs: jobs.collect(),
+            unlisted_jobs,
+            starved: self.told_spent.clone().unwrap_or_else(|| self.account.spent.told()),
+        }
+    }
+}
+
+/// What all GPUs did in these seconds.
+fn used<'a>(
+    cluster: &'a Cluster,
+    states: &[GpuState],
+    findings: &FindingList,
+    seconds: f64,
+) -> HashMap<Key<&'a Safe>, Used> {
+    let causes = Causes::of(findings);
+    let mut used: HashMap<Key<&Safe>, Used> = HashMap::new();
+    let rows = cluster.nodes().flat_map(|(_, node)| node.rows(Class::Gpu));
+    for row in rows.copied() {
+        let entry = cluster.device(Class::Gpu, row);
+        let state = states.get(row as usize).copied().unwrap_or(GpuState::Unknown);
+        let key = Key {
+            job: cluster.job(row),
+            model: entry.and_then(|entry| entry.info(gpu::INFO, "model")),
+            state,
+            cause: state.is_lost_time().then(|| causes.of_gpu(cluster, row)).flatten(),
+        };
+        // The counter loses nothing between two looks; a board without one is taken at its word.
+        let watts = cluster.rate(gpu::ENERGY, row);
+        let watts = watts.or_else(|| cluster.value(gpu::POWER, row));
+        let joules = watts.map(|watts| watts * seconds);
+        *used.entry(key).or_default() += Used { seconds, joules };
+    }
+    used
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_counted_between_two_looks_and_a_long_gap_is_not() {
+        let since = |last: Option<i64>, now| {
+            Account { last: last.map(UnixMs), ..Account::default() }.since_last(UnixMs(now))
+        };
+        assert_eq!(since(None, 1_000), None, "nothing is known of the time before");
+        assert_eq!(since(Some(1_000), 2_500), Some(1.5));
+        assert_eq!(since(Some(2_500), 2_500), None);
+        assert_eq!(since(Some(2_500), 300_000), None, "nobody saw the time between");
+        assert_eq!(since(Some(300_000), 301_000), Some(1.0));
+    }
+
+    #[test]
+    fn what_is_not_told_adds_nothing_and_takes_nothing() {
+        let sum = |one: Option<f64>, other: Option<f64>| {
+            let mut used = Used { seconds: 1.0, joules: one };
+            used += Used { seconds: 1.0, joules: other };
+            used.joules
+        };
+        assert_eq!(sum(None, None), None);
+        assert_eq!(sum(Some(1.0), None), Some(1.0));
+        assert_eq!(sum(Some(1.0), Some(2.0)), Some(3.0));
+    }
+
+    #[test]
+    fn only_lost_time_has_a_cause() {
+        let key = |state, cause| Key::<Safe> { job: None, model: None, state, cause };
+        assert_eq!(key(GpuState::Computing, None).cause(), None);
+        assert_eq!(key(GpuState::Waiting, None).cause(), Some("waiting"));
+        let straggler = Some(FindingKind::ComputeStraggler);
+        assert_eq!(key(GpuState::Waiting, straggler).cause(), Some("compute_straggler"));
+    }
+}

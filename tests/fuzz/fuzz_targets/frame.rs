@@ -1,0 +1,67 @@
+//! Any bytes as a frame, with the head made right or not: a report within its limits, or a fault, and what was read can
+//! be told again and means the same.
+
+#![no_main]
+
+use gaunt_schema::{
+    Report,
+    frame::{Frames, Hash, Holds, Memory, Told},
+    text::Limits,
+};
+use libfuzzer_sys::fuzz_target;
+
+/// Where the length, the name of the layout and the rest stand (`exporters/schema/FRAME.md`).
+const HEAD: usize = 56;
+
+/// Makes length, checksum and the name of a layout right.
+fn mend(frame: &mut [u8]) {
+    let length = frame.len() as u32;
+    frame[..4].copy_from_slice(b"GNTF");
+    frame[4] = 1;
+    frame[5] &= 7;
+    frame[6..8].fill(0);
+    frame[12..16].copy_from_slice(&length.to_le_bytes());
+    // A layout of fewer than 128 bytes has its length in one byte.
+    let layout = frame.get(HEAD).map(|length| usize::from(*length)).filter(|length| *length < 128);
+    if let Some(layout) = layout.and_then(|length| frame.get(HEAD + 1..HEAD + 1 + length)) {
+        let digits = Hash::of(layout).to_string();
+        let name = u128::from_str_radix(&digits, 16).unwrap().to_be_bytes();
+        frame[32..48].copy_from_slice(&name);
+    }
+    let sum = crc32fast::hash(&frame[12..]);
+    frame[8..12].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// What a report says, by bits.
+fn said(report: &Report) -> impl PartialEq + std::fmt::Debug {
+    let samples = report.samples.iter();
+    let bits = samples.map(|s| (s.metric, s.device, s.reading.value().map(f64::to_bits), s.reading.reason()));
+    let (devices, infos) = (report.devices.to_vec(), report.infos.to_vec());
+    (bits.collect::<Vec<_>>(), devices, infos, report.node.clone(), report.node_time)
+}
+
+/// The report as it comes back from a frame of it.
+fn retold(report: &Report) -> Report {
+    let mut frame = Vec::new();
+    Told::of(report, 1, None).write(Holds::default(), None, &mut frame);
+    Frames::default().decode(&mut Memory::default(), &frame, &Limits::default()).unwrap().report
+}
+
+fuzz_target!(|input: &[u8]| {
+    let limits = Limits { samples: 300, ..Limits::default() };
+    let frames = Frames::new(1 << 20);
+    let mut memory = Memory::default();
+    drop(frames.decode(&mut memory, input, &limits));
+    if input.len() < HEAD {
+        return;
+    }
+    let mut frame = input.to_vec();
+    mend(&mut frame);
+    for _ in 0..2 {
+        let Ok(page) = frames.decode(&mut memory, &frame, &limits) else { return };
+        assert!(page.report.samples.len() <= 300);
+        let once = retold(&page.report);
+        assert_eq!(said(&retold(&once)), said(&once));
+    }
+    assert!(frames.tidings().bytes <= 1 << 20);
+});
