@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{
     binaries::program,
-    running::{DEADLINE, Running, get, until},
+    running::{DEADLINE, Ends, Running, get, until},
 };
 
 const TOKEN: &str = "correct-horse-battery-staple";
@@ -148,8 +148,7 @@ fn without_a_token_nobody_acts() {
     let refused = Command::new(program("gaunt"))
         .args(["serve", "--listen", "127.0.0.1:0", "--targets", "127.0.0.1:9", "--token-file"])
         .arg(&file)
-        .output()
-        .unwrap();
+        .ended();
     assert_eq!(refused.status.code(), Some(3));
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(said.contains("holds no token of at least 16 characters"), "{said}");
@@ -162,7 +161,7 @@ fn with_token(token: Option<&str>, args: &[&str]) -> (Option<i32>, String, Strin
     if let Some(token) = token {
         command.env("GAUNT_TOKEN", token);
     }
-    let output = command.output().unwrap();
+    let output = command.ended();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (output.status.code(), text(output.stdout), text(output.stderr))
 }

@@ -19,7 +19,7 @@ use tokio_rustls::{
 use crate::{
     binaries::program,
     oncall::{Machine, alerts, next, started_alertmanager, told, webhook},
-    running::{Running, free_port, get, until},
+    running::{Ends, Running, free_port, get, until},
 };
 
 /// What bcrypt makes of `blue cable`.
@@ -144,7 +144,7 @@ fn an_aggregator_is_asked_over_tls_by_who_believes_its_authority() {
     let ask = |authorities: &str| {
         let mut command = Command::new(program("gaunt"));
         command.args(["snapshot", "--aggregator", &format!("https://{front}"), "--ask", "nodes"]);
-        let said = command.env("SSL_CERT_FILE", papers.path(authorities)).output().unwrap();
+        let said = command.env("SSL_CERT_FILE", papers.path(authorities)).ended();
         let text = String::from_utf8_lossy(&said.stdout) + String::from_utf8_lossy(&said.stderr);
         (said.status.code().unwrap(), text.into_owned())
     };

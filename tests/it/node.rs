@@ -15,7 +15,10 @@ use gaunt_schema::{
     text,
 };
 
-use crate::binaries::{fake_driver, program};
+use crate::{
+    binaries::{fake_driver, program},
+    running::Ends,
+};
 
 mod running;
 
@@ -26,7 +29,7 @@ pub(crate) use running::{
 
 #[test]
 fn the_page_of_the_made_tree_is_the_golden_one() {
-    let page = success(over_fixture(NO_LIBRARY).arg("--once").output().unwrap());
+    let page = success(over_fixture(NO_LIBRARY).arg("--once").ended());
     let varies = |line: &&str| {
         let series = ["node_time_seconds ", "_duration_seconds{", "_timestamp_seconds{"];
         !series.iter().any(|name| line.contains(name)) || line.starts_with('#')
@@ -47,7 +50,7 @@ fn the_page_of_the_made_tree_is_the_golden_one() {
 
 #[test]
 fn without_a_library_the_rest_is_served_and_the_reason_said() {
-    let page = success(over_fixture(NO_LIBRARY).arg("--once").output().unwrap());
+    let page = success(over_fixture(NO_LIBRARY).arg("--once").ended());
     let report = decode(&page);
     assert_eq!(succeeded(&report, "nvml"), Some(1.0));
     let said =
@@ -58,7 +61,7 @@ fn without_a_library_the_rest_is_served_and_the_reason_said() {
 
 #[test]
 fn a_library_that_is_named_and_not_there_is_a_failure() {
-    let page = success(over_fixture("/nowhere/libnvidia-ml.so.1").arg("--once").output().unwrap());
+    let page = success(over_fixture("/nowhere/libnvidia-ml.so.1").arg("--once").ended());
     let report = decode(&page);
     assert_eq!(succeeded(&report, "nvml"), Some(0.0));
     let said = message(&report, "nvml");
@@ -235,7 +238,7 @@ fn it_ends_cleanly_and_its_worker_with_it() {
 fn what_cannot_work_is_refused_with_the_next_step() {
     let node = Node::start("none.toml");
     let refused = |arguments: &[&str]| {
-        let output = Command::new(program("gaunt-node")).args(arguments).output().unwrap();
+        let output = Command::new(program("gaunt-node")).args(arguments).ended();
         assert!(!output.status.success(), "{arguments:?} was taken");
         String::from_utf8(output.stderr).unwrap()
     };

@@ -14,6 +14,7 @@ use crate::{
     binaries::program,
     node::{decode, message, read, succeeded, success},
     node_network::grow_from,
+    running::Ends,
 };
 
 /// What a run over the busy host prints.
@@ -23,7 +24,7 @@ fn busy() -> Report {
 
 /// What a run over a host prints.
 fn once_over(tree: &TempDir) -> Report {
-    decode(&success(command(tree).output().unwrap()))
+    decode(&success(command(tree).ended()))
 }
 
 /// A run over a host.
@@ -165,7 +166,7 @@ fn files_of_other_programs_are_passed_on() {
         .unwrap();
     let mut command = command(&tree);
     command.arg("--textfiles").arg(files.path());
-    let page = success(command.output().unwrap());
+    let page = success(command.ended());
     for line in ["loader_throughput_gbs{rank=\"0\"} 471.5", "good 1", "# TYPE good untyped"] {
         assert!(page.lines().any(|it| it == line), "{line}: {page}");
     }

@@ -21,6 +21,7 @@ use crate::{
     binaries::program,
     gpu::{Sampled, labels},
     node::{Node, decode, fixture, message, read, succeeded, success},
+    running::Ends,
 };
 
 /// The families of cards, each a tree and what the page says of it.
@@ -30,7 +31,7 @@ const FAMILIES: [&str; 5] = ["mlx5", "mlx4", "bnxt_re", "efa", "hfi1"];
 fn five_families_of_cards_are_named_alike() {
     for family in FAMILIES {
         let tree = grow(family);
-        let page = success(over(&tree).arg("--once").output().unwrap());
+        let page = success(over(&tree).arg("--once").ended());
         let page: String =
             page.lines().filter(|line| is_of_ports(line)).fold(String::new(), |page, line| {
                 page + &line.replace(&tree.path().display().to_string(), "ROOT") + "\n"
@@ -158,7 +159,7 @@ fn an_excluded_device_is_not_even_read() {
     }
     let mut command = over(&tree);
     command.args(["--exclude", "mlx5_1", "--exclude", "mlx*_2", "--once"]);
-    let report = decode(&success(command.output().unwrap()));
+    let report = decode(&success(command.ended()));
     assert_eq!(succeeded(&report, "ports"), Some(1.0), "{}", message(&report, "ports"));
     let devices = report.devices.iter().map(ToString::to_string);
     let ports: Vec<_> = devices.filter(|name| name.starts_with("mlx5_")).collect();

@@ -2,21 +2,19 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
-use std::{
-    fs,
-    io::{self, Write},
-    path::Path,
-    process::Command,
-};
+use std::{fs, path::Path};
 
-use crate::binaries::program;
+use crate::{
+    binaries::program,
+    running::{Ends, debian},
+};
 
 /// The most exposure that systemd's own judgement may see, from 0 to 10. Above it the service can do what none of its
 /// collectors needs.
 const MAX_EXPOSURE: f64 = 2.5;
 
-/// What systemd says of the unit, or nothing where it is not installed.
-fn systemd(arguments: &[&str]) -> Option<String> {
+/// What systemd says of the unit.
+fn systemd(arguments: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/systemd/gaunt-node.service");
     let text = fs::read_to_string(unit).unwrap();
@@ -24,27 +22,22 @@ fn systemd(arguments: &[&str]) -> Option<String> {
     let text = text.replace("/usr/bin/gaunt-node", program("gaunt-node").to_str().unwrap());
     let copy = folder.path().join("gaunt-node.service");
     fs::write(&copy, text).unwrap();
-    let output = Command::new("systemd-analyze").args(arguments).arg(&copy).output();
-    let Ok(output) = output else {
-        _ = writeln!(io::stderr().lock(), "skipped: systemd-analyze is not installed");
-        return None;
-    };
+    let output = debian("systemd-analyze").args(arguments).arg(&copy).ended();
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said).into_owned();
     assert!(output.status.success(), "{said}");
-    Some(said)
+    said
 }
 
 #[test]
 fn systemd_understands_every_line_of_the_unit() {
-    if let Some(said) = systemd(&["verify", "--man=no"]) {
-        assert!(!said.contains("gaunt-node.service"), "{said}");
-    }
+    let said = systemd(&["verify", "--man=no"]);
+    assert!(!said.contains("gaunt-node.service"), "{said}");
 }
 
 #[test]
 fn the_unit_may_do_little_more_than_it_must() {
-    let Some(said) = systemd(&["security", "--offline=true"]) else { return };
+    let said = systemd(&["security", "--offline=true"]);
     let overall = said.lines().find_map(|line| line.split_once("gaunt-node.service: "));
     let exposure = overall.and_then(|(_, rest)| rest.split(' ').next()?.parse::<f64>().ok());
     let exposure = exposure.unwrap_or_else(|| panic!("no exposure level: {said}"));

@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use crate::{
     binaries::program,
     prometheus,
-    running::{Running, debian, free_port, gaunt, get, until},
+    running::{Ends, Running, debian, free_port, gaunt, get, until},
 };
 
 /// Time for what takes half a minute when nobody else uses the machine.
@@ -271,7 +271,7 @@ pub(crate) fn alerts(aggregator: &str) -> Option<Value> {
 /// What amtool prints.
 fn amtool(manager: &str, arguments: &[&str]) -> String {
     let url = format!("--alertmanager.url=http://{manager}");
-    let output = debian("amtool").arg(url).args(arguments).output().unwrap();
+    let output = debian("amtool").arg(url).args(arguments).ended();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }

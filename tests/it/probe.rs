@@ -12,7 +12,10 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::binaries::{fake_driver, program};
+use crate::{
+    binaries::{fake_driver, program},
+    running::Ends,
+};
 
 /// A scenario of its own for each test, and what gaunt-probe says on it.
 pub(crate) struct Probe {
@@ -77,7 +80,7 @@ impl Probe {
                 command.args(["--within", "60s"]);
             }
         }
-        said(&command.output().unwrap())
+        said(&command.ended())
     }
 
     /// What was left in each context that ended, by GPU; none if a process was killed.
@@ -326,8 +329,7 @@ fn without_a_driver_the_answer_is_plain() {
     let mut command = Command::new(program("gaunt-probe"));
     let output = command
         .args(["all-reduce", "--even-if-busy", "--cuda-library", "/nowhere/libcuda.so"])
-        .output();
-    let output = output.unwrap();
+        .ended();
     assert_eq!(output.status.code(), Some(10));
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(
@@ -342,8 +344,7 @@ fn without_a_driver_the_answer_is_plain() {
             "--nvml-library",
             "/nowhere/libnvidia-ml.so",
         ])
-        .output();
-    let doctor = doctor.unwrap();
+        .ended();
     assert_eq!(doctor.status.code(), Some(10));
     assert!(String::from_utf8(doctor.stdout).unwrap().contains("--  CUDA driver"));
 }
@@ -352,8 +353,7 @@ fn without_a_driver_the_answer_is_plain() {
 fn the_doctor_says_what_is_there() {
     let output = Probe::on(2, "", "[[cuda.link]]\nfrom = 0\nto = 1\npeer = false")
         .command(&["doctor"])
-        .output();
-    let output = output.unwrap();
+        .ended();
     assert_eq!(output.status.code(), Some(0));
     let signs: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
     let of = |name: &str| signs.iter().find(|sign| sign["name"] == name).unwrap();

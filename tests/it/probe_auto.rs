@@ -9,7 +9,7 @@ use gaunt_schema::{Device, Reading, Report, catalogue::probe as rows, text};
 use crate::{
     binaries::{fake_driver, program},
     probe::{Probe, Said, said},
-    running::{Running, get, until},
+    running::{Ends, Running, get, until},
 };
 
 /// One automatic probe; the host's time is the GPUs' here, hence the generous limits.
@@ -17,7 +17,7 @@ fn auto(probe: &Probe, more: &[&str]) -> Said {
     let state = probe.path("state");
     let mut command = probe.command(&["auto", "--state", state.to_str().unwrap()]);
     command.args(["--bytes", "64KiB", "--runs", "2", "--busy", "60s", "--within", "60s"]);
-    said(&command.args(more).output().unwrap())
+    said(&command.args(more).ended())
 }
 
 fn page(probe: &Probe) -> Report {

@@ -15,6 +15,7 @@ use serde_json::Value;
 use crate::{
     binaries::program,
     probe::{Said, said},
+    running::Ends,
 };
 
 const COLLECTIVES: [&str; 6] =
@@ -30,7 +31,7 @@ fn probe(arguments: &str) -> Command {
 }
 
 fn run(arguments: &str) -> Said {
-    let said = said(&probe(arguments).output().unwrap());
+    let said = said(&probe(arguments).ended());
     assert_eq!(said.code, 0, "gaunt-probe {arguments}: {}", said.message());
     said
 }
@@ -135,6 +136,6 @@ fn kernels_are_right_and_copies_fast_and_a_probe_costs_little() {
         "load          {before:.3} ms a run before, {during:.3} during five probes, {after:.3} after"
     );
 
-    let doctor = Command::new(program("gaunt-probe")).arg("doctor").output().unwrap();
+    let doctor = Command::new(program("gaunt-probe")).arg("doctor").ended();
     println!("doctor\n{}", String::from_utf8_lossy(&doctor.stdout));
 }

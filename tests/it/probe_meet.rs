@@ -17,7 +17,7 @@ use crate::{
     binaries::{fake_driver, program},
     fleet::Sim,
     probe::Probe,
-    running::{Running, get, until},
+    running::{Ends, Running, get, until},
 };
 
 const TOKEN: &str = "a-token-of-the-tests";
@@ -75,8 +75,7 @@ impl House {
 
 /// Lets commands run at once.
 fn at_once(commands: Vec<Command>) -> Vec<Output> {
-    let running =
-        commands.into_iter().map(|mut command| thread::spawn(move || command.output().unwrap()));
+    let running = commands.into_iter().map(|mut command| thread::spawn(move || command.ended()));
     let running: Vec<_> = running.collect();
     running.into_iter().map(|one| one.join().unwrap()).collect()
 }
@@ -128,11 +127,13 @@ fn a_side_that_fails_is_named_and_frees_the_other() {
     let small = "memory_bytes = 100000";
     let probes = [Probe::on(8, "", ""), Probe::on(8, "", small)];
     let [mut first, mut second] = [0, 1].map(|at| house.meet(&probes[at], &house.nodes[at]));
-    // The side that fails is there first: the other one makes the key, and waits for it as long as this.
-    first.args(["--setup", "3s"]);
-    let second = thread::spawn(move || second.output().unwrap());
+    // The side that fails is there first: the other one makes the key, and waits for it as long as this. The first asks
+    // each second whether somebody came; it must have asked before the other one gives up.
+    first.args(["--setup", "10s", "--patience", "60s"]);
+    second.args(["--patience", "60s"]);
+    let second = thread::spawn(move || second.ended());
     until("it is free", || (house.matrix()["free"] == 1).then_some(()));
-    let outputs = [first.output().unwrap(), second.join().unwrap()];
+    let outputs = [first.ended(), second.join().unwrap()];
     assert_eq!(outputs[1].status.code(), Some(8), "out of memory: {}", met(&outputs[1]));
     assert_eq!(outputs[0].status.code(), Some(6), "{}", met(&outputs[0]));
     let matrix = house.matrix();
@@ -180,8 +181,7 @@ fn without_nccl_perftest_measures_and_without_both_it_is_said() {
     }
     assert_eq!(pair(&house.matrix())["bytes_per_second"], 48.9e9);
 
-    let output =
-        command(&probes[0], &house.nodes[0], Path::new("/nowhere/ib_write_bw")).output().unwrap();
+    let output = command(&probes[0], &house.nodes[0], Path::new("/nowhere/ib_write_bw")).ended();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
     assert!(said.contains("install perftest, or NCCL: NCCL is not found"), "{said}");
@@ -219,7 +219,7 @@ fn who_may_not_meet_or_is_not_known_is_told_what_to_do() {
     let house = House::new(2);
     let probe = Probe::on(1, "", "");
     let refused = |command: &mut Command| {
-        let output = command.output().unwrap();
+        let output = command.ended();
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
@@ -233,9 +233,9 @@ fn who_may_not_meet_or_is_not_known_is_told_what_to_do() {
     let said = refused(command.arg("--token-file").arg(house.folder.path().join("wrong")));
     assert!(said.contains("401") && said.contains("refused"), "{said}");
     let busy = Probe::on(1, "processes = 1\n", "");
-    let output = house.meet(&busy, &house.nodes[0]).output();
-    assert_eq!(output.unwrap().status.code(), Some(3), "a GPU in use is not offered");
-    let output = house.meet(&probe, &house.nodes[0]).args(["--patience", "1ms"]).output().unwrap();
+    let output = house.meet(&busy, &house.nodes[0]).ended();
+    assert_eq!(output.status.code(), Some(3), "a GPU in use is not offered");
+    let output = house.meet(&probe, &house.nodes[0]).args(["--patience", "1ms"]).ended();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("nobody came to be measured with"), "{said}");
 }

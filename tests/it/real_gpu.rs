@@ -14,7 +14,7 @@ use gaunt_schema::{
     text,
 };
 
-use crate::binaries::program;
+use crate::{binaries::program, running::Ends};
 
 const MIB: f64 = 1_048_576.0;
 
@@ -37,7 +37,7 @@ const NAMES: &[(&str, &str)] =
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn every_value_is_the_one_that_nvidia_smi_shows() {
-    let output = Command::new(program("gaunt-node")).arg("--once").output().unwrap();
+    let output = Command::new(program("gaunt-node")).arg("--once").ended();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let page = text::decode(&output.stdout, &text::Limits::default()).unwrap();
     assert_eq!(page.rejected.total(), 0, "{:?}", page.rejected.first);

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::{
     binaries::program,
     fleet::Sim,
-    running::{Running, gaunt, until},
+    running::{Ends, Running, gaunt, until},
 };
 
 /// GPUs of four nodes.
@@ -23,7 +23,7 @@ fn a_recording_is_counted_to_the_second_and_to_the_cent() {
     let pages = folder.path().join("pages");
     let mut sim = Command::new(program("gaunt-sim"));
     sim.args(["--nodes", "4", "--scenario", "data_starved", "--span", "60s", "--write"]);
-    assert!(sim.arg(&pages).output().unwrap().status.success());
+    assert!(sim.arg(&pages).ended().status.success());
     let from = pages.to_str().unwrap();
     let report = |more: &[&str]| {
         let mut args = vec!["report", "--from", from, "--price", "*H100*=2.50", "--co2", "0.4"];

@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::{
     acts::{FINDING, asked, open},
     binaries::program,
-    running::{Running, get, until},
+    running::{Ends, Running, get, until},
 };
 
 /// An aggregator that keeps what it knows in a folder.
@@ -46,8 +46,7 @@ fn acknowledge(folder: &Path, address: &str, id: &str) {
         .args(["ack", id, "--by", "alice", "--note", "cable ordered", "--aggregator", address])
         .arg("--token-file")
         .arg(folder.join("token"))
-        .output()
-        .unwrap();
+        .ended();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
@@ -98,8 +97,7 @@ fn a_damaged_memory_is_said_set_aside_and_begun_anew_and_two_do_not_share_one() 
     let second = Command::new(program("gaunt"))
         .args(["serve", "--listen", "127.0.0.1:0", "--targets", "127.0.0.1:9", "--state"])
         .arg(&state)
-        .output()
-        .unwrap();
+        .ended();
     assert_eq!(second.status.code(), Some(3));
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(said.contains("another gaunt keeps its findings in "), "{said}");

@@ -16,7 +16,7 @@ use gaunt_schema::{
 };
 use serde_json::Value;
 
-use crate::running::debian;
+use crate::running::{Ends, debian};
 
 /// Names of dcgm-exporter, node_exporter and Prometheus that no row of the catalogue has.
 const FOREIGN: &[&str] = &[
@@ -244,8 +244,7 @@ fn what_is_critical_pages_whatever_it_is_called() {
             .args(["config", "routes", "test", "--config.file"])
             .arg(&config)
             .args([format!("alertname={name}"), format!("severity={severity}")])
-            .output()
-            .unwrap();
+            .ended();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     };

@@ -5,7 +5,7 @@
 use std::{
     cell::RefCell,
     collections::VecDeque,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{self, BufRead as _, BufReader, Read as _, Write as _},
     net::{TcpListener, TcpStream},
     path::Path,
     process::{Child, Command, Output, Stdio},
@@ -18,6 +18,9 @@ use crate::binaries::program;
 
 /// What happens within a second or two is given this long on a busy machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+
+/// What ends by itself is given this long.
+const ENDING: Duration = Duration::from_mins(3);
 
 /// A program that is killed when the test is over.
 pub(crate) struct Running {
@@ -113,6 +116,45 @@ impl Drop for Running {
     }
 }
 
+/// Programs that come to their end by themselves.
+pub(crate) trait Ends {
+    /// Runs it to its end, and fails the test with what it said if it does not come to one.
+    fn ended(&mut self) -> Output;
+}
+
+impl Ends for Command {
+    fn ended(&mut self) -> Output {
+        let piped = self.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = piped.spawn().unwrap_or_else(|error| panic!("cannot start it: {error}"));
+        let pid = rustix::process::Pid::from_child(&child);
+        let outputs: [Box<dyn io::Read + Send>; 2] =
+            [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
+        let readers = outputs.map(|mut pipe| {
+            thread::spawn(move || {
+                let mut said = Vec::new();
+                pipe.read_to_end(&mut said).map(|_| said)
+            })
+        });
+        let (send, ended) = channel();
+        let waiter = thread::spawn(move || {
+            let status = child.wait();
+            // Nobody listens any more once it is late.
+            _ = send.send(());
+            status
+        });
+        let late = ended.recv_timeout(ENDING).is_err();
+        if late {
+            // It may end at this very moment.
+            _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        let status = waiter.join().unwrap().unwrap();
+        let [stdout, stderr] = readers.map(|reader| reader.join().unwrap().unwrap());
+        let said = [&stdout, &stderr].map(|said| String::from_utf8_lossy(said).into_owned());
+        assert!(!late, "{self:?} does not end within {ENDING:?}: {said:?}");
+        Output { status, stdout, stderr }
+    }
+}
+
 /// A program of Debian, which must be there.
 pub(crate) fn debian(name: &str) -> Command {
     let path = Path::new("/usr/bin").join(name);
@@ -129,7 +171,7 @@ pub(crate) fn free_port() -> u16 {
 pub(crate) fn gaunt(args: &[&str]) -> Output {
     let mut command = Command::new(program("gaunt"));
     command.args(args).env("NO_COLOR", "1").env_remove("RUST_LOG").stdin(Stdio::null());
-    command.output().unwrap()
+    command.ended()
 }
 
 /// Status and body of one GET; none while nobody answers.

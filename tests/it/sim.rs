@@ -17,7 +17,7 @@ use gaunt_schema::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::binaries::program;
+use crate::{binaries::program, running::Ends};
 
 /// What should happen at once is given this long on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -85,7 +85,7 @@ fn page(stream: &mut TcpStream) -> gaunt_schema::Page {
 }
 
 fn ended(args: &[&str]) -> Output {
-    Command::new(program("gaunt-sim")).args(args).output().unwrap()
+    Command::new(program("gaunt-sim")).args(args).ended()
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn too_few_open_files_are_named_with_the_way_out() {
     let program = program("gaunt-sim");
     let limited =
         format!("ulimit -n 64; exec {} --load --nodes 200 --listen-port 0", program.display());
-    let output = Command::new("sh").args(["-c", &limited]).output().unwrap();
+    let output = Command::new("sh").args(["-c", &limited]).ended();
     assert!(!output.status.success());
     let said = String::from_utf8(output.stderr).unwrap();
     let last = said.lines().last().unwrap();

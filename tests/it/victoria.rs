@@ -1,13 +1,11 @@
 //! The shipped configuration in VictoriaMetrics' programs: vmagent reads the inventory, vmalert the rules.
 
-#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
-
 use std::{fs, path::Path, process::Command};
 
 use crate::{
     oncall::{Machine, shipped, webhook},
     prometheus::query,
-    running::{Running, debian, free_port, get, until},
+    running::{Ends, Running, debian, free_port, get, until},
 };
 
 /// The shipped file or folder of this name.
@@ -17,7 +15,7 @@ fn path(name: &str) -> String {
 
 /// Runs a program of VictoriaMetrics, which says everything on standard error, to its end.
 fn checked(command: &mut Command) {
-    let output = command.output().unwrap();
+    let output = command.ended();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 

@@ -13,7 +13,10 @@ use std::{
 
 use gaunt_schema::{Device, MetricId, Reading, Report, catalogue::exporter, text};
 
-use crate::binaries::{fake_driver, program};
+use crate::{
+    binaries::{fake_driver, program},
+    running::Ends,
+};
 
 /// How long anything may take before the test says that it never came.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -47,7 +50,7 @@ fn with_scenario(scenario: &str) -> Command {
 
 /// What a run with `--once` prints about a scenario.
 pub(crate) fn once(scenario: &str) -> Report {
-    let output = with_scenario(scenario).arg("--once").output().unwrap();
+    let output = with_scenario(scenario).arg("--once").ended();
     decode(&success(output))
 }
 

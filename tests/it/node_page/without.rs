@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use super::{over, page_with};
 use crate::{
     node::fixture,
-    running::{Running, until},
+    running::{Ends, Running, until},
 };
 
 /// What the page has of each thing that is switched off here.
@@ -64,7 +64,7 @@ fn what_is_switched_off_leaves_no_series_and_comes_back() {
 fn a_flag_switches_off_and_an_unknown_name_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = two(folder.path(), "");
-    let output = command.args(["--once", "--without", "nvml,ports"]).output().unwrap();
+    let output = command.args(["--once", "--without", "nvml,ports"]).ended();
     let page = String::from_utf8(output.stdout).unwrap();
     assert!(
         page.contains("collector=\"cpu\"") && page.contains("collector=\"ethernet\""),
@@ -73,7 +73,7 @@ fn a_flag_switches_off_and_an_unknown_name_is_refused() {
     assert!(!page.contains("collector=\"nvml\"") && !page.contains("gaunt_gpu_"), "{page}");
     assert!(!page.contains("collector=\"ports\"") && !page.contains("gaunt_port_"), "{page}");
 
-    let output = two(folder.path(), "").args(["--without", "prots"]).output().unwrap();
+    let output = two(folder.path(), "").args(["--without", "prots"]).ended();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success() && output.stdout.is_empty(), "{said}");
     assert!(said.contains("nothing is called \"prots\"; it must be one of cpu, memory,"), "{said}");
