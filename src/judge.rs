@@ -271,6 +271,13 @@ impl Judge {
         }
     }
 
+    /// Seconds that hold two samples of each of several nodes, which are read at different moments of a period: what all
+    /// of them did once, such as a checkpoint, is told by one or another of them for a period longer.
+    fn two_samples_of_all(&self, cluster: &Cluster) -> f64 {
+        let spread = if self.is_slow(cluster) { cluster.period().as_secs_f64() } else { 0.0 };
+        self.two_samples(cluster) + spread
+    }
+
     /// Seconds that hold two looks of an exporter at its boards, however often it is asked: two numbers of one page may
     /// be of two instants.
     fn two_collections(&self, cluster: &Cluster) -> f64 {

@@ -54,7 +54,7 @@ impl Shares {
     pub(super) fn look(judge: &mut Judge, cluster: &Cluster) {
         let slow = judge.is_slow(cluster);
         let mut shares = std::mem::take(&mut judge.shares);
-        let names: Vec<String> = judge.gangs.all().iter().map(name).collect();
+        let names: Vec<String> = judge.gangs.all().iter().map(Gang::name).collect();
         shares.gangs.retain(|known, _| names.contains(known));
         for (gang, name) in judge.gangs.all().iter().zip(names) {
             if gang.nodes.len() < LEAST_NODES {
@@ -112,13 +112,6 @@ impl Turns {
     }
 }
 
-fn name(gang: &Gang) -> String {
-    gang.job.as_ref().map_or_else(
-        || format!("on {}", gang.place.as_deref().unwrap_or_default()),
-        ToString::to_string,
-    )
-}
-
 /// How much each node of a gang works, against its own usual pace.
 fn paces(judge: &Judge, cluster: &Cluster, gang: &Gang) -> Vec<(NodeId, f64)> {
     let (now, gap) = (cluster.now(), cluster.fresh_for());
@@ -170,7 +163,7 @@ impl<'a> Uneven<'a> {
     fn look(judge: &'a Judge, cluster: &'a Cluster, gang: &'a Gang) -> Option<Self> {
         let limits = &judge.limits;
         let (now, gap) = (cluster.now(), cluster.fresh_for());
-        let turns = judge.shares.gangs.get(&name(gang))?;
+        let turns = judge.shares.gangs.get(&gang.name())?;
         let known = turns.paces.iter().filter_map(|(id, pace)| Some((*id, pace.at(now, gap)?)));
         // Where nobody names jobs another one may be among them, which goes on as ever.
         let as_ever = |pace: f64| gang.job.is_none() && (pace - 1.0).abs() < limits.as_ever_ratio;

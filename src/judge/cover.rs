@@ -39,7 +39,8 @@ pub(super) fn hide(seen: &mut Seen) {
         .filter(|(kind, ..)| matches!(kind, FindingKind::GpuFailed | FindingKind::PortDown))
         .flat_map(|(.., jobs)| jobs.clone())
         .collect();
-    let storage = all().any(|finding| finding.kind == FindingKind::StorageSlow);
+    let storage = || all().filter(|finding| finding.kind == FindingKind::StorageSlow);
+    let (any_storage, waiting) = (storage().next().is_some(), struck(storage()));
     let cabled = of_nodes(&CABLES);
     let blocked = of_nodes(&[FindingKind::HostBlocksNetwork]);
     let hidden = |finding: &Finding| {
@@ -47,8 +48,8 @@ pub(super) fn hide(seen: &mut Seen) {
             finding.entity.node.as_ref().is_some_and(|node| nodes.contains(node))
         };
         match finding.kind {
-            // While many wait for storage, a node that waits for input waits for that.
-            FindingKind::DataStarved => on(&sick) || storage,
+            // While its job waits for storage, a node that waits for input waits for that.
+            FindingKind::DataStarved => on(&sick) || on(&waiting),
             FindingKind::HostBound => on(&sick),
             // Before a link that is slow packets queue up.
             FindingKind::LeafCongested if finding.entity.node.is_some() => {
@@ -66,6 +67,20 @@ pub(super) fn hide(seen: &mut Seen) {
     };
     seen.findings.retain(|finding| !hidden(finding));
     seen.suspicions.retain(|held| !hidden(&held.finding));
+    // Another job may wait for the same storage. But what looks like that may be a checkpoint as well: then the node
+    // has waited all along, and it is said as soon as that is over.
+    let others = seen
+        .suspicions
+        .iter_mut()
+        .filter(|held| any_storage && held.finding.kind == FindingKind::DataStarved);
+    others.for_each(|held| held.hold = f64::INFINITY);
+}
+
+/// The nodes that suffer from these.
+fn struck<'a>(findings: impl Iterator<Item = &'a Finding>) -> BTreeSet<Safe> {
+    findings
+        .flat_map(|finding| finding.victims.iter().filter_map(|victim| victim.node.clone()))
+        .collect()
 }
 
 /// Faults of hardware on a node: what its GPUs do less follows from them.
@@ -83,4 +98,27 @@ const CABLES: [FindingKind; 3] =
 
 fn explains(kind: FindingKind) -> bool {
     HARDWARE.contains(&kind) || CABLES.contains(&kind) || kind == FindingKind::HostBlocksNetwork
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::finding::Suspicion;
+
+    #[test]
+    fn storage_that_one_job_waits_for_hides_its_nodes_and_only_delays_those_of_others() {
+        let on = |node: &str| Entity::node(&Safe::new(node));
+        let starved =
+            |node: &str| Suspicion::of(FindingKind::DataStarved, on(node), 2, true).hold(18.0);
+        let storage = Entity::new(gaunt_schema::EntityKind::Storage);
+        let storage = Suspicion::of(FindingKind::StorageSlow, storage, 2, true);
+        let storage = storage.costs(1.0, vec![on("a"), on("b")]);
+        let mut seen =
+            Seen { suspicions: vec![storage, starved("a"), starved("c")], ..Seen::default() };
+        hide(&mut seen);
+        let left: Vec<_> =
+            seen.suspicions.iter().map(|held| (held.finding.kind, held.hold)).collect();
+        let wanted = [(FindingKind::StorageSlow, 0.0), (FindingKind::DataStarved, f64::INFINITY)];
+        assert_eq!(left, wanted);
+    }
 }

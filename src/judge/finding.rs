@@ -74,6 +74,8 @@ pub(super) struct Suspicion {
     kinds: usize,
     /// Whether it rests on something that was learned and that nobody says.
     learned: bool,
+    /// Those that it is seen of, where it is seen of several: one of them at least must be the same all the time.
+    pub(super) members: Vec<String>,
     /// What the finding will be.
     pub(super) finding: Finding,
 }
@@ -100,12 +102,18 @@ impl Suspicion {
             next: String::new(),
             evidence: Vec::new(),
         };
-        Self { hold: 0.0, wakes: 0.0, kinds, learned: false, finding }
+        Self { hold: 0.0, wakes: 0.0, kinds, learned: false, members: Vec::new(), finding }
     }
 
     /// It must have stood for so many seconds.
     pub(super) fn hold(mut self, seconds: f64) -> Self {
         self.hold = seconds;
+        self
+    }
+
+    /// It is seen of these now. What one does after another is not what stands for so many seconds.
+    pub(super) fn rests_on(mut self, members: impl IntoIterator<Item = String>) -> Self {
+        self.members = members.into_iter().collect();
         self
     }
 

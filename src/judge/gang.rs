@@ -144,6 +144,14 @@ impl Gang {
         Entity { job: self.job.clone(), node: self.place.clone(), ..Entity::new(EntityKind::Job) }
     }
 
+    /// By what it is known from step to step.
+    pub(super) fn name(&self) -> String {
+        self.job.as_ref().map_or_else(
+            || format!("on {}", self.place.as_deref().unwrap_or_default()),
+            ToString::to_string,
+        )
+    }
+
     /// The gang as the subject of a sentence.
     pub(super) fn title(&self) -> String {
         match (&self.job, &self.place, self.nodes.len()) {

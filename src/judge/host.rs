@@ -111,6 +111,13 @@ impl Host {
         beside(self.network, &self.usual_network, cluster)
     }
 
+    /// Whether it is known to send as jobs do that step, however slowly.
+    pub(super) fn goes_on(&self, cluster: &Cluster, limits: &Thresholds) -> bool {
+        let traffic = self.traffic(cluster);
+        let usual = traffic.and_then(|it| Some((it.now, it.usual?)));
+        usual.is_some_and(|(now, usual)| usual > 0.0 && now >= usual * limits.standstill_ratio)
+    }
+
     /// Whether it sends next to nothing of what is usual for it, and has not for a while: who is starved sends something
     /// with each of its few steps. None where it is not known what is usual.
     pub(super) fn pauses(&self, cluster: &Cluster, limits: &Thresholds) -> Option<bool> {

@@ -67,10 +67,24 @@ pub struct Past {
 }
 
 /// A suspicion, since when and until when its evidence was there.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Pending {
     since: UnixMs,
     last_seen: UnixMs,
+    /// Those that it was seen of all the time, where it is seen of several.
+    members: Vec<String>,
+}
+
+impl Pending {
+    /// Its evidence is there, of these.
+    fn see(&mut self, now: UnixMs, members: &[String]) {
+        self.last_seen = now;
+        self.members.retain(|member| members.contains(member));
+        if self.members.is_empty() && !members.is_empty() {
+            // Another one does now what one did before.
+            (self.since, self.members) = (now, members.to_vec());
+        }
+    }
 }
 
 impl Life {
@@ -190,9 +204,9 @@ impl Life {
         limits: &Thresholds,
         held: Suspicion,
     ) -> Option<Finding> {
-        let first = Pending { since: now, last_seen: now };
-        let pending = self.pending.entry(held.finding.id.clone()).or_insert(first);
-        pending.last_seen = now;
+        let first = || Pending { since: now, last_seen: now, members: held.members.clone() };
+        let pending = self.pending.entry(held.finding.id.clone()).or_insert_with(first);
+        pending.see(now, &held.members);
         let samples = if held.hold > 0.0 { period.as_secs_f64() } else { 0.0 };
         let ripe = now.since(pending.since).as_secs_f64() >= held.hold.max(samples);
         let since = pending.since;

@@ -25,10 +25,13 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
             gang.nodes.iter().filter_map(|id| Hungry::look(judge, cluster, gang, *id)).collect();
         let by_storage = hungry.iter().filter(|hungry| hungry.waits_for_io(judge, cluster)).count();
         // What a GPU does is often known from single instants, so that not all are seen to starve at each look; that
-        // their hosts wait is counted all the time.
+        // their hosts wait is counted all the time. Who sends nothing meanwhile writes a checkpoint.
         let wait = |id: &&NodeId| {
-            let io = judge.hosts.get(id).and_then(|host| host.io(cluster));
-            io.is_some_and(|io| io.exceeds(judge.limits.io_pressure_ratio, &judge.limits))
+            let Some(host) = judge.hosts.get(id) else { return false };
+            let limits = &judge.limits;
+            let waits =
+                host.io(cluster).is_some_and(|io| io.exceeds(limits.io_pressure_ratio, limits));
+            waits && host.pauses(cluster, limits) != Some(true)
         };
         let most = gang.nodes.iter().filter(wait).count().max(by_storage);
         let shared = by_storage as f64 >= judge.limits.shared_nodes && most * 2 > gang.nodes.len();
@@ -36,7 +39,12 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
             storage.push((gang, hungry.into_iter().filter(|hungry| hungry.caught).collect()));
             continue;
         }
+        // While most hosts wait for input none of them is the one to blame, however few were caught at it by now.
+        let together = gang.nodes.len() > 1 && most * 2 > gang.nodes.len();
         for hungry in hungry {
+            if together && hungry.io(judge, cluster).is_some() {
+                continue;
+            }
             if told.insert(hungry.id) {
                 seen.suspicions.extend(hungry.suspicion(judge, cluster));
             }
@@ -68,8 +76,8 @@ struct Hungry<'a> {
 }
 
 /// Where pages come seldom, what a GPU does may be known from single instants only, while what its host waits for and how
-/// fast its job is are not: GPUs that did less a moment ago still do while both last. Before one was caught at it the
-/// evidence only begins.
+/// fast its job is are not: GPUs that did less a moment ago still do while both last. Before one was caught at it only
+/// the host and its job speak.
 fn between_looks(
     judge: &Judge,
     cluster: &Cluster,
@@ -80,14 +88,20 @@ fn between_looks(
     let limits = &judge.limits;
     let counted = |row: &u32| cluster.rate(gpu::UTILIZATION_SECONDS, *row).is_some();
     let io = host.io(cluster).is_some_and(|io| io.exceeds(limits.io_pressure_ratio, limits));
+    let cpu = Cpu::of(host, cluster, limits);
     let slowed = gang.slowed().is_some_and(|slowed| slowed >= limits.slowed_ratio);
-    if rows.iter().any(counted) || !slowed || !(io || Cpu::of(host, cluster, limits).pressed) {
+    if rows.iter().any(counted) || !slowed || !(io || cpu.pressed || cpu.crowded) {
         return None;
     }
+    // An instant at which a GPU does nothing is one of a pause as well, unless its job goes on.
+    let goes_on = host.goes_on(cluster, limits);
     let lately = |row: &&u32| {
-        let gpu = judge.gpus.get(**row as usize);
-        let since = gpu.and_then(|gpu| gpu.averages.since_low(cluster.now()));
-        since.is_some_and(|seconds| seconds <= judge.two_collections(cluster))
+        let Some(gpu) = judge.gpus.get(**row as usize) else { return false };
+        let (low, still) =
+            (gpu.averages.since_low(cluster.now()), gpu.averages.since_still(cluster.now()));
+        let recent =
+            |since: Option<f64>| since.is_some_and(|it| it <= judge.two_collections(cluster));
+        recent(low) || (goes_on && recent(still))
     };
     let low: Vec<u32> = rows.iter().filter(lately).copied().collect();
     let begins = || (gang.nodes.len() > 1).then(|| (rows.to_vec(), false));
@@ -223,29 +237,22 @@ impl<'a> Hungry<'a> {
             FindingKind::HostBound
         };
         // Who wrote a checkpoint waited for the disk as well, and goes on.
-        let hold = match (self.caught, io) {
-            (false, _) => f64::INFINITY,
-            (true, true) => limits.storage_seconds,
-            (true, false) => limits.starved_seconds,
+        let hold = if io { limits.storage_seconds } else { limits.starved_seconds };
+        let hold = match self.caught {
+            true => hold.max(judge.two_samples(cluster)),
+            false if self.host.goes_on(cluster, limits) => {
+                hold.max(judge.two_samples_of_all(cluster))
+            }
+            false => f64::INFINITY,
         };
         // That it does less and that the others wait for it is one thing seen from two sides.
         let kinds = usize::from(host > 0) + usize::from(alone || waits);
+        // Who was not caught at it is worth a look, and wakes nobody.
+        let kinds = if self.caught { kinds } else { 1 };
         let entity = Entity::node(&self.node.name);
         let lost =
             (1.0 - self.utilization / self.usual.unwrap_or(1.0)).max(0.0) * self.low.len() as f64;
-        let what = if kind == FindingKind::DataStarved {
-            "input does not come in time"
-        } else {
-            "its host launches work too slowly"
-        };
-        let summary = format!(
-            "{} starves {} of its {}: {what}; they are busy {} of the time instead of {}.",
-            self.node.name,
-            self.low.len(),
-            count(self.of, "allocated GPU"),
-            percent(self.utilization),
-            percent(self.usual.unwrap_or_default()),
-        );
+        let summary = self.summary(kind, limits);
         let name = &self.node.name;
         let next = match (io, kind) {
             (true, _) => format!(
@@ -260,11 +267,36 @@ impl<'a> Hungry<'a> {
         };
         Some(
             Suspicion::of(kind, entity, kinds, host > 0)
-                .hold(hold.max(judge.two_samples(cluster)))
+                .hold(hold)
                 .costs(self.gang.lost_gpus().max(lost), self.gang.victims(cluster, Some(self.id)))
                 .says(summary, next)
                 .on(self.numbers(judge, cluster)),
         )
+    }
+
+    fn summary(&self, kind: FindingKind, limits: &Thresholds) -> String {
+        let what = if kind == FindingKind::DataStarved {
+            "input does not come in time"
+        } else {
+            "its host launches work too slowly"
+        };
+        let (name, gpus) = (&self.node.name, count(self.of, "allocated GPU"));
+        let usual = self.usual.unwrap_or_default();
+        let lost = percent(self.gang.slowed().unwrap_or_default());
+        if !self.caught {
+            return format!(
+                "{name} may starve its {gpus}: {what}, and its job has lost {lost} of its speed; no sample of these GPUs shows it."
+            );
+        }
+        let starves = format!("{name} starves {} of its {gpus}: {what}", self.low.len());
+        if self.utilization < usual * limits.hungry_ratio {
+            let busy = percent(self.utilization);
+            return format!(
+                "{starves}; they are busy {busy} of the time instead of {}.",
+                percent(usual)
+            );
+        }
+        format!("{starves}; they were seen to do less, and its job has lost {lost} of its speed.")
     }
 
     fn numbers(&self, judge: &Judge, cluster: &Cluster) -> Vec<Evidence> {
@@ -344,7 +376,8 @@ fn storage_slow(judge: &Judge, cluster: &Cluster, gangs: &[(&Gang, Vec<Hungry<'_
         })
         .sum();
     Suspicion::of(FindingKind::StorageSlow, Entity::new(EntityKind::Storage), kinds, true)
-        .hold(limits.shared_storage_seconds.max(judge.two_samples(cluster)))
+        .hold(limits.shared_storage_seconds.max(judge.two_samples_of_all(cluster)))
+        .rests_on(gangs.iter().map(|(gang, _)| gang.name()))
         .costs(lost, gangs.iter().flat_map(|(gang, _)| gang.victims(cluster, None)).take(super::finding::MAX_VICTIMS).collect())
         .says(
             format!("{}{of} wait for input together: what they read from is slow.", count(nodes, "node")),

@@ -182,3 +182,23 @@ fn what_outlives_a_restart_stays_open_as_long_as_nobody_can_say() {
     next.without(10);
     assert_eq!(next.life.closed().len(), 1);
 }
+
+#[test]
+fn what_one_does_after_another_has_not_lasted() {
+    let mut led = Led::default();
+    let step = |led: &mut Led, members: &[&str]| {
+        let entity = Entity::new(gaunt_schema::EntityKind::Storage);
+        let held = Suspicion::of(FindingKind::StorageSlow, entity, 2, true).hold(10.0);
+        let held = held.rests_on(members.iter().map(ToString::to_string));
+        led.now += 1;
+        let seen = Seen { suspicions: vec![held], ..Seen::default() };
+        led.life.step(UnixMs(led.now * 1_000), PERIOD, &led.limits, seen);
+        led.life.open().len()
+    };
+    // One job writes its checkpoint after the other.
+    assert!((0..8).all(|_| step(&mut led, &["a"]) == 0));
+    assert!((0..8).all(|_| step(&mut led, &["b"]) == 0));
+    // Both wait, and one of them did all the time.
+    assert!((0..2).all(|_| step(&mut led, &["a", "b"]) == 0));
+    assert_eq!(step(&mut led, &["b"]), 1);
+}

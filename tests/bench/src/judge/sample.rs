@@ -32,6 +32,9 @@ const CLOSE_SECONDS: u32 = 6 * 3_600;
 /// Their fleets are others than those that are read each 30 s.
 const CLOSE_FROM: u64 = 100;
 
+/// Further numbers of seeds for tuning would be some of those for testing.
+const MOST_NUMBERS: u64 = 500;
+
 /// Seconds of a day.
 const DAY_S: f64 = 86_400.0;
 
@@ -64,6 +67,9 @@ pub(crate) struct Options {
     /// `judge`, `signals`: only the run of this seed, as `--explain` prints it.
     #[arg(long)]
     seed: Option<u64>,
+    /// `judge`: begin at this number of the seeds for tuning, of which the sample has the first few.
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u64).range(..MOST_NUMBERS))]
+    from: u64,
     /// `judge`: hand gaunt's own pages over without writing and reading them: the same findings in a third of the time.
     #[arg(long)]
     unwired: bool,
@@ -193,7 +199,11 @@ impl Options {
             let known = suite::SCENARIOS.iter().any(|(name, _)| name == wanted);
             ensure!(known, "no scenario is named {wanted}; write F1 to F18, H1 to H16 or H0");
         }
-        let mut cases = suite::cases(self.split());
+        ensure!(
+            self.from == 0 || self.split() == Split::Tune,
+            "--from is for the seeds that limits are chosen on; leave it out, or --seeds test"
+        );
+        let mut cases = suite::cases_from(self.split(), self.from);
         // The list goes through all scenarios and levels with one seed before it takes the next.
         let a_seed = cases.len() / suite::SEEDS as usize;
         let seeds = match self.size() {
@@ -250,7 +260,8 @@ impl Options {
             _ => (PEACE_GPU_DAYS - CLOSE_GPU_DAYS, CLOSE_GPU_DAYS),
         };
         let (longest, first) = if self.full { (u32::MAX, 0) } else { (CLOSE_SECONDS, CLOSE_FROM) };
-        let mut runs = some_days(split, 0, days, |run| {
+        let first = first + self.from;
+        let mut runs = some_days(split, self.from, days, |run| {
             let steps = run.watch.steps.div_ceil(PEACE_STEP.as_secs() as u32).max(1);
             Run { watch: Watch { steps, step: PEACE_STEP, every: 1, ..run.watch }, ..run }
         });
@@ -295,6 +306,7 @@ mod tests {
             level: None,
             dialect: None,
             seed: None,
+            from: 0,
             unwired: false,
             explain: false,
         }
