@@ -63,8 +63,6 @@ pub(super) struct Averages {
     active_again: Stamp,
     /// When it last did less than usual, and something.
     low: Stamp,
-    /// When it last did next to nothing of it.
-    still: Stamp,
     tensor: Average,
     sm: Average,
     dram: Average,
@@ -139,11 +137,11 @@ impl Averages {
         self.sw_thermal.add(value(gpu::CLOCK_EVENT_SW_THERMAL), tick);
         self.pcie_replays.add(cluster.rate(gpu_health::PCIE_REPLAYS, row), tick);
         let usual = self.usual_utilization.usual();
-        if let Some((now, usual)) = self.utilization.at(at, cluster.fresh_for()).zip(usual)
-            && now < usual * limits.hungry_slow_ratio
-        {
-            let does = now >= limits.standstill_ratio;
-            *if does { &mut self.low } else { &mut self.still } = tick.at();
+        let low = |(now, usual): (f64, f64)| {
+            now >= limits.standstill_ratio && now < usual * limits.hungry_slow_ratio
+        };
+        if self.utilization.at(at, cluster.fresh_for()).zip(usual).is_some_and(low) {
+            self.low = tick.at();
         }
         self.learn(at, tick.at(), cluster.fresh_for(), limits);
     }
@@ -206,11 +204,6 @@ impl Averages {
     /// Seconds since it last did much less than usual, and something.
     pub(super) fn since_low(&self, now: UnixMs) -> Option<f64> {
         self.low.is_set().then(|| Stamp::of(now).seconds_since(self.low))
-    }
-
-    /// Seconds since it last did next to nothing.
-    pub(super) fn since_still(&self, now: UnixMs) -> Option<f64> {
-        self.still.is_set().then(|| Stamp::of(now).seconds_since(self.still))
     }
 
     /// The utilization that is usual.

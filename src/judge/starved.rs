@@ -93,15 +93,10 @@ fn between_looks(
     if rows.iter().any(counted) || !slowed || !(io || cpu.pressed || cpu.crowded) {
         return None;
     }
-    // An instant at which a GPU does nothing is one of a pause as well, unless its job goes on.
-    let goes_on = host.goes_on(cluster, limits);
     let lately = |row: &&u32| {
-        let Some(gpu) = judge.gpus.get(**row as usize) else { return false };
-        let (low, still) =
-            (gpu.averages.since_low(cluster.now()), gpu.averages.since_still(cluster.now()));
-        let recent =
-            |since: Option<f64>| since.is_some_and(|it| it <= judge.two_collections(cluster));
-        recent(low) || (goes_on && recent(still))
+        let gpu = judge.gpus.get(**row as usize);
+        let since = gpu.and_then(|gpu| gpu.averages.since_low(cluster.now()));
+        since.is_some_and(|seconds| seconds <= judge.two_collections(cluster))
     };
     let low: Vec<u32> = rows.iter().filter(lately).copied().collect();
     let begins = || (gang.nodes.len() > 1).then(|| (rows.to_vec(), false));
