@@ -37,14 +37,14 @@ const STEP_OF_RATES: f64 = 1.0 / 1_048_576.0;
 pub(super) struct History {
     slots: usize,
     quantum: Quantum,
-    ranges: Vec<Option<Box<Range>>>,
+    ranges: Vec<Range>,
     bytes: usize,
 }
 
 /// Some neighbouring devices.
 #[derive(Debug)]
 struct Range {
-    /// The slot of the first open points.
+    /// The slot of the first open points; never where no device has a past.
     start: i64,
     /// Open points, those of a slot together: a page writes those of all its devices into few cache lines. None where
     /// nobody wrote any.
@@ -56,9 +56,9 @@ struct Range {
 }
 
 impl Range {
-    fn new() -> Box<Self> {
+    fn new() -> Self {
         let (packed, forgotten) = (VecDeque::new(), Vec::new());
-        Box::new(Self { start: NEVER, open: Default::default(), packed, forgotten })
+        Self { start: NEVER, open: Default::default(), packed, forgotten }
     }
 
     #[inline]
@@ -146,7 +146,8 @@ impl History {
 
     /// Forgets a device's past.
     pub(super) fn clear(&mut self, row: usize) {
-        let Some(Some(range)) = self.ranges.get_mut(row / ROWS) else { return };
+        let range = self.ranges.get_mut(row / ROWS).filter(|range| range.start != NEVER);
+        let Some(range) = range else { return };
         let of = row % ROWS;
         for points in range.open.iter_mut().flatten() {
             points[of] = GAP;
@@ -170,16 +171,12 @@ impl History {
         may_grow: bool,
     ) {
         let at = row / ROWS;
-        if !matches!(self.ranges.get(at), Some(Some(_))) {
-            if !may_grow {
-                return;
-            }
-            self.ranges.resize_with(self.ranges.len().max(at + 1), || None);
-            self.ranges[at] = Some(Range::new());
-            self.bytes += size_of::<Range>();
+        if at >= self.ranges.len() && may_grow {
+            self.bytes += (at + 1 - self.ranges.len()) * size_of::<Range>();
+            self.ranges.resize_with(at + 1, Range::new);
         }
-        let Some(Some(range)) = self.ranges.get_mut(at) else { return };
-        if range.start != NEVER && slot < range.start {
+        let Some(range) = self.ranges.get_mut(at) else { return };
+        if slot < range.start || range.start == NEVER && !may_grow {
             return;
         }
         let row = row % ROWS;
@@ -204,7 +201,7 @@ impl History {
         let wanted = self.slots.min(most);
         let first = slot - wanted as i64 + 1;
         let mut points = vec![None; wanted];
-        let Some(Some(range)) = self.ranges.get(row / ROWS) else { return points };
+        let Some(range) = self.ranges.get(row / ROWS) else { return points };
         let row = row % ROWS;
         let known = range.forgotten.iter().find(|(of, _)| usize::from(*of) == row);
         let known = known.map_or(NEVER, |(_, from)| *from);
@@ -240,13 +237,13 @@ impl History {
 
     /// The slot after the oldest packed block.
     pub(super) fn oldest_end(&self) -> Option<i64> {
-        let starts = self.ranges.iter().flatten().filter_map(|range| Some(range.packed.front()?.0));
+        let starts = self.ranges.iter().filter_map(|range| Some(range.packed.front()?.0));
         starts.min().map(|start| start + SLOTS as i64)
     }
 
     /// Lets all blocks go that end before this slot.
     pub(super) fn shed(&mut self, before: i64) {
-        for range in self.ranges.iter_mut().flatten() {
+        for range in &mut self.ranges {
             self.bytes -= range.shed(before);
         }
     }

@@ -130,7 +130,7 @@ fn a_forgotten_device_leaves_nothing_to_the_next() {
         write(&mut history, 0, slot, Some(3.0));
     }
     assert_eq!(read(&history, 0, 199), [Some(3.0); 40]);
-    assert!(history.ranges[0].as_ref().unwrap().forgotten.is_empty());
+    assert!(history.ranges[0].forgotten.is_empty());
 }
 
 #[test]
@@ -142,9 +142,9 @@ fn what_does_not_fit_goes_oldest_first_and_what_it_costs_is_known() {
         }
     }
     let bytes = history.bytes();
-    let ranges = || history.ranges.iter().flatten();
+    let ranges = || history.ranges.iter();
     let packed = |range: &Range| range.packed.iter().map(|(_, block)| cost(block)).sum::<usize>();
-    let packed: usize = ranges().map(|range| packed(range)).sum();
+    let packed: usize = ranges().map(packed).sum();
     let open: usize = ranges().map(|range| range.open.iter().flatten().count()).sum();
     assert_eq!(bytes, packed + open * size_of::<Points>() + 3 * size_of::<Range>());
     assert_eq!(open, 10 + 9 + 8, "neighbours are packed one after the other");
@@ -166,6 +166,11 @@ fn without_room_no_device_gets_a_past_and_those_that_have_one_keep_it() {
     history.write(1, 5, Some(1.0), false, false);
     assert_eq!(read(&history, 500, 5), [None; 20]);
     assert_eq!(read(&history, 1, 5).last(), Some(&Some(1.0)));
+    let bytes = history.bytes();
+    write(&mut history, 3 * ROWS, 5, Some(1.0));
+    assert_eq!(history.bytes(), bytes + 3 * size_of::<Range>() + size_of::<Points>());
+    history.write(2 * ROWS, 5, Some(1.0), false, false);
+    assert_eq!(read(&history, 2 * ROWS, 5), [None; 20], "its range stands, and nobody has a past");
 }
 
 #[test]
