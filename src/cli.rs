@@ -169,7 +169,7 @@ pub struct Replay {
     /// How many times as fast as it happened.
     #[arg(long, default_value_t = 1.0, value_parser = speed)]
     pub speed: f64,
-    /// Start this long after the beginning.
+    /// Start this long after the beginning; the 15 minutes before it are lived through first.
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
     pub seek: Option<Duration>,
     /// Settings with the judge's limits; config/gaunt.toml is a complete sample.

@@ -146,7 +146,6 @@ impl Desk {
         let keep = kept::place(environment);
         let kept = keep.as_deref().map(kept::read).unwrap_or_default();
         let state = State::new(source.address(), now(), kept);
-        let state = state.of_replay(options.player.is_some());
         Ok(Self {
             player: options.player.clone(),
             theme,
@@ -251,7 +250,7 @@ impl Desk {
 
     /// Takes an action and does what is owed; whether that ends the console.
     fn act(&mut self, action: Action) -> Result<bool, ConsoleError> {
-        self.state.played = self.player.as_ref().map(Player::now);
+        self.state.replay = self.player.as_ref().map(Player::playing);
         let outcome = update::update(&mut self.state, action);
         self.changed |= outcome.changed;
         for effect in outcome.effects {
@@ -260,7 +259,8 @@ impl Desk {
                 Effect::Ask(questions) => self.asking.want(questions),
                 Effect::Redraw => self.screen.forget(),
                 Effect::Suspend => self.suspend()?,
-                Effect::Hold => self.state.held = self.player.as_ref().map(Player::toggle),
+                Effect::Hold => self.lead(Player::toggle),
+                Effect::Lead(to) => self.lead(|player| player.lead(to)),
                 Effect::Bell => self.screen.ring()?,
                 Effect::Mouse(ours) => self.screen.take_mouse(ours)?,
                 Effect::Copy(text) => {
@@ -287,6 +287,14 @@ impl Desk {
             }
         }
         Ok(false)
+    }
+
+    /// Does something to the replay, if it is one.
+    fn lead(&mut self, how: impl FnOnce(&Player)) {
+        self.state.replay = self.player.as_ref().map(|player| {
+            how(player);
+            player.playing()
+        });
     }
 
     /// Sends an acknowledgement, or with no note withdraws it.

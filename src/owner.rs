@@ -50,7 +50,7 @@ use handle::Published;
 pub use handle::{Flush, Gone, Handle, INBOX, QUESTIONS};
 use lost::Ledger;
 pub use remembered::Remembered;
-pub use run::{clock, resume, start, start_at};
+pub use run::{clock, resume, start, start_led, tick};
 
 /// The most bytes of history unless told otherwise: a quarter of an hour of 12 million series at ten seconds.
 pub const HISTORY_BYTES: usize = 2 << 30;

@@ -19,7 +19,7 @@ mod player;
 mod recording;
 
 pub use aggregator::{Aggregator, AggregatorError};
-pub use player::Player;
+pub use player::{Player, Playing};
 pub use recording::Recorded;
 
 /// Something that answers questions.

@@ -1,11 +1,12 @@
 //! The bounded recent past of one metric on all devices of its class: one point a period.
 //!
 //! Time is cut into blocks of slots, and devices into ranges. The newest points of a range stand open, exactly as they
-//! came; a block that is full is quantised and packed (see `history::block`), and the oldest blocks go.
+//! came; a block that is full is quantised and packed (see `history::block`), and the oldest blocks go. Blocks of
+//! neighbouring ranges begin in different slots: packing is spread over the time of a block, and so is what stands open.
 
 use std::collections::VecDeque;
 
-use block::{Quantum, ROWS, SLOTS, pack, unpack};
+use block::{Points, Quantum, ROWS, SLOTS, pack, unpack};
 use gaunt_schema::{Metric, unit::Kind};
 
 mod block;
@@ -19,7 +20,7 @@ const NONE: f32 = f32::from_bits(0x7fc0_0001);
 /// Slots for which a full block stays open, for devices of the range that are read later in the period.
 const GRACE: usize = 2;
 
-/// Slots that stand open.
+/// The most slots that stand open; half as many and one more on average.
 const OPEN: usize = SLOTS + GRACE;
 
 /// No point was written yet.
@@ -36,17 +37,18 @@ const STEP_OF_RATES: f64 = 1.0 / 1_048_576.0;
 pub(super) struct History {
     slots: usize,
     quantum: Quantum,
-    ranges: Vec<Option<Box<Range>>>,
+    ranges: Vec<Range>,
     bytes: usize,
 }
 
 /// Some neighbouring devices.
 #[derive(Debug)]
 struct Range {
-    /// The slot of the first open points.
+    /// The slot of the first open points; never where no device has a past.
     start: i64,
-    /// Open points, slot after slot: a page writes those of all its devices into few cache lines.
-    open: [f32; OPEN * ROWS],
+    /// Open points, those of a slot together: a page writes those of all its devices into few cache lines. None where
+    /// nobody wrote any.
+    open: [Option<Box<Points>>; OPEN],
     /// Packed blocks with their first slots, oldest first.
     packed: VecDeque<(i64, Box<[u8]>)>,
     /// Devices that were forgotten, and the slot from which on they may be read: another device has the row now.
@@ -54,9 +56,9 @@ struct Range {
 }
 
 impl Range {
-    fn new() -> Box<Self> {
+    fn new() -> Self {
         let (packed, forgotten) = (VecDeque::new(), Vec::new());
-        Box::new(Self { start: NEVER, open: [GAP; OPEN * ROWS], packed, forgotten })
+        Self { start: NEVER, open: Default::default(), packed, forgotten }
     }
 
     #[inline]
@@ -64,31 +66,42 @@ impl Range {
         self.start != NEVER && slot >= self.start && slot < self.start + OPEN as i64
     }
 
+    /// The point of an open slot; none if nobody wrote any.
     #[inline]
-    fn point(&mut self, row: usize, slot: i64) -> &mut f32 {
-        &mut self.open[(slot - self.start) as usize * ROWS + row]
+    fn point(&mut self, row: usize, slot: i64) -> Option<&mut f32> {
+        Some(&mut self.open[(slot - self.start) as usize].as_mut()?[row])
     }
 
-    /// Makes sure that a slot is open; says how many bytes the blocks grew by that had to be packed.
-    fn reach(&mut self, slot: i64, quantum: Quantum) -> usize {
-        let mut grown = 0;
+    /// Writes the point of an open slot; says how many bytes it grew by.
+    #[inline]
+    fn put(&mut self, row: usize, slot: i64, point: f32) -> usize {
+        let place = &mut self.open[(slot - self.start) as usize];
+        let grown = if place.is_none() { size_of::<Points>() } else { 0 };
+        place.get_or_insert_with(|| Box::new([GAP; ROWS]))[row] = point;
+        grown
+    }
+
+    /// Makes sure that a slot is open, where blocks begin in slots that are `phase` beyond a multiple of their length;
+    /// says how many bytes came with the blocks that had to be packed, and how many went with their points.
+    fn reach(&mut self, slot: i64, phase: usize, quantum: Quantum) -> (usize, usize) {
+        let (mut came, mut went) = (0, 0);
         while self.start != NEVER && slot >= self.start + OPEN as i64 {
-            let (full, rest) = self.open.split_at(SLOTS * ROWS);
-            if full.iter().all(|point| point.is_nan()) && rest.iter().all(|point| point.is_nan()) {
+            let (full, rest) = self.open.split_at_mut(SLOTS);
+            if is_empty(full) && is_empty(rest) {
                 break;
             }
             let block = pack(full, quantum);
-            grown += cost(&block);
+            came += cost(&block);
             self.packed.push_back((self.start, block));
-            self.open.copy_within(SLOTS * ROWS.., 0);
-            self.open[GRACE * ROWS..].fill(GAP);
+            went += give_back(full);
+            self.open.rotate_left(SLOTS);
             self.start += SLOTS as i64;
         }
         if self.start == NEVER || slot >= self.start + OPEN as i64 {
-            self.open.fill(GAP);
-            self.start = slot.div_euclid(SLOTS as i64) * SLOTS as i64;
+            went += give_back(&mut self.open);
+            self.start = slot - (slot - phase as i64).rem_euclid(SLOTS as i64);
         }
-        grown
+        (came, went)
     }
 
     /// Lets blocks go that end before this slot; says how many bytes that are.
@@ -104,6 +117,16 @@ impl Range {
         self.forgotten.retain(|(_, from)| *from > oldest);
         shed
     }
+}
+
+/// Whether there is no value in these slots.
+fn is_empty(slots: &[Option<Box<Points>>]) -> bool {
+    slots.iter().flatten().all(|points| points.iter().all(|point| point.is_nan()))
+}
+
+/// Gives the room of these slots back; says how many bytes that are.
+fn give_back(slots: &mut [Option<Box<Points>>]) -> usize {
+    slots.iter_mut().filter_map(Option::take).count() * size_of::<Points>()
 }
 
 /// What a packed block costs.
@@ -123,10 +146,11 @@ impl History {
 
     /// Forgets a device's past.
     pub(super) fn clear(&mut self, row: usize) {
-        let Some(Some(range)) = self.ranges.get_mut(row / ROWS) else { return };
+        let range = self.ranges.get_mut(row / ROWS).filter(|range| range.start != NEVER);
+        let Some(range) = range else { return };
         let of = row % ROWS;
-        for slot in 0..OPEN {
-            range.open[slot * ROWS + of] = GAP;
+        for points in range.open.iter_mut().flatten() {
+            points[of] = GAP;
         }
         range.forgotten.retain(|(known, _)| usize::from(*known) != of);
         range.forgotten.push((of as u8, range.start));
@@ -147,29 +171,27 @@ impl History {
         may_grow: bool,
     ) {
         let at = row / ROWS;
-        if !matches!(self.ranges.get(at), Some(Some(_))) {
-            if !may_grow {
-                return;
-            }
-            self.ranges.resize_with(self.ranges.len().max(at + 1), || None);
-            self.ranges[at] = Some(Range::new());
-            self.bytes += size_of::<Range>();
+        if at >= self.ranges.len() && may_grow {
+            self.bytes += (at + 1 - self.ranges.len()) * size_of::<Range>();
+            self.ranges.resize_with(at + 1, Range::new);
         }
-        let Some(Some(range)) = self.ranges.get_mut(at) else { return };
-        if range.start != NEVER && slot < range.start {
+        let Some(range) = self.ranges.get_mut(at) else { return };
+        if slot < range.start || range.start == NEVER && !may_grow {
             return;
         }
         let row = row % ROWS;
         if !range.is_open(slot) {
-            self.bytes += range.reach(slot, self.quantum);
+            let (came, went) = range.reach(slot, at % SLOTS, self.quantum);
+            self.bytes = self.bytes + came - went;
             self.bytes -= range.shed(slot - self.slots as i64 + 1);
         }
         let value = value.map_or(NONE, |value| value as f32);
-        *range.point(row, slot) = value;
+        self.bytes += range.put(row, slot, value);
         if fills && range.is_open(slot - 2) {
-            let empty = |point: &f32| point.to_bits() == GAP.to_bits();
-            if !empty(range.point(row, slot - 2)) && empty(range.point(row, slot - 1)) {
-                *range.point(row, slot - 1) = value;
+            let mut is_empty =
+                |slot| range.point(row, slot).is_none_or(|point| point.to_bits() == GAP.to_bits());
+            if !is_empty(slot - 2) && is_empty(slot - 1) {
+                self.bytes += range.put(row, slot - 1, value);
             }
         }
     }
@@ -179,7 +201,7 @@ impl History {
         let wanted = self.slots.min(most);
         let first = slot - wanted as i64 + 1;
         let mut points = vec![None; wanted];
-        let Some(Some(range)) = self.ranges.get(row / ROWS) else { return points };
+        let Some(range) = self.ranges.get(row / ROWS) else { return points };
         let row = row % ROWS;
         let known = range.forgotten.iter().find(|(of, _)| usize::from(*of) == row);
         let known = known.map_or(NEVER, |(_, from)| *from);
@@ -196,8 +218,9 @@ impl History {
             }
         }
         if range.start != NEVER {
-            let open = range.open.iter().skip(row).step_by(ROWS);
-            (range.start..).zip(open).for_each(|(at, point)| put(at, *point));
+            for (at, points) in (range.start..).zip(&range.open) {
+                put(at, points.as_ref().map_or(GAP, |points| points[row]));
+            }
         }
         points
     }
@@ -214,13 +237,13 @@ impl History {
 
     /// The slot after the oldest packed block.
     pub(super) fn oldest_end(&self) -> Option<i64> {
-        let starts = self.ranges.iter().flatten().filter_map(|range| Some(range.packed.front()?.0));
+        let starts = self.ranges.iter().filter_map(|range| Some(range.packed.front()?.0));
         starts.min().map(|start| start + SLOTS as i64)
     }
 
     /// Lets all blocks go that end before this slot.
     pub(super) fn shed(&mut self, before: i64) {
-        for range in self.ranges.iter_mut().flatten() {
+        for range in &mut self.ranges {
             self.bytes -= range.shed(before);
         }
     }

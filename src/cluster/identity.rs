@@ -1,6 +1,6 @@
 //! Which device of a node a page means: a GPU by its UUID, then by its PCI address, then by its number.
 
-use gaunt_schema::{Class, Device, MetricId, Report, Safe, catalogue::gpu};
+use gaunt_schema::{Class, Device, MetricId, Report, Safe, Shared, catalogue::gpu};
 
 use super::{
     inventory::Inventory,
@@ -28,7 +28,7 @@ impl Names<'_> {
         inventory: &mut Inventory,
         id: NodeId,
         report: &Report,
-    ) -> Vec<Device> {
+    ) -> Shared<Device> {
         let mut boards: Vec<(Safe, Safe)> = Vec::new();
         for (at, device) in (0..).zip(&report.devices) {
             if device.class == Class::Gpu {
@@ -36,7 +36,10 @@ impl Names<'_> {
                 boards.push((device.key[0].clone(), ours));
             }
         }
-        report.devices.iter().map(|device| self.device(device, &boards)).collect()
+        let ours: Shared<Device> =
+            report.devices.iter().map(|device| self.device(device, &boards)).collect();
+        // Mostly the page calls them as all do: then it is its own list, which all pages like it share.
+        if ours == report.devices { report.devices.clone() } else { ours }
     }
 
     fn device(&self, device: &Device, boards: &[(Safe, Safe)]) -> Device {

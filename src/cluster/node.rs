@@ -2,7 +2,9 @@
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
-use gaunt_schema::{Class, Device, Dialect, MetricId, Report, Safe, Target, TargetId, UnixMs};
+use gaunt_schema::{
+    Class, Device, Dialect, MetricId, Report, Safe, Shared, Target, TargetId, UnixMs,
+};
 
 use super::speaker::Speaker;
 
@@ -51,8 +53,8 @@ pub struct Entry {
 }
 
 /// The labels of an info series. They are asked for by name for every GPU in every tick: names of another length are
-/// passed over without being looked at, which no tree of them does.
-type Labels = Vec<(Safe, Safe)>;
+/// passed over without being looked at, which no tree of them does. Mostly it is the list that the page's layout has.
+type Labels = Shared<(Safe, Safe)>;
 
 /// The most labels of one info series that are kept, as many as a line may have.
 const MAX_LABELS: usize = 64;
@@ -98,12 +100,7 @@ impl Entry {
     }
 
     /// Takes an info series of the device, unless a better dialect tells it.
-    pub(super) fn tell(
-        &mut self,
-        metric: MetricId,
-        teller: (Dialect, TargetId),
-        labels: impl Iterator<Item = (Safe, Safe)>,
-    ) {
+    pub(super) fn tell(&mut self, metric: MetricId, teller: (Dialect, TargetId), labels: &Labels) {
         match self.tellers.get(&metric) {
             Some(known) if *known == teller => {}
             Some(known) if *known < teller => return,
@@ -113,17 +110,18 @@ impl Entry {
             }
         }
         let at = self.infos.iter().position(|(known, _)| *known == metric).unwrap_or_else(|| {
-            self.infos.push((metric, Labels::new()));
+            self.infos.push((metric, Labels::default()));
             self.infos.len() - 1
         });
-        let known = &mut self.infos[at].1;
+        let mut told = self.infos[at].1.to_vec();
         for (name, value) in labels {
-            if let Some((_, known)) = known.iter_mut().find(|(known, _)| *known == name) {
-                *known = value;
-            } else if known.len() < MAX_LABELS {
-                known.push((name, value));
+            if let Some((_, known)) = told.iter_mut().find(|(known, _)| known == name) {
+                known.clone_from(value);
+            } else if told.len() < MAX_LABELS {
+                told.push((name.clone(), value.clone()));
             }
         }
+        self.infos[at].1 = if told == **labels { labels.clone() } else { told.into() };
     }
 
     /// Forgets what a target told of the device.
@@ -244,17 +242,19 @@ mod tests {
         let labels = |from: usize, to: usize| {
             (from..to).map(|at| (Safe::from(format!("l{at}")), Safe::from(format!("v{at}"))))
         };
-        entry.tell(gpu::INFO, teller, labels(0, 3).chain([("uuid".into(), Safe::default())]));
-        entry.tell(gpu::INFO, teller, [("l1".into(), "other".into())].into_iter());
+        let first = labels(0, 3).chain([("uuid".into(), Safe::default())]).collect();
+        entry.tell(gpu::INFO, teller, &first);
+        assert!(entry.infos[0].1.is(&first), "the page's own list");
+        entry.tell(gpu::INFO, teller, &vec![("l1".into(), "other".into())].into());
         let told = |entry: &Entry, label: &str| entry.info(gpu::INFO, label).map(Safe::to_string);
         assert_eq!(told(&entry, "l1").as_deref(), Some("other"));
         assert_eq!(told(&entry, "l2").as_deref(), Some("v2"));
         assert_eq!(told(&entry, "uuid"), None, "an empty label is none");
         assert_eq!(entry.info(gpu::JOB_INFO, "l1"), None);
-        entry.tell(gpu::INFO, teller, labels(0, 500));
+        entry.tell(gpu::INFO, teller, &labels(0, 500).collect());
         assert_eq!(entry.infos().map(|(_, labels)| labels.len()).collect::<Vec<_>>(), [MAX_LABELS]);
         // Who knows it better says it alone; who does not is not heard.
-        entry.tell(gpu::INFO, (Dialect::Dcgm, TargetId(2)), labels(0, 1));
+        entry.tell(gpu::INFO, (Dialect::Dcgm, TargetId(2)), &labels(0, 1).collect());
         assert_eq!(told(&entry, "l1").as_deref(), Some("v1"));
         entry.forget(TargetId(1));
         assert_eq!(told(&entry, "l1"), None);

@@ -18,9 +18,6 @@ use super::{
     target::{Layout, NOT_TAKEN, Scraped},
 };
 
-/// The most labels that are kept of one info series.
-const MAX_INFO_LABELS: usize = 32;
-
 /// The longest time between two looks of an exporter that looks by itself and not when it is asked: 30 s is the usual.
 /// A page that says the same for longer says that nothing moves.
 pub(super) const LONGEST_LOOK: Duration = Duration::from_mins(1);
@@ -308,7 +305,7 @@ impl Cluster {
             return;
         }
         if let Some(entry) = self.inventory.entry_mut(device.class, *row) {
-            entry.tell(metric, teller, info.labels.iter().take(MAX_INFO_LABELS).cloned());
+            entry.tell(metric, teller, &info.labels);
         }
     }
 

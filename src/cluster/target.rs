@@ -83,7 +83,7 @@ pub(super) struct Layout {
     pub(super) infos: Shared<Info>,
     pub(super) taken: Metrics,
     /// The devices as the node's other pages call them.
-    pub(super) names: Vec<Device>,
+    pub(super) names: Shared<Device>,
     /// Of which classes anything is measured and taken.
     pub(super) measured: Vec<bool>,
 }

@@ -1,21 +1,24 @@
-//! `gaunt replay`: a recording is delivered once more, under a clock of its own, to an owner like any other.
+//! `gaunt replay`: a recording is delivered once more, in its own time, to an owner like any other.
 
 use std::{path::PathBuf, process::ExitCode, thread, time::Duration};
 
 use gaunt_schema::{Delivery, Safe, UnixMs};
-use tokio::sync::mpsc;
 
 use super::{console::has_terminal, snapshot};
 use crate::{
     answer::Question,
     console,
     owner::{self, Owner},
-    record::{Deliveries, Recording},
+    record::{Deliveries, RecordError, Recording},
     source::{Player, Source},
 };
 
-/// A running owner never waits longer than this from one tick to the next; nor does it here.
-const SLOWEST_TICK: Duration = Duration::from_secs(1);
+/// What happened so long before the instant that is sought is lived through first: judgements rest on a past, and there is
+/// something to look back at.
+const BEFORE: Duration = Duration::from_mins(15);
+
+/// A replay may be led through many instants in a second: the screen is to show it.
+const SHOWN: Duration = Duration::from_millis(200);
 
 /// What is played, and how.
 #[derive(Clone, Debug)]
@@ -46,56 +49,84 @@ pub async fn run(
     let cluster =
         if owner.cluster.is_empty() { Safe::new("replay") } else { owner.cluster.clone() };
     let owner = owner::Options { cluster, period: recording.period(), ..owner };
-    let deliveries = recording.deliveries(start);
+    let from = first.max(start - BEFORE);
+    let reel = Reel {
+        deliveries: recording.deliveries(from),
+        from,
+        last,
+        step: owner::tick(owner.period),
+    };
     if !has_terminal() {
-        return ahead(deliveries, start, owner);
+        return ahead(reel, owner);
     }
-    let player = Player::new(start, last, wanted.speed);
-    let handle = owner::start_at(owner, player.clock(), wanted.speed);
+    let player = Player::new(from, last, wanted.speed);
+    player.lead(start);
+    let (handle, beats) = owner::start_led(owner, from);
     let inbox = handle.inbox();
     let feeding = thread::Builder::new().name("replay".to_owned()).spawn({
         let player = player.clone();
-        move || feed(deliveries, &inbox, &player)
+        move || {
+            reel.live(|moment| match moment {
+                Moment::Delivered(delivery) => inbox.blocking_send(delivery).is_ok(),
+                Moment::Passed(at) => player.reach(at) && beats.blocking_send(at).is_ok(),
+            })
+        }
     })?;
-    let options = console::Options { player: Some(player.clone()), ..console };
+    let options = console::Options { player: Some(player.clone()), period: SHOWN, ..console };
     let shown = console::run(Source::Owner(handle), options).await;
     player.end();
-    feeding.join().map_err(|_| anyhow::anyhow!("the replay ended with a panic"))?;
+    let fed = feeding.join().map_err(|_| anyhow::anyhow!("the replay ended with a panic"))?;
     shown?;
+    fed?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Delivers everything at its instant, until it is ended or nobody listens.
-fn feed(deliveries: Deliveries, inbox: &mpsc::Sender<Delivery>, player: &Player) {
-    for delivery in deliveries {
-        let (at, delivery) = match delivery {
-            Ok(delivery) => delivery,
-            Err(error) => return tracing::error!(%error, "the replay ends early"),
-        };
-        if !player.reach(at) || inbox.blocking_send(delivery).is_err() {
-            return;
+/// What is to be lived through.
+struct Reel {
+    deliveries: Deliveries,
+    from: UnixMs,
+    last: UnixMs,
+    /// From one tick to the next.
+    step: Duration,
+}
+
+/// What happens next.
+enum Moment {
+    Delivered(Delivery),
+    Passed(UnixMs),
+}
+
+impl Reel {
+    /// Lets everything happen in its order, until `take` wants no more.
+    fn live(self, mut take: impl FnMut(Moment) -> bool) -> Result<(), RecordError> {
+        let mut tick = self.from;
+        for delivery in self.deliveries {
+            let (at, delivery) = delivery?;
+            while tick < at {
+                if !take(Moment::Passed(tick)) {
+                    return Ok(());
+                }
+                tick = tick + self.step;
+            }
+            if !take(Moment::Delivered(delivery)) {
+                return Ok(());
+            }
         }
+        take(Moment::Passed(self.last));
+        Ok(())
     }
 }
 
-/// Lives through the recording in virtual time and prints what is known at its end.
-fn ahead(
-    deliveries: Deliveries,
-    start: UnixMs,
-    options: owner::Options,
-) -> anyhow::Result<ExitCode> {
-    let step = options.period.min(SLOWEST_TICK);
+/// Lives through the recording and prints what is known at its end.
+fn ahead(reel: Reel, options: owner::Options) -> anyhow::Result<ExitCode> {
     let mut owner = Owner::new(options);
-    let mut tick = start;
-    for delivery in deliveries {
-        let (at, delivery) = delivery?;
-        while tick < at {
-            owner.tick(tick);
-            tick = tick + step;
+    reel.live(|moment| {
+        match moment {
+            Moment::Delivered(delivery) => owner.accept(delivery),
+            Moment::Passed(at) => owner.tick(at),
         }
-        owner.accept(delivery);
-    }
-    owner.tick(tick);
+        true
+    })?;
     let picture = snapshot::Picture::gather([
         owner.answer(&Question::Overview),
         owner.answer(&Question::Findings),

@@ -135,6 +135,8 @@ pub(crate) enum Effect {
     Mouse(bool),
     /// Hold a replay, or let it go on.
     Hold,
+    /// Lead a replay to an instant.
+    Lead(UnixMs),
     /// Call the reader.
     Bell,
     /// Draw every cell anew.

@@ -1,6 +1,6 @@
 //! What can be said after `:`: one table that reads commands, completes them and writes their help.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use gaunt_schema::{Class, Safe, UnixMs};
 
@@ -90,17 +90,32 @@ impl Instant {
         parts.next().is_none().then_some(Self::Clock(hour * 3_600 + minute * 60 + second))
     }
 
-    /// The instant that is meant when it is `now`.
+    /// The instant that is meant when it is `now`, which has passed.
     pub(crate) fn instant(self, now: UnixMs) -> UnixMs {
-        const DAY: i64 = 86_400_000;
         match self {
             Self::When(when) => when.instant(now),
             Self::Clock(second) => {
-                let today = now.0.div_euclid(DAY) * DAY + second * 1_000;
-                UnixMs(if today > now.0 { today - DAY } else { today })
+                let today = today(now, second);
+                if today > now { today - DAY } else { today }
             }
         }
     }
+
+    /// The same where it is still to come today.
+    pub(crate) fn ahead(self, now: UnixMs) -> Option<UnixMs> {
+        match self {
+            Self::When(_) => None,
+            Self::Clock(second) => Some(today(now, second)).filter(|today| *today > now),
+        }
+    }
+}
+
+const DAY: Duration = Duration::from_hours(24);
+
+/// A second of the day of `now`.
+fn today(now: UnixMs, second: i64) -> UnixMs {
+    let day = DAY.as_millis() as i64;
+    UnixMs(now.0.div_euclid(day) * day + second * 1_000)
 }
 
 /// The command of a line, or why it is none.

@@ -46,11 +46,15 @@ impl Past {
     }
 }
 
-/// The question for the past of each number of a finding that has one; none for the others.
+/// The question for the past of each number of a finding that has one; none for the others. A past that is another
+/// number's own is shown there alone: a count of GPUs that rises beside their utilization that falls would puzzle.
 pub(crate) fn asks(finding: &Finding) -> Vec<Option<HistoryAsk>> {
     let mut left = MOST;
+    let own = finding.evidence.iter().filter(|proof| proof.past == answer::Behind::Same);
+    let own: Vec<_> = own.filter_map(|proof| ask(finding, proof)).collect();
     let asks = finding.evidence.iter().map(|proof| {
-        let ask = ask(finding, proof).filter(|_| left > 0)?;
+        let is_own = proof.past == answer::Behind::Same;
+        let ask = ask(finding, proof).filter(|ask| left > 0 && (is_own || !own.contains(ask)))?;
         left -= 1;
         Some(ask)
     });
@@ -124,6 +128,17 @@ mod tests {
         let job = Finding { entity: gaunt_schema::Entity::node(&"a b".into()), ..starved };
         let odd = told(&job.evidence[0], &job);
         assert_eq!(odd.unwrap(), "io_pressure_some of node=\"a b\"");
+    }
+
+    #[test]
+    fn a_past_stands_beside_the_number_whose_own_it_is() {
+        let mut finding = sample::starved();
+        let own = finding.evidence[0].clone();
+        let part = Evidence { past: answer::Behind::Part, ..own.clone() };
+        finding.evidence = vec![part.clone(), own.clone()];
+        assert_eq!(asks(&finding).iter().map(Option::is_some).collect::<Vec<_>>(), [false, true]);
+        finding.evidence = vec![part.clone(), part];
+        assert!(asks(&finding).iter().all(Option::is_some), "where there is none of its own");
     }
 
     #[test]

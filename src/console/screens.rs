@@ -207,7 +207,13 @@ fn all_findings() {
     let Some(Effect::Ask(questions)) = asked.first() else { panic!("{asked:?}") };
     assert!(questions.contains(&Question::Alerts), "{questions:?}");
     desk.answer(findings());
+    desk.draw(80, 24);
+    assert!(desk.state.proven().is_none(), "a low screen has room for the list only");
     desk.expect("findings");
+    let asked = desk.press(&[Key::Down]);
+    let asked = format!("{asked:?}");
+    assert!(asked.contains("io_pressure_some") && !asked.contains("state_id"), "{asked}");
+    desk.press(&[Key::Up]);
     desk.answer_to(Question::Alerts, Answer::Alerts(Arc::new(sample::alerts())));
     assert!(!desk.state.questions().contains(&Question::Alerts), "it is not asked at every tick");
     desk.expect("findings-alerts");

@@ -16,9 +16,12 @@ use super::{
     prompt::{self, Prompt},
     proof::Past,
 };
-use crate::answer::{
-    AlertList, Explanation, Fabric, Field, Finding, FindingList, JobDetail, NodeDetail, NodeList,
-    Overview, ProbeMatrix, Question, RailMatrix, Refusal, Subject, Table,
+use crate::{
+    answer::{
+        AlertList, Explanation, Fabric, Field, Finding, FindingList, JobDetail, NodeDetail,
+        NodeList, Overview, ProbeMatrix, Question, RailMatrix, Refusal, Subject, Table,
+    },
+    source::Playing,
 };
 
 /// Places that can be gone back to; more are forgotten, the oldest first.
@@ -80,10 +83,8 @@ pub(crate) struct State {
     pub(crate) room: Room,
     /// The console's clock, as of the last thing that happened.
     pub(crate) now: UnixMs,
-    /// Whether the replay that is shown is held; none if it is no replay.
-    pub(crate) held: Option<bool>,
-    /// What is now in the replay that is shown, which may run faster than the console's clock; none if it is none.
-    pub(crate) played: Option<UnixMs>,
+    /// How far the replay is that is shown, which has a time of its own; none if it is no replay.
+    pub(crate) replay: Option<Playing>,
 }
 
 /// The cursors that are not in a list.
@@ -293,8 +294,7 @@ impl State {
             scroll: 0,
             room: Room::default(),
             now,
-            held: None,
-            played: None,
+            replay: None,
         }
     }
 
@@ -310,11 +310,6 @@ impl State {
     /// The rows of a subject, if they were answered.
     pub(crate) fn table(&self, subject: Subject) -> Option<&Arc<Table>> {
         self.data.tables[subject as usize].as_ref()
-    }
-
-    /// The same of a replay, if it is one.
-    pub(crate) fn of_replay(self, is_replay: bool) -> Self {
-        Self { held: is_replay.then_some(false), ..self }
     }
 
     /// The only node, if the whole fleet is one: then the overview shows it in full.
@@ -379,8 +374,8 @@ impl State {
 
     /// What is now for the source, whose clock may differ from the console's.
     pub(crate) fn newest_now(&self) -> Option<UnixMs> {
-        if let Some(played) = self.played {
-            return Some(played);
+        if let Some(replay) = self.replay {
+            return Some(replay.now);
         }
         match self.newest {
             Some((seen, at)) if self.then.is_some() => Some(at + self.now.since(seen)),

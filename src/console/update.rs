@@ -151,7 +151,7 @@ fn intend(state: &mut State, intent: Intent) -> Outcome {
             time::step(state, intent)
         }
         Intent::Now => time::show(state, None),
-        Intent::Hold if state.held.is_some() => Outcome::owing(Effect::Hold),
+        Intent::Hold if state.replay.is_some() => Outcome::owing(Effect::Hold),
         Intent::Hold => Outcome::default(),
         Intent::Probe => travel::go(state, Place::Probe),
         Intent::Fold => fold(state),

@@ -32,7 +32,7 @@ mod connection;
 pub(super) use body::Body;
 use body::Pool;
 use coding::Coding;
-use connection::Connection;
+use connection::{Connection, Idle};
 
 /// The part of a body that is read without a seat, in bytes: twice a dcgm-exporter page of 8 GPUs with all labels.
 const SMALL_BODY: usize = 512 << 10;
@@ -139,7 +139,7 @@ pub(super) struct Line {
     reach: Arc<Reach>,
     keys: watch::Receiver<Ring>,
     manners: Manners,
-    connection: Option<Connection>,
+    idle: Option<Idle>,
 }
 
 /// The steps of a fetch, as a timeout names them.
@@ -187,7 +187,7 @@ impl Line {
         manners: Manners,
     ) -> Self {
         let asked = asked(&place);
-        Self { place, asked, reach, keys, manners, connection: None }
+        Self { place, asked, reach, keys, manners, idle: None }
     }
 
     /// Says from now on what is held already; nothing if it is none.
@@ -206,15 +206,11 @@ impl Line {
     pub(super) async fn fetch(&mut self, rules: &Rules) -> Result<Body, Failure> {
         let progress = Progress::default();
         let attempt = timeout(rules.timeout, self.attempt(rules, &progress)).await;
-        let result = attempt.unwrap_or_else(|_| Err(progress.failure(rules.timeout)));
-        if result.is_err() {
-            self.connection = None;
-        }
-        result
+        attempt.unwrap_or_else(|_| Err(progress.failure(rules.timeout)))
     }
 
     async fn attempt(&mut self, rules: &Rules, progress: &Progress) -> Result<Body, Failure> {
-        let response = self.respond(rules, progress).await?;
+        let (mut connection, response) = self.respond(rules, progress).await?;
         if response.status() != StatusCode::OK {
             return Err(Failure::Status(response.status().as_u16()));
         }
@@ -222,11 +218,9 @@ impl Line {
         let media = media(response.headers());
         progress.at(Step::Reading);
         let mut body = Body::new(rules.pool.clone(), coding, media);
-        let Some(connection) = &mut self.connection else {
-            return Err(Failure::Broken("the connection is gone".into()));
-        };
         connection.drive(read(response.into_body(), &mut body, rules, progress)).await?;
         body.finish()?;
+        self.idle = connection.rest().await;
         Ok(body)
     }
 
@@ -235,27 +229,21 @@ impl Line {
         &mut self,
         rules: &Rules,
         progress: &Progress,
-    ) -> Result<Response<Incoming>, Failure> {
+    ) -> Result<(Connection, Response<Incoming>), Failure> {
         let keys = self.keys.borrow().clone().map_err(Failure::Forbidden)?;
         let authorization = keys.authorization.as_ref();
-        if let Some(mut kept) = self.connection.take() {
+        if let Some(idle) = self.idle.take() {
             progress.at(Step::Waiting);
-            match kept.ask(self.request(authorization, rules)?).await {
-                Ok(response) => {
-                    self.connection = Some(kept);
-                    return Ok(response);
-                }
-                Err(error) if !connection::is_stale(&error) => return Err(broken(&error)),
-                Err(_) => {}
+            match ask(idle, self.request(authorization, rules)?).await {
+                Err(error) if connection::is_stale(&error) => {}
+                answer => return answer.map_err(|error| broken(&error)),
             }
         }
         let way = connection::Way { place: &self.place, reach: &self.reach, keys: &keys };
-        let mut fresh = way.connect(rules, progress).await?;
+        let fresh = way.connect(rules, progress).await?;
         progress.at(Step::Waiting);
-        let response =
-            fresh.ask(self.request(authorization, rules)?).await.map_err(|error| broken(&error))?;
-        self.connection = Some(fresh);
-        Ok(response)
+        let answer = ask(fresh, self.request(authorization, rules)?).await;
+        answer.map_err(|error| broken(&error))
     }
 
     fn request(
@@ -281,6 +269,16 @@ impl Line {
         }
         Ok(request)
     }
+}
+
+/// Wakes a connection, asks, and waits for the head of the answer.
+async fn ask(
+    idle: Idle,
+    request: Request<Empty<Bytes>>,
+) -> hyper::Result<(Connection, Response<Incoming>)> {
+    let mut connection = idle.wake().await?;
+    let response = connection.ask(request).await?;
+    Ok((connection, response))
 }
 
 /// What every request to a place says, or why none can.

@@ -201,6 +201,24 @@ async fn a_closed_connection_is_replaced_without_a_failure() {
     }
 }
 
+/// Nothing but the stream of a connection is kept between two pages; who said more than he was asked is asked anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_rests_is_the_same_afterwards() {
+    let page = |number: u64| {
+        format!("gaunt_node_cpus {}\n", (number >> 32) * 1_000 + (number & 0xffff_ffff))
+    };
+    let servers = [
+        ("kept", server(Manner::Makes(page)).await),
+        ("talkative", server(Manner::Answers(format!("{}HTTP/1.1 2", ok(GOOD)))).await),
+    ];
+    let batches = gather(&servers, 4).await;
+    let told = |name| batches[name].iter().take(4).map(|batch| cpus(page_of(batch)));
+    // The first connection, and on it one request after the other.
+    let kept = [1_001.0, 1_002.0, 1_003.0, 1_004.0].map(Some);
+    assert_eq!(told("kept").collect::<Vec<_>>(), kept);
+    assert!(told("talkative").all(|cpus| cpus == Some(64.0)));
+}
+
 /// A full inbox delays batches; a period that went by whole is told as skipped, not left out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_period_that_went_by_is_told() {

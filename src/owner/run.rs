@@ -9,7 +9,7 @@ use gaunt_schema::{Clock, UnixMs};
 use tokio::{
     sync::mpsc,
     task::spawn_blocking,
-    time::{MissedTickBehavior, interval},
+    time::{Interval, MissedTickBehavior, interval},
 };
 
 use super::{
@@ -42,26 +42,60 @@ pub fn clock() -> Clock {
 
 /// Starts an owner on the current tokio runtime. It ends when the last handle is dropped.
 pub fn start(options: Options, clock: Clock) -> Handle {
-    start_at(options, clock, 1.0)
-}
-
-/// The same under a clock that runs this many times as fast as real time.
-pub fn start_at(options: Options, clock: Clock, speed: f64) -> Handle {
     let mut owner = Owner::new(options);
     owner.tick(clock());
-    go(owner, clock, speed)
+    resume(owner, clock)
 }
 
 /// The same with an owner that knows something already.
 pub fn resume(owner: Owner, clock: Clock) -> Handle {
-    go(owner, clock, 1.0)
+    let mut timer = interval(tick(owner.options.period));
+    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    go(owner, Beats::Timer(timer, clock))
 }
 
-fn go(owner: Owner, clock: Clock, speed: f64) -> Handle {
-    let pace = Pace::of(owner.options.period, speed);
+/// The same with an owner for whom time passes when it is told: it ticks at each instant that is sent, after all that
+/// was delivered before.
+pub fn start_led(options: Options, start: UnixMs) -> (Handle, mpsc::Sender<UnixMs>) {
+    let mut owner = Owner::new(options);
+    owner.tick(start);
+    let (send, told) = mpsc::channel(1);
+    (go(owner, Beats::Told(told)), send)
+}
+
+fn go(owner: Owner, beats: Beats) -> Handle {
     let (handle, ends) = Handle::new(owner.published());
-    tokio::spawn(run(owner, clock, pace, ends));
+    tokio::spawn(run(owner, beats, ends));
     handle
+}
+
+/// What lets time pass.
+enum Beats {
+    /// A timer, and the clock to read then.
+    Timer(Interval, Clock),
+    /// Somebody who says which instant it is.
+    Told(mpsc::Receiver<UnixMs>),
+}
+
+impl Beats {
+    /// The next instant; never, once nobody tells it any more.
+    async fn next(&mut self) -> UnixMs {
+        match self {
+            Self::Timer(timer, clock) => {
+                timer.tick().await;
+                clock()
+            }
+            Self::Told(told) => match told.recv().await {
+                Some(at) => at,
+                None => std::future::pending().await,
+            },
+        }
+    }
+}
+
+/// The time between two ticks for targets that are read once a period.
+pub fn tick(period: Duration) -> Duration {
+    period.clamp(FASTEST_TICK, SLOWEST_TICK)
 }
 
 /// How often time passes.
@@ -74,11 +108,9 @@ struct Pace {
 }
 
 impl Pace {
-    /// The pace for targets that are read once a period, of a clock that runs this many times as fast as real time.
-    fn of(period: Duration, speed: f64) -> Self {
-        let speed = speed.max(f64::MIN_POSITIVE);
-        let tick = period.min(SLOWEST_TICK).div_f64(speed).clamp(FASTEST_TICK, SLOWEST_TICK);
-        let between = period.div_f64(speed) / JUDGEMENTS;
+    /// The pace for targets that are read once a period.
+    fn of(period: Duration) -> Self {
+        let (tick, between) = (tick(period), period / JUDGEMENTS);
         Self { tick, judge_every: (between.div_duration_f64(tick) as u32).max(1) }
     }
 
@@ -91,23 +123,29 @@ impl Pace {
 }
 
 /// Runs until nobody is left to ask, or until a part of it panicked.
-async fn run(owner: Owner, clock: Clock, pace: Pace, ends: Ends) {
+async fn run(owner: Owner, mut beats: Beats, ends: Ends) {
     let Ends { mut deliveries, asked, published } = ends;
+    let pace = Pace::of(owner.options.period);
     let mut desk = Desk::new(owner, asked, published);
-    let mut ticks = interval(pace.tick);
     let mut until_judged = 0;
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         desk.count(deliveries.len());
         tokio::select! {
             biased;
             going_on = desk.serve() => if !going_on { return },
-            _ = ticks.tick() => {
+            now = beats.next() => {
+                // Time that is told does not press: all that came before counts, and no judgement is left out.
+                let is_told = matches!(beats, Beats::Told(_));
+                while let Some(delivery) = is_told.then(|| deliveries.try_recv().ok()).flatten() {
+                    let Some(owner) = desk.owner().await else { return };
+                    owner.accept(delivery);
+                }
                 let (begun, judges) = (Instant::now(), until_judged == 0);
-                if step(&mut desk, clock(), judges).await.is_none() {
+                if step(&mut desk, now, judges).await.is_none() {
                     return;
                 }
-                until_judged = if judges { pace.rest(begun.elapsed()) } else { until_judged - 1 };
+                let spent = if is_told { Duration::ZERO } else { begun.elapsed() };
+                until_judged = if judges { pace.rest(spent) } else { until_judged - 1 };
             }
             Some(delivery) = deliveries.recv(), if desk.is_free() => {
                 let Some(owner) = desk.owner().await else { return };
@@ -144,23 +182,22 @@ mod tests {
 
     #[test]
     fn who_is_read_seldom_is_judged_seldom_and_shown_every_second() {
-        let told = |millis, speed| {
-            let Pace { tick, judge_every } = Pace::of(Duration::from_millis(millis), speed);
+        let told = |millis| {
+            let Pace { tick, judge_every } = Pace::of(Duration::from_millis(millis));
             (tick.as_millis(), judge_every)
         };
-        assert_eq!(told(200, 1.0), (200, 1));
-        assert_eq!(told(1_000, 1.0), (1_000, 1));
-        assert_eq!(told(7_900, 1.0), (1_000, 1));
-        assert_eq!(told(10_000, 1.0), (1_000, 2));
-        assert_eq!(told(60_000, 1.0), (1_000, 15));
-        assert_eq!(told(10_000, 10.0), (100, 2));
-        assert_eq!(told(1_000, 1e9), (50, 1));
+        assert_eq!(told(1), (50, 1));
+        assert_eq!(told(200), (200, 1));
+        assert_eq!(told(1_000), (1_000, 1));
+        assert_eq!(told(7_900), (1_000, 1));
+        assert_eq!(told(10_000), (1_000, 2));
+        assert_eq!(told(60_000), (1_000, 15));
     }
 
     #[test]
     fn a_judgement_that_takes_long_is_made_seldom() {
         let rest = |period, spent| {
-            Pace::of(Duration::from_secs(period), 1.0).rest(Duration::from_millis(spent))
+            Pace::of(Duration::from_secs(period)).rest(Duration::from_millis(spent))
         };
         assert_eq!((rest(1, 20), rest(10, 20)), (0, 1));
         assert_eq!((rest(1, 300), rest(10, 700)), (0, 2));

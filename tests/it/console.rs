@@ -244,7 +244,7 @@ fn a_console_whose_terminal_is_gone_ends() {
 }
 
 #[test]
-fn a_replay_is_held_and_goes_on() {
+fn a_replay_is_held_led_on_and_ends() {
     let sim = crate::fleet::Sim::start(2);
     let desk = Desk::new(100, 30);
     let to = desk.file("recording");
@@ -263,8 +263,15 @@ fn a_replay_is_held_and_goes_on() {
     desk.press("5");
     let nodes = desk.await_screen("list of nodes", |screen| screen.contains("NODES"));
     assert_eq!(clock(&nodes), clock(&held));
+    // It is led on while it is held, faster than it would ever come there by itself, and no further than there is.
+    desk.press("]");
+    let led = desk
+        .await_screen("the end", |screen| screen.contains("HELD") && clock(screen) != clock(&held));
+    desk.press("]");
+    desk.await_screen("no further", |screen| screen.contains("the recording ends at"));
+    assert!(led.contains("2 nodes"), "{led}");
     desk.press("z");
-    desk.await_screen("running replay", |screen| screen.contains("replay, z holds"));
+    desk.await_screen("the end", |screen| screen.contains("end of the replay"));
     desk.press("q");
     desk.expect_given_back();
 }

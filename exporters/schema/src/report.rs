@@ -49,7 +49,7 @@ pub struct Info {
     /// Which device, as a position in [`Report::devices`].
     pub device: u32,
     /// Label names and values, in the order of the page.
-    pub labels: Vec<(Safe, Safe)>,
+    pub labels: Shared<(Safe, Safe)>,
 }
 
 impl Report {

@@ -1,6 +1,6 @@
 //! Text from outside that is safe to show on a terminal, made so at the door.
 
-use std::{borrow::Borrow, fmt, ops::Deref, sync::Arc};
+use std::{borrow::Borrow, collections::HashSet, fmt, ops::Deref, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -42,6 +42,25 @@ impl Safe {
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+/// Texts that a page repeats, each held once: the names of labels, and what all devices of a node have in common.
+#[derive(Debug, Default)]
+pub(crate) struct Texts(HashSet<Safe>);
+
+impl Texts {
+    /// The text, made safe.
+    pub(crate) fn safe(&mut self, text: &str) -> Safe {
+        if let Some(known) = self.0.get(text) {
+            return known.clone();
+        }
+        let safe = Safe::new(text);
+        // It may be another text now, and that one known.
+        self.0.get(&safe).cloned().unwrap_or_else(|| {
+            self.0.insert(safe.clone());
+            safe
+        })
     }
 }
 
@@ -149,6 +168,18 @@ mod tests {
         let long = Safe::new(&"ä".repeat(10_000));
         assert_eq!(long.chars().count(), MAX_CHARS + 1);
         assert!(long.ends_with('…'));
+    }
+
+    #[test]
+    fn words_that_are_repeated_are_held_once_and_as_safe_as_any() {
+        let mut texts = Texts::default();
+        let long = "x".repeat(MAX_CHARS + 5);
+        for text in ["model", "a\x1bb", "a\u{9b}b", "a\u{fffd}b", "", &long] {
+            let (first, again) = (texts.safe(text), texts.safe(text));
+            assert_eq!(first, Safe::new(text));
+            assert!(Arc::ptr_eq(&first.0, &again.0), "{first}");
+        }
+        assert!(Arc::ptr_eq(&texts.safe("a\x1bb").0, &texts.safe("a\u{fffd}b").0));
     }
 
     #[test]

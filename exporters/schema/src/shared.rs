@@ -34,6 +34,8 @@ impl<T: PartialEq> PartialEq for Shared<T> {
     }
 }
 
+impl<T: Eq> Eq for Shared<T> {}
+
 impl<T: PartialEq, const N: usize> PartialEq<[T; N]> for Shared<T> {
     fn eq(&self, other: &[T; N]) -> bool {
         *self.0 == *other
@@ -63,6 +65,15 @@ impl<T> From<Vec<T>> for Shared<T> {
 impl<T> FromIterator<T> for Shared<T> {
     fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
         Self(Arc::new(items.into_iter().collect()))
+    }
+}
+
+impl<'a, T: Clone> IntoIterator for &'a mut Shared<T> {
+    type Item = &'a mut T;
+    type IntoIter = std::slice::IterMut<'a, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter_mut()
     }
 }
 

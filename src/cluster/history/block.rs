@@ -10,6 +10,9 @@ pub(super) const SLOTS: usize = 10;
 /// Devices of one block.
 pub(super) const ROWS: usize = 64;
 
+/// The points of one slot of all devices of a block; not a number where there is none.
+pub(super) type Points = [f32; ROWS];
+
 /// A tag of these six bits is 1 more than the bits of a point.
 const WIDTH: u8 = 0x3f;
 
@@ -34,15 +37,15 @@ pub(super) struct Quantum {
     pub(super) steps: f64,
 }
 
-/// Packs points, slot after slot, of [`ROWS`] devices each; not a number where there is none.
-pub(super) fn pack(points: &[f32], quantum: Quantum) -> Box<[u8]> {
+/// Packs the points of [`SLOTS`] slots.
+pub(super) fn pack(slots: &[Option<Box<Points>>], quantum: Quantum) -> Box<[u8]> {
     let mut out = Vec::with_capacity(ROWS * 8);
     let mut before = 0;
     for row in 0..ROWS {
         let mut known = [0.0; SLOTS];
         let (mut count, mut mask) = (0, 0_u16);
-        for slot in 0..SLOTS {
-            let point = points[slot * ROWS + row];
+        for (slot, points) in slots.iter().enumerate() {
+            let point = points.as_ref().map_or(f32::NAN, |points| points[row]);
             if !point.is_nan() {
                 known[count] = point;
                 (count, mask) = (count + 1, mask | 1 << slot);
@@ -207,8 +210,19 @@ mod tests {
 
     use super::*;
 
+    fn packed(points: &[f32], quantum: Quantum) -> Box<[u8]> {
+        let (slots, rest) = points.as_chunks::<ROWS>();
+        assert_eq!((slots.len(), rest.len()), (SLOTS, 0));
+        // A slot without any point has no room, or has room and no point.
+        let slot = |(at, points): (usize, &Points)| {
+            let has_room = at % 2 == 0 || points.iter().any(|point| !point.is_nan());
+            has_room.then(|| Box::new(*points))
+        };
+        pack(&slots.iter().enumerate().map(slot).collect::<Vec<_>>(), quantum)
+    }
+
     fn round(points: &[f32], quantum: Quantum) -> Vec<f32> {
-        let block = pack(points, quantum);
+        let block = packed(points, quantum);
         let mut back = vec![f32::NAN; SLOTS * ROWS];
         for row in 0..ROWS {
             for (slot, point) in unpack(&block, row, quantum).into_iter().enumerate() {
@@ -260,7 +274,7 @@ mod tests {
         let quantum = Quantum { step: 1.0, steps: MOST_STEPS };
         let of = |point: &dyn Fn(usize, usize) -> f32| {
             let all = (0..SLOTS * ROWS).map(|at| point(at / ROWS, at % ROWS));
-            pack(&all.collect::<Vec<_>>(), quantum).len()
+            packed(&all.collect::<Vec<_>>(), quantum).len()
         };
         assert_eq!(of(&|_, _| f32::NAN), ROWS);
         assert_eq!(of(&|_, _| 0.0), 2 * ROWS);

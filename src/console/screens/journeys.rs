@@ -6,6 +6,7 @@ use super::*;
 use crate::{
     answer::When,
     console::{action::Mouse, state::Panel},
+    source::Playing,
 };
 
 fn listing() -> Desk {
@@ -137,21 +138,36 @@ fn back_in_time_everything_is_asked_of_then_and_the_present_is_not_taken() {
 }
 
 #[test]
-fn a_replay_is_looked_back_at_by_its_own_clock_and_not_led_forward() {
+fn a_replay_is_looked_back_at_and_led_forward_by_its_own_clock() {
     let mut desk = Desk::showing(sample::two_faults(32));
-    (desk.state.held, desk.state.played) = (Some(false), Some(AT));
-    desk.press(&[Key::Char(']')]);
-    assert!(desk.draw(80, 24)[1].contains("not led forward"));
-    assert_eq!(desk.state.then, None);
+    let after = |seconds: i64| UnixMs(AT.0 + seconds * 1_000);
+    let playing = Playing { now: AT, last: after(300), held: false, led: None };
+    desk.state.replay = Some(playing);
     desk.press(&[Key::Char('['), Key::Char('['), Key::Char(']')]);
-    assert_eq!(desk.state.then, Some(UnixMs(AT.0 - 10_000)));
+    assert_eq!(desk.state.then, Some(after(-10)));
     // Ten times as fast as it was, the replay went on meanwhile.
-    desk.state.played = Some(UnixMs(AT.0 + 60_000));
+    desk.state.replay = Some(Playing { now: after(60), ..playing });
     desk.press(&[Key::Char('}')]);
-    assert_eq!(desk.state.then, Some(UnixMs(AT.0 + 50_000)));
+    assert_eq!(desk.state.then, Some(after(50)));
     assert!(desk.draw(80, 24).iter().any(|line| line.contains("12:04:31Z, 10s ago")));
     desk.press(&[Key::Char(']')]);
     assert_eq!(desk.state.then, None);
+
+    assert_eq!(desk.press(&[Key::Char('}')]), [Effect::Lead(after(120))]);
+    desk.state.replay = Some(Playing { now: after(60), led: Some(after(120)), ..playing });
+    assert!(desk.draw(80, 24)[0].contains("forward to 12:05:41Z"));
+    assert_eq!(desk.press(&[Key::Char(']')]), [Effect::Lead(after(130))], "and still further");
+    desk.press(&[Key::Char(':')]);
+    desk.type_text("at 12:08:41");
+    let effects = desk.press(&[Key::Enter]);
+    assert!(effects.contains(&Effect::Lead(after(300))), "{effects:?}");
+    desk.press(&[Key::Char(':')]);
+    desk.type_text("at 12:08:42");
+    desk.press(&[Key::Enter]);
+    assert!(desk.state.then.is_some_and(|then| then < AT), "what never comes is of yesterday");
+    desk.press(&[Key::Char('.')]);
+    desk.state.replay = Some(Playing { now: after(300), ..playing });
+    assert!(desk.draw(80, 24)[0].contains("end of the replay"));
 }
 
 #[test]

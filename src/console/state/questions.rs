@@ -6,7 +6,7 @@ use gaunt_schema::{Safe, UnixMs};
 
 use super::{Fold, Panel, State};
 use crate::{
-    answer::{Field, Filter, Question, Subject, When},
+    answer::{Field, Filter, Finding, Question, Subject, When},
     console::{place::Place, proof},
 };
 
@@ -19,7 +19,10 @@ impl State {
         let mut questions = vec![Question::Overview];
         match &self.place {
             Place::Overview => self.ask_for_overview(&mut questions),
-            Place::Findings => questions.push(self.findings_question()),
+            Place::Findings => {
+                questions.push(self.findings_question());
+                self.ask_for_pasts(&mut questions);
+            }
             Place::Finding(id) | Place::Explanation(id) => self.ask_for_finding(id, &mut questions),
             Place::List(subject) => questions.push(self.list(*subject).question()),
             Place::Job(job) => questions.push(Question::Job(job.clone())),
@@ -55,9 +58,27 @@ impl State {
             None => Question::Finding(id.to_string()),
             Some(_) => Question::Findings,
         });
-        let shown = self.data.finding.as_ref().filter(|(finding, _)| *id == *finding.id);
-        if let (Place::Finding(_), Some((finding, _))) = (&self.place, shown) {
+        self.ask_for_pasts(questions);
+    }
+
+    fn ask_for_pasts(&self, questions: &mut Vec<Question>) {
+        if let Some(finding) = self.proven() {
             questions.extend(proof::due(finding, &self.data.pasts, self.now - HEAVY));
+        }
+    }
+
+    /// The finding of which the numbers are shown with their pasts.
+    pub(in crate::console) fn proven(&self) -> Option<&Finding> {
+        match &self.place {
+            Place::Finding(id) => {
+                let shown = self.data.finding.as_ref().map(|(finding, _)| finding);
+                shown.filter(|finding| *id == *finding.id)
+            }
+            Place::Findings if self.room.beside => {
+                let rows = &self.data.findings.as_deref()?.findings;
+                rows.get(self.at.findings.index(rows.len(), |at| &rows[at].id))
+            }
+            _ => None,
         }
     }
 

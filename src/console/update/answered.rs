@@ -119,7 +119,7 @@ fn explain(state: &mut State, question: &Question, explained: Arc<Explanation>) 
 /// Takes the past behind a number of the finding that is shown.
 fn past(state: &mut State, question: &Question, history: Option<Arc<History>>) {
     let Question::History(ask) = question else { return };
-    let Some((finding, _)) = &state.data.finding else { return };
+    let Some(finding) = state.proven() else { return };
     let wanted: Vec<_> = proof::asks(finding).into_iter().flatten().collect();
     let pasts = &mut state.data.pasts;
     pasts.retain(|past| past.ask != *ask && wanted.contains(&past.ask));

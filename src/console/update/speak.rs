@@ -128,10 +128,7 @@ fn run(state: &mut State, command: Command) -> Result<Outcome, String> {
     Ok(match command {
         Command::Go(place) => travel::go(state, place),
         Command::At(None) => time::show(state, None),
-        Command::At(Some(instant)) => {
-            let now = state.newest_now().ok_or("nothing is shown yet")?;
-            time::show(state, Some(instant.instant(now)))
-        }
+        Command::At(Some(instant)) => time::name(state, instant)?,
         Command::Theme(palette) => {
             state.kept.theme = Some(palette.as_str().to_owned());
             Outcome::owing(Effect::Keep(state.kept.clone()))

@@ -9,8 +9,11 @@ use crate::{
     answer::Refusal,
     console::{
         action::{Effect, Intent},
+        commands::Instant,
+        format,
         state::{Data, State},
     },
+    source::Playing,
 };
 
 /// One step back or forth.
@@ -33,17 +36,39 @@ pub(super) fn step(state: &mut State, intent: Intent) -> Outcome {
     };
     let forth = matches!(intent, Intent::Later | Intent::MuchLater);
     match (forth, state.then) {
-        (true, None) if state.held.is_some() => {
-            let text = "a replay is not led forward: `gaunt replay` takes --speed and --seek";
-            say(state, false, text);
-            Outcome::drawn()
-        }
-        (true, None) => Outcome::default(),
+        (true, None) => state.replay.map_or_else(Outcome::default, |replay| {
+            let span = to.since(from);
+            lead(state, replay, replay.led.unwrap_or(replay.now) + span)
+        }),
         (true, Some(_)) if state.newest_now().is_none_or(|newest| to >= newest) => {
             show(state, None)
         }
         _ => show(state, Some(to)),
     }
+}
+
+/// Leads a replay to an instant, or to its end.
+fn lead(state: &mut State, replay: Playing, to: UnixMs) -> Outcome {
+    if replay.led.unwrap_or(replay.now) >= replay.last {
+        say(state, false, &format!("the recording ends at {}", format::clock(replay.last)));
+        return Outcome::drawn();
+    }
+    Outcome::owing(Effect::Lead(to.min(replay.last)))
+}
+
+/// Shows an instant that was named; of a replay also one that is still to come.
+pub(super) fn name(state: &mut State, instant: Instant) -> Result<Outcome, String> {
+    let now = state.newest_now().ok_or("nothing is shown yet")?;
+    let ahead =
+        |replay: Playing| Some((replay, instant.ahead(now).filter(|to| *to <= replay.last)?));
+    Ok(match state.replay.and_then(ahead) {
+        Some((replay, to)) => {
+            let shown = show(state, None);
+            let led = lead(state, replay, to);
+            Outcome { effects: shown.effects.into_iter().chain(led.effects).collect(), ..led }
+        }
+        None => show(state, Some(instant.instant(now))),
+    })
 }
 
 /// Shows an instant, or now.

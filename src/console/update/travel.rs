@@ -54,7 +54,7 @@ pub(super) fn open(state: &mut State) -> Outcome {
     if let Place::Finding(id) = &target {
         let found = state.findings().iter().find(|finding| *id == *finding.id);
         state.data.finding = found.map(|finding| (finding.clone(), true));
-        (state.data.explained, state.data.pasts) = (None, Vec::new());
+        state.data.explained = None;
     }
     // From a row that stands for many to those many.
     let narrow = match (&state.place, &target) {
@@ -276,9 +276,10 @@ pub(super) fn travel(state: &mut State, intent: Intent) -> Outcome {
         return beside_pair(state, intent, by);
     }
     let before = (state.place == Place::Overview).then(|| state.heat_node().cloned());
-    let asks = matches!(state.place, Place::List(_));
+    let asks = matches!(state.place, Place::List(_) | Place::Findings);
     step(state, by);
-    // Far rows are asked for when the cursor comes near, and the node beside the map when it is another.
+    // Far rows are asked for when the cursor comes near, the pasts of the finding below its list, and the node beside the
+    // map when it is another.
     let other =
         before.is_some_and(|before| state.room.beside && before != state.heat_node().cloned());
     if asks || other { Outcome::owing(Effect::Ask(state.questions())) } else { Outcome::drawn() }

@@ -48,7 +48,6 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &State, theme: Theme)
         put(buffer, area, &hints::waiting_for("the finding", state, area.width, theme));
         return Room::default();
     };
-    let at = state.data.overview.as_deref().map_or(state.now, |overview| overview.at);
     let width = usize::from(area.width);
     let mut lines = vec![headline(finding, width, theme)];
     if !open {
@@ -60,6 +59,43 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &State, theme: Theme)
         lines.push(Line::styled(text, theme.style(Meaning::Good)));
     }
     lines.push(Line::default());
+    lines.extend(told(finding, *open, state, width, theme));
+    if let Some(node) = &finding.entity.node {
+        let text = format!(" Enter opens {node}, b its job, e explains all of it");
+        lines.extend([Line::default(), Line::styled(text, theme.style(Meaning::Dim))]);
+    }
+    put_page(buffer, area, &lines, state.scroll, theme)
+}
+
+/// Draws the finding under the cursor below the list of all, as far as there is room.
+pub(super) fn below(
+    buffer: &mut Buffer,
+    area: Rect,
+    finding: &Finding,
+    state: &State,
+    theme: Theme,
+) {
+    let width = usize::from(area.width);
+    let mut lines = vec![headline(finding, width, theme)];
+    lines.extend(told(finding, finding.life.closed.is_none(), state, width, theme));
+    let room = usize::from(area.height);
+    if lines.len() > room {
+        lines.truncate(room.saturating_sub(1));
+        lines.push(Line::styled(" … Enter shows all of it", theme.style(Meaning::Dim)));
+    }
+    put(buffer, area, &lines);
+}
+
+/// What is known of a finding, below its headline.
+fn told(
+    finding: &Finding,
+    open: bool,
+    state: &State,
+    width: usize,
+    theme: Theme,
+) -> Vec<Line<'static>> {
+    let at = state.data.overview.as_deref().map_or(state.now, |overview| overview.at);
+    let mut lines = Vec::new();
     let summary = format::wrap(&Safe::new(&finding.summary), width.saturating_sub(4));
     lines.extend(summary.into_iter().map(|line| Line::raw(format!("   {line}"))));
     lines.push(Line::default());
@@ -77,7 +113,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &State, theme: Theme)
         let text = format!("✔ {} at {}{note}", taken.by, format::clock(taken.at));
         lines.extend(paragraph("TAKEN BY", &text, width, theme));
     }
-    if let Some(list) = state.alerts().filter(|_| *open) {
+    if let Some(list) = state.alerts().filter(|_| open) {
         lines.extend(alerts::lines(list, finding, at, width, theme));
     }
     if let Some(text) = life(finding) {
@@ -96,11 +132,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &State, theme: Theme)
         lines.push(Line::default());
         lines.extend(paragraph("VICTIMS", &victims(finding), width, theme));
     }
-    if let Some(node) = &finding.entity.node {
-        let text = format!(" Enter opens {node}, b its job, e explains all of it");
-        lines.extend([Line::default(), Line::styled(text, theme.style(Meaning::Dim))]);
-    }
-    put_page(buffer, area, &lines, state.scroll, theme)
+    lines
 }
 
 /// What became of it so far: what changed, and when.

@@ -8,7 +8,7 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{alerts, hints, put};
+use super::{alerts, finding, hints, put};
 use crate::{
     answer::{AlertList, Finding, Subject},
     console::{
@@ -29,6 +29,8 @@ const ONE_LINE: usize = 120;
 const PLACE: usize = 26;
 /// The same on a wide screen, with what is done about it.
 const WIDE_PLACE: usize = 38;
+/// From this many lines on the finding under the cursor is shown below the list.
+const HIGH: usize = 36;
 /// From this width on a screen is wide.
 const WIDE: usize = 150;
 
@@ -71,7 +73,12 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &State, theme: Theme)
         lines.push(Line::styled(text, theme.style(Meaning::Dim)));
     }
     lines.extend(state.alerts().and_then(|list| alerts::trouble(list, width, theme)));
-    let page = (usize::from(area.height).saturating_sub(lines.len()) / each).max(1);
+    let (height, needed) = (usize::from(area.height), lines.len() + each * findings.len());
+    // On a high screen the finding under the cursor stands below the list, which keeps at least its third.
+    let below = (height >= HIGH && !findings.is_empty()).then(|| (needed + 1).min(height / 3));
+    let page = (below.unwrap_or(height).saturating_sub(lines.len() + usize::from(below.is_some()))
+        / each)
+        .max(1);
     let from = window(at, findings.len(), page);
     let mut spots = Vec::new();
     for (at, finding) in findings.iter().enumerate().skip(from).take(page) {
@@ -84,7 +91,12 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &State, theme: Theme)
         }
     }
     put(buffer, area, &lines);
-    Room { page, spots, ..Room::default() }
+    if let (Some(below), Some(finding)) = (below, findings.get(at)) {
+        let gone = (below.max(lines.len() + 1)) as u16;
+        let area = Rect { y: area.y + gone, height: area.height.saturating_sub(gone), ..area };
+        finding::below(buffer, area, finding, state, theme);
+    }
+    Room { page, spots, beside: below.is_some(), ..Room::default() }
 }
 
 impl Rows<'_> {

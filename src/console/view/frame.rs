@@ -17,6 +17,7 @@ use crate::{
         theme::{Meaning, Theme},
         update,
     },
+    source::Playing,
 };
 
 /// Draws header, banner and footer, and gives back what is left between them, and what of it can be pressed.
@@ -132,11 +133,19 @@ fn now(overview: Option<&Overview>, state: &State, theme: Theme) -> Line<'static
     let fresh = state.then.is_none()
         && matches!(state.link, Link::Fresh(at) if state.now.since(at) < update::late(state));
     let (sign, meaning) = if fresh { ("●", Meaning::Good) } else { ("○", Meaning::Bad) };
-    let replay = match state.held {
-        None => Span::default(),
-        Some(false) => Span::styled("replay, z holds  ", theme.style(Meaning::Dim)),
-        Some(true) => Span::styled("HELD, z goes on  ", theme.style(Meaning::Waiting)),
-    };
+    let replay = state.replay.map_or_else(Span::default, |replay| {
+        let (text, meaning) = match replay {
+            Playing { led: Some(to), .. } => {
+                (format!("forward to {}  ", format::clock(to)), Meaning::Waiting)
+            }
+            Playing { held: true, .. } => ("HELD, z goes on  ".to_owned(), Meaning::Waiting),
+            Playing { now, last, .. } if now >= last => {
+                ("end of the replay  ".to_owned(), Meaning::Waiting)
+            }
+            Playing { .. } => ("replay, z holds  ".to_owned(), Meaning::Dim),
+        };
+        Span::styled(text, theme.style(meaning))
+    });
     Line::from(vec![
         replay,
         Span::raw(format::clock(overview.at)),

@@ -1,7 +1,8 @@
 //! A connection to a target: the address that was checked, TLS where it is asked for, and HTTP/1.1 over it.
 //!
 //! It is driven by whoever asks on it, not by a task of its own: 12,500 idle connections are as many tasks less, and a
-//! page costs no switch between two of them for each piece.
+//! page costs no switch between two of them for each piece. Between two pages nothing but the stream is kept: idle
+//! connections have no buffers.
 
 use std::{
     fmt,
@@ -28,11 +29,11 @@ use tokio::{
 };
 use tokio_rustls::client::TlsStream;
 
-use super::{Progress, Rules, Step, broken};
+use super::{Progress, Rules, Step};
 use crate::gather::{Place, Reach, access::Keys, place::Scheme};
 
-/// The read buffer of one connection, in bytes, which also bounds the headers; pages are copied out of it chunk by chunk.
-/// It is held while nothing is read, and hyper may hold twice as much: 20,000 connections 320 MiB at the very most.
+/// The read buffer of a connection on which somebody asks, in bytes, which also bounds the headers; pages are copied out
+/// of it chunk by chunk. Hyper may hold twice as much: 20,000 answers at once 320 MiB at the very most.
 const BUFFER: usize = 8 << 10;
 
 /// How to get to a place.
@@ -47,7 +48,7 @@ impl Way<'_> {
         &self,
         rules: &Rules,
         progress: &Progress,
-    ) -> Result<Connection, Failure> {
+    ) -> Result<Idle, Failure> {
         progress.at(Step::LookingUp);
         let (host, port) = (&self.place.host, self.place.port);
         let addresses = rules
@@ -73,12 +74,7 @@ impl Way<'_> {
                 Stream::Tls(Box::new(self.greet(tcp).await?))
             }
         };
-        let (sender, driver) = http1::Builder::new()
-            .read_buf_exact_size(Some(BUFFER))
-            .handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| broken(&error))?;
-        Ok(Connection { sender, driver: Some(Box::pin(driver)), _place: place })
+        Ok(Idle { stream, place })
     }
 
     async fn greet(&self, tcp: TcpStream) -> Result<TlsStream<TcpStream>, Failure> {
@@ -125,16 +121,39 @@ fn refused(error: &io::Error, rules: &Rules) -> Failure {
     Failure::Connect(Safe::new(&why))
 }
 
-/// What moves the bytes of a connection.
-type Driver = Pin<Box<http1::Connection<TokioIo<Stream>, Empty<Bytes>>>>;
+/// An open connection on which nobody asks.
+pub(super) struct Idle {
+    stream: Stream,
+    /// Its place among all connections.
+    place: OwnedSemaphorePermit,
+}
 
-/// An open connection.
+impl Idle {
+    /// Makes it ready for a question; no byte moves before it is asked.
+    pub(super) async fn wake(self) -> hyper::Result<Connection> {
+        let Self { stream, place } = self;
+        let mut builder = http1::Builder::new();
+        builder.read_buf_exact_size(Some(BUFFER));
+        let (sender, driver) = builder.handshake(TokioIo::new(stream)).await?;
+        Ok(Connection { sender, driver: Some(Box::new(driver)), place })
+    }
+}
+
+impl fmt::Debug for Idle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Idle").finish_non_exhaustive()
+    }
+}
+
+/// What moves the bytes of a connection.
+type Driver = http1::Connection<TokioIo<Stream>, Empty<Bytes>>;
+
+/// An open connection on which somebody asks.
 pub(super) struct Connection {
     sender: SendRequest<Empty<Bytes>>,
     /// What moves bytes; none once the connection has ended.
-    driver: Option<Driver>,
-    /// Its place among all connections.
-    _place: OwnedSemaphorePermit,
+    driver: Option<Box<Driver>>,
+    place: OwnedSemaphorePermit,
 }
 
 impl fmt::Debug for Connection {
@@ -161,16 +180,25 @@ impl Connection {
     pub(super) async fn drive<T>(&mut self, work: impl Future<Output = T>) -> T {
         drive(&mut self.driver, work).await
     }
+
+    /// Puts it to rest once the answer is read; none if the other side closes it, or said more than it was asked for.
+    pub(super) async fn rest(mut self) -> Option<Idle> {
+        let Self { sender, driver, .. } = &mut self;
+        drive(driver, sender.ready()).await.ok()?;
+        let parts = self.driver?.into_parts();
+        let (stream, place) = (parts.io.into_inner(), self.place);
+        parts.read_buf.is_empty().then_some(Idle { stream, place })
+    }
 }
 
-async fn drive<T, D: Future>(driver: &mut Option<Pin<Box<D>>>, work: impl Future<Output = T>) -> T {
+async fn drive<T, D: Future + Unpin>(driver: &mut Option<D>, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     poll_fn(|context| {
         if let Poll::Ready(done) = work.as_mut().poll(context) {
             return Poll::Ready(done);
         }
         if let Some(open) = driver
-            && open.as_mut().poll(context).is_ready()
+            && Pin::new(open).poll(context).is_ready()
         {
             // What went wrong is told to the work, which waits on the other end.
             *driver = None;

@@ -189,7 +189,7 @@ impl<'a> Assembly<'a> {
             *bearers.entry((*class, ours)).or_default() += 1;
         }
         rename_erring(&mut self.plan.gpus, &self.aliases, &bearers, &self.devices);
-        for device in self.report.devices.iter_mut() {
+        for device in &mut self.report.devices {
             let class = if device.class.labels().first() == Some(&"gpu") {
                 Class::Gpu
             } else {

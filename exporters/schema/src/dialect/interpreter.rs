@@ -14,8 +14,9 @@ use super::{
     table::{Table, Told, Word},
 };
 use crate::{
-    Absent, Class, Device, Info, Report, Safe,
+    Absent, Class, Device, Info, Report, Safe, Shared,
     catalogue::{Named, host, named},
+    safe::Texts,
     text::{Reason, Sample, write::NODE},
     unit::Kind,
 };
@@ -47,6 +48,8 @@ pub(crate) struct Interpreter<'a> {
     node_exporter: NodeExporter<'a>,
     told: Told,
     aside: Aside,
+    /// What labels say of who devices are.
+    texts: Texts,
     /// The last name and its meaning: samples of one metric mostly stand together.
     last: (&'a str, Meaning),
     /// Samples understood, by dialect.
@@ -75,6 +78,7 @@ impl Default for Interpreter<'_> {
             node_exporter: NodeExporter::default(),
             told: Told::default(),
             aside: Aside::default(),
+            texts: Texts::default(),
             last: ("", Meaning::Nothing),
             counts: [0; Dialect::ALL.len()],
         }
@@ -215,8 +219,9 @@ impl<'a> Interpreter<'a> {
         let metric = named.first;
         let own = metric.row().class.labels();
         let rest = sample.labels.iter().filter(|label| !own.contains(&label.name));
-        let labels = rest.map(|label| (label.name.into(), label.value().as_ref().into()));
-        let labels: Vec<(Safe, Safe)> = labels.collect();
+        let texts = &mut self.texts;
+        let labels = rest.map(|label| (texts.safe(label.name), texts.safe(&label.value())));
+        let labels: Shared<(Safe, Safe)> = labels.collect();
         let report = &mut self.assembly.report;
         if metric == host::NODE_INFO && report.node.is_none() {
             let node = labels.iter().find(|(name, value)| *name == NODE && !value.is_empty());

@@ -5,7 +5,7 @@ use super::{
     bytes::{Bytes, put_number, put_text},
     layout::{Layout, UNKNOWN, metric},
 };
-use crate::{Info, Safe, Shared, unit::Kind};
+use crate::{Info, Safe, Shared, safe::Texts, unit::Kind};
 
 /// Who a node and its devices are.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -43,18 +43,18 @@ impl Identity {
             _ => Some(Safe::new(&bytes.text()?)),
         };
         let count = bytes.count()?;
-        let mut infos = Vec::new();
+        let (mut infos, mut texts) = (Vec::new(), Texts::default());
         for _ in 0..count {
             let metric = metric(&bytes.text()?, "");
             let at = bytes.number_below(layout.places.len() as u64)?;
             let device = layout.places[at as usize];
             let mut labels = Vec::new();
             for _ in 0..bytes.count()? {
-                labels.push((Safe::new(&bytes.text()?), Safe::new(&bytes.text()?)));
+                labels.push((texts.safe(&bytes.text()?), texts.safe(&bytes.text()?)));
             }
             let metric = metric.filter(|metric| metric.row().kind == Kind::Info);
             if let Some(metric) = metric.filter(|_| device != UNKNOWN) {
-                infos.push(Info { metric, device, labels });
+                infos.push(Info { metric, device, labels: labels.into() });
             }
         }
         bytes.end()?;

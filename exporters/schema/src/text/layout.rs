@@ -18,6 +18,9 @@ use crate::{
     dialect::{Aside, Op, Plan, Shown, Understood},
 };
 
+/// Set in the number of a label that is among the node's own.
+const OWN: u32 = 1 << 31;
+
 /// Digits of one value that may repeat a layout; who writes more is read strictly.
 const MAX_DIGITS: usize = 512;
 
@@ -33,7 +36,7 @@ pub(super) struct Frame {
 }
 
 /// The labels of a page, each text once, with what sets them apart from the name and the value.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Labels {
     text: Vec<u8>,
     /// Where each begins and ends.
@@ -44,7 +47,10 @@ pub(super) struct Labels {
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     pub(super) frame: Arc<Frame>,
+    /// Labels of lines that bring values: mostly the same on all nodes.
     pub(super) labels: Arc<Labels>,
+    /// Labels of lines that bring none, such as those that say who a device is: mostly the node's own.
+    pub(super) own: Arc<Labels>,
     pub(super) plan: Arc<Plan>,
     pub(super) devices: Shared<Device>,
     pub(super) infos: Shared<Info>,
@@ -87,10 +93,10 @@ impl Layout {
         let mut plan = plan.filter(|plan| plan.ops.len() == marks.len())?;
         let stamped = marks.first()?.stamp.is_some();
         let mut frame = Frame { text: Vec::new(), lines: Vec::with_capacity(marks.len()), stamped };
-        let mut labels = Labels { text: Vec::new(), ranges: Vec::new() };
+        let (mut labels, mut own) = (Labels::default(), Labels::default());
         let mut known: hashbrown::HashMap<&[u8], u32, FixedState> = hashbrown::HashMap::default();
         let (mut at, mut begin) = (0, 0);
-        for mark in marks {
+        for (mark, op) in marks.iter().zip(&plan.ops) {
             if mark.stamp.is_some() != stamped
                 || mark.line - begin + MAX_DIGITS * 2 > limits.line_bytes
             {
@@ -99,10 +105,7 @@ impl Layout {
             frame.text.extend_from_slice(body.get(at..mark.name)?);
             let text = body.get(mark.name..mark.value)?;
             let label = *known.entry(text).or_insert_with(|| {
-                let start = labels.text.len() as u32;
-                labels.text.extend_from_slice(text);
-                labels.ranges.push((start, labels.text.len() as u32));
-                labels.ranges.len() as u32 - 1
+                if *op == Op::Ignore { own.push(text) | OWN } else { labels.push(text) }
             });
             frame.lines.push((frame.text.len() as u32, label));
             at = mark.stamp.unwrap_or(mark.end);
@@ -116,21 +119,23 @@ impl Layout {
             let own = devices.len() - xids;
             devices.truncate(own);
         }
-        let (frame, labels, plan) = (frame.into(), labels.into(), plan.into());
-        Some(Self { frame, labels, plan, devices, infos, node, dialect })
+        frame.text.shrink_to_fit();
+        let (labels, own) = (labels.finish().into(), own.finish().into());
+        let (frame, plan) = (frame.into(), plan.into());
+        Some(Self { frame, labels, own, plan, devices, infos, node, dialect })
     }
 
     /// The page, if it repeats the layout to the last byte but for its values; the strict reader would say the same.
     pub(super) fn read(&self, body: &[u8], erring: &mut Erring) -> Option<Page> {
-        let Self { frame, labels, plan, .. } = self;
+        let Self { frame, labels, own, plan, .. } = self;
         let mut samples = plan.samples.clone();
         let (mut aside, mut tally) = (Aside::default(), Tally::default());
         let (mut at, mut piece) = (0, 0);
         for (&(end, label), &op) in frame.lines.iter().zip(&plan.ops) {
             at = matched(body, at, frame.text.get(piece as usize..end as usize)?)?;
             piece = end;
-            let (from, to) = *labels.ranges.get(label as usize)?;
-            at = matched(body, at, labels.text.get(from as usize..to as usize)?)?;
+            let labels = if label & OWN == 0 { labels } else { own };
+            at = matched(body, at, labels.text(label & !OWN)?)?;
             let rest = body.get(at..)?;
             let Number { value, length } = number::leading(rest)?;
             let digits = rest.get(..length)?;
@@ -226,6 +231,28 @@ impl Frame {
 }
 
 impl Labels {
+    /// Adds a label; its number comes back.
+    fn push(&mut self, text: &[u8]) -> u32 {
+        let start = self.text.len() as u32;
+        self.text.extend_from_slice(text);
+        self.ranges.push((start, self.text.len() as u32));
+        self.ranges.len() as u32 - 1
+    }
+
+    /// The same without room for more.
+    fn finish(mut self) -> Self {
+        self.text.shrink_to_fit();
+        self.ranges.shrink_to_fit();
+        self
+    }
+
+    /// The label of this number.
+    #[inline]
+    fn text(&self, label: u32) -> Option<&[u8]> {
+        let (from, to) = *self.ranges.get(label as usize)?;
+        self.text.get(from as usize..to as usize)
+    }
+
     /// The bytes that it holds.
     pub(super) fn bytes(&self) -> usize {
         self.text.len() + size_of_val(self.ranges.as_slice())

@@ -103,15 +103,17 @@ impl Layouts {
         (memory.layout, memory.erring) = (None, Erring::default());
         memory.wait = (1 << memory.misses.min(LONGEST_WAIT.ilog2())) - 1;
         memory.misses += 1;
-        let Read { page, layout } = decode::learn(body, limits)?;
+        let Read { mut page, layout } = decode::learn(body, limits)?;
         let Some(layout) = layout else { return Ok(page) };
-        // What the page says of its devices is held by the layout as well.
-        let layout = self
+        memory.layout = self
             .shelves
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .intern(layout, self.capacity);
-        memory.layout = layout;
+        // Whoever keeps the devices of the first page keeps those of the layout: the same list as for all like it.
+        if let Some(layout) = memory.layout.as_ref().filter(|l| l.devices == page.report.devices) {
+            page.report.devices = layout.devices.clone();
+        }
         Ok(page)
     }
 
@@ -164,8 +166,9 @@ impl Shelves {
 
     /// The layout with parts that others have as well, if there is room for it.
     fn intern(&mut self, layout: Layout, capacity: usize) -> Option<Layout> {
-        let Layout { frame, labels, plan, devices, .. } = &layout;
-        let size = frame.bytes() + labels.bytes() + plan.bytes() + device_bytes(devices);
+        let Layout { frame, labels, own, plan, devices, .. } = &layout;
+        let size =
+            frame.bytes() + labels.bytes() + own.bytes() + plan.bytes() + device_bytes(devices);
         self.added += 1;
         let parts = self.frames.len() + self.labels.len() + self.plans.len() + self.devices.len();
         if self.added > SWEEP_AFTER.max(parts / 4) || self.bytes() + size > capacity {
@@ -179,13 +182,15 @@ impl Shelves {
         }
         let hash = layout::hash(&*layout.frame);
         let frame = self.frames.intern(layout.frame, hash, |frame| frame.bytes());
-        let hash = layout::hash(&*layout.labels);
-        let labels = self.labels.intern(layout.labels, hash, |labels| labels.bytes());
+        let [labels, own] = [layout.labels, layout.own].map(|labels| {
+            let hash = layout::hash(&*labels);
+            self.labels.intern(labels, hash, |labels| labels.bytes())
+        });
         let hash = layout::hash(&layout.plan.ops);
         let plan = self.plans.intern(layout.plan, hash, |plan| plan.bytes());
         let hash = layout::hash(&*layout.devices);
         let devices = self.devices.intern(layout.devices, hash, device_bytes);
-        Some(Layout { frame, labels, plan, devices, ..layout })
+        Some(Layout { frame, labels, own, plan, devices, ..layout })
     }
 
     fn sweep(&mut self) {

@@ -246,6 +246,26 @@ fn equal_layouts_are_held_once() {
         sizes.push(layouts.tidings().bytes);
     }
     assert!(sizes[0] > 0 && sizes[49] == sizes[0], "{sizes:?}");
+    // So are the devices of all pages, those of the first page of each target too, which is read strictly.
+    let mut pages = [0, 1].map(|_| Memory::default()).into_iter().map(|mut memory| {
+        layouts.decode(&mut memory, SHORT.as_bytes(), &Limits::default()).unwrap()
+    });
+    let (one, other) = (pages.next().unwrap(), pages.next().unwrap());
+    assert!(one.report.devices.is(&other.report.devices));
+    // Who says in our words who its devices are has only that for its own.
+    let layouts = Layouts::default();
+    let line = |node: usize| format!("gaunt_gpu_info{{gpu=\"0\",uuid=\"GPU-{node}\"}} 1\n");
+    let mut memories = [Memory::default(), Memory::default()];
+    let held = [1, 2].map(|node| {
+        let page = format!("{SHORT}{}", line(node));
+        let memory = &mut memories[node - 1];
+        for _ in 0..2 {
+            layouts.decode(memory, page.as_bytes(), &Limits::default()).unwrap();
+        }
+        layouts.tidings()
+    });
+    assert_eq!(held[1].repeated, 2);
+    assert!(held[1].bytes - held[0].bytes < 1_000, "{held:?}");
     // Where each node writes its own UUIDs, only those differ.
     let layouts = Layouts::default();
     let of = |node: usize| DCGM.replace("UUID=\"GPU-9", &format!("UUID=\"GPU-{node}"));

@@ -23,7 +23,7 @@ pub(crate) fn said(report: &Report) -> Said {
     let device = |at: u32| report.devices[at as usize].clone();
     let samples = report.samples.iter();
     let samples = samples.map(|s| ((s.metric, device(s.device)), format!("{:?}", s.reading)));
-    let infos = report.infos.iter().map(|i| (i.metric, device(i.device), i.labels.clone()));
+    let infos = report.infos.iter().map(|i| (i.metric, device(i.device), i.labels.to_vec()));
     let mut infos: Vec<_> = infos.collect();
     infos.sort();
     (report.node_time, report.node.clone(), samples.collect(), infos)
@@ -65,7 +65,7 @@ pub(crate) fn report() -> impl Strategy<Value = Report> {
         let mut report = Report { node_time: time.map(UnixMs), ..Report::default() };
         let home = report.device(Device::node());
         report.node = Some(node.clone());
-        let own = vec![("node".into(), node)];
+        let own = vec![("node".into(), node)].into();
         report.infos.push(Info { metric: host::NODE_INFO, device: home, labels: own });
         for (metric, key, reading, labels) in lines {
             let row = metric.row();

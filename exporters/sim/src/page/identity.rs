@@ -67,7 +67,7 @@ pub(super) fn introduce(
 pub(super) fn maintain(report: &mut Report) {
     for info in report.infos.iter_mut().filter(|info| info.metric == gpu::JOB_INFO) {
         let labels = [("job", "48099"), ("name", "maintenance"), ("user", "root")];
-        info.labels = labels.map(|(name, value)| (name.into(), value.into())).to_vec();
+        info.labels = labels.map(|(name, value)| (name.into(), value.into())).to_vec().into();
     }
 }
 
