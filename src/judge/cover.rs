@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use gaunt_schema::{Entity, FindingKind, Safe};
 
-use super::{Finding, life::Seen};
+use super::{Finding, finding::Suspicion, life::Seen};
 
 /// Takes away what something else explains.
 pub(super) fn hide(seen: &mut Seen) {
@@ -67,13 +67,16 @@ pub(super) fn hide(seen: &mut Seen) {
     };
     seen.findings.retain(|finding| !hidden(finding));
     seen.suspicions.retain(|held| !hidden(&held.finding));
-    // Another job may wait for the same storage. But what looks like that may be a checkpoint as well: then the node
-    // has waited all along, and it is said as soon as that is over.
-    let others = seen
-        .suspicions
-        .iter_mut()
-        .filter(|held| any_storage && held.finding.kind == FindingKind::DataStarved);
-    others.for_each(|held| held.hold = f64::INFINITY);
+    if any_storage {
+        hold_back(seen);
+    }
+}
+
+/// Another job may wait for the same storage. But what looks like that may be a checkpoint as well: then the node has
+/// waited all along, and it is said as soon as that is over.
+fn hold_back(seen: &mut Seen) {
+    let starved = |held: &&mut Suspicion| held.finding.kind == FindingKind::DataStarved;
+    seen.suspicions.iter_mut().filter(starved).for_each(|held| held.hold = f64::INFINITY);
 }
 
 /// The nodes that suffer from these.
@@ -103,7 +106,6 @@ fn explains(kind: FindingKind) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::finding::Suspicion;
 
     #[test]
     fn storage_that_one_job_waits_for_hides_its_nodes_and_only_delays_those_of_others() {
