@@ -12,7 +12,7 @@ use ratatui::{
 
 use super::{LABEL, alerts, hints, put, put_page, titled};
 use crate::{
-    answer::{Evidence, Finding, History},
+    answer::{Behind, Evidence, Finding, History},
     console::{
         format,
         proof::{self, Past},
@@ -211,8 +211,8 @@ fn evidence(finding: &Finding, pasts: &[Past], width: usize, theme: Theme) -> Ve
     let mut lines = vec![heading];
     let mut drawn = false;
     for (proof, ask) in finding.evidence.iter().zip(asks) {
-        let history = ask.and_then(|ask| pasts.iter().find(|past| past.ask == ask));
-        let history = history.and_then(|past| past.history.as_deref());
+        let past_of = ask.and_then(|ask| pasts.iter().find(|past| past.ask == ask));
+        let history = past_of.and_then(|past| past.history.as_deref());
         let number = |value: Option<f64>| {
             value.map_or_else(|| format::ABSENT.into(), |v| format::with_unit(v, proof.unit))
         };
@@ -233,7 +233,7 @@ fn evidence(finding: &Finding, pasts: &[Past], width: usize, theme: Theme) -> Ve
         }
         let dim = theme.style(Meaning::Dim);
         let room = if beside > 0 { note } else { width.saturating_sub(6) };
-        let notes = format::wrap(&Safe::new(&proof.note), room);
+        let notes = format::wrap(&Safe::new(&said_of(proof, past_of)), room);
         let (first, rest) = if beside > 0 { notes.split_at(1) } else { (&[][..], &notes[..]) };
         line.spans.extend(first.iter().map(|note| Span::styled(format!("  {note}"), dim)));
         lines.push(line);
@@ -246,6 +246,17 @@ fn evidence(finding: &Finding, pasts: &[Past], width: usize, theme: Theme) -> Ve
         lines.push(Line::styled(text, theme.style(Meaning::Dim)));
     }
     lines
+}
+
+/// What is said of a number: its note, and which series its past is of. What was reckoned from others has the past of one
+/// of them, which may well fall while the number rises.
+fn said_of(proof: &Evidence, past: Option<&Past>) -> String {
+    let other = past.filter(|past| proof.past == Behind::Part && past.history.is_some());
+    match other {
+        None => proof.note.clone(),
+        Some(past) if proof.note.is_empty() => format!("past: {}", past.ask.metric),
+        Some(past) => format!("{}; past: {}", proof.note, past.ask.metric),
+    }
 }
 
 /// The last minutes of a number, the wrong side of its limit in another colour.
