@@ -156,6 +156,8 @@ fn used<'a>(
     let causes = Causes::of(findings);
     let mut used: HashMap<Key<&Safe>, Used> = HashMap::new();
     let rows = cluster.nodes().flat_map(|(_, node)| node.rows(Class::Gpu));
+    // The GPUs of a node mostly do the same for the same job: they are added up before they are looked up.
+    let mut run: Option<(Key<&Safe>, Used)> = None;
     for row in rows.copied() {
         let entry = cluster.device(Class::Gpu, row);
         let state = states.get(row as usize).copied().unwrap_or(GpuState::Unknown);
@@ -169,7 +171,18 @@ fn used<'a>(
         let watts = cluster.rate(gpu::ENERGY, row);
         let watts = watts.or_else(|| cluster.value(gpu::POWER, row));
         let joules = watts.map(|watts| watts * seconds);
-        *used.entry(key).or_default() += Used { seconds, joules };
+        let more = Used { seconds, joules };
+        match &mut run {
+            Some((same, sum)) if *same == key => *sum += more,
+            _ => {
+                if let Some((done, sum)) = run.replace((key, more)) {
+                    *used.entry(done).or_default() += sum;
+                }
+            }
+        }
+    }
+    if let Some((done, sum)) = run {
+        *used.entry(done).or_default() += sum;
     }
     used
 }
