@@ -242,6 +242,12 @@ impl Cluster {
         self.inventory.entry(class, row)
     }
 
+    /// Whether no page named the device at a row lately.
+    #[inline]
+    pub fn is_unseen(&self, class: Class, row: u32) -> bool {
+        self.inventory.seen(class, row).is_none_or(|at| self.is_old(at))
+    }
+
     /// GPUs of each job, by row.
     pub fn jobs(&self) -> &BTreeMap<Safe, Vec<u32>> {
         self.jobs.gpus()

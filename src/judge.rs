@@ -299,12 +299,15 @@ impl Judge {
     }
 
     fn look_at_gpu(&mut self, cluster: &Cluster, node: &Node, host: &Host, row: u32) {
-        let Some(entry) = cluster.device(Class::Gpu, row) else { return };
+        if cluster.device(Class::Gpu, row).is_none() {
+            return;
+        }
         let gpu = &mut self.gpus[row as usize];
         if gpu.node.as_ref() != Some(&node.name) {
             *gpu = Gpu { node: Some(node.name.clone()), ..Gpu::default() };
         }
-        if node.fed(Class::Gpu).is_none_or(|at| cluster.is_old(at)) || cluster.is_old(entry.seen) {
+        let silent = node.fed(Class::Gpu).is_none_or(|at| cluster.is_old(at));
+        if silent || cluster.is_unseen(Class::Gpu, row) {
             return gpu.held.set(GpuState::Stale);
         }
         let gone = cluster.reading(gpu::UTILIZATION, row) == Some(Absent::Lost.into());

@@ -6,10 +6,12 @@
 
 use std::collections::VecDeque;
 
-use block::{Points, Quantum, ROWS, SLOTS, pack, unpack};
+use block::{Quantum, ROWS, SLOTS, pack, unpack};
 use gaunt_schema::{Metric, unit::Kind};
+use open::{Place, Room};
 
 mod block;
+mod open;
 
 /// A slot that nobody wrote. It never leaves this room as a number.
 const GAP: f32 = f32::from_bits(0x7fc0_0000);
@@ -38,95 +40,94 @@ pub(super) struct History {
     slots: usize,
     quantum: Quantum,
     ranges: Vec<Range>,
+    /// What is packed of each range.
+    packed: Vec<Packed>,
+    open: Room,
+    /// What ranges and blocks cost.
     bytes: usize,
 }
 
-/// Some neighbouring devices.
+/// Some neighbouring devices: all that a page has to see of them, in one cache line.
 #[derive(Debug)]
+#[repr(align(64))]
 struct Range {
     /// The slot of the first open points; never where no device has a past.
     start: i64,
-    /// Open points, those of a slot together: a page writes those of all its devices into few cache lines. None where
-    /// nobody wrote any.
-    open: [Option<Box<Points>>; OPEN],
-    /// Packed blocks with their first slots, oldest first.
-    packed: VecDeque<(i64, Box<[u8]>)>,
+    /// Open points, those of a slot together: a page writes those of all its devices into few cache lines.
+    open: [Place; OPEN],
+}
+
+/// What is packed of a range.
+#[derive(Debug, Default)]
+struct Packed {
+    /// Blocks with their first slots, oldest first.
+    blocks: VecDeque<(i64, Box<[u8]>)>,
     /// Devices that were forgotten, and the slot from which on they may be read: another device has the row now.
     forgotten: Vec<(u8, i64)>,
 }
 
 impl Range {
-    fn new() -> Self {
-        let (packed, forgotten) = (VecDeque::new(), Vec::new());
-        Self { start: NEVER, open: Default::default(), packed, forgotten }
-    }
+    const NEW: Self = Self { start: NEVER, open: [Place::NONE; OPEN] };
 
     #[inline]
     fn is_open(&self, slot: i64) -> bool {
         self.start != NEVER && slot >= self.start && slot < self.start + OPEN as i64
     }
 
-    /// The point of an open slot; none if nobody wrote any.
+    /// The place of the points of an open slot.
     #[inline]
-    fn point(&mut self, row: usize, slot: i64) -> Option<&mut f32> {
-        Some(&mut self.open[(slot - self.start) as usize].as_mut()?[row])
+    fn place(&mut self, slot: i64) -> &mut Place {
+        &mut self.open[(slot - self.start) as usize]
     }
 
-    /// Writes the point of an open slot; says how many bytes it grew by.
-    #[inline]
-    fn put(&mut self, row: usize, slot: i64, point: f32) -> usize {
-        let place = &mut self.open[(slot - self.start) as usize];
-        let grown = if place.is_none() { size_of::<Points>() } else { 0 };
-        place.get_or_insert_with(|| Box::new([GAP; ROWS]))[row] = point;
-        grown
+    /// Whether there is no value in any open slot.
+    fn is_empty(&self, room: &Room) -> bool {
+        let points = self.open.iter().filter_map(|place| room.get(*place));
+        points.flatten().all(|point| point.is_nan())
     }
 
     /// Makes sure that a slot is open, where blocks begin in slots that are `phase` beyond a multiple of their length;
-    /// says how many bytes came with the blocks that had to be packed, and how many went with their points.
-    fn reach(&mut self, slot: i64, phase: usize, quantum: Quantum) -> (usize, usize) {
-        let (mut came, mut went) = (0, 0);
-        while self.start != NEVER && slot >= self.start + OPEN as i64 {
-            let (full, rest) = self.open.split_at_mut(SLOTS);
-            if is_empty(full) && is_empty(rest) {
-                break;
-            }
-            let block = pack(full, quantum);
+    /// says how many bytes came with the blocks that had to be packed.
+    fn reach(
+        &mut self,
+        slot: i64,
+        phase: usize,
+        quantum: Quantum,
+        room: &mut Room,
+        packed: &mut Packed,
+    ) -> usize {
+        let mut came = 0;
+        while self.start != NEVER && slot >= self.start + OPEN as i64 && !self.is_empty(room) {
+            let (full, _) = self.open.split_at_mut(SLOTS);
+            let block = pack(full.iter().map(|place| room.get(*place)), quantum);
             came += cost(&block);
-            self.packed.push_back((self.start, block));
-            went += give_back(full);
+            packed.blocks.push_back((self.start, block));
+            room.give_back(full);
             self.open.rotate_left(SLOTS);
             self.start += SLOTS as i64;
         }
         if self.start == NEVER || slot >= self.start + OPEN as i64 {
-            went += give_back(&mut self.open);
+            room.give_back(&mut self.open);
             self.start = slot - (slot - phase as i64).rem_euclid(SLOTS as i64);
         }
-        (came, went)
+        came
     }
+}
 
-    /// Lets blocks go that end before this slot; says how many bytes that are.
-    fn shed(&mut self, before: i64) -> usize {
+impl Packed {
+    /// Lets blocks go that end before this slot; says how many bytes that are. `open` is the first open one.
+    fn shed(&mut self, before: i64, open: i64) -> usize {
         let mut shed = 0;
-        while let Some((start, block)) = self.packed.front()
+        while let Some((start, block)) = self.blocks.front()
             && start + SLOTS as i64 <= before
         {
             shed += cost(block);
-            self.packed.pop_front();
+            self.blocks.pop_front();
         }
-        let oldest = self.packed.front().map_or(self.start, |(start, _)| *start);
+        let oldest = self.blocks.front().map_or(open, |(start, _)| *start);
         self.forgotten.retain(|(_, from)| *from > oldest);
         shed
     }
-}
-
-/// Whether there is no value in these slots.
-fn is_empty(slots: &[Option<Box<Points>>]) -> bool {
-    slots.iter().flatten().all(|points| points.iter().all(|point| point.is_nan()))
-}
-
-/// Gives the room of these slots back; says how many bytes that are.
-fn give_back(slots: &mut [Option<Box<Points>>]) -> usize {
-    slots.iter_mut().filter_map(Option::take).count() * size_of::<Points>()
 }
 
 /// What a packed block costs.
@@ -141,19 +142,22 @@ impl History {
             Kind::Counter(_) => Quantum { step: STEP_OF_RATES, steps: STEPS_OF_RATES },
             Kind::Gauge | Kind::Info => Quantum { step: metric.resolution, steps: f64::INFINITY },
         };
-        Self { slots, quantum, ranges: Vec::new(), bytes: 0 }
+        let (ranges, packed, open) = (Vec::new(), Vec::new(), Room::default());
+        Self { slots, quantum, ranges, packed, open, bytes: 0 }
     }
 
     /// Forgets a device's past.
     pub(super) fn clear(&mut self, row: usize) {
-        let range = self.ranges.get_mut(row / ROWS).filter(|range| range.start != NEVER);
-        let Some(range) = range else { return };
-        let of = row % ROWS;
-        for points in range.open.iter_mut().flatten() {
-            points[of] = GAP;
+        let (at, of) = (row / ROWS, row % ROWS);
+        let Some(range) = self.ranges.get(at).filter(|range| range.start != NEVER) else { return };
+        for place in range.open {
+            if let Some(points) = self.open.get_mut(place) {
+                points[of] = GAP;
+            }
         }
-        range.forgotten.retain(|(known, _)| usize::from(*known) != of);
-        range.forgotten.push((of as u8, range.start));
+        let forgotten = &mut self.packed[at].forgotten;
+        forgotten.retain(|(known, _)| usize::from(*known) != of);
+        forgotten.push((of as u8, range.start));
     }
 
     /// Writes the point of `slot`; the slots that were passed over are gaps.
@@ -170,28 +174,32 @@ impl History {
         fills: bool,
         may_grow: bool,
     ) {
-        let at = row / ROWS;
+        let (at, row) = (row / ROWS, row % ROWS);
         if at >= self.ranges.len() && may_grow {
-            self.bytes += (at + 1 - self.ranges.len()) * size_of::<Range>();
-            self.ranges.resize_with(at + 1, Range::new);
+            let more = at + 1 - self.ranges.len();
+            self.bytes += more * (size_of::<Range>() + size_of::<Packed>());
+            self.ranges.resize_with(at + 1, || Range::NEW);
+            self.packed.resize_with(at + 1, Packed::default);
         }
         let Some(range) = self.ranges.get_mut(at) else { return };
         if slot < range.start || range.start == NEVER && !may_grow {
             return;
         }
-        let row = row % ROWS;
         if !range.is_open(slot) {
-            let (came, went) = range.reach(slot, at % SLOTS, self.quantum);
-            self.bytes = self.bytes + came - went;
-            self.bytes -= range.shed(slot - self.slots as i64 + 1);
+            let packed = &mut self.packed[at];
+            self.bytes += range.reach(slot, at % SLOTS, self.quantum, &mut self.open, packed);
+            self.bytes -= packed.shed(slot - self.slots as i64 + 1, range.start);
         }
         let value = value.map_or(NONE, |value| value as f32);
-        self.bytes += range.put(row, slot, value);
+        self.open.reach(range.place(slot))[row] = value;
         if fills && range.is_open(slot - 2) {
-            let mut is_empty =
-                |slot| range.point(row, slot).is_none_or(|point| point.to_bits() == GAP.to_bits());
+            let (open, range) = (&mut self.open, range);
+            let mut is_empty = |slot| {
+                let points = open.get(*range.place(slot));
+                points.is_none_or(|points| points[row].to_bits() == GAP.to_bits())
+            };
             if !is_empty(slot - 2) && is_empty(slot - 1) {
-                self.bytes += range.put(row, slot - 1, value);
+                open.reach(range.place(slot - 1))[row] = value;
             }
         }
     }
@@ -201,9 +209,10 @@ impl History {
         let wanted = self.slots.min(most);
         let first = slot - wanted as i64 + 1;
         let mut points = vec![None; wanted];
-        let Some(range) = self.ranges.get(row / ROWS) else { return points };
-        let row = row % ROWS;
-        let known = range.forgotten.iter().find(|(of, _)| usize::from(*of) == row);
+        let (at, row) = (row / ROWS, row % ROWS);
+        let Some(range) = self.ranges.get(at) else { return points };
+        let packed = &self.packed[at];
+        let known = packed.forgotten.iter().find(|(of, _)| usize::from(*of) == row);
         let known = known.map_or(NEVER, |(_, from)| *from);
         let mut put = |at: i64, point: f32| {
             let place = usize::try_from(at - first).ok().filter(|_| !point.is_nan());
@@ -211,15 +220,15 @@ impl History {
                 *place = Some(point);
             }
         };
-        for (start, block) in &range.packed {
+        for (start, block) in &packed.blocks {
             if start + (SLOTS as i64) > first && *start >= known {
                 let unpacked = unpack(block, row, self.quantum);
                 (*start..).zip(unpacked).for_each(|(at, point)| put(at, point));
             }
         }
         if range.start != NEVER {
-            for (at, points) in (range.start..).zip(&range.open) {
-                put(at, points.as_ref().map_or(GAP, |points| points[row]));
+            for (at, place) in (range.start..).zip(range.open) {
+                put(at, self.open.get(place).map_or(GAP, |points| points[row]));
             }
         }
         points
@@ -232,19 +241,19 @@ impl History {
 
     /// What the points cost, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes + self.open.bytes()
     }
 
     /// The slot after the oldest packed block.
     pub(super) fn oldest_end(&self) -> Option<i64> {
-        let starts = self.ranges.iter().filter_map(|range| Some(range.packed.front()?.0));
+        let starts = self.packed.iter().filter_map(|packed| Some(packed.blocks.front()?.0));
         starts.min().map(|start| start + SLOTS as i64)
     }
 
     /// Lets all blocks go that end before this slot.
     pub(super) fn shed(&mut self, before: i64) {
-        for range in &mut self.ranges {
-            self.bytes -= range.shed(before);
+        for (packed, range) in self.packed.iter_mut().zip(&self.ranges) {
+            self.bytes -= packed.shed(before, range.start);
         }
     }
 }

@@ -41,6 +41,8 @@ pub(super) struct Inventory {
 #[derive(Debug, Default)]
 struct Rows {
     entries: Vec<Option<Entry>>,
+    /// When a page last named each: every page says it of all its devices, and looks at nothing else of them.
+    seen: Vec<UnixMs>,
     free: Vec<u32>,
 }
 
@@ -88,6 +90,20 @@ impl Inventory {
         self.classes[class as usize].entries.get_mut(row as usize)?.as_mut()
     }
 
+    /// When a page last named the device at a row.
+    #[inline]
+    pub(super) fn seen(&self, class: Class, row: u32) -> Option<UnixMs> {
+        self.classes[class as usize].seen.get(row as usize).copied()
+    }
+
+    /// A page names the device at a row.
+    #[inline]
+    pub(super) fn see(&mut self, class: Class, row: u32, at: UnixMs) {
+        if let Some(seen) = self.classes[class as usize].seen.get_mut(row as usize) {
+            *seen = at;
+        }
+    }
+
     /// Every device of a class with its row.
     pub(super) fn entries(&self, class: Class) -> impl Iterator<Item = (u32, &Entry)> {
         let entries = self.classes[class as usize].entries.iter().enumerate();
@@ -125,10 +141,11 @@ impl Inventory {
             Err(place) => {
                 let row = class.free.pop().unwrap_or_else(|| {
                     class.entries.push(None);
+                    class.seen.push(at);
                     class.entries.len() as u32 - 1
                 });
-                let entry = Entry::new(id, device.clone(), at);
-                class.entries[row as usize] = Some(entry);
+                class.entries[row as usize] = Some(Entry::new(id, device.clone()));
+                class.seen[row as usize] = at;
                 rows.insert(place, row);
                 Some(row)
             }
@@ -174,8 +191,8 @@ impl Inventory {
             Class::Collective,
             Class::Collector,
         ] {
-            let rows: Vec<_> =
-                self.entries(class).filter(|(_, e)| gone(e.seen)).map(|(row, _)| row).collect();
+            let old = |row: &u32| self.seen(class, *row).is_none_or(gone);
+            let rows: Vec<_> = self.entries(class).map(|(row, _)| row).filter(old).collect();
             any |= !rows.is_empty();
             for row in rows {
                 self.remove_row(class, row, columns);

@@ -44,8 +44,6 @@ pub struct Entry {
     pub node: NodeId,
     /// What it is.
     pub device: Device,
-    /// When a page last named it.
-    pub seen: UnixMs,
     /// Who it is: labels by info series.
     infos: Vec<(MetricId, Labels)>,
     /// Who told each of them.
@@ -95,8 +93,8 @@ impl Node {
 }
 
 impl Entry {
-    pub(super) fn new(node: NodeId, device: Device, seen: UnixMs) -> Self {
-        Self { node, device, seen, infos: Vec::new(), tellers: BTreeMap::new() }
+    pub(super) fn new(node: NodeId, device: Device) -> Self {
+        Self { node, device, infos: Vec::new(), tellers: BTreeMap::new() }
     }
 
     /// Takes an info series of the device, unless a better dialect tells it.
@@ -238,7 +236,7 @@ mod tests {
         use gaunt_schema::catalogue::gpu;
 
         let teller = (Dialect::Gaunt, TargetId(1));
-        let mut entry = Entry::new(NodeId(0), Device::gpu(0), UnixMs(0));
+        let mut entry = Entry::new(NodeId(0), Device::gpu(0));
         let labels = |from: usize, to: usize| {
             (from..to).map(|at| (Safe::from(format!("l{at}")), Safe::from(format!("v{at}"))))
         };

@@ -228,9 +228,7 @@ impl Cluster {
             self.place(place, node, page, share, &mut layout, at);
         }
         for (device, row) in layout.names.iter().zip(&layout.rows) {
-            if let Some(entry) = self.inventory.entry_mut(device.class, *row) {
-                entry.seen = at;
-            }
+            self.inventory.see(device.class, *row, at);
         }
         if moved {
             let teller = (page.dialect, self.targets[place].target.id);

@@ -38,14 +38,17 @@ pub(super) struct Quantum {
 }
 
 /// Packs the points of [`SLOTS`] slots.
-pub(super) fn pack(slots: &[Option<Box<Points>>], quantum: Quantum) -> Box<[u8]> {
+pub(super) fn pack<'a>(
+    slots: impl ExactSizeIterator<Item = Option<&'a Points>> + Clone,
+    quantum: Quantum,
+) -> Box<[u8]> {
     let mut out = Vec::with_capacity(ROWS * 8);
     let mut before = 0;
     for row in 0..ROWS {
         let mut known = [0.0; SLOTS];
         let (mut count, mut mask) = (0, 0_u16);
-        for (slot, points) in slots.iter().enumerate() {
-            let point = points.as_ref().map_or(f32::NAN, |points| points[row]);
+        for (slot, points) in slots.clone().enumerate() {
+            let point = points.map_or(f32::NAN, |points| points[row]);
             if !point.is_nan() {
                 known[count] = point;
                 (count, mask) = (count + 1, mask | 1 << slot);
@@ -214,11 +217,10 @@ mod tests {
         let (slots, rest) = points.as_chunks::<ROWS>();
         assert_eq!((slots.len(), rest.len()), (SLOTS, 0));
         // A slot without any point has no room, or has room and no point.
-        let slot = |(at, points): (usize, &Points)| {
-            let has_room = at % 2 == 0 || points.iter().any(|point| !point.is_nan());
-            has_room.then(|| Box::new(*points))
-        };
-        pack(&slots.iter().enumerate().map(slot).collect::<Vec<_>>(), quantum)
+        let has_room =
+            |at: usize, points: &Points| at % 2 == 0 || points.iter().any(|point| !point.is_nan());
+        let slots = slots.iter().enumerate();
+        pack(slots.map(|(at, points)| has_room(at, points).then_some(points)), quantum)
     }
 
     fn round(points: &[f32], quantum: Quantum) -> Vec<f32> {

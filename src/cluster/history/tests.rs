@@ -16,6 +16,11 @@ fn write(history: &mut History, row: usize, slot: i64, value: Option<f64>) {
     history.write(row, slot, value, false, true);
 }
 
+/// What a range costs of which nothing is known.
+fn a_range() -> usize {
+    size_of::<Range>() + size_of::<Packed>()
+}
+
 fn read(history: &History, row: usize, slot: i64) -> Vec<Option<f32>> {
     history.read(row, slot, usize::MAX)
 }
@@ -59,7 +64,8 @@ fn the_past_is_bounded_and_ends_now() {
     assert_eq!(read(&history, 1, 101), [Some(98.0), Some(99.0), None, None]);
     assert_eq!(read(&history, 1, 130), [None; 4]);
     assert_eq!(read(&history, 0, 99), [None; 4], "another device has no past");
-    let most = size_of::<Range>() + OPEN * size_of::<Points>() + 2 * cost(&[0; 2 * ROWS]);
+    let most = history.open.bytes() + a_range() + 2 * cost(&[0; 2 * ROWS]);
+    assert!(history.open.used() <= OPEN);
     assert!(history.bytes() < most, "{}", history.bytes());
 }
 
@@ -130,7 +136,7 @@ fn a_forgotten_device_leaves_nothing_to_the_next() {
         write(&mut history, 0, slot, Some(3.0));
     }
     assert_eq!(read(&history, 0, 199), [Some(3.0); 40]);
-    assert!(history.ranges[0].forgotten.is_empty());
+    assert!(history.packed[0].forgotten.is_empty());
 }
 
 #[test]
@@ -142,12 +148,10 @@ fn what_does_not_fit_goes_oldest_first_and_what_it_costs_is_known() {
         }
     }
     let bytes = history.bytes();
-    let ranges = || history.ranges.iter();
-    let packed = |range: &Range| range.packed.iter().map(|(_, block)| cost(block)).sum::<usize>();
-    let packed: usize = ranges().map(packed).sum();
-    let open: usize = ranges().map(|range| range.open.iter().flatten().count()).sum();
-    assert_eq!(bytes, packed + open * size_of::<Points>() + 3 * size_of::<Range>());
-    assert_eq!(open, 10 + 9 + 8, "neighbours are packed one after the other");
+    let blocks = history.packed.iter().flat_map(|packed| &packed.blocks);
+    let packed: usize = blocks.map(|(_, block)| cost(block)).sum();
+    assert_eq!(bytes, packed + history.open.bytes() + 3 * a_range());
+    assert_eq!(history.open.used(), 10 + 9 + 8, "neighbours are packed one after the other");
     let points = 130 * 490;
     assert!(packed < points * 13 / 10, "{packed} bytes for {points} points");
     assert_eq!(history.oldest_end(), Some(1), "the second range began with a part of a block");
@@ -168,7 +172,7 @@ fn without_room_no_device_gets_a_past_and_those_that_have_one_keep_it() {
     assert_eq!(read(&history, 1, 5).last(), Some(&Some(1.0)));
     let bytes = history.bytes();
     write(&mut history, 3 * ROWS, 5, Some(1.0));
-    assert_eq!(history.bytes(), bytes + 3 * size_of::<Range>() + size_of::<Points>());
+    assert_eq!(history.bytes(), bytes + 3 * a_range(), "its points find room");
     history.write(2 * ROWS, 5, Some(1.0), false, false);
     assert_eq!(read(&history, 2 * ROWS, 5), [None; 20], "its range stands, and nobody has a past");
 }
@@ -210,9 +214,9 @@ fn every_range_shows_the_same_past() {
     }
 }
 
-/// What is given back is not counted any more: a device that falls silent and comes back costs what it did.
+/// What is given back is given out again: a device that falls silent and comes back costs what it did.
 #[test]
-fn room_that_was_given_back_is_not_counted() {
+fn room_that_was_given_back_is_used_again() {
     let mut history = history(20);
     let mut costs = Vec::new();
     for round in 0..5_i64 {

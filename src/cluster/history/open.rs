@@ -1,0 +1,78 @@
+//! Open points: one room for those of all ranges of a metric. What a range gives back the next one gets.
+
+use super::GAP;
+use super::block::{Points, ROWS};
+
+/// Points come for so many slots at once at least, or for a part of those that are there: a room that doubled would be
+/// half empty.
+const STEP: usize = 16;
+const SHARE: usize = 16;
+
+/// Where the points of a slot are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place(u32);
+
+impl Place {
+    /// Nobody wrote any.
+    pub(super) const NONE: Self = Self(u32::MAX);
+}
+
+/// The points of all slots that stand open.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    points: Vec<Points>,
+    free: Vec<Place>,
+}
+
+impl Room {
+    /// The points at a place; none if nobody wrote any.
+    #[inline]
+    pub(super) fn get(&self, place: Place) -> Option<&Points> {
+        self.points.get(place.0 as usize)
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, place: Place) -> Option<&mut Points> {
+        self.points.get_mut(place.0 as usize)
+    }
+
+    /// The points at a place, which gets some if it has none.
+    #[inline]
+    pub(super) fn reach(&mut self, place: &mut Place) -> &mut Points {
+        if *place == Place::NONE {
+            *place = self.take();
+        }
+        &mut self.points[place.0 as usize]
+    }
+
+    fn take(&mut self) -> Place {
+        if let Some(place) = self.free.pop() {
+            self.points[place.0 as usize] = [GAP; ROWS];
+            return place;
+        }
+        if self.points.len() == self.points.capacity() {
+            self.points.reserve_exact(STEP.max(self.points.len() / SHARE));
+        }
+        self.points.push([GAP; ROWS]);
+        Place(self.points.len() as u32 - 1)
+    }
+
+    /// Takes the points at these places back.
+    pub(super) fn give_back(&mut self, places: &mut [Place]) {
+        for place in places {
+            let place = std::mem::replace(place, Place::NONE);
+            self.free.extend((place != Place::NONE).then_some(place));
+        }
+    }
+
+    /// Slots that stand open.
+    #[cfg(test)]
+    pub(super) fn used(&self) -> usize {
+        self.points.len() - self.free.len()
+    }
+
+    /// What the room costs, full or not.
+    pub(super) fn bytes(&self) -> usize {
+        self.points.capacity() * size_of::<Points>() + self.free.capacity() * size_of::<Place>()
+    }
+}
