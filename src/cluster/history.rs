@@ -98,8 +98,9 @@ impl Range {
     ) -> usize {
         let mut came = 0;
         while self.start != NEVER && slot >= self.start + OPEN as i64 && !self.is_empty(room) {
-            let (full, _) = self.open.split_at_mut(SLOTS);
-            let block = pack(full.iter().map(|place| room.get(*place)), quantum);
+            let full = &mut self.open[..SLOTS];
+            let points: [_; SLOTS] = std::array::from_fn(|at| room.get(full[at]));
+            let block = pack(&points, quantum);
             came += cost(&block);
             packed.blocks.push_back((self.start, block));
             room.give_back(full);

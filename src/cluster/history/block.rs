@@ -38,16 +38,13 @@ pub(super) struct Quantum {
 }
 
 /// Packs the points of [`SLOTS`] slots.
-pub(super) fn pack<'a>(
-    slots: impl ExactSizeIterator<Item = Option<&'a Points>> + Clone,
-    quantum: Quantum,
-) -> Box<[u8]> {
+pub(super) fn pack(slots: &[Option<&Points>], quantum: Quantum) -> Box<[u8]> {
     let mut out = Vec::with_capacity(ROWS * 8);
     let mut before = 0;
     for row in 0..ROWS {
         let mut known = [0.0; SLOTS];
         let (mut count, mut mask) = (0, 0_u16);
-        for (slot, points) in slots.clone().enumerate() {
+        for (slot, points) in slots.iter().enumerate() {
             let point = points.map_or(f32::NAN, |points| points[row]);
             if !point.is_nan() {
                 known[count] = point;
@@ -217,10 +214,12 @@ mod tests {
         let (slots, rest) = points.as_chunks::<ROWS>();
         assert_eq!((slots.len(), rest.len()), (SLOTS, 0));
         // A slot without any point has no room, or has room and no point.
-        let has_room =
-            |at: usize, points: &Points| at % 2 == 0 || points.iter().any(|point| !point.is_nan());
+        let has_room = |at: usize, points: &Points| {
+            at.is_multiple_of(2) || points.iter().any(|point| !point.is_nan())
+        };
         let slots = slots.iter().enumerate();
-        pack(slots.map(|(at, points)| has_room(at, points).then_some(points)), quantum)
+        let slots = slots.map(|(at, points)| has_room(at, points).then_some(points));
+        pack(&slots.collect::<Vec<_>>(), quantum)
     }
 
     fn round(points: &[f32], quantum: Quantum) -> Vec<f32> {
