@@ -44,17 +44,18 @@ impl Names<'_> {
 
     fn device(&self, device: &Device, boards: &[(Safe, Safe)]) -> Device {
         let mut device = device.clone();
-        let Some(first) = device.key.first_mut() else { return device };
-        match device.class {
-            Class::SwitchPort if first.is_empty() => first.clone_from(self.node),
-            Class::Service if first.is_empty() => first.clone_from(self.address),
+        let Some(first) = device.key.first() else { return device };
+        let ours = match device.class {
+            Class::SwitchPort if first.is_empty() => Some(self.node),
+            Class::Service if first.is_empty() => Some(self.address),
             class if class.labels().first() == Some(&"gpu") => {
-                let known = boards.iter().find(|(theirs, _)| theirs == first);
-                if let Some((_, ours)) = known {
-                    first.clone_from(ours);
-                }
+                let known = boards.iter().find(|(theirs, ours)| theirs == first && ours != first);
+                known.map(|(_, ours)| ours)
             }
-            _ => {}
+            _ => None,
+        };
+        if let Some(ours) = ours {
+            device.rename(ours);
         }
         device
     }

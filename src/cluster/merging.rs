@@ -17,7 +17,7 @@ type Board<'a> = (&'a str, &'a [(&'a str, &'a str)], f64);
 fn boards(node: &str, metric: MetricId, boards: &[Board<'_>]) -> Report {
     let mut page = Report { node: Some(node.into()), ..Report::default() };
     for (name, identity, value) in boards {
-        let device = Device { class: Class::Gpu, key: vec![(*name).into()] };
+        let device = Device { class: Class::Gpu, key: [(*name).into()].into() };
         let at = page.device(device);
         page.push(at, metric, *value);
         page.info(at, gpu::INFO, identity);

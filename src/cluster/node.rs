@@ -44,10 +44,16 @@ pub struct Entry {
     pub node: NodeId,
     /// What it is.
     pub device: Device,
-    /// Who it is: labels by info series.
-    infos: Vec<(MetricId, Labels)>,
-    /// Who told each of them.
-    pub(super) tellers: BTreeMap<MetricId, (Dialect, TargetId)>,
+    /// Who it is.
+    infos: Vec<Told>,
+}
+
+/// What an info series says of a device, and who tells it.
+#[derive(Clone, Debug)]
+struct Told {
+    series: MetricId,
+    teller: (Dialect, TargetId),
+    labels: Labels,
 }
 
 /// The labels of an info series. They are asked for by name for every GPU in every tick: names of another length are
@@ -94,54 +100,47 @@ impl Node {
 
 impl Entry {
     pub(super) fn new(node: NodeId, device: Device) -> Self {
-        Self { node, device, infos: Vec::new(), tellers: BTreeMap::new() }
+        Self { node, device, infos: Vec::new() }
     }
 
     /// Takes an info series of the device, unless a better dialect tells it.
-    pub(super) fn tell(&mut self, metric: MetricId, teller: (Dialect, TargetId), labels: &Labels) {
-        match self.tellers.get(&metric) {
-            Some(known) if *known == teller => {}
-            Some(known) if *known < teller => return,
-            _ => {
-                self.infos.retain(|(known, _)| *known != metric);
-                self.tellers.insert(metric, teller);
-            }
-        }
-        let at = self.infos.iter().position(|(known, _)| *known == metric).unwrap_or_else(|| {
-            self.infos.push((metric, Labels::default()));
+    pub(super) fn tell(&mut self, series: MetricId, teller: (Dialect, TargetId), labels: &Labels) {
+        let known = self.infos.iter().position(|told| told.series == series);
+        let at = known.unwrap_or_else(|| {
+            self.infos.push(Told { series, teller, labels: Labels::default() });
             self.infos.len() - 1
         });
-        let mut told = self.infos[at].1.to_vec();
+        let told = &mut self.infos[at];
+        if told.teller < teller {
+            return;
+        }
+        let mut now = if told.teller == teller { told.labels.to_vec() } else { Vec::new() };
         for (name, value) in labels {
-            if let Some((_, known)) = told.iter_mut().find(|(known, _)| known == name) {
+            if let Some((_, known)) = now.iter_mut().find(|(known, _)| known == name) {
                 known.clone_from(value);
-            } else if told.len() < MAX_LABELS {
-                told.push((name.clone(), value.clone()));
+            } else if now.len() < MAX_LABELS {
+                now.push((name.clone(), value.clone()));
             }
         }
-        self.infos[at].1 = if told == **labels { labels.clone() } else { told.into() };
+        told.teller = teller;
+        told.labels = if now == **labels { labels.clone() } else { now.into() };
     }
 
     /// Forgets what a target told of the device.
     pub(super) fn forget(&mut self, target: TargetId) {
-        self.tellers.retain(|metric, (_, teller)| {
-            if *teller == target {
-                self.infos.retain(|(known, _)| known != metric);
-            }
-            *teller != target
-        });
+        self.infos.retain(|told| told.teller.1 != target);
     }
 
     /// A label of an info series.
     pub fn info(&self, series: MetricId, label: &str) -> Option<&Safe> {
-        let (_, labels) = self.infos.iter().find(|(known, _)| *known == series)?;
-        let (_, value) = labels.iter().find(|(name, _)| name == label)?;
+        let told = self.infos.iter().find(|told| told.series == series)?;
+        let (_, value) = told.labels.iter().find(|(name, _)| name == label)?;
         Some(value).filter(|value| !value.is_empty())
     }
 
     /// Every info series, with its labels by name.
     pub fn infos(&self) -> impl Iterator<Item = (MetricId, BTreeMap<Safe, Safe>)> {
-        self.infos.iter().map(|(series, labels)| (*series, labels.iter().cloned().collect()))
+        self.infos.iter().map(|told| (told.series, told.labels.iter().cloned().collect()))
     }
 }
 
@@ -167,7 +166,7 @@ pub fn host_of(address: &Safe) -> Safe {
 
 /// The order in which a person names devices: `mlx5_2` before `mlx5_10`.
 pub(super) fn by_name(a: &Device, b: &Device) -> Ordering {
-    let parts = a.key.iter().zip(&b.key).map(|(a, b)| natural(a, b));
+    let parts = a.key.iter().zip(b.key.iter()).map(|(a, b)| natural(a, b));
     parts.fold(Ordering::Equal, Ordering::then).then_with(|| a.key.len().cmp(&b.key.len()))
 }
 
@@ -242,7 +241,7 @@ mod tests {
         };
         let first = labels(0, 3).chain([("uuid".into(), Safe::default())]).collect();
         entry.tell(gpu::INFO, teller, &first);
-        assert!(entry.infos[0].1.is(&first), "the page's own list");
+        assert!(entry.infos[0].labels.is(&first), "the page's own list");
         entry.tell(gpu::INFO, teller, &vec![("l1".into(), "other".into())].into());
         let told = |entry: &Entry, label: &str| entry.info(gpu::INFO, label).map(Safe::to_string);
         assert_eq!(told(&entry, "l1").as_deref(), Some("other"));

@@ -1,6 +1,6 @@
 //! What a value belongs to: a class of device, and which one of them on its node.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -121,81 +121,88 @@ impl Class {
 pub struct Device {
     /// What it is.
     pub class: Class,
-    /// Which one it is: as many values as [`Class::labels`] has names.
-    pub key: Vec<Safe>,
+    /// Which one it is: as many values as [`Class::labels`] has names. Whoever copies a device shares them.
+    pub key: Arc<[Safe]>,
 }
 
 impl Device {
     /// The node itself.
     pub fn node() -> Self {
-        Self { class: Class::Node, key: Vec::new() }
+        Self { class: Class::Node, key: Arc::default() }
     }
 
     /// The GPU with this NVML index.
     pub fn gpu(index: u32) -> Self {
-        Self { class: Class::Gpu, key: vec![Safe::new(&index.to_string())] }
+        Self { class: Class::Gpu, key: [Safe::new(&index.to_string())].into() }
     }
 
     /// A part of the GPU with this NVML index: a link, an instance, a process or a kind of error, by its number.
     pub fn part(class: Class, gpu: u32, number: u32) -> Self {
-        Self { class, key: vec![gpu.to_string().into(), number.to_string().into()] }
+        Self { class, key: [gpu.to_string().into(), number.to_string().into()].into() }
     }
 
     /// A port of an RDMA device, such as port 1 of `mlx5_0`.
     pub fn port(device: &str, port: &str) -> Self {
-        Self { class: Class::Port, key: vec![Safe::new(device), Safe::new(port)] }
+        Self { class: Class::Port, key: [Safe::new(device), Safe::new(port)].into() }
     }
 
     /// A network device of the kernel, such as `eth0`.
     pub fn netdev(device: &str) -> Self {
-        Self { class: Class::Netdev, key: vec![Safe::new(device)] }
+        Self { class: Class::Netdev, key: [Safe::new(device)].into() }
     }
 
     /// A disk, such as `nvme0n1`.
     pub fn disk(device: &str) -> Self {
-        Self { class: Class::Disk, key: vec![Safe::new(device)] }
+        Self { class: Class::Disk, key: [Safe::new(device)].into() }
     }
 
     /// A network file system, by where it is mounted or by its own name.
     pub fn mount(mount: &str) -> Self {
-        Self { class: Class::Mount, key: vec![Safe::new(mount)] }
+        Self { class: Class::Mount, key: [Safe::new(mount)].into() }
     }
 
     /// A sensor of a chip, such as `temp1` of `coretemp.0`.
     pub fn sensor(chip: &str, sensor: &str) -> Self {
-        Self { class: Class::Sensor, key: vec![Safe::new(chip), Safe::new(sensor)] }
+        Self { class: Class::Sensor, key: [Safe::new(chip), Safe::new(sensor)].into() }
     }
 
     /// A port of a switch, such as port 14 of `leaf-03`.
     pub fn switch_port(switch: &str, port: &str) -> Self {
-        Self { class: Class::SwitchPort, key: vec![Safe::new(switch), Safe::new(port)] }
+        Self { class: Class::SwitchPort, key: [Safe::new(switch), Safe::new(port)].into() }
     }
 
     /// A model on a server, such as `gpu007:8000`.
     pub fn service(server: &str, model: &str) -> Self {
-        Self { class: Class::Service, key: vec![Safe::new(server), Safe::new(model)] }
+        Self { class: Class::Service, key: [Safe::new(server), Safe::new(model)].into() }
     }
 
     /// A kind of transfer that was probed, such as `all_reduce` between `gpu0..7`.
     pub fn probe(collective: &str, between: &str) -> Self {
-        Self { class: Class::Probe, key: vec![Safe::new(collective), Safe::new(between)] }
+        Self { class: Class::Probe, key: [Safe::new(collective), Safe::new(between)].into() }
     }
 
     /// A collector of the exporter.
     pub fn collector(name: &str) -> Self {
-        Self { class: Class::Collector, key: vec![Safe::new(name)] }
+        Self { class: Class::Collector, key: [Safe::new(name)].into() }
+    }
+
+    /// Gives it another first name, such as another number of its GPU.
+    pub fn rename(&mut self, first: &Safe) {
+        if let Some(known) = Arc::make_mut(&mut self.key).first_mut() {
+            known.clone_from(first);
+        }
     }
 
     /// The labels that name this device, with their values.
     pub fn labels(&self) -> impl Iterator<Item = (&'static str, &Safe)> {
-        self.class.labels().iter().copied().zip(&self.key)
+        self.class.labels().iter().copied().zip(self.key.iter())
     }
 }
 
 /// The short name that a person uses on the node: `GPU 5`, `mlx5_0/1`, `eth0`.
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.class, self.key.as_slice()) {
+        match (self.class, &*self.key) {
             (Class::Gpu, [index]) => write!(f, "GPU {index}"),
             (Class::Nvlink | Class::Xid | Class::Mig | Class::Process, [gpu, number]) => {
                 write!(f, "GPU {gpu} {} {number}", self.class.as_str())

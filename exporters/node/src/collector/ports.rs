@@ -104,7 +104,7 @@ impl Collector for Ports {
         }
         let devices = &report.devices;
         for info in report.infos.iter_mut().filter(|info| info.metric == port::INFO) {
-            let key = devices.get(info.device as usize).map(|device| device.key.as_slice());
+            let key = devices.get(info.device as usize).map(|device| &*device.key);
             if let Some([device, number]) = key
                 && let Some((rail, by)) = self.rails.get(&(device.clone(), number.clone()))
             {

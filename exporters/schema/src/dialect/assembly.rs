@@ -200,9 +200,9 @@ impl<'a> Assembly<'a> {
             if bearers.get(&(class, ours)) != Some(&1) {
                 continue;
             }
-            device.key[0] = ours.clone();
+            device.rename(ours);
             if self.devices.contains_key(device) {
-                device.key[0] = theirs;
+                device.rename(&theirs);
                 continue;
             }
             self.devices.insert(device.clone(), 0);
@@ -220,7 +220,7 @@ fn rename_erring(
     let taken: HashSet<Safe, RandomState> = gpus.iter().cloned().collect();
     for theirs in gpus {
         let Some(ours) = aliases.get(&(Class::Gpu, theirs.clone())) else { continue };
-        let device = Device { class: Class::Gpu, key: vec![ours.clone()] };
+        let device = Device { class: Class::Gpu, key: [ours.clone()].into() };
         let is_free = !taken.contains(ours) && !devices.contains_key(&device);
         if is_free && bearers.get(&(Class::Gpu, ours)) == Some(&1) {
             *theirs = ours.clone();

@@ -132,7 +132,7 @@ impl<'a> Dcgm<'a> {
             return Ok(Op::Ignore);
         }
         let key = vec![gpu.value().as_ref().into(), Safe::new(ALL_LINKS)];
-        let device = assembly.device(Device { class: Class::Nvlink, key });
+        let device = assembly.device(Device { class: Class::Nvlink, key: key.into() });
         let rule = Rule::of(metric, Scale::Same, Blank::DcgmCounter);
         assembly.read_foreign(device, metric, rule)
     }

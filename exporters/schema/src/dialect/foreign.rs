@@ -332,7 +332,7 @@ fn a_triton_server() {
         ],
     );
     let uuid = "GPU-8674351b-fff7-56c3-f545-26313154b8ed";
-    let board = Device { class: Class::Gpu, key: vec![uuid.into()] };
+    let board = Device { class: Class::Gpu, key: [uuid.into()].into() };
     has(&page.report, &board, &[(gpu::UTILIZATION, 0.75), (gpu::POWER, 215.3)]);
     says(&page.report, &board, gpu::INFO, &[("uuid", uuid)]);
 }
@@ -360,7 +360,7 @@ fn an_nccl_inspector() {
     let page = page!("nccl_inspector");
     assert_eq!((page.dialect, page.report.node.as_deref()), (Dialect::Nccl, Some("nvl72033-T01")));
     let kind = "unknown ReduceScatter 134-135MB RING_SIMPLE 32";
-    let collective = Device { class: Class::Collective, key: vec!["0".into(), kind.into()] };
+    let collective = Device { class: Class::Collective, key: ["0".into(), kind.into()].into() };
     has(
         &page.report,
         &collective,

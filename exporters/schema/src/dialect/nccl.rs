@@ -75,7 +75,7 @@ fn take<'a>(
     let parts: Vec<&str> = labels.iter().take(5).map(|(_, value)| *value).collect();
     let number = gpu.strip_prefix(GPU).filter(|rest| !rest.is_empty()).unwrap_or(&gpu);
     let key = vec![Safe::new(number), Safe::new(&parts.join(" "))];
-    let device = assembly.device(Device { class: Class::Collective, key });
+    let device = assembly.device(Device { class: Class::Collective, key: key.into() });
     if !has_info(&assembly.report, device, collective::INFO) && !labels.is_empty() {
         assembly.report.info(device, collective::INFO, &labels);
     }

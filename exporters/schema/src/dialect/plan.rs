@@ -174,10 +174,10 @@ impl Plan {
     /// The device that stands for an XID, and its only sample.
     pub(crate) fn xid(&self, shown: Shown) -> (Device, impl Fn(u32) -> Sample + use<>) {
         let Shown { gpu, code } = shown;
-        let key = vec![self.gpus[gpu as usize].clone(), Safe::new(&code.to_string())];
+        let key = [self.gpus[gpu as usize].clone(), Safe::new(&code.to_string())];
         let sample =
             |device| Sample { metric: gpu_parts::XID_ERRORS, device, reading: Reading::Value(1.0) };
-        (Device { class: Class::Xid, key }, sample)
+        (Device { class: Class::Xid, key: key.into() }, sample)
     }
 
     /// Does with the value of one line what is planned, on the samples of a report.

@@ -74,7 +74,7 @@ fn the_last_xid_and_the_errors_of_all_links_are_those_of_parts() {
     assert_eq!(page.rejected.total(), 0);
     let xid = Device::part(Class::Xid, 3, 79);
     assert_eq!(page.report.reading(&xid, parts::XID_ERRORS), Some(1.0.into()));
-    let links = Device { class: Class::Nvlink, key: vec!["3".into(), "all".into()] };
+    let links = Device { class: Class::Nvlink, key: ["3".into(), "all".into()].into() };
     assert_eq!(page.report.reading(&links, parts::NVLINK_REPLAY), Some(7.0.into()));
     // Whether a GPU is there is said by other series than the error that took it away.
     assert_eq!(page.report.devices, [links, xid]);

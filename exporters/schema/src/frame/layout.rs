@@ -132,7 +132,7 @@ impl Layout {
 
     /// The bytes that it holds, about.
     pub(super) fn size(&self) -> usize {
-        let keys = self.devices.iter().flat_map(|device| &device.key);
+        let keys = self.devices.iter().flat_map(|device| device.key.iter());
         self.bytes.len()
             + size_of_val(&*self.places)
             + size_of_val(&*self.columns)
@@ -183,7 +183,7 @@ fn read_device(bytes: &mut Bytes<'_>) -> Result<Option<Device>, Fault> {
     }
     // Without a name nobody could tell which one it is.
     let named = key.iter().all(|part| !part.is_empty());
-    Ok(class.filter(|_| fits && named).map(|class| Device { class, key }))
+    Ok(class.filter(|_| fits && named).map(|class| Device { class, key: key.into() }))
 }
 
 /// The metric of a name and the value of its fixed label, if it is known here.

@@ -204,7 +204,7 @@ impl Shelves {
 
 /// The bytes that a list of devices holds, about.
 fn device_bytes(devices: &Shared<Device>) -> usize {
-    let keys = devices.iter().flat_map(|device| &device.key);
+    let keys = devices.iter().flat_map(|device| device.key.iter());
     devices.len() * size_of::<Device>() + keys.map(|key| key.as_str().len() + 32).sum::<usize>()
 }
 

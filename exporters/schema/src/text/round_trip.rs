@@ -69,7 +69,7 @@ pub(crate) fn report() -> impl Strategy<Value = Report> {
         report.infos.push(Info { metric: host::NODE_INFO, device: home, labels: own });
         for (metric, key, reading, labels) in lines {
             let row = metric.row();
-            let device = Device { class: row.class, key };
+            let device = Device { class: row.class, key: key.into() };
             if row.kind == Kind::Info {
                 let labels = row.labels.iter().map(|name| Safe::new(name)).zip(labels).collect();
                 let device = report.device(device);

@@ -194,7 +194,7 @@ fn a_truth_blames_what_exists_at_any_size() {
                         truth.blamed.port.clone().unwrap(),
                     ];
                     let devices = fleet.report(node).devices;
-                    assert!(devices.iter().any(|device| device.key == key));
+                    assert!(devices.iter().any(|device| *device.key == *key));
                 }
             }
         }

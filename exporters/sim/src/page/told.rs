@@ -214,7 +214,7 @@ fn slices(report: &Report, page: &mut String) {
             parts::MIG_DRAM_ACTIVE => ("DCGM_FI_PROF_DRAM_ACTIVE", 1.0),
             _ => continue,
         };
-        let [of, number] = device.key.as_slice() else { continue };
+        let [of, number] = &*device.key else { continue };
         let whole = report
             .devices
             .iter()

@@ -50,7 +50,7 @@ pub(super) fn write<'a, L>(
         let samples = report.samples.iter().filter(move |sample| sample.metric == metric);
         samples.filter_map(|sample| {
             let device = report.devices.get(sample.device as usize)?;
-            let [gpu, code] = device.key.as_slice() else { return None };
+            let [gpu, code] = &*device.key else { return None };
             Some((gpu, code.as_str(), sample.reading.value()?))
         })
     };

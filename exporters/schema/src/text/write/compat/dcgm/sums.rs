@@ -131,7 +131,7 @@ pub(super) fn xids<'a, L>(
         .filter(|sample| sample.metric == parts::XID_LAST_SEEN)
         .filter_map(|sample| {
             let device = report.devices.get(sample.device as usize)?;
-            let [gpu, code] = device.key.as_slice() else { return None };
+            let [gpu, code] = &*device.key else { return None };
             Some((sample.reading.value()?, gpu, code.parse::<u32>().ok()?))
         })
         .collect();
