@@ -242,6 +242,12 @@ impl Cluster {
         self.inventory.entry(class, row)
     }
 
+    /// The model of the GPU at a row, if anybody says it.
+    #[inline]
+    pub fn model(&self, gpu: u32) -> Option<&Safe> {
+        self.inventory.model(gpu)
+    }
+
     /// Whether no page named the device at a row lately.
     #[inline]
     pub fn is_unseen(&self, class: Class, row: u32) -> bool {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use gaunt_schema::{Class, Device, MetricId, Safe, UnixMs};
+use gaunt_schema::{Class, Device, MetricId, Safe, UnixMs, catalogue::gpu};
 
 use super::{
     column::Column,
@@ -35,6 +35,8 @@ pub(super) struct Inventory {
     free: Vec<NodeId>,
     names: BTreeMap<Safe, NodeId>,
     classes: [Rows; Class::ALL.len()],
+    /// The model of each GPU by its row: it is asked for of all of them in every tick.
+    models: Vec<Option<Safe>>,
     looked: UnixMs,
 }
 
@@ -86,8 +88,26 @@ impl Inventory {
     }
 
     #[inline]
-    pub(super) fn entry_mut(&mut self, class: Class, row: u32) -> Option<&mut Entry> {
+    fn entry_mut(&mut self, class: Class, row: u32) -> Option<&mut Entry> {
         self.classes[class as usize].entries.get_mut(row as usize)?.as_mut()
+    }
+
+    /// The model of the GPU at a row, if anybody says it.
+    #[inline]
+    pub(super) fn model(&self, gpu: u32) -> Option<&Safe> {
+        self.models.get(gpu as usize)?.as_ref()
+    }
+
+    /// Takes what somebody tells of the device at a row, or forgets it.
+    pub(super) fn identify(&mut self, class: Class, row: u32, tell: impl FnOnce(&mut Entry)) {
+        let Some(entry) = self.entry_mut(class, row) else { return };
+        tell(entry);
+        if class == Class::Gpu {
+            let model = entry.info(gpu::INFO, "model").cloned();
+            let at = row as usize;
+            self.models.resize(self.models.len().max(at + 1), None);
+            self.models[at] = model;
+        }
     }
 
     /// When a page last named the device at a row.
@@ -217,6 +237,11 @@ impl Inventory {
         let rows = &mut self.classes[class as usize];
         let Some(entry) = rows.entries.get_mut(row as usize).and_then(Option::take) else { return };
         rows.free.push(row);
+        if class == Class::Gpu
+            && let Some(model) = self.models.get_mut(row as usize)
+        {
+            *model = None;
+        }
         if let Some(node) = self.node_mut(entry.node) {
             node.rows[class as usize].retain(|known| *known != row);
         }

@@ -189,9 +189,7 @@ impl Cluster {
         let rows = node.rows.clone();
         for (class, rows) in Class::ALL.into_iter().zip(rows) {
             for row in rows {
-                if let Some(entry) = self.inventory.entry_mut(class, row) {
-                    entry.forget(target);
-                }
+                self.inventory.identify(class, row, |entry| entry.forget(target));
             }
         }
         for other in self.targets.iter_mut().filter(|other| other.node == Some(id)) {
@@ -233,9 +231,7 @@ impl Cluster {
         if moved {
             let teller = (page.dialect, self.targets[place].target.id);
             for (device, row) in layout.names.iter().zip(&layout.rows) {
-                if let Some(entry) = self.inventory.entry_mut(device.class, *row) {
-                    entry.forget(teller.1);
-                }
+                self.inventory.identify(device.class, *row, |entry| entry.forget(teller.1));
             }
             for info in &report.infos {
                 self.identify(&layout, info, teller);
@@ -302,9 +298,8 @@ impl Cluster {
         if known.is_none_or(|known| known.kind != Kind::Info || known.class != device.class) {
             return;
         }
-        if let Some(entry) = self.inventory.entry_mut(device.class, *row) {
-            entry.tell(metric, teller, &info.labels);
-        }
+        self.inventory
+            .identify(device.class, *row, |entry| entry.tell(metric, teller, &info.labels));
     }
 
     fn write(&mut self, place: usize, page: &Page, share: &Share, mut stamp: Stamp) {

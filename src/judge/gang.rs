@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use gaunt_schema::{Class, Entity, EntityKind, GpuState, Safe, UnixMs, catalogue::gpu};
+use gaunt_schema::{Class, Entity, EntityKind, GpuState, Safe, UnixMs};
 
 use super::{
     Judge,
@@ -195,8 +195,7 @@ fn alike(judge: &Judge, cluster: &Cluster) -> Vec<Vec<NodeId>> {
         };
         let traffic = judge.hosts.get(&id).and_then(|host| host.traffic(cluster)?.usual);
         let traffic = traffic.unwrap_or_default();
-        let model =
-            cluster.device(Class::Gpu, rows[0]).and_then(|entry| entry.info(gpu::INFO, "model"));
+        let model = cluster.model(rows[0]);
         let groups = groups.entry(model.cloned().unwrap_or_default()).or_default();
         let like = |a: f64, b: f64, share: f64| {
             (a - b).abs() <= share * a.max(b).max(limits.like_floor_ratio)

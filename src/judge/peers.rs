@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use gaunt_schema::{Class, Safe, catalogue::gpu};
+use gaunt_schema::{Class, Safe};
 
 use super::{Judge, Thresholds, crowd::Crowd, gang::Gang};
 use crate::cluster::Cluster;
@@ -100,8 +100,7 @@ pub(super) fn clocks(
 
 /// The model of a GPU; empty where nobody says it.
 pub(super) fn model_of(cluster: &Cluster, row: u32) -> &str {
-    let entry = cluster.device(Class::Gpu, row);
-    entry.and_then(|entry| entry.info(gpu::INFO, "model")).map(Safe::as_str).unwrap_or_default()
+    cluster.model(row).map(Safe::as_str).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -319,7 +319,7 @@ pub(super) fn allocated(cluster: &Cluster, row: u32, limits: &Thresholds) -> Opt
 /// The power limit that is enforced, else that of its model as it is sold.
 fn power_limit(cluster: &Cluster, row: u32) -> Option<f64> {
     let told = cluster.value(gpu::POWER_LIMIT, row).filter(|limit| *limit > 0.0);
-    told.or_else(|| boards::power_limit(cluster.device(Class::Gpu, row)?.info(gpu::INFO, "model")?))
+    told.or_else(|| boards::power_limit(cluster.model(row)?))
 }
 
 /// The larger direction of all the node's ports together, as a share of their line rates.

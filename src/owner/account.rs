@@ -159,11 +159,10 @@ fn used<'a>(
     // The GPUs of a node mostly do the same for the same job: they are added up before they are looked up.
     let mut run: Option<(Key<&Safe>, Used)> = None;
     for row in rows.copied() {
-        let entry = cluster.device(Class::Gpu, row);
         let state = states.get(row as usize).copied().unwrap_or(GpuState::Unknown);
         let key = Key {
             job: cluster.job(row),
-            model: entry.and_then(|entry| entry.info(gpu::INFO, "model")),
+            model: cluster.model(row),
             state,
             cause: state.is_lost_time().then(|| causes.of_gpu(cluster, row)).flatten(),
         };

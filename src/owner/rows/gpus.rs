@@ -156,7 +156,9 @@ impl Rows for Gpus<'_> {
             Own::Namespace => job("namespace"),
             Own::Pod => job("pod"),
             Own::Uuid => info("uuid"),
-            Own::Model => info("model"),
+            Own::Model => {
+                Collected::of(rows.map(|row| self.owner.cluster.model(self.place(row).0)))
+            }
             Own::Serial => info("serial"),
             Own::PciBusId => info("pci_bus_id"),
             Own::Leaf => Collected::of_many(rows.map(|row| self.leaves(row))),

@@ -1,6 +1,6 @@
 //! Nodes as rows, worst first.
 
-use gaunt_schema::{Absent, Class, MetricId, Safe, catalogue::gpu};
+use gaunt_schema::{Absent, Class, MetricId, Safe};
 
 use super::{Collected, coded, kinds, numbers, reason, shown};
 use crate::{
@@ -100,7 +100,7 @@ impl Rows for Nodes<'_> {
                 Collected::of_many(rows.map(|row| self.line(row).jobs.iter().filter_map(user)))
             }
             Own::Model => {
-                let model = |gpu: &u32| cluster.device(Class::Gpu, *gpu)?.info(gpu::INFO, "model");
+                let model = |gpu: &u32| cluster.model(*gpu);
                 let gpus = |row| self.node(row).map_or(&[][..], |(_, node)| node.rows(Class::Gpu));
                 Collected::of_many(rows.map(|row| gpus(row).iter().filter_map(model)))
             }
