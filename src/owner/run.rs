@@ -122,14 +122,53 @@ impl Pace {
     }
 }
 
+/// When the next judgement is made.
+#[derive(Debug)]
+struct Turn {
+    pace: Pace,
+    /// Ticks that pass before it is due.
+    left: u32,
+    /// Ticks since the last one, as long as deliveries wait that came while it was made: they come first. Who judged
+    /// again before would fall behind further with each, and lose pages.
+    behind: Option<u32>,
+}
+
+impl Turn {
+    fn new(pace: Pace) -> Self {
+        Self { pace, left: 0, behind: None }
+    }
+
+    /// So many deliveries wait.
+    fn count(&mut self, deliveries: usize) {
+        if deliveries == 0 {
+            self.behind = None;
+        }
+    }
+
+    /// Whether it is made at this tick.
+    fn take(&mut self) -> bool {
+        let longest = LONGEST_REST.div_duration_f64(self.pace.tick) as u32;
+        let waits = self.behind.is_some_and(|ticks| ticks < longest);
+        self.behind = self.behind.map(|ticks| ticks + 1);
+        let is_due = self.left == 0;
+        self.left = self.left.saturating_sub(1);
+        is_due && !waits
+    }
+
+    /// It was made, and took so long.
+    fn made(&mut self, spent: Duration) {
+        (self.left, self.behind) = (self.pace.rest(spent), Some(0));
+    }
+}
+
 /// Runs until nobody is left to ask, or until a part of it panicked.
 async fn run(owner: Owner, mut beats: Beats, ends: Ends) {
     let Ends { mut deliveries, asked, published } = ends;
-    let pace = Pace::of(owner.options.period);
+    let mut turn = Turn::new(Pace::of(owner.options.period));
     let mut desk = Desk::new(owner, asked, published);
-    let mut until_judged = 0;
     loop {
         desk.count(deliveries.len());
+        turn.count(deliveries.len());
         tokio::select! {
             biased;
             going_on = desk.serve() => if !going_on { return },
@@ -140,12 +179,16 @@ async fn run(owner: Owner, mut beats: Beats, ends: Ends) {
                     let Some(owner) = desk.owner().await else { return };
                     owner.accept(delivery);
                 }
-                let (begun, judges) = (Instant::now(), until_judged == 0);
+                if is_told {
+                    turn.count(0);
+                }
+                let (begun, judges) = (Instant::now(), turn.take());
                 if step(&mut desk, now, judges).await.is_none() {
                     return;
                 }
-                let spent = if is_told { Duration::ZERO } else { begun.elapsed() };
-                until_judged = if judges { pace.rest(spent) } else { until_judged - 1 };
+                if judges {
+                    turn.made(if is_told { Duration::ZERO } else { begun.elapsed() });
+                }
             }
             Some(delivery) = deliveries.recv(), if desk.is_free() => {
                 let Some(owner) = desk.owner().await else { return };
@@ -203,5 +246,36 @@ mod tests {
         assert_eq!((rest(1, 300), rest(10, 700)), (0, 2));
         assert_eq!((rest(1, 700), rest(10, 1_600)), (2, 4));
         assert_eq!(rest(1, 90_000), 5);
+    }
+
+    #[test]
+    fn who_is_behind_takes_what_waits_before_the_next_judgement_and_not_for_ever() {
+        let mut turn = Turn::new(Pace::of(Duration::from_secs(1)));
+        let made = |turn: &mut Turn| {
+            let due = turn.take();
+            if due {
+                turn.made(Duration::from_millis(300));
+            }
+            due
+        };
+        // While nothing waits, every tick.
+        assert!((0..3).all(|_| {
+            turn.count(0);
+            made(&mut turn)
+        }));
+        // What waits is taken in time.
+        turn.count(700);
+        assert!(!made(&mut turn));
+        turn.count(20);
+        assert!(!made(&mut turn));
+        turn.count(0);
+        turn.count(3);
+        assert!(made(&mut turn), "what came since counts at the next one");
+        // A machine that is too slow for all is judged now and then.
+        let often = (0..60).filter(|_| {
+            turn.count(5_000);
+            made(&mut turn)
+        });
+        assert_eq!(often.count(), 10);
     }
 }
