@@ -1,7 +1,9 @@
 //! Open points: one room for those of all ranges of a metric. What a range gives back the next one gets.
 
-use super::GAP;
-use super::block::{Points, ROWS};
+use super::{
+    GAP,
+    block::{Points, ROWS},
+};
 
 /// Points come for so many slots at once at least, or for a part of those that are there: a room that doubled would be
 /// half empty.
