@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use tokio::net::TcpSocket;
+
 use super::{
     server::{encoded, gzip, zstd},
     *,
@@ -113,9 +115,16 @@ fn wrong() -> Vec<Bad> {
     ]
 }
 
-/// Everybody who misbehaves, with where he is.
-async fn misbehaving() -> Vec<(&'static str, String, &'static str)> {
-    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
+/// An address at which nobody listens and nobody else can, as long as the socket lives.
+fn refusing() -> (TcpSocket, String) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = socket.local_addr().unwrap().to_string();
+    (socket, address)
+}
+
+/// Everybody who misbehaves, with where he is; `gone` is where nobody is.
+async fn misbehaving(gone: String) -> Vec<(&'static str, String, &'static str)> {
     let mut bad = vec![("refuses", gone, "cannot connect: connection refused")];
     for (name, manner, expected) in silent().into_iter().chain(endless()).chain(wrong()) {
         bad.push((name, server(manner).await, expected));
@@ -168,7 +177,8 @@ async fn watch(lists: Vec<String>) -> HashMap<String, Fate> {
 /// machine slows both, the chaos only the second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quarter_that_misbehaves_does_not_delay_the_others() {
-    let bad = misbehaving().await;
+    let (_nobody, gone) = refusing();
+    let bad = misbehaving(gone).await;
     let mut good = Vec::new();
     for _ in 0..GOOD_FOR_A_BAD_ONE * bad.len() {
         good.push(server(Manner::Answers(ok(GOOD))).await);
