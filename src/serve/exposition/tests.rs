@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gaunt_schema::{FindingKind, Keeping, Obstacle, Safe, Severity, Stopped, UnixMs};
+use gaunt_schema::{FindingKind, Keeping, Obstacle, Safe, Severity, Stopped, UnixMs, text};
 
 use super::*;
 use crate::answer::{
@@ -124,7 +124,7 @@ fn finding(node: &Safe) -> Finding {
 
 #[test]
 fn the_page_says_what_the_answers_say() {
-    let page = facts().page();
+    let page = facts().page(Form::Text);
     let lines: Vec<_> = page.lines().filter(|line| !line.starts_with('#')).collect();
     for expected in [
         concat!("gaunt_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
@@ -161,7 +161,7 @@ fn the_page_says_what_the_answers_say() {
 
 #[test]
 fn every_family_has_one_head_and_stands_together() {
-    let page = facts().page();
+    let page = facts().page(Form::Text);
     let mut seen = Vec::new();
     for line in page.lines() {
         let name = match line.strip_prefix("# HELP ") {
@@ -179,9 +179,22 @@ fn every_family_has_one_head_and_stands_together() {
 
 #[test]
 fn our_own_reader_takes_every_line() {
-    let page = facts().page();
+    let page = facts().page(Form::Text);
     let mut reader = text::Reader::new(page.as_bytes(), &text::Limits::default());
     while let Some(line) = reader.next() {
         assert!(line.is_ok(), "{line:?}");
     }
+}
+
+#[test]
+fn page_of_open_metrics_has_the_samples_of_the_text_page() {
+    let (page, open) = (facts().page(Form::Text), facts().page(Form::OpenMetrics));
+    let samples = |page: &str| -> Vec<String> {
+        page.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+    };
+    assert_eq!(samples(&open), samples(&page));
+    assert!(open.ends_with("\n# EOF\n") && !page.contains("# EOF"), "{open}");
+    assert!(open.contains("# TYPE gaunt_scrapes counter\n"), "{open}");
+    assert!(open.contains("# TYPE gaunt_build info\n"), "{open}");
+    text::decode_open_metrics(open.as_bytes(), &text::Limits::default()).unwrap();
 }
