@@ -47,6 +47,9 @@ const ASKS: [(&str, &str); 16] = [
     ("alerts", "/alerts"),
 ];
 
+/// Maps whose names are of our own kinds.
+const NAMES: [(&str, &str); 2] = [("/absent/*", "stale"), ("/findings_opened/*", "port_down")];
+
 fn described() -> Value {
     serde_json::from_str(include_str!("../../config/openapi.json")).unwrap()
 }
@@ -61,12 +64,16 @@ fn value_of(api: &Value, schema: &Value, place: &str, text: &dyn Fn(&str) -> Str
         return fixed.clone();
     }
     if let Some(kinds) = schema["oneOf"].as_array() {
-        return value_of(api, &kinds[0], place, text);
+        // The last that is something: that of a column is the one of texts.
+        let kind = kinds.iter().rfind(|kind| kind["type"] != "null").unwrap();
+        return value_of(api, kind, place, text);
     }
-    let kind = schema["type"].as_str().or_else(|| schema["type"][0].as_str()).unwrap_or("object");
+    let any = if schema.get("properties").is_some() { "object" } else { "string" };
+    let kind = schema["type"].as_str().or_else(|| schema["type"][0].as_str()).unwrap_or(any);
     match kind {
         "string" => text(place).into(),
-        "integer" | "number" => json!(1),
+        // Each row of a column of texts has the first one.
+        "integer" | "number" => json!(u8::from(!place.contains("/codes"))),
         "boolean" => json!(true),
         "null" => Value::Null,
         "array" => {
@@ -87,7 +94,10 @@ fn value_of(api: &Value, schema: &Value, place: &str, text: &dyn Fn(&str) -> Str
             let more = &schema["additionalProperties"];
             if more.is_object() {
                 let place = format!("{place}/*");
-                made.insert(text(&format!("{place}name")), value_of(api, more, &place, text));
+                let name = NAMES.iter().find(|(end, _)| place.ends_with(end));
+                let name = name
+                    .map_or_else(|| text(&format!("{place}name")), |(_, name)| (*name).to_owned());
+                made.insert(name, value_of(api, more, &place, text));
             }
             Value::Object(made)
         }
@@ -178,7 +188,8 @@ fn read(
     answer: &Value,
     streamed: bool,
 ) -> Result<usize, String> {
-    let address = serve(Arc::new([(key(ask), answer.clone())].into()));
+    let answers = [key(ask), "table/".to_owned()].map(|key| (key, answer.clone()));
+    let address = serve(Arc::new(answers.into()));
     let question = Question::read_line(ask, &[]).unwrap();
     let answer = runtime.block_on(async {
         let source = Source::Aggregator(Aggregator::new(&address).unwrap());

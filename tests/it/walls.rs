@@ -65,8 +65,7 @@ const NEVERS: &[(&str, &[&str], &str)] = &[
 ];
 
 /// How JSON becomes a value without its texts being made safe.
-const DECODING: &[&str] =
-    &["from_slice", "serde_json::from_str", "from_reader", ".json()", ".text()"];
+const DECODING: &[&str] = &["serde_json::from_s", "serde_json::from_reader", ".json()", ".text()"];
 
 const IMPURE: &[&str] = &[
     "tokio",

@@ -88,7 +88,7 @@ async fn converse<S>(
         let deadline = shared.deadline();
         let at = deadline.map(|(at, _)| at);
         // What happens in the connection moves its deadline, which is then looked at again.
-        let step = std::future::poll_fn(|context| {
+        let driven = std::future::poll_fn(|context| {
             let ended = Pin::new(&mut connection).poll(context);
             match ended {
                 Poll::Ready(ended) => Poll::Ready(Some(ended)),
@@ -98,7 +98,7 @@ async fn converse<S>(
         });
         tokio::select! {
             biased;
-            ended = step => match ended {
+            ended = driven => match ended {
                 None => {}
                 Some(ended) => {
                     if let Err(error) = ended {
