@@ -47,7 +47,7 @@ pub(super) fn fleet(
         period_ms: 1_000,
         nodes: NodeCounts { live: nodes as u32, ..NodeCounts::default() },
         states: counts.into_iter().map(|(state, gpus)| StateCount { state, gpus }).collect(),
-        lost: Lost { gpus: f64::from(lost), ..Lost::default() },
+        lost: Lost { gpus: f64::from(lost), findings_gpus: f64::from(lost), ..Lost::default() },
         heat,
         ..Overview::default()
     }

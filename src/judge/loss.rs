@@ -307,7 +307,9 @@ impl Loss {
                 loss.gpus[*row as usize] = GpuLoss { state: one.shown(parts), parts, cause: code };
             }
         }
-        judge.life.charge(now, findings.iter().zip(&costs).map(|((id, _), cost)| (id, gpus(*cost))));
+        judge
+            .life
+            .charge(now, findings.iter().zip(&costs).map(|((id, _), cost)| (id, gpus(*cost))));
         loss.findings = findings.into();
         judge.loss = loss;
     }
@@ -384,6 +386,3 @@ impl One<'_> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

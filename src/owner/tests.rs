@@ -8,6 +8,8 @@ use gaunt_schema::{
 };
 use gaunt_sim::{Fleet, Scenario};
 
+mod loss;
+
 use super::{Options, Owner};
 use crate::answer::{
     Answer, Finding, JobDetail, Overview, Question, Refusal, Subject, TargetState, When,
@@ -320,6 +322,7 @@ pub(super) fn finding() -> Finding {
         entity,
         since: START,
         confidence: 1.0,
+        lost_gpus: 0.0,
         cost_gpu_hours_per_hour: 0.0,
         victims: Vec::new(),
         summary: String::new(),

@@ -16,6 +16,7 @@ fn picture() -> Picture {
         entity: Entity::port(&node, &"mlx5_1".into(), &"1".into()),
         since: UnixMs(3_600_000),
         confidence: 0.99,
+        lost_gpus: 14.0,
         cost_gpu_hours_per_hour: 14.0,
         victims: Vec::new(),
         summary: "Port mlx5_1/1 of gpu003 is down since 01:00:00Z (45 s).".to_owned(),
@@ -57,6 +58,9 @@ fn picture() -> Picture {
         ],
         lost: Lost {
             gpus: 4.0,
+            findings_gpus: 3.5,
+            unexplained_gpus: 0.5,
+            unknown_gpus: 1,
             cost_per_hour: Some(8.0),
             currency: "USD".into(),
             ..Lost::default()
