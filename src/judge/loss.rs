@@ -282,11 +282,12 @@ impl Loss {
                 let one = One { gpu, gang, serves, now, gap, limits: &judge.limits };
                 let slowdown = one.slowdown();
                 let mut share = one.share(slowdown);
-                let idle = gpu.held.state() == GpuState::IdleAllocated;
+                let state = one.state();
+                let idle = state == GpuState::IdleAllocated;
                 let usual = slowdown.is_some_and(|slowdown| slowdown <= 0.0);
                 let cause = named.cause(*row, position, idle && (usual || serves));
                 if cause.is_some_and(|cause| cause.kind == FindingKind::CollectiveHang)
-                    && matches!(gpu.held.state(), GpuState::Waiting | GpuState::Hung)
+                    && matches!(state, GpuState::Waiting | GpuState::Hung)
                 {
                     share = 1.0;
                 }
@@ -327,6 +328,19 @@ struct One<'a> {
 }
 
 impl One<'_> {
+    /// What it does. Where signals do not decide, one on which nothing runs is idle.
+    fn state(&self) -> GpuState {
+        let state = self.gpu.held.state();
+        let unused = |share: f64| share < self.limits.utilization_idle_ratio;
+        match (state, self.utilization(), self.gpu.allocated) {
+            (GpuState::Unknown, Some(share), allocated) if unused(share) => match allocated {
+                Some(true) => GpuState::IdleAllocated,
+                _ => GpuState::Idle,
+            },
+            _ => state,
+        }
+    }
+
     /// The share of its usual speed that its job has lost, or it alone where it has none; 0 at its usual speed.
     fn slowdown(&self) -> Option<f64> {
         if self.serves {
@@ -349,7 +363,7 @@ impl One<'_> {
     /// The share of its time that is lost, from 0 to 1.
     fn share(&self, slowdown: Option<f64>) -> f64 {
         let unused = || 1.0 - self.utilization().unwrap_or(0.0);
-        match self.gpu.held.state() {
+        match self.state() {
             // What no job holds is not lost.
             _ if self.gpu.allocated == Some(false) => 0.0,
             GpuState::Idle | GpuState::Stale => 0.0,
@@ -379,7 +393,7 @@ impl One<'_> {
     /// not say what it works on is busy. Unknown is only what nothing is told of.
     fn shown(&self, parts: u16) -> GpuState {
         use GpuState::{Busy, Communicating, Computing, MemoryBound, Slowed, Unknown};
-        match self.gpu.held.state() {
+        match self.state() {
             Computing | MemoryBound | Communicating | Unknown if parts > 0 => Slowed,
             Unknown if self.utilization().is_some() => Busy,
             state => state,

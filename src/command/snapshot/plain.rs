@@ -96,7 +96,7 @@ fn causes(lost: &Lost) -> Option<String> {
         parts.push(format!("unexplained {:.1}", lost.unexplained_gpus));
     }
     if lost.unknown_gpus > 0 {
-        parts.push(format!("not known {} GPUs", lost.unknown_gpus));
+        parts.push(format!("not known {}", count(lost.unknown_gpus, "GPU")));
     }
     (!parts.is_empty()).then(|| format!("          {}", parts.join("   ")))
 }

@@ -274,7 +274,8 @@ mod tests {
 
     fn spend(recent: &mut Recent, job: &str, second: i64) {
         let job = Safe::new(job);
-        let key = Key { job: Some(&job), model: None, state: GpuState::Computing, cause: None };
+        let cause = Some(LossCause::Unexplained);
+        let key = Key { job: Some(&job), model: None, state: GpuState::Slowed, cause };
         let used = Used { seconds: 1.0, lost: 0.25, joules: Some(700.0) };
         recent.add(UnixMs(second * 1_000), 1.0, SPAN, HashMap::from([(key.cloned(), used)]));
     }

@@ -145,25 +145,6 @@ fn story_of(name: &str, dialect: Dialect) -> Story {
     Story { name: name.to_owned(), nodes: None, seed: 1, level: Level::Hard, dialect }
 }
 
-#[test]
-#[ignore = "debug"]
-fn debug_unexplained() {
-    let mut play = Play::new(&story_of("F1", Dialect::Gaunt), 10);
-    for _ in 0..15 {
-        play.step();
-    }
-    for (row, gpu) in play.owner.loss.gpus.iter().enumerate() {
-        if gpu.cause() == Some(crate::judge::Cause::Unexplained) {
-            println!(
-                "{row} {gpu:?} held {:?} util {:?} job {:?}",
-                play.owner.judge.as_ref().unwrap().state(row as u32),
-                play.owner.cluster.value(gaunt_schema::catalogue::gpu::UTILIZATION, row as u32),
-                play.owner.cluster.job(row as u32)
-            );
-        }
-    }
-}
-
 /// Every story, every other one in other exporters' words, read every ten seconds: the longest time between two ticks that
 /// is counted.
 #[test]

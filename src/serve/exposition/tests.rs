@@ -193,3 +193,67 @@ fn our_own_reader_takes_every_line() {
         assert!(line.is_ok(), "{line:?}");
     }
 }
+
+/// Sums of lost GPUs by whom they are divided: what a page says adds up to its own total.
+#[test]
+fn lost_gpus_of_a_page_add_up() {
+    let start = UnixMs(1_700_000_000_000);
+    let mut fleet = gaunt_sim::Story {
+        name: "demo".into(),
+        nodes: Some(16),
+        seed: 1,
+        level: gaunt_sim::suite::Level::Hard,
+        dialect: gaunt_schema::Dialect::Gaunt,
+    }
+    .fleet(start)
+    .unwrap();
+    let mut owner = crate::owner::Owner::new(crate::owner::Options::default());
+    let targets = (0..16).map(|id| gaunt_schema::Target {
+        id: gaunt_schema::TargetId(id),
+        address: format!("{}:1", fleet.node_name(id as usize)).into(),
+        node: None,
+        origin: "test".into(),
+    });
+    owner.accept(gaunt_schema::Delivery::Targets(targets.collect()));
+    let mut lost = 0.0;
+    for second in 1..=75 {
+        let at = start + std::time::Duration::from_secs(second);
+        fleet.advance(at);
+        for id in 0..16_u32 {
+            let Some((_, page)) = fleet.pages(id as usize).pop() else { continue };
+            let outcome = text::decode(page.as_bytes(), &text::Limits::default());
+            let target = gaunt_schema::TargetId(id);
+            let batch = gaunt_schema::Batch { target, at, duration_ms: 1.0, outcome };
+            owner.accept(gaunt_schema::Delivery::Batch(batch));
+        }
+        owner.tick(at);
+        if second % 5 != 0 {
+            continue;
+        }
+        let mut facts = facts();
+        for question in [Question::Overview, Question::Nodes, Question::Findings, Question::GpuTime]
+        {
+            match owner.answer(&question) {
+                Answer::Overview(overview) => facts.overview = overview,
+                Answer::Nodes(nodes) => facts.nodes = nodes,
+                Answer::Findings(findings) => facts.findings = findings,
+                Answer::GpuTime(time) => facts.time = time,
+                _ => panic!("another answer"),
+            }
+        }
+        let page = facts.page();
+        let sum = |family: &str| -> f64 {
+            let lines = page.lines().filter(|line| line.split(['{', ' ']).next() == Some(family));
+            lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+        };
+        lost = sum("gaunt_lost_gpus");
+        let findings = sum("gaunt_finding_lost_gpus")
+            + facts.overview.lost.idle_gpus
+            + facts.overview.lost.unexplained_gpus;
+        let sums = [sum("gaunt_cause_lost_gpus"), sum("gaunt_node_lost_gpus"), findings];
+        for sum in sums.into_iter().chain([sum("gaunt_job_lost_gpus")]) {
+            assert!((sum - lost).abs() < 1e-6, "second {second}: {sum} beside {lost}");
+        }
+    }
+    assert!(lost > 10.0, "{lost}");
+}
