@@ -175,6 +175,38 @@ impl Picture {
 
     /// What is missing from the picture, as a sentence; none if everything was read.
     fn gap(&self) -> Option<String> {
+        let sources = self.source_gap();
+        let targets = self.target_gap();
+        match (sources, targets) {
+            (Some(sources), Some(targets)) => Some(format!("{sources}; {targets}")),
+            (sources, targets) => sources.or(targets),
+        }
+    }
+
+    /// What is missing because a source of targets cannot be read, or because nothing is read at all.
+    fn source_gap(&self) -> Option<String> {
+        let sources = &self.targets.sources;
+        let troubled = sources.iter().filter_map(|source| match &source.trouble {
+            Some(why) => Some(why.to_string()),
+            None if source.taken.is_none() => Some(format!("{} has not answered yet", source.name)),
+            None => None,
+        });
+        let troubled: Vec<String> = troubled.collect();
+        match troubled.first() {
+            Some(first) => Some(format!(
+                "{} of {} sources of targets cannot be read in full; first: {first}",
+                troubled.len(),
+                sources.len()
+            )),
+            None if self.targets.targets.is_empty() => {
+                Some("no target is read, because no source names one".to_owned())
+            }
+            None => None,
+        }
+    }
+
+    /// What is missing because a target cannot be read.
+    fn target_gap(&self) -> Option<String> {
         let lines = &self.targets.targets;
         let count = |state| lines.iter().filter(|line| line.state == state).count();
         let (down, pending) = (count(TargetState::Down), count(TargetState::Pending));

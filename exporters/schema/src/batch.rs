@@ -234,6 +234,9 @@ pub struct TargetSource {
     pub taken: Option<UnixMs>,
     /// Why its list of now is not taken, with the next step; the list before stands meanwhile.
     pub trouble: Option<Safe>,
+    /// Since when it cannot be read at all; none while it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_since: Option<UnixMs>,
 }
 
 /// What a sender puts into the owner's inbox.
