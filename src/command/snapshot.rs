@@ -23,7 +23,9 @@ mod columns;
 mod explained;
 mod node;
 mod one;
+mod pages;
 mod plain;
+mod rows;
 mod sheet;
 
 pub use one::One;
@@ -54,6 +56,8 @@ pub enum Form {
     Json,
     /// Comma-separated values; only of one question.
     Csv,
+    /// One JSON object as the API gives it; only of one question.
+    Columns,
 }
 
 /// Everything that a snapshot shows, all of one source.
@@ -72,13 +76,23 @@ pub struct Picture {
 /// Looks once and prints what is seen.
 pub async fn run(view: View, wanted: &Wanted) -> anyhow::Result<ExitCode> {
     // A question that makes no sense is told before anybody is watched.
-    let question = match &wanted.one {
-        Some(one) => Some(one.question(wanted.form)?),
-        None if wanted.form == Form::Csv => {
+    let question = match (&wanted.one, wanted.form) {
+        (Some(one), form) => Some(one.question(form)?),
+        (None, Form::Csv) => {
             anyhow::bail!("comma-separated values are of one question: say which with --ask gpus")
         }
-        None => None,
+        (None, Form::Columns) => {
+            anyhow::bail!("columns are of one question: say which with --ask gpus")
+        }
+        (None, Form::Text | Form::Json) => None,
     };
+    let view = view.chosen(true).await;
+    let aggregator = view.aggregator();
+    let shown = show(view, wanted, question).await;
+    shown.map_err(|error| super::explained(aggregator.as_ref(), error))
+}
+
+async fn show(view: View, wanted: &Wanted, question: Option<Question>) -> anyhow::Result<ExitCode> {
     let open = view.open().await?;
     if open.young {
         watch(&open.source, wanted.watch).await?;
