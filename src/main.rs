@@ -316,8 +316,12 @@ fn view(flags: View, settings: Settings) -> anyhow::Result<command::View> {
 fn log(filter: Option<&str>, quiet: bool, on_screen: bool) -> anyhow::Result<()> {
     let given = filter.map(str::to_owned).or_else(|| std::env::var("RUST_LOG").ok());
     let usual = if quiet { QUIET_LOG } else { LOG };
-    let filter = EnvFilter::try_new(given.as_deref().unwrap_or(usual)).map_err(|error| {
-        anyhow::anyhow!("{error}; a log filter is a level such as debug, or ROOM=LEVEL pairs")
+    let filter = given.as_deref().unwrap_or(usual);
+    let filter = EnvFilter::try_new(filter).map_err(|_| {
+        anyhow::anyhow!(
+            "{filter:?} is not a log filter; write a level such as debug, or MODULE=LEVEL such as \
+             gaunt::gather=trace, separated by commas (--log, or RUST_LOG)"
+        )
     })?;
     if on_screen && io::stderr().is_terminal() {
         return Ok(());

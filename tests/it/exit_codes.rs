@@ -4,7 +4,10 @@
 
 use std::{
     fs,
+    io::{Read as _, Write as _},
+    net::TcpListener,
     process::{Command, Output, Stdio},
+    thread,
 };
 
 use serde_json::Value;
@@ -108,4 +111,32 @@ fn aggregator_is_the_flag_or_the_environment_or_that_of_the_settings() {
             }
         }
     }
+}
+
+#[test]
+fn messages_are_in_words_of_gaunt_and_name_the_next_step() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let mut head = [0; 4096];
+            if stream.read(&mut head).is_ok_and(|read| read > 0) {
+                let page = "<html>nginx</html>";
+                let length = page.len();
+                let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length:";
+                // The program may have gone.
+                _ = write!(stream, "{head} {length}\r\n\r\n{page}");
+            }
+        }
+    });
+    let output = gaunt(&["snapshot", "--aggregator", &address]);
+    let says = format!(
+        "gaunt: aggregator {address} gave an answer that cannot be read: it is not JSON; is it of this version?\n"
+    );
+    assert_eq!((code(&output), stderr(&output)), (Some(3), says));
+    let output = gaunt(&["snapshot", "--log", "gaunt=loud"]);
+    assert_eq!(code(&output), Some(3));
+    let says =
+        "gaunt: \"gaunt=loud\" is not a log filter; write a level such as debug, or MODULE=LEVEL";
+    assert!(stderr(&output).starts_with(says), "{}", stderr(&output));
 }
