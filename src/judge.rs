@@ -36,6 +36,7 @@ mod probed;
 mod serving;
 mod signals;
 mod slow_gpu;
+mod source_unread;
 mod standstill;
 mod starved;
 mod state;
@@ -114,7 +115,7 @@ struct Gpu {
 }
 
 /// Every detector, those last that look for what nothing else explains.
-const DETECTORS: [fn(&Judge, &Cluster, &mut Seen); 13] = [
+const DETECTORS: [fn(&Judge, &Cluster, &mut Seen); 14] = [
     gpu_failed::find,
     slow_gpu::find,
     pcie_degraded::find,
@@ -126,6 +127,7 @@ const DETECTORS: [fn(&Judge, &Cluster, &mut Seen); 13] = [
     link_quality::find,
     port_down::find,
     target_down::find,
+    source_unread::find,
     blind::find,
     balance::find,
 ];
