@@ -82,8 +82,12 @@ impl Gangs {
 
     /// The gang of a GPU.
     pub(super) fn of(&self, gpu: u32) -> Option<&Gang> {
-        let place = self.of_gpu.get(gpu as usize)?.checked_sub(1)?;
-        self.all.get(place as usize)
+        self.all.get(self.place_of(gpu)?)
+    }
+
+    /// The place of a GPU's gang among all.
+    pub(super) fn place_of(&self, gpu: u32) -> Option<usize> {
+        Some(self.of_gpu.get(gpu as usize)?.checked_sub(1)? as usize)
     }
 
     /// Every gang that has GPUs on a node.
