@@ -292,6 +292,9 @@ pub struct Ack {
     /// Give the finding back.
     #[arg(long, conflicts_with = "note")]
     pub withdraw: bool,
+    /// Take the present level as usual for all that the finding names, and close it: the job has changed.
+    #[arg(long, conflicts_with = "withdraw")]
+    pub accept: bool,
     /// Who does it; $USER unless it is said.
     #[arg(long, value_name = "NAME")]
     pub by: Option<String>,

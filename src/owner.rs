@@ -268,6 +268,7 @@ impl Owner {
     /// from what is known and from the judgement before. Nothing if a judgement is being made.
     fn begin_tick(&mut self, now: UnixMs) -> Option<Judging> {
         self.tell_measured();
+        self.tell_accepted();
         let judge = self.judge.take()?;
         self.cluster_mut().advance(now);
         let (cluster, closed_revision) = (self.cluster.clone(), self.closed_revision);

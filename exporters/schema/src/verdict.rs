@@ -223,6 +223,8 @@ words! {
         Withdrawn = "withdrawn",
         /// It became more urgent than it was when it was acknowledged: that no longer holds.
         Lapsed = "lapsed",
+        /// Somebody took the present level for usual, and it closed.
+        Accepted = "accepted",
         /// Its evidence was gone for a while.
         Closed = "closed",
     }
