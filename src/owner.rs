@@ -24,6 +24,8 @@ mod album;
 mod desk;
 mod fabric;
 mod findings;
+#[cfg(test)]
+mod growth;
 mod handle;
 mod history;
 mod job;

@@ -6,7 +6,7 @@ use gaunt_schema::{
     Batch, Device, Dialect, Failure, Info, Page, Reading, Rejected, Safe, Shared, Target, UnixMs,
 };
 
-use super::{node::NodeId, speaker::Metrics, take::LONGEST_LOOK};
+use super::{node::NodeId, refused_devices::RefusedDevices, speaker::Metrics, take::LONGEST_LOOK};
 
 /// A device of the page that is not taken.
 pub(super) const NOT_TAKEN: u32 = u32::MAX;
@@ -86,6 +86,8 @@ pub(super) struct Layout {
     pub(super) names: Shared<Device>,
     /// Of which classes anything is measured and taken.
     pub(super) measured: Vec<bool>,
+    /// Devices for which the node has no room.
+    pub(super) refused: RefusedDevices,
 }
 
 impl Scraped {
@@ -175,6 +177,11 @@ impl Scraped {
     /// When its page last said anything new; none if it has not been read, or if its pages may stand still rightly.
     pub fn last_news(&self) -> Option<UnixMs> {
         self.news
+    }
+
+    /// Devices of its last page that are refused because its node has too many.
+    pub fn refused(&self) -> &RefusedDevices {
+        &self.layout.refused
     }
 
     /// Whether the last thing that happened to it is that nothing was reported.

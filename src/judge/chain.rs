@@ -1,6 +1,6 @@
 //! Chains of evidence: what was known around the thing that a finding blames, beside what decided.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use gaunt_schema::{
     Absent, Class, FindingKind, MetricId, Safe, UnixMs, catalogue::gpu_parts, unit::Unit,
@@ -121,7 +121,8 @@ impl<'a> Place<'a> {
             (None, Some(_)) => of_node,
             _ => &[],
         };
-        let others: Vec<u32> = all.iter().filter(|row| !gpus.contains(row)).copied().collect();
+        let blamed: HashSet<u32> = gpus.iter().copied().collect();
+        let others: Vec<u32> = all.iter().filter(|row| !blamed.contains(row)).copied().collect();
         let step = others.len().div_ceil(MAX_PEERS).max(1);
         let peers: Vec<u32> = others.into_iter().step_by(step).collect();
         let nodes_of = |rows: &[u32]| -> BTreeSet<NodeId> {

@@ -1,7 +1,7 @@
 //! The life of findings: opened when seen, kept while seen, closed when the evidence was gone for a while, remembered.
 
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
+    collections::{BTreeMap, HashSet, btree_map::Entry},
     time::Duration,
 };
 
@@ -79,7 +79,8 @@ impl Pending {
     /// Its evidence is there, of these.
     fn see(&mut self, now: UnixMs, members: &[String]) {
         self.last_seen = now;
-        self.members.retain(|member| members.contains(member));
+        let seen: HashSet<&String> = members.iter().collect();
+        self.members.retain(|member| seen.contains(member));
         if self.members.is_empty() && !members.is_empty() {
             // Another one does now what one did before.
             (self.since, self.members) = (now, members.to_vec());
@@ -112,8 +113,10 @@ impl Life {
         mut seen: Seen,
     ) {
         let suspicions = std::mem::take(&mut seen.suspicions);
-        for id in &seen.refuted {
-            if suspicions.iter().all(|held| held.finding.id != *id) {
+        if !seen.refuted.is_empty() {
+            let suspected: HashSet<&String> =
+                suspicions.iter().map(|held| &held.finding.id).collect();
+            for id in seen.refuted.iter().filter(|id| !suspected.contains(id)) {
                 self.pending.remove(id);
             }
         }
