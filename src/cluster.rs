@@ -143,6 +143,13 @@ impl Cluster {
         }
     }
 
+    /// The owner itself was late by so much: what was reported meanwhile is not taken yet, and nobody is missed for that.
+    pub fn excuse(&mut self, late: Duration) {
+        for target in &mut self.targets {
+            target.excuse(late);
+        }
+    }
+
     /// Lets time pass until `now`: flags targets that were not reported, forgets what is long gone.
     pub fn advance(&mut self, now: UnixMs) {
         self.now = self.now.max(now);

@@ -57,6 +57,8 @@ pub struct Scraped {
     pub rejected: Rejected,
     /// Periods in which no attempt was reported at all.
     pub missed: u64,
+    /// Attempts in a row that say nothing of it because gaunt itself was late.
+    pub unjudged: u32,
     /// Attempts that failed or were missed, in a row.
     pub failures: u32,
     /// When the first of them ended.
@@ -106,6 +108,7 @@ impl Scraped {
             bytes: 0,
             rejected: Rejected::default(),
             missed: 0,
+            unjudged: 0,
             failures: 0,
             down_since: None,
             due: None,
@@ -124,6 +127,11 @@ impl Scraped {
         if matches!(batch.outcome, Err(Failure::Resting(_))) {
             return; // No attempt: how the last one ended still stands.
         }
+        if batch.outcome.as_ref().is_err_and(Failure::is_own) {
+            self.unjudged = self.unjudged.saturating_add(1);
+            return; // The target was not given its time: likewise.
+        }
+        self.unjudged = 0;
         self.last_attempt = Some(batch.at);
         self.duration_ms = Some(batch.duration_ms);
         match &batch.outcome {
@@ -156,6 +164,11 @@ impl Scraped {
             self.news = Some(at);
         }
         same && self.moved.is_some_and(|moved| at.since(moved) <= LONGEST_LOOK)
+    }
+
+    /// Gives it more time until its next attempt must have been reported: for so long nobody took reports.
+    pub(super) fn excuse(&mut self, late: Duration) {
+        self.due = self.due.map(|due| due + late);
     }
 
     /// Counts the periods that passed without a report until `now`.

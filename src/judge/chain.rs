@@ -89,6 +89,9 @@ pub(super) fn look(judge: &Judge, cluster: &Cluster, finding: &Finding) -> Chain
     if finding.kind == FindingKind::TargetDown {
         return Chain { at, missing: missing::unread(), ..Chain::default() };
     }
+    if matches!(finding.kind, FindingKind::FindingsOverLimit | FindingKind::AggregatorLate) {
+        return Chain { at, ..Chain::default() };
+    }
     let place = Place::of(judge, cluster, finding);
     Chain {
         at,

@@ -11,13 +11,15 @@ use serde::{Deserialize, Serialize};
 use super::{Finding, Thresholds, chain::Chain, finding::Suspicion};
 
 mod known;
+mod places;
 #[cfg(test)]
 mod tests;
 
 use known::Known;
 pub use known::{Lived, Told, Turned};
 
-/// The most findings that are open at once: when a whole network is cut, the first thousand say it.
+/// The most findings that are open at once: when a whole network is cut, the first thousand say it. How they are divided
+/// between kinds and nodes stands in `places`.
 const MAX_OPEN: usize = 1_000;
 
 /// The most closed findings that are remembered, about two kilobytes each.
@@ -53,6 +55,8 @@ pub(super) struct Life {
     pending: BTreeMap<String, Pending>,
     stepped: Option<UnixMs>,
     opened: BTreeMap<FindingKind, u64>,
+    /// Findings whose evidence is there and that have no place, by kind.
+    without_place: places::WithoutPlace,
     /// Changes with those that are closed.
     revision: u64,
 }
@@ -134,7 +138,10 @@ impl Life {
                 known.keep(now);
             }
         }
-        for finding in seen.findings {
+        let placed;
+        (placed, self.without_place) =
+            places::assign(&self.known, seen.findings, limits.sure_of_own_ratio);
+        for finding in placed {
             self.take(finding, now, limits);
         }
         for known in self.known.values_mut() {
@@ -189,11 +196,10 @@ impl Life {
         self.known.retain(|_, known| {
             known.told.life.closed.is_none_or(|closed| now.since(closed) <= REMEMBERED)
         });
-        while self.known.len() - self.open > MAX_CLOSED {
-            let closed = self.known.iter().filter(|(_, known)| !known.is_open());
-            let oldest = closed.min_by_key(|(_, known)| known.told.life.closed);
-            let Some(id) = oldest.map(|(id, _)| id.clone()) else { break };
-            self.known.remove(&id);
+        if self.known.len() - self.open > MAX_CLOSED {
+            for id in places::crowded_out(&self.known, MAX_CLOSED) {
+                self.known.remove(&id);
+            }
         }
         self.revision += u64::from(self.known.len() < before);
     }
@@ -253,6 +259,11 @@ impl Life {
     /// Changes whenever a finding closes, opens again or is forgotten.
     pub(super) fn revision(&self) -> u64 {
         self.revision
+    }
+
+    /// Findings whose evidence is there and that have no place, by kind.
+    pub(super) fn without_place(&self) -> &BTreeMap<FindingKind, u32> {
+        &self.without_place
     }
 
     /// How many were opened since the start, by kind.

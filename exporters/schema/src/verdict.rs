@@ -156,6 +156,10 @@ words! {
         DriverHung = "driver_hung",
         /// A page comes, and its values do not move.
         DataStale = "data_stale",
+        /// A node has more open findings than are listed.
+        FindingsOverLimit = "findings_over_limit",
+        /// gaunt itself reads its targets too late.
+        AggregatorLate = "aggregator_late",
     }
 }
 
@@ -247,6 +251,8 @@ words! {
         Stage = "stage",
         /// Shared storage.
         Storage = "storage",
+        /// gaunt itself.
+        Aggregator = "aggregator",
     }
 }
 

@@ -20,8 +20,11 @@ impl<'a> Causes<'a> {
     /// Those of a list, which begins with the worst.
     pub(super) fn of(list: &'a FindingList) -> Self {
         let mut causes = Self { gpus: HashMap::new(), nodes: HashMap::new(), jobs: HashMap::new() };
-        // A target that is not read explains what is not known, and no time that is lost.
-        let explains = |finding: &&Finding| finding.kind != FindingKind::TargetDown;
+        // A target that is not read explains what is not known, and no time that is lost; what stands for other findings
+        // explains nothing either.
+        let explains = |finding: &&Finding| {
+            !matches!(finding.kind, FindingKind::TargetDown | FindingKind::FindingsOverLimit)
+        };
         for finding in list.findings.iter().filter(explains) {
             for entity in std::iter::once(&finding.entity).chain(&finding.victims) {
                 let kind = finding.kind;
