@@ -142,7 +142,7 @@ fn cost(nodes: usize, pages: &[Vec<Report>]) -> Duration {
             }
             owner.tick(at);
             if round >= 2 {
-                cost += spent() - began;
+                cost += spent().saturating_sub(began);
             }
         }
         cost

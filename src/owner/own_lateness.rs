@@ -51,6 +51,11 @@ impl Run {
         self.owner.tick(at);
     }
 
+    /// A second in which every target is read.
+    fn read(&mut self) {
+        self.step(|_, second| Some(Ok(page(second))));
+    }
+
     fn findings(&self) -> Vec<Finding> {
         match self.owner.answer(&Question::Findings) {
             Answer::Findings(list) => list.findings.clone(),
@@ -74,17 +79,17 @@ impl Run {
     }
 }
 
-fn page(_: u32, second: u64) -> Option<Result<Report, Failure>> {
+fn page(second: u64) -> Report {
     let mut report = Report::default();
     let node = report.device(Device::gpu(0));
     report.push(node, gpu::UTILIZATION, second as f64 % 7.0 / 10.0);
-    Some(Ok(report))
+    report
 }
 
 #[test]
 fn own_lateness_is_one_finding_of_gaunt_and_blames_no_target() {
     let mut run = Run::new(50);
-    (0..10).for_each(|_| run.step(page));
+    (0..10).for_each(|_| run.read());
     assert_eq!(run.kinds(), []);
     for failure in [Failure::OwnLateness(900), Failure::Skipped] {
         for second in 0..30 {
@@ -105,7 +110,7 @@ fn own_lateness_is_one_finding_of_gaunt_and_blames_no_target() {
             nodes.nodes.iter().all(|node| node.state != NodeState::Down),
             "stale, and not down"
         );
-        (0..20).for_each(|_| run.step(page));
+        (0..20).for_each(|_| run.read());
         assert_eq!(run.kinds(), [], "it is over");
         assert_eq!(run.left_out().unjudged_targets, 0);
     }
@@ -114,7 +119,7 @@ fn own_lateness_is_one_finding_of_gaunt_and_blames_no_target() {
 #[test]
 fn own_lateness_does_not_hide_a_target_that_fails() {
     let mut run = Run::new(50);
-    (0..10).for_each(|_| run.step(page));
+    (0..10).for_each(|_| run.read());
     for _ in 0..20 {
         run.step(|target, _| {
             let own = || Failure::OwnLateness(900);
@@ -130,16 +135,16 @@ fn own_lateness_does_not_hide_a_target_that_fails() {
 #[test]
 fn own_lateness_of_the_tick_leaves_nobody_missed() {
     let mut run = Run::new(50);
-    (0..10).for_each(|_| run.step(page));
+    (0..10).for_each(|_| run.read());
     // The loop was held up for a minute: the results that came meanwhile are still to be taken.
     run.second += 60;
     run.owner.excuse(Duration::from_mins(1));
     run.owner.tick(START + Duration::from_secs(run.second));
     assert!(run.owner.cluster.targets().iter().all(|target| target.missed == 0));
-    (0..3).for_each(|_| run.step(page));
+    (0..3).for_each(|_| run.read());
     assert_eq!(run.kinds(), []);
     // Who sends nothing from then on is missed as ever.
-    (0..10).for_each(|_| run.step(|target, second| (target != 3).then(|| page(target, second))?));
+    (0..10).for_each(|_| run.step(|target, second| (target != 3).then(|| Ok(page(second)))));
     assert_eq!(run.kinds(), [FindingKind::TargetDown]);
 }
 
@@ -147,8 +152,8 @@ fn own_lateness_of_the_tick_leaves_nobody_missed() {
 fn devices_beyond_the_limit_of_a_node_are_refused_counted_and_said() {
     let mut run = Run::new(2);
     let gpus = |round: u64| {
-        let mut report = Report::default();
-        report.devices = (0..4_000).map(Device::gpu).collect();
+        let devices = (0..4_000).map(Device::gpu).collect();
+        let mut report = Report { devices, ..Report::default() };
         for device in 0..4_000 {
             let driver = if device == 0 { format!("K{round}") } else { "K".to_owned() };
             let uuid = format!("GPU-{device}");
@@ -158,11 +163,7 @@ fn devices_beyond_the_limit_of_a_node_are_refused_counted_and_said() {
         report
     };
     for _ in 0..3 {
-        run.step(
-            |target, second| {
-                if target == 0 { Some(Ok(gpus(second))) } else { page(target, second) }
-            },
-        );
+        run.step(|target, second| Some(Ok(if target == 0 { gpus(second) } else { page(second) })));
     }
     assert_eq!(run.owner.cluster.rows(Class::Gpu), 64 + 1);
     let targets = run.targets();
@@ -219,7 +220,7 @@ fn findings_of_one_source_leave_room_for_a_port_that_is_down_elsewhere() {
 #[test]
 fn batches_that_are_not_taken_are_counted_by_reason() {
     let mut run = Run::new(2);
-    (0..5).for_each(|_| run.step(page));
+    (0..5).for_each(|_| run.read());
     let batch = |target: u32, second: u64| Batch {
         target: TargetId(target),
         at: START + Duration::from_secs(second),
@@ -252,10 +253,12 @@ async fn inbox_is_bounded_and_takes_all_that_it_held() {
         outcome: Err(Failure::Skipped),
     };
     // The owner's task runs on this thread, which does not let go meanwhile.
-    let held = (0..).take_while(|nth| inbox.try_send(Delivery::Batch(batch(*nth))).is_ok()).count();
+    let held = (0..2 * INBOX as u64)
+        .take_while(|nth| inbox.try_send(Delivery::Batch(batch(*nth))).is_ok())
+        .count();
     assert_eq!(held, INBOX);
-    let last = START + Duration::from_secs(20);
-    ticks.send(last).await.unwrap();
+    let end = START + Duration::from_secs(20);
+    ticks.send(end).await.unwrap();
     handle.ticked_after(START + Duration::from_secs(1)).await.unwrap();
     let Answer::Targets(list) = handle.ask(Question::Targets).await.unwrap() else { panic!() };
     assert_eq!(list.totals.scrapes[&Safe::new("skipped")], INBOX as u64);

@@ -158,7 +158,7 @@ pub(super) fn assign(
     let open = |finding: &Finding| known.get(&finding.id).is_some_and(Known::is_open);
     let mut places =
         Places::of(known.values().filter(|known| known.is_open()).map(|known| &known.told.finding));
-    let (mut placed, mut new): (Vec<Finding>, Vec<Finding>) = seen.into_iter().partition(open);
+    let (mut listed, mut new): (Vec<Finding>, Vec<Finding>) = seen.into_iter().partition(open);
     new.sort_by(by_urgency);
     let mut without = WithoutPlace::new();
     let mut rests: BTreeMap<Safe, Rest> = BTreeMap::new();
@@ -172,7 +172,7 @@ pub(super) fn assign(
                 places.take(&finding);
                 admitted.insert(finding.id.clone());
             }
-            placed.push(finding);
+            listed.push(finding);
             continue;
         }
         *without.entry(finding.kind).or_default() += 1;
@@ -183,15 +183,15 @@ pub(super) fn assign(
     for (node, rest) in rests {
         let finding = rest.finding(&node, confidence);
         if open(&finding) {
-            placed.push(finding);
+            listed.push(finding);
         } else if places.all.has_room(finding.kind, OF_ALL) {
             places.take(&finding);
-            placed.push(finding);
+            listed.push(finding);
         } else {
             *without.entry(finding.kind).or_default() += 1;
         }
     }
-    (placed, without)
+    (listed, without)
 }
 
 fn by_urgency(a: &Finding, b: &Finding) -> Ordering {
