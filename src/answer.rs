@@ -44,7 +44,7 @@ pub use node::{DeviceDetail, NodeDetail, NodeLine, NodeList, NodeState, Series};
 pub use overview::{Heat, Lost, NodeCounts, Overview, StateCount};
 pub use probe::{Pair, PairEnd, ProbeMatrix, RailMatrix, Suspect, SuspectKind};
 pub use table::{Cells, Column, Table};
-pub use target::{TargetLine, TargetList, TargetState, Totals};
+pub use target::{LeftOut, TargetLine, TargetList, TargetState, Totals};
 pub use usage::{Usage, UsageRow};
 pub use when::When;
 

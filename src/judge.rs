@@ -7,6 +7,7 @@ use gaunt_schema::{Absent, Class, FindingKind, GpuState, Safe, UnixMs, catalogue
 use crate::cluster::{Cluster, Node, NodeId};
 
 mod accepted;
+mod aggregator_late;
 mod average;
 mod balance;
 mod baseline;
@@ -125,7 +126,7 @@ struct Gpu {
 }
 
 /// Every detector, those last that look for what nothing else explains.
-const DETECTORS: [fn(&Judge, &Cluster, &mut Seen); 14] = [
+const DETECTORS: [fn(&Judge, &Cluster, &mut Seen); 15] = [
     gpu_failed::find,
     slow_gpu::find,
     pcie_degraded::find,
@@ -138,6 +139,7 @@ const DETECTORS: [fn(&Judge, &Cluster, &mut Seen); 14] = [
     port_down::find,
     target_down::find,
     source_unread::find,
+    aggregator_late::find,
     blind::find,
     balance::find,
 ];
@@ -289,6 +291,11 @@ impl Judge {
     /// Changes whenever a finding closes, opens again or is forgotten.
     pub fn closed_revision(&self) -> u64 {
         self.life.revision()
+    }
+
+    /// Findings whose evidence is there and for which there is no place, by kind.
+    pub fn without_place(&self) -> &BTreeMap<FindingKind, u32> {
+        self.life.without_place()
     }
 
     /// Findings that were opened since the start.

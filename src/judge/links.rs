@@ -1,5 +1,7 @@
 //! What every port carries, loses and is stopped by: averages of its counters.
 
+use std::{cell::OnceCell, collections::HashMap};
+
 use gaunt_schema::{
     Class, MetricId, Safe, UnixMs,
     catalogue::{ethernet, port},
@@ -103,6 +105,7 @@ impl Links {
             let Some(at) = node.fed(Class::Port) else { continue };
             let stamp = Stamp::of(at);
             let frozen = frozen.has_node(id);
+            let netdevs = Netdevs { cluster, node, rows: OnceCell::new() };
             for row in node.rows(Class::Port) {
                 let link = &mut self.links[*row as usize];
                 if link.as_ref().is_none_or(|link| link.node != node.name) {
@@ -110,7 +113,7 @@ impl Links {
                 }
                 if let Some(link) = link.as_mut().filter(|link| link.looked != stamp) {
                     link.looked = stamp;
-                    link.add(cluster, node, *row, at, limits);
+                    link.add(cluster, &netdevs, *row, at, limits);
                     link.learn(at, cluster, frozen, limits);
                 }
             }
@@ -185,7 +188,14 @@ impl Link {
         }
     }
 
-    fn add(&mut self, cluster: &Cluster, node: &Node, row: u32, at: UnixMs, limits: &Thresholds) {
+    fn add(
+        &mut self,
+        cluster: &Cluster,
+        netdevs: &Netdevs<'_>,
+        row: u32,
+        at: UnixMs,
+        limits: &Thresholds,
+    ) {
         let rate = |metric| cluster.rate(metric, row);
         let gap = cluster.fresh_for();
         let tick = &mut Tick::new(at, limits.average_seconds, gap);
@@ -212,7 +222,7 @@ impl Link {
         let seek = !self.sought.is_set() || tick.at().seconds_since(self.sought) >= SEEK_S;
         if seek {
             self.sought = tick.at();
-            self.netdev = netdev_of(cluster, node, row);
+            self.netdev = netdevs.of_port(row);
         }
         if let Some(netdev) = self.netdev {
             let most = |of: [MetricId; 9]| {
@@ -284,13 +294,25 @@ fn sum(values: impl Iterator<Item = f64>) -> Option<f64> {
     values.reduce(|a, b| a + b)
 }
 
-/// The network device that belongs to a port.
-fn netdev_of(cluster: &Cluster, node: &Node, row: u32) -> Option<u32> {
-    let name = cluster.device(Class::Port, row)?.info(port::INFO, "netdev")?;
-    let named = |row: &&u32| {
-        cluster
-            .device(Class::Netdev, **row)
-            .is_some_and(|entry| entry.device.key.first() == Some(name))
-    };
-    node.rows(Class::Netdev).iter().find(named).copied()
+/// The network devices of a node by name, looked up once for all of its ports and only if one asks.
+struct Netdevs<'a> {
+    cluster: &'a Cluster,
+    node: &'a Node,
+    rows: OnceCell<HashMap<&'a Safe, u32>>,
+}
+
+impl Netdevs<'_> {
+    /// The network device that belongs to a port.
+    fn of_port(&self, row: u32) -> Option<u32> {
+        let name = self.cluster.device(Class::Port, row)?.info(port::INFO, "netdev")?;
+        let rows = self.rows.get_or_init(|| {
+            let rows = self.node.rows(Class::Netdev).iter();
+            let named = |row: &u32| {
+                let entry = self.cluster.device(Class::Netdev, *row)?;
+                Some((entry.device.key.first()?, *row))
+            };
+            rows.filter_map(named).collect()
+        });
+        rows.get(name).copied()
+    }
 }

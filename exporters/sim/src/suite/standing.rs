@@ -137,7 +137,12 @@ fn scenario(kind: FindingKind) -> Option<&'static str> {
         FindingKind::IdleAllocated => "F16",
         FindingKind::StageImbalance => "F17",
         FindingKind::DataSkew => "F18",
-        FindingKind::TargetDown | FindingKind::DriverHung | FindingKind::DataStale => return None,
+        FindingKind::TargetDown
+        | FindingKind::DriverHung
+        | FindingKind::DataStale
+        // What gaunt says of itself is no fault of a fleet.
+        | FindingKind::AggregatorLate
+        | FindingKind::FindingsOverLimit => return None,
     })
 }
 
