@@ -4,12 +4,14 @@
 //! are too small to stand out are summed for as long as they last; what is usual is slow enough not to follow them.
 
 use gaunt_schema::{Class, UnixMs};
+use serde::{Deserialize, Serialize};
 
 use super::{Judge, Thresholds, average::Stamp, peers};
 use crate::cluster::Cluster;
 
 /// The clock of one GPU beside the middle of its peers, over a long time.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "(f32, f32, f32, i64)", into = "(f32, f32, f32, i64)")]
 pub(super) struct Drift {
     usual: f32,
     /// Seconds that made what is usual.
@@ -19,7 +21,24 @@ pub(super) struct Drift {
     at: Stamp,
 }
 
+impl From<(f32, f32, f32, i64)> for Drift {
+    fn from((usual, seconds, sum, at): (f32, f32, f32, i64)) -> Self {
+        Self { usual, seconds, sum, at: Stamp::recalled(at) }
+    }
+}
+
+impl From<Drift> for (f32, f32, f32, i64) {
+    fn from(known: Drift) -> Self {
+        (known.usual, known.seconds, known.sum, known.at.kept())
+    }
+}
+
 impl Drift {
+    /// Whether nothing was seen yet.
+    pub(super) fn is_new(&self) -> bool {
+        !self.at.is_set()
+    }
+
     /// Takes in how the clock is beside its peers'.
     fn add(&mut self, beside: f64, at: Stamp, limits: &Thresholds) {
         let passed = if self.at.is_set() { at.seconds_since(self.at) } else { 0.0 };

@@ -11,6 +11,7 @@ use gaunt_schema::{
 mod learned;
 mod pages;
 mod probed;
+mod restarts;
 mod seldom;
 
 use super::{Finding, Judge, Thresholds, ground};

@@ -361,6 +361,8 @@ table! {
     sure_of_fact_ratio: f64 = 0.99;
     /// How sure the judge is of what is expected of a device only because its siblings are so.
     sure_of_alike_ratio: f64 = 0.8;
+    /// How sure the judge is of what was so before it first looked, and what only the state of others speaks against.
+    sure_of_first_look_ratio: f64 = 0.7;
     /// How sure the judge is of what gaunt itself met with.
     sure_of_own_ratio: f64 = 1.0;
     /// Targets that nobody tried to read from which that is gaunt's own lateness, and no trouble of theirs.
