@@ -107,7 +107,6 @@ impl Ports {
         }
     }
 
-
     /// Takes in the newest sample of every port.
     pub(super) fn look(&mut self, cluster: &Cluster, limits: &Thresholds) {
         self.ports.resize(cluster.rows(Class::Port), None);
@@ -316,12 +315,13 @@ impl Place<'_> {
         let others = (!self.port.was_active)
             .then(|| of_all("the same port of other nodes that is active", self.around.others));
         let before = self.port.downed_before;
-        let downed = of("times that the link went down", port::LINK_DOWNED, before)
-            .note(match (before, self.around.fell) {
+        let downed = of("times that the link went down", port::LINK_DOWNED, before).note(
+            match (before, self.around.fell) {
                 (Some(_), _) => "the limit is what it was before",
                 (None, true) => "it was up once",
                 (None, false) => "",
-            });
+            },
+        );
         let rate = Evidence::new(
             "line rate when it was active",
             self.port.rate_before,

@@ -2,7 +2,7 @@
 //! and what a detector compares with must be there at its first look.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     time::Duration,
 };
 
@@ -10,8 +10,8 @@ use gaunt_schema::{Class, Safe, UnixMs};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Gpu, Judge, baseline::Baseline, drift::Drift, health::Errors, host::Host, port_down::LastActive,
-    signals::Averages,
+    Finding, Gpu, Judge, baseline::Baseline, drift::Drift, health::Errors, host::Host,
+    port_down::LastActive, signals::Averages,
 };
 use crate::cluster::{Cluster, MAX_TARGETS, Node, NodeId};
 
@@ -50,6 +50,9 @@ struct OfNode {
     /// Errors that were counted before, and GPUs that are broken; none if nobody looked.
     #[serde(skip_serializing_if = "Option::is_none")]
     errors: Option<Errors>,
+    /// The addresses of its targets.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    addresses: BTreeSet<Safe>,
     /// When it was last among the nodes; none in the files of older versions.
     #[serde(skip_serializing_if = "Option::is_none")]
     seen: Option<UnixMs>,
@@ -109,7 +112,9 @@ impl Usual {
         let since = judge.began.map_or(Duration::ZERO, |began| cluster.now().since(began));
         for (id, node) in cluster.nodes() {
             let Some(of) = before.nodes.get_mut(&node.name) else { continue };
-            if since > RECALLED {
+            // What a finding is open about may still come back.
+            let named = |finding: &Finding| finding.entity.node.as_ref() == Some(&node.name);
+            if since > RECALLED && judge.life.ids(named).is_empty() {
                 before.nodes.remove(&node.name);
                 continue;
             }
@@ -133,11 +138,21 @@ impl Usual {
         let boards = |of: &OfNode| of.gpus.keys().cloned().collect();
         self.nodes.iter().map(|(name, of)| (name.clone(), boards(of))).collect()
     }
+
+    /// The nodes that targets spoke for before, by the targets' addresses: who is not read since cannot say his name.
+    pub(super) fn addresses(&self) -> HashMap<Safe, Safe> {
+        let named = |(name, of): (&Safe, &OfNode)| {
+            of.addresses.iter().map(|address| (address.clone(), name.clone())).collect::<Vec<_>>()
+        };
+        self.nodes.iter().flat_map(named).collect()
+    }
 }
 
 impl OfNode {
     fn learn(&mut self, judge: &Judge, cluster: &Cluster, id: NodeId, node: &Node) {
         self.seen = Some(cluster.now());
+        let targets = node.speakers.iter().filter_map(|speaker| cluster.target(speaker.target));
+        self.addresses = targets.map(|scraped| scraped.target.address.clone()).collect();
         if let Some(host) = judge.hosts.get(&id).filter(|host| host.is_read()) {
             self.host = Some(host.learned());
         }

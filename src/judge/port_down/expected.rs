@@ -19,8 +19,7 @@ impl<'a> Slots<'a> {
     /// Counts the slots of all ports that are down and were never seen active.
     pub(super) fn count(judge: &Judge, cluster: &'a Cluster) -> Self {
         let mut slots = HashMap::new();
-        let ports =
-            || cluster.nodes().flat_map(|(_, node)| node.rows(Class::Port).iter().copied());
+        let ports = || cluster.nodes().flat_map(|(_, node)| node.rows(Class::Port).iter().copied());
         for row in ports() {
             let port = judge.ports.ports.get(row as usize).and_then(Option::as_ref);
             if port.is_some_and(|port| !port.was_active && port.down > 0)
@@ -120,8 +119,7 @@ fn siblings(cluster: &Cluster, node: &Node, row: u32, entry: &Entry) -> (usize, 
 mod tests {
     use super::*;
 
-    const DOWN: Around =
-        Around { siblings: (3, 3), others: (7, 7), fell: false, disabled: false };
+    const DOWN: Around = Around { siblings: (3, 3), others: (7, 7), fell: false, disabled: false };
 
     #[test]
     fn what_most_nodes_do_not_use_is_unused_by_design() {

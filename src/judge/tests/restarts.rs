@@ -62,7 +62,8 @@ fn port_that_went_down_while_nobody_looked_is_found_at_the_first_looks() {
 #[test]
 fn port_down_before_the_first_look_is_told_with_less_confidence() {
     let mut bench = Bench::of(4);
-    let shown = |port| [Some(Shown { port: Some(port), ..BUSY }), Some(BUSY), Some(BUSY), Some(BUSY)];
+    let shown =
+        |port| [Some(Shown { port: Some(port), ..BUSY }), Some(BUSY), Some(BUSY), Some(BUSY)];
     assert_eq!(bench.run(10, shown(DOWN)).open(), [""; 0]);
     assert_eq!(bench.run(5, shown(DOWN)).open(), [PORT]);
     let finding = bench.finding(PORT);

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use gaunt_schema::{
     Absent, Batch, Class, Dialect, Failure, FindingKind, Page, Rejected, Report, Safe, Target,
-    TargetId, UnixMs,
-    catalogue::exporter,
+    TargetId, UnixMs, catalogue::exporter,
 };
 
 use super::{Case, Level};
@@ -171,7 +170,10 @@ mod tests {
         for kind in FindingKind::ALL {
             let mut standing = Standing::of(*kind, 0, UnixMs(0));
             let truth = standing.fleet.truths().first().cloned();
-            assert!(truth.is_none_or(|truth| truth.kind == *kind && truth.ends.is_none()), "{kind}");
+            assert!(
+                truth.is_none_or(|truth| truth.kind == *kind && truth.ends.is_none()),
+                "{kind}"
+            );
             let after = standing.advance(standing.onset() + Duration::from_secs(1));
             assert_eq!(after.len(), standing.targets().len());
         }
