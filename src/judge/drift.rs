@@ -11,7 +11,7 @@ use crate::cluster::Cluster;
 
 /// The clock of one GPU beside the middle of its peers, over a long time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(from = "(f32, f32, f32, i64)", into = "(f32, f32, f32, i64)")]
+#[serde(from = "Kept", into = "Kept")]
 pub(super) struct Drift {
     usual: f32,
     /// Seconds that made what is usual.
@@ -21,13 +21,16 @@ pub(super) struct Drift {
     at: Stamp,
 }
 
-impl From<(f32, f32, f32, i64)> for Drift {
-    fn from((usual, seconds, sum, at): (f32, f32, f32, i64)) -> Self {
+/// What is kept of it: what is usual, the seconds that made it, the sum, and when it was last looked at.
+type Kept = (f32, f32, f32, i64);
+
+impl From<Kept> for Drift {
+    fn from((usual, seconds, sum, at): Kept) -> Self {
         Self { usual, seconds, sum, at: Stamp::recalled(at) }
     }
 }
 
-impl From<Drift> for (f32, f32, f32, i64) {
+impl From<Drift> for Kept {
     fn from(known: Drift) -> Self {
         (known.usual, known.seconds, known.sum, known.at.kept())
     }
