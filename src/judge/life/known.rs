@@ -72,6 +72,7 @@ pub struct Turned {
 
 /// The same with what is needed to lead its life.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each says something else of its life")]
 pub(super) struct Known {
     pub(super) told: Told,
     /// Until when nobody could say that its evidence is gone.
