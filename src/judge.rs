@@ -1,6 +1,6 @@
 //! The judge: what the numbers mean. Pure: no input or output, no clock.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use gaunt_schema::{Absent, Class, FindingKind, GpuState, Safe, UnixMs, catalogue::gpu};
 
@@ -38,6 +38,7 @@ mod peers;
 mod port_down;
 mod probed;
 mod recovered;
+mod resumed;
 mod serving;
 mod signals;
 mod slow_gpu;
@@ -88,6 +89,8 @@ pub struct Judge {
     gpus: Vec<Gpu>,
     hosts: HashMap<NodeId, Host>,
     hangs: BTreeMap<Safe, UnixMs>,
+    /// The same from before a restart, of jobs that were not seen since.
+    hangs_before: BTreeMap<Safe, UnixMs>,
     ports: Ports,
     links: Links,
     switches: Switches,
@@ -103,6 +106,10 @@ pub struct Judge {
     frozen: Frozen,
     /// What was usual before a restart, of what was not seen since.
     before: Usual,
+    /// The GPUs of each node that were known before a restart, by the node's name.
+    boards: HashMap<Safe, HashSet<Safe>>,
+    /// The nodes that targets spoke for before a restart, by the targets' addresses.
+    spoke: HashMap<Safe, Safe>,
     /// When it first looked.
     began: Option<UnixMs>,
     /// What probes between nodes say.
@@ -152,6 +159,7 @@ impl Judge {
             gpus: Vec::new(),
             hosts: HashMap::new(),
             hangs: BTreeMap::new(),
+            hangs_before: BTreeMap::new(),
             ports: Ports::default(),
             links: Links::default(),
             switches: Switches::default(),
@@ -164,6 +172,8 @@ impl Judge {
             life: Life::default(),
             frozen: Frozen::default(),
             before: Usual::default(),
+            boards: HashMap::new(),
+            spoke: HashMap::new(),
             began: None,
             measured: Vec::new(),
             loss: Loss::default(),
@@ -173,13 +183,14 @@ impl Judge {
     /// The same, that goes on where another one ended.
     #[must_use]
     pub fn resume(self, past: Past) -> Self {
-        Self { life: Life::resume(past), ..self }
+        let (hangs, past) = past.into_hangs();
+        Self { life: Life::resume(past), hangs_before: hangs, ..self }
     }
 
     /// The same, that knows what was usual before.
     #[must_use]
     pub fn recalling(self, usual: Usual) -> Self {
-        Self { before: usual, ..self }
+        Self { boards: usual.boards(), spoke: usual.addresses(), before: usual, ..self }
     }
 
     /// Hears what probes between nodes say now.
@@ -194,11 +205,15 @@ impl Judge {
 
     /// What outlives a restart.
     pub fn past(&self) -> Past {
-        self.life.past()
+        self.life.past().with_hangs(&self.hangs)
     }
 
     /// Looks at what is known now, and updates states and findings.
     pub fn step(&mut self, cluster: &Cluster) {
+        let began = *self.began.get_or_insert(cluster.now());
+        if cluster.now().since(began).as_secs_f64() >= self.limits.resume_seconds {
+            self.hangs_before.clear();
+        }
         self.gpus.resize_with(cluster.rows(Class::Gpu), Gpu::default);
         self.hosts.retain(|id, _| cluster.node(*id).is_some());
         self.seen.retain(|id, _| cluster.node(*id).is_some());
@@ -234,6 +249,7 @@ impl Judge {
         cover::hide(&mut seen);
         probed::add(self, cluster, &mut seen);
         seen.unclear.extend(self.unclear(cluster));
+        seen.looks = resumed::looks(self, cluster);
         self.life.step(cluster.now(), cluster.period(), &self.limits, seen);
         Loss::look(self, cluster);
         for finding in self.life.just_closed(cluster.now()) {
@@ -246,20 +262,11 @@ impl Judge {
         }
     }
 
-    /// Open findings of which nothing new can be said: what was true of a node that is silent stays, and what was true
-    /// before a restart until there was time to see it again.
-    fn unclear(&mut self, cluster: &Cluster) -> Vec<String> {
-        let since = cluster.now().since(*self.began.get_or_insert(cluster.now())).as_secs_f64();
-        let young = since < self.limits.resume_seconds;
-        self.life.ids(|finding, resumed| {
-            let node = finding.entity.node.as_ref().map(|name| cluster.named(name));
-            let silent = node.is_some_and(|node| match node {
-                Some((_, node)) => node.sampled.is_none_or(|at| cluster.is_old(at)),
-                None => {
-                    resumed && since < self.limits.resume_seconds * self.limits.resume_unread_times
-                }
-            });
-            silent || (resumed && young)
+    /// Open findings of which nothing new can be said: what was true of a node that is silent stays.
+    fn unclear(&self, cluster: &Cluster) -> Vec<String> {
+        self.life.ids(|finding| {
+            let node = finding.entity.node.as_ref().and_then(|name| cluster.named(name));
+            node.is_some_and(|(_, node)| resumed::is_silent(cluster, node, finding.kind))
         })
     }
 
@@ -423,7 +430,8 @@ impl Judge {
                 self.hangs.remove(job);
                 continue;
             }
-            let since = *self.hangs.entry(job.clone()).or_insert(now);
+            let before = self.hangs_before.remove(job).unwrap_or(now).min(now);
+            let since = *self.hangs.entry(job.clone()).or_insert(before);
             if now.since(since).as_secs_f64() >= self.limits.hung_seconds {
                 for row in gpus {
                     self.gpus[*row as usize].held.set(GpuState::Hung);

@@ -63,6 +63,9 @@ pub const HISTORY_BYTES: usize = 2 << 30;
 
 /// What is usual changes slowly, and is much: it is told to who keeps it no more often than this.
 const USUAL_EVERY: Duration = Duration::from_mins(1);
+/// Once a finding is opened, what it rests on is told this soon: killed then, the next one must see it again.
+const USUAL_SOONEST: Duration = Duration::from_secs(5);
+
 /// For how long usage is known unless told otherwise: an hour of a thousand jobs is some 50 MB at worst.
 pub const USAGE: Duration = Duration::from_hours(1);
 
@@ -147,6 +150,8 @@ pub struct Owner {
     /// What is usual, as it was learned when that was last asked for; only where it is kept.
     usual: Option<Arc<Usual>>,
     usual_at: Option<UnixMs>,
+    /// How many findings had been opened then.
+    usual_opened: u64,
     /// Made for the first question after a tick that needs it.
     nodes: OnceLock<Arc<NodeList>>,
     /// What was published at earlier ticks.
@@ -237,6 +242,7 @@ impl Owner {
             told_spent: None,
             usual: None,
             usual_at: None,
+            usual_opened: 0,
             nodes: OnceLock::new(),
             album: Arc::default(),
             then: None,
@@ -290,7 +296,9 @@ impl Owner {
         let judge = self.judge.take()?;
         self.cluster_mut().advance(now);
         let (cluster, closed_revision) = (self.cluster.clone(), self.closed_revision);
-        let due = self.usual_at.is_none_or(|at| now.since(at) >= USUAL_EVERY);
+        let opened = self.totals.findings_opened.values().sum::<u64>() != self.usual_opened;
+        let every = if opened { USUAL_SOONEST } else { USUAL_EVERY };
+        let due = self.usual_at.is_none_or(|at| now.since(at) >= every || at > now);
         let usual = (self.options.says_usual || self.told_spent.is_some()) && due;
         let earlier = std::mem::take(&mut self.earlier);
         Some(Judging { cluster, judge, earlier, closed_revision, usual })
@@ -301,6 +309,7 @@ impl Owner {
         let Judged { judge, loss, findings, closed, chains, usual } = judged;
         if let Some(usual) = usual {
             (self.usual, self.usual_at) = (Some(Arc::new(usual)), Some(self.cluster.now()));
+            self.usual_opened = judge.opened().values().sum();
         }
         self.chains = chains;
         self.closed_revision = judge.closed_revision();
@@ -448,6 +457,7 @@ impl Owner {
             told_spent: None,
             usual: None,
             usual_at: None,
+            usual_opened: 0,
             nodes: OnceLock::new(),
             album: self.album.clone(),
             then: Some(picture.at),

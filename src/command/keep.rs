@@ -15,6 +15,9 @@ use crate::{
     owner::{Flush, Handle, Recent, Remembered, Usual},
 };
 
+#[cfg(test)]
+mod tests;
+
 /// The time between two writes. What is counted is told only once it was written, so that no counter falls when the
 /// process is killed; it is late by this much.
 const EVERY: Duration = Duration::from_secs(5);
@@ -83,7 +86,7 @@ impl Keeper {
 }
 
 async fn keep(memory: Memory, owner: Handle, mut asked: mpsc::Receiver<Flush>) {
-    let mut book = Some(Book { memory, usual: None, minute: None });
+    let mut book = Some(Book::new(memory));
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut failing = false;
@@ -105,22 +108,25 @@ async fn keep(memory: Memory, owner: Handle, mut asked: mpsc::Receiver<Flush>) {
         });
         let Ok((back, wrote)) = wrote.await else { return };
         book = Some(back);
-        match wrote {
-            Ok(()) => {
+        if wrote.findings.is_ok() {
+            owner.kept(&remembered).await;
+            if let Some(waiting) = waiting {
+                // Whoever waited may have given up.
+                let _gone = waiting.send(());
+            }
+        }
+        let (what, why) = match (wrote.findings, wrote.beside) {
+            (Err(why), _) => ("findings and counters", why),
+            (_, Err(why)) => ("what is usual, or the usage of the last hour,", why),
+            (Ok(()), Ok(())) => {
                 if std::mem::take(&mut failing) {
                     tracing::info!("findings and counters are kept again");
                 }
-                owner.kept(&remembered).await;
-                if let Some(waiting) = waiting {
-                    // Whoever waited may have given up.
-                    let _gone = waiting.send(());
-                }
+                continue;
             }
-            Err(why) => {
-                if !std::mem::replace(&mut failing, true) {
-                    tracing::error!("findings and counters would not outlive a restart: {why}");
-                }
-            }
+        };
+        if !std::mem::replace(&mut failing, true) {
+            tracing::error!("{what} would not outlive a restart: {why}");
         }
     }
 }
@@ -133,22 +139,36 @@ struct Book {
     minute: Option<i64>,
 }
 
+/// What became of a write: a part that cannot be written keeps none of the others from it.
+struct Wrote {
+    /// Of findings and counters.
+    findings: Result<(), String>,
+    /// Of what is kept beside them.
+    beside: Result<(), String>,
+}
+
 impl Book {
+    fn new(memory: Memory) -> Self {
+        Self { memory, usual: None, minute: None }
+    }
+
     /// Writes what changed; of usage only whole minutes, unless all is wanted.
-    fn write(&mut self, what: &Remembered, all: bool) -> Result<(), String> {
-        self.one(Part::Findings, what)?;
+    fn write(&mut self, what: &Remembered, all: bool) -> Wrote {
+        let findings = self.one(Part::Findings, what);
         let other =
             |usual: &&Arc<Usual>| self.usual.as_ref().is_none_or(|last| !Arc::ptr_eq(last, usual));
-        if let Some(usual) = what.usual().filter(other) {
+        let usual = what.usual().filter(other).map_or(Ok(()), |usual| {
             self.one(Part::Usual, &**usual)?;
             self.usual = Some(usual.clone());
-        }
+            Ok(())
+        });
         let minute = what.recent().minute();
-        if minute.is_some() && (all || minute != self.minute) {
-            self.one(Part::Usage, what.recent())?;
+        let due = minute.is_some() && (all || minute != self.minute);
+        let usage = if due { self.one(Part::Usage, what.recent()) } else { Ok(()) };
+        if due && usage.is_ok() {
             self.minute = minute;
         }
-        Ok(())
+        Wrote { findings, beside: usual.and(usage) }
     }
 
     fn one<T: Serialize>(&mut self, part: Part, what: &T) -> Result<(), String> {

@@ -4,12 +4,14 @@
 //! are too small to stand out are summed for as long as they last; what is usual is slow enough not to follow them.
 
 use gaunt_schema::{Class, UnixMs};
+use serde::{Deserialize, Serialize};
 
 use super::{Judge, Thresholds, average::Stamp, peers};
 use crate::cluster::Cluster;
 
 /// The clock of one GPU beside the middle of its peers, over a long time.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Kept", into = "Kept")]
 pub(super) struct Drift {
     usual: f32,
     /// Seconds that made what is usual.
@@ -19,7 +21,27 @@ pub(super) struct Drift {
     at: Stamp,
 }
 
+/// What is kept of it: what is usual, the seconds that made it, the sum, and when it was last looked at.
+type Kept = (f32, f32, f32, i64);
+
+impl From<Kept> for Drift {
+    fn from((usual, seconds, sum, at): Kept) -> Self {
+        Self { usual, seconds, sum, at: Stamp::recalled(at) }
+    }
+}
+
+impl From<Drift> for Kept {
+    fn from(known: Drift) -> Self {
+        (known.usual, known.seconds, known.sum, known.at.kept())
+    }
+}
+
 impl Drift {
+    /// Whether nothing was seen yet.
+    pub(super) fn is_new(&self) -> bool {
+        !self.at.is_set()
+    }
+
     /// Takes in how the clock is beside its peers'.
     fn add(&mut self, beside: f64, at: Stamp, frozen: bool, limits: &Thresholds) {
         let passed = if self.at.is_set() { at.seconds_since(self.at) } else { 0.0 };

@@ -29,6 +29,7 @@ pub struct Ground {
 /// Numbers about others than what is blamed.
 const OF_OTHERS: &[&str] = &[
     "sibling ports that are active",
+    "the same port of other nodes that is active",
     "line rate of its siblings",
     "utilization of the others of the job",
     "waiting and drops at its switch, times their limits",
@@ -58,6 +59,7 @@ const NUMBERS: &[(&str, &str, &[MetricId])] = &[
     ("logical state", "port_samples", &[port::STATE]),
     ("physical state", "", &[port::PHYSICAL_STATE]),
     ("sibling ports that are active", "", &[port::STATE]),
+    ("the same port of other nodes that is active", "", &[port::STATE]),
     ("times that the link went down", "", &[port::LINK_DOWNED]),
     ("line rate when it was active", "", &[port::RATE]),
     ("line rate", "", &[port::RATE]),
@@ -250,8 +252,9 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::PortDown,
-        "A port that was active, or whose siblings are, is not; it counted a fall of its link or two samples say so.",
-        &["port_samples", "port_never_active_seconds"],
+        "A port that was active is not: it counted a fall of its link, or two samples say so. One that was down before the \
+             first look should be up where its siblings are, or the same port of most other nodes is.",
+        &["port_samples", "port_never_active_seconds", "least_siblings"],
     ),
     (
         FindingKind::PortRateLow,
@@ -353,6 +356,7 @@ pub fn sure(limits: &Thresholds, confidence: f64) -> Option<&'static str> {
         ("sure_of_learned_ratio", limits.sure_of_learned_ratio),
         ("sure_of_fact_ratio", limits.sure_of_fact_ratio),
         ("sure_of_alike_ratio", limits.sure_of_alike_ratio),
+        ("sure_of_first_look_ratio", limits.sure_of_first_look_ratio),
         ("sure_of_own_ratio", limits.sure_of_own_ratio),
     ];
     steps.into_iter().find(|(_, value)| value.total_cmp(&confidence).is_eq()).map(|(key, _)| key)

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 
 use gaunt_schema::{
-    Class, Severity, UnixMs,
+    Class, Safe, Severity, UnixMs,
     catalogue::{gpu, gpu_health, gpu_parts},
     xid::xid,
 };
+use serde::{Deserialize, Serialize};
 
 use super::Thresholds;
 use crate::cluster::{Cluster, Node};
@@ -23,7 +24,8 @@ pub(super) struct Health {
 }
 
 /// What is known to be broken about one GPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Broken {
     /// The number of the last critical error of the driver, and when it was seen.
     pub(super) xid: Option<(u32, UnixMs)>,
@@ -49,7 +51,89 @@ impl Broken {
     }
 }
 
+/// Counts of driver errors that are kept of one node over a restart: eight GPUs with more kinds of error are all broken.
+const MAX_COUNTED: usize = 512;
+
+/// What was counted on one node, and what is broken there, as it outlives a restart: by the keys of GPUs and of their
+/// driver's errors.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Errors {
+    #[serde(skip_serializing_if = "HashMap::is_empty")]
+    broken: HashMap<Safe, Broken>,
+    #[serde(skip_serializing_if = "HashMap::is_empty")]
+    uncorrected: HashMap<Safe, f64>,
+    #[serde(skip_serializing_if = "HashMap::is_empty")]
+    counted: HashMap<Safe, f64>,
+}
+
+impl Errors {
+    /// Whether nothing is left of it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.broken.is_empty() && self.uncorrected.is_empty() && self.counted.is_empty()
+    }
+}
+
+impl Broken {
+    /// The same, of which nothing is of the time to come: a clock may have been set back.
+    fn until(self, now: UnixMs) -> Self {
+        Self {
+            xid: self.xid.map(|(code, at)| (code, at.min(now))),
+            memory: self.memory.map(|at| at.min(now)),
+            gone: self.gone.map(|at| at.min(now)),
+            well: self.well.map(|at| at.min(now)),
+            energy: self.energy,
+        }
+    }
+}
+
 impl Health {
+    /// Adds what was counted on a node to what is kept of it.
+    pub(super) fn learned(&self, cluster: &Cluster, node: &Node, errors: &mut Errors) {
+        for row in node.rows(Class::Gpu) {
+            let Some(key) = first_key(cluster, *row) else { continue };
+            let counted = self.uncorrected.get(*row as usize);
+            if let Some(counted) = counted.filter(|counted| counted.is_finite()) {
+                errors.uncorrected.insert(key.clone(), *counted);
+            }
+            match self.broken.get(row) {
+                Some(broken) => drop(errors.broken.insert(key.clone(), *broken)),
+                None => drop(errors.broken.remove(key)),
+            }
+        }
+        for row in node.rows(Class::Xid) {
+            let (Some(key), Some(counted)) = (error_key(cluster, *row), self.counted.get(row))
+            else {
+                continue;
+            };
+            if errors.counted.len() < MAX_COUNTED || errors.counted.contains_key(&key) {
+                errors.counted.insert(key, *counted);
+            }
+        }
+    }
+
+    /// Takes what was counted on a node before a restart, of those devices that it has now.
+    pub(super) fn recall(&mut self, cluster: &Cluster, node: &Node, errors: &mut Errors) {
+        if self.uncorrected.len() < cluster.rows(Class::Gpu) {
+            self.uncorrected.resize(cluster.rows(Class::Gpu), f64::NAN);
+        }
+        for row in node.rows(Class::Gpu) {
+            let Some(key) = first_key(cluster, *row) else { continue };
+            if let Some(counted) = errors.uncorrected.remove(key) {
+                self.uncorrected[*row as usize] = counted;
+            }
+            if let Some(broken) = errors.broken.remove(key) {
+                self.broken.insert(*row, broken.until(cluster.now()));
+            }
+        }
+        for row in node.rows(Class::Xid) {
+            let before = error_key(cluster, *row).and_then(|key| errors.counted.remove(&key));
+            if let Some(before) = before {
+                self.counted.insert(*row, before);
+            }
+        }
+    }
+
     /// Looks at a node whose page is of `at`; `first` if nothing of it was known before, so that what it counts is old.
     pub(super) fn look(
         &mut self,
@@ -130,6 +214,15 @@ impl Health {
     pub(super) fn of(&self, row: u32) -> Broken {
         self.broken.get(&row).copied().unwrap_or_default()
     }
+}
+
+fn first_key(cluster: &Cluster, row: u32) -> Option<&Safe> {
+    cluster.device(Class::Gpu, row)?.device.key.first()
+}
+
+/// The GPU and the number of a driver's error in one word.
+fn error_key(cluster: &Cluster, row: u32) -> Option<Safe> {
+    Some(Safe::new(&cluster.device(Class::Xid, row)?.device.key.join("/")))
 }
 
 /// Whether a GPU that was there is gone, while its neighbours or its driver say so: a page that fails says nothing.

@@ -110,6 +110,11 @@ impl Host {
         }
     }
 
+    /// Whether it was read at all.
+    pub(super) fn is_read(&self) -> bool {
+        self.looked.is_some()
+    }
+
     /// What it learned of itself.
     pub(super) fn learned(&self) -> [Baseline; 4] {
         [self.usual_io, self.usual_cpu, self.usual_busiest, self.usual_network]

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use gaunt_schema::{FindingKind, Severity, UnixMs};
+use gaunt_schema::{FindingKind, Safe, Severity, UnixMs};
 use serde::{Deserialize, Serialize};
 
 use super::{Finding, Thresholds, chain::Chain, finding::Suspicion};
@@ -31,6 +31,10 @@ const REMEMBERED: Duration = Duration::from_hours(24);
 /// Findings of which everything around them is looked at in one step: it takes about a millisecond each.
 const MAX_CHAINS: usize = 8;
 
+/// The most suspicions that are kept over a restart, and of how many each is seen: those that wait longest.
+const MAX_PENDING: usize = 1_000;
+const MAX_MEMBERS: usize = 64;
+
 /// Seconds of a lapse that no settings may pass: a duration holds no more.
 const MOST_LAPSE_S: f64 = 86_400.0;
 
@@ -45,6 +49,19 @@ pub(super) struct Seen {
     pub(super) unclear: Vec<String>,
     /// Suspicions that something speaks against now, by id: unless they are seen they begin anew.
     pub(super) refuted: Vec<String>,
+    /// How far findings from before a restart are looked at, by id.
+    pub(super) looks: Vec<(String, Look)>,
+}
+
+/// How far a finding from before a restart is looked at.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Look {
+    /// All that it rests on is read; for so many seconds that must be so before its absence says anything.
+    At(f64),
+    /// Not all of it is read.
+    Nothing,
+    /// It never will be, for this reason.
+    Never(&'static str),
 }
 
 /// The findings that are open, and those that were.
@@ -53,6 +70,10 @@ pub(super) struct Life {
     known: BTreeMap<String, Known>,
     open: usize,
     pending: BTreeMap<String, Pending>,
+    /// Suspicions from before a restart that were not seen since.
+    before: BTreeMap<String, Pending>,
+    /// The first step.
+    began: Option<UnixMs>,
     stepped: Option<UnixMs>,
     opened: BTreeMap<FindingKind, u64>,
     /// Findings whose evidence is there and that have no place, by kind.
@@ -63,23 +84,74 @@ pub(super) struct Life {
 
 /// Everything that outlives a restart.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Past {
     /// Every finding that is open or remembered.
     pub findings: Vec<Told>,
     /// How many were opened since the very start, by kind.
     pub opened: BTreeMap<FindingKind, u64>,
+    /// Suspicions whose evidence was there last, by the ids of the findings that they may become.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pending: BTreeMap<String, Pending>,
+    /// Since when each job waits as a whole.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    hangs: BTreeMap<Safe, UnixMs>,
+}
+
+impl Past {
+    /// The same with since when jobs wait as a whole; of more than can be open not all are kept.
+    pub(super) fn with_hangs(mut self, hangs: &BTreeMap<Safe, UnixMs>) -> Self {
+        self.hangs = hangs.iter().take(MAX_OPEN).map(|(job, at)| (job.clone(), *at)).collect();
+        self
+    }
+
+    /// Since when jobs wait as a whole, and the rest.
+    pub(super) fn into_hangs(mut self) -> (BTreeMap<Safe, UnixMs>, Self) {
+        (std::mem::take(&mut self.hangs), self)
+    }
 }
 
 /// A suspicion, since when and until when its evidence was there.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 struct Pending {
     since: UnixMs,
     last_seen: UnixMs,
     /// Those that it was seen of all the time, where it is seen of several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     members: Vec<String>,
+    /// Milliseconds since then in which nobody looked, because of restarts.
+    #[serde(skip_serializing_if = "is_zero")]
+    unseen_ms: u64,
+    /// When it was seen again after the last restart.
+    #[serde(skip)]
+    again: Option<UnixMs>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks it so")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Pending {
+    /// One that is seen for the first time.
+    fn new(now: UnixMs, members: &[String]) -> Self {
+        Self { since: now, last_seen: now, members: members.to_vec(), ..Self::default() }
+    }
+
+    /// One from before a restart that is seen again: what nobody saw does not count as having lasted.
+    fn resume(mut self, now: UnixMs) -> Self {
+        (self.since, self.last_seen) = (self.since.min(now), self.last_seen.min(now));
+        self.unseen_ms += now.since(self.last_seen).as_millis() as u64;
+        self.again = Some(now);
+        self
+    }
+
+    /// Seconds for which its evidence was seen to stand, by now.
+    fn lasted(&self, now: UnixMs) -> f64 {
+        now.since(self.since).as_secs_f64() - self.unseen_ms as f64 / 1e3
+    }
+
     /// Its evidence is there, of these.
     fn see(&mut self, now: UnixMs, members: &[String]) {
         self.last_seen = now;
@@ -87,7 +159,7 @@ impl Pending {
         self.members.retain(|member| seen.contains(member));
         if self.members.is_empty() && !members.is_empty() {
             // Another one does now what one did before.
-            (self.since, self.members) = (now, members.to_vec());
+            *self = Self::new(now, members);
         }
     }
 }
@@ -99,13 +171,27 @@ impl Life {
         let known: BTreeMap<_, _> = known.map(|(id, told)| (id, Known::resumed(told))).collect();
         let open = known.values().filter(|known| known.is_open()).count();
         let revision = u64::from(open < known.len());
-        Self { known, open, opened: past.opened, revision, ..Self::default() }
+        let before = past.pending;
+        Self { known, open, opened: past.opened, revision, before, ..Self::default() }
     }
 
     /// What outlives a restart.
     pub(super) fn past(&self) -> Past {
         let findings = self.known.values().map(|known| known.told.clone()).collect();
-        Past { findings, opened: self.opened.clone() }
+        let mut pending: BTreeMap<_, _> = self.before.clone();
+        pending.extend(self.pending.iter().map(|(id, it)| (id.clone(), it.clone())));
+        // What waits for long matters most; of what is too much the youngest begins anew.
+        while pending.len() > MAX_PENDING {
+            let Some(id) = pending.iter().max_by_key(|(_, it)| it.since).map(|(id, _)| id.clone())
+            else {
+                break;
+            };
+            pending.remove(&id);
+        }
+        for held in pending.values_mut() {
+            held.members.truncate(MAX_MEMBERS);
+        }
+        Past { findings, opened: self.opened.clone(), pending, ..Past::default() }
     }
 
     /// Takes in what was seen at `now`, where nodes are read each `period`.
@@ -117,9 +203,17 @@ impl Life {
         mut seen: Seen,
     ) {
         let suspicions = std::mem::take(&mut seen.suspicions);
+        let began = *self.began.get_or_insert(now);
+        // Who was away for long cannot say that it was the same all the time.
+        let kept = Duration::from_secs_f64(limits.flap_window_seconds.min(MOST_LAPSE_S));
+        let late = now.since(began).as_secs_f64() >= limits.resume_seconds;
+        self.before.retain(|_, held| !late && now.since(held.last_seen) <= kept);
         if !seen.refuted.is_empty() {
             let suspected: HashSet<&String> =
                 suspicions.iter().map(|held| &held.finding.id).collect();
+            for id in &seen.refuted {
+                self.before.remove(id);
+            }
             for id in seen.refuted.iter().filter(|id| !suspected.contains(id)) {
                 self.pending.remove(id);
             }
@@ -136,6 +230,11 @@ impl Life {
         for id in seen.unclear {
             if let Some(known) = self.known.get_mut(&id) {
                 known.keep(now);
+            }
+        }
+        for (id, look) in seen.looks {
+            if let Some(known) = self.known.get_mut(&id) {
+                known.look(look, now);
             }
         }
         let placed;
@@ -237,14 +336,21 @@ impl Life {
         limits: &Thresholds,
         held: Suspicion,
     ) -> Option<Finding> {
-        let first = || Pending { since: now, last_seen: now, members: held.members.clone() };
+        let before = self.before.remove(&held.finding.id);
+        let first = || match before {
+            Some(before) => before.resume(now),
+            None => Pending::new(now, &held.members),
+        };
         let pending = self.pending.entry(held.finding.id.clone()).or_insert_with(first);
         pending.see(now, &held.members);
         let samples = if held.hold > 0.0 { period.as_secs_f64() } else { 0.0 };
-        let ripe = now.since(pending.since).as_secs_f64() >= held.hold.max(samples);
+        // The first samples after a restart are no averages yet.
+        let again = pending.again.map(|at| now.since(at).as_secs_f64());
+        let steady = again.is_none_or(|seconds| seconds >= limits.average_seconds.min(held.hold));
+        let ripe = steady && pending.lasted(now) >= held.hold.max(samples);
         let since = pending.since;
         let open = self.known.get(&held.finding.id).is_some_and(Known::is_open);
-        let calm = now.since(since).as_secs_f64() < held.wakes;
+        let calm = pending.lasted(now) < held.wakes;
         let confidence = held.confidence(limits);
         let severity = held.finding.severity;
         let severity = if calm { severity.min(Severity::Warning) } else { severity };
@@ -298,11 +404,17 @@ impl Life {
         closed
     }
 
-    /// Open findings of which this is true, by id; whether each comes from before a restart is told too.
-    pub(super) fn ids(&self, wanted: impl Fn(&Finding, bool) -> bool) -> Vec<String> {
+    /// Open findings of which this is true, by id.
+    pub(super) fn ids(&self, wanted: impl Fn(&Finding) -> bool) -> Vec<String> {
         let open = self.known.iter().filter(|(_, known)| known.is_open());
-        let wanted = open.filter(|(_, known)| wanted(&known.told.finding, known.is_resumed()));
+        let wanted = open.filter(|(_, known)| wanted(&known.told.finding));
         wanted.map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Open findings from before a restart that were not looked at for long enough since.
+    pub(super) fn unsettled(&self) -> impl Iterator<Item = &Finding> {
+        let open = self.known.values().filter(|known| known.is_open() && known.is_unsettled());
+        open.map(|known| &known.told.finding)
     }
 
     /// Changes whenever a finding closes, opens again or is forgotten.

@@ -133,7 +133,7 @@ impl Links {
             self.links.resize(row as usize + 1, None);
         }
         let link = &mut self.links[row as usize];
-        if link.is_none() {
+        if link.as_ref().is_none_or(|link| link.node != *node) {
             let usual = Link { usual_corrected, usual_notified, usual_waited, ..Link::new(node) };
             *link = Some(Link { best_rate: best_rate.unwrap_or_default(), ..usual });
         }

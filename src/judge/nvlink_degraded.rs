@@ -44,6 +44,19 @@ impl Nvlinks {
         }
     }
 
+    /// The most links that a GPU was seen to have, if any was told.
+    pub(super) fn most(&self, gpu: u32) -> Option<u16> {
+        self.of(gpu).map(|links| links.most).filter(|most| *most > 0)
+    }
+
+    /// A GPU that had so many links before a restart.
+    pub(super) fn recall(&mut self, gpu: u32, most: u16) {
+        if self.gpus.len() <= gpu as usize {
+            self.gpus.resize(gpu as usize + 1, Links::default());
+        }
+        self.gpus[gpu as usize].most = most;
+    }
+
     /// The links of a GPU, if any was told.
     fn of(&self, gpu: u32) -> Option<&Links> {
         self.gpus.get(gpu as usize).filter(|links| links.looked.is_set())

@@ -2,13 +2,14 @@
 
 use std::{
     cell::OnceCell,
-    collections::{BTreeSet, HashMap},
+    collections::BTreeSet,
     fmt::Write,
 };
 
 use gaunt_schema::{
     Class, Entity, FindingKind, GpuState, Safe, Severity, UnixMs, catalogue::port, unit::Unit,
 };
+use serde::{Deserialize, Serialize};
 
 use super::{
     Evidence, Finding, Judge, Thresholds,
@@ -16,6 +17,10 @@ use super::{
     life::Seen,
 };
 use crate::cluster::{Cluster, Entry, Node};
+
+mod expected;
+
+use expected::{Around, Kind, Siblings, Slots};
 
 /// The logical state of an active port.
 const ACTIVE: f64 = 4.0;
@@ -46,7 +51,66 @@ struct Port {
     since: UnixMs,
 }
 
+/// What a port said when it was last active, as it outlives a restart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct LastActive {
+    /// How often its link had gone down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    downed: Option<f64>,
+    /// Its line rate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate: Option<f64>,
+    /// Since when it is down, if it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    down_since: Option<UnixMs>,
+}
+
+impl Port {
+    fn new(node: &Safe, at: UnixMs) -> Self {
+        Self {
+            node: node.clone(),
+            looked: UnixMs(i64::MIN),
+            was_active: false,
+            downed_before: None,
+            rate_before: None,
+            down: 0,
+            since: at,
+        }
+    }
+}
+
 impl Ports {
+    /// What every port said that was ever seen active, by row.
+    pub(super) fn learned(&self) -> impl Iterator<Item = (u32, LastActive)> {
+        let known = (0..).zip(&self.ports).filter_map(|(row, port)| Some((row, port.as_ref()?)));
+        known.filter(|(_, port)| port.was_active).map(|(row, port)| {
+            let down_since = (port.down > 0).then_some(port.since);
+            (row, LastActive { downed: port.downed_before, rate: port.rate_before, down_since })
+        })
+    }
+
+    /// A port of this node that was active before a restart.
+    pub(super) fn recall(&mut self, node: &Safe, row: u32, last: LastActive, now: UnixMs) {
+        if self.ports.len() <= row as usize {
+            self.ports.resize(row as usize + 1, None);
+        }
+        let port = &mut self.ports[row as usize];
+        if port.as_ref().is_none_or(|port| port.node != *node) {
+            // A clock that was set back must not put it down in time to come.
+            let since = last.down_since.unwrap_or(now).min(now);
+            // It was seen down then; one sample now shows that it still is.
+            let down = u32::from(last.down_since.is_some());
+            *port = Some(Port {
+                was_active: true,
+                downed_before: last.downed,
+                rate_before: last.rate,
+                down,
+                ..Port::new(node, since)
+            });
+        }
+    }
+
     /// Takes in the newest sample of every port.
     pub(super) fn look(&mut self, cluster: &Cluster, limits: &Thresholds) {
         self.ports.resize(cluster.rows(Class::Port), None);
@@ -71,15 +135,7 @@ impl Ports {
         if known.as_ref().is_some_and(|port| port.node != node.name) {
             *known = None;
         }
-        let port = known.get_or_insert_with(|| Port {
-            node: node.name.clone(),
-            looked: UnixMs(i64::MIN),
-            was_active: false,
-            downed_before: None,
-            rate_before: None,
-            down: 0,
-            since: at,
-        });
+        let port = known.get_or_insert_with(|| Port::new(&node.name, at));
         if port.looked >= at {
             return;
         }
@@ -119,6 +175,7 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
         .flat_map(|finding| &finding.victims)
         .filter_map(|victim| victim.job.clone())
         .collect();
+    let slots = Slots::count(judge, cluster);
     for (_, node) in cluster.nodes() {
         let siblings = OnceCell::new();
         for row in node.rows(Class::Port) {
@@ -130,7 +187,8 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
                 Some(true) => {}
                 Some(false) => {
                     let siblings = siblings.get_or_init(|| Siblings::of(cluster, node));
-                    let place = Place { judge, cluster, node, row: *row, entry, port, siblings };
+                    let around = Around::of(cluster, siblings, *row, entry, &slots);
+                    let place = Place { judge, cluster, node, row: *row, entry, port, around };
                     if place.is_fault() {
                         seen.findings.push(place.finding(&mut charged));
                     }
@@ -152,27 +210,7 @@ struct Place<'a> {
     row: u32,
     entry: &'a Entry,
     port: &'a Port,
-    siblings: &'a Siblings,
-}
-
-/// What makes two ports siblings.
-type Kind = (Safe, Safe, Safe);
-
-/// The ports of a node that say whether they are active, by kind: how many are, and how many there are.
-struct Siblings(HashMap<Kind, (usize, usize)>);
-
-impl Siblings {
-    fn of(cluster: &Cluster, node: &Node) -> Self {
-        let mut counts: HashMap<Kind, (usize, usize)> = HashMap::new();
-        for row in node.rows(Class::Port) {
-            let Some(entry) = cluster.device(Class::Port, *row) else { continue };
-            let Some(is_active) = is_active(cluster, *row) else { continue };
-            let (active, all) = counts.entry(kind(entry)).or_default();
-            *active += usize::from(is_active);
-            *all += 1;
-        }
-        Self(counts)
-    }
+    around: Around,
 }
 
 impl Place<'_> {
@@ -185,25 +223,12 @@ impl Place<'_> {
             return true;
         }
         let down_for = self.cluster.now().since(self.port.since).as_secs_f64();
-        let (active, siblings) = self.siblings();
-        // Over Ethernet an empty cage looks the same as a port switched off: neither was ever meant to be up.
-        let switched_off = self.cluster.value(port::PHYSICAL_STATE, self.row) == Some(DISABLED);
-        !switched_off
-            && siblings as f64 >= limits.least_siblings
-            && active == siblings
-            && down_for >= limits.port_never_active_seconds
-    }
-
-    /// How many ports of the same kind of device are active, and how many there are.
-    fn siblings(&self) -> (usize, usize) {
-        // It is one of them itself, and down.
-        let (active, all) = self.siblings.0.get(&kind(self.entry)).copied().unwrap_or_default();
-        (active, all.saturating_sub(1))
+        down_for >= limits.port_never_active_seconds
+            && self.around.expects_active(limits.least_siblings)
     }
 
     fn finding(&self, charged: &mut BTreeSet<Safe>) -> Finding {
         let limits = &self.judge.limits;
-        let (active, siblings) = self.siblings();
         let jobs = jobs(self.cluster, self.node);
         let mut lost = 0;
         for job in &jobs {
@@ -220,34 +245,48 @@ impl Place<'_> {
         Finding {
             id: id(self.node, self.entry),
             kind: FindingKind::PortDown,
-            severity: if jobs.is_empty() { Severity::Warning } else { Severity::Critical },
+            severity: self.severity(&jobs),
             entity: Entity::port(&self.node.name, key(0), key(1)),
             since: self.port.since,
-            confidence: if self.port.was_active && active > 0 {
-                limits.sure_of_fact_ratio
-            } else {
-                limits.sure_of_alike_ratio
+            confidence: match (self.port.was_active, self.around.siblings.0) {
+                (false, _) => limits.sure_of_first_look_ratio,
+                (true, 0) => limits.sure_of_alike_ratio,
+                (true, _) => limits.sure_of_fact_ratio,
             },
             lost_gpus: lost as f64,
             victims: jobs.iter().take(MAX_VICTIMS).map(victim).collect(),
             jobs,
-            summary: self.summary(active, siblings),
+            summary: self.summary(),
             next: self.next(),
-            evidence: self.evidence(active, siblings),
+            evidence: self.evidence(),
         }
     }
 
-    fn summary(&self, active: usize, siblings: usize) -> String {
-        let before = if self.port.was_active { "" } else { " and was never active" };
-        let mut text = format!(
-            "{} on {} is down{before} since {}",
-            self.entry.device,
-            self.node.name,
-            time_of_day(self.port.since)
-        );
+    /// A job that has such a port under it wakes somebody, unless only others' ports speak for it: then it may never have
+    /// used it.
+    fn severity(&self, jobs: &[Safe]) -> Severity {
+        let was_up = self.port.was_active || self.around.fell;
+        if jobs.is_empty() || !was_up { Severity::Warning } else { Severity::Critical }
+    }
+
+    fn summary(&self) -> String {
+        let (port, node, since) = (&self.entry.device, &self.node.name, self.port.since);
+        let mut text = format!("{port} on {node} is down since {}", time_of_day(since));
+        let (active, siblings) = self.around.siblings;
+        let mut colon = ": ";
+        if !self.port.was_active {
+            let state = if self.around.disabled { "disabled" } else { "down" };
+            text = format!("{port} on {node} is {state} since before the first look");
+        }
         if siblings > 0 {
-            let _ =
-                write!(text, ": {active} of its {} are active", count(siblings, "sibling port"));
+            let siblings = count(siblings, "sibling port");
+            let _ = write!(text, "{colon}{active} of its {siblings} are active");
+            colon = ", ";
+        }
+        let (active, others) = self.around.others;
+        if !self.port.was_active && others > 0 {
+            let others = count(others, "other node");
+            let _ = write!(text, "{colon}and the same port on {active} of {others}");
         }
         text.push('.');
         text
@@ -267,19 +306,28 @@ impl Place<'_> {
         look.replacen("look", "Look", 1)
     }
 
-    fn evidence(&self, active: usize, siblings: usize) -> Vec<Evidence> {
+    fn evidence(&self) -> Vec<Evidence> {
         let value = |metric| self.cluster.value(metric, self.row);
         let of = |what, metric, limit| Evidence::new(what, value(metric), Unit::Count, limit);
         let state =
             of("logical state", port::STATE, Some(ACTIVE)).note("the limit stands for active");
         let physical = of("physical state", port::PHYSICAL_STATE, Some(LINK_UP))
             .note("the limit stands for a link that is up");
-        let (some, all) = (Some(active as f64), Some(siblings as f64));
-        let others = Evidence::new("sibling ports that are active", some, Unit::Count, all)
-            .note("of as many as the limit says");
+        let of_all = |what, (active, all): (usize, usize)| {
+            Evidence::new(what, Some(active as f64), Unit::Count, Some(all as f64))
+                .note("of as many as the limit says")
+        };
+        let siblings = of_all("sibling ports that are active", self.around.siblings);
+        let others = (!self.port.was_active)
+            .then(|| of_all("the same port of other nodes that is active", self.around.others));
         let before = self.port.downed_before;
-        let downed = of("times that the link went down", port::LINK_DOWNED, before)
-            .note(if before.is_some() { "the limit is what it was before" } else { "" });
+        let downed = of("times that the link went down", port::LINK_DOWNED, before).note(
+            match (before, self.around.fell) {
+                (Some(_), _) => "the limit is what it was before",
+                (None, true) => "it was up once",
+                (None, false) => "",
+            },
+        );
         let rate = Evidence::new(
             "line rate when it was active",
             self.port.rate_before,
@@ -287,7 +335,8 @@ impl Place<'_> {
             None,
         );
         let known = |evidence: &Evidence| evidence.value.is_some();
-        [state, physical, others, downed, rate].into_iter().filter(known).collect()
+        let all = [Some(state), Some(physical), Some(siblings), others, Some(downed), Some(rate)];
+        all.into_iter().flatten().filter(known).collect()
     }
 }
 

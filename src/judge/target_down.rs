@@ -20,7 +20,7 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
     let late = aggregator_late::is_late(judge, cluster);
     let mut places: BTreeMap<Safe, Vec<&Scraped>> = BTreeMap::new();
     for target in down(judge, cluster).filter(|target| !(late && target.is_missed())) {
-        places.entry(place(cluster, target)).or_default().push(target);
+        places.entry(place(judge, cluster, target)).or_default().push(target);
     }
     for (name, targets) in places {
         seen.findings.push(finding(judge, cluster, &name, &targets));
@@ -87,10 +87,12 @@ fn summary(name: &Safe, targets: &[&Scraped], since: UnixMs, dark: bool) -> Stri
 }
 
 /// The name under which a target's failure is reported.
-fn place(cluster: &Cluster, target: &Scraped) -> Safe {
+fn place(judge: &Judge, cluster: &Cluster, target: &Scraped) -> Safe {
     let told = target.target.node.clone().filter(|name| !name.is_empty());
     let spoken = || target.node.and_then(|id| Some(cluster.node(id)?.name.clone()));
-    told.or_else(spoken).unwrap_or_else(|| host_of(&target.target.address))
+    // Who was not read since a restart spoke for the same node before.
+    let spoke = || judge.spoke.get(&target.target.address).cloned();
+    told.or_else(spoken).or_else(spoke).unwrap_or_else(|| host_of(&target.target.address))
 }
 
 /// Why a target fails, in a few words.

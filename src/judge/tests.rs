@@ -12,6 +12,7 @@ mod learned;
 mod lost;
 mod pages;
 mod probed;
+mod restarts;
 mod seldom;
 
 use super::{Finding, Judge, Thresholds, ground};

@@ -342,11 +342,11 @@ table! {
     flap_window_seconds: f64 = 600.0;
     /// Seconds for which the evidence must be gone before a finding that flaps closes.
     flap_close_seconds: f64 = 180.0;
-    /// Seconds after a restart in which what was open before stays open, unless it is seen: averages and pasts must grow
-    /// again first.
+    /// Seconds for which all that a finding from before a restart rests on must be read again before it may close: averages
+    /// must grow again first.
     resume_seconds: f64 = 120.0;
-    /// Times as long that a node is waited for which was not read since: its target may be found late, and some are
-    /// gone.
+    /// Times as long after a restart that a node or device is waited for which was not read since; then its findings close
+    /// and say so.
     resume_unread_times: f64 = 5.0;
     /// How sure one kind of evidence makes the judge. Confidences are steps, and no measured shares: what two kinds agree
     /// on pages.
@@ -361,6 +361,8 @@ table! {
     sure_of_fact_ratio: f64 = 0.99;
     /// How sure the judge is of what is expected of a device only because its siblings are so.
     sure_of_alike_ratio: f64 = 0.8;
+    /// How sure the judge is of what was so before it first looked, and what only the state of others speaks against.
+    sure_of_first_look_ratio: f64 = 0.7;
     /// How sure the judge is of what gaunt itself met with.
     sure_of_own_ratio: f64 = 1.0;
     /// Targets that nobody tried to read from which that is gaunt's own lateness, and no trouble of theirs.

@@ -1,12 +1,26 @@
-//! What is usual, as it outlives a restart: a fault that lasts over one must not be taken for usual by who looks anew.
+//! What was learned, as it outlives a restart: a fault that lasts over one must not be taken for usual by who looks anew,
+//! and what a detector compares with must be there at its first look.
 
-use std::collections::HashMap;
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    time::Duration,
+};
 
-use gaunt_schema::{Class, Safe};
+use gaunt_schema::{Class, Safe, UnixMs};
 use serde::{Deserialize, Serialize};
 
-use super::{Gpu, Judge, baseline::Baseline, host::Host, signals::Averages};
-use crate::cluster::Cluster;
+use super::{
+    Finding, Gpu, Judge, baseline::Baseline, drift::Drift, health::Errors, host::Host,
+    port_down::LastActive, signals::Averages,
+};
+use crate::cluster::{Cluster, MAX_TARGETS, Node, NodeId};
+
+/// What was learned of a node that is never read again is forgotten after so long: who is away for repair comes back
+/// within a week.
+const KEPT: Duration = Duration::from_hours(7 * 24);
+
+/// A device of a node that is read is waited for so long after a restart; then it was taken out, or has another name.
+const RECALLED: Duration = Duration::from_hours(24);
 
 /// What was learned of everything that is known, by names: rows mean nothing after a restart.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -15,7 +29,7 @@ pub struct Usual {
     nodes: HashMap<Safe, OfNode>,
 }
 
-/// What was learned of a node and its devices, by their keys.
+/// What was learned of a node and its devices, by their keys. Maps that are not in the files of older versions are empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct OfNode {
@@ -24,6 +38,27 @@ struct OfNode {
     gpus: HashMap<Safe, ([Baseline; 4], Option<f32>)>,
     /// With the highest rate that each was seen at; keys are device and port.
     ports: HashMap<Safe, ([Baseline; 3], Option<f64>)>,
+    /// Ports that were active, with what they said then.
+    #[serde(skip_serializing_if = "HashMap::is_empty")]
+    active: HashMap<Safe, LastActive>,
+    /// The clock of each GPU beside its peers'.
+    #[serde(skip_serializing_if = "HashMap::is_empty")]
+    drifts: HashMap<Safe, Drift>,
+    /// The most NVLinks that each GPU was seen to have.
+    #[serde(skip_serializing_if = "HashMap::is_empty")]
+    nvlinks: HashMap<Safe, u16>,
+    /// Errors that were counted before, and GPUs that are broken; none if nobody looked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    errors: Option<Errors>,
+    /// The addresses of its targets.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    addresses: BTreeSet<Safe>,
+    /// When it was last among the nodes; none in the files of older versions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seen: Option<UnixMs>,
+    /// Devices of the node when it was last looked for what is still to be recalled.
+    #[serde(skip)]
+    tried: usize,
 }
 
 impl Usual {
@@ -34,19 +69,7 @@ impl Usual {
         usual.nodes.clone_from(&judge.before.nodes);
         for (id, node) in cluster.nodes() {
             let of = usual.nodes.entry(node.name.clone()).or_default();
-            if let Some(host) = judge.hosts.get(&id) {
-                of.host = Some(host.learned());
-            }
-            for row in node.rows(Class::Gpu) {
-                let entry = cluster.device(Class::Gpu, *row);
-                let key = entry.and_then(|entry| entry.device.key.first());
-                let own = judge.gpus.get(*row as usize).map(|gpu| gpu.averages.learned());
-                if let (Some(key), Some(own)) = (key, own)
-                    && own.0.iter().any(|usual| !usual.is_new())
-                {
-                    of.gpus.insert(key.clone(), own);
-                }
-            }
+            of.learn(judge, cluster, id, node);
         }
         for (row, own) in judge.links.learned() {
             if let Some((node, key)) = port(cluster, row)
@@ -55,39 +78,152 @@ impl Usual {
                 of.ports.insert(key, own);
             }
         }
+        for (row, active) in judge.ports.learned() {
+            if let Some((node, key)) = port(cluster, row)
+                && let Some(of) = usual.nodes.get_mut(&node)
+            {
+                of.active.insert(key, active);
+            }
+        }
+        usual.forget(cluster.now());
         usual
     }
 
-    /// Gives every node that is seen for the first time what was learned of it before.
+    /// Forgets nodes that were not seen for long, and the oldest of too many.
+    fn forget(&mut self, now: UnixMs) {
+        self.nodes.retain(|_, of| now.since(*of.seen.get_or_insert(now)) <= KEPT);
+        if self.nodes.len() > MAX_TARGETS {
+            let mut ages: Vec<_> =
+                self.nodes.iter().map(|(name, of)| (of.seen, name.clone())).collect();
+            ages.sort();
+            for (_, name) in ages.into_iter().take(self.nodes.len() - MAX_TARGETS) {
+                self.nodes.remove(&name);
+            }
+        }
+    }
+
+    /// Gives every device that is seen for the first time what was learned of it before. The pages of a node's targets come
+    /// one after the other, and so do its devices.
     pub(super) fn recall(judge: &mut Judge, cluster: &Cluster) {
         if judge.before.nodes.is_empty() {
             return;
         }
+        let mut before = std::mem::take(&mut judge.before);
+        let since = judge.began.map_or(Duration::ZERO, |began| cluster.now().since(began));
         for (id, node) in cluster.nodes() {
-            // Devices come with the first page.
-            if node.rows(Class::Gpu).is_empty() && node.rows(Class::Port).is_empty() {
+            let Some(of) = before.nodes.get_mut(&node.name) else { continue };
+            // What a finding is open about may still come back.
+            let named = |finding: &Finding| finding.entity.node.as_ref() == Some(&node.name);
+            if since > RECALLED && judge.life.ids(named).is_empty() {
+                before.nodes.remove(&node.name);
                 continue;
             }
-            let Some(of) = judge.before.nodes.remove(&node.name) else { continue };
-            if let Some(usual) = of.host {
-                judge.hosts.insert(id, Host::recalling(usual));
+            let devices = [Class::Gpu, Class::Port, Class::Xid].map(|class| node.rows(class).len());
+            let devices = devices.into_iter().sum();
+            // Devices come with the first page.
+            if devices == of.tried {
+                continue;
             }
-            for row in node.rows(Class::Gpu) {
-                let entry = cluster.device(Class::Gpu, *row);
-                let own = entry.and_then(|entry| of.gpus.get(entry.device.key.first()?));
-                if let (Some(own), Some(gpu)) = (own, judge.gpus.get_mut(*row as usize)) {
-                    let averages = Averages::recalling(*own);
-                    *gpu = Gpu { node: Some(node.name.clone()), averages, ..Gpu::default() };
-                }
-            }
-            for row in node.rows(Class::Port) {
-                let own = port(cluster, *row).and_then(|(_, key)| of.ports.get(&key).copied());
-                if let Some(own) = own {
-                    judge.links.recall(&node.name, *row, own);
-                }
+            of.tried = devices;
+            of.give(judge, cluster, id, node);
+            if of.is_empty() {
+                before.nodes.remove(&node.name);
             }
         }
+        judge.before = before;
     }
+
+    /// The GPUs of each node that were known before, by its name.
+    pub(super) fn boards(&self) -> HashMap<Safe, HashSet<Safe>> {
+        let boards = |of: &OfNode| of.gpus.keys().cloned().collect();
+        self.nodes.iter().map(|(name, of)| (name.clone(), boards(of))).collect()
+    }
+
+    /// The nodes that targets spoke for before, by the targets' addresses: who is not read since cannot say his name.
+    pub(super) fn addresses(&self) -> HashMap<Safe, Safe> {
+        let named = |(name, of): (&Safe, &OfNode)| {
+            of.addresses.iter().map(|address| (address.clone(), name.clone())).collect::<Vec<_>>()
+        };
+        self.nodes.iter().flat_map(named).collect()
+    }
+}
+
+impl OfNode {
+    fn learn(&mut self, judge: &Judge, cluster: &Cluster, id: NodeId, node: &Node) {
+        self.seen = Some(cluster.now());
+        let targets = node.speakers.iter().filter_map(|speaker| cluster.target(speaker.target));
+        self.addresses = targets.map(|scraped| scraped.target.address.clone()).collect();
+        if let Some(host) = judge.hosts.get(&id).filter(|host| host.is_read()) {
+            self.host = Some(host.learned());
+        }
+        for row in node.rows(Class::Gpu) {
+            let Some(key) = first_key(cluster, Class::Gpu, *row) else { continue };
+            let Some(gpu) = judge.gpus.get(*row as usize) else { continue };
+            let own = gpu.averages.learned();
+            if own.0.iter().any(|usual| !usual.is_new()) {
+                self.gpus.insert(key.clone(), own);
+            }
+            if !gpu.drift.is_new() {
+                self.drifts.insert(key.clone(), gpu.drift);
+            }
+            if let Some(most) = judge.nvlinks.most(*row) {
+                self.nvlinks.insert(key.clone(), most);
+            }
+        }
+        if judge.seen.contains_key(&id) {
+            let errors = self.errors.get_or_insert_default();
+            judge.health.learned(cluster, node, errors);
+        }
+    }
+
+    /// Gives the devices of a node what was learned of them; what is given is left to them.
+    fn give(&mut self, judge: &mut Judge, cluster: &Cluster, id: NodeId, node: &Node) {
+        if let Some(usual) = self.host.take() {
+            judge.hosts.insert(id, Host::recalling(usual));
+        }
+        for row in node.rows(Class::Gpu) {
+            let Some(key) = first_key(cluster, Class::Gpu, *row) else { continue };
+            let (own, drift) = (self.gpus.remove(key), self.drifts.remove(key));
+            if let (true, Some(gpu)) =
+                (own.is_some() || drift.is_some(), judge.gpus.get_mut(*row as usize))
+            {
+                let averages = own.map(Averages::recalling).unwrap_or_default();
+                let (node, drift) = (Some(node.name.clone()), drift.unwrap_or_default());
+                *gpu = Gpu { node, averages, drift, ..Gpu::default() };
+            }
+            if let Some(most) = self.nvlinks.remove(key) {
+                judge.nvlinks.recall(*row, most);
+            }
+        }
+        for row in node.rows(Class::Port) {
+            let Some((_, key)) = port(cluster, *row) else { continue };
+            if let Some(own) = self.ports.remove(&key) {
+                judge.links.recall(&node.name, *row, own);
+            }
+            if let Some(active) = self.active.remove(&key) {
+                judge.ports.recall(&node.name, *row, active, cluster.now());
+            }
+        }
+        if let Some(errors) = &mut self.errors {
+            // What was counted before is no news, and what was counted since is.
+            judge.seen.entry(id).or_insert(UnixMs(i64::MIN));
+            judge.health.recall(cluster, node, errors);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.host.is_none()
+            && self.gpus.is_empty()
+            && self.ports.is_empty()
+            && self.active.is_empty()
+            && self.drifts.is_empty()
+            && self.nvlinks.is_empty()
+            && self.errors.as_ref().is_none_or(Errors::is_empty)
+    }
+}
+
+fn first_key(cluster: &Cluster, class: Class, row: u32) -> Option<&Safe> {
+    cluster.device(class, row)?.device.key.first()
 }
 
 /// The node of a port, and its device and number in one word.

@@ -78,6 +78,7 @@ impl Owner {
         owner.account.recent = recent;
         owner.account.spent = spent.resumed();
         owner.told_spent = Some(owner.account.spent.told());
+        owner.usual_opened = totals.findings_opened.values().sum();
         owner.totals = totals;
         owner
     }

@@ -25,14 +25,18 @@ fn keeping(folder: &Path, targets: &str) -> (Running, String) {
     (running, address)
 }
 
-/// The same, with the line that it says before it serves.
+/// The same, with the line that it says before it serves. Settings that lie in the folder are taken.
 fn saying(folder: &Path, targets: &str, said: &str) -> (Running, String, String) {
     let token = folder.join("token");
     fs::write(&token, "correct-horse-battery-staple").unwrap();
     let (state, token) = (folder.join("state"), token.to_str().unwrap().to_owned());
     let state = state.to_str().unwrap();
-    let running =
-        Running::aggregator(&["--targets", targets, "--state", state, "--token-file", &token]);
+    let mut args = vec!["--targets", targets, "--state", state, "--token-file", &token];
+    let settings = folder.join("settings.toml");
+    if settings.exists() {
+        args.extend(["--config", settings.to_str().unwrap()]);
+    }
+    let running = Running::aggregator(&args);
     let line = running.line_with(said);
     let address = match line.split("address=").nth(1) {
         Some(address) => address.split(' ').next().unwrap().to_owned(),
@@ -144,6 +148,8 @@ impl Drop for Fleet {
 fn a_fault_that_lasts_over_a_restart_is_one_finding_and_nothing_false_is_said() {
     let fleet = Fleet::start("port_down");
     let folder = tempfile::tempdir().unwrap();
+    // It outlives the restart because it is seen, and not because nobody may close it yet.
+    fs::write(folder.path().join("settings.toml"), "[judge]\nresume_seconds = 1.0\n").unwrap();
     let (running, address) = keeping(folder.path(), &fleet.1);
     let port = until("the port is down", || {
         let list = asked(&address, "findings");

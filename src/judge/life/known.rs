@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use gaunt_schema::{LifeState, Safe, Severity, Turn, UnixMs};
 use serde::{Deserialize, Serialize};
 
-use super::super::{Finding, Thresholds, chain::Chain};
+use super::{
+    super::{Finding, Thresholds, chain::Chain},
+    Look,
+};
 
 /// Changes that are kept: the opening and the newest of the others.
 const MAX_CHANGES: usize = 24;
@@ -69,6 +72,7 @@ pub struct Turned {
 
 /// The same with what is needed to lead its life.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each says something else of its life")]
 pub(super) struct Known {
     pub(super) told: Told,
     /// What its detector last estimated that it costs. Not kept: after a restart what was attributed to it stands in.
@@ -83,6 +87,12 @@ pub(super) struct Known {
     noted_victims: (usize, UnixMs),
     /// Whether it was open before a restart and was not seen since.
     resumed: bool,
+    /// Whether it was open before a restart, and what it rests on was not looked at for long enough since.
+    unsettled: bool,
+    /// Since when all that it rests on is looked at, while it is unsettled.
+    looked_since: Option<UnixMs>,
+    /// Why it is given up.
+    given_up: Option<&'static str>,
     flapping: bool,
     /// Whether what is around it is to be looked at, however recently that was done.
     rose: bool,
@@ -102,6 +112,9 @@ impl Known {
             noted_cost,
             noted_victims,
             resumed: false,
+            unsettled: false,
+            looked_since: None,
+            given_up: None,
             flapping: false,
             rose: true,
         };
@@ -125,6 +138,9 @@ impl Known {
             noted_cost,
             noted_victims,
             resumed,
+            unsettled: resumed,
+            looked_since: None,
+            given_up: None,
             flapping,
             rose: false,
         }
@@ -134,9 +150,26 @@ impl Known {
         self.told.life.closed.is_none()
     }
 
-    /// Whether it was open before a restart and was not seen since.
-    pub(super) fn is_resumed(&self) -> bool {
-        self.resumed
+    /// Whether it was open before a restart, and what it rests on was not looked at for long enough since.
+    pub(super) fn is_unsettled(&self) -> bool {
+        self.unsettled
+    }
+
+    /// How far what it rests on is looked at after a restart: as long as that is not enough, it stays.
+    pub(super) fn look(&mut self, look: Look, now: UnixMs) {
+        match look {
+            Look::At(seconds) => {
+                let since = *self.looked_since.get_or_insert(now);
+                self.unsettled = now.since(since).as_secs_f64() < seconds;
+            }
+            Look::Nothing => self.looked_since = None,
+            Look::Never(why) => {
+                (self.given_up, self.unsettled) = (Some(why), false);
+                return;
+            }
+        }
+        // Also at the step at which it was looked at for long enough: what is gone from then on was there until then.
+        self.keep(now);
     }
 
     /// Whether everything around it is to be looked at: its evidence must be there at this very step.
@@ -200,7 +233,7 @@ impl Known {
         let lost_gpus = before.lost_gpus;
         self.told.finding = Finding { severity, since, lost_gpus, ..finding };
         self.told.life.seen = now;
-        (self.kept, self.resumed) = (now, false);
+        (self.kept, self.resumed, self.given_up) = (now, false, None);
         for (what, from, to) in turns {
             self.turn(now, what, &from, &to);
         }
@@ -230,6 +263,11 @@ impl Known {
             return asked;
         }
         let since = *self.calmer.get_or_insert(now);
+        // The first samples after a restart say less than those before it did.
+        if self.unsettled {
+            self.calmer = None;
+            return told;
+        }
         if now.since(since).as_secs_f64() < limits.close_seconds {
             return told;
         }
@@ -272,11 +310,12 @@ impl Known {
         self.kept = self.kept.min(now);
         let wait =
             if self.flapping { limits.flap_close_seconds } else { 0.0 }.max(limits.close_seconds);
-        let closes = now.since(self.kept).as_secs_f64() >= wait;
+        let closes = self.given_up.is_some() || now.since(self.kept).as_secs_f64() >= wait;
         if closes {
             self.told.life.closed = Some(now);
             self.flapping = false;
-            self.turn(now, Turn::Closed, "", "");
+            let why = self.given_up.take().unwrap_or_default();
+            self.turn(now, Turn::Closed, "", why);
         }
         let changed = |turn: &&Turned| {
             use Turn::{Blame, Cost, Severity, Victims};
@@ -297,6 +336,7 @@ impl Known {
     pub(super) fn say_recovered(&mut self, signal: &str) {
         if let Some(last) = self.told.life.changes.last_mut()
             && last.what == Turn::Closed
+            && last.to.is_empty()
         {
             last.to = Safe::new(signal);
         }

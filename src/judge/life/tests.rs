@@ -164,28 +164,97 @@ fn a_thousand_findings_are_open_at_most_and_the_closed_are_forgotten_in_time() {
     assert!(led.life.known.is_empty());
 }
 
+impl Led {
+    /// Another one goes on after so many seconds with what was written down of this one.
+    fn restarted(&self, gap: i64) -> Self {
+        let past = serde_json::to_string(&self.life.past()).unwrap();
+        let life = Life::resume(serde_json::from_str(&past).unwrap());
+        Self { life, now: self.now + gap, ..Self::default() }
+    }
+
+    /// So many seconds in which its evidence is not there, and this is looked at.
+    fn looking(&mut self, seconds: i64, look: Look) -> &mut Self {
+        for _ in 0..seconds {
+            self.now += 1;
+            let unsettled = self.life.unsettled().map(|finding| (finding.id.clone(), look));
+            let seen = Seen { looks: unsettled.collect(), ..Seen::default() };
+            self.life.step(UnixMs(self.now * 1_000), PERIOD, &self.limits, seen);
+        }
+        self
+    }
+}
+
 #[test]
-fn what_outlives_a_restart_stays_open_as_long_as_nobody_can_say() {
+fn finding_outlives_a_restart_until_all_that_it_rests_on_was_looked_at() {
     let mut led = Led::default();
     led.with(30);
-    let past = serde_json::to_string(&led.life.past()).unwrap();
-    let mut next =
-        Led { life: Life::resume(serde_json::from_str(&past).unwrap()), ..Led::default() };
-    next.now = led.now + 300;
-    for _ in 0..50 {
-        next.now += 1;
-        let unclear = next.life.ids(|_, resumed| resumed);
-        assert_eq!(unclear.len(), 1);
-        let seen = Seen { unclear, ..Seen::default() };
-        next.life.step(UnixMs(next.now * 1_000), PERIOD, &next.limits, seen);
-    }
+    let mut next = led.restarted(300);
+    next.looking(5_000, Look::Nothing);
     assert_eq!(next.only().life.changes, led.only().life.changes, "nothing happened to it");
-    next.with(1);
-    assert_eq!(next.life.ids(|_, resumed| resumed), [""; 0], "it was seen again");
-    assert_eq!((next.only().life.opened, next.only().life.openings.len()), (UnixMs(1_000), 1));
-    assert_eq!(next.life.opened()[&FindingKind::HostBound], 1, "and not opened anew");
-    next.without(10);
-    assert_eq!(next.life.closed().len(), 1);
+    next.looking(50, Look::At(60.0)).looking(1, Look::Nothing).looking(60, Look::At(60.0));
+    assert_eq!(next.life.unsettled().count(), 1, "it was looked at, but not all the time");
+    next.looking(10, Look::At(60.0));
+    assert_eq!((next.life.unsettled().count(), next.life.open().len()), (0, 1));
+    next.looking(1, Look::At(60.0));
+    assert_eq!(next.life.closed().len(), 1, "then its evidence was gone for ten seconds");
+    let mut seen = led.restarted(300);
+    seen.looking(50, Look::Nothing).with(1);
+    let life = &seen.only().life;
+    assert_eq!((life.opened, life.openings.len()), (UnixMs(1_000), 1));
+    assert_eq!(seen.life.opened()[&FindingKind::HostBound], 1, "and not opened anew");
+}
+
+#[test]
+fn finding_that_cannot_come_back_is_closed_with_a_reason() {
+    let mut led = Led::default();
+    led.with(30);
+    let mut next = led.restarted(60);
+    next.looking(1, Look::Never("its node is gone"));
+    let last = next.only().life.changes.last().unwrap();
+    assert_eq!((last.what, last.to.as_str()), (Turn::Closed, "its node is gone"));
+}
+
+#[test]
+fn severity_does_not_fall_while_averages_begin_anew() {
+    let mut led = Led::default();
+    led.step(vec![finding("a", Severity::Critical, 1.0)]);
+    let mut next = led.restarted(5);
+    let step = |next: &mut Led, look: Look| {
+        next.now += 1;
+        let findings = vec![finding("a", Severity::Warning, 1.0)];
+        let looks = next.life.unsettled().map(|finding| (finding.id.clone(), look)).collect();
+        let seen = Seen { findings, looks, ..Seen::default() };
+        next.life.step(UnixMs(next.now * 1_000), PERIOD, &next.limits, seen);
+        next.only().finding.severity
+    };
+    assert!((0..100).all(|_| step(&mut next, Look::At(100.0)) == Severity::Critical));
+    let after: Vec<_> = (0..12).map(|_| step(&mut next, Look::At(100.0))).collect();
+    assert_eq!(after[11], Severity::Warning);
+}
+
+#[test]
+fn suspicion_goes_on_over_a_restart_and_what_nobody_saw_does_not_count() {
+    let suspect = |led: &mut Led, seconds: i64, hold: f64| {
+        (0..seconds).all(|_| {
+            let entity = Entity::node(&"a".into());
+            let held = Suspicion::of(FindingKind::IdleAllocated, entity, 1, true).hold(hold);
+            led.now += 1;
+            let seen = Seen { suspicions: vec![held], ..Seen::default() };
+            led.life.step(UnixMs(led.now * 1_000), PERIOD, &led.limits, seen);
+            led.life.open().is_empty()
+        })
+    };
+    let mut led = Led::default();
+    assert!(suspect(&mut led, 500, 540.0));
+    let mut next = led.restarted(200);
+    assert!(suspect(&mut next, 41, 540.0), "500 s were seen, and 200 s were not");
+    assert!(!suspect(&mut next, 1, 540.0));
+    assert_eq!(next.only().finding.since, UnixMs(1_000));
+    let mut soon = led.restarted(2);
+    assert!(suspect(&mut soon, 10, 501.0), "the first samples are no averages");
+    assert!(!suspect(&mut soon, 1, 501.0));
+    let mut late = led.restarted(700);
+    assert!(suspect(&mut late, 540, 540.0), "who was away for long begins anew");
 }
 
 #[test]
