@@ -28,7 +28,6 @@ use super::field::{Field, Key, Subject};
 mod complete;
 mod error;
 mod glob;
-mod natural;
 mod parse;
 mod quantity;
 mod select;
@@ -39,7 +38,6 @@ mod token;
 pub use complete::{Candidate, Completion, complete, quoted};
 pub use error::FilterError;
 use glob::Glob;
-pub use natural::natural;
 pub use select::{NO_TEXT, Rows, Selected, Texts, select};
 
 /// The longest filter, in bytes: a screen's width several times over.

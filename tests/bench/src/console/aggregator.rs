@@ -116,6 +116,7 @@ fn overview(waiting: &BTreeSet<usize>, second: usize, noise: &mut Noise) -> Over
         findings: [(3, Severity::Critical), (700, Severity::Warning)]
             .map(|(node, severity)| finding(&name(node), severity))
             .into(),
+        groups: Vec::new(),
         heat,
         worst: (0..WORST).map(|at| worst(name(3 + at * 37), noise)).collect(),
         trouble: Vec::new(),
