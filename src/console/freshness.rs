@@ -7,7 +7,7 @@ use gaunt_schema::{Safe, UnixMs};
 use super::{
     format,
     place::Place,
-    state::{Link, State},
+    state::{Link, Panel, State},
 };
 use crate::answer::Question;
 
@@ -64,9 +64,16 @@ impl State {
         let data = &self.data;
         match &self.place {
             Place::Overview => {
-                let overview = data.overview.as_deref().map(|overview| overview.at);
-                let node = self.only_node().and_then(|name| self.node(name)).map(|node| node.at);
-                overview.map(|at| node.map_or(at, |node| at.min(node)))
+                let overview = data.overview.as_deref()?;
+                let beside = self.room.beside && self.panel == Panel::Heat;
+                let node = self.only_node().or_else(|| self.heat_node().filter(|_| beside));
+                let node = node.and_then(|name| self.node(name)).map(|node| node.at);
+                // Values that colour the map are asked for now and then: they are as old only when they stay away.
+                let tint = data.tint.as_ref().filter(|(field, ..)| self.tint == Some(*field));
+                let tint = tint.map(|(_, _, table)| table.at).filter(|at| {
+                    self.source_now().is_some_and(|now| now.since(*at) >= self.late() + SELDOM)
+                });
+                [Some(overview.at), node, tint].into_iter().flatten().min()
             }
             Place::Findings => data.findings.as_deref().map(|list| list.at),
             Place::Finding(id) | Place::Explanation(id) => {

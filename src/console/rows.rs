@@ -149,5 +149,8 @@ impl State {
 pub(crate) fn group_title(group: &FindingGroup) -> Safe {
     let cost = group.cost_gpu_hours_per_hour;
     let gpus = (cost > 0.0).then(|| super::format::gpus(cost));
-    Safe::new(&format!("× {}", group.describe(gpus.as_deref())))
+    let (taken, all) = (group.acknowledged as usize, group.members.len());
+    let taken =
+        if taken == 0 || taken == all { String::new() } else { format!(" ({taken} acknowledged)") };
+    Safe::new(&format!("× {}{taken}", group.describe(gpus.as_deref())))
 }

@@ -163,3 +163,38 @@ fn no_row_moves_because_something_is_said() {
     update(&mut clock.desk.state, Action::Mouse(Mouse::Press(10, row)));
     assert_eq!(clock.desk.state.heat_node().unwrap().as_str(), "gpu005");
 }
+
+#[test]
+fn map_that_is_coloured_by_old_values_says_their_age() {
+    let mut clock = Clock::new();
+    clock.overview();
+    clock.desk.press(&[Key::Char('m')]);
+    let tint = crate::console::state::tint_question(clock.desk.state.tint.unwrap()).unwrap();
+    let table = crate::answer::Table { at: clock.now, ..sample::gpu_table() };
+    clock.answer(tint.clone(), Answer::Table(Arc::new(table)));
+    for _ in 0..60 {
+        clock.pass(1);
+        clock.overview();
+    }
+    clock.fail(tint, "the answer is torn: EOF while parsing a list");
+    let screen = clock.screen();
+    assert!(screen[0].ends_with("12:03:41Z ○ 1m old"), "{screen:#?}");
+    assert!(screen[22].contains("the answer is torn"), "{screen:#?}");
+}
+
+#[test]
+fn overview_keeps_map_and_nodes_with_three_lines_of_states_and_many_findings() {
+    use gaunt_schema::GpuState;
+    let states = GpuState::ALL;
+    let mut overview = sample::fleet(32, 8, |node, gpu| states[(node + gpu) % states.len()]);
+    overview.worst = sample::two_faults(32).worst;
+    overview.trouble = vec!["10.0.4.7:9770: cannot connect".into(), "10.0.4.8:9770: torn".into()];
+    overview.findings = vec![sample::port_down(), sample::starved()];
+    overview.findings.extend((0..3).map(crate::answer::group::tests::idle));
+    overview.findings_open = 5;
+    let screen = Desk::showing(overview).draw(80, 24);
+    for part in ["LOST", "port_down", "data_starved", "HEAT", " gpu0", "NODES", "torn"] {
+        assert!(screen.iter().any(|line| line.contains(part)), "{part} {screen:#?}");
+    }
+    assert_eq!(screen[22], "");
+}

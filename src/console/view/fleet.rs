@@ -79,7 +79,8 @@ fn legend(overview: &Overview, total: u32, width: usize, theme: Theme) -> Vec<Li
 fn lost(overview: &Overview, total: u32, width: usize, theme: Theme) -> Line<'static> {
     let lost = &overview.lost;
     let some = lost.gpus > 0.0;
-    let unknown = overview.in_state(GpuState::Unknown) + overview.in_state(GpuState::Stale) == total;
+    let unknown =
+        overview.in_state(GpuState::Unknown) + overview.in_state(GpuState::Stale) == total;
     // What nobody knows is not good.
     let meaning = match (some, unknown) {
         (true, _) => Meaning::Bad,

@@ -131,8 +131,8 @@ fn identity(overview: Option<&Overview>, theme: Theme) -> Vec<Span<'static>> {
 fn now(overview: Option<&Overview>, state: &State, theme: Theme) -> Line<'static> {
     let Some(overview) = overview else { return Line::default() };
     let answered = matches!(state.link, Link::Fresh(at) if state.now.since(at) < state.late());
-    let stale = state.stale_age();
-    let fresh = state.then.is_none() && answered && stale.is_none();
+    let age = state.stale_age();
+    let fresh = state.then.is_none() && answered && age.is_none();
     let (sign, meaning) = if fresh { ("●", Meaning::Good) } else { ("○", Meaning::Bad) };
     let replay = state.replay.map_or_else(Span::default, |replay| {
         let (text, meaning) = match replay {
@@ -148,7 +148,7 @@ fn now(overview: Option<&Overview>, state: &State, theme: Theme) -> Line<'static
         Span::styled(text, theme.style(meaning))
     });
     let at = state.shown_at().unwrap_or(overview.at);
-    let (period, style) = match (stale, state.then) {
+    let (period, style) = match (age, state.then) {
         (Some(age), _) => (format!("{} old ", format::span(age)), theme.style(Meaning::Bad)),
         (None, Some(_)) => ("past ".to_owned(), theme.style(Meaning::Starved)),
         (None, None) => {
