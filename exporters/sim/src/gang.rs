@@ -167,8 +167,8 @@ impl Gang {
                         machines[member].ports[rail].fallbacks.push(fallback);
                     }
                     Effect::GpuLost { gpu, ecc } => {
-                        machines[member].gpus[gpu].failure =
-                            Some(Failure { from: fault.from, ecc });
+                        let failure = Failure { from: fault.from, until: fault.until, ecc };
+                        machines[member].gpus[gpu].failures.push(failure);
                     }
                     _ => {}
                 }

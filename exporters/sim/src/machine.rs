@@ -43,7 +43,7 @@ pub(crate) struct Gpu {
     /// What is different about it in the current step.
     pub(crate) mood: Mood,
     /// When and how it fails, if it does.
-    pub(crate) failure: Option<Failure>,
+    pub(crate) failures: Vec<Failure>,
     /// Errors that its memory corrected since the driver was loaded.
     pub(crate) corrected: f64,
 }
@@ -53,13 +53,20 @@ pub(crate) struct Gpu {
 pub(crate) struct Failure {
     /// In seconds since the origin.
     pub(crate) from: f64,
+    /// When it is replaced or reset; never if it is not.
+    pub(crate) until: f64,
     /// Its memory has an error that it cannot correct; else it is gone from the bus.
     pub(crate) ecc: bool,
 }
 
 impl Gpu {
+    /// How it has failed at an instant, if it has.
+    pub(crate) fn failed(&self, now: f64) -> Option<Failure> {
+        self.failures.iter().find(|failure| failure.from <= now && now < failure.until).copied()
+    }
+
     pub(crate) fn is_gone(&self, now: f64) -> bool {
-        self.failure.is_some_and(|failure| !failure.ecc && failure.from <= now)
+        self.failed(now).is_some_and(|failure| !failure.ecc)
     }
 }
 
@@ -93,7 +100,7 @@ impl Machine {
                 collected: meters,
                 phase: if role == Role::Free { Phase::Free } else { Phase::Held },
                 mood: Mood::USUAL,
-                failure: None,
+                failures: Vec::new(),
                 // Now and then a bit flips and is put right.
                 corrected: noise.child(9).below(12).saturating_sub(8) as f64,
             }

@@ -6,6 +6,9 @@ use crate::{Fleet, Scenario, fleet::Plan, noise::Noise, page::Told, shape::Shape
 
 mod draw;
 mod happenings;
+mod soak;
+
+pub use soak::soak;
 
 /// Which seeds, and with them which parameters: what a judge is tuned on it is not tested with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

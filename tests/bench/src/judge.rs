@@ -29,6 +29,7 @@ pub(crate) use play::START;
 pub(crate) use sample::Options;
 use sample::Run;
 use score::Terms;
+pub(crate) use score::{accepts, is_about};
 use tally::{Counts, Peace, Scored, figures, rounded};
 
 use crate::clock;

@@ -19,6 +19,7 @@ mod process;
 mod rounds;
 mod scrape;
 mod signals;
+mod soak;
 mod versus;
 
 use std::{io::Write, process::ExitCode};
@@ -44,6 +45,9 @@ struct Args {
     /// How large the fleet of `fleet` is.
     #[command(flatten)]
     fleet: fleet::Options,
+    /// How long `soak` lasts.
+    #[command(flatten)]
+    soak: soak::Options,
 }
 
 type Bench = fn(&Args, &mut dyn Write) -> anyhow::Result<()>;
@@ -87,6 +91,11 @@ const BENCHES: &[(&str, &str, Bench)] = &[
         "judge",
         "plays labelled runs: how often the judge is right, how fast, at what cost",
         |args, out| judge::run(&args.judge, out),
+    ),
+    (
+        "soak",
+        "days of faults that begin and heal while the aggregator is killed: what closed, doubled or stayed",
+        |args, out| soak::run(&args.soak, out),
     ),
     (
         "node",

@@ -24,7 +24,7 @@ pub(super) fn write_health(out: &mut Writer, at: usize, gpu: &Gpu, now: f64) {
     out.put(at, health::PCIE_WIDTH_MAX, PCIE_LANES);
     out.put(at, health::PCIE_REPLAYS, gpu.shown.pcie_replays.floor());
     out.put(at, health::VIOLATION_THERMAL, (gpu.shown.thermal_s * 1e3).floor() / 1e3);
-    let broken = f64::from(gpu.failure.is_some_and(|failure| failure.ecc && failure.from <= now));
+    let broken = f64::from(gpu.failed(now).is_some_and(|failure| failure.ecc));
     out.put(at, health::ECC_CORRECTED_VOLATILE, gpu.corrected);
     out.put(at, health::ECC_UNCORRECTED_VOLATILE, broken);
     out.put(at, health::REMAP_PENDING, broken);
@@ -50,7 +50,7 @@ pub(super) fn links(layout: Layout) -> impl Iterator<Item = Device> {
 
 pub(super) fn write_parts(out: &mut Writer, layout: Layout, machine: &Machine, now: f64) {
     for (index, gpu) in machine.gpus.iter().enumerate() {
-        let failure = gpu.failure.filter(|failure| failure.from <= now);
+        let failure = gpu.failed(now);
         if failure.is_none_or(|failure| failure.ecc) {
             // What is slower by a factor has lost as many links.
             let left = (layout.nvlinks as f64 / gpu.mood.nvlink_lost).ceil() as usize;

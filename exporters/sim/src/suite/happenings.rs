@@ -48,7 +48,7 @@ fn lost(case: &Case, noise: Noise) -> f64 {
 }
 
 /// The fault of a case in a job with this pace: as slow as its step must become.
-fn fault(case: &Case, noise: Noise, pace: &Pace) -> Effect {
+pub(super) fn fault(case: &Case, noise: Noise, pace: &Pace) -> Effect {
     let level = case.level as usize;
     let step = pace.step_s();
     let batch_s = step / (1.0 - lost(case, noise));

@@ -8,7 +8,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use gaunt::command::judge::Episode;
+use gaunt::{answer::Finding, command::judge::Episode};
 use gaunt_schema::{Entity, EntityKind, FindingKind, Safe, Severity, UnixMs};
 use gaunt_sim::Truth;
 
@@ -111,6 +111,20 @@ pub(crate) fn score(truths: &[Truth], said: &[Episode], terms: Terms) -> Score {
         }
     }
     score
+}
+
+/// Whether blaming this entity is right for a fault of which the pages name every job.
+pub(crate) fn accepts(truth: &Truth, entity: &Entity, victims: &[Entity]) -> bool {
+    let terms = Terms { labels: true, grace: Duration::ZERO };
+    Fault { truth, terms }.accepts(entity, victims)
+}
+
+/// Whether what is said while a fault lasts is about it, or follows from it.
+pub(crate) fn is_about(truth: &Truth, finding: &Finding) -> bool {
+    let follows = |(kind, entity): &(FindingKind, Entity)| {
+        *kind == finding.kind && same(entity, &finding.entity)
+    };
+    accepts(truth, &finding.entity, &finding.victims) || truth.follows.iter().any(follows)
 }
 
 /// Whether a flag blames what another fault of the run is about, and not what this one is about.

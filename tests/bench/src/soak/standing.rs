@@ -1,0 +1,185 @@
+//! What became of each fault: when its finding came, whether it stayed, under how many ids, and when it went.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use gaunt::answer::{Finding, FindingList};
+use gaunt_schema::{FindingKind, Severity, UnixMs};
+use gaunt_sim::Truth;
+
+use crate::judge::{accepts, is_about};
+
+/// Kinds that inform, or speak of gaunt's own sight: a line of any severity answers them.
+const QUIET: [FindingKind; 6] = [
+    FindingKind::IdleAllocated,
+    FindingKind::StageImbalance,
+    FindingKind::DataSkew,
+    FindingKind::TargetDown,
+    FindingKind::DriverHung,
+    FindingKind::DataStale,
+];
+
+/// Beside its own limit a fault is given three periods, and a finding that flaps three minutes to close.
+const PERIODS: u32 = 3;
+const CLOSES: Duration = Duration::from_mins(4);
+
+/// What became of one fault.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Standing {
+    /// How long after its onset it was found.
+    pub(super) found: Option<Duration>,
+    /// Whether that was after its limit.
+    pub(super) late: bool,
+    /// For how long in all it was not said after it had been found and before it ended.
+    pub(super) away: Duration,
+    /// The ids under which it was said at its own kind.
+    pub(super) ids: BTreeSet<String>,
+    /// Whether it was still said long after its end.
+    pub(super) lingers: bool,
+    /// What it cost while it was said: least and most.
+    cost: Option<(f64, f64)>,
+}
+
+/// A warning or page that no fault explains.
+#[derive(Clone, Debug)]
+pub(super) struct Beside {
+    pub(super) id: String,
+    pub(super) opened: UnixMs,
+    pub(super) paged: bool,
+    pub(super) summary: String,
+}
+
+/// Looks at the findings of each tick.
+#[derive(Debug)]
+pub(super) struct Observer {
+    truths: Vec<Truth>,
+    standings: Vec<Standing>,
+    beside: BTreeMap<(String, UnixMs), Beside>,
+    /// What was open at the last look, and how often something came to be open.
+    open: BTreeSet<String>,
+    openings: u64,
+    last: Option<UnixMs>,
+}
+
+impl Standing {
+    pub(super) fn is_right(&self) -> bool {
+        self.found.is_some()
+            && !self.late
+            && self.away.is_zero()
+            && self.ids.len() == 1
+            && !self.lingers
+    }
+
+    pub(super) fn line(&self, truth: &Truth, start: UnixMs) -> String {
+        let lasts = truth.ends.map_or(0, |end| end.since(truth.onset).as_secs());
+        let found =
+            self.found.map_or("never found".to_owned(), |f| format!("found {} s", f.as_secs()));
+        let cost =
+            self.cost.map_or(String::new(), |(low, high)| format!("  cost {low:.1}-{high:.1}"));
+        format!(
+            "+{} s for {lasts} s  {} {}  {found}{}{}{}{cost}  {:?}",
+            truth.onset.since(start).as_secs(),
+            truth.kind.as_str(),
+            truth.blamed,
+            if self.late { " late" } else { "" },
+            if self.away.is_zero() {
+                String::new()
+            } else {
+                format!("  away {} s", self.away.as_secs())
+            },
+            if self.lingers { "  lingers" } else { "" },
+            self.ids,
+        )
+    }
+}
+
+impl Observer {
+    pub(super) fn new(truths: &[Truth]) -> Self {
+        let standings = vec![Standing::default(); truths.len()];
+        let (beside, open) = (BTreeMap::new(), BTreeSet::new());
+        Self { truths: truths.to_vec(), standings, beside, open, openings: 0, last: None }
+    }
+
+    /// Takes in what is open at one tick.
+    pub(super) fn see(&mut self, list: &FindingList, step: Duration) {
+        let now = list.at;
+        let passed = self.last.map_or(step, |last| now.since(last));
+        self.last = Some(now);
+        let open: BTreeSet<String> = list.findings.iter().map(|f| f.id.clone()).collect();
+        self.openings += open.difference(&self.open).count() as u64;
+        self.open = open;
+        for (truth, standing) in self.truths.iter().zip(&mut self.standings) {
+            let since = now.since(truth.onset);
+            let limit = truth.limit + step * PERIODS;
+            if now < truth.onset || truth.ends.is_some_and(|end| now > end + limit + CLOSES * 2) {
+                continue;
+            }
+            let said: Vec<&Finding> =
+                list.findings.iter().filter(|finding| answers(truth, finding)).collect();
+            if truth.ends.is_some_and(|end| now >= end) {
+                let over = truth.ends.is_some_and(|end| now > end + limit + CLOSES);
+                let known = |finding: &&Finding| standing.ids.contains(&finding.id);
+                standing.lingers |= over && said.iter().any(known);
+                continue;
+            }
+            let own = said.iter().filter(|finding| finding.life.opened >= truth.onset);
+            standing.ids.extend(own.map(|finding| finding.id.clone()));
+            if said.is_empty() {
+                if standing.found.is_some() {
+                    standing.away += passed;
+                }
+                continue;
+            }
+            if standing.found.is_none() {
+                standing.found = Some(since);
+                standing.late = since > limit;
+            }
+            let cost: f64 = said.iter().map(|finding| finding.cost_gpu_hours_per_hour).sum();
+            let (low, high) = standing.cost.unwrap_or((cost, cost));
+            standing.cost = Some((low.min(cost), high.max(cost)));
+        }
+        self.see_beside(list, step);
+    }
+
+    /// Warnings that no fault explains.
+    fn see_beside(&mut self, list: &FindingList, step: Duration) {
+        let now = list.at;
+        let there = |truth: &&Truth| {
+            let after = truth.limit + step * PERIODS + CLOSES;
+            now >= truth.onset && truth.ends.is_none_or(|end| now <= end + after)
+        };
+        let there: Vec<&Truth> = self.truths.iter().filter(there).collect();
+        for finding in list.findings.iter().filter(|f| f.severity >= Severity::Warning) {
+            if there.iter().any(|truth| is_about(truth, finding) || answers(truth, finding)) {
+                continue;
+            }
+            let key = (finding.id.clone(), finding.life.opened);
+            let beside = self.beside.entry(key).or_insert_with(|| Beside {
+                id: finding.id.clone(),
+                opened: finding.life.opened,
+                paged: false,
+                summary: finding.summary.clone(),
+            });
+            beside.paged |= finding.severity == Severity::Critical;
+        }
+    }
+
+    /// How often findings were opened or opened again, as far as a look each tick shows.
+    pub(super) fn openings(&self) -> u64 {
+        self.openings
+    }
+
+    /// What became of each fault, and what was said beside.
+    pub(super) fn end(self) -> (Vec<Standing>, Vec<Beside>) {
+        (self.standings, self.beside.into_values().collect())
+    }
+}
+
+/// Whether a finding says what is wrong: the right kind, on the right thing or something that it strikes.
+fn answers(truth: &Truth, finding: &Finding) -> bool {
+    let kind = finding.kind == truth.kind || truth.kinds.contains(&finding.kind);
+    let told = finding.severity >= Severity::Warning || QUIET.contains(&finding.kind);
+    kind && told && accepts(truth, &finding.entity, &finding.victims)
+}
