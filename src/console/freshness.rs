@@ -115,7 +115,9 @@ impl State {
         if self.then.is_some() || self.replay.is_some() {
             return None;
         }
-        let age = self.source_now()?.since(self.shown_at()?);
+        // Before they are answered the header is all there is.
+        let header = || self.data.overview.as_deref().map(|overview| overview.at);
+        let age = self.source_now()?.since(self.shown_at().or_else(header)?);
         let seldom = if self.place == Place::Probe { SELDOM } else { Duration::ZERO };
         (age >= self.late() + seldom).then_some(age)
     }

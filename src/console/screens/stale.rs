@@ -70,6 +70,9 @@ fn rows_of_a_screen_visited_before_say_their_age_while_the_aggregator_is_away() 
     clock.desk.press(&[Key::Char('1')]);
     clock.pass(30);
     assert!(clock.screen()[0].ends_with("12:13:41Z ○ 31s old"), "the overview has its own age");
+    clock.desk.press(&[Key::Char('5')]);
+    let screen = clock.screen();
+    assert!(screen[0].ends_with("12:13:41Z ○ 31s old"), "never answered: {screen:#?}");
 }
 
 #[test]

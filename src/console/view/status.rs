@@ -91,6 +91,7 @@ fn slow(state: &State) -> Option<(String, Meaning)> {
             format!(" ▲ {title}: waiting {} for an answer", waits(state.entered))
         }
         _ => {
+            state.shown_at()?;
             let age = format::span(state.stale_age()?);
             format!(" ▲ {title}: these rows are {age} old and no newer ones come")
         }
