@@ -20,7 +20,7 @@ use gaunt::{
     site,
     source::Aggregator,
 };
-use gaunt_schema::Safe;
+use gaunt_schema::{Safe, safe::safe_lines};
 use tracing_subscriber::EnvFilter;
 
 /// What is logged unless told otherwise.
@@ -50,7 +50,8 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             // When even the standard error is closed, the exit code is all that is left to say it.
-            drop(writeln!(io::stderr(), "gaunt: {error:#}"));
+            let said = safe_lines(&format!("gaunt: {error:#}"));
+            drop(writeln!(io::stderr(), "{said}"));
             ExitCode::from(FAILED)
         }
     }

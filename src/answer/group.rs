@@ -26,8 +26,8 @@ pub struct FindingGroup {
     pub since: UnixMs,
     /// The confidence of the least certain, from 0 to 1.
     pub confidence: f64,
-    /// GPU-hours that all of them cost in an hour.
-    pub cost_gpu_hours_per_hour: f64,
+    /// Lost GPUs that are attributed to them.
+    pub lost_gpus: f64,
     /// How many of them are acknowledged.
     pub acknowledged: u32,
     /// What they blame, if it is of one type.
@@ -73,11 +73,11 @@ impl FindingLine<'_> {
         }
     }
 
-    /// GPU-hours that it costs in an hour.
+    /// Lost GPUs that are attributed to it.
     pub const fn cost(&self) -> f64 {
         match self {
-            Self::Single(finding) => finding.cost_gpu_hours_per_hour,
-            Self::Group(group) => group.cost_gpu_hours_per_hour,
+            Self::Single(finding) => finding.lost_gpus,
+            Self::Group(group) => group.lost_gpus,
         }
     }
 
@@ -118,7 +118,7 @@ impl FindingGroup {
             groups.extend(parts.filter_map(|(user, members)| Self::of(user.as_ref(), members)));
         }
         groups.sort_by(|a: &Self, b| {
-            worse((a.severity, a.cost_gpu_hours_per_hour), (b.severity, b.cost_gpu_hours_per_hour))
+            worse((a.severity, a.lost_gpus), (b.severity, b.lost_gpus))
                 .then_with(|| natural(&a.id, &b.id))
         });
         groups
@@ -137,7 +137,7 @@ impl FindingGroup {
             severity: first.severity,
             since: findings().map(|finding| finding.since).min()?,
             confidence: findings().map(|finding| finding.confidence).fold(1.0, f64::min),
-            cost_gpu_hours_per_hour: findings().map(|f| f.cost_gpu_hours_per_hour).sum(),
+            lost_gpus: findings().map(|f| f.lost_gpus).sum(),
             acknowledged: findings().filter(|f| f.acknowledged.is_some()).count() as u32,
             blames: shared(findings().map(|finding| Some(&finding.entity.kind))),
             user: shared(members.iter().map(|(_, owner)| owner.user.as_ref())),

@@ -147,7 +147,7 @@ impl State {
 
 /// A text from an answer, as far as a row shows it.
 pub(crate) fn group_title(group: &FindingGroup) -> Safe {
-    let cost = group.cost_gpu_hours_per_hour;
+    let cost = group.lost_gpus;
     let gpus = (cost > 0.0).then(|| super::format::gpus(cost));
     let (taken, all) = (group.acknowledged as usize, group.members.len());
     let taken =

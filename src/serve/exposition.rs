@@ -1,19 +1,15 @@
 //! `/metrics`: what the aggregator knows about the fleet and itself, as exposition text with bounded labels.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeMap, fmt::Write as _};
 
-use axum::{
-    extract::State,
-    http::header::CONTENT_TYPE,
-    response::{IntoResponse, Response},
-};
-use gaunt_schema::{Entity, GpuState, MetricId, catalogue::fleet, text, unit::Kind};
+use axum::{extract::State, http::HeaderMap, response::Response};
+use gaunt_schema::{Entity, GpuState, MetricId, catalogue::fleet, text::Form};
 
-use super::api::unavailable;
+use super::{api::unavailable, negotiated};
 use crate::{
     answer::{
-        Answer, FindingList, GpuTime, NodeList, NodeState, Overview, Question, TargetList,
-        TargetState,
+        Answer, FindingList, GpuTime, LossCause, NodeList, NodeState, Overview, Question,
+        TargetList, TargetState,
     },
     source::{Source, SourceError},
 };
@@ -24,9 +20,9 @@ const MAX_GPUS: usize = 100_000;
 /// Findings that get a series of their own, worst first.
 const MAX_FINDINGS: usize = 1_000;
 
-pub(super) async fn metrics(State(source): State<Source>) -> Response {
+pub(super) async fn metrics(State(source): State<Source>, headers: HeaderMap) -> Response {
     match Facts::ask(&source).await {
-        Ok(facts) => ([(CONTENT_TYPE, text::CONTENT_TYPE)], facts.page()).into_response(),
+        Ok(facts) => negotiated::page(&headers, move |form| facts.page(form)).await,
         Err(error) => unavailable(&error),
     }
 }
@@ -68,8 +64,8 @@ impl Facts {
         Ok(facts)
     }
 
-    fn page(&self) -> String {
-        let mut page = Page(String::with_capacity(64 << 10));
+    fn page(&self, form: Form) -> String {
+        let mut page = Page { out: String::with_capacity(64 << 10), form };
         page.family(fleet::BUILD_INFO, |family| {
             family.line(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
         });
@@ -78,7 +74,8 @@ impl Facts {
         self.keeping(&mut page);
         self.fleet(&mut page);
         self.findings(&mut page);
-        page.0
+        form.end(&mut page.out);
+        page.out
     }
 
     fn targets(&self, page: &mut Page) {
@@ -159,10 +156,43 @@ impl Facts {
         });
         page.family(fleet::GPU_STATE_RATIO, |family| self.ratios(family));
         page.family(fleet::LOST_GPUS, |family| family.line(&[], self.overview.lost.gpus));
+        self.lost(page);
         page.family(fleet::STARVED, |family| {
             for row in &self.time.starved {
                 let labels = [("job", row.job.as_str()), ("cause", row.cause.as_str())];
                 family.line(&labels, row.gpu_seconds);
+            }
+        });
+    }
+
+    /// Lost GPUs by cause, finding, node and job: four ways to divide one number.
+    fn lost(&self, page: &mut Page) {
+        let findings = &self.findings.findings;
+        page.family(fleet::LOST_BY_CAUSE, |family| {
+            let mut causes: BTreeMap<&str, f64> = BTreeMap::new();
+            for finding in findings {
+                *causes.entry(finding.kind.as_str()).or_default() += finding.lost_gpus;
+            }
+            causes.insert(LossCause::Idle.as_str(), self.overview.lost.idle_gpus);
+            causes.insert(LossCause::Unexplained.as_str(), self.overview.lost.unexplained_gpus);
+            for (cause, gpus) in causes {
+                family.line(&[("cause", cause)], gpus);
+            }
+        });
+        page.family(fleet::FINDING_LOST, |family| {
+            for finding in findings.iter().take(MAX_FINDINGS) {
+                let labels = [("id", finding.id.as_str()), ("kind", finding.kind.as_str())];
+                family.line(&labels, finding.lost_gpus);
+            }
+        });
+        page.family(fleet::NODE_LOST, |family| {
+            for line in &self.nodes.nodes {
+                family.line(&[("node", line.node.as_str())], line.lost_gpus);
+            }
+        });
+        page.family(fleet::JOB_LOST, |family| {
+            for job in &self.time.jobs {
+                family.line(&[("job", job.job.as_str())], job.lost_gpus);
             }
         });
     }
@@ -220,27 +250,25 @@ fn place(entity: &Entity) -> impl Iterator<Item = (&'static str, &str)> {
 }
 
 /// A page being written.
-struct Page(String);
+struct Page {
+    out: String,
+    form: Form,
+}
 
 impl Page {
     /// One family: its head from the catalogue, then its lines. A family without a line is left out.
     fn family(&mut self, metric: MetricId, lines: impl FnOnce(&mut Family<'_>)) {
-        let row = metric.row();
-        let kind = match row.kind {
-            Kind::Counter(_) => "counter",
-            Kind::Gauge | Kind::Info => "gauge",
-        };
-        let before = self.0.len();
-        self.push(format_args!("# HELP {} {}\n# TYPE {} {kind}\n", row.name, row.help, row.name));
-        let head = self.0.len();
-        lines(&mut Family { page: self, name: row.name });
-        if self.0.len() == head {
-            self.0.truncate(before);
+        let before = self.out.len();
+        self.form.header(metric, &mut self.out);
+        let head = self.out.len();
+        lines(&mut Family { page: self, name: metric.row().name });
+        if self.out.len() == head {
+            self.out.truncate(before);
         }
     }
 
     fn push(&mut self, text: std::fmt::Arguments<'_>) {
-        self.0.write_fmt(text).expect("writing to a string cannot fail");
+        self.out.write_fmt(text).expect("writing to a string cannot fail");
     }
 }
 
@@ -252,15 +280,15 @@ struct Family<'a> {
 
 impl Family<'_> {
     fn line(&mut self, labels: &[(&str, &str)], value: f64) {
-        self.page.0.push_str(self.name);
+        self.page.out.push_str(self.name);
         for (at, (name, text)) in labels.iter().enumerate() {
             let open = if at == 0 { '{' } else { ',' };
             self.page.push(format_args!("{open}{name}=\""));
             self.escaped(text);
-            self.page.0.push('"');
+            self.page.out.push('"');
         }
         if !labels.is_empty() {
-            self.page.0.push('}');
+            self.page.out.push('}');
         }
         self.page.push(format_args!(" {value}\n"));
     }
@@ -268,10 +296,10 @@ impl Family<'_> {
     fn escaped(&mut self, text: &str) {
         for character in text.chars() {
             match character {
-                '\\' => self.page.0.push_str("\\\\"),
-                '"' => self.page.0.push_str("\\\""),
-                '\n' => self.page.0.push_str("\\n"),
-                other => self.page.0.push(other),
+                '\\' => self.page.out.push_str("\\\\"),
+                '"' => self.page.out.push_str("\\\""),
+                '\n' => self.page.out.push_str("\\n"),
+                other => self.page.out.push(other),
             }
         }
     }

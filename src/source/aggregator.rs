@@ -2,12 +2,17 @@
 
 use std::{sync::Arc, time::Duration};
 
-use gaunt_schema::meeting::{Reply, Word};
+use gaunt_schema::{
+    Safe,
+    meeting::{Reply, Word},
+};
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
-use serde_json::Value;
 use tokio::time::timeout;
 
-use super::follow::Followed;
+use super::{
+    decode::{decode, decode_json},
+    follow::Followed,
+};
 use crate::{
     answer::{API, Act, Answer, Deed, Question, act::Note},
     tls::{self, Tls, TlsError},
@@ -47,7 +52,7 @@ pub enum AggregatorError {
         /// Who was asked.
         address: Arc<str>,
         /// The innermost reason.
-        why: String,
+        why: Safe,
     },
     /// An answer with a status that the API does not use.
     #[error(
@@ -67,7 +72,7 @@ pub enum AggregatorError {
         /// Who was asked.
         address: Arc<str>,
         /// What is wrong with it.
-        why: String,
+        why: Safe,
     },
 }
 
@@ -111,9 +116,9 @@ impl Aggregator {
         let body = self.body(response).await?;
         let unreadable = |error: serde_json::Error| self.unreadable(&error.to_string());
         if refused {
-            return serde_json::from_slice(&body).map(Answer::Refused).map_err(unreadable);
+            return decode(&body).map(Answer::Refused).map_err(unreadable);
         }
-        let value: Value = serde_json::from_slice(&body).map_err(unreadable)?;
+        let value = decode_json(&body).map_err(unreadable)?;
         Answer::read(question, &value).map_err(unreadable)
     }
 
@@ -148,9 +153,9 @@ impl Aggregator {
         let body = self.body(response).await?;
         let unreadable = |error: serde_json::Error| self.unreadable(&error.to_string());
         if refused {
-            return serde_json::from_slice(&body).map(Answer::Refused).map_err(unreadable);
+            return decode(&body).map(Answer::Refused).map_err(unreadable);
         }
-        let told = serde_json::from_slice(&body).map_err(unreadable)?;
+        let told = decode(&body).map_err(unreadable)?;
         Ok(Answer::Finding(Arc::new(told)))
     }
 
@@ -164,7 +169,7 @@ impl Aggregator {
             return Err(AggregatorError::Status { address, status });
         }
         let body = self.body(response).await?;
-        serde_json::from_slice(&body).map_err(|error| self.unreadable(&error.to_string()))
+        decode(&body).map_err(|error| self.unreadable(&error.to_string()))
     }
 
     fn signed(&self, request: RequestBuilder) -> RequestBuilder {
@@ -230,11 +235,11 @@ impl Aggregator {
     }
 
     pub(super) fn unreachable(&self, error: &reqwest::Error) -> AggregatorError {
-        AggregatorError::Unreachable { address: self.address.clone(), why: innermost(error) }
+        AggregatorError::Unreachable { address: self.address.clone(), why: innermost(error).into() }
     }
 
     pub(super) fn silent(&self) -> AggregatorError {
-        let why = format!("no answer within {} s", DEADLINE.as_secs());
+        let why = format!("no answer within {} s", DEADLINE.as_secs()).into();
         AggregatorError::Unreachable { address: self.address.clone(), why }
     }
 
@@ -243,7 +248,7 @@ impl Aggregator {
     }
 
     pub(super) fn unreadable(&self, why: &str) -> AggregatorError {
-        AggregatorError::Answer { address: self.address.clone(), why: why.to_owned() }
+        AggregatorError::Answer { address: self.address.clone(), why: Safe::new(why) }
     }
 }
 

@@ -53,6 +53,10 @@ struct Arguments {
     /// Name of this node, instead of its host name
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
+    /// Name under which the page may be asked, beside its addresses, localhost and those of this machine. A request for
+    /// any other name is turned away: a web page could have made it
+    #[arg(long, value_name = "HOST")]
+    name: Option<Vec<String>>,
     /// RDMA or network device to leave alone, not even read; * stands for anything
     #[arg(long, value_name = "NAME")]
     exclude: Option<Vec<String>>,

@@ -13,6 +13,7 @@ pub(crate) fn idle(number: usize) -> Finding {
         entity: Entity { job: Some(job), ..Entity::new(EntityKind::Job) },
         since: UnixMs(1_000 * number as i64),
         confidence: 0.6,
+        lost_gpus: 8.0,
         cost_gpu_hours_per_hour: 8.0,
         victims: Vec::new(),
         summary: format!("job {number} holds 8 GPUs and does nothing with them"),
@@ -37,7 +38,7 @@ fn findings_of_one_kind_and_user_are_one_group_with_their_sum() {
     let groups = FindingGroup::all(&findings, |_| user("sam"));
     let [group] = &groups[..] else { panic!("{groups:?}") };
     assert_eq!(group.id, "group/idle_allocated/info/sam");
-    assert_eq!((group.members.len(), group.cost_gpu_hours_per_hour), (83, 664.0));
+    assert_eq!((group.members.len(), group.lost_gpus), (83, 664.0));
     assert_eq!(group.describe(Some("664")), "83 jobs, 664 GPUs, user sam");
     assert_eq!((group.since, group.job.clone()), (UnixMs(0), None));
     let order = lines(&findings, &groups);

@@ -165,6 +165,7 @@ mod tests {
             entity: Entity::node(&Safe::new(id)),
             since: UnixMs(0),
             confidence: 0.5,
+            lost_gpus: 0.0,
             cost_gpu_hours_per_hour: 0.0,
             victims: Vec::new(),
             summary: String::new(),

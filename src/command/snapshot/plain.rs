@@ -29,6 +29,7 @@ pub(super) fn page(picture: &Picture) -> String {
     let mut lines = vec![title(overview)];
     lines.extend(gpu_time(overview));
     lines.push(cost(&overview.lost, overview.gpus()));
+    lines.extend(causes(&overview.lost));
     lines.push(String::new());
     lines.extend(findings(&picture.findings, overview.at));
     lines.extend(worst(&overview.worst));
@@ -90,6 +91,20 @@ fn cost(lost: &Lost, gpus: u32) -> String {
     format!("LOST      {:.1} GPUs{share}{}", lost.gpus, money.unwrap_or_default())
 }
 
+/// What the lost GPUs are attributed to, which adds up to them; nothing where nothing is lost and everything known.
+fn causes(lost: &Lost) -> Option<String> {
+    let mut parts = Vec::new();
+    if lost.gpus > 0.0 {
+        parts.push(format!("findings {:.1}", lost.findings_gpus));
+        parts.push(format!("idle {:.1}", lost.idle_gpus));
+        parts.push(format!("unexplained {:.1}", lost.unexplained_gpus));
+    }
+    if lost.unknown_gpus > 0 {
+        parts.push(format!("not known {}", count(lost.unknown_gpus, "GPU")));
+    }
+    (!parts.is_empty()).then(|| format!("          {}", parts.join("   ")))
+}
+
 fn findings(list: &FindingList, now: UnixMs) -> Vec<String> {
     let findings = &list.findings;
     let taken = findings.iter().filter(|finding| finding.acknowledged.is_some()).count();
@@ -117,7 +132,7 @@ fn one(finding: &Finding, now: UnixMs) -> Vec<String> {
         (finding.severity, finding.kind),
         &cut(&finding.entity.to_string(), 32),
         now.since(finding.since),
-        (finding.cost_gpu_hours_per_hour, finding.confidence),
+        (finding.lost_gpus, finding.confidence),
     )];
     lines.extend(wrap("          ", &words(&finding.summary), " "));
     for evidence in &finding.evidence {
@@ -143,7 +158,7 @@ fn one(finding: &Finding, now: UnixMs) -> Vec<String> {
 
 /// A group of findings, with the worst of them for all.
 fn many(group: &FindingGroup, findings: &[Finding], now: UnixMs) -> Vec<String> {
-    let cost = group.cost_gpu_hours_per_hour;
+    let cost = group.lost_gpus;
     let gpus = (cost > 0.0).then(|| format!("{cost:.1}"));
     let gpus = gpus.as_deref().map(|gpus| gpus.strip_suffix(".0").unwrap_or(gpus));
     let mut lines = vec![headline(
@@ -172,7 +187,7 @@ fn headline(
     (cost, confidence): (f64, f64),
 ) -> String {
     format!(
-        "{:<9} {:<16} {} {:>8} {:>9.1} GPU·h/h  sure {:.2}",
+        "{:<9} {:<16} {} {:>8} {:>7.1} lost GPUs  sure {:.2}",
         severity.as_str(),
         kind.as_str(),
         pad(place, 32),

@@ -225,7 +225,7 @@ impl Rows<'_> {
                     // Its place says more than that of one finding, and takes the room of both.
                     sentence: summary.filter(|_| self.width >= WIDE),
                     since: group.since,
-                    cost: group.cost_gpu_hours_per_hour,
+                    cost: group.lost_gpus,
                     confidence: group.confidence,
                 });
             }
@@ -246,7 +246,7 @@ impl Rows<'_> {
             place,
             sentence: Some(Safe::new(&finding.summary)),
             since: finding.since,
-            cost: finding.cost_gpu_hours_per_hour,
+            cost: finding.lost_gpus,
             confidence: finding.confidence,
         })
     }
