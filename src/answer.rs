@@ -201,6 +201,14 @@ pub enum Refusal {
         /// Who did.
         by: Safe,
     },
+    /// Its fault is one at every level.
+    #[error(
+        "{finding} does not rest on what is usual, so that no level can be accepted; acknowledge it without --accept"
+    )]
+    NotAcceptable {
+        /// Its id.
+        finding: Safe,
+    },
     /// There is nothing to take back.
     #[error("{finding} is not acknowledged by anybody")]
     NotAcknowledged {
@@ -284,6 +292,7 @@ impl Refusal {
             self,
             Self::ClosedFinding { .. }
                 | Self::AlreadyAcknowledged { .. }
+                | Self::NotAcceptable { .. }
                 | Self::NotAcknowledged { .. }
         )
     }

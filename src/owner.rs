@@ -83,6 +83,8 @@ pub struct Options {
     pub usage: Duration,
     /// What Alertmanager says, if anybody asks it.
     pub alerts: Option<watch::Receiver<Arc<AlertList>>>,
+    /// Whether what is usual is said for who keeps it, also without a state folder.
+    pub says_usual: bool,
 }
 
 impl Default for Options {
@@ -98,6 +100,7 @@ impl Default for Options {
             thresholds: Box::default(),
             usage: USAGE,
             alerts: None,
+            says_usual: false,
         }
     }
 }
@@ -192,6 +195,11 @@ impl Judging {
 }
 
 impl Owner {
+    /// The time between two scrapes of a target.
+    pub fn period(&self) -> Duration {
+        self.options.period
+    }
+
     /// An owner that knows nothing yet.
     pub fn new(options: Options) -> Self {
         let cluster =
@@ -260,11 +268,12 @@ impl Owner {
     /// from what is known and from the judgement before. Nothing if a judgement is being made.
     fn begin_tick(&mut self, now: UnixMs) -> Option<Judging> {
         self.tell_measured();
+        self.tell_accepted();
         let judge = self.judge.take()?;
         self.cluster_mut().advance(now);
         let (cluster, closed_revision) = (self.cluster.clone(), self.closed_revision);
         let due = self.usual_at.is_none_or(|at| now.since(at) >= USUAL_EVERY);
-        let usual = self.told_spent.is_some() && due;
+        let usual = (self.options.says_usual || self.told_spent.is_some()) && due;
         let earlier = std::mem::take(&mut self.earlier);
         Some(Judging { cluster, judge, earlier, closed_revision, usual })
     }

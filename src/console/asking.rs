@@ -117,8 +117,10 @@ mod tests {
         asking.overview.out = Some((Question::Overview, Box::pin(async move { answered() })));
         let lanes = [&mut asking.others, &mut asking.overview];
         assert!(lanes.iter().all(|lane| lane.out.is_some()));
-        let (handle, _told) =
-            crate::owner::start_led(crate::owner::Options::default(), gaunt_schema::UnixMs(0));
+        let (handle, _told) = crate::owner::start_led(
+            crate::owner::Owner::new(Default::default()),
+            gaunt_schema::UnixMs(0),
+        );
         let (question, answer) = asking.answer(&Source::Owner(handle)).await;
         assert_eq!(question, Question::Overview);
         assert!(answer.is_ok() && asking.others.out.is_some(), "what hangs stays out");

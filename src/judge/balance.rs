@@ -50,6 +50,11 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
 }
 
 impl Shares {
+    /// What a gang does now is usual: how it was before says nothing.
+    pub(super) fn forget(&mut self, gang: &str) {
+        self.gangs.remove(gang);
+    }
+
     /// Remembers how much each node works, and who works while the others wait.
     pub(super) fn look(judge: &mut Judge, cluster: &Cluster) {
         let slow = judge.is_slow(cluster);

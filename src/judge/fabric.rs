@@ -233,12 +233,8 @@ fn ports<'a>(judge: &'a Judge, cluster: &'a Cluster) -> Vec<Port<'a>> {
             if !now(link.carried, cluster).is_some_and(|it| it >= judge.limits.carries_ratio) {
                 continue;
             }
+            let Some(rail) = rail_of(cluster, *row) else { continue };
             let wiring = cluster.wiring().port(*row);
-            let told =
-                wiring.and_then(|wiring| wiring.rail.as_ref()).map(|told| told.value.clone());
-            let name =
-                || cluster.device(Class::Port, *row).map(|entry| number(entry.device.key.first()));
-            let Some(rail) = told.or_else(name) else { continue };
             let leaf = wiring.and_then(|wiring| wiring.leaf.as_ref()).map(|told| &told.value);
             ports.push(Port {
                 node: id,
@@ -264,6 +260,13 @@ pub(super) fn members(judge: &Judge, cluster: &Cluster, of: &Entity, most: usize
     let rows: Vec<u32> = ports.iter().filter(leaf).filter(rail).map(|port| port.row).collect();
     let step = rows.len().div_ceil(most.max(1)).max(1);
     rows.into_iter().step_by(step).collect()
+}
+
+/// The rail of a port.
+pub(super) fn rail_of(cluster: &Cluster, row: u32) -> Option<Safe> {
+    let wiring = cluster.wiring().port(row);
+    let told = wiring.and_then(|wiring| wiring.rail.as_ref()).map(|told| told.value.clone());
+    told.or_else(|| Some(number(cluster.device(Class::Port, row)?.device.key.first())))
 }
 
 /// The number at the end of a device's name: where nobody says the rail, equal devices are on equal rails.

@@ -173,6 +173,30 @@ impl Life {
         due.take(MAX_CHAINS).map(|known| known.told.finding.clone()).collect()
     }
 
+    /// The findings that closed at this very step.
+    pub(super) fn just_closed(&self, now: UnixMs) -> Vec<Finding> {
+        let closed = self.known.values().filter(|known| known.told.life.closed == Some(now));
+        closed.map(|known| known.told.finding.clone()).collect()
+    }
+
+    /// Keeps why a finding closed.
+    pub(super) fn say_recovered(&mut self, id: &str, signal: &str) {
+        if let Some(known) = self.known.get_mut(id) {
+            known.say_recovered(signal);
+        }
+    }
+
+    /// Somebody takes the present level for usual: an open finding closes. Says whether it was open.
+    pub(super) fn accept(&mut self, id: &str, now: UnixMs, by: &str) -> bool {
+        let open = self.known.get_mut(id).filter(|known| known.is_open());
+        let Some(known) = open else { return false };
+        known.accept(now, by);
+        self.pending.remove(id);
+        self.open -= 1;
+        self.revision += 1;
+        true
+    }
+
     /// Keeps what was seen around a finding.
     pub(super) fn attach(&mut self, id: &str, chain: Chain) {
         if let Some(known) = self.known.get_mut(id) {
@@ -247,6 +271,12 @@ impl Life {
             b.severity.cmp(&a.severity).then(cost).then_with(|| natural(&a.id, &b.id))
         });
         open
+    }
+
+    /// The open findings, in no order that means anything.
+    pub(super) fn each_open(&self) -> impl Iterator<Item = &Finding> {
+        let open = self.known.values().filter(|known| known.is_open());
+        open.map(|known| &known.told.finding)
     }
 
     /// The closed findings that are remembered, newest first.

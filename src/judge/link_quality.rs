@@ -1,13 +1,13 @@
 //! Links that lose bits, and links that came up at a lower rate than they should have.
 
-use gaunt_schema::{Class, Entity, FindingKind, catalogue::port, unit::Unit};
+use gaunt_schema::{Absent, Class, Entity, FindingKind, catalogue::port, unit::Unit};
 
 use super::{
     Evidence, Judge,
-    finding::Suspicion,
+    finding::{Suspicion, id},
     gang::Gang,
     life::Seen,
-    links::{Link, now},
+    links::{LINK_ERRORS, Link, now},
     port_down::{is_active, jobs},
 };
 use crate::cluster::{Cluster, Node, NodeId};
@@ -22,7 +22,12 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
             }
             let place = Place { judge, cluster, id, node, row: *row, link };
             seen.suspicions.extend(place.rate_low());
-            seen.suspicions.extend(place.errors());
+            match place.errors() {
+                Some(suspicion) => seen.suspicions.push(suspicion),
+                // A counter that stands at its maximum counts no more: whether the cable is well nobody can say.
+                None if place.is_saturated() => seen.unclear.push(place.errors_id()),
+                None => {}
+            }
         }
     }
 }
@@ -143,6 +148,16 @@ impl Place<'_> {
                     Evidence::new("speed that its job has lost", slowed, Unit::Ratio, Some(limits.slowed_ratio)),
                 ]),
         )
+    }
+
+    /// Whether a counter of errors stands at its maximum.
+    fn is_saturated(&self) -> bool {
+        let full = Some(Absent::Saturated.into());
+        LINK_ERRORS.iter().any(|metric| self.cluster.reading(*metric, self.row) == full)
+    }
+
+    fn errors_id(&self) -> String {
+        id(FindingKind::LinkErrors, &self.entity())
     }
 
     /// Whether somebody in the same gang has to send packets again.

@@ -244,6 +244,7 @@ fn place(entity: &Entity) -> impl Iterator<Item = (&'static str, &str)> {
         ("job", &entity.job),
         ("rail", &entity.rail),
         ("leaf", &entity.leaf),
+        ("source", &entity.source),
     ];
     let known = parts.into_iter().filter_map(|(name, part)| Some((name, part.as_deref()?)));
     std::iter::once(("entity", entity.kind.as_str())).chain(known)
