@@ -2,10 +2,8 @@
 
 use std::{
     collections::VecDeque,
-    future::pending,
     io,
     path::PathBuf,
-    pin::Pin,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -16,15 +14,18 @@ use tokio::{
 };
 
 use crate::{
-    answer::{Act, Answer, Deed, Question},
+    answer::{Answer, Question},
     source::{Player, Source, SourceError},
 };
 
+mod acting;
 mod action;
+mod asking;
 mod commands;
 mod cursor;
 mod events;
 mod format;
+mod freshness;
 mod kept;
 mod keymap;
 mod list;
@@ -32,6 +33,7 @@ mod matrix;
 mod place;
 mod prompt;
 mod proof;
+mod rows;
 mod sheet;
 mod state;
 mod terminal;
@@ -48,7 +50,9 @@ mod sample;
 mod screens;
 #[cfg(test)]
 mod ways_out;
+use acting::{Acting, acknowledge, acted};
 use action::{Action, Effect};
+use asking::Asking;
 use state::State;
 use terminal::{Input, Pressed, Screen};
 use theme::Theme;
@@ -129,8 +133,8 @@ struct Desk {
     input: Input,
     state: State,
     asking: Asking,
-    /// What is being done to a finding, at most one thing at a time.
-    acting: Option<Asked>,
+    /// What is being done to findings, at most one thing at a time.
+    acting: Option<Acting>,
     /// Whether the screen must be drawn.
     changed: bool,
     /// Whether a key waits for its frame.
@@ -203,7 +207,7 @@ impl Desk {
                 }
                 done = acted(&mut self.acting) => {
                     self.acting = None;
-                    self.done(told(done));
+                    self.done(done);
                 }
                 _ = ticks.tick() => actions.push_back(Action::Tick(now())),
                 () = sleep_until(due.into()), if self.changed && due > Instant::now() => {}
@@ -283,7 +287,7 @@ impl Desk {
                         Err(error) => Err(format!("cannot write {path}: {error}")),
                     });
                 }
-                Effect::Acknowledge(finding, note) => self.acknowledge(&finding, note),
+                Effect::Acknowledge(findings, note) => self.acknowledge(findings, note),
             }
         }
         Ok(false)
@@ -297,17 +301,12 @@ impl Desk {
         });
     }
 
-    /// Sends an acknowledgement, or with no note withdraws it.
-    fn acknowledge(&mut self, finding: &Safe, note: Option<String>) {
+    /// Sends acknowledgements, or with no note withdraws them.
+    fn acknowledge(&mut self, findings: Vec<Safe>, note: Option<String>) {
         if self.acting.is_some() {
             return self.done(Err("the last acknowledgement is still on its way".to_owned()));
         }
-        let by = std::env::var("USER").ok().filter(|name| !name.is_empty());
-        let by = Safe::new(by.as_deref().unwrap_or("console"));
-        let deed = note.map_or(Deed::Withdraw, |note| Deed::Acknowledge { note: Safe::new(&note) });
-        let act = Act { finding: finding.to_string(), by, deed };
-        let source = self.source.clone();
-        self.acting = Some(Box::pin(async move { source.act(act).await }));
+        self.acting = Some(acknowledge(self.source.clone(), findings, note));
     }
 
     /// Says what became of something that was owed.
@@ -329,29 +328,7 @@ fn answered(
     match answer {
         Ok(answer) => Ok(Action::Answered(now(), Box::new(question), answer)),
         Err(gone @ SourceError::Owner(_)) => Err(ConsoleError::Source(gone)),
-        Err(error) => Ok(Action::Failed(now(), Safe::new(&error.to_string()))),
-    }
-}
-
-/// What comes back of an act; never, while none is on its way.
-async fn acted(acting: &mut Option<Asked>) -> Result<Answer, SourceError> {
-    match acting {
-        Some(acting) => acting.await,
-        None => pending().await,
-    }
-}
-
-/// What became of an act, in a sentence.
-fn told(done: Result<Answer, SourceError>) -> Result<String, String> {
-    match done {
-        Ok(Answer::Refused(refusal)) => Err(refusal.to_string()),
-        Ok(Answer::Finding(explanation)) => {
-            let finding = &explanation.finding;
-            let what = if finding.acknowledged.is_some() { "acknowledged" } else { "withdrawn" };
-            Ok(format!("{what}: {}", finding.id))
-        }
-        Ok(_) => Ok("done".to_owned()),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Ok(Action::Failed(now(), Box::new(question), Safe::new(&error.to_string()))),
     }
 }
 
@@ -359,44 +336,6 @@ fn told(done: Result<Answer, SourceError>) -> Result<String, String> {
 fn now() -> UnixMs {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixMs(since.as_millis() as i64)
-}
-
-/// A question on its way.
-type Asked = Pin<Box<dyn Future<Output = Result<Answer, SourceError>> + Send>>;
-
-/// The question that is out, at most one, and those that wait for it.
-#[derive(Default)]
-struct Asking {
-    out: Option<(Question, Asked)>,
-    waiting: VecDeque<Question>,
-}
-
-impl Asking {
-    /// These are to be asked now; others that wait are no longer of interest. What waited longer comes first, so that
-    /// a slow source does not answer the same question for ever.
-    fn want(&mut self, questions: Vec<Question>) {
-        self.waiting.retain(|waiting| questions.contains(waiting));
-        for question in questions {
-            if !self.waiting.contains(&question) {
-                self.waiting.push_back(question);
-            }
-        }
-    }
-
-    /// The next answer; never, while nothing is to be asked.
-    async fn answer(&mut self, source: &Source) -> (Question, Result<Answer, SourceError>) {
-        if self.out.is_none() {
-            let Some(question) = self.waiting.pop_front() else { return pending().await };
-            let (source, asked) = (source.clone(), question.clone());
-            self.out = Some((question, Box::pin(async move { source.ask(asked).await })));
-        }
-        let Some((_, out)) = &mut self.out else { return pending().await };
-        let answer = out.await;
-        match self.out.take() {
-            Some((question, _)) => (question, answer),
-            None => pending().await,
-        }
-    }
 }
 
 /// What the operating system tells.
@@ -445,22 +384,5 @@ impl Signals {
             _ = self.stop.recv() => Told::Stop,
             _ = self.go_on.recv() => Told::Continued,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_waited_longer_is_asked_first_and_nothing_twice() {
-        let node = Question::Node("gpu001".into());
-        let mut asking = Asking::default();
-        asking.want(vec![Question::Overview, node.clone()]);
-        assert_eq!(asking.waiting.pop_front(), Some(Question::Overview));
-        asking.want(vec![Question::Overview, node.clone()]);
-        assert_eq!(asking.waiting, [node, Question::Overview]);
-        asking.want(vec![Question::Overview, Question::Nodes]);
-        assert_eq!(asking.waiting, [Question::Overview, Question::Nodes]);
     }
 }

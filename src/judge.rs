@@ -224,12 +224,12 @@ impl Judge {
             self.hosts.entry(id).or_default().look(cluster, node, frozen, &self.limits);
             self.look_at_health(cluster, id, node);
             let host = self.hosts.get(&id).copied().unwrap_or_default();
-            let (mut held, mut begun) = (0, 0);
+            let (mut held, mut of_new_jobs) = (0, 0);
             for row in node.rows(Class::Gpu) {
-                begun += usize::from(self.look_at_gpu(cluster, node, &host, *row));
+                of_new_jobs += usize::from(self.look_at_gpu(cluster, node, &host, *row));
                 held += usize::from(cluster.job(*row).is_some());
             }
-            if begun > 0 && begun >= held {
+            if of_new_jobs > 0 && of_new_jobs >= held {
                 self.forget_usual_of(id, node);
             }
         }

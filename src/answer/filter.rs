@@ -28,7 +28,6 @@ use super::field::{Field, Key, Subject};
 mod complete;
 mod error;
 mod glob;
-mod natural;
 mod parse;
 mod quantity;
 mod select;
@@ -39,7 +38,6 @@ mod token;
 pub use complete::{Candidate, Completion, complete, quoted};
 pub use error::FilterError;
 use glob::Glob;
-pub use natural::natural;
 pub use select::{NO_TEXT, Rows, Selected, Texts, select};
 
 /// The longest filter, in bytes: a screen's width several times over.
@@ -181,10 +179,11 @@ impl Filter {
         let sorts = self.sorts().map(|(field, descending)| {
             format!("{}{}", field.name, if descending { " desc" } else { "" })
         });
-        let columns = self.columns.iter().map(|field| field.name.to_owned());
+        let columns = self.columns.iter().map(|field| field.name.clone());
         let mut clause = |word: &str, values: Vec<String>| {
             if !values.is_empty() {
-                text = format!("{text} {word} {}", values.join(", ")).trim_start().to_owned();
+                let gap = if text.is_empty() { "" } else { " " };
+                text += &format!("{gap}{word} {}", values.join(", "));
             }
         };
         clause("sort", sorts.collect());

@@ -3,6 +3,8 @@
 use gaunt_schema::{Entity, FindingKind, LifeState, Safe, Severity, Turn, UnixMs, unit::Unit};
 use serde::{Deserialize, Serialize};
 
+use super::FindingGroup;
+
 /// Findings: all that are open, or those that closed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FindingList {
@@ -16,6 +18,9 @@ pub struct FindingList {
     /// How many of them match the filter; the list may be only a page of them.
     #[serde(default)]
     pub matched: u32,
+    /// Those of the open ones that are many of one kind, worst group first.
+    #[serde(default)]
+    pub groups: Vec<FindingGroup>,
 }
 
 /// One fault, said once.

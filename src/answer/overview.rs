@@ -3,7 +3,7 @@
 use gaunt_schema::{GpuState, Safe, UnixMs};
 use serde::{Deserialize, Serialize};
 
-use super::{Finding, NodeLine};
+use super::{Finding, FindingGroup, NodeLine};
 
 /// The whole fleet at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -28,8 +28,12 @@ pub struct Overview {
     /// Findings whose evidence is there and that are not among them, because there is no place for them.
     #[serde(default)]
     pub findings_without_place: u32,
-    /// The worst of them, worst first; a bounded number.
+    /// The worst of them, worst first; a bounded number. Of a group the worst is among them, and others only where no
+    /// more urgent line lacks a place for them.
     pub findings: Vec<Finding>,
+    /// Those that are many of one kind, all of each counted; the worst groups first, a bounded number.
+    #[serde(default)]
+    pub groups: Vec<FindingGroup>,
     /// The state of every GPU.
     pub heat: Heat,
     /// The worst nodes, worst first; a bounded number.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use gaunt_schema::{Class, Device, MetricId, Safe, UnixMs, catalogue::gpu};
+use gaunt_schema::{Class, Device, MetricId, Safe, UnixMs, catalogue::gpu, natural};
 
 use super::{
     column::Column,
@@ -45,6 +45,8 @@ pub(super) struct Inventory {
     nodes: Vec<Option<Node>>,
     free: Vec<NodeId>,
     names: BTreeMap<Safe, NodeId>,
+    /// Every node, in the order in which a person puts their names.
+    order: Vec<NodeId>,
     classes: [Rows; Class::ALL.len()],
     /// The model of each GPU by its row: it is asked for of all of them in every tick.
     models: Vec<Option<Safe>>,
@@ -61,7 +63,7 @@ struct Rows {
 
 impl Inventory {
     pub(super) fn nodes(&self) -> impl Iterator<Item = (NodeId, &Node)> {
-        self.names.values().filter_map(|id| Some((*id, self.node(*id)?)))
+        self.order.iter().filter_map(|id| Some((*id, self.node(*id)?)))
     }
 
     #[inline]
@@ -154,6 +156,10 @@ impl Inventory {
         self.nodes.resize_with(self.nodes.len().max(id.0 as usize + 1), || None);
         self.nodes[id.0 as usize] = Some(Node::new(name.clone()));
         self.names.insert(name.clone(), id);
+        let at = self.order.partition_point(|known| {
+            self.node(*known).is_some_and(|node| natural(&node.name, name).is_lt())
+        });
+        self.order.insert(at, id);
         Some(id)
     }
 
@@ -261,6 +267,7 @@ impl Inventory {
     pub(super) fn remove_node(&mut self, id: NodeId, columns: &mut [Column]) {
         let Some(node) = self.nodes.get_mut(id.0 as usize).and_then(Option::take) else { return };
         self.names.remove(&node.name);
+        self.order.retain(|known| *known != id);
         self.free.push(id);
         for class in Class::ALL {
             for row in node.rows(class) {
@@ -291,5 +298,26 @@ impl Inventory {
             columns[usize::from(metric.0)].clear(row);
         }
         Some(entry.node)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_in_the_order_in_which_a_person_counts() {
+        let mut inventory = Inventory::default();
+        for name in ["gpu10", "gpu2", "leaf-10", "gpu1", "leaf-2", "gpu2"] {
+            assert!(inventory.find_node(&name.into()).is_some());
+        }
+        let names = |inventory: &Inventory| -> Vec<String> {
+            inventory.nodes().map(|(_, node)| node.name.to_string()).collect()
+        };
+        assert_eq!(names(&inventory), ["gpu1", "gpu2", "gpu10", "leaf-2", "leaf-10"]);
+        let gone = inventory.named("gpu2").unwrap();
+        inventory.remove_node(gone, &mut []);
+        inventory.find_node(&"gpu3".into());
+        assert_eq!(names(&inventory), ["gpu1", "gpu3", "gpu10", "leaf-2", "leaf-10"]);
     }
 }

@@ -3,7 +3,7 @@
 use std::{cmp::Ordering, collections::BTreeMap};
 
 use gaunt_schema::{
-    Class, Device, Dialect, MetricId, Report, Safe, Shared, Target, TargetId, UnixMs,
+    Class, Device, Dialect, MetricId, Report, Safe, Shared, Target, TargetId, UnixMs, natural,
 };
 
 use super::speaker::Speaker;
@@ -170,33 +170,6 @@ pub(super) fn by_name(a: &Device, b: &Device) -> Ordering {
     parts.fold(Ordering::Equal, Ordering::then).then_with(|| a.key.len().cmp(&b.key.len()))
 }
 
-/// Text order, but runs of digits by their value.
-fn natural(a: &str, b: &str) -> Ordering {
-    let (mut left, mut right) = (a, b);
-    loop {
-        let digits = |text: &str| text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-        let (one, other) = (digits(left), digits(right));
-        let order = if one > 0 && other > 0 {
-            let value = |text: &str| text.trim_start_matches('0').to_owned();
-            let (first, second) = (value(&left[..one]), value(&right[..other]));
-            (left, right) = (&left[one..], &right[other..]);
-            first.len().cmp(&second.len()).then(first.cmp(&second))
-        } else {
-            let (mut first, mut second) = (left.chars(), right.chars());
-            let order = first.next().cmp(&second.next());
-            (left, right) = (first.as_str(), second.as_str());
-            order
-        };
-        if order.is_ne() {
-            return order;
-        }
-        if left.is_empty() && right.is_empty() {
-            // `gpu01` and `gpu1` are two names.
-            return a.cmp(b);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -259,9 +232,6 @@ mod tests {
 
     #[test]
     fn names_sort_as_a_person_counts() {
-        let mut names = ["mlx5_10", "eth0", "mlx5_2", "mlx5_02", "mlx5_2b", ""];
-        names.sort_by(|a, b| natural(a, b));
-        assert_eq!(names, ["", "eth0", "mlx5_02", "mlx5_2", "mlx5_2b", "mlx5_10"]);
         let mut gpus: Vec<_> = [10, 9, 0].map(Device::gpu).into();
         gpus.sort_by(by_name);
         assert_eq!(gpus, [0, 9, 10].map(Device::gpu));

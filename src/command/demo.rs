@@ -18,7 +18,11 @@ use super::{
     judge::{Chronicle, Witness},
     snapshot,
 };
-use crate::{answer::Question, console, owner, source::Source};
+use crate::{
+    answer::{Answer, Question},
+    console, owner,
+    source::Source,
+};
 
 /// Real nodes are sampled once a second, and so are these.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -66,6 +70,7 @@ pub async fn run(
     let clock = owner::clock();
     let handle = owner::start(owner, clock.clone());
     let fleet = story.fleet(clock() - timing.first.saturating_sub(LEAD))?;
+    named(&handle, targets(&fleet)).await?;
     let (stop, stopped) = channel::<()>();
     let inbox = handle.inbox();
     let feeding = thread::Builder::new()
@@ -78,6 +83,21 @@ pub async fn run(
     Ok(ExitCode::SUCCESS)
 }
 
+/// Names the targets, and waits until the owner has taken them: whoever opens the console must not read that there are
+/// none.
+async fn named(owner: &owner::Handle, targets: Vec<Target>) -> anyhow::Result<()> {
+    owner.inbox().send(Delivery::Targets(targets)).await?;
+    let mut ticked = UnixMs(0);
+    loop {
+        ticked = owner.ticked_after(ticked).await?;
+        if let Answer::Overview(overview) = owner.ask(Question::Overview).await?
+            && overview.nodes.pending > 0
+        {
+            return Ok(());
+        }
+    }
+}
+
 /// Advances the fleet with the clock once a second and delivers its pages, until it is stopped or nobody listens.
 fn feed(
     mut fleet: Fleet,
@@ -86,9 +106,6 @@ fn feed(
     wait: impl Fn(Duration) -> Result<(), RecvTimeoutError>,
 ) {
     let limits = text::Limits::default();
-    if inbox.blocking_send(Delivery::Targets(targets(&fleet))).is_err() {
-        return;
-    }
     let mut next = clock();
     loop {
         fleet.advance(clock());
@@ -193,7 +210,24 @@ fn read(fleet: &Fleet, node: usize, at: UnixMs, limits: &text::Limits) -> Batch 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answer::Answer;
+
+    #[tokio::test]
+    async fn console_of_the_demo_opens_with_its_targets_named() {
+        let clock: Clock = owner::clock();
+        let options = owner::Options { period: Duration::from_millis(100), ..Default::default() };
+        let handle = owner::start(options, clock.clone());
+        let target = |node: u32| Target {
+            id: TargetId(node),
+            address: Safe::new(&format!("demo:gpu{node:03}")),
+            node: None,
+            origin: "the demo".into(),
+        };
+        named(&handle, (0..4).map(target).collect()).await.unwrap();
+        let Ok(Answer::Overview(overview)) = handle.ask(Question::Overview).await else {
+            panic!("no overview")
+        };
+        assert_eq!(overview.nodes.pending, 4);
+    }
 
     #[test]
     fn demo_says_the_same_after_28_and_33_minutes() {

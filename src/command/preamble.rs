@@ -100,16 +100,20 @@ fn remembered(preamble: &Preamble) -> Result<Remembered, String> {
             preamble.version
         ));
     }
-    fn part<T: DeserializeOwned>(text: &str, what: &str) -> Result<T, String> {
-        serde_json::from_str(text).map_err(|_| {
-            format!("its {what} are not written as this gaunt writes them; use the gaunt that recorded it")
-        })
-    }
     let findings: Remembered = part(&preamble.findings, "findings")?;
     if preamble.usual.is_empty() {
         return Ok(findings);
     }
     Ok(findings.with_usual(part(&preamble.usual, "baselines")?))
+}
+
+/// One part of a preamble.
+fn part<T: DeserializeOwned>(text: &str, what: &str) -> Result<T, String> {
+    serde_json::from_str(text).map_err(|_| {
+        format!(
+            "its {what} are not written as this gaunt writes them; use the gaunt that recorded it"
+        )
+    })
 }
 
 #[cfg(test)]

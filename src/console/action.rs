@@ -16,8 +16,8 @@ pub(crate) enum Action {
     Mouse(Mouse),
     /// The source answered a question.
     Answered(UnixMs, Box<Question>, Answer),
-    /// The source did not answer, and why.
-    Failed(UnixMs, Safe),
+    /// The source did not answer a question, and why.
+    Failed(UnixMs, Box<Question>, Safe),
     /// Something that was owed is done, or why it is not.
     Done(Result<Safe, Safe>),
     /// The period is over.
@@ -123,8 +123,8 @@ pub(crate) enum Intent {
 pub(crate) enum Effect {
     /// Ask these, one after the other.
     Ask(Vec<Question>),
-    /// Acknowledge a finding with a note, or without one withdraw that.
-    Acknowledge(Safe, Option<String>),
+    /// Acknowledge findings with a note, or without one withdraw that.
+    Acknowledge(Vec<Safe>, Option<String>),
     /// Put a text on the clipboard of the terminal.
     Copy(String),
     /// Write a text into a new file.

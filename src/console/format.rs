@@ -156,6 +156,32 @@ pub(crate) fn with_unit(value: f64, unit: Unit) -> String {
     }
 }
 
+/// A rate in at most five columns: `0.02`, `9.4`, `312`, `18.8k`, `188k`; never `0` for something.
+pub(crate) fn short_rate(value: f64) -> String {
+    const PREFIXES: [&str; 6] = ["", "k", "M", "G", "T", "P"];
+    if !value.is_finite() {
+        return ABSENT.into();
+    }
+    let mut value = value.max(0.0);
+    if value == 0.0 {
+        return "0".into();
+    }
+    if value < 0.01 {
+        return "<0.01".into();
+    }
+    let mut prefix = 0;
+    while value >= 999.5 && prefix + 1 < PREFIXES.len() {
+        value /= 1e3;
+        prefix += 1;
+    }
+    let digits = match (value, prefix) {
+        (99.95.., _) => 0,
+        (0.995.., 0) | (_, 1..) => 1,
+        _ => 2,
+    };
+    format!("{value:.digits$}{}", PREFIXES[prefix])
+}
+
 /// How many columns of a terminal a text takes.
 pub(crate) fn width(text: &str) -> usize {
     match text.as_bytes() {
@@ -240,6 +266,23 @@ mod tests {
         assert_eq!(percent(0.999_9), ">99.9");
         assert_eq!(percent(1.0), "100.0");
         assert_eq!(whole_percent(None), ABSENT);
+    }
+
+    #[test]
+    fn rates_fit_into_a_cell_and_are_never_nothing() {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.004, "<0.01"),
+            (0.02, "0.02"),
+            (9.4, "9.4"),
+            (312.4, "312"),
+            (18_790.0, "18.8k"),
+            (187_523.0, "188k"),
+            (999_600.0, "1.0M"),
+        ] {
+            assert_eq!(short_rate(value), text);
+        }
+        assert!((0..18).all(|power| width(&short_rate(9.994 * 10_f64.powi(power))) <= 5));
     }
 
     #[test]

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use gaunt_schema::natural;
+
 use crate::answer::{Pair, PairEnd, RailMatrix};
 
 /// One rail, as a square.
@@ -56,8 +58,11 @@ impl Square {
         let mut ends: Vec<End> = ends.into_values().collect();
         // Ends below one leaf stay together, so that a slow way up is seen as a block.
         ends.sort_by(|one, other| {
-            let key = |end: &End| (!end.suspected, end.leaf.clone(), end.name.clone());
-            key(one).cmp(&key(other))
+            let leaf = |end: &End| end.leaf.clone().unwrap_or_default();
+            (!one.suspected, one.leaf.is_some())
+                .cmp(&(!other.suspected, other.leaf.is_some()))
+                .then_with(|| natural(&leaf(one), &leaf(other)))
+                .then_with(|| natural(&one.name, &other.name))
         });
         let places: BTreeMap<&str, usize> =
             ends.iter().enumerate().map(|(at, end)| (end.name.as_str(), at)).collect();
@@ -133,6 +138,29 @@ mod tests {
         assert_eq!((within.pairs.len(), across.pairs.len()), (6, 16));
         assert_eq!(across.failed, 1);
         assert!(across.ratio.unwrap() > 0.9, "one slow port is not the whole way");
+    }
+
+    #[test]
+    fn leaves_are_in_the_order_in_which_a_person_counts() {
+        let mut rail = sample::probe().rails.swap_remove(0);
+        rail.suspects.clear();
+        for end in rail.pairs.iter_mut().flat_map(|pair| [&mut pair.from, &mut pair.to]) {
+            let leaf = end
+                .leaf
+                .as_deref()
+                .map(|leaf| if leaf == "leaf-00" { "leaf-10" } else { "leaf-2" });
+            end.leaf = leaf.map(Into::into);
+        }
+        let names = |by_leaf| -> Vec<String> {
+            Square::of(&rail, by_leaf).ends.into_iter().map(|end| end.name).collect()
+        };
+        assert_eq!(names(true), ["leaf-2", "leaf-10"]);
+        let nodes = names(false);
+        assert_eq!(
+            (nodes.len(), nodes.last().map(String::as_str)),
+            (8, Some("gpu004")),
+            "{nodes:?}"
+        );
     }
 
     #[test]

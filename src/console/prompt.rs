@@ -18,8 +18,8 @@ pub(crate) enum Asks {
     Filter(Subject),
     /// What to do.
     Command,
-    /// A note about the finding of this id.
-    Note(Safe),
+    /// A note about findings, and what they are called together.
+    Note(Vec<Safe>, Safe),
 }
 
 /// The line while it is typed.
@@ -94,7 +94,7 @@ impl Past {
         match asks {
             Asks::Filter(_) => &self.filters,
             Asks::Command => &self.commands,
-            Asks::Note(_) => &[],
+            Asks::Note(..) => &[],
         }
     }
 
@@ -103,7 +103,7 @@ impl Past {
         let lines = match asks {
             Asks::Filter(_) => &mut self.filters,
             Asks::Command => &mut self.commands,
-            Asks::Note(_) => return,
+            Asks::Note(..) => return,
         };
         if line.is_empty() {
             return;
@@ -239,7 +239,7 @@ impl Prompt {
                 }
             }
             Asks::Command => commands::complete(&self.text[..self.cursor], known),
-            Asks::Note(_) => Offer::default(),
+            Asks::Note(..) => Offer::default(),
         }
     }
 

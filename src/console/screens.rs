@@ -20,8 +20,10 @@ use super::{
 };
 use crate::answer::{Answer, FindingList, History, NodeList, Overview, Question, Refusal, Subject};
 
+mod grouped;
 mod journeys;
 mod lists;
+mod stale;
 
 /// The sizes at which every screen must be good.
 const SIZES: [(u16, u16); 3] = [(80, 24), (160, 48), (240, 60)];
@@ -245,7 +247,10 @@ impl Desk {
     fn fail(&mut self, after_ms: i64) {
         let why = "aggregator 10.0.0.5:9771 unreachable: Connection refused (os error 111); is \
                    `gaunt serve` running there?";
-        update(&mut self.state, Action::Failed(UnixMs(AT.0 + after_ms), why.into()));
+        update(
+            &mut self.state,
+            Action::Failed(UnixMs(AT.0 + after_ms), Box::new(Question::Overview), why.into()),
+        );
     }
 }
 
@@ -269,7 +274,8 @@ fn an_answer_that_does_not_come_is_said() {
     assert!(late.changed);
     let screen = desk.draw(80, 24);
     assert!(screen[0].contains("12:03:41Z ○"), "{screen:#?}");
-    assert!(screen[1].contains("waiting 7s for an answer, showing 12:03:41Z"), "{screen:#?}");
+    assert!(screen[0].contains("12:03:41Z ○ 7s old"), "{screen:#?}");
+    assert!(screen[22].contains("waiting 7s for an answer"), "{screen:#?}");
 }
 
 #[test]

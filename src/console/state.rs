@@ -1,6 +1,9 @@
 //! What the console knows and where the reader is: plain data, drawn by `view`, changed only by `update`.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
 
 use gaunt_schema::{Safe, UnixMs};
 use ratatui::layout::Rect;
@@ -9,6 +12,7 @@ use super::{
     action::Intent,
     commands::Form,
     cursor::Cursor,
+    freshness::FailedQuestions,
     kept::Kept,
     list::List,
     matrix::Square,
@@ -47,6 +51,12 @@ pub(crate) struct State {
     pub(crate) data: Data,
     /// How the source fares.
     pub(crate) link: Link,
+    /// Questions that have no answer at the moment.
+    pub(super) failed: FailedQuestions,
+    /// When the newest overview came by the console's clock, and of which instant of the source's it was.
+    pub(super) heard: Option<(UnixMs, UnixMs)>,
+    /// When the shown screen was opened.
+    pub(crate) entered: UnixMs,
     /// Who is asked; none for the owner in this process.
     pub(crate) source: Option<Safe>,
     /// The instant of the past that is shown; none for now.
@@ -67,6 +77,10 @@ pub(crate) struct State {
     lists: [List; Subject::ALL.len()],
     /// Rows that are to be written into a file as soon as they are answered.
     pub(super) to_write: Option<(Question, Form, std::path::PathBuf)>,
+    /// Groups of findings whose members are shown, by their ids.
+    pub(crate) unfolded: BTreeSet<String>,
+    /// What is asked before it is done, if something is.
+    pub(crate) confirm: Option<Confirm>,
     /// The line that is typed into, if one is.
     pub(crate) prompt: Option<Prompt>,
     /// Lines that were typed before.
@@ -208,6 +222,19 @@ pub(crate) enum Link {
     },
 }
 
+/// Something that is only done once the reader said yes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Confirm {
+    /// What is asked.
+    pub(crate) question: Safe,
+    /// What a yes does, in a word.
+    pub(crate) yes: &'static str,
+    /// The findings that it is about.
+    pub(crate) findings: Vec<Safe>,
+    /// The note of the acknowledgement; none to withdraw it.
+    pub(crate) note: Option<String>,
+}
+
 /// What was done, or why it was not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
@@ -276,6 +303,9 @@ impl State {
             help: false,
             data: Data::default(),
             link: Link::default(),
+            failed: FailedQuestions::default(),
+            heard: None,
+            entered: now,
             source: source.map(Safe::new),
             then: None,
             newest: None,
@@ -286,6 +316,8 @@ impl State {
             at: Cursors::default(),
             lists,
             to_write: None,
+            unfolded: BTreeSet::new(),
+            confirm: None,
             prompt: None,
             past: prompt::Past::default(),
             message: None,
@@ -333,15 +365,6 @@ impl State {
     pub(crate) fn heat_node(&self) -> Option<&Safe> {
         let nodes = &self.data.overview.as_deref()?.heat.nodes;
         nodes.get(self.at.heat.index(nodes.len(), |at| &nodes[at]))
-    }
-
-    /// The findings that are listed: those of the whole list, or of the overview before that came.
-    pub(crate) fn findings(&self) -> &[Finding] {
-        match (&self.place, self.data.findings.as_deref(), self.data.overview.as_deref()) {
-            (Place::Overview, _, Some(overview)) => &overview.findings,
-            (_, Some(list), _) => &list.findings,
-            _ => &[],
-        }
     }
 
     /// What Alertmanager does about findings, if it is known and is of now.

@@ -6,6 +6,7 @@ use gaunt_schema::{Safe, UnixMs};
 
 use super::{
     action::{Action, Effect, Intent},
+    freshness::is_overview,
     keymap,
     place::Place,
     state::{Fold, Link, Measure, Message, Panel, State},
@@ -13,6 +14,7 @@ use super::{
 use crate::answer::Subject;
 
 mod answered;
+mod confirm;
 mod point;
 mod speak;
 mod time;
@@ -49,6 +51,7 @@ impl Outcome {
 /// Takes one action.
 pub(crate) fn update(state: &mut State, action: Action) -> Outcome {
     match action {
+        Action::Key(key) if state.confirm.is_some() => confirm::press(state, key),
         Action::Key(key) if state.prompt.is_some() => speak::press(state, key),
         Action::Key(key) => match keymap::intent(key, &state.place) {
             Some(intent) => intend(state, intent),
@@ -59,12 +62,21 @@ pub(crate) fn update(state: &mut State, action: Action) -> Outcome {
         Action::Answered(now, question, answer) => {
             state.now = now;
             let was_fresh = matches!(state.link, Link::Fresh(_));
-            state.link = Link::Fresh(now);
+            if is_overview(&question) {
+                state.link = Link::Fresh(now);
+            }
+            let had_failed = state.failed_question().is_some();
+            state.failed.clear(&question);
             let mut outcome = answered::answered(state, *question, answer);
-            outcome.changed |= !was_fresh;
+            outcome.changed |= !was_fresh || had_failed;
             outcome
         }
-        Action::Failed(now, why) => {
+        Action::Failed(now, question, why) if !is_overview(&question) => {
+            state.now = now;
+            state.failed.note(&question, now, why);
+            Outcome::drawn()
+        }
+        Action::Failed(now, _, why) => {
             state.now = now;
             let (since, last) = match &state.link {
                 Link::Loading => (now, None),
@@ -95,14 +107,7 @@ fn say(state: &mut State, good: bool, text: &str) {
 fn tick(state: &mut State, now: UnixMs) -> Outcome {
     state.now = now;
     let over = state.message.take_if(|message| message.until <= now).is_some();
-    let late = !matches!(state.link, Link::Fresh(at) if now.since(at) < late(state));
-    Outcome { changed: late || over, effects: vec![Effect::Ask(state.questions())] }
-}
-
-/// How long an answer may be awaited before the screen says so.
-pub(crate) fn late(state: &State) -> Duration {
-    let period = state.data.overview.as_deref().map_or(1_000, |overview| overview.period_ms);
-    Duration::from_millis(period.max(1_000) * 3)
+    Outcome { changed: over || state.ages(), effects: vec![Effect::Ask(state.questions())] }
 }
 
 fn intend(state: &mut State, intent: Intent) -> Outcome {

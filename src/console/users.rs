@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use gaunt_schema::natural;
+
 use crate::answer::{Table, filter::quoted};
 
 /// What the jobs of one user add up to.
@@ -49,7 +51,10 @@ impl Roll {
         }
         let mut rolls: Vec<Self> =
             rolls.into_iter().map(|(name, roll)| Self { name: name.to_owned(), ..roll }).collect();
-        rolls.sort_by(|a, b| b.lost.total_cmp(&a.lost).then_with(|| b.gpus.total_cmp(&a.gpus)));
+        rolls.sort_by(|a, b| {
+            let most = b.lost.total_cmp(&a.lost).then_with(|| b.gpus.total_cmp(&a.gpus));
+            most.then_with(|| natural(&a.name, &b.name))
+        });
         rolls
     }
 

@@ -35,6 +35,7 @@ mod node_tables;
 mod nodes;
 mod overview;
 mod probe;
+mod status;
 mod topology;
 mod users;
 

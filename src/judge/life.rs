@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use gaunt_schema::{FindingKind, Safe, Severity, UnixMs};
+use gaunt_schema::{FindingKind, Safe, Severity, UnixMs, natural};
 use serde::{Deserialize, Serialize};
 
 use super::{Finding, Thresholds, chain::Chain, finding::Suspicion};
@@ -383,7 +383,7 @@ impl Life {
         open.sort_by(|a, b| {
             let (a, b) = (&a.finding, &b.finding);
             let cost = b.lost_gpus.total_cmp(&a.lost_gpus);
-            b.severity.cmp(&a.severity).then(cost).then_with(|| a.id.cmp(&b.id))
+            b.severity.cmp(&a.severity).then(cost).then_with(|| natural(&a.id, &b.id))
         });
         open
     }
@@ -399,7 +399,8 @@ impl Life {
         let closed = self.known.values().filter(|known| !known.is_open());
         let mut closed: Vec<_> = closed.map(|known| &known.told).collect();
         closed.sort_by(|a, b| {
-            b.life.closed.cmp(&a.life.closed).then_with(|| a.finding.id.cmp(&b.finding.id))
+            let id = || natural(&a.finding.id, &b.finding.id);
+            b.life.closed.cmp(&a.life.closed).then_with(id)
         });
         closed
     }

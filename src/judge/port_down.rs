@@ -1,10 +1,6 @@
 //! Ports that are down: that were active before, or whose siblings on the node say that they should be.
 
-use std::{
-    cell::OnceCell,
-    collections::BTreeSet,
-    fmt::Write,
-};
+use std::{cell::OnceCell, collections::BTreeSet, fmt::Write};
 
 use gaunt_schema::{
     Class, Entity, FindingKind, GpuState, Safe, Severity, UnixMs, catalogue::port, unit::Unit,

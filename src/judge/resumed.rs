@@ -30,9 +30,9 @@ pub(super) fn is_silent(cluster: &Cluster, node: &Node, kind: FindingKind) -> bo
 fn rests_on(kind: FindingKind) -> Option<Class> {
     use FindingKind::{
         AggregatorLate, CollectiveHang, ComputeStraggler, DataSkew, DataStale, DataStarved,
-        DriverHung, FindingsOverLimit, GpuFailed, HostBlocksNetwork, HostBound, IdleAllocated, LeafCongested, LinkErrors, NvlinkDegraded,
-        PcieDegraded, PortDown, PortRateLow, RailSlow, StageImbalance, StorageSlow, TargetDown,
-        Throttled,
+        DriverHung, FindingsOverLimit, GpuFailed, HostBlocksNetwork, HostBound, IdleAllocated,
+        LeafCongested, LinkErrors, NvlinkDegraded, PcieDegraded, PortDown, PortRateLow, RailSlow,
+        StageImbalance, StorageSlow, TargetDown, Throttled,
     };
     match kind {
         DataStarved | StorageSlow | ComputeStraggler | Throttled | HostBound | PcieDegraded
@@ -64,7 +64,9 @@ fn needed(judge: &Judge, cluster: &Cluster, finding: &Finding) -> f64 {
         | FindingKind::PortRateLow
         | FindingKind::GpuFailed
         | FindingKind::DriverHung => f64::from(limits.port_samples + 1) * period,
-        FindingKind::TargetDown | FindingKind::AggregatorLate => f64::from(limits.target_failures + 2) * period,
+        FindingKind::TargetDown | FindingKind::AggregatorLate => {
+            f64::from(limits.target_failures + 2) * period
+        }
         FindingKind::DataStale => {
             limits.stale_seconds.max(limits.stale_periods * period) + 2.0 * period
         }

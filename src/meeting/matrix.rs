@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gaunt_schema::Safe;
+use gaunt_schema::{Safe, natural};
 
 use super::{Accused, Key, What};
 use crate::answer::{Pair, PairEnd, RailMatrix, Suspect, SuspectKind};
@@ -19,6 +19,8 @@ pub(super) fn rails(pairs: &BTreeMap<Key, Pair>) -> Vec<RailMatrix> {
     for ((rail, ..), pair) in pairs {
         rails.entry(rail).or_default().push(pair.clone());
     }
+    let mut rails: Vec<_> = rails.into_iter().collect();
+    rails.sort_by(|(one, _), (other, _)| natural(one, other));
     rails.into_iter().map(|(rail, pairs)| read(rail, pairs)).collect()
 }
 

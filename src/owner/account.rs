@@ -166,8 +166,7 @@ fn used<'a>(cluster: &'a Cluster, loss: &Loss, seconds: f64) -> HashMap<Key<&'a 
         let watts = cluster.rate(gpu::ENERGY, row);
         let watts = watts.or_else(|| cluster.value(gpu::POWER, row));
         let joules = watts.map(|watts| watts * seconds);
-        let lost = gpus_of_parts(u64::from(gpu.parts())) * seconds;
-        let more = Used { seconds, lost, joules };
+        let more = Used { seconds, lost: gpus_of_parts(u64::from(gpu.parts())) * seconds, joules };
         match &mut run {
             Some((same, sum)) if *same == key => *sum += more,
             _ => {

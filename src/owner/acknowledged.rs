@@ -151,10 +151,17 @@ impl Owner {
         self.tell_accepted();
         // What was published is told anew at once: who acts wants to see that he did.
         self.acknowledgements.apply(&mut Arc::make_mut(&mut self.findings).findings, now);
+        let groups = self.group_findings(&self.findings.findings);
         let acknowledged = acknowledged(&self.findings);
         let overview = Arc::make_mut(&mut self.overview);
         self.acknowledgements.apply(&mut overview.findings, now);
         overview.findings_acknowledged = acknowledged;
+        for told in &mut overview.groups {
+            if let Some(group) = groups.iter().find(|group| group.id == told.id) {
+                told.clone_from(group);
+            }
+        }
+        Arc::make_mut(&mut self.findings).groups = groups;
         Ok(())
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use gaunt_schema::{
     Class, FindingKind, MetricId, Safe,
     catalogue::{ethernet, port},
+    natural,
 };
 
 use super::{
@@ -15,7 +16,7 @@ use super::{
 use crate::{
     answer::{
         Fabric, FabricCells, Filter,
-        filter::{MAX_ROWS, Rows as _, natural, select},
+        filter::{MAX_ROWS, Rows as _, select},
     },
     cluster::{Cluster, NodeId},
 };

@@ -6,7 +6,10 @@ use gaunt_schema::{FindingKind, Safe};
 
 use super::Owner;
 use crate::{
-    answer::{self, Change, Explanation, FindingList, Life, Limit, Refusal, Ruling},
+    answer::{
+        self, Change, Explanation, FindingGroup, FindingList, JobOwner, Life, Limit, Refusal,
+        Ruling,
+    },
     judge::{self, Chain, Judge, Lived, Told},
 };
 
@@ -126,19 +129,31 @@ impl Owner {
     ) {
         let at = self.cluster.now();
         self.acknowledgements.apply(&mut open, at);
-        let list = |findings: Vec<answer::Finding>| {
+        let list = |findings: Vec<answer::Finding>, groups| {
             let total = findings.len() as u32;
-            Arc::new(FindingList { at, findings, total, matched: total })
+            Arc::new(FindingList { at, findings, total, matched: total, groups })
         };
         if let Some(mut closed) = closed {
             self.acknowledgements.apply(&mut closed, at);
             let known = open.iter().chain(&closed).map(|finding| finding.id.as_str());
             self.acknowledgements.keep_only(&known.collect());
-            self.closed = list(closed);
+            self.closed = list(closed, Vec::new());
         } else {
             Arc::make_mut(&mut self.closed).at = at;
         }
-        self.findings = list(open);
+        let groups = self.group_findings(&open);
+        self.findings = list(open, groups);
+    }
+
+    /// Groups of open findings, by kind and by the users of their jobs.
+    pub(super) fn group_findings(&self, findings: &[answer::Finding]) -> Vec<FindingGroup> {
+        FindingGroup::all(findings, |entity| {
+            let told = entity.job.as_ref().and_then(|job| self.cluster.job_told(job));
+            told.map_or_else(JobOwner::default, |told| JobOwner {
+                user: told.user.clone(),
+                account: told.account.clone(),
+            })
+        })
     }
 
     /// The finding of this id, open or closed.

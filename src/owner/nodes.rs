@@ -2,7 +2,9 @@
 
 use std::{cmp::Reverse, collections::HashMap};
 
-use gaunt_schema::{Class, GpuState, MetricId, Safe, catalogue::gpu, unit::Kind};
+use gaunt_schema::{
+    Class, GpuState, MetricId, NaturalName, Safe, catalogue::gpu, natural, unit::Kind,
+};
 
 use super::Owner;
 use crate::{
@@ -41,7 +43,7 @@ const ORDER: [Class; 16] = [
 ];
 
 /// What decides how bad a node is: what it loses, whether it is blamed, how fresh it is, and then its name.
-pub(super) type Badness = (Reverse<u64>, bool, Reverse<NodeState>, Safe);
+pub(super) type Badness = (Reverse<u64>, bool, Reverse<NodeState>, NaturalName);
 
 impl Owner {
     pub(super) fn node_list(&self) -> NodeList {
@@ -102,7 +104,7 @@ impl Owner {
             Reverse(lost),
             !blamed.contains_key(&node.name),
             Reverse(self.state(node)),
-            node.name.clone(),
+            NaturalName(node.name.clone()),
         )
     }
 
@@ -129,7 +131,7 @@ impl Owner {
         let (busy, known) = values(gpu::UTILIZATION).fold((0.0, 0), |(sum, n), v| (sum + v, n + 1));
         let mut jobs: Vec<Safe> =
             gpus.iter().filter_map(|row| self.cluster.job(*row).cloned()).collect();
-        jobs.sort();
+        jobs.sort_by(|a, b| natural(a, b));
         jobs.dedup();
         jobs.truncate(MAX_JOBS);
         let active = ports.iter().filter(|row| sight.is_active(**row) == Some(true));

@@ -1,17 +1,20 @@
 //! The overview: one pass over the fleet, once a tick.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use gaunt_schema::{Class, GpuState, Safe};
 
 use super::{Owner, acknowledged::acknowledged, lost, nodes::Badness};
 use crate::{
-    answer::{Heat, Lost, NodeCounts, NodeState, Overview, StateCount},
+    answer::{
+        Finding, FindingGroup, FindingLine, FindingList, Heat, Lost, NodeCounts, NodeState,
+        Overview, StateCount, group,
+    },
     cluster::{NodeId, Standing},
     judge::{self, gpus_of_parts},
 };
 
-/// Findings in the overview: more than any screen shows at once.
+/// Lines of findings and groups in the overview, and findings in it: more than any screen shows at once.
 const MAX_FINDINGS: usize = 32;
 
 /// Nodes in the overview: more than any screen shows at once.
@@ -22,12 +25,37 @@ const MAX_TROUBLE: usize = 8;
 
 /// Lost GPUs of an overview; none if nothing is known of any.
 pub(super) fn loss(overview: &Overview) -> Option<f64> {
-    overview.states.iter().any(is_known).then_some(overview.lost.gpus)
+    overview.states.iter().copied().any(is_known).then_some(overview.lost.gpus)
 }
 
 /// Whether it is known what these GPUs do.
-fn is_known(count: &StateCount) -> bool {
+fn is_known(count: StateCount) -> bool {
     !matches!(count.state, GpuState::Stale | GpuState::Unknown)
+}
+
+/// The findings and groups of the worst lines. A group is never cut: it tells the number and the cost of all of its
+/// members, of which the first are here.
+fn worst_findings(list: &FindingList) -> (Vec<Finding>, Vec<FindingGroup>) {
+    let lines = group::lines(&list.findings, &list.groups);
+    let (mut wanted, mut groups) = (HashSet::new(), Vec::new());
+    for line in lines.iter().take(MAX_FINDINGS) {
+        match line {
+            FindingLine::Single(finding) => _ = wanted.insert(finding.id.as_str()),
+            FindingLine::Group(group) => {
+                wanted.extend(group.members.first().map(String::as_str));
+                groups.push((*group).clone());
+            }
+        }
+    }
+    // What is left over goes to the worst of the others.
+    let mut left = MAX_FINDINGS.saturating_sub(wanted.len());
+    let findings = list.findings.iter().filter(|finding| {
+        let known = wanted.contains(finding.id.as_str());
+        let more = !known && left > 0;
+        left -= usize::from(more);
+        known || more
+    });
+    (findings.cloned().collect(), groups)
 }
 
 impl Owner {
@@ -65,6 +93,7 @@ impl Owner {
             .filter(|(_, gpus)| *gpus > 0)
             .map(|(state, gpus)| StateCount { state, gpus })
             .collect();
+        let (findings, groups) = worst_findings(&self.findings);
         Overview {
             cluster: self.options.cluster.clone(),
             at: self.sight().now(),
@@ -75,7 +104,8 @@ impl Owner {
             findings_open: self.findings.findings.len() as u32,
             findings_acknowledged: acknowledged(&self.findings),
             findings_without_place: self.without_place.values().sum(),
-            findings: self.findings.findings.iter().take(MAX_FINDINGS).cloned().collect(),
+            findings,
+            groups,
             heat,
             worst: self.lines(worst.into_iter().map(|(_, id)| id), &blamed),
             trouble: self.trouble(),
@@ -109,7 +139,7 @@ impl Owner {
 
     fn lost_now(&self, states: &[StateCount]) -> Lost {
         let (totals, gpus) = (self.loss.totals, gpus_of_parts(self.loss.totals.all()));
-        let unknown = states.iter().filter(|count| !is_known(count));
+        let unknown = states.iter().filter(|count| !is_known(**count));
         Lost {
             gpus,
             findings_gpus: gpus_of_parts(totals.findings),
@@ -149,5 +179,29 @@ impl Owner {
                 kinds.join(", ")
             ))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gaunt_schema::{Entity, Severity};
+
+    use super::*;
+    use crate::answer::{JobOwner, group::tests::idle};
+
+    #[test]
+    fn group_is_whole_and_hides_no_finding_that_is_worse() {
+        let mut findings: Vec<Finding> = (0..83).map(idle).collect();
+        let warning = |at| Finding { severity: Severity::Warning, ..idle(at) };
+        findings.extend([100, 101].map(warning));
+        let sam = |_: &Entity| JobOwner { user: Some("sam".into()), account: None };
+        let groups = FindingGroup::all(&findings, sam);
+        let list = FindingList { findings, groups, ..FindingList::default() };
+        let (worst, groups) = worst_findings(&list);
+        assert_eq!(worst.len(), MAX_FINDINGS);
+        let urgent = worst.iter().filter(|finding| finding.severity == Severity::Warning);
+        assert_eq!(urgent.count(), 2, "what comes after 83 others has its place");
+        assert_eq!((groups[0].members.len(), groups[0].lost_gpus), (83, 664.0));
+        assert!(worst.iter().any(|finding| finding.id == groups[0].members[0]));
     }
 }

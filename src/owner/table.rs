@@ -6,8 +6,8 @@ use gaunt_schema::{Absent, Safe};
 
 use super::Owner;
 use crate::answer::{
-    Answer, Cells, Column, Field, FieldKind, Filter, FindingList, NodeList, Refusal, Subject,
-    Table,
+    Answer, Cells, Column, Field, FieldKind, Filter, Finding, FindingList, NodeList, Refusal,
+    Subject, Table,
     filter::{MAX_CELLS, Rows, Texts, USUAL_ROWS, select},
 };
 
@@ -45,8 +45,9 @@ impl Owner {
                 let closed = filter.subject() == Subject::Closed;
                 let all = if closed { &self.closed.findings } else { &self.findings.findings };
                 let lines = selected.rows.iter().filter_map(|row| all.get(*row as usize));
-                let findings = lines.cloned().collect();
-                Answer::Findings(Arc::new(FindingList { at, findings, total, matched }))
+                let findings: Vec<Finding> = lines.cloned().collect();
+                let groups = if closed { Vec::new() } else { self.group_findings(&findings) };
+                Answer::Findings(Arc::new(FindingList { at, findings, total, matched, groups }))
             }
             Subject::Targets => Answer::Targets(Arc::new(self.some_targets(&selected))),
             other => {

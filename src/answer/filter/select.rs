@@ -2,9 +2,9 @@
 
 use std::cmp::Ordering;
 
-use gaunt_schema::{Absent, Safe};
+use gaunt_schema::{Absent, Safe, natural};
 
-use super::{Expr, Filter, MAX_ROWS, Op, Test, Value, natural};
+use super::{Expr, Filter, MAX_ROWS, Op, Test, Value};
 use crate::answer::field::{Field, FieldKind, Key};
 
 /// The rows of a subject, as columns that are filled on demand.

@@ -1,6 +1,6 @@
 //! The language against an evaluator that knows nothing of columns, and its errors as a person reads them.
 
-use gaunt_schema::{Safe, catalogue::gpu};
+use gaunt_schema::{Safe, catalogue::gpu, natural};
 use proptest::prelude::*;
 
 use super::*;

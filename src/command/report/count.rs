@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gaunt_schema::{GpuState, Safe, UnixMs};
+use gaunt_schema::{GpuState, Safe, UnixMs, natural};
 use serde::Serialize;
 
 use super::Prices;
@@ -169,7 +169,10 @@ fn grouped<K: Into<Option<String>>>(rows: &[Row], key: impl Fn(&Row) -> K) -> Ve
         }
     }
     let mut sums: Vec<Sum> = groups.into_iter().map(|(of, rows)| sum(of, &rows)).collect();
-    sums.sort_by(|one, other| other.gpu_hours.total_cmp(&one.gpu_hours));
+    sums.sort_by(|one, other| {
+        let most = other.gpu_hours.total_cmp(&one.gpu_hours);
+        most.then_with(|| natural(&one.of, &other.of))
+    });
     sums
 }
 

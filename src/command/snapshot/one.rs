@@ -60,7 +60,8 @@ pub(super) async fn page(
         (Form::Text, Answer::Overview(overview)) => {
             let findings = overview.findings.clone();
             let total = overview.findings_open;
-            let list = FindingList { at: overview.at, findings, total, matched: total };
+            let groups = overview.groups.clone();
+            let list = FindingList { at: overview.at, findings, total, matched: total, groups };
             Ok(Picture::gather([answer.clone(), Answer::Findings(list.into())]).text())
         }
         (Form::Text, Answer::Node(node)) => {

@@ -1,6 +1,8 @@
 //! A snapshot in plain columns: state of the fleet, what it costs, who is to blame, on what evidence.
 
-use gaunt_schema::{GpuState, LifeState, UnixMs, unit::Unit};
+use std::time::Duration;
+
+use gaunt_schema::{FindingKind, GpuState, LifeState, Severity, UnixMs, unit::Unit};
 use unicode_width::UnicodeWidthStr as _;
 
 use super::{
@@ -8,12 +10,14 @@ use super::{
     columns::{WIDTH, age, cut, pad, quantity, time_of_day, wrap},
     node,
 };
-use crate::answer::{Evidence, Finding, Lost, NodeLine, Overview};
+use crate::answer::{
+    Evidence, Finding, FindingGroup, FindingLine, FindingList, Lost, NodeLine, Overview, group,
+};
 
 /// What stands where nothing is known.
 const UNKNOWN: &str = "-";
 
-/// The findings that are shown with their evidence; the others are counted.
+/// The findings and groups that are shown with their evidence; the others are counted.
 const FINDINGS: usize = 20;
 
 /// The nodes that are shown.
@@ -27,7 +31,7 @@ pub(super) fn page(picture: &Picture) -> String {
     lines.push(cost(&overview.lost, overview.gpus()));
     lines.extend(causes(&overview.lost));
     lines.push(String::new());
-    lines.extend(findings(&picture.findings.findings, overview.at));
+    lines.extend(findings(&picture.findings, overview.at));
     lines.extend(worst(&overview.worst));
     if let [one] = picture.nodes.as_slice() {
         lines.extend(node::section(one));
@@ -101,49 +105,100 @@ fn causes(lost: &Lost) -> Option<String> {
     (!parts.is_empty()).then(|| format!("          {}", parts.join("   ")))
 }
 
-fn findings(findings: &[Finding], now: UnixMs) -> Vec<String> {
+fn findings(list: &FindingList, now: UnixMs) -> Vec<String> {
+    let findings = &list.findings;
     let taken = findings.iter().filter(|finding| finding.acknowledged.is_some()).count();
     let taken = if taken > 0 { format!(" · {taken} acknowledged") } else { String::new() };
-    let mut lines = vec![format!("FINDINGS  {} open{taken}", findings.len())];
-    for finding in findings.iter().take(FINDINGS) {
-        let place = cut(&finding.entity.to_string(), 32);
-        lines.push(format!(
-            "{:<9} {:<16} {} {:>8} {:>7.1} lost GPUs  sure {:.2}",
-            finding.severity.as_str(),
-            finding.kind.as_str(),
-            pad(&place, 32),
-            age(now.since(finding.since)),
-            finding.lost_gpus,
-            finding.confidence,
-        ));
-        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        lines.extend(wrap("          ", &words(&finding.summary), " "));
-        for evidence in &finding.evidence {
-            lines.push(format!("          · {}", proof(evidence)));
-        }
-        if let Some(ack) = &finding.acknowledged {
-            let note = if ack.note.is_empty() { String::new() } else { format!(": {}", ack.note) };
-            lines.extend(wrap("          ", &words(&format!("taken on by {}{note}", ack.by)), " "));
-        }
-        if !finding.missing.is_empty() {
-            let missing = format!("missing: {}", finding.missing.join("; "));
-            lines.extend(wrap("          ", &words(&missing), " "));
-        }
-        if matches!(finding.life.state, LifeState::Flapping) {
-            let times = finding.life.openings;
-            lines.push(format!(
-                "          it comes and goes: {times} times within the last minutes"
-            ));
-        }
-        if !finding.next.is_empty() {
-            lines.extend(wrap("          next: ", &words(&finding.next), " "));
+    let mut lines =
+        vec![format!("FINDINGS  {} open{taken}", list.total.max(findings.len() as u32))];
+    let all = group::lines(findings, &list.groups);
+    for line in all.iter().take(FINDINGS) {
+        match line {
+            FindingLine::Single(finding) => lines.extend(one(finding, now)),
+            FindingLine::Group(group) => lines.extend(many(group, findings, now)),
         }
     }
-    if findings.len() > FINDINGS {
-        lines.push(format!("          and {} more", findings.len() - FINDINGS));
+    let more: usize = all.iter().skip(FINDINGS).map(FindingLine::count).sum();
+    if more > 0 {
+        lines.push(format!("          and {more} more"));
     }
     lines.push(String::new());
     lines
+}
+
+/// A finding with everything that is known of it.
+fn one(finding: &Finding, now: UnixMs) -> Vec<String> {
+    let mut lines = vec![headline(
+        (finding.severity, finding.kind),
+        &cut(&finding.entity.to_string(), 32),
+        now.since(finding.since),
+        (finding.lost_gpus, finding.confidence),
+    )];
+    lines.extend(wrap("          ", &words(&finding.summary), " "));
+    for evidence in &finding.evidence {
+        lines.push(format!("          · {}", proof(evidence)));
+    }
+    if let Some(ack) = &finding.acknowledged {
+        let note = if ack.note.is_empty() { String::new() } else { format!(": {}", ack.note) };
+        lines.extend(wrap("          ", &words(&format!("taken on by {}{note}", ack.by)), " "));
+    }
+    if !finding.missing.is_empty() {
+        let missing = format!("missing: {}", finding.missing.join("; "));
+        lines.extend(wrap("          ", &words(&missing), " "));
+    }
+    if matches!(finding.life.state, LifeState::Flapping) {
+        let times = finding.life.openings;
+        lines.push(format!("          it comes and goes: {times} times within the last minutes"));
+    }
+    if !finding.next.is_empty() {
+        lines.extend(wrap("          next: ", &words(&finding.next), " "));
+    }
+    lines
+}
+
+/// A group of findings, with the worst of them for all.
+fn many(group: &FindingGroup, findings: &[Finding], now: UnixMs) -> Vec<String> {
+    let cost = group.lost_gpus;
+    let gpus = (cost > 0.0).then(|| format!("{cost:.1}"));
+    let gpus = gpus.as_deref().map(|gpus| gpus.strip_suffix(".0").unwrap_or(gpus));
+    let mut lines = vec![headline(
+        (group.severity, group.kind),
+        &cut(&format!("× {}", group.describe(gpus)), 32),
+        now.since(group.since),
+        (cost, group.confidence),
+    )];
+    if group.acknowledged > 0 {
+        let (taken, all) = (group.acknowledged, group.members.len());
+        lines.push(format!("          {taken} of {all} acknowledged"));
+    }
+    let worst = group.members.first().and_then(|id| findings.iter().find(|f| f.id == *id));
+    if let Some(worst) = worst {
+        lines.extend(wrap("          e.g. ", &words(&worst.summary), " "));
+        lines.extend(wrap("          next: ", &words(&worst.next), " "));
+    }
+    lines
+}
+
+/// What is wrong, where, since when, what it costs and how sure that is.
+fn headline(
+    (severity, kind): (Severity, FindingKind),
+    place: &str,
+    lasted: Duration,
+    (cost, confidence): (f64, f64),
+) -> String {
+    format!(
+        "{:<9} {:<16} {} {:>8} {:>7.1} lost GPUs  sure {:.2}",
+        severity.as_str(),
+        kind.as_str(),
+        pad(place, 32),
+        age(lasted),
+        cost,
+        confidence,
+    )
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split(' ').map(str::to_owned).collect()
 }
 
 /// One number beside its limit.

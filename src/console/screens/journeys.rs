@@ -88,9 +88,9 @@ fn all_rows_are_written_when_they_come() {
     assert_eq!((path.to_str(), text.lines().count()), (Some("rows.csv"), 17));
     let done = Action::Done(Ok("wrote 17 lines into rows.csv".into()));
     update(&mut desk.state, done);
-    assert!(desk.draw(80, 24)[1].contains("✔ wrote 17 lines"));
+    assert!(desk.draw(80, 24)[22].contains("✔ wrote 17 lines"));
     update(&mut desk.state, Action::Tick(UnixMs(AT.0 + 9_000)));
-    assert!(!desk.draw(80, 24)[1].contains("wrote"));
+    assert!(!desk.draw(80, 24)[22].contains("wrote"));
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn back_in_time_everything_is_asked_of_then_and_the_present_is_not_taken() {
     let refusal = Answer::Refused(Refusal::NotKept { seconds: 90 });
     let effects = desk.answer_to(question, refusal);
     assert_eq!((desk.state.then, effects), (None, vec![Effect::Ask(vec![Question::Overview])]));
-    assert!(desk.draw(80, 24)[1].contains("the past that is kept begins 90 s ago"));
+    assert!(desk.draw(80, 24)[22].contains("the past that is kept begins 90 s ago"));
     desk.press(&[Key::Char('['), Key::Char(']')]);
     assert_eq!(desk.state.then, None, "forward to now is now");
 }
@@ -301,10 +301,18 @@ fn a_finding_is_acknowledged_with_a_note_and_that_is_withdrawn() {
     desk.type_text("loader is being moved");
     let note = Some("loader is being moved".to_owned());
     let effects = desk.press(&[Key::Enter]);
-    assert_eq!(effects, [Effect::Acknowledge("data_starved/gpu006".into(), note)]);
+    assert_eq!(effects, [Effect::Acknowledge(vec!["data_starved/gpu006".into()], note)]);
     desk.press(&[Key::Up]);
-    let effects = desk.press(&[Key::Char('a')]);
-    assert_eq!(effects, [Effect::Acknowledge("port_down/gpu003/mlx5_1/1".into(), None)]);
+    assert_eq!(desk.press(&[Key::Char('a')]), [], "what another one did is not undone by one key");
+    let screen = desk.draw(120, 35);
+    let asked = "? withdraw mira's acknowledgement of 2m ago: cable is on its way (port_down/";
+    assert!(screen[33].contains(asked), "{screen:#?}");
+    assert!(screen[34].contains("y withdraws   any other key does not"), "{screen:#?}");
+    assert_eq!(desk.press(&[Key::Char('n')]), []);
+    assert!(desk.draw(120, 35)[33].contains("nothing was changed"));
+    let effects = desk.press(&[Key::Char('a'), Key::Char('y')]);
+    let port_down = vec!["port_down/gpu003/mlx5_1/1".into()];
+    assert_eq!(effects, [Effect::Acknowledge(port_down, None)]);
     desk.press(&[Key::Char('['), Key::Char('a')]);
     assert!(desk.state.prompt.is_none(), "the past is not acknowledged");
 }

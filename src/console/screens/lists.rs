@@ -1,7 +1,10 @@
 //! Golden screens of lists, jobs, the network, devices and what is around a node; each theme and depth once.
 
 use super::*;
-use crate::answer::Cells;
+use crate::{
+    answer::{Cells, ProbeMatrix},
+    console::theme::Meaning,
+};
 
 fn showing(place: Place) -> Desk {
     let mut desk = Desk::showing(sample::two_faults(32));
@@ -109,11 +112,45 @@ fn the_network_by_each_measure() {
 }
 
 #[test]
+fn network_rates_fit_into_their_cells_and_only_what_is_blamed_is_red() {
+    let mut fabric = sample::fabric();
+    fabric.cells.ecn_marked_per_second = vec![Some(187_523.0); 16];
+    let mut desk = showing(Place::Network);
+    desk.answer(Answer::Fabric(Arc::new(fabric)));
+    desk.press(&[Key::Char('m'), Key::Char('m')]);
+    let screen = desk.draw(80, 24);
+    assert!(screen[1].ends_with("128 ports · 1 not active"), "{screen:#?}");
+    assert_eq!(screen[4], " leaf-01   188k   188k   188k   188k", "{screen:#?}");
+    let theme = Theme::new(Colour::Indexed, Glyphs::Unicode, |_| None);
+    let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
+    view::draw(&mut buffer, &desk.state, theme);
+    let bad = theme.style(Meaning::Bad).fg;
+    let red = |line: u16| (10..40).filter(|x| buffer[(*x, line)].style().fg == bad).count();
+    assert_eq!((red(4), red(5) > 0), (0, true), "only the cell with a port that is down");
+}
+
+#[test]
+fn what_is_not_known_is_not_coloured_as_good() {
+    let mut overview = sample::fleet(4, 8, |_, _| gaunt_schema::GpuState::Unknown);
+    (overview.nodes.live, overview.nodes.down) = (0, 4);
+    let desk = Desk::showing(overview);
+    let theme = Theme::new(Colour::Indexed, Glyphs::Unicode, |_| None);
+    let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
+    view::draw(&mut buffer, &desk.state, theme);
+    let good = theme.style(Meaning::Good).fg;
+    let body = (1..22).flat_map(|y| (0..80).map(move |x| (x, y)));
+    assert!(body.clone().all(|at| buffer[at].style().fg != good));
+    let screen = lines(&buffer).join("\n");
+    assert!(screen.contains("not known") && screen.contains("none open, and no node is read"));
+}
+
+#[test]
 fn the_probe_matrix_and_how_it_is_begun() {
     let mut desk = showing(Place::Network);
     let asked = desk.press(&[Key::Char('p')]);
     assert_eq!(asked.last(), Some(&Effect::Ask(vec![Question::Overview, Question::Probe])));
-    desk.answer(Answer::Probe(Arc::default()));
+    let none = ProbeMatrix { at: AT, ..ProbeMatrix::default() };
+    desk.answer(Answer::Probe(Arc::new(none)));
     desk.expect_at("probe-empty", 80, 24);
     desk.answer_to(Question::Probe, Answer::Probe(Arc::new(sample::probe())));
     desk.expect("probe");

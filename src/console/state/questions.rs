@@ -74,10 +74,7 @@ impl State {
                 let shown = self.data.finding.as_ref().map(|(finding, _)| finding);
                 shown.filter(|finding| *id == *finding.id)
             }
-            Place::Findings if self.room.beside => {
-                let rows = &self.data.findings.as_deref()?.findings;
-                rows.get(self.at.findings.index(rows.len(), |at| &rows[at].id))
-            }
+            Place::Findings if self.room.beside => self.finding_row()?.finding(),
             _ => None,
         }
     }

@@ -7,8 +7,8 @@ use gaunt_schema::Severity;
 use super::{Outcome, time};
 use crate::{
     answer::{
-        Answer, Explanation, Finding, FindingList, History, Overview, Question, Refusal, Subject,
-        Table, When,
+        Answer, Explanation, Finding, FindingGroup, FindingList, History, JobOwner, Overview,
+        Question, Refusal, Subject, Table, When,
     },
     console::{
         action::Effect,
@@ -66,9 +66,13 @@ fn take(state: &mut State, question: &Question, answer: Answer) -> Outcome {
     Outcome::drawn()
 }
 
-fn fleet(state: &mut State, overview: Arc<Overview>) -> Outcome {
+fn fleet(state: &mut State, mut overview: Arc<Overview>) -> Outcome {
+    state.hear(overview.at);
+    if let Some(groups) = missing_groups(&overview.findings, &overview.groups) {
+        Arc::make_mut(&mut overview).groups = groups;
+    }
     let changed = state.data.overview.as_ref() != Some(&overview);
-    let bell = news(state, &overview.findings);
+    let bell = news(state, &overview);
     let first = state.data.overview.replace(overview).is_none();
     let mut outcome = Outcome { changed, effects: Vec::new() };
     outcome.effects.extend(bell);
@@ -79,7 +83,23 @@ fn fleet(state: &mut State, overview: Arc<Overview>) -> Outcome {
     outcome
 }
 
-fn findings(state: &mut State, list: Arc<FindingList>) {
+/// The groups of an answer that tells none: an older aggregator knows nothing of them.
+fn missing_groups(findings: &[Finding], groups: &[FindingGroup]) -> Option<Vec<FindingGroup>> {
+    if !groups.is_empty() {
+        return None;
+    }
+    let groups = FindingGroup::all(findings, |_| JobOwner::default());
+    (!groups.is_empty()).then_some(groups)
+}
+
+fn findings(state: &mut State, mut list: Arc<FindingList>) {
+    if let Some(groups) = missing_groups(&list.findings, &list.groups) {
+        Arc::make_mut(&mut list).groups = groups;
+    }
+    let known = |id: &String| list.groups.iter().any(|group| group.id == *id);
+    if state.list(Subject::Findings).rows.is_empty() {
+        state.unfolded.retain(known);
+    }
     if let (Place::Finding(id), Some((kept, open))) = (&state.place, &mut state.data.finding) {
         let now = list.findings.iter().find(|finding| *id == *finding.id);
         *open = now.is_some();
@@ -150,12 +170,14 @@ fn rows(state: &mut State, question: &Question, table: Arc<Table>) -> Outcome {
 }
 
 /// Calls the reader if a critical finding is new.
-fn news(state: &mut State, findings: &[Finding]) -> Option<Effect> {
+fn news(state: &mut State, overview: &Overview) -> Option<Effect> {
     if state.then.is_some() {
         return None;
     }
-    let critical = findings.iter().filter(|finding| finding.severity == Severity::Critical);
-    let now: HashSet<String> = critical.map(|f| f.id.clone()).collect();
+    let critical = overview.findings.iter().filter(|f| f.severity == Severity::Critical);
+    let groups = overview.groups.iter().filter(|group| group.severity == Severity::Critical);
+    let members = groups.flat_map(|group| &group.members);
+    let now: HashSet<String> = critical.map(|f| &f.id).chain(members).cloned().collect();
     let new = state.seen.as_ref().is_some_and(|seen| now.iter().any(|id| !seen.contains(id)));
     state.seen = Some(now);
     new.then_some(Effect::Bell)

@@ -19,7 +19,7 @@ pub(super) fn point(state: &mut State, mouse: Mouse) -> Outcome {
         Mouse::WheelUp(x, y) => (x, y, Some(Intent::Up)),
         Mouse::WheelDown(x, y) => (x, y, Some(Intent::Down)),
     };
-    if state.prompt.is_some() {
+    if state.prompt.is_some() || state.confirm.is_some() {
         return Outcome::default();
     }
     if state.help {
@@ -55,12 +55,11 @@ pub(super) fn point(state: &mut State, mouse: Mouse) -> Outcome {
 
 fn panel_row(state: &mut State, panel: Panel, row: usize) -> Outcome {
     let Some(overview) = state.data.overview.clone() else { return Outcome::default() };
-    let at = &mut state.at;
     let same = std::mem::replace(&mut state.panel, panel) == panel;
+    let keys = travel::finding_keys(state);
+    let at = &mut state.at;
     let again = match panel {
-        Panel::Findings => {
-            at.findings.put(row, overview.findings.len(), |at| &overview.findings[at].id)
-        }
+        Panel::Findings => at.findings.put(row, keys.len(), |at| &keys[at]),
         Panel::Heat => at.heat.put(row, overview.heat.nodes.len(), |at| &overview.heat.nodes[at]),
         Panel::Worst => at.worst.put(row, overview.worst.len(), |at| &overview.worst[at].node),
     };
@@ -72,12 +71,10 @@ fn panel_row(state: &mut State, panel: Panel, row: usize) -> Outcome {
 
 /// The row of a list was pressed.
 fn list_row(state: &mut State, row: usize) -> Outcome {
+    let keys = travel::finding_keys(state);
     let at = &mut state.at;
     let again = match &state.place {
-        Place::Findings => {
-            let rows = state.data.findings.as_deref().map_or(&[][..], |list| &list.findings);
-            at.findings.put(row, rows.len(), |at| &rows[at].id)
-        }
+        Place::Findings => at.findings.put(row, keys.len(), |at| &keys[at]),
         Place::List(subject) => {
             let subject = *subject;
             let Some(table) = state.table(subject).cloned() else { return Outcome::default() };

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use gaunt_schema::Safe;
 
-use super::{Outcome, say, time, travel};
+use super::{Outcome, confirm, say, time, travel};
 use crate::{
     answer::{Field, Filter, Question, Subject, filter::MAX_ROWS},
     console::{
@@ -46,22 +46,27 @@ fn show(state: &mut State, mut prompt: Prompt) {
 
 /// Asks for a note about the finding, or withdraws what was acknowledged.
 fn acknowledge(state: &mut State) -> Outcome {
-    let finding = if state.place.finding().is_some() {
-        state.data.finding.as_ref().map(|(finding, _)| finding)
-    } else {
-        let rows = state.findings();
-        rows.get(state.at.findings.index(rows.len(), |at| &rows[at].id))
-    };
-    let Some(finding) = finding else { return Outcome::default() };
+    let findings = state.to_acknowledge();
+    let Some(first) = findings.first() else { return Outcome::default() };
     if state.then.is_some() {
         say(state, false, "the past cannot be acknowledged; . goes back to now");
         return Outcome::drawn();
     }
-    let id = Safe::new(&finding.id);
-    if finding.acknowledged.is_some() {
-        return Outcome::owing(Effect::Acknowledge(id, None));
-    }
-    show(state, Prompt::new(Asks::Note(id), ""));
+    let open: Vec<Safe> = findings
+        .iter()
+        .filter(|finding| finding.acknowledged.is_none())
+        .map(|finding| Safe::new(&finding.id))
+        .collect();
+    let what = match &open[..] {
+        // What others did is not undone by one key.
+        [] => {
+            state.confirm = Some(confirm::withdraw(state, &findings));
+            return Outcome::drawn();
+        }
+        [one] => one.clone(),
+        many => Safe::new(&format!("{} findings of {}", many.len(), first.kind)),
+    };
+    show(state, Prompt::new(Asks::Note(open, what), ""));
     Outcome::drawn()
 }
 
@@ -81,9 +86,7 @@ pub(super) fn press(state: &mut State, key: Key) -> Outcome {
             let taken = match &asks {
                 Asks::Filter(subject) => narrow(state, &mut prompt, *subject, &line),
                 Asks::Command => command(state, &mut prompt, &line),
-                Asks::Note(id) => {
-                    Ok(Outcome::owing(Effect::Acknowledge(id.clone(), Some(line.clone()))))
-                }
+                Asks::Note(findings, what) => Ok(note(state, findings.clone(), what, line.clone())),
             };
             if let Ok(outcome) = taken {
                 state.past.remember(&asks, &line);
@@ -95,6 +98,15 @@ pub(super) fn press(state: &mut State, key: Key) -> Outcome {
             }
         }
     }
+}
+
+/// Acknowledges a finding with what was noted; many only after a question that names their number.
+fn note(state: &mut State, findings: Vec<Safe>, what: &Safe, line: String) -> Outcome {
+    if findings.len() < 2 {
+        return Outcome::owing(Effect::Acknowledge(findings, Some(line)));
+    }
+    state.confirm = Some(confirm::acknowledge(findings, what, line));
+    Outcome::drawn()
 }
 
 /// The line says itself why it was not taken.

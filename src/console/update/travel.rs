@@ -11,6 +11,7 @@ use crate::{
         list::identity,
         matrix::Square,
         place::Place,
+        rows::{FindingRow, group_title},
         state::{Panel, State, TRAIL},
         users::Roll,
         wiring,
@@ -38,7 +39,7 @@ pub(super) fn back(state: &mut State) -> Outcome {
 /// Shows a place and asks at once what it needs.
 fn enter(state: &mut State, place: Place) -> Outcome {
     if state.place != place {
-        state.scroll = 0;
+        (state.scroll, state.entered) = (0, state.now);
         state.data.refused = None;
         if place.node() != state.place.node() {
             state.at.devices = Cursor::default();
@@ -50,9 +51,14 @@ fn enter(state: &mut State, place: Place) -> Outcome {
 
 /// Opens what the cursor is on.
 pub(super) fn open(state: &mut State) -> Outcome {
+    if let Some(FindingRow::Group { group, .. }) = state.finding_row() {
+        let id = group.id.clone();
+        return unfold(state, id);
+    }
     let Some(target) = target(state) else { return Outcome::drawn() };
     if let Place::Finding(id) = &target {
-        let found = state.findings().iter().find(|finding| *id == *finding.id);
+        let rows = state.finding_rows();
+        let found = rows.iter().filter_map(|row| row.finding()).find(|found| *id == *found.id);
         state.data.finding = found.map(|finding| (finding.clone(), true));
         state.data.explained = None;
     }
@@ -69,6 +75,32 @@ pub(super) fn open(state: &mut State) -> Outcome {
     go(state, target)
 }
 
+/// Shows the members of a group below it, or hides them again. From the overview, which has no room for them, that is on
+/// the screen of all findings.
+fn unfold(state: &mut State, id: String) -> Outcome {
+    if state.place != Place::Overview {
+        if !state.unfolded.remove(&id) {
+            state.unfolded.insert(id);
+        }
+        return Outcome::owing(Effect::Ask(state.questions()));
+    }
+    let keys = finding_keys(state);
+    let at = state.at.findings.index(keys.len(), |at| &keys[at]);
+    state.at.findings.put(at, keys.len(), |at| &keys[at]);
+    state.unfolded.insert(id);
+    // An empty filter is always understood; with the last one the group may be another.
+    _ = state.list_mut(Subject::Findings).narrow("");
+    go(state, Place::Findings)
+}
+
+/// What tells the rows of findings apart, in their order.
+pub(super) fn finding_keys(state: &State) -> Vec<String> {
+    if !matches!(state.place, Place::Overview | Place::Findings) {
+        return Vec::new();
+    }
+    state.finding_rows().iter().map(|row| row.key().to_owned()).collect()
+}
+
 /// The place that the cursor points at.
 fn target(state: &State) -> Option<Place> {
     let overview = state.data.overview.as_deref();
@@ -77,9 +109,8 @@ fn target(state: &State) -> Option<Place> {
             state.only_node().cloned().map(Place::Node)
         }
         (Place::Overview, Panel::Findings) | (Place::Findings, _) => {
-            let rows = state.findings();
-            let at = state.at.findings.index(rows.len(), |at| &rows[at].id);
-            rows.get(at).map(|finding| Place::Finding(Safe::new(&finding.id)))
+            let finding = state.finding_row()?.finding()?;
+            Some(Place::Finding(Safe::new(&finding.id)))
         }
         (Place::Overview, Panel::Heat) => state.heat_node().cloned().map(Place::Node),
         (Place::Overview, Panel::Worst) => {
@@ -224,6 +255,9 @@ pub(super) fn copied(state: &State) -> Option<String> {
         let (finding, _) = state.data.finding.as_ref()?;
         return Some(format!("{}: {} {}", finding.id, finding.summary, finding.next));
     }
+    if let Some(FindingRow::Group { group, .. }) = state.finding_row() {
+        return Some(format!("{} {}: {}", group.kind, group_title(group), group.members.join(" ")));
+    }
     if let Place::List(subject) = state.place {
         let table = state.table(subject)?;
         let row = state.list(subject).row(table)?;
@@ -286,15 +320,15 @@ pub(super) fn travel(state: &mut State, intent: Intent) -> Outcome {
 }
 
 fn step(state: &mut State, by: isize) {
+    let keys = finding_keys(state);
     let at = &mut state.at;
     let overview = state.data.overview.clone();
     match (&state.place, state.panel) {
         (Place::Overview, _) if state.data.nodes.is_some() && state.data.node.is_some() => {
             scroll(state, by);
         }
-        (Place::Overview, Panel::Findings) => {
-            let rows = overview.as_deref().map_or(&[][..], |overview| &overview.findings);
-            at.findings.step(by, rows.len(), |at| &rows[at].id);
+        (Place::Overview, Panel::Findings) | (Place::Findings, _) => {
+            at.findings.step(by, keys.len(), |at| &keys[at]);
         }
         (Place::Overview, Panel::Heat) => {
             let rows = overview.as_deref().map_or(&[][..], |overview| &overview.heat.nodes);
@@ -303,10 +337,6 @@ fn step(state: &mut State, by: isize) {
         (Place::Overview, Panel::Worst) => {
             let rows = overview.as_deref().map_or(&[][..], |overview| &overview.worst);
             at.worst.step(by, rows.len(), |at| &rows[at].node);
-        }
-        (Place::Findings, _) => {
-            let rows = state.data.findings.as_deref().map_or(&[][..], |list| &list.findings);
-            at.findings.step(by, rows.len(), |at| &rows[at].id);
         }
         (Place::List(subject), _) => {
             let subject = *subject;

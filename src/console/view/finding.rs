@@ -191,14 +191,18 @@ const NOTED: usize = 120;
 fn evidence(finding: &Finding, pasts: &[Past], width: usize, theme: Theme) -> Vec<Line<'static>> {
     let asks = proof::asks(finding);
     let has_past = asks.iter().any(Option::is_some);
-    let past = match (has_past, width) {
-        (false, _) => 0,
-        (true, 0..NOTED) => 15,
-        (true, _) => 30,
-    };
     let longest = finding.evidence.iter().map(|e| format::width(&Safe::new(&e.what))).max();
-    let fixed = 2 * (NUMBER + 2) + past + 2 + 2;
-    let beside = if width >= NOTED { 36 } else { 0 };
+    let numbers = 2 * (NUMBER + 2) + 2 + 2;
+    // What was measured must be told apart: where its words lack room, the past and the note give some of theirs.
+    let wide = longest.unwrap_or(0) + numbers + 30 + 36 <= width;
+    let (past, beside) = match (has_past, width) {
+        (_, 0..NOTED) => (15, 0),
+        (false, _) => (0, 36),
+        (true, _) if wide => (30, 36),
+        (true, _) => (15, 28),
+    };
+    let past = if has_past { past } else { 0 };
+    let fixed = numbers + past;
     let what = longest.unwrap_or(0).clamp(20, width.saturating_sub(fixed + beside).max(20));
     let note = width.saturating_sub(what + fixed + 2);
     let columns = [text("EVIDENCE", what), number("now", NUMBER), number("limit", NUMBER)];

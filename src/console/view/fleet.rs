@@ -81,11 +81,18 @@ fn legend(overview: &Overview, total: u32, width: usize, theme: Theme) -> Vec<Li
 fn lost(overview: &Overview, total: u32, width: usize, theme: Theme) -> Line<'static> {
     let lost = &overview.lost;
     let some = lost.gpus > 0.0;
-    let meaning = if some { Meaning::Bad } else { Meaning::Good };
+    let unknown =
+        overview.in_state(GpuState::Unknown) + overview.in_state(GpuState::Stale) == total;
+    // What nobody knows is not good.
+    let meaning = match (some, unknown) {
+        (true, _) => Meaning::Bad,
+        (false, true) => Meaning::Dim,
+        (false, false) => Meaning::Good,
+    };
     let share = format::percent(lost.gpus / f64::from(total));
     let amount = if some {
         format!("{} of {} GPUs ({share} %)", format::gpus(lost.gpus), format::count(total.into()))
-    } else if overview.in_state(GpuState::Unknown) + overview.in_state(GpuState::Stale) == total {
+    } else if unknown {
         "not known".to_owned()
     } else {
         "nothing".to_owned()

@@ -1,11 +1,8 @@
 //! What the heat map is made of: nodes put together by leaf or rack, and the values that colour it.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    ops::Range,
-};
+use std::{collections::HashMap, ops::Range};
 
-use gaunt_schema::GpuState;
+use gaunt_schema::{GpuState, natural};
 use ratatui::style::Style;
 
 use crate::{
@@ -130,13 +127,17 @@ fn fold<'a>(
             Some((nodes.text(row)?.as_str(), place.split(", ").next().unwrap_or(place)))
         })
         .collect();
-    let mut groups: BTreeMap<(bool, &str), Vec<usize>> = BTreeMap::new();
+    let mut groups: HashMap<(bool, &str), Vec<usize>> = HashMap::new();
     for (at, (node, ..)) in rows.iter().enumerate() {
         let name = of.get(node).copied().unwrap_or("");
         // Those of whom nobody says it come last.
         groups.entry((name.is_empty(), name)).or_default().push(at);
     }
     let (mut list, mut order) = (Vec::with_capacity(groups.len()), Vec::with_capacity(rows.len()));
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by(|((one_unknown, one), _), ((other_unknown, other), _)| {
+        one_unknown.cmp(other_unknown).then_with(|| natural(one, other))
+    });
     for ((_, name), nodes) in groups {
         list.push(Group { name, nodes: order.len()..order.len() + nodes.len() });
         order.extend(nodes);

@@ -1,4 +1,4 @@
-//! What is the same on every screen: who and when at the top, trouble with the source below it, keys at the bottom.
+//! What is the same on every screen: who and when at the top, what is to be said and the keys at the bottom.
 
 use ratatui::{
     buffer::Buffer,
@@ -6,7 +6,7 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::line;
+use super::{line, status};
 use crate::{
     answer::Overview,
     console::{
@@ -15,18 +15,20 @@ use crate::{
         place::{MAIN, Place},
         state::{Link, Spot, State, What},
         theme::{Meaning, Theme},
-        update,
     },
     source::Playing,
 };
 
-/// Draws header, banner and footer, and gives back what is left between them, and what of it can be pressed.
+/// Lines below the body: what is to be said, and the keys.
+const BELOW: u16 = 2;
+
+/// Draws header, status line and footer, and gives back what is left between them, and what of it can be pressed. What
+/// is said has a line of its own, so that no row moves under the pointer because something is said.
 ///
 /// ```text
 ///  gaunt  prod-a   32 nodes · 256 GPUs · 1 down                 12:03:41Z ● 1 s
-///  ✖ aggregator 10.0.0.5:9771: no answer since 12:03:42Z (31s), showing 12:03:41Z
-///    aggregator 10.0.0.5:9771 unreachable: connection refused; is `gaunt serve` …
 ///  …
+///  ▲ nodes: no answer since 12:03:42Z (31s): …
 ///  1 2 3 4 5 6 7 8 9 overview   Enter open  Tab panel  / filter  ? keys  q quit
 /// ```
 pub(super) fn draw(
@@ -38,32 +40,26 @@ pub(super) fn draw(
     let overview = state.data.overview.as_deref();
     header(buffer, area, overview, state, theme);
     let width = usize::from(area.width);
-    let mut banner =
-        overview.map_or_else(Vec::new, |overview| banner(overview, state, width, theme));
-    banner.extend(message(state, width, theme));
-    for (y, line) in (area.top() + 1..).zip(&banner) {
-        buffer.set_line(area.x, y, line, area.width);
-    }
-    let top = 1 + banner.len() as u16;
-    let mut body = Rect { y: area.y + top, height: area.height - top - 1, ..area };
+    let mut body = Rect { y: area.y + 1, height: area.height - 1 - BELOW, ..area };
     let last = Rect { y: area.bottom() - 1, height: 1, ..area };
-    let Some(prompt) = &state.prompt else { return (body, footer(buffer, last, state, theme)) };
-    let lines = line::lines(prompt, width, theme);
-    let height = (lines.len() as u16 - 1).min(body.height);
-    body.height -= height;
-    for (y, line) in (body.bottom()..area.bottom()).zip(&lines) {
+    let lines = match (&state.confirm, &state.prompt) {
+        (Some(confirm), _) => status::confirm(confirm, width, theme).into(),
+        (None, Some(prompt)) => line::lines(prompt, width, theme),
+        (None, None) => {
+            if let Some(line) = status::line(state, width, theme) {
+                buffer.set_line(area.x, last.y - 1, &line, area.width);
+            }
+            return (body, footer(buffer, last, state, theme));
+        }
+    };
+    // A line that is typed into may need more room for what could stand there: the reader opened it himself.
+    let more = (lines.len() as u16).saturating_sub(BELOW).min(body.height);
+    body.height -= more;
+    let first = area.bottom().saturating_sub(lines.len() as u16).max(body.bottom());
+    for (y, line) in (first..area.bottom()).zip(&lines) {
         buffer.set_line(area.x, y, line, area.width);
     }
     (body, Vec::new())
-}
-
-/// What was done last, or why it was not.
-fn message(state: &State, width: usize, theme: Theme) -> Option<Line<'static>> {
-    let message = state.message.as_ref()?;
-    let (sign, meaning) =
-        if message.good { ("✔", Meaning::Good) } else { ("▲", Meaning::Waiting) };
-    let text = format::cut(&message.text, width.saturating_sub(4));
-    Some(Line::styled(format!(" {sign} {text}"), theme.style(meaning)))
 }
 
 fn header(
@@ -75,7 +71,11 @@ fn header(
 ) {
     let now = now(overview, state, theme);
     let width = now.width() as u16;
-    let mut left = identity(overview, theme);
+    // Counts of long ago say nothing: who does not answer stands in their place.
+    let mut left = match status::lost_source(state) {
+        Some(lost) if overview.is_some() => vec![Span::styled(lost, theme.style(Meaning::Bad))],
+        _ => identity(overview, theme),
+    };
     if !matches!(state.place, Place::Overview) {
         let title = format!("   {}", state.place.title());
         left.push(Span::styled(title, theme.style(Meaning::Title)));
@@ -127,11 +127,12 @@ fn identity(overview: Option<&Overview>, theme: Theme) -> Vec<Span<'static>> {
     spans
 }
 
-/// The instant that is shown, and whether it is now.
+/// The instant of the rows that are shown, and how old they are where they are not of now.
 fn now(overview: Option<&Overview>, state: &State, theme: Theme) -> Line<'static> {
     let Some(overview) = overview else { return Line::default() };
-    let fresh = state.then.is_none()
-        && matches!(state.link, Link::Fresh(at) if state.now.since(at) < update::late(state));
+    let answered = matches!(state.link, Link::Fresh(at) if state.now.since(at) < state.late());
+    let age = state.stale_age();
+    let fresh = state.then.is_none() && answered && age.is_none();
     let (sign, meaning) = if fresh { ("●", Meaning::Good) } else { ("○", Meaning::Bad) };
     let replay = state.replay.map_or_else(Span::default, |replay| {
         let (text, meaning) = match replay {
@@ -146,58 +147,20 @@ fn now(overview: Option<&Overview>, state: &State, theme: Theme) -> Line<'static
         };
         Span::styled(text, theme.style(meaning))
     });
+    let at = state.shown_at().unwrap_or(overview.at);
+    let (period, style) = match (age, state.then) {
+        (Some(age), _) => (format!("{} old ", format::span(age)), theme.style(Meaning::Bad)),
+        (None, Some(_)) => ("past ".to_owned(), theme.style(Meaning::Starved)),
+        (None, None) => {
+            (format!("{} ", format::period(overview.period_ms)), theme.style(Meaning::Plain))
+        }
+    };
     Line::from(vec![
         replay,
-        Span::raw(format::clock(overview.at)),
+        Span::raw(format::clock(at)),
         Span::styled(format!(" {sign} "), theme.style(meaning)),
-        Span::raw(format!("{} ", format::period(overview.period_ms))),
+        Span::styled(period, style),
     ])
-}
-
-/// What is wrong between this screen and its source; empty when nothing is.
-fn banner(overview: &Overview, state: &State, width: usize, theme: Theme) -> Vec<Line<'static>> {
-    let showing = format!("showing {}", format::clock(overview.at));
-    let mut lines = Vec::new();
-    if let Some(then) = state.then {
-        let ago = state
-            .newest_now()
-            .map_or_else(String::new, |now| format!(", {} ago", format::span(now.since(then))));
-        let text = format!(
-            " ◀ the past: {}{ago}   [ ] 10 s back and forth, {{ }} a minute, . now",
-            format::clock(then)
-        );
-        lines.push(Line::styled(format::cut(&text, width), theme.style(Meaning::Starved)));
-    }
-    lines.extend(link_banner(state, &showing, width, theme));
-    lines
-}
-
-/// What is wrong with the way to the source.
-fn link_banner(state: &State, showing: &str, width: usize, theme: Theme) -> Vec<Line<'static>> {
-    match &state.link {
-        Link::Lost { since, why, .. } => {
-            let who = state.source.as_deref().map_or_else(
-                || "the sampler in this process".to_owned(),
-                |address| format!("aggregator {address}"),
-            );
-            let lasted = format::span(state.now.since(*since));
-            let since = format::clock(*since);
-            let first = format!(" ✖ {who}: no answer since {since} ({lasted}), {showing}");
-            vec![
-                Line::styled(first, theme.style(Meaning::Bad)),
-                Line::styled(
-                    format!("   {}", format::cut(why, width.saturating_sub(4))),
-                    theme.style(Meaning::Dim),
-                ),
-            ]
-        }
-        Link::Fresh(at) if state.now.since(*at) >= update::late(state) => {
-            let waited = format::span(state.now.since(*at));
-            let text = format!(" ▲ waiting {waited} for an answer, {showing}");
-            vec![Line::styled(text, theme.style(Meaning::Waiting))]
-        }
-        _ => Vec::new(),
-    }
 }
 
 /// The main screens and the keys that mean something here, as many as fit; what can be pressed of it.

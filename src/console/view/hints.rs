@@ -64,6 +64,7 @@ pub(super) fn nobody(overview: &Overview, width: u16, theme: Theme) -> Vec<Line<
              told of them by --targets 'gpu[001-064]', by --file-sd 'sd/*.json', or by groups in its \
              settings; SIGHUP reads files and settings again."
         }
+        _ if overview.trouble.is_empty() => "Reading the first values of every target …",
         _ => "None of the targets has answered yet: 9 tells of each how that went.",
     };
     let mut lines = vec![Line::default()];
@@ -88,7 +89,19 @@ pub(super) fn waiting_for(
         lines.extend(text.map(|line| Line::styled(line, theme.style(Meaning::Bad))));
         lines.push(Line::styled("   Esc goes back, 5 lists the nodes.", theme.style(Meaning::Dim)));
     } else {
-        lines.push(Line::styled(format!(" Reading {what} …"), theme.style(Meaning::Dim)));
+        let waited = state.now.since(state.entered);
+        let waited = if waited < state.late() {
+            String::new()
+        } else {
+            format!(" for {}", format::span(waited))
+        };
+        let text = format!(" Reading {what} …{waited}");
+        lines.push(Line::styled(text, theme.style(Meaning::Dim)));
+        if let Some(failed) = state.failed_question() {
+            let why = format::wrap(&failed.why, usize::from(width).saturating_sub(4));
+            let why = why.into_iter().map(|line| format!("   {line}"));
+            lines.extend(why.map(|line| Line::styled(line, theme.style(Meaning::Bad))));
+        }
     }
     lines
 }

@@ -46,7 +46,7 @@ const fn sign(asks: &Asks) -> &'static str {
     match asks {
         Asks::Filter(_) => "/",
         Asks::Command => ":",
-        Asks::Note(_) => "note: ",
+        Asks::Note(..) => "note: ",
     }
 }
 
@@ -73,9 +73,9 @@ fn typed(prompt: &Prompt, width: usize, theme: Theme) -> (Line<'static>, usize) 
 /// What could stand at the cursor, in one line, and what the first of it means in another.
 fn candidates(prompt: &Prompt, width: usize, theme: Theme) -> Vec<Line<'static>> {
     let offer = &prompt.offer;
-    if let (Asks::Note(id), true) = (&prompt.asks, offer.candidates.is_empty()) {
+    if let (Asks::Note(_, what), true) = (&prompt.asks, offer.candidates.is_empty()) {
         let text =
-            format!(" acknowledge {id}: what is being done about it? Enter sends, Esc does not");
+            format!(" acknowledge {what}: what is being done about it? Enter sends, Esc does not");
         return vec![Line::styled(format::cut(&text, width), theme.style(Meaning::Dim))];
     }
     if offer.candidates.is_empty() {

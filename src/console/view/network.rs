@@ -115,10 +115,10 @@ fn title(fabric: &Fabric, measure: Measure, theme: Theme) -> Line<'static> {
 pub(super) const fn words(measure: Measure) -> &'static str {
     match measure {
         Measure::Load => "load, % of the line rate; x port down",
-        Measure::Pauses => "pauses, % of time: ◀ the network stops us  ▶ we stop the network",
-        Measure::Congestion => "congestion notifications and marks in a second",
-        Measure::Errors => "errors of links in a second",
-        Measure::Flaps => "links that went down in a second",
+        Measure::Pauses => "PFC pause, % of time: ◀ received  ▶ sent",
+        Measure::Congestion => "CNPs and ECN-marked packets per second",
+        Measure::Errors => "link errors per second",
+        Measure::Flaps => "links that went down per second",
     }
 }
 
@@ -158,11 +158,11 @@ fn cell(fabric: &Fabric, place: usize, measure: Measure, theme: Theme) -> (Strin
 /// The number of a cell and what it means.
 fn measured(cells: &FabricCells, place: usize, measure: Measure) -> (String, Meaning) {
     let absent = || (format::ABSENT.to_owned(), Meaning::Dim);
-    let rate = |value: Option<f32>| match value {
+    let rate = |value: Option<f32>, meaning| match value {
         None => absent(),
         Some(0.0) => ("0".into(), Meaning::Dim),
-        Some(value) if value < 9.95 => (format!("{value:.1}"), Meaning::Waiting),
-        Some(value) => (format::count(value as u64), Meaning::Bad),
+        // A number alone is no fault: what is beyond a limit has a finding, and is coloured by that.
+        Some(value) => (format::short_rate(value.into()), meaning),
     };
     match measure {
         Measure::Load => {
@@ -181,15 +181,18 @@ fn measured(cells: &FabricCells, place: usize, measure: Measure) -> (String, Mea
                 most if received == Some(most) => "◀",
                 _ => "▶",
             };
-            let meaning = if most >= PAUSED { Meaning::Bad } else { Meaning::Plain };
+            let meaning = if most >= PAUSED { Meaning::Waiting } else { Meaning::Plain };
             (format!("{sign}{:.1}", most * 100.0), meaning)
         }
-        Measure::Congestion => rate(larger(
-            at(&cells.cnp_handled_per_second, place),
-            at(&cells.ecn_marked_per_second, place),
-        )),
-        Measure::Errors => rate(at(&cells.errors_per_second, place)),
-        Measure::Flaps => rate(at(&cells.downs_per_second, place)),
+        Measure::Congestion => rate(
+            larger(
+                at(&cells.cnp_handled_per_second, place),
+                at(&cells.ecn_marked_per_second, place),
+            ),
+            Meaning::Plain,
+        ),
+        Measure::Errors => rate(at(&cells.errors_per_second, place), Meaning::Waiting),
+        Measure::Flaps => rate(at(&cells.downs_per_second, place), Meaning::Waiting),
     }
 }
 
@@ -209,7 +212,7 @@ fn detail(fabric: &Fabric, cell: Option<usize>, width: usize, theme: Theme) -> V
         at(column, place).map_or_else(|| format::ABSENT.into(), |v| format!("{:.1}", v * 100.0))
     };
     let rate = |column: &[Option<f32>]| {
-        at(column, place).map_or_else(|| format::ABSENT.into(), |v| format::gpus(f64::from(v)))
+        at(column, place).map_or_else(|| format::ABSENT.into(), |v| format::short_rate(v.into()))
     };
     let facts = format!(
         "{} ports, {} active   in {} %  out {} %  busiest {} %   paused {} % by the network, {} % \

@@ -51,20 +51,21 @@ pub(super) fn draw(
     let left = usize::from(area.height).saturating_sub(lines.len() + troubles);
 
     let focused = state.panel == Panel::Findings;
-    let findings = &overview.findings;
-    let at = state.at.findings.index(findings.len(), |at| &findings[at].id);
+    let (findings, more) = state.overview_rows();
+    let at = state.at.findings.index(findings.len(), |at| findings[at].key());
     let single = state.only_node().and_then(|name| state.node(name));
     let selected = (focused && !findings.is_empty()).then_some(at);
     let rows = Rows { width, selected, at: overview.at, alerts: None, theme };
-    lines.push(rows.heading(overview.findings_open.into(), focused && single.is_none()));
+    let read = overview.nodes.live > 0;
+    lines.push(rows.heading(overview.findings_open.into(), focused && single.is_none(), read));
     // At 80×24 this leaves the map its title and two rows.
     let most = left.saturating_sub(1 + HEAT_MIN + 2).max(left / 2);
-    let shown = rows.worst(findings, rows.wanted(findings.len()).min(most));
+    let shown = rows.worst(&findings, more, rows.wanted(&findings, more).min(most));
     let mut spots = Vec::new();
     for (line, row) in shown {
         let y = area.y + lines.len() as u16;
         let area = Rect { y, height: 1, ..area };
-        spots.push(Spot { area, what: What::Panel(Panel::Findings, row) });
+        spots.extend(row.map(|row| Spot { area, what: What::Panel(Panel::Findings, row) }));
         lines.push(line);
     }
 

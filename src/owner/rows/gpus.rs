@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use gaunt_schema::{Absent, Class, GpuState, MetricId, Safe, catalogue::gpu};
+use gaunt_schema::{Absent, Class, GpuState, MetricId, Safe, catalogue::gpu, natural};
 
 use super::{Blame, Collected, coded, kinds, numbers, reason, shown};
 use crate::{
@@ -38,7 +38,7 @@ impl<'a> Gpus<'a> {
         } else {
             nodes.extend(cluster.nodes());
         }
-        nodes.sort_by(|(_, a), (_, b)| a.name.cmp(&b.name));
+        nodes.sort_by(|(_, a), (_, b)| natural(&a.name, &b.name));
         nodes.dedup_by_key(|(id, _)| *id);
         let places = nodes
             .iter()

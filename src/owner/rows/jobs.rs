@@ -1,6 +1,6 @@
 //! Jobs as rows, in the order of their names.
 
-use gaunt_schema::{Class, GpuState, MetricId, Safe, catalogue::gpu};
+use gaunt_schema::{Class, GpuState, MetricId, Safe, catalogue::gpu, natural};
 
 use super::{Blame, Collected, kinds, numbers};
 use crate::{
@@ -21,7 +21,9 @@ pub(super) struct Jobs<'a> {
 impl<'a> Jobs<'a> {
     pub(super) fn new(owner: &'a Owner) -> Self {
         let jobs = owner.cluster.jobs().iter().map(|(job, gpus)| (job, gpus.as_slice()));
-        Self { owner, jobs: jobs.collect() }
+        let mut jobs: Vec<_> = jobs.collect();
+        jobs.sort_by(|(one, _), (other, _)| natural(one, other));
+        Self { owner, jobs }
     }
 
     fn gpus(&self, row: u32) -> &'a [u32] {

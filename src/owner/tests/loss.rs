@@ -73,7 +73,7 @@ impl Play {
     /// What is lost, which everything that is published says alike.
     fn published(&self, then: Option<When>) -> Lost {
         let Answer::Overview(overview) = self.ask(&Question::Overview, then) else { panic!() };
-        let Answer::Findings(list) = self.ask(&Question::Findings, then) else { panic!() };
+        let Answer::Findings(open) = self.ask(&Question::Findings, then) else { panic!() };
         let Answer::Nodes(nodes) = self.ask(&Question::Nodes, then) else { panic!() };
         let lost = overview.lost.clone();
         let place = format!("{} at {:?}, {then:?}: {lost:?}", self.fleet.scenario().name, self.now);
@@ -82,7 +82,7 @@ impl Play {
         };
         let causes = lost.findings_gpus + lost.idle_gpus + lost.unexplained_gpus;
         same("causes", causes, lost.gpus);
-        same("findings", list.findings.iter().map(|f| f.lost_gpus).sum(), lost.findings_gpus);
+        same("findings", open.findings.iter().map(|f| f.lost_gpus).sum(), lost.findings_gpus);
         same("nodes", nodes.nodes.iter().map(|line| line.lost_gpus).sum(), lost.gpus);
         let unknown = [GpuState::Stale, GpuState::Unknown].map(|state| overview.in_state(state));
         assert_eq!(lost.unknown_gpus, unknown.iter().sum::<u32>(), "{place}");

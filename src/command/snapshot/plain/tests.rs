@@ -5,11 +5,12 @@ use std::sync::Arc;
 use gaunt_schema::{Entity, FindingKind, Safe, Severity};
 
 use super::*;
-use crate::answer::{FindingList, Life, NodeCounts, NodeState, StateCount};
+use crate::answer::{FindingList, JobOwner, Life, NodeCounts, NodeState, StateCount};
 
-fn picture() -> Picture {
+/// A port that is down.
+fn port_down() -> Finding {
     let node = Safe::new("gpu003");
-    let finding = Finding {
+    Finding {
         id: "port_down/gpu003/mlx5_1/1".to_owned(),
         kind: FindingKind::PortDown,
         severity: Severity::Critical,
@@ -34,7 +35,12 @@ fn picture() -> Picture {
         missing: Vec::new(),
         life: Life::default(),
         acknowledged: None,
-    };
+    }
+}
+
+fn picture() -> Picture {
+    let node = Safe::new("gpu003");
+    let finding = port_down();
     let line = NodeLine {
         node,
         state: NodeState::Live,
@@ -95,6 +101,24 @@ TROUBLE
   b:9770: cannot connect: connection refused
 ";
     assert_eq!(page(&picture()), expected);
+}
+
+#[test]
+fn many_findings_of_a_kind_are_one_line_below_a_worse_one() {
+    let mut findings = vec![picture().findings.findings[0].clone()];
+    findings.extend((0..83).map(group::tests::idle));
+    let sam = |_: &Entity| JobOwner { user: Some("sam".into()), account: None };
+    let groups = FindingGroup::all(&findings, sam);
+    let list = FindingList { findings, total: 84, groups, ..FindingList::default() };
+    let page = page(&Picture { findings: Arc::new(list), ..picture() });
+    let rows: Vec<&str> = page.lines().filter(|line| line.contains("lost GPUs  sure")).collect();
+    let expected = "info      idle_allocated   × 83 jobs, 664 GPUs, user sam      60 min   664.0 lost \
+                    GPUs  sure 0.60";
+    assert_eq!(rows.len(), 2, "{page}");
+    assert!(rows[0].starts_with("critical  port_down"), "{page}");
+    assert_eq!(rows[1], expected);
+    assert!(page.contains("FINDINGS  84 open"), "{page}");
+    assert!(page.contains("e.g. job 0 holds 8 GPUs"), "{page}");
 }
 
 #[test]

@@ -110,12 +110,14 @@ fn overview(waiting: &BTreeSet<usize>, second: usize, noise: &mut Noise) -> Over
             currency: "USD".into(),
             history: past.collect(),
             history_step_ms: 5_000,
+            ..Lost::default()
         },
         findings_open: 2,
         findings_acknowledged: 0,
         findings: [(3, Severity::Critical), (700, Severity::Warning)]
             .map(|(node, severity)| finding(&name(node), severity))
             .into(),
+        groups: Vec::new(),
         heat,
         worst: (0..WORST).map(|at| worst(name(3 + at * 37), noise)).collect(),
         trouble: Vec::new(),

@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 
+use crate::Safe;
+
 /// Text order, but runs of digits by their value.
 pub fn natural(a: &str, b: &str) -> Ordering {
     let (mut left, mut right) = (a, b);
@@ -23,6 +25,22 @@ pub fn natural(a: &str, b: &str) -> Ordering {
     }
     // `gpu01` and `gpu1` are two names.
     left.len().cmp(&right.len()).then_with(|| a.cmp(b))
+}
+
+/// A name that is sorted by [`natural`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NaturalName(pub Safe);
+
+impl Ord for NaturalName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        natural(&self.0, &other.0)
+    }
+}
+
+impl PartialOrd for NaturalName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 /// The digits at the beginning, and the rest.
