@@ -432,10 +432,8 @@ fn host_blocks(judge: &Judge, cluster: &Cluster, id: NodeId, node: &Node) -> Opt
     };
     let (stopping, dropping) =
         (carrying.iter().filter(pauses).count(), carrying.iter().filter(drops).count());
-    let stopped = node
-        .rows(Class::Port)
-        .iter()
-        .filter_map(|row| now(judge.switches.of(*row)?.stopped, cluster));
+    let ports = node.rows(Class::Port).iter();
+    let stopped = ports.filter_map(|row| now(judge.switches.of(*row)?.stopped, cluster));
     let stopped = stopped.reduce(f64::max);
     if stopping.max(dropping) == 0 || stopping.max(dropping) * 2 < carrying.len() {
         return None;

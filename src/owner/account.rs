@@ -149,25 +149,25 @@ impl Owner {
 }
 
 /// What all GPUs did in these seconds.
-fn used<'a>(cluster: &'a Cluster, loss: &Loss, seconds: f64) -> HashMap<Key<&'a Safe>, Used> {
+fn used<'a>(cluster: &'a Cluster, losses: &Loss, seconds: f64) -> HashMap<Key<&'a Safe>, Used> {
     let mut used: HashMap<Key<&Safe>, Used> = HashMap::new();
     let rows = cluster.nodes().flat_map(|(_, node)| node.rows(Class::Gpu));
     // The GPUs of a node mostly do the same for the same job: they are added up before they are looked up.
     let mut run: Option<(Key<&Safe>, Used)> = None;
     for row in rows.copied() {
-        let gpu = loss.gpus.get(row as usize).copied().unwrap_or_default();
+        let gpu = losses.gpus.get(row as usize).copied().unwrap_or_default();
         let key = Key {
             job: cluster.job(row),
             model: cluster.model(row),
             state: gpu.state(),
-            cause: cause(loss, gpu),
+            cause: cause(losses, gpu),
         };
         // The counter loses nothing between two looks; a board without one is taken at its word.
         let watts = cluster.rate(gpu::ENERGY, row);
         let watts = watts.or_else(|| cluster.value(gpu::POWER, row));
         let joules = watts.map(|watts| watts * seconds);
-        let lost = gpus_of_parts(u64::from(gpu.parts())) * seconds;
-        let more = Used { seconds, lost, joules };
+        let lost_seconds = gpus_of_parts(u64::from(gpu.parts())) * seconds;
+        let more = Used { seconds, lost: lost_seconds, joules };
         match &mut run {
             Some((same, sum)) if *same == key => *sum += more,
             _ => {

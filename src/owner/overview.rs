@@ -22,11 +22,11 @@ const MAX_TROUBLE: usize = 8;
 
 /// Lost GPUs of an overview; none if nothing is known of any.
 pub(super) fn loss(overview: &Overview) -> Option<f64> {
-    overview.states.iter().any(is_known).then_some(overview.lost.gpus)
+    overview.states.iter().any(|count| is_known(*count)).then_some(overview.lost.gpus)
 }
 
 /// Whether it is known what these GPUs do.
-fn is_known(count: &StateCount) -> bool {
+fn is_known(count: StateCount) -> bool {
     !matches!(count.state, GpuState::Stale | GpuState::Unknown)
 }
 
@@ -108,7 +108,7 @@ impl Owner {
 
     fn lost_now(&self, states: &[StateCount]) -> Lost {
         let (totals, gpus) = (self.loss.totals, gpus_of_parts(self.loss.totals.all()));
-        let unknown = states.iter().filter(|count| !is_known(count));
+        let unknown = states.iter().filter(|count| !is_known(**count));
         Lost {
             gpus,
             findings_gpus: gpus_of_parts(totals.findings),

@@ -247,7 +247,7 @@ impl<'de> Deserialize<'de> for Recent {
                 minute.used.into_iter().map(|(job, model, state, cause, seconds, joules)| {
                     let by_state = || if state.is_lost_time() { seconds } else { 0.0 };
                     let lost = lost.next().unwrap_or_else(by_state);
-                    let cause = cause.or_else(|| cause_of(state).filter(|_| lost > 0.0));
+                    let cause = cause.or_else(|| (lost > 0.0).then(|| cause_of(state)));
                     let key = Key { job: text(job), model: text(model), state, cause };
                     (key, Used { seconds, lost, joules })
                 });
@@ -259,11 +259,11 @@ impl<'de> Deserialize<'de> for Recent {
 }
 
 /// The cause of lost time that was kept without one.
-fn cause_of(state: GpuState) -> Option<LossCause> {
-    Some(match state {
+fn cause_of(state: GpuState) -> LossCause {
+    match state {
         GpuState::IdleAllocated => LossCause::Idle,
         _ => LossCause::Unexplained,
-    })
+    }
 }
 
 #[cfg(test)]

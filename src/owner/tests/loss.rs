@@ -73,7 +73,7 @@ impl Play {
     /// What is lost, which everything that is published says alike.
     fn published(&self, then: Option<When>) -> Lost {
         let Answer::Overview(overview) = self.ask(&Question::Overview, then) else { panic!() };
-        let Answer::Findings(list) = self.ask(&Question::Findings, then) else { panic!() };
+        let Answer::Findings(open) = self.ask(&Question::Findings, then) else { panic!() };
         let Answer::Nodes(nodes) = self.ask(&Question::Nodes, then) else { panic!() };
         let lost = overview.lost.clone();
         let place = format!("{} at {:?}, {then:?}: {lost:?}", self.fleet.scenario().name, self.now);
@@ -82,7 +82,7 @@ impl Play {
         };
         let causes = lost.findings_gpus + lost.idle_gpus + lost.unexplained_gpus;
         same("causes", causes, lost.gpus);
-        same("findings", list.findings.iter().map(|f| f.lost_gpus).sum(), lost.findings_gpus);
+        same("findings", open.findings.iter().map(|f| f.lost_gpus).sum(), lost.findings_gpus);
         same("nodes", nodes.nodes.iter().map(|line| line.lost_gpus).sum(), lost.gpus);
         let unknown = [GpuState::Stale, GpuState::Unknown].map(|state| overview.in_state(state));
         assert_eq!(lost.unknown_gpus, unknown.iter().sum::<u32>(), "{place}");
@@ -152,7 +152,7 @@ fn lost_gpus_are_one_number_in_every_scenario() {
     for (at, (name, _)) in story::names().enumerate() {
         let dialect = if at % 2 == 0 { Dialect::Gaunt } else { Dialect::Dcgm };
         let story = story_of(name, dialect);
-        let seconds = story.timing().unwrap().look.as_secs().min(240);
+        let seconds = story.timing().unwrap().look.as_secs().min(180);
         let lost = Play::new(&story, 10).check(seconds);
         println!(
             "{name:<12} {dialect:<6?} {seconds:>4} s  lost {:>7.1} = findings {:.1} + idle {:.1} + unexplained {:.1}, unknown {}",

@@ -7,6 +7,18 @@ use gaunt_schema::{Entity, FindingKind, Safe, Severity};
 use super::*;
 use crate::answer::{FindingList, Life, NodeCounts, NodeState, StateCount};
 
+fn lost() -> Lost {
+    Lost {
+        gpus: 4.0,
+        findings_gpus: 3.5,
+        unexplained_gpus: 0.5,
+        unknown_gpus: 1,
+        cost_per_hour: Some(8.0),
+        currency: "USD".into(),
+        ..Lost::default()
+    }
+}
+
 fn picture() -> Picture {
     let node = Safe::new("gpu003");
     let finding = Finding {
@@ -56,15 +68,7 @@ fn picture() -> Picture {
             StateCount { state: GpuState::Computing, gpus: 4 },
             StateCount { state: GpuState::Waiting, gpus: 4 },
         ],
-        lost: Lost {
-            gpus: 4.0,
-            findings_gpus: 3.5,
-            unexplained_gpus: 0.5,
-            unknown_gpus: 1,
-            cost_per_hour: Some(8.0),
-            currency: "USD".into(),
-            ..Lost::default()
-        },
+        lost: lost(),
         worst: vec![line],
         trouble: vec!["b:9770: cannot connect: connection refused".into()],
         ..Overview::default()

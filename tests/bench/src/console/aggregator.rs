@@ -110,6 +110,7 @@ fn overview(waiting: &BTreeSet<usize>, second: usize, noise: &mut Noise) -> Over
             currency: "USD".into(),
             history: past.collect(),
             history_step_ms: 5_000,
+            ..Lost::default()
         },
         findings_open: 2,
         findings_acknowledged: 0,
