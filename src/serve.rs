@@ -1,22 +1,27 @@
 //! Serving: the aggregator's HTTP side, which asks its questions through a source like everybody else.
 
-use std::{io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use axum::{Router, middleware::from_fn_with_state, routing::get};
+use gaunt_node::{
+    admission::{Admission, ConnectionLimits, Seat},
+    connection::serve_connection,
+    host_check::HostNames,
+};
 use hyper::{
     Request,
     body::Incoming,
-    server::conn::http1,
     service::{Service as _, service_fn},
 };
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    service::TowerToHyperService,
-};
+use hyper_util::service::TowerToHyperService;
 use tokio::{
-    io::{AsyncReadExt as _, copy, sink},
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, watch},
+    sync::watch,
     task::JoinSet,
     time::{sleep, timeout},
 };
@@ -31,36 +36,30 @@ mod guard;
 mod health;
 mod inventory;
 mod meeting;
-mod patience;
+mod negotiated;
 mod recording;
 mod stream;
 
 pub use act::TokenError;
 use act::{Peer, Token};
 use api::Serving;
-use guard::{Names, guard};
-use patience::Patient;
+use guard::{Reserve, guard};
 pub use recording::Recording;
 use stream::Hub;
 
-/// Connections that may be open at once: consoles, scrapers and dashboards of a whole site. More wait in the
-/// kernel's queue until one is free.
-const CONNECTIONS: usize = 512;
-
-/// The time for a client to send its request head, and to send the next one on a kept connection. A slow or silent
-/// client loses its connection, not our place for another; consoles and scrapers ask again well within it.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The buffer of one connection, in bytes, which also bounds a request's head.
-const BUFFER: usize = 16 << 10;
-
-/// The time in which a client must take something of what it asked for. One that is slow gets fewer changes of a
-/// stream; one that takes nothing at all loses its connection.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// How long, and how much, is read on after the last answer of a connection. A client that is done closes it at once.
-const LINGER: Duration = Duration::from_secs(1);
-const MAX_UNREAD: u64 = 1 << 20;
+/// Consoles, scrapers and dashboards of a whole site, half of them behind one address. A stream has no end, so that it
+/// may take its time as long as its client takes something: one that is slow gets fewer changes, one that takes nothing
+/// at all loses its connection.
+const LIMITS: ConnectionLimits = ConnectionLimits {
+    seats: 512,
+    seats_per_peer: 256,
+    // Health checks and scrapes, while every seat is taken by a stream or a question.
+    reserve: 32,
+    head: Duration::from_secs(5),
+    idle: Duration::from_secs(40),
+    write: Duration::from_secs(10),
+    answer: None,
+};
 
 /// The time that open requests get to end once we are to stop.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -84,9 +83,10 @@ pub enum ServeError {
 /// A server that has its port and answers nobody yet.
 pub struct Server {
     listener: TcpListener,
-    names: Names,
+    names: HostNames,
     token: Token,
     recording: Option<Recording>,
+    limits: ConnectionLimits,
 }
 
 impl Server {
@@ -101,8 +101,8 @@ impl Server {
                 _ => error.to_string(),
             },
         })?;
-        let (names, token) = (Names::new(&[]), Token::default());
-        Ok(Self { listener, names, token, recording: None })
+        let (names, token) = (host_names(&[]), Token::default());
+        Ok(Self { listener, names, token, recording: None, limits: LIMITS })
     }
 
     /// The same, where who has the token in this file may acknowledge findings.
@@ -113,13 +113,19 @@ impl Server {
     /// The same, known under these names too: a request must name the host that it is for.
     #[must_use]
     pub fn known_as(self, names: &[String]) -> Self {
-        Self { names: Names::new(names), ..self }
+        Self { names: host_names(names), ..self }
     }
 
     /// The same, passing on what targets say to those who record it.
     #[must_use]
     pub fn passing_on(self, recording: Recording) -> Self {
         Self { recording: Some(recording), ..self }
+    }
+
+    /// The same, with other limits of connections.
+    #[must_use]
+    pub fn limited_to(self, limits: ConnectionLimits) -> Self {
+        Self { limits, ..self }
     }
 
     /// The address that it has, with the port that the system chose if it was left to it.
@@ -129,7 +135,7 @@ impl Server {
 
     /// Answers until `stop` ends, then lets open requests finish.
     pub async fn run(self, source: Source, stop: impl Future<Output = ()>) {
-        let seats = Arc::new(Semaphore::new(CONNECTIONS));
+        let mut admission = Admission::new(self.limits);
         let (stopping, stopped) = watch::channel(false);
         let hub = Hub::new(source.clone(), stopped.clone());
         let (token, recording) = (self.token, self.recording);
@@ -139,20 +145,17 @@ impl Server {
         let mut connections = JoinSet::new();
         tokio::pin!(stop);
         loop {
-            let accepted = async {
-                let seat = seats.clone().acquire_owned().await;
-                (seat, self.listener.accept().await)
-            };
             tokio::select! {
                 () = &mut stop => break,
                 Some(_) = connections.join_next() => {}
-                (seat, stream) = accepted => match stream {
+                accepted = self.listener.accept() => match accepted {
                     Ok((stream, peer)) => {
+                        let Some(seat) = admission.admit(peer.ip(), Instant::now()) else {
+                            tracing::debug!(%peer, "too many connections; one is closed");
+                            continue;
+                        };
                         let (routes, stopped) = (routes.clone(), stopped.clone());
-                        connections.spawn(async move {
-                            connection(stream, Peer(peer), routes, stopped).await;
-                            drop(seat);
-                        });
+                        connections.spawn(connection(stream, seat, Peer(peer), routes, stopped));
                     }
                     Err(error) => {
                         tracing::warn!(%error, "cannot accept a connection");
@@ -172,42 +175,29 @@ impl Server {
 
 async fn connection(
     stream: TcpStream,
+    seat: Seat,
     peer: Peer,
     routes: Router,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let routes = TowerToHyperService::new(routes);
+    let (routes, reserve) = (TowerToHyperService::new(routes), seat.is_reserve());
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
+        if reserve {
+            request.extensions_mut().insert(Reserve);
+        }
         routes.call(request)
     });
-    let mut connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .max_buf_size(BUFFER)
-        .serve_connection(TokioIo::new(Patient::new(stream, WRITE_TIMEOUT)), service);
-    let ended = tokio::select! {
-        ended = &mut connection => ended,
-        () = async { drop(stopped.wait_for(|stopping| *stopping).await) } => {
-            Pin::new(&mut connection).graceful_shutdown();
-            (&mut connection).await
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended badly");
-    }
-    linger(connection.into_parts().io.into_inner()).await;
+    let stop = async move { drop(stopped.wait_for(|stopping| *stopping).await) };
+    serve_connection(stream, seat, service, stop).await;
 }
 
-/// Reads on for a moment after the last answer. Closed with bytes unread, such as those of a head that is too long, the
-/// kernel resets the connection, and the client loses the answer that says why.
-async fn linger(stream: Patient) {
-    let mut rest = stream.take(MAX_UNREAD);
-    // However this ends, the connection is closed next.
-    let _ended = timeout(LINGER, copy(&mut rest, &mut sink())).await;
+/// The names of this machine's aggregator, and these.
+fn host_names(given: &[String]) -> HostNames {
+    HostNames::new(given, "this aggregator", "--name or serve.names in its settings")
 }
 
-fn routes(serving: Serving, names: Names) -> Router {
+fn routes(serving: Serving, names: HostNames) -> Router {
     Router::new()
         .route("/", get(health::index))
         .route("/healthz", get(health::healthz))

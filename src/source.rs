@@ -14,6 +14,7 @@ use crate::{
 };
 
 mod aggregator;
+mod decode;
 mod follow;
 mod player;
 mod recording;

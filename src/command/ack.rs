@@ -5,13 +5,10 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::Context as _;
 use gaunt_schema::Safe;
 
-use super::{explain::resolve, snapshot};
-use crate::{
-    answer::{
-        Act, Answer, Deed, FindingList, Question,
-        act::{MAX_NAME, MAX_NOTE},
-    },
-    source::{Aggregator, Source},
+use super::{AggregatorAddress, explain::resolve, snapshot};
+use crate::answer::{
+    Act, Answer, Deed, FindingList, Question,
+    act::{MAX_NAME, MAX_NOTE},
 };
 
 /// The variable of the environment that holds a token.
@@ -26,8 +23,10 @@ pub struct Wanted {
     pub by: Option<String>,
     /// What is said about it; none to give the finding back.
     pub note: Option<String>,
+    /// The present level is usual from now on, and the finding closes.
+    pub accept: bool,
     /// The aggregator.
-    pub aggregator: String,
+    pub aggregator: AggregatorAddress,
     /// The file of its token; without one it is in the environment.
     pub token_file: Option<PathBuf>,
 }
@@ -42,20 +41,25 @@ pub async fn run(wanted: Wanted) -> anyhow::Result<ExitCode> {
         let length = text.chars().count();
         anyhow::ensure!(length <= most, "{what} has {length} characters; at most {most} are kept");
     }
-    let aggregator = Aggregator::new(&wanted.aggregator)?.with_token(token(wanted.token_file)?);
-    let source = Source::Aggregator(aggregator);
-    let Answer::Findings(open) = source.ask(Question::Findings).await? else {
+    let address = &wanted.aggregator;
+    let aggregator = address.client()?.with_token(token(wanted.token_file)?);
+    let open = aggregator.ask(&Question::Findings).await;
+    let Answer::Findings(open) = open.map_err(|error| address.explain(error))? else {
         anyhow::bail!("the aggregator gave no findings");
     };
     let id = resolve(Some(&wanted.finding), &open, &FindingList::default())?;
     let deed = match &wanted.note {
+        Some(note) if wanted.accept => Deed::Accept { note: Safe::new(note) },
         Some(note) => Deed::Acknowledge { note: Safe::new(note) },
         None => Deed::Withdraw,
     };
     let acknowledges = wanted.note.is_some();
     let act = Act { finding: id.clone(), by: Safe::new(&by), deed };
-    match source.act(act).await? {
+    match aggregator.act(&act).await.map_err(|error| address.explain(error))? {
         Answer::Refused(refusal) => anyhow::bail!("{refusal}"),
+        _ if wanted.accept => snapshot::print(&format!(
+            "{id} is closed: its present level is usual from now on, as {by} says\n"
+        ))?,
         _ if acknowledges => snapshot::print(&format!("{id} is acknowledged by {by}\n"))?,
         _ => snapshot::print(&format!("{id} is acknowledged no more\n"))?,
     }

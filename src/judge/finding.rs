@@ -186,6 +186,7 @@ impl Suspicion {
 /// The name of a finding: its kind, and the place of what it blames.
 pub(super) fn id(kind: FindingKind, entity: &Entity) -> String {
     let parts = [
+        &entity.source,
         &entity.job,
         &entity.leaf,
         &entity.rail,

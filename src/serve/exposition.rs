@@ -2,14 +2,10 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use axum::{
-    extract::State,
-    http::header::CONTENT_TYPE,
-    response::{IntoResponse, Response},
-};
-use gaunt_schema::{Entity, GpuState, MetricId, catalogue::fleet, text, unit::Kind};
+use axum::{extract::State, http::HeaderMap, response::Response};
+use gaunt_schema::{Entity, GpuState, MetricId, catalogue::fleet, text::Form};
 
-use super::api::unavailable;
+use super::{api::unavailable, negotiated};
 use crate::{
     answer::{
         Answer, FindingList, GpuTime, LossCause, NodeList, NodeState, Overview, Question,
@@ -24,9 +20,9 @@ const MAX_GPUS: usize = 100_000;
 /// Findings that get a series of their own, worst first.
 const MAX_FINDINGS: usize = 1_000;
 
-pub(super) async fn metrics(State(source): State<Source>) -> Response {
+pub(super) async fn metrics(State(source): State<Source>, headers: HeaderMap) -> Response {
     match Facts::ask(&source).await {
-        Ok(facts) => ([(CONTENT_TYPE, text::CONTENT_TYPE)], facts.page()).into_response(),
+        Ok(facts) => negotiated::page(&headers, move |form| facts.page(form)).await,
         Err(error) => unavailable(&error),
     }
 }
@@ -68,8 +64,8 @@ impl Facts {
         Ok(facts)
     }
 
-    fn page(&self) -> String {
-        let mut page = Page(String::with_capacity(64 << 10));
+    fn page(&self, form: Form) -> String {
+        let mut page = Page { out: String::with_capacity(64 << 10), form };
         page.family(fleet::BUILD_INFO, |family| {
             family.line(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
         });
@@ -78,7 +74,9 @@ impl Facts {
         self.keeping(&mut page);
         self.fleet(&mut page);
         self.findings(&mut page);
-        page.0
+        self.left_out(&mut page);
+        form.end(&mut page.out);
+        page.out
     }
 
     fn targets(&self, page: &mut Page) {
@@ -110,6 +108,29 @@ impl Facts {
         page.family(fleet::REJECTED, |family| {
             for (reason, count) in &totals.rejected {
                 family.line(&[("reason", reason)], *count as f64);
+            }
+        });
+    }
+
+    /// What limits leave out.
+    fn left_out(&self, page: &mut Page) {
+        let left_out = &self.targets.left_out;
+        page.family(fleet::FINDINGS_WITHOUT_PLACE, |family| {
+            for (kind, findings) in &left_out.findings_without_place {
+                family.line(&[("kind", kind.as_str())], f64::from(*findings));
+            }
+        });
+        page.family(fleet::REFUSED_DEVICES, |family| {
+            for (class, devices) in &left_out.refused_devices {
+                family.line(&[("class", class)], *devices as f64);
+            }
+        });
+        page.family(fleet::UNJUDGED_TARGETS, |family| {
+            family.line(&[], f64::from(left_out.unjudged_targets));
+        });
+        page.family(fleet::DROPPED_BATCHES, |family| {
+            for (reason, batches) in &left_out.dropped_batches {
+                family.line(&[("reason", reason)], *batches as f64);
             }
         });
     }
@@ -247,33 +268,32 @@ fn place(entity: &Entity) -> impl Iterator<Item = (&'static str, &str)> {
         ("job", &entity.job),
         ("rail", &entity.rail),
         ("leaf", &entity.leaf),
+        ("source", &entity.source),
     ];
     let known = parts.into_iter().filter_map(|(name, part)| Some((name, part.as_deref()?)));
     std::iter::once(("entity", entity.kind.as_str())).chain(known)
 }
 
 /// A page being written.
-struct Page(String);
+struct Page {
+    out: String,
+    form: Form,
+}
 
 impl Page {
     /// One family: its head from the catalogue, then its lines. A family without a line is left out.
     fn family(&mut self, metric: MetricId, lines: impl FnOnce(&mut Family<'_>)) {
-        let row = metric.row();
-        let kind = match row.kind {
-            Kind::Counter(_) => "counter",
-            Kind::Gauge | Kind::Info => "gauge",
-        };
-        let before = self.0.len();
-        self.push(format_args!("# HELP {} {}\n# TYPE {} {kind}\n", row.name, row.help, row.name));
-        let head = self.0.len();
-        lines(&mut Family { page: self, name: row.name });
-        if self.0.len() == head {
-            self.0.truncate(before);
+        let before = self.out.len();
+        self.form.header(metric, &mut self.out);
+        let head = self.out.len();
+        lines(&mut Family { page: self, name: metric.row().name });
+        if self.out.len() == head {
+            self.out.truncate(before);
         }
     }
 
     fn push(&mut self, text: std::fmt::Arguments<'_>) {
-        self.0.write_fmt(text).expect("writing to a string cannot fail");
+        self.out.write_fmt(text).expect("writing to a string cannot fail");
     }
 }
 
@@ -285,15 +305,15 @@ struct Family<'a> {
 
 impl Family<'_> {
     fn line(&mut self, labels: &[(&str, &str)], value: f64) {
-        self.page.0.push_str(self.name);
+        self.page.out.push_str(self.name);
         for (at, (name, text)) in labels.iter().enumerate() {
             let open = if at == 0 { '{' } else { ',' };
             self.page.push(format_args!("{open}{name}=\""));
             self.escaped(text);
-            self.page.0.push('"');
+            self.page.out.push('"');
         }
         if !labels.is_empty() {
-            self.page.0.push('}');
+            self.page.out.push('}');
         }
         self.page.push(format_args!(" {value}\n"));
     }
@@ -301,10 +321,10 @@ impl Family<'_> {
     fn escaped(&mut self, text: &str) {
         for character in text.chars() {
             match character {
-                '\\' => self.page.0.push_str("\\\\"),
-                '"' => self.page.0.push_str("\\\""),
-                '\n' => self.page.0.push_str("\\n"),
-                other => self.page.0.push(other),
+                '\\' => self.page.out.push_str("\\\\"),
+                '"' => self.page.out.push_str("\\\""),
+                '\n' => self.page.out.push_str("\\n"),
+                other => self.page.out.push(other),
             }
         }
     }

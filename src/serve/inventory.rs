@@ -5,13 +5,19 @@ use std::{collections::HashMap, sync::LazyLock};
 use axum::{
     Json,
     extract::{Path, Query, State},
-    http::{HeaderMap, StatusCode, header::CONTENT_TYPE, header::HOST},
+    http::{HeaderMap, StatusCode, header::HOST},
     response::{IntoResponse, Response},
 };
-use gaunt_schema::{Device, Info, MetricId, Report, Safe, Sample, UnixMs, text};
+use gaunt_schema::{
+    Device, Info, MetricId, Report, Safe, Sample, UnixMs,
+    text::{self, Compat},
+};
 use serde::{Deserialize, Serialize};
 
-use super::api::{refused, unavailable};
+use super::{
+    api::{refused, unavailable},
+    negotiated,
+};
 use crate::{
     answer::{Answer, NodeDetail, NodeState, Question, TargetLine},
     source::Source,
@@ -104,12 +110,19 @@ fn escaped(name: &str) -> String {
 
 /// The page of one node in our own words, whoever's words it came in. A node that is not read now has none: Prometheus
 /// is to see it as down, not as standing still.
-pub(super) async fn page(State(source): State<Source>, Path(name): Path<String>) -> Response {
+pub(super) async fn page(
+    State(source): State<Source>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Response {
     match source.ask(Question::Node(Safe::new(&name))).await {
         Ok(Answer::Node(node)) if node.line.state == NodeState::Live => {
-            let mut page = String::with_capacity(64 << 10);
-            text::write(&report(&node), &mut page);
-            ([(CONTENT_TYPE, text::CONTENT_TYPE)], page).into_response()
+            let write = move |form| {
+                let mut page = String::with_capacity(64 << 10);
+                text::write_page(&report(&node), form, Compat::default(), &mut page);
+                page
+            };
+            negotiated::page(&headers, write).await
         }
         Ok(Answer::Node(node)) => {
             let why = format!(

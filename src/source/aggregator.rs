@@ -2,12 +2,18 @@
 
 use std::{sync::Arc, time::Duration};
 
-use gaunt_schema::meeting::{Reply, Word};
+use gaunt_schema::{
+    Safe,
+    meeting::{Reply, Word},
+};
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
-use serde_json::Value;
+use serde_json::error::Category;
 use tokio::time::timeout;
 
-use super::follow::Followed;
+use super::{
+    decode::{decode, decode_json},
+    follow::Followed,
+};
 use crate::{
     answer::{API, Act, Answer, Deed, Question, act::Note},
     tls::{self, Tls, TlsError},
@@ -47,7 +53,7 @@ pub enum AggregatorError {
         /// Who was asked.
         address: Arc<str>,
         /// The innermost reason.
-        why: String,
+        why: Safe,
     },
     /// An answer with a status that the API does not use.
     #[error(
@@ -67,7 +73,7 @@ pub enum AggregatorError {
         /// Who was asked.
         address: Arc<str>,
         /// What is wrong with it.
-        why: String,
+        why: Safe,
     },
 }
 
@@ -109,11 +115,11 @@ impl Aggregator {
         let response = self.get(&segments, &parameters).await?;
         let refused = response.status() != StatusCode::OK;
         let body = self.body(response).await?;
-        let unreadable = |error: serde_json::Error| self.unreadable(&error.to_string());
+        let unreadable = |error: serde_json::Error| self.unreadable(json_problem(&error));
         if refused {
-            return serde_json::from_slice(&body).map(Answer::Refused).map_err(unreadable);
+            return decode(&body).map(Answer::Refused).map_err(unreadable);
         }
-        let value: Value = serde_json::from_slice(&body).map_err(unreadable)?;
+        let value = decode_json(&body).map_err(unreadable)?;
         Answer::read(question, &value).map_err(unreadable)
     }
 
@@ -134,8 +140,9 @@ impl Aggregator {
     pub async fn act(&self, act: &Act) -> Result<Answer, AggregatorError> {
         let mut url = self.url(&["findings", &act.finding, "acknowledge"]);
         let request = match &act.deed {
-            Deed::Acknowledge { note } => {
-                let note = Note { by: act.by.to_string(), note: note.to_string() };
+            Deed::Acknowledge { note } | Deed::Accept { note } => {
+                let accept = matches!(act.deed, Deed::Accept { .. });
+                let note = Note { by: act.by.to_string(), note: note.to_string(), accept };
                 self.client.post(url).json(&note)
             }
             Deed::Withdraw => {
@@ -146,11 +153,11 @@ impl Aggregator {
         let response = self.send(self.signed(request)).await?;
         let refused = response.status() != StatusCode::OK;
         let body = self.body(response).await?;
-        let unreadable = |error: serde_json::Error| self.unreadable(&error.to_string());
+        let unreadable = |error: serde_json::Error| self.unreadable(json_problem(&error));
         if refused {
-            return serde_json::from_slice(&body).map(Answer::Refused).map_err(unreadable);
+            return decode(&body).map(Answer::Refused).map_err(unreadable);
         }
-        let told = serde_json::from_slice(&body).map_err(unreadable)?;
+        let told = decode(&body).map_err(unreadable)?;
         Ok(Answer::Finding(Arc::new(told)))
     }
 
@@ -164,7 +171,7 @@ impl Aggregator {
             return Err(AggregatorError::Status { address, status });
         }
         let body = self.body(response).await?;
-        serde_json::from_slice(&body).map_err(|error| self.unreadable(&error.to_string()))
+        decode(&body).map_err(|error| self.unreadable(&error.to_string()))
     }
 
     fn signed(&self, request: RequestBuilder) -> RequestBuilder {
@@ -230,11 +237,11 @@ impl Aggregator {
     }
 
     pub(super) fn unreachable(&self, error: &reqwest::Error) -> AggregatorError {
-        AggregatorError::Unreachable { address: self.address.clone(), why: innermost(error) }
+        AggregatorError::Unreachable { address: self.address.clone(), why: innermost(error).into() }
     }
 
     pub(super) fn silent(&self) -> AggregatorError {
-        let why = format!("no answer within {} s", DEADLINE.as_secs());
+        let why = format!("no answer within {} s", DEADLINE.as_secs()).into();
         AggregatorError::Unreachable { address: self.address.clone(), why }
     }
 
@@ -243,7 +250,16 @@ impl Aggregator {
     }
 
     pub(super) fn unreadable(&self, why: &str) -> AggregatorError {
-        AggregatorError::Answer { address: self.address.clone(), why: why.to_owned() }
+        AggregatorError::Answer { address: self.address.clone(), why: Safe::new(why) }
+    }
+}
+
+/// What is wrong with an answer, in words for people: where in the JSON it is helps nobody who asked.
+fn json_problem(error: &serde_json::Error) -> &'static str {
+    match error.classify() {
+        Category::Io | Category::Syntax => "it is not JSON",
+        Category::Eof => "it ends too early",
+        Category::Data => "a value in it is missing or of another type",
     }
 }
 

@@ -16,7 +16,10 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::aggregator::{Aggregator, AggregatorError, DEADLINE, MAX_ANSWER};
+use super::{
+    aggregator::{Aggregator, AggregatorError, DEADLINE, MAX_ANSWER},
+    decode::{decode, decode_json},
+};
 use crate::answer::{Answer, Question, change};
 
 /// Questions that are followed at once; a console asks three or four.
@@ -148,7 +151,7 @@ async fn open(
         return Ok(Opened::Stream(response));
     }
     let body = aggregator.body(response).await?;
-    let refusal = serde_json::from_slice(&body);
+    let refusal = decode(&body);
     let refusal = refusal.map_err(|error| aggregator.unreadable(&error.to_string()))?;
     Ok(Opened::Refused(Answer::Refused(refusal)))
 }
@@ -198,7 +201,7 @@ async fn read(
 impl Held {
     /// Takes one line; an answer if it led to another one.
     fn take(&mut self, question: &Question, line: &[u8]) -> Result<Option<Answer>, String> {
-        let mut line: Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+        let mut line = decode_json(line).map_err(|error| error.to_string())?;
         let number = line["number"].as_u64().ok_or("a line of the stream has no number")?;
         if let (Some(stream), Some(members)) =
             (line["stream"].as_str().map(str::to_owned), line.as_object_mut())

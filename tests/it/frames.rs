@@ -58,7 +58,7 @@ fn framed(address: &str, holds: &str) -> Option<(String, Vec<u8>)> {
     let mut stream = TcpStream::connect(address).ok()?;
     write!(
         stream,
-        "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAccept: {CONTENT_TYPE}\r\nX-Gaunt-Frame: {holds}\r\n\r\n"
+        "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAccept: {CONTENT_TYPE}\r\nX-Gaunt-Frame: {holds}\r\n\r\n"
     )
     .ok()?;
     let mut answer = Vec::new();

@@ -2,12 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
-use std::{
-    env, fs,
-    net::{Shutdown, TcpStream},
-    process::Command,
-    time::Duration,
-};
+use std::{env, fs, process::Command, time::Duration};
 
 use gaunt_schema::{
     Absent, Device, Reading,
@@ -197,22 +192,7 @@ fn the_server_has_manners() {
 }
 
 #[test]
-fn idle_clients_cannot_take_all_places_for_ever() {
-    let node = Node::start("none.toml");
-    node.page();
-    let idle: Vec<_> = (0..64).map(|_| TcpStream::connect(&node.address).unwrap()).collect();
-    // All places are taken, so that this one is closed unanswered.
-    eventually("the limit", || node.try_request("GET /healthz").is_none_or(|text| text.is_empty()));
-    for stream in idle {
-        stream.shutdown(Shutdown::Both).unwrap();
-    }
-    eventually("a free place", || {
-        node.try_request("GET /healthz").is_some_and(|text| text.ends_with("ok\n"))
-    });
-}
-
-#[test]
-fn one_spare_and_no_more_stands_in_for_a_hung_worker() {
+fn spare_stands_in_for_hung_worker_and_next_one_waits_longer() {
     let mut node = Node::start("hang.toml");
     let first = node.logged("pid=");
     node.until("the flag", |report| succeeded(report, "nvml") == Some(0.0));

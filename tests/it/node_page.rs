@@ -49,7 +49,7 @@ fn over(sys: &Path) -> Command {
 fn fetch(address: &str, path: &str, headers: &str) -> Option<(String, Vec<u8>)> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: a\r\n{headers}\r\n").ok()?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n{headers}\r\n").ok()?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).ok()?;
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;

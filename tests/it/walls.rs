@@ -60,7 +60,12 @@ const NEVERS: &[(&str, &[&str], &str)] = &[
     ("src/console/widget", &["crate::answer", "gaunt_schema", "tokio::"], "widgets know numbers"),
     ("src/console", &["crate::cluster", "crate::judge", "crate::owner"], "it knows answers"),
     ("src/command", &["crate::settings"], "only main names settings"),
+    ("src/source/aggregator.rs", DECODING, "answers are decoded by source::decode alone"),
+    ("src/source/follow.rs", DECODING, "answers are decoded by source::decode alone"),
 ];
+
+/// How JSON becomes a value without its texts being made safe.
+const DECODING: &[&str] = &["serde_json::from_s", "serde_json::from_reader", ".json()", ".text()"];
 
 const IMPURE: &[&str] = &[
     "tokio",

@@ -3,14 +3,17 @@
 //! A [`Sampler`] runs the collectors on its own thread and publishes a report each tick. NVML lives in a worker
 //! process ([`worker`]), so that a driver that hangs costs a few values and never a page.
 
+pub mod admission;
 mod clock;
 mod collector;
+pub mod connection;
 mod ethtool;
 mod exclude;
 mod files;
 mod frames;
+pub mod host_check;
 mod kubelet;
-mod negotiation;
+pub mod negotiation;
 mod nvml;
 mod options;
 mod page;

@@ -34,7 +34,7 @@ pub(crate) fn frame(headers: &HeaderMap) -> Option<Holds> {
 }
 
 /// The form that a client wants most. Text where it does not care, because everybody reads it.
-pub(crate) fn form(headers: &HeaderMap) -> Form {
+pub fn form(headers: &HeaderMap) -> Form {
     let (mut open, mut text, mut any) = (None::<f32>, None::<f32>, None::<f32>);
     for wanted in wanted(headers, &ACCEPT) {
         let best = match wanted.what {
@@ -53,7 +53,7 @@ pub(crate) fn form(headers: &HeaderMap) -> Form {
 }
 
 /// Whether the client takes a compressed answer.
-pub(crate) fn gzip(headers: &HeaderMap) -> bool {
+pub fn gzip(headers: &HeaderMap) -> bool {
     let (mut gzip, mut any) = (None, None);
     for wanted in wanted(headers, &ACCEPT_ENCODING) {
         match wanted.what {

@@ -13,4 +13,5 @@ mod owners;
 mod pipe;
 mod supervisor;
 pub mod worker;
+mod xid_counts;
 mod xids;

@@ -21,6 +21,11 @@ pub struct Options {
     pub call_deadline: Duration,
     /// The same for the driver's initialisation, which wakes GPUs one by one and takes seconds on a cold node.
     pub init_deadline: Duration,
+    /// How long an NVML worker hangs in a driver call before a spare is started: long enough for the flag to be seen first.
+    /// Each further spare is waited for longer.
+    pub spare_after: Duration,
+    /// The most NVML workers that may hang at a time; beyond, no more are started.
+    pub max_hung_workers: usize,
     /// How long a collector may take before its values are called stale and the page goes out without it; a period at
     /// most.
     pub collector_deadline: Duration,
@@ -76,6 +81,8 @@ impl Default for Options {
             period: Duration::from_secs(1),
             call_deadline: Duration::from_secs(2),
             init_deadline: Duration::from_secs(30),
+            spare_after: Duration::from_secs(10),
+            max_hung_workers: 8,
             collector_deadline: Duration::from_millis(500),
             exclude: Vec::new(),
             rails: Vec::new(),

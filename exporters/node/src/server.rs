@@ -1,6 +1,11 @@
 //! The page over HTTP: written at most once a tick in each form, served from memory, never touching the driver.
 
-use std::{io, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use gaunt_schema::frame;
 use http_body_util::Full;
@@ -8,37 +13,30 @@ use hyper::{
     HeaderMap, Method, Request, Response, StatusCode,
     body::{Bytes, Incoming},
     header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, VARY},
-    server::conn::http1,
     service::service_fn,
 };
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::{
-    io::{AsyncReadExt, copy, sink},
-    net::{TcpListener, TcpStream},
-    sync::{Semaphore, watch},
-    time::{sleep, timeout},
+use tokio::{net::TcpListener, sync::watch, time::sleep};
+
+use crate::{
+    Page,
+    admission::{Admission, ConnectionLimits},
+    connection::serve_connection,
+    host_check::{HostNames, protect_from_browsers},
+    negotiation,
 };
 
-use crate::{Page, negotiation};
-
-/// The most connections at a time: some scrapers, their standbys, a few people. More are closed at once.
-const MAX_CONNECTIONS: usize = 64;
-
-/// How long a client may take to send its request's head, and how long an idle connection is kept.
-const HEADER_DEADLINE: Duration = Duration::from_secs(90);
-
-/// How long a connection may live. A client that reads nothing holds its place no longer than this.
-const CONNECTION_LIFE: Duration = Duration::from_mins(10);
-
-/// How long a connection may take for what is under way when its life ends.
-const LAST_ANSWER: Duration = Duration::from_secs(5);
-
-/// The room for a request's head in bytes. Prometheus sends about 300.
-const MAX_HEAD: usize = 16 * 1024;
-
-/// How many bytes of a refused request are still taken, and for how long.
-const MAX_UNREAD: u64 = 1024 * 1024;
-const LINGER: Duration = Duration::from_secs(1);
+/// Some scrapers, their standbys, a few people. An answer is there at once, so that every connection is idle or waits
+/// for its client, and one of them can always give way: there is no need of a reserve.
+const LIMITS: ConnectionLimits = ConnectionLimits {
+    seats: 64,
+    seats_per_peer: 32,
+    reserve: 0,
+    head: Duration::from_secs(5),
+    // As long as a scraper that comes twice a minute, and somewhat more.
+    idle: Duration::from_secs(40),
+    write: Duration::from_secs(5),
+    answer: Some(Duration::from_secs(30)),
+};
 
 /// The wait after the listener failed: out of descriptors, usually, which more haste makes worse.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -75,59 +73,54 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener, ServeError> {
     TcpListener::bind(address).await.map_err(|said| ServeError::Listen { address, said })
 }
 
-/// Serves the newest page until the process ends.
-pub async fn serve(listener: TcpListener, pages: watch::Receiver<Arc<Page>>) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+/// The names of this machine's exporter, and these.
+pub fn host_names(given: &[String]) -> HostNames {
+    HostNames::new(given, "this exporter", "--name or names in its settings")
+}
+
+/// What is served now: each changes while connections stay.
+#[derive(Clone)]
+pub struct Serving {
+    /// The newest page.
+    pub pages: watch::Receiver<Arc<Page>>,
+    /// The names under which it may be asked.
+    pub names: watch::Receiver<HostNames>,
+}
+
+/// Serves the newest page until it is dropped; then kept connections end after the answer that is under way.
+pub async fn serve(listener: TcpListener, serving: Serving) {
+    serve_within(listener, serving, LIMITS).await;
+}
+
+/// The same, with other limits.
+async fn serve_within(listener: TcpListener, serving: Serving, limits: ConnectionLimits) {
+    let mut admission = Admission::new(limits);
+    // Dropped with this task, which those who wait for it notice.
+    let (_open, closed) = watch::channel(());
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+        let Some(seat) = admission.admit(peer.ip(), Instant::now()) else {
             tracing::debug!("too many connections; one is closed");
             continue;
         };
-        let pages = pages.clone();
+        let (serving, mut closed) = (serving.clone(), closed.clone());
         tokio::spawn(async move {
-            converse(stream, pages).await;
-            drop(place);
+            let answers = service_fn(move |request: Request<Incoming>| {
+                let mut response = answer(&request, &serving);
+                protect_from_browsers(response.headers_mut());
+                async move { Ok::<_, std::convert::Infallible>(response) }
+            });
+            let stop = async move { while closed.changed().await.is_ok() {} };
+            serve_connection(stream, seat, answers, stop).await;
         });
     }
-}
-
-/// Answers one connection's requests.
-async fn converse(stream: TcpStream, pages: watch::Receiver<Arc<Page>>) {
-    let service = service_fn(move |request: Request<Incoming>| {
-        let response = answer(&request, &pages);
-        async move { Ok::<_, std::convert::Infallible>(response) }
-    });
-    let mut connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_DEADLINE)
-        .max_buf_size(MAX_HEAD)
-        .serve_connection(TokioIo::new(stream), service);
-    let ended = if let Ok(ended) = timeout(CONNECTION_LIFE, &mut connection).await {
-        ended
-    } else {
-        Pin::new(&mut connection).graceful_shutdown();
-        timeout(LAST_ANSWER, &mut connection).await.unwrap_or(Ok(()))
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "connection broke");
-        linger(connection.into_parts().io.into_inner()).await;
-    }
-}
-
-/// Reads on for a moment after a request was refused. Closed with bytes unread, the kernel resets the connection, and the
-/// client loses the answer that says why.
-async fn linger(stream: TcpStream) {
-    let mut rest = stream.take(MAX_UNREAD);
-    // However this ends, the connection is closed next.
-    let _ended = timeout(LINGER, copy(&mut rest, &mut sink())).await;
 }
 
 /// The media type of what is meant for people.
@@ -136,10 +129,10 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 /// What an answer hangs on beside its address.
 const VARIES: &str = "accept, accept-encoding, x-gaunt-frame";
 
-fn answer(
-    request: &Request<Incoming>,
-    pages: &watch::Receiver<Arc<Page>>,
-) -> Response<Full<Bytes>> {
+fn answer(request: &Request<Incoming>, serving: &Serving) -> Response<Full<Bytes>> {
+    if let Err(refused) = serving.names.borrow().check(request.uri(), request.headers()) {
+        return respond(refused.status, PLAIN, refused.why);
+    }
     let method = request.method();
     if method != Method::GET && method != Method::HEAD {
         let mut refused = respond(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET and HEAD\n");
@@ -147,7 +140,7 @@ fn answer(
         return refused;
     }
     match request.uri().path() {
-        "/metrics" => metrics(request.headers(), &Arc::clone(&pages.borrow())),
+        "/metrics" => metrics(request.headers(), &Arc::clone(&serving.pages.borrow())),
         "/healthz" => respond(StatusCode::OK, PLAIN, "ok\n"),
         "/" => respond(StatusCode::OK, PLAIN, INDEX),
         _ => respond(StatusCode::NOT_FOUND, PLAIN, "not here; see /\n"),

@@ -12,6 +12,7 @@ use tokio::{
 
 use crate::{
     Options, Page, Sampler, clock,
+    host_check::HostNames,
     server::{self, ServeError},
 };
 
@@ -20,6 +21,8 @@ use crate::{
 pub struct Plan {
     /// The address to listen on.
     pub listen: SocketAddr,
+    /// Names under which it may be asked, beside its addresses and those of this machine.
+    pub names: Vec<String>,
     /// In whose words the page speaks beside our own.
     pub compat: Compat,
     /// What is sampled.
@@ -97,6 +100,7 @@ struct Service {
     /// Whether the sampler lives.
     samples: bool,
     pages: watch::Sender<Arc<Page>>,
+    names: watch::Sender<HostNames>,
     server: JoinHandle<()>,
 }
 
@@ -107,9 +111,10 @@ impl Service {
         let sampler = Sampler::start(plan.sampler.clone());
         let page = Page::new(Arc::default(), plan.compat);
         let pages = watch::Sender::new(Arc::new(page));
-        let server = serve(listener, pages.subscribe());
-        let settings = Read::now();
-        Ok(Self { plan, settings, reports: sampler.watch(), sampler, samples: true, pages, server })
+        let names = watch::Sender::new(server::host_names(&plan.names));
+        let server = serve(listener, &pages, &names);
+        let (settings, reports) = (Read::now(), sampler.watch());
+        Ok(Self { plan, settings, reports, sampler, samples: true, pages, names, server })
     }
 
     /// Publishes the newest report, unless the sampler has just begun.
@@ -148,10 +153,11 @@ impl Service {
     async fn change(&mut self, plan: Plan) -> Result<(), ServeError> {
         if plan.listen != self.plan.listen {
             let listener = server::listen(plan.listen).await?;
-            // Conversations that are under way have tasks of their own and end by themselves.
+            // Connections have tasks of their own, and end with the answer that is under way.
             self.server.abort();
-            self.server = serve(listener, self.pages.subscribe());
+            self.server = serve(listener, &self.pages, &self.names);
         }
+        self.names.send_replace(server::host_names(&plan.names));
         if plan.sampler != self.plan.sampler {
             tracing::info!("sampling starts anew; integrals begin at zero");
             self.sampler = Sampler::start(plan.sampler.clone());
@@ -163,9 +169,14 @@ impl Service {
     }
 }
 
-fn serve(listener: TcpListener, pages: watch::Receiver<Arc<Page>>) -> JoinHandle<()> {
+fn serve(
+    listener: TcpListener,
+    pages: &watch::Sender<Arc<Page>>,
+    names: &watch::Sender<HostNames>,
+) -> JoinHandle<()> {
     if let Ok(address) = listener.local_addr() {
         tracing::info!(%address, "serving /metrics");
     }
-    tokio::spawn(server::serve(listener, pages))
+    let serving = server::Serving { pages: pages.subscribe(), names: names.subscribe() };
+    tokio::spawn(server::serve(listener, serving))
 }

@@ -72,6 +72,7 @@ struct File {
     #[serde(default, deserialize_with = "period_in_file")]
     period: Option<Duration>,
     node: Option<String>,
+    names: Option<Vec<String>>,
     compat: Option<Vec<Dialect>>,
     sys_root: Option<PathBuf>,
     proc_root: Option<PathBuf>,
@@ -165,9 +166,12 @@ pub(crate) fn plan(arguments: &Arguments) -> Result<Plan, SettingsError> {
             return Err(SettingsError::NoFolder { root: root.clone(), flag });
         }
     }
+    let mut names = arguments.name.clone().or(file.names).unwrap_or_default();
+    names.extend(sampler.node_name.clone());
     let dialects = arguments.compat.clone().or(file.compat).unwrap_or_default();
     Ok(Plan {
         listen: arguments.listen.or(file.listen).unwrap_or(LISTEN),
+        names,
         compat: Compat {
             dcgm: dialects.contains(&Dialect::Dcgm),
             node: dialects.contains(&Dialect::Node),
@@ -290,6 +294,7 @@ mod tests {
         assert_eq!(plan.sampler.node_name.as_deref(), Some("gpu-0417"));
         for setting in [
             "compat",
+            "names",
             "exclude",
             "rails",
             "without",

@@ -45,6 +45,34 @@ impl Safe {
     }
 }
 
+/// Makes a text safe where it stands, as [`Safe::new`] does, but at its full length: it may be longer than one that a
+/// person reads at a glance.
+pub fn make_safe(text: &mut String) {
+    let plain = text.bytes().all(|byte| (0x20..0x7f).contains(&byte));
+    if plain || !text.contains(is_forbidden) {
+        return;
+    }
+    let mut kept = String::with_capacity(text.len());
+    for character in text.chars() {
+        if !is_forbidden(character) {
+            kept.push(character);
+        } else if !kept.ends_with(MARK) {
+            kept.push(MARK);
+        }
+    }
+    *text = kept;
+}
+
+/// A text of several lines, each of them made safe.
+pub fn safe_lines(text: &str) -> String {
+    let safe = text.split('\n').map(|line| {
+        let mut line = line.to_owned();
+        make_safe(&mut line);
+        line
+    });
+    safe.collect::<Vec<_>>().join("\n")
+}
+
 /// Texts that a page repeats, each held once: the names of labels, and what all devices of a node have in common.
 #[derive(Debug, Default)]
 pub(crate) struct Texts(HashSet<Safe>);
@@ -180,6 +208,14 @@ mod tests {
             assert!(Arc::ptr_eq(&first.0, &again.0), "{first}");
         }
         assert!(Arc::ptr_eq(&texts.safe("a\x1bb").0, &texts.safe("a\u{fffd}b").0));
+    }
+
+    #[test]
+    fn long_text_is_made_safe_at_its_full_length() {
+        let mut text = format!("\u{1b}[2J{}\u{202e}\u{202d}", "é".repeat(1_000));
+        make_safe(&mut text);
+        assert_eq!(text, format!("�[2J{}�", "é".repeat(1_000)));
+        assert_eq!(safe_lines("a\u{1b}b\nc\u{9b}\n"), "a�b\nc�\n");
     }
 
     #[test]

@@ -164,6 +164,10 @@ words! {
         DriverHung = "driver_hung",
         /// A page comes, and its values do not move.
         DataStale = "data_stale",
+        /// A node has more open findings than are listed.
+        FindingsOverLimit = "findings_over_limit",
+        /// gaunt itself reads its targets too late.
+        AggregatorLate = "aggregator_late",
     }
 }
 
@@ -223,6 +227,8 @@ words! {
         Withdrawn = "withdrawn",
         /// It became more urgent than it was when it was acknowledged: that no longer holds.
         Lapsed = "lapsed",
+        /// Somebody took the present level for usual, and it closed.
+        Accepted = "accepted",
         /// Its evidence was gone for a while.
         Closed = "closed",
     }
@@ -255,6 +261,10 @@ words! {
         Stage = "stage",
         /// Shared storage.
         Storage = "storage",
+        /// One source of targets: a file, a server or a name in DNS that lists them.
+        Source = "source",
+        /// gaunt itself.
+        Aggregator = "aggregator",
     }
 }
 
@@ -285,6 +295,9 @@ pub struct Entity {
     /// The leaf switch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaf: Option<Safe>,
+    /// The source of targets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Safe>,
 }
 
 impl Entity {
@@ -299,7 +312,13 @@ impl Entity {
             job: None,
             rail: None,
             leaf: None,
+            source: None,
         }
+    }
+
+    /// The source of targets of this name.
+    pub fn source(name: &Safe) -> Self {
+        Self { source: Some(name.clone()), ..Self::new(EntityKind::Source) }
     }
 
     /// The node of this name.
@@ -327,6 +346,7 @@ impl Entity {
 impl fmt::Display for Entity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
+        parts.extend(self.source.iter().map(|source| format!("source {source}")));
         parts.extend(self.job.iter().map(|job| format!("job {job}")));
         parts.extend(self.leaf.iter().map(ToString::to_string));
         parts.extend(self.rail.iter().map(|rail| format!("rail {rail}")));

@@ -6,7 +6,7 @@ use gaunt_schema::{Delivery, Severity, UnixMs};
 use serde::Serialize;
 
 use crate::{
-    answer::{Answer, Finding, FindingList, Question, Totals},
+    answer::{Act, Answer, Finding, FindingList, Question, Totals},
     owner::{self, Owner},
 };
 
@@ -110,7 +110,12 @@ pub struct Witness {
 impl Witness {
     /// A witness who has seen nothing yet.
     pub fn new(options: owner::Options) -> Self {
-        Self { owner: Owner::new(options), chronicle: Chronicle::default() }
+        Self::of(Owner::new(options))
+    }
+
+    /// A witness of an owner that may know something already.
+    pub fn of(owner: Owner) -> Self {
+        Self { owner, chronicle: Chronicle::default() }
     }
 
     /// Takes what a sender brought.
@@ -124,6 +129,11 @@ impl Witness {
         if let Answer::Findings(list) = self.owner.answer(&Question::Findings) {
             self.chronicle.note(&list);
         }
+    }
+
+    /// Does something to a finding.
+    pub fn act(&mut self, act: &Act) -> Answer {
+        self.owner.act(act)
     }
 
     /// Asks about the last tick.

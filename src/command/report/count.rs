@@ -180,22 +180,28 @@ fn sum(of: String, rows: &[&Row]) -> Sum {
     }
     let most = by_cause.into_iter().max_by(|one, other| one.1.total_cmp(&other.1));
     // A sum of which a part is not known is not known.
-    let cost = rows.iter().map(|row| row.cost).sum();
-    let lost_cost = rows.iter().filter(|row| row.lost).map(|row| row.lost_cost()).sum();
+    let cost = rows.iter().map(|row| row.cost).collect::<Option<Vec<f64>>>();
+    let lost = rows.iter().filter(|row| row.lost);
+    let lost_cost = lost.map(|row| row.lost_cost()).collect::<Option<Vec<f64>>>();
     let known = |value: fn(&Row) -> Option<f64>| {
         rows.iter().filter_map(|row| value(row)).reduce(|one, other| one + other)
     };
     Sum {
         of,
-        gpu_hours: rows.iter().map(|row| row.gpu_hours).sum(),
-        lost_gpu_hours: rows.iter().map(|row| row.lost_gpu_hours).sum(),
+        gpu_hours: total(rows.iter().map(|row| row.gpu_hours)),
+        lost_gpu_hours: total(rows.iter().map(|row| row.lost_gpu_hours)),
         lost_most_to: most.map(|(cause, _)| cause),
         energy_kwh: known(|row| row.energy_kwh),
-        cost,
-        lost_cost,
+        cost: cost.map(|costs| total(costs.into_iter())),
+        lost_cost: lost_cost.map(|costs| total(costs.into_iter())),
         co2_kg: known(|row| row.co2_kg),
         ..Sum::default()
     }
+}
+
+/// A sum that begins at zero: the standard library's sum of nothing is -0.0.
+fn total(values: impl Iterator<Item = f64>) -> f64 {
+    values.fold(0.0, |sum, value| sum + value)
 }
 
 #[cfg(test)]
@@ -256,6 +262,16 @@ mod tests {
         assert_eq!(report.by_cause.iter().map(lost).collect::<Vec<_>>(), causes);
         let hours: f64 = report.by_state.iter().map(|sum| sum.gpu_hours).sum();
         assert!((hours - 10.0).abs() < 1e-9, "{hours}");
+    }
+
+    #[test]
+    fn sum_of_nothing_has_no_sign() {
+        let rows = vec![row(Some("7"), GpuState::Computing, 6.0, None)];
+        let prices = Prices { usual: Some(2.0), ..Prices::default() };
+        let report = Report::of(&Usage { rows, ..Usage::default() }, &prices, None);
+        let job = &report.by_job[0];
+        assert_eq!(format!("{:.3}", job.lost_gpu_hours), "0.000");
+        assert_eq!(format!("{:.2}", job.lost_cost.unwrap()), "0.00");
     }
 
     #[test]

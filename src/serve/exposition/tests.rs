@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gaunt_schema::{FindingKind, Keeping, Obstacle, Safe, Severity, Stopped, UnixMs};
+use gaunt_schema::{FindingKind, Keeping, Obstacle, Safe, Severity, Stopped, UnixMs, text};
 
 use super::*;
 use crate::answer::{
@@ -126,7 +126,7 @@ fn finding(node: &Safe) -> Finding {
 
 #[test]
 fn the_page_says_what_the_answers_say() {
-    let page = facts().page();
+    let page = facts().page(Form::Text);
     let lines: Vec<_> = page.lines().filter(|line| !line.starts_with('#')).collect();
     for expected in [
         concat!("gaunt_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
@@ -169,7 +169,7 @@ fn the_page_says_what_the_answers_say() {
 
 #[test]
 fn every_family_has_one_head_and_stands_together() {
-    let page = facts().page();
+    let page = facts().page(Form::Text);
     let mut seen = Vec::new();
     for line in page.lines() {
         let name = match line.strip_prefix("# HELP ") {
@@ -187,11 +187,24 @@ fn every_family_has_one_head_and_stands_together() {
 
 #[test]
 fn our_own_reader_takes_every_line() {
-    let page = facts().page();
+    let page = facts().page(Form::Text);
     let mut reader = text::Reader::new(page.as_bytes(), &text::Limits::default());
     while let Some(line) = reader.next() {
         assert!(line.is_ok(), "{line:?}");
     }
+}
+
+#[test]
+fn page_of_open_metrics_has_the_samples_of_the_text_page() {
+    let (page, open) = (facts().page(Form::Text), facts().page(Form::OpenMetrics));
+    let samples = |page: &str| -> Vec<String> {
+        page.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+    };
+    assert_eq!(samples(&open), samples(&page));
+    assert!(open.ends_with("\n# EOF\n") && !page.contains("# EOF"), "{open}");
+    assert!(open.contains("# TYPE gaunt_scrapes counter\n"), "{open}");
+    assert!(open.contains("# TYPE gaunt_build info\n"), "{open}");
+    text::decode_open_metrics(open.as_bytes(), &text::Limits::default()).unwrap();
 }
 
 /// Sums of lost GPUs by whom they are divided: what a page says adds up to its own total.
@@ -241,7 +254,7 @@ fn lost_gpus_of_a_page_add_up() {
                 _ => panic!("another answer"),
             }
         }
-        let page = facts.page();
+        let page = facts.page(Form::Text);
         let sum = |family: &str| -> f64 {
             let lines = page.lines().filter(|line| line.split(['{', ' ']).next() == Some(family));
             lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()

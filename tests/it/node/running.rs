@@ -116,7 +116,7 @@ impl Node {
     pub(super) fn try_request(&self, line: &str) -> Option<String> {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        write!(stream, "{line} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n").ok()?;
+        write!(stream, "{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
         Some(answer)

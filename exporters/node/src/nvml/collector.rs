@@ -14,7 +14,7 @@ use super::{
     gpus::{Remembered, Whose},
     kernel_log::{self, KernelLog},
     owners::Owners,
-    pipe::{self, Message},
+    pipe::{self, Message, XidCount},
     supervisor::{Health, Heard, Supervisor},
     xids::{Source, Xids},
 };
@@ -108,9 +108,11 @@ impl Gpus {
                     self.failures = failures;
                 }
             }
-            Heard::Said(worker, Message::Xid { gpu, code, at }) => {
-                if let Some(number) = self.remembered.number(worker, gpu) {
-                    self.xid(number, code, Source::Driver, at);
+            Heard::Said(worker, Message::Xids { counts }) => {
+                for XidCount { gpu, code, count, at } in counts {
+                    if let Some(number) = self.remembered.number(worker, gpu) {
+                        self.xid((number, code), count, Source::Driver, at);
+                    }
                 }
             }
             // These concern the supervisor, which took them.
@@ -118,8 +120,8 @@ impl Gpus {
         }
     }
 
-    fn xid(&mut self, gpu: u32, code: u32, source: Source, at: UnixMs) {
-        if self.xids.take(gpu, code, source, at) {
+    fn xid(&mut self, (gpu, code): (u32, u32), count: u64, source: Source, at: UnixMs) {
+        if self.xids.take((gpu, code), count, source, at) {
             let row = xid(code);
             tracing::warn!(gpu, xid = code, meaning = row.meaning, action = row.action, "XID");
         }
@@ -165,7 +167,7 @@ impl Gpus {
             let Some(gpu) = self.remembered.number_at(&line.pci) else { continue };
             let at =
                 boot.map_or_else(clock::now, |boot| UnixMs(boot.0 + (line.micros / 1000) as i64));
-            self.xid(gpu, line.code, Source::KernelLog, at);
+            self.xid((gpu, line.code), 1, Source::KernelLog, at);
         }
     }
 
@@ -214,10 +216,22 @@ impl Collector for Gpus {
             self.read_log(report);
             self.xids.write(time, report);
         }
+        // A node without a driver has no worker that could hang.
+        let hung = self.supervisor.hung();
+        if had_gpus || hung > 0 {
+            let device = report.device(Device::collector(self.name()));
+            report.push(device, exporter::HUNG_WORKERS, hung as f64);
+        }
         match health {
             Health::Working => Ok(Outcome::FoundThat { message: self.found(), at: self.last_tick }),
             Health::Starting => {
                 Ok(Outcome::Pending("waiting for the NVIDIA driver to initialise".to_owned()))
+            }
+            Health::Blocked(_) | Health::Slow if self.supervisor.has_given_up() => {
+                Err(CollectError::Driver(format!(
+                    "{hung} NVML workers hang in driver calls, and no more are started; GPU values are stale; \
+                     see `dmesg` for an Xid, reset the GPU or reboot the node"
+                )))
             }
             Health::Blocked(calling) => Err(CollectError::Driver(format!(
                 "driver call {calling} does not return; GPU values are stale; see `dmesg` for an Xid"

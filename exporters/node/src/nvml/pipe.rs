@@ -12,7 +12,7 @@ use super::call::Calling;
 const MAX_MESSAGE: usize = 1 << 20;
 
 /// The version of the messages. Parent and worker are one executable, so another version is a broken installation.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 
 /// One message of the worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,14 +43,10 @@ pub(super) enum Message {
         /// What went wrong in another way than by missing support, each call and reason once.
         failures: Vec<Safe>,
     },
-    /// The driver told of an error of a GPU.
-    Xid {
-        /// Which GPU, by its position in the inventory.
-        gpu: u32,
-        /// The number of the error.
-        code: u32,
-        /// When it was heard.
-        at: UnixMs,
+    /// The driver told of errors of GPUs since the last message.
+    Xids {
+        /// How many of each.
+        counts: Vec<XidCount>,
     },
     /// A driver call that has been under way for a while.
     Calling(Calling),
@@ -61,6 +57,19 @@ pub(super) enum Message {
         /// What is wrong and what to do.
         message: Safe,
     },
+}
+
+/// How often the driver told of one error of one GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct XidCount {
+    /// Which GPU, by its position in the inventory.
+    pub(super) gpu: u32,
+    /// The number of the error.
+    pub(super) code: u32,
+    /// How often.
+    pub(super) count: u64,
+    /// When it was last heard.
+    pub(super) at: UnixMs,
 }
 
 /// Who a GPU is.

@@ -1,7 +1,7 @@
 //! The supervisor of the worker processes: starts them, listens to them, and says when one hangs.
 //!
-//! A worker that hangs in the driver is left alone: ending it can take the GPU with it. At most one spare is started
-//! beside it.
+//! A worker that hangs in the driver is left alone: ending it can take the GPU with it. A spare is started beside it, and
+//! another one if that hangs too, each after a longer wait and up to a limit.
 
 use std::{
     ffi::OsString,
@@ -24,17 +24,15 @@ mod process;
 
 use process::{Event, Stage, Worker};
 
-/// Messages that wait to be heard: a tick and some slow calls of two workers. The pipe holds the rest back.
+/// Messages that wait to be heard. A worker that works sends a tick and ten sums of errors a period, one that has just come
+/// back as many; the pipe holds the rest back. What is said again anyway, a slow call, is dropped where there is no room.
 const MAX_WAITING: usize = 64;
-
-/// The most workers at a time: one, and one spare beside one that hangs.
-const MAX_WORKERS: usize = 2;
 
 /// The first and the longest wait before a worker that ended is started again.
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 
-/// How long a worker hangs before a spare is started: long enough for the flag to be seen first.
-const SPARE_AFTER: Duration = Duration::from_secs(10);
+/// How much longer each further spare is waited for, and at most, in waits for the first one.
+const SPARE_BACK_OFF: (u32, u32) = (6, 60);
 
 /// The workers of this process.
 pub(super) struct Supervisor {
@@ -43,6 +41,10 @@ pub(super) struct Supervisor {
     period: Duration,
     call_deadline: Duration,
     init_deadline: Duration,
+    /// How long a worker hangs before the first spare is started.
+    spare_after: Duration,
+    /// The most workers that may hang at a time.
+    max_hung: usize,
     workers: Vec<Worker>,
     tell: SyncSender<Event>,
     hear: Receiver<Event>,
@@ -110,6 +112,8 @@ impl Supervisor {
             period: options.period,
             call_deadline: options.call_deadline,
             init_deadline: options.init_deadline,
+            spare_after: options.spare_after,
+            max_hung: options.max_hung_workers,
             workers: Vec::new(),
             tell,
             hear,
@@ -134,6 +138,16 @@ impl Supervisor {
         self.retire();
         self.start(now);
         heard
+    }
+
+    /// How many workers wait in a driver call that does not return.
+    pub(super) fn hung(&self) -> usize {
+        self.workers.iter().filter(|worker| !worker.gone && worker.hangs.is_some()).count()
+    }
+
+    /// Whether as many hang as may, so that no more are started.
+    pub(super) fn has_given_up(&self) -> bool {
+        self.hung() >= self.max_hung
     }
 
     /// How the workers are now.
@@ -227,15 +241,26 @@ impl Supervisor {
         }
     }
 
-    /// Starts a worker where one is missing, or a spare beside one that hangs.
-    fn start(&mut self, now: Instant) {
-        let due = match self.workers.as_slice() {
-            [] => self.next_start.is_none_or(|at| now >= at),
-            [only] if only.retired => true,
-            [only] => only.hangs.is_some_and(|since| now >= since + SPARE_AFTER),
-            _ => false,
+    /// When a worker is to be started: where none is left that was not asked to stop, or all of them have been hanging for
+    /// longer and longer.
+    fn start_due(&self, now: Instant) -> bool {
+        let mut newest = None;
+        for worker in self.workers.iter().filter(|worker| !worker.retired) {
+            let Some(since) = worker.hangs else { return false };
+            newest = newest.max(Some(since));
+        }
+        let Some(since) = newest else {
+            return self.next_start.is_none_or(|at| now >= at);
         };
-        if !due || self.workers.len() >= MAX_WORKERS {
+        let (factor, most) = SPARE_BACK_OFF;
+        let times = factor.saturating_pow(self.hung().saturating_sub(1) as u32).min(most);
+        let due = now >= since + self.spare_after * times;
+        due && !self.has_given_up() && self.next_start.is_none_or(|at| now >= at)
+    }
+
+    /// Starts a worker where one is missing, or a spare beside those that hang.
+    fn start(&mut self, now: Instant) {
+        if !self.start_due(now) {
             return;
         }
         self.started += 1;

@@ -27,6 +27,7 @@ use super::{
     call::Note,
     driver::{Came, Driver, Waiting, Wanted},
     pipe::{self, Message, PipeError},
+    xid_counts::XidCounts,
 };
 use crate::clock;
 
@@ -152,7 +153,7 @@ impl Worker {
         started: Instant,
     ) -> Result<(), PipeError> {
         let period = self.orders.0.period;
-        let mut waiting = None;
+        let (mut waiting, mut xids) = (None, XidCounts::default());
         while !self.stop.load(Ordering::Acquire) {
             let (at, seconds) = (clock::now(), started.elapsed().as_secs_f64());
             let mut failures = BTreeSet::new();
@@ -163,7 +164,9 @@ impl Worker {
                 waiting = driver.waiting();
             }
             let next = Instant::now() + clock::until_tick(clock::now(), period, Duration::ZERO);
-            self.until(next, driver, &mut waiting)?;
+            self.until(next, driver, &mut waiting, &mut xids)?;
+            // Before the next call: it may not return.
+            xids.take(Instant::now()).map_or(Ok(()), |message| self.say(&message))?;
             if !driver.is_itself() {
                 let message = "the NVIDIA driver was reloaded or counts other GPUs; asking it anew";
                 self.trouble(false, message)?;
@@ -182,6 +185,7 @@ impl Worker {
         next: Instant,
         driver: &mut Driver<'_>,
         waiting: &mut Option<Waiting>,
+        xids: &mut XidCounts,
     ) -> Result<(), PipeError> {
         let orders = &self.orders.0;
         let glance = (orders.period / MAX_GLANCES).max(GLANCE);
@@ -194,9 +198,7 @@ impl Worker {
             let wait = rest.min(look.saturating_duration_since(Instant::now()));
             let came = waiting.as_ref().map(|waiting| driver.wait(waiting, wait.min(patience)));
             match came {
-                Some(Came::Xid(gpu, code)) => {
-                    self.say(&Message::Xid { gpu, code, at: clock::now() })?;
-                }
+                Some(Came::Xid(gpu, code)) => xids.add(gpu, code, clock::now()),
                 Some(Came::Nothing) => {}
                 Some(Came::Broken) => {
                     // A wait that fails at once would fail a million times a second.
@@ -206,6 +208,7 @@ impl Worker {
                 }
                 None => thread::park_timeout(wait),
             }
+            xids.due(Instant::now(), glance).map_or(Ok(()), |message| self.say(&message))?;
             // The tick itself is a look.
             if look <= Instant::now() && look + glance / 2 < next && orders.wanted.glances {
                 driver.look();

@@ -11,8 +11,12 @@ const SAME: i64 = 10_000;
 /// The most kinds of errors that are told apart; what comes beyond is not counted. The driver knows about 170.
 const MAX_KINDS: usize = 1_024;
 
-/// The most errors of one kind that wait for the other source to tell them too; in a storm the oldest are forgotten.
-const MAX_UNMATCHED: usize = 4_096;
+/// Errors of one kind within this time are kept as one entry with a count, in milliseconds.
+const TOGETHER: i64 = 1_000;
+
+/// The most entries of one kind, of those that wait for the other source to tell them too and of recent ones: five minutes
+/// of a storm that both sources tell. The oldest are forgotten.
+const MAX_ENTRIES: usize = 600;
 
 /// How far back errors are counted as recent, in milliseconds.
 const RECENT: i64 = 300_000;
@@ -34,12 +38,37 @@ pub(super) enum Source {
 struct Kind {
     count: u64,
     last: Option<UnixMs>,
-    /// When those of the last minutes were told.
-    recent: VecDeque<UnixMs>,
+    /// Those of the last minutes.
+    recent: VecDeque<Told>,
     /// When it was last worth a line in the log.
     logged: Option<UnixMs>,
-    /// Errors that one source told and the other did not yet: who, and when.
-    unmatched: VecDeque<(Source, UnixMs)>,
+    /// Errors that one source told and the other did not yet.
+    unmatched: VecDeque<Told>,
+}
+
+/// Errors of one kind that were told at about the same time.
+#[derive(Clone, Copy)]
+struct Told {
+    source: Source,
+    at: UnixMs,
+    count: u64,
+}
+
+impl Told {
+    /// Puts these errors at the end of a list.
+    fn add_to(self, list: &mut VecDeque<Self>) {
+        if let Some(last) = list.back_mut()
+            && last.source == self.source
+            && (last.at.0 - self.at.0).abs() < TOGETHER
+        {
+            last.count += self.count;
+            return;
+        }
+        while list.len() >= MAX_ENTRIES {
+            list.pop_front();
+        }
+        list.push_back(self);
+    }
 }
 
 /// The errors of all GPUs, by number of the GPU and of the error.
@@ -47,29 +76,36 @@ struct Kind {
 pub(super) struct Xids(BTreeMap<(u32, u32), Kind>);
 
 impl Xids {
-    /// Takes one error; says whether it is worth a line in the log: it is not what the other source told before, and
-    /// its like was not logged a moment ago.
-    pub(super) fn take(&mut self, gpu: u32, code: u32, source: Source, at: UnixMs) -> bool {
-        if self.0.len() >= MAX_KINDS && !self.0.contains_key(&(gpu, code)) {
+    /// Takes errors of one GPU and number; says whether they are worth a line in the log: they are not what the other
+    /// source told before, and their like was not logged a moment ago.
+    pub(super) fn take(
+        &mut self,
+        error: (u32, u32),
+        count: u64,
+        source: Source,
+        at: UnixMs,
+    ) -> bool {
+        if self.0.len() >= MAX_KINDS && !self.0.contains_key(&error) {
             return false;
         }
-        let kind = self.0.entry((gpu, code)).or_default();
+        let kind = self.0.entry(error).or_default();
         kind.last = kind.last.max(Some(at));
-        while kind.unmatched.len() >= MAX_UNMATCHED {
-            kind.unmatched.pop_front();
-        }
+        let mut new = count;
         let near = |then: UnixMs| (then.0 - at.0).abs() <= SAME;
-        let told = kind.unmatched.iter().position(|(who, then)| *who != source && near(*then));
-        if let Some(told) = told {
-            kind.unmatched.remove(told);
+        for told in kind.unmatched.iter_mut().filter(|t| t.source != source && near(t.at)) {
+            let both = told.count.min(new);
+            (told.count, new) = (told.count - both, new - both);
+        }
+        if new < count {
+            kind.unmatched.retain(|told| told.count > 0);
+        }
+        if new == 0 {
             return false;
         }
-        kind.unmatched.push_back((source, at));
-        kind.count += 1;
-        while kind.recent.len() >= MAX_UNMATCHED {
-            kind.recent.pop_front();
-        }
-        kind.recent.push_back(at);
+        let told = Told { source, at, count: new };
+        told.add_to(&mut kind.unmatched);
+        told.add_to(&mut kind.recent);
+        kind.count += new;
         let news = kind.logged.is_none_or(|logged| at.since(logged).as_millis() >= QUIET as u128);
         if news {
             kind.logged = Some(at);
@@ -81,7 +117,8 @@ impl Xids {
     pub(super) fn write(&mut self, now: UnixMs, report: &mut Report) {
         for ((gpu, code), kind) in &mut self.0 {
             // The two sources do not tell in the order of time.
-            kind.recent.retain(|at| now.0 - at.0 <= RECENT);
+            kind.recent.retain(|told| now.0 - told.at.0 <= RECENT);
+            let recent: u64 = kind.recent.iter().map(|told| told.count).sum();
             let device = report.device(Device::part(Class::Xid, *gpu, *code));
             let row = xid(*code);
             let labels = [
@@ -91,7 +128,7 @@ impl Xids {
             ];
             report.info(device, parts::XID_INFO, &labels);
             report.push(device, parts::XID_ERRORS, kind.count as f64);
-            report.push(device, parts::XID_RECENT, kind.recent.len() as f64);
+            report.push(device, parts::XID_RECENT, recent as f64);
             if let Some(last) = kind.last {
                 report.push(device, parts::XID_LAST_SEEN, last.seconds());
             }
@@ -110,11 +147,11 @@ mod tests {
     #[test]
     fn what_both_sources_tell_is_counted_once_in_either_order() {
         let mut xids = Xids::default();
-        assert!(xids.take(0, 79, Source::Driver, UnixMs(1_000)));
-        assert!(!xids.take(0, 79, Source::KernelLog, UnixMs(1_400)));
-        assert!(!xids.take(0, 79, Source::KernelLog, UnixMs(60_000)), "logged a moment ago");
-        assert!(!xids.take(0, 79, Source::Driver, UnixMs(60_100)));
-        assert!(xids.take(0, 31, Source::Driver, UnixMs(60_100)), "of another kind");
+        assert!(xids.take((0, 79), 1, Source::Driver, UnixMs(1_000)));
+        assert!(!xids.take((0, 79), 1, Source::KernelLog, UnixMs(1_400)));
+        assert!(!xids.take((0, 79), 1, Source::KernelLog, UnixMs(60_000)), "logged a moment ago");
+        assert!(!xids.take((0, 79), 1, Source::Driver, UnixMs(60_100)));
+        assert!(xids.take((0, 31), 1, Source::Driver, UnixMs(60_100)), "of another kind");
         assert_eq!(count(&xids, 0, 79), 2);
     }
 
@@ -127,7 +164,7 @@ mod tests {
             (62, Source::KernelLog, 0),
             (31, Source::KernelLog, 20_000),
         ] {
-            xids.take(3, code, source, UnixMs(at));
+            xids.take((3, code), 1, source, UnixMs(at));
         }
         assert_eq!((count(&xids, 3, 31), count(&xids, 3, 62), count(&xids, 4, 31)), (3, 1, 0));
     }
@@ -137,7 +174,7 @@ mod tests {
         let mut xids = Xids::default();
         for (source, at) in [(Source::Driver, 0), (Source::KernelLog, 9), (Source::Driver, 200_000)]
         {
-            xids.take(0, 31, source, UnixMs(at));
+            xids.take((0, 31), 1, source, UnixMs(at));
         }
         let mut recent = |now| {
             let mut report = Report::default();
@@ -152,13 +189,33 @@ mod tests {
     fn a_storm_is_counted_and_costs_bounded_memory() {
         let mut xids = Xids::default();
         for at in 0..100_000 {
-            xids.take(0, 13, Source::KernelLog, UnixMs(at));
+            xids.take((0, 13), 1, Source::KernelLog, UnixMs(at));
         }
         assert_eq!(count(&xids, 0, 13), 100_000);
-        assert_eq!(xids.0[&(0, 13)].unmatched.len(), MAX_UNMATCHED);
+        let kind = &xids.0[&(0, 13)];
+        assert!(kind.unmatched.len() <= 100 && kind.recent.len() <= 100);
         for code in 0..2_000 {
-            xids.take(1, code, Source::Driver, UnixMs(0));
+            xids.take((1, code), 1, Source::Driver, UnixMs(0));
         }
         assert_eq!(xids.0.len(), MAX_KINDS);
+    }
+
+    #[test]
+    fn xid_storm_of_both_sources_counts_each_error_once() {
+        let second_of = |second: i64, millis: i64| UnixMs(second * 1_000 + millis);
+        let mut xids = Xids::default();
+        for second in 0..400 {
+            let at = |millis| second_of(second, millis);
+            for tenth in 0..10 {
+                xids.take((0, 13), 1_000, Source::Driver, at(tenth * 100));
+            }
+            // The log is read once a tick, line by line, and lost a tenth of its records.
+            for line in 0..9_000 {
+                xids.take((0, 13), 1, Source::KernelLog, at(line / 9));
+            }
+        }
+        assert_eq!(count(&xids, 0, 13), 4_000_000);
+        let kind = &xids.0[&(0, 13)];
+        assert!(kind.unmatched.len() <= MAX_ENTRIES && kind.recent.len() <= MAX_ENTRIES);
     }
 }

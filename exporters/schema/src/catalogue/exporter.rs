@@ -19,4 +19,6 @@ rows! {
         Metric::gauge("gaunt_collector_duration_seconds", Collector, Unit::Seconds, 1e-6);
     COLLECTOR_LAST_SUCCESS, "When the collector last succeeded, by the clock of gaunt_node_time_seconds.",
         Metric::gauge("gaunt_collector_last_success_timestamp_seconds", Collector, Unit::Seconds, 1e-3);
+    HUNG_WORKERS, "Worker processes that wait in a driver call that does not return.",
+        Metric::gauge("gaunt_collector_hung_workers", Collector, Unit::Count, 1.0);
 }

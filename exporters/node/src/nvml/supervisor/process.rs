@@ -5,7 +5,7 @@ use std::{
     io::{self, BufRead, BufReader, Read},
     path::Path,
     process::{Child, Command, Stdio},
-    sync::mpsc::SyncSender,
+    sync::mpsc::{SyncSender, TrySendError},
     thread,
     time::{Duration, Instant},
 };
@@ -130,13 +130,21 @@ impl Worker {
     }
 }
 
-/// Passes on what a worker says until its pipe ends.
+/// Passes on what a worker says until its pipe ends. A slow call is said again a moment later, so that it never holds up
+/// what comes after it.
 fn listen(worker: u64, mut pipe: impl Read, tell: &SyncSender<Event>) {
     let mut buffer = Vec::new();
     loop {
         let what = pipe::read(&mut pipe, &mut buffer);
         let ended = what.is_err();
-        if tell.send(Event { worker, at: Instant::now(), what }).is_err() || ended {
+        let repeated = matches!(what, Ok(Message::Calling(_)));
+        let event = Event { worker, at: Instant::now(), what };
+        let closed = if repeated {
+            matches!(tell.try_send(event), Err(TrySendError::Disconnected(_)))
+        } else {
+            tell.send(event).is_err()
+        };
+        if closed || ended {
             return;
         }
     }
@@ -155,4 +163,28 @@ fn log(worker: u64, stderr: impl Read) {
     }
     // What exceeds the limit is read and dropped, so that the library never waits for us.
     _ = io::copy(&mut lines.into_inner().into_inner(), &mut io::sink());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+
+    #[test]
+    fn slow_calls_never_hold_up_what_is_said_after_them() {
+        let mut said = Vec::new();
+        let calling = Calling { call: Call::PowerUsage, gpu: Some(0), millis: 500 };
+        for _ in 0..10_000 {
+            pipe::write(&Message::Calling(calling), &mut said).unwrap();
+        }
+        let xids = Message::Xids { counts: Vec::new() };
+        pipe::write(&xids, &mut said).unwrap();
+        let (tell, hear) = sync_channel(8);
+        let listening = thread::spawn(move || listen(1, &*said, &tell));
+        let heard: Vec<_> = hear.iter().map(|event| event.what).collect();
+        listening.join().unwrap();
+        assert!(heard.iter().any(|what| matches!(what, Ok(Message::Xids { .. }))));
+        assert!(matches!(heard.last(), Some(Err(PipeError::Io(_)))));
+    }
 }

@@ -33,7 +33,7 @@ impl Form {
     }
 
     /// Appends what stands above the samples of a metric.
-    pub(super) fn header(self, metric: MetricId, out: &mut String) {
+    pub fn header(self, metric: MetricId, out: &mut String) {
         let row = metric.row();
         self.family(row.name, row.help, row.kind, row.unit, out);
     }
@@ -66,7 +66,7 @@ impl Form {
     }
 
     /// Appends what ends the page.
-    pub(super) fn end(self, out: &mut String) {
+    pub fn end(self, out: &mut String) {
         if self == Self::OpenMetrics {
             out.push_str("# EOF\n");
         }

@@ -1,0 +1,172 @@
+//! The check of a request's `Host` header, before anything is answered: nothing for other people's web pages.
+//!
+//! A web page may make its reader's browser ask any address that the browser reaches, and may give its own name any
+//! address (DNS rebinding). It learns nothing here: a request that names another host is turned away, and so is one that
+//! a browser says comes from another site.
+
+use std::{fs, net::IpAddr, sync::Arc};
+
+use hyper::{
+    HeaderMap, StatusCode, Uri,
+    header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, HeaderValue, X_CONTENT_TYPE_OPTIONS},
+    http::uri::Authority,
+};
+
+/// Where the domains stand in which this machine looks up names; its own name has one of them.
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+
+/// The most domains that are taken from there; the resolver itself takes six.
+const MAX_DOMAINS: usize = 16;
+
+/// The names under which a server may be asked, beside its addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostNames {
+    names: Arc<[String]>,
+    server: &'static str,
+    option: &'static str,
+}
+
+/// Why a request is turned away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Misdirected {
+    /// The status to answer with.
+    pub status: StatusCode,
+    /// The sentence to answer with.
+    pub why: String,
+}
+
+impl HostNames {
+    /// These names, `localhost`, and those of this machine. `server` and `option` are for the sentence to who is turned
+    /// away: what it asked, and where a name is added.
+    pub fn new(given: &[String], server: &'static str, option: &'static str) -> Self {
+        let machine = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
+        let resolver = fs::read_to_string(RESOLV_CONF).unwrap_or_default();
+        let mut names = of_machine(&machine, &resolver);
+        names.push("localhost".to_owned());
+        names.extend(given.iter().map(|name| name.trim_end_matches('.').to_ascii_lowercase()));
+        Self { names: names.into(), server, option }
+    }
+
+    /// Turns away what is asked of another host, or by a page of another site.
+    pub fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Misdirected> {
+        if headers.get("sec-fetch-site").is_some_and(|site| site == "cross-site") {
+            let why = "a page of another site must not ask; open the address itself\n".to_owned();
+            return Err(Misdirected { status: StatusCode::FORBIDDEN, why });
+        }
+        // What the first line says wins over the header. Who names no host is no browser.
+        let line = uri.authority().map(Authority::as_str);
+        let header = || headers.get(HOST).map(|host| host.to_str().unwrap_or(""));
+        let Some(host) = line.or_else(header) else { return Ok(()) };
+        if headers.get_all(HOST).iter().count() <= 1 && self.contains(host) {
+            return Ok(());
+        }
+        let host: String = host.chars().filter(char::is_ascii_graphic).collect();
+        let why = format!(
+            "{} is not known as {host:?}; ask by its address, or name it with {}\n",
+            self.server, self.option
+        );
+        Err(Misdirected { status: StatusCode::MISDIRECTED_REQUEST, why })
+    }
+
+    /// Whether a `Host` header names us. An address is always ours: only names can be given away.
+    fn contains(&self, host: &str) -> bool {
+        let bare = without_port(host);
+        if bare.parse::<IpAddr>().is_ok() {
+            return true;
+        }
+        let name = bare.trim_end_matches('.').to_ascii_lowercase();
+        self.names.contains(&name)
+    }
+}
+
+/// A machine's name as it is, without its domain, and in each domain in which the resolver searches.
+fn of_machine(machine: &str, resolver: &str) -> Vec<String> {
+    let machine = machine.trim_end_matches('.');
+    if machine.is_empty() {
+        return Vec::new();
+    }
+    let short = machine.split('.').next().unwrap_or(machine);
+    let domains = resolver.lines().filter_map(|line| {
+        let (word, domains) = line.trim().split_once([' ', '\t'])?;
+        matches!(word, "search" | "domain").then_some(domains)
+    });
+    let domains = domains.flat_map(str::split_whitespace).take(MAX_DOMAINS);
+    let whole = domains.map(|domain| domain.trim_matches('.').to_ascii_lowercase());
+    let whole = whole.filter(|domain| !domain.is_empty());
+    let mut names: Vec<_> = whole.map(|domain| format!("{short}.{domain}")).collect();
+    names.extend([machine.to_owned(), short.to_owned()]);
+    names
+}
+
+/// A host without its port and without the brackets of an IPv6 address.
+fn without_port(host: &str) -> &str {
+    if let Some(inner) = host.strip_prefix('[') {
+        return inner.split(']').next().unwrap_or(inner);
+    }
+    host.rsplit_once(':').map_or(host, |(name, _)| name)
+}
+
+/// What every answer tells a browser: nobody else may read it or keep it.
+pub fn protect_from_browsers(headers: &mut HeaderMap) {
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'"));
+    headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(host: Option<&str>) -> Result<(), StatusCode> {
+        let names = HostNames::new(&["Gaunt.example".to_owned()], "it", "--name");
+        let mut headers = HeaderMap::new();
+        if let Some(host) = host {
+            headers.insert(HOST, host.parse().unwrap());
+        }
+        names.check(&Uri::from_static("/metrics"), &headers).map_err(|refused| refused.status)
+    }
+
+    #[test]
+    fn host_names_include_addresses_and_given_names_only() {
+        for host in [
+            "localhost:9771",
+            "127.0.0.1:9771",
+            "[::1]:9771",
+            "10.0.0.5",
+            "gaunt.example:9771",
+            "GAUNT.example.",
+        ] {
+            assert_eq!(asked(Some(host)), Ok(()), "{host}");
+        }
+        assert_eq!(asked(None), Ok(()), "a browser always names a host");
+        for host in ["evil.example", "localhost.evil.example:9771", "", "127.0.0.1.evil.example"] {
+            assert_eq!(asked(Some(host)), Err(StatusCode::MISDIRECTED_REQUEST), "{host}");
+        }
+    }
+
+    #[test]
+    fn host_check_refuses_second_hosts_and_cross_site_requests() {
+        let names = HostNames::new(&[], "it", "--name");
+        let mut headers = HeaderMap::new();
+        headers.append(HOST, HeaderValue::from_static("localhost"));
+        headers.append(HOST, HeaderValue::from_static("evil.example"));
+        assert!(names.check(&Uri::from_static("/"), &headers).is_err());
+        headers.clear();
+        headers.insert("sec-fetch-site", HeaderValue::from_static("cross-site"));
+        let refused = names.check(&Uri::from_static("/"), &headers).unwrap_err();
+        assert_eq!(refused.status, StatusCode::FORBIDDEN);
+    }
+
+    #[test]
+    fn host_names_of_machine_include_search_domains() {
+        let resolver = "nameserver 10.0.0.1\nsearch cluster.local. Example.org\n# domain no\n";
+        let names = of_machine("gpu-0417", resolver);
+        assert_eq!(
+            names,
+            ["gpu-0417.cluster.local", "gpu-0417.example.org", "gpu-0417", "gpu-0417"]
+        );
+        assert_eq!(of_machine("gpu-0417.hall", ""), ["gpu-0417.hall", "gpu-0417"]);
+        assert!(of_machine("", resolver).is_empty());
+    }
+}

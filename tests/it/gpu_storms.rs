@@ -1,0 +1,91 @@
+//! Storms in the NVML worker's pipe, and driver calls that never return one after the other.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+use std::{fmt::Write as _, fs, time::Duration};
+
+use gaunt_schema::{
+    Class, Device, Report,
+    catalogue::{exporter, gpu, gpu_parts as parts},
+};
+
+use crate::{
+    gpu::{Sampled, scenario},
+    node::{message, succeeded},
+};
+
+fn value(report: &Report, device: &Device, metric: gaunt_schema::MetricId) -> Option<f64> {
+    report.reading(device, metric)?.value()
+}
+
+#[test]
+fn xid_storm_is_counted_whole_while_values_stay_live() {
+    // 10,000 a second for two seconds.
+    const STORM: u32 = 20_000;
+    let mut xids = String::new();
+    for at in 0..STORM {
+        write!(xids, "[{:.4}, 13],", 1.0 + f64::from(at) / 10_000.0).unwrap();
+    }
+    let text = scenario("full.toml").replacen("vbios", &format!("xids = [{xids}]\nvbios"), 1);
+    let node = Sampled::start(&text, |options, _| {
+        options.period = Duration::from_secs(1);
+        // A busy machine is slow, and that is not what is tried here.
+        options.call_deadline = Duration::from_secs(20);
+        options.init_deadline = Duration::from_mins(2);
+    });
+    let xid = Device::part(Class::Xid, 0, 13);
+    let counted = node.until("all errors", |report| {
+        value(report, &xid, parts::XID_ERRORS) == Some(f64::from(STORM))
+    });
+    assert_eq!(succeeded(&counted, "nvml"), Some(1.0), "{}", message(&counted, "nvml"));
+    assert!(value(&counted, &Device::gpu(0), gpu::POWER).is_some());
+    assert_eq!(value(&counted, &xid, parts::XID_RECENT), Some(f64::from(STORM)));
+}
+
+#[test]
+fn kernel_log_storm_is_counted_whole() {
+    const STORM: usize = 30_000;
+    let node = Sampled::start(&scenario("full.toml"), |options, folder| {
+        let log = folder.join("kmsg");
+        let uptime = fs::read_to_string("/proc/uptime").unwrap();
+        let seconds: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
+        let micros = (seconds * 1e6) as u64;
+        let line = format!("4,812,{micros},-;NVRM: Xid (PCI:0000:19:00): 13, pid=1, name=x\n");
+        fs::write(&log, line.repeat(STORM)).unwrap();
+        options.kernel_log = Some(log);
+        options.call_deadline = Duration::from_secs(20);
+    });
+    let xid = Device::part(Class::Xid, 0, 13);
+    node.until("all errors", |report| value(report, &xid, parts::XID_ERRORS) == Some(STORM as f64));
+}
+
+#[test]
+fn third_worker_takes_over_after_two_hung_calls_and_their_number_is_limited() {
+    // Every worker hangs a second after its start.
+    let fault = "[[fault]]\ncall = 'nvmlDeviceGetPowerUsage'\nfrom = 1.0\nhang = true\n";
+    let node = Sampled::start(&(scenario("full.toml") + fault), |options, _| {
+        options.call_deadline = Duration::from_millis(300);
+        options.spare_after = Duration::from_millis(50);
+        options.max_hung_workers = 3;
+    });
+    let nvml = Device::collector("nvml");
+    let pids = node.folder.path().join("pids");
+    let started = || fs::read_to_string(&pids).unwrap_or_default().lines().count();
+    node.until("values of the third worker", |report| {
+        started() == 3
+            && succeeded(report, "nvml") == Some(1.0)
+            && value(report, &nvml, exporter::HUNG_WORKERS) == Some(2.0)
+            && value(report, &Device::gpu(0), gpu::POWER).is_some()
+    });
+    let last = node.until("the limit", |report| {
+        value(report, &nvml, exporter::HUNG_WORKERS) == Some(3.0)
+            && succeeded(report, "nvml") == Some(0.0)
+    });
+    let said = message(&last, "nvml");
+    assert!(
+        said.starts_with("3 NVML workers hang in driver calls, and no more are started"),
+        "{said}"
+    );
+    node.until("later reports", |report| report.node_time > last.node_time);
+    assert_eq!(started(), 3);
+}

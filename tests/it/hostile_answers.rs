@@ -1,0 +1,316 @@
+//! An aggregator that sends sequences for a terminal in every text of every answer: none of them reaches standard output,
+//! standard error or the screen.
+
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    sync::Arc,
+    thread,
+};
+
+use gaunt::{
+    answer::{Answer, Question},
+    source::{Aggregator, Source},
+};
+use serde_json::{Value, json};
+
+use crate::{binaries::program, pty::Pty, running::gaunt};
+
+const API: &str = "/api/gaunt/v1/";
+
+/// A window title, the clipboard, a colour by one byte, the direction of text, a line of its own, an invisible character.
+const POISON: &str = "x\u{1b}]0;y\u{7}\u{1b}]52;c;aGk=\u{7}\u{9b}31m\u{202e}\r\nOK\u{200b}z";
+
+/// Characters of it that must never come through.
+const FORBIDDEN: [char; 7] = ['\u{1b}', '\u{7}', '\u{9b}', '\u{202e}', '\u{200b}', '\r', '\u{85}'];
+
+/// Each answer: how it is asked, and the path of the description.
+const ASKS: [(&str, &str); 16] = [
+    ("overview", "/overview"),
+    ("nodes", "/nodes"),
+    ("nodes/a", "/nodes/{node}"),
+    ("gpus", "/gpus"),
+    ("jobs/1", "/jobs/{job}"),
+    ("ports", "/ports"),
+    ("fabric", "/fabric"),
+    ("findings", "/findings"),
+    ("findings/a", "/findings/{finding}"),
+    ("gpu_time", "/gpu_time"),
+    ("closed", "/closed"),
+    ("targets", "/targets"),
+    ("history?metric=power&filter=node=a", "/history"),
+    ("probe", "/probe"),
+    ("usage", "/usage"),
+    ("alerts", "/alerts"),
+];
+
+/// Maps whose names are of our own kinds.
+const NAMES: [(&str, &str); 2] = [("/absent/*", "stale"), ("/findings_opened/*", "port_down")];
+
+fn described() -> Value {
+    serde_json::from_str(include_str!("../../config/openapi.json")).unwrap()
+}
+
+/// A value of a schema with every member and one item in each list; `text` says the text at a place.
+fn value_of(api: &Value, schema: &Value, place: &str, text: &dyn Fn(&str) -> String) -> Value {
+    if let Some(name) = schema["$ref"].as_str() {
+        let name = name.rsplit('/').next().unwrap();
+        return value_of(api, &api["components"]["schemas"][name], place, text);
+    }
+    if let Some(fixed) = schema.get("const").or_else(|| schema["enum"].get(0)) {
+        return fixed.clone();
+    }
+    if let Some(kinds) = schema["oneOf"].as_array() {
+        // The last that is something: that of a column is the one of texts.
+        let kind = kinds.iter().rfind(|kind| kind["type"] != "null").unwrap();
+        return value_of(api, kind, place, text);
+    }
+    let any = if schema.get("properties").is_some() { "object" } else { "string" };
+    let kind = schema["type"].as_str().or_else(|| schema["type"][0].as_str()).unwrap_or(any);
+    match kind {
+        "string" => text(place).into(),
+        // Each row of a column of texts has the first one.
+        "integer" | "number" => json!(u8::from(!place.contains("/codes"))),
+        "boolean" => json!(true),
+        "null" => Value::Null,
+        "array" => {
+            let places = schema["prefixItems"].as_array().cloned();
+            let least = schema["minItems"].as_u64().unwrap_or(1).max(1) as usize;
+            let items = places.unwrap_or_else(|| vec![schema["items"].clone(); least]);
+            let items = items.iter().enumerate();
+            items.map(|(at, item)| value_of(api, item, &format!("{place}/{at}"), text)).collect()
+        }
+        _ => {
+            let members = schema["properties"].as_object().cloned().unwrap_or_default();
+            let mut made: serde_json::Map<_, _> = members
+                .iter()
+                .map(|(name, member)| {
+                    (name.clone(), value_of(api, member, &format!("{place}/{name}"), text))
+                })
+                .collect();
+            let more = &schema["additionalProperties"];
+            if more.is_object() {
+                let place = format!("{place}/*");
+                let name = NAMES.iter().find(|(end, _)| place.ends_with(end));
+                let name = name
+                    .map_or_else(|| text(&format!("{place}name")), |(_, name)| (*name).to_owned());
+                made.insert(name, value_of(api, more, &place, text));
+            }
+            Value::Object(made)
+        }
+    }
+}
+
+/// Answers to questions, by the first word of the path and whether more follows.
+type Answers = Arc<BTreeMap<String, Value>>;
+
+fn key(path: &str) -> String {
+    let path = path.split('?').next().unwrap();
+    path.split_once('/').map_or(path.to_owned(), |(first, _)| format!("{first}/"))
+}
+
+/// Serves these answers, as streams too; the address.
+fn serve(answers: Answers) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let answers = Arc::clone(&answers);
+            thread::spawn(move || drop(answer(stream, &answers)));
+        }
+    });
+    address
+}
+
+fn answer(mut stream: TcpStream, answers: &Answers) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let (mut first, mut length) = (String::new(), 0);
+    reader.read_line(&mut first)?;
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        if let Some(told) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = told.trim().parse().unwrap_or(0);
+        }
+        if line.trim().is_empty() {
+            break;
+        }
+    }
+    reader.take(length).read_to_end(&mut Vec::new())?;
+    let path = first.split(' ').nth(1).unwrap_or_default();
+    let path = path.strip_prefix(API).unwrap_or(path);
+    let followed = path.split_once("ask=").map(|(_, ask)| ask.split('&').next().unwrap());
+    let asked = followed.unwrap_or(path).replace("%2F", "/");
+    let Some(answer) = answers.get(&key(&asked)) else {
+        let refused = json!({ "refused": "unknown_node", "node": POISON, "message": POISON });
+        let body = refused.to_string();
+        let head = format!("HTTP/1.1 404 x\r\ncontent-length: {}\r\n\r\n", body.len());
+        return stream.write_all((head + &body).as_bytes());
+    };
+    if followed.is_some() {
+        let line = json!({ "stream": "a", "number": 1, "whole": answer });
+        write!(stream, "HTTP/1.1 200 OK\r\n\r\n{line}\n")?;
+        // The stream stays open until its client goes.
+        return stream.read_to_end(&mut Vec::new()).map(drop);
+    }
+    let body = answer.to_string();
+    write!(
+        stream,
+        "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+fn expect_clean(said: &str, what: &str) {
+    assert!(!said.contains(FORBIDDEN), "{what}: {said:?}");
+}
+
+/// Every text and name in a value.
+fn texts(value: &Value, to: &mut Vec<String>) {
+    match value {
+        Value::String(text) => to.push(text.clone()),
+        Value::Array(items) => items.iter().for_each(|item| texts(item, to)),
+        Value::Object(members) => {
+            to.extend(members.keys().cloned());
+            members.values().for_each(|member| texts(member, to));
+        }
+        _ => {}
+    }
+}
+
+/// What is made of an answer, or why it cannot be read; both hold nothing that a terminal obeys.
+fn read(
+    runtime: &tokio::runtime::Runtime,
+    ask: &str,
+    answer: &Value,
+    streamed: bool,
+) -> Result<usize, String> {
+    let answers = [key(ask), "table/".to_owned()].map(|key| (key, answer.clone()));
+    let address = serve(Arc::new(answers.into()));
+    let question = Question::read_line(ask, &[]).unwrap();
+    let answer = runtime.block_on(async {
+        let source = Source::Aggregator(Aggregator::new(&address).unwrap());
+        let source = if streamed { source.following() } else { source };
+        source.ask(question).await
+    });
+    match answer {
+        Ok(answer) => {
+            assert!(!matches!(answer, Answer::Refused(_)), "{ask}");
+            let mut said = Vec::new();
+            texts(&serde_json::to_value(&answer).unwrap(), &mut said);
+            said.iter().for_each(|text| {
+                expect_clean(text, ask);
+                assert!(!text.contains('\n'), "{ask}: {text:?}");
+            });
+            Ok(said.iter().filter(|text| text.contains('\u{fffd}')).count())
+        }
+        Err(error) => {
+            let said = format!("{error} {error:?}");
+            expect_clean(&said.replace("\\u{", "{"), ask);
+            Err(said)
+        }
+    }
+}
+
+/// Each answer as it is described, and with poison in every text that may be any text.
+fn poisoned(runtime: &tokio::runtime::Runtime) -> BTreeMap<String, Value> {
+    let api = described();
+    let mut all = BTreeMap::new();
+    for (ask, path) in ASKS {
+        let schema =
+            &api["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"];
+        let plain = value_of(&api, schema, "", &|_| "x".to_owned());
+        read(runtime, ask, &plain, false).unwrap_or_else(|why| panic!("{ask}: {why}: {plain}"));
+        let places = std::cell::RefCell::new(Vec::new());
+        value_of(&api, schema, "", &|place| {
+            places.borrow_mut().push(place.to_owned());
+            String::new()
+        });
+        // A text that names one of our own kinds is no free text: it makes the answer unreadable, which is said.
+        let free: Vec<String> = places
+            .into_inner()
+            .into_iter()
+            .filter(|poisoned| {
+                let one = value_of(&api, schema, "", &|place| {
+                    if place == poisoned { POISON } else { "x" }.to_owned()
+                });
+                read(runtime, ask, &one, false).is_ok()
+            })
+            .collect();
+        let value = value_of(&api, schema, "", &|place| {
+            let is_free = free.iter().any(|known| known == place);
+            if is_free { POISON } else { "x" }.to_owned()
+        });
+        let marks = read(runtime, ask, &value, false).unwrap();
+        assert!(marks > 0 || free.is_empty(), "{ask}: the poison went nowhere");
+        assert_eq!(read(runtime, ask, &value, true), Ok(marks), "{ask} as a stream");
+        all.insert(key(ask), value);
+    }
+    all
+}
+
+#[test]
+fn no_text_of_an_answer_reaches_the_terminal_as_a_sequence() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut answers = poisoned(&runtime);
+    let marked = answers.values().filter(|answer| answer.to_string().contains("]52;c;")).count();
+    assert!(marked >= 10, "{marked} answers with texts that may be any text");
+    let finding = answers["findings"]["findings"][0].clone();
+    answers.insert("table/".to_owned(), answers["gpus"].clone());
+    answers.insert("jobs".to_owned(), answers["gpus"].clone());
+    let address = serve(Arc::new(answers.clone()));
+    let mut shown = 0;
+    let mut run = |address: &str, args: &[&str]| {
+        let at = format!("http://{address}");
+        let args: Vec<&str> = args.iter().copied().chain(["--aggregator", &at]).collect();
+        let output = gaunt(&args);
+        for said in [&output.stdout, &output.stderr] {
+            let said = str::from_utf8(said).unwrap();
+            expect_clean(said, &format!("{args:?}"));
+            shown += said.matches('\u{fffd}').count();
+        }
+    };
+    let commands: [&[&str]; 10] = [
+        &["snapshot"],
+        &["snapshot", "--format", "json"],
+        &["snapshot", "--ask", "nodes", "--format", "csv"],
+        &["snapshot", "--ask", "gpus"],
+        &["snapshot", "--ask", "findings/a"],
+        &["snapshot", "--ask", "nodes/a"],
+        &["report"],
+        &["explain"],
+        &["explain", "a"],
+        &["ack", "a", "--by", "me"],
+    ];
+    for command in commands {
+        run(&address, command);
+    }
+    // Where every text is poisoned, those that name our own kinds too, all that is shown is an error.
+    let all = answers.into_iter().map(|(key, _)| {
+        let mut finding = finding.clone();
+        finding["kind"] = POISON.into();
+        (key, json!({ "at": 1, "findings": [finding], "state": POISON }))
+    });
+    let unreadable = serve(Arc::new(all.collect()));
+    let nobody = serve(Arc::default());
+    for command in commands {
+        run(&unreadable, command);
+        run(&nobody, command);
+    }
+    assert!(shown > 20, "the texts are shown, made safe: {shown}");
+
+    let console = Pty::start("", &program("gaunt"), &format!("--aggregator {address}"));
+    console.await_screen("the texts, made safe", |screen| screen.contains('\u{fffd}'));
+    for keys in ["2", "3", "4", "5", "6", "7", "8", "1", "\r"] {
+        let before = console.written();
+        console.press(keys);
+        crate::pty::await_that("another picture", || (console.written() > before).then_some(()));
+    }
+    let written = String::from_utf8_lossy(&console.bytes(0)).into_owned();
+    for sequence in ["]52;", "]0;y", "\u{9b}31m", "\u{202e}", "\u{200b}"] {
+        assert!(!written.contains(sequence), "{sequence:?} on the screen");
+    }
+}
