@@ -152,7 +152,7 @@ fn lost_gpus_are_one_number_in_every_scenario() {
     for (at, (name, _)) in story::names().enumerate() {
         let dialect = if at % 2 == 0 { Dialect::Gaunt } else { Dialect::Dcgm };
         let story = story_of(name, dialect);
-        let seconds = story.timing().unwrap().look.as_secs().min(240);
+        let seconds = story.timing().unwrap().look.as_secs().min(180);
         let lost = Play::new(&story, 10).check(seconds);
         println!(
             "{name:<12} {dialect:<6?} {seconds:>4} s  lost {:>7.1} = findings {:.1} + idle {:.1} + unexplained {:.1}, unknown {}",
