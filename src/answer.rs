@@ -19,6 +19,7 @@ pub mod finding;
 pub mod gpu_time;
 pub mod history;
 pub mod job;
+pub mod loss;
 pub mod node;
 pub mod overview;
 pub mod probe;
@@ -38,6 +39,7 @@ pub use finding::{Acknowledgement, Behind, Change, Evidence, Finding, FindingLis
 pub use gpu_time::{GpuTime, JobTime, Starved};
 pub use history::{History, HistoryAsk, Together};
 pub use job::{JobDetail, JobPast, StateTime, Strip};
+pub use loss::LossCause;
 pub use node::{DeviceDetail, NodeDetail, NodeLine, NodeList, NodeState, Series};
 pub use overview::{Heat, Lost, NodeCounts, Overview, StateCount};
 pub use probe::{Pair, PairEnd, ProbeMatrix, RailMatrix, Suspect, SuspectKind};

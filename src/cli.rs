@@ -4,12 +4,16 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+mod parse;
+mod size;
 mod span;
 
+pub use parse::parse;
+pub use size::{SizeError, parse_size};
 pub use span::{SpanError, parse_age, parse_span};
 
-/// How a snapshot ends, for those who script it.
-const EXIT_CODES: &str = "\
+/// How filters are written, for those who ask.
+const FILTERS: &str = "\
 Filters, for --filter and after ? in a question:
   node=gpu-0417 and state=waiting,hung       and, or, not, ( ); a list is any of its values
   power>300W and memory_used>=60GB           = != < <= > >=, units: W GB GiB % GB/s C GHz s m h k M
@@ -17,13 +21,26 @@ Filters, for --filter and after ? in a question:
   has job and not has sm_active              whether there is one: what is absent matches nothing else
   ... sort power desc, node limit 20 offset 40 columns node,gpu,power
   Fields of GPUs: node gpu state finding job job_name user rank namespace pod leaf rail rack domain
-  uuid model serial pci_bus_id age, and every metric of `gaunt metrics`, in short or in full.
+  uuid model serial pci_bus_id age, and every metric of `gaunt metrics`, in short or in full.";
 
+/// How gaunt ends, for those who script it.
+const EXIT_CODES: &str = "\
 Exit codes:
-  0  it was printed; with --check: nothing worse than info is open, or somebody took it on
-  1  with --check: the worst open finding that nobody acknowledged is a warning
-  2  with --check: the worst open finding that nobody acknowledged is critical
-  3  wrong usage, nobody answers, or some target could not be read; this goes before 1 and 2";
+  0  done; with snapshot --check: no finding worse than info is open and unacknowledged
+  1  only snapshot --check: the worst open, unacknowledged finding is a warning
+  2  only snapshot --check: the worst open, unacknowledged finding is critical
+  3  wrong command line, cannot start, aggregator unreachable, or partial data: a target or a source of targets that
+     could not be read; takes precedence over 1 and 2
+gaunt-node and gaunt-sim use 0 and 3; gaunt-probe --help lists its own.
+
+Which aggregator is asked: --aggregator, else the targets of the flags, else $GAUNT_AGGREGATOR, else console.aggregator in
+the settings, else the targets of the settings, else the aggregator at 127.0.0.1:9771 if it answers, else this box.
+Options may stand before or after the command.";
+
+/// What the help of `snapshot` ends with.
+fn snapshot_help() -> String {
+    format!("{FILTERS}\n\n{EXIT_CODES}")
+}
 
 /// gaunt shows which GPUs of a cluster are starving, why, and which part of the network is to blame.
 ///
@@ -31,6 +48,7 @@ Exit codes:
 /// output is not a terminal it prints one snapshot instead.
 #[derive(Debug, Parser)]
 #[command(name = "gaunt", version, about, long_about, args_conflicts_with_subcommands = true)]
+#[command(after_help = EXIT_CODES)]
 pub struct Cli {
     /// What to do; the console if nothing is said.
     #[command(subcommand)]
@@ -47,11 +65,11 @@ pub struct Cli {
 /// Where the console and `snapshot` read from; this box if nothing is said.
 #[derive(Args, Clone, Debug, Default)]
 pub struct View {
-    /// Read an aggregator, such as http://10.0.0.5:9771.
+    /// Read an aggregator, such as http://10.0.0.5:9771; GAUNT_AGGREGATOR names one too.
     #[arg(long, value_name = "URL", conflicts_with_all = ["targets", "targets_file", "file_sd", "http_sd", "dns_sd", "config"])]
     pub aggregator: Option<String>,
     /// A file with the aggregator's token, for who acknowledges findings in the console; GAUNT_TOKEN holds one too.
-    #[arg(long, value_name = "FILE", requires = "aggregator")]
+    #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     /// What to scrape directly.
     #[command(flatten)]
@@ -115,7 +133,7 @@ pub enum Command {
     /// Run the aggregator: scrape targets, judge, answer over HTTP.
     Serve(Serve),
     /// Print the state of the fleet once.
-    #[command(after_help = EXIT_CODES)]
+    #[command(after_help = snapshot_help())]
     Snapshot(Snapshot),
     /// Print where GPU time and energy went: by state, job, user and board, with what was lost and what it cost.
     Report(Report),
@@ -145,9 +163,8 @@ pub struct Record {
     /// The folder of the recording; one that is there already goes on.
     #[arg(long, value_name = "FOLDER")]
     pub to: PathBuf,
-    /// The size of the whole recording in bytes beyond which the oldest goes.
-    #[arg(long, value_name = "BYTES", default_value_t = crate::cli::MAX_RECORDING,
-        value_parser = clap::value_parser!(u64).range(1 << 20..))]
+    /// The size of the whole recording beyond which the oldest goes, such as 1GB or 512MiB; at least 1MiB.
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = recording_size)]
     pub max_bytes: u64,
     /// The age beyond which it goes.
     #[arg(long, value_name = "SPAN", default_value = "24h", value_parser = parse_age)]
@@ -157,8 +174,16 @@ pub struct Record {
     pub duration: Option<Duration>,
 }
 
-/// The size of a recording unless told otherwise: a day of 8 nodes at 1 s, or of 60 at 10 s.
-pub const MAX_RECORDING: u64 = 4 << 30;
+/// A size that a recording may have. The usual one is a day of 8 nodes at 1 s, or of 60 at 10 s.
+fn recording_size(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text).map_err(|error| error.to_string())?;
+    let least = crate::record::SMALLEST_SIZE;
+    if bytes < least {
+        Err(format!("{text} is too small; at least 1MiB is needed"))
+    } else {
+        Ok(bytes)
+    }
+}
 
 /// A recording that is played back.
 #[derive(Args, Clone, Debug)]
@@ -233,9 +258,9 @@ pub struct Serve {
 pub struct Explain {
     /// Its id, or a part of it that no other one has; the worst open one unless it is said.
     pub finding: Option<String>,
-    /// The aggregator that knows it.
-    #[arg(long, value_name = "URL", default_value = AGGREGATOR, conflicts_with_all = ["from", "topology", "jobs", "period"])]
-    pub aggregator: String,
+    /// The aggregator that knows it; GAUNT_AGGREGATOR names one too.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["from", "topology", "jobs", "period"])]
+    pub aggregator: Option<String>,
     /// A recording that is judged first, as by `gaunt judge`.
     #[arg(long, value_name = "FOLDER")]
     pub from: Option<PathBuf>,
@@ -248,8 +273,8 @@ pub struct Explain {
     /// The time between two pages of a target in the recording.
     #[arg(long, value_name = "SPAN", value_parser = parse_span, requires = "from")]
     pub period: Option<Duration>,
-    /// Settings with the judge's limits for the recording.
-    #[arg(long, value_name = "FILE", requires = "from")]
+    /// Settings: the aggregator, or the judge's limits for the recording.
+    #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// For people or for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
@@ -270,16 +295,16 @@ pub struct Ack {
     /// Who does it; $USER unless it is said.
     #[arg(long, value_name = "NAME")]
     pub by: Option<String>,
-    /// The aggregator.
-    #[arg(long, value_name = "URL", default_value = AGGREGATOR)]
-    pub aggregator: String,
+    /// The aggregator; GAUNT_AGGREGATOR names one too.
+    #[arg(long, value_name = "URL")]
+    pub aggregator: Option<String>,
+    /// Settings that name the aggregator.
+    #[arg(long, value_name = "FILE", conflicts_with = "aggregator")]
+    pub config: Option<PathBuf>,
     /// A file with the aggregator's token; GAUNT_TOKEN holds it otherwise.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 }
-
-/// The aggregator that is asked unless another is named: the one on this machine.
-const AGGREGATOR: &str = "http://127.0.0.1:9771";
 
 /// One look at the fleet.
 #[derive(Args, Clone, Debug)]
@@ -295,9 +320,13 @@ pub struct Snapshot {
     /// 'job=8812 and sm_active<30% sort power desc limit 20 columns node,gpu,power'.
     #[arg(long, value_name = "FILTER", requires = "ask")]
     pub filter: Option<String>,
+    /// The most rows of that answer; all of them unless it is said.
+    #[arg(long, value_name = "ROWS", requires = "ask",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(crate::answer::filter::MAX_ROWS)))]
+    pub limit: Option<u32>,
     /// For people, for programs, or for spreadsheets.
-    #[arg(long, value_enum, default_value_t = Page::Text)]
-    pub format: Page,
+    #[arg(long, value_enum, default_value_t = SnapshotFormat::Text)]
+    pub format: SnapshotFormat,
     /// Exit with 1 if the worst open finding that nobody acknowledged is a warning, with 2 if it is critical.
     #[arg(long)]
     pub check: bool,
@@ -382,6 +411,19 @@ pub enum Format {
 }
 
 /// How a snapshot is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SnapshotFormat {
+    /// Plain columns.
+    Text,
+    /// One JSON object; of a question, {"rows": [{"node": ...}]}.
+    Json,
+    /// Comma-separated values of one question.
+    Csv,
+    /// One JSON object of one question as the API gives it: an array for each column.
+    Columns,
+}
+
+/// How a report is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Page {
     /// Plain columns.

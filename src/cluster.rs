@@ -138,6 +138,8 @@ impl Cluster {
             }
             Delivery::Sources(sources) => self.sources = sources,
             Delivery::Keeping(keeping) => self.keeping = Some(keeping),
+            // Whoever reads a recording begins with it; to a cluster that is running it says nothing.
+            Delivery::Preamble(_) => {}
         }
     }
 

@@ -1,11 +1,15 @@
 //! Commands: each wires senders, owner, server and console together, and ends with an exit code.
 
-use std::time::Duration;
+use std::{
+    io::{self, Write as _},
+    time::Duration,
+};
 
 use gaunt_schema::{Clock, Delivery};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc,
+    task::JoinSet,
 };
 
 use crate::{
@@ -14,10 +18,11 @@ use crate::{
     owner::{self, Handle, Owner},
     record::{Follow, Recorder, tap},
     site,
-    source::{Aggregator, Source},
+    source::{Source, SourceError},
 };
 
 pub mod ack;
+mod aggregator_address;
 pub mod console;
 pub mod demo;
 pub mod explain;
@@ -25,11 +30,14 @@ pub mod judge;
 mod keep;
 mod local;
 pub mod metrics;
+mod preamble;
 pub mod record;
 pub mod replay;
 pub mod report;
 pub mod serve;
 pub mod snapshot;
+
+pub use aggregator_address::{AGGREGATOR_VARIABLE, AggregatorAddress, NamedBy};
 
 /// The exit code for a wrong command line, an unreachable aggregator, partial data, or any other failure of gaunt
 /// itself; 1 and 2 are the words of `snapshot --check`.
@@ -39,11 +47,18 @@ pub const FAILED: u8 = 3;
 #[derive(Debug)]
 pub enum View {
     /// An aggregator at this address, with its token if findings are to be acknowledged there.
-    Aggregator(String, Option<String>),
+    Aggregator(AggregatorAddress, Option<String>),
     /// These targets, scraped by this process.
     Targets(Box<Scraping>),
     /// This box, sampled by this process.
-    ThisBox(Box<owner::Options>, Box<gaunt_node::Options>),
+    ThisBox {
+        /// What the owner is to know and judge by.
+        options: Box<owner::Options>,
+        /// How it is sampled.
+        node: Box<gaunt_node::Options>,
+        /// The aggregator on this machine with its token: if it answers, it is asked instead.
+        aggregator: Option<(AggregatorAddress, Option<String>)>,
+    },
 }
 
 /// What this process is to scrape.
@@ -78,11 +93,42 @@ enum Feed {
 }
 
 impl View {
+    /// The view that is meant where nothing was named: the aggregator on this machine if it answers, else this box. Says
+    /// which one it is, on the standard error unless the console is to cover it.
+    pub(crate) async fn chosen(self, says: bool) -> Self {
+        let Self::ThisBox { options, node, aggregator: Some((address, token)) } = self else {
+            return self;
+        };
+        let say = |words: String| {
+            // A closed standard error takes nothing from what is asked for.
+            drop(says.then(|| writeln!(io::stderr(), "gaunt: {words}")));
+        };
+        let other =
+            format!("--aggregator URL, {AGGREGATOR_VARIABLE} or --targets LIST names another");
+        if address.answers().await {
+            say(format!("nothing is named: the aggregator at {} is asked; {other}", address.url));
+            return Self::Aggregator(address, token);
+        }
+        say(format!(
+            "nothing is named, and no aggregator answers at {}: this box is read; {other}",
+            address.url
+        ));
+        Self::ThisBox { options, node, aggregator: None }
+    }
+
+    /// The aggregator that is asked, if one is.
+    pub(crate) fn aggregator(&self) -> Option<AggregatorAddress> {
+        match self {
+            Self::Aggregator(address, _) => Some(address.clone()),
+            Self::Targets(_) | Self::ThisBox { .. } => None,
+        }
+    }
+
     /// Connects, or starts what feeds an owner of this process.
     pub(crate) async fn open(self) -> anyhow::Result<Open> {
         Ok(match self {
             Self::Aggregator(address, token) => {
-                let source = Source::Aggregator(Aggregator::new(&address)?.with_token(token));
+                let source = Source::Aggregator(address.client()?.with_token(token));
                 Open { source, young: false, _feed: Feed::Nothing }
             }
             Self::Targets(scraping) => {
@@ -90,7 +136,7 @@ impl View {
                 let feed = Feed::Gatherer { _feeding: feeding };
                 Open { source: Source::Owner(owner), young: true, _feed: feed }
             }
-            Self::ThisBox(options, node) => {
+            Self::ThisBox { options, node, .. } => {
                 let clock = owner::clock();
                 let owner = owner::start(*options, clock.clone());
                 let sampling = local::start(*node, owner.inbox(), clock).await?;
@@ -98,6 +144,15 @@ impl View {
                 Open { source: Source::Owner(owner), young: true, _feed: feed }
             }
         })
+    }
+}
+
+/// An error on the way to an answer; one of the aggregator with who named that.
+fn explained(aggregator: Option<&AggregatorAddress>, error: anyhow::Error) -> anyhow::Error {
+    match (aggregator, error.downcast::<SourceError>()) {
+        (Some(address), Ok(SourceError::Aggregator(error))) => address.explain(error),
+        (_, Ok(error)) => error.into(),
+        (_, Err(error)) => error,
     }
 }
 
@@ -109,6 +164,10 @@ pub(crate) struct Feeding {
     pub(crate) watch: site::Watch,
     /// A way to follow what is delivered.
     pub(crate) follow: Follow,
+    /// The owner's clock.
+    pub(crate) clock: Clock,
+    /// What gives the recording what is known.
+    _preambles: JoinSet<()>,
 }
 
 impl Scraping {
@@ -128,9 +187,19 @@ impl Scraping {
         let clock: Clock = owner::clock();
         owner.tick(clock());
         let owner = owner::resume(owner, clock.clone());
+        let preambles = preamble::start(owner.clone(), follow.clone(), clock.clone());
         let inbox = tap(recorder, owner.inbox(), clock.clone());
         let watch = site::start(self.site.clone(), inbox.clone()).await?;
-        Ok((owner, Feeding { gatherer: self.gather_into(inbox, clock), watch, follow }))
+        Ok((
+            owner,
+            Feeding {
+                gatherer: self.gather_into(inbox, clock.clone()),
+                watch,
+                follow,
+                clock,
+                _preambles: preambles,
+            },
+        ))
     }
 
     /// Starts the gatherer alone.

@@ -26,6 +26,7 @@ mod host;
 mod life;
 mod link_quality;
 mod links;
+mod loss;
 mod nvlink_degraded;
 mod pause;
 mod pcie_degraded;
@@ -35,6 +36,7 @@ mod probed;
 mod serving;
 mod signals;
 mod slow_gpu;
+mod source_unread;
 mod standstill;
 mod starved;
 mod state;
@@ -59,6 +61,7 @@ use host::Host;
 use life::{Life, Seen};
 pub use life::{Lived, Past, Told, Turned};
 use links::Links;
+pub use loss::{Cause, GpuLoss, Loss, LossTotals, gpus as gpus_of_parts};
 use nvlink_degraded::Nvlinks;
 use port_down::Ports;
 pub use port_down::is_active;
@@ -94,6 +97,8 @@ pub struct Judge {
     began: Option<UnixMs>,
     /// What probes between nodes say.
     measured: Vec<Measured>,
+    /// What is lost as of the last step.
+    loss: Loss,
 }
 
 /// What is remembered of one GPU, at its row.
@@ -110,7 +115,7 @@ struct Gpu {
 }
 
 /// Every detector, those last that look for what nothing else explains.
-const DETECTORS: [fn(&Judge, &Cluster, &mut Seen); 13] = [
+const DETECTORS: [fn(&Judge, &Cluster, &mut Seen); 14] = [
     gpu_failed::find,
     slow_gpu::find,
     pcie_degraded::find,
@@ -122,6 +127,7 @@ const DETECTORS: [fn(&Judge, &Cluster, &mut Seen); 13] = [
     link_quality::find,
     port_down::find,
     target_down::find,
+    source_unread::find,
     blind::find,
     balance::find,
 ];
@@ -147,6 +153,7 @@ impl Judge {
             before: Usual::default(),
             began: None,
             measured: Vec::new(),
+            loss: Loss::default(),
         }
     }
 
@@ -208,6 +215,7 @@ impl Judge {
         probed::add(self, cluster, &mut seen);
         seen.unclear.extend(self.unclear(cluster));
         self.life.step(cluster.now(), cluster.period(), &self.limits, seen);
+        Loss::look(self, cluster);
         for finding in self.life.due(cluster.now()) {
             let chain = chain::look(self, cluster, &finding);
             self.life.attach(&finding.id, chain);
@@ -229,6 +237,11 @@ impl Judge {
             });
             silent || (resumed && young)
         })
+    }
+
+    /// What every GPU does and loses, as of the last step; it is given away, and the place of an earlier one taken back.
+    pub fn swap_loss(&mut self, earlier: Loss) -> Loss {
+        std::mem::replace(&mut self.loss, earlier)
     }
 
     /// The state of the GPU at this row.

@@ -7,18 +7,16 @@ use std::{
 };
 
 use anyhow::Context as _;
-use clap::Parser as _;
 use gaunt::{
-    cli::{self, Cli, Command, Format, Judge, Page, Scrape, View},
+    cli::{self, Cli, Command, Format, Judge, Page, Scrape, SnapshotFormat, View},
     command::{
-        self, FAILED, Scraping, ack, console, demo, explain, judge, metrics, replay, report, serve,
-        snapshot,
+        self, AGGREGATOR_VARIABLE, AggregatorAddress, FAILED, NamedBy, Scraping, ack, console,
+        demo, explain, judge, metrics, replay, report, serve, snapshot,
     },
     gather::{Access, Dns, Group, Http, REFRESH, Record, Source, parse_url},
     record,
     settings::Settings,
     site,
-    source::Aggregator,
 };
 use gaunt_schema::{Safe, safe::safe_lines};
 use tracing_subscriber::EnvFilter;
@@ -34,7 +32,7 @@ fn main() -> ExitCode {
     if gaunt_node::worker::requested() {
         return gaunt_node::worker::run();
     }
-    let cli = match Cli::try_parse() {
+    let cli = match cli::parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are answers, everything else is a wrong command line.
@@ -96,11 +94,12 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Snapshot(options)) => shown(options).await,
         Some(Command::Explain(options)) => explained(options).await,
         Some(Command::Ack(options)) => {
+            let settings = Settings::load(options.config.as_deref())?;
             ack::run(ack::Wanted {
                 finding: options.finding,
                 by: options.by,
                 note: (!options.withdraw).then_some(options.note),
-                aggregator: options.aggregator,
+                aggregator: aggregator(options.aggregator, &settings),
                 token_file: options.token_file,
             })
             .await
@@ -138,8 +137,17 @@ async fn served(options: cli::Serve) -> anyhow::Result<ExitCode> {
 async fn shown(options: cli::Snapshot) -> anyhow::Result<ExitCode> {
     let settings = settings(&options.view.scrape)?;
     let wanted = snapshot::Wanted {
-        one: options.ask.map(|ask| snapshot::One { ask, filter: options.filter }),
-        form: form(options.format),
+        one: options.ask.map(|ask| snapshot::One {
+            ask,
+            filter: options.filter,
+            limit: options.limit,
+        }),
+        form: match options.format {
+            SnapshotFormat::Text => snapshot::Form::Text,
+            SnapshotFormat::Json => snapshot::Form::Json,
+            SnapshotFormat::Csv => snapshot::Form::Csv,
+            SnapshotFormat::Columns => snapshot::Form::Columns,
+        },
         check: options.check,
         watch: options.watch,
     };
@@ -149,8 +157,11 @@ async fn shown(options: cli::Snapshot) -> anyhow::Result<ExitCode> {
 async fn record(options: cli::Record) -> anyhow::Result<ExitCode> {
     let settings = settings(&options.scrape)?;
     let keep = kept(&options, settings.period);
-    let from = if let Some(address) = &options.aggregator {
-        command::record::From::Aggregator(Aggregator::new(address)?)
+    let address = aggregator(options.aggregator.clone(), &settings);
+    let asks = address.named_by == NamedBy::Flag
+        || address.named_by != NamedBy::Default && named(&options.scrape)?.is_empty();
+    let from = if asks {
+        command::record::From::Aggregator(address.client()?)
     } else {
         command::record::From::Targets(Box::new(scraping(&options.scrape, settings)?))
     };
@@ -165,7 +176,7 @@ fn kept(options: &cli::Record, period: Duration) -> record::Options {
 async fn explained(options: cli::Explain) -> anyhow::Result<ExitCode> {
     let settings = Settings::load(options.config.as_deref())?;
     let from = match options.from {
-        None => explain::From::Aggregator(options.aggregator),
+        None => explain::From::Aggregator(aggregator(options.aggregator, &settings)),
         Some(from) => explain::From::Recording(judge::Wanted {
             from,
             site: site::Options { topology: options.topology, jobs: options.jobs },
@@ -266,9 +277,18 @@ fn named(flags: &Scrape) -> anyhow::Result<Vec<Source>> {
     Ok(sources)
 }
 
-/// What a console or a snapshot looks at.
+/// The aggregator that is asked, by the one rule of all commands.
+fn aggregator(flag: Option<String>, settings: &Settings) -> AggregatorAddress {
+    let variable = std::env::var(AGGREGATOR_VARIABLE).ok();
+    AggregatorAddress::choose(flag, variable, settings.aggregator.clone())
+}
+
+/// What a console or a snapshot looks at: the aggregator of the flag, else the targets of the flags, else an aggregator
+/// that somebody named, else the targets of the settings, else the aggregator on this machine or this box.
 fn view(flags: View, settings: Settings) -> anyhow::Result<command::View> {
-    if let Some(address) = flags.aggregator {
+    let address = aggregator(flags.aggregator, &settings);
+    let targets = address.named_by != NamedBy::Flag && !named(&flags.scrape)?.is_empty();
+    if address.named_by != NamedBy::Default && !targets {
         return Ok(command::View::Aggregator(address, ack::token(flags.token_file)?));
     }
     let period = settings.period;
@@ -276,6 +296,12 @@ fn view(flags: View, settings: Settings) -> anyhow::Result<command::View> {
     if !scraping.plan.is_empty() {
         return Ok(command::View::Targets(Box::new(scraping)));
     }
+    let own = cli::ThisBox::default();
+    // Who says how this box is read means this box.
+    let is_this_box = flags.this_box.nvml_library.is_some()
+        || flags.this_box.sys_root != own.sys_root
+        || flags.this_box.proc_root != own.proc_root;
+    let aggregator = (!is_this_box).then_some((address, ack::token(flags.token_file)?));
     let node = gaunt_node::Options {
         sys_root: flags.this_box.sys_root,
         proc_root: flags.this_box.proc_root,
@@ -283,15 +309,20 @@ fn view(flags: View, settings: Settings) -> anyhow::Result<command::View> {
         period,
         ..gaunt_node::Options::default()
     };
-    Ok(command::View::ThisBox(Box::new(scraping.owner), Box::new(node)))
+    let (options, node) = (Box::new(scraping.owner), Box::new(node));
+    Ok(command::View::ThisBox { options, node, aggregator })
 }
 
 /// Logs go to the standard error, and nowhere if the console is to cover it.
 fn log(filter: Option<&str>, quiet: bool, on_screen: bool) -> anyhow::Result<()> {
     let given = filter.map(str::to_owned).or_else(|| std::env::var("RUST_LOG").ok());
     let usual = if quiet { QUIET_LOG } else { LOG };
-    let filter = EnvFilter::try_new(given.as_deref().unwrap_or(usual)).map_err(|error| {
-        anyhow::anyhow!("{error}; a log filter is a level such as debug, or ROOM=LEVEL pairs")
+    let filter = given.as_deref().unwrap_or(usual);
+    let filter = EnvFilter::try_new(filter).map_err(|_| {
+        anyhow::anyhow!(
+            "{filter:?} is not a log filter; write a level such as debug, or MODULE=LEVEL such as \
+             gaunt::gather=trace, separated by commas (--log, or RUST_LOG)"
+        )
     })?;
     if on_screen && io::stderr().is_terminal() {
         return Ok(());

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use gaunt_schema::{Class, Delivery, GpuState, Safe, UnixMs};
+use gaunt_schema::{Delivery, GpuState, Safe, UnixMs};
 use tokio::sync::watch;
 
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
         Starved, Subject, Totals, When,
     },
     cluster::{Cluster, MAX_TARGETS},
-    judge::{Judge, Thresholds},
+    judge::{GpuLoss, Judge, Loss, Thresholds, gpus_of_parts},
     meeting::Meetings,
 };
 
@@ -83,6 +83,8 @@ pub struct Options {
     pub usage: Duration,
     /// What Alertmanager says, if anybody asks it.
     pub alerts: Option<watch::Receiver<Arc<AlertList>>>,
+    /// Whether what is usual is said for who keeps it, also without a state folder.
+    pub says_usual: bool,
 }
 
 impl Default for Options {
@@ -98,6 +100,7 @@ impl Default for Options {
             thresholds: Box::default(),
             usage: USAGE,
             alerts: None,
+            says_usual: false,
         }
     }
 }
@@ -110,8 +113,10 @@ pub struct Owner {
     cluster: Arc<Cluster>,
     /// Away while he judges.
     judge: Option<Judge>,
-    /// What he last said of each GPU, by row.
-    states: Vec<GpuState>,
+    /// What every GPU does and loses, as last judged.
+    loss: Loss,
+    /// The losses before them, whose place is used again.
+    earlier: Loss,
     ledger: Ledger,
     account: Account,
     totals: Totals,
@@ -155,6 +160,8 @@ struct Told {
 struct Judging {
     cluster: Arc<Cluster>,
     judge: Judge,
+    /// The losses before those that are published: their place is used again.
+    earlier: Loss,
     /// The closed findings that are known already.
     closed_revision: u64,
     /// Whether to say what is usual.
@@ -164,7 +171,7 @@ struct Judging {
 /// A judgement that was made.
 struct Judged {
     judge: Judge,
-    states: Vec<GpuState>,
+    loss: Loss,
     findings: Vec<Finding>,
     /// Findings that closed, if they are others than before.
     closed: Option<Vec<Finding>>,
@@ -175,19 +182,24 @@ struct Judged {
 impl Judging {
     /// Makes it, and gives the cluster back.
     fn run(self) -> Judged {
-        let Self { cluster, mut judge, closed_revision, usual } = self;
+        let Self { cluster, mut judge, earlier, closed_revision, usual } = self;
         judge.step(&cluster);
-        let states = (0..cluster.rows(Class::Gpu) as u32).map(|row| judge.state(row)).collect();
+        let loss = judge.swap_loss(earlier);
         let findings = judge.open().into_iter().map(findings::answer).collect();
         let closed = (judge.closed_revision() != closed_revision)
             .then(|| judge.closed().into_iter().map(findings::answer).collect());
         let chains = findings::chains(&judge);
         let usual = usual.then(|| judge.usual(&cluster));
-        Judged { judge, states, findings, closed, chains, usual }
+        Judged { judge, loss, findings, closed, chains, usual }
     }
 }
 
 impl Owner {
+    /// The time between two scrapes of a target.
+    pub fn period(&self) -> Duration {
+        self.options.period
+    }
+
     /// An owner that knows nothing yet.
     pub fn new(options: Options) -> Self {
         let cluster =
@@ -197,7 +209,8 @@ impl Owner {
         Self {
             cluster: Arc::new(cluster),
             judge: Some(Judge::new((*options.thresholds).clone())),
-            states: Vec::new(),
+            loss: Loss::default(),
+            earlier: Loss::default(),
             ledger: Ledger::default(),
             account: Account::default(),
             totals: Totals::default(),
@@ -259,13 +272,14 @@ impl Owner {
         self.cluster_mut().advance(now);
         let (cluster, closed_revision) = (self.cluster.clone(), self.closed_revision);
         let due = self.usual_at.is_none_or(|at| now.since(at) >= USUAL_EVERY);
-        let usual = self.told_spent.is_some() && due;
-        Some(Judging { cluster, judge, closed_revision, usual })
+        let usual = (self.options.says_usual || self.told_spent.is_some()) && due;
+        let earlier = std::mem::take(&mut self.earlier);
+        Some(Judging { cluster, judge, earlier, closed_revision, usual })
     }
 
     /// The second part: takes the judgement.
     fn end_tick(&mut self, judged: Judged) {
-        let Judged { judge, states, findings, closed, chains, usual } = judged;
+        let Judged { judge, loss, findings, closed, chains, usual } = judged;
         if let Some(usual) = usual {
             (self.usual, self.usual_at) = (Some(Arc::new(usual)), Some(self.cluster.now()));
         }
@@ -273,7 +287,7 @@ impl Owner {
         self.closed_revision = judge.closed_revision();
         self.totals.findings_opened.clone_from(judge.opened());
         self.judge = Some(judge);
-        self.states = states;
+        self.earlier = std::mem::replace(&mut self.loss, loss);
         self.take_findings(findings, closed);
         self.renew();
     }
@@ -303,7 +317,7 @@ impl Owner {
                 (state != NodeState::Live).then(|| (node.name.clone(), state))
             });
             let (ailing, findings) = (Arc::new(ailing.collect()), self.findings.clone());
-            Picture::new(at, &self.states, findings, overview.nodes, ailing)
+            Picture::new(at, &self.loss, findings, overview.nodes, ailing)
         });
         Told { overview, ledger, picture, counted: self.count_time() }
     }
@@ -324,7 +338,17 @@ impl Owner {
 
     /// What the GPU at this row does, as last judged.
     fn state_of(&self, row: u32) -> GpuState {
-        self.states.get(row as usize).copied().unwrap_or(GpuState::Unknown)
+        self.gpu_loss(row).state()
+    }
+
+    /// What the GPU at this row does and loses, as last judged.
+    fn gpu_loss(&self, row: u32) -> GpuLoss {
+        self.loss.gpus.get(row as usize).copied().unwrap_or_default()
+    }
+
+    /// Lost GPUs among these.
+    fn lost_gpus<'a>(&self, rows: impl IntoIterator<Item = &'a u32>) -> f64 {
+        gpus_of_parts(rows.into_iter().map(|row| u64::from(self.gpu_loss(*row).parts())).sum())
     }
 
     /// What everybody asks for, as of the last tick.
@@ -383,7 +407,8 @@ impl Owner {
             options: self.options.clone(),
             cluster: self.cluster.clone(),
             judge: None,
-            states: picture.states(),
+            loss: picture.loss(),
+            earlier: Loss::default(),
             ledger: self.ledger.clone(),
             // Nobody can ask for the time of then.
             account: Account::default(),

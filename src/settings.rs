@@ -73,6 +73,8 @@ pub struct Settings {
     pub state_folder: Option<PathBuf>,
     /// The file of the token that lets its holder acknowledge findings, if anybody may.
     pub token_file: Option<PathBuf>,
+    /// The aggregator that is asked where no flag and no environment names one.
+    pub aggregator: Option<String>,
     /// How the console behaves.
     pub console: console::Options,
     /// What targets may use.
@@ -134,6 +136,7 @@ impl Settings {
                 thresholds: Box::new(file.judge),
                 usage: owner::USAGE,
                 alerts: None,
+                says_usual: false,
             },
             period,
             timeout: file.gather.timeout.as_ref().map(|timeout| timeout.get_ref().value()),
@@ -142,6 +145,7 @@ impl Settings {
             state_folder: beside(path, &file.serve.state_folder),
             token_file: beside(path, &file.serve.token_file),
             names: file.serve.names,
+            aggregator: Some(file.console.aggregator.clone()).filter(|url| !url.is_empty()),
             console: file.console.options(),
             limits: file.gather.limits(),
             removal: file.gather.removal(),

@@ -42,6 +42,7 @@ impl Alert {
             ("cluster_job", entity.job.as_ref()),
             ("rail", entity.rail.as_ref()),
             ("leaf", entity.leaf.as_ref()),
+            ("source", entity.source.as_ref()),
         ] {
             // To Alertmanager an empty label is one that is not there.
             labels.extend(part.filter(|part| !part.is_empty()).map(|p| (label, p.to_string())));

@@ -175,6 +175,25 @@ impl Filter {
         self.offset
     }
 
+    /// The same rows in the same order, as many as `limit` from `offset` on.
+    pub fn page(&self, limit: u32, offset: u32) -> Result<Self, FilterError> {
+        let mut text = self.rows().to_owned();
+        let sorts = self.sorts().map(|(field, descending)| {
+            format!("{}{}", field.name, if descending { " desc" } else { "" })
+        });
+        let columns = self.columns.iter().map(|field| field.name.to_owned());
+        let mut clause = |word: &str, values: Vec<String>| {
+            if !values.is_empty() {
+                text = format!("{text} {word} {}", values.join(", ")).trim_start().to_owned();
+            }
+        };
+        clause("sort", sorts.collect());
+        clause("limit", vec![limit.to_string()]);
+        clause("offset", if offset > 0 { vec![offset.to_string()] } else { Vec::new() });
+        clause("columns", columns.collect());
+        Self::parse(self.subject, &text)
+    }
+
     /// The texts of which a field must have one in every row that matches, if the filter says so by `=`. Whoever keeps
     /// an index need not look at other rows.
     pub fn pinned(&self, key: Key) -> Option<Vec<&str>> {

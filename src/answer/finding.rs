@@ -33,7 +33,9 @@ pub struct Finding {
     pub since: UnixMs,
     /// How sure the judge is, from 0 to 1.
     pub confidence: f64,
-    /// GPU-hours that it costs in an hour.
+    /// Lost GPUs that are attributed to it: of all GPUs each is attributed to one finding at most.
+    pub lost_gpus: f64,
+    /// The same number as GPU-hours that are lost in an hour.
     pub cost_gpu_hours_per_hour: f64,
     /// Who suffers from it.
     pub victims: Vec<Entity>,

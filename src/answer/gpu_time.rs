@@ -33,6 +33,8 @@ pub struct JobTime {
     pub gpus: u32,
     /// Them by state, only states that occur.
     pub states: Vec<StateCount>,
+    /// Lost GPUs of it.
+    pub lost_gpus: f64,
 }
 
 /// GPU time that one job lost for one cause.
@@ -40,7 +42,7 @@ pub struct JobTime {
 pub struct Starved {
     /// The job; `(nobody)` for GPUs of which nobody says who holds them.
     pub job: Safe,
-    /// The kind of the finding that explains it; where none does, the state that the GPUs were in.
+    /// The kind of the finding that it is attributed to; else `idle` or `unexplained`.
     pub cause: Safe,
     /// Seconds, summed over GPUs.
     pub gpu_seconds: f64,

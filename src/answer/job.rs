@@ -16,6 +16,8 @@ pub struct JobDetail {
     pub line: Table,
     /// Its GPUs by state, only states that occur.
     pub states: Vec<StateCount>,
+    /// Lost GPUs of it.
+    pub lost_gpus: f64,
     /// Its GPUs, in the order of their ranks where these are known, else by node and index.
     pub gpus: Table,
     /// Open findings that blame it, one of its GPUs, or a node that it is on.
@@ -36,7 +38,7 @@ pub struct JobPast {
     pub strips: Vec<Strip>,
     /// The time that the lost GPU time was added up over, in milliseconds.
     pub span_ms: u64,
-    /// GPU time by state that was lost in that time, the most first.
+    /// GPU time that was lost in that time, by the state of the GPUs, the most first.
     pub lost: Vec<StateTime>,
 }
 

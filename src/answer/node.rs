@@ -56,7 +56,7 @@ pub struct NodeLine {
     pub age_ms: Option<u64>,
     /// The state of each of its GPUs by index, one code letter each (`GpuState::code`).
     pub gpu_states: String,
-    /// GPUs whose time is lost.
+    /// Lost GPUs on it.
     pub lost_gpus: f64,
     /// Mean utilization of its GPUs.
     pub utilization_ratio: Option<f64>,

@@ -72,8 +72,17 @@ pub struct StateCount {
 /// GPU time that is lost to the jobs that hold it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Lost {
-    /// GPUs whose time is lost now, which is also GPU-hours lost in an hour.
+    /// Lost GPUs: the shares of their time that GPUs lose now, added up, which is also GPU-hours lost in an hour. It is the
+    /// sum of the next three, and of what all nodes lose.
     pub gpus: f64,
+    /// Lost GPUs that are attributed to open findings: the sum of their costs.
+    pub findings_gpus: f64,
+    /// GPUs that a job holds and does nothing with, without a finding.
+    pub idle_gpus: f64,
+    /// Lost GPUs that no finding explains.
+    pub unexplained_gpus: f64,
+    /// GPUs of which telemetry is missing: whether they are lost is not known, and they are not counted.
+    pub unknown_gpus: u32,
     /// What they cost in an hour, if the operator gave a price.
     pub cost_per_hour: Option<f64>,
     /// The currency of the price.

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use gaunt_schema::{FindingKind, GpuState, Safe, UnixMs};
+use gaunt_schema::{GpuState, Safe, UnixMs};
 use serde::{Deserialize, Serialize};
+
+use super::LossCause;
 
 /// The span that is told unless another is asked for.
 pub const USUAL_SPAN: Duration = Duration::from_mins(15);
@@ -38,11 +40,13 @@ pub struct UsageRow {
     pub model: Option<Safe>,
     /// The state that the GPUs were judged to be in.
     pub state: Option<GpuState>,
-    /// The kind of the finding that explains it; none where the time was not lost, or no finding explains it.
+    /// What the lost part of the time is attributed to; none where nothing was lost.
     #[serde(default)]
-    pub cause: Option<FindingKind>,
+    pub cause: Option<LossCause>,
     /// Time of all these GPUs together.
     pub gpu_seconds: f64,
+    /// How much of it was lost: lost GPUs, added up over time.
+    pub lost_gpu_seconds: f64,
     /// Energy that their boards took; none if none of them told.
     pub joules: Option<f64>,
 }

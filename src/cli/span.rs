@@ -20,6 +20,9 @@ pub enum SpanError {
     /// It is not written as one.
     #[error("{0:?} is not a span of time; write it as 500ms, 1s or 2m")]
     Form(String),
+    /// It is negative.
+    #[error("{0} is negative; a span has no sign: write it as 5m")]
+    Negative(String),
     /// It is too short or too long.
     #[error("{0} is out of range; from 100ms to 60m is possible")]
     Range(String),
@@ -45,6 +48,11 @@ pub fn parse_age(text: &str) -> Result<Duration, SpanError> {
 }
 
 fn read(text: &str) -> Result<Duration, SpanError> {
+    if let Some(positive) = text.strip_prefix('-')
+        && positive.starts_with(|c: char| c.is_ascii_digit())
+    {
+        return Err(SpanError::Negative(text.to_owned()));
+    }
     let form = || SpanError::Form(text.to_owned());
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(form)?;
     let number: f64 = text[..digits].parse().map_err(|_| form())?;
@@ -69,11 +77,14 @@ mod tests {
         for (text, ms) in table {
             assert_eq!(parse_span(text).unwrap(), Duration::from_millis(ms), "{text}");
         }
-        for text in ["", "1", "s", "1y", "-1s", "1.2.3s", "1e3s", "one second"] {
+        for text in ["", "1", "s", "1y", "--check", "1.2.3s", "1e3s", "one second"] {
             assert_eq!(parse_span(text), Err(SpanError::Form(text.to_owned())), "{text}");
         }
         for text in ["0s", "99ms", "61m", "2h", "99999999999999999999999s"] {
             assert_eq!(parse_span(text), Err(SpanError::Range(text.to_owned())), "{text}");
+        }
+        for text in ["-1", "-5m"] {
+            assert_eq!(parse_span(text), Err(SpanError::Negative(text.to_owned())), "{text}");
         }
         assert_eq!(parse_age("24h").unwrap(), Duration::from_hours(24));
         assert_eq!(parse_age("7d").unwrap(), Duration::from_hours(7 * 24));

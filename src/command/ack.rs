@@ -5,13 +5,10 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::Context as _;
 use gaunt_schema::Safe;
 
-use super::{explain::resolve, snapshot};
-use crate::{
-    answer::{
-        Act, Answer, Deed, FindingList, Question,
-        act::{MAX_NAME, MAX_NOTE},
-    },
-    source::{Aggregator, Source},
+use super::{AggregatorAddress, explain::resolve, snapshot};
+use crate::answer::{
+    Act, Answer, Deed, FindingList, Question,
+    act::{MAX_NAME, MAX_NOTE},
 };
 
 /// The variable of the environment that holds a token.
@@ -27,7 +24,7 @@ pub struct Wanted {
     /// What is said about it; none to give the finding back.
     pub note: Option<String>,
     /// The aggregator.
-    pub aggregator: String,
+    pub aggregator: AggregatorAddress,
     /// The file of its token; without one it is in the environment.
     pub token_file: Option<PathBuf>,
 }
@@ -42,9 +39,10 @@ pub async fn run(wanted: Wanted) -> anyhow::Result<ExitCode> {
         let length = text.chars().count();
         anyhow::ensure!(length <= most, "{what} has {length} characters; at most {most} are kept");
     }
-    let aggregator = Aggregator::new(&wanted.aggregator)?.with_token(token(wanted.token_file)?);
-    let source = Source::Aggregator(aggregator);
-    let Answer::Findings(open) = source.ask(Question::Findings).await? else {
+    let address = &wanted.aggregator;
+    let aggregator = address.client()?.with_token(token(wanted.token_file)?);
+    let open = aggregator.ask(&Question::Findings).await;
+    let Answer::Findings(open) = open.map_err(|error| address.explain(error))? else {
         anyhow::bail!("the aggregator gave no findings");
     };
     let id = resolve(Some(&wanted.finding), &open, &FindingList::default())?;
@@ -54,7 +52,7 @@ pub async fn run(wanted: Wanted) -> anyhow::Result<ExitCode> {
     };
     let acknowledges = wanted.note.is_some();
     let act = Act { finding: id.clone(), by: Safe::new(&by), deed };
-    match source.act(act).await? {
+    match aggregator.act(&act).await.map_err(|error| address.explain(error))? {
         Answer::Refused(refusal) => anyhow::bail!("{refusal}"),
         _ if acknowledges => snapshot::print(&format!("{id} is acknowledged by {by}\n"))?,
         _ => snapshot::print(&format!("{id} is acknowledged no more\n"))?,

@@ -21,7 +21,7 @@ pub async fn run(view: View, options: Options, watch: Duration) -> anyhow::Resul
             snapshot::Wanted { one: None, form: snapshot::Form::Text, check: false, watch };
         return snapshot::run(view, &wanted).await;
     }
-    let open = view.open().await?;
+    let open = view.chosen(false).await.open().await?;
     console::run(open.source.clone().following(), options).await?;
     Ok(ExitCode::SUCCESS)
 }

@@ -2,11 +2,10 @@
 
 use std::process::ExitCode;
 
-use super::{judge, snapshot};
+use super::{AggregatorAddress, judge, snapshot};
 use crate::{
     answer::{Answer, Explanation, FindingList, Question},
     owner,
-    source::{Aggregator, Source},
 };
 
 /// Ids that are listed where a text names none or several.
@@ -27,7 +26,7 @@ pub struct Wanted {
 #[derive(Debug)]
 pub enum From {
     /// At the aggregator of this address.
-    Aggregator(String),
+    Aggregator(AggregatorAddress),
     /// In a recording, which is lived through.
     Recording(judge::Wanted),
 }
@@ -36,11 +35,13 @@ pub enum From {
 pub async fn run(wanted: Wanted, owner: owner::Options) -> anyhow::Result<ExitCode> {
     let told = match wanted.from {
         From::Aggregator(address) => {
-            let source = Source::Aggregator(Aggregator::new(&address)?);
-            let (open, closed) =
-                (ask(&source, Question::Findings).await?, ask(&source, Question::Closed).await?);
+            let aggregator = address.client()?;
+            let ask = async |question| {
+                aggregator.ask(&question).await.map_err(|error| address.explain(error))
+            };
+            let (open, closed) = (ask(Question::Findings).await?, ask(Question::Closed).await?);
             let id = resolve(wanted.finding.as_deref(), &list(&open), &list(&closed))?;
-            ask(&source, Question::Finding(id)).await?
+            ask(Question::Finding(id)).await?
         }
         From::Recording(recording) => {
             let mut witness = judge::witness(&recording, owner)?;
@@ -58,10 +59,6 @@ pub async fn run(wanted: Wanted, owner: owner::Options) -> anyhow::Result<ExitCo
         if wanted.json { serde_json::to_string(told)? + "\n" } else { snapshot::explained(told) };
     snapshot::print(&page)?;
     Ok(ExitCode::SUCCESS)
-}
-
-async fn ask(source: &Source, question: Question) -> anyhow::Result<Answer> {
-    Ok(source.ask(question).await?)
 }
 
 fn list(answer: &Answer) -> FindingList {

@@ -5,7 +5,7 @@ use std::{fmt::Write as _, path::PathBuf, process::ExitCode, time::Duration};
 use gaunt_schema::{Delivery, UnixMs};
 use serde::Serialize;
 
-use super::snapshot;
+use super::{preamble, snapshot};
 use crate::{answer::Totals, owner, record, site};
 
 mod chronicle;
@@ -106,7 +106,8 @@ fn pages(wanted: &Wanted, owner: owner::Options, told: Vec<Delivery>) -> anyhow:
 fn segments(wanted: &Wanted, owner: owner::Options, told: Vec<Delivery>) -> anyhow::Result<Played> {
     let recording = record::Recording::open(&wanted.from)?;
     let period = wanted.period.unwrap_or_else(|| recording.period());
-    let mut witness = Witness::new(owner::Options { period, ..owner });
+    let options = owner::Options { period, ..owner };
+    let mut witness = Witness::of(preamble::resume(&recording, recording.span().0, options)?);
     for delivery in told {
         witness.accept(delivery);
     }

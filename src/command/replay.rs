@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode, thread, time::Duration};
 
 use gaunt_schema::{Delivery, Safe, UnixMs};
 
-use super::{console::has_terminal, snapshot};
+use super::{console::has_terminal, preamble, snapshot};
 use crate::{
     answer::Question,
     console,
@@ -50,6 +50,7 @@ pub async fn run(
         if owner.cluster.is_empty() { Safe::new("replay") } else { owner.cluster.clone() };
     let owner = owner::Options { cluster, period: recording.period(), ..owner };
     let from = first.max(start - BEFORE);
+    let known = preamble::resume(&recording, from, owner.clone())?;
     let reel = Reel {
         deliveries: recording.deliveries(from),
         from,
@@ -57,11 +58,11 @@ pub async fn run(
         step: owner::tick(owner.period),
     };
     if !has_terminal() {
-        return ahead(reel, owner);
+        return ahead(reel, known);
     }
     let player = Player::new(from, last, wanted.speed);
     player.lead(start);
-    let (handle, beats) = owner::start_led(owner, from);
+    let (handle, beats) = owner::start_led(known, from);
     let inbox = handle.inbox();
     let feeding = thread::Builder::new().name("replay".to_owned()).spawn({
         let player = player.clone();
@@ -118,8 +119,7 @@ impl Reel {
 }
 
 /// Lives through the recording and prints what is known at its end.
-fn ahead(reel: Reel, options: owner::Options) -> anyhow::Result<ExitCode> {
-    let mut owner = Owner::new(options);
+fn ahead(reel: Reel, mut owner: Owner) -> anyhow::Result<ExitCode> {
     reel.live(|moment| {
         match moment {
             Moment::Delivered(delivery) => owner.accept(delivery),

@@ -11,7 +11,7 @@ use gaunt_schema::{Delivery, UnixMs};
 use super::{
     View,
     judge::{Recording, date_and_time},
-    snapshot,
+    preamble, snapshot,
 };
 use crate::{
     answer::{Answer, Question, Usage},
@@ -62,7 +62,9 @@ pub async fn run(wanted: Wanted) -> anyhow::Result<ExitCode> {
     let report = Report::of(&usage, &wanted.prices, wanted.co2_kg_per_kwh);
     let page = match wanted.form {
         snapshot::Form::Text => page::text(&report),
-        snapshot::Form::Json => serde_json::to_string_pretty(&report)? + "\n",
+        snapshot::Form::Json | snapshot::Form::Columns => {
+            serde_json::to_string_pretty(&report)? + "\n"
+        }
         snapshot::Form::Csv => page::csv(&report),
     };
     snapshot::print(&page)?;
@@ -70,6 +72,13 @@ pub async fn run(wanted: Wanted) -> anyhow::Result<ExitCode> {
 }
 
 async fn last(view: View, span: Duration, watch: Duration) -> anyhow::Result<Usage> {
+    let view = view.chosen(true).await;
+    let aggregator = view.aggregator();
+    let usage = used(view, span, watch).await;
+    usage.map_err(|error| super::explained(aggregator.as_ref(), error))
+}
+
+async fn used(view: View, span: Duration, watch: Duration) -> anyhow::Result<Usage> {
     let open = view.open().await?;
     if open.young {
         snapshot::watch(&open.source, watch).await?;
@@ -86,23 +95,30 @@ fn recorded(folder: &Path, options: owner::Options) -> anyhow::Result<Usage> {
     if record::Recording::is_in(folder) {
         let recording = record::Recording::open(folder)?;
         let (span, period) = (recording.span(), recording.period());
-        return counted(recording.deliveries(span.0), span, owner::Options { period, ..options });
+        let options = owner::Options { usage: length(span), period, ..options };
+        let owner = preamble::resume(&recording, span.0, options)?;
+        return counted(recording.deliveries(span.0), span, owner);
     }
     let recording = Recording::open(folder)?;
     let (span, period) = (recording.span(), recording.period());
     let targets = std::iter::once(Ok((span.0, Delivery::Targets(recording.targets()))));
     let batches = recording.batches().map(|batch| batch.map(|b| (b.at, Delivery::Batch(b))));
-    counted(targets.chain(batches), span, owner::Options { period, ..options })
+    let options = owner::Options { usage: length(span), period, ..options };
+    counted(targets.chain(batches), span, Owner::new(options))
+}
+
+/// All of a recording, with its last tick.
+fn length((first, last): (UnixMs, UnixMs)) -> Duration {
+    last.since(first) + SLOWEST_TICK
 }
 
 fn counted<E: std::error::Error + Send + Sync + 'static>(
     deliveries: impl Iterator<Item = Result<(UnixMs, Delivery), E>>,
     (first, last): (UnixMs, UnixMs),
-    options: owner::Options,
+    mut owner: Owner,
 ) -> anyhow::Result<Usage> {
-    let span = last.since(first) + SLOWEST_TICK;
-    let step = options.period.min(SLOWEST_TICK);
-    let mut owner = Owner::new(owner::Options { usage: span, ..options });
+    let span = length((first, last));
+    let step = owner.period().min(SLOWEST_TICK);
     let mut tick = first;
     for delivery in deliveries {
         let (at, delivery) = delivery?;

@@ -65,6 +65,7 @@ pub async fn run(
     alerting.as_ref().map(alert::check).transpose()?;
     let (say, said) = watch::channel(Arc::default());
     scraping.owner.alerts = Some(said);
+    scraping.owner.says_usual = true;
     let options = scraping.owner.clone();
     let (memory, owner) = match kept {
         Some((memory, known)) => (Some(memory), Owner::resuming(options, known)),
@@ -79,8 +80,8 @@ pub async fn run(
     let source = Source::Owner(owner);
     let mut telling = Telling { source: source.clone(), say, running: None };
     telling.take_up(alerting).await?;
-    let follow = feeding.follow.clone();
-    let server = server.passing_on(Arc::new(move || follow.start()));
+    let (follow, now) = (feeding.follow.clone(), feeding.clock.clone());
+    let server = server.passing_on(Arc::new(move || follow.start(now())));
     tracing::info!(address = %server.address()?, sources, ?period, "serving");
     let stop = async {
         loop {

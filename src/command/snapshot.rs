@@ -23,7 +23,9 @@ mod columns;
 mod explained;
 mod node;
 mod one;
+mod pages;
 mod plain;
+mod rows;
 mod sheet;
 
 pub use one::One;
@@ -54,6 +56,8 @@ pub enum Form {
     Json,
     /// Comma-separated values; only of one question.
     Csv,
+    /// One JSON object as the API gives it; only of one question.
+    Columns,
 }
 
 /// Everything that a snapshot shows, all of one source.
@@ -72,13 +76,23 @@ pub struct Picture {
 /// Looks once and prints what is seen.
 pub async fn run(view: View, wanted: &Wanted) -> anyhow::Result<ExitCode> {
     // A question that makes no sense is told before anybody is watched.
-    let question = match &wanted.one {
-        Some(one) => Some(one.question(wanted.form)?),
-        None if wanted.form == Form::Csv => {
+    let question = match (&wanted.one, wanted.form) {
+        (Some(one), form) => Some(one.question(form)?),
+        (None, Form::Csv) => {
             anyhow::bail!("comma-separated values are of one question: say which with --ask gpus")
         }
-        None => None,
+        (None, Form::Columns) => {
+            anyhow::bail!("columns are of one question: say which with --ask gpus")
+        }
+        (None, Form::Text | Form::Json) => None,
     };
+    let view = view.chosen(true).await;
+    let aggregator = view.aggregator();
+    let shown = show(view, wanted, question).await;
+    shown.map_err(|error| super::explained(aggregator.as_ref(), error))
+}
+
+async fn show(view: View, wanted: &Wanted, question: Option<Question>) -> anyhow::Result<ExitCode> {
     let open = view.open().await?;
     if open.young {
         watch(&open.source, wanted.watch).await?;
@@ -175,6 +189,38 @@ impl Picture {
 
     /// What is missing from the picture, as a sentence; none if everything was read.
     fn gap(&self) -> Option<String> {
+        let sources = self.source_gap();
+        let targets = self.target_gap();
+        match (sources, targets) {
+            (Some(sources), Some(targets)) => Some(format!("{sources}; {targets}")),
+            (sources, targets) => sources.or(targets),
+        }
+    }
+
+    /// What is missing because a source of targets cannot be read, or because nothing is read at all.
+    fn source_gap(&self) -> Option<String> {
+        let sources = &self.targets.sources;
+        let troubled = sources.iter().filter_map(|source| match &source.trouble {
+            Some(why) => Some(why.to_string()),
+            None if source.taken.is_none() => Some(format!("{} has not answered yet", source.name)),
+            None => None,
+        });
+        let troubled: Vec<String> = troubled.collect();
+        match troubled.first() {
+            Some(first) => Some(format!(
+                "{} of {} sources of targets cannot be read in full; first: {first}",
+                troubled.len(),
+                sources.len()
+            )),
+            None if self.targets.targets.is_empty() => {
+                Some("no target is read, because no source names one".to_owned())
+            }
+            None => None,
+        }
+    }
+
+    /// What is missing because a target cannot be read.
+    fn target_gap(&self) -> Option<String> {
         let lines = &self.targets.targets;
         let count = |state| lines.iter().filter(|line| line.state == state).count();
         let (down, pending) = (count(TargetState::Down), count(TargetState::Pending));

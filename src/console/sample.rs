@@ -47,7 +47,7 @@ pub(super) fn fleet(
         period_ms: 1_000,
         nodes: NodeCounts { live: nodes as u32, ..NodeCounts::default() },
         states: counts.into_iter().map(|(state, gpus)| StateCount { state, gpus }).collect(),
-        lost: Lost { gpus: f64::from(lost), ..Lost::default() },
+        lost: Lost { gpus: f64::from(lost), findings_gpus: f64::from(lost), ..Lost::default() },
         heat,
         ..Overview::default()
     }
@@ -73,6 +73,8 @@ pub(super) fn two_faults(nodes: usize) -> Overview {
     });
     overview.lost.cost_per_hour = Some(overview.lost.gpus * 2.5);
     overview.lost.currency = "USD".into();
+    overview.lost.findings_gpus = 119.4;
+    overview.lost.unexplained_gpus = overview.lost.gpus - 119.4;
     let steps = (0_u8..90).map(|at| Some(f32::from(at.saturating_sub(60).min(16)) * 8.0));
     overview.lost.history = steps.collect();
     overview.lost.history[3] = None;

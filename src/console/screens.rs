@@ -376,7 +376,7 @@ fn the_cursor_is_seen_where_it_is_and_nowhere_else() {
     let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
     view::draw(&mut buffer, &desk.state, theme);
     let reversed = (0..24).filter(|&y| buffer[(10, y)].modifier.contains(Modifier::REVERSED));
-    assert_eq!(reversed.collect::<Vec<_>>(), [8], "only the second finding is chosen");
+    assert_eq!(reversed.collect::<Vec<_>>(), [9], "only the second finding is chosen");
 }
 
 #[test]

@@ -145,7 +145,7 @@ impl Desk {
             self.roster.sources().get(at as usize).and_then(|source| source.trouble.clone());
         match news.list {
             Ok(listing) => self.roster.offer(at as usize, listing, (self.clock)()),
-            Err(error) => self.roster.fail(at as usize, &error.to_string()),
+            Err(error) => self.roster.fail(at as usize, &error.to_string(), (self.clock)()),
         }
         if let Some(now) = self.roster.sources().get(at as usize) {
             tell(before.as_ref(), now);

@@ -85,7 +85,13 @@ impl<G> Roster<G> {
                 Some(entry) => Entry { group, confirmed: true, ..entry },
                 None => Entry {
                     group,
-                    status: TargetSource { name, targets: 0, taken: None, trouble: None },
+                    status: TargetSource {
+                        name,
+                        targets: 0,
+                        taken: None,
+                        trouble: None,
+                        failed_since: None,
+                    },
                     places: Vec::new(),
                     confirmed: true,
                 },
@@ -103,6 +109,7 @@ impl<G> Roster<G> {
     pub(super) fn offer(&mut self, source: usize, listing: Listing, now: UnixMs) {
         let removal = self.removal;
         let Some(entry) = self.sources.get_mut(source) else { return };
+        entry.status.failed_since = None;
         let confirmed = std::mem::take(&mut entry.confirmed);
         let gone = vanished(&entry.places, &listing.places);
         if !confirmed && is_mass_removal(gone, entry.places.len(), listing.places.len(), removal) {
@@ -122,8 +129,8 @@ impl<G> Roster<G> {
         entry.places = listing.places;
     }
 
-    /// Notes that a source cannot be read: what it said last stands.
-    pub(super) fn fail(&mut self, source: usize, why: &str) {
+    /// Notes that a source cannot be read at `now`: what it said last stands.
+    pub(super) fn fail(&mut self, source: usize, why: &str, now: UnixMs) {
         let Some(entry) = self.sources.get_mut(source) else { return };
         let kept = entry.places.len();
         let kept = match kept {
@@ -131,6 +138,7 @@ impl<G> Roster<G> {
             _ => format!("; the {kept} targets that it named last are kept"),
         };
         entry.status.trouble = Some(Safe::new(&format!("{why}{kept}")));
+        entry.status.failed_since.get_or_insert(now);
     }
 
     /// Puts the lists together. A target that several sources name belongs to the first of them.
@@ -340,10 +348,13 @@ mod tests {
     #[test]
     fn a_source_that_fails_keeps_what_it_named() {
         let mut roster = roster(&["one"]);
-        roster.fail(0, "one: refused");
+        roster.fail(0, "one: refused", UnixMs(1));
+        roster.fail(0, "one: refused", UnixMs(2));
         assert_eq!(roster.sources()[0].trouble.as_deref(), Some("one: refused"));
+        assert_eq!(roster.sources()[0].failed_since, Some(UnixMs(1)), "since the first failure");
         roster.offer(0, listing("a,b"), NOW);
-        roster.fail(0, "one: refused");
+        assert_eq!(roster.sources()[0].failed_since, None);
+        roster.fail(0, "one: refused", NOW);
         roster.merge();
         assert_eq!(shown(&roster), "0:a 1:b");
         let trouble = roster.sources()[0].trouble.clone().unwrap();

@@ -181,6 +181,7 @@ fn incast(judge: &Judge, cluster: &Cluster, port: &Port<'_>) -> Option<Suspicion
     Some(
         Suspicion::of(FindingKind::LeafCongested, entity, kinds, true)
             .hold(limits.incast_seconds.max(judge.two_samples(cluster)))
+            .slows(slowed.iter().copied())
             .costs(lost, victims.take(MAX_VICTIMS).collect())
             .says(
                 format!("Packets for {device} of {} queue up before it, and {} slow down: more is sent to it at once than it can take.", node.name, count(senders, "sender")),
@@ -374,7 +375,8 @@ fn hotspot(
     let lost = gangs.iter().map(|gang| gang.lost_gpus()).sum();
     let victims =
         gangs.iter().flat_map(|gang| gang.victims(cluster, None)).take(MAX_VICTIMS).collect();
-    Suspicion::of(kind, entity, kinds, true).hold(limits.hotspot_seconds).costs(lost, victims).on([
+    let suspicion = Suspicion::of(kind, entity, kinds, true).slows(gangs);
+    suspicion.hold(limits.hotspot_seconds).costs(lost, victims).on([
         Evidence::new("congested ports", Some(bad.len() as f64), Unit::Count, None).note(of),
         Evidence::new(
             "packets with a congestion mark",
@@ -451,6 +453,7 @@ fn host_blocks(judge: &Judge, cluster: &Cluster, id: NodeId, node: &Node) -> Opt
     Some(
         Suspicion::of(FindingKind::HostBlocksNetwork, Entity::node(&node.name), kinds, true)
             .hold(limits.hotspot_seconds)
+            .slows(gangs.iter().copied())
             .costs(
                 gangs.iter().map(|gang| gang.lost_gpus()).sum(),
                 gangs.iter().flat_map(|gang| gang.victims(cluster, Some(id))).take(MAX_VICTIMS).collect(),

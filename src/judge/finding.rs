@@ -1,12 +1,15 @@
 //! A finding as the judge makes it: one fault, said once, with the numbers behind it.
 
-use gaunt_schema::{Entity, FindingKind, Severity, UnixMs, unit::Unit};
+use gaunt_schema::{Entity, FindingKind, Safe, Severity, UnixMs, unit::Unit};
 use serde::{Deserialize, Serialize};
 
-use super::Thresholds;
+use super::{Thresholds, gang::Gang};
 
 /// The most victims that are listed; their cost is counted in full.
 pub(super) const MAX_VICTIMS: usize = 32;
+
+/// The most jobs that a finding keeps by name, so that its cost reaches all of them.
+const MAX_JOBS: usize = 4_096;
 
 /// One fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,10 +26,13 @@ pub struct Finding {
     pub since: UnixMs,
     /// How sure the judge is, from 0 to 1.
     pub confidence: f64,
-    /// GPUs whose time it costs.
+    /// Lost GPUs that are attributed to it; until it opens, its detector's estimate.
     pub lost_gpus: f64,
     /// Who suffers from it; at most 32 are named.
     pub victims: Vec<Entity>,
+    /// Every job that suffers from it, by name, where `victims` may not have room for all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<Safe>,
     /// One sentence: what is wrong and since when.
     pub summary: String,
     /// One sentence: what to look at next.
@@ -98,6 +104,7 @@ impl Suspicion {
             confidence: 0.0,
             lost_gpus: 0.0,
             victims: Vec::new(),
+            jobs: Vec::new(),
             summary: String::new(),
             next: String::new(),
             evidence: Vec::new(),
@@ -147,10 +154,18 @@ impl Suspicion {
         if self.learned { of_kinds.min(limits.sure_of_learned_ratio) } else { of_kinds }
     }
 
-    /// What it costs, and whom.
+    /// What it costs, as an estimate that orders suspicions, and whom. What it costs once it is open is the sum of the
+    /// shares that are attributed to it.
     pub(super) fn costs(mut self, lost_gpus: f64, victims: Vec<Entity>) -> Self {
         self.finding.lost_gpus = lost_gpus;
         self.finding.victims = victims;
+        self
+    }
+
+    /// All of these suffer from it, also those for which there is no room among the victims.
+    pub(super) fn slows<'a>(mut self, gangs: impl IntoIterator<Item = &'a Gang>) -> Self {
+        let names = gangs.into_iter().map(|gang| Safe::new(&gang.name()));
+        self.finding.jobs = names.take(MAX_JOBS).collect();
         self
     }
 
@@ -171,6 +186,7 @@ impl Suspicion {
 /// The name of a finding: its kind, and the place of what it blames.
 pub(super) fn id(kind: FindingKind, entity: &Entity) -> String {
     let parts = [
+        &entity.source,
         &entity.job,
         &entity.leaf,
         &entity.rail,

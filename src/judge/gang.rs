@@ -10,6 +10,7 @@ use super::{
     Judge,
     crowd::median,
     finding::{MAX_VICTIMS, count},
+    loss,
     peers::Peers,
 };
 use crate::cluster::{Cluster, NodeId};
@@ -42,6 +43,8 @@ pub(super) struct Gang {
     pub(super) pace: Option<f64>,
     /// Whether it goes on, however slowly.
     goes_on: bool,
+    /// Whether it is below its usual speed by enough to count as lost time.
+    is_slowed: bool,
     /// The clocks of its busy GPUs, by model and role.
     pub(super) peers: Peers,
 }
@@ -63,8 +66,14 @@ impl Gangs {
             nodes.flat_map(|node| node.rows(Class::Gpu).to_vec()).collect::<Vec<u32>>()
         };
         let unnamed = gangs.unnamed.iter().map(|nodes| (None, of_nodes(nodes)));
-        gangs.all =
+        let mut all: Vec<Gang> =
             named.chain(unnamed).map(|(job, gpus)| Gang::of(judge, cluster, job, gpus)).collect();
+        for gang in &mut all {
+            let before = gang.gpus.first().and_then(|row| gangs.of(*row));
+            let before = before.is_some_and(|before| before.is_slowed);
+            gang.is_slowed = loss::is_slowed(gang.slowed(), before, &judge.limits);
+        }
+        gangs.all = all;
         gangs.of_gpu.clear();
         gangs.of_gpu.resize(cluster.rows(Class::Gpu), 0);
         for (at, gang) in gangs.all.iter().enumerate() {
@@ -82,8 +91,12 @@ impl Gangs {
 
     /// The gang of a GPU.
     pub(super) fn of(&self, gpu: u32) -> Option<&Gang> {
-        let place = self.of_gpu.get(gpu as usize)?.checked_sub(1)?;
-        self.all.get(place as usize)
+        self.all.get(self.position(gpu)?)
+    }
+
+    /// The position of a GPU's gang in [`Self::all`].
+    pub(super) fn position(&self, gpu: u32) -> Option<usize> {
+        self.of_gpu.get(gpu as usize)?.checked_sub(1).map(|place| place as usize)
     }
 
     /// Every gang that has GPUs on a node.
@@ -115,7 +128,8 @@ impl Gang {
         let first = nodes.first().filter(|_| job.is_none());
         let first = first.and_then(|id| Some(cluster.node(*id)?.name.clone()));
         let goes_on = pace.is_none_or(|pace| pace >= judge.limits.standstill_ratio);
-        Self { job, place: first, gpus, nodes, utilization, pace, goes_on, peers }
+        let is_slowed = false;
+        Self { job, place: first, gpus, nodes, utilization, pace, goes_on, is_slowed, peers }
     }
 
     /// The share of its usual speed that it has lost; none if that is not known.
@@ -134,7 +148,14 @@ impl Gang {
         known.filter(|gpu| gpu.averages.is_profiled(now, gap)).count() * 2 > self.gpus.len()
     }
 
-    /// GPUs whose time a fault of one member costs: the share that the whole gang has lost.
+    /// The share of its usual speed that counts as lost time: none below the limit, where noise is as large; none where
+    /// no usual speed is known.
+    pub(super) fn lost_share(&self) -> Option<f64> {
+        self.slowed().map(|slowed| if self.is_slowed { slowed } else { 0.0 })
+    }
+
+    /// An estimate for suspicions, before they open: the whole gang's slowdown. What an open finding costs is the sum of
+    /// the shares that are attributed to it ([`loss`]).
     pub(super) fn lost_gpus(&self) -> f64 {
         self.slowed().unwrap_or_default() * self.gpus.len() as f64
     }

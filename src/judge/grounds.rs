@@ -135,6 +135,7 @@ const NUMBERS: &[(&str, &str, &[MetricId])] = &[
     ("utilization of the busiest GPU", "queue_idle_ratio", &[gpu::UTILIZATION]),
     ("GPUs whose values are late", "driver_hung_seconds", &[gpu::UTILIZATION, gpu::POWER]),
     ("seconds without anything new", "stale_seconds", &[]),
+    ("seconds in which this source cannot be read", "source_unread_seconds", &[]),
 ];
 
 /// The words by which numbers begin that go on with a name.
@@ -311,8 +312,8 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::TargetDown,
-        "Attempts to read a target failed in a row.",
-        &["target_failures", "untried_targets", "dark_seconds"],
+        "Attempts to read a target, or the source that names targets, failed.",
+        &["target_failures", "untried_targets", "dark_seconds", "source_unread_seconds"],
     ),
     (
         FindingKind::DriverHung,

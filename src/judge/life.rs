@@ -218,6 +218,25 @@ impl Life {
         (ripe || open).then_some(Finding { severity, since, confidence, ..held.finding })
     }
 
+    /// The open findings with what their detectors last estimated that they cost, by id.
+    pub(super) fn open_with_estimates(&self) -> impl Iterator<Item = (&Told, f64)> {
+        let open = self.known.values().filter(|known| known.is_open());
+        open.map(|known| (&known.told, known.estimate))
+    }
+
+    /// What open findings cost: the lost GPUs that are attributed to each.
+    pub(super) fn charge<'a>(
+        &mut self,
+        now: UnixMs,
+        costs: impl Iterator<Item = (&'a String, f64)>,
+    ) {
+        for (id, lost_gpus) in costs {
+            if let Some(known) = self.known.get_mut(id) {
+                known.charge(lost_gpus, now);
+            }
+        }
+    }
+
     /// The open findings, worst first: by severity, then by cost, then by name.
     pub(super) fn open(&self) -> Vec<&Told> {
         let open = self.known.values().filter(|known| known.is_open());

@@ -208,6 +208,7 @@ impl Place<'_> {
             },
             lost_gpus: lost as f64,
             victims: jobs.iter().take(MAX_VICTIMS).map(victim).collect(),
+            jobs,
             summary: self.summary(active, siblings),
             next: self.next(),
             evidence: self.evidence(active, siblings),

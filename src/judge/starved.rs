@@ -373,6 +373,7 @@ fn storage_slow(judge: &Judge, cluster: &Cluster, gangs: &[(&Gang, Vec<Hungry<'_
     Suspicion::of(FindingKind::StorageSlow, Entity::new(EntityKind::Storage), kinds, true)
         .hold(limits.shared_storage_seconds.max(judge.two_samples_of_all(cluster)))
         .rests_on(gangs.iter().map(|(gang, _)| gang.name()))
+        .slows(gangs.iter().map(|(gang, _)| *gang))
         .costs(lost, gangs.iter().flat_map(|(gang, _)| gang.victims(cluster, None)).take(super::finding::MAX_VICTIMS).collect())
         .says(
             format!("{}{of} wait for input together: what they read from is slow.", count(nodes, "node")),

@@ -68,6 +68,7 @@ fn finding(judge: &Judge, cluster: &Cluster, name: &Safe, targets: &[&Scraped]) 
         confidence: judge.limits.sure_of_own_ratio,
         // What the node's GPUs do while nobody sees them is not known, and so costs nothing that could be counted.
         lost_gpus: 0.0,
+        jobs: Vec::new(),
         victims: if dark { jobs.iter().map(victim).collect() } else { Vec::new() },
         summary: summary(name, targets, since, dark),
         next: targets.first().map(|target| next_step(target)).unwrap_or_default(),

@@ -9,6 +9,7 @@ use gaunt_schema::{
 };
 
 mod learned;
+mod lost;
 mod pages;
 mod probed;
 mod seldom;

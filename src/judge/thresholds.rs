@@ -367,6 +367,9 @@ table! {
     untried_targets: f64 = 3.0;
     /// Failed attempts in a row before a target is reported.
     target_failures: u32 = 2;
+    /// Seconds for which a source that named targets cannot be read before that is a finding; one that never named any
+    /// is one at once.
+    source_unread_seconds: f64 = 60.0;
 }
 
 /// A limit that cannot be meant.

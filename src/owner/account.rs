@@ -8,14 +8,13 @@ use gaunt_schema::{Class, FindingKind, GpuState, Safe, UnixMs, catalogue::gpu};
 
 use super::Owner;
 use crate::{
-    answer::{FindingList, GpuTime, JobTime, StateCount, Usage},
+    answer::{GpuTime, JobTime, LossCause, StateCount, Usage},
     cluster::Cluster,
+    judge::{Cause, GpuLoss, Loss, gpus_of_parts},
 };
-use causes::Causes;
 pub use recent::Recent;
 pub(super) use spent::Spent;
 
-mod causes;
 mod recent;
 mod spent;
 
@@ -33,8 +32,8 @@ struct Key<S> {
     /// The model of its board.
     model: Option<S>,
     state: GpuState,
-    /// The kind of the finding that explains it, where the time was lost and one does.
-    cause: Option<FindingKind>,
+    /// What the lost part of the time is attributed to; none where nothing was lost.
+    cause: Option<LossCause>,
 }
 
 impl Key<&Safe> {
@@ -44,24 +43,18 @@ impl Key<&Safe> {
     }
 }
 
-impl<S> Key<S> {
-    /// The cause of lost time in a word: the kind of the finding that explains it, else the state.
-    fn cause(&self) -> Option<&'static str> {
-        let word = || self.cause.map_or(self.state.as_str(), FindingKind::as_str);
-        self.state.is_lost_time().then(word)
-    }
-}
-
-/// GPU seconds, and joules where they are known.
+/// GPU seconds, how many of them were lost, and joules where they are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Used {
     seconds: f64,
+    lost: f64,
     joules: Option<f64>,
 }
 
 impl std::ops::AddAssign for Used {
     fn add_assign(&mut self, more: Self) {
         self.seconds += more.seconds;
+        self.lost += more.lost;
         self.joules = match (self.joules, more.joules) {
             (Some(one), Some(other)) => Some(one + other),
             (one, other) => one.or(other),
@@ -99,7 +92,7 @@ impl Owner {
     pub(super) fn count_time(&self) -> Counted {
         let now = self.cluster.now();
         let used = self.account.since_last(now).map(|seconds| {
-            let used = used(&self.cluster, &self.states, &self.findings, seconds);
+            let used = used(&self.cluster, &self.loss, seconds);
             (seconds, used.into_iter().map(|(key, used)| (key.cloned(), used)).collect())
         });
         Counted { now, used }
@@ -114,6 +107,14 @@ impl Owner {
         let told = told.filter_map(|job| Some((job, self.cluster.job_told(job)?)));
         self.account.recent.tell(told);
         self.account.recent.add(counted.now, seconds, self.options.usage, used);
+    }
+
+    /// The kind of the finding that the loss of a GPU is attributed to.
+    pub(super) fn loss_finding(&self, row: u32) -> Option<FindingKind> {
+        match cause(&self.loss, self.gpu_loss(row))? {
+            LossCause::Finding(kind) => Some(kind),
+            LossCause::Idle | LossCause::Unexplained => None,
+        }
     }
 
     /// Where GPU time went in the last `span`.
@@ -135,7 +136,8 @@ impl Owner {
             let states = GpuState::ALL.iter().map(|state| (*state, counts[*state as usize]));
             let states = states.filter(|(_, gpus)| *gpus > 0);
             let states = states.map(|(state, gpus)| StateCount { state, gpus }).collect();
-            JobTime { job: job.clone(), gpus: gpus.len() as u32, states }
+            let lost_gpus = self.lost_gpus(gpus);
+            JobTime { job: job.clone(), gpus: gpus.len() as u32, states, lost_gpus }
         });
         GpuTime {
             at: self.cluster.now(),
@@ -147,30 +149,25 @@ impl Owner {
 }
 
 /// What all GPUs did in these seconds.
-fn used<'a>(
-    cluster: &'a Cluster,
-    states: &[GpuState],
-    findings: &FindingList,
-    seconds: f64,
-) -> HashMap<Key<&'a Safe>, Used> {
-    let causes = Causes::of(findings);
+fn used<'a>(cluster: &'a Cluster, loss: &Loss, seconds: f64) -> HashMap<Key<&'a Safe>, Used> {
     let mut used: HashMap<Key<&Safe>, Used> = HashMap::new();
     let rows = cluster.nodes().flat_map(|(_, node)| node.rows(Class::Gpu));
     // The GPUs of a node mostly do the same for the same job: they are added up before they are looked up.
     let mut run: Option<(Key<&Safe>, Used)> = None;
     for row in rows.copied() {
-        let state = states.get(row as usize).copied().unwrap_or(GpuState::Unknown);
+        let gpu = loss.gpus.get(row as usize).copied().unwrap_or_default();
         let key = Key {
             job: cluster.job(row),
             model: cluster.model(row),
-            state,
-            cause: state.is_lost_time().then(|| causes.of_gpu(cluster, row)).flatten(),
+            state: gpu.state(),
+            cause: cause(loss, gpu),
         };
         // The counter loses nothing between two looks; a board without one is taken at its word.
         let watts = cluster.rate(gpu::ENERGY, row);
         let watts = watts.or_else(|| cluster.value(gpu::POWER, row));
         let joules = watts.map(|watts| watts * seconds);
-        let more = Used { seconds, joules };
+        let lost = gpus_of_parts(u64::from(gpu.parts())) * seconds;
+        let more = Used { seconds, lost, joules };
         match &mut run {
             Some((same, sum)) if *same == key => *sum += more,
             _ => {
@@ -184,6 +181,18 @@ fn used<'a>(
         *used.entry(done).or_default() += sum;
     }
     used
+}
+
+/// What the loss of a GPU is attributed to; none if it loses nothing.
+fn cause(loss: &Loss, gpu: GpuLoss) -> Option<LossCause> {
+    Some(match gpu.cause()? {
+        Cause::Finding(place) => loss
+            .findings
+            .get(usize::from(place))
+            .map_or(LossCause::Unexplained, |(_, kind)| LossCause::Finding(*kind)),
+        Cause::Idle => LossCause::Idle,
+        Cause::Unexplained => LossCause::Unexplained,
+    })
 }
 
 #[cfg(test)]
@@ -205,21 +214,12 @@ mod tests {
     #[test]
     fn what_is_not_told_adds_nothing_and_takes_nothing() {
         let sum = |one: Option<f64>, other: Option<f64>| {
-            let mut used = Used { seconds: 1.0, joules: one };
-            used += Used { seconds: 1.0, joules: other };
+            let mut used = Used { seconds: 1.0, lost: 0.5, joules: one };
+            used += Used { seconds: 1.0, lost: 0.25, joules: other };
             used.joules
         };
         assert_eq!(sum(None, None), None);
         assert_eq!(sum(Some(1.0), None), Some(1.0));
         assert_eq!(sum(Some(1.0), Some(2.0)), Some(3.0));
-    }
-
-    #[test]
-    fn only_lost_time_has_a_cause() {
-        let key = |state, cause| Key::<Safe> { job: None, model: None, state, cause };
-        assert_eq!(key(GpuState::Computing, None).cause(), None);
-        assert_eq!(key(GpuState::Waiting, None).cause(), Some("waiting"));
-        let straggler = Some(FindingKind::ComputeStraggler);
-        assert_eq!(key(GpuState::Waiting, straggler).cause(), Some("compute_straggler"));
     }
 }

@@ -1,14 +1,18 @@
 //! The album: what was judged and published at the ticks of the last half an hour, for who looks back.
 //!
-//! A picture holds the state of every GPU by its row, four bits each, the findings, and the nodes that were not live.
+//! A picture holds the state of every GPU by its row, four bits each, what each lost and to which cause, the findings, and
+//! the nodes that were not live.
 //! Values of metrics are not in it: they are in the cluster's history. Pictures of the last two minutes are a tick
 //! apart, older ones ten seconds.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use gaunt_schema::{GpuState, Safe, UnixMs};
+use gaunt_schema::{FindingKind, GpuState, Safe, UnixMs};
 
-use crate::answer::{FindingList, NodeCounts, NodeState};
+use crate::{
+    answer::{FindingList, NodeCounts, NodeState},
+    judge::{GpuLoss, Loss, LossTotals},
+};
 
 /// Pictures are at least so far apart, however fast the owner ticks.
 const FINE: Duration = Duration::from_secs(1);
@@ -25,6 +29,18 @@ const COARSE_KEPT: usize = 180;
 /// Findings in all pictures together, at some two kilobytes each: beyond, the oldest pictures go.
 const MAX_FINDINGS: usize = 20_000;
 
+/// Runs of GPUs that lost alike, in all pictures together, at eight bytes each: beyond, the oldest pictures go.
+const MAX_RUNS: usize = 2_000_000;
+
+/// Neighbouring rows that lost the same share to the same cause.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    /// The row after the last.
+    end: u32,
+    parts: u16,
+    cause: u16,
+}
+
 /// What was true at one tick.
 #[derive(Clone, Debug)]
 pub(super) struct Picture {
@@ -35,19 +51,41 @@ pub(super) struct Picture {
     pub(super) ailing: Arc<HashMap<Safe, NodeState>>,
     /// Two GPUs a byte, the lower half first.
     states: Box<[u8]>,
+    runs: Box<[Run]>,
+    /// What causes point to.
+    causes: Arc<[(String, FindingKind)]>,
+    totals: LossTotals,
 }
 
 impl Picture {
     pub(super) fn new(
         at: UnixMs,
-        states: &[GpuState],
+        loss: &Loss,
         findings: Arc<FindingList>,
         nodes: NodeCounts,
         ailing: Arc<HashMap<Safe, NodeState>>,
     ) -> Self {
-        let half = |state: Option<&GpuState>| state.map_or(0x0f, |state| *state as u8);
-        let pairs = states.chunks(2).map(|pair| half(pair.first()) | half(pair.get(1)) << 4);
-        Self { at, findings, nodes, ailing, states: pairs.collect() }
+        let half = |gpu: Option<&GpuLoss>| gpu.map_or(0x0f, |gpu| gpu.state() as u8);
+        let pairs = loss.gpus.chunks(2).map(|pair| half(pair.first()) | half(pair.get(1)) << 4);
+        let mut runs: Vec<Run> = Vec::new();
+        for (gpu, end) in loss.gpus.iter().zip(1..) {
+            let parts = gpu.parts();
+            let cause = if parts > 0 { gpu.cause_code() } else { 0 };
+            match runs.last_mut() {
+                Some(run) if (run.parts, run.cause) == (parts, cause) => run.end = end,
+                _ => runs.push(Run { end, parts, cause }),
+            }
+        }
+        Self {
+            at,
+            findings,
+            nodes,
+            ailing,
+            states: pairs.collect(),
+            runs: runs.into(),
+            causes: loss.findings.clone(),
+            totals: loss.totals,
+        }
     }
 
     /// The state of the GPU at a row.
@@ -57,9 +95,23 @@ impl Picture {
         GpuState::ALL.get(usize::from(half)).copied().unwrap_or(GpuState::Unknown)
     }
 
-    /// The state of every GPU by row.
-    pub(super) fn states(&self) -> Vec<GpuState> {
-        (0..self.states.len() as u32 * 2).map(|row| self.state(row)).collect()
+    fn run(&self, row: u32) -> Option<&Run> {
+        self.runs.get(self.runs.partition_point(|run| run.end <= row))
+    }
+
+    /// Ten-thousandths of its time that the GPU at a row lost.
+    pub(super) fn parts(&self, row: u32) -> u16 {
+        self.run(row).map_or(0, |run| run.parts)
+    }
+
+    /// What every GPU did and lost.
+    pub(super) fn loss(&self) -> Loss {
+        let rows = self.runs.last().map_or(0, |run| run.end);
+        let gpus = (0..rows).map(|row| {
+            let run = self.run(row).copied().unwrap_or(Run { end: rows, parts: 0, cause: 0 });
+            GpuLoss::kept(self.state(row), run.parts, run.cause)
+        });
+        Loss { gpus: gpus.collect(), findings: self.causes.clone(), totals: self.totals }
     }
 }
 
@@ -90,8 +142,12 @@ impl Album {
         let many = |pictures: &std::collections::VecDeque<Picture>| {
             pictures.iter().map(|picture| picture.findings.findings.len()).sum::<usize>()
         };
+        let runs = |pictures: &std::collections::VecDeque<Picture>| {
+            pictures.iter().map(|picture| picture.runs.len()).sum::<usize>()
+        };
         while self.pictures.len() > FINE_KEPT + COARSE_KEPT
             || (self.pictures.len() > 1 && many(&self.pictures) > MAX_FINDINGS)
+            || (self.pictures.len() > 1 && runs(&self.pictures) > MAX_RUNS)
         {
             self.pictures.pop_front();
         }
@@ -121,14 +177,19 @@ mod tests {
 
     fn picture(second: i64, states: &[GpuState]) -> Picture {
         let (findings, ailing) = (Arc::default(), Arc::default());
-        Picture::new(UnixMs(second * 1_000), states, findings, NodeCounts::default(), ailing)
+        let gpus = states.iter().zip(0..).map(|(state, parts)| GpuLoss::kept(*state, parts, 3));
+        let loss = Loss { gpus: gpus.collect(), ..Loss::default() };
+        Picture::new(UnixMs(second * 1_000), &loss, findings, NodeCounts::default(), ailing)
     }
 
     #[test]
     fn states_come_back_as_they_were() {
         let all: Vec<GpuState> = GpuState::ALL.to_vec();
         let kept = picture(0, &all);
-        assert_eq!(kept.states()[..all.len()], all);
+        let gpus = kept.loss().gpus;
+        let of: Vec<_> = gpus.iter().map(|gpu| (gpu.state(), gpu.parts())).collect();
+        let told: Vec<_> = all.iter().copied().zip(0..).collect();
+        assert_eq!(of, told, "states and shares");
         assert_eq!(kept.state(1_000), GpuState::Unknown);
     }
 

@@ -20,6 +20,7 @@ pub(super) fn answer(told: &Told) -> answer::Finding {
         entity: finding.entity.clone(),
         since: finding.since,
         confidence: finding.confidence,
+        lost_gpus: finding.lost_gpus,
         cost_gpu_hours_per_hour: finding.lost_gpus,
         victims: finding.victims.clone(),
         summary: finding.summary.clone(),

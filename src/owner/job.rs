@@ -42,6 +42,7 @@ impl Owner {
             job: job.clone(),
             line: self.table(&Filter::parse(Subject::Jobs, &line)?, &nodes),
             states: states.filter(|count| count.gpus > 0).collect(),
+            lost_gpus: self.lost_gpus(gpus),
             gpus: self.table(&Filter::parse(Subject::Gpus, &ranks)?, &nodes),
             findings: self.findings.findings.iter().filter(about).cloned().collect(),
             past: self.job_past(gpus),

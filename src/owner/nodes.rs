@@ -41,7 +41,7 @@ const ORDER: [Class; 16] = [
 ];
 
 /// What decides how bad a node is: what it loses, whether it is blamed, how fresh it is, and then its name.
-pub(super) type Badness = (Reverse<usize>, bool, Reverse<NodeState>, Safe);
+pub(super) type Badness = (Reverse<u64>, bool, Reverse<NodeState>, Safe);
 
 impl Owner {
     pub(super) fn node_list(&self) -> NodeList {
@@ -97,7 +97,7 @@ impl Owner {
     }
 
     pub(super) fn badness(&self, node: &Node, blamed: &HashMap<Safe, usize>) -> Badness {
-        let lost = self.lost(node);
+        let lost = self.lost_parts(node);
         (
             Reverse(lost),
             !blamed.contains_key(&node.name),
@@ -106,9 +106,9 @@ impl Owner {
         )
     }
 
-    /// How many of a node's GPUs lose their time.
-    pub(super) fn lost(&self, node: &Node) -> usize {
-        node.rows(Class::Gpu).iter().filter(|row| self.state_of(**row).is_lost_time()).count()
+    /// Ten-thousandths of lost GPUs on a node: whole numbers, by which nodes are ordered.
+    pub(super) fn lost_parts(&self, node: &Node) -> u64 {
+        node.rows(Class::Gpu).iter().map(|row| u64::from(self.gpu_loss(*row).parts())).sum()
     }
 
     pub(super) fn state(&self, node: &Node) -> NodeState {
@@ -139,7 +139,7 @@ impl Owner {
             state: self.state(node),
             age_ms: node.sampled.and_then(|at| Some(sight.age(at)?.as_millis() as u64)),
             gpu_states: gpus.iter().map(|row| self.state_of(*row).code()).collect(),
-            lost_gpus: self.lost(node) as f64,
+            lost_gpus: self.lost_gpus(gpus),
             utilization_ratio: (known > 0).then(|| busy / f64::from(known)),
             power_watts: values(gpu::POWER).reduce(|a, b| a + b),
             ports: (active.count() as u32, ports.len() as u32),

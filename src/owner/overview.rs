@@ -8,7 +8,7 @@ use super::{Owner, acknowledged::acknowledged, lost, nodes::Badness};
 use crate::{
     answer::{Heat, Lost, NodeCounts, NodeState, Overview, StateCount},
     cluster::{NodeId, Standing},
-    judge,
+    judge::{self, gpus_of_parts},
 };
 
 /// Findings in the overview: more than any screen shows at once.
@@ -20,10 +20,14 @@ const MAX_WORST: usize = 32;
 /// Sentences about the recording, about sources of targets, and about targets, in the overview.
 const MAX_TROUBLE: usize = 8;
 
-/// How many GPUs are lost, as an overview counts them; none if nothing is known of any.
+/// Lost GPUs of an overview; none if nothing is known of any.
 pub(super) fn loss(overview: &Overview) -> Option<f64> {
-    let known = |count: &StateCount| !matches!(count.state, GpuState::Stale | GpuState::Unknown);
-    overview.states.iter().any(known).then_some(overview.lost.gpus)
+    overview.states.iter().any(is_known).then_some(overview.lost.gpus)
+}
+
+/// Whether it is known what these GPUs do.
+fn is_known(count: &StateCount) -> bool {
+    !matches!(count.state, GpuState::Stale | GpuState::Unknown)
 }
 
 impl Owner {
@@ -103,10 +107,14 @@ impl Owner {
     }
 
     fn lost_now(&self, states: &[StateCount]) -> Lost {
-        let lost = states.iter().filter(|count| count.state.is_lost_time());
-        let gpus = f64::from(lost.map(|count| count.gpus).sum::<u32>());
+        let (totals, gpus) = (self.loss.totals, gpus_of_parts(self.loss.totals.all()));
+        let unknown = states.iter().filter(|count| !is_known(count));
         Lost {
             gpus,
+            findings_gpus: gpus_of_parts(totals.findings),
+            idle_gpus: gpus_of_parts(totals.idle),
+            unexplained_gpus: gpus_of_parts(totals.unexplained),
+            unknown_gpus: unknown.map(|count| count.gpus).sum(),
             cost_per_hour: self.options.price_per_gpu_hour.map(|price| price * gpus),
             currency: self.options.currency.clone(),
             history: self.ledger.until(self.sight().now()),

@@ -82,6 +82,15 @@ impl Owner {
         owner
     }
 
+    /// An owner that lives through a recording from where another one made it. It goes on with findings and with what is
+    /// usual; what it counts is that of the recording alone.
+    pub fn resuming_recorded(options: Options, remembered: Remembered) -> Self {
+        let (spent, totals, recent) = (Spent::default(), Totals::default(), Recent::default());
+        let mut owner = Self::resuming(options, Remembered { spent, totals, recent, ..remembered });
+        owner.told_spent = None;
+        owner
+    }
+
     /// What outlives a restart; none while the judge is away.
     pub fn remember(&self) -> Option<Remembered> {
         let judge = self.judge.as_ref()?;

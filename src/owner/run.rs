@@ -56,8 +56,7 @@ pub fn resume(owner: Owner, clock: Clock) -> Handle {
 
 /// The same with an owner for whom time passes when it is told: it ticks at each instant that is sent, after all that
 /// was delivered before.
-pub fn start_led(options: Options, start: UnixMs) -> (Handle, mpsc::Sender<UnixMs>) {
-    let mut owner = Owner::new(options);
+pub fn start_led(mut owner: Owner, start: UnixMs) -> (Handle, mpsc::Sender<UnixMs>) {
     owner.tick(start);
     let (send, told) = mpsc::channel(1);
     (go(owner, Beats::Told(told)), send)

@@ -3,7 +3,10 @@
 use gaunt_schema::{Class, GpuState};
 
 use super::{Owner, album::Picture};
-use crate::answer::{JobPast, StateTime, Strip};
+use crate::{
+    answer::{JobPast, StateTime, Strip},
+    judge::gpus_of_parts,
+};
 
 /// Points of a strip: as many as a screen has columns for.
 const POINTS: usize = 120;
@@ -70,17 +73,18 @@ fn most_of(picture: &Picture, gpus: &[u32]) -> GpuState {
     most.copied().unwrap_or(GpuState::Unknown)
 }
 
-/// Lost GPU time by state, the most first: each picture stands for the time since the one before.
+/// Lost GPU time by the state of the GPUs, the most first: each picture stands for the time since the one before.
 fn lost(pictures: &[&Picture], gpus: &[u32]) -> Vec<StateTime> {
     let mut spent = [0.0; GpuState::ALL.len()];
     for pair in pictures.windows(2) {
         let span = (pair[1].at.since(pair[0].at).as_millis() as f64).min(LONGEST_MS);
         for gpu in gpus {
-            spent[pair[1].state(*gpu) as usize] += span / HOUR_MS;
+            let lost = gpus_of_parts(u64::from(pair[1].parts(*gpu)));
+            spent[pair[1].state(*gpu) as usize] += lost * span / HOUR_MS;
         }
     }
-    let lost = GpuState::ALL.iter().filter(|state| state.is_lost_time());
-    let mut lost: Vec<StateTime> = lost
+    let mut lost: Vec<StateTime> = GpuState::ALL
+        .iter()
         .map(|state| StateTime { state: *state, gpu_hours: spent[*state as usize] })
         .filter(|time| time.gpu_hours > 0.0)
         .collect();

@@ -8,6 +8,8 @@ use gaunt_schema::{
 };
 use gaunt_sim::{Fleet, Scenario};
 
+mod loss;
+
 use super::{Options, Owner};
 use crate::answer::{
     Answer, Finding, JobDetail, Overview, Question, Refusal, Subject, TargetState, When,
@@ -156,8 +158,8 @@ fn the_heat_map_the_nodes_and_the_counts_say_the_same() {
         assert_eq!(overview.heat.states.matches(code).count(), count.gpus as usize);
     }
     let summed: f64 = list.nodes.iter().map(|line| line.lost_gpus).sum();
-    assert_eq!(overview.lost.gpus.to_string(), summed.to_string());
-    assert_eq!(overview.lost.cost_per_hour, Some(2.0 * summed));
+    assert!((overview.lost.gpus - summed).abs() < 1e-6, "{} {summed}", overview.lost.gpus);
+    assert_eq!(overview.lost.cost_per_hour, Some(2.0 * overview.lost.gpus));
     assert!(list.nodes.is_sorted_by(|a, b| a.lost_gpus >= b.lost_gpus), "worst first");
     assert_eq!(overview.worst[..], list.nodes[..overview.worst.len()]);
 }
@@ -320,6 +322,7 @@ pub(super) fn finding() -> Finding {
         entity,
         since: START,
         confidence: 1.0,
+        lost_gpus: 0.0,
         cost_gpu_hours_per_hour: 0.0,
         victims: Vec::new(),
         summary: String::new(),

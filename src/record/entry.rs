@@ -1,7 +1,7 @@
 //! One entry of a block: a delivery with its instant, written and read back.
 
 use gaunt_schema::{
-    Batch, Delivery, Dialect, Failure, JobList, Page, Rejected, Safe, Target, TargetId,
+    Batch, Delivery, Dialect, Failure, JobList, Page, Preamble, Rejected, Safe, Target, TargetId,
     TargetSource, Topology, UnixMs, text,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -15,6 +15,7 @@ const FAILURE: u8 = 3;
 const TOPOLOGY: u8 = 4;
 const JOBS: u8 = 5;
 const SOURCES: u8 = 6;
+const PREAMBLE: u8 = 7;
 
 /// What a page's own text does not say.
 #[derive(Debug, Serialize, Deserialize)]
@@ -42,6 +43,15 @@ struct FailureHead {
     failure: Failure,
 }
 
+/// What is beside the two texts of a preamble, which are its body.
+#[derive(Debug, Serialize, Deserialize)]
+struct PreambleHead {
+    at: UnixMs,
+    version: u32,
+    /// Bytes of the first text.
+    findings: usize,
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 struct Told<T> {
     at: UnixMs,
@@ -55,6 +65,11 @@ pub(super) fn write(delivery: &Delivery, at: UnixMs, out: &mut Vec<u8>) {
         Delivery::Sources(sources) => put(SOURCES, &Told { at, told: sources }, "", out),
         Delivery::Topology(topology) => put(TOPOLOGY, &Told { at, told: topology }, "", out),
         Delivery::Jobs(jobs) => put(JOBS, &Told { at, told: jobs }, "", out),
+        Delivery::Preamble(preamble) => {
+            let Preamble { version, findings, usual } = preamble;
+            let head = PreambleHead { at, version: *version, findings: findings.len() };
+            put(PREAMBLE, &head, &[findings.as_ref(), usual].concat(), out);
+        }
         // How this recording stood is no part of what happened.
         Delivery::Keeping(_) => {}
         Delivery::Batch(batch) => {
@@ -93,19 +108,42 @@ fn put(kind: u8, head: &impl Serialize, body: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(body.as_bytes());
 }
 
+/// The preamble among the entries of a payload that is the last one at `until`, or else the first; pages are passed over.
+pub(super) fn preamble(mut payload: &[u8], until: UnixMs) -> Option<(UnixMs, Preamble)> {
+    let mut found: Option<(UnixMs, Preamble)> = None;
+    while let Some((kind, head, body)) = split(&mut payload) {
+        if kind != PREAMBLE {
+            continue;
+        }
+        let read = delivery(kind, head, body, &text::Limits::default());
+        if let Some((at, Delivery::Preamble(preamble))) = read
+            && (at <= until || found.is_none())
+        {
+            found = Some((at, preamble));
+        }
+    }
+    found
+}
+
+/// Takes the first entry off a payload, as its kind, head and body.
+fn split<'a>(payload: &mut &'a [u8]) -> Option<(u8, &'a [u8], &'a [u8])> {
+    let prefix = payload.get(..PREFIX)?;
+    let length =
+        |at: usize| Some(u32::from_le_bytes(prefix.get(at..at + 4)?.try_into().ok()?) as usize);
+    let (head, body) = (length(1)?, length(5)?);
+    let end = PREFIX.checked_add(head)?.checked_add(body)?;
+    let (kind, entry) = (prefix[0], payload.get(PREFIX..end)?);
+    *payload = &payload[end..];
+    let (head, body) = entry.split_at(head);
+    Some((kind, head, body))
+}
+
 /// Takes the first entry off a payload. Kinds that a newer gaunt writes are passed over; none at the end, or where
 /// the payload is no list of entries.
 pub(super) fn read(payload: &mut &[u8], limits: &text::Limits) -> Option<(UnixMs, Delivery)> {
     loop {
-        let prefix = payload.get(..PREFIX)?;
-        let length =
-            |at: usize| Some(u32::from_le_bytes(prefix.get(at..at + 4)?.try_into().ok()?) as usize);
-        let (head, body) = (length(1)?, length(5)?);
-        let end = PREFIX.checked_add(head)?.checked_add(body)?;
-        let (kind, entry) = (prefix[0], payload.get(PREFIX..end)?);
-        *payload = &payload[end..];
-        let (head, body) = entry.split_at(head);
-        if (TARGETS..=SOURCES).contains(&kind) {
+        let (kind, head, body) = split(payload)?;
+        if (TARGETS..=PREAMBLE).contains(&kind) {
             return delivery(kind, head, body, limits);
         }
     }
@@ -133,6 +171,12 @@ fn delivery(
             let outcome = page(&head, body, limits);
             let PageHead { at, target, duration_ms, .. } = head;
             (at, Delivery::Batch(Batch { target, at, duration_ms, outcome }))
+        }
+        PREAMBLE => {
+            let PreambleHead { at, version, findings } = serde_json::from_slice(head).ok()?;
+            let (findings, usual) = std::str::from_utf8(body).ok()?.split_at_checked(findings)?;
+            let (findings, usual) = (findings.into(), usual.into());
+            (at, Delivery::Preamble(Preamble { version, findings, usual }))
         }
         _ => {
             let FailureHead { at, target, duration_ms, failure } =

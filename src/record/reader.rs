@@ -7,12 +7,15 @@ use std::{
     time::Duration,
 };
 
-use gaunt_schema::{Delivery, UnixMs, text};
+use gaunt_schema::{Delivery, Preamble, UnixMs, text};
 
 use super::{
     RecordError, ring,
     segment::{self, Unreadable, VERSION},
 };
+
+/// The blocks in which the first page is looked for: the first one after what stands has it, unless nothing answered.
+const FIRST_BLOCKS: usize = 8;
 
 /// A recording whose segments were looked through.
 #[derive(Debug)]
@@ -21,6 +24,8 @@ pub struct Recording {
     segments: Vec<(PathBuf, UnixMs, UnixMs)>,
     period: Duration,
     lost: usize,
+    /// When the first page came: what stands is said before it, and may be as old as who recorded it.
+    first_page: Option<UnixMs>,
 }
 
 impl Recording {
@@ -33,7 +38,12 @@ impl Recording {
     pub fn open(folder: &Path) -> Result<Self, RecordError> {
         let paths = ring::segments_in(folder)
             .map_err(|error| RecordError::Folder { path: folder.to_owned(), error })?;
-        let mut recording = Self { segments: Vec::new(), period: Duration::from_secs(1), lost: 0 };
+        let mut recording = Self {
+            segments: Vec::new(),
+            period: Duration::from_secs(1),
+            lost: 0,
+            first_page: None,
+        };
         for path in paths {
             let bytes = read(&path)?;
             let segment = match segment::read_segment(&bytes) {
@@ -49,6 +59,9 @@ impl Recording {
             recording.lost += segment.lost;
             recording.period = Duration::from_millis(u64::from(segment.period_ms.max(1)));
             let (first, last) = (segment.blocks.first(), segment.blocks.last());
+            if recording.first_page.is_none() {
+                recording.first_page = first_page(&segment);
+            }
             if let (Some(first), Some(last)) = (first, last) {
                 let span = (first.first, last.last);
                 recording.segments.push((path, span.0, span.1));
@@ -60,9 +73,10 @@ impl Recording {
         Ok(recording)
     }
 
-    /// The instants of the first and the last delivery.
+    /// The instants of the first page and of the last delivery.
     pub fn span(&self) -> (UnixMs, UnixMs) {
         let first = self.segments.iter().map(|(_, first, _)| *first).min().unwrap_or_default();
+        let first = self.first_page.map_or(first, |page| first.max(page));
         let last = self.segments.iter().map(|(_, _, last)| *last).max().unwrap_or_default();
         (first, last)
     }
@@ -75,6 +89,21 @@ impl Recording {
     /// Bytes of unfinished tails and of damage.
     pub fn lost(&self) -> usize {
         self.lost
+    }
+
+    /// What was known at this instant, or at the latest a minute before: the preamble of the segment that holds it. None
+    /// if the recording has none: it was made without a judge, or by an older gaunt.
+    pub fn preamble(&self, at: UnixMs) -> Result<Option<Preamble>, RecordError> {
+        let Some((path, _, _)) = self.segments.iter().find(|(_, _, last)| *last >= at) else {
+            return Ok(None);
+        };
+        let bytes = read(path)?;
+        let Ok(segment) = segment::read_segment(&bytes) else { return Ok(None) };
+        let mut found = None;
+        for block in segment.blocks.iter().take_while(|block| block.first <= at) {
+            found = block.preamble(at).or(found);
+        }
+        Ok(found.map(|(_, preamble)| preamble))
     }
 
     /// Every delivery from this instant on, after what stood at the beginning of its segment.
@@ -136,6 +165,16 @@ impl Deliveries {
             }
         }
     }
+}
+
+/// The instant of the first page of a segment, or of the first failure to get one.
+fn first_page(segment: &segment::Segment<'_>) -> Option<UnixMs> {
+    let limits = text::Limits::default();
+    segment.blocks.iter().take(FIRST_BLOCKS).find_map(|block| {
+        let deliveries = block.deliveries(&limits);
+        let mut pages = deliveries.iter().filter(|(_, what)| matches!(what, Delivery::Batch(_)));
+        pages.next().map(|(at, _)| *at)
+    })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, RecordError> {

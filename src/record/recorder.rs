@@ -3,16 +3,16 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::{Sender, channel},
     },
     thread::{self, JoinHandle},
     time::Duration,
 };
 
-use gaunt_schema::{Delivery, UnixMs};
+use gaunt_schema::{Delivery, Preamble, UnixMs};
 use hyper::body::Bytes;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use super::{
     Options, RecordError,
@@ -46,6 +46,12 @@ struct Way {
     waiting: Arc<AtomicUsize>,
     /// How many follow.
     followers: Arc<AtomicUsize>,
+    /// Whether it is written to disk.
+    is_kept: bool,
+    /// Whether somebody gives preambles.
+    has_preambles: Arc<AtomicBool>,
+    /// Wakes who gives preambles when somebody begins to follow.
+    arrival: Arc<Notify>,
 }
 
 /// A way to follow what is recorded.
@@ -53,13 +59,38 @@ struct Way {
 pub struct Follow(Way);
 
 impl Follow {
-    /// What is given from now on, as the bytes of a segment: its header, then block by block. None if too many follow.
-    pub fn start(&self) -> Option<mpsc::Receiver<Bytes>> {
+    /// What is given from `now` on, as the bytes of a segment: its header, what is known and stands, then block by block.
+    /// None if too many follow.
+    pub fn start(&self, now: UnixMs) -> Option<mpsc::Receiver<Bytes>> {
         let more = |now: usize| (now < FOLLOWERS).then_some(now + 1);
         self.0.followers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         let (blocks, follower) = mpsc::channel(BLOCKS);
-        self.0.to.send(Given::Follower(blocks)).ok()?;
+        let waits = self.0.has_preambles.load(Ordering::Relaxed);
+        self.0.to.send(Given::Follower(blocks, now, waits)).ok()?;
+        self.0.arrival.notify_one();
         Some(follower)
+    }
+
+    /// Waits until somebody begins to follow.
+    pub async fn arrival(&self) {
+        self.0.arrival.notified().await;
+    }
+
+    /// Whether a preamble is of use: it is recorded, or somebody follows.
+    pub fn is_wanted(&self) -> bool {
+        self.0.is_kept || self.0.followers.load(Ordering::Relaxed) > 0
+    }
+
+    /// Announces that preambles will be given: who begins to follow waits a little for one.
+    pub fn promise_preambles(&self) {
+        self.0.has_preambles.store(true, Ordering::Relaxed);
+    }
+
+    /// Gives what is known at `at`.
+    pub fn give_preamble(&self, at: UnixMs, preamble: Preamble) {
+        let delivery = Box::new(Delivery::Preamble(preamble));
+        // The recorder ends before those who know of it, and then wants nothing more.
+        drop(self.0.to.send(Given::Delivery(at, delivery)));
     }
 }
 
@@ -91,7 +122,14 @@ impl Recorder {
 
     fn spawn(keep: Option<(Ring, Arc<Status>)>, period: Duration) -> std::io::Result<Self> {
         let (to, from) = channel();
-        let given = Way { to, waiting: Arc::default(), followers: Arc::default() };
+        let given = Way {
+            to,
+            waiting: Arc::default(),
+            followers: Arc::default(),
+            is_kept: keep.is_some(),
+            has_preambles: Arc::default(),
+            arrival: Arc::default(),
+        };
         let status = keep.as_ref().map(|(_, status)| status.clone());
         let (waiting, followers) = (given.waiting.clone(), given.followers.clone());
         let mut writer = Writer::new(keep, period, followers);

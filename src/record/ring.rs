@@ -46,11 +46,16 @@ impl Ring {
         Ok(Self { options, open: None })
     }
 
+    /// The size at which a segment ends.
+    pub(super) fn segment_size(&self) -> u64 {
+        (self.options.max_size / PARTS).min(LARGEST_SEGMENT)
+    }
+
     /// Whether the next block begins a segment, and so must say again what still holds.
     ///
     /// One whose file was removed takes no more: what is written there, nobody would find.
     pub(super) fn begins(&self, now: UnixMs) -> bool {
-        let limit = (self.options.max_size / PARTS).min(LARGEST_SEGMENT);
+        let limit = self.segment_size();
         self.open.as_ref().is_none_or(|open| {
             let removed = open.file.metadata().is_ok_and(|meta| meta.nlink() == 0);
             open.size >= limit || now.since(open.start) >= LONGEST_SEGMENT || removed

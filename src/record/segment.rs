@@ -1,6 +1,6 @@
 //! A segment as bytes: its header, its blocks, and how a reader gets past what is torn or damaged.
 
-use gaunt_schema::{Delivery, UnixMs, text};
+use gaunt_schema::{Delivery, Preamble, UnixMs, text};
 
 use super::entry;
 
@@ -50,6 +50,12 @@ pub struct Block<'a> {
 }
 
 impl Block<'_> {
+    /// The preamble among its entries that is the last one at `until`, or else the first, if there is one.
+    pub(super) fn preamble(&self, until: UnixMs) -> Option<(UnixMs, Preamble)> {
+        let payload = zstd::bulk::decompress(self.payload, self.size).ok()?;
+        entry::preamble(&payload, until)
+    }
+
     /// Every entry; one that does not decode ends the block.
     pub fn deliveries(&self, limits: &text::Limits) -> Vec<(UnixMs, Delivery)> {
         let Ok(payload) = zstd::bulk::decompress(self.payload, self.size) else {

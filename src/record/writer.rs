@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaunt_schema::{Delivery, JobList, Safe, Target, TargetSource, Topology, UnixMs};
+use gaunt_schema::{Delivery, JobList, Preamble, Safe, Target, TargetSource, Topology, UnixMs};
 use hyper::body::Bytes;
 use tokio::sync::mpsc;
 
@@ -26,13 +26,25 @@ const BLOCK_TIME: Duration = Duration::from_secs(1);
 /// The time between two attempts to write to a disk that is full.
 const RETRY: Duration = Duration::from_secs(5);
 
+/// The time between two preambles within a segment: what a reader who begins there must live through to know the rest.
+const PREAMBLE_EVERY: Duration = Duration::from_mins(1);
+
+/// The largest preamble, before compression.
+const MAX_PREAMBLE: usize = 16 << 20;
+
+/// A preamble takes at most this part of a segment.
+const PREAMBLE_PART: u64 = 4;
+
+/// How long a follower waits for a preamble of now before it begins with the last one.
+const GREETING: Duration = Duration::from_secs(2);
+
 /// What comes to the thread.
 #[derive(Debug)]
 pub(super) enum Given {
     /// What a sender brought, and when.
     Delivery(UnixMs, Box<Delivery>),
-    /// Somebody who wants every block from now on.
-    Follower(mpsc::Sender<Bytes>),
+    /// Somebody who wants every block from now on, and when that is; whether a preamble of now is under way.
+    Follower(mpsc::Sender<Bytes>, UnixMs, bool),
     /// Nothing more: write what there is.
     End,
 }
@@ -44,6 +56,8 @@ struct Standing {
     sources: Option<Vec<TargetSource>>,
     topologies: BTreeMap<Safe, Topology>,
     jobs: BTreeMap<Safe, JobList>,
+    /// What was known last, and when.
+    preamble: Option<(UnixMs, Preamble)>,
 }
 
 impl Standing {
@@ -55,18 +69,24 @@ impl Standing {
                 drop(self.topologies.insert(told.source.clone(), told.clone()));
             }
             Delivery::Jobs(told) => drop(self.jobs.insert(told.source.clone(), told.clone())),
-            Delivery::Batch(_) | Delivery::Keeping(_) => {}
+            Delivery::Batch(_) | Delivery::Keeping(_) | Delivery::Preamble(_) => {}
         }
     }
 
-    /// Everything that stands, as entries of this instant.
-    fn write(&self, at: UnixMs, out: &mut Vec<u8>) -> u32 {
+    /// Everything that stands, as entries of this instant, with as much of the preamble as there is room for.
+    fn write(&self, at: UnixMs, room: usize, out: &mut Vec<u8>) -> u32 {
+        let mut entries = 0;
+        if let Some((known, preamble)) = &self.preamble
+            && let Some(preamble) = preamble.within(room)
+        {
+            entry::write(&Delivery::Preamble(preamble), *known, out);
+            entries += 1;
+        }
         let targets = self.targets.clone().map(Delivery::Targets);
         let sources = self.sources.clone().map(Delivery::Sources);
         let topologies = self.topologies.values().cloned().map(Delivery::Topology);
         let jobs = self.jobs.values().cloned().map(Delivery::Jobs);
         let all = targets.into_iter().chain(sources).chain(topologies).chain(jobs);
-        let mut entries = 0;
         for delivery in all {
             entry::write(&delivery, at, out);
             entries += 1;
@@ -101,6 +121,10 @@ pub(super) struct Writer {
     begun: Instant,
     /// The instant of the newest entry.
     newest: UnixMs,
+    /// When a preamble was last written.
+    preambled: Option<UnixMs>,
+    /// Followers who wait for a preamble of now, with the instant from which they follow, and since when they wait.
+    arriving: Vec<(mpsc::Sender<Bytes>, UnixMs, Instant)>,
     followers: Vec<mpsc::Sender<Bytes>>,
     seats: Arc<AtomicUsize>,
 }
@@ -118,6 +142,8 @@ impl Writer {
             growing: Growing::default(),
             begun: Instant::now(),
             newest: UnixMs::default(),
+            preambled: None,
+            arriving: Vec::new(),
             followers: Vec::new(),
             seats,
         }
@@ -135,9 +161,15 @@ impl Writer {
                     }
                     self.take(at, &delivery);
                 }
-                Ok(Given::Follower(follower)) => self.greet(follower),
+                Ok(Given::Follower(follower, at, false)) => self.greet(follower, at),
+                Ok(Given::Follower(follower, at, true)) => {
+                    self.arriving.push((follower, at, Instant::now()));
+                }
                 Err(RecvTimeoutError::Timeout) => self.part(),
                 Ok(Given::End) | Err(RecvTimeoutError::Disconnected) => return self.flush(),
+            }
+            if self.arriving.iter().any(|(_, _, since)| since.elapsed() >= GREETING) {
+                self.greet_all();
             }
             let late = self.growing.entries > 0 && self.begun.elapsed() >= BLOCK_TIME;
             if late || self.growing.payload.len() >= BLOCK_SIZE {
@@ -147,7 +179,31 @@ impl Writer {
     }
 
     fn take(&mut self, at: UnixMs, delivery: &Delivery) {
+        if let Delivery::Preamble(preamble) = delivery {
+            return self.take_preamble(at, preamble);
+        }
         self.standing.note(delivery);
+        self.append(at, delivery);
+    }
+
+    /// Keeps a preamble for the next segment and for those who follow; between two pages it is written now and then.
+    fn take_preamble(&mut self, at: UnixMs, preamble: &Preamble) {
+        self.standing.preamble = Some((at, preamble.clone()));
+        self.greet_all();
+        let due = self.preambled.is_none_or(|last| at.since(last) >= PREAMBLE_EVERY);
+        if let (true, Some(preamble)) = (due, preamble.within(self.preamble_room())) {
+            self.preambled = Some(at);
+            self.append(at, &Delivery::Preamble(preamble));
+        }
+    }
+
+    /// The most bytes that a preamble may have here.
+    fn preamble_room(&self) -> usize {
+        let segment = self.kept.as_ref().map(|kept| kept.ring.segment_size() / PREAMBLE_PART);
+        segment.map_or(MAX_PREAMBLE, |room| MAX_PREAMBLE.min(room as usize))
+    }
+
+    fn append(&mut self, at: UnixMs, delivery: &Delivery) {
         self.newest = self.newest.max(at);
         if self.growing.entries == 0 {
             self.begun = Instant::now();
@@ -158,12 +214,21 @@ impl Writer {
         (*first, *last) = ((*first).min(at), (*last).max(at));
     }
 
-    /// Begins a segment for one who follows, with what stands.
-    fn greet(&mut self, follower: mpsc::Sender<Bytes>) {
-        let mut begin = segment::header(milliseconds(self.period), self.newest);
+    /// Begins with all who wait.
+    fn greet_all(&mut self) {
+        for (follower, at, _) in std::mem::take(&mut self.arriving) {
+            self.greet(follower, at);
+        }
+    }
+
+    /// Begins a segment for one who follows from `at` on, with what stands.
+    fn greet(&mut self, follower: mpsc::Sender<Bytes>, at: UnixMs) {
+        // Pages are given only while somebody follows: the newest entry may be as old as this process.
+        let at = self.newest.max(at);
+        let mut begin = segment::header(milliseconds(self.period), at);
         let mut standing = Vec::new();
-        let entries = self.standing.write(self.newest, &mut standing);
-        match segment::block(&standing, entries, self.newest, self.newest) {
+        let entries = self.standing.write(at, MAX_PREAMBLE, &mut standing);
+        match segment::block(&standing, entries, at, at) {
             Ok(block) => begin.extend(block),
             Err(error) => tracing::error!(%error, "what stands cannot be passed on"),
         }
@@ -255,10 +320,11 @@ impl Writer {
         resting: bool,
     ) -> io::Result<Option<u64>> {
         let begin = kept.ring.begins(first);
+        let room = MAX_PREAMBLE.min((kept.ring.segment_size() / PREAMBLE_PART) as usize);
         let plain = || segment::block(&done.payload, done.entries, first, last);
         let block = if begin && !resting {
             let mut whole = Vec::with_capacity(done.payload.len());
-            let told = self.standing.write(first, &mut whole);
+            let told = self.standing.write(first, room, &mut whole);
             whole.extend_from_slice(&done.payload);
             segment::block(&whole, told + done.entries, first, last)?
         } else {

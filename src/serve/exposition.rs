@@ -1,6 +1,6 @@
 //! `/metrics`: what the aggregator knows about the fleet and itself, as exposition text with bounded labels.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use axum::{extract::State, http::HeaderMap, response::Response};
 use gaunt_schema::{Entity, GpuState, MetricId, catalogue::fleet, text::Form};
@@ -8,8 +8,8 @@ use gaunt_schema::{Entity, GpuState, MetricId, catalogue::fleet, text::Form};
 use super::{api::unavailable, negotiated};
 use crate::{
     answer::{
-        Answer, FindingList, GpuTime, NodeList, NodeState, Overview, Question, TargetList,
-        TargetState,
+        Answer, FindingList, GpuTime, LossCause, NodeList, NodeState, Overview, Question,
+        TargetList, TargetState,
     },
     source::{Source, SourceError},
 };
@@ -156,10 +156,43 @@ impl Facts {
         });
         page.family(fleet::GPU_STATE_RATIO, |family| self.ratios(family));
         page.family(fleet::LOST_GPUS, |family| family.line(&[], self.overview.lost.gpus));
+        self.lost(page);
         page.family(fleet::STARVED, |family| {
             for row in &self.time.starved {
                 let labels = [("job", row.job.as_str()), ("cause", row.cause.as_str())];
                 family.line(&labels, row.gpu_seconds);
+            }
+        });
+    }
+
+    /// Lost GPUs by cause, finding, node and job: four ways to divide one number.
+    fn lost(&self, page: &mut Page) {
+        let findings = &self.findings.findings;
+        page.family(fleet::LOST_BY_CAUSE, |family| {
+            let mut causes: BTreeMap<&str, f64> = BTreeMap::new();
+            for finding in findings {
+                *causes.entry(finding.kind.as_str()).or_default() += finding.lost_gpus;
+            }
+            causes.insert(LossCause::Idle.as_str(), self.overview.lost.idle_gpus);
+            causes.insert(LossCause::Unexplained.as_str(), self.overview.lost.unexplained_gpus);
+            for (cause, gpus) in causes {
+                family.line(&[("cause", cause)], gpus);
+            }
+        });
+        page.family(fleet::FINDING_LOST, |family| {
+            for finding in findings.iter().take(MAX_FINDINGS) {
+                let labels = [("id", finding.id.as_str()), ("kind", finding.kind.as_str())];
+                family.line(&labels, finding.lost_gpus);
+            }
+        });
+        page.family(fleet::NODE_LOST, |family| {
+            for line in &self.nodes.nodes {
+                family.line(&[("node", line.node.as_str())], line.lost_gpus);
+            }
+        });
+        page.family(fleet::JOB_LOST, |family| {
+            for job in &self.time.jobs {
+                family.line(&[("job", job.job.as_str())], job.lost_gpus);
             }
         });
     }
@@ -211,6 +244,7 @@ fn place(entity: &Entity) -> impl Iterator<Item = (&'static str, &str)> {
         ("job", &entity.job),
         ("rail", &entity.rail),
         ("leaf", &entity.leaf),
+        ("source", &entity.source),
     ];
     let known = parts.into_iter().filter_map(|(name, part)| Some((name, part.as_deref()?)));
     std::iter::once(("entity", entity.kind.as_str())).chain(known)

@@ -12,19 +12,13 @@ use super::{
     telling::{Alertmanager, Report},
 };
 use crate::{
-    cli::parse_span,
+    cli::{parse_size, parse_span},
     console::{self, Colour, Glyphs, Palette},
     judge::Thresholds,
 };
 
-/// The smallest limit of a page, in bytes: a page of one GPU needs as much.
-const SMALLEST_BODY: u64 = 64 << 10;
-
 /// The largest limit of a page, in bytes: sixteen of them at once are all that is read above half a mebibyte.
 const LARGEST_BODY: u64 = 256 << 20;
-
-/// The largest limit of anything in bytes.
-const LARGEST: u64 = 64 << 30;
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -90,6 +84,7 @@ pub(super) struct Serve {
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Console {
+    pub(super) aggregator: String,
     refresh: Span,
     colour: ColourName,
     glyphs: GlyphsName,
@@ -99,6 +94,7 @@ pub(super) struct Console {
 impl Default for Console {
     fn default() -> Self {
         Self {
+            aggregator: String::new(),
             refresh: Span(Duration::from_secs(1)),
             colour: ColourName::default(),
             glyphs: GlyphsName::default(),
@@ -313,20 +309,7 @@ impl Size {
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let form =
-            || D::Error::custom(format!("{text:?} is not a size; write it as 512KiB or 16MiB"));
-        let (digits, unit) = match () {
-            () if text.ends_with("KiB") => (text.trim_end_matches("KiB"), 1 << 10),
-            () if text.ends_with("MiB") => (text.trim_end_matches("MiB"), 1 << 20),
-            () if text.ends_with("GiB") => (text.trim_end_matches("GiB"), 1 << 30),
-            () => return Err(form()),
-        };
-        let number: u64 = digits.trim().parse().map_err(|_| form())?;
-        let bytes = number.saturating_mul(unit);
-        if (SMALLEST_BODY..=LARGEST).contains(&bytes) {
-            return Ok(Self(bytes));
-        }
-        Err(D::Error::custom(format!("{text} is out of range; from 64KiB to 64GiB is possible")))
+        parse_size(&text).map(Self).map_err(D::Error::custom)
     }
 }
 

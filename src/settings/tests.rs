@@ -86,8 +86,8 @@ fn what_cannot_be_meant_is_refused_with_file_line_key_and_next_step() {
             "gaunt.toml:3: timeout: 2s is longer than the period of 1s; lower it, or leave it out",
         ),
         (
-            "[gather]\nmax_body = \"1TB\"\n",
-            "gaunt.toml:2: max_body: \"1TB\" is not a size; write it as 512KiB or 16MiB",
+            "[gather]\nmax_body = \"1XB\"\n",
+            "gaunt.toml:2: max_body: \"1XB\" is not a size; write it as 512KiB, 16MiB or 1GB",
         ),
         (
             "[serve]\nlisten = \"9771\"\n",

@@ -7,6 +7,7 @@ use gaunt_schema::{
     meeting::{Reply, Word},
 };
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
+use serde_json::error::Category;
 use tokio::time::timeout;
 
 use super::{
@@ -114,7 +115,7 @@ impl Aggregator {
         let response = self.get(&segments, &parameters).await?;
         let refused = response.status() != StatusCode::OK;
         let body = self.body(response).await?;
-        let unreadable = |error: serde_json::Error| self.unreadable(&error.to_string());
+        let unreadable = |error: serde_json::Error| self.unreadable(json_problem(&error));
         if refused {
             return decode(&body).map(Answer::Refused).map_err(unreadable);
         }
@@ -151,7 +152,7 @@ impl Aggregator {
         let response = self.send(self.signed(request)).await?;
         let refused = response.status() != StatusCode::OK;
         let body = self.body(response).await?;
-        let unreadable = |error: serde_json::Error| self.unreadable(&error.to_string());
+        let unreadable = |error: serde_json::Error| self.unreadable(json_problem(&error));
         if refused {
             return decode(&body).map(Answer::Refused).map_err(unreadable);
         }
@@ -249,6 +250,15 @@ impl Aggregator {
 
     pub(super) fn unreadable(&self, why: &str) -> AggregatorError {
         AggregatorError::Answer { address: self.address.clone(), why: Safe::new(why) }
+    }
+}
+
+/// What is wrong with an answer, in words for people: where in the JSON it is helps nobody who asked.
+fn json_problem(error: &serde_json::Error) -> &'static str {
+    match error.classify() {
+        Category::Io | Category::Syntax => "it is not JSON",
+        Category::Eof => "it ends too early",
+        Category::Data => "a value in it is missing or of another type",
     }
 }
 

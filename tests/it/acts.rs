@@ -198,7 +198,7 @@ fn a_finding_is_acknowledged_explained_and_given_back_from_the_command_line() {
         "target_down  127.0.0.1\nwarning · open since ",
         "\nid target_down/127.0.0.1\n",
         "\nWHAT       ",
-        "\nRULE       Attempts to read a target failed in a row.\n",
+        "\nRULE       Attempts to read a target, or the source that names targets, failed.\n",
         "\nTAKEN ON   by alice at ",
         ": being reinstalled\n",
         "failed attempts in a row at 127.0.0.1:9",
@@ -214,7 +214,7 @@ fn a_finding_is_acknowledged_explained_and_given_back_from_the_command_line() {
     assert_eq!(code, Some(0));
     let told: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(
-        (&told["finding"]["id"], &told["limits"][2]["value"]),
+        (&told["finding"]["id"], &told["limits"][3]["value"]),
         (&json!(FINDING), &json!(2.0))
     );
 

@@ -14,6 +14,7 @@ mod console_line;
 mod dashboards;
 mod discovery;
 mod encrypted;
+mod exit_codes;
 mod explained;
 mod fake_driver;
 mod fleet;

@@ -224,6 +224,10 @@ fn a_full_disk_stops_the_recording_and_nothing_else() {
 #[test]
 fn what_an_aggregator_reads_can_be_recorded_elsewhere() {
     let (_sim, _running, address) = crate::api::aggregator(3);
+    until("the target that cannot be read is a finding", || {
+        let open = answer(&address, "findings");
+        open["findings"].as_array().is_some_and(|open| !open.is_empty()).then_some(())
+    });
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().to_str().unwrap();
     let recorded = gaunt(&["record", "--aggregator", &address, "--to", to, "--duration", "4s"]);
@@ -242,6 +246,13 @@ fn what_an_aggregator_reads_can_be_recorded_elsewhere() {
     }
     let page = String::from_utf8(gaunt(&["replay", "--from", to]).stdout).unwrap();
     assert!(page.starts_with("gaunt  replay · 3 nodes · 24 GPUs"), "{page}");
+    // The finding of the target that cannot be read stood before, and stands from the first page on.
+    let judged = gaunt(&["judge", "--from", to, "--format", "json"]).stdout;
+    let judged: Value = serde_json::from_slice(&judged).unwrap();
+    let down = &judged["findings"][0];
+    assert_eq!(down["finding"]["kind"], "target_down", "{judged}");
+    assert_eq!(down["opened"], judged["from"], "{judged}");
+    assert!(down["finding"]["since"].as_i64() < judged["from"].as_i64(), "{judged}");
     let nobody = gaunt(&["record", "--aggregator", "127.0.0.1:1", "--to", to]);
     let said = String::from_utf8(nobody.stderr).unwrap();
     assert_eq!(nobody.status.code(), Some(3));

@@ -53,7 +53,7 @@ fn a_recording_is_counted_to_the_second_and_to_the_cent() {
     }
     let lost = number(&total["lost_gpu_hours"]);
     let causes = json["by_cause"].as_array().unwrap();
-    let sums = causes.iter().map(|sum| number(&sum["gpu_hours"]));
+    let sums = causes.iter().map(|sum| number(&sum["lost_gpu_hours"]));
     assert!((sums.sum::<f64>() - lost).abs() < 1e-9, "what was lost has a cause each");
     assert!(causes.iter().any(|sum| sum["of"] == "data_starved"), "{causes:?}");
     let mira = json["by_user"].as_array().unwrap().iter().any(|sum| sum["of"] == "mira");
@@ -64,7 +64,7 @@ fn a_recording_is_counted_to_the_second_and_to_the_cent() {
     let head = lines.next().unwrap();
     assert_eq!(
         head,
-        "job,name,user,account,model,state,lost,cause,gpu_hours,energy_kwh,cost,currency,co2_kg"
+        "job,name,user,account,model,state,lost,cause,gpu_hours,energy_kwh,cost,currency,co2_kg,lost_gpu_hours"
     );
     let of_csv: f64 =
         lines.map(|line| line.split(',').nth(8).unwrap().parse::<f64>().unwrap()).sum();

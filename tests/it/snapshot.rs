@@ -38,9 +38,19 @@ fn one_question_is_printed_in_three_forms() {
     assert_eq!(rows[0], ["node", "gpu", "power_watts"]);
     let powers: Vec<f64> = rows[1..].iter().map(|row| row[2].parse().unwrap()).collect();
     assert!(powers.len() == 3 && powers.is_sorted_by(|a, b| a >= b), "{page}");
-    let (_, page, _) = ask(&["--ask", "gpus", "--filter", filter, "--format", "json"]);
+    let (_, page, error) = ask(&["--ask", "gpus", "--filter", filter, "--format", "json"]);
     let table: Value = serde_json::from_str(&page).unwrap();
-    assert_eq!((table["rows"].as_u64(), table["matched"].as_u64()), (Some(3), Some(48)));
+    let rows = table["rows"].as_array().unwrap();
+    assert_eq!((rows.len(), table["matched"].as_u64()), (3, Some(48)), "{page}");
+    assert!(rows[0]["node"].is_string() && rows[0]["power"].is_f64(), "{page}");
+    assert!(error.contains("gaunt: 3 of 48 rows are printed; raise the limit"), "{error}");
+    let (_, page, error) = ask(&["--ask", "gpus", "--limit", "5", "--format", "columns"]);
+    let table: Value = serde_json::from_str(&page).unwrap();
+    assert_eq!(table["rows"].as_u64(), Some(5));
+    assert_eq!(table["columns"][0]["name"], "node", "{page}");
+    assert!(error.contains("gaunt: 5 of 48 rows are printed"), "{error}");
+    let (_, page, error) = ask(&["--ask", "gpus", "--format", "csv"]);
+    assert_eq!((page.lines().count(), error.contains("rows are printed")), (49, false), "{error}");
     for question in [
         "overview",
         "nodes",
@@ -52,10 +62,10 @@ fn one_question_is_printed_in_three_forms() {
         "table/nodes",
         "history?metric=power&points=5",
     ] {
-        for form in ["text", "csv", "json"] {
+        for form in ["text", "csv", "json", "columns"] {
             let (_, page, error) = ask(&["--ask", question, "--format", form]);
             assert!(
-                page.lines().count() > usize::from(form != "json"),
+                page.lines().count() > usize::from(!matches!(form, "json" | "columns")),
                 "{question} {form}: {page}{error}"
             );
         }
@@ -76,6 +86,12 @@ fn a_question_that_makes_no_sense_ends_with_3_and_is_pointed_at() {
         ),
         (&["--ask", "wibble"], "gaunt: there is no question wibble; overview, nodes, "),
         (&["--format", "csv"], "gaunt: comma-separated values are of one question: "),
+        (&["--format", "columns"], "gaunt: columns are of one question: "),
+        (&["--limit", "5"], "error: the following required arguments were not provided"),
+        (
+            &["--ask", "gpus", "--filter", "power>1 limit 3", "--limit", "5"],
+            "gaunt: the filter is not understood: column 17: limit is said twice",
+        ),
         (&["--filter", "job=1"], "error: the following required arguments were not provided"),
         (&["--ask", "overview"], "gaunt: aggregator 127.0.0.1:9 unreachable: "),
     ] {

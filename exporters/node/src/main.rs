@@ -27,7 +27,7 @@ const ONCE_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Samples the GPUs, RDMA ports, network devices and pressure of this node and serves them to gaunt and Prometheus.
 #[derive(Parser)]
-#[command(version)]
+#[command(version, after_help = "Exit codes: 0 done, 3 wrong command line or cannot start")]
 struct Arguments {
     /// Settings file; what is said on the command line goes before it. Read again on SIGHUP
     #[arg(long, value_name = "FILE")]
@@ -71,11 +71,21 @@ struct Arguments {
     once: bool,
 }
 
+/// The exit code of a wrong command line and of whatever keeps it from its work, as for every program of gaunt.
+const FAILED: u8 = 3;
+
 fn main() -> ExitCode {
     if worker::requested() {
         return worker::run();
     }
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version are answers, everything else is a wrong command line.
+            let is_answer = error.print().is_ok() && !error.use_stderr();
+            return ExitCode::from(if is_answer { 0 } else { FAILED });
+        }
+    };
     // Beside a page on a terminal only what is wrong is worth a line.
     let level = if arguments.once { "warn" } else { "info" };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
@@ -89,7 +99,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             _ = writeln!(io::stderr().lock(), "gaunt-node: {error:#}");
-            ExitCode::FAILURE
+            ExitCode::from(FAILED)
         }
     }
 }

@@ -307,7 +307,7 @@ impl Paths {
 /// What the exit codes mean, for the help.
 fn codes() -> String {
     let lines = Kind::ALL.iter().map(|(_, code, says)| format!("\n  {code:>2}  {says}"));
-    format!("Exit codes:{}\n   2  the command line is wrong", lines.collect::<String>())
+    format!("Exit codes:{}", lines.collect::<String>())
 }
 
 /// A size such as `64MiB`, `1GB` or `4096`.

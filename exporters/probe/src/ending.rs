@@ -38,11 +38,16 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every one with its exit code and what that says; 2 is a wrong command line.
+    /// Every one with its exit code and what that says. As with every program of gaunt a wrong command line ends with 3:
+    /// nothing was started.
     pub const ALL: [(Self, u8, &str); 13] = [
         (Self::Measured, 0, "measured, and the data is right"),
         (Self::Failed, 1, "failed for another reason, which is said"),
-        (Self::Refused, 3, "not started: the GPUs are in use or cannot be watched"),
+        (
+            Self::Refused,
+            3,
+            "not started: the GPUs are in use or cannot be watched, or the command line is wrong",
+        ),
         (Self::WrongData, 4, "the data that arrived is wrong"),
         (Self::Slow, 5, "slower than --floor, or than usual"),
         (Self::Hung, 6, "not done in time, and killed"),
@@ -169,7 +174,7 @@ mod tests {
     fn every_ending_has_a_code_of_its_own() {
         let codes: BTreeSet<u8> = Kind::ALL.iter().map(|(_, code, _)| *code).collect();
         assert_eq!(codes.len(), Kind::ALL.len());
-        assert!(!codes.contains(&2), "2 is a wrong command line");
+        assert!(!codes.contains(&2), "2 is that of snapshot --check");
         assert_eq!(Kind::Lost.code(), 7);
     }
 

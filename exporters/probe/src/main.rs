@@ -17,7 +17,14 @@ fn main() -> ExitCode {
     if worker::requested() {
         return worker::run();
     }
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version are answers, everything else is a wrong command line: nothing was started.
+            let is_answer = error.print().is_ok() && !error.use_stderr();
+            return ExitCode::from(if is_answer { 0 } else { Kind::Refused.code() });
+        }
+    };
     match run(&arguments.command) {
         Ok(kind) => ExitCode::from(kind.code()),
         Err(error) => {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Dialect, JobList, Keeping, Report, Safe, Topology, UnixMs};
+use crate::{Dialect, JobList, Keeping, Preamble, Report, Safe, Topology, UnixMs};
 
 /// A target's number, given by the sender that announced it and unique in one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -234,6 +234,9 @@ pub struct TargetSource {
     pub taken: Option<UnixMs>,
     /// Why its list of now is not taken, with the next step; the list before stands meanwhile.
     pub trouble: Option<Safe>,
+    /// Since when it cannot be read at all; none while it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_since: Option<UnixMs>,
 }
 
 /// What a sender puts into the owner's inbox.
@@ -251,4 +254,6 @@ pub enum Delivery {
     Sources(Vec<TargetSource>),
     /// How the recording of all this stands.
     Keeping(Keeping),
+    /// What was known at that time: only for recordings.
+    Preamble(Preamble),
 }

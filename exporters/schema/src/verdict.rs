@@ -48,6 +48,10 @@ words! {
         MemoryBound = "memory_bound",
         /// It moves data to its peers, usefully.
         Communicating = "communicating",
+        /// It works; its counters do not say on what.
+        Busy = "busy",
+        /// It works, and its job is below its usual speed.
+        Slowed = "slowed",
         /// It spins in a collective because somebody else is late.
         Waiting = "waiting",
         /// Its input does not come.
@@ -66,17 +70,19 @@ words! {
         Lost = "lost",
         /// Its last values are too old to say.
         Stale = "stale",
-        /// What is known does not decide.
+        /// Telemetry is missing: nothing says what it does.
         Unknown = "unknown",
     }
 }
 
 impl GpuState {
-    /// Whether time in this state is lost to the job that holds the GPU.
+    /// Whether a GPU in this state does not do its job's work, or does it slower than usual. How much of its time is lost
+    /// is another question: the judge gives each GPU a share.
     pub const fn is_lost_time(self) -> bool {
         matches!(
             self,
-            Self::Waiting
+            Self::Slowed
+                | Self::Waiting
                 | Self::DataStarved
                 | Self::LaunchBound
                 | Self::Throttled
@@ -92,6 +98,8 @@ impl GpuState {
             Self::Computing => 'C',
             Self::MemoryBound => 'M',
             Self::Communicating => 'N',
+            Self::Busy => 'b',
+            Self::Slowed => 's',
             Self::Waiting => 'w',
             Self::DataStarved => 'd',
             Self::LaunchBound => 'l',
@@ -247,6 +255,8 @@ words! {
         Stage = "stage",
         /// Shared storage.
         Storage = "storage",
+        /// One source of targets: a file, a server or a name in DNS that lists them.
+        Source = "source",
     }
 }
 
@@ -277,6 +287,9 @@ pub struct Entity {
     /// The leaf switch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaf: Option<Safe>,
+    /// The source of targets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Safe>,
 }
 
 impl Entity {
@@ -291,7 +304,13 @@ impl Entity {
             job: None,
             rail: None,
             leaf: None,
+            source: None,
         }
+    }
+
+    /// The source of targets of this name.
+    pub fn source(name: &Safe) -> Self {
+        Self { source: Some(name.clone()), ..Self::new(EntityKind::Source) }
     }
 
     /// The node of this name.
@@ -319,6 +338,7 @@ impl Entity {
 impl fmt::Display for Entity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
+        parts.extend(self.source.iter().map(|source| format!("source {source}")));
         parts.extend(self.job.iter().map(|job| format!("job {job}")));
         parts.extend(self.leaf.iter().map(ToString::to_string));
         parts.extend(self.rail.iter().map(|rail| format!("rail {rail}")));

@@ -116,8 +116,18 @@ impl From<Words> for Dialect {
     }
 }
 
+/// The exit code of a wrong command line and of whatever keeps it from its work, as for every program of gaunt.
+const FAILED: u8 = 3;
+
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are answers, everything else is a wrong command line.
+            let is_answer = error.print().is_ok() && !error.use_stderr();
+            return ExitCode::from(if is_answer { 0 } else { FAILED });
+        }
+    };
     tracing_subscriber::fmt()
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
@@ -129,7 +139,7 @@ fn main() -> ExitCode {
         Err(error) => {
             // Nothing is left to be done if standard error is closed too.
             let _ = writeln!(io::stderr(), "gaunt-sim: {error:#}");
-            ExitCode::FAILURE
+            ExitCode::from(FAILED)
         }
     }
 }
@@ -368,7 +378,8 @@ fn scenarios_help() -> String {
     let all = story::names;
     let width = all().map(|(name, _)| name.len()).max().unwrap_or(0);
     let lines = all().map(|(name, line)| format!("\n  {name:width$}  {line}"));
-    format!("Scenarios:{}", lines.collect::<String>())
+    let codes = "Exit codes: 0 done, 3 wrong command line or cannot start";
+    format!("Scenarios:{}\n\n{codes}", lines.collect::<String>())
 }
 
 #[cfg(test)]

@@ -106,7 +106,7 @@ fn errors_point_at_the_place_and_say_what_was_meant() {
     let deep = format!("{}has job{}", "(".repeat(40), ")".repeat(40));
     for (text, column, said) in [
         ("powr>300", 1, "gpus have no field powr; did you mean power?"),
-        ("job=1 and cost>3", 11, "gpus have no field cost; findings have it"),
+        ("job=1 and victims>3", 11, "gpus have no field victims; findings have it"),
         ("wibble=1", 1, "gpus have no field wibble; `gaunt metrics` lists the names of metrics"),
         ("power>10GB", 9, "GB is no unit of power; it is a power, such as 300W or 1.2kW"),
         ("power>10 GB", 10, "GB is no unit of power; it is a power, such as 300W or 1.2kW"),

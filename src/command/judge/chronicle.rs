@@ -110,7 +110,12 @@ pub struct Witness {
 impl Witness {
     /// A witness who has seen nothing yet.
     pub fn new(options: owner::Options) -> Self {
-        Self { owner: Owner::new(options), chronicle: Chronicle::default() }
+        Self::of(Owner::new(options))
+    }
+
+    /// A witness of an owner that may know something already.
+    pub fn of(owner: Owner) -> Self {
+        Self { owner, chronicle: Chronicle::default() }
     }
 
     /// Takes what a sender brought.
@@ -165,6 +170,7 @@ mod tests {
             entity: Entity::node(&Safe::new(id)),
             since: UnixMs(0),
             confidence: 0.5,
+            lost_gpus: 0.0,
             cost_gpu_hours_per_hour: 0.0,
             victims: Vec::new(),
             summary: String::new(),

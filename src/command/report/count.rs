@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use gaunt_schema::{FindingKind, GpuState, Safe, UnixMs};
+use gaunt_schema::{GpuState, Safe, UnixMs};
 use serde::Serialize;
 
 use super::Prices;
-use crate::answer::{Usage, UsageRow, gpu_time::NOBODY};
+use crate::answer::{LossCause, Usage, UsageRow, gpu_time::NOBODY};
 
 /// All that a report says.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -25,7 +25,7 @@ pub struct Report {
     pub total: Sum,
     /// By the state that GPUs were judged to be in.
     pub by_state: Vec<Sum>,
-    /// What of it was lost, by its cause: the kind of the finding that explains it; where none does, the state.
+    /// What of it was lost, by its cause: the kind of the finding that it is attributed to, `idle` or `unexplained`.
     pub by_cause: Vec<Sum>,
     /// By the job that held them.
     pub by_job: Vec<Sum>,
@@ -50,7 +50,7 @@ pub struct Sum {
     pub account: Option<Safe>,
     /// Time of all GPUs together, in hours.
     pub gpu_hours: f64,
-    /// How much of it was lost to the job that held them.
+    /// How much of it was lost: lost GPUs, added up over time.
     pub lost_gpu_hours: f64,
     /// The cause to which most of it was lost.
     pub lost_most_to: Option<&'static str>,
@@ -79,12 +79,14 @@ pub struct Row {
     pub model: Option<Safe>,
     /// The state.
     pub state: GpuState,
-    /// Whether its time is lost.
+    /// Whether any of its time is lost.
     pub lost: bool,
-    /// The cause of lost time.
+    /// The cause of lost time: a kind of finding, `idle` or `unexplained`.
     pub cause: Option<&'static str>,
     /// Time of all these GPUs in hours.
     pub gpu_hours: f64,
+    /// How much of it was lost.
+    pub lost_gpu_hours: f64,
     /// Their energy in kilowatt-hours.
     pub energy_kwh: Option<f64>,
     /// Their cost.
@@ -109,6 +111,8 @@ impl Report {
                 sum.account.clone_from(&row.account);
             }
         }
+        let mut by_cause = grouped(&rows, |row| row.cause.map(str::to_owned));
+        by_cause.sort_by(|one, other| other.lost_gpu_hours.total_cmp(&one.lost_gpu_hours));
         Self {
             cluster: usage.cluster.clone(),
             from: usage.from,
@@ -117,7 +121,7 @@ impl Report {
             currency: prices.currency.clone(),
             total: grouped(&rows, |_| "all".to_owned()).pop().unwrap_or_default(),
             by_state: grouped(&rows, |row| row.state.to_string()),
-            by_cause: grouped(&rows, |row| row.cause.map(str::to_owned)),
+            by_cause,
             by_job,
             by_user: grouped(&rows, |row| text(&row.user)),
             by_model: grouped(&rows, |row| text(&row.model)),
@@ -129,7 +133,6 @@ impl Report {
 impl Row {
     fn of(row: &UsageRow, prices: &Prices, co2_kg_per_kwh: Option<f64>) -> Self {
         let state = row.state.unwrap_or(GpuState::Unknown);
-        let cause = || row.cause.map_or(state.as_str(), FindingKind::as_str);
         let gpu_hours = row.gpu_seconds / 3_600.0;
         let energy_kwh = row.joules.map(|joules| joules / 3.6e6);
         Self {
@@ -139,13 +142,21 @@ impl Row {
             account: row.account.clone(),
             model: row.model.clone(),
             state,
-            lost: state.is_lost_time(),
-            cause: state.is_lost_time().then(cause),
+            lost: row.lost_gpu_seconds > 0.0,
+            cause: row.cause.map(LossCause::as_str),
             gpu_hours,
+            lost_gpu_hours: row.lost_gpu_seconds / 3_600.0,
             energy_kwh,
             cost: prices.of(row.model.as_deref()).map(|price| price * gpu_hours),
             co2_kg: energy_kwh.zip(co2_kg_per_kwh).map(|(kwh, factor)| kwh * factor),
         }
+    }
+}
+
+impl Row {
+    /// The cost of the lost part.
+    fn lost_cost(&self) -> Option<f64> {
+        self.cost.map(|cost| cost * self.lost_gpu_hours / self.gpu_hours)
     }
 }
 
@@ -163,33 +174,40 @@ fn grouped<K: Into<Option<String>>>(rows: &[Row], key: impl Fn(&Row) -> K) -> Ve
 }
 
 fn sum(of: String, rows: &[&Row]) -> Sum {
-    let lost = || rows.iter().filter(|row| row.lost);
     let mut by_cause: BTreeMap<&'static str, f64> = BTreeMap::new();
     for (row, cause) in rows.iter().filter_map(|row| Some((row, row.cause?))) {
-        *by_cause.entry(cause).or_default() += row.gpu_hours;
+        *by_cause.entry(cause).or_default() += row.lost_gpu_hours;
     }
     let most = by_cause.into_iter().max_by(|one, other| one.1.total_cmp(&other.1));
     // A sum of which a part is not known is not known.
-    let cost = rows.iter().map(|row| row.cost).sum();
-    let lost_cost = lost().map(|row| row.cost).sum();
+    let cost = rows.iter().map(|row| row.cost).collect::<Option<Vec<f64>>>();
+    let lost = rows.iter().filter(|row| row.lost);
+    let lost_cost = lost.map(|row| row.lost_cost()).collect::<Option<Vec<f64>>>();
     let known = |value: fn(&Row) -> Option<f64>| {
         rows.iter().filter_map(|row| value(row)).reduce(|one, other| one + other)
     };
     Sum {
         of,
-        gpu_hours: rows.iter().map(|row| row.gpu_hours).sum(),
-        lost_gpu_hours: lost().map(|row| row.gpu_hours).sum(),
+        gpu_hours: total(rows.iter().map(|row| row.gpu_hours)),
+        lost_gpu_hours: total(rows.iter().map(|row| row.lost_gpu_hours)),
         lost_most_to: most.map(|(cause, _)| cause),
         energy_kwh: known(|row| row.energy_kwh),
-        cost,
-        lost_cost,
+        cost: cost.map(|costs| total(costs.into_iter())),
+        lost_cost: lost_cost.map(|costs| total(costs.into_iter())),
         co2_kg: known(|row| row.co2_kg),
         ..Sum::default()
     }
 }
 
+/// A sum that begins at zero: the standard library's sum of nothing is -0.0.
+fn total(values: impl Iterator<Item = f64>) -> f64 {
+    values.fold(0.0, |sum, value| sum + value)
+}
+
 #[cfg(test)]
 mod tests {
+    use gaunt_schema::FindingKind;
+
     use super::*;
 
     fn row(job: Option<&str>, state: GpuState, hours: f64, kwh: Option<f64>) -> UsageRow {
@@ -209,10 +227,15 @@ mod tests {
             rows: vec![
                 row(Some("7"), GpuState::Computing, 6.0, Some(4.0)),
                 UsageRow {
-                    cause: Some(FindingKind::ComputeStraggler),
+                    cause: Some(LossCause::Finding(FindingKind::ComputeStraggler)),
+                    lost_gpu_seconds: 1.25 * 3_600.0,
                     ..row(Some("7"), GpuState::Waiting, 1.5, Some(0.5))
                 },
-                row(Some("7"), GpuState::DataStarved, 0.5, None),
+                UsageRow {
+                    cause: Some(LossCause::Unexplained),
+                    lost_gpu_seconds: 0.25 * 3_600.0,
+                    ..row(Some("7"), GpuState::DataStarved, 0.5, None)
+                },
                 row(None, GpuState::Idle, 2.0, Some(0.2)),
             ],
             ..Usage::default()
@@ -224,8 +247,8 @@ mod tests {
         let prices = Prices { usual: Some(2.0), ..Prices::default() };
         let report = Report::of(&usage(), &prices, Some(0.5));
         let all = &report.total;
-        assert_eq!((all.gpu_hours, all.lost_gpu_hours), (10.0, 2.0));
-        assert_eq!((all.cost, all.lost_cost), (Some(20.0), Some(4.0)));
+        assert_eq!((all.gpu_hours, all.lost_gpu_hours), (10.0, 1.5));
+        assert_eq!((all.cost, all.lost_cost), (Some(20.0), Some(3.0)));
         assert_eq!(all.lost_most_to, Some("compute_straggler"));
         assert!((all.energy_kwh.unwrap() - 4.7).abs() < 1e-9);
         assert!((all.co2_kg.unwrap() - 2.35).abs() < 1e-9);
@@ -234,10 +257,21 @@ mod tests {
         };
         assert_eq!(by(&report.by_job), [("7".to_owned(), 8.0), (NOBODY.to_owned(), 2.0)]);
         assert_eq!(by(&report.by_user), [("mira".to_owned(), 8.0), (NOBODY.to_owned(), 2.0)]);
-        let causes = [("compute_straggler".to_owned(), 1.5), ("data_starved".to_owned(), 0.5)];
-        assert_eq!(by(&report.by_cause), causes);
+        let causes = [("compute_straggler".to_owned(), 1.25), ("unexplained".to_owned(), 0.25)];
+        let lost = |sum: &Sum| (sum.of.clone(), sum.lost_gpu_hours);
+        assert_eq!(report.by_cause.iter().map(lost).collect::<Vec<_>>(), causes);
         let hours: f64 = report.by_state.iter().map(|sum| sum.gpu_hours).sum();
         assert!((hours - 10.0).abs() < 1e-9, "{hours}");
+    }
+
+    #[test]
+    fn sum_of_nothing_has_no_sign() {
+        let rows = vec![row(Some("7"), GpuState::Computing, 6.0, None)];
+        let prices = Prices { usual: Some(2.0), ..Prices::default() };
+        let report = Report::of(&Usage { rows, ..Usage::default() }, &prices, None);
+        let job = &report.by_job[0];
+        assert_eq!(format!("{:.3}", job.lost_gpu_hours), "0.000");
+        assert_eq!(format!("{:.2}", job.lost_cost.unwrap()), "0.00");
     }
 
     #[test]

@@ -101,7 +101,7 @@ fn share(part: f64, whole: f64) -> String {
 /// Each job in each state on each model of board, a line each.
 pub(super) fn csv(report: &Report) -> String {
     let mut page =
-        "job,name,user,account,model,state,lost,cause,gpu_hours,energy_kwh,cost,currency,co2_kg\n"
+        "job,name,user,account,model,state,lost,cause,gpu_hours,energy_kwh,cost,currency,co2_kg,lost_gpu_hours\n"
             .to_owned();
     for row in &report.rows {
         let text = |value: &Option<gaunt_schema::Safe>| quoted(value.as_deref().unwrap_or(""));
@@ -109,7 +109,7 @@ pub(super) fn csv(report: &Report) -> String {
         line(
             &mut page,
             format_args!(
-                "{},{},{},{},{},{},{},{},{},{},{},{},{}",
+                "{},{},{},{},{},{},{},{},{},{},{},{},{},{}",
                 text(&row.job),
                 text(&row.name),
                 text(&row.user),
@@ -123,6 +123,7 @@ pub(super) fn csv(report: &Report) -> String {
                 number(row.cost),
                 if row.cost.is_some() { quoted(&report.currency) } else { String::new() },
                 number(row.co2_kg),
+                row.lost_gpu_hours,
             ),
         );
     }

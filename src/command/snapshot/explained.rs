@@ -76,7 +76,7 @@ fn head(finding: &Finding, now: UnixMs) -> Vec<String> {
     };
     let mut facts = vec![finding.severity.to_string(), stands];
     facts.push(format!("sure {:.2}", finding.confidence));
-    facts.push(format!("costs {:.1} GPU·h/h", finding.cost_gpu_hours_per_hour));
+    facts.push(format!("{:.1} lost GPUs", finding.lost_gpus));
     if life.openings > 1 {
         facts.push(format!("came {} times", life.openings));
     }

@@ -1,8 +1,10 @@
 //! One question of a snapshot: its answer as plain columns, as JSON like the API's, or as comma-separated values.
 
+use std::io::{self, Write as _};
+
 use anyhow::Context as _;
 
-use super::{Form, Picture, node, sheet::Sheet};
+use super::{Form, Picture, node, pages, rows, sheet::Sheet};
 use crate::{
     answer::{Answer, Filter, FindingList, Question, Refusal, Subject},
     source::Source,
@@ -15,17 +17,20 @@ pub struct One {
     pub ask: String,
     /// The filter, if it is not part of the question.
     pub filter: Option<String>,
+    /// The most rows; all unless this or the filter says.
+    pub limit: Option<u32>,
 }
 
 impl One {
     /// The question; what is wrong with it is shown where it stands.
     pub(super) fn question(&self, form: Form) -> anyhow::Result<Question> {
-        let more = self.filter.iter().map(|filter| ("filter".to_owned(), filter.clone()));
-        let question = Question::read_line(&self.ask, &more.collect::<Vec<_>>());
+        let filter = self.filter.iter().map(|filter| ("filter".to_owned(), filter.clone()));
+        let limit = self.limit.iter().map(|limit| ("limit".to_owned(), limit.to_string()));
+        let question = Question::read_line(&self.ask, &filter.chain(limit).collect::<Vec<_>>());
         let question = question.map_err(|refusal| explained(&refusal))?;
         // What people and spreadsheets read are columns.
         Ok(match question {
-            _ if form == Form::Json => question,
+            _ if matches!(form, Form::Json | Form::Columns) => question,
             Question::Nodes => Question::Table(Filter::all(Subject::Nodes)),
             Question::Findings => Question::Table(Filter::all(Subject::Findings)),
             Question::Targets => Question::Table(Filter::all(Subject::Targets)),
@@ -35,18 +40,23 @@ impl One {
     }
 }
 
-/// The page of one answer.
+/// The page of one answer. Rows that a limit leaves out are said on the standard error where the page has no place for it.
 pub(super) async fn page(
     source: &Source,
     question: Question,
     form: Form,
 ) -> anyhow::Result<String> {
-    let answer = source.ask(question).await?;
+    let answer = pages::ask_all(source, question).await?;
     if let Answer::Refused(refusal) = &answer {
         return Err(explained(refusal));
     }
+    if let (Some(cut), true) = (pages::cut(&answer), form != Form::Text) {
+        // A closed standard error takes nothing from the page.
+        drop(writeln!(io::stderr(), "gaunt: {cut}"));
+    }
     match (form, &answer) {
-        (Form::Json, _) => Ok(serde_json::to_string(&answer)? + "\n"),
+        (Form::Columns, _) => Ok(serde_json::to_string(&answer)? + "\n"),
+        (Form::Json, _) => Ok(rows::json(&answer)?.to_string() + "\n"),
         (Form::Text, Answer::Overview(overview)) => {
             let findings = overview.findings.clone();
             let total = overview.findings_open;

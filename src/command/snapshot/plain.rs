@@ -25,6 +25,7 @@ pub(super) fn page(picture: &Picture) -> String {
     let mut lines = vec![title(overview)];
     lines.extend(gpu_time(overview));
     lines.push(cost(&overview.lost, overview.gpus()));
+    lines.extend(causes(&overview.lost));
     lines.push(String::new());
     lines.extend(findings(&picture.findings.findings, overview.at));
     lines.extend(worst(&overview.worst));
@@ -86,6 +87,20 @@ fn cost(lost: &Lost, gpus: u32) -> String {
     format!("LOST      {:.1} GPUs{share}{}", lost.gpus, money.unwrap_or_default())
 }
 
+/// What the lost GPUs are attributed to, which adds up to them; nothing where nothing is lost and everything known.
+fn causes(lost: &Lost) -> Option<String> {
+    let mut parts = Vec::new();
+    if lost.gpus > 0.0 {
+        parts.push(format!("findings {:.1}", lost.findings_gpus));
+        parts.push(format!("idle {:.1}", lost.idle_gpus));
+        parts.push(format!("unexplained {:.1}", lost.unexplained_gpus));
+    }
+    if lost.unknown_gpus > 0 {
+        parts.push(format!("not known {}", count(lost.unknown_gpus, "GPU")));
+    }
+    (!parts.is_empty()).then(|| format!("          {}", parts.join("   ")))
+}
+
 fn findings(findings: &[Finding], now: UnixMs) -> Vec<String> {
     let taken = findings.iter().filter(|finding| finding.acknowledged.is_some()).count();
     let taken = if taken > 0 { format!(" · {taken} acknowledged") } else { String::new() };
@@ -93,12 +108,12 @@ fn findings(findings: &[Finding], now: UnixMs) -> Vec<String> {
     for finding in findings.iter().take(FINDINGS) {
         let place = cut(&finding.entity.to_string(), 32);
         lines.push(format!(
-            "{:<9} {:<16} {} {:>8} {:>9.1} GPU·h/h  sure {:.2}",
+            "{:<9} {:<16} {} {:>8} {:>7.1} lost GPUs  sure {:.2}",
             finding.severity.as_str(),
             finding.kind.as_str(),
             pad(&place, 32),
             age(now.since(finding.since)),
-            finding.cost_gpu_hours_per_hour,
+            finding.lost_gpus,
             finding.confidence,
         ));
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();

@@ -111,6 +111,7 @@ pub(in crate::console) fn job() -> JobDetail {
             StateCount { state: GpuState::Computing, gpus: 68 },
             StateCount { state: GpuState::Waiting, gpus: 60 },
         ],
+        lost_gpus: 60.0,
         gpus: gpu_table(),
         findings: vec![port_down()],
         past: JobPast {

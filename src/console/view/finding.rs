@@ -100,10 +100,10 @@ fn told(
     lines.extend(summary.into_iter().map(|line| Line::raw(format!("   {line}"))));
     lines.push(Line::default());
     let facts = format!(
-        "{} ({})   costs {} GPUs   {} % sure",
+        "{} ({})   {} lost GPUs   {} % sure",
         format::clock(finding.since),
         format::span(at.since(finding.since)),
-        format::gpus(finding.cost_gpu_hours_per_hour),
+        format::gpus(finding.lost_gpus),
         format::whole_percent(Some(finding.confidence)),
     );
     lines.push(titled("SINCE", vec![Span::raw(facts)], theme));

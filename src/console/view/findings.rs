@@ -170,7 +170,7 @@ impl Rows<'_> {
         let taken = finding.acknowledged.is_some();
         let sign = if taken { "✔" } else { theme::severity_sign(finding.severity) };
         let lasted = format::span(self.at.since(finding.since));
-        let cost = format::gpus(finding.cost_gpu_hours_per_hour);
+        let cost = format::gpus(finding.lost_gpus);
         let sure = format!("{} %", format::whole_percent(Some(finding.confidence)));
         Line::from(vec![
             Span::styled(format!(" {sign} "), severity),

@@ -24,6 +24,7 @@ const PAST: usize = 40;
 ///  GPU TIME  █████████████████████████████████████▒▒▒▒▒▒░░░░░░░░░░░░ddddiii········
 ///            █ computing 64.1  ▒ communicating 9.8  ░ waiting for peers 15.2  …  %
 ///  LOST      2,071 GPUs (20.7 %)   $4,142/h   ▁▁▁▁▂▂▃▅▇▇▇▇▇▇▇▇  last 15m
+///            findings 1,982   idle 64   unexplained 25   not known 8 GPUs
 /// ```
 pub(super) fn lines(overview: &Overview, width: usize, theme: Theme) -> Vec<Line<'static>> {
     let total = overview.gpus();
@@ -39,6 +40,7 @@ pub(super) fn lines(overview: &Overview, width: usize, theme: Theme) -> Vec<Line
     let mut lines = vec![titled("GPU TIME", fleet_bar(overview, width, theme), theme)];
     lines.extend(legend(overview, total, width, theme));
     lines.push(lost(overview, total, width, theme));
+    lines.extend(causes(overview, theme));
     lines
 }
 
@@ -105,4 +107,27 @@ fn lost(overview: &Overview, total: u32, width: usize, theme: Theme) -> Line<'st
         spans.push(Span::styled(format!("  last {past}"), theme.style(Meaning::Dim)));
     }
     titled("LOST", spans, theme)
+}
+
+/// What the lost GPUs are attributed to, which adds up to them; nothing where nothing is lost and everything known.
+fn causes(overview: &Overview, theme: Theme) -> Option<Line<'static>> {
+    let lost = &overview.lost;
+    if lost.gpus <= 0.0 && lost.unknown_gpus == 0 {
+        return None;
+    }
+    let mut spans = vec![Span::raw(" ".repeat(INDENT))];
+    if lost.gpus > 0.0 {
+        let part = |word: &str, gpus: f64| format!("{word} {}   ", format::gpus(gpus));
+        spans.push(Span::raw(part("findings", lost.findings_gpus)));
+        spans.push(Span::raw(part("idle", lost.idle_gpus)));
+        let some = lost.unexplained_gpus > 0.0;
+        let meaning = if some { Meaning::Waiting } else { Meaning::Plain };
+        let text = part("unexplained", lost.unexplained_gpus);
+        spans.push(Span::styled(text, theme.style(meaning)));
+    }
+    if lost.unknown_gpus > 0 {
+        let text = format!("not known {} GPUs", format::count(lost.unknown_gpus.into()));
+        spans.push(Span::styled(text, theme.style(Meaning::Dim)));
+    }
+    Some(Line::from(spans))
 }

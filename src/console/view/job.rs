@@ -113,13 +113,13 @@ fn useful(job: &JobDetail, width: usize, theme: Theme) -> Vec<Span<'static>> {
         job.states.iter().filter(|count| wanted(count.state)).map(|count| count.gpus).sum()
     };
     let unknown = of(|state| matches!(state, GpuState::Stale | GpuState::Unknown));
-    let (all, lost) = (of(|_| true), of(GpuState::is_lost_time));
-    let known = all - unknown;
-    let share = (known > 0).then(|| f64::from(known - lost) / f64::from(known));
-    let meaning = if lost > 0 { Meaning::Bad } else { Meaning::Good };
+    let (all, lost) = (of(|_| true), job.lost_gpus);
+    let known = f64::from(all - unknown);
+    let share = (known > 0.0).then(|| (known - lost) / known);
+    let meaning = if lost > 0.0 { Meaning::Bad } else { Meaning::Good };
     let text = format!("  {} %", format::whole_percent(share));
     spans.push(Span::styled(text, theme.style(meaning)));
-    spans.push(Span::raw(format!("   {lost} of {all} GPUs lose their time now")));
+    spans.push(Span::raw(format!("   {} of {all} GPUs lost", format::gpus(lost))));
     spans
 }
 

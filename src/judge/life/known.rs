@@ -71,12 +71,16 @@ pub struct Turned {
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) told: Told,
+    /// What its detector last estimated that it costs. Not kept: after a restart what was attributed to it stands in.
+    pub(super) estimate: f64,
     /// Until when nobody could say that its evidence is gone.
     kept: UnixMs,
     /// Since when it would be less urgent.
     calmer: Option<UnixMs>,
-    /// The cost and the victims that were noted last, and when.
-    noted: (f64, usize, UnixMs),
+    /// The cost that was noted last, and when.
+    noted_cost: (f64, UnixMs),
+    /// How many victims were noted last, and when.
+    noted_victims: (usize, UnixMs),
     /// Whether it was open before a restart and was not seen since.
     resumed: bool,
     flapping: bool,
@@ -88,12 +92,15 @@ impl Known {
     /// A finding that is seen for the first time.
     pub(super) fn open(finding: Finding, now: UnixMs) -> Self {
         let life = Lived { opened: now, seen: now, openings: vec![now], ..Lived::default() };
-        let noted = (finding.lost_gpus, finding.victims.len(), now);
+        let noted_cost = (finding.lost_gpus, now);
+        let noted_victims = (finding.victims.len(), now);
         let mut known = Self {
+            estimate: finding.lost_gpus,
             told: Told { finding, life, chain: None },
             kept: now,
             calmer: None,
-            noted,
+            noted_cost,
+            noted_victims,
             resumed: false,
             flapping: false,
             rose: true,
@@ -105,10 +112,22 @@ impl Known {
 
     /// A finding from before a restart.
     pub(super) fn resumed(told: Told) -> Self {
-        let noted = (told.finding.lost_gpus, told.finding.victims.len(), told.life.seen);
+        let noted_cost = (told.finding.lost_gpus, told.life.seen);
+        let noted_victims = (told.finding.victims.len(), told.life.seen);
         let (kept, resumed) = (told.life.seen, told.life.closed.is_none());
         let flapping = told.life.state == LifeState::Flapping;
-        Self { told, kept, calmer: None, noted, resumed, flapping, rose: false }
+        let estimate = told.finding.lost_gpus;
+        Self {
+            told,
+            estimate,
+            kept,
+            calmer: None,
+            noted_cost,
+            noted_victims,
+            resumed,
+            flapping,
+            rose: false,
+        }
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -145,7 +164,9 @@ impl Known {
             return;
         }
         let severity = finding.severity;
-        self.noted = (finding.lost_gpus, finding.victims.len(), now);
+        self.estimate = finding.lost_gpus;
+        self.noted_cost = (finding.lost_gpus, now);
+        self.noted_victims = (finding.victims.len(), now);
         (self.kept, self.calmer, self.resumed, self.rose) = (now, None, false, true);
         self.told.finding = finding;
         self.told.life.closed = None;
@@ -170,23 +191,34 @@ impl Known {
         if finding.entity != before.entity {
             turns.push((Turn::Blame, before.entity.to_string(), finding.entity.to_string()));
         }
-        let (cost, victims, at) = self.noted;
-        if now.since(at) >= NOTED_EVERY {
-            let (new, more) = (finding.lost_gpus, finding.victims.len());
-            if (new - cost).abs() >= (cost * SAME_COST).max(1.0) {
-                turns.push((Turn::Cost, format!("{cost:.1} GPUs"), format!("{new:.1} GPUs")));
-                self.noted = (new, self.noted.1, now);
-            }
-            if more != victims {
-                turns.push((Turn::Victims, victims.to_string(), more.to_string()));
-                self.noted = (self.noted.0, more, now);
-            }
+        let ((victims, at), more) = (self.noted_victims, finding.victims.len());
+        if now.since(at) >= NOTED_EVERY && more != victims {
+            turns.push((Turn::Victims, victims.to_string(), more.to_string()));
+            self.noted_victims = (more, now);
         }
-        self.told.finding = Finding { severity, since, ..finding };
+        self.estimate = finding.lost_gpus;
+        let lost_gpus = before.lost_gpus;
+        self.told.finding = Finding { severity, since, lost_gpus, ..finding };
         self.told.life.seen = now;
         (self.kept, self.resumed) = (now, false);
         for (what, from, to) in turns {
             self.turn(now, what, &from, &to);
+        }
+    }
+
+    /// The lost GPUs that are attributed to it now.
+    pub(super) fn charge(&mut self, lost_gpus: f64, now: UnixMs) {
+        self.told.finding.lost_gpus = lost_gpus;
+        let (cost, at) = self.noted_cost;
+        if at == now {
+            // It opened at this step: until now this was the estimate of its detector.
+            self.noted_cost.0 = lost_gpus;
+            return;
+        }
+        if now.since(at) >= NOTED_EVERY && (lost_gpus - cost).abs() >= (cost * SAME_COST).max(1.0) {
+            let (from, to) = (format!("{cost:.1} GPUs"), format!("{lost_gpus:.1} GPUs"));
+            self.turn(now, Turn::Cost, &from, &to);
+            self.noted_cost = (lost_gpus, now);
         }
     }
 

@@ -24,8 +24,11 @@ fn finding(place: &str, severity: Severity, lost_gpus: f64) -> Finding {
 impl Led {
     fn step(&mut self, findings: Vec<Finding>) {
         self.now += 1;
+        let costs: Vec<_> = findings.iter().map(|f| (f.id.clone(), f.lost_gpus)).collect();
         let seen = Seen { findings, ..Seen::default() };
-        self.life.step(UnixMs(self.now * 1_000), PERIOD, &self.limits, seen);
+        let now = UnixMs(self.now * 1_000);
+        self.life.step(now, PERIOD, &self.limits, seen);
+        self.life.charge(now, costs.iter().map(|(id, cost)| (id, *cost)));
     }
 
     /// So many seconds in which the evidence of one finding is there.

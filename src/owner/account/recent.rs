@@ -6,12 +6,12 @@ use std::{
     time::Duration,
 };
 
-use gaunt_schema::{FindingKind, GpuState, Safe, UnixMs};
+use gaunt_schema::{GpuState, Safe, UnixMs};
 use serde::{Deserialize, Serialize};
 
 use super::{Key, Used};
 use crate::{
-    answer::{Usage, UsageRow},
+    answer::{LossCause, Usage, UsageRow},
     cluster::JobTold,
 };
 
@@ -158,6 +158,7 @@ impl Recent {
             state: Some(key.state),
             cause: key.cause,
             gpu_seconds: used.seconds,
+            lost_gpu_seconds: used.lost,
             joules: used.joules,
         }
     }
@@ -189,10 +190,13 @@ struct Minute {
     step: i64,
     watched: f64,
     used: Vec<Row>,
+    /// The lost seconds of each row; files that were written without it say it by the state.
+    #[serde(default)]
+    lost: Vec<f64>,
 }
 
 /// Job and model by the place of their text, state, cause, seconds, joules.
-type Row = (Option<usize>, Option<usize>, GpuState, Option<FindingKind>, f64, Option<f64>);
+type Row = (Option<usize>, Option<usize>, GpuState, Option<LossCause>, f64, Option<f64>);
 
 impl Serialize for Recent {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -225,8 +229,9 @@ impl Serialize for Recent {
                 let (job, model) = (key.job.map(&mut place), key.model.map(&mut place));
                 (job, model, key.state, key.cause, used.seconds, used.joules)
             };
+            let lost = minute.used.values().map(|used| used.lost).collect();
             let used = minute.used.into_iter().map(row).collect();
-            kept.minutes.push(Minute { step: minute.step, watched: minute.watched, used });
+            kept.minutes.push(Minute { step: minute.step, watched: minute.watched, used, lost });
         }
         kept.serialize(to)
     }
@@ -237,16 +242,28 @@ impl<'de> Deserialize<'de> for Recent {
         let Kept { texts, minutes, told } = Kept::deserialize(from)?;
         let buckets = minutes.into_iter().map(|minute| {
             let text = |place: Option<usize>| place.and_then(|place| texts.get(place)).cloned();
+            let mut lost = minute.lost.into_iter();
             let used =
                 minute.used.into_iter().map(|(job, model, state, cause, seconds, joules)| {
+                    let by_state = || if state.is_lost_time() { seconds } else { 0.0 };
+                    let lost = lost.next().unwrap_or_else(by_state);
+                    let cause = cause.or_else(|| cause_of(state).filter(|_| lost > 0.0));
                     let key = Key { job: text(job), model: text(model), state, cause };
-                    (key, Used { seconds, joules })
+                    (key, Used { seconds, lost, joules })
                 });
             let used = used.collect();
             Arc::new(Bucket { step: minute.step, watched: minute.watched, used })
         });
         Ok(Self { buckets: buckets.collect(), told })
     }
+}
+
+/// The cause of lost time that was kept without one.
+fn cause_of(state: GpuState) -> Option<LossCause> {
+    Some(match state {
+        GpuState::IdleAllocated => LossCause::Idle,
+        _ => LossCause::Unexplained,
+    })
 }
 
 #[cfg(test)]
@@ -257,8 +274,9 @@ mod tests {
 
     fn spend(recent: &mut Recent, job: &str, second: i64) {
         let job = Safe::new(job);
-        let key = Key { job: Some(&job), model: None, state: GpuState::Computing, cause: None };
-        let used = Used { seconds: 1.0, joules: Some(700.0) };
+        let cause = Some(LossCause::Unexplained);
+        let key = Key { job: Some(&job), model: None, state: GpuState::Slowed, cause };
+        let used = Used { seconds: 1.0, lost: 0.25, joules: Some(700.0) };
         recent.add(UnixMs(second * 1_000), 1.0, SPAN, HashMap::from([(key.cloned(), used)]));
     }
 
@@ -295,7 +313,7 @@ mod tests {
         for job in 0..MAX_ROWS + 10 {
             let job = Some(Safe::new(&job.to_string()));
             let key = Key { job, model: None, state: GpuState::Idle, cause: None };
-            bucket.add(key, Used { seconds: 1.0, joules: None });
+            bucket.add(key, Used { seconds: 1.0, lost: 0.0, joules: None });
         }
         assert_eq!(bucket.used.len(), MAX_ROWS + 1);
         let nobody = Key { job: None, model: None, state: GpuState::Idle, cause: None };

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Key, Used};
 use crate::answer::{
-    Starved,
+    LossCause, Starved,
     gpu_time::{ENDED, NOBODY},
 };
 
@@ -49,10 +49,10 @@ impl Spent {
     pub(super) fn add(&mut self, now: UnixMs, used: &HashMap<Key<Safe>, Used>) {
         let mut lost: BTreeMap<(Safe, &'static str), f64> = BTreeMap::new();
         for (key, used) in used {
-            if let Some(cause) = key.cause() {
+            if let Some(cause) = key.cause.map(LossCause::as_str) {
                 *lost
                     .entry((key.job.clone().unwrap_or_else(|| Safe::new(NOBODY)), cause))
-                    .or_default() += used.seconds;
+                    .or_default() += used.lost;
             }
         }
         for ((job, cause), seconds) in lost {
@@ -115,10 +115,12 @@ mod tests {
     /// Adds a second of a GPU that waits.
     fn lose(spent: &mut Spent, job: &str, at: i64) {
         let job = Safe::new(job);
-        let key = Key { job: Some(&job), model: None, state: GpuState::Waiting, cause: None };
-        let worked = Key { state: GpuState::Computing, ..key.clone() };
-        let used = Used { seconds: 1.0, joules: None };
-        spent.add(UnixMs(at), &HashMap::from([(key.cloned(), used), (worked.cloned(), used)]));
+        let cause = Some(LossCause::Unexplained);
+        let key = Key { job: Some(&job), model: None, state: GpuState::Waiting, cause };
+        let worked = Key { state: GpuState::Computing, cause: None, ..key.clone() };
+        let used = Used { seconds: 2.0, lost: 1.0, joules: None };
+        let more = Used { lost: 0.0, ..used };
+        spent.add(UnixMs(at), &HashMap::from([(key.cloned(), used), (worked.cloned(), more)]));
     }
 
     fn sum(spent: &Spent) -> f64 {
@@ -150,7 +152,7 @@ mod tests {
         let mut again = serde_json::from_str::<Spent>(&text).unwrap().resumed();
         lose(&mut again, "a", 500_000);
         let told = again.told();
-        assert_eq!((told.len(), &*told[0].cause), (1, "waiting"));
+        assert_eq!((told.len(), &*told[0].cause), (1, "unexplained"));
         assert_eq!(told[0].gpu_seconds.to_string(), "2");
     }
 }

@@ -32,7 +32,7 @@ impl Rows for Findings<'_> {
         let number = |row: &u32| {
             let finding = self.finding(*row);
             match key {
-                Key::Own(Own::Cost) => Some(finding.cost_gpu_hours_per_hour),
+                Key::Own(Own::Lost | Own::Cost) => Some(finding.lost_gpus),
                 Key::Own(Own::Confidence) => Some(finding.confidence),
                 Key::Own(Own::Victims) => Some(finding.victims.len() as f64),
                 Key::Own(Own::Openings) => Some(f64::from(finding.life.openings)),

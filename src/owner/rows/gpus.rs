@@ -123,6 +123,9 @@ impl Rows for Gpus<'_> {
                 let own = |row: &u32| shown(cluster, metric, self.node(*row)?.own_row()?);
                 numbers(rows.iter().map(own))
             }
+            Key::Own(Own::Lost) => {
+                numbers(rows.iter().map(|row| Some(self.owner.lost_gpus([&self.place(*row).0]))))
+            }
             Key::Own(_) => {
                 let age = |row: &u32| cluster.age(self.node(*row)?.sampled?);
                 numbers(rows.iter().map(|row| Some(age(row)?.as_secs_f64())))
@@ -147,7 +150,9 @@ impl Rows for Gpus<'_> {
             }
             Own::Finding => {
                 let blame = Blame::of(&self.owner.findings);
-                kinds(rows.map(|row| blame.gpu(&self.node(row)?.name, self.index(row)?)))
+                let blamed = |row| blame.gpu(&self.node(row)?.name, self.index(row)?);
+                let cause = |row| self.owner.loss_finding(self.place(row).0);
+                kinds(rows.map(|row| blamed(row).or_else(|| cause(row))))
             }
             Own::Job => Collected::of(rows.map(|row| self.job(row))),
             Own::JobName => Collected::of(rows.map(|row| self.told(row)?.name.as_ref())),

@@ -58,11 +58,11 @@ impl<'a> Jobs<'a> {
                 Some(names.len() as f64)
             }
             Own::Gpus => Some(self.gpus(row).len() as f64),
-            Own::Lost => Some(self.states(row, GpuState::is_lost_time)),
+            Own::Lost => Some(self.owner.lost_gpus(self.gpus(row))),
             Own::Useful => {
                 let unknown = |state| matches!(state, GpuState::Stale | GpuState::Unknown);
                 let known = self.gpus(row).len() as f64 - self.states(row, unknown);
-                let lost = self.states(row, GpuState::is_lost_time);
+                let lost = self.owner.lost_gpus(self.gpus(row));
                 (known > 0.0).then(|| (known - lost) / known)
             }
             Own::GpuUtilization => {

@@ -78,9 +78,10 @@ fn time() -> GpuTime {
             job: "8812".into(),
             gpus: 2,
             states: vec![StateCount { state: GpuState::Waiting, gpus: 1 }],
+            lost_gpus: 0.5,
         }],
         starved: vec![
-            Starved { job: "(nobody)".into(), cause: "waiting".into(), gpu_seconds: 2.5 },
+            Starved { job: "(nobody)".into(), cause: "unexplained".into(), gpu_seconds: 2.5 },
             Starved { job: "8812".into(), cause: "port_down".into(), gpu_seconds: 120.0 },
         ],
         ..GpuTime::default()
@@ -106,6 +107,7 @@ fn finding(node: &Safe) -> Finding {
         entity: Entity::port(node, &"mlx5_1".into(), &"1".into()),
         since: UnixMs(0),
         confidence: 1.0,
+        lost_gpus: 0.0,
         cost_gpu_hours_per_hour: 0.0,
         victims: Vec::new(),
         summary: String::new(),
@@ -146,10 +148,16 @@ fn the_page_says_what_the_answers_say() {
         "gaunt_gpus{state=\"lost\"} 0",
         r#"gaunt_gpu_state{node="gpu\\1 \"a\"",gpu="1",state="data_starved"} 1"#,
         "gaunt_lost_gpus 0",
+        "gaunt_cause_lost_gpus{cause=\"port_down\"} 0",
+        "gaunt_cause_lost_gpus{cause=\"idle\"} 0",
+        "gaunt_cause_lost_gpus{cause=\"unexplained\"} 0",
+        r#"gaunt_finding_lost_gpus{id="port_down/gpu1/mlx5_1/1",kind="port_down"} 0"#,
+        r#"gaunt_node_lost_gpus{node="gpu\\1 \"a\""} 1"#,
+        "gaunt_job_lost_gpus{job=\"8812\"} 0.5",
         "gaunt_gpu_state_ratio{state=\"computing\"} 0.5",
         "gaunt_gpu_state_ratio{state=\"lost\"} 0",
         "gaunt_gpu_state_ratio{job=\"8812\",state=\"waiting\"} 0.5",
-        "gaunt_starved_gpu_seconds_total{job=\"(nobody)\",cause=\"waiting\"} 2.5",
+        "gaunt_starved_gpu_seconds_total{job=\"(nobody)\",cause=\"unexplained\"} 2.5",
         "gaunt_starved_gpu_seconds_total{job=\"8812\",cause=\"port_down\"} 120",
         r#"gaunt_finding{id="port_down/gpu1/mlx5_1/1",kind="port_down",severity="critical",acknowledged="true",entity="port",node="gpu\\1 \"a\"",device="mlx5_1",port="1"} 1"#,
         "gaunt_findings_opened_total{kind=\"port_down\"} 1",
@@ -197,4 +205,68 @@ fn page_of_open_metrics_has_the_samples_of_the_text_page() {
     assert!(open.contains("# TYPE gaunt_scrapes counter\n"), "{open}");
     assert!(open.contains("# TYPE gaunt_build info\n"), "{open}");
     text::decode_open_metrics(open.as_bytes(), &text::Limits::default()).unwrap();
+}
+
+/// Sums of lost GPUs by whom they are divided: what a page says adds up to its own total.
+#[test]
+fn lost_gpus_of_a_page_add_up() {
+    let start = UnixMs(1_700_000_000_000);
+    let mut fleet = gaunt_sim::Story {
+        name: "demo".into(),
+        nodes: Some(16),
+        seed: 1,
+        level: gaunt_sim::suite::Level::Hard,
+        dialect: gaunt_schema::Dialect::Gaunt,
+    }
+    .fleet(start)
+    .unwrap();
+    let mut owner = crate::owner::Owner::new(crate::owner::Options::default());
+    let targets = (0..16).map(|id| gaunt_schema::Target {
+        id: gaunt_schema::TargetId(id),
+        address: format!("{}:1", fleet.node_name(id as usize)).into(),
+        node: None,
+        origin: "test".into(),
+    });
+    owner.accept(gaunt_schema::Delivery::Targets(targets.collect()));
+    let mut lost = 0.0;
+    for second in 1..=75 {
+        let at = start + std::time::Duration::from_secs(second);
+        fleet.advance(at);
+        for id in 0..16_u32 {
+            let Some((_, page)) = fleet.pages(id as usize).pop() else { continue };
+            let outcome = text::decode(page.as_bytes(), &text::Limits::default());
+            let target = gaunt_schema::TargetId(id);
+            let batch = gaunt_schema::Batch { target, at, duration_ms: 1.0, outcome };
+            owner.accept(gaunt_schema::Delivery::Batch(batch));
+        }
+        owner.tick(at);
+        if second % 5 != 0 {
+            continue;
+        }
+        let mut facts = facts();
+        for question in [Question::Overview, Question::Nodes, Question::Findings, Question::GpuTime]
+        {
+            match owner.answer(&question) {
+                Answer::Overview(overview) => facts.overview = overview,
+                Answer::Nodes(nodes) => facts.nodes = nodes,
+                Answer::Findings(findings) => facts.findings = findings,
+                Answer::GpuTime(time) => facts.time = time,
+                _ => panic!("another answer"),
+            }
+        }
+        let page = facts.page(Form::Text);
+        let sum = |family: &str| -> f64 {
+            let lines = page.lines().filter(|line| line.split(['{', ' ']).next() == Some(family));
+            lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+        };
+        lost = sum("gaunt_lost_gpus");
+        let findings = sum("gaunt_finding_lost_gpus")
+            + facts.overview.lost.idle_gpus
+            + facts.overview.lost.unexplained_gpus;
+        let sums = [sum("gaunt_cause_lost_gpus"), sum("gaunt_node_lost_gpus"), findings];
+        for sum in sums.into_iter().chain([sum("gaunt_job_lost_gpus")]) {
+            assert!((sum - lost).abs() < 1e-6, "second {second}: {sum} beside {lost}");
+        }
+    }
+    assert!(lost > 10.0, "{lost}");
 }

@@ -28,9 +28,9 @@ rows! {
         Metric::gauge("gaunt_gpu_state", Fleet, Unit::Count, 1.0);
     GPU_STATE_RATIO, "Share of the GPUs in each state: of a job's, or of all without a job.",
         Metric::gauge("gaunt_gpu_state_ratio", Fleet, Unit::Ratio, 0.001);
-    LOST_GPUS, "GPUs whose time is lost to the jobs that hold them.",
+    LOST_GPUS, "Lost GPUs: the shares of their time that GPUs lose to the jobs that hold them, added up.",
         Metric::gauge("gaunt_lost_gpus", Fleet, Unit::Count, 0.1);
-    STARVED, "GPU time that was lost, by job and by the kind of finding or the state that explains it; of jobs that ended long ago together.",
+    STARVED, "Lost GPUs added up over time, by job and by cause: the kind of the finding, idle or unexplained; of jobs that ended long ago together.",
         Metric::counter("gaunt_starved_gpu_seconds_total", Fleet, Unit::Seconds, Bits64);
     FINDING, "An open finding, with what it blames and whether somebody took it on.",
         Metric::gauge("gaunt_finding", Fleet, Unit::Count, 1.0);
@@ -44,4 +44,12 @@ rows! {
         Metric::counter("gaunt_record_written_batches_total", Fleet, Unit::Count, Bits64);
     RECORD_DROPPED, "Batches that are missing in the recording: the disk was behind, or recording was stopped.",
         Metric::counter("gaunt_record_dropped_batches_total", Fleet, Unit::Count, Bits64);
+    LOST_BY_CAUSE, "Lost GPUs by cause: the kind of the open findings that they are attributed to, idle or unexplained. The sum is gaunt_lost_gpus.",
+        Metric::gauge("gaunt_cause_lost_gpus", Fleet, Unit::Count, 0.1);
+    FINDING_LOST, "Lost GPUs that are attributed to an open finding.",
+        Metric::gauge("gaunt_finding_lost_gpus", Fleet, Unit::Count, 0.1);
+    NODE_LOST, "Lost GPUs of each node. The sum is gaunt_lost_gpus.",
+        Metric::gauge("gaunt_node_lost_gpus", Fleet, Unit::Count, 0.1);
+    JOB_LOST, "Lost GPUs of each job, of the largest thousand.",
+        Metric::gauge("gaunt_job_lost_gpus", Fleet, Unit::Count, 0.1);
 }

@@ -35,6 +35,7 @@ fn finding() -> Finding {
         entity: Entity::gpu(&node, &"5".into()),
         since: UnixMs(NOW.0 - 370_000),
         confidence: 0.97,
+        lost_gpus: 511.0,
         cost_gpu_hours_per_hour: 511.0,
         victims: (0..14).map(|n| job(&format!("gpu-{n:04}"))).collect(),
         summary: "gpu-0417 · GPU 5 is throttled by heat or power, at 61 % of its peers' clock; 511 GPUs of its job wait.".to_owned(),

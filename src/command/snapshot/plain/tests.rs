@@ -16,6 +16,7 @@ fn picture() -> Picture {
         entity: Entity::port(&node, &"mlx5_1".into(), &"1".into()),
         since: UnixMs(3_600_000),
         confidence: 0.99,
+        lost_gpus: 14.0,
         cost_gpu_hours_per_hour: 14.0,
         victims: Vec::new(),
         summary: "Port mlx5_1/1 of gpu003 is down since 01:00:00Z (45 s).".to_owned(),
@@ -57,6 +58,9 @@ fn picture() -> Picture {
         ],
         lost: Lost {
             gpus: 4.0,
+            findings_gpus: 3.5,
+            unexplained_gpus: 0.5,
+            unknown_gpus: 1,
             cost_per_hour: Some(8.0),
             currency: "USD".into(),
             ..Lost::default()
@@ -75,9 +79,10 @@ fn the_order_of_reading_is_state_cost_blame_evidence() {
 gaunt  prod-a · 2 nodes · 8 GPUs · 1 live · 1 down  at 01:00:45Z
 GPU TIME  computing 50.0 %   waiting 50.0 %
 LOST      4.0 GPUs of 8 (50.0 %)   8.00 USD/h
+          findings 3.5   idle 0.0   unexplained 0.5   not known 1 GPU
 
 FINDINGS  1 open
-critical  port_down        gpu003 · mlx5_1/1                    45 s      14.0 GPU·h/h  sure 0.99
+critical  port_down        gpu003 · mlx5_1/1                    45 s    14.0 lost GPUs  sure 0.99
           Port mlx5_1/1 of gpu003 is down since 01:00:00Z (45 s).
           · state 1 (limit 4) - 7 of 8 sibling ports are active
           next: Check the cable and the switch port.

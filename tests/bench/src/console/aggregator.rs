@@ -131,6 +131,7 @@ fn finding(node: &Safe, severity: Severity) -> Finding {
         entity,
         since: UnixMs(BEGIN - 130_000),
         confidence: 0.9,
+        lost_gpus: 6.0,
         cost_gpu_hours_per_hour: 6.0,
         victims: Vec::new(),
         summary: format!("the GPUs of {node} wait for input: its disks are busy"),

@@ -244,7 +244,7 @@ fn same(right: &Entity, said: &Entity) -> bool {
         EntityKind::Leaf => &[|e| e.leaf.as_ref()],
         EntityKind::Rail => &[|e| e.rail.as_ref()],
         EntityKind::Job | EntityKind::Stage => &[|e| e.job.as_ref()],
-        EntityKind::Spine | EntityKind::Rack | EntityKind::Storage => &[],
+        EntityKind::Spine | EntityKind::Rack | EntityKind::Storage | EntityKind::Source => &[],
     };
     right.kind == said.kind && place.iter().all(|part| part(right) == part(said))
 }

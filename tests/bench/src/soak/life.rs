@@ -76,8 +76,10 @@ pub(super) fn live(
         let Answer::Findings(list) = owner.answer(&Question::Findings) else { continue };
         observer.see(&list, step);
         if let Answer::Overview(overview) = owner.answer(&Question::Overview) {
-            let parts: f64 = list.findings.iter().map(|f| f.cost_gpu_hours_per_hour).sum();
-            let difference = (overview.lost.gpus - parts).abs();
+            let lost = &overview.lost;
+            let findings: f64 = list.findings.iter().map(|finding| finding.lost_gpus).sum();
+            let parts = findings + lost.idle_gpus + lost.unexplained_gpus;
+            let difference = (lost.gpus - parts).abs();
             loss_wrong += u64::from(difference > SAME_LOSS);
             loss_worst = loss_worst.max(difference);
         }

@@ -45,6 +45,7 @@ fn flag(second: i64, kind: FindingKind, entity: Entity, severity: Severity) -> E
             entity,
             since: when,
             confidence: 0.9,
+            lost_gpus: 1.0,
             cost_gpu_hours_per_hour: 1.0,
             victims: Vec::new(),
             summary: String::new(),

@@ -1,0 +1,83 @@
+//! Sizes as people write them: `512KiB`, `1GB`, `1.5GiB`, or a number of bytes.
+
+/// The smallest size of anything that is limited.
+const SMALLEST: u64 = 64 << 10;
+
+/// The largest: a recording of weeks on a large disk.
+const LARGEST: u64 = 16 << 40;
+
+/// The units, the longest names first: one ends in another.
+const UNITS: [(&str, u64); 10] = [
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("TiB", 1 << 40),
+    ("kB", 1_000),
+    ("KB", 1_000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("TB", 1_000_000_000_000),
+    ("B", 1),
+];
+
+/// Why a text is no size.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SizeError {
+    /// It is not written as one.
+    #[error("{0:?} is not a size; write it as 512KiB, 16MiB or 1GB")]
+    Form(String),
+    /// It is too small or too large.
+    #[error("{0} is out of range; from 64KiB to 16TiB is possible")]
+    Range(String),
+}
+
+/// The bytes that a text stands for.
+pub fn parse_size(text: &str) -> Result<u64, SizeError> {
+    let form = || SizeError::Form(text.to_owned());
+    let (digits, unit) = UNITS
+        .iter()
+        .find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)))
+        .unwrap_or((text, 1));
+    let digits = digits.trim_end();
+    let decimal = |c: char| c.is_ascii_digit() || c == '.';
+    if !digits.starts_with(|c: char| c.is_ascii_digit()) || !digits.chars().all(decimal) {
+        return Err(form());
+    }
+    let bytes = match digits.parse::<u64>() {
+        Ok(number) => number.saturating_mul(unit),
+        // A number with a point, or one that is larger than any size.
+        Err(_) => (digits.parse::<f64>().map_err(|_| form())? * unit as f64) as u64,
+    };
+    if (SMALLEST..=LARGEST).contains(&bytes) {
+        Ok(bytes)
+    } else {
+        Err(SizeError::Range(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_written() {
+        for (text, bytes) in [
+            ("64KiB", 64 << 10),
+            ("16MiB", 16 << 20),
+            ("1GiB", 1 << 30),
+            ("1.5GiB", 3 << 29),
+            ("1GB", 1_000_000_000),
+            ("500 MB", 500_000_000),
+            ("4294967296", 4 << 30),
+            ("100000B", 100_000),
+        ] {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "GB", "1XB", "-1GB", "1e9", "1.2.3MB", "much"] {
+            assert_eq!(parse_size(text), Err(SizeError::Form(text.to_owned())), "{text}");
+        }
+        for text in ["1", "63KiB", "17TiB", "99999999999999999999999GB"] {
+            assert_eq!(parse_size(text), Err(SizeError::Range(text.to_owned())), "{text}");
+        }
+    }
+}

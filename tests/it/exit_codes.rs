@@ -1,0 +1,142 @@
+//! Exit codes that scripts can trust, and which aggregator a command asks.
+
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::TcpListener,
+    process::{Command, Output, Stdio},
+    thread,
+};
+
+use serde_json::Value;
+
+use crate::{binaries::program, running::gaunt};
+
+fn code(output: &Output) -> Option<i32> {
+    output.status.code()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn check_ends_with_3_and_a_finding_where_discovery_cannot_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let suffix = folder.path().join("targets.conf");
+    fs::write(&suffix, "n1:9770\n").unwrap();
+    let missing = folder.path().join("missing.json");
+    for (flag, source) in [
+        ("--file-sd", missing.to_str().unwrap()),
+        ("--file-sd", suffix.to_str().unwrap()),
+        ("--http-sd", "http://127.0.0.1:1/targets"),
+    ] {
+        let args = ["snapshot", flag, source, "--watch", "1s", "--check", "--format", "json"];
+        let output = gaunt(&args);
+        assert_eq!(code(&output), Some(3), "{source}: {}", stderr(&output));
+        let page: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let finding = &page["findings"]["findings"][0];
+        assert_eq!(finding["kind"], "target_down", "{source}: {page}");
+        assert_eq!(finding["entity"]["type"], "source", "{source}: {page}");
+        let named = finding["entity"]["source"].as_str().unwrap();
+        assert!(source.contains(named.trim_end_matches('/')), "{source}: {named}");
+        let says = "partial data: 1 of 1 sources of targets cannot be read in full; first: ";
+        assert!(stderr(&output).contains(says), "{source}: {}", stderr(&output));
+    }
+    // A pattern that matches no file names no target: that is no healthy fleet.
+    let pattern = folder.path().join("*.yml");
+    let none =
+        gaunt(&["snapshot", "--file-sd", pattern.to_str().unwrap(), "--watch", "1s", "--check"]);
+    assert_eq!(code(&none), Some(3), "{}", stderr(&none));
+    assert!(stderr(&none).contains("partial data: no target is read"), "{}", stderr(&none));
+}
+
+#[test]
+fn wrong_command_line_ends_every_program_with_3() {
+    for name in ["gaunt", "gaunt-node", "gaunt-probe", "gaunt-sim"] {
+        let run = |arg: &str| {
+            let mut command = Command::new(program(name));
+            command.arg(arg).stdin(Stdio::null()).output().unwrap()
+        };
+        let wrong = run("--bogus");
+        assert_eq!(code(&wrong), Some(3), "{name}: {}", stderr(&wrong));
+        assert!(stderr(&wrong).contains("unexpected argument '--bogus'"), "{name}");
+        let help = run("--help");
+        assert_eq!((code(&help), stderr(&help).as_str()), (Some(0), ""), "{name}");
+        let help = String::from_utf8(help.stdout).unwrap();
+        assert!(help.contains("xit codes:"), "{name}: {help}");
+    }
+    let node = Command::new(program("gaunt-node")).args(["--config", "/nowhere"]).output().unwrap();
+    assert_eq!(code(&node), Some(3), "{}", stderr(&node));
+}
+
+#[test]
+fn aggregator_is_the_flag_or_the_environment_or_that_of_the_settings() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = folder.path().join("gaunt.toml");
+    fs::write(&settings, "[console]\naggregator = \"127.0.0.1:3\"\n").unwrap();
+    let settings = settings.to_str().unwrap();
+    let ask = |args: &[&str], variable: Option<&str>| {
+        let mut command = Command::new(program("gaunt"));
+        command.args(args).stdin(Stdio::null()).env_remove("GAUNT_AGGREGATOR").env("USER", "mira");
+        if let Some(url) = variable {
+            command.env("GAUNT_AGGREGATOR", url);
+        }
+        command.output().unwrap()
+    };
+    for asks in [&["snapshot"][..], &["report"], &["explain"], &["ack", "x"]] {
+        for (more, variable, says) in [
+            (
+                &["--aggregator", "127.0.0.1:1"][..],
+                Some("127.0.0.1:2"),
+                "gaunt: aggregator 127.0.0.1:1 unreachable",
+            ),
+            (&[], Some("127.0.0.1:2"), "gaunt: aggregator 127.0.0.1:2 unreachable"),
+            (
+                &["--config", settings],
+                Some("127.0.0.1:2"),
+                "gaunt: aggregator 127.0.0.1:2 unreachable",
+            ),
+            (&["--config", settings], None, "gaunt: aggregator 127.0.0.1:3 unreachable"),
+        ] {
+            for args in [[asks, more].concat(), [more, asks].concat()] {
+                let output = ask(&args, variable);
+                assert_eq!(code(&output), Some(3), "{args:?}");
+                let error = stderr(&output);
+                assert!(error.starts_with(says), "{args:?}: {error}");
+                let named = error.contains("(the address is that of GAUNT_AGGREGATOR)");
+                assert_eq!(named, says.contains(":2 "), "{args:?}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn messages_are_in_words_of_gaunt_and_name_the_next_step() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let mut head = [0; 4096];
+            if stream.read(&mut head).is_ok_and(|read| read > 0) {
+                let page = "<html>nginx</html>";
+                let length = page.len();
+                let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length:";
+                // The program may have gone.
+                _ = write!(stream, "{head} {length}\r\n\r\n{page}");
+            }
+        }
+    });
+    let output = gaunt(&["snapshot", "--aggregator", &address]);
+    let says = format!(
+        "gaunt: aggregator {address} gave an answer that cannot be read: it is not JSON; is it of this version?\n"
+    );
+    assert_eq!((code(&output), stderr(&output)), (Some(3), says));
+    let output = gaunt(&["snapshot", "--log", "gaunt=loud"]);
+    assert_eq!(code(&output), Some(3));
+    let says =
+        "gaunt: \"gaunt=loud\" is not a log filter; write a level such as debug, or MODULE=LEVEL";
+    assert!(stderr(&output).starts_with(says), "{}", stderr(&output));
+}
