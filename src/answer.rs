@@ -44,7 +44,7 @@ pub use node::{DeviceDetail, NodeDetail, NodeLine, NodeList, NodeState, Series};
 pub use overview::{Heat, Lost, NodeCounts, Overview, StateCount};
 pub use probe::{Pair, PairEnd, ProbeMatrix, RailMatrix, Suspect, SuspectKind};
 pub use table::{Cells, Column, Table};
-pub use target::{TargetLine, TargetList, TargetState, Totals};
+pub use target::{LeftOut, TargetLine, TargetList, TargetState, Totals};
 pub use usage::{Usage, UsageRow};
 pub use when::When;
 
@@ -199,6 +199,14 @@ pub enum Refusal {
         /// Who did.
         by: Safe,
     },
+    /// Its fault is one at every level.
+    #[error(
+        "{finding} does not rest on what is usual, so that no level can be accepted; acknowledge it without --accept"
+    )]
+    NotAcceptable {
+        /// Its id.
+        finding: Safe,
+    },
     /// There is nothing to take back.
     #[error("{finding} is not acknowledged by anybody")]
     NotAcknowledged {
@@ -282,6 +290,7 @@ impl Refusal {
             self,
             Self::ClosedFinding { .. }
                 | Self::AlreadyAcknowledged { .. }
+                | Self::NotAcceptable { .. }
                 | Self::NotAcknowledged { .. }
         )
     }

@@ -174,11 +174,16 @@ pub struct Record {
     pub duration: Option<Duration>,
 }
 
+/// The smallest size of a recording: a few blocks of the largest kind.
+const SMALLEST_RECORDING: u64 = 1 << 20;
+
+/// The most rows that a limit may name, as a filter has it.
+const MOST_ROWS: u32 = 131_072;
+
 /// A size that a recording may have. The usual one is a day of 8 nodes at 1 s, or of 60 at 10 s.
 fn recording_size(text: &str) -> Result<u64, String> {
     let bytes = parse_size(text).map_err(|error| error.to_string())?;
-    let least = crate::record::SMALLEST_SIZE;
-    if bytes < least {
+    if bytes < SMALLEST_RECORDING {
         Err(format!("{text} is too small; at least 1MiB is needed"))
     } else {
         Ok(bytes)
@@ -292,6 +297,9 @@ pub struct Ack {
     /// Give the finding back.
     #[arg(long, conflicts_with = "note")]
     pub withdraw: bool,
+    /// Take the present level as usual for all that the finding names, and close it: the job has changed.
+    #[arg(long, conflicts_with = "withdraw")]
+    pub accept: bool,
     /// Who does it; $USER unless it is said.
     #[arg(long, value_name = "NAME")]
     pub by: Option<String>,
@@ -322,7 +330,7 @@ pub struct Snapshot {
     pub filter: Option<String>,
     /// The most rows of that answer; all of them unless it is said.
     #[arg(long, value_name = "ROWS", requires = "ask",
-        value_parser = clap::value_parser!(u32).range(1..=i64::from(crate::answer::filter::MAX_ROWS)))]
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_ROWS)))]
     pub limit: Option<u32>,
     /// For people, for programs, or for spreadsheets.
     #[arg(long, value_enum, default_value_t = SnapshotFormat::Text)]

@@ -19,6 +19,7 @@ mod jobs;
 mod merging;
 mod node;
 mod rate;
+mod refused_devices;
 mod speaker;
 mod take;
 mod target;
@@ -31,6 +32,7 @@ use inventory::Inventory;
 pub use jobs::JobTold;
 use jobs::Jobs;
 pub use node::{Entry, Node, NodeId, host_of};
+pub use refused_devices::RefusedDevices;
 pub use speaker::Speaker;
 pub use target::{Scraped, Standing};
 use wiring::Facts;
@@ -140,6 +142,13 @@ impl Cluster {
             Delivery::Keeping(keeping) => self.keeping = Some(keeping),
             // Whoever reads a recording begins with it; to a cluster that is running it says nothing.
             Delivery::Preamble(_) => {}
+        }
+    }
+
+    /// The owner itself was late by so much: what was reported meanwhile is not taken yet, and nobody is missed for that.
+    pub fn excuse(&mut self, late: Duration) {
+        for target in &mut self.targets {
+            target.excuse(late);
         }
     }
 

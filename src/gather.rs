@@ -13,6 +13,7 @@ mod file;
 mod form;
 mod hostlist;
 mod identity;
+mod lateness;
 mod place;
 mod reach;
 mod rest;

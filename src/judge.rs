@@ -6,6 +6,8 @@ use gaunt_schema::{Absent, Class, FindingKind, GpuState, Safe, UnixMs, catalogue
 
 use crate::cluster::{Cluster, Node, NodeId};
 
+mod accepted;
+mod aggregator_late;
 mod average;
 mod balance;
 mod baseline;
@@ -17,11 +19,13 @@ mod crowd;
 mod drift;
 mod fabric;
 mod finding;
+mod frozen;
 mod gang;
 mod gpu_failed;
 mod grounds;
 mod health;
 mod held;
+mod holder;
 mod host;
 mod life;
 mod link_quality;
@@ -33,6 +37,7 @@ mod pcie_degraded;
 mod peers;
 mod port_down;
 mod probed;
+mod recovered;
 mod serving;
 mod signals;
 mod slow_gpu;
@@ -48,15 +53,18 @@ mod thresholds;
 mod together;
 mod usual;
 
+pub use accepted::is_acceptable;
 use average::Average;
 use balance::Shares;
 pub use chain::{Alternative, Chain, Signal};
 use drift::Drift;
 pub use finding::{Evidence, Finding};
+use frozen::Frozen;
 use gang::Gangs;
 pub use grounds::{Ground, ground, limit, rule, sure};
 use health::Health;
 use held::Held;
+use holder::Holder;
 use host::Host;
 use life::{Life, Seen};
 pub use life::{Lived, Past, Told, Turned};
@@ -91,6 +99,8 @@ pub struct Judge {
     shares: Shares,
     together: Together,
     life: Life,
+    /// What open findings name.
+    frozen: Frozen,
     /// What was usual before a restart, of what was not seen since.
     before: Usual,
     /// When it first looked.
@@ -109,13 +119,14 @@ struct Gpu {
     averages: Averages,
     allocated: Option<bool>,
     held: Held,
+    holder: Holder,
     drift: Drift,
     /// The last sample that was looked at.
     looked: Option<UnixMs>,
 }
 
 /// Every detector, those last that look for what nothing else explains.
-const DETECTORS: [fn(&Judge, &Cluster, &mut Seen); 14] = [
+const DETECTORS: [fn(&Judge, &Cluster, &mut Seen); 15] = [
     gpu_failed::find,
     slow_gpu::find,
     pcie_degraded::find,
@@ -128,6 +139,7 @@ const DETECTORS: [fn(&Judge, &Cluster, &mut Seen); 14] = [
     port_down::find,
     target_down::find,
     source_unread::find,
+    aggregator_late::find,
     blind::find,
     balance::find,
 ];
@@ -150,6 +162,7 @@ impl Judge {
             shares: Shares::default(),
             together: Together::default(),
             life: Life::default(),
+            frozen: Frozen::default(),
             before: Usual::default(),
             began: None,
             measured: Vec::new(),
@@ -190,17 +203,24 @@ impl Judge {
         self.hosts.retain(|id, _| cluster.node(*id).is_some());
         self.seen.retain(|id, _| cluster.node(*id).is_some());
         Usual::recall(self, cluster);
+        self.frozen = Frozen::of(self, cluster);
         for (id, node) in cluster.nodes() {
-            self.hosts.entry(id).or_default().look(cluster, node, &self.limits);
+            let frozen = self.frozen.has_node(id);
+            self.hosts.entry(id).or_default().look(cluster, node, frozen, &self.limits);
             self.look_at_health(cluster, id, node);
             let host = self.hosts.get(&id).copied().unwrap_or_default();
+            let (mut held, mut begun) = (0, 0);
             for row in node.rows(Class::Gpu) {
-                self.look_at_gpu(cluster, node, &host, *row);
+                begun += usize::from(self.look_at_gpu(cluster, node, &host, *row));
+                held += usize::from(cluster.job(*row).is_some());
+            }
+            if begun > 0 && begun >= held {
+                self.forget_usual_of(id, node);
             }
         }
         self.look_for_hangs(cluster);
         self.ports.look(cluster, &self.limits);
-        self.links.look(cluster, &self.limits);
+        self.links.look(cluster, &self.frozen, &self.limits);
         self.switches.look(cluster, &self.limits);
         self.nvlinks.look(cluster, &self.limits);
         Gangs::look(self, cluster);
@@ -216,6 +236,10 @@ impl Judge {
         seen.unclear.extend(self.unclear(cluster));
         self.life.step(cluster.now(), cluster.period(), &self.limits, seen);
         Loss::look(self, cluster);
+        for finding in self.life.just_closed(cluster.now()) {
+            let signal = recovered::signal(self, cluster, &finding);
+            self.life.say_recovered(&finding.id, &signal);
+        }
         for finding in self.life.due(cluster.now()) {
             let chain = chain::look(self, cluster, &finding);
             self.life.attach(&finding.id, chain);
@@ -269,6 +293,11 @@ impl Judge {
         self.life.revision()
     }
 
+    /// Findings whose evidence is there and for which there is no place, by kind.
+    pub fn without_place(&self) -> &BTreeMap<FindingKind, u32> {
+        self.life.without_place()
+    }
+
     /// Findings that were opened since the start.
     pub fn opened(&self) -> &BTreeMap<FindingKind, u64> {
         self.life.opened()
@@ -311,9 +340,10 @@ impl Judge {
         }
     }
 
-    fn look_at_gpu(&mut self, cluster: &Cluster, node: &Node, host: &Host, row: u32) {
+    /// Takes in the newest sample of a GPU; says whether another job began on it.
+    fn look_at_gpu(&mut self, cluster: &Cluster, node: &Node, host: &Host, row: u32) -> bool {
         if cluster.device(Class::Gpu, row).is_none() {
-            return;
+            return false;
         }
         let gpu = &mut self.gpus[row as usize];
         if gpu.node.as_ref() != Some(&node.name) {
@@ -321,24 +351,37 @@ impl Judge {
         }
         let silent = node.fed(Class::Gpu).is_none_or(|at| cluster.is_old(at));
         if silent || cluster.is_unseen(Class::Gpu, row) {
-            return gpu.held.set(GpuState::Stale);
+            gpu.held.set(GpuState::Stale);
+            return false;
         }
         let gone = cluster.reading(gpu::UTILIZATION, row) == Some(Absent::Lost.into());
         if gone || cluster.value(gpu::PRESENT, row) == Some(0.0) {
-            return gpu.held.set(GpuState::Lost);
+            gpu.held.set(GpuState::Lost);
+            return false;
         }
         let Some(at) = node.fed(Class::Gpu).filter(|at| gpu.looked.is_none_or(|last| last < *at))
         else {
-            return;
+            return false;
         };
         gpu.looked = Some(at);
         let tick = &mut average::Tick::new(at, self.limits.average_seconds, cluster.fresh_for());
         gpu.averages.add(cluster, row, at, tick, &self.limits);
         gpu.allocated = signals::allocated(cluster, row, &self.limits);
+        let begins = self.begins_job(cluster, row, at);
+        let (frozen, gap) = (self.frozen.has_gpu(row), cluster.fresh_for());
+        let gpu = &mut self.gpus[row as usize];
+        gpu.averages.learn(at, gap, frozen, &self.limits);
+        self.health.works(
+            row,
+            at,
+            gpu.averages.works_as_usual(at, gap, &self.limits),
+            &self.limits,
+        );
         let signals = self.signals(cluster, row, host, at);
         let gpu = &mut self.gpus[row as usize];
         let verdict = state::classify(&signals, gpu.held.state(), &self.limits);
         gpu.held.see(verdict, at, &self.limits);
+        begins
     }
 
     fn signals(&self, cluster: &Cluster, row: u32, host: &Host, at: UnixMs) -> Signals {

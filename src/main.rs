@@ -99,6 +99,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
                 finding: options.finding,
                 by: options.by,
                 note: (!options.withdraw).then_some(options.note),
+                accept: options.accept,
                 aggregator: aggregator(options.aggregator, &settings),
                 token_file: options.token_file,
             })

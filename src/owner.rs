@@ -1,11 +1,12 @@
 //! The owner: holds everything that is known and judged, and is the only place where time enters.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
-use gaunt_schema::{Delivery, GpuState, Safe, UnixMs};
+use gaunt_schema::{Delivery, FindingKind, GpuState, Safe, UnixMs};
 use tokio::sync::watch;
 
 use crate::{
@@ -24,13 +25,18 @@ mod album;
 mod desk;
 mod fabric;
 mod findings;
+#[cfg(test)]
+mod growth;
 mod handle;
 mod history;
+mod ingest_budget;
 mod job;
 mod lost;
 mod meeting;
 mod nodes;
 mod overview;
+#[cfg(test)]
+mod own_lateness;
 mod remembered;
 mod rows;
 mod run;
@@ -120,6 +126,10 @@ pub struct Owner {
     ledger: Ledger,
     account: Account,
     totals: Totals,
+    /// Batches that were not taken, by reason.
+    dropped_batches: BTreeMap<Safe, u64>,
+    /// Findings that are seen and have no place, by kind, as last judged.
+    without_place: BTreeMap<FindingKind, u32>,
     /// Published once a tick.
     overview: Arc<Overview>,
     findings: Arc<FindingList>,
@@ -214,6 +224,8 @@ impl Owner {
             ledger: Ledger::default(),
             account: Account::default(),
             totals: Totals::default(),
+            dropped_batches: BTreeMap::new(),
+            without_place: BTreeMap::new(),
             overview: Arc::default(),
             findings: Arc::default(),
             closed: Arc::default(),
@@ -245,15 +257,21 @@ impl Owner {
             );
         }
         if let Delivery::Batch(batch) = &delivery {
-            if self.cluster.target(batch.target).is_none() {
-                return tracing::debug!(
-                    target = batch.target.0,
-                    "batch of a target that is not announced"
-                );
+            let target = self.cluster.target(batch.target);
+            if let Some(reason) = targets::dropped(target, batch) {
+                *self.dropped_batches.entry(Safe::new(reason)).or_default() += 1;
+                return tracing::debug!(target = batch.target.0, reason, "batch is dropped");
             }
             targets::count(&mut self.totals, batch);
         }
         self.cluster_mut().accept(delivery);
+    }
+
+    /// This process was late by so much: what targets reported meanwhile still waits, and none is missed for that.
+    fn excuse(&mut self, late: Duration) {
+        if self.judge.is_some() {
+            self.cluster_mut().excuse(late);
+        }
     }
 
     /// Lets time pass: judges what is known and publishes the overview.
@@ -268,6 +286,7 @@ impl Owner {
     /// from what is known and from the judgement before. Nothing if a judgement is being made.
     fn begin_tick(&mut self, now: UnixMs) -> Option<Judging> {
         self.tell_measured();
+        self.tell_accepted();
         let judge = self.judge.take()?;
         self.cluster_mut().advance(now);
         let (cluster, closed_revision) = (self.cluster.clone(), self.closed_revision);
@@ -286,6 +305,7 @@ impl Owner {
         self.chains = chains;
         self.closed_revision = judge.closed_revision();
         self.totals.findings_opened.clone_from(judge.opened());
+        self.without_place.clone_from(judge.without_place());
         self.judge = Some(judge);
         self.earlier = std::mem::replace(&mut self.loss, loss);
         self.take_findings(findings, closed);
@@ -413,6 +433,9 @@ impl Owner {
             // Nobody can ask for the time of then.
             account: Account::default(),
             totals: self.totals.clone(),
+            dropped_batches: self.dropped_batches.clone(),
+            // How many had none is not kept.
+            without_place: BTreeMap::new(),
             overview: Arc::default(),
             findings: picture.findings.clone(),
             closed: self.closed.clone(),

@@ -28,6 +28,11 @@ pub enum Deed {
         /// What he says; may be empty.
         note: Safe,
     },
+    /// He says that what it does now is usual from now on, and why: the finding closes.
+    Accept {
+        /// What he says; may be empty.
+        note: Safe,
+    },
     /// He takes an acknowledgement back.
     Withdraw,
 }
@@ -41,4 +46,7 @@ pub struct Note {
     /// What he says about it.
     #[serde(default)]
     pub note: String,
+    /// Whether the present level is usual from now on; the finding closes then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub accept: bool,
 }

@@ -25,6 +25,9 @@ pub struct Overview {
     /// Those of them that somebody took on.
     #[serde(default)]
     pub findings_acknowledged: u32,
+    /// Findings whose evidence is there and that are not among them, because there is no place for them.
+    #[serde(default)]
+    pub findings_without_place: u32,
     /// The worst of them, worst first; a bounded number.
     pub findings: Vec<Finding>,
     /// The state of every GPU.

@@ -23,6 +23,9 @@ pub struct TargetList {
     pub sources: Vec<TargetSource>,
     /// What was done since the start.
     pub totals: Totals,
+    /// What limits leave out.
+    #[serde(default)]
+    pub left_out: LeftOut,
     /// How the recording stands, if there is one.
     #[serde(default)]
     pub keeping: Option<Keeping>,
@@ -39,6 +42,20 @@ pub struct Totals {
     pub rejected: BTreeMap<Safe, u64>,
     /// Findings opened, by kind.
     pub findings_opened: BTreeMap<FindingKind, u64>,
+}
+
+/// What limits leave out, so that no source harms the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LeftOut {
+    /// Findings whose evidence is there now and that are not listed because there is no place for them, by kind.
+    pub findings_without_place: BTreeMap<FindingKind, u32>,
+    /// Devices that pages name now beyond what one node may have, by class.
+    pub refused_devices: BTreeMap<Safe, u64>,
+    /// Targets whose last attempt says nothing of them because gaunt itself was late.
+    pub unjudged_targets: u32,
+    /// Batches that were not taken since the start, by reason: `unannounced` or `overtaken`.
+    pub dropped_batches: BTreeMap<Safe, u64>,
 }
 
 /// Whether a target is read.

@@ -1,5 +1,7 @@
 //! Which device of a node a page means: a GPU by its UUID, then by its PCI address, then by its number.
 
+use std::collections::{HashMap, HashSet};
+
 use gaunt_schema::{Class, Device, MetricId, Report, Safe, Shared, catalogue::gpu};
 
 use super::{
@@ -29,29 +31,31 @@ impl Names<'_> {
         id: NodeId,
         report: &Report,
     ) -> Shared<Device> {
-        let mut boards: Vec<(Safe, Safe)> = Vec::new();
-        for (at, device) in (0..).zip(&report.devices) {
+        // The page's own names of GPUs that the node calls otherwise.
+        let mut renamed: HashMap<Safe, Safe> = HashMap::new();
+        let mut told = Told::by(report);
+        let mut known = KnownGpus::of(inventory, id);
+        for (at, device) in report.devices.iter().enumerate() {
             if device.class == Class::Gpu {
-                let ours = board(inventory, id, device, &Told::by(report, at));
-                boards.push((device.key[0].clone(), ours));
+                let ours = known.find(inventory, device, &told.remove(&at).unwrap_or_default());
+                if ours != device.key[0] {
+                    renamed.insert(device.key[0].clone(), ours);
+                }
             }
         }
         let ours: Shared<Device> =
-            report.devices.iter().map(|device| self.device(device, &boards)).collect();
+            report.devices.iter().map(|device| self.device(device, &renamed)).collect();
         // Mostly the page calls them as all do: then it is its own list, which all pages like it share.
         if ours == report.devices { report.devices.clone() } else { ours }
     }
 
-    fn device(&self, device: &Device, boards: &[(Safe, Safe)]) -> Device {
+    fn device(&self, device: &Device, renamed: &HashMap<Safe, Safe>) -> Device {
         let mut device = device.clone();
         let Some(first) = device.key.first() else { return device };
         let ours = match device.class {
             Class::SwitchPort if first.is_empty() => Some(self.node),
             Class::Service if first.is_empty() => Some(self.address),
-            class if class.labels().first() == Some(&"gpu") => {
-                let known = boards.iter().find(|(theirs, ours)| theirs == first && ours != first);
-                known.map(|(_, ours)| ours)
-            }
+            class if class.labels().first() == Some(&"gpu") => renamed.get(first),
             _ => None,
         };
         if let Some(ours) = ours {
@@ -69,19 +73,20 @@ struct Told {
 }
 
 impl Told {
-    /// What a page says of the GPU at a position of its devices.
-    fn by(report: &Report, device: u32) -> Self {
-        let infos = || report.infos.iter().filter(|i| i.device == device && i.metric == gpu::INFO);
-        let label = |name| {
-            let mut labels = infos().flat_map(|info| &info.labels);
-            labels
-                .find(|(label, value)| *label == name && !value.is_empty())
-                .map(|(_, value)| value)
-        };
-        Self {
-            uuid: label(UUID).map(|uuid| plain(uuid)),
-            pci: label(PCI).and_then(|pci| slot(pci)),
+    /// What a page says of each of its GPUs, by their positions among its devices.
+    fn by(report: &Report) -> HashMap<usize, Self> {
+        let mut all: HashMap<usize, Self> = HashMap::new();
+        for info in report.infos.iter().filter(|info| info.metric == gpu::INFO) {
+            let told = all.entry(info.device as usize).or_default();
+            let label = |name| {
+                let mut labels = info.labels.iter();
+                let found = labels.find(|(label, value)| *label == name && !value.is_empty());
+                found.map(|(_, value)| value)
+            };
+            told.uuid = told.uuid.take().or_else(|| label(UUID).map(|uuid| plain(uuid)));
+            told.pci = told.pci.take().or_else(|| label(PCI).and_then(|pci| slot(pci)));
         }
+        all
     }
 
     /// What is known of a GPU of the node.
@@ -105,33 +110,64 @@ impl Told {
     }
 }
 
-/// The name of a GPU of the node that is the one that a page means; the page's own name if the node has no such GPU.
-fn board(inventory: &mut Inventory, id: NodeId, device: &Device, told: &Told) -> Safe {
-    let theirs = &device.key[0];
-    let known: Vec<(u32, Safe, Told)> = inventory
-        .node(id)
-        .map(|node| node.rows(Class::Gpu).to_vec())
-        .unwrap_or_default()
-        .into_iter()
-        .filter_map(|row| {
-            let entry = inventory.entry(Class::Gpu, row)?;
-            Some((row, entry.device.key.first()?.clone(), Told::of(entry)))
-        })
-        .collect();
-    let equal = |one: &Option<String>, other: &Option<String>| one.is_some() && one == other;
-    let found = known.iter().find(|(_, _, known)| equal(&known.uuid, &told.uuid)).or_else(|| {
-        known.iter().find(|(_, _, known)| equal(&known.pci, &told.pci) && !known.contradicts(told))
-    });
-    if let Some((row, name, _)) = found {
-        // A number is what people call a GPU: who knows it names it.
-        let free = known.iter().all(|(_, other, _)| other != theirs);
-        if !is_number(name) && is_number(theirs) && free {
-            inventory.rename(Class::Gpu, *row, device);
-            return theirs.clone();
+/// The GPUs that a node has, looked up once for all GPUs of a page.
+struct KnownGpus {
+    gpus: Vec<KnownGpu>,
+    /// Positions in `gpus`: the first of each UUID, and all of each PCI address.
+    by_uuid: HashMap<String, usize>,
+    by_pci: HashMap<String, Vec<usize>>,
+    names: HashSet<Safe>,
+}
+
+/// One of them: its row, its name, and what is known of who it is.
+struct KnownGpu {
+    row: u32,
+    name: Safe,
+    told: Told,
+}
+
+impl KnownGpus {
+    /// Those of this node.
+    fn of(inventory: &Inventory, id: NodeId) -> Self {
+        let rows = inventory.node(id).map(|node| node.rows(Class::Gpu)).unwrap_or_default();
+        let known = |row: &u32| {
+            let entry = inventory.entry(Class::Gpu, *row)?;
+            let name = entry.device.key.first()?.clone();
+            Some(KnownGpu { row: *row, name, told: Told::of(entry) })
+        };
+        let gpus: Vec<KnownGpu> = rows.iter().filter_map(known).collect();
+        let (mut by_uuid, mut by_pci) = (HashMap::new(), HashMap::<_, Vec<_>>::new());
+        for (at, gpu) in gpus.iter().enumerate() {
+            if let Some(uuid) = &gpu.told.uuid {
+                by_uuid.entry(uuid.clone()).or_insert(at);
+            }
+            if let Some(pci) = &gpu.told.pci {
+                by_pci.entry(pci.clone()).or_default().push(at);
+            }
         }
-        return name.clone();
+        let names = gpus.iter().map(|gpu| gpu.name.clone()).collect();
+        Self { gpus, by_uuid, by_pci, names }
     }
-    theirs.clone()
+
+    /// The name of the GPU of the node that is the one that a page means; the page's own name if the node has none.
+    fn find(&mut self, inventory: &mut Inventory, device: &Device, told: &Told) -> Safe {
+        let theirs = &device.key[0];
+        let by_uuid = told.uuid.as_ref().and_then(|uuid| self.by_uuid.get(uuid));
+        let by_pci = || {
+            let same = told.pci.as_ref().and_then(|pci| self.by_pci.get(pci));
+            same?.iter().find(|at| !self.gpus[**at].told.contradicts(told))
+        };
+        let Some(found) = by_uuid.or_else(by_pci).copied() else { return theirs.clone() };
+        let gpu = &mut self.gpus[found];
+        // A number is what people call a GPU: who knows it names it.
+        if !is_number(&gpu.name) && is_number(theirs) && !self.names.contains(theirs) {
+            inventory.rename(Class::Gpu, gpu.row, device);
+            self.names.remove(&gpu.name);
+            self.names.insert(theirs.clone());
+            gpu.name = theirs.clone();
+        }
+        gpu.name.clone()
+    }
 }
 
 fn is_number(name: &str) -> bool {

@@ -18,9 +18,20 @@ const MAX_DEVICES: usize = 1_024;
 /// The most switch ports that one target tells of: a fabric of 500 switches with 64 ports each.
 const MAX_SWITCH_PORTS: usize = 32_768;
 
-/// The most devices of a class on one node.
-const fn most(class: Class) -> usize {
-    if matches!(class, Class::SwitchPort) { MAX_SWITCH_PORTS } else { MAX_DEVICES }
+/// The most GPUs on one node: the largest machines have 16, and those that share boards over PCIe switches 32.
+const MAX_GPUS: usize = 64;
+
+/// The most MIG instances on one node: 7 on each of its GPUs, and some room.
+const MAX_MIG: usize = 512;
+
+/// The most devices of a class on one node. What is beyond is refused and counted; the rest of its page is taken.
+pub(super) const fn most_devices(class: Class) -> usize {
+    match class {
+        Class::Gpu => MAX_GPUS,
+        Class::Mig => MAX_MIG,
+        Class::SwitchPort => MAX_SWITCH_PORTS,
+        _ => MAX_DEVICES,
+    }
 }
 
 /// Network devices and collectors that no page names any more are forgotten after this time: containers bring new
@@ -157,7 +168,7 @@ impl Inventory {
         });
         match place {
             Ok(place) => Some(rows[place]),
-            Err(_) if rows.len() >= most(device.class) => None,
+            Err(_) if rows.len() >= most_devices(device.class) => None,
             Err(place) => {
                 let row = class.free.pop().unwrap_or_else(|| {
                     class.entries.push(None);
@@ -186,6 +197,21 @@ impl Inventory {
         });
     }
 
+    /// Devices that no page names any more on nodes that have no room for another one: there, what was seen long ago gives
+    /// way, of those classes too of which absence is news.
+    fn crowded_out(&self, gone: impl Fn(UnixMs) -> bool) -> Vec<(Class, u32)> {
+        let mut rows = Vec::new();
+        for (_, node) in self.nodes() {
+            for class in Class::ALL {
+                if node.rows(class).len() >= most_devices(class) {
+                    let old = |row: &&u32| self.seen(class, **row).is_none_or(&gone);
+                    rows.extend(node.rows(class).iter().filter(old).map(|row| (class, *row)));
+                }
+            }
+        }
+        rows
+    }
+
     /// Forgets what is long gone, looking for it now and then; says whether anything was forgotten.
     pub(super) fn forget(&mut self, now: UnixMs, columns: &mut [Column]) -> bool {
         if now.since(self.looked) < FORGET_AFTER / 10 {
@@ -200,6 +226,7 @@ impl Inventory {
             self.remove_node(*id, columns);
         }
         let mut any = !nodes.is_empty();
+        let mut rows = self.crowded_out(gone);
         for class in [
             Class::Mig,
             Class::Process,
@@ -212,11 +239,20 @@ impl Inventory {
             Class::Collector,
         ] {
             let old = |row: &u32| self.seen(class, *row).is_none_or(gone);
-            let rows: Vec<_> = self.entries(class).map(|(row, _)| row).filter(old).collect();
-            any |= !rows.is_empty();
-            for row in rows {
-                self.remove_row(class, row, columns);
-            }
+            rows.extend(
+                self.entries(class).map(|(row, _)| row).filter(old).map(|row| (class, row)),
+            );
+        }
+        any |= !rows.is_empty();
+        // Every node's own lists are gone through once, however many devices go.
+        let removed = rows
+            .into_iter()
+            .filter_map(|(class, row)| Some((self.remove_row(class, row, columns)?, class)));
+        let mut removed: Vec<(NodeId, Class)> = removed.collect();
+        removed.sort_unstable();
+        removed.dedup();
+        for (id, class) in removed {
+            self.drop_removed(class, id);
         }
         any
     }
@@ -233,20 +269,27 @@ impl Inventory {
         }
     }
 
-    fn remove_row(&mut self, class: Class, row: u32, columns: &mut [Column]) {
+    /// Leaves those rows of a node that still have a device.
+    fn drop_removed(&mut self, class: Class, id: NodeId) {
+        let entries = &self.classes[class as usize].entries;
+        if let Some(node) = self.nodes.get_mut(id.0 as usize).and_then(Option::as_mut) {
+            node.rows[class as usize].retain(|row| entries[*row as usize].is_some());
+        }
+    }
+
+    /// Frees a row, and says whose device was there; the node's own list of rows is for the caller.
+    fn remove_row(&mut self, class: Class, row: u32, columns: &mut [Column]) -> Option<NodeId> {
         let rows = &mut self.classes[class as usize];
-        let Some(entry) = rows.entries.get_mut(row as usize).and_then(Option::take) else { return };
+        let entry = rows.entries.get_mut(row as usize).and_then(Option::take)?;
         rows.free.push(row);
         if class == Class::Gpu
             && let Some(model) = self.models.get_mut(row as usize)
         {
             *model = None;
         }
-        if let Some(node) = self.node_mut(entry.node) {
-            node.rows[class as usize].retain(|known| *known != row);
-        }
         for metric in MetricId::all().filter(|metric| metric.row().class == class) {
             columns[usize::from(metric.0)].clear(row);
         }
+        Some(entry.node)
     }
 }

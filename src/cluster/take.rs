@@ -14,6 +14,7 @@ use super::{
     column::Stamp,
     identity::Names,
     node::{Feed, NodeId, name_of},
+    refused_devices::RefusedDevices,
     speaker::{Share, Speaker, share},
     target::{Layout, NOT_TAKEN, Scraped},
 };
@@ -24,6 +25,9 @@ pub(super) const LONGEST_LOOK: Duration = Duration::from_mins(1);
 
 /// Node clocks after this instant, in the year 5138, are not believed; sums with them could overflow.
 const LATEST: UnixMs = UnixMs(100_000_000_000_000);
+
+/// The most targets that speak for one node: an exporter of each kind, and a model server for each of its GPUs.
+const MAX_SPEAKERS: usize = 128;
 
 impl Cluster {
     /// Replaces the list of targets; what is named again keeps its past.
@@ -46,13 +50,17 @@ impl Cluster {
             left.extend(renamed);
             self.targets.push(kept.unwrap_or_else(|| Scraped::new(target)));
         }
+        let mut any_freed = false;
         for scraped in left.into_iter().chain(known.into_values()) {
             let Some(node) = scraped.node else { continue };
             self.leave(node, scraped.target.id);
             if self.inventory.node(node).is_some_and(|node| node.speakers.is_empty()) {
                 self.inventory.remove_node(node, &mut self.columns);
-                self.rows_freed();
+                any_freed = true;
             }
+        }
+        if any_freed {
+            self.rows_freed();
         }
     }
 
@@ -65,7 +73,9 @@ impl Cluster {
         }
         scraped.attempted(batch, self.period);
         if let Ok(page) = &batch.outcome {
-            self.targets[place].flag = self.take_page(place, batch.at, page).err();
+            let flag = self.take_page(place, batch.at, page).err();
+            let scraped = &mut self.targets[place];
+            scraped.flag = flag.or_else(|| scraped.refused().sentence(&scraped.target.address));
         }
     }
 
@@ -166,9 +176,16 @@ impl Cluster {
                  apart with NODE=ADDRESS"
             )));
         }
+        let is_full = speakers.len() >= MAX_SPEAKERS;
         match speakers.iter_mut().find(|speaker| speaker.target == id) {
             Some(speaker) if speaker.dialect == page.dialect => {}
             Some(speaker) => *speaker = Speaker::new(page.dialect, id, at),
+            None if is_full => {
+                return Err(Safe::new(&format!(
+                    "{address}: {MAX_SPEAKERS} targets speak for {name} already, and one node may have no more; its \
+                     data is not taken. Look at the node names that these targets say"
+                )));
+            }
             None => speakers.push(Speaker::new(page.dialect, id, at)),
         }
         self.targets[place].node = Some(node);
@@ -192,10 +209,21 @@ impl Cluster {
                 self.inventory.identify(class, row, |entry| entry.forget(target));
             }
         }
-        for other in self.targets.iter_mut().filter(|other| other.node == Some(id)) {
-            other.layout = Layout::default();
+        if let Some(place) = self.places.get(&target) {
+            self.targets[*place].layout = Layout::default();
         }
+        self.each_speaker(id, |scraped| scraped.layout = Layout::default());
         self.jobs_changed = true;
+    }
+
+    /// Does something with every target that speaks for a node.
+    fn each_speaker(&mut self, id: NodeId, mut act: impl FnMut(&mut Scraped)) {
+        let speakers = self.inventory.node(id).map(|node| node.speakers.as_slice());
+        for speaker in speakers.unwrap_or_default() {
+            if let Some(place) = self.places.get(&speaker.target) {
+                act(&mut self.targets[*place]);
+            }
+        }
     }
 
     /// What of a page is taken.
@@ -238,9 +266,7 @@ impl Cluster {
             }
             // What this page tells no more, others may tell.
             if report.infos.len() < layout.infos.len() {
-                for other in self.targets.iter_mut().filter(|other| other.node == Some(node)) {
-                    other.layout.infos = Shared::default();
-                }
+                self.each_speaker(node, |other| other.layout.infos = Shared::default());
             }
             layout.infos.clone_from(&report.infos);
             self.jobs_changed = true;
@@ -279,10 +305,15 @@ impl Cluster {
                 *wanted = true;
             }
         }
+        layout.refused = RefusedDevices::default();
         let row = |(device, wanted): (&Device, &bool)| {
-            let wanted = *wanted && device.class != Class::Fleet;
-            let row = wanted.then(|| self.inventory.find_row(node, device, at)).flatten();
-            row.unwrap_or(NOT_TAKEN)
+            if !*wanted || device.class == Class::Fleet {
+                return NOT_TAKEN;
+            }
+            self.inventory.find_row(node, device, at).unwrap_or_else(|| {
+                layout.refused.add(device.class);
+                NOT_TAKEN
+            })
         };
         layout.rows = layout.names.iter().zip(&wanted).map(row).collect();
         layout.devices.clone_from(&report.devices);

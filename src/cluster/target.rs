@@ -6,7 +6,7 @@ use gaunt_schema::{
     Batch, Device, Dialect, Failure, Info, Page, Reading, Rejected, Safe, Shared, Target, UnixMs,
 };
 
-use super::{node::NodeId, speaker::Metrics, take::LONGEST_LOOK};
+use super::{node::NodeId, refused_devices::RefusedDevices, speaker::Metrics, take::LONGEST_LOOK};
 
 /// A device of the page that is not taken.
 pub(super) const NOT_TAKEN: u32 = u32::MAX;
@@ -57,6 +57,8 @@ pub struct Scraped {
     pub rejected: Rejected,
     /// Periods in which no attempt was reported at all.
     pub missed: u64,
+    /// Attempts in a row that say nothing of it because gaunt itself was late.
+    pub unjudged: u32,
     /// Attempts that failed or were missed, in a row.
     pub failures: u32,
     /// When the first of them ended.
@@ -86,6 +88,8 @@ pub(super) struct Layout {
     pub(super) names: Shared<Device>,
     /// Of which classes anything is measured and taken.
     pub(super) measured: Vec<bool>,
+    /// Devices for which the node has no room.
+    pub(super) refused: RefusedDevices,
 }
 
 impl Scraped {
@@ -104,6 +108,7 @@ impl Scraped {
             bytes: 0,
             rejected: Rejected::default(),
             missed: 0,
+            unjudged: 0,
             failures: 0,
             down_since: None,
             due: None,
@@ -122,6 +127,11 @@ impl Scraped {
         if matches!(batch.outcome, Err(Failure::Resting(_))) {
             return; // No attempt: how the last one ended still stands.
         }
+        if batch.outcome.as_ref().is_err_and(Failure::is_own) {
+            self.unjudged = self.unjudged.saturating_add(1);
+            return; // The target was not given its time: likewise.
+        }
+        self.unjudged = 0;
         self.last_attempt = Some(batch.at);
         self.duration_ms = Some(batch.duration_ms);
         match &batch.outcome {
@@ -156,6 +166,11 @@ impl Scraped {
         same && self.moved.is_some_and(|moved| at.since(moved) <= LONGEST_LOOK)
     }
 
+    /// Gives it more time until its next attempt must have been reported: for so long nobody took reports.
+    pub(super) fn excuse(&mut self, late: Duration) {
+        self.due = self.due.map(|due| due + late);
+    }
+
     /// Counts the periods that passed without a report until `now`.
     pub(super) fn expire(&mut self, now: UnixMs, period: Duration) {
         // The first attempt of a spread schedule comes within one period, and ends within its deadline.
@@ -175,6 +190,11 @@ impl Scraped {
     /// When its page last said anything new; none if it has not been read, or if its pages may stand still rightly.
     pub fn last_news(&self) -> Option<UnixMs> {
         self.news
+    }
+
+    /// Devices of its last page that are refused because its node has too many.
+    pub fn refused(&self) -> &RefusedDevices {
+        &self.layout.refused
     }
 
     /// Whether the last thing that happened to it is that nothing was reported.

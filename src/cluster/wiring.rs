@@ -221,14 +221,18 @@ impl Wiring {
         node: &Node,
         declared: Option<&Told>,
     ) {
-        let ports: Vec<(u32, &str)> = node
-            .rows(Class::Port)
-            .iter()
-            .filter_map(|row| {
-                let near = inventory.entry(Class::Port, *row)?.info(port::INFO, "gpu_pci_bus_ids");
-                Some((*row, near?.as_str()))
-            })
-            .collect();
+        let mut ports: HashMap<String, Vec<u32>> = HashMap::new();
+        for row in node.rows(Class::Port) {
+            let entry = inventory.entry(Class::Port, *row);
+            let near = entry.and_then(|entry| entry.info(port::INFO, "gpu_pci_bus_ids"));
+            let near = near.into_iter().flat_map(|near| near.split([',', ' ']));
+            for bus in near.filter(|bus| !bus.is_empty()) {
+                let ports = ports.entry(bare_bus(bus)).or_default();
+                if ports.last() != Some(row) {
+                    ports.push(*row);
+                }
+            }
+        }
         for row in node.rows(Class::Gpu) {
             let Some(entry) = inventory.entry(Class::Gpu, *row) else { continue };
             let domain = declared.cloned().or_else(|| fabric_of(entry));
@@ -240,11 +244,8 @@ impl Wiring {
                 }
             }
             let own = entry.info(gpu::INFO, "pci_bus_id");
-            let is_near = |near: &str| {
-                own.is_some_and(|own| near.split([',', ' ']).any(|one| same_bus(one, own)))
-            };
-            let near = ports.iter().filter(|(_, near)| is_near(near)).map(|(row, _)| *row);
-            self.gpus[*row as usize] = GpuWiring { domain, ports: near.collect() };
+            let near = own.and_then(|own| ports.get(&bare_bus(own))).cloned();
+            self.gpus[*row as usize] = GpuWiring { domain, ports: near.unwrap_or_default() };
         }
     }
 }
@@ -259,8 +260,7 @@ fn fabric_of(entry: &Entry) -> Option<Told> {
     Some(facts::of_page(&Safe::new(&format!("{cluster}.{clique}"))))
 }
 
-/// Whether two texts name one place on the bus: the domain is written with four digits or eight, in either case.
-fn same_bus(one: &str, other: &str) -> bool {
-    let bare = |text: &str| text.trim_start_matches('0').to_ascii_lowercase();
-    !one.is_empty() && bare(one) == bare(other)
+/// A place on the bus in one spelling: the domain is written with four digits or eight, in either case.
+fn bare_bus(text: &str) -> String {
+    text.trim_start_matches('0').to_ascii_lowercase()
 }

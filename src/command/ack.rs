@@ -23,6 +23,8 @@ pub struct Wanted {
     pub by: Option<String>,
     /// What is said about it; none to give the finding back.
     pub note: Option<String>,
+    /// The present level is usual from now on, and the finding closes.
+    pub accept: bool,
     /// The aggregator.
     pub aggregator: AggregatorAddress,
     /// The file of its token; without one it is in the environment.
@@ -47,6 +49,7 @@ pub async fn run(wanted: Wanted) -> anyhow::Result<ExitCode> {
     };
     let id = resolve(Some(&wanted.finding), &open, &FindingList::default())?;
     let deed = match &wanted.note {
+        Some(note) if wanted.accept => Deed::Accept { note: Safe::new(note) },
         Some(note) => Deed::Acknowledge { note: Safe::new(note) },
         None => Deed::Withdraw,
     };
@@ -54,6 +57,9 @@ pub async fn run(wanted: Wanted) -> anyhow::Result<ExitCode> {
     let act = Act { finding: id.clone(), by: Safe::new(&by), deed };
     match aggregator.act(&act).await.map_err(|error| address.explain(error))? {
         Answer::Refused(refusal) => anyhow::bail!("{refusal}"),
+        _ if wanted.accept => snapshot::print(&format!(
+            "{id} is closed: its present level is usual from now on, as {by} says\n"
+        ))?,
         _ if acknowledges => snapshot::print(&format!("{id} is acknowledged by {by}\n"))?,
         _ => snapshot::print(&format!("{id} is acknowledged no more\n"))?,
     }

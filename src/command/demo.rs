@@ -139,6 +139,17 @@ fn ahead(
     after: Duration,
     options: owner::Options,
 ) -> anyhow::Result<Witness> {
+    watched(story, start, after, options, |_, _| {})
+}
+
+/// The same, looked at after each second.
+fn watched(
+    story: &gaunt_sim::Story,
+    start: UnixMs,
+    after: Duration,
+    options: owner::Options,
+    mut look: impl FnMut(u32, &mut Witness),
+) -> anyhow::Result<Witness> {
     let limits = text::Limits::default();
     let mut fleet = story.fleet(start)?;
     let mut witness = Witness::new(options);
@@ -150,6 +161,7 @@ fn ahead(
             witness.accept(Delivery::Batch(read(&fleet, node, now, &limits)));
         }
         witness.tick(now);
+        look(second, &mut witness);
     }
     Ok(witness)
 }
@@ -176,4 +188,41 @@ fn read(fleet: &Fleet, node: usize, at: UnixMs, limits: &text::Limits) -> Batch 
         None => Err(Failure::Connect("connection refused".into())),
     };
     Batch { target: TargetId(node as u32), at, duration_ms: 0.0, outcome }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answer::Answer;
+
+    #[test]
+    fn demo_says_the_same_after_28_and_33_minutes() {
+        let story = Story {
+            nodes: Some(5),
+            scenario: "demo".to_owned(),
+            seed: 1,
+            level: Level::Hard,
+            snapshot_after: None,
+        };
+        let (start, after) = (UnixMs(1_760_017_311_000), Duration::from_mins(33));
+        let mut told = Vec::new();
+        let look = |second: u32, seen: &mut Witness| {
+            if let (true, Answer::Findings(list)) =
+                (second == 28 * 60 || second == 33 * 60, seen.ask(&Question::Findings))
+            {
+                let one = |finding: &crate::answer::Finding| {
+                    (finding.id.clone(), finding.severity, finding.cost_gpu_hours_per_hour)
+                };
+                told.push(list.findings.iter().map(one).collect::<Vec<_>>());
+            }
+        };
+        let seen = watched(&story.told(), start, after, owner::Options::default(), look);
+        assert!(seen.is_ok(), "{seen:?}");
+        let [early, late] = told.as_slice() else { panic!("{told:?}") };
+        assert!(!early.is_empty() && early.len() == late.len(), "{told:?}");
+        for ((id, severity, cost), (later, same, costs)) in early.iter().zip(late) {
+            assert_eq!((id, severity), (later, same), "{told:?}");
+            assert!((cost - costs).abs() <= (cost * 0.1).max(0.5), "{told:?}");
+        }
+    }
 }

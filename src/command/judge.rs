@@ -10,6 +10,8 @@ use crate::{answer::Totals, owner, record, site};
 
 mod chronicle;
 mod recording;
+#[cfg(test)]
+mod standing;
 
 pub use chronicle::{Chronicle, Episode, MAX_EPISODES, Witness};
 pub(super) use recording::Recording;

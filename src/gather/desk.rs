@@ -14,6 +14,7 @@ use super::{
     budget::{Account, Ledger},
     fetch::{Line, Manners, Rules},
     form::Form,
+    lateness::{Beats, Lateness},
     place::{Place, Scheme},
     reach::Reach,
     roster::Roster,
@@ -22,10 +23,10 @@ use super::{
     source::{Common, News},
 };
 
-/// News of sources that may wait.
+/// News of sources that may wait; full, a source waits and its list stands as it is.
 const NEWS: usize = 64;
 
-/// Replaced machines that may wait for their new number.
+/// Replaced machines that may wait for their new number; full, their scrapes wait, and slots that pass are skipped.
 const REPLACED: usize = 64;
 
 /// A group that is in use: what its targets share, and what keeps its keys.
@@ -48,6 +49,7 @@ pub(super) struct Desk {
     scrapes: HashMap<TargetId, AbortHandle>,
     running: JoinSet<()>,
     rules: Arc<Rules>,
+    lateness: (Arc<Lateness>, Beats),
     ledger: Arc<Ledger>,
     news: (mpsc::Sender<News>, mpsc::Receiver<News>),
     replaced: (mpsc::Sender<Replaced>, mpsc::Receiver<Replaced>),
@@ -69,6 +71,7 @@ impl Desk {
             scrapes: HashMap::new(),
             running: JoinSet::new(),
             rules: Arc::new(Rules::new(options.timeout, options.max_body, &options.limits)),
+            lateness: Lateness::start(),
             ledger: Ledger::new(options.limits),
             news: mpsc::channel(NEWS),
             replaced: mpsc::channel(REPLACED),
@@ -199,6 +202,7 @@ impl Desk {
             form,
             line: Line::new(place, open.reach.clone(), open.keys.clone(), manners),
             rules: self.rules.clone(),
+            lateness: self.lateness.0.clone(),
             account: Account::new(self.ledger.clone()),
             replaced: self.replaced.0.clone(),
             inbox: self.inbox.clone(),

@@ -16,6 +16,7 @@ use super::{
     fetch::{Line, Rules},
     form::{Form, Trust},
     identity::Identity,
+    lateness::Lateness,
     rest::Rest,
     schedule::Slots,
 };
@@ -33,6 +34,7 @@ pub(super) struct Scrape {
     pub(super) slots: Slots,
     pub(super) period: Duration,
     pub(super) rules: Arc<Rules>,
+    pub(super) lateness: Arc<Lateness>,
     pub(super) account: Account,
     pub(super) replaced: mpsc::Sender<Replaced>,
     pub(super) inbox: mpsc::Sender<Delivery>,
@@ -84,20 +86,31 @@ impl Scrape {
         {
             return self.send(Duration::ZERO, Err(Failure::Resting(Box::new(last)))).await;
         }
-        let started = Instant::now();
+        let (started, late) = (Instant::now(), self.lateness.total());
         let outcome = self.attempt(started, memory).await;
+        let outcome = outcome.map_err(|failure| self.judged(failure, late));
         match &outcome {
             Ok(page) => {
                 memory.rest.end();
                 memory.last = None;
                 self.recognise(memory, page).await?;
             }
+            // It says nothing of the target, which is asked again in the next period.
+            Err(Failure::OwnLateness(_)) => {}
             Err(failure) => {
                 memory.rest.fail(self.period, u64::from(self.target.0));
                 memory.last = Some(failure.clone());
             }
         }
         self.send(started.elapsed(), outcome).await
+    }
+
+    /// The failure of an attempt that began when the process had been late for so long. A deadline that ran out while it
+    /// was late again is its own fault.
+    fn judged(&self, failure: Failure, late: Duration) -> Failure {
+        let own = matches!(failure, Failure::Timeout(_));
+        let late = own.then(|| self.lateness.too_late(late, self.rules.timeout)).flatten();
+        late.map_or(failure, |late| Failure::OwnLateness(late.as_millis() as u64))
     }
 
     async fn attempt(&mut self, started: Instant, memory: &mut Memory) -> Result<Page, Failure> {

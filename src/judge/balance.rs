@@ -1,7 +1,10 @@
 //! Work that is unevenly divided: pipeline stages that differ, or a slowest rank that changes with the data. Software,
 //! and nobody's fault: lines of cost that wake nobody.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, HashSet, VecDeque},
+};
 
 use gaunt_schema::{Class, Entity, EntityKind, FindingKind, UnixMs, unit::Unit};
 
@@ -39,23 +42,35 @@ const LEAST_NODES: usize = 2;
 
 /// Adds gangs whose work is uneven, and that are slower for it.
 pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
+    // What is added here is only worth knowing and explains nothing: the nodes are the same for all gangs.
+    let explained = OnceCell::new();
+    let is_explained = |gang: &Gang, seen: &Seen| {
+        let explained = explained.get_or_init(|| explained_nodes(cluster, seen));
+        gang.nodes.iter().any(|id| explained.contains(id))
+    };
     for gang in
         judge.gangs.all().iter().filter(|gang| gang.goes_on() && gang.nodes.len() >= LEAST_NODES)
     {
         let Some(uneven) = Uneven::look(judge, cluster, gang) else { continue };
-        if uneven.slowed >= judge.limits.slowed_ratio && !is_explained(cluster, gang, seen) {
+        if uneven.slowed >= judge.limits.slowed_ratio && !is_explained(gang, seen) {
             seen.suspicions.extend(uneven.suspicion());
         }
     }
 }
 
 impl Shares {
+    /// What a gang does now is usual: how it was before says nothing.
+    pub(super) fn forget(&mut self, gang: &str) {
+        self.gangs.remove(gang);
+    }
+
     /// Remembers how much each node works, and who works while the others wait.
     pub(super) fn look(judge: &mut Judge, cluster: &Cluster) {
         let slow = judge.is_slow(cluster);
         let mut shares = std::mem::take(&mut judge.shares);
         let names: Vec<String> = judge.gangs.all().iter().map(Gang::name).collect();
-        shares.gangs.retain(|known, _| names.contains(known));
+        let known: HashSet<&String> = names.iter().collect();
+        shares.gangs.retain(|name, _| known.contains(name));
         for (gang, name) in judge.gangs.all().iter().zip(names) {
             if gang.nodes.len() < LEAST_NODES {
                 continue;
@@ -67,7 +82,7 @@ impl Shares {
             let limits = &judge.limits;
             let span = if slow { limits.pace_slow_seconds } else { limits.pace_seconds };
             let tick = &mut Tick::new(at, span, cluster.fresh_for());
-            turns.paces.retain(|id, _| gang.nodes.contains(id));
+            turns.paces.retain(|id, _| gang.has_node(*id));
             for (id, pace) in paces(judge, cluster, gang) {
                 turns.paces.entry(id).or_default().add(Some(pace), tick);
             }
@@ -129,17 +144,15 @@ fn paces(judge: &Judge, cluster: &Cluster, gang: &Gang) -> Vec<(NodeId, f64)> {
     gang.nodes.iter().filter_map(of).collect()
 }
 
-/// Whether something that is suspected now costs this gang its time.
-fn is_explained(cluster: &Cluster, gang: &Gang, seen: &Seen) -> bool {
+/// The nodes that something suspected now blames or names as victims: it costs the gangs there their time.
+fn explained_nodes(cluster: &Cluster, seen: &Seen) -> HashSet<NodeId> {
     let held = seen.suspicions.iter().map(|held| &held.finding);
     let all = seen.findings.iter().chain(held);
-    all.filter(|finding| finding.severity > gaunt_schema::Severity::Info).any(|finding| {
-        let on = |node: &gaunt_schema::Safe| {
-            cluster.named(node).is_some_and(|(id, _)| gang.nodes.contains(&id))
-        };
-        finding.entity.node.as_ref().is_some_and(on)
-            || finding.victims.iter().filter_map(|victim| victim.node.as_ref()).any(on)
-    })
+    let urgent = all.filter(|finding| finding.severity > gaunt_schema::Severity::Info);
+    let entities =
+        urgent.flat_map(|finding| std::iter::once(&finding.entity).chain(&finding.victims));
+    let nodes = entities.filter_map(|entity| Some(cluster.named(entity.node.as_ref()?)?.0));
+    nodes.collect()
 }
 
 /// A gang of which some may work more than others.

@@ -13,27 +13,59 @@ pub(super) enum Worse {
     Higher,
 }
 
+/// When a sample came, and whether it may teach anything.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    /// When it came.
+    pub(super) at: Stamp,
+    /// An open finding names what it is of: what was learned stands.
+    pub(super) frozen: bool,
+}
+
 /// The usual value of one signal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(from = "(f32, f32, f32, bool, i64)", into = "(f32, f32, f32, bool, i64)")]
+#[serde(from = "Kept", into = "Kept")]
 pub(super) struct Baseline {
     mean: f32,
     seconds: f32,
-    /// For so many seconds it has been worse than usual.
+    /// For so many seconds it has been worse than usual; below zero, for so many the accepted level is still learned.
     unusual: f32,
     learned: bool,
+    /// Somebody said that it is usual: it counts however bad it is.
+    accepted: bool,
     last: Stamp,
 }
 
-impl From<(f32, f32, f32, bool, i64)> for Baseline {
-    fn from((mean, seconds, unusual, learned, last): (f32, f32, f32, bool, i64)) -> Self {
-        Self { mean, seconds, unusual, learned, last: Stamp::recalled(last) }
+/// As it is kept: with or without whether it was accepted, which earlier files do not say.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Kept {
+    Accepted(f32, f32, f32, bool, i64, bool),
+    Learned(f32, f32, f32, bool, i64),
+}
+
+impl From<Kept> for Baseline {
+    fn from(kept: Kept) -> Self {
+        let (mean, seconds, unusual, learned, last, accepted) = match kept {
+            Kept::Accepted(mean, seconds, unusual, learned, last, accepted) => {
+                (mean, seconds, unusual, learned, last, accepted)
+            }
+            Kept::Learned(mean, seconds, unusual, learned, last) => {
+                (mean, seconds, unusual, learned, last, false)
+            }
+        };
+        Self { mean, seconds, unusual, learned, accepted, last: Stamp::recalled(last) }
     }
 }
 
-impl From<Baseline> for (f32, f32, f32, bool, i64) {
+impl From<Baseline> for Kept {
     fn from(known: Baseline) -> Self {
-        (known.mean, known.seconds, known.unusual, known.learned, known.last.kept())
+        let Baseline { mean, seconds, unusual, learned, accepted, last } = known;
+        if accepted {
+            Self::Accepted(mean, seconds, unusual, learned, last.kept(), true)
+        } else {
+            Self::Learned(mean, seconds, unusual, learned, last.kept())
+        }
     }
 }
 
@@ -47,12 +79,18 @@ impl Baseline {
     pub(super) fn learn(
         &mut self,
         now: Option<f64>,
-        at: Stamp,
+        at: Moment,
         worse: Worse,
         floor: f64,
         limits: &Thresholds,
     ) {
         let Some(now) = now else { return };
+        let Moment { at, frozen } = at;
+        if frozen && self.learned && self.unusual >= 0.0 {
+            // Neither what a fault does nor the noise of its end is usual; nor is the time waited for.
+            (self.last, self.unusual) = (at, 0.0);
+            return;
+        }
         // Where nobody looked nothing was learned: a sample teaches for the time of a slow period at most.
         let passed = if self.is_new() {
             1.0
@@ -69,6 +107,13 @@ impl Baseline {
             self.learned = f64::from(self.seconds) >= limits.usual_learned_seconds;
             return;
         }
+        if self.unusual < 0.0 {
+            // Somebody said that it is usual now: one instant of it is not to stand for all.
+            self.seconds += passed as f32;
+            approach(f64::from(self.seconds));
+            self.unusual = (self.unusual + passed as f32).min(0.0);
+            return;
+        }
         let change = (now - mean) / mean.abs().max(floor);
         let is_worse = (change > 0.0) == (worse == Worse::Higher);
         if change.abs() <= limits.usual_ratio {
@@ -78,7 +123,9 @@ impl Baseline {
             self.unusual = 0.0;
             self.seconds = (self.seconds + passed as f32).min(limits.usual_seconds as f32);
         } else if !is_worse {
-            approach(limits.usual_better_seconds);
+            // What was accepted may swing: its best moments are not what is usual.
+            let slowly = if self.accepted { limits.usual_seconds } else { 0.0 };
+            approach(limits.usual_better_seconds.max(slowly));
             self.unusual = 0.0;
         } else {
             self.unusual += passed as f32;
@@ -86,6 +133,21 @@ impl Baseline {
                 *self = Self { mean: now as f32, last: at, ..Self::default() };
             }
         }
+    }
+
+    /// Takes the present value for usual: somebody who knows says so. The same as before where it is not known.
+    #[must_use]
+    pub(super) fn accepting(self, now: Option<f64>, limits: &Thresholds) -> Self {
+        let Some(now) = now else { return self };
+        let (seconds, learns) =
+            (limits.average_seconds as f32, limits.usual_learned_seconds as f32);
+        let (mean, unusual) = (now as f32, -learns);
+        Self { mean, seconds, unusual, learned: true, accepted: true, last: self.last }
+    }
+
+    /// Whether somebody said that it is usual.
+    pub(super) fn is_accepted(&self) -> bool {
+        self.accepted
     }
 
     /// The usual value, once enough was seen.
@@ -101,10 +163,14 @@ mod tests {
     use super::*;
 
     fn after(seconds: i64, baseline: &mut Baseline, from: i64, value: f64) {
+        learning(seconds, baseline, from, value, false);
+    }
+
+    fn learning(seconds: i64, baseline: &mut Baseline, from: i64, value: f64, frozen: bool) {
         for second in from..from + seconds {
             baseline.learn(
                 Some(value),
-                Stamp::of(UnixMs(second * 1_000)),
+                Moment { at: Stamp::of(UnixMs(second * 1_000)), frozen },
                 Worse::Lower,
                 0.01,
                 &Thresholds::default(),
@@ -135,12 +201,51 @@ mod tests {
     }
 
     #[test]
+    fn frozen_past_moves_neither_half_way_nor_after_days() {
+        let mut baseline = Baseline::default();
+        after(60, &mut baseline, 0, 0.5);
+        for value in [0.3, 0.48, 0.9] {
+            learning(172_800, &mut baseline, 60, value, true);
+            assert_eq!(baseline.usual(), Some(0.5), "{value}");
+        }
+        // What was unusual meanwhile counts for nothing: it is waited for anew.
+        after(1_700, &mut baseline, 172_860, 0.3);
+        assert_eq!(baseline.usual(), Some(0.5));
+        after(200, &mut baseline, 174_560, 0.3);
+        assert!((baseline.usual().unwrap() - 0.3).abs() < 1e-6);
+    }
+
+    #[test]
+    fn new_past_is_learned_even_of_what_a_finding_names() {
+        let mut baseline = Baseline::default();
+        learning(60, &mut baseline, 0, 0.5, true);
+        assert_eq!(baseline.usual(), Some(0.5));
+    }
+
+    #[test]
+    fn accepted_level_is_usual_at_once() {
+        let mut baseline = Baseline::default();
+        after(60, &mut baseline, 0, 0.5);
+        let accepted = baseline.accepting(Some(0.3), &Thresholds::default());
+        assert!((accepted.usual().unwrap() - 0.3).abs() < 1e-6);
+        assert_eq!(baseline.accepting(None, &Thresholds::default()), baseline);
+        let mut accepted = accepted;
+        after(40, &mut accepted, 60, 0.34);
+        assert!((accepted.usual().unwrap() - 0.33).abs() < 0.01, "a while of it is learned");
+        after(600, &mut accepted, 100, 0.2);
+        assert!(accepted.usual().unwrap() > 0.32, "and what comes then is not");
+    }
+
+    #[test]
     fn hours_in_which_nobody_looked_make_nothing_usual() {
         let mut baseline = Baseline::default();
         after(60, &mut baseline, 0, 0.5);
-        let kept: (f32, f32, f32, bool, i64) = baseline.into();
-        let mut resumed = Baseline::from(kept);
+        let kept = |known: &Baseline| serde_json::to_string(known).unwrap();
+        let mut resumed: Baseline = serde_json::from_str(&kept(&baseline)).unwrap();
         assert_eq!(resumed, baseline);
+        let accepted = baseline.accepting(Some(0.3), &Thresholds::default());
+        let known: Baseline = serde_json::from_str(&kept(&accepted)).unwrap();
+        assert!(known == accepted && known.is_accepted());
         after(30, &mut resumed, 7_200, 0.3);
         assert_eq!(resumed.usual(), Some(0.5), "a fault that lasts over a restart");
         after(1, &mut resumed, 14_400, 0.48);
@@ -153,7 +258,7 @@ mod tests {
         for second in 0..100 {
             baseline.learn(
                 None,
-                Stamp::of(UnixMs(second * 1_000)),
+                Moment { at: Stamp::of(UnixMs(second * 1_000)), frozen: false },
                 Worse::Lower,
                 0.01,
                 &Thresholds::default(),

@@ -1,6 +1,6 @@
 //! Chains of evidence: what was known around the thing that a finding blames, beside what decided.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use gaunt_schema::{
     Absent, Class, FindingKind, MetricId, Safe, UnixMs, catalogue::gpu_parts, unit::Unit,
@@ -89,6 +89,9 @@ pub(super) fn look(judge: &Judge, cluster: &Cluster, finding: &Finding) -> Chain
     if finding.kind == FindingKind::TargetDown {
         return Chain { at, missing: missing::unread(), ..Chain::default() };
     }
+    if matches!(finding.kind, FindingKind::FindingsOverLimit | FindingKind::AggregatorLate) {
+        return Chain { at, ..Chain::default() };
+    }
     let place = Place::of(judge, cluster, finding);
     Chain {
         at,
@@ -121,7 +124,8 @@ impl<'a> Place<'a> {
             (None, Some(_)) => of_node,
             _ => &[],
         };
-        let others: Vec<u32> = all.iter().filter(|row| !gpus.contains(row)).copied().collect();
+        let blamed: HashSet<u32> = gpus.iter().copied().collect();
+        let others: Vec<u32> = all.iter().filter(|row| !blamed.contains(row)).copied().collect();
         let step = others.len().div_ceil(MAX_PEERS).max(1);
         let peers: Vec<u32> = others.into_iter().step_by(step).collect();
         let nodes_of = |rows: &[u32]| -> BTreeSet<NodeId> {

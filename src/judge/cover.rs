@@ -28,7 +28,7 @@ pub(super) fn hide(seen: &mut Seen) {
         .iter()
         .filter(|(kind, ..)| *kind == FindingKind::Throttled)
         .map(|(_, entity, _)| entity.clone());
-    let hot: Vec<Entity> = hot.collect();
+    let hot: BTreeSet<Entity> = hot.collect();
     let failed: BTreeSet<Entity> = facts
         .iter()
         .filter(|(kind, ..)| *kind == FindingKind::GpuFailed)

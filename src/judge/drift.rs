@@ -21,7 +21,7 @@ pub(super) struct Drift {
 
 impl Drift {
     /// Takes in how the clock is beside its peers'.
-    fn add(&mut self, beside: f64, at: Stamp, limits: &Thresholds) {
+    fn add(&mut self, beside: f64, at: Stamp, frozen: bool, limits: &Thresholds) {
         let passed = if self.at.is_set() { at.seconds_since(self.at) } else { 0.0 };
         // A sample that stands for long is still one sample.
         let passed = passed.min(limits.slow_period_seconds);
@@ -32,7 +32,10 @@ impl Drift {
         }
         let span = if learning { f64::from(self.seconds) } else { limits.drift_seconds };
         let part = if self.usual > 0.0 { (passed / span).clamp(0.0, 1.0) } else { 1.0 };
-        self.usual += (beside as f32 - self.usual) * part as f32;
+        // While a finding names it what is usual stands, so that a decline is never taken for usual.
+        if learning || !frozen {
+            self.usual += (beside as f32 - self.usual) * part as f32;
+        }
         if learning {
             return;
         }
@@ -57,7 +60,7 @@ impl Drift {
                 let known = judge.gpus.get(*row as usize).map(|gpu| gpu.drift);
                 let Some(mut drift) = known.filter(|drift| drift.at != stamp) else { continue };
                 let Some(beside) = beside(judge, cluster, *row, at) else { continue };
-                drift.add(beside, stamp, &judge.limits);
+                drift.add(beside, stamp, judge.frozen.has_gpu(*row), &judge.limits);
                 judge.gpus[*row as usize].drift = drift;
             }
         }
@@ -97,7 +100,7 @@ mod tests {
     fn declined(course: impl Fn(i64) -> f64, seconds: i64) -> Option<i64> {
         let (mut drift, limits) = (Drift::default(), Thresholds::default());
         (0..seconds).find(|second| {
-            drift.add(course(*second), Stamp::of(UnixMs(second * 1_000)), &limits);
+            drift.add(course(*second), Stamp::of(UnixMs(second * 1_000)), false, &limits);
             drift.declined(&limits)
         })
     }
@@ -109,6 +112,17 @@ mod tests {
         // A hundredth in five minutes: at no time is there anything to see.
         let slope = declined(|second| 1.0 - second as f64 / 30_000.0, 7_200).unwrap();
         assert!(slope < 3_600, "{slope}");
+    }
+
+    #[test]
+    fn decline_that_a_finding_names_stays_one() {
+        let (mut drift, limits) = (Drift::default(), Thresholds::default());
+        for second in 0..172_800 {
+            let beside = if second < 600 { 1.0 } else { 0.9 };
+            let frozen = drift.declined(&limits);
+            drift.add(beside, Stamp::of(UnixMs(second * 1_000)), frozen, &limits);
+        }
+        assert!(drift.declined(&limits) && drift.usual > 0.97, "{drift:?}");
     }
 
     #[test]

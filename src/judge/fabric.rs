@@ -2,7 +2,7 @@
 //!
 //! Bad ports vote for what they have in common: the smallest thing of which most members are bad is to blame.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use gaunt_schema::{Class, Entity, EntityKind, FindingKind, Safe, unit::Unit};
 
@@ -87,7 +87,8 @@ pub(super) fn unnamed(judge: &Judge, cluster: &Cluster) -> Vec<(Safe, Vec<u32>)>
 
 /// Ports that are congested together, of which nobody says what they have in common: most likely a leaf.
 fn unnamed_leaf(judge: &Judge, cluster: &Cluster, ports: &[Port<'_>], group: &Group) -> Suspicion {
-    let bad: Vec<&Port<'_>> = ports.iter().filter(|port| group.bad.contains(&port.row)).collect();
+    let congested: HashSet<u32> = group.bad.iter().copied().collect();
+    let bad: Vec<&Port<'_>> = ports.iter().filter(|port| congested.contains(&port.row)).collect();
     let all = ports.iter().filter(|port| port.rail == group.rail).count();
     let nodes: BTreeSet<NodeId> = bad.iter().map(|port| port.node).collect();
     let names: Vec<&str> = nodes
@@ -142,14 +143,35 @@ fn incasts(judge: &Judge, cluster: &Cluster, ports: &[Port<'_>], seen: &mut Seen
         rails.entry(&port.rail).or_default().push(port);
     }
     // Where several ports of a rail are congested, what they share is.
+    let mut senders: HashMap<NodeId, usize> = HashMap::new();
     for bad in rails.values() {
         if let [port] = bad.as_slice() {
-            seen.suspicions.extend(incast(judge, cluster, port));
+            seen.suspicions.extend(incast(judge, cluster, port, &mut senders));
         }
     }
 }
 
-fn incast(judge: &Judge, cluster: &Cluster, port: &Port<'_>) -> Option<Suspicion> {
+/// Nodes with which a node shares a job and whose ports obey notifications to slow down.
+fn count_senders(judge: &Judge, cluster: &Cluster, of: NodeId, node: &Node) -> usize {
+    let limits = &judge.limits;
+    let gangs = judge.gangs.on(node.rows(Class::Gpu));
+    let peers = gangs.iter().flat_map(|gang| &gang.nodes).filter(|id| **id != of);
+    let obeys = |id: &&NodeId| {
+        let rows = cluster.node(**id).map(|node| node.rows(Class::Port)).unwrap_or_default();
+        rows.iter().filter_map(|row| judge.links.of(*row)).any(|link| {
+            link.notified_times(cluster, limits).is_some_and(|times| times >= limits.notified_times)
+        })
+    };
+    peers.filter(obeys).count()
+}
+
+/// `known` holds the senders of those nodes that were looked at: a node may have a thousand ports.
+fn incast(
+    judge: &Judge,
+    cluster: &Cluster,
+    port: &Port<'_>,
+    known: &mut HashMap<NodeId, usize>,
+) -> Option<Suspicion> {
     let limits = &judge.limits;
     let marked = now(port.link.marked, cluster).filter(|it| *it >= limits.marked_packets_ratio);
     let far = judge.switches.of(port.row).and_then(|far| far.queues(cluster, limits));
@@ -158,15 +180,8 @@ fn incast(judge: &Judge, cluster: &Cluster, port: &Port<'_>) -> Option<Suspicion
         return None;
     }
     let node = cluster.node(port.node)?;
-    let gangs = judge.gangs.on(node.rows(Class::Gpu));
-    let peers = gangs.iter().flat_map(|gang| &gang.nodes).filter(|id| **id != port.node);
-    let obeys = |id: &&NodeId| {
-        let rows = cluster.node(**id).map(|node| node.rows(Class::Port)).unwrap_or_default();
-        rows.iter().filter_map(|row| judge.links.of(*row)).any(|link| {
-            link.notified_times(cluster, limits).is_some_and(|times| times >= limits.notified_times)
-        })
-    };
-    let senders = peers.filter(obeys).count();
+    let senders =
+        *known.entry(port.node).or_insert_with(|| count_senders(judge, cluster, port.node, node));
     if (senders as f64) < limits.incast_senders {
         return None;
     }
@@ -233,12 +248,8 @@ fn ports<'a>(judge: &'a Judge, cluster: &'a Cluster) -> Vec<Port<'a>> {
             if !now(link.carried, cluster).is_some_and(|it| it >= judge.limits.carries_ratio) {
                 continue;
             }
+            let Some(rail) = rail_of(cluster, *row) else { continue };
             let wiring = cluster.wiring().port(*row);
-            let told =
-                wiring.and_then(|wiring| wiring.rail.as_ref()).map(|told| told.value.clone());
-            let name =
-                || cluster.device(Class::Port, *row).map(|entry| number(entry.device.key.first()));
-            let Some(rail) = told.or_else(name) else { continue };
             let leaf = wiring.and_then(|wiring| wiring.leaf.as_ref()).map(|told| &told.value);
             ports.push(Port {
                 node: id,
@@ -264,6 +275,13 @@ pub(super) fn members(judge: &Judge, cluster: &Cluster, of: &Entity, most: usize
     let rows: Vec<u32> = ports.iter().filter(leaf).filter(rail).map(|port| port.row).collect();
     let step = rows.len().div_ceil(most.max(1)).max(1);
     rows.into_iter().step_by(step).collect()
+}
+
+/// The rail of a port.
+pub(super) fn rail_of(cluster: &Cluster, row: u32) -> Option<Safe> {
+    let wiring = cluster.wiring().port(row);
+    let told = wiring.and_then(|wiring| wiring.rail.as_ref()).map(|told| told.value.clone());
+    told.or_else(|| Some(number(cluster.device(Class::Port, row)?.device.key.first())))
 }
 
 /// The number at the end of a device's name: where nobody says the rail, equal devices are on equal rails.
@@ -298,11 +316,11 @@ fn congested(judge: &Judge, cluster: &Cluster, row: u32, link: &Link) -> Option<
 }
 
 fn slowed<'a>(judge: &'a Judge, cluster: &'a Cluster, nodes: &BTreeSet<NodeId>) -> Vec<&'a Gang> {
-    let mut gangs: Vec<&Gang> = Vec::new();
+    let (mut gangs, mut known): (Vec<&Gang>, HashSet<*const Gang>) = Default::default();
     for node in nodes.iter().filter_map(|id| cluster.node(*id)) {
         for gang in judge.gangs.on(node.rows(Class::Gpu)) {
             let slow = gang.slowed().is_some_and(|slowed| slowed >= judge.limits.slowed_ratio);
-            if slow && !gangs.iter().any(|known| std::ptr::eq(*known, gang)) {
+            if slow && known.insert(std::ptr::from_ref(gang)) {
                 gangs.push(gang);
             }
         }

@@ -45,6 +45,8 @@ pub(super) struct Gang {
     goes_on: bool,
     /// Whether it is below its usual speed by enough to count as lost time.
     is_slowed: bool,
+    /// GPUs of its that spin in a collective: each GPU that is slow tells how many.
+    waiting: usize,
     /// The clocks of its busy GPUs, by model and role.
     pub(super) peers: Peers,
 }
@@ -128,8 +130,25 @@ impl Gang {
         let first = nodes.first().filter(|_| job.is_none());
         let first = first.and_then(|id| Some(cluster.node(*id)?.name.clone()));
         let goes_on = pace.is_none_or(|pace| pace >= judge.limits.standstill_ratio);
-        let is_slowed = false;
-        Self { job, place: first, gpus, nodes, utilization, pace, goes_on, is_slowed, peers }
+        let waits = |row: &&u32| judge.state(**row) == GpuState::Waiting;
+        let waiting = gpus.iter().filter(waits).count();
+        Self {
+            job,
+            place: first,
+            gpus,
+            nodes,
+            utilization,
+            pace,
+            goes_on,
+            is_slowed: false,
+            waiting,
+            peers,
+        }
+    }
+
+    /// Whether a node is one of its nodes, which lie in the order of their numbers.
+    pub(super) fn has_node(&self, id: NodeId) -> bool {
+        self.nodes.binary_search(&id).is_ok()
     }
 
     /// The share of its usual speed that it has lost; none if that is not known.
@@ -196,8 +215,8 @@ impl Gang {
     }
 
     /// GPUs of its that spin in a collective.
-    pub(super) fn waiting(&self, judge: &Judge) -> usize {
-        self.gpus.iter().filter(|row| judge.state(**row) == GpuState::Waiting).count()
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting
     }
 }
 

@@ -87,6 +87,7 @@ const NUMBERS: &[(&str, &str, &[MetricId])] = &[
     ("tasks of these hosts waiting for input or output", "io_pressure_ratio", &[host::IO_PRESSURE]),
     ("utilization of their GPUs", "hungry_ratio", &[gpu::UTILIZATION]),
     ("board answers", "", &[gpu::PRESENT]),
+    ("targets that gaunt did not come to read", "untried_targets", &[]),
     ("XID", "", &[gpu_parts::XID_ERRORS]),
     ("seconds since an uncorrectable memory error", "", &[gpu_health::ECC_UNCORRECTED_VOLATILE]),
     ("congested ports", "members_bad_ratio", &[port::ECN_MARKED, port::CNP_HANDLED]),
@@ -324,6 +325,16 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
         FindingKind::DataStale,
         "Pages come, and their values do not move.",
         &["stale_seconds", "stale_periods"],
+    ),
+    (
+        FindingKind::FindingsOverLimit,
+        "A node has more findings than places for them; this one stands for those that are not listed.",
+        &[],
+    ),
+    (
+        FindingKind::AggregatorLate,
+        "gaunt's own timers ran late, so that targets were not read in their time: their failures say nothing of them.",
+        &["untried_targets"],
     ),
 ];
 

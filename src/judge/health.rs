@@ -31,6 +31,22 @@ pub(super) struct Broken {
     pub(super) memory: Option<UnixMs>,
     /// Since when it is gone.
     pub(super) gone: Option<UnixMs>,
+    /// Since when it works as usual.
+    well: Option<UnixMs>,
+    /// Its counter of energy, which begins anew when it is reset.
+    energy: Option<f64>,
+}
+
+impl Broken {
+    /// Whether nothing of it is known to be broken.
+    fn is_whole(&self) -> bool {
+        self.xid.is_none() && self.memory.is_none() && self.gone.is_none()
+    }
+
+    /// Whether its counter of energy was higher than this before.
+    fn is_before(&self, energy: Option<f64>) -> bool {
+        self.energy.zip(energy).is_some_and(|(before, now)| now < before)
+    }
 }
 
 impl Health {
@@ -44,7 +60,6 @@ impl Health {
         limits: &Thresholds,
     ) {
         self.uncorrected.resize(cluster.rows(Class::Gpu), f64::NAN);
-        let speaks = |since: &UnixMs| at.since(*since).as_secs_f64() < limits.error_speaks_seconds;
         for row in node.rows(Class::Gpu) {
             let counted = &mut self.uncorrected[*row as usize];
             if first {
@@ -55,12 +70,16 @@ impl Health {
             if count.is_some_and(|now| now > *counted) {
                 broken.memory = Some(at);
             }
+            let energy = cluster.value(gpu::ENERGY, *row);
+            // Counters that began anew: the board was reset, or its driver loaded anew.
+            if count.is_some_and(|now| now < *counted) || broken.is_before(energy) {
+                (broken.xid, broken.memory) = (None, None);
+            }
+            broken.energy = energy.or(broken.energy);
             *counted = count.unwrap_or(*counted);
             broken.gone =
                 is_gone(cluster, node, *row, at, limits).then(|| broken.gone.unwrap_or(at));
-            broken.memory = broken.memory.filter(speaks);
-            broken.xid = broken.xid.filter(|(_, since)| speaks(since));
-            if broken == Broken::default() {
+            if broken.is_whole() {
                 self.broken.remove(row);
             } else {
                 self.broken.insert(*row, broken);
@@ -68,6 +87,24 @@ impl Health {
         }
         for row in node.rows(Class::Xid) {
             self.count(cluster, node, *row, at, first);
+        }
+    }
+
+    /// Hears whether a GPU works as usual. One that did for long after its error is broken no more; nor does time alone
+    /// mend any.
+    pub(super) fn works(&mut self, row: u32, at: UnixMs, well: bool, limits: &Thresholds) {
+        let Some(broken) = self.broken.get_mut(&row) else { return };
+        if !well {
+            broken.well = None;
+            return;
+        }
+        let since = *broken.well.get_or_insert(at);
+        let over =
+            |error: UnixMs| at.since(error.max(since)).as_secs_f64() >= limits.error_speaks_seconds;
+        broken.memory = broken.memory.filter(|error| !over(*error));
+        broken.xid = broken.xid.filter(|(_, error)| !over(*error));
+        if broken.is_whole() {
+            self.broken.remove(&row);
         }
     }
 

@@ -5,7 +5,7 @@ use gaunt_schema::{UnixMs, catalogue::host};
 use super::{
     Thresholds,
     average::{Average, Stamp, Tick},
-    baseline::{Baseline, Worse},
+    baseline::{Baseline, Moment, Worse},
     serving::{self, Queue},
     signals,
 };
@@ -35,11 +35,19 @@ pub(super) struct Host {
 pub(super) struct Beside {
     pub(super) now: f64,
     pub(super) usual: Option<f64>,
+    /// Somebody said that this is usual.
+    accepted: bool,
 }
 
 impl Host {
     /// Takes in the newest sample of a node.
-    pub(super) fn look(&mut self, cluster: &Cluster, node: &Node, limits: &Thresholds) {
+    pub(super) fn look(
+        &mut self,
+        cluster: &Cluster,
+        node: &Node,
+        frozen: bool,
+        limits: &Thresholds,
+    ) {
         let Some(at) = node.sampled.filter(|at| self.looked.is_none_or(|last| last < *at)) else {
             return;
         };
@@ -47,6 +55,7 @@ impl Host {
         self.queue = serving::queue(cluster, node);
         let gap = cluster.fresh_for();
         let tick = &mut Tick::new(at, limits.average_seconds, gap);
+        let moment = Moment { at: tick.at(), frozen };
         let share = signals::network_share(cluster, node);
         let usual = self.usual_network.usual();
         let little = usual.map_or(0.0, |usual| usual * limits.standstill_ratio);
@@ -56,7 +65,7 @@ impl Host {
         self.network.add(share, tick);
         self.usual_network.learn(
             self.network.at(at, gap),
-            tick.at(),
+            moment,
             Worse::Lower,
             limits.carries_ratio,
             limits,
@@ -72,11 +81,32 @@ impl Host {
         ] {
             usual.learn(
                 average.at(at, gap),
-                tick.at(),
+                moment,
                 Worse::Higher,
                 limits.pressure_floor_ratio,
                 limits,
             );
+        }
+    }
+
+    /// Other jobs run on it: what is usual is learned anew.
+    pub(super) fn forget_usual(&mut self) {
+        self.usual_io = Baseline::default();
+        self.usual_cpu = Baseline::default();
+        self.usual_busiest = Baseline::default();
+        self.usual_network = Baseline::default();
+    }
+
+    /// What it does now is usual from now on.
+    pub(super) fn accept(&mut self, cluster: &Cluster, limits: &Thresholds) {
+        let (now, gap) = (cluster.now(), cluster.fresh_for());
+        for (usual, average) in [
+            (&mut self.usual_io, &self.io_pressure),
+            (&mut self.usual_cpu, &self.cpu_pressure),
+            (&mut self.usual_busiest, &self.busiest_cpu),
+            (&mut self.usual_network, &self.network),
+        ] {
+            *usual = usual.accepting(average.at(now, gap), limits);
         }
     }
 
@@ -121,7 +151,7 @@ impl Host {
     /// Whether it sends next to nothing of what is usual for it, and has not for a while: who is starved sends something
     /// with each of its few steps. None where it is not known what is usual.
     pub(super) fn pauses(&self, cluster: &Cluster, limits: &Thresholds) -> Option<bool> {
-        let Beside { now, usual } = self.traffic(cluster)?;
+        let Beside { now, usual, .. } = self.traffic(cluster)?;
         let silent = Stamp::of(cluster.now()).seconds_since(self.carried);
         Some(now < usual? * limits.standstill_ratio && silent >= limits.pause_seconds)
     }
@@ -131,7 +161,7 @@ impl Beside {
     /// Whether it is at least `limit`, and so many times what is usual, if that is known. Far above its limit it counts
     /// in any case: trouble that is as old as the first look would be taken for usual.
     pub(super) fn exceeds(&self, limit: f64, limits: &Thresholds) -> bool {
-        let far = self.now >= limit * limits.pressure_far_times;
+        let far = !self.accepted && self.now >= limit * limits.pressure_far_times;
         let more = |usual: f64| self.now >= usual * limits.pressure_times;
         self.now >= limit && (far || self.usual.is_none_or(more))
     }
@@ -139,5 +169,5 @@ impl Beside {
 
 fn beside(average: Average, usual: &Baseline, cluster: &Cluster) -> Option<Beside> {
     let now = average.at(cluster.now(), cluster.fresh_for())?;
-    Some(Beside { now, usual: usual.usual() })
+    Some(Beside { now, usual: usual.usual(), accepted: usual.is_accepted() })
 }

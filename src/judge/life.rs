@@ -1,7 +1,7 @@
 //! The life of findings: opened when seen, kept while seen, closed when the evidence was gone for a while, remembered.
 
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
+    collections::{BTreeMap, HashSet, btree_map::Entry},
     time::Duration,
 };
 
@@ -11,13 +11,15 @@ use serde::{Deserialize, Serialize};
 use super::{Finding, Thresholds, chain::Chain, finding::Suspicion};
 
 mod known;
+mod places;
 #[cfg(test)]
 mod tests;
 
 use known::Known;
 pub use known::{Lived, Told, Turned};
 
-/// The most findings that are open at once: when a whole network is cut, the first thousand say it.
+/// The most findings that are open at once: when a whole network is cut, the first thousand say it. How they are divided
+/// between kinds and nodes stands in `places`.
 const MAX_OPEN: usize = 1_000;
 
 /// The most closed findings that are remembered, about two kilobytes each.
@@ -53,6 +55,8 @@ pub(super) struct Life {
     pending: BTreeMap<String, Pending>,
     stepped: Option<UnixMs>,
     opened: BTreeMap<FindingKind, u64>,
+    /// Findings whose evidence is there and that have no place, by kind.
+    without_place: places::WithoutPlace,
     /// Changes with those that are closed.
     revision: u64,
 }
@@ -79,7 +83,8 @@ impl Pending {
     /// Its evidence is there, of these.
     fn see(&mut self, now: UnixMs, members: &[String]) {
         self.last_seen = now;
-        self.members.retain(|member| members.contains(member));
+        let seen: HashSet<&String> = members.iter().collect();
+        self.members.retain(|member| seen.contains(member));
         if self.members.is_empty() && !members.is_empty() {
             // Another one does now what one did before.
             (self.since, self.members) = (now, members.to_vec());
@@ -112,8 +117,10 @@ impl Life {
         mut seen: Seen,
     ) {
         let suspicions = std::mem::take(&mut seen.suspicions);
-        for id in &seen.refuted {
-            if suspicions.iter().all(|held| held.finding.id != *id) {
+        if !seen.refuted.is_empty() {
+            let suspected: HashSet<&String> =
+                suspicions.iter().map(|held| &held.finding.id).collect();
+            for id in seen.refuted.iter().filter(|id| !suspected.contains(id)) {
                 self.pending.remove(id);
             }
         }
@@ -131,7 +138,10 @@ impl Life {
                 known.keep(now);
             }
         }
-        for finding in seen.findings {
+        let placed;
+        (placed, self.without_place) =
+            places::assign(&self.known, seen.findings, limits.sure_of_own_ratio);
+        for finding in placed {
             self.take(finding, now, limits);
         }
         for known in self.known.values_mut() {
@@ -173,6 +183,30 @@ impl Life {
         due.take(MAX_CHAINS).map(|known| known.told.finding.clone()).collect()
     }
 
+    /// The findings that closed at this very step.
+    pub(super) fn just_closed(&self, now: UnixMs) -> Vec<Finding> {
+        let closed = self.known.values().filter(|known| known.told.life.closed == Some(now));
+        closed.map(|known| known.told.finding.clone()).collect()
+    }
+
+    /// Keeps why a finding closed.
+    pub(super) fn say_recovered(&mut self, id: &str, signal: &str) {
+        if let Some(known) = self.known.get_mut(id) {
+            known.say_recovered(signal);
+        }
+    }
+
+    /// Somebody takes the present level for usual: an open finding closes. Says whether it was open.
+    pub(super) fn accept(&mut self, id: &str, now: UnixMs, by: &str) -> bool {
+        let open = self.known.get_mut(id).filter(|known| known.is_open());
+        let Some(known) = open else { return false };
+        known.accept(now, by);
+        self.pending.remove(id);
+        self.open -= 1;
+        self.revision += 1;
+        true
+    }
+
     /// Keeps what was seen around a finding.
     pub(super) fn attach(&mut self, id: &str, chain: Chain) {
         if let Some(known) = self.known.get_mut(id) {
@@ -186,11 +220,10 @@ impl Life {
         self.known.retain(|_, known| {
             known.told.life.closed.is_none_or(|closed| now.since(closed) <= REMEMBERED)
         });
-        while self.known.len() - self.open > MAX_CLOSED {
-            let closed = self.known.iter().filter(|(_, known)| !known.is_open());
-            let oldest = closed.min_by_key(|(_, known)| known.told.life.closed);
-            let Some(id) = oldest.map(|(id, _)| id.clone()) else { break };
-            self.known.remove(&id);
+        if self.known.len() - self.open > MAX_CLOSED {
+            for id in places::crowded_out(&self.known, MAX_CLOSED) {
+                self.known.remove(&id);
+            }
         }
         self.revision += u64::from(self.known.len() < before);
     }
@@ -249,6 +282,12 @@ impl Life {
         open
     }
 
+    /// The open findings, in no order that means anything.
+    pub(super) fn each_open(&self) -> impl Iterator<Item = &Finding> {
+        let open = self.known.values().filter(|known| known.is_open());
+        open.map(|known| &known.told.finding)
+    }
+
     /// The closed findings that are remembered, newest first.
     pub(super) fn closed(&self) -> Vec<&Told> {
         let closed = self.known.values().filter(|known| !known.is_open());
@@ -269,6 +308,11 @@ impl Life {
     /// Changes whenever a finding closes, opens again or is forgotten.
     pub(super) fn revision(&self) -> u64 {
         self.revision
+    }
+
+    /// Findings whose evidence is there and that have no place, by kind.
+    pub(super) fn without_place(&self) -> &BTreeMap<FindingKind, u32> {
+        &self.without_place
     }
 
     /// How many were opened since the start, by kind.

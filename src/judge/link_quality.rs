@@ -1,28 +1,37 @@
 //! Links that lose bits, and links that came up at a lower rate than they should have.
 
-use gaunt_schema::{Class, Entity, FindingKind, catalogue::port, unit::Unit};
+use std::{cell::OnceCell, collections::HashMap};
+
+use gaunt_schema::{Absent, Class, Entity, FindingKind, Safe, catalogue::port, unit::Unit};
 
 use super::{
     Evidence, Judge,
-    finding::Suspicion,
+    finding::{Suspicion, id},
     gang::Gang,
     life::Seen,
-    links::{Link, now},
+    links::{LINK_ERRORS, Link, now},
     port_down::{is_active, jobs},
 };
 use crate::cluster::{Cluster, Node, NodeId};
 
 /// Adds every port with a bad link.
 pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
+    let mut resends = HashMap::new();
     for (id, node) in cluster.nodes() {
+        let rates = OnceCell::new();
         for row in node.rows(Class::Port) {
             let Some(link) = judge.links.of(*row) else { continue };
             if is_active(cluster, *row) != Some(true) {
                 continue;
             }
-            let place = Place { judge, cluster, id, node, row: *row, link };
+            let place = Place { judge, cluster, id, node, row: *row, link, rates: &rates };
             seen.suspicions.extend(place.rate_low());
-            seen.suspicions.extend(place.errors());
+            match place.errors(&mut resends) {
+                Some(suspicion) => seen.suspicions.push(suspicion),
+                // A counter that stands at its maximum counts no more: whether the cable is well nobody can say.
+                None if place.is_saturated() => seen.unclear.push(place.errors_id()),
+                None => {}
+            }
         }
     }
 }
@@ -35,6 +44,75 @@ struct Place<'a> {
     node: &'a Node,
     row: u32,
     link: &'a Link,
+    rates: &'a OnceCell<Rates>,
+}
+
+/// What makes two ports alike: the kind of link and of adapter.
+type Alike = (Safe, Option<Safe>);
+
+/// The line rates of a node's ports, looked up once for all of them: a node may have a thousand.
+#[derive(Default)]
+struct Rates {
+    /// The highest rate of all.
+    most: f64,
+    /// The rates of the active ports, by what makes them alike; ports that do not say it are alike too.
+    alike: HashMap<Option<Alike>, RatesAlike>,
+}
+
+/// The rates of active ports that are alike: how many there are, the lowest, the one after it, and the highest.
+#[derive(Clone, Copy, Debug)]
+struct RatesAlike {
+    ports: usize,
+    low: [f64; 2],
+    high: [f64; 2],
+}
+
+impl Rates {
+    fn of(cluster: &Cluster, node: &Node) -> Self {
+        let mut rates = Self::default();
+        for row in node.rows(Class::Port) {
+            let Some(rate) = cluster.value(port::RATE, *row) else { continue };
+            rates.most = rates.most.max(rate);
+            if is_active(cluster, *row) == Some(true) {
+                rates.alike.entry(alike(cluster, *row)).or_default().add(rate);
+            }
+        }
+        rates
+    }
+}
+
+impl Default for RatesAlike {
+    fn default() -> Self {
+        Self { ports: 0, low: [f64::INFINITY; 2], high: [f64::NEG_INFINITY; 2] }
+    }
+}
+
+impl RatesAlike {
+    fn add(&mut self, rate: f64) {
+        self.ports += 1;
+        match self.low {
+            [lowest, _] if rate < lowest => self.low = [rate, lowest],
+            [lowest, next] => self.low = [lowest, next.min(rate)],
+        }
+        match self.high {
+            [highest, _] if rate > highest => self.high = [rate, highest],
+            [highest, next] => self.high = [highest, next.max(rate)],
+        }
+    }
+
+    /// The rate on which all but one of this rate agree, if they are two at least.
+    fn agreed_without(&self, rate: f64) -> Option<f64> {
+        let but =
+            |[first, next]: [f64; 2]| if first.total_cmp(&rate).is_eq() { next } else { first };
+        let (low, high) = (but(self.low), but(self.high));
+        (self.ports >= 3 && low >= high).then_some(low)
+    }
+}
+
+fn alike(cluster: &Cluster, row: u32) -> Option<Alike> {
+    let entry = cluster.device(Class::Port, row)?;
+    let adapter = entry.info(port::INFO, "hca_type").cloned();
+    Some((entry.info(port::INFO, "link_layer")?.clone(), adapter))
 }
 
 impl Place<'_> {
@@ -60,20 +138,13 @@ impl Place<'_> {
     fn rate_low(&self) -> Option<Suspicion> {
         let now = self.cluster.value(port::RATE, self.row)?;
         let own_best = self.link.best_rate()?;
-        let siblings = self.node.rows(Class::Port).iter().filter(|row| **row != self.row);
-        let rate = |row: &u32| self.cluster.value(port::RATE, *row);
-        if now >= own_best && !siblings.clone().filter_map(rate).any(|rate| rate > now) {
+        let rates = self.rates.get_or_init(|| Rates::of(self.cluster, self.node));
+        if now >= own_best && rates.most <= now {
             return None;
         }
-        let mut rates: Vec<f64> = siblings
-            .filter(|row| self.is_like(**row) && is_active(self.cluster, **row) == Some(true))
-            .filter_map(|row| self.cluster.value(port::RATE, *row))
-            .collect();
-        rates.sort_by(f64::total_cmp);
-        // Two siblings at least must agree on what is right.
-        let agreed =
-            rates.first().zip(rates.last()).filter(|(low, high)| rates.len() >= 2 && low >= high);
-        let sibling = agreed.map(|(rate, _)| *rate);
+        // Two siblings at least must agree on what is right. It is active, and so one of those itself.
+        let alike = rates.alike.get(&alike(self.cluster, self.row));
+        let sibling = alike.and_then(|alike| alike.agreed_without(now));
         let fell = now < own_best;
         let below = sibling.is_some_and(|rate| now < rate);
         if !fell && !below {
@@ -99,18 +170,7 @@ impl Place<'_> {
         )
     }
 
-    fn is_like(&self, other: u32) -> bool {
-        let of = |row: u32| {
-            let entry = self.cluster.device(Class::Port, row)?;
-            Some((
-                entry.info(port::INFO, "link_layer")?.clone(),
-                entry.info(port::INFO, "hca_type").cloned(),
-            ))
-        };
-        of(self.row) == of(other)
-    }
-
-    fn errors(&self) -> Option<Suspicion> {
+    fn errors(&self, resends: &mut HashMap<String, bool>) -> Option<Suspicion> {
         let limits = &self.judge.limits;
         let near = now(self.link.errors, self.cluster);
         // What the node sends arrives broken at the switch: the same cable, the other direction.
@@ -125,7 +185,7 @@ impl Place<'_> {
             return None;
         }
         let slowed = self.slowed().map(|(_, slowed)| slowed);
-        let lost = self.sender_resends();
+        let lost = self.sender_resends(resends);
         let kinds =
             [errs, repairs, lost, slowed.is_some()].into_iter().filter(|kind| *kind).count();
         Some(
@@ -145,21 +205,32 @@ impl Place<'_> {
         )
     }
 
+    /// Whether a counter of errors stands at its maximum.
+    fn is_saturated(&self) -> bool {
+        let full = Some(Absent::Saturated.into());
+        LINK_ERRORS.iter().any(|metric| self.cluster.reading(*metric, self.row) == full)
+    }
+
+    fn errors_id(&self) -> String {
+        id(FindingKind::LinkErrors, &self.entity())
+    }
+
     /// Whether somebody in the same gang has to send packets again.
-    fn sender_resends(&self) -> bool {
+    fn sender_resends(&self, known: &mut HashMap<String, bool>) -> bool {
+        let gangs = self.judge.gangs.on(self.node.rows(Class::Gpu));
+        let resends = |gang: &&Gang| {
+            *known.entry(gang.name()).or_insert_with(|| self.any_resends(&gang.nodes))
+        };
+        gangs.iter().any(resends)
+    }
+
+    /// Whether a port of one of these nodes sends packets again.
+    fn any_resends(&self, nodes: &[NodeId]) -> bool {
         let least = self.judge.limits.resent_packets_per_second;
-        self.judge
-            .gangs
-            .on(self.node.rows(Class::Gpu))
-            .into_iter()
-            .flat_map(|gang| &gang.nodes)
-            .any(|id| {
-                let ports =
-                    self.cluster.node(*id).map(|node| node.rows(Class::Port)).unwrap_or_default();
-                ports
-                    .iter()
-                    .filter_map(|row| self.judge.links.of(*row))
-                    .any(|link| now(link.resent, self.cluster).is_some_and(|rate| rate >= least))
-            })
+        let nodes = nodes.iter().filter_map(|id| self.cluster.node(*id));
+        let mut links = nodes
+            .flat_map(|node| node.rows(Class::Port))
+            .filter_map(|row| self.judge.links.of(*row));
+        links.any(|link| now(link.resent, self.cluster).is_some_and(|rate| rate >= least))
     }
 }

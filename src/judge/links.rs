@@ -1,5 +1,7 @@
 //! What every port carries, loses and is stopped by: averages of its counters.
 
+use std::{cell::OnceCell, collections::HashMap};
+
 use gaunt_schema::{
     Class, MetricId, Safe, UnixMs,
     catalogue::{ethernet, port},
@@ -8,12 +10,13 @@ use gaunt_schema::{
 use super::{
     Thresholds,
     average::{Average, Stamp, Tick},
-    baseline::{Baseline, Worse},
+    baseline::{Baseline, Moment, Worse},
+    frozen::Frozen,
 };
 use crate::cluster::{Cluster, Node};
 
 /// Counters of errors of the link itself; what an application causes is not among them.
-const LINK_ERRORS: [MetricId; 4] = [
+pub(super) const LINK_ERRORS: [MetricId; 4] = [
     port::SYMBOL_ERRORS,
     port::RECEIVE_ERRORS,
     port::LOCAL_LINK_INTEGRITY_ERRORS,
@@ -96,11 +99,13 @@ pub(super) struct Link {
 
 impl Links {
     /// Takes in the newest sample of every port.
-    pub(super) fn look(&mut self, cluster: &Cluster, limits: &Thresholds) {
+    pub(super) fn look(&mut self, cluster: &Cluster, frozen: &Frozen, limits: &Thresholds) {
         self.links.resize(cluster.rows(Class::Port), None);
-        for (_, node) in cluster.nodes() {
+        for (id, node) in cluster.nodes() {
             let Some(at) = node.fed(Class::Port) else { continue };
             let stamp = Stamp::of(at);
+            let frozen = frozen.has_node(id);
+            let netdevs = Netdevs { cluster, node, rows: OnceCell::new() };
             for row in node.rows(Class::Port) {
                 let link = &mut self.links[*row as usize];
                 if link.as_ref().is_none_or(|link| link.node != node.name) {
@@ -108,7 +113,8 @@ impl Links {
                 }
                 if let Some(link) = link.as_mut().filter(|link| link.looked != stamp) {
                     link.looked = stamp;
-                    link.add(cluster, node, *row, at, limits);
+                    link.add(cluster, &netdevs, *row, at, limits);
+                    link.learn(at, cluster, frozen, limits);
                 }
             }
         }
@@ -130,6 +136,25 @@ impl Links {
         if link.is_none() {
             let usual = Link { usual_corrected, usual_notified, usual_waited, ..Link::new(node) };
             *link = Some(Link { best_rate: best_rate.unwrap_or_default(), ..usual });
+        }
+    }
+
+    /// Another job sends over it: what its traffic usually meets is learned anew.
+    pub(super) fn forget_usual(&mut self, row: u32) {
+        if let Some(Some(link)) = self.links.get_mut(row as usize) {
+            (link.usual_notified, link.usual_waited) = (Baseline::default(), Baseline::default());
+        }
+    }
+
+    /// What a port meets now is usual from now on.
+    pub(super) fn accept(&mut self, row: u32, cluster: &Cluster, limits: &Thresholds) {
+        let Some(Some(link)) = self.links.get_mut(row as usize) else { return };
+        for (usual, average) in [
+            (&mut link.usual_corrected, link.corrected),
+            (&mut link.usual_notified, link.notified),
+            (&mut link.usual_waited, link.waited),
+        ] {
+            *usual = usual.accepting(now(average, cluster), limits);
         }
     }
 
@@ -163,7 +188,14 @@ impl Link {
         }
     }
 
-    fn add(&mut self, cluster: &Cluster, node: &Node, row: u32, at: UnixMs, limits: &Thresholds) {
+    fn add(
+        &mut self,
+        cluster: &Cluster,
+        netdevs: &Netdevs<'_>,
+        row: u32,
+        at: UnixMs,
+        limits: &Thresholds,
+    ) {
         let rate = |metric| cluster.rate(metric, row);
         let gap = cluster.fresh_for();
         let tick = &mut Tick::new(at, limits.average_seconds, gap);
@@ -190,7 +222,7 @@ impl Link {
         let seek = !self.sought.is_set() || tick.at().seconds_since(self.sought) >= SEEK_S;
         if seek {
             self.sought = tick.at();
-            self.netdev = netdev_of(cluster, node, row);
+            self.netdev = netdevs.of_port(row);
         }
         if let Some(netdev) = self.netdev {
             let most = |of: [MetricId; 9]| {
@@ -200,12 +232,17 @@ impl Link {
             self.pauses.add(most(PAUSES), tick);
             self.corrected.add(cluster.rate(ethernet::CORRECTED_BITS, netdev), tick);
         }
+    }
+
+    /// Learns what is usual from its averages.
+    fn learn(&mut self, at: UnixMs, cluster: &Cluster, frozen: bool, limits: &Thresholds) {
+        let moment = Moment { at: Stamp::of(at), frozen };
         for (usual, average, floor) in [
             (&mut self.usual_corrected, &self.corrected, limits.usual_corrected_per_second),
             (&mut self.usual_notified, &self.notified, limits.usual_notified_per_gigabyte),
             (&mut self.usual_waited, &self.waited, limits.usual_waited_per_kilobyte),
         ] {
-            usual.learn(average.at(at, gap), tick.at(), Worse::Higher, floor, limits);
+            usual.learn(average.at(at, cluster.fresh_for()), moment, Worse::Higher, floor, limits);
         }
     }
 
@@ -257,13 +294,25 @@ fn sum(values: impl Iterator<Item = f64>) -> Option<f64> {
     values.reduce(|a, b| a + b)
 }
 
-/// The network device that belongs to a port.
-fn netdev_of(cluster: &Cluster, node: &Node, row: u32) -> Option<u32> {
-    let name = cluster.device(Class::Port, row)?.info(port::INFO, "netdev")?;
-    let named = |row: &&u32| {
-        cluster
-            .device(Class::Netdev, **row)
-            .is_some_and(|entry| entry.device.key.first() == Some(name))
-    };
-    node.rows(Class::Netdev).iter().find(named).copied()
+/// The network devices of a node by name, looked up once for all of its ports and only if one asks.
+struct Netdevs<'a> {
+    cluster: &'a Cluster,
+    node: &'a Node,
+    rows: OnceCell<HashMap<&'a Safe, u32>>,
+}
+
+impl Netdevs<'_> {
+    /// The network device that belongs to a port.
+    fn of_port(&self, row: u32) -> Option<u32> {
+        let name = self.cluster.device(Class::Port, row)?.info(port::INFO, "netdev")?;
+        let rows = self.rows.get_or_init(|| {
+            let rows = self.node.rows(Class::Netdev).iter();
+            let named = |row: &u32| {
+                let entry = self.cluster.device(Class::Netdev, *row)?;
+                Some((entry.device.key.first()?, *row))
+            };
+            rows.filter_map(named).collect()
+        });
+        rows.get(name).copied()
+    }
 }

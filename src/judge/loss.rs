@@ -239,10 +239,11 @@ fn offer(known: &mut Option<Rank>, rank: Rank) {
     }
 }
 
-/// Findings about telemetry explain what is not known, and no time that is lost.
+/// Findings about telemetry explain what is not known, and no time that is lost; what stands for other findings has no
+/// loss of its own.
 fn explains_nothing(kind: FindingKind) -> bool {
-    use FindingKind::{DataStale, DriverHung, TargetDown};
-    matches!(kind, TargetDown | DataStale | DriverHung)
+    use FindingKind::{AggregatorLate, DataStale, DriverHung, FindingsOverLimit, TargetDown};
+    matches!(kind, TargetDown | DataStale | DriverHung | AggregatorLate | FindingsOverLimit)
 }
 
 /// The gang that an entity stands for: its job; where nobody names jobs, the gang of a node that suffers.

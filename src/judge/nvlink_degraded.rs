@@ -49,6 +49,16 @@ impl Nvlinks {
         self.gpus.get(gpu as usize).filter(|links| links.looked.is_set())
     }
 
+    /// Errors of a GPU's links in a second.
+    pub(super) fn errors(&self, gpu: u32, cluster: &Cluster) -> Option<f64> {
+        self.of(gpu)?.errors.at(cluster.now(), cluster.fresh_for())
+    }
+
+    /// A GPU's links that are active.
+    pub(super) fn active(&self, gpu: u32) -> Option<f64> {
+        self.of(gpu)?.up.map(f64::from)
+    }
+
     /// The links of a node stand in the order of their GPUs' names: they are gone through once.
     fn look_at(&mut self, cluster: &Cluster, node: &Node, at: UnixMs, limits: &Thresholds) {
         let name = |class, row| cluster.device(class, row).and_then(|it| it.device.key.first());

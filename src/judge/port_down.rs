@@ -1,6 +1,10 @@
 //! Ports that are down: that were active before, or whose siblings on the node say that they should be.
 
-use std::fmt::Write;
+use std::{
+    cell::OnceCell,
+    collections::{BTreeSet, HashMap},
+    fmt::Write,
+};
 
 use gaunt_schema::{
     Class, Entity, FindingKind, GpuState, Safe, Severity, UnixMs, catalogue::port, unit::Unit,
@@ -109,13 +113,14 @@ pub fn is_active(cluster: &Cluster, row: u32) -> Option<bool> {
 /// Adds the ports that are down.
 pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
     // A job whose waiting is explained already is not charged a second time.
-    let mut charged: Vec<Safe> = seen
+    let mut charged: BTreeSet<Safe> = seen
         .findings
         .iter()
         .flat_map(|finding| &finding.victims)
         .filter_map(|victim| victim.job.clone())
         .collect();
     for (_, node) in cluster.nodes() {
+        let siblings = OnceCell::new();
         for row in node.rows(Class::Port) {
             let Some(entry) = cluster.device(Class::Port, *row) else { continue };
             let port = judge.ports.ports.get(*row as usize).and_then(Option::as_ref);
@@ -124,7 +129,8 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
                 None => seen.unclear.push(id(node, entry)),
                 Some(true) => {}
                 Some(false) => {
-                    let place = Place { judge, cluster, node, row: *row, entry, port };
+                    let siblings = siblings.get_or_init(|| Siblings::of(cluster, node));
+                    let place = Place { judge, cluster, node, row: *row, entry, port, siblings };
                     if place.is_fault() {
                         seen.findings.push(place.finding(&mut charged));
                     }
@@ -146,6 +152,27 @@ struct Place<'a> {
     row: u32,
     entry: &'a Entry,
     port: &'a Port,
+    siblings: &'a Siblings,
+}
+
+/// What makes two ports siblings.
+type Kind = (Safe, Safe, Safe);
+
+/// The ports of a node that say whether they are active, by kind: how many are, and how many there are.
+struct Siblings(HashMap<Kind, (usize, usize)>);
+
+impl Siblings {
+    fn of(cluster: &Cluster, node: &Node) -> Self {
+        let mut counts: HashMap<Kind, (usize, usize)> = HashMap::new();
+        for row in node.rows(Class::Port) {
+            let Some(entry) = cluster.device(Class::Port, *row) else { continue };
+            let Some(is_active) = is_active(cluster, *row) else { continue };
+            let (active, all) = counts.entry(kind(entry)).or_default();
+            *active += usize::from(is_active);
+            *all += 1;
+        }
+        Self(counts)
+    }
 }
 
 impl Place<'_> {
@@ -169,24 +196,19 @@ impl Place<'_> {
 
     /// How many ports of the same kind of device are active, and how many there are.
     fn siblings(&self) -> (usize, usize) {
-        let kind = kind(self.entry);
-        let others = self.node.rows(Class::Port).iter().filter(|row| **row != self.row);
-        let same = others.filter(|row| {
-            self.cluster.device(Class::Port, **row).is_some_and(|entry| self::kind(entry) == kind)
-        });
-        let states: Vec<_> = same.filter_map(|row| is_active(self.cluster, *row)).collect();
-        (states.iter().filter(|active| **active).count(), states.len())
+        // It is one of them itself, and down.
+        let (active, all) = self.siblings.0.get(&kind(self.entry)).copied().unwrap_or_default();
+        (active, all.saturating_sub(1))
     }
 
-    fn finding(&self, charged: &mut Vec<Safe>) -> Finding {
+    fn finding(&self, charged: &mut BTreeSet<Safe>) -> Finding {
         let limits = &self.judge.limits;
         let (active, siblings) = self.siblings();
         let jobs = jobs(self.cluster, self.node);
         let mut lost = 0;
         for job in &jobs {
-            if !charged.contains(job) {
+            if charged.insert(job.clone()) {
                 lost += waiting(self.judge, self.cluster, job);
-                charged.push(job.clone());
             }
         }
         let victim = |job: &Safe| Entity {
@@ -270,7 +292,7 @@ impl Place<'_> {
 }
 
 /// What makes two ports siblings: the type of their adapter and link, or the beginning of their names.
-fn kind(entry: &Entry) -> (Safe, Safe, Safe) {
+fn kind(entry: &Entry) -> Kind {
     let empty = Safe::default;
     let info = |label| entry.info(port::INFO, label).cloned();
     let key = |at: usize| entry.device.key.get(at).cloned().unwrap_or_else(empty);

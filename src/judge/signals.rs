@@ -10,7 +10,7 @@ use gaunt_schema::{
 use super::{
     Thresholds,
     average::{Average, Stamp, Tick},
-    baseline::{Baseline, Worse},
+    baseline::{Baseline, Moment, Worse},
     boards,
 };
 use crate::cluster::{Cluster, Node};
@@ -143,27 +143,49 @@ impl Averages {
         if self.utilization.at(at, cluster.fresh_for()).zip(usual).is_some_and(low) {
             self.low = tick.at();
         }
-        self.learn(at, tick.at(), cluster.fresh_for(), limits);
     }
 
-    fn learn(&mut self, at: UnixMs, stamp: Stamp, gap: Duration, limits: &Thresholds) {
+    /// Learns what is usual from the averages; not while an open finding names it.
+    pub(super) fn learn(&mut self, at: UnixMs, gap: Duration, frozen: bool, limits: &Thresholds) {
+        let moment = Moment { at: Stamp::of(at), frozen };
         for (usual, average) in [
             (&mut self.usual_utilization, &self.utilization),
             (&mut self.usual_tensor, &self.tensor),
             (&mut self.usual_power, &self.power),
         ] {
-            usual.learn(average.at(at, gap), stamp, Worse::Lower, limits.active_ratio, limits);
+            usual.learn(average.at(at, gap), moment, Worse::Lower, limits.active_ratio, limits);
         }
         // What a board that does nothing is clocked at says nothing about one that works.
         let busy =
             self.utilization.at(at, gap).is_some_and(|it| it >= limits.utilization_launch_ratio);
         self.usual_clock.learn(
             self.clock_hertz.at(at, gap).filter(|_| busy),
-            stamp,
+            moment,
             Worse::Lower,
             1.0,
             limits,
         );
+    }
+
+    /// Another job does something else: what is usual is learned anew.
+    pub(super) fn forget_usual(&mut self) {
+        self.usual_utilization = Baseline::default();
+        self.usual_tensor = Baseline::default();
+        self.usual_power = Baseline::default();
+        self.usual_clock = Baseline::default();
+    }
+
+    /// What it does now is usual from now on.
+    pub(super) fn accept(&mut self, now: UnixMs, gap: Duration, limits: &Thresholds) {
+        for (usual, average) in [
+            (&mut self.usual_utilization, &self.utilization),
+            (&mut self.usual_tensor, &self.tensor),
+            (&mut self.usual_power, &self.power),
+            (&mut self.usual_clock, &self.clock_hertz),
+        ] {
+            *usual = usual.accepting(average.at(now, gap), limits);
+        }
+        self.low = Stamp::NEVER;
     }
 
     /// What it learned of itself, and the least power that it was seen to draw.
@@ -265,6 +287,13 @@ impl Averages {
         let idle = self.idle_power(limits);
         of(&self.tensor, &self.usual_tensor, 0.0)
             .or_else(|| of(&self.power, &self.usual_power, idle))
+    }
+
+    /// Whether it works at its usual pace, or better.
+    pub(super) fn works_as_usual(&self, now: UnixMs, gap: Duration, limits: &Thresholds) -> bool {
+        let busy = self.utilization.at(now, gap);
+        busy.is_some_and(|it| it >= limits.utilization_launch_ratio)
+            && self.pace(now, gap, limits).is_some_and(|pace| pace >= 1.0 - limits.slowed_ratio)
     }
 
     /// The GPU's own signals at `now`; the caller adds those of its host and its job.

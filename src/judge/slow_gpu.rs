@@ -105,7 +105,7 @@ impl<'a> Slow<'a> {
         let limits = &judge.limits;
         let slowed =
             self.gang.and_then(Gang::slowed).filter(|slowed| *slowed >= limits.slowed_ratio);
-        let waits = self.gang.map_or(0, |gang| gang.waiting(judge));
+        let waits = self.gang.map_or(0, Gang::waiting);
         let kind =
             if self.is_held { FindingKind::Throttled } else { FindingKind::ComputeStraggler };
         let kinds =

@@ -87,7 +87,7 @@ impl Ranks {
             let Some(entry) = cluster.device(Class::Gpu, *row) else { continue };
             let Some(gpu) = judge.gpus.get(*row as usize) else { continue };
             let Some(busy) = gpu.averages.utilization_at(now, gap) else { continue };
-            if !nodes.contains(&entry.node) {
+            if nodes.binary_search(&entry.node).is_err() {
                 continue;
             }
             known += 1;
@@ -126,7 +126,7 @@ fn is_still(judge: &Judge, cluster: &Cluster, gpu: &Gpu) -> Option<bool> {
 }
 
 /// The nodes that may stand still together: of a job all; where nobody names jobs two may have been taken for one, so
-/// those of which most GPUs are like that.
+/// those of which most GPUs are like that. In the order of their numbers.
 fn nodes_that(
     judge: &Judge,
     cluster: &Cluster,
@@ -148,7 +148,7 @@ fn nodes_that(
 fn victims(cluster: &Cluster, gang: &Gang, nodes: &[NodeId]) -> Vec<Entity> {
     let on = |victim: &Entity| {
         let node = victim.node.as_ref().and_then(|node| cluster.named(node));
-        victim.node.is_none() || node.is_some_and(|(id, _)| nodes.contains(&id))
+        victim.node.is_none() || node.is_some_and(|(id, _)| nodes.binary_search(&id).is_ok())
     };
     gang.victims(cluster, None).into_iter().filter(on).collect()
 }
@@ -158,7 +158,9 @@ fn idle(judge: &Judge, cluster: &Cluster, gang: &Gang) -> Option<Suspicion> {
     let is = |gpu: &Gpu| gpu.held.state() == GpuState::IdleAllocated;
     let nodes = nodes_that(judge, cluster, gang, is);
     let on = |row: &&u32| {
-        cluster.device(Class::Gpu, **row).is_some_and(|entry| nodes.contains(&entry.node))
+        cluster
+            .device(Class::Gpu, **row)
+            .is_some_and(|entry| nodes.binary_search(&entry.node).is_ok())
     };
     let gpus: Vec<u32> = gang.gpus.iter().filter(on).copied().collect();
     let idle = gpus.iter().filter(|row| judge.state(**row) == GpuState::IdleAllocated).count();

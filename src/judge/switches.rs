@@ -8,7 +8,7 @@ use super::{
     Thresholds,
     average::{Average, Tick},
 };
-use crate::cluster::{Cluster, Node};
+use crate::cluster::{Cluster, Node, NodeId};
 
 /// Cables are followed anew after so many seconds.
 const FOLLOW_S: f64 = 20.0;
@@ -67,9 +67,10 @@ impl Switches {
 
     fn follow(&mut self, cluster: &Cluster) {
         let mut far = HashMap::new();
+        let peers = Peers::of(cluster);
         for (_, switch) in cluster.nodes() {
             for row in switch.rows(Class::SwitchPort) {
-                let Some(port) = peer(cluster, *row) else { continue };
+                let Some(port) = peers.find(cluster, *row) else { continue };
                 let known = self.far.remove(&port).filter(|known| known.row == *row);
                 far.insert(port, known.unwrap_or_else(|| Far::new(*row)));
             }
@@ -117,35 +118,60 @@ impl Far {
     }
 }
 
-/// The row of the node's port at the other end of a switch's port.
-fn peer(cluster: &Cluster, row: u32) -> Option<u32> {
-    let entry = cluster.device(Class::SwitchPort, row)?;
-    let told = |label| entry.info(switch_port::INFO, label);
-    if told("peer_kind").is_some_and(|kind| *kind == "switch") {
-        return None;
-    }
-    let name = told("peer")?;
-    let (_, node) = cluster.named(name).or_else(|| short(cluster, name))?;
-    let ports = node.rows(Class::Port);
-    let device = |row: &u32| cluster.device(Class::Port, *row).map(|entry| &entry.device.key);
-    let card = told("peer_device").map(Safe::as_str).unwrap_or_default();
-    let named = ports
-        .iter()
-        .find(|row| device(row).is_some_and(|key| key.first().is_some_and(|is| *is == card)));
-    // A card's usual description counts from one: `HCA-1` is the first of the node.
-    let numbered = || {
-        let number: usize = card.strip_prefix("HCA-")?.parse().ok()?;
-        ports.get(number.checked_sub(1)?)
-    };
-    let only = || (ports.len() == 1).then(|| &ports[0]);
-    named.or_else(numbered).or_else(only).copied()
+/// What ports of switches may lead to, looked up once for all of them.
+struct Peers<'a> {
+    /// The first node of each name without its domain.
+    short: HashMap<&'a str, NodeId>,
+    /// Ports of nodes by the names of their devices, the first of each.
+    cards: HashMap<(NodeId, &'a str), u32>,
 }
 
-/// The node that is called so up to its domain.
-fn short<'a>(cluster: &'a Cluster, name: &str) -> Option<(crate::cluster::NodeId, &'a Node)> {
-    let first = |name: &str| name.split('.').next().map(str::to_owned);
-    let wanted = first(name)?;
-    cluster
-        .named(&wanted)
-        .or_else(|| cluster.nodes().find(|(_, node)| first(&node.name).as_ref() == Some(&wanted)))
+impl<'a> Peers<'a> {
+    fn of(cluster: &'a Cluster) -> Self {
+        let (mut short, mut cards) = (HashMap::new(), HashMap::new());
+        for (id, node) in cluster.nodes() {
+            short.entry(without_domain(&node.name)).or_insert(id);
+            for row in node.rows(Class::Port) {
+                let entry = cluster.device(Class::Port, *row);
+                if let Some(card) = entry.and_then(|entry| entry.device.key.first()) {
+                    cards.entry((id, card.as_str())).or_insert(*row);
+                }
+            }
+        }
+        Self { short, cards }
+    }
+
+    /// The row of the node's port at the other end of a switch's port.
+    fn find(&self, cluster: &Cluster, row: u32) -> Option<u32> {
+        let entry = cluster.device(Class::SwitchPort, row)?;
+        let told = |label| entry.info(switch_port::INFO, label);
+        if told("peer_kind").is_some_and(|kind| *kind == "switch") {
+            return None;
+        }
+        let (id, node) = self.node(cluster, told("peer")?)?;
+        let ports = node.rows(Class::Port);
+        let card = told("peer_device").map(Safe::as_str).unwrap_or_default();
+        let named = self.cards.get(&(id, card));
+        // A card's usual description counts from one: `HCA-1` is the first of the node.
+        let numbered = || {
+            let number: usize = card.strip_prefix("HCA-")?.parse().ok()?;
+            ports.get(number.checked_sub(1)?)
+        };
+        let only = || (ports.len() == 1).then(|| &ports[0]);
+        named.or_else(numbered).or_else(only).copied()
+    }
+
+    /// The node that is called so, or so up to its domain.
+    fn node(&self, cluster: &'a Cluster, name: &str) -> Option<(NodeId, &'a Node)> {
+        let short = without_domain(name);
+        let same = || {
+            let id = *self.short.get(short)?;
+            Some((id, cluster.node(id)?))
+        };
+        cluster.named(name).or_else(|| cluster.named(short)).or_else(same)
+    }
+}
+
+fn without_domain(name: &str) -> &str {
+    name.split('.').next().unwrap_or(name)
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use gaunt_schema::{Entity, Failure, FindingKind, Safe, Severity, UnixMs, unit::Unit};
+use gaunt_schema::{Budget, Entity, Failure, FindingKind, Safe, Severity, UnixMs, unit::Unit};
 
 use super::{
-    Evidence, Finding, Judge,
+    Evidence, Finding, Judge, aggregator_late,
     finding::{count, time_of_day},
     life::Seen,
     port_down::jobs,
@@ -17,14 +17,9 @@ const MAX_NAMED: usize = 8;
 
 /// Adds the nodes with targets that fail.
 pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
-    let down = |target: &&Scraped| target.failures >= judge.limits.target_failures.max(1);
-    let down = || cluster.targets().iter().filter(down);
-    // A target that nobody tried to read may be one that is stuck. Several at once are gaunt's own lateness: they answer
-    // as ever, and whoever is woken for their nodes finds nothing.
-    let late = down().filter(|target| is_untried(target)).count();
-    let late = late as f64 >= judge.limits.untried_targets;
+    let late = aggregator_late::is_late(judge, cluster);
     let mut places: BTreeMap<Safe, Vec<&Scraped>> = BTreeMap::new();
-    for target in down().filter(|target| !(late && is_untried(target))) {
+    for target in down(judge, cluster).filter(|target| !(late && target.is_missed())) {
         places.entry(place(cluster, target)).or_default().push(target);
     }
     for (name, targets) in places {
@@ -32,9 +27,10 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
     }
 }
 
-/// Whether gaunt itself did not come to read it.
-fn is_untried(target: &Scraped) -> bool {
-    matches!(target.failure, None | Some(Failure::Skipped))
+/// The targets of which attempts failed, or were missed, often enough.
+pub(super) fn down<'a>(judge: &Judge, cluster: &'a Cluster) -> impl Iterator<Item = &'a Scraped> {
+    let least = judge.limits.target_failures.max(1);
+    cluster.targets().iter().filter(move |target| target.failures >= least)
 }
 
 fn finding(judge: &Judge, cluster: &Cluster, name: &Safe, targets: &[&Scraped]) -> Finding {
@@ -143,12 +139,15 @@ pub fn next_step(target: &Scraped) -> String {
             Some(key) => format!(
                 "Look at what `curl {url}` shows; if it is meant to be so, raise {key} under [gather] in the settings."
             ),
+            None if excess.budget == Budget::IngestTime => {
+                format!("Look at what changes from one page to the next: `curl {url}` twice.")
+            }
             None => format!("Nothing honest is so repetitive: look at what `curl {url}` shows."),
         },
         Some(Failure::Forbidden(_)) => {
             "Correct the address, or allow it under [gather] in the settings.".to_owned()
         }
-        Some(Failure::Skipped | Failure::Resting(_)) | None => {
+        Some(Failure::Skipped | Failure::OwnLateness(_) | Failure::Resting(_)) | None => {
             "That is gaunt's own fault: give it more CPU, or a longer period.".to_owned()
         }
     }

@@ -155,7 +155,7 @@ table! {
     usual_better_seconds: f64 = 30.0;
     /// A change by more than this share is not learned but remarked.
     usual_ratio: f64 = 0.08;
-    /// What stays worse for this long is the new usual: the job has changed.
+    /// What stays worse for this long, and no open finding names, is the new usual.
     usual_accepted_seconds: f64 = 1_800.0;
     /// Seconds for which one sample teaches at most: where nobody looked nothing was learned.
     usual_sample_seconds: f64 = 120.0;
@@ -180,7 +180,7 @@ table! {
     clock_stands_seconds: f64 = 60.0;
     /// Seconds after which nodes without named jobs are put together anew.
     regroup_seconds: f64 = 20.0;
-    /// Seconds for which a driver's error speaks after it was seen.
+    /// Seconds for which a GPU must work as usual after a driver's error or one of its memory before that is over.
     error_speaks_seconds: f64 = 600.0;
     /// Pages that neighbours must bring without a board before it is gone.
     gone_samples: u32 = 2;

@@ -8,8 +8,11 @@ use std::{
 use gaunt_schema::{LifeState, Safe, Turn, UnixMs};
 use serde::{Deserialize, Serialize};
 
-use super::Owner;
-use crate::answer::{Acknowledgement, Act, Answer, Change, Deed, Finding, FindingList, Refusal};
+use super::{Owner, findings::answer};
+use crate::{
+    answer::{Acknowledgement, Act, Answer, Change, Deed, Finding, FindingList, Refusal},
+    judge::is_acceptable,
+};
 
 /// Turns of one finding's acknowledgement that are kept, the newest.
 const MAX_TURNS: usize = 16;
@@ -27,6 +30,9 @@ struct Taken {
     holds: Option<Acknowledgement>,
     /// What became of it, oldest first.
     turns: Vec<Change>,
+    /// Who accepted its level, until the judge takes that in.
+    #[serde(default)]
+    accepted: Option<Safe>,
 }
 
 impl Taken {
@@ -64,12 +70,26 @@ impl Acknowledgements {
         self.0.retain(|id, _| known.contains(id.as_str()));
     }
 
+    /// Levels that somebody accepted and that the judge does not know of: the finding's id, and who it was.
+    fn accepted(&mut self) -> Vec<(String, Safe)> {
+        let taken = self.0.iter_mut();
+        taken.filter_map(|(id, taken)| Some((id.clone(), taken.accepted.take()?))).collect()
+    }
+
     /// Does something to a finding that is open.
     fn act(&mut self, act: &Act, finding: &Finding, at: UnixMs) -> Result<(), Refusal> {
         let id = Safe::new(&finding.id);
-        let fresh = Taken { opened: finding.life.opened, holds: None, turns: Vec::new() };
+        let fresh =
+            Taken { opened: finding.life.opened, holds: None, turns: Vec::new(), accepted: None };
         let taken = self.0.entry(finding.id.clone()).or_insert(fresh);
         match (&act.deed, &taken.holds) {
+            (Deed::Accept { .. }, _) if !is_acceptable(finding.kind) => {
+                return Err(Refusal::NotAcceptable { finding: id });
+            }
+            (Deed::Accept { note }, _) => {
+                let says = if note.is_empty() { String::new() } else { format!(": {note}") };
+                taken.accepted = Some(Safe::new(&format!("{}{says}", act.by)));
+            }
             (Deed::Acknowledge { .. }, Some(held)) => {
                 return Err(Refusal::AlreadyAcknowledged { finding: id, by: held.by.clone() });
             }
@@ -101,6 +121,24 @@ impl Owner {
         }
     }
 
+    /// Tells the judge which levels were accepted; while he judges that waits for the next tick.
+    pub(super) fn tell_accepted(&mut self) {
+        let Some(judge) = &mut self.judge else { return };
+        let accepted = self.acknowledgements.accepted();
+        if accepted.is_empty() {
+            return;
+        }
+        for (id, by) in &accepted {
+            judge.accept(&self.cluster, id, by);
+        }
+        let open = judge.open().into_iter().map(answer).collect();
+        let closed = judge.closed().into_iter().map(answer).collect();
+        self.closed_revision = judge.closed_revision();
+        self.take_findings(open, Some(closed));
+        let overview = Arc::make_mut(&mut self.overview);
+        overview.findings.retain(|finding| accepted.iter().all(|(id, _)| *id != finding.id));
+    }
+
     fn try_act(&mut self, act: &Act) -> Result<(), Refusal> {
         let id = || Safe::new(&act.finding);
         let finding = self.finding(&act.finding);
@@ -110,6 +148,7 @@ impl Owner {
         }
         let now = self.cluster.now();
         self.acknowledgements.act(act, &finding, now)?;
+        self.tell_accepted();
         // What was published is told anew at once: who acts wants to see that he did.
         self.acknowledgements.apply(&mut Arc::make_mut(&mut self.findings).findings, now);
         let acknowledged = acknowledged(&self.findings);

@@ -74,6 +74,7 @@ impl Owner {
             states,
             findings_open: self.findings.findings.len() as u32,
             findings_acknowledged: acknowledged(&self.findings),
+            findings_without_place: self.without_place.values().sum(),
             findings: self.findings.findings.iter().take(MAX_FINDINGS).cloned().collect(),
             heat,
             worst: self.lines(worst.into_iter().map(|(_, id)| id), &blamed),
@@ -129,6 +130,24 @@ impl Owner {
         let keeping = self.cluster.keeping().and_then(|keeping| keeping.trouble.clone());
         let sources = self.cluster.sources().iter().filter_map(|source| source.trouble.clone());
         let targets = self.cluster.targets().iter().filter_map(judge::trouble);
-        keeping.into_iter().chain(sources).chain(targets).take(MAX_TROUBLE).collect()
+        let unlisted = self.unlisted();
+        let all = keeping.into_iter().chain(unlisted).chain(sources).chain(targets);
+        all.take(MAX_TROUBLE).collect()
+    }
+
+    /// A sentence about findings that have no place.
+    fn unlisted(&self) -> Option<Safe> {
+        let kinds: Vec<String> = self
+            .without_place
+            .iter()
+            .map(|(kind, findings)| format!("{findings} {kind}"))
+            .collect();
+        (!kinds.is_empty()).then(|| {
+            Safe::new(&format!(
+                "there are more findings than places for them; not listed are {}. Look at `findings_over_limit` and at \
+                 the nodes with most findings first",
+                kinds.join(", ")
+            ))
+        })
     }
 }

@@ -15,7 +15,8 @@ use tokio::{
 use super::{
     Handle, Options, Owner,
     desk::Desk,
-    handle::{Asked, Ends},
+    handle::{Asked, Ends, INBOX},
+    ingest_budget::IngestBudget,
 };
 
 /// The longest time between two ticks: a screen that is older than this looks frozen.
@@ -26,6 +27,9 @@ const FASTEST_TICK: Duration = Duration::from_millis(50);
 
 /// Judgements in one period at least: targets that are read every ten seconds say little that is new in each second.
 const JUDGEMENTS: u32 = 4;
+
+/// A tick that comes later than this is late.
+const LATE: Duration = Duration::from_millis(50);
 
 /// So many times as long as a judgement took, none is made.
 const REST: u32 = 3;
@@ -77,15 +81,15 @@ enum Beats {
 }
 
 impl Beats {
-    /// The next instant; never, once nobody tells it any more.
-    async fn next(&mut self) -> UnixMs {
+    /// The next instant, and how late it comes; never, once nobody tells it any more.
+    async fn next(&mut self) -> (UnixMs, Duration) {
         match self {
             Self::Timer(timer, clock) => {
-                timer.tick().await;
-                clock()
+                let due = timer.tick().await;
+                (clock(), due.elapsed())
             }
             Self::Told(told) => match told.recv().await {
-                Some(at) => at,
+                Some(at) => (at, Duration::ZERO),
                 None => std::future::pending().await,
             },
         }
@@ -165,13 +169,14 @@ async fn run(owner: Owner, mut beats: Beats, ends: Ends) {
     let Ends { mut deliveries, asked, published } = ends;
     let mut turn = Turn::new(Pace::of(owner.options.period));
     let mut desk = Desk::new(owner, asked, published);
+    let mut budget = IngestBudget::default();
     loop {
         desk.count(deliveries.len());
         turn.count(deliveries.len());
         tokio::select! {
             biased;
             going_on = desk.serve() => if !going_on { return },
-            now = beats.next() => {
+            (now, late) = beats.next() => {
                 // Time that is told does not press: all that came before counts, and no judgement is left out.
                 let is_told = matches!(beats, Beats::Told(_));
                 while let Some(delivery) = is_told.then(|| deliveries.try_recv().ok()).flatten() {
@@ -180,6 +185,10 @@ async fn run(owner: Owner, mut beats: Beats, ends: Ends) {
                 }
                 if is_told {
                     turn.count(0);
+                }
+                if let Some(late) = own_lateness(turn.pace, late, deliveries.len()) {
+                    let Some(owner) = desk.owner().await else { return };
+                    owner.excuse(late);
                 }
                 let (begun, judges) = (Instant::now(), turn.take());
                 if step(&mut desk, now, judges).await.is_none() {
@@ -191,11 +200,18 @@ async fn run(owner: Owner, mut beats: Beats, ends: Ends) {
             }
             Some(delivery) = deliveries.recv(), if desk.is_free() => {
                 let Some(owner) = desk.owner().await else { return };
-                owner.accept(delivery);
+                budget.accept(owner, delivery);
                 desk.took();
             }
         }
     }
+}
+
+/// By how much this process is late, if it is: its tick came late, or so many deliveries wait that those of a whole tick
+/// are among them. Nobody is missed for that.
+fn own_lateness(pace: Pace, late: Duration, waiting: usize) -> Option<Duration> {
+    let late = if waiting >= INBOX / 2 { late.max(pace.tick) } else { late };
+    (late >= LATE).then_some(late)
 }
 
 /// One tick. What takes long in it is done on a thread of its own while questions are answered: on a large fleet a
@@ -234,6 +250,16 @@ mod tests {
         assert_eq!(told(7_900), (1_000, 1));
         assert_eq!(told(10_000), (1_000, 2));
         assert_eq!(told(60_000), (1_000, 15));
+    }
+
+    #[test]
+    fn own_lateness_is_a_late_tick_or_a_full_inbox() {
+        let pace = Pace::of(Duration::from_secs(10));
+        let (soon, late) = (Duration::from_millis(20), Duration::from_secs(3));
+        assert_eq!(own_lateness(pace, soon, 100), None);
+        assert_eq!(own_lateness(pace, late, 0), Some(late));
+        assert_eq!(own_lateness(pace, soon, INBOX), Some(pace.tick));
+        assert_eq!(own_lateness(pace, late, INBOX), Some(late));
     }
 
     #[test]

@@ -1,16 +1,24 @@
 //! Targets as answers, and the counters of what was done since the start.
 
+use std::collections::BTreeMap;
+
 use gaunt_schema::{Batch, Safe};
 
 use super::Owner;
 use crate::{
-    answer::{TargetLine, TargetList, TargetState, Totals, filter::Selected},
+    answer::{LeftOut, TargetLine, TargetList, TargetState, Totals, filter::Selected},
     cluster::{Scraped, Standing},
     judge,
 };
 
 /// The most reasons of rejected lines that are told apart; a page chooses them only among the reader's own words.
 const MAX_REASONS: usize = 64;
+
+/// Why a batch is not taken, if it is not: nobody announced its target, or a later attempt has been taken already.
+pub(super) fn dropped(target: Option<&Scraped>, batch: &Batch) -> Option<&'static str> {
+    let Some(target) = target else { return Some("unannounced") };
+    target.last_attempt.is_some_and(|last| batch.at < last).then_some("overtaken")
+}
 
 /// Counts one attempt.
 pub(super) fn count(totals: &mut Totals, batch: &Batch) {
@@ -50,7 +58,23 @@ impl Owner {
             matched: selected.matched,
             sources: self.cluster.sources().to_vec(),
             totals: self.totals.clone(),
+            left_out: self.left_out(),
             keeping: self.cluster.keeping().cloned(),
+        }
+    }
+
+    /// What limits leave out now.
+    fn left_out(&self) -> LeftOut {
+        let mut refused_devices: BTreeMap<Safe, u64> = BTreeMap::new();
+        let targets = self.cluster.targets();
+        for (class, devices) in targets.iter().flat_map(|target| target.refused().iter()) {
+            *refused_devices.entry(Safe::new(class.as_str())).or_default() += u64::from(devices);
+        }
+        LeftOut {
+            findings_without_place: self.without_place.clone(),
+            refused_devices,
+            unjudged_targets: targets.iter().filter(|target| target.unjudged > 0).count() as u32,
+            dropped_batches: self.dropped_batches.clone(),
         }
     }
 

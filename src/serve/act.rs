@@ -146,11 +146,12 @@ pub(super) async fn act(
     };
     let what = match act.deed {
         Deed::Acknowledge { .. } => "acknowledged",
+        Deed::Accept { .. } => "accepted as usual",
         Deed::Withdraw => "acknowledgement withdrawn",
     };
     let (finding, by) = (Safe::new(&act.finding), act.by.clone());
     let note = match &act.deed {
-        Deed::Acknowledge { note } => note.clone(),
+        Deed::Acknowledge { note } | Deed::Accept { note } => note.clone(),
         Deed::Withdraw => Safe::default(),
     };
     match source.act(act).await {
@@ -187,7 +188,7 @@ fn read_act(
     let (note, deed) = if *method == Method::DELETE {
         let by = parameters.iter().find(|(name, _)| name == "by");
         let by = by.map(|(_, by)| by.clone()).unwrap_or_default();
-        (Note { by, note: String::new() }, false)
+        (Note { by, ..Note::default() }, false)
     } else {
         let note: Note = serde_json::from_slice(body).map_err(|error| {
             bad("body", &format!("is not like {{\"by\": \"NAME\", \"note\": \"TEXT\"}}: {error}"))
@@ -204,8 +205,12 @@ fn read_act(
             return Err(bad(name, &format!("has {length} characters; at most {most} are kept")));
         }
     }
-    let deed =
-        if deed { Deed::Acknowledge { note: Safe::new(note.note.trim()) } } else { Deed::Withdraw };
+    let said = Safe::new(note.note.trim());
+    let deed = match (deed, note.accept) {
+        (false, _) => Deed::Withdraw,
+        (true, true) => Deed::Accept { note: said },
+        (true, false) => Deed::Acknowledge { note: said },
+    };
     Ok(Act { finding, by: Safe::new(by), deed })
 }
 
@@ -226,6 +231,9 @@ mod tests {
         let Deed::Acknowledge { note } = act.deed else { panic!("another deed") };
         assert_eq!(&*note, "cable\u{fffd}[31m is on its way", "safe for a terminal");
         assert!(read_post(r#"{"by": "alice"}"#).is_ok());
+        let act =
+            read_post(r#"{"by": "alice", "note": "new batch size", "accept": true}"#).unwrap();
+        assert_eq!(act.deed, Deed::Accept { note: "new batch size".into() });
         for (body, said) in [
             ("", "parameter body is not like {\"by\": \"NAME\", \"note\": \"TEXT\"}: EOF"),
             ("{}", "parameter body is not like {\"by\": \"NAME\", \"note\": \"TEXT\"}: missing"),

@@ -74,6 +74,7 @@ impl Facts {
         self.keeping(&mut page);
         self.fleet(&mut page);
         self.findings(&mut page);
+        self.left_out(&mut page);
         form.end(&mut page.out);
         page.out
     }
@@ -107,6 +108,29 @@ impl Facts {
         page.family(fleet::REJECTED, |family| {
             for (reason, count) in &totals.rejected {
                 family.line(&[("reason", reason)], *count as f64);
+            }
+        });
+    }
+
+    /// What limits leave out.
+    fn left_out(&self, page: &mut Page) {
+        let left_out = &self.targets.left_out;
+        page.family(fleet::FINDINGS_WITHOUT_PLACE, |family| {
+            for (kind, findings) in &left_out.findings_without_place {
+                family.line(&[("kind", kind.as_str())], f64::from(*findings));
+            }
+        });
+        page.family(fleet::REFUSED_DEVICES, |family| {
+            for (class, devices) in &left_out.refused_devices {
+                family.line(&[("class", class)], *devices as f64);
+            }
+        });
+        page.family(fleet::UNJUDGED_TARGETS, |family| {
+            family.line(&[], f64::from(left_out.unjudged_targets));
+        });
+        page.family(fleet::DROPPED_BATCHES, |family| {
+            for (reason, batches) in &left_out.dropped_batches {
+                family.line(&[("reason", reason)], *batches as f64);
             }
         });
     }

@@ -140,8 +140,9 @@ impl Aggregator {
     pub async fn act(&self, act: &Act) -> Result<Answer, AggregatorError> {
         let mut url = self.url(&["findings", &act.finding, "acknowledge"]);
         let request = match &act.deed {
-            Deed::Acknowledge { note } => {
-                let note = Note { by: act.by.to_string(), note: note.to_string() };
+            Deed::Acknowledge { note } | Deed::Accept { note } => {
+                let accept = matches!(act.deed, Deed::Accept { .. });
+                let note = Note { by: act.by.to_string(), note: note.to_string(), accept };
                 self.client.post(url).json(&note)
             }
             Deed::Withdraw => {

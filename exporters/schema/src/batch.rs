@@ -92,9 +92,17 @@ pub enum Failure {
     Resting(Box<Failure>),
     /// The sender was too busy to try in this period.
     Skipped,
+    /// The attempt ran out of time while the sender itself was late for so many milliseconds of it: that says nothing of
+    /// the target.
+    OwnLateness(u64),
 }
 
 impl Failure {
+    /// Whether it says nothing of the target: gaunt itself did not come to read it.
+    pub const fn is_own(&self) -> bool {
+        matches!(self, Self::Skipped | Self::OwnLateness(_))
+    }
+
     /// The reason as one word, for a label.
     pub const fn as_str(&self) -> &'static str {
         match self {
@@ -109,6 +117,7 @@ impl Failure {
             Self::Forbidden(_) => "forbidden",
             Self::Resting(_) => "resting",
             Self::Skipped => "skipped",
+            Self::OwnLateness(_) => "own_lateness",
         }
     }
 }
@@ -132,6 +141,9 @@ impl fmt::Display for Failure {
                 write!(f, "{last}; it failed too often and is asked more seldom")
             }
             Self::Skipped => f.write_str("not tried in this period: the scraper was too busy"),
+            Self::OwnLateness(ms) => {
+                write!(f, "not judged: gaunt itself was late by {ms} ms while it read the target")
+            }
         }
     }
 }
@@ -167,13 +179,15 @@ pub enum Budget {
     AllNewSeries,
     /// Bytes of pages that are being read, of all targets together.
     AllBytes,
+    /// Milliseconds of processor time that taking in one page may need.
+    IngestTime,
 }
 
 impl Budget {
     /// The key of the settings that gives more of it, if there is one.
     pub const fn key(self) -> Option<&'static str> {
         match self {
-            Self::Ratio => None,
+            Self::Ratio | Self::IngestTime => None,
             Self::Samples => Some("max_samples"),
             Self::Series => Some("max_series"),
             Self::NewSeries => Some("max_new_series"),
@@ -214,6 +228,11 @@ impl fmt::Display for Excess {
                 f,
                 "page brings {found} series that it did not have before, over the {limit} that all targets have left \
                  in this minute"
+            ),
+            Budget::IngestTime => write!(
+                f,
+                "taking in its page needs {found} ms of processor time again and again, over the {limit} ms for a page of \
+                 its size; it is taken more seldom"
             ),
             Budget::AllBytes => write!(
                 f,

@@ -164,6 +164,10 @@ words! {
         DriverHung = "driver_hung",
         /// A page comes, and its values do not move.
         DataStale = "data_stale",
+        /// A node has more open findings than are listed.
+        FindingsOverLimit = "findings_over_limit",
+        /// gaunt itself reads its targets too late.
+        AggregatorLate = "aggregator_late",
     }
 }
 
@@ -223,6 +227,8 @@ words! {
         Withdrawn = "withdrawn",
         /// It became more urgent than it was when it was acknowledged: that no longer holds.
         Lapsed = "lapsed",
+        /// Somebody took the present level for usual, and it closed.
+        Accepted = "accepted",
         /// Its evidence was gone for a while.
         Closed = "closed",
     }
@@ -257,6 +263,8 @@ words! {
         Storage = "storage",
         /// One source of targets: a file, a server or a name in DNS that lists them.
         Source = "source",
+        /// gaunt itself.
+        Aggregator = "aggregator",
     }
 }
 

@@ -7,8 +7,10 @@ use crate::{Fleet, Scenario, fleet::Plan, noise::Noise, page::Told, shape::Shape
 mod draw;
 mod happenings;
 mod soak;
+mod standing;
 
 pub use soak::soak;
+pub use standing::Standing;
 
 /// Which seeds, and with them which parameters: what a judge is tuned on it is not tested with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -6,7 +6,7 @@ use gaunt_schema::{Delivery, Severity, UnixMs};
 use serde::Serialize;
 
 use crate::{
-    answer::{Answer, Finding, FindingList, Question, Totals},
+    answer::{Act, Answer, Finding, FindingList, Question, Totals},
     owner::{self, Owner},
 };
 
@@ -129,6 +129,11 @@ impl Witness {
         if let Answer::Findings(list) = self.owner.answer(&Question::Findings) {
             self.chronicle.note(&list);
         }
+    }
+
+    /// Does something to a finding.
+    pub fn act(&mut self, act: &Act) -> Answer {
+        self.owner.act(act)
     }
 
     /// Asks about the last tick.

@@ -230,7 +230,7 @@ fn changes(changes: &[Change]) -> Vec<String> {
     for change in changes {
         let (from, to) = (&change.from, &change.to);
         let how = match change.what {
-            Turn::Acknowledged | Turn::Withdrawn => format!("by {to}"),
+            Turn::Acknowledged | Turn::Withdrawn | Turn::Accepted => format!("by {to}"),
             Turn::Opened | Turn::Reopened => format!("as {to}"),
             _ if from.is_empty() => to.to_string(),
             _ => format!("{from} → {to}"),

@@ -115,7 +115,15 @@ impl Of {
                 | K::HostBlocksNetwork
         );
         // A fact that the hardware or the exporter states is not surer for anything else.
-        let fact = matches!(kind, K::GpuFailed | K::DriverHung | K::DataStale | K::TargetDown);
+        let fact = matches!(
+            kind,
+            K::GpuFailed
+                | K::DriverHung
+                | K::DataStale
+                | K::TargetDown
+                | K::FindingsOverLimit
+                | K::AggregatorLate
+        );
         match self {
             Self::All => !fact,
             Self::Work => !network && !fact,

@@ -293,6 +293,23 @@ impl Known {
         closes
     }
 
+    /// Why it closed: the signal that recovered.
+    pub(super) fn say_recovered(&mut self, signal: &str) {
+        if let Some(last) = self.told.life.changes.last_mut()
+            && last.what == Turn::Closed
+        {
+            last.to = Safe::new(signal);
+        }
+    }
+
+    /// Somebody says that what it calls a fault is usual now.
+    pub(super) fn accept(&mut self, now: UnixMs, by: &str) {
+        self.told.life.closed = Some(now);
+        self.told.life.state = LifeState::Closed;
+        (self.flapping, self.resumed) = (false, false);
+        self.turn(now, Turn::Accepted, "", by);
+    }
+
     fn turn(&mut self, at: UnixMs, what: Turn, from: &str, to: &str) {
         let changes = &mut self.told.life.changes;
         if changes.len() == MAX_CHANGES {

@@ -148,10 +148,12 @@ fn a_thousand_findings_are_open_at_most_and_the_closed_are_forgotten_in_time() {
         places.map(|place| finding(&place, Severity::Warning, 1.0)).collect()
     };
     led.step(many(0));
-    assert_eq!(led.life.open().len(), MAX_OPEN);
+    // Of one kind: the others have places of their own.
+    let open = led.life.open().len();
+    assert!((MAX_OPEN / 2..MAX_OPEN).contains(&open), "{open}");
     let revision = led.life.revision();
     led.without(20);
-    assert_eq!((led.life.open().len(), led.life.closed().len()), (0, MAX_CLOSED));
+    assert_eq!((led.life.open().len(), led.life.closed().len()), (0, open));
     assert!(led.life.revision() > revision);
     led.step(many(5_000));
     led.without(10);

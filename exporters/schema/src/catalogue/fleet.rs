@@ -36,6 +36,14 @@ rows! {
         Metric::gauge("gaunt_finding", Fleet, Unit::Count, 1.0);
     FINDINGS_OPENED, "Findings opened, by kind.",
         Metric::counter("gaunt_findings_opened_total", Fleet, Unit::Count, Bits64);
+    FINDINGS_WITHOUT_PLACE, "Findings whose evidence is there and that are not listed because there is no place for them, by kind.",
+        Metric::gauge("gaunt_findings_without_place", Fleet, Unit::Count, 1.0);
+    REFUSED_DEVICES, "Devices that pages name beyond what one node may have, by class; they are not taken.",
+        Metric::gauge("gaunt_refused_devices", Fleet, Unit::Count, 1.0);
+    UNJUDGED_TARGETS, "Targets whose last attempt says nothing of them because gaunt itself was late.",
+        Metric::gauge("gaunt_unjudged_targets", Fleet, Unit::Count, 1.0);
+    DROPPED_BATCHES, "Results of attempts that were not taken, by reason: the target is not announced, or a later attempt was taken before.",
+        Metric::counter("gaunt_dropped_batches_total", Fleet, Unit::Count, Bits64);
     RECORD_ACTIVE, "Whether what targets say is recorded: 0 while nothing can be written, with the reason.",
         Metric::gauge("gaunt_record_active", Fleet, Unit::Count, 1.0);
     RECORD_BYTES, "Bytes written to the recording.",

@@ -1,0 +1,200 @@
+//! Standing faults: for each kind of finding a small fleet in which one fault begins and never ends.
+//!
+//! What the model of jobs and machines cannot draw (targets and drivers that do not answer) is written over its reports.
+
+use std::time::Duration;
+
+use gaunt_schema::{
+    Absent, Batch, Class, Dialect, Failure, FindingKind, Page, Rejected, Report, Safe, Target,
+    TargetId, UnixMs, catalogue::exporter,
+};
+
+use super::{Case, Level};
+use crate::{
+    Fleet,
+    shape::{Boards, JobShape, Shape, Work},
+};
+
+/// Seconds from the start to the onset of what is written over reports.
+const ONSET: Duration = Duration::from_mins(2);
+
+/// The node over whose reports is written: one of the largest job.
+const NODE: usize = 1;
+
+/// A fleet with one fault that stands, and what its targets bring.
+#[derive(Debug)]
+pub struct Standing {
+    kind: FindingKind,
+    fleet: Fleet,
+    onset: UnixMs,
+    /// When it is over, if ever.
+    ends: Option<UnixMs>,
+    /// The last report of the node whose page stops changing.
+    kept: Option<Report>,
+}
+
+impl Standing {
+    /// A fault of this kind in a fleet that begins at `start`; `seed` varies what happens.
+    pub fn of(kind: FindingKind, seed: u64, start: UnixMs) -> Self {
+        Self::made(kind, seed, start, None)
+    }
+
+    fn made(kind: FindingKind, seed: u64, start: UnixMs, lasts_s: Option<f64>) -> Self {
+        let scenario = scenario(kind);
+        let case = Case::named(scenario.unwrap_or("F8"), Level::Hard, seed);
+        let case = case.expect("a test makes one of every kind");
+        let mut plan = Case { shape: small(kind), ..case.clone() }.plan();
+        plan.scenario.faults.truncate(usize::from(scenario.is_some()));
+        plan.scenario.faults.iter_mut().for_each(|fault| fault.lasts_s = lasts_s);
+        let fleet = Fleet::of(plan, case.seed, start);
+        let onset = fleet.truths().first().map_or(start + ONSET, |truth| truth.onset);
+        let ends = lasts_s.map(|lasts_s| onset + Duration::from_secs_f64(lasts_s));
+        Self { kind, fleet, onset, ends, kept: None }
+    }
+
+    /// The same fault that is over after so many seconds.
+    pub fn ending(kind: FindingKind, seed: u64, start: UnixMs, lasts_s: f64) -> Self {
+        Self::made(kind, seed, start, Some(lasts_s))
+    }
+
+    /// What stands.
+    pub fn kind(&self) -> FindingKind {
+        self.kind
+    }
+
+    /// When it began.
+    pub fn onset(&self) -> UnixMs {
+        self.onset
+    }
+
+    /// The fleet that it stands in.
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
+    /// What is read: one target for each node.
+    pub fn targets(&self) -> Vec<Target> {
+        let target = |node| Target {
+            id: TargetId(node as u32),
+            address: Safe::new(&format!("{}:9770", self.fleet.node_name(node))),
+            node: None,
+            origin: "a standing fault".into(),
+        };
+        (0..self.fleet.nodes()).map(target).collect()
+    }
+
+    /// Lets time pass until `now`, and reads every target.
+    pub fn advance(&mut self, now: UnixMs) -> Vec<Batch> {
+        self.fleet.advance(now);
+        (0..self.fleet.nodes()).map(|node| self.read(node, now)).collect()
+    }
+
+    fn read(&mut self, node: usize, at: UnixMs) -> Batch {
+        let outcome = self.outcome(node, at).map(|report| Page {
+            report,
+            dialect: Dialect::Gaunt,
+            bytes: 0,
+            rejected: Rejected::default(),
+        });
+        Batch { target: TargetId(node as u32), at, duration_ms: 1.0, outcome }
+    }
+
+    fn outcome(&mut self, node: usize, at: UnixMs) -> Result<Report, Failure> {
+        let mut report = self.fleet.report(node);
+        let stands = node == NODE && at >= self.onset && self.ends.is_none_or(|ends| at < ends);
+        match self.kind {
+            FindingKind::TargetDown if stands => {
+                return Err(Failure::Connect("connection refused".into()));
+            }
+            FindingKind::DriverHung if node == NODE => hang_driver(&mut report, stands),
+            FindingKind::DataStale if stands => {
+                report = self.kept.get_or_insert(report).clone();
+            }
+            _ => {}
+        }
+        Ok(report)
+    }
+}
+
+/// The scenario of the suite that is a fault of this kind; none where reports are written over.
+fn scenario(kind: FindingKind) -> Option<&'static str> {
+    Some(match kind {
+        FindingKind::DataStarved => "F1",
+        FindingKind::StorageSlow => "F2",
+        FindingKind::ComputeStraggler => "F3",
+        FindingKind::Throttled => "F4",
+        FindingKind::HostBound => "F5",
+        FindingKind::PcieDegraded => "F6",
+        FindingKind::NvlinkDegraded => "F7",
+        FindingKind::PortDown => "F8",
+        FindingKind::PortRateLow => "F9",
+        FindingKind::LinkErrors => "F10",
+        FindingKind::LeafCongested => "F11",
+        FindingKind::RailSlow => "F12",
+        FindingKind::HostBlocksNetwork => "F13",
+        FindingKind::CollectiveHang => "F14",
+        FindingKind::GpuFailed => "F15",
+        FindingKind::IdleAllocated => "F16",
+        FindingKind::StageImbalance => "F17",
+        FindingKind::DataSkew => "F18",
+        FindingKind::TargetDown
+        | FindingKind::DriverHung
+        | FindingKind::DataStale
+        // What gaunt says of itself is no fault of a fleet.
+        | FindingKind::AggregatorLate
+        | FindingKind::FindingsOverLimit => return None,
+    })
+}
+
+/// A job of four nodes, or of eight below two leaves where what many have in common is to blame, and one free node.
+fn small(kind: FindingKind) -> Shape {
+    let several =
+        matches!(kind, FindingKind::LeafCongested | FindingKind::RailSlow | FindingKind::DataSkew);
+    let nodes = if several { 8 } else { 4 };
+    let stages = if kind == FindingKind::StageImbalance { 4 } else { 1 };
+    let job = JobShape { nodes: 0..nodes, work: Work::Train, stages, experts: false };
+    Shape {
+        nodes: nodes + 1,
+        gpus: 4,
+        rails: 2,
+        leaf_nodes: 4,
+        boards: Boards::Usual,
+        domain_nodes: 1,
+        jobs: vec![job],
+        held: nodes..nodes,
+    }
+}
+
+/// Its driver does not return: what it said of GPUs is late, and so is the collector that asks.
+fn hang_driver(report: &mut Report, hangs: bool) {
+    let collector = report.device(gaunt_schema::Device::collector("nvml"));
+    report.push(collector, exporter::COLLECTOR_SUCCESS, f64::from(u8::from(!hangs)));
+    if !hangs {
+        return;
+    }
+    for sample in &mut report.samples {
+        let device = report.devices.get(sample.device as usize);
+        if device.is_some_and(|device| device.class == Class::Gpu) {
+            sample.reading = Absent::Stale.into();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_a_fault_that_stands() {
+        for kind in FindingKind::ALL {
+            let mut standing = Standing::of(*kind, 0, UnixMs(0));
+            let truth = standing.fleet.truths().first().cloned();
+            assert!(
+                truth.is_none_or(|truth| truth.kind == *kind && truth.ends.is_none()),
+                "{kind}"
+            );
+            let after = standing.advance(standing.onset() + Duration::from_secs(1));
+            assert_eq!(after.len(), standing.targets().len());
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! gaunt's own lateness in virtual time: no target is blamed for it, and what is left out is counted.
+
+use std::time::Duration;
+
+use gaunt_schema::{
+    Batch, Class, Delivery, Device, Dialect, Failure, FindingKind, Page, Rejected, Report, Safe,
+    Severity, Target, TargetId, UnixMs,
+    catalogue::{gpu, port},
+};
+
+use super::{INBOX, Options, Owner, start_led};
+use crate::answer::{Answer, Finding, LeftOut, NodeState, Question, TargetList};
+
+const START: UnixMs = UnixMs(1_700_000_000_000);
+
+struct Run {
+    owner: Owner,
+    second: u64,
+}
+
+impl Run {
+    fn new(nodes: u32) -> Self {
+        let options = Options { period: Duration::from_secs(1), ..Options::default() };
+        let mut owner = Owner::new(options);
+        owner.tick(START);
+        let targets = (0..nodes).map(|node| Target {
+            id: TargetId(node),
+            address: format!("127.1.0.{node}:9770").into(),
+            node: Some(format!("n{node}").into()),
+            origin: "test".into(),
+        });
+        owner.accept(Delivery::Targets(targets.collect()));
+        Self { owner, second: 0 }
+    }
+
+    /// A second in which each target has this outcome, or none at all.
+    fn step(&mut self, outcome: impl Fn(u32, u64) -> Option<Result<Report, Failure>>) {
+        self.second += 1;
+        let at = START + Duration::from_secs(self.second);
+        for target in self.owner.cluster.targets().iter().map(|it| it.target.id).collect::<Vec<_>>()
+        {
+            let page = |report| {
+                let rejected = Rejected::default();
+                Page { report, dialect: Dialect::Gaunt, bytes: 1, rejected }
+            };
+            if let Some(outcome) = outcome(target.0, self.second) {
+                let outcome = outcome.map(page);
+                self.owner.accept(Delivery::Batch(Batch { target, at, duration_ms: 1.0, outcome }));
+            }
+        }
+        self.owner.tick(at);
+    }
+
+    /// A second in which every target is read.
+    fn read(&mut self) {
+        self.step(|_, second| Some(Ok(page(second))));
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        match self.owner.answer(&Question::Findings) {
+            Answer::Findings(list) => list.findings.clone(),
+            other => panic!("not findings: {other:?}"),
+        }
+    }
+
+    fn kinds(&self) -> Vec<FindingKind> {
+        self.findings().iter().map(|finding| finding.kind).collect()
+    }
+
+    fn targets(&self) -> std::sync::Arc<TargetList> {
+        match self.owner.answer(&Question::Targets) {
+            Answer::Targets(list) => list,
+            other => panic!("not targets: {other:?}"),
+        }
+    }
+
+    fn left_out(&self) -> LeftOut {
+        self.targets().left_out.clone()
+    }
+}
+
+fn page(second: u64) -> Report {
+    let mut report = Report::default();
+    let node = report.device(Device::gpu(0));
+    report.push(node, gpu::UTILIZATION, second as f64 % 7.0 / 10.0);
+    report
+}
+
+#[test]
+fn own_lateness_is_one_finding_of_gaunt_and_blames_no_target() {
+    let mut run = Run::new(50);
+    (0..10).for_each(|_| run.read());
+    assert_eq!(run.kinds(), []);
+    for failure in [Failure::OwnLateness(900), Failure::Skipped] {
+        for second in 0..30 {
+            run.step(|_, _| Some(Err(failure.clone())));
+            let kinds = run.kinds();
+            assert!(
+                !kinds.contains(&FindingKind::TargetDown),
+                "{failure:?}, second {second}: {kinds:?}"
+            );
+        }
+        let findings = run.findings();
+        let [late] = findings.as_slice() else { panic!("{findings:?}") };
+        assert_eq!((late.kind, late.severity), (FindingKind::AggregatorLate, Severity::Warning));
+        assert!(late.summary.contains("50 targets of 50 not read in time"), "{}", late.summary);
+        assert_eq!(run.left_out().unjudged_targets, 50);
+        let Answer::Nodes(nodes) = run.owner.answer(&Question::Nodes) else { panic!() };
+        assert!(
+            nodes.nodes.iter().all(|node| node.state != NodeState::Down),
+            "stale, and not down"
+        );
+        (0..20).for_each(|_| run.read());
+        assert_eq!(run.kinds(), [], "it is over");
+        assert_eq!(run.left_out().unjudged_targets, 0);
+    }
+}
+
+#[test]
+fn own_lateness_does_not_hide_a_target_that_fails() {
+    let mut run = Run::new(50);
+    (0..10).for_each(|_| run.read());
+    for _ in 0..20 {
+        run.step(|target, _| {
+            let own = || Failure::OwnLateness(900);
+            Some(Err(if target == 7 { Failure::Connect("refused".into()) } else { own() }))
+        });
+    }
+    let findings = run.findings();
+    let down = findings.iter().filter(|finding| finding.kind == FindingKind::TargetDown);
+    let nodes: Vec<_> = down.filter_map(|finding| finding.entity.node.clone()).collect();
+    assert_eq!(nodes, ["n7"]);
+}
+
+#[test]
+fn own_lateness_of_the_tick_leaves_nobody_missed() {
+    let mut run = Run::new(50);
+    (0..10).for_each(|_| run.read());
+    // The loop was held up for a minute: the results that came meanwhile are still to be taken.
+    run.second += 60;
+    run.owner.excuse(Duration::from_mins(1));
+    run.owner.tick(START + Duration::from_secs(run.second));
+    assert!(run.owner.cluster.targets().iter().all(|target| target.missed == 0));
+    (0..3).for_each(|_| run.read());
+    assert_eq!(run.kinds(), []);
+    // Who sends nothing from then on is missed as ever.
+    (0..10).for_each(|_| run.step(|target, second| (target != 3).then(|| Ok(page(second)))));
+    assert_eq!(run.kinds(), [FindingKind::TargetDown]);
+}
+
+#[test]
+fn devices_beyond_the_limit_of_a_node_are_refused_counted_and_said() {
+    let mut run = Run::new(2);
+    let gpus = |round: u64| {
+        let devices = (0..4_000).map(Device::gpu).collect();
+        let mut report = Report { devices, ..Report::default() };
+        for device in 0..4_000 {
+            let driver = if device == 0 { format!("K{round}") } else { "K".to_owned() };
+            let uuid = format!("GPU-{device}");
+            report.info(device, gpu::INFO, &[("uuid", &uuid), ("driver", &driver)]);
+            report.push(device, gpu::UTILIZATION, 0.5);
+        }
+        report
+    };
+    for _ in 0..3 {
+        run.step(|target, second| Some(Ok(if target == 0 { gpus(second) } else { page(second) })));
+    }
+    assert_eq!(run.owner.cluster.rows(Class::Gpu), 64 + 1);
+    let targets = run.targets();
+    let said: Vec<_> = targets.targets.iter().map(|line| line.message.clone()).collect();
+    let first = said[0].as_ref().unwrap();
+    assert!(first.contains("3936 of class gpu (a node may have 64)"), "{first}");
+    assert_eq!(said[1], None);
+    assert_eq!(targets.left_out.refused_devices[&Safe::new("gpu")], 3_936);
+    let (_, node) = run.owner.cluster.named("n0").unwrap();
+    let row = node.rows(Class::Gpu)[0];
+    assert_eq!(run.owner.cluster.value(gpu::UTILIZATION, row), Some(0.5), "the rest is taken");
+}
+
+#[test]
+fn findings_of_one_source_leave_room_for_a_port_that_is_down_elsewhere() {
+    let mut run = Run::new(40);
+    let ports = |count: u32, down: bool, second: u64| {
+        let mut report = Report::default();
+        for number in 0..count {
+            let device = report.device(Device::port(&format!("mlx5_{number}"), "1"));
+            let is_down = down && number > 0 && second > 10;
+            report.push(device, port::STATE, if is_down { 1.0 } else { 4.0 });
+            report.push(device, port::PHYSICAL_STATE, if is_down { 2.0 } else { 5.0 });
+        }
+        report
+    };
+    let outcome = |real: bool| {
+        move |target: u32, second: u64| {
+            Some(Ok(match target {
+                0 => ports(1_000, true, second),
+                1 => ports(2, real, second),
+                _ => ports(2, false, second),
+            }))
+        }
+    };
+    (0..20).for_each(|_| run.step(outcome(false)));
+    (0..10).for_each(|_| run.step(outcome(true)));
+    let findings = run.findings();
+    assert!(findings.len() <= 64 + 2, "{}", findings.len());
+    let ids: Vec<&str> = findings.iter().map(|finding| finding.id.as_str()).collect();
+    assert!(ids.iter().any(|id| id.starts_with("port_down/n1/")), "{ids:?}");
+    assert!(ids.contains(&"findings_over_limit/n0"), "{ids:?}");
+    let without = run.left_out().findings_without_place;
+    assert!(without[&FindingKind::PortDown] > 900, "{without:?}");
+    let Answer::Overview(overview) = run.owner.answer(&Question::Overview) else { panic!() };
+    assert_eq!(overview.findings_without_place, without.values().sum::<u32>());
+    assert!(
+        overview.trouble.iter().any(|said| said.contains("not listed")),
+        "{:?}",
+        overview.trouble
+    );
+}
+
+#[test]
+fn batches_that_are_not_taken_are_counted_by_reason() {
+    let mut run = Run::new(2);
+    (0..5).for_each(|_| run.read());
+    let batch = |target: u32, second: u64| Batch {
+        target: TargetId(target),
+        at: START + Duration::from_secs(second),
+        duration_ms: 1.0,
+        outcome: Err(Failure::Connect("refused".into())),
+    };
+    run.owner.accept(Delivery::Batch(batch(9, 6)));
+    run.owner.accept(Delivery::Batch(batch(1, 2)));
+    run.owner.accept(Delivery::Batch(batch(1, 3)));
+    let dropped = run.left_out().dropped_batches;
+    assert_eq!(dropped[&Safe::new("unannounced")], 1);
+    assert_eq!(dropped[&Safe::new("overtaken")], 2);
+}
+
+/// The inbox holds so many and no more; whoever sends then waits, and nothing of what was taken is lost.
+#[tokio::test]
+async fn inbox_is_bounded_and_takes_all_that_it_held() {
+    let options = Options { period: Duration::from_secs(1), ..Options::default() };
+    let (handle, ticks) = start_led(Owner::new(options), START);
+    let inbox = handle.inbox();
+    let target =
+        Target { id: TargetId(0), address: "a:1".into(), node: None, origin: "test".into() };
+    inbox.send(Delivery::Targets(vec![target])).await.unwrap();
+    ticks.send(START + Duration::from_secs(1)).await.unwrap();
+    handle.ticked_after(START).await.unwrap();
+    let batch = |nth: u64| Batch {
+        target: TargetId(0),
+        at: START + Duration::from_secs(2) + Duration::from_millis(nth),
+        duration_ms: 1.0,
+        outcome: Err(Failure::Skipped),
+    };
+    // The owner's task runs on this thread, which does not let go meanwhile.
+    let held = (0..2 * INBOX as u64)
+        .take_while(|nth| inbox.try_send(Delivery::Batch(batch(*nth))).is_ok())
+        .count();
+    assert_eq!(held, INBOX);
+    let end = START + Duration::from_secs(20);
+    ticks.send(end).await.unwrap();
+    handle.ticked_after(START + Duration::from_secs(1)).await.unwrap();
+    let Answer::Targets(list) = handle.ask(Question::Targets).await.unwrap() else { panic!() };
+    assert_eq!(list.totals.scrapes[&Safe::new("skipped")], INBOX as u64);
+    assert_eq!(list.left_out.dropped_batches.len(), 0);
+}
