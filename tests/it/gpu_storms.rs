@@ -1,7 +1,5 @@
 //! Storms in the NVML worker's pipe, and driver calls that never return one after the other.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
-
 use std::{fmt::Write as _, fs, time::Duration};
 
 use gaunt_schema::{

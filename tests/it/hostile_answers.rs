@@ -50,6 +50,19 @@ const ASKS: [(&str, &str); 16] = [
 /// Maps whose names are of our own kinds.
 const NAMES: [(&str, &str); 2] = [("/absent/*", "stale"), ("/findings_opened/*", "port_down")];
 
+/// Texts that are of our own kinds, which the description leaves open.
+const KINDS: [(&str, &str); 3] = [
+    ("/rows/0/state", "computing"),
+    ("/rows/0/cause", "port_down"),
+    ("/alerts/0/severity", "info"),
+];
+
+/// A text for a place of which nothing else is known.
+fn plain(place: &str) -> String {
+    let kind = KINDS.iter().find(|(end, _)| place.ends_with(end));
+    kind.map_or("x", |(_, kind)| kind).to_owned()
+}
+
 fn described() -> Value {
     serde_json::from_str(include_str!("../../config/openapi.json")).unwrap()
 }
@@ -201,10 +214,10 @@ fn read(
             assert!(!matches!(answer, Answer::Refused(_)), "{ask}");
             let mut said = Vec::new();
             texts(&serde_json::to_value(&answer).unwrap(), &mut said);
-            said.iter().for_each(|text| {
+            for text in &said {
                 expect_clean(text, ask);
                 assert!(!text.contains('\n'), "{ask}: {text:?}");
-            });
+            }
             Ok(said.iter().filter(|text| text.contains('\u{fffd}')).count())
         }
         Err(error) => {
@@ -222,8 +235,8 @@ fn poisoned(runtime: &tokio::runtime::Runtime) -> BTreeMap<String, Value> {
     for (ask, path) in ASKS {
         let schema =
             &api["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"];
-        let plain = value_of(&api, schema, "", &|_| "x".to_owned());
-        read(runtime, ask, &plain, false).unwrap_or_else(|why| panic!("{ask}: {why}: {plain}"));
+        let usual = value_of(&api, schema, "", &plain);
+        read(runtime, ask, &usual, false).unwrap_or_else(|why| panic!("{ask}: {why}: {usual}"));
         let places = std::cell::RefCell::new(Vec::new());
         value_of(&api, schema, "", &|place| {
             places.borrow_mut().push(place.to_owned());
@@ -235,14 +248,14 @@ fn poisoned(runtime: &tokio::runtime::Runtime) -> BTreeMap<String, Value> {
             .into_iter()
             .filter(|poisoned| {
                 let one = value_of(&api, schema, "", &|place| {
-                    if place == poisoned { POISON } else { "x" }.to_owned()
+                    if place == poisoned { POISON.to_owned() } else { plain(place) }
                 });
                 read(runtime, ask, &one, false).is_ok()
             })
             .collect();
         let value = value_of(&api, schema, "", &|place| {
             let is_free = free.iter().any(|known| known == place);
-            if is_free { POISON } else { "x" }.to_owned()
+            if is_free { POISON.to_owned() } else { plain(place) }
         });
         let marks = read(runtime, ask, &value, false).unwrap();
         assert!(marks > 0 || free.is_empty(), "{ask}: the poison went nowhere");
@@ -269,7 +282,9 @@ fn no_text_of_an_answer_reaches_the_terminal_as_a_sequence() {
         let output = gaunt(&args);
         for said in [&output.stdout, &output.stderr] {
             let said = str::from_utf8(said).unwrap();
-            expect_clean(said, &format!("{args:?}"));
+            // CSV ends its lines so; that of the poison stands before its own word.
+            assert!(!said.contains("\nOK"), "{args:?}: {said:?}");
+            expect_clean(&said.replace("\r\n", "\n"), &format!("{args:?}"));
             shown += said.matches('\u{fffd}').count();
         }
     };
@@ -289,7 +304,7 @@ fn no_text_of_an_answer_reaches_the_terminal_as_a_sequence() {
         run(&address, command);
     }
     // Where every text is poisoned, those that name our own kinds too, all that is shown is an error.
-    let all = answers.into_iter().map(|(key, _)| {
+    let all = answers.into_keys().map(|key| {
         let mut finding = finding.clone();
         finding["kind"] = POISON.into();
         (key, json!({ "at": 1, "findings": [finding], "state": POISON }))
@@ -303,14 +318,14 @@ fn no_text_of_an_answer_reaches_the_terminal_as_a_sequence() {
     assert!(shown > 20, "the texts are shown, made safe: {shown}");
 
     let console = Pty::start("", &program("gaunt"), &format!("--aggregator {address}"));
-    console.await_screen("the texts, made safe", |screen| screen.contains('\u{fffd}'));
-    for keys in ["2", "3", "4", "5", "6", "7", "8", "1", "\r"] {
+    console.await_screen("the texts, made safe", |screen| screen.contains("]52;c;aGk="));
+    for keys in ["2", "3", "4", "5", "1"] {
         let before = console.written();
         console.press(keys);
         crate::pty::await_that("another picture", || (console.written() > before).then_some(()));
     }
     let written = String::from_utf8_lossy(&console.bytes(0)).into_owned();
-    for sequence in ["]52;", "]0;y", "\u{9b}31m", "\u{202e}", "\u{200b}"] {
+    for sequence in ["\u{1b}]52;", "\u{1b}]0;y", "\u{9b}", "\u{202e}", "\u{200b}"] {
         assert!(!written.contains(sequence), "{sequence:?} on the screen");
     }
 }

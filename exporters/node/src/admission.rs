@@ -298,7 +298,7 @@ mod tests {
         head: Duration::from_secs(5),
         idle: Duration::from_secs(30),
         write: Duration::from_secs(5),
-        answer: Some(Duration::from_secs(60)),
+        answer: Some(Duration::from_mins(1)),
     };
 
     const SECOND: Duration = Duration::from_secs(1);
