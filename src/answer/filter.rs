@@ -183,7 +183,7 @@ impl Filter {
         let mut clause = |word: &str, values: Vec<String>| {
             if !values.is_empty() {
                 let gap = if text.is_empty() { "" } else { " " };
-                text += &format!("{gap}{word} {}", values.join(", "));
+                text = [text.as_str(), gap, word, " ", &values.join(", ")].concat();
             }
         };
         clause("sort", sorts.collect());

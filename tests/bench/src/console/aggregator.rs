@@ -114,6 +114,7 @@ fn overview(waiting: &BTreeSet<usize>, second: usize, noise: &mut Noise) -> Over
         },
         findings_open: 2,
         findings_acknowledged: 0,
+        findings_without_place: 0,
         findings: [(3, Severity::Critical), (700, Severity::Warning)]
             .map(|(node, severity)| finding(&name(node), severity))
             .into(),

@@ -244,7 +244,11 @@ fn same(right: &Entity, said: &Entity) -> bool {
         EntityKind::Leaf => &[|e| e.leaf.as_ref()],
         EntityKind::Rail => &[|e| e.rail.as_ref()],
         EntityKind::Job | EntityKind::Stage => &[|e| e.job.as_ref()],
-        EntityKind::Spine | EntityKind::Rack | EntityKind::Storage | EntityKind::Source => &[],
+        EntityKind::Spine
+        | EntityKind::Rack
+        | EntityKind::Storage
+        | EntityKind::Aggregator
+        | EntityKind::Source => &[],
     };
     right.kind == said.kind && place.iter().all(|part| part(right) == part(said))
 }
