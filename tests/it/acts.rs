@@ -203,7 +203,7 @@ fn a_finding_is_acknowledged_explained_and_given_back_from_the_command_line() {
         ": being reinstalled\n",
         "failed attempts in a row at 127.0.0.1:9",
         "limit target_failures\n",
-        "\n  target_failures   = 2       Failed attempts in a row before a target is reported.\n",
+        "\n  target_failures       = 2       Failed attempts in a row before a target is reported.\n",
         "\nLIFE\n",
         "  opened        as warning\n",
         "  acknowledged  by alice\n",

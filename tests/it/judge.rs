@@ -143,7 +143,7 @@ fn a_target_that_falls_silent_or_brings_rubbish_is_said() {
     let output = gaunt(&["explain", "--from", from]);
     let page = String::from_utf8(output.stdout).unwrap();
     assert!(page.starts_with("target_down  box\nwarning · closed at "), "{page}");
-    assert!(page.contains("  closed\n"), "{page}");
+    assert!(page.contains("  closed        the target answers again\n"), "{page}");
 }
 
 #[test]

@@ -146,23 +146,6 @@ stand! {
 }
 
 #[test]
-#[ignore = "two days of every kind take minutes in an optimised build"]
-fn every_kind_stands_for_two_days() {
-    // The data of a job of eight nodes is not uneven enough for its finding to open.
-    for kind in FindingKind::ALL.iter().filter(|kind| **kind != FindingKind::DataSkew) {
-        let begun = std::time::Instant::now();
-        stands(*kind, SLOW, HALF_AN_HOUR, Duration::from_hours(48));
-        say_duration(*kind, begun.elapsed());
-    }
-}
-
-/// How long one kind took, for who watches.
-fn say_duration(kind: FindingKind, took: Duration) {
-    use std::io::Write as _;
-    _ = writeln!(std::io::stderr(), "{kind}: two days in {:.1} s", took.as_secs_f64());
-}
-
-#[test]
 fn finding_that_closes_names_the_signal_that_recovered() {
     for (kind, said) in [
         (FindingKind::DataStarved, "utilization of these GPUs "),

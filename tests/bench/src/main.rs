@@ -20,6 +20,7 @@ mod rounds;
 mod scrape;
 mod signals;
 mod soak;
+mod standing;
 mod versus;
 
 use std::{io::Write, process::ExitCode};
@@ -91,6 +92,11 @@ const BENCHES: &[(&str, &str, Bench)] = &[
         "judge",
         "plays labelled runs: how often the judge is right, how fast, at what cost",
         |args, out| judge::run(&args.judge, out),
+    ),
+    (
+        "standing",
+        "a fault of each kind that stands for two days: whether its finding stays, at what cost",
+        |_, out| standing::run(out),
     ),
     (
         "soak",
