@@ -48,7 +48,11 @@ const ASKS: [(&str, &str); 16] = [
 ];
 
 /// Maps whose names are of our own kinds.
-const NAMES: [(&str, &str); 2] = [("/absent/*", "stale"), ("/findings_opened/*", "port_down")];
+const NAMES: [(&str, &str); 3] = [
+    ("/absent/*", "stale"),
+    ("/findings_opened/*", "port_down"),
+    ("/findings_without_place/*", "port_down"),
+];
 
 /// Texts that are of our own kinds, which the description leaves open.
 const KINDS: [(&str, &str); 3] = [
