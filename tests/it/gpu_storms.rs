@@ -1,13 +1,21 @@
 //! Storms in the NVML worker's pipe, and driver calls that never return one after the other.
 
-use std::{fmt::Write as _, fs, time::Duration};
+use std::{
+    fmt::Write as _,
+    fs,
+    os::unix::net::UnixDatagram,
+    process::Command,
+    time::{Duration, Instant},
+};
 
+use gaunt_node::watchdog::{BLIND_FOR, Watchdog};
 use gaunt_schema::{
     Class, Device, Report,
     catalogue::{exporter, gpu, gpu_parts as parts},
 };
 
 use crate::{
+    binaries::program,
     gpu::{Sampled, scenario},
     node::{message, succeeded},
 };
@@ -86,4 +94,75 @@ fn third_worker_takes_over_after_two_hung_calls_and_their_number_is_limited() {
     );
     node.until("later reports", |report| report.node_time > last.node_time);
     assert_eq!(started(), 3);
+}
+
+/// Every worker hangs a second after its start, and systemd's watchdog is fed until five minutes after the last one did.
+#[test]
+fn watchdog_is_fed_until_no_worker_is_left_to_read_the_driver() {
+    const MAX_HUNG: usize = 2;
+    let fault = "[[fault]]\ncall = 'nvmlDeviceGetPowerUsage'\nfrom = 1.0\nhang = true\n";
+    let node = Sampled::start(&(scenario("full.toml") + fault), |options, _| {
+        options.call_deadline = Duration::from_millis(300);
+        options.spare_after = Duration::from_millis(50);
+        options.max_hung_workers = MAX_HUNG;
+    });
+    let socket = node.folder.path().join("notify");
+    let systemd = UnixDatagram::bind(&socket).unwrap();
+    systemd.set_nonblocking(true).unwrap();
+    let fed = || {
+        let mut buffer = [0; 64];
+        let size = systemd.recv(&mut buffer).ok()?;
+        Some(String::from_utf8_lossy(&buffer[..size]).into_owned())
+    };
+    let variable = |name: &str| match name {
+        "NOTIFY_SOCKET" => Some(socket.clone().into_os_string()),
+        "WATCHDOG_USEC" => Some("60000000".into()),
+        _ => None,
+    };
+    let start = Instant::now();
+    let mut watchdog = Watchdog::from_environment(variable, start).unwrap().unwrap();
+    watchdog.expect(MAX_HUNG, Duration::from_millis(200), start);
+    let nvml = Device::collector("nvml");
+    let healthy = node.until("values", |report| succeeded(report, "nvml") == Some(1.0));
+    watchdog.note(&healthy, start);
+    assert!(watchdog.feed(start));
+    assert_eq!(fed().as_deref(), Some("WATCHDOG=1"));
+    let blind = node.until("all workers hanging", |report| {
+        value(report, &nvml, exporter::HUNG_WORKERS) == Some(MAX_HUNG as f64)
+    });
+    watchdog.note(&blind, start);
+    assert!(watchdog.feed(start), "calls that return late are waited for");
+    assert_eq!(fed().as_deref(), Some("WATCHDOG=1"));
+    let later = node.until("a later report", |report| {
+        report.node_time > blind.node_time
+            && value(report, &nvml, exporter::HUNG_WORKERS) == Some(MAX_HUNG as f64)
+    });
+    let end = start + BLIND_FOR;
+    watchdog.note(&later, end);
+    assert!(!watchdog.feed(end));
+    assert_eq!(fed(), None);
+}
+
+/// The program itself, as systemd starts it.
+#[test]
+fn watchdog_of_the_program_is_fed() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("notify");
+    let systemd = UnixDatagram::bind(&socket).unwrap();
+    systemd.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut node = Command::new(program("gaunt-node"))
+        .args(["--listen", "127.0.0.1:0", "--without", "nvml"])
+        .env("NOTIFY_SOCKET", &socket)
+        .env("WATCHDOG_USEC", "300000")
+        .spawn()
+        .unwrap();
+    let mut buffer = [0; 64];
+    let fed: Vec<_> =
+        (0..3).map(|_| systemd.recv(&mut buffer).map(|size| buffer[..size].to_owned())).collect();
+    node.kill().unwrap();
+    node.wait().unwrap();
+    assert!(
+        fed.iter().all(|said| said.as_ref().is_ok_and(|said| said == b"WATCHDOG=1")),
+        "{fed:?}"
+    );
 }

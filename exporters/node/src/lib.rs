@@ -22,6 +22,7 @@ mod sampler;
 pub mod server;
 pub mod service;
 mod source;
+pub mod watchdog;
 
 pub use nvml::worker;
 pub use options::{Options, Probe};

@@ -3,17 +3,18 @@
 mod settings;
 
 use std::{
+    env,
     io::{self, IsTerminal, Write},
     net::SocketAddr,
     path::PathBuf,
     process::ExitCode,
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant as StdInstant},
 };
 
 use anyhow::Context;
 use clap::Parser;
-use gaunt_node::{Sampler, Source, service, service::Plan, worker};
+use gaunt_node::{Sampler, Source, service, service::Plan, watchdog::Watchdog, worker};
 use gaunt_schema::{Device, Report, catalogue::exporter, text};
 use tokio::{
     runtime,
@@ -111,7 +112,8 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         if arguments.once {
             return once(plan).await;
         }
-        Ok(service::run(plan, || settings::plan(arguments)).await?)
+        let watchdog = Watchdog::from_environment(|name| env::var_os(name), StdInstant::now())?;
+        Ok(service::run(plan, || settings::plan(arguments), watchdog).await?)
     })
 }
 

@@ -1,6 +1,6 @@
 //! The exporter as a service: sampler, pages and server, kept together until a signal ends it or brings new settings.
 
-use std::{fmt, io, net::SocketAddr, sync::Arc};
+use std::{fmt, future::pending, io, net::SocketAddr, sync::Arc, time::Instant};
 
 use gaunt_schema::{Device, Report, UnixMs, catalogue::exporter, text::Compat};
 use tokio::{
@@ -8,12 +8,14 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
     task::JoinHandle,
+    time::{Interval, MissedTickBehavior, interval},
 };
 
 use crate::{
     Options, Page, Sampler, clock,
     host_check::HostNames,
     server::{self, ServeError},
+    watchdog::Watchdog,
 };
 
 /// What is to be served, and where.
@@ -41,17 +43,25 @@ pub enum ServiceError {
 }
 
 /// Serves `plan` until SIGTERM or SIGINT. On SIGHUP `again` reads the settings anew; a plan that cannot be had or
-/// cannot be served is refused with a line in the log, and the service goes on as before.
+/// cannot be served is refused with a line in the log, and the service goes on as before. `watchdog` is fed as long as a
+/// restart would not help.
 pub async fn run<E: fmt::Display>(
     plan: Plan,
     mut again: impl FnMut() -> Result<Plan, E>,
+    watchdog: Option<Watchdog>,
 ) -> Result<(), ServiceError> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut reload = signal(SignalKind::hangup())?;
-    let mut service = Service::start(plan).await?;
+    let mut service = Service::start(plan, watchdog).await?;
+    let mut beats = service.watchdog.as_ref().map(|watchdog| {
+        let mut beats = interval(watchdog.every());
+        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        beats
+    });
     loop {
         tokio::select! {
+            () = tick(&mut beats) => service.feed(),
             alive = service.reports.changed(), if service.samples => service.publish(alive.is_ok()),
             _ = reload.recv() => service.reload(again()).await,
             _ = terminate.recv() => break,
@@ -60,6 +70,14 @@ pub async fn run<E: fmt::Display>(
     }
     tracing::info!("asked to stop");
     Ok(())
+}
+
+/// The next beat; never, without a timer.
+async fn tick(timer: &mut Option<Interval>) {
+    match timer {
+        Some(timer) => drop(timer.tick().await),
+        None => pending().await,
+    }
 }
 
 /// What is said of the settings, beside what the collectors say of themselves.
@@ -102,10 +120,11 @@ struct Service {
     pages: watch::Sender<Arc<Page>>,
     names: watch::Sender<HostNames>,
     server: JoinHandle<()>,
+    watchdog: Option<Watchdog>,
 }
 
 impl Service {
-    async fn start(plan: Plan) -> Result<Self, ServeError> {
+    async fn start(plan: Plan, watchdog: Option<Watchdog>) -> Result<Self, ServeError> {
         // The address first: a second exporter must not bother the driver before it notices the first.
         let listener = server::listen(plan.listen).await?;
         let sampler = Sampler::start(plan.sampler.clone());
@@ -114,7 +133,26 @@ impl Service {
         let names = watch::Sender::new(server::host_names(&plan.names));
         let server = serve(listener, &pages, &names);
         let (settings, reports) = (Read::now(), sampler.watch());
-        Ok(Self { plan, settings, reports, sampler, samples: true, pages, names, server })
+        let samples = true;
+        let mut service =
+            Self { plan, settings, reports, sampler, samples, pages, names, server, watchdog };
+        service.expect_reports();
+        Ok(service)
+    }
+
+    /// Tells the watchdog which sampler reports from now on.
+    fn expect_reports(&mut self) {
+        let options = &self.plan.sampler;
+        if let Some(watchdog) = &mut self.watchdog {
+            watchdog.expect(options.max_hung_workers, options.period, Instant::now());
+        }
+    }
+
+    /// Feeds the watchdog, unless a restart is what helps.
+    fn feed(&mut self) {
+        if let Some(watchdog) = &mut self.watchdog {
+            watchdog.feed(Instant::now());
+        }
     }
 
     /// Publishes the newest report, unless the sampler has just begun.
@@ -125,6 +163,9 @@ impl Service {
         }
         let mut report = Report::clone(&self.reports.borrow_and_update());
         if report.node_time.is_some() {
+            if let Some(watchdog) = &mut self.watchdog {
+                watchdog.note(&report, Instant::now());
+            }
             self.settings.write(&mut report);
             let page = Page::after(&self.pages.borrow(), Arc::new(report), self.plan.compat);
             self.pages.send_replace(Arc::new(page));
@@ -158,13 +199,15 @@ impl Service {
             self.server = serve(listener, &self.pages, &self.names);
         }
         self.names.send_replace(server::host_names(&plan.names));
-        if plan.sampler != self.plan.sampler {
+        let anew = plan.sampler != self.plan.sampler;
+        self.plan = plan;
+        if anew {
             tracing::info!("sampling starts anew; integrals begin at zero");
-            self.sampler = Sampler::start(plan.sampler.clone());
+            self.sampler = Sampler::start(self.plan.sampler.clone());
             self.reports = self.sampler.watch();
             self.samples = true;
+            self.expect_reports();
         }
-        self.plan = plan;
         Ok(())
     }
 }

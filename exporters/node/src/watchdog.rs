@@ -1,0 +1,334 @@
+//! systemd's watchdog: fed while a restart would not help, so that systemd restarts the exporter where one would.
+//!
+//! Where the unit has WatchdogSec, systemd names a datagram socket and a span in the environment, and restarts the
+//! service when no `WATCHDOG=1` came there within the span (sd_notify(3)). None is sent once reports stop, and once all
+//! NVML workers that may be started hang in driver calls for [`BLIND_FOR`], in a process for which the driver has answered
+//! before: new workers may reach it again. Where it never answered, a restart would only hang as many more, and take the
+//! rest of the page with it for a while.
+
+use std::{
+    ffi::OsString,
+    io,
+    os::{
+        linux::net::SocketAddrExt as _,
+        unix::{
+            ffi::OsStrExt as _,
+            net::{SocketAddr, UnixDatagram},
+        },
+    },
+    process,
+    time::{Duration, Instant},
+};
+
+use gaunt_schema::{Device, Report, UnixMs, catalogue::exporter};
+
+/// How long all NVML workers hang before the watchdog is no longer fed: calls that return late are waited for.
+pub const BLIND_FOR: Duration = Duration::from_mins(5);
+
+/// The shortest time without a new report after which the sampler counts as stuck.
+const SILENT_FOR: Duration = Duration::from_secs(30);
+
+/// Messages within the span that systemd allows: one may be late or lost.
+const IN_A_SPAN: u32 = 3;
+
+/// What keeps systemd's watchdog quiet.
+#[derive(Debug)]
+pub struct Watchdog {
+    socket: UnixDatagram,
+    address: SocketAddr,
+    every: Duration,
+    /// Workers that hang once no more are started, and reports that may be missed.
+    max_hung: usize,
+    silent_for: Duration,
+    /// When the last report came, and the time on it.
+    reported: (Instant, Option<UnixMs>),
+    /// Whether the driver has answered in the life of this process.
+    answered: bool,
+    /// Since when all workers hang.
+    blind_since: Option<Instant>,
+    feeds: bool,
+}
+
+/// Why the watchdog of the unit cannot be fed.
+#[derive(Debug, thiserror::Error)]
+pub enum WatchdogError {
+    /// The span is not a number of microseconds.
+    #[error("$WATCHDOG_USEC is {0:?} and no number of microseconds; set WatchdogSec= in the unit")]
+    Span(OsString),
+    /// There is no way to the socket.
+    #[error(
+        "cannot use the socket {path:?} of $NOTIFY_SOCKET: {error}; start gaunt-node by systemd, or without WatchdogSec="
+    )]
+    Socket {
+        /// What the environment names.
+        path: OsString,
+        /// Why it cannot be used.
+        error: io::Error,
+    },
+}
+
+impl Watchdog {
+    /// The watchdog that the environment asks for, if it asks this process for one.
+    pub fn from_environment(
+        variable: impl Fn(&str) -> Option<OsString>,
+        now: Instant,
+    ) -> Result<Option<Self>, WatchdogError> {
+        let (Some(path), Some(span)) = (variable("NOTIFY_SOCKET"), variable("WATCHDOG_USEC"))
+        else {
+            return Ok(None);
+        };
+        let own = process::id().to_string();
+        if variable("WATCHDOG_PID").is_some_and(|pid| pid.as_bytes() != own.as_bytes()) {
+            return Ok(None);
+        }
+        let micros = span.to_str().and_then(|span| span.parse().ok()).filter(|micros| *micros > 0);
+        let every = Duration::from_micros(micros.ok_or(WatchdogError::Span(span))?) / IN_A_SPAN;
+        let address = match path.as_bytes() {
+            [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
+            _ => SocketAddr::from_pathname(&path),
+        };
+        let socket = UnixDatagram::unbound().and_then(|socket| {
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        });
+        match address.and_then(|address| Ok((address, socket?))) {
+            Ok((address, socket)) => Ok(Some(Self {
+                socket,
+                address,
+                every,
+                max_hung: usize::MAX,
+                silent_for: SILENT_FOR,
+                reported: (now, None),
+                answered: false,
+                blind_since: None,
+                feeds: true,
+            })),
+            Err(error) => Err(WatchdogError::Socket { path, error }),
+        }
+    }
+
+    /// The time between two messages.
+    pub fn every(&self) -> Duration {
+        self.every
+    }
+
+    /// A sampler of this kind is what reports from now on.
+    pub fn expect(&mut self, max_hung: usize, period: Duration, now: Instant) {
+        self.max_hung = max_hung.max(1);
+        self.silent_for = SILENT_FOR.max(period * 5);
+        (self.reported, self.blind_since) = ((now, None), None);
+    }
+
+    /// Takes what a report says of the workers.
+    pub fn note(&mut self, report: &Report, now: Instant) {
+        if report.node_time == self.reported.1 {
+            return; // The same one again.
+        }
+        self.reported = (now, report.node_time);
+        let nvml = Device::collector("nvml");
+        let value = |metric| report.reading(&nvml, metric).and_then(gaunt_schema::Reading::value);
+        if value(exporter::COLLECTOR_SUCCESS) == Some(1.0) {
+            self.answered = true;
+        }
+        // A collector that is late says nothing of its workers: what was known stands.
+        let Some(hung) = value(exporter::HUNG_WORKERS) else { return };
+        let is_blind = hung >= self.max_hung as f64;
+        self.blind_since = is_blind.then(|| self.blind_since.unwrap_or(now));
+    }
+
+    /// Sends a message, unless a restart is what helps; says whether it did.
+    pub fn feed(&mut self, now: Instant) -> bool {
+        let trouble = self.trouble(now);
+        let feeds = trouble.is_none();
+        if self.feeds
+            && let Some(why) = trouble
+        {
+            tracing::error!("{why}; systemd is to restart gaunt-node");
+        }
+        if !self.feeds && feeds {
+            tracing::info!("a restart is no longer needed");
+        }
+        self.feeds = feeds;
+        if !feeds {
+            return false;
+        }
+        let sent = self.socket.send_to_addr(b"WATCHDOG=1", &self.address);
+        if let Err(error) = &sent {
+            tracing::warn!(%error, "the watchdog of systemd does not take a message");
+        }
+        sent.is_ok()
+    }
+
+    /// Why a restart helps, if it does.
+    fn trouble(&self, now: Instant) -> Option<String> {
+        let silent = now.saturating_duration_since(self.reported.0);
+        if silent > self.silent_for {
+            return Some(format!("no report for {} s", silent.as_secs()));
+        }
+        let blind = now.saturating_duration_since(self.blind_since?);
+        (self.answered && blind >= BLIND_FOR).then(|| {
+            let (hung, minutes) = (self.max_hung, BLIND_FOR.as_secs() / 60);
+            format!("{hung} NVML workers have been hanging in driver calls for {minutes} min")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, io::ErrorKind};
+
+    use super::*;
+
+    const MAX_HUNG: usize = 2;
+
+    /// A watchdog, the socket that stands for systemd, and the instant of its start.
+    fn start(name: &str) -> (Watchdog, UnixDatagram, Instant) {
+        let (systemd, path) = if let Some(name) = name.strip_prefix('@') {
+            let name = format!("{name}-{}", process::id());
+            let address = SocketAddr::from_abstract_name(&name).unwrap();
+            (UnixDatagram::bind_addr(&address).unwrap(), format!("@{name}"))
+        } else {
+            let systemd = UnixDatagram::bind(name).unwrap();
+            (systemd, name.to_owned())
+        };
+        systemd.set_nonblocking(true).unwrap();
+        let now = Instant::now();
+        let watchdog = Watchdog::from_environment(environment(&path), now).unwrap();
+        let mut watchdog = watchdog.unwrap();
+        watchdog.expect(MAX_HUNG, Duration::from_secs(1), now);
+        (watchdog, systemd, now)
+    }
+
+    fn environment(path: &str) -> impl Fn(&str) -> Option<OsString> {
+        move |name| match name {
+            "NOTIFY_SOCKET" => Some(path.into()),
+            "WATCHDOG_USEC" => Some("60000000".into()),
+            _ => None,
+        }
+    }
+
+    /// A report of this second: so many workers hang, and whether the driver answers.
+    fn report(second: u64, hung: Option<f64>, answers: bool) -> Report {
+        let node_time = Some(UnixMs(1_700_000_000_000) + Duration::from_secs(second));
+        let mut report = Report { node_time, ..Report::default() };
+        let nvml = report.device(Device::collector("nvml"));
+        report.push(nvml, exporter::COLLECTOR_SUCCESS, f64::from(u8::from(answers)));
+        if let Some(hung) = hung {
+            report.push(nvml, exporter::HUNG_WORKERS, hung);
+        }
+        report
+    }
+
+    /// What came at the socket since it was last read.
+    fn came(systemd: &UnixDatagram) -> Vec<String> {
+        let mut buffer = [0; 64];
+        let mut all = Vec::new();
+        loop {
+            match systemd.recv(&mut buffer) {
+                Ok(size) => all.push(String::from_utf8_lossy(&buffer[..size]).into_owned()),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                    return all;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn watchdog_is_fed_while_a_worker_is_left_and_not_once_all_hang() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify").display().to_string();
+        let (mut watchdog, systemd, start) = start(&path);
+        let mut fed_at = Vec::new();
+        let mut run = |from: u64, to: u64, hung: f64, answers: bool| {
+            fed_at.clear();
+            for second in from..to {
+                let now = start + Duration::from_secs(second);
+                watchdog.note(&report(second, Some(hung), answers), now);
+                if watchdog.feed(now) {
+                    fed_at.push(second);
+                    assert_eq!(came(&systemd), ["WATCHDOG=1"]);
+                } else {
+                    assert!(came(&systemd).is_empty());
+                }
+            }
+            fed_at.len() as u64
+        };
+        assert_eq!(run(0, 100, 0.0, true), 100, "healthy");
+        assert_eq!(run(100, 1_000, 1.0, false), 900, "one hangs, a spare is left");
+        assert_eq!(run(1_000, 2_000, 2.0, false), BLIND_FOR.as_secs(), "all hang");
+        assert_eq!(run(2_000, 2_010, 1.0, true), 10, "one came back");
+    }
+
+    #[test]
+    fn watchdog_is_fed_where_the_driver_never_answered() {
+        let (mut watchdog, systemd, start) = start("@gaunt-watchdog-never");
+        for second in 0..2_000 {
+            let now = start + Duration::from_secs(second);
+            watchdog.note(&report(second, Some(2.0), false), now);
+            assert!(watchdog.feed(now));
+            assert_eq!(came(&systemd), ["WATCHDOG=1"]);
+        }
+    }
+
+    #[test]
+    fn watchdog_is_not_fed_once_reports_stop() {
+        let (mut watchdog, systemd, start) = start("@gaunt-watchdog-silent");
+        let same = report(1, Some(0.0), true);
+        watchdog.note(&same, start);
+        let now = start + SILENT_FOR;
+        watchdog.note(&same, now);
+        assert!(watchdog.feed(now));
+        assert!(!watchdog.feed(now + Duration::from_secs(1)));
+        assert_eq!(came(&systemd).len(), 1);
+        watchdog.note(&report(2, Some(0.0), true), now);
+        assert!(watchdog.feed(now + Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn watchdog_keeps_what_it_knows_while_the_collector_is_late() {
+        let (mut watchdog, _systemd, start) = start("@gaunt-watchdog-late");
+        watchdog.note(&report(0, Some(0.0), true), start);
+        watchdog.note(&report(1, Some(2.0), false), start);
+        let late = start + BLIND_FOR;
+        watchdog.note(&report(2, None, false), late);
+        assert!(!watchdog.feed(late));
+    }
+
+    #[test]
+    fn watchdog_is_only_there_when_this_process_is_asked_for_it() {
+        let now = Instant::now();
+        let none = Watchdog::from_environment(|_| None, now).unwrap();
+        assert!(none.is_none());
+        let other = |name: &str| match name {
+            "WATCHDOG_PID" => Some("1".into()),
+            name => environment("/run/x")(name),
+        };
+        assert!(Watchdog::from_environment(other, now).unwrap().is_none());
+        let own = |name: &str| match name {
+            "WATCHDOG_PID" => Some(process::id().to_string().into()),
+            name => environment("/run/x")(name),
+        };
+        let own = Watchdog::from_environment(own, now).unwrap().unwrap();
+        assert_eq!(own.every(), Duration::from_secs(20));
+        let wrong = |name: &str| match name {
+            "WATCHDOG_USEC" => Some("soon".into()),
+            name => environment("/run/x")(name),
+        };
+        let error = Watchdog::from_environment(wrong, now).unwrap_err().to_string();
+        assert!(error.contains("WATCHDOG_USEC") && error.contains("WatchdogSec="), "{error}");
+        let long = "/".repeat(200);
+        let error = Watchdog::from_environment(environment(&long), now).unwrap_err().to_string();
+        assert!(error.contains("NOTIFY_SOCKET"), "{error}");
+    }
+
+    #[test]
+    fn watchdog_outlives_a_socket_that_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let (mut watchdog, systemd, start) = start(&path.display().to_string());
+        drop(systemd);
+        fs::remove_file(&path).unwrap();
+        assert!(!watchdog.feed(start));
+    }
+}
