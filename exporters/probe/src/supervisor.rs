@@ -2,21 +2,27 @@
 
 use std::{
     env,
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, Read, Write},
     process::{Child, Command, Stdio},
-    sync::mpsc::{self, Receiver, RecvTimeoutError},
+    sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender},
     thread,
     time::{Duration, Instant},
 };
 
 use crate::{
     ending::{Ending, Kind},
-    order::{Answer, Order},
+    order::{Answer, Limits, Order},
     worker::{ARGUMENT, Word},
 };
 
 /// How long a worker may still take to give memory back when it is to stop, before it is killed.
 const GRACE: Duration = Duration::from_millis(500);
+
+/// Words of the worker that may wait; full, the worker waits to say more.
+const MAX_WORDS: usize = 64;
+
+/// The longest line that is read of the worker, in bytes: an answer with its notes has a few thousand.
+const MAX_LINE: u64 = 4 << 20;
 
 /// How long a killed process is waited for: a driver that hangs in the kernel may keep it for ever.
 const REAP: Duration = Duration::from_secs(2);
@@ -30,7 +36,7 @@ pub fn supervise(order: &Order) -> Answer {
 pub(crate) fn supervise_meeting(order: &Order, pass_on: &mut dyn FnMut(&str)) -> Answer {
     let began = Instant::now();
     let mut answer = match spawn(order) {
-        Ok((child, words)) => follow(order, child, &words, pass_on),
+        Ok((child, words)) => follow(&order.limits, child, &words, pass_on),
         Err(error) => ended(Kind::Failed, &format!("cannot start the worker: {error}")),
     };
     answer.cost.seconds = began.elapsed().as_secs_f64();
@@ -60,35 +66,48 @@ fn spawn(order: &Order) -> std::io::Result<(Child, Receiver<Word>)> {
         // A worker that ended already says so by its end.
         _ = stdin.write_all(&line);
     }
-    let (send, words) = mpsc::channel();
+    let (send, words) = mpsc::sync_channel(MAX_WORDS);
     let stdout = child.stdout.take();
-    thread::Builder::new().name("worker-pipe".to_owned()).spawn(move || {
-        let lines = stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).lines());
-        for line in lines.map_while(Result::ok) {
-            let Ok(word) = serde_json::from_str(&line) else { continue };
-            if send.send(word).is_err() {
-                return;
-            }
-        }
-    })?;
+    thread::Builder::new()
+        .name("worker-pipe".to_owned())
+        .spawn(move || stdout.map(|stdout| listen(stdout, &send)))?;
     Ok((child, words))
+}
+
+/// Passes on what a worker says until its pipe ends or nobody listens. What is no word, such as what a library prints, is
+/// passed over.
+fn listen(pipe: impl Read, send: &SyncSender<Word>) {
+    let (mut pipe, mut line) = (BufReader::new(pipe), Vec::new());
+    loop {
+        line.clear();
+        match pipe.by_ref().take(MAX_LINE).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        let Ok(word) = serde_json::from_slice(&line) else { continue };
+        if send.send(word).is_err() {
+            return;
+        }
+    }
 }
 
 /// Listens to a worker until it ends or its time is over.
 fn follow(
-    order: &Order,
+    limits: &Limits,
     mut child: Child,
     words: &Receiver<Word>,
     pass_on: &mut dyn FnMut(&str),
 ) -> Answer {
-    let limits = &order.limits;
     let mut limit = Duration::from_millis(limits.setup_millis);
     let mut deadline = Instant::now() + limit;
     let mut at = "the driver".to_owned();
     let mut alarm = None;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        match words.recv_timeout(left) {
+        // A worker that never falls silent has no more time than any other.
+        let heard =
+            if left.is_zero() { Err(RecvTimeoutError::Timeout) } else { words.recv_timeout(left) };
+        match heard {
             Ok(Word::Measuring) => {
                 limit = Duration::from_millis(limits.within_millis);
                 deadline = Instant::now() + limit;
@@ -146,4 +165,58 @@ fn reap(mut child: Child, patience: Duration, mut answer: Answer) -> Answer {
 
 fn ended(kind: Kind, why: &str) -> Answer {
     Answer::nothing(Ending::new(kind, why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::order::COLLECTIVE;
+
+    fn said(word: &Word) -> Vec<u8> {
+        let mut line = serde_json::to_vec(word).expect("a word is JSON");
+        line.push(b'\n');
+        line
+    }
+
+    #[test]
+    fn worker_pipe_is_bounded_and_passes_on_every_word() {
+        let many = 100 * MAX_WORDS;
+        let mut pipe = Vec::new();
+        for nth in 0..many {
+            pipe.extend(said(&Word::At(nth.to_string().as_str().into())));
+        }
+        // A library that prints without an end of line, far more than a line may have.
+        pipe.extend(vec![b'x'; 3 * MAX_LINE as usize]);
+        pipe.push(b'\n');
+        pipe.extend(said(&Word::Answer(Box::new(ended(Kind::Failed, "last")))));
+        let (send, words) = mpsc::sync_channel(MAX_WORDS);
+        let listening = thread::spawn(move || listen(&*pipe, &send));
+        let heard: Vec<Word> = words.iter().collect();
+        listening.join().expect("it does not panic");
+        assert_eq!(heard.len(), many + 1);
+        let at = |word: &Word| match word {
+            Word::At(what) => what.to_string(),
+            other => panic!("{other:?}"),
+        };
+        assert!((0..many).all(|nth| at(&heard[nth]) == nth.to_string()), "in order");
+        assert!(matches!(heard.last(), Some(Word::Answer(_))));
+    }
+
+    #[test]
+    fn worker_that_never_falls_silent_is_killed_at_its_deadline() {
+        let child = Command::new("sleep").arg("100000").spawn().expect("sleep runs");
+        let (send, words) = mpsc::sync_channel(MAX_WORDS);
+        let flood = thread::spawn(move || {
+            let mut said = 0_u64;
+            while send.send(Word::At("the driver".into())).is_ok() {
+                said += 1;
+            }
+            said
+        });
+        let limits = Limits { setup_millis: 50, ..COLLECTIVE };
+        let answer = follow(&limits, child, &words, &mut |_| {});
+        assert_eq!(answer.ending.kind, Kind::Hung);
+        drop(words);
+        assert!(flood.join().expect("it does not panic") > 0);
+    }
 }

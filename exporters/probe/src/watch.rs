@@ -39,7 +39,7 @@ impl Watch {
         within: Duration,
         tell: impl FnOnce(&Ending) + Send + 'static,
     ) -> Self {
-        let (send, alarms) = mpsc::channel();
+        let (send, alarms) = mpsc::sync_channel(1);
         let (began, seen) = (Instant::now(), Arc::new(AtomicU64::new(0)));
         let noted = Arc::clone(&seen);
         let work = move || {

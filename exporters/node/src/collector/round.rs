@@ -2,7 +2,7 @@
 
 use std::{
     path::PathBuf,
-    sync::mpsc::{self, Receiver, Sender},
+    sync::mpsc::{self, Receiver, Sender, SyncSender},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -30,6 +30,7 @@ pub(crate) struct Collectors {
 pub(crate) struct Crew {
     stations: Vec<Station>,
     next: u64,
+    /// Holds one answer of each station at most, which is sent no round before it is taken.
     tell: Sender<Answer>,
     answers: Receiver<Answer>,
 }
@@ -40,7 +41,8 @@ struct Station {
     number: u64,
     name: String,
     patience: Duration,
-    go: Sender<UnixMs>,
+    /// Holds one round: a collector that is still at it is not sent another.
+    go: SyncSender<UnixMs>,
     thread: Option<JoinHandle<()>>,
     note: Note,
     /// Since when a run has been under way whose answer is not there yet.
@@ -129,7 +131,7 @@ impl Crew {
         }
         let mut missing = 0;
         for station in &mut self.stations {
-            if station.out.is_none() && station.go.send(now).is_ok() {
+            if station.out.is_none() && station.go.try_send(now).is_ok() {
                 station.out = Some(now);
                 missing += 1;
             }
@@ -166,7 +168,7 @@ impl Station {
     fn start(number: u64, mut collector: Box<dyn Collector>, tell: &Sender<Answer>) -> Self {
         let (name, patience) = (collector.name().to_owned(), collector.patience());
         let note = Note::default();
-        let (go, gone) = mpsc::channel();
+        let (go, gone) = mpsc::sync_channel(1);
         let (tell, own) = (tell.clone(), note.clone());
         let work = move || {
             own.take_notes_here();

@@ -28,6 +28,9 @@ use process::{Event, Stage, Worker};
 /// back as many; the pipe holds the rest back. What is said again anyway, a slow call, is dropped where there is no room.
 const MAX_WAITING: usize = 64;
 
+/// Messages that are heard in one step; what is left is heard in the next one, so that no worker keeps a tick waiting.
+const MAX_HEARD: usize = 16 * MAX_WAITING;
+
 /// The first and the longest wait before a worker that ended is started again.
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 
@@ -127,9 +130,8 @@ impl Supervisor {
     /// Hears what the workers said since the last step, and starts, retires and buries them. Never waits.
     pub(super) fn step(&mut self, now: Instant) -> Vec<Heard> {
         let mut heard = Vec::new();
-        while let Ok(event) = self.hear.try_recv() {
-            heard.extend(self.take(event));
-        }
+        let events = some_of(&self.hear);
+        heard.extend(events.into_iter().filter_map(|event| self.take(event)));
         self.bury(now, &mut heard);
         for worker in &mut self.workers {
             let hangs = worker.hangs_at(now, self.period, self.call_deadline, self.init_deadline);
@@ -274,5 +276,33 @@ impl Supervisor {
                 self.back_off = (self.back_off * 2).min(BACK_OFF.1);
             }
         }
+    }
+}
+
+/// What waits, but for what would keep the tick.
+fn some_of<T>(hear: &Receiver<T>) -> Vec<T> {
+    hear.try_iter().take(MAX_HEARD).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn messages_of_workers_that_never_fall_silent_end_no_step_late_and_none_is_lost() {
+        let (tell, hear) = sync_channel(MAX_WAITING);
+        let many = 200 * MAX_HEARD;
+        let telling = thread::spawn(move || (0..many).all(|nth| tell.send(nth).is_ok()));
+        let (mut heard, mut steps) = (Vec::new(), 0);
+        while heard.len() < many {
+            let some = some_of(&hear);
+            assert!(some.len() <= MAX_HEARD);
+            heard.extend(some);
+            steps += 1;
+        }
+        assert!(telling.join().unwrap());
+        assert!(steps >= 200 && heard.is_sorted(), "{steps}");
     }
 }
