@@ -262,3 +262,58 @@ fn tell(before: Option<&Safe>, now: &gaunt_schema::TargetSource) {
 
 /// Waits for the number that a replaced machine gets.
 pub(super) type Back = oneshot::Sender<TargetId>;
+
+#[cfg(test)]
+mod tests {
+    use gaunt_schema::UnixMs;
+
+    use super::{
+        super::{Source, source::Listing, tests::options},
+        *,
+    };
+
+    /// Many more lists and replaced machines than may wait: their senders wait, and the last list stands.
+    #[tokio::test]
+    async fn desk_takes_all_news_however_fast_they_come() {
+        let (inbox, mut deliveries) = mpsc::channel(8);
+        let source = Source::List(String::new(), "here".into());
+        let group = Group { sources: vec![source], ..Group::default() };
+        let usual = group.usual.clone();
+        let plan = Plan { options: options(), groups: vec![group] };
+        let desk = Desk::new(plan, inbox, Arc::new(|| UnixMs(1)));
+        let (news, replaced) = (desk.news.0.clone(), desk.replaced.0.clone());
+        let (plans, reloads) = mpsc::channel(1);
+        let running = tokio::spawn(desk.run(reloads));
+        let (rounds, last) = (10 * NEWS, 5);
+        let naming = tokio::spawn(async move {
+            for nth in 0..=rounds {
+                let mut places = super::super::place::Places::new(usual.clone());
+                // Addresses at which nobody listens.
+                let list = format!("127.0.0.[1-{}]:1", 1 + nth * (last - 1) / rounds);
+                places.add_list(&list, &"here".into()).unwrap();
+                let list = Ok(Listing { places: places.into_vec(), trouble: None });
+                news.send(News { source: 0, list }).await.unwrap();
+            }
+        });
+        let renewing = tokio::spawn(async move {
+            for nth in 0..10 * REPLACED as u32 {
+                let (back, number) = oneshot::channel();
+                let target = TargetId(1_000_000 + nth);
+                replaced.send(Replaced { target, back }).await.unwrap();
+                assert!(number.await.is_err(), "a target that nobody named gets no number");
+            }
+        });
+        while let Some(delivery) = deliveries.recv().await {
+            if matches!(&delivery, Delivery::Targets(targets) if targets.len() == last) {
+                break;
+            }
+        }
+        // Batches of those that fail go on meanwhile.
+        let taking = tokio::spawn(async move { while deliveries.recv().await.is_some() {} });
+        naming.await.unwrap();
+        renewing.await.unwrap();
+        drop(plans);
+        running.await.unwrap();
+        taking.await.unwrap();
+    }
+}

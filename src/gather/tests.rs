@@ -36,7 +36,7 @@ fn plan(lists: impl IntoIterator<Item = String>, options: Options) -> Plan {
     Plan { options, groups: vec![Group { sources, ..Group::default() }] }
 }
 
-fn options() -> Options {
+pub(super) fn options() -> Options {
     Options { timeout: TIMEOUT, max_body: MAX_BODY, ..Options::every(PERIOD) }
 }
 

@@ -145,7 +145,8 @@ impl Desk {
     }
 
     fn has_room(&self) -> bool {
-        self.waiting.len() < QUESTIONS && self.changes.len() < QUESTIONS
+        let most = self.waiting.len().max(self.changes.len()).max(self.remembering.len());
+        most < QUESTIONS
     }
 
     fn take(&mut self, asked: Asked) {

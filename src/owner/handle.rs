@@ -169,3 +169,46 @@ impl Handle {
         self.questions.send(Asked::Change(change)).await.map_err(|_| Gone)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::owner::{Options, Owner, start_led};
+
+    /// Four times as many questions, acts and requests as may wait: who asks waits, and each gets its answer.
+    #[tokio::test]
+    async fn questions_beyond_their_queue_wait_and_all_are_answered() {
+        let start = UnixMs(1_700_000_000_000);
+        let (handle, ticks) = start_led(Owner::new(Options::default()), start);
+        // The owner's task runs on this thread, which does not let go meanwhile.
+        let held = (0..2 * QUESTIONS)
+            .take_while(|_| {
+                let (back, _) = oneshot::channel();
+                handle.questions.try_send(Asked::Remember(back)).is_ok()
+            })
+            .count();
+        assert_eq!(held, QUESTIONS);
+        let asking: Vec<_> = (0..4 * QUESTIONS)
+            .map(|nth| {
+                let handle = handle.clone();
+                tokio::spawn(async move {
+                    let line = match nth % 3 {
+                        0 => format!("fabric?filter=symbol_errors<{nth}"),
+                        1 => format!("gpus?filter=node=a and power>{nth}"),
+                        _ => return handle.remember().await.is_ok(),
+                    };
+                    let question = Question::read_line(&line, &[]).unwrap();
+                    matches!(handle.ask(question).await, Ok(answer) if !matches!(answer, Answer::Refused(_)))
+                })
+            })
+            .collect();
+        // Time passes meanwhile, too.
+        for second in 1..=20 {
+            ticks.send(start + Duration::from_secs(second)).await.unwrap();
+        }
+        for asked in asking {
+            assert!(asked.await.unwrap());
+        }
+        handle.ticked_after(start + Duration::from_secs(19)).await.unwrap();
+    }
+}

@@ -1,16 +1,17 @@
 //! The recorder: a thread that writes what it is given, and passes it on to whoever follows; nobody waits for it.
 
 use std::{
+    collections::BTreeMap,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
-        mpsc::{Sender, channel},
+        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
     },
     thread::{self, JoinHandle},
     time::Duration,
 };
 
-use gaunt_schema::{Delivery, Preamble, UnixMs};
+use gaunt_schema::{Delivery, Preamble, Safe, UnixMs};
 use hyper::body::Bytes;
 use tokio::sync::{Notify, mpsc};
 
@@ -24,6 +25,10 @@ use super::{
 /// Batches that may wait for the disk; more are dropped and counted. One of 8 GPUs takes about 50 kB here.
 const WAITING: usize = 1_024;
 
+/// What else may wait for the disk: lists of targets, sources, topologies and jobs, followers and the end. Of what finds
+/// no place there the newest of each source is withheld until there is one.
+const BESIDE: usize = 128;
+
 /// How many may follow at once: another aggregator, a recording somewhere else, and some room.
 const FOLLOWERS: usize = 4;
 
@@ -36,14 +41,37 @@ pub struct Recorder {
     given: Way,
     writing: Option<JoinHandle<()>>,
     status: Option<Arc<Status>>,
+    /// What stands and found no place: the newest of each source.
+    withheld: Mutex<BTreeMap<Standing, (UnixMs, Delivery)>>,
+}
+
+/// What stands until it is said again, by kind and source.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    Targets,
+    Sources,
+    Topology(Safe),
+    Jobs(Safe),
+}
+
+impl Standing {
+    fn of(delivery: &Delivery) -> Option<Self> {
+        match delivery {
+            Delivery::Targets(_) => Some(Self::Targets),
+            Delivery::Sources(_) => Some(Self::Sources),
+            Delivery::Topology(told) => Some(Self::Topology(told.source.clone())),
+            Delivery::Jobs(told) => Some(Self::Jobs(told.source.clone())),
+            Delivery::Batch(_) | Delivery::Keeping(_) | Delivery::Preamble(_) => None,
+        }
+    }
 }
 
 /// The way to the thread.
 #[derive(Clone, Debug)]
 struct Way {
-    to: Sender<Given>,
-    /// Batches that wait.
-    waiting: Arc<AtomicUsize>,
+    to: SyncSender<Given>,
+    /// What waits.
+    waiting: Arc<Waiting>,
     /// How many follow.
     followers: Arc<AtomicUsize>,
     /// Whether it is written to disk.
@@ -54,19 +82,31 @@ struct Way {
     arrival: Arc<Notify>,
 }
 
+/// What waits for the thread.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    /// Batches.
+    pub(super) batches: AtomicUsize,
+    /// Whether a preamble does: one is enough, because the next one says all again.
+    pub(super) preamble: AtomicBool,
+}
+
 /// A way to follow what is recorded.
 #[derive(Clone, Debug)]
 pub struct Follow(Way);
 
 impl Follow {
     /// What is given from `now` on, as the bytes of a segment: its header, what is known and stands, then block by block.
-    /// None if too many follow.
+    /// None if too many follow, or if the disk is so far behind that nothing more may wait.
     pub fn start(&self, now: UnixMs) -> Option<mpsc::Receiver<Bytes>> {
         let more = |now: usize| (now < FOLLOWERS).then_some(now + 1);
         self.0.followers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         let (blocks, follower) = mpsc::channel(BLOCKS);
         let waits = self.0.has_preambles.load(Ordering::Relaxed);
-        self.0.to.send(Given::Follower(blocks, now, waits)).ok()?;
+        if self.0.to.try_send(Given::Follower(blocks, now, waits)).is_err() {
+            self.0.followers.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
         self.0.arrival.notify_one();
         Some(follower)
     }
@@ -86,11 +126,16 @@ impl Follow {
         self.0.has_preambles.store(true, Ordering::Relaxed);
     }
 
-    /// Gives what is known at `at`.
+    /// Gives what is known at `at`, unless one that was given before still waits.
     pub fn give_preamble(&self, at: UnixMs, preamble: Preamble) {
+        if self.0.waiting.preamble.swap(true, Ordering::Relaxed) {
+            return;
+        }
         let delivery = Box::new(Delivery::Preamble(preamble));
-        // The recorder ends before those who know of it, and then wants nothing more.
-        drop(self.0.to.send(Given::Delivery(at, delivery)));
+        if self.0.to.try_send(Given::Delivery(at, delivery)).is_err() {
+            // Nothing more may wait now, or the recorder ended, which it does before those who know of it.
+            self.0.waiting.preamble.store(false, Ordering::Relaxed);
+        }
     }
 }
 
@@ -121,22 +166,30 @@ impl Recorder {
     }
 
     fn spawn(keep: Option<(Ring, Arc<Status>)>, period: Duration) -> std::io::Result<Self> {
-        let (to, from) = channel();
-        let given = Way {
-            to,
-            waiting: Arc::default(),
-            followers: Arc::default(),
-            is_kept: keep.is_some(),
-            has_preambles: Arc::default(),
-            arrival: Arc::default(),
-        };
         let status = keep.as_ref().map(|(_, status)| status.clone());
-        let (waiting, followers) = (given.waiting.clone(), given.followers.clone());
+        let (mut recorder, from) = Self::without_thread(status);
+        let (waiting, followers) =
+            (recorder.given.waiting.clone(), recorder.given.followers.clone());
         let mut writer = Writer::new(keep, period, followers);
         let thread = thread::Builder::new()
             .name("record".to_owned())
             .spawn(move || writer.run(&from, &waiting))?;
-        Ok(Self { given, writing: Some(thread), status })
+        recorder.writing = Some(thread);
+        Ok(recorder)
+    }
+
+    /// One whose deliveries wait to be taken.
+    fn without_thread(status: Option<Arc<Status>>) -> (Self, Receiver<Given>) {
+        let (to, from) = sync_channel(WAITING + BESIDE);
+        let given = Way {
+            to,
+            waiting: Arc::default(),
+            followers: Arc::default(),
+            is_kept: status.is_some(),
+            has_preambles: Arc::default(),
+            arrival: Arc::default(),
+        };
+        (Self { given, writing: None, status, withheld: Mutex::default() }, from)
     }
 
     /// How it stands; none if nothing is written.
@@ -151,30 +204,121 @@ impl Recorder {
 
     /// Whether a batch that is given now is not dropped.
     pub fn has_room(&self) -> bool {
-        self.given.waiting.load(Ordering::Relaxed) < WAITING
+        self.given.waiting.batches.load(Ordering::Relaxed) < WAITING && !self.withholds()
     }
 
-    /// Gives a delivery to be written; a batch is dropped and counted if too many wait already. What stands for a
-    /// while is never dropped: batches mean nothing without their targets.
+    /// Gives a delivery to be written, and never waits. A batch is dropped and counted if too many wait already. What
+    /// stands for a while is never dropped, for batches mean nothing without their targets: where nothing more may wait,
+    /// the newest of each source is given later, and batches are dropped until then.
     pub fn give(&self, at: UnixMs, delivery: &Delivery) {
-        match delivery {
-            Delivery::Keeping(_) => return,
-            Delivery::Batch(_) => {
-                let nobody = self.given.followers.load(Ordering::Relaxed) == 0;
-                if self.status.is_none() && nobody {
-                    return;
-                }
-                if !self.has_room() {
-                    if let Some(status) = &self.status {
-                        status.behind.fetch_add(1, Ordering::Relaxed);
-                    }
-                    return;
-                }
-                self.given.waiting.fetch_add(1, Ordering::Relaxed);
+        self.give_withheld();
+        if let Some(standing) = Standing::of(delivery) {
+            let mut withheld = self.withheld.lock().unwrap_or_else(PoisonError::into_inner);
+            if !withheld.is_empty() || !self.pass(at, delivery) {
+                withheld.insert(standing, (at, delivery.clone()));
             }
-            _ => {}
+        } else if let Delivery::Batch(_) = delivery {
+            let nobody = self.given.followers.load(Ordering::Relaxed) == 0;
+            if self.status.is_none() && nobody {
+                return;
+            }
+            if !self.has_room() {
+                return self.count_dropped();
+            }
+            self.given.waiting.batches.fetch_add(1, Ordering::Relaxed);
+            if !self.pass(at, delivery) {
+                self.given.waiting.batches.fetch_sub(1, Ordering::Relaxed);
+                self.count_dropped();
+            }
         }
+    }
+
+    /// Gives what was withheld, as far as there are places.
+    fn give_withheld(&self) {
+        let mut withheld = self.withheld.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(first) = withheld.first_entry() {
+            let (at, delivery) = first.get();
+            if !self.pass(*at, delivery) {
+                return;
+            }
+            first.remove();
+        }
+    }
+
+    fn withholds(&self) -> bool {
+        !self.withheld.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Passes a delivery to the thread; false if nothing more may wait.
+    fn pass(&self, at: UnixMs, delivery: &Delivery) -> bool {
+        let sent = self.given.to.try_send(Given::Delivery(at, Box::new(delivery.clone())));
         // The thread ends with this recorder and not before, unless it panicked, which the log has.
-        drop(self.given.to.send(Given::Delivery(at, Box::new(delivery.clone()))));
+        !matches!(sent, Err(TrySendError::Full(_)))
+    }
+
+    fn count_dropped(&self) {
+        if let Some(status) = &self.status {
+            status.behind.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gaunt_schema::{Batch, Failure, JobList, Target, TargetId, Topology, topology::Origin};
+
+    use super::*;
+
+    fn target(number: u32) -> Target {
+        let address = format!("10.0.0.{number}:9770").into();
+        Target { id: TargetId(number), address, node: None, origin: "test".into() }
+    }
+
+    fn batch(at: UnixMs) -> Delivery {
+        let outcome = Err(Failure::Connect("refused".into()));
+        Delivery::Batch(Batch { target: TargetId(0), at, duration_ms: 1.0, outcome })
+    }
+
+    /// A disk that takes nothing for a while: nobody waits for it, what is missing is counted, and what stands is there
+    /// as it was said last.
+    #[test]
+    fn recorder_is_bounded_while_the_disk_takes_nothing() {
+        let status = Arc::new(Status::new(std::path::Path::new("/nowhere")));
+        let (recorder, from) = Recorder::without_thread(Some(status.clone()));
+        let follow = recorder.follow();
+        let rounds = 3 * WAITING as i64;
+        for nth in 0..rounds {
+            let at = UnixMs(nth);
+            recorder.give(at, &batch(at));
+            recorder.give(at, &Delivery::Targets((0..=nth as u32 % 7).map(target).collect()));
+            for source in ["a", "b"] {
+                let told = Topology::new(source.into(), Origin::Declared);
+                recorder.give(at, &Delivery::Topology(told));
+            }
+            recorder.give(at, &Delivery::Jobs(JobList { source: "squeue".into(), jobs: vec![] }));
+            follow.give_preamble(at, Preamble::default());
+        }
+        let dropped = status.behind.load(Ordering::Relaxed);
+        let (mut batches, mut preambles, mut standing) = (0, 0, BTreeMap::new());
+        let mut taken = 0;
+        let mut next = |given: Given| {
+            taken += 1;
+            let Given::Delivery(at, delivery) = given else { panic!("{given:?}") };
+            match &*delivery {
+                Delivery::Batch(_) => batches += 1,
+                Delivery::Preamble(_) => preambles += 1,
+                told => drop(standing.insert(Standing::of(told), at)),
+            }
+        };
+        from.try_iter().for_each(&mut next);
+        // The disk takes again.
+        recorder.given.waiting.batches.store(0, Ordering::Relaxed);
+        recorder.give(UnixMs(rounds), &batch(UnixMs(rounds)));
+        from.try_iter().for_each(&mut next);
+        assert!(taken <= WAITING + BESIDE + 5, "{taken}");
+        assert_eq!(preambles, 1);
+        assert_eq!(batches + dropped, rounds as u64 + 1, "every batch is there or counted");
+        assert_eq!(standing.len(), 4);
+        assert!(standing.values().all(|at| at.0 == rounds - 1), "{standing:?}");
     }
 }

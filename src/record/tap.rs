@@ -48,3 +48,45 @@ pub fn tap(
     });
     inbox
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use gaunt_schema::{Batch, Failure, TargetId, UnixMs};
+
+    use super::*;
+
+    /// An owner that takes nothing makes the senders wait; then all that was sent comes, in its order.
+    #[tokio::test]
+    async fn tap_is_bounded_and_passes_on_all_that_it_held() {
+        let recorder = Recorder::passing_on(Duration::from_secs(1)).unwrap();
+        let (onward, mut taken) = mpsc::channel(1);
+        let inbox = tap(recorder, onward, Arc::new(|| UnixMs(1)));
+        let batch = |nth: u32| {
+            let outcome = Err(Failure::Skipped);
+            Delivery::Batch(Batch {
+                target: TargetId(nth),
+                at: UnixMs(1),
+                duration_ms: 1.0,
+                outcome,
+            })
+        };
+        // The tap's task runs on this thread, which does not let go meanwhile.
+        let held = (0..).take_while(|nth| inbox.try_send(batch(*nth)).is_ok()).count();
+        assert_eq!(held, PASSING);
+        let sending = tokio::spawn(async move {
+            for nth in held as u32..10 * PASSING as u32 {
+                inbox.send(batch(nth)).await.unwrap();
+            }
+        });
+        for nth in 0..10 * PASSING as u32 {
+            let Some(Delivery::Batch(batch)) = taken.recv().await else {
+                panic!("{nth} is missing")
+            };
+            assert_eq!(batch.target, TargetId(nth));
+        }
+        sending.await.unwrap();
+        assert!(taken.recv().await.is_none(), "it ends with its senders");
+    }
+}

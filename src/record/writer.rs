@@ -15,7 +15,7 @@ use gaunt_schema::{Delivery, JobList, Preamble, Safe, Target, TargetSource, Topo
 use hyper::body::Bytes;
 use tokio::sync::mpsc;
 
-use super::{entry, ring::Ring, segment, status::Status};
+use super::{entry, recorder::Waiting, ring::Ring, segment, status::Status};
 
 /// A block is written once it has this size before compression.
 const BLOCK_SIZE: usize = 1 << 20;
@@ -149,15 +149,17 @@ impl Writer {
         }
     }
 
-    /// Takes what comes until the end; `waiting` counts the batches that wait.
-    pub(super) fn run(&mut self, given: &Receiver<Given>, waiting: &AtomicUsize) {
+    /// Takes what comes until the end; `waiting` says what of it waits.
+    pub(super) fn run(&mut self, given: &Receiver<Given>, waiting: &Waiting) {
         loop {
             let left = BLOCK_TIME.saturating_sub(self.begun.elapsed());
             let wait = if self.growing.entries == 0 { BLOCK_TIME } else { left };
             match given.recv_timeout(wait) {
                 Ok(Given::Delivery(at, delivery)) => {
-                    if matches!(*delivery, Delivery::Batch(_)) {
-                        waiting.fetch_sub(1, Ordering::Relaxed);
+                    match *delivery {
+                        Delivery::Batch(_) => drop(waiting.batches.fetch_sub(1, Ordering::Relaxed)),
+                        Delivery::Preamble(_) => waiting.preamble.store(false, Ordering::Relaxed),
+                        _ => {}
                     }
                     self.take(at, &delivery);
                 }
@@ -342,4 +344,32 @@ impl Writer {
 /// A span as headers have it.
 pub(super) fn milliseconds(span: Duration) -> u32 {
     u32::try_from(span.as_millis()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One of two followers reads nothing: it is cut off and its place is free; the other one gets every block.
+    #[test]
+    fn follower_that_is_too_slow_is_cut_off_and_holds_up_nobody() {
+        let seats = Arc::new(AtomicUsize::new(2));
+        let mut writer = Writer::new(None, Duration::from_secs(1), seats.clone());
+        let (slow, mut unread) = mpsc::channel(4);
+        let (quick, mut read) = mpsc::channel(4);
+        writer.greet(slow, UnixMs(1));
+        writer.greet(quick, UnixMs(1));
+        let blocks = 100_u8;
+        let mut came = vec![read.try_recv().unwrap()];
+        for nth in 0..blocks {
+            writer.pass_on(&[nth]);
+            came.extend(read.try_recv());
+        }
+        assert_eq!(seats.load(Ordering::Relaxed), 1);
+        assert_eq!(came.len(), 1 + usize::from(blocks));
+        assert!((0..blocks).all(|nth| *came[1 + usize::from(nth)] == [nth]), "in order");
+        let kept = std::iter::from_fn(|| unread.try_recv().ok()).count();
+        assert_eq!(kept, 4, "what it was given before");
+        assert!(unread.is_closed(), "its stream ends, and it can begin anew");
+    }
 }

@@ -253,6 +253,25 @@ mod tests {
         assert_eq!(jump, "the stream jumps from 5 to 9");
     }
 
+    /// Many more questions than streams, at an aggregator that is not there: each is answered, and streams stay few.
+    #[tokio::test]
+    async fn questions_beyond_the_streams_are_all_answered() {
+        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = nobody.local_addr().unwrap();
+        drop(nobody);
+        let aggregator = Aggregator::new(&address.to_string()).unwrap().following();
+        let asking: Vec<_> = (0..8 * STREAMS)
+            .map(|nth| {
+                let aggregator = aggregator.clone();
+                let question = Question::Node(format!("gpu{nth}").into());
+                tokio::spawn(async move { aggregator.ask(&question).await })
+            })
+            .collect();
+        for asked in asking {
+            assert!(asked.await.unwrap().is_err(), "nobody is there to answer");
+        }
+    }
+
     #[test]
     fn what_cannot_be_followed_is_said() {
         let mut held = Held::default();

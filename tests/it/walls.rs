@@ -184,6 +184,49 @@ fn every_file_opens_with_its_idea_and_stays_small() {
     }
 }
 
+/// How a channel, or a queue for permits, is made.
+const PIPES: &[&str] = &["channel(", "channel::<", "watch::Sender::new(", "Semaphore::new("];
+
+/// Where a channel without a length is: nothing is sent on it, or each sender has one message under way at most.
+const WITHOUT_LENGTH: &[&str] = &[
+    "src/command/demo.rs",
+    "exporters/node/src/sampler.rs",
+    "exporters/node/src/collector/round.rs",
+];
+
+#[test]
+fn every_pipe_has_a_length_and_stands_in_the_architecture() {
+    let told = read(&root().join("ARCHITECTURE.md"));
+    let mut broken = Vec::new();
+    let mut found = 0;
+    for (path, code) in sources(&["src", "exporters"]) {
+        let name = path.to_string_lossy().into_owned();
+        let lines = code.lines().filter(|line| !is_comment(line));
+        let code: String = lines.flat_map(|line| [line, "\n"]).collect();
+        // One answer comes back on these.
+        let code = code.replace("oneshot::channel(", "");
+        if !PIPES.iter().any(|made| code.contains(made)) {
+            continue;
+        }
+        found += 1;
+        let short = name.strip_prefix("src/").or(name.strip_prefix("exporters/")).unwrap_or(&name);
+        if !told.contains(&format!("`{short}`")) {
+            broken.push(format!(
+                "{name} makes a pipe that ARCHITECTURE.md does not name as `{short}`"
+            ));
+        }
+        let is_endless = code.contains("unbounded_channel")
+            || [" channel()", "mpsc::channel()", "channel::<()>()"]
+                .iter()
+                .any(|it| code.contains(it));
+        if is_endless && !WITHOUT_LENGTH.contains(&name.as_str()) {
+            broken.push(format!("{name} makes a channel without a length"));
+        }
+    }
+    assert!(found > 20, "the walk found only {found} files with pipes");
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
 /// The room of `gaunt` that a source file belongs to: `src/judge/state.rs` and `src/judge.rs` are `judge`.
 fn room_of(path: &Path) -> &str {
     let below = path.strip_prefix("src").unwrap_or(path);

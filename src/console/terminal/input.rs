@@ -280,4 +280,24 @@ mod tests {
         assert_eq!(parser.feed(b"\x1b[0000000000000000000000000000"), []);
         assert_eq!(parser.feed(b"q"), [Pressed::Key(Key::Char('q'))]);
     }
+
+    /// A console that reads no keys makes the reader wait; then every key comes, in its order.
+    #[test]
+    fn keys_that_nobody_takes_wait_and_none_is_lost() {
+        let (tty, typing) = pipe().unwrap();
+        let (ended, wake) = pipe().unwrap();
+        let (sender, mut keys) = mpsc::channel(WAITING);
+        let reading = thread::spawn(move || listen(&tty, &ended, &sender));
+        let typed: Vec<u8> = (0..20 * WAITING).map(|nth| b'a' + (nth % 26) as u8).collect();
+        assert_eq!(rustix::io::write(&typing, &typed).unwrap(), typed.len());
+        while keys.len() < WAITING {
+            thread::yield_now();
+        }
+        for byte in typed {
+            let pressed = keys.blocking_recv().unwrap();
+            assert_eq!(pressed, Pressed::Key(Key::Char(char::from(byte))));
+        }
+        drop(wake);
+        reading.join().unwrap();
+    }
 }
