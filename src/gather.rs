@@ -23,6 +23,7 @@ mod scrape;
 mod source;
 #[cfg(test)]
 mod tests;
+mod widening;
 
 pub use access::{Access, Credentials, Keys, Ring};
 pub use budget::Limits;

@@ -19,6 +19,7 @@ use super::{
     lateness::Lateness,
     rest::Rest,
     schedule::Slots,
+    widening::Widening,
 };
 
 /// A body from which decoding takes so long, in bytes, that the other targets of this thread are given to another one
@@ -59,6 +60,7 @@ struct Memory {
     trust: Trust,
     identity: Option<Identity>,
     rest: Rest,
+    widening: Widening,
     last: Option<Failure>,
 }
 
@@ -69,7 +71,7 @@ impl Scrape {
         let mut slot = self.slots.next((self.clock)());
         loop {
             sleep(slot.since((self.clock)())).await;
-            if self.once(&mut memory).await.is_err() {
+            if self.once(&mut memory, slot).await.is_err() {
                 return;
             }
             match self.catch_up(slot).await {
@@ -80,15 +82,19 @@ impl Scrape {
     }
 
     /// The batch of one slot: an attempt, or the word that the target is spared in this period.
-    async fn once(&mut self, memory: &mut Memory) -> Result<(), Closed> {
+    async fn once(&mut self, memory: &mut Memory, slot: UnixMs) -> Result<(), Closed> {
         if memory.rest.take()
             && let Some(last) = memory.last.clone()
         {
             return self.send(Duration::ZERO, Err(Failure::Resting(Box::new(last)))).await;
         }
+        if memory.widening.leaves_out(self.target, slot, self.period) {
+            return self.send(Duration::ZERO, Err(Failure::Skipped)).await;
+        }
         let (started, late) = (Instant::now(), self.lateness.total());
         let outcome = self.attempt(started, memory).await;
         let outcome = outcome.map_err(|failure| self.judged(failure, late));
+        memory.widening.note(matches!(outcome, Err(Failure::OwnLateness(_))));
         match &outcome {
             Ok(page) => {
                 memory.rest.end();

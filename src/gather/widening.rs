@@ -1,0 +1,132 @@
+//! A wider period while gaunt itself is late: who cannot read all targets in a period reads each of them less often, and
+//! none of them in vain.
+//!
+//! An attempt that ran out of time because gaunt was late has cost its work and says nothing. Its target is then read every
+//! second period, and every fourth one if that happens again; targets take turns, so that no period gets more of them than
+//! another. A few attempts in time narrow it by one step.
+
+use std::time::Duration;
+
+use gaunt_schema::{TargetId, UnixMs};
+
+/// The widest period, in periods: values that are older than that are stale anyway.
+const WIDEST: i64 = 4;
+
+/// Attempts in time, in a row, after which the period is narrowed by a step. With fewer more are in vain, with more it takes
+/// longer to come back: from the widest period 48 periods.
+const CALM: u32 = 8;
+
+/// How much wider the period of one target is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Widening {
+    /// It is read in one of so many periods.
+    every: i64,
+    /// Attempts in time since the last one that was late.
+    calm: u32,
+}
+
+impl Default for Widening {
+    fn default() -> Self {
+        Self { every: 1, calm: 0 }
+    }
+}
+
+impl Widening {
+    /// Whether the target is left out in the period of this slot.
+    pub(super) fn leaves_out(self, target: TargetId, slot: UnixMs, period: Duration) -> bool {
+        let period_ms = (period.as_millis() as i64).max(1);
+        let turn = slot.0.div_euclid(period_ms) + i64::from(target.0);
+        turn.rem_euclid(self.every) != 0
+    }
+
+    /// An attempt was made; whether gaunt was too late for it.
+    pub(super) fn note(&mut self, is_late: bool) {
+        if is_late {
+            *self = Self { every: (self.every * 2).min(WIDEST), calm: 0 };
+        } else if self.every > 1 {
+            self.calm += 1;
+            if self.calm >= CALM {
+                *self = Self { every: self.every / 2, calm: 0 };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: Duration = Duration::from_secs(1);
+    const TARGETS: u32 = 1_000;
+
+    /// A fleet of which only so many can be read in a period: attempts beyond are late, in the order of their turn.
+    fn run(
+        widenings: &mut [Widening],
+        periods: std::ops::Range<i64>,
+        most: usize,
+    ) -> Vec<[usize; 2]> {
+        let mut counts = Vec::new();
+        for period in periods {
+            let slot = UnixMs(period * 1_000);
+            let (mut read, mut late) = (0, 0);
+            // Who comes last changes from period to period.
+            for nth in 0..TARGETS {
+                let target = (nth + period as u32 * 37) % TARGETS;
+                let widening = &mut widenings[target as usize];
+                if widening.leaves_out(TargetId(target), slot, PERIOD) {
+                    continue;
+                }
+                let is_late = read >= most;
+                widening.note(is_late);
+                if is_late { late += 1 } else { read += 1 }
+            }
+            counts.push([read, late]);
+        }
+        counts
+    }
+
+    #[test]
+    fn period_is_widened_until_all_that_is_tried_can_be_read() {
+        for most in [600, 300] {
+            let mut widenings = vec![Widening::default(); TARGETS as usize];
+            let counts = run(&mut widenings, 0..400, most);
+            assert_eq!(
+                counts[0],
+                [most, TARGETS as usize - most],
+                "without it so many are in vain"
+            );
+            let [read, late] = counts[100..].iter().fold([0, 0], |[a, b], [c, d]| [a + c, b + d]);
+            assert!(late * 4 < read, "{most}: {late} late, {read} read");
+            assert!(read * 10 >= 300 * most * 7, "{most}: {read} read, and so many could be");
+            assert!(widenings.iter().all(|widening| widening.every <= WIDEST));
+            // Gaunt has all it needs again: each target is read in each period before long.
+            let counts = run(&mut widenings, 400..460, TARGETS as usize);
+            assert_eq!(counts.last(), Some(&[TARGETS as usize, 0]));
+            assert!(widenings.iter().all(|widening| *widening == Widening::default()));
+        }
+    }
+
+    #[test]
+    fn period_stays_as_it_is_while_gaunt_is_in_time() {
+        let mut widening = Widening::default();
+        for second in 0..100 {
+            assert!(!widening.leaves_out(TargetId(7), UnixMs(second * 1_000), PERIOD));
+            widening.note(false);
+        }
+    }
+
+    #[test]
+    fn targets_of_a_wider_period_take_turns() {
+        let mut widening = Widening::default();
+        (0..5).for_each(|_| widening.note(true));
+        for second in 0..20 {
+            let at = UnixMs(second * 1_000);
+            let read = (0..TARGETS)
+                .filter(|target| !widening.leaves_out(TargetId(*target), at, PERIOD))
+                .count();
+            assert_eq!(read, TARGETS as usize / WIDEST as usize);
+        }
+        let at = |second: i64| widening.leaves_out(TargetId(0), UnixMs(second * 1_000), PERIOD);
+        assert_eq!((0..8).filter(|second| !at(*second)).count(), 2, "one in four");
+    }
+}
