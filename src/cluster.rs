@@ -15,6 +15,7 @@ mod history;
 mod identity;
 mod inventory;
 mod jobs;
+mod late_share;
 #[cfg(test)]
 mod merging;
 mod node;
@@ -31,6 +32,7 @@ use column::Column;
 use inventory::Inventory;
 pub use jobs::JobTold;
 use jobs::Jobs;
+pub use late_share::LateShare;
 pub use node::{Entry, Node, NodeId, host_of};
 pub use refused_devices::RefusedDevices;
 pub use speaker::Speaker;
@@ -43,6 +45,9 @@ const STALE_PERIODS: u32 = 3;
 
 /// The most targets that are kept: a fleet of 100,000 GPUs has 12,500 nodes, with two exporters each.
 pub const MAX_TARGETS: usize = 25_000;
+
+/// Attempts that fail in a row until a node is down.
+const DOWN_AFTER: u32 = 2;
 
 /// The share of the limit of history that is kept free: what comes until it is looked at again.
 const HISTORY_MARGIN: usize = 16;
@@ -67,6 +72,9 @@ pub struct Cluster {
     places: HashMap<TargetId, usize>,
     sources: Vec<TargetSource>,
     keeping: Option<Keeping>,
+    late_share: LateShare,
+    /// Targets of which nobody reported an attempt, at the last [`Self::advance`].
+    untried: usize,
     inventory: Inventory,
     columns: Vec<Column>,
     /// The most bytes of history, all metrics together.
@@ -91,6 +99,8 @@ impl Cluster {
             places: HashMap::new(),
             sources: Vec::new(),
             keeping: None,
+            late_share: LateShare::default(),
+            untried: 0,
             inventory: Inventory::default(),
             columns: MetricId::all().map(|id| Column::new(id, slots.max(1))).collect(),
             history_limit: usize::MAX,
@@ -147,8 +157,32 @@ impl Cluster {
 
     /// The owner itself was late by so much: what was reported meanwhile is not taken yet, and nobody is missed for that.
     pub fn excuse(&mut self, late: Duration) {
+        self.late_share.stall(self.now + late, late);
         for target in &mut self.targets {
             target.excuse(late);
+        }
+    }
+
+    /// How much of the last minute gaunt itself was late.
+    pub fn late_share(&self) -> &LateShare {
+        &self.late_share
+    }
+
+    /// The share of the last minute's attempts that say nothing of their targets, and how many those are.
+    pub fn unjudged_attempts(&self) -> (f64, u32) {
+        let due = self.targets.len() as f64 * late_share::SPAN.div_duration_f64(self.period);
+        self.late_share.unjudged(due)
+    }
+
+    /// Targets of which nobody reported an attempt in its time: gaunt did not come to read them.
+    pub fn untried(&self) -> usize {
+        self.untried
+    }
+
+    /// Counts a result of an attempt at this target that ended at `at` and is not taken.
+    pub fn drop_result(&mut self, target: TargetId, at: UnixMs) {
+        if let Some(place) = self.places.get(&target) {
+            self.targets[*place].drop_result(at);
         }
     }
 
@@ -158,6 +192,8 @@ impl Cluster {
         for target in &mut self.targets {
             target.expire(self.now, self.period);
         }
+        self.untried = self.targets.iter().filter(|target| target.is_missed()).count();
+        self.late_share.advance(self.now);
         self.shed();
         if self.inventory.forget(self.now, &mut self.columns) {
             self.rows_freed();
@@ -295,8 +331,7 @@ impl Cluster {
     #[inline]
     pub fn freshness(&self, node: &Node) -> Freshness {
         let down = |speaker: &Speaker| {
-            self.target(speaker.target)
-                .is_some_and(|t| t.standing == Standing::Down && t.failures >= 2)
+            self.target(speaker.target).is_some_and(|t| t.has_failed() && t.failures >= DOWN_AFTER)
         };
         if !node.speakers.is_empty() && node.speakers.iter().all(down) {
             return Freshness::Down;

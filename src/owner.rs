@@ -266,6 +266,7 @@ impl Owner {
             let target = self.cluster.target(batch.target);
             if let Some(reason) = targets::dropped(target, batch) {
                 *self.dropped_batches.entry(Safe::new(reason)).or_default() += 1;
+                self.cluster_mut().drop_result(batch.target, batch.at);
                 return tracing::debug!(target = batch.target.0, reason, "batch is dropped");
             }
             targets::count(&mut self.totals, batch);

@@ -112,4 +112,7 @@ pub struct TargetLine {
     pub rejected: Rejected,
     /// Periods in which it was neither scraped nor reported as failed; anything but 0 is a fault of gaunt.
     pub missed: u64,
+    /// Results of attempts at it that were not taken, because a later one had been taken before.
+    #[serde(default)]
+    pub dropped_batches: u64,
 }

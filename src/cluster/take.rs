@@ -3,8 +3,8 @@
 use std::{collections::HashMap, time::Duration};
 
 use gaunt_schema::{
-    Batch, Class, Device, Dialect, Info, MetricId, Page, Report, Safe, Shared, Target, TargetId,
-    UnixMs,
+    Batch, Class, Device, Dialect, Failure, Info, MetricId, Page, Report, Safe, Shared, Target,
+    TargetId, UnixMs,
     catalogue::{CATALOGUE, gpu, port},
     unit::Kind,
 };
@@ -72,6 +72,7 @@ impl Cluster {
             return; // Overtaken by a later attempt.
         }
         scraped.attempted(batch, self.period);
+        self.late_share.count(batch.at, batch.outcome.as_ref().is_err_and(Failure::is_own));
         if let Ok(page) = &batch.outcome {
             let flag = self.take_page(place, batch.at, page).err();
             let scraped = &mut self.targets[place];

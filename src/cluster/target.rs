@@ -28,6 +28,9 @@ pub enum Standing {
     Down,
 }
 
+/// How long its row says that results of a target were not taken.
+const DROPS_SAID_FOR: Duration = Duration::from_mins(10);
+
 /// A target with the fate of its last attempt.
 #[derive(Clone, Debug)]
 pub struct Scraped {
@@ -57,12 +60,18 @@ pub struct Scraped {
     pub rejected: Rejected,
     /// Periods in which no attempt was reported at all.
     pub missed: u64,
+    /// Results of attempts that were not taken, because a later one had been taken before.
+    pub dropped: u64,
+    /// When the last of them ended.
+    pub dropped_at: Option<UnixMs>,
     /// Attempts in a row that say nothing of it because gaunt itself was late.
     pub unjudged: u32,
     /// Attempts that failed or were missed, in a row.
     pub failures: u32,
     /// When the first of them ended.
     pub down_since: Option<UnixMs>,
+    /// Whether the last attempt that was made failed.
+    last_failed: bool,
     /// When the next attempt must have been reported; set by the first tick.
     due: Option<UnixMs>,
     /// The node's clock on its last page.
@@ -108,9 +117,12 @@ impl Scraped {
             bytes: 0,
             rejected: Rejected::default(),
             missed: 0,
+            dropped: 0,
+            dropped_at: None,
             unjudged: 0,
             failures: 0,
             down_since: None,
+            last_failed: false,
             due: None,
             node_time: None,
             moved: None,
@@ -134,6 +146,7 @@ impl Scraped {
         self.unjudged = 0;
         self.last_attempt = Some(batch.at);
         self.duration_ms = Some(batch.duration_ms);
+        self.last_failed = batch.outcome.is_err();
         match &batch.outcome {
             Ok(page) => self.read(batch.at, page),
             Err(failure) => {
@@ -197,9 +210,26 @@ impl Scraped {
         &self.layout.refused
     }
 
+    /// Counts a result that is not taken.
+    pub(super) fn drop_result(&mut self, at: UnixMs) {
+        self.dropped += 1;
+        self.dropped_at = self.dropped_at.max(Some(at));
+    }
+
+    /// How many of its results were not taken, if the last of them is recent.
+    pub fn dropped_lately(&self) -> Option<u64> {
+        let (last, dropped) = (self.last_attempt?, self.dropped_at?);
+        (last.since(dropped) <= DROPS_SAID_FOR).then_some(self.dropped)
+    }
+
     /// Whether the last thing that happened to it is that nothing was reported.
     pub fn is_missed(&self) -> bool {
         self.standing == Standing::Down && self.failure.is_none()
+    }
+
+    /// Whether it is down because an attempt at it failed, and not only because nobody made one.
+    pub fn has_failed(&self) -> bool {
+        self.standing == Standing::Down && self.last_failed
     }
 
     fn read(&mut self, at: UnixMs, page: &Page) {

@@ -167,6 +167,7 @@ fn target(address: &str, node: &str) -> TargetLine {
         bytes: 60_000,
         rejected: gaunt_schema::Rejected::default(),
         missed: 0,
+        dropped_batches: 0,
     }
 }
 

@@ -10,40 +10,81 @@ use super::{
 };
 use crate::cluster::{Cluster, Scraped};
 
+/// Stalls in a minute from which they are lateness: a single one is a machine that was suspended.
+const STALLS: u32 = 2;
+
+/// By how much the period of targets is wider than it is set.
+const PERIODS: &str = "periods from one page of a target to the next";
+
 /// Adds gaunt itself if it reads targets too late.
 pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
     if !is_late(judge, cluster) {
         return;
     }
     let targets = not_read(judge, cluster);
-    let all = cluster.targets().len();
     let since = down(judge, cluster).filter(|target| target.is_missed());
     let since: Option<UnixMs> = since.filter_map(|target| target.down_since).min();
-    let limit = Some(judge.limits.untried_targets);
+    let limits = &judge.limits;
+    let ((unjudged, _), (stalled, _)) =
+        (cluster.unjudged_attempts(), cluster.late_share().stalled());
+    let share =
+        |what, value| Evidence::new(what, Some(value), Unit::Ratio, Some(limits.own_late_ratio));
     let suspicion =
         Suspicion::of(FindingKind::AggregatorLate, Entity::new(EntityKind::Aggregator), 1, true)
             .says(
-                format!(
-                    "gaunt itself is late: {} of {all} not read in time, and nothing is said of their nodes.",
-                    count(targets, "target"),
-                ),
+                summary(judge, cluster),
                 "Give gaunt more CPU, a longer period, or fewer targets.".to_owned(),
             )
-            .on([Evidence::new(
-                "targets that gaunt did not come to read",
-                Some(targets as f64),
-                Unit::Count,
-                limit,
-            )]);
+            .on([
+                Evidence::new(
+                    "targets that gaunt did not come to read",
+                    Some(targets as f64),
+                    Unit::Count,
+                    Some(limits.untried_targets),
+                ),
+                share("attempts of the last minute for which gaunt was too late", unjudged),
+                share("time of the last minute in which gaunt took nothing", stalled),
+            ]);
+    let periods = (unjudged < 1.0).then(|| 1.0 / (1.0 - unjudged));
+    let widened = Evidence::new(PERIODS, periods, Unit::Count, None);
     let mut finding = suspicion.finding;
-    finding.confidence = judge.limits.sure_of_own_ratio;
-    finding.since = since.unwrap_or_else(|| cluster.now());
+    finding.evidence.push(widened.note("in the mean of the last minute"));
+    finding.confidence = limits.sure_of_own_ratio;
+    finding.since = since.or(cluster.late_share().since()).unwrap_or_else(|| cluster.now());
     seen.findings.push(finding);
 }
 
-/// Whether gaunt did not come to read several targets at once. A single one that nobody tried may be stuck.
+fn summary(judge: &Judge, cluster: &Cluster) -> String {
+    let (all, targets) = (cluster.targets().len(), not_read(judge, cluster));
+    if targets as f64 >= judge.limits.untried_targets.max(1.0) {
+        return format!(
+            "gaunt itself is late: {} of {all} not read in time, and nothing is said of their nodes.",
+            count(targets, "target"),
+        );
+    }
+    let ((unjudged, _), (stalled, stalls)) =
+        (cluster.unjudged_attempts(), cluster.late_share().stalled());
+    if stalled >= unjudged {
+        let seconds = stalled * 60.0;
+        return format!(
+            "gaunt itself is late: it took nothing for {seconds:.0} s of the last minute, in {stalls} stalls, and misses no target for that."
+        );
+    }
+    let percent = unjudged * 100.0;
+    format!(
+        "gaunt itself is late: for {percent:.0} % of the attempts of the last minute, which say nothing of their targets."
+    )
+}
+
+/// Whether gaunt did not come to read several targets at once, or was late for much of the last minute. A single target
+/// that nobody tried may be stuck.
 pub(super) fn is_late(judge: &Judge, cluster: &Cluster) -> bool {
-    not_read(judge, cluster) as f64 >= judge.limits.untried_targets.max(1.0)
+    let least = judge.limits.untried_targets.max(1.0);
+    let ((unjudged, attempts), (stalled, stalls)) =
+        (cluster.unjudged_attempts(), cluster.late_share().stalled());
+    not_read(judge, cluster) as f64 >= least
+        || (unjudged >= judge.limits.own_late_ratio && f64::from(attempts) >= least)
+        || (stalled >= judge.limits.own_late_ratio && stalls >= STALLS)
 }
 
 /// Targets that were not read, or not given their time, as often as others would have to fail.

@@ -93,6 +93,9 @@ const NUMBERS: &[(&str, &str, &[MetricId])] = &[
     ("utilization of their GPUs", "hungry_ratio", &[gpu::UTILIZATION]),
     ("board answers", "", &[gpu::PRESENT]),
     ("targets that gaunt did not come to read", "untried_targets", &[]),
+    ("attempts of the last minute for which gaunt was too late", "own_late_ratio", &[]),
+    ("time of the last minute in which gaunt took nothing", "own_late_ratio", &[]),
+    ("periods from one page of a target to the next", "own_late_ratio", &[]),
     ("XID", "", &[gpu_parts::XID_ERRORS]),
     ("seconds since an uncorrectable memory error", "", &[gpu_health::ECC_UNCORRECTED_VOLATILE]),
     ("congested ports", "members_bad_ratio", &[port::ECN_MARKED, port::CNP_HANDLED]),
@@ -147,6 +150,7 @@ const NUMBERS: &[(&str, &str, &[MetricId])] = &[
 /// The words by which numbers begin that go on with a name.
 const BEGINNINGS: &[(&str, &str, &[MetricId])] = &[
     ("failed attempts in a row at ", "target_failures", &[]),
+    ("results after a later one of ", "target_failures", &[]),
     ("success of the collector ", "driver_hung_seconds", &[exporter::COLLECTOR_SUCCESS]),
 ];
 
@@ -340,7 +344,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     (
         FindingKind::AggregatorLate,
         "gaunt's own timers ran late, so that targets were not read in their time: their failures say nothing of them.",
-        &["untried_targets"],
+        &["untried_targets", "own_late_ratio"],
     ),
 ];
 

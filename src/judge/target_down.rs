@@ -44,10 +44,16 @@ fn finding(judge: &Judge, cluster: &Cluster, name: &Safe, targets: &[&Scraped]) 
     let since = targets.iter().filter_map(|target| target.down_since).min();
     let since = since.unwrap_or_else(|| cluster.now());
     let limit = Some(f64::from(judge.limits.target_failures));
-    let evidence = targets.iter().take(MAX_NAMED).map(|target| {
-        let what = format!("failed attempts in a row at {}", target.target.address);
-        Evidence::new(&what, Some(f64::from(target.failures)), Unit::Count, limit)
-            .note(reason(target))
+    let evidence = targets.iter().take(MAX_NAMED).flat_map(|target| {
+        let address = &target.target.address;
+        let what = format!("failed attempts in a row at {address}");
+        let failed = Evidence::new(&what, Some(f64::from(target.failures)), Unit::Count, limit)
+            .note(reason(target));
+        let dropped = target.dropped_lately().map(|results| {
+            let what = format!("results after a later one of {address}");
+            Evidence::new(&what, Some(results as f64), Unit::Count, None).note("not taken")
+        });
+        [Some(failed), dropped].into_iter().flatten()
     });
     let long = cluster.now().since(since).as_secs_f64() >= judge.limits.dark_seconds;
     let critical = dark && long && !jobs.is_empty();
@@ -106,10 +112,21 @@ fn reason(target: &Scraped) -> String {
 /// One sentence for a target that is not read, with the next step; none if it is read.
 pub fn trouble(target: &Scraped) -> Option<Safe> {
     if target.standing != Standing::Down {
-        return target.flag.clone();
+        return target.flag.clone().or_else(|| dropped(target));
     }
     let (address, reason) = (&target.target.address, reason(target));
     Some(Safe::new(&format!("{address}: {reason}. {}", next_step(target))))
+}
+
+/// What is said of a target that is read and of which results were not taken lately, if any.
+fn dropped(target: &Scraped) -> Option<Safe> {
+    let (results, at) = (target.dropped_lately()?, time_of_day(target.dropped_at?));
+    let results = count(results as usize, "result");
+    Some(Safe::new(&format!(
+        "{}: {results} of attempts at it came after a later one and were not taken, the last at {at}. \
+         Look in the log of gaunt, with RUST_LOG=gaunt=debug, for what holds them up.",
+        target.target.address
+    )))
 }
 
 /// What to do about a target that fails.

@@ -367,6 +367,8 @@ table! {
     sure_of_own_ratio: f64 = 1.0;
     /// Targets that nobody tried to read from which that is gaunt's own lateness, and no trouble of theirs.
     untried_targets: f64 = 3.0;
+    /// The share of a minute, or of its attempts, for which gaunt itself was late from which that is a finding.
+    own_late_ratio: f64 = 0.2;
     /// Failed attempts in a row before a target is reported.
     target_failures: u32 = 2;
     /// Seconds for which a source that named targets cannot be read before that is a finding; one that never named any

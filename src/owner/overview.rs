@@ -123,7 +123,7 @@ impl Owner {
             return counts;
         }
         for target in self.cluster.targets().iter().filter(|target| target.node.is_none()) {
-            match (target.standing, &target.target.node) {
+            match (self.standing(target), &target.target.node) {
                 (Standing::Live, _) => {}
                 (Standing::Down, Some(name)) => {
                     if self.cluster.named(name).is_none() {

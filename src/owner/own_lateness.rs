@@ -9,7 +9,7 @@ use gaunt_schema::{
 };
 
 use super::{INBOX, Options, Owner, start_led};
-use crate::answer::{Answer, Finding, LeftOut, NodeState, Question, TargetList};
+use crate::answer::{Answer, Finding, LeftOut, NodeState, Question, TargetList, TargetState};
 
 const START: UnixMs = UnixMs(1_700_000_000_000);
 
@@ -49,6 +49,12 @@ impl Run {
             }
         }
         self.owner.tick(at);
+    }
+
+    /// Seconds in which the process does not run: the next tick comes late by so much.
+    fn stop_for(&mut self, seconds: u64) {
+        self.second += seconds;
+        self.owner.excuse(Duration::from_secs(seconds));
     }
 
     /// A second in which every target is read.
@@ -110,10 +116,66 @@ fn own_lateness_is_one_finding_of_gaunt_and_blames_no_target() {
             nodes.nodes.iter().all(|node| node.state != NodeState::Down),
             "stale, and not down"
         );
-        (0..20).for_each(|_| run.read());
+        (0..70).for_each(|_| run.read());
         assert_eq!(run.kinds(), [], "it is over");
         assert_eq!(run.left_out().unjudged_targets, 0);
     }
+}
+
+/// A process that is stopped for 20 s of every 22 s, as one that gets no CPU: each target is skipped once and then read.
+#[test]
+fn own_lateness_of_a_process_that_is_stopped_again_and_again_is_said() {
+    let mut run = Run::new(50);
+    (0..10).for_each(|_| run.read());
+    for cycle in 0..6 {
+        run.stop_for(20);
+        run.step(|_, _| Some(Err(Failure::Skipped)));
+        run.read();
+        let late: &[FindingKind] = if cycle == 0 { &[] } else { &[FindingKind::AggregatorLate] };
+        assert_eq!(run.kinds(), late, "cycle {cycle}");
+        assert!(run.owner.cluster.targets().iter().all(|target| target.missed == 0));
+    }
+    let findings = run.findings();
+    assert!(findings[0].summary.contains("it took nothing for"), "{}", findings[0].summary);
+    (0..300).for_each(|_| run.read());
+    assert_eq!(run.kinds(), [], "it is over");
+}
+
+/// Half of the attempts are left out, never two in a row.
+#[test]
+fn own_lateness_of_every_other_attempt_is_said() {
+    let mut run = Run::new(50);
+    (0..60).for_each(|_| run.read());
+    for _ in 0..40 {
+        run.step(|target, second| {
+            let left_out = (u64::from(target) + second).is_multiple_of(2);
+            Some(if left_out { Err(Failure::Skipped) } else { Ok(page(second)) })
+        });
+    }
+    assert_eq!(run.kinds(), [FindingKind::AggregatorLate]);
+    assert!(run.findings()[0].summary.contains("% of the attempts"), "{:?}", run.findings());
+}
+
+/// The loop ticks in time, and no scrape gets its turn: nobody reports anything for a minute.
+#[test]
+fn own_lateness_of_scrapes_that_never_run_takes_no_node_down() {
+    let mut run = Run::new(50);
+    (0..10).for_each(|_| run.read());
+    run.step(|target, _| (target == 7).then(|| Err(Failure::Connect("refused".into()))));
+    for _ in 0..60 {
+        run.step(|_, _| None);
+        assert!(!run.kinds().contains(&FindingKind::TargetDown), "{:?}", run.kinds());
+        let Answer::Overview(overview) = run.owner.answer(&Question::Overview) else { panic!() };
+        assert!(overview.nodes.down <= 1, "{:?}", overview.nodes);
+        let down =
+            run.targets().targets.iter().filter(|line| line.state == TargetState::Down).count();
+        assert!(down <= 3, "{down} targets are blamed");
+    }
+    assert_eq!(run.kinds(), [FindingKind::AggregatorLate]);
+    let list = run.targets();
+    let down: Vec<_> = list.targets.iter().filter(|line| line.state == TargetState::Down).collect();
+    assert_eq!(down.len(), 1, "the one that really failed");
+    assert_eq!(down[0].node.as_deref(), Some("n7"));
 }
 
 #[test]
@@ -233,6 +295,44 @@ fn batches_that_are_not_taken_are_counted_by_reason() {
     let dropped = run.left_out().dropped_batches;
     assert_eq!(dropped[&Safe::new("unannounced")], 1);
     assert_eq!(dropped[&Safe::new("overtaken")], 2);
+}
+
+/// One noisy target is named by its row and by its finding, and no other one is.
+#[test]
+fn batches_that_are_not_taken_are_counted_by_target() {
+    let mut run = Run::new(4);
+    (0..5).for_each(|_| run.read());
+    let old = |second: u64| Batch {
+        target: TargetId(2),
+        at: START + Duration::from_secs(second),
+        duration_ms: 1.0,
+        outcome: Err(Failure::Connect("refused".into())),
+    };
+    (0..1_000).for_each(|nth| run.owner.accept(Delivery::Batch(old(nth % 4))));
+    let dropped = |run: &Run| -> Vec<u64> {
+        run.targets().targets.iter().map(|line| line.dropped_batches).collect()
+    };
+    assert_eq!(dropped(&run), [0, 0, 1_000, 0]);
+    let said: Vec<_> = run.targets().targets.iter().map(|line| line.message.clone()).collect();
+    let message = said[2].as_ref().unwrap();
+    assert!(message.contains("127.1.0.2:9770: 1000 results"), "{message}");
+    assert!([0, 1, 3].iter().all(|at| said[*at].is_none()), "{said:?}");
+    // Only old results come of it from now on: nothing is known of it, and its finding says why.
+    for _ in 0..10 {
+        run.owner.accept(Delivery::Batch(old(3)));
+        run.step(|target, second| (target != 2).then(|| Ok(page(second))));
+    }
+    let findings = run.findings();
+    let [down] = findings.as_slice() else { panic!("{findings:?}") };
+    assert_eq!((down.kind, down.entity.node.as_deref()), (FindingKind::TargetDown, Some("n2")));
+    let row = down.evidence.iter().find(|row| row.what.starts_with("results after a later one"));
+    assert_eq!(row.and_then(|row| row.value), Some(1_010.0), "{:?}", down.evidence);
+    // Long after the last one its row is silent again; the count stays.
+    for _ in 0..15 * 60 {
+        run.read();
+    }
+    assert_eq!(run.targets().targets[2].message, None);
+    assert_eq!(dropped(&run), [0, 0, 1_010, 0]);
 }
 
 /// The inbox holds so many and no more; whoever sends then waits, and nothing of what was taken is lost.

@@ -78,6 +78,16 @@ impl Owner {
         }
     }
 
+    /// Whether a target is read. Where gaunt itself did not come to read several, the last attempt at each still stands.
+    pub(super) fn standing(&self, target: &Scraped) -> Standing {
+        let least = self.options.thresholds.untried_targets.max(1.0);
+        let is_late = self.cluster.untried() as f64 >= least;
+        if !is_late || !target.is_missed() || target.has_failed() {
+            return target.standing;
+        }
+        if target.last_success.is_some() { Standing::Live } else { Standing::Pending }
+    }
+
     /// The node that a target speaks for: as the operator named it, or as its page says.
     pub(super) fn spoken_for<'a>(&'a self, target: &'a Scraped) -> Option<&'a Safe> {
         let spoken = || Some(&self.cluster.node(target.node?)?.name);
@@ -89,7 +99,7 @@ impl Owner {
             address: target.target.address.clone(),
             node: self.spoken_for(target).cloned(),
             origin: target.target.origin.clone(),
-            state: match target.standing {
+            state: match self.standing(target) {
                 Standing::Pending => TargetState::Pending,
                 Standing::Live => TargetState::Live,
                 Standing::Down => TargetState::Down,
@@ -104,6 +114,7 @@ impl Owner {
             bytes: target.bytes,
             rejected: target.rejected.clone(),
             missed: target.missed,
+            dropped_batches: target.dropped,
         }
     }
 }

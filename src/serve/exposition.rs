@@ -1,6 +1,6 @@
 //! `/metrics`: what the aggregator knows about the fleet and itself, as exposition text with bounded labels.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{cmp::Reverse, collections::BTreeMap, fmt::Write as _};
 
 use axum::{extract::State, http::HeaderMap, response::Response};
 use gaunt_schema::{Entity, GpuState, MetricId, catalogue::fleet, text::Form};
@@ -19,6 +19,9 @@ const MAX_GPUS: usize = 100_000;
 
 /// Findings that get a series of their own, worst first.
 const MAX_FINDINGS: usize = 1_000;
+
+/// Targets whose results that were not taken get a series of their own: those with most.
+const MAX_DROPPING: usize = 20;
 
 pub(super) async fn metrics(State(source): State<Source>, headers: HeaderMap) -> Response {
     match Facts::ask(&source).await {
@@ -131,6 +134,16 @@ impl Facts {
         page.family(fleet::DROPPED_BATCHES, |family| {
             for (reason, batches) in &left_out.dropped_batches {
                 family.line(&[("reason", reason)], *batches as f64);
+            }
+        });
+        page.family(fleet::TARGET_DROPPED_BATCHES, |family| {
+            let lines = self.targets.targets.iter().filter(|line| line.dropped_batches > 0);
+            let mut most: Vec<_> = lines.collect();
+            most.sort_by_key(|line| Reverse(line.dropped_batches));
+            for line in most.into_iter().take(MAX_DROPPING) {
+                let node = line.node.as_deref().unwrap_or("");
+                let labels = [("target", &*line.address), ("node", node)];
+                family.line(&labels, line.dropped_batches as f64);
             }
         });
     }

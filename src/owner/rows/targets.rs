@@ -62,7 +62,7 @@ impl Rows for Targets<'_> {
             Own::Node => Collected::of(rows.map(|target| self.owner.spoken_for(target))),
             Own::State => {
                 let states = [TargetState::Pending, TargetState::Live, TargetState::Down];
-                let state = |target: &Scraped| match target.standing {
+                let state = |target: &Scraped| match self.owner.standing(target) {
                     Standing::Pending => 0,
                     Standing::Live => 1,
                     Standing::Down => 2,

@@ -48,6 +48,7 @@ fn facts() -> Facts {
         bytes: 0,
         rejected: gaunt_schema::Rejected::default(),
         missed: 0,
+        dropped_batches: 0,
     };
     let untried =
         TargetLine { address: "b:1".into(), state: TargetState::Pending, ..target.clone() };
@@ -269,4 +270,28 @@ fn lost_gpus_of_a_page_add_up() {
         }
     }
     assert!(lost > 10.0, "{lost}");
+}
+
+#[test]
+fn dropped_batches_are_named_for_the_targets_with_most() {
+    let mut facts = facts();
+    let line = facts.targets.targets[0].clone();
+    let list = Arc::make_mut(&mut facts.targets);
+    list.targets = (0..100)
+        .map(|nth| TargetLine {
+            address: format!("t{nth}:1").into(),
+            dropped_batches: nth,
+            ..line.clone()
+        })
+        .collect();
+    let page = facts.page(Form::Text);
+    let lines: Vec<_> = page
+        .lines()
+        .filter(|line| line.starts_with("gaunt_target_dropped_batches_total"))
+        .collect();
+    assert_eq!(lines.len(), MAX_DROPPING);
+    assert!(lines[0].contains(r#"target="t99:1""#) && lines[0].ends_with(" 99"), "{lines:?}");
+    assert!(lines[19].contains(r#"target="t80:1""#), "{lines:?}");
+    facts.targets = Arc::default();
+    assert!(!facts.page(Form::Text).contains("gaunt_target_dropped"), "none without drops");
 }

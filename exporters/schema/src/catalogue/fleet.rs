@@ -44,6 +44,8 @@ rows! {
         Metric::gauge("gaunt_unjudged_targets", Fleet, Unit::Count, 1.0);
     DROPPED_BATCHES, "Results of attempts that were not taken, by reason: the target is not announced, or a later attempt was taken before.",
         Metric::counter("gaunt_dropped_batches_total", Fleet, Unit::Count, Bits64);
+    TARGET_DROPPED_BATCHES, "Results of attempts at a target that were not taken because a later attempt was taken before; of the 20 targets with most.",
+        Metric::counter("gaunt_target_dropped_batches_total", Fleet, Unit::Count, Bits64);
     RECORD_ACTIVE, "Whether what targets say is recorded: 0 while nothing can be written, with the reason.",
         Metric::gauge("gaunt_record_active", Fleet, Unit::Count, 1.0);
     RECORD_BYTES, "Bytes written to the recording.",

@@ -1,0 +1,152 @@
+//! How much of the last minute gaunt itself was late: attempts that say nothing of their targets, and time in which nobody
+//! took what they brought.
+
+use std::{collections::VecDeque, time::Duration};
+
+use gaunt_schema::UnixMs;
+
+/// The minute is counted in parts of ten seconds; the oldest one leaves as a whole.
+const PART: Duration = Duration::from_secs(10);
+const PARTS: usize = 6;
+
+/// What all parts hold.
+pub(super) const SPAN: Duration = Duration::from_mins(1);
+
+/// How late gaunt was lately.
+#[derive(Clone, Debug, Default)]
+pub struct LateShare {
+    /// The oldest first; parts in which nothing happened are not there.
+    parts: VecDeque<Part>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    begins: UnixMs,
+    attempts: u32,
+    unjudged: u32,
+    stalls: u32,
+    stalled: Duration,
+}
+
+impl LateShare {
+    /// Counts an attempt that ended at `at`; whether it says nothing of its target.
+    pub(super) fn count(&mut self, at: UnixMs, is_own: bool) {
+        if let Some(part) = self.part(at) {
+            part.attempts = part.attempts.saturating_add(1);
+            part.unjudged = part.unjudged.saturating_add(u32::from(is_own));
+        }
+    }
+
+    /// Nobody took anything for so long until `at`.
+    pub(super) fn stall(&mut self, at: UnixMs, late: Duration) {
+        if let Some(part) = self.part(at) {
+            part.stalls = part.stalls.saturating_add(1);
+            part.stalled += late;
+        }
+    }
+
+    /// Forgets what is older than a minute.
+    pub(super) fn advance(&mut self, now: UnixMs) {
+        self.parts.retain(|part| now.since(part.begins) < SPAN);
+    }
+
+    /// The attempts of the last minute that say nothing of their targets, as a share of all, and how many they are.
+    /// `due` is how many a whole minute has: a few at the start are not much of it.
+    pub(super) fn unjudged(&self, due: f64) -> (f64, u32) {
+        let sum = |of: fn(&Part) -> u32| self.parts.iter().map(of).sum::<u32>();
+        let (unjudged, attempts) = (sum(|part| part.unjudged), sum(|part| part.attempts));
+        (f64::from(unjudged) / f64::from(attempts).max(due).max(1.0), unjudged)
+    }
+
+    /// The share of the last minute in which nobody took anything, and how many times that was so.
+    pub fn stalled(&self) -> (f64, u32) {
+        let stalled: Duration = self.parts.iter().map(|part| part.stalled).sum();
+        let share = stalled.div_duration_f64(SPAN).min(1.0);
+        (share, self.parts.iter().map(|part| part.stalls).sum())
+    }
+
+    /// When the first part began that counts.
+    pub fn since(&self) -> Option<UnixMs> {
+        let is_late = |part: &&Part| part.unjudged > 0 || part.stalls > 0;
+        self.parts.iter().find(is_late).map(|part| part.begins)
+    }
+
+    /// The part of this instant; none if it is over and forgotten.
+    fn part(&mut self, at: UnixMs) -> Option<&mut Part> {
+        let part_ms = PART.as_millis() as i64;
+        let begins = UnixMs(at.0.div_euclid(part_ms) * part_ms);
+        let place = match self.parts.iter().rposition(|part| part.begins <= begins) {
+            Some(place) if self.parts[place].begins == begins => place,
+            // A batch of a part that had none; once all are there, it is too old.
+            before => {
+                let place = before.map_or(0, |before| before + 1);
+                if place == 0 && self.parts.len() >= PARTS {
+                    return None;
+                }
+                let new =
+                    Part { begins, attempts: 0, unjudged: 0, stalls: 0, stalled: Duration::ZERO };
+                self.parts.insert(place, new);
+                if self.parts.len() > PARTS {
+                    self.parts.pop_front();
+                    place - 1
+                } else {
+                    place
+                }
+            }
+        };
+        self.parts.get_mut(place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: UnixMs = UnixMs(1_700_000_000_000);
+
+    #[test]
+    fn late_share_is_that_of_the_last_minute() {
+        let mut share = LateShare::default();
+        for second in 0..120 {
+            let at = START + Duration::from_secs(second);
+            // Two of four attempts in the first minute, none in the second.
+            (0..4).for_each(|nth| share.count(at, second < 60 && nth < 2));
+            share.advance(at);
+            assert!(share.parts.len() <= PARTS);
+        }
+        assert_eq!(share.unjudged(240.0), (0.0, 0));
+        let mut share = LateShare::default();
+        for second in 0..60 {
+            let at = START + Duration::from_secs(second);
+            (0..4).for_each(|nth| share.count(at, nth < 2));
+        }
+        assert_eq!(share.unjudged(240.0), (0.5, 120));
+        assert_eq!(share.unjudged(480.0), (0.25, 120), "the other half was not tried");
+        assert_eq!(share.since(), Some(START));
+        share.advance(START + Duration::from_mins(3));
+        assert_eq!((share.unjudged(240.0), share.since()), ((0.0, 0), None));
+    }
+
+    #[test]
+    fn late_share_adds_up_stalls_and_is_one_at_most() {
+        let mut share = LateShare::default();
+        share.stall(START, Duration::from_secs(20));
+        share.stall(START + Duration::from_secs(22), Duration::from_secs(20));
+        assert_eq!(share.stalled(), (40.0 / 60.0, 2));
+        share.stall(START + Duration::from_secs(30), Duration::from_hours(2));
+        assert_eq!(share.stalled(), (1.0, 3));
+    }
+
+    /// Batches come in any order, from clocks that jump: the parts stay few and sorted.
+    #[test]
+    fn late_share_is_bounded_whatever_comes() {
+        let mut share = LateShare::default();
+        let mut at = 7_i64;
+        for _ in 0..10_000 {
+            at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            share.count(UnixMs(at.rem_euclid(1_000_000)), at % 3 == 0);
+            assert!(share.parts.len() <= PARTS);
+            assert!(share.parts.iter().map(|part| part.begins).is_sorted());
+        }
+    }
+}
