@@ -208,12 +208,18 @@ impl Known {
         self.came_back(now, limits);
     }
 
-    /// Its evidence is there.
-    pub(super) fn update(&mut self, finding: Finding, now: UnixMs, limits: &Thresholds) {
-        if now.since(self.kept).as_secs_f64() >= limits.close_seconds && !self.resumed {
+    /// Its evidence is there; it was gone if it was not there for `close_s` seconds.
+    pub(super) fn update(
+        &mut self,
+        finding: Finding,
+        now: UnixMs,
+        close_s: f64,
+        limits: &Thresholds,
+    ) {
+        if now.since(self.kept).as_secs_f64() >= close_s && !self.resumed {
             self.came_back(now, limits);
         }
-        let severity = self.severity(finding.severity, now, limits);
+        let severity = self.severity(finding.severity, now, close_s);
         let before = &self.told.finding;
         let since = before.since.min(finding.since);
         let mut turns = Vec::new();
@@ -256,7 +262,7 @@ impl Known {
     }
 
     /// The severity that is told: it rises at once, and falls when the evidence was weaker for a while.
-    fn severity(&mut self, asked: Severity, now: UnixMs, limits: &Thresholds) -> Severity {
+    fn severity(&mut self, asked: Severity, now: UnixMs, close_s: f64) -> Severity {
         let told = self.told.finding.severity;
         if asked >= told {
             self.calmer = None;
@@ -268,7 +274,7 @@ impl Known {
             self.calmer = None;
             return told;
         }
-        if now.since(since).as_secs_f64() < limits.close_seconds {
+        if now.since(since).as_secs_f64() < close_s {
             return told;
         }
         self.calmer = None;
@@ -298,7 +304,7 @@ impl Known {
     }
 
     /// Lets it grow older; says whether it closes now.
-    pub(super) fn age(&mut self, now: UnixMs, limits: &Thresholds) -> bool {
+    pub(super) fn age(&mut self, now: UnixMs, close_s: f64, limits: &Thresholds) -> bool {
         if !self.is_open() {
             return false;
         }
@@ -308,8 +314,7 @@ impl Known {
         }
         // A clock that was set back must not keep it open.
         self.kept = self.kept.min(now);
-        let wait =
-            if self.flapping { limits.flap_close_seconds } else { 0.0 }.max(limits.close_seconds);
+        let wait = if self.flapping { limits.flap_close_seconds } else { 0.0 }.max(close_s);
         let closes = self.given_up.is_some() || now.since(self.kept).as_secs_f64() >= wait;
         if closes {
             self.told.life.closed = Some(now);
