@@ -284,12 +284,12 @@ mod tests {
         let (news, replaced) = (desk.news.0.clone(), desk.replaced.0.clone());
         let (plans, reloads) = mpsc::channel(1);
         let running = tokio::spawn(desk.run(reloads));
-        let (rounds, last) = (10 * NEWS, 5);
+        let (rounds, most) = (10 * NEWS, 5);
         let naming = tokio::spawn(async move {
             for nth in 0..=rounds {
                 let mut places = super::super::place::Places::new(usual.clone());
                 // Addresses at which nobody listens.
-                let list = format!("127.0.0.[1-{}]:1", 1 + nth * (last - 1) / rounds);
+                let list = format!("127.0.0.[1-{}]:1", 1 + nth * (most - 1) / rounds);
                 places.add_list(&list, &"here".into()).unwrap();
                 let list = Ok(Listing { places: places.into_vec(), trouble: None });
                 news.send(News { source: 0, list }).await.unwrap();
@@ -304,7 +304,7 @@ mod tests {
             }
         });
         while let Some(delivery) = deliveries.recv().await {
-            if matches!(&delivery, Delivery::Targets(targets) if targets.len() == last) {
+            if matches!(&delivery, Delivery::Targets(targets) if targets.len() == most) {
                 break;
             }
         }

@@ -133,9 +133,17 @@ impl Service {
         let names = watch::Sender::new(server::host_names(&plan.names));
         let server = serve(listener, &pages, &names);
         let (settings, reports) = (Read::now(), sampler.watch());
-        let samples = true;
-        let mut service =
-            Self { plan, settings, reports, sampler, samples, pages, names, server, watchdog };
+        let mut service = Self {
+            plan,
+            settings,
+            sampler,
+            reports,
+            samples: true,
+            pages,
+            names,
+            server,
+            watchdog,
+        };
         service.expect_reports();
         Ok(service)
     }
