@@ -412,6 +412,11 @@ impl Life {
         wanted.map(|(id, _)| id.clone()).collect()
     }
 
+    /// Whether the finding with this id is open.
+    pub(super) fn is_open(&self, id: &str) -> bool {
+        self.known.get(id).is_some_and(Known::is_open)
+    }
+
     /// Open findings from before a restart that were not looked at for long enough since.
     pub(super) fn unsettled(&self) -> impl Iterator<Item = &Finding> {
         let open = self.known.values().filter(|known| known.is_open() && known.is_unsettled());

@@ -208,6 +208,7 @@ outlive! {
     gpu_failed_outlives_kills: GpuFailed, SECOND;
     idle_allocated_outlives_kills: IdleAllocated, SLOW;
     stage_imbalance_outlives_kills: StageImbalance, SECOND;
+    data_skew_outlives_kills: DataSkew, SECOND;
     target_down_outlives_kills: TargetDown, SLOW;
     driver_hung_outlives_kills: DriverHung, SLOW;
     data_stale_outlives_kills: DataStale, SLOW;
