@@ -241,7 +241,7 @@ impl<'a> Uneven<'a> {
         let most = limits.favourite_ratio.max(1.5 / self.gang.nodes.len() as f64);
         let entity = self.gang.entity();
         // Chance favours one node for a while: a finding that is open is left for a node that is nearly always the busiest.
-        let open = self.judge.life.is_open(&id(FindingKind::DataSkew, &entity));
+        let open = self.judge.life.open_one(&id(FindingKind::DataSkew, &entity)).is_some();
         let most = if open { f64::midpoint(most, 1.0) } else { most };
         let like = Likeness::of(self.judge, self.cluster, self.gang);
         if favourite.is_some_and(|share| share >= most) || !like.only_slower(limits, self.middle) {

@@ -176,7 +176,7 @@ impl Led {
     fn looking(&mut self, seconds: i64, look: Look) -> &mut Self {
         for _ in 0..seconds {
             self.now += 1;
-            let unsettled = self.life.unsettled().map(|finding| (finding.id.clone(), look));
+            let unsettled = self.life.unsettled().map(|finding| (finding.id.clone(), look.clone()));
             let seen = Seen { looks: unsettled.collect(), ..Seen::default() };
             self.life.step(UnixMs(self.now * 1_000), PERIOD, &self.limits, seen);
         }
@@ -209,7 +209,7 @@ fn finding_that_cannot_come_back_is_closed_with_a_reason() {
     let mut led = Led::default();
     led.with(30);
     let mut next = led.restarted(60);
-    next.looking(1, Look::Never("its node is gone"));
+    next.looking(1, Look::Never("its node is gone".into()));
     let last = next.only().life.changes.last().unwrap();
     assert_eq!((last.what, last.to.as_str()), (Turn::Closed, "its node is gone"));
 }
@@ -222,7 +222,8 @@ fn severity_does_not_fall_while_averages_begin_anew() {
     let step = |next: &mut Led, look: Look| {
         next.now += 1;
         let findings = vec![finding("a", Severity::Warning, 1.0)];
-        let looks = next.life.unsettled().map(|finding| (finding.id.clone(), look)).collect();
+        let looks =
+            next.life.unsettled().map(|finding| (finding.id.clone(), look.clone())).collect();
         let seen = Seen { findings, looks, ..Seen::default() };
         next.life.step(UnixMs(next.now * 1_000), PERIOD, &next.limits, seen);
         next.only().finding.severity
