@@ -161,8 +161,14 @@ impl Health {
             }
             broken.energy = energy.or(broken.energy);
             *counted = count.unwrap_or(*counted);
-            broken.gone =
-                is_gone(cluster, node, *row, at, limits).then(|| broken.gone.unwrap_or(at));
+            match is_gone(cluster, node, *row, at, limits) {
+                Some(true) => broken.gone = broken.gone.or(Some(at)),
+                // It came back to the bus, which only a reset or a restart of its node does.
+                Some(false) if broken.gone.is_some() => {
+                    (broken.gone, broken.xid, broken.memory) = (None, None, None);
+                }
+                Some(false) | None => {}
+            }
             if broken.is_whole() {
                 self.broken.remove(row);
             } else {
@@ -225,14 +231,23 @@ fn error_key(cluster: &Cluster, row: u32) -> Option<Safe> {
     Some(Safe::new(&cluster.device(Class::Xid, row)?.device.key.join("/")))
 }
 
-/// Whether a GPU that was there is gone, while its neighbours or its driver say so: a page that fails says nothing.
-fn is_gone(cluster: &Cluster, node: &Node, row: u32, at: UnixMs, limits: &Thresholds) -> bool {
+/// Whether a GPU that was there is gone, while its neighbours or its driver say so; none if its page fails, which says
+/// nothing.
+fn is_gone(
+    cluster: &Cluster,
+    node: &Node,
+    row: u32,
+    at: UnixMs,
+    limits: &Thresholds,
+) -> Option<bool> {
     if cluster.value(gpu::PRESENT, row) == Some(0.0) {
-        return true;
+        return Some(true);
     }
     let last = |row: u32| cluster.last_value_at(gpu::POWER, row);
     let missed = |seen: UnixMs| at.since(seen) >= cluster.period() * limits.gone_samples;
-    let neighbours = node.rows(Class::Gpu).iter().filter(|other| **other != row);
-    last(row).is_some_and(missed)
-        && neighbours.filter_map(|other| last(*other)).any(|seen| !missed(seen))
+    if !last(row).is_some_and(missed) {
+        return last(row).map(|_| false);
+    }
+    let mut neighbours = node.rows(Class::Gpu).iter().filter(|other| **other != row);
+    neighbours.any(|other| last(*other).is_some_and(|seen| !missed(seen))).then_some(true)
 }

@@ -35,6 +35,9 @@ const MAX_CHAINS: usize = 8;
 const MAX_PENDING: usize = 1_000;
 const MAX_MEMBERS: usize = 64;
 
+/// A finding closes after as many periods without its evidence, where that is longer than the limit.
+const CLOSE_PERIODS: f64 = 1.5;
+
 /// Seconds of a lapse that no settings may pass: a duration holds no more.
 const MOST_LAPSE_S: f64 = 86_400.0;
 
@@ -224,6 +227,8 @@ impl Life {
         // Between two samples averages stand; evidence that is missing at a step is gone.
         let step = self.stepped.map_or(Duration::ZERO, |last| now.since(last));
         self.stepped = Some(now);
+        // Where nodes are read seldom, one page without the evidence is no end of it.
+        let close_s = limits.close_seconds.max(CLOSE_PERIODS * period.max(step).as_secs_f64());
         let forgotten =
             (step + step / 2).max(Duration::from_secs_f64(limits.lapse_seconds.min(MOST_LAPSE_S)));
         self.pending.retain(|_, pending| now.since(pending.last_seen) <= forgotten);
@@ -241,10 +246,10 @@ impl Life {
         (placed, self.without_place) =
             places::assign(&self.known, seen.findings, limits.sure_of_own_ratio);
         for finding in placed {
-            self.take(finding, now, limits);
+            self.take(finding, now, close_s, limits);
         }
         for known in self.known.values_mut() {
-            let closes = known.age(now, limits);
+            let closes = known.age(now, close_s, limits);
             self.open -= usize::from(closes);
             self.revision += u64::from(closes);
         }
@@ -252,11 +257,11 @@ impl Life {
     }
 
     /// Takes in one finding whose evidence is there.
-    fn take(&mut self, finding: Finding, now: UnixMs, limits: &Thresholds) {
+    fn take(&mut self, finding: Finding, now: UnixMs, close_s: f64, limits: &Thresholds) {
         let (kind, room) = (finding.kind, self.open < MAX_OPEN);
         let opens = match self.known.entry(finding.id.clone()) {
             Entry::Occupied(known) if known.get().is_open() => {
-                known.into_mut().update(finding, now, limits);
+                known.into_mut().update(finding, now, close_s, limits);
                 false
             }
             Entry::Occupied(known) if room => {
@@ -392,6 +397,11 @@ impl Life {
     pub(super) fn each_open(&self) -> impl Iterator<Item = &Finding> {
         let open = self.known.values().filter(|known| known.is_open());
         open.map(|known| &known.told.finding)
+    }
+
+    /// The open finding with this id.
+    pub(super) fn open_named(&self, id: &str) -> Option<&Finding> {
+        self.known.get(id).filter(|known| known.is_open()).map(|known| &known.told.finding)
     }
 
     /// The closed findings that are remembered, newest first.

@@ -2,7 +2,9 @@
 
 use std::{cell::OnceCell, collections::HashMap};
 
-use gaunt_schema::{Absent, Class, Entity, FindingKind, Safe, catalogue::port, unit::Unit};
+use gaunt_schema::{
+    Absent, Class, Entity, FindingKind, MetricId, Safe, catalogue::port, unit::Unit,
+};
 
 use super::{
     Evidence, Judge,
@@ -13,6 +15,9 @@ use super::{
     port_down::{is_active, jobs},
 };
 use crate::cluster::{Cluster, Node, NodeId};
+
+/// What is said of bits that forward error correction repaired.
+const REPAIRED: &str = "repaired bits, times the usual number";
 
 /// Adds every port with a bad link.
 pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
@@ -28,8 +33,7 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
             seen.suspicions.extend(place.rate_low());
             match place.errors(&mut resends) {
                 Some(suspicion) => seen.suspicions.push(suspicion),
-                // A counter that stands at its maximum counts no more: whether the cable is well nobody can say.
-                None if place.is_saturated() => seen.unclear.push(place.errors_id()),
+                None if place.is_unclear() => seen.unclear.push(place.errors_id()),
                 None => {}
             }
         }
@@ -198,17 +202,33 @@ impl Place<'_> {
                 .on([
                     Evidence::new("broken symbols and packets in a second", near, Unit::Count, Some(limits.link_errors_per_second)),
                     Evidence::new("the same at its switch", far, Unit::Count, Some(limits.link_errors_per_second)),
-                    Evidence::new("repaired bits, times the usual number", corrected, Unit::Count, Some(limits.corrected_bits_times)),
+                    Evidence::new(REPAIRED, corrected, Unit::Count, Some(limits.corrected_bits_times)),
                     Evidence::new("packets sent again in a second", resent, Unit::Count, None),
                     Evidence::new("speed that its job has lost", slowed, Unit::Ratio, Some(limits.slowed_ratio)),
                 ]),
         )
     }
 
-    /// Whether a counter of errors stands at its maximum.
-    fn is_saturated(&self) -> bool {
-        let full = Some(Absent::Saturated.into());
-        LINK_ERRORS.iter().any(|metric| self.cluster.reading(*metric, self.row) == full)
+    /// Whether nobody can say that the link is well: a counter of errors stands at its maximum and counts no more, no
+    /// other one that has counted errors of this link goes on, and no repaired bits that came with them are gone.
+    fn is_unclear(&self) -> bool {
+        let reading = |metric: MetricId| self.cluster.reading(metric, self.row);
+        if !LINK_ERRORS.iter().any(|it| reading(*it) == Some(Absent::Saturated.into())) {
+            return false;
+        }
+        let limits = &self.judge.limits;
+        let corrected = self.link.corrected_times(self.cluster, limits);
+        let open = self.judge.life.open_named(&self.errors_id());
+        let rose = open
+            .and_then(|finding| finding.evidence.iter().find(|row| row.what == REPAIRED))
+            .and_then(|row| row.value)
+            .is_some_and(|times| times >= limits.corrected_bits_times);
+        let fell = corrected.is_some_and(|times| times < limits.corrected_bits_times);
+        let counts = |metric: &MetricId| {
+            self.cluster.value(*metric, self.row).is_some_and(|total| total > 0.0)
+        };
+        let counted = LINK_ERRORS.iter().any(counts) && corrected.is_none_or(|_| fell);
+        !(counted || (rose && fell))
     }
 
     fn errors_id(&self) -> String {

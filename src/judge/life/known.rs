@@ -213,12 +213,18 @@ impl Known {
         self.came_back(now, limits);
     }
 
-    /// Its evidence is there.
-    pub(super) fn update(&mut self, finding: Finding, now: UnixMs, limits: &Thresholds) {
-        if !self.resumed && self.was_gone(now, limits) {
+    /// Its evidence is there; it was gone if it was not there for `close_s` seconds.
+    pub(super) fn update(
+        &mut self,
+        finding: Finding,
+        now: UnixMs,
+        close_s: f64,
+        limits: &Thresholds,
+    ) {
+        if !self.resumed && self.was_gone(now, close_s) {
             self.came_back(now, limits);
         }
-        let severity = self.severity(finding.severity, now, limits);
+        let severity = self.severity(finding.severity, now, close_s);
         let before = &self.told.finding;
         let since = before.since.min(finding.since);
         let mut turns = Vec::new();
@@ -261,7 +267,7 @@ impl Known {
     }
 
     /// The severity that is told: it rises at once, and falls when the evidence was weaker for a while.
-    fn severity(&mut self, asked: Severity, now: UnixMs, limits: &Thresholds) -> Severity {
+    fn severity(&mut self, asked: Severity, now: UnixMs, close_s: f64) -> Severity {
         let told = self.told.finding.severity;
         if asked >= told {
             self.calmer = None;
@@ -273,7 +279,7 @@ impl Known {
             self.calmer = None;
             return told;
         }
-        if now.since(since).as_secs_f64() < limits.close_seconds {
+        if now.since(since).as_secs_f64() < close_s {
             return told;
         }
         self.calmer = None;
@@ -282,11 +288,11 @@ impl Known {
 
     /// Whether its evidence was gone for long enough to close it, or would have been but for a restart: all that it rests on
     /// was looked at since it was last seen.
-    fn was_gone(&self, now: UnixMs, limits: &Thresholds) -> bool {
+    fn was_gone(&self, now: UnixMs, close_s: f64) -> bool {
         let seen = self.told.life.seen;
         let looked = self.unsettled && self.looked_since.is_some_and(|since| since <= seen);
         let since = if looked { seen } else { self.kept };
-        self.missed && now.since(since).as_secs_f64() >= limits.close_seconds
+        self.missed && now.since(since).as_secs_f64() >= close_s
     }
 
     /// Its evidence was gone and is back.
@@ -316,7 +322,7 @@ impl Known {
     }
 
     /// Lets it grow older; says whether it closes now.
-    pub(super) fn age(&mut self, now: UnixMs, limits: &Thresholds) -> bool {
+    pub(super) fn age(&mut self, now: UnixMs, close_s: f64, limits: &Thresholds) -> bool {
         if !self.is_open() {
             return false;
         }
@@ -329,8 +335,7 @@ impl Known {
         }
         // A clock that was set back must not keep it open.
         self.kept = self.kept.min(now);
-        let wait =
-            if self.flapping { limits.flap_close_seconds } else { 0.0 }.max(limits.close_seconds);
+        let wait = if self.flapping { limits.flap_close_seconds } else { 0.0 }.max(close_s);
         let closes = self.given_up.is_some() || now.since(self.kept).as_secs_f64() >= wait;
         if closes {
             self.told.life.closed = Some(now);

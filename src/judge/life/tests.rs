@@ -277,3 +277,23 @@ fn what_one_does_after_another_has_not_lasted() {
     assert!((0..2).all(|_| step(&mut led, &["a", "b"]) == 0));
     assert_eq!(step(&mut led, &["b"]), 1);
 }
+
+#[test]
+fn finding_read_seldom_does_not_flap_and_closes_after_two_pages_without_its_evidence() {
+    let mut led = Led::default();
+    let mut step = |seen: bool| {
+        led.now += 15;
+        let findings = if seen { vec![finding("a", Severity::Warning, 1.0)] } else { Vec::new() };
+        let seen = Seen { findings, ..Seen::default() };
+        led.life.step(UnixMs(led.now * 1_000), Duration::from_secs(15), &led.limits, seen);
+        let told = led.life.open().first().map(|told| told.life.clone());
+        told.map(|life| (life.state, life.openings.len()))
+    };
+    for _ in 0..40 {
+        assert_eq!(step(true), Some((LifeState::Open, 1)));
+    }
+    assert_eq!(step(false), Some((LifeState::Open, 1)), "one page without it");
+    assert_eq!(step(true), Some((LifeState::Open, 1)));
+    assert!(step(false).is_some());
+    assert_eq!(step(false), None, "two pages without it");
+}

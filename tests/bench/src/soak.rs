@@ -72,7 +72,7 @@ pub(crate) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<()> 
         "late": count(&|standing| standing.found.is_some() && standing.late),
         "closed_under_fault": count(&|standing| standing.away > NO_GAP),
         "several_ids": count(&|standing| standing.ids.len() > 1),
-        "open_after_end": count(&|standing| standing.lingers),
+        "open_after_end": count(&|standing| standing.lingers.is_some()),
         "opened_twice": lived.opened_twice,
         "warnings_beside": beside.len(),
         "pages_beside": pages,
@@ -107,7 +107,7 @@ fn table(
             count(&|s| s.found.is_none()),
             count(&|s| s.away > NO_GAP),
             count(&|s| s.ids.len() > 1),
-            count(&|s| s.lingers),
+            count(&|s| s.lingers.is_some()),
         )?;
     }
     Ok(())

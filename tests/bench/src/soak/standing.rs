@@ -36,8 +36,8 @@ pub(super) struct Standing {
     pub(super) away: Duration,
     /// The ids under which it was said at its own kind.
     pub(super) ids: BTreeSet<String>,
-    /// Whether it was still said long after its end.
-    pub(super) lingers: bool,
+    /// What was said of it long after its end, and for how long after it, if it was.
+    pub(super) lingers: Option<(String, Duration)>,
     /// What it cost while it was said: least and most.
     cost: Option<(f64, f64)>,
 }
@@ -69,7 +69,7 @@ impl Standing {
             && !self.late
             && self.away.is_zero()
             && self.ids.len() == 1
-            && !self.lingers
+            && self.lingers.is_none()
     }
 
     pub(super) fn line(&self, truth: &Truth, start: UnixMs) -> String {
@@ -89,7 +89,10 @@ impl Standing {
             } else {
                 format!("  away {} s", self.away.as_secs())
             },
-            if self.lingers { "  lingers" } else { "" },
+            self.lingers.as_ref().map_or(String::new(), |(said, after)| format!(
+                "  lingers for {} s: {said}",
+                after.as_secs()
+            )),
             self.ids,
         )
     }
@@ -113,15 +116,22 @@ impl Observer {
         for (truth, standing) in self.truths.iter().zip(&mut self.standings) {
             let since = now.since(truth.onset);
             let limit = truth.limit + step * PERIODS;
-            if now < truth.onset || truth.ends.is_some_and(|end| now > end + limit + CLOSES * 2) {
+            let ended = truth.ends.is_some_and(|end| now > end + limit + CLOSES * 2);
+            if now < truth.onset || (ended && standing.lingers.is_none()) {
                 continue;
             }
             let said: Vec<&Finding> =
                 list.findings.iter().filter(|finding| answers(truth, finding)).collect();
-            if truth.ends.is_some_and(|end| now >= end) {
-                let over = truth.ends.is_some_and(|end| now > end + limit + CLOSES);
-                let known = |finding: &&Finding| standing.ids.contains(&finding.id);
-                standing.lingers |= over && said.iter().any(known);
+            if let Some(end) = truth.ends.filter(|end| now >= *end) {
+                let known = |finding: &&&Finding| {
+                    standing.ids.contains(&finding.id) && finding.life.opened < end
+                };
+                let still = said.iter().find(known).filter(|_| now > end + limit + CLOSES);
+                if let Some(finding) = still {
+                    let (_, after) =
+                        standing.lingers.get_or_insert_with(|| (evidence(finding), now.since(end)));
+                    *after = now.since(end);
+                }
                 continue;
             }
             let own = said.iter().filter(|finding| finding.life.opened >= truth.onset);
@@ -175,6 +185,15 @@ impl Observer {
     pub(super) fn end(self) -> (Vec<Standing>, Vec<Beside>) {
         (self.standings, self.beside.into_values().collect())
     }
+}
+
+/// What a finding says, and on what evidence.
+fn evidence(finding: &Finding) -> String {
+    let rows = finding.evidence.iter().map(|row| {
+        let value = row.value.map_or("-".to_owned(), |value| format!("{value:.3}"));
+        format!("{} {value}", row.what)
+    });
+    format!("{} [{}] {:?}", finding.summary, rows.collect::<Vec<_>>().join(", "), finding.life)
 }
 
 /// Whether a finding says what is wrong: the right kind, on the right thing or something that it strikes.
