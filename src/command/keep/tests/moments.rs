@@ -7,7 +7,7 @@ use super::*;
 
 /// A fault that comes and goes: long enough to be found, and away for long enough to close.
 const LASTS: Duration = Duration::from_secs(90);
-const AWAY: Duration = Duration::from_secs(60);
+const AWAY: Duration = Duration::from_mins(1);
 
 /// A fault that ends.
 const ENDS: Duration = Duration::from_mins(4);
