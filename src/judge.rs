@@ -31,6 +31,7 @@ mod life;
 mod link_quality;
 mod links;
 mod loss;
+mod node_names;
 mod nvlink_degraded;
 mod pause;
 mod pcie_degraded;
@@ -71,6 +72,7 @@ use life::{Life, Seen};
 pub use life::{Lived, Past, Told, Turned};
 use links::Links;
 pub use loss::{Cause, GpuLoss, Loss, LossTotals, gpus as gpus_of_parts};
+use node_names::{Gone, NodeNames, Whereabouts};
 use nvlink_degraded::Nvlinks;
 use port_down::Ports;
 pub use port_down::is_active;
@@ -108,8 +110,8 @@ pub struct Judge {
     before: Usual,
     /// The GPUs of each node that were known before a restart, by the node's name.
     boards: HashMap<Safe, HashSet<Safe>>,
-    /// The nodes that targets spoke for before a restart, by the targets' addresses.
-    spoke: HashMap<Safe, Safe>,
+    /// As which node each target reports, and did before a restart.
+    node_names: NodeNames,
     /// When it first looked.
     began: Option<UnixMs>,
     /// What probes between nodes say.
@@ -173,7 +175,7 @@ impl Judge {
             frozen: Frozen::default(),
             before: Usual::default(),
             boards: HashMap::new(),
-            spoke: HashMap::new(),
+            node_names: NodeNames::default(),
             began: None,
             measured: Vec::new(),
             loss: Loss::default(),
@@ -190,7 +192,8 @@ impl Judge {
     /// The same, that knows what was usual before.
     #[must_use]
     pub fn recalling(self, usual: Usual) -> Self {
-        Self { boards: usual.boards(), spoke: usual.addresses(), before: usual, ..self }
+        let node_names = NodeNames::recalled(usual.addresses());
+        Self { boards: usual.boards(), node_names, before: usual, ..self }
     }
 
     /// Hears what probes between nodes say now.
@@ -218,6 +221,7 @@ impl Judge {
         self.hosts.retain(|id, _| cluster.node(*id).is_some());
         self.seen.retain(|id, _| cluster.node(*id).is_some());
         Usual::recall(self, cluster);
+        self.node_names.look(cluster);
         self.frozen = Frozen::of(self, cluster);
         for (id, node) in cluster.nodes() {
             let frozen = self.frozen.has_node(id);
@@ -246,6 +250,7 @@ impl Judge {
         for find in DETECTORS {
             find(self, cluster, &mut seen);
         }
+        self.leave_out_renamed(cluster, &mut seen);
         cover::hide(&mut seen);
         probed::add(self, cluster, &mut seen);
         seen.unclear.extend(self.unclear(cluster));
@@ -262,11 +267,27 @@ impl Judge {
         }
     }
 
+    /// Leaves out what is seen of nodes that report under another name now: their last values stand for a while.
+    fn leave_out_renamed(&self, cluster: &Cluster, seen: &mut Seen) {
+        let nodes = Whereabouts::of(self, cluster);
+        let is_here = |finding: &Finding| {
+            let gone = finding.entity.node.as_ref().and_then(|name| nodes.gone(name));
+            !matches!(gone, Some(Gone::Renamed(_)))
+        };
+        seen.findings.retain(&is_here);
+        seen.suspicions.retain(|held| is_here(&held.finding));
+        seen.unclear.retain(|id| self.life.open_one(id).is_none_or(is_here));
+    }
+
     /// Open findings of which nothing new can be said: what was true of a node that is silent stays.
     fn unclear(&self, cluster: &Cluster) -> Vec<String> {
+        let nodes = Whereabouts::of(self, cluster);
         self.life.ids(|finding| {
-            let node = finding.entity.node.as_ref().and_then(|name| cluster.named(name));
-            node.is_some_and(|(_, node)| resumed::is_silent(cluster, node, finding.kind))
+            let Some(name) = finding.entity.node.as_ref() else { return false };
+            let silent = cluster
+                .named(name)
+                .is_some_and(|(_, node)| resumed::is_silent(cluster, node, finding.kind));
+            silent && nodes.gone(name).is_none()
         })
     }
 

@@ -26,10 +26,15 @@ const MAX_SIZE: usize = 256 << 20;
 /// zstd's fastest usual level: JSON shrinks ten times at it.
 const LEVEL: i32 = 1;
 
-/// The endings of a part's file, of the one that is being written, and of one that could not be read.
+/// The endings of a part's file, of the one that is being written, and of one that could not be read; another version's
+/// has its number behind.
 const ENDING: &str = "gaunt";
 const UNFINISHED: &str = "gaunt.new";
 const ASIDE: &str = "gaunt.damaged";
+const OTHER_VERSION: &str = "gaunt.version";
+
+/// The most files of one part that are kept aside; then the last of them is written over.
+const MAX_ASIDE: u32 = 9;
 
 /// The file that says who is here.
 const LOCK: &str = "lock";
@@ -144,15 +149,33 @@ impl Memory {
         file.take(most + 1).read_to_end(&mut bytes).map_err(|error| self.failed(error))?;
         match unpack(&bytes) {
             Ok(payload) => Ok(Found::Kept(payload)),
-            Err(why) => self.set_aside(part, &why),
+            Err(Unreadable::Damaged(why)) => self.set_aside(part, &why),
+            Err(Unreadable::Version(version)) => {
+                let why = format!(
+                    "it is of version {version}, and this gaunt reads {VERSION}; to use it, stop gaunt, rename it \
+                     to {}.{ENDING}, and start the gaunt that wrote it",
+                    part.name()
+                );
+                self.move_aside(part, &format!("{OTHER_VERSION}{version}"), why)
+            }
         }
     }
 
     /// Sets aside what lies there, so that it can be looked at: it cannot be understood.
     pub fn set_aside(&self, part: Part, why: &str) -> Result<Found, MemoryError> {
-        let aside = self.path(part, ASIDE);
+        self.move_aside(part, ASIDE, why.to_owned())
+    }
+
+    /// Gives a part's file a name that no other one has: what was set aside before is not written over.
+    fn move_aside(&self, part: Part, ending: &str, why: String) -> Result<Found, MemoryError> {
+        let name = |number: u32| match number {
+            1 => self.path(part, ending),
+            number => self.path(part, &format!("{ending}.{number}")),
+        };
+        let free = (1..MAX_ASIDE).map(name).find(|path| !path.exists());
+        let aside = free.unwrap_or_else(|| name(MAX_ASIDE));
         fs::rename(self.path(part, ENDING), &aside).map_err(|error| self.failed(error))?;
-        Ok(Found::Damaged { why: why.to_owned(), aside })
+        Ok(Found::Damaged { why, aside })
     }
 
     /// Writes this in the place of what was there; says whether it was something else.
@@ -194,24 +217,38 @@ fn pack(payload: &[u8]) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn unpack(bytes: &[u8]) -> Result<Vec<u8>, String> {
-    let cut = || "it is cut off".to_owned();
+/// Why the bytes of a file cannot be read.
+#[derive(Debug, PartialEq, Eq)]
+enum Unreadable {
+    /// They are not as they were written, for this reason.
+    Damaged(String),
+    /// They are whole, and of this version.
+    Version(u32),
+}
+
+fn unpack(bytes: &[u8]) -> Result<Vec<u8>, Unreadable> {
+    let damaged = |why: &str| Unreadable::Damaged(why.to_owned());
+    let cut = || damaged("it is cut off");
     let (head, packed) = bytes.split_at_checked(HEADER).ok_or_else(cut)?;
     let number = |at: usize| head[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
     if &head[..8] != MAGIC {
-        return Err("it is no memory of gaunt".to_owned());
+        return Err(damaged("it is no memory of gaunt"));
     }
-    if number(8) != VERSION {
-        return Err(format!("it is of version {}, and this gaunt reads {VERSION}", number(8)));
+    // Another version may have its checksum elsewhere.
+    if number(8) > VERSION {
+        return Err(Unreadable::Version(number(8)));
     }
     if sum(&head[..16], packed) != number(16) {
-        return Err("its checksum does not hold".to_owned());
+        return Err(damaged("its checksum does not hold"));
+    }
+    if number(8) != VERSION {
+        return Err(Unreadable::Version(number(8)));
     }
     let size = number(12) as usize;
     if size > MAX_SIZE {
-        return Err(format!("it holds {size} bytes, and {MAX_SIZE} are possible"));
+        return Err(damaged(&format!("it holds {size} bytes, and {MAX_SIZE} are possible")));
     }
-    zstd::bulk::decompress(packed, size).map_err(|error| error.to_string())
+    zstd::bulk::decompress(packed, size).map_err(|error| damaged(&error.to_string()))
 }
 
 fn sum(head: &[u8], packed: &[u8]) -> u32 {
@@ -269,11 +306,46 @@ mod tests {
 
     #[test]
     fn another_version_is_not_guessed_at() {
-        let mut bytes = pack(b"payload").unwrap();
+        let (_folder, mut memory) = opened();
+        memory.write(Part::Findings, b"payload").unwrap();
+        let path = memory.path(Part::Findings, ENDING);
+        let mut bytes = fs::read(&path).unwrap();
         bytes[8] = 9;
-        assert_eq!(unpack(&bytes).unwrap_err(), "it is of version 9, and this gaunt reads 1");
-        assert_eq!(unpack(b"something else entirely").unwrap_err(), "it is no memory of gaunt");
-        assert_eq!(unpack(b"").unwrap_err(), "it is cut off");
+        fs::write(&path, &bytes).unwrap();
+        let Found::Damaged { why, aside } = memory.read(Part::Findings).unwrap() else {
+            panic!("guessed at")
+        };
+        assert_eq!(
+            why,
+            "it is of version 9, and this gaunt reads 1; to use it, stop gaunt, rename it to findings.gaunt, and start \
+             the gaunt that wrote it"
+        );
+        assert!(aside.ends_with("findings.gaunt.version9"), "{aside:?}");
+        assert_eq!(fs::read(aside).unwrap(), bytes);
+        let damaged = |bytes: &[u8], why: &str| {
+            assert_eq!(unpack(bytes), Err(Unreadable::Damaged(why.to_owned())));
+        };
+        damaged(b"something else entirely", "it is no memory of gaunt");
+        damaged(b"", "it is cut off");
+    }
+
+    #[test]
+    fn what_was_set_aside_is_not_written_over() {
+        let (_folder, memory) = opened();
+        let path = memory.path(Part::Usual, ENDING);
+        let mut asides = std::collections::BTreeSet::new();
+        for number in 0..u8::try_from(MAX_ASIDE).unwrap() {
+            fs::write(&path, [number; 30]).unwrap();
+            let Found::Damaged { aside, .. } = memory.read(Part::Usual).unwrap() else {
+                panic!("not noticed")
+            };
+            assert_eq!(fs::read(&aside).unwrap(), [number; 30]);
+            assert!(asides.insert(aside), "written over");
+        }
+        fs::write(&path, [99; 30]).unwrap();
+        memory.read(Part::Usual).unwrap();
+        let files = fs::read_dir(&memory.folder).unwrap().count();
+        assert_eq!(files, 1 + asides.len(), "there is a limit");
     }
 
     #[test]

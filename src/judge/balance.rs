@@ -12,7 +12,7 @@ use super::{
     Evidence, Judge, Thresholds,
     average::{Average, Tick},
     crowd::median,
-    finding::{Suspicion, percent},
+    finding::{Suspicion, id, percent},
     gang::Gang,
     life::Seen,
 };
@@ -86,7 +86,7 @@ impl Shares {
             for (id, pace) in paces(judge, cluster, gang) {
                 turns.paces.entry(id).or_default().add(Some(pace), tick);
             }
-            let looks = (limits.favourite_looks as usize).clamp(1, MOST_LOOKS);
+            let looks = kept_looks(limits);
             // What exporters collect now and then is of other moments on every node.
             let busiest = if slow { None } else { stands_out(judge, cluster, gang) };
             let Some(busiest) = busiest else { continue };
@@ -97,6 +97,11 @@ impl Shares {
         }
         judge.shares = shares;
     }
+}
+
+/// Looks that are remembered: several steps of a slow job.
+fn kept_looks(limits: &Thresholds) -> usize {
+    (limits.favourite_looks.max(limits.favourite_kept_looks) as usize).clamp(1, MOST_LOOKS)
 }
 
 /// The node that works now while most others of its gang wait.
@@ -115,8 +120,8 @@ fn stands_out(judge: &Judge, cluster: &Cluster, gang: &Gang) -> Option<NodeId> {
 impl Turns {
     /// The share of looks at which the one that was busiest most often was it; none before enough looks.
     fn favourite(&self, limits: &Thresholds) -> Option<f64> {
-        let looks = (limits.favourite_looks as usize).clamp(1, MOST_LOOKS);
-        if self.busiest.len() < looks {
+        let looks = self.busiest.len();
+        if looks < (limits.favourite_looks as usize).clamp(1, MOST_LOOKS) {
             return None;
         }
         let mut times: BTreeMap<NodeId, usize> = BTreeMap::new();
@@ -188,18 +193,12 @@ impl<'a> Uneven<'a> {
         let instants = judge.is_slow(cluster) && !gang.is_profiled(judge, now, gap);
         let times = if instants { limits.uneven_slow_times } else { limits.uneven_times };
         let of = paces.len();
-        let heavy = paces.into_iter().filter(|(_, pace)| *pace >= middle * times).collect();
-        Some(Self {
-            judge,
-            cluster,
-            gang,
-            turns,
-            slowed: (1.0 - middle).max(0.0),
-            middle,
-            heavy,
-            of,
-            instants,
-        })
+        let slowed = (1.0 - middle).max(0.0);
+        // The stage that the others wait for has lost next to nothing. Where all have lost alike chance makes some node
+        // stand out: steps are few beside the span of the averages.
+        let least = (middle * times).max(1.0 - slowed * limits.uneven_lost_share);
+        let heavy = paces.into_iter().filter(|(_, pace)| *pace >= least).collect();
+        Some(Self { judge, cluster, gang, turns, slowed, middle, heavy, of, instants })
     }
 
     fn suspicion(&self) -> Option<Suspicion> {
@@ -240,6 +239,10 @@ impl<'a> Uneven<'a> {
         let favourite = self.turns.favourite(limits);
         // Of two nodes one is the busiest half of the time at least.
         let most = limits.favourite_ratio.max(1.5 / self.gang.nodes.len() as f64);
+        let entity = self.gang.entity();
+        // Chance favours one node for a while: a finding that is open is left for a node that is nearly always the busiest.
+        let open = self.judge.life.open_one(&id(FindingKind::DataSkew, &entity)).is_some();
+        let most = if open { f64::midpoint(most, 1.0) } else { most };
         let like = Likeness::of(self.judge, self.cluster, self.gang);
         if favourite.is_some_and(|share| share >= most) || !like.only_slower(limits, self.middle) {
             return None;
@@ -259,7 +262,7 @@ impl<'a> Uneven<'a> {
         let next =
             "Look at how samples of different length are divided between the ranks.".to_owned();
         Some(
-            self.of(FindingKind::DataSkew, self.gang.entity()).says(summary, next).on([
+            self.of(FindingKind::DataSkew, entity).says(summary, next).on([
                 self.lost(),
                 Evidence::new(
                     "looks at which the same node was the busiest",

@@ -36,13 +36,17 @@ pub(super) struct Baseline {
     last: Stamp,
 }
 
-/// As it is kept: with or without whether it was accepted, which earlier files do not say.
+/// As it is kept: with or without whether it was accepted and learned, which earlier files do not say.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Kept {
     Accepted(f32, f32, f32, bool, i64, bool),
     Learned(f32, f32, f32, bool, i64),
+    Counted(f32, f32, f32, i64),
 }
+
+/// Seconds after which a value counted as learned where the file does not say whether it did.
+const COUNTED_SECONDS: f32 = 40.0;
 
 impl From<Kept> for Baseline {
     fn from(kept: Kept) -> Self {
@@ -52,6 +56,9 @@ impl From<Kept> for Baseline {
             }
             Kept::Learned(mean, seconds, unusual, learned, last) => {
                 (mean, seconds, unusual, learned, last, false)
+            }
+            Kept::Counted(mean, seconds, unusual, last) => {
+                (mean, seconds, unusual, seconds >= COUNTED_SECONDS, last, false)
             }
         };
         Self { mean, seconds, unusual, learned, accepted, last: Stamp::recalled(last) }

@@ -1,16 +1,20 @@
 //! GPUs that failed: gone from the bus, or with an error that only a reset or an exchange mends.
 
-use gaunt_schema::{Class, Entity, FindingKind, UnixMs, unit::Unit, xid::xid};
+use std::collections::{BTreeSet, HashSet};
+
+use gaunt_schema::{Class, Entity, FindingKind, Safe, UnixMs, unit::Unit, xid::xid};
 
 use super::{
-    Evidence, Judge,
-    finding::{Suspicion, time_of_day},
+    Evidence, Judge, Whereabouts,
+    finding::{Suspicion, count, time_of_day},
     life::Seen,
+    resumed,
 };
 use crate::cluster::Cluster;
 
 /// Adds every GPU that failed.
 pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
+    find_missing(judge, cluster, seen);
     for (id, node) in cluster.nodes() {
         let gone = node.rows(Class::Gpu).iter().filter(|row| judge.health.of(**row).gone.is_some());
         // A driver that is loaded anew takes all boards away for a moment.
@@ -62,6 +66,50 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
             finding.confidence = confidence;
             finding.since = since;
             seen.findings.push(finding);
+        }
+    }
+}
+
+/// Adds the GPUs that a node had before a restart and does not list since: nothing has a place for them now.
+fn find_missing(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
+    let nodes = Whereabouts::of(judge, cluster);
+    for (id, node) in cluster.nodes() {
+        let rows = node.rows(Class::Gpu);
+        let Some(before) = judge.boards.get(&node.name).filter(|it| it.len() > rows.len()) else {
+            continue;
+        };
+        // Without any a driver is loaded anew, and what another target brings is not there yet.
+        if rows.is_empty()
+            || resumed::is_silent(cluster, node, FindingKind::GpuFailed)
+            || nodes.has_unread(&node.name)
+        {
+            continue;
+        }
+        let now: HashSet<&Safe> = rows
+            .iter()
+            .filter_map(|row| cluster.device(Class::Gpu, *row)?.device.key.first())
+            .collect();
+        let missing: BTreeSet<&Safe> = before.iter().filter(|key| !now.contains(key)).collect();
+        if missing.len() != before.len() - rows.len() {
+            continue; // Others have other names now: which one is missing is not known.
+        }
+        for key in missing {
+            let entity = Entity::gpu(&node.name, key);
+            let gang = rows.iter().find_map(|row| judge.gangs.of(*row));
+            let says = format!(
+                "{entity} is gone since the restart: its node answers without it, with {} of {}.",
+                rows.len(),
+                count(before.len(), "GPU")
+            );
+            let next = "Drain the node and look at the kernel log.".to_owned();
+            let victims = gang.map(|gang| gang.victims(cluster, Some(id))).unwrap_or_default();
+            seen.suspicions.push(
+                Suspicion::of(FindingKind::GpuFailed, entity, 1, true)
+                    .hold(judge.limits.average_seconds)
+                    .costs(1.0, victims)
+                    .says(says, next)
+                    .on(evidence(true, None, None, cluster.now())),
+            );
         }
     }
 }

@@ -314,7 +314,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     (
         FindingKind::StageImbalance,
         "Some nodes of a job that is slower than usual have steadily more work than the others.",
-        &["uneven_times", "uneven_seconds", "slowed_ratio"],
+        &["uneven_times", "uneven_lost_share", "uneven_seconds", "slowed_ratio"],
     ),
     (
         FindingKind::DataSkew,

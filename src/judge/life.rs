@@ -57,14 +57,14 @@ pub(super) struct Seen {
 }
 
 /// How far a finding from before a restart is looked at.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Look {
     /// All that it rests on is read; for so many seconds that must be so before its absence says anything.
     At(f64),
     /// Not all of it is read.
     Nothing,
     /// It never will be, for this reason.
-    Never(&'static str),
+    Never(Safe),
 }
 
 /// The findings that are open, and those that were.
@@ -420,6 +420,11 @@ impl Life {
         let open = self.known.iter().filter(|(_, known)| known.is_open());
         let wanted = open.filter(|(_, known)| wanted(&known.told.finding));
         wanted.map(|(id, _)| id.clone()).collect()
+    }
+
+    /// The open finding with this id.
+    pub(super) fn open_one(&self, id: &str) -> Option<&Finding> {
+        self.known.get(id).filter(|known| known.is_open()).map(|known| &known.told.finding)
     }
 
     /// Open findings from before a restart that were not looked at for long enough since.

@@ -8,7 +8,9 @@ use gaunt_schema::{
     unit::Unit,
 };
 
-use super::{Evidence, Finding, Judge, average::Average, crowd::median, gang::Gang, links};
+use super::{
+    Evidence, Finding, Judge, Whereabouts, average::Average, crowd::median, gang::Gang, links,
+};
 use crate::cluster::{Cluster, NodeId};
 
 /// A number of findings: its words, whether less of it is worse, and how it is measured now.
@@ -79,6 +81,10 @@ struct OfGpu {
 /// The signal that recovered, beside its limit, as a person reads it: `tasks of the host waiting for input or output
 /// 2 %, limit 8 %`.
 pub(super) fn signal(judge: &Judge, cluster: &Cluster, finding: &Finding) -> String {
+    let nodes = Whereabouts::of(judge, cluster);
+    if let Some(gone) = finding.entity.node.as_ref().and_then(|name| nodes.gone(name)) {
+        return gone.reason().to_string();
+    }
     let around = Around::of(judge, cluster, finding);
     let recovered = finding.evidence.iter().find_map(|number| around.recovered(number));
     recovered.unwrap_or_else(|| plain(finding.kind).to_owned())

@@ -5,18 +5,18 @@
 
 use gaunt_schema::{Class, EntityKind, FindingKind, Safe};
 
-use super::{Finding, Judge, life::Look};
+use super::{Finding, Gone, Judge, Whereabouts, life::Look};
 use crate::cluster::{Cluster, Node, Standing};
 
 /// Why what never comes back is given up.
-const NO_NODE: &str = "its node was not read since the restart";
 const NO_DEVICE: &str = "its node does not have it any more since the restart";
 const NO_PAST: &str = "what was usual before the restart is not known any more";
 
 /// How far each finding from before a restart is looked at, by its id.
 pub(super) fn looks(judge: &Judge, cluster: &Cluster) -> Vec<(String, Look)> {
+    let nodes = Whereabouts::of(judge, cluster);
     let ids = judge.life.unsettled();
-    ids.map(|finding| (finding.id.clone(), look(judge, cluster, finding))).collect()
+    ids.map(|finding| (finding.id.clone(), look(judge, cluster, &nodes, finding))).collect()
 }
 
 /// Whether a node's pages say nothing now of what a finding of this kind rests on, although they did.
@@ -78,17 +78,23 @@ fn needed(judge: &Judge, cluster: &Cluster, finding: &Finding) -> f64 {
     }
 }
 
-fn look(judge: &Judge, cluster: &Cluster, finding: &Finding) -> Look {
+fn look(judge: &Judge, cluster: &Cluster, nodes: &Whereabouts<'_>, finding: &Finding) -> Look {
     let limits = &judge.limits;
     let since = judge.began.map(|began| cluster.now().since(began).as_secs_f64());
     let waited = limits.resume_seconds * limits.resume_unread_times;
     let waited = since.is_some_and(|since| since >= waited);
-    let never = |why: &'static str| if waited { Look::Never(why) } else { Look::Nothing };
+    let never = |why: Safe| if waited { Look::Never(why) } else { Look::Nothing };
     // A target that was not tried yet may be any node.
     let pending = cluster.targets().iter().any(|target| target.standing == Standing::Pending);
     let enough = Look::At(needed(judge, cluster, finding));
+    match finding.entity.node.as_ref().and_then(|name| nodes.gone(name)) {
+        Some(Gone::Renamed(name)) => return Look::Never(Gone::Renamed(name).reason()),
+        // A list of targets may come in parts.
+        Some(Gone::Removed) => return never(Gone::Removed.reason()),
+        None => {}
+    }
     if finding.kind == FindingKind::TargetDown {
-        return if pending { never(NO_NODE) } else { enough };
+        return if pending { Look::Nothing } else { enough };
     }
     let Some(name) = &finding.entity.node else {
         return if read_all(cluster, finding, waited) && (!pending || waited) {
@@ -97,7 +103,8 @@ fn look(judge: &Judge, cluster: &Cluster, finding: &Finding) -> Look {
             Look::Nothing
         };
     };
-    let Some((_, node)) = cluster.named(name) else { return never(NO_NODE) };
+    // Its target is there, and was not read yet: that may take as long as it likes.
+    let Some((_, node)) = cluster.named(name) else { return Look::Nothing };
     if is_silent(cluster, node, finding.kind) {
         return Look::Nothing;
     }
@@ -105,10 +112,10 @@ fn look(judge: &Judge, cluster: &Cluster, finding: &Finding) -> Look {
         return Look::Nothing;
     }
     if !has_device(cluster, node, finding) {
-        return never(NO_DEVICE);
+        return never(NO_DEVICE.into());
     }
     if rests_on_usual(finding.kind) && !knows_usual(judge, node) {
-        return never(NO_PAST);
+        return never(NO_PAST.into());
     }
     enough
 }

@@ -1,6 +1,9 @@
 //! Targets that bring no page: one finding for each node, however many of its targets fail.
 
-use std::collections::BTreeMap;
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, HashMap},
+};
 
 use gaunt_schema::{Budget, Entity, Failure, FindingKind, Safe, Severity, UnixMs, unit::Unit};
 
@@ -22,9 +25,33 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
     for target in down(judge, cluster).filter(|target| !(late && target.is_missed())) {
         places.entry(place(judge, cluster, target)).or_default().push(target);
     }
+    let all = OnceCell::new();
     for (name, targets) in places {
-        seen.findings.push(finding(judge, cluster, &name, &targets));
+        let all_fail = || {
+            let all = all.get_or_init(|| targets_of_nodes(judge, cluster));
+            all.get(&name).is_none_or(|all| *all <= targets.len())
+        };
+        let found = Found { name: &name, targets: &targets, all_fail: &all_fail };
+        seen.findings.push(finding(judge, cluster, &found));
     }
+}
+
+/// A node with targets that fail.
+struct Found<'a> {
+    name: &'a Safe,
+    /// Those that fail.
+    targets: &'a [&'a Scraped],
+    /// Whether it has no others.
+    all_fail: &'a dyn Fn() -> bool,
+}
+
+/// How many targets every node has.
+fn targets_of_nodes(judge: &Judge, cluster: &Cluster) -> HashMap<Safe, usize> {
+    let mut all: HashMap<Safe, usize> = HashMap::new();
+    for target in cluster.targets() {
+        *all.entry(place(judge, cluster, target)).or_default() += 1;
+    }
+    all
 }
 
 /// The targets of which attempts failed, or were missed, often enough.
@@ -33,16 +60,26 @@ pub(super) fn down<'a>(judge: &Judge, cluster: &'a Cluster) -> impl Iterator<Ite
     cluster.targets().iter().filter(move |target| target.failures >= least)
 }
 
-fn finding(judge: &Judge, cluster: &Cluster, name: &Safe, targets: &[&Scraped]) -> Finding {
+fn finding(judge: &Judge, cluster: &Cluster, found: &Found<'_>) -> Finding {
+    let (name, targets) = (found.name, found.targets);
+    let id = format!("{}/{name}", FindingKind::TargetDown);
     let known = cluster.named(name).map(|(_, node)| node);
-    let jobs = known.map(|node| jobs(cluster, node)).unwrap_or_default();
-    let dark = known.is_some_and(|node| {
-        node.speakers.iter().all(|speaker| {
+    // What was on a node that was not read since a restart is only known from before it.
+    let before = judge.life.open_one(&id).filter(|_| known.is_none());
+    let jobs_before = judge.before.jobs(name).filter(|_| known.is_none());
+    let jobs = match known {
+        Some(node) => jobs(cluster, node),
+        None => jobs_before.into_iter().flatten().cloned().collect(),
+    };
+    let dark = match known {
+        Some(node) => node.speakers.iter().all(|speaker| {
             cluster.target(speaker.target).is_some_and(|target| target.standing == Standing::Down)
-        })
-    });
+        }),
+        None => jobs_before.is_some() && (found.all_fail)(),
+    };
     let since = targets.iter().filter_map(|target| target.down_since).min();
     let since = since.unwrap_or_else(|| cluster.now());
+    let since = before.map_or(since, |before| before.since.min(since));
     let limit = Some(f64::from(judge.limits.target_failures));
     let evidence = targets.iter().take(MAX_NAMED).flat_map(|target| {
         let address = &target.target.address;
@@ -62,7 +99,7 @@ fn finding(judge: &Judge, cluster: &Cluster, name: &Safe, targets: &[&Scraped]) 
         ..Entity::new(gaunt_schema::EntityKind::Job)
     };
     Finding {
-        id: format!("{}/{name}", FindingKind::TargetDown),
+        id,
         kind: FindingKind::TargetDown,
         severity: if critical { Severity::Critical } else { Severity::Warning },
         entity: Entity::node(name),
@@ -97,7 +134,7 @@ fn place(judge: &Judge, cluster: &Cluster, target: &Scraped) -> Safe {
     let told = target.target.node.clone().filter(|name| !name.is_empty());
     let spoken = || target.node.and_then(|id| Some(cluster.node(id)?.name.clone()));
     // Who was not read since a restart spoke for the same node before.
-    let spoke = || judge.spoke.get(&target.target.address).cloned();
+    let spoke = || judge.node_names.of(&target.target.address).cloned();
     told.or_else(spoken).or_else(spoke).unwrap_or_else(|| host_of(&target.target.address))
 }
 

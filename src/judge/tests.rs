@@ -24,6 +24,11 @@ struct Bench {
     judge: Judge,
     second: i64,
     job: bool,
+    /// What the nodes call themselves.
+    names: [&'static str; 4],
+    /// Boards from the first on that the first node's page does not list, and up to which it has any.
+    unlisted: u32,
+    boards: u32,
 }
 
 /// What one node shows in a second.
@@ -62,7 +67,8 @@ impl Bench {
         });
         cluster.accept(Delivery::Targets(targets.collect()));
         cluster.advance(UnixMs(0));
-        Self { cluster, judge: Judge::new(Thresholds::default()), second: 0, job: true }
+        let judge = Judge::new(Thresholds::default());
+        Self { cluster, judge, second: 0, job: true, names: NAMES, unlisted: 0, boards: 2 }
     }
 
     /// Seconds in which the nodes show this; none is a failed attempt.
@@ -101,7 +107,7 @@ impl Bench {
     }
 
     fn page(&self, node: usize, shown: Shown) -> Page {
-        let mut report = Report { node: Some(NAMES[node].into()), ..Report::default() };
+        let mut report = Report { node: Some(self.names[node].into()), ..Report::default() };
         let mut say = |device: Device, metric: MetricId, reading: Reading| {
             let device = report.device(device);
             report.push(device, metric, reading);
@@ -109,9 +115,12 @@ impl Bench {
         say(Device::node(), host::CPU_BUSIEST, shown.busiest.into());
         // A pressure that integrates to its share in each second.
         say(Device::node(), host::IO_PRESSURE, (1e6 + shown.io * self.second as f64).into());
-        let first = u32::from(!shown.present);
-        say(Device::gpu(0), gpu::PRESENT, f64::from(shown.present).into());
-        for index in first..2 {
+        let (unlisted, boards) = if node == 0 { (self.unlisted, self.boards) } else { (0, 2) };
+        let first = u32::from(!shown.present).max(unlisted);
+        if unlisted == 0 {
+            say(Device::gpu(0), gpu::PRESENT, f64::from(shown.present).into());
+        }
+        for index in first..boards {
             let [utilization, tensor, sm] = shown.gpu;
             say(Device::gpu(index), gpu::UTILIZATION, utilization.into());
             say(Device::gpu(index), gpu::TENSOR_ACTIVE, tensor.into());
@@ -128,7 +137,7 @@ impl Bench {
             }
         }
         if self.job {
-            for index in 0..2 {
+            for index in unlisted..boards {
                 let device = report.device(Device::gpu(index));
                 report.info(device, gpu::JOB_INFO, &[("job", "8812")]);
             }

@@ -291,6 +291,9 @@ table! {
     stands_out_times: f64 = 1.3;
     /// The same where pages come seldom and no profiling counter is told: then work is known from single instants.
     uneven_slow_times: f64 = 1.25;
+    /// Share of the middle node's slowdown that a stage with too much work has at most: it works nearly as ever while the
+    /// others wait. A node that chance makes busier has lost about as much as they have.
+    uneven_lost_share: f64 = 0.5;
     /// Span of the averages of a job's work, in seconds: several of its longest steps.
     pace_seconds: f64 = 30.0;
     /// The same where pages come seldom.
@@ -306,6 +309,8 @@ table! {
     favourite_ratio: f64 = 0.5;
     /// Looks from which a node can be said to be the busiest most often.
     favourite_looks: u32 = 16;
+    /// Looks by which that is judged: a step may take several seconds, in which it is the same node at each look.
+    favourite_kept_looks: u32 = 64;
     /// Seconds for which a job must be uneven.
     uneven_seconds: f64 = 45.0;
     /// Share of a job's GPUs that must spin before it can hang.

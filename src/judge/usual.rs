@@ -22,6 +22,9 @@ const KEPT: Duration = Duration::from_hours(7 * 24);
 /// A device of a node that is read is waited for so long after a restart; then it was taken out, or has another name.
 const RECALLED: Duration = Duration::from_hours(24);
 
+/// Jobs of one node that are kept.
+const MAX_JOBS: usize = 64;
+
 /// What was learned of everything that is known, by names: rows mean nothing after a restart.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -53,6 +56,9 @@ struct OfNode {
     /// The addresses of its targets.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     addresses: BTreeSet<Safe>,
+    /// The jobs on it: a node that is not read since a restart cannot say them.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    jobs: BTreeSet<Safe>,
     /// When it was last among the nodes; none in the files of older versions.
     #[serde(skip_serializing_if = "Option::is_none")]
     seen: Option<UnixMs>,
@@ -139,6 +145,11 @@ impl Usual {
         self.nodes.iter().map(|(name, of)| (name.clone(), boards(of))).collect()
     }
 
+    /// The jobs that were on a node before, which was not read since; none of a node that was not known.
+    pub(super) fn jobs(&self, node: &Safe) -> Option<&BTreeSet<Safe>> {
+        self.nodes.get(node).map(|of| &of.jobs)
+    }
+
     /// The nodes that targets spoke for before, by the targets' addresses: who is not read since cannot say his name.
     pub(super) fn addresses(&self) -> HashMap<Safe, Safe> {
         let named = |(name, of): (&Safe, &OfNode)| {
@@ -153,6 +164,8 @@ impl OfNode {
         self.seen = Some(cluster.now());
         let targets = node.speakers.iter().filter_map(|speaker| cluster.target(speaker.target));
         self.addresses = targets.map(|scraped| scraped.target.address.clone()).collect();
+        let gpus = node.rows(Class::Gpu).iter();
+        self.jobs = gpus.filter_map(|row| cluster.job(*row).cloned()).take(MAX_JOBS).collect();
         if let Some(host) = judge.hosts.get(&id).filter(|host| host.is_read()) {
             self.host = Some(host.learned());
         }

@@ -140,6 +140,7 @@ stand! {
     gpu_failed_stands: GpuFailed, SECOND, MINUTES, SHORT * 2;
     idle_allocated_stands: IdleAllocated, SLOW, HALF_AN_HOUR, HOURS;
     stage_imbalance_stands: StageImbalance, SECOND, MINUTES, SHORT;
+    data_skew_stands: DataSkew, SECOND, MINUTES, SHORT;
     target_down_stands: TargetDown, SLOW, HALF_AN_HOUR, HOURS;
     driver_hung_stands: DriverHung, SLOW, HALF_AN_HOUR, HOURS;
     data_stale_stands: DataStale, SLOW, HALF_AN_HOUR, HOURS;

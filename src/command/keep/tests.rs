@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use gaunt_schema::{Delivery, FindingKind, Severity, UnixMs};
+use gaunt_schema::{Batch, Delivery, FindingKind, Severity, Turn, UnixMs};
 use gaunt_sim::suite::Standing;
 
 use super::*;
@@ -11,6 +11,9 @@ use crate::{
     answer::{Answer, Finding, Question},
     owner::{self, Owner},
 };
+
+mod files;
+mod moments;
 
 const START: UnixMs = UnixMs(1_760_017_311_000);
 
@@ -22,29 +25,45 @@ struct Killed {
     folder: tempfile::TempDir,
     options: owner::Options,
     now: UnixMs,
+    /// Milliseconds by which the owner's clock is before that of the fleet.
+    ahead_ms: i64,
     period: Duration,
     written: UnixMs,
 }
 
 impl Killed {
     fn new(kind: FindingKind, period: Duration) -> Self {
-        let standing = Standing::of(kind, 0, START);
+        Self::of(Standing::of(kind, 0, START), period)
+    }
+
+    fn of(standing: Standing, period: Duration) -> Self {
         let options = owner::Options { period, ..owner::Options::default() };
         let folder = tempfile::tempdir().unwrap();
         let (memory, known) = open(folder.path()).unwrap();
         let mut owner = Owner::resuming(options.clone(), known);
         owner.accept(Delivery::Targets(standing.targets()));
         let book = Some(Book::new(memory));
-        Self { standing, owner, book, folder, options, now: START, period, written: START }
+        Self {
+            standing,
+            owner,
+            book,
+            folder,
+            options,
+            now: START,
+            ahead_ms: 0,
+            period,
+            written: START,
+        }
     }
 
     /// One period, and a write where one is due.
     fn step(&mut self) {
         self.now = self.now + self.period;
+        let at = self.clock();
         for batch in self.standing.advance(self.now) {
-            self.owner.accept(Delivery::Batch(batch));
+            self.owner.accept(Delivery::Batch(Batch { at, ..batch }));
         }
-        self.owner.tick(self.now);
+        self.owner.tick(at);
         if self.now.since(self.written) >= EVERY {
             self.written = self.now;
             let known = self.owner.remember().unwrap();
@@ -67,11 +86,21 @@ impl Killed {
             self.now = self.now + self.period;
             drop(self.standing.advance(self.now));
         }
+        self.begin();
+    }
+
+    /// Another one begins with what is on the disk.
+    fn begin(&mut self) {
         let (memory, known) = open(self.folder.path()).unwrap();
         self.owner = Owner::resuming(self.options.clone(), known);
         self.owner.accept(Delivery::Targets(self.standing.targets()));
         (self.book, self.written) = (Some(Book::new(memory)), self.now);
-        self.owner.tick(self.now);
+        self.owner.tick(self.clock());
+    }
+
+    /// What the owner's clock says.
+    fn clock(&self) -> UnixMs {
+        UnixMs(self.now.0 + self.ahead_ms)
     }
 
     fn open(&self) -> Vec<Finding> {
@@ -84,6 +113,14 @@ impl Killed {
     /// The one that stands for the fault, if it is open.
     fn found(&self) -> Option<Finding> {
         self.open().into_iter().find(|finding| finding.kind == self.standing.kind())
+    }
+
+    /// What became of a finding that is open or remembered.
+    fn explained(&self, id: &str) -> Option<Finding> {
+        match self.owner.answer(&Question::Finding(id.to_owned())) {
+            Answer::Finding(explained) => Some(explained.finding.clone()),
+            _ => None,
+        }
     }
 
     fn opened(&self) -> BTreeMap<FindingKind, u64> {
@@ -133,7 +170,7 @@ fn outlives(kind: FindingKind, period: Duration) {
     }
     let first = run.found().unwrap_or_else(|| panic!("{kind} closed at once"));
     let (counted, loud) = (run.opened(), loud(&run.open()));
-    let mut worst = first.severity;
+    let mut before = first.clone();
     for (at, (gap, lives)) in GAPS.into_iter().enumerate() {
         run.kill(gap);
         let end = run.now + period * lives;
@@ -142,7 +179,12 @@ fn outlives(kind: FindingKind, period: Duration) {
             let found = run.open().into_iter().find(|finding| finding.id == first.id);
             let found = found.unwrap_or_else(|| panic!("closed: {}", context()));
             assert_eq!(found.life.opened, first.life.opened, "{}", context());
-            worst = worst.max(found.severity);
+            assert!(found.severity >= before.severity, "less urgent: {}", context());
+            // It may become more urgent, and then says so.
+            let turns = |finding: &Finding| severity_turns(finding);
+            let rose = u32::from(found.severity > before.severity);
+            assert_eq!(turns(&found), turns(&before) + rose, "{}", context());
+            before = found;
             let said = self::loud(&run.open());
             let others: Vec<_> = said.iter().filter(|id| !loud.contains(id)).collect();
             assert!(others.is_empty(), "said too: {others:?}: {}", context());
@@ -150,7 +192,17 @@ fn outlives(kind: FindingKind, period: Duration) {
     }
     let after = run.opened();
     assert_eq!(after.get(&kind), counted.get(&kind), "opened twice: {counted:?}, {after:?}");
-    assert!(worst >= first.severity);
+    let mut alive = Killed::new(kind, period);
+    alive.until(run.now, |_| {});
+    let alive =
+        alive.found().unwrap_or_else(|| panic!("{kind} is not open where nobody is killed"));
+    assert_eq!(before.severity, alive.severity, "{kind}: as urgent as where nobody is killed");
+}
+
+/// How often it became more or less urgent.
+fn severity_turns(finding: &Finding) -> u32 {
+    let turns = finding.life.changes.iter().filter(|change| change.what == Turn::Severity);
+    turns.count() as u32
 }
 
 /// Seconds after its onset within which a fault is found where nobody is killed; none within half an hour.
@@ -208,6 +260,7 @@ outlive! {
     gpu_failed_outlives_kills: GpuFailed, SECOND;
     idle_allocated_outlives_kills: IdleAllocated, SLOW;
     stage_imbalance_outlives_kills: StageImbalance, SECOND;
+    data_skew_outlives_kills: DataSkew, SECOND;
     target_down_outlives_kills: TargetDown, SLOW;
     driver_hung_outlives_kills: DriverHung, SLOW;
     data_stale_outlives_kills: DataStale, SLOW;

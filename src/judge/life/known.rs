@@ -91,8 +91,10 @@ pub(super) struct Known {
     unsettled: bool,
     /// Since when all that it rests on is looked at, while it is unsettled.
     looked_since: Option<UnixMs>,
+    /// Whether its evidence was missing at a step since it was last there.
+    missed: bool,
     /// Why it is given up.
-    given_up: Option<&'static str>,
+    given_up: Option<Safe>,
     flapping: bool,
     /// Whether what is around it is to be looked at, however recently that was done.
     rose: bool,
@@ -114,6 +116,7 @@ impl Known {
             resumed: false,
             unsettled: false,
             looked_since: None,
+            missed: false,
             given_up: None,
             flapping: false,
             rose: true,
@@ -140,6 +143,7 @@ impl Known {
             resumed,
             unsettled: resumed,
             looked_since: None,
+            missed: false,
             given_up: None,
             flapping,
             rose: false,
@@ -201,6 +205,7 @@ impl Known {
         self.noted_cost = (finding.lost_gpus, now);
         self.noted_victims = (finding.victims.len(), now);
         (self.kept, self.calmer, self.resumed, self.rose) = (now, None, false, true);
+        self.missed = false;
         self.told.finding = finding;
         self.told.life.closed = None;
         self.told.life.seen = now;
@@ -216,7 +221,7 @@ impl Known {
         close_s: f64,
         limits: &Thresholds,
     ) {
-        if now.since(self.kept).as_secs_f64() >= close_s && !self.resumed {
+        if !self.resumed && self.was_gone(now, close_s) {
             self.came_back(now, limits);
         }
         let severity = self.severity(finding.severity, now, close_s);
@@ -239,7 +244,7 @@ impl Known {
         let lost_gpus = before.lost_gpus;
         self.told.finding = Finding { severity, since, lost_gpus, ..finding };
         self.told.life.seen = now;
-        (self.kept, self.resumed, self.given_up) = (now, false, None);
+        (self.kept, self.resumed, self.missed, self.given_up) = (now, false, false, None);
         for (what, from, to) in turns {
             self.turn(now, what, &from, &to);
         }
@@ -281,6 +286,15 @@ impl Known {
         asked
     }
 
+    /// Whether its evidence was gone for long enough to close it, or would have been but for a restart: all that it rests on
+    /// was looked at since it was last seen.
+    fn was_gone(&self, now: UnixMs, close_s: f64) -> bool {
+        let seen = self.told.life.seen;
+        let looked = self.unsettled && self.looked_since.is_some_and(|since| since <= seen);
+        let since = if looked { seen } else { self.kept };
+        self.missed && now.since(since).as_secs_f64() >= close_s
+    }
+
     /// Its evidence was gone and is back.
     fn came_back(&mut self, now: UnixMs, limits: &Thresholds) {
         let openings = &mut self.told.life.openings;
@@ -300,6 +314,10 @@ impl Known {
     /// Leaves only those openings that count now.
     fn count(&mut self, now: UnixMs, limits: &Thresholds) {
         let window = limits.flap_window_seconds;
+        for at in &mut self.told.life.openings {
+            // A clock that was set back must not keep it in the time to come.
+            *at = (*at).min(now);
+        }
         self.told.life.openings.retain(|at| now.since(*at).as_secs_f64() <= window);
     }
 
@@ -308,9 +326,12 @@ impl Known {
         if !self.is_open() {
             return false;
         }
+        self.missed |= self.told.life.seen != now;
         if self.told.life.openings.len() > 1 || self.flapping {
             self.count(now, limits);
-            self.flapping &= self.told.life.openings.len() as f64 >= limits.flap_openings;
+            // How often it came while nobody looked is not known.
+            let often = self.told.life.openings.len() as f64 >= limits.flap_openings;
+            self.flapping &= often || self.unsettled;
         }
         // A clock that was set back must not keep it open.
         self.kept = self.kept.min(now);
@@ -320,7 +341,7 @@ impl Known {
             self.told.life.closed = Some(now);
             self.flapping = false;
             let why = self.given_up.take().unwrap_or_default();
-            self.turn(now, Turn::Closed, "", why);
+            self.turn(now, Turn::Closed, "", &why);
         }
         let changed = |turn: &&Turned| {
             use Turn::{Blame, Cost, Severity, Victims};

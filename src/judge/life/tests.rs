@@ -173,10 +173,10 @@ impl Led {
     }
 
     /// So many seconds in which its evidence is not there, and this is looked at.
-    fn looking(&mut self, seconds: i64, look: Look) -> &mut Self {
+    fn looking(&mut self, seconds: i64, look: &Look) -> &mut Self {
         for _ in 0..seconds {
             self.now += 1;
-            let unsettled = self.life.unsettled().map(|finding| (finding.id.clone(), look));
+            let unsettled = self.life.unsettled().map(|finding| (finding.id.clone(), look.clone()));
             let seen = Seen { looks: unsettled.collect(), ..Seen::default() };
             self.life.step(UnixMs(self.now * 1_000), PERIOD, &self.limits, seen);
         }
@@ -189,16 +189,16 @@ fn finding_outlives_a_restart_until_all_that_it_rests_on_was_looked_at() {
     let mut led = Led::default();
     led.with(30);
     let mut next = led.restarted(300);
-    next.looking(5_000, Look::Nothing);
+    next.looking(5_000, &Look::Nothing);
     assert_eq!(next.only().life.changes, led.only().life.changes, "nothing happened to it");
-    next.looking(50, Look::At(60.0)).looking(1, Look::Nothing).looking(60, Look::At(60.0));
+    next.looking(50, &Look::At(60.0)).looking(1, &Look::Nothing).looking(60, &Look::At(60.0));
     assert_eq!(next.life.unsettled().count(), 1, "it was looked at, but not all the time");
-    next.looking(10, Look::At(60.0));
+    next.looking(10, &Look::At(60.0));
     assert_eq!((next.life.unsettled().count(), next.life.open().len()), (0, 1));
-    next.looking(1, Look::At(60.0));
+    next.looking(1, &Look::At(60.0));
     assert_eq!(next.life.closed().len(), 1, "then its evidence was gone for ten seconds");
     let mut seen = led.restarted(300);
-    seen.looking(50, Look::Nothing).with(1);
+    seen.looking(50, &Look::Nothing).with(1);
     let life = &seen.only().life;
     assert_eq!((life.opened, life.openings.len()), (UnixMs(1_000), 1));
     assert_eq!(seen.life.opened()[&FindingKind::HostBound], 1, "and not opened anew");
@@ -209,7 +209,7 @@ fn finding_that_cannot_come_back_is_closed_with_a_reason() {
     let mut led = Led::default();
     led.with(30);
     let mut next = led.restarted(60);
-    next.looking(1, Look::Never("its node is gone"));
+    next.looking(1, &Look::Never("its node is gone".into()));
     let last = next.only().life.changes.last().unwrap();
     assert_eq!((last.what, last.to.as_str()), (Turn::Closed, "its node is gone"));
 }
@@ -222,7 +222,8 @@ fn severity_does_not_fall_while_averages_begin_anew() {
     let step = |next: &mut Led, look: Look| {
         next.now += 1;
         let findings = vec![finding("a", Severity::Warning, 1.0)];
-        let looks = next.life.unsettled().map(|finding| (finding.id.clone(), look)).collect();
+        let looks =
+            next.life.unsettled().map(|finding| (finding.id.clone(), look.clone())).collect();
         let seen = Seen { findings, looks, ..Seen::default() };
         next.life.step(UnixMs(next.now * 1_000), PERIOD, &next.limits, seen);
         next.only().finding.severity

@@ -89,3 +89,96 @@ fn port_down_on_every_node_since_before_the_first_look_is_unused() {
         assert_eq!(Bench::of(4).run(120, mostly).open(), [""; 0], "{state:?} on most");
     }
 }
+
+/// The words with which a finding was closed; none while it is open.
+fn closed_because(bench: &Bench, id: &str) -> Option<String> {
+    let closed = bench.judge.closed();
+    let told = closed.into_iter().find(|told| told.finding.id == id)?;
+    told.life.changes.last().map(|turn| turn.to.to_string())
+}
+
+impl Bench {
+    /// Only these of its nodes are targets from now on.
+    fn keep_targets(&mut self, nodes: &[usize]) -> &mut Self {
+        let targets = self.cluster.targets().iter().map(|scraped| scraped.target.clone());
+        let targets: Vec<_> = targets.collect();
+        let kept = nodes.iter().map(|node| targets[*node].clone()).collect();
+        self.cluster.accept(Delivery::Targets(kept));
+        self
+    }
+}
+
+const REMOVED: &str = "its node is not among the targets any more";
+
+#[test]
+fn finding_of_a_node_that_is_no_target_any_more_ends_and_says_so() {
+    let mut bench = Bench::new();
+    bench.run(60, with_port(UP)).run(30, with_port(DOWN)).keep_targets(&[1]);
+    assert_eq!(bench.run(15, [None, Some(BUSY)]).open(), [""; 0]);
+    assert_eq!(closed_because(&bench, PORT).unwrap(), REMOVED);
+    let mut bench = Bench::new();
+    bench.run(60, [Some(BUSY), Some(BUSY)]).run(30, [None, Some(BUSY)]);
+    assert_eq!(bench.open(), ["target_down/gpu001"]);
+    assert_eq!(bench.keep_targets(&[1]).run(15, [None, Some(BUSY)]).open(), [""; 0]);
+    assert_eq!(closed_because(&bench, "target_down/gpu001").unwrap(), REMOVED);
+}
+
+#[test]
+fn finding_of_a_node_that_is_no_target_since_a_restart_ends_and_says_so() {
+    let mut bench = Bench::new();
+    bench.run(60, with_port(UP)).run(30, with_port(DOWN)).keep_targets(&[1]).restart(20);
+    for second in 0..590 {
+        assert_eq!(bench.run(1, [None, Some(BUSY)]).open(), [PORT], "{second} s: it may come yet");
+    }
+    assert_eq!(bench.run(20, [None, Some(BUSY)]).open(), [""; 0]);
+    assert_eq!(closed_because(&bench, PORT).unwrap(), REMOVED);
+    let mut bench = Bench::new();
+    bench.run(60, [Some(BUSY), Some(BUSY)]).run(30, [None, Some(BUSY)]);
+    bench.keep_targets(&[1]).restart(20).run(700, [None, Some(BUSY)]);
+    assert_eq!(closed_because(&bench, "target_down/gpu001").unwrap(), REMOVED);
+}
+
+#[test]
+fn finding_of_a_node_that_is_not_read_since_a_restart_stays_while_it_is_a_target() {
+    let mut bench = Bench::new();
+    bench.run(60, with_port(UP)).run(30, with_port(DOWN)).restart(20);
+    bench.run(1_500, [None, Some(BUSY)]);
+    assert_eq!(bench.open(), ["port_down/gpu001/mlx5_0/1", "target_down/gpu001"]);
+}
+
+#[test]
+fn finding_of_a_node_with_another_name_ends_and_names_it() {
+    const RENAMED: &str = "its target reports as node gpu901 now";
+    const OTHER: &str = "port_down/gpu901/mlx5_0/1";
+    let mut bench = Bench::new();
+    bench.run(60, with_port(UP)).run(30, with_port(DOWN));
+    bench.names[0] = "gpu901";
+    // Its siblings say that the port of the node that is new should be active.
+    assert_eq!(bench.run(15, with_port(DOWN)).open(), [OTHER]);
+    assert_eq!(closed_because(&bench, PORT).unwrap(), RENAMED);
+    let mut bench = Bench::new();
+    bench.run(60, with_port(UP)).run(30, with_port(DOWN)).restart(20);
+    bench.names[0] = "gpu901";
+    assert_eq!(bench.run(15, with_port(DOWN)).open(), [OTHER]);
+    assert_eq!(closed_because(&bench, PORT).unwrap(), RENAMED);
+}
+
+#[test]
+fn board_that_is_missing_since_a_restart_is_found() {
+    const BOARD: &str = "gpu_failed/gpu001/0";
+    let mut bench = Bench::new();
+    bench.run(120, [Some(BUSY), Some(BUSY)]).restart(60);
+    bench.unlisted = 1;
+    assert_eq!(bench.run(30, [Some(BUSY), Some(BUSY)]).open(), [BOARD]);
+    let finding = bench.finding(BOARD);
+    assert!(finding.summary.contains("is gone since the restart"), "{}", finding.summary);
+    assert_eq!(bench.restart(60).run(900, [Some(BUSY), Some(BUSY)]).open(), [BOARD]);
+    assert_eq!(bench.judge.opened()[&FindingKind::GpuFailed], 1);
+    bench.unlisted = 0;
+    assert_eq!(bench.run(200, [Some(BUSY), Some(BUSY)]).open(), [""; 0]);
+    // A board in another place of the list, under another name, is no missing one.
+    let mut bench = Bench::new();
+    bench.run(120, [Some(BUSY), Some(BUSY)]).restart(60);
+    (bench.unlisted, bench.boards) = (1, 3);
+    assert_eq!(bench.run(30, [Some(BUSY), Some(BUSY)]).open(), [""; 0]);
+}

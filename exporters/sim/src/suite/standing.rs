@@ -11,12 +11,18 @@ use gaunt_schema::{
 
 use super::{Case, Level};
 use crate::{
-    Fleet,
+    Fault, Fleet,
     shape::{Boards, JobShape, Shape, Work},
 };
 
 /// Seconds from the start to the onset of what is written over reports.
 const ONSET: Duration = Duration::from_mins(2);
+
+/// Times that a fault comes which comes again.
+const MOST_TIMES: u32 = 30;
+
+/// A pause that outlasts every run.
+const NEVER: Duration = Duration::from_hours(10_000);
 
 /// The node over whose reports is written: one of the largest job.
 const NODE: usize = 1;
@@ -27,8 +33,8 @@ pub struct Standing {
     kind: FindingKind,
     fleet: Fleet,
     onset: UnixMs,
-    /// When it is over, if ever.
-    ends: Option<UnixMs>,
+    /// How long it lasts, and how long it is away then, over and over; it never ends without.
+    rhythm: Option<(Duration, Duration)>,
     /// The last report of the node whose page stops changing.
     kept: Option<Report>,
 }
@@ -39,22 +45,59 @@ impl Standing {
         Self::made(kind, seed, start, None)
     }
 
-    fn made(kind: FindingKind, seed: u64, start: UnixMs, lasts_s: Option<f64>) -> Self {
+    fn made(
+        kind: FindingKind,
+        seed: u64,
+        start: UnixMs,
+        rhythm: Option<(Duration, Duration)>,
+    ) -> Self {
         let scenario = scenario(kind);
         let case = Case::named(scenario.unwrap_or("F8"), Level::Hard, seed);
         let case = case.expect("a test makes one of every kind");
         let mut plan = Case { shape: small(kind), ..case.clone() }.plan();
         plan.scenario.faults.truncate(usize::from(scenario.is_some()));
+        let lasts_s = rhythm.map(|(lasts, _)| lasts.as_secs_f64());
+        let every = rhythm.map_or(Duration::MAX, |(lasts, pause)| lasts.saturating_add(pause));
+        let one = plan.scenario.faults.first().cloned();
+        let again = (1..MOST_TIMES).take_while(|_| every < NEVER).filter_map(|time| {
+            let fault = one.clone()?;
+            let onset_s = fault.onset_s + every.as_secs_f64() * f64::from(time);
+            Some(Fault { onset_s, ..fault })
+        });
+        plan.scenario.faults.extend(again);
         plan.scenario.faults.iter_mut().for_each(|fault| fault.lasts_s = lasts_s);
         let fleet = Fleet::of(plan, case.seed, start);
         let onset = fleet.truths().first().map_or(start + ONSET, |truth| truth.onset);
-        let ends = lasts_s.map(|lasts_s| onset + Duration::from_secs_f64(lasts_s));
-        Self { kind, fleet, onset, ends, kept: None }
+        Self { kind, fleet, onset, rhythm, kept: None }
     }
 
     /// The same fault that is over after so many seconds.
     pub fn ending(kind: FindingKind, seed: u64, start: UnixMs, lasts_s: f64) -> Self {
-        Self::made(kind, seed, start, Some(lasts_s))
+        Self::made(kind, seed, start, Some((Duration::from_secs_f64(lasts_s), NEVER)))
+    }
+
+    /// The same fault that lasts so long, is away for so long, and comes again, thirty times in all.
+    pub fn repeating(
+        kind: FindingKind,
+        seed: u64,
+        start: UnixMs,
+        lasts: Duration,
+        pause: Duration,
+    ) -> Self {
+        Self::made(kind, seed, start, Some((lasts, pause)))
+    }
+
+    /// Whether it is there at an instant.
+    pub fn is_there(&self, at: UnixMs) -> bool {
+        let Some((lasts, pause)) = self.rhythm.filter(|_| at >= self.onset) else {
+            return at >= self.onset;
+        };
+        let (passed, every) = (at.since(self.onset), lasts.saturating_add(pause));
+        let (times, within) = (
+            passed.as_millis() / every.as_millis().max(1),
+            passed.as_millis() % every.as_millis().max(1),
+        );
+        times < u128::from(MOST_TIMES) && within < lasts.as_millis()
     }
 
     /// What stands.
@@ -101,7 +144,7 @@ impl Standing {
 
     fn outcome(&mut self, node: usize, at: UnixMs) -> Result<Report, Failure> {
         let mut report = self.fleet.report(node);
-        let stands = node == NODE && at >= self.onset && self.ends.is_none_or(|ends| at < ends);
+        let stands = node == NODE && self.is_there(at);
         match self.kind {
             FindingKind::TargetDown if stands => {
                 return Err(Failure::Connect("connection refused".into()));
@@ -110,6 +153,7 @@ impl Standing {
             FindingKind::DataStale if stands => {
                 report = self.kept.get_or_insert(report).clone();
             }
+            FindingKind::DataStale if node == NODE => self.kept = None,
             _ => {}
         }
         Ok(report)

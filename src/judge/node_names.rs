@@ -1,0 +1,130 @@
+//! Which node each target reports as, also before a restart, and why nothing is heard of a node any more: its target
+//! reports under another name, or it is not among the targets.
+
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, HashMap, HashSet},
+};
+
+use gaunt_schema::Safe;
+
+use super::Judge;
+use crate::cluster::{Cluster, MAX_TARGETS, Scraped, Standing, host_of};
+
+/// Why what is said of a node ends when no target of it is left.
+const REMOVED: &str = "its node is not among the targets any more";
+
+/// Nodes whose other name is remembered: as many findings can be open.
+const MAX_RENAMED: usize = 1_000;
+
+/// The names under which targets report.
+#[derive(Debug, Default)]
+pub(super) struct NodeNames {
+    /// The node of each target by its address, also from before a restart.
+    by_address: HashMap<Safe, Safe>,
+    /// The name under which the target of a node reports now.
+    renamed: BTreeMap<Safe, Safe>,
+}
+
+impl NodeNames {
+    /// The names from before a restart, by the targets' addresses.
+    pub(super) fn recalled(by_address: HashMap<Safe, Safe>) -> Self {
+        Self { by_address, renamed: BTreeMap::new() }
+    }
+
+    /// Takes in as which node each target reports.
+    pub(super) fn look(&mut self, cluster: &Cluster) {
+        for scraped in cluster.targets() {
+            let Some(node) = scraped.node.and_then(|id| cluster.node(id)) else { continue };
+            let address = &scraped.target.address;
+            if self.by_address.get(address) == Some(&node.name) {
+                continue;
+            }
+            let before = self.by_address.insert(address.clone(), node.name.clone());
+            if let Some(before) = before.filter(|_| self.renamed.len() < MAX_RENAMED) {
+                self.renamed.insert(before, node.name.clone());
+            }
+        }
+        self.renamed.retain(|before, _| !is_heard(cluster, before));
+        if self.by_address.len() > 2 * MAX_TARGETS {
+            let targets = cluster.targets().iter();
+            let known: HashSet<&Safe> = targets.map(|scraped| &scraped.target.address).collect();
+            self.by_address.retain(|address, _| known.contains(address));
+        }
+    }
+
+    /// The node that the target at an address reported as last.
+    pub(super) fn of(&self, address: &Safe) -> Option<&Safe> {
+        self.by_address.get(address)
+    }
+}
+
+/// Whether any target reports as this node.
+fn is_heard(cluster: &Cluster, name: &Safe) -> bool {
+    cluster.named(name).is_some_and(|(_, node)| !node.speakers.is_empty())
+}
+
+/// Why nothing is heard of a node any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Gone {
+    /// Its target reports under this name now.
+    Renamed(Safe),
+    /// No target of it is left.
+    Removed,
+}
+
+impl Gone {
+    /// The same in words.
+    pub(super) fn reason(&self) -> Safe {
+        match self {
+            Self::Renamed(name) => Safe::new(&format!("its target reports as node {name} now")),
+            Self::Removed => Safe::new(REMOVED),
+        }
+    }
+}
+
+/// Where nodes are, as of one step: the targets are gone through once, however many findings ask.
+pub(super) struct Whereabouts<'a> {
+    judge: &'a Judge,
+    cluster: &'a Cluster,
+    /// The nodes of all targets.
+    expected: OnceCell<HashSet<Safe>>,
+    /// Those of targets that are not read now.
+    unread: OnceCell<HashSet<Safe>>,
+}
+
+impl<'a> Whereabouts<'a> {
+    pub(super) fn of(judge: &'a Judge, cluster: &'a Cluster) -> Self {
+        Self { judge, cluster, expected: OnceCell::new(), unread: OnceCell::new() }
+    }
+
+    /// Why nothing is heard of the node with this name; none while a target of it is there, read or not.
+    pub(super) fn gone(&self, name: &Safe) -> Option<Gone> {
+        if is_heard(self.cluster, name) {
+            return None;
+        }
+        if let Some(now) = self.judge.node_names.renamed.get(name) {
+            return Some(Gone::Renamed(now.clone()));
+        }
+        let expected = self.expected.get_or_init(|| self.names(|_| true));
+        (!expected.contains(name)).then_some(Gone::Removed)
+    }
+
+    /// Whether a target of the node is not read now.
+    pub(super) fn has_unread(&self, name: &Safe) -> bool {
+        let unread = |scraped: &Scraped| scraped.standing != Standing::Live;
+        self.unread.get_or_init(|| self.names(unread)).contains(name)
+    }
+
+    /// The nodes of those targets: as they reported last, as they are called by the operator, or by their addresses.
+    fn names(&self, wanted: impl Fn(&Scraped) -> bool) -> HashSet<Safe> {
+        let wanted = self.cluster.targets().iter().filter(|scraped| wanted(scraped));
+        let names = wanted.map(|scraped| {
+            let target = &scraped.target;
+            let called = target.node.clone().filter(|name| !name.is_empty());
+            let reported = || self.judge.node_names.of(&target.address).cloned();
+            called.or_else(reported).unwrap_or_else(|| host_of(&target.address))
+        });
+        names.collect()
+    }
+}
