@@ -15,6 +15,7 @@ mod history;
 mod identity;
 mod inventory;
 mod jobs;
+mod kept_past;
 #[cfg(test)]
 mod merging;
 mod node;
@@ -31,6 +32,8 @@ use column::Column;
 use inventory::Inventory;
 pub use jobs::JobTold;
 use jobs::Jobs;
+pub use kept_past::KeptPast;
+use kept_past::Unclaimed;
 pub use node::{Entry, Node, NodeId, host_of};
 pub use refused_devices::RefusedDevices;
 pub use speaker::Speaker;
@@ -78,6 +81,8 @@ pub struct Cluster {
     facts: Facts,
     wiring: Wiring,
     wiring_changed: bool,
+    /// Points of history from before the first page, of devices that no page named yet.
+    unclaimed: Unclaimed,
 }
 
 impl Cluster {
@@ -100,6 +105,7 @@ impl Cluster {
             facts: Facts::default(),
             wiring: Wiring::default(),
             wiring_changed: false,
+            unclaimed: Unclaimed::default(),
         }
     }
 
@@ -158,6 +164,7 @@ impl Cluster {
         for target in &mut self.targets {
             target.expire(self.now, self.period);
         }
+        self.claim_past();
         self.shed();
         if self.inventory.forget(self.now, &mut self.columns) {
             self.rows_freed();

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
         mpsc::{Sender, channel},
     },
     thread::{self, JoinHandle},
@@ -17,6 +17,7 @@ use tokio::sync::{Notify, mpsc};
 use super::{
     Options, RecordError,
     ring::Ring,
+    segment_start::{Preambles, preamble_room},
     status::Status,
     writer::{Given, Writer},
 };
@@ -48,10 +49,12 @@ struct Way {
     followers: Arc<AtomicUsize>,
     /// Whether it is written to disk.
     is_kept: bool,
-    /// Whether somebody gives preambles.
-    has_preambles: Arc<AtomicBool>,
-    /// Wakes who gives preambles when somebody begins to follow.
-    arrival: Arc<Notify>,
+    /// For how many milliseconds a segment waits for a preamble; 0 while nobody gives any.
+    preamble_wait: Arc<AtomicU64>,
+    /// Wakes who gives preambles: somebody begins to follow, or a segment is to begin.
+    asks: Arc<Notify>,
+    /// The most bytes that a preamble may have.
+    preamble_room: usize,
 }
 
 /// A way to follow what is recorded.
@@ -65,15 +68,20 @@ impl Follow {
         let more = |now: usize| (now < FOLLOWERS).then_some(now + 1);
         self.0.followers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         let (blocks, follower) = mpsc::channel(BLOCKS);
-        let waits = self.0.has_preambles.load(Ordering::Relaxed);
+        let waits = self.0.preamble_wait.load(Ordering::Relaxed) > 0;
         self.0.to.send(Given::Follower(blocks, now, waits)).ok()?;
-        self.0.arrival.notify_one();
+        self.0.asks.notify_one();
         Some(follower)
     }
 
-    /// Waits until somebody begins to follow.
-    pub async fn arrival(&self) {
-        self.0.arrival.notified().await;
+    /// Waits until a preamble of now is asked for: somebody begins to follow, or a segment is to begin.
+    pub async fn asked(&self) {
+        self.0.asks.notified().await;
+    }
+
+    /// The most bytes that a preamble may have; what is beyond is left out, points of history first.
+    pub fn preamble_room(&self) -> usize {
+        self.0.preamble_room
     }
 
     /// Whether a preamble is of use: it is recorded, or somebody follows.
@@ -81,16 +89,23 @@ impl Follow {
         self.0.is_kept || self.0.followers.load(Ordering::Relaxed) > 0
     }
 
-    /// Announces that preambles will be given: who begins to follow waits a little for one.
-    pub fn promise_preambles(&self) {
-        self.0.has_preambles.store(true, Ordering::Relaxed);
+    /// Announces that preambles will be given: who begins to follow waits a little for one, and a segment so
+    /// long.
+    pub fn promise_preambles(&self, wait: Duration) {
+        let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        self.0.preamble_wait.store(wait, Ordering::Relaxed);
     }
 
-    /// Gives what is known at `at`.
+    /// Gives what is known at `at`, of its own accord.
     pub fn give_preamble(&self, at: UnixMs, preamble: Preamble) {
         let delivery = Box::new(Delivery::Preamble(preamble));
         // The recorder ends before those who know of it, and then wants nothing more.
         drop(self.0.to.send(Given::Delivery(at, delivery)));
+    }
+
+    /// Gives what is known at `at` because it was asked for; none if it cannot be said, so that nobody waits for it.
+    pub fn answer_preamble(&self, at: UnixMs, preamble: Option<Preamble>) {
+        drop(self.0.to.send(Given::Answer(at, preamble.map(Box::new))));
     }
 }
 
@@ -127,12 +142,14 @@ impl Recorder {
             waiting: Arc::default(),
             followers: Arc::default(),
             is_kept: keep.is_some(),
-            has_preambles: Arc::default(),
-            arrival: Arc::default(),
+            preamble_wait: Arc::default(),
+            asks: Arc::default(),
+            preamble_room: preamble_room(keep.as_ref().map(|(ring, _)| ring)),
         };
         let status = keep.as_ref().map(|(_, status)| status.clone());
         let (waiting, followers) = (given.waiting.clone(), given.followers.clone());
-        let mut writer = Writer::new(keep, period, followers);
+        let preambles = Preambles::new(given.preamble_wait.clone(), given.asks.clone());
+        let mut writer = Writer::new(keep, period, followers, preambles);
         let thread = thread::Builder::new()
             .name("record".to_owned())
             .spawn(move || writer.run(&from, &waiting))?;
