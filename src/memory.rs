@@ -211,7 +211,10 @@ fn unpack(bytes: &[u8]) -> Result<Vec<u8>, String> {
     if size > MAX_SIZE {
         return Err(format!("it holds {size} bytes, and {MAX_SIZE} are possible"));
     }
-    zstd::bulk::decompress(packed, size).map_err(|error| error.to_string())
+    zstd::bulk::decompress(packed, size).map_err(|error| {
+        tracing::debug!(%error, "what was kept cannot be unpacked");
+        "it cannot be unpacked: it is damaged".to_owned()
+    })
 }
 
 fn sum(head: &[u8], packed: &[u8]) -> u32 {
