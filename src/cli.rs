@@ -143,7 +143,8 @@ pub enum Command {
     Explain(Explain),
     /// Take a finding on at an aggregator, with a note, or give it back.
     Ack(Ack),
-    /// Record what targets say, or those of an aggregator, into a folder until SIGINT or SIGTERM.
+    /// Record what targets say, or those of an aggregator, into a folder until SIGINT or SIGTERM. Each segment takes along the
+    /// open findings, usual values and history of its start.
     Record(Record),
     /// Show a recording in the console as it happened; without a terminal print a snapshot of its end.
     Replay(Replay),

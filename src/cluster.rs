@@ -15,6 +15,7 @@ mod history;
 mod identity;
 mod inventory;
 mod jobs;
+mod kept_past;
 mod late_share;
 #[cfg(test)]
 mod merging;
@@ -32,6 +33,8 @@ use column::Column;
 use inventory::Inventory;
 pub use jobs::JobTold;
 use jobs::Jobs;
+pub use kept_past::KeptPast;
+use kept_past::Unclaimed;
 pub use late_share::LateShare;
 pub use node::{Entry, Node, NodeId, host_of};
 pub use refused_devices::RefusedDevices;
@@ -86,6 +89,8 @@ pub struct Cluster {
     facts: Facts,
     wiring: Wiring,
     wiring_changed: bool,
+    /// Points of history from before the first page, of devices that no page named yet.
+    unclaimed: Unclaimed,
 }
 
 impl Cluster {
@@ -110,6 +115,7 @@ impl Cluster {
             facts: Facts::default(),
             wiring: Wiring::default(),
             wiring_changed: false,
+            unclaimed: Unclaimed::default(),
         }
     }
 
@@ -194,6 +200,7 @@ impl Cluster {
         }
         self.untried = self.targets.iter().filter(|target| target.is_missed()).count();
         self.late_share.advance(self.now);
+        self.claim_past();
         self.shed();
         if self.inventory.forget(self.now, &mut self.columns) {
             self.rows_freed();

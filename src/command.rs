@@ -186,8 +186,10 @@ impl Scraping {
         let follow = recorder.follow();
         let clock: Clock = owner::clock();
         owner.tick(clock());
+        let since = owner.is_new().then(|| clock());
         let owner = owner::resume(owner, clock.clone());
-        let preambles = preamble::start(owner.clone(), follow.clone(), clock.clone());
+        let preambles =
+            preamble::start(owner.clone(), follow.clone(), clock.clone(), since, preamble::WAIT);
         let inbox = tap(recorder, owner.inbox(), clock.clone());
         let watch = site::start(self.site.clone(), inbox.clone()).await?;
         Ok((

@@ -248,7 +248,10 @@ fn unpack(bytes: &[u8]) -> Result<Vec<u8>, Unreadable> {
     if size > MAX_SIZE {
         return Err(damaged(&format!("it holds {size} bytes, and {MAX_SIZE} are possible")));
     }
-    zstd::bulk::decompress(packed, size).map_err(|error| damaged(&error.to_string()))
+    zstd::bulk::decompress(packed, size).map_err(|error| {
+        tracing::debug!(%error, "what was kept cannot be unpacked");
+        damaged("it cannot be unpacked")
+    })
 }
 
 fn sum(head: &[u8], packed: &[u8]) -> u32 {

@@ -37,6 +37,7 @@ mod nodes;
 mod overview;
 #[cfg(test)]
 mod own_lateness;
+mod recorded_past;
 mod remembered;
 mod rows;
 mod run;
@@ -55,6 +56,7 @@ use album::{Album, Picture};
 use handle::Published;
 pub use handle::{Flush, Gone, Handle, INBOX, QUESTIONS};
 use lost::Ledger;
+pub use recorded_past::{MAX_PAST, RecordedPast, UnreadablePast};
 pub use remembered::Remembered;
 pub use run::{clock, resume, start, start_led, tick};
 

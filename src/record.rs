@@ -5,10 +5,11 @@
 //! sizes, number of entries, first and last instant, checksum over all of it) and a payload compressed with zstd. A
 //! block is the unit of loss: it is written with one call, at the latest a second after its first entry, and a reader
 //! believes it only if its checksum holds. Who seeks reads the block headers alone. The first block of each segment
-//! repeats the targets, the topology and the jobs, so that the oldest segment can go at any time; before them it has a
-//! preamble, what the owner knew then (findings and what is usual, as JSON with a version, at most 16 MiB and a quarter of
-//! a segment), and once a minute another follows. Who does not know an entry's kind passes over it. An entry is its
-//! kind, the length of its JSON head, the length of its body, and both; the body of a page is text as on the wire.
+//! repeats the targets, the topology and the jobs, so that the oldest segment can go at any time. The second is a
+//! preamble, what the owner knew when the segment began: findings and what is usual, as JSON with a version, and the points of
+//! history that were kept, all at most 16 MiB and a quarter of a segment. It is asked for at that moment, and the segment
+//! waits up to ten seconds for it. Once a minute another follows, without points. Who does not know an entry's kind passes
+//! over it. An entry is its kind, the length of its JSON head, the length of its body, and both; the body of a page is text as on the wire.
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -17,6 +18,7 @@ mod reader;
 mod recorder;
 mod ring;
 mod segment;
+mod segment_start;
 mod status;
 mod stream;
 mod tap;
@@ -24,7 +26,7 @@ mod tap;
 mod tests;
 mod writer;
 
-pub use reader::{Deliveries, Recording};
+pub use reader::{Deliveries, Earlier, Recording};
 pub use recorder::{Follow, Recorder};
 pub use segment::{Block, Segment, Unreadable, read_segment};
 pub use status::Status;

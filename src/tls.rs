@@ -7,6 +7,7 @@ use std::{
     sync::Arc,
 };
 
+use gaunt_schema::plain_error;
 use tokio_rustls::rustls::{
     ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -91,8 +92,22 @@ pub fn none() -> Result<ClientConfig, TlsError> {
 fn unusable(path: Option<&Path>, error: &dyn std::fmt::Display) -> TlsError {
     TlsError::Content {
         path: path.unwrap_or(Path::new("TLS")).to_path_buf(),
-        why: error.to_string(),
+        why: tls_problem(error),
     }
+}
+
+/// What cannot be used, in plain words.
+fn tls_problem(error: &dyn std::fmt::Display) -> String {
+    tracing::debug!(%error, "a certificate or key cannot be used");
+    let said = error.to_string();
+    if said.contains("inconsistent") || said.contains("KeyMismatch") {
+        return "the key does not belong to the certificate".to_owned();
+    }
+    let known =
+        plain_error::tls(&said).map(|why| why.replace("its certificate", "a certificate in it"));
+    known.unwrap_or_else(|| {
+        "it is no certificate or key that TLS can use; write it anew in PEM".to_owned()
+    })
 }
 
 /// The authorities that are believed: those of the file, else the system's.
@@ -113,7 +128,7 @@ fn authorities(file: Option<&Path>) -> Result<RootCertStore, TlsError> {
 fn open(path: &Path) -> Result<BufReader<File>, TlsError> {
     File::open(path)
         .map(BufReader::new)
-        .map_err(|error| TlsError::Read { path: path.to_path_buf(), why: error.to_string() })
+        .map_err(|error| TlsError::Read { path: path.to_path_buf(), why: plain_error::io(&error) })
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gaunt_schema::Safe;
+use gaunt_schema::{Safe, plain_error};
 use reqwest::{Client, Method, RequestBuilder, Url, header::AUTHORIZATION};
 use serde::de::DeserializeOwned;
 use tokio::{
@@ -178,11 +178,14 @@ impl Server {
         }
         let body = timeout(DEADLINE, read(response)).await;
         let body = body.map_err(|_| "no answer in time".to_owned())??;
-        serde_json::from_slice(&body).map_err(|error| error.to_string())
+        serde_json::from_slice(&body).map_err(|error| {
+            let why = plain_error::json(&error);
+            format!("its answer cannot be read: {why}; is it an Alertmanager?")
+        })
     }
 
     fn request(&mut self, method: Method, path: &str) -> Result<RequestBuilder, String> {
-        let url = self.base.join(path).map_err(|error| error.to_string())?;
+        let url = self.base.join(path).map_err(|_| format!("{path} is no path of its address"))?;
         // Renewed keys want new connections.
         if self.keys.has_changed().unwrap_or(false) {
             self.client = None;
@@ -207,7 +210,7 @@ fn client(keys: &Keys) -> Result<Client, String> {
         .tls_backend_preconfigured(keys.tls().clone())
         .default_headers(headers)
         .build()
-        .map_err(|error| format!("cannot start an HTTP client: {error}"))
+        .map_err(|error| format!("no HTTP client can be made: {}", plain_error::network(&error)))
 }
 
 /// The body of an answer, up to its limit.
@@ -227,11 +230,7 @@ fn reason(error: &reqwest::Error) -> String {
     if error.is_timeout() {
         return format!("no answer within {DEADLINE:?}; is it overloaded?");
     }
-    let mut inner: &dyn std::error::Error = error;
-    while let Some(source) = inner.source() {
-        inner = source;
-    }
-    format!("{inner}; is Alertmanager running there?")
+    format!("{}; is Alertmanager running there?", plain_error::network(error))
 }
 
 #[cfg(test)]

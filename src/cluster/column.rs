@@ -224,6 +224,11 @@ impl Column {
         Some(self.history.as_ref()?.read(row as usize, slot, most))
     }
 
+    /// The past of all devices, if one is kept, for whoever only reads it.
+    pub(super) fn kept_history(&self) -> Option<&History> {
+        self.history.as_ref()
+    }
+
     /// The past of all devices, if one is kept.
     pub(super) fn history(&mut self) -> Option<&mut History> {
         self.history.as_mut()

@@ -6,11 +6,15 @@
 
 use std::collections::VecDeque;
 
-use block::{Quantum, ROWS, SLOTS, pack, unpack};
+use block::{Points, pack, unpack, unpack_all};
+pub(super) use block::{Quantum, ROWS, SLOTS};
+use earlier::Earlier;
+pub(super) use earlier::EarlierGroup;
 use gaunt_schema::{Metric, unit::Kind};
 use open::{Place, Room};
 
 mod block;
+mod earlier;
 mod open;
 
 /// A slot that nobody wrote. It never leaves this room as a number.
@@ -43,6 +47,8 @@ pub(super) struct History {
     /// What is packed of each range.
     packed: Vec<Packed>,
     open: Room,
+    /// Points from a recording that begins later.
+    earlier: Earlier,
     /// What ranges and blocks cost.
     bytes: usize,
 }
@@ -144,11 +150,13 @@ impl History {
             Kind::Gauge | Kind::Info => Quantum { step: metric.resolution, steps: f64::INFINITY },
         };
         let (ranges, packed, open) = (Vec::new(), Vec::new(), Room::default());
-        Self { slots, quantum, ranges, packed, open, bytes: 0 }
+        let earlier = Earlier::default();
+        Self { slots, quantum, ranges, packed, open, earlier, bytes: 0 }
     }
 
     /// Forgets a device's past.
     pub(super) fn clear(&mut self, row: usize) {
+        self.earlier.clear(row);
         let (at, of) = (row / ROWS, row % ROWS);
         let Some(range) = self.ranges.get(at).filter(|range| range.start != NEVER) else { return };
         for place in range.open {
@@ -210,17 +218,18 @@ impl History {
         let wanted = self.slots.min(most);
         let first = slot - wanted as i64 + 1;
         let mut points = vec![None; wanted];
-        let (at, row) = (row / ROWS, row % ROWS);
-        let Some(range) = self.ranges.get(at) else { return points };
-        let packed = &self.packed[at];
-        let known = packed.forgotten.iter().find(|(of, _)| usize::from(*of) == row);
-        let known = known.map_or(NEVER, |(_, from)| *from);
         let mut put = |at: i64, point: f32| {
             let place = usize::try_from(at - first).ok().filter(|_| !point.is_nan());
             if let Some(place) = place.and_then(|place| points.get_mut(place)) {
                 *place = Some(point);
             }
         };
+        self.earlier.read(row, first, &mut put);
+        let (at, row) = (row / ROWS, row % ROWS);
+        let Some(range) = self.ranges.get(at) else { return points };
+        let packed = &self.packed[at];
+        let known = packed.forgotten.iter().find(|(of, _)| usize::from(*of) == row);
+        let known = known.map_or(NEVER, |(_, from)| *from);
         for (start, block) in &packed.blocks {
             if start + (SLOTS as i64) > first && *start >= known {
                 let unpacked = unpack(block, row, self.quantum);
@@ -242,20 +251,126 @@ impl History {
 
     /// What the points cost, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes + self.open.bytes()
+        self.bytes + self.open.bytes() + self.earlier.bytes()
     }
 
     /// The slot after the oldest packed block.
     pub(super) fn oldest_end(&self) -> Option<i64> {
         let starts = self.packed.iter().filter_map(|packed| Some(packed.blocks.front()?.0));
-        starts.min().map(|start| start + SLOTS as i64)
+        let own = starts.min().map(|start| start + SLOTS as i64);
+        own.into_iter().chain(self.earlier.oldest_end()).min()
     }
 
     /// Lets all blocks go that end before this slot.
     pub(super) fn shed(&mut self, before: i64) {
+        self.earlier.shed(before);
         for (packed, range) in self.packed.iter_mut().zip(&self.ranges) {
             self.bytes -= packed.shed(before, range.start);
         }
+    }
+}
+
+/// Points as a recording takes them along, and those that it gives back.
+impl History {
+    /// How the points are quantised.
+    pub(super) fn quantum(&self) -> Quantum {
+        self.quantum
+    }
+
+    /// How many slots are kept.
+    pub(super) fn slots(&self) -> usize {
+        self.slots
+    }
+
+    /// Packs the points of up to [`ROWS`] devices in blocks of [`SLOTS`] slots, `blocks` of them, of which the last ends with
+    /// `slot`. A block without any point is empty.
+    pub(super) fn pack_rows(&self, rows: &[u32], slot: i64, blocks: usize) -> Vec<Box<[u8]>> {
+        let series = self.read_all(&rows[..rows.len().min(ROWS)], slot, blocks * SLOTS);
+        let block = |number: usize| {
+            let mut points: [Points; SLOTS] = [[GAP; ROWS]; SLOTS];
+            let mut any = false;
+            for (row, series) in series.iter().enumerate() {
+                for (at, slot) in points.iter_mut().enumerate() {
+                    if let Some(point) = series[number * SLOTS + at] {
+                        (slot[row], any) = (point, true);
+                    }
+                }
+            }
+            if any { pack(&points.each_ref().map(Some), self.quantum) } else { Box::default() }
+        };
+        (0..blocks).map(block).collect()
+    }
+
+    /// The points of devices in the `most` slots up to `slot`: each block is unpacked once for all of them.
+    fn read_all(&self, rows: &[u32], slot: i64, most: usize) -> Vec<Vec<Option<f32>>> {
+        let first = slot - most as i64 + 1;
+        let kept = slot - self.slots as i64 + 1;
+        let mut all = vec![vec![None; most]; rows.len()];
+        let put = |points: &mut Vec<Option<f32>>, at: i64, point: f32| {
+            let place = usize::try_from(at - first).ok().filter(|_| at >= kept && !point.is_nan());
+            if let Some(place) = place.and_then(|place| points.get_mut(place)) {
+                *place = Some(point);
+            }
+        };
+        let mut ranges: Vec<usize> = rows.iter().map(|row| *row as usize / ROWS).collect();
+        ranges.dedup();
+        for (points, row) in all.iter_mut().zip(rows) {
+            self.earlier.read(*row as usize, first, |at, point| put(points, at, point));
+        }
+        for number in ranges {
+            let Some(range) = self.ranges.get(number) else { continue };
+            let packed = &self.packed[number];
+            let own = |row: &u32| *row as usize / ROWS == number;
+            let known = |row: usize| {
+                let forgotten = packed.forgotten.iter().find(|(of, _)| usize::from(*of) == row);
+                forgotten.map_or(NEVER, |(_, from)| *from)
+            };
+            for (start, block) in &packed.blocks {
+                if start + SLOTS as i64 <= first {
+                    continue;
+                }
+                let unpacked = unpack_all(block, self.quantum);
+                for (points, row) in all.iter_mut().zip(rows).filter(|(_, row)| own(row)) {
+                    let row = *row as usize % ROWS;
+                    if *start >= known(row) {
+                        (*start..)
+                            .zip(unpacked[row])
+                            .for_each(|(at, point)| put(points, at, point));
+                    }
+                }
+            }
+            if range.start == NEVER {
+                continue;
+            }
+            for (points, row) in all.iter_mut().zip(rows).filter(|(_, row)| own(row)) {
+                for (at, place) in (range.start..).zip(range.open) {
+                    let point = self.open.get(place).map_or(GAP, |all| all[*row as usize % ROWS]);
+                    put(points, at, point);
+                }
+            }
+        }
+        all
+    }
+
+    /// Takes blocks that were packed by another process; gives the number under which devices get them.
+    pub(super) fn take_earlier(&mut self, group: EarlierGroup) -> u32 {
+        self.earlier.push(group)
+    }
+
+    /// The points of the device at `row` before its own are these.
+    pub(super) fn assign_earlier(&mut self, row: u32, group: u32, place: u8) {
+        self.earlier.assign(row as usize, group, place);
+    }
+
+    /// What points that were packed by another process cost.
+    #[cfg(test)]
+    pub(super) fn earlier_bytes(&self) -> usize {
+        self.earlier.bytes()
+    }
+
+    /// Lets those earlier points go that are not kept any more at this slot.
+    pub(super) fn expire_earlier(&mut self, slot: i64) {
+        self.earlier.shed(slot - self.slots as i64 + 1);
     }
 }
 

@@ -189,6 +189,17 @@ impl Inventory {
         }
     }
 
+    /// The row of a node's device, if it is known.
+    pub(super) fn device_row(&self, id: NodeId, device: &Device) -> Option<u32> {
+        let entries = &self.classes[device.class as usize].entries;
+        let rows = self.node(id)?.rows(device.class);
+        let place = rows.binary_search_by(|row| {
+            let known = entries[*row as usize].as_ref().map(|entry| &entry.device);
+            known.map_or(std::cmp::Ordering::Less, |known| by_name(known, device))
+        });
+        Some(rows[place.ok()?])
+    }
+
     /// Gives a device of a node another name, which no other device of its class has there.
     pub(super) fn rename(&mut self, class: Class, row: u32, device: &Device) {
         let Some(entry) = self.entry_mut(class, row) else { return };

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use gaunt_schema::Safe;
+use gaunt_schema::{Safe, plain_error};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{
     sync::{mpsc, oneshot},
@@ -47,7 +47,7 @@ fn part<T: DeserializeOwned + Default>(memory: &Memory, part: Part) -> Result<T,
     let found = match memory.read(part)? {
         Found::Kept(bytes) => match serde_json::from_slice(&bytes) {
             Ok(known) => return Ok(known),
-            Err(error) => memory.set_aside(part, &error.to_string())?,
+            Err(error) => memory.set_aside(part, &plain_error::json(&error))?,
         },
         found => found,
     };

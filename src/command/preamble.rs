@@ -10,47 +10,85 @@ use tokio::{
 };
 
 use crate::{
-    owner::{self, Handle, Owner, Remembered, Usual},
-    record::{Follow, Recording},
+    owner::{self, Handle, Owner, RecordedPast, Remembered, Usual},
+    record::{Earlier, Follow, Recording},
 };
 
 /// The time between two preambles: a segment begins with the last one.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Begins to give what the owner knows to its recorder, at once when somebody begins to follow. Dropping it ends that.
-pub(super) fn start(owner: Handle, follow: Follow, clock: Clock) -> JoinSet<()> {
-    follow.promise_preambles();
+/// A segment waits so long for its preamble before it begins with the last one: on a large fleet a judgement and the packing of
+/// history come before the answer. A kill meanwhile costs what waits.
+pub(super) const WAIT: Duration = Duration::from_secs(10);
+
+/// A preamble that is older than this at the instant for which it is read says less than was known: within a segment one
+/// follows each minute.
+const OLD: Duration = Duration::from_secs(75);
+
+/// Who began to look so shortly before the first page knew nothing then.
+const BEGINNING: Duration = Duration::from_secs(10);
+
+/// Begins to give what the owner knows to its recorder, at once and with the kept past when that asks for it. `since` is when
+/// the owner began to look, if it knew nothing before; segments wait at most `wait` for it. Dropping it ends that.
+pub(super) fn start(
+    owner: Handle,
+    follow: Follow,
+    clock: Clock,
+    since: Option<UnixMs>,
+    wait: Duration,
+) -> JoinSet<()> {
+    follow.promise_preambles(wait);
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last = WrittenUsual::default();
         loop {
-            tokio::select! {
-                _ = ticks.tick() => {}
-                () = follow.arrival() => {}
-            }
+            let asked = tokio::select! {
+                biased;
+                () = follow.asked() => true,
+                _ = ticks.tick() => false,
+            };
             if !follow.is_wanted() {
                 continue;
             }
             let Ok(remembered) = owner.remember().await else { return };
             let at = clock();
             let written = spawn_blocking(move || {
-                let preamble = last.write(&remembered);
+                let preamble = last.write(&remembered, since);
                 (last, preamble)
             });
             // It ended with a panic at worst, which the log has.
             let Ok((kept, preamble)) = written.await else { return };
             last = kept;
-            match preamble {
-                Ok(preamble) => follow.give_preamble(at, preamble),
+            let preamble = match preamble {
+                Ok(preamble) => Some(preamble),
                 Err(error) => {
                     tracing::error!(%error, "recordings begin without what is known");
+                    None
                 }
+            };
+            match preamble {
+                Some(preamble) if asked => {
+                    let Some(preamble) = with_past(preamble, &owner, &follow).await else { return };
+                    follow.answer_preamble(at, Some(preamble));
+                }
+                None if asked => follow.answer_preamble(at, None),
+                Some(preamble) => follow.give_preamble(at, preamble),
+                None => {}
             }
         }
     });
     tasks
+}
+
+/// A preamble with as much of the kept past as there is room for; none if the owner is gone.
+async fn with_past(preamble: Preamble, owner: &Handle, follow: &Follow) -> Option<Preamble> {
+    let room = follow.preamble_room().saturating_sub(preamble.len());
+    let past = owner.recorded_past(room.min(owner::MAX_PAST)).await.ok()?;
+    let past = spawn_blocking(move || past.to_bytes()).await.ok()?;
+    // The room is an estimate: what is too long after all is left out when it is written.
+    Some(Preamble { past: past.into(), ..preamble })
 }
 
 /// What is usual as it was last written: it is much and changes slowly.
@@ -58,7 +96,11 @@ pub(super) fn start(owner: Handle, follow: Follow, clock: Clock) -> JoinSet<()> 
 struct WrittenUsual(Option<(Arc<Usual>, Arc<str>)>);
 
 impl WrittenUsual {
-    fn write(&mut self, remembered: &Remembered) -> serde_json::Result<Preamble> {
+    fn write(
+        &mut self,
+        remembered: &Remembered,
+        since: Option<UnixMs>,
+    ) -> serde_json::Result<Preamble> {
         let usual = match (remembered.usual(), &self.0) {
             (None, _) => Arc::default(),
             (Some(usual), Some((last, text))) if Arc::ptr_eq(usual, last) => text.clone(),
@@ -68,7 +110,8 @@ impl WrittenUsual {
                 text
             }
         };
-        Ok(Preamble { version: PREAMBLE_VERSION, findings: json(remembered)?, usual })
+        let (findings, past) = (json(remembered)?, Arc::default());
+        Ok(Preamble { version: PREAMBLE_VERSION, since, findings, usual, past })
     }
 }
 
@@ -76,19 +119,87 @@ fn json(what: &impl Serialize) -> serde_json::Result<Arc<str>> {
     serde_json::to_string(what).map(Into::into)
 }
 
-/// An owner that lives through a recording from this instant on: it knows what was known then, if the recording says.
+/// An owner that lives through a recording from this instant on: it knows what was known then, if the recording says. What it
+/// does not say is logged.
 pub(super) fn resume(
     recording: &Recording,
-    at: UnixMs,
+    from: UnixMs,
     options: owner::Options,
 ) -> anyhow::Result<Owner> {
-    let Some(preamble) = recording.preamble(at)? else { return Ok(Owner::new(options)) };
-    match remembered(&preamble) {
-        Ok(remembered) => Ok(Owner::resuming_recorded(options, remembered)),
+    let (at, preamble) = match recording.earlier(from)? {
+        Earlier::Known(at, preamble) => (at, preamble),
+        Earlier::Unsaid => {
+            tracing::warn!(
+                "the recording does not say what was known before its first page: findings, usual values and history \
+                 begin there; it was made by an older gaunt, or the one that recorded was too busy to say it"
+            );
+            return Ok(Owner::new(options));
+        }
+        Earlier::Damaged(path, bytes) => {
+            tracing::warn!(
+                segment = %path.display(),
+                bytes,
+                "what was known before the first page is damaged and not read: findings, usual values and history begin \
+                 there; the rest is read"
+            );
+            return Ok(Owner::new(options));
+        }
+    };
+    let remembered = match remembered(&preamble) {
+        Ok(remembered) => remembered,
         Err(why) => {
             tracing::error!("what was known before the recording is not read: {why}");
-            Ok(Owner::new(options))
+            return Ok(Owner::new(options));
         }
+    };
+    let past = past(&preamble);
+    say(recording, from, at, &preamble, &remembered, &past);
+    let began =
+        preamble.since.is_some_and(|since| from.since(since) <= BEGINNING + recording.period());
+    if began && remembered.findings() == (0, 0) {
+        tracing::warn!(
+            "the recording has no earlier state: gaunt began to look when it began to record; findings need their time \
+             from the first page on"
+        );
+    }
+    Ok(Owner::resuming_recorded(options, remembered).recalling_past(&past))
+}
+
+/// The points of history of a preamble; none where they cannot be read.
+fn past(preamble: &Preamble) -> RecordedPast {
+    if preamble.past.is_empty() {
+        return RecordedPast::default();
+    }
+    RecordedPast::from_bytes(&preamble.past).unwrap_or_else(|why| {
+        tracing::warn!("history from before the first page is not shown: it {why}");
+        RecordedPast::default()
+    })
+}
+
+/// Logs what was known, and warns where that is old.
+fn say(
+    recording: &Recording,
+    from: UnixMs,
+    at: UnixMs,
+    preamble: &Preamble,
+    remembered: &Remembered,
+    past: &RecordedPast,
+) {
+    let (open, closed) = remembered.findings();
+    let age = from.since(at);
+    tracing::info!(
+        open,
+        closed,
+        usual = !preamble.usual.is_empty(),
+        series = past.series(),
+        history_seconds = past.begins().map(|begins| from.since(begins).as_secs()),
+        "known before the first page"
+    );
+    if age > OLD + recording.period() {
+        tracing::warn!(
+            seconds = age.as_secs(),
+            "what was known is older than the first page: a finding that was opened between them may be missing"
+        );
     }
 }
 
@@ -117,124 +228,4 @@ fn part<T: DeserializeOwned>(text: &str, what: &str) -> Result<T, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use gaunt_schema::{Batch, Delivery, LifeState, Target, TargetId, text};
-    use gaunt_sim::{Fleet, Scenario};
-
-    use super::*;
-    use crate::{
-        answer::{Answer, Question},
-        record::{self, Recorder},
-    };
-
-    const START: UnixMs = UnixMs(1_760_017_311_000);
-    const PERIOD: Duration = Duration::from_secs(1);
-    const NODES: usize = 4;
-
-    /// When the recording begins and when it ends, in seconds after the owner.
-    const BEGINS: i64 = 240;
-    const ENDS: i64 = 300;
-
-    fn at(second: i64) -> UnixMs {
-        UnixMs(START.0 + second * 1_000)
-    }
-
-    /// What a fleet delivers in each second, its targets first.
-    fn deliveries(scenario: &str) -> Vec<(UnixMs, Vec<Delivery>)> {
-        let mut fleet = Fleet::new(Scenario::named(scenario).unwrap(), NODES, 7, START);
-        let target = |node: usize| Target {
-            id: TargetId(node as u32),
-            address: format!("10.0.0.{node}:9770").into(),
-            node: None,
-            origin: "test".into(),
-        };
-        let mut all = vec![(START, vec![Delivery::Targets((0..NODES).map(target).collect())])];
-        for second in 1..=ENDS {
-            let at = at(second);
-            fleet.advance(at);
-            let pages = (0..NODES).map(|node| {
-                let mut page = String::new();
-                text::write(&fleet.report(node), &mut page);
-                let outcome = text::decode(page.as_bytes(), &text::Limits::default());
-                let target = TargetId(node as u32);
-                Delivery::Batch(Batch { target, at, duration_ms: 1.5, outcome })
-            });
-            all.push((at, pages.collect()));
-        }
-        all
-    }
-
-    /// The ids of the open findings that cost somebody something.
-    fn open(owner: &mut Owner) -> BTreeSet<String> {
-        let Answer::Findings(list) = owner.answer(&Question::Findings) else { panic!("no list") };
-        let open = list.findings.iter().filter(|one| one.life.state != LifeState::Closed);
-        open.map(|finding| finding.id.clone()).collect()
-    }
-
-    #[test]
-    fn recording_made_during_an_incident_has_its_findings_from_the_first_page_on() {
-        for scenario in ["port_down", "data_starved", "slow_gpu"] {
-            let folder = tempfile::tempdir().unwrap();
-            let options =
-                owner::Options { period: PERIOD, says_usual: true, ..owner::Options::default() };
-            let mut owner = Owner::new(options.clone());
-            let recorder = Recorder::start(record::Options {
-                folder: folder.path().to_owned(),
-                max_size: record::MAX_SIZE,
-                max_age: record::MAX_AGE,
-                period: PERIOD,
-            })
-            .unwrap();
-            let mut stood = BTreeSet::new();
-            for (at, all) in deliveries(scenario) {
-                let records = at >= self::at(BEGINS);
-                for delivery in all {
-                    if records || matches!(delivery, Delivery::Targets(_)) {
-                        recorder.give(at, &delivery);
-                    }
-                    owner.accept(delivery);
-                }
-                owner.tick(at);
-                if at == self::at(BEGINS - 1) {
-                    stood = open(&mut owner);
-                    let known = owner.remember().unwrap();
-                    let preamble = WrittenUsual::default().write(&known).unwrap();
-                    assert!(!preamble.usual.is_empty(), "what is usual is said");
-                    recorder.follow().give_preamble(at, preamble);
-                }
-            }
-            drop(recorder);
-            assert!(!stood.is_empty(), "{scenario}: nothing is found at all");
-            let recording = Recording::open(folder.path()).unwrap();
-            let (first, last) = recording.span();
-            assert_eq!((first, last), (at(BEGINS), at(ENDS)), "{scenario}: from its first page on");
-            let mut replayed = resume(&recording, first, options).unwrap();
-            let mut tick = first;
-            for one in recording.deliveries(first) {
-                let (at, delivery) = one.unwrap();
-                while tick < at {
-                    replayed.tick(tick);
-                    assert!(open(&mut replayed).is_superset(&stood), "{scenario} at {tick:?}");
-                    tick = tick + PERIOD;
-                }
-                replayed.accept(delivery);
-            }
-            assert!(tick > first, "{scenario}: something was replayed");
-        }
-    }
-
-    #[test]
-    fn preamble_of_another_version_is_refused_with_the_next_step() {
-        let newer = Preamble { version: 9, ..Preamble::default() };
-        let why = remembered(&newer).unwrap_err();
-        assert!(why.contains("of version 9 and this gaunt reads 1; use the gaunt that"), "{why}");
-        let broken = Preamble { version: PREAMBLE_VERSION, findings: "[".into(), ..newer };
-        let why = remembered(&broken).unwrap_err();
-        assert_eq!(
-            why,
-            "its findings are not written as this gaunt writes them; use the gaunt that recorded it"
-        );
-    }
-}
+mod tests;

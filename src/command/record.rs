@@ -1,4 +1,5 @@
-//! `gaunt record`: puts what targets say into a recording, judging nothing, until it is told to stop.
+//! `gaunt record`: puts what targets say into a recording until it is told to stop, and judges meanwhile, so that every segment
+//! begins with what was known then.
 
 use std::{pin::Pin, process::ExitCode, sync::atomic::Ordering, time::Duration};
 
@@ -9,10 +10,11 @@ use tokio::{
     time::sleep,
 };
 
-use super::Scraping;
+use super::{Scraping, preamble};
 use crate::{
-    owner,
+    owner::{self, Owner},
     record::{Options, Recorder},
+    site,
     source::Aggregator,
 };
 
@@ -73,7 +75,8 @@ pub async fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Records what this process scrapes.
+/// Records what this process scrapes. An owner looks at the same: the oldest segments go, and those that stay are to say
+/// what was known when they began.
 async fn local(
     scraping: Scraping,
     options: Options,
@@ -89,13 +92,30 @@ async fn local(
     let recorder = Recorder::start(options)?;
     let clock: Clock = owner::clock();
     let (inbox, mut passing) = mpsc::channel::<Delivery>(PASSING);
+    let mut owner = Owner::new(owner::Options { says_usual: true, ..scraping.owner.clone() });
+    owner.tick(clock());
+    let owner = owner::resume(owner, clock.clone());
+    let _preambles = preamble::start(
+        owner.clone(),
+        recorder.follow(),
+        clock.clone(),
+        Some(clock()),
+        preamble::WAIT,
+    );
+    let _watch = site::start(scraping.site.clone(), inbox.clone()).await?;
     let gatherer = scraping.gather_into(inbox, clock.clone());
+    let onward = owner.inbox();
     tracing::info!(folder = %folder.display(), "recording");
     loop {
         tokio::select! {
             () = &mut end => break,
             delivery = passing.recv() => match delivery {
-                Some(delivery) => recorder.give(clock(), &delivery),
+                Some(delivery) => {
+                    recorder.give(clock(), &delivery);
+                    if onward.send(delivery).await.is_err() {
+                        anyhow::bail!("{}", owner::Gone);
+                    }
+                }
                 None => break,
             },
         }

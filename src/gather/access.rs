@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use gaunt_schema::Safe;
+use gaunt_schema::{Safe, plain_error};
 use hyper::header::HeaderValue;
 use tokio::{sync::watch, task::JoinSet, time::sleep};
 use tokio_rustls::{
@@ -98,7 +98,10 @@ impl Access {
         let server_name = self.tls.server_name.clone().map(ServerName::try_from).transpose();
         let server_name = server_name.map_err(|error| TlsError::Content {
             path: self.tls.server_name.clone().unwrap_or_default().into(),
-            why: error.to_string(),
+            why: {
+                tracing::debug!(%error, "server_name is refused");
+                "server_name is no name that a certificate can prove".to_owned()
+            },
         })?;
         Ok(Keys { authorization, connector, server_name })
     }
@@ -142,7 +145,11 @@ async fn read(access: &Arc<Access>, before: Option<Seen>) -> (Option<Ring>, Seen
         let ring = access.read().map(Arc::new).map_err(|error| Safe::new(&error.to_string()));
         (Some(ring), seen)
     });
-    work.await.unwrap_or_else(|error| (Some(Err(Safe::new(&error.to_string()))), Seen::new()))
+    work.await.unwrap_or_else(|error| {
+        tracing::error!(%error, "reading keys ended unexpectedly");
+        let why = Safe::new("reading its keys ended unexpectedly; see the log");
+        (Some(Err(why)), Seen::new())
+    })
 }
 
 /// Takes up what changes. Keys that were right once stay until others are.
@@ -197,8 +204,10 @@ impl Credentials {
 
 /// The text of a file of one secret, without the line end that editors add.
 fn secret(path: &Path) -> Result<String, TlsError> {
-    let text = file::read(path, MAX_SECRET)
-        .map_err(|error| TlsError::Read { path: path.to_path_buf(), why: error.to_string() })?;
+    let text = file::read(path, MAX_SECRET).map_err(|error| TlsError::Read {
+        path: path.to_path_buf(),
+        why: plain_error::io(&error),
+    })?;
     let text = text.trim_end_matches(['\r', '\n']);
     if text.is_empty() {
         return Err(TlsError::Content { path: path.to_path_buf(), why: "it is empty".to_owned() });

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use gaunt_schema::{Budget, Excess, Failure, Safe, frame, text};
+use gaunt_schema::{Budget, Excess, Failure, Safe, frame, plain_error, text};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::{
     HeaderMap, Request, Response, StatusCode, Uri,
@@ -283,9 +283,9 @@ async fn ask(
 
 /// What every request to a place says, or why none can.
 fn asked(place: &Place) -> Result<(Uri, HeaderValue), Safe> {
-    let uri = Uri::try_from(&place.path).map_err(|error| Safe::new(&error.to_string()))?;
+    let uri = Uri::try_from(&place.path).map_err(|_| Safe::new("its path cannot be asked for"))?;
     let host = HeaderValue::try_from(place.authority());
-    Ok((uri, host.map_err(|error| Safe::new(&error.to_string()))?))
+    Ok((uri, host.map_err(|_| Safe::new("its name cannot stand in a request"))?))
 }
 
 /// The media type of an answer, without its parameters' case.
@@ -329,14 +329,5 @@ async fn read(
 }
 
 pub(super) fn broken(error: &hyper::Error) -> Failure {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(next) = cause.source() {
-        cause = next;
-    }
-    let mut why = error.to_string();
-    let last = cause.to_string();
-    if !why.contains(&last) {
-        why = format!("{why}: {last}");
-    }
-    Failure::Broken(Safe::new(&why))
+    Failure::Broken(Safe::new(&plain_error::network(error)))
 }

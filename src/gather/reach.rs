@@ -4,13 +4,14 @@
 //! to. The address that passes here is the one that is connected to: no second look-up lies between.
 
 use std::{
-    fmt,
+    fmt, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _},
     ops::RangeInclusive,
     str::FromStr,
     sync::Arc,
 };
 
+use gaunt_schema::plain_error;
 use tokio::sync::Semaphore;
 
 use super::place::NamedBy;
@@ -186,7 +187,8 @@ impl Names {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, port)]);
         }
-        let seat = self.seats.clone().acquire_owned().await.map_err(|error| error.to_string())?;
+        let seat = self.seats.clone().acquire_owned().await;
+        let seat = seat.map_err(|_| "gaunt is ending".to_owned())?;
         let name = host.to_owned();
         let found = tokio::task::spawn_blocking(move || {
             let found = (name.as_str(), port).to_socket_addrs();
@@ -196,10 +198,26 @@ impl Names {
         match found.await {
             Ok(Ok(found)) if !found.is_empty() => Ok(found),
             Ok(Ok(_)) => Err(format!("the name {host} has no address")),
-            Ok(Err(error)) => Err(format!("the name {host} cannot be looked up: {error}")),
-            Err(error) => Err(error.to_string()),
+            Ok(Err(error)) => {
+                Err(format!("the name {host} cannot be looked up: {}", no_address(&error)))
+            }
+            Err(error) => {
+                tracing::error!(%error, "looking up a name ended unexpectedly");
+                Err(format!("the name {host} cannot be looked up; see the log"))
+            }
         }
     }
+}
+
+/// Why the system does not say an address: its resolver adds its own words to those of the library.
+fn no_address(error: &io::Error) -> String {
+    if error.raw_os_error().is_some() {
+        return plain_error::io(error);
+    }
+    let said = error.to_string();
+    tracing::debug!(error = %said, "a name is not looked up");
+    // What getaddrinfo says stands behind a colon.
+    said.rsplit_once(": ").map_or(said.clone(), |(_, reason)| reason.to_owned())
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::{
-    Owner, Remembered,
+    Owner, RecordedPast, Remembered,
     handle::{Asked, Change, Published, QUESTIONS},
     run::Questions,
 };
@@ -38,8 +38,10 @@ pub(super) struct Desk {
     changes: VecDeque<Change>,
     /// Those who want what outlives a restart, until the judge is back.
     remembering: Vec<oneshot::Sender<Remembered>>,
-    /// The long question that is being worked out.
-    working: Option<JoinHandle<(Question, Answer)>>,
+    /// Those who want the past that is kept, and how many bytes of it: that is long as well.
+    recording: VecDeque<(usize, oneshot::Sender<RecordedPast>)>,
+    /// The long question that is being worked out; without an answer that others may have.
+    working: Option<JoinHandle<Option<(Question, Answer)>>>,
     /// Deliveries that came while one was worked out: they are taken before the next one. None until they are counted.
     owed: Option<usize>,
 }
@@ -54,6 +56,7 @@ impl Desk {
             waiting: VecDeque::new(),
             changes: VecDeque::new(),
             remembering: Vec::new(),
+            recording: VecDeque::new(),
             working: None,
             owed: Some(0),
         }
@@ -100,8 +103,8 @@ impl Desk {
             },
             done = worked(&mut self.working) => {
                 self.working = None;
-                let Some((question, answer)) = done else { return false };
-                self.keep(question, answer);
+                let Some(done) = done else { return false };
+                self.keep(done);
                 self.change();
             }
         }
@@ -135,8 +138,7 @@ impl Desk {
                 biased;
                 done = worked(&mut self.working) => {
                     self.working = None;
-                    let (question, answer) = done?;
-                    self.keep(question, answer);
+                    self.keep(done?);
                 }
                 asked = self.asked.recv(), if has_room => self.take(asked?),
             }
@@ -145,8 +147,8 @@ impl Desk {
     }
 
     fn has_room(&self) -> bool {
-        let most = self.waiting.len().max(self.changes.len()).max(self.remembering.len());
-        most < QUESTIONS
+        let asked = self.remembering.len().max(self.recording.len());
+        self.waiting.len().max(self.changes.len()).max(asked) < QUESTIONS
     }
 
     fn take(&mut self, asked: Asked) {
@@ -160,6 +162,10 @@ impl Desk {
                 self.remembering.push(back);
                 return self.remember();
             }
+            Asked::Past(most, back) => {
+                self.recording.push_back((most, back));
+                return self.start();
+            }
         };
         if let Some(answer) = self.known.get(&question) {
             // Whoever asked may have given up; then the answer is dropped.
@@ -168,7 +174,7 @@ impl Desk {
         if is_short(&question) {
             let answer = self.owner.answer(&question);
             drop(back.send(answer.clone()));
-            return self.keep(question, answer);
+            return self.keep(Some((question, answer)));
         }
         self.waiting.push_back((question, back));
         self.start();
@@ -210,6 +216,17 @@ impl Desk {
         if self.working.is_some() || self.owed != Some(0) || !self.changes.is_empty() {
             return;
         }
+        if let Some((most, back)) = self.recording.pop_front() {
+            let owner = self.owner.clone();
+            self.owed = None;
+            self.working = Some(spawn_blocking(move || {
+                let past = owner.recorded_past(most);
+                drop(owner);
+                drop(back.send(past));
+                None
+            }));
+            return;
+        }
         while let Some((question, back)) = self.waiting.pop_front() {
             if let Some(answer) = self.known.get(&question) {
                 drop(back.send(answer.clone()));
@@ -225,13 +242,14 @@ impl Desk {
                 // Whoever waits for the end of this may change the owner.
                 drop(owner);
                 drop(back.send(answer.clone()));
-                (question, answer)
+                Some((question, answer))
             }));
             return;
         }
     }
 
-    fn keep(&mut self, question: Question, answer: Answer) {
+    fn keep(&mut self, done: Option<(Question, Answer)>) {
+        let Some((question, answer)) = done else { return };
         // What targets and single nodes do is told as it is; tables stand until the next tick.
         let stands = !matches!(question, Question::Targets | Question::Node(_));
         if stands && self.known.len() < MAX_ANSWERS {
@@ -242,8 +260,8 @@ impl Desk {
 
 /// The end of the work, if any is done; else never.
 async fn worked(
-    working: &mut Option<JoinHandle<(Question, Answer)>>,
-) -> Option<(Question, Answer)> {
+    working: &mut Option<JoinHandle<Option<(Question, Answer)>>>,
+) -> Option<Option<(Question, Answer)>> {
     match working {
         Some(work) => work.await.ok(),
         None => std::future::pending().await,

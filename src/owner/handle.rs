@@ -11,7 +11,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::Remembered;
+use super::{RecordedPast, Remembered};
 use crate::answer::{Act, Answer, FindingList, Overview, Question, Starved};
 
 /// Deliveries that may wait. A sender whose delivery finds the inbox full waits, and so falls behind visibly. A third of a
@@ -31,6 +31,8 @@ pub(super) enum Asked {
     Change(Change),
     /// What outlives a restart.
     Remember(oneshot::Sender<Remembered>),
+    /// The past that is kept, in so many bytes.
+    Past(usize, oneshot::Sender<RecordedPast>),
 }
 
 /// Something that changes what is known.
@@ -157,6 +159,13 @@ impl Handle {
         let (back, remembered) = oneshot::channel();
         self.questions.send(Asked::Remember(back)).await.map_err(|_| Gone)?;
         remembered.await.map_err(|_| Gone)
+    }
+
+    /// The past that is kept, in about `most` bytes.
+    pub async fn recorded_past(&self, most: usize) -> Result<RecordedPast, Gone> {
+        let (back, past) = oneshot::channel();
+        self.questions.send(Asked::Past(most, back)).await.map_err(|_| Gone)?;
+        past.await.map_err(|_| Gone)
     }
 
     /// Tells the owner that this is kept: what it counts is told from now on as it is there.

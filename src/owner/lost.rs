@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use gaunt_schema::UnixMs;
+use serde::{Deserialize, Serialize};
 
 /// One point stands for this time.
 pub(super) const STEP: Duration = Duration::from_secs(10);
@@ -11,7 +12,7 @@ pub(super) const STEP: Duration = Duration::from_secs(10);
 const POINTS: usize = 90;
 
 /// Means of lost GPUs, one for each step.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Ledger {
     /// The step of the newest point.
     step: i64,
@@ -33,6 +34,12 @@ impl Ledger {
             *sum += lost;
             *entries += 1;
         }
+    }
+
+    /// The same with no more points than are kept.
+    pub(super) fn bounded(mut self) -> Self {
+        self.points.drain(..self.points.len().saturating_sub(POINTS));
+        self
     }
 
     /// Every point up to an instant, oldest first, as many as are kept; none where nothing was known.

@@ -92,6 +92,12 @@ impl Owner {
         owner
     }
 
+    /// Whether it goes on from no earlier state and has found nothing yet.
+    pub fn is_new(&self) -> bool {
+        let known = self.remember();
+        self.told_spent.is_none() && known.is_some_and(|known| known.findings() == (0, 0))
+    }
+
     /// What outlives a restart; none while the judge is away.
     pub fn remember(&self) -> Option<Remembered> {
         let judge = self.judge.as_ref()?;

@@ -1,5 +1,7 @@
 //! One entry of a block: a delivery with its instant, written and read back.
 
+use std::sync::Arc;
+
 use gaunt_schema::{
     Batch, Delivery, Dialect, Failure, JobList, Page, Preamble, Rejected, Safe, Target, TargetId,
     TargetSource, Topology, UnixMs, text,
@@ -16,6 +18,8 @@ const TOPOLOGY: u8 = 4;
 const JOBS: u8 = 5;
 const SOURCES: u8 = 6;
 const PREAMBLE: u8 = 7;
+/// The points of history that belong to the preamble before it.
+const PAST: u8 = 8;
 
 /// What a page's own text does not say.
 #[derive(Debug, Serialize, Deserialize)]
@@ -48,8 +52,16 @@ struct FailureHead {
 struct PreambleHead {
     at: UnixMs,
     version: u32,
+    #[serde(default)]
+    since: Option<UnixMs>,
     /// Bytes of the first text.
     findings: usize,
+}
+
+/// What is beside the points of history, which are its body: an entry of its own, because who reads no points passes over it.
+#[derive(Debug, Serialize, Deserialize)]
+struct PastHead {
+    at: UnixMs,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -61,14 +73,18 @@ struct Told<T> {
 /// Appends a delivery that came at `at`.
 pub(super) fn write(delivery: &Delivery, at: UnixMs, out: &mut Vec<u8>) {
     match delivery {
-        Delivery::Targets(targets) => put(TARGETS, &Told { at, told: targets }, "", out),
-        Delivery::Sources(sources) => put(SOURCES, &Told { at, told: sources }, "", out),
-        Delivery::Topology(topology) => put(TOPOLOGY, &Told { at, told: topology }, "", out),
-        Delivery::Jobs(jobs) => put(JOBS, &Told { at, told: jobs }, "", out),
+        Delivery::Targets(targets) => put(TARGETS, &Told { at, told: targets }, &[], out),
+        Delivery::Sources(sources) => put(SOURCES, &Told { at, told: sources }, &[], out),
+        Delivery::Topology(topology) => put(TOPOLOGY, &Told { at, told: topology }, &[], out),
+        Delivery::Jobs(jobs) => put(JOBS, &Told { at, told: jobs }, &[], out),
         Delivery::Preamble(preamble) => {
-            let Preamble { version, findings, usual } = preamble;
-            let head = PreambleHead { at, version: *version, findings: findings.len() };
-            put(PREAMBLE, &head, &[findings.as_ref(), usual].concat(), out);
+            let Preamble { version, since, findings, usual, past } = preamble;
+            let (version, since) = (*version, *since);
+            let head = PreambleHead { at, version, since, findings: findings.len() };
+            put(PREAMBLE, &head, [findings.as_ref(), usual].concat().as_bytes(), out);
+            if !past.is_empty() {
+                put(PAST, &PastHead { at }, past, out);
+            }
         }
         // How this recording stood is no part of what happened.
         Delivery::Keeping(_) => {}
@@ -88,24 +104,24 @@ pub(super) fn write(delivery: &Delivery, at: UnixMs, out: &mut Vec<u8>) {
                         node: page.report.node.clone(),
                         node_time: page.report.node_time,
                     };
-                    put(PAGE, &head, &body, out);
+                    put(PAGE, &head, body.as_bytes(), out);
                 }
                 Err(failure) => {
                     let failure = failure.clone();
-                    put(FAILURE, &FailureHead { at, target, duration_ms, failure }, "", out);
+                    put(FAILURE, &FailureHead { at, target, duration_ms, failure }, &[], out);
                 }
             }
         }
     }
 }
 
-fn put(kind: u8, head: &impl Serialize, body: &str, out: &mut Vec<u8>) {
+fn put(kind: u8, head: &impl Serialize, body: &[u8], out: &mut Vec<u8>) {
     let head = serde_json::to_vec(head).expect("plain structs become JSON");
     out.push(kind);
     out.extend_from_slice(&(head.len() as u32).to_le_bytes());
     out.extend_from_slice(&(body.len() as u32).to_le_bytes());
     out.extend_from_slice(&head);
-    out.extend_from_slice(body.as_bytes());
+    out.extend_from_slice(body);
 }
 
 /// The preamble among the entries of a payload that is the last one at `until`, or else the first; pages are passed over.
@@ -119,10 +135,22 @@ pub(super) fn preamble(mut payload: &[u8], until: UnixMs) -> Option<(UnixMs, Pre
         if let Some((at, Delivery::Preamble(preamble))) = read
             && (at <= until || found.is_none())
         {
-            found = Some((at, preamble));
+            found = Some((at, with_past(preamble, &mut payload)));
         }
     }
     found
+}
+
+/// A preamble with the points of history that follow it, if they do.
+fn with_past(preamble: Preamble, payload: &mut &[u8]) -> Preamble {
+    let mut rest = *payload;
+    match split(&mut rest) {
+        Some((PAST, _, past)) => {
+            *payload = rest;
+            Preamble { past: past.into(), ..preamble }
+        }
+        _ => preamble,
+    }
 }
 
 /// Takes the first entry off a payload, as its kind, head and body.
@@ -144,7 +172,12 @@ pub(super) fn read(payload: &mut &[u8], limits: &text::Limits) -> Option<(UnixMs
     loop {
         let (kind, head, body) = split(payload)?;
         if (TARGETS..=PREAMBLE).contains(&kind) {
-            return delivery(kind, head, body, limits);
+            return Some(match delivery(kind, head, body, limits)? {
+                (at, Delivery::Preamble(preamble)) => {
+                    (at, Delivery::Preamble(with_past(preamble, payload)))
+                }
+                other => other,
+            });
         }
     }
 }
@@ -173,10 +206,12 @@ fn delivery(
             (at, Delivery::Batch(Batch { target, at, duration_ms, outcome }))
         }
         PREAMBLE => {
-            let PreambleHead { at, version, findings } = serde_json::from_slice(head).ok()?;
+            let PreambleHead { at, version, since, findings } =
+                serde_json::from_slice(head).ok()?;
             let (findings, usual) = std::str::from_utf8(body).ok()?.split_at_checked(findings)?;
             let (findings, usual) = (findings.into(), usual.into());
-            (at, Delivery::Preamble(Preamble { version, findings, usual }))
+            let past = Arc::default();
+            (at, Delivery::Preamble(Preamble { version, since, findings, usual, past }))
         }
         _ => {
             let FailureHead { at, target, duration_ms, failure } =

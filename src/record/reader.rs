@@ -17,6 +17,17 @@ use super::{
 /// The blocks in which the first page is looked for: the first one after what stands has it, unless nothing answered.
 const FIRST_BLOCKS: usize = 8;
 
+/// What a recording says of the time before an instant of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Earlier {
+    /// This was known, and when.
+    Known(UnixMs, Preamble),
+    /// It says nothing: it was made by an older gaunt, or nobody could say it in time.
+    Unsaid,
+    /// It may have said something in this segment, of which so many bytes are damaged.
+    Damaged(PathBuf, usize),
+}
+
 /// A recording whose segments were looked through.
 #[derive(Debug)]
 pub struct Recording {
@@ -58,12 +69,13 @@ impl Recording {
             };
             recording.lost += segment.lost;
             recording.period = Duration::from_millis(u64::from(segment.period_ms.max(1)));
-            let (first, last) = (segment.blocks.first(), segment.blocks.last());
+            let (first, last) =
+                (segment.blocks.first(), segment.blocks.iter().map(|b| b.last).max());
             if recording.first_page.is_none() {
                 recording.first_page = first_page(&segment);
             }
             if let (Some(first), Some(last)) = (first, last) {
-                let span = (first.first, last.last);
+                let span = (first.first, last);
                 recording.segments.push((path, span.0, span.1));
             }
         }
@@ -91,19 +103,22 @@ impl Recording {
         self.lost
     }
 
-    /// What was known at this instant, or at the latest a minute before: the preamble of the segment that holds it. None
-    /// if the recording has none: it was made without a judge, or by an older gaunt.
-    pub fn preamble(&self, at: UnixMs) -> Result<Option<Preamble>, RecordError> {
+    /// What was known at this instant, or at the latest a minute before: the preamble of the segment that holds it.
+    pub fn earlier(&self, at: UnixMs) -> Result<Earlier, RecordError> {
         let Some((path, _, _)) = self.segments.iter().find(|(_, _, last)| *last >= at) else {
-            return Ok(None);
+            return Ok(Earlier::Unsaid);
         };
         let bytes = read(path)?;
-        let Ok(segment) = segment::read_segment(&bytes) else { return Ok(None) };
+        let Ok(segment) = segment::read_segment(&bytes) else { return Ok(Earlier::Unsaid) };
         let mut found = None;
         for block in segment.blocks.iter().take_while(|block| block.first <= at) {
             found = block.preamble(at).or(found);
         }
-        Ok(found.map(|(_, preamble)| preamble))
+        Ok(match found {
+            Some((at, preamble)) => Earlier::Known(at, preamble),
+            None if segment.lost > 0 => Earlier::Damaged(path.clone(), segment.lost),
+            None => Earlier::Unsaid,
+        })
     }
 
     /// Every delivery from this instant on, after what stood at the beginning of its segment.

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
         mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
     },
     thread::{self, JoinHandle},
@@ -18,6 +18,7 @@ use tokio::sync::{Notify, mpsc};
 use super::{
     Options, RecordError,
     ring::Ring,
+    segment_start::{Preambles, preamble_room},
     status::Status,
     writer::{Given, Writer},
 };
@@ -76,10 +77,12 @@ struct Way {
     followers: Arc<AtomicUsize>,
     /// Whether it is written to disk.
     is_kept: bool,
-    /// Whether somebody gives preambles.
-    has_preambles: Arc<AtomicBool>,
-    /// Wakes who gives preambles when somebody begins to follow.
-    arrival: Arc<Notify>,
+    /// For how many milliseconds a segment waits for a preamble; 0 while nobody gives any.
+    preamble_wait: Arc<AtomicU64>,
+    /// Wakes who gives preambles: somebody begins to follow, or a segment is to begin.
+    asks: Arc<Notify>,
+    /// The most bytes that a preamble may have.
+    preamble_room: usize,
 }
 
 /// What waits for the thread.
@@ -102,18 +105,23 @@ impl Follow {
         let more = |now: usize| (now < FOLLOWERS).then_some(now + 1);
         self.0.followers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         let (blocks, follower) = mpsc::channel(BLOCKS);
-        let waits = self.0.has_preambles.load(Ordering::Relaxed);
+        let waits = self.0.preamble_wait.load(Ordering::Relaxed) > 0;
         if self.0.to.try_send(Given::Follower(blocks, now, waits)).is_err() {
             self.0.followers.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
-        self.0.arrival.notify_one();
+        self.0.asks.notify_one();
         Some(follower)
     }
 
-    /// Waits until somebody begins to follow.
-    pub async fn arrival(&self) {
-        self.0.arrival.notified().await;
+    /// Waits until a preamble of now is asked for: somebody begins to follow, or a segment is to begin.
+    pub async fn asked(&self) {
+        self.0.asks.notified().await;
+    }
+
+    /// The most bytes that a preamble may have; what is beyond is left out, points of history first.
+    pub fn preamble_room(&self) -> usize {
+        self.0.preamble_room
     }
 
     /// Whether a preamble is of use: it is recorded, or somebody follows.
@@ -121,12 +129,14 @@ impl Follow {
         self.0.is_kept || self.0.followers.load(Ordering::Relaxed) > 0
     }
 
-    /// Announces that preambles will be given: who begins to follow waits a little for one.
-    pub fn promise_preambles(&self) {
-        self.0.has_preambles.store(true, Ordering::Relaxed);
+    /// Announces that preambles will be given: who begins to follow waits a little for one, and a segment so
+    /// long.
+    pub fn promise_preambles(&self, wait: Duration) {
+        let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        self.0.preamble_wait.store(wait, Ordering::Relaxed);
     }
 
-    /// Gives what is known at `at`, unless one that was given before still waits.
+    /// Gives what is known at `at`, of its own accord, unless one that was given before still waits.
     pub fn give_preamble(&self, at: UnixMs, preamble: Preamble) {
         if self.0.waiting.preamble.swap(true, Ordering::Relaxed) {
             return;
@@ -136,6 +146,12 @@ impl Follow {
             // Nothing more may wait now, or the recorder ended, which it does before those who know of it.
             self.0.waiting.preamble.store(false, Ordering::Relaxed);
         }
+    }
+
+    /// Gives what is known at `at` because it was asked for; none if it cannot be said, so that nobody waits for it.
+    pub fn answer_preamble(&self, at: UnixMs, preamble: Option<Preamble>) {
+        // Where nothing more may wait the segment begins without it after a while.
+        drop(self.0.to.try_send(Given::Answer(at, preamble.map(Box::new))));
     }
 }
 
@@ -166,11 +182,13 @@ impl Recorder {
     }
 
     fn spawn(keep: Option<(Ring, Arc<Status>)>, period: Duration) -> std::io::Result<Self> {
+        let room = preamble_room(keep.as_ref().map(|(ring, _)| ring));
         let status = keep.as_ref().map(|(_, status)| status.clone());
-        let (mut recorder, from) = Self::without_thread(status);
-        let (waiting, followers) =
-            (recorder.given.waiting.clone(), recorder.given.followers.clone());
-        let mut writer = Writer::new(keep, period, followers);
+        let (mut recorder, from) = Self::without_thread(status, room);
+        let given = &recorder.given;
+        let (waiting, followers) = (given.waiting.clone(), given.followers.clone());
+        let preambles = Preambles::new(given.preamble_wait.clone(), given.asks.clone());
+        let mut writer = Writer::new(keep, period, followers, preambles);
         let thread = thread::Builder::new()
             .name("record".to_owned())
             .spawn(move || writer.run(&from, &waiting))?;
@@ -179,15 +197,19 @@ impl Recorder {
     }
 
     /// One whose deliveries wait to be taken.
-    fn without_thread(status: Option<Arc<Status>>) -> (Self, Receiver<Given>) {
+    fn without_thread(
+        status: Option<Arc<Status>>,
+        preamble_room: usize,
+    ) -> (Self, Receiver<Given>) {
         let (to, from) = sync_channel(WAITING + BESIDE);
         let given = Way {
             to,
             waiting: Arc::default(),
             followers: Arc::default(),
             is_kept: status.is_some(),
-            has_preambles: Arc::default(),
-            arrival: Arc::default(),
+            preamble_wait: Arc::default(),
+            asks: Arc::default(),
+            preamble_room,
         };
         (Self { given, writing: None, status, withheld: Mutex::default() }, from)
     }
@@ -284,7 +306,7 @@ mod tests {
     #[test]
     fn recorder_is_bounded_while_the_disk_takes_nothing() {
         let status = Arc::new(Status::new(std::path::Path::new("/nowhere")));
-        let (recorder, from) = Recorder::without_thread(Some(status.clone()));
+        let (recorder, from) = Recorder::without_thread(Some(status.clone()), preamble_room(None));
         let follow = recorder.follow();
         let rounds = 3 * WAITING as i64;
         for nth in 0..rounds {

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, fs, path::Path, sync::atomic::Ordering, time::Duration};
 
 use gaunt_schema::{
-    Batch, Class, Delivery, Dialect, Failure, MetricId, Origin, Page, Preamble, Rejected, Safe,
-    Target, TargetId, Topology, UnixMs, text,
+    Batch, Class, Delivery, Dialect, Failure, MetricId, Origin, Page, Rejected, Safe, Target,
+    TargetId, Topology, UnixMs, text,
 };
 use gaunt_sim::{Fleet, Scenario};
 use proptest::prelude::*;
@@ -15,6 +15,8 @@ use crate::{
     cluster::Cluster,
     owner::{self, Owner},
 };
+
+mod preambles;
 
 const START: UnixMs = UnixMs(1_760_017_311_000);
 const PERIOD: Duration = Duration::from_secs(1);
@@ -289,52 +291,6 @@ fn who_follows_gets_what_stands_and_then_every_block() {
     }
     assert_eq!(stream.period_ms(), Some(1_000));
     assert_eq!(values(&came), values(&all));
-}
-
-#[test]
-fn follower_begins_with_what_is_known_now_and_not_at_the_start() {
-    let recorder = Recorder::passing_on(PERIOD).unwrap();
-    let all = deliveries(2, 3);
-    recorder.give(all[0].0, &all[0].1);
-    let follow = recorder.follow();
-    follow.promise_preambles();
-    let later = UnixMs(START.0 + 3_600_000);
-    let mut follower = follow.start(later).unwrap();
-    let preamble = Preamble { version: 1, findings: "known".into(), usual: "usual".into() };
-    follow.give_preamble(later, preamble.clone());
-    let first = follower.blocking_recv().unwrap();
-    let (mut stream, began) = (super::Stream::default(), read_segment(&first).unwrap().blocks[0]);
-    assert_eq!(began.first, later, "not when this process began");
-    let came = stream.take(&first).unwrap();
-    assert!(matches!(&came[0].1, Delivery::Preamble(known) if *known == preamble), "{came:?}");
-    assert!(came.iter().any(|(_, one)| matches!(one, Delivery::Targets(all) if all.len() == 2)));
-    // Written down, and passed on again, it is still the same.
-    let folder = tempfile::tempdir().unwrap();
-    record(options(folder.path()), &came);
-    let recording = Recording::open(folder.path()).unwrap();
-    assert_eq!(recording.preamble(later).unwrap(), Some(preamble));
-    drop(recorder);
-}
-
-#[test]
-fn preamble_that_is_too_large_for_a_segment_leaves_out_what_is_usual() {
-    let folder = tempfile::tempdir().unwrap();
-    let small = Options { max_size: 1 << 20, ..options(folder.path()) };
-    let usual = "u".repeat(1 << 20);
-    let all = deliveries(2, 5);
-    let recorder = Recorder::start(small).unwrap();
-    let preamble = Preamble { version: 1, findings: "known".into(), usual: usual.into() };
-    recorder.follow().give_preamble(START, preamble);
-    for (at, delivery) in &all {
-        recorder.give(*at, delivery);
-    }
-    drop(recorder);
-    let recording = Recording::open(folder.path()).unwrap();
-    let known = recording.preamble(UnixMs(START.0 + 1_000)).unwrap().unwrap();
-    assert_eq!((known.findings.as_ref(), known.usual.as_ref()), ("known", ""));
-    let batches = recording.deliveries(START).map(Result::unwrap);
-    let batches = batches.filter(|(_, one)| matches!(one, Delivery::Batch(_))).count();
-    assert_eq!(batches, all.len() - 1);
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! The recorder's thread: the block that grows, the ring that it is written to, and those who follow.
 
 use std::{
-    collections::BTreeMap,
     io,
     sync::{
         Arc,
@@ -11,11 +10,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaunt_schema::{Delivery, JobList, Preamble, Safe, Target, TargetSource, Topology, UnixMs};
+use gaunt_schema::{Delivery, Preamble, UnixMs};
 use hyper::body::Bytes;
 use tokio::sync::mpsc;
 
-use super::{entry, recorder::Waiting, ring::Ring, segment, status::Status};
+use super::{
+    entry,
+    recorder::Waiting,
+    ring::Ring,
+    segment,
+    segment_start::{Preambles, Standing, has_waited, preamble_room},
+    status::Status,
+};
 
 /// A block is written once it has this size before compression.
 const BLOCK_SIZE: usize = 1 << 20;
@@ -29,70 +35,17 @@ const RETRY: Duration = Duration::from_secs(5);
 /// The time between two preambles within a segment: what a reader who begins there must live through to know the rest.
 const PREAMBLE_EVERY: Duration = Duration::from_mins(1);
 
-/// The largest preamble, before compression.
-const MAX_PREAMBLE: usize = 16 << 20;
-
-/// A preamble takes at most this part of a segment.
-const PREAMBLE_PART: u64 = 4;
-
-/// How long a follower waits for a preamble of now before it begins with the last one.
-const GREETING: Duration = Duration::from_secs(2);
-
 /// What comes to the thread.
 #[derive(Debug)]
 pub(super) enum Given {
     /// What a sender brought, and when.
     Delivery(UnixMs, Box<Delivery>),
+    /// The preamble that was asked for, and when it was known; none if it cannot be said.
+    Answer(UnixMs, Option<Box<Preamble>>),
     /// Somebody who wants every block from now on, and when that is; whether a preamble of now is under way.
     Follower(mpsc::Sender<Bytes>, UnixMs, bool),
     /// Nothing more: write what there is.
     End,
-}
-
-/// What must be said again at the beginning of each segment.
-#[derive(Debug, Default)]
-struct Standing {
-    targets: Option<Vec<Target>>,
-    sources: Option<Vec<TargetSource>>,
-    topologies: BTreeMap<Safe, Topology>,
-    jobs: BTreeMap<Safe, JobList>,
-    /// What was known last, and when.
-    preamble: Option<(UnixMs, Preamble)>,
-}
-
-impl Standing {
-    fn note(&mut self, delivery: &Delivery) {
-        match delivery {
-            Delivery::Targets(targets) => self.targets = Some(targets.clone()),
-            Delivery::Sources(sources) => self.sources = Some(sources.clone()),
-            Delivery::Topology(told) => {
-                drop(self.topologies.insert(told.source.clone(), told.clone()));
-            }
-            Delivery::Jobs(told) => drop(self.jobs.insert(told.source.clone(), told.clone())),
-            Delivery::Batch(_) | Delivery::Keeping(_) | Delivery::Preamble(_) => {}
-        }
-    }
-
-    /// Everything that stands, as entries of this instant, with as much of the preamble as there is room for.
-    fn write(&self, at: UnixMs, room: usize, out: &mut Vec<u8>) -> u32 {
-        let mut entries = 0;
-        if let Some((known, preamble)) = &self.preamble
-            && let Some(preamble) = preamble.within(room)
-        {
-            entry::write(&Delivery::Preamble(preamble), *known, out);
-            entries += 1;
-        }
-        let targets = self.targets.clone().map(Delivery::Targets);
-        let sources = self.sources.clone().map(Delivery::Sources);
-        let topologies = self.topologies.values().cloned().map(Delivery::Topology);
-        let jobs = self.jobs.values().cloned().map(Delivery::Jobs);
-        let all = targets.into_iter().chain(sources).chain(topologies).chain(jobs);
-        for delivery in all {
-            entry::write(&delivery, at, out);
-            entries += 1;
-        }
-        entries
-    }
 }
 
 /// The ring, and when it is tried again after a failure.
@@ -121,6 +74,7 @@ pub(super) struct Writer {
     begun: Instant,
     /// The instant of the newest entry.
     newest: UnixMs,
+    preambles: Preambles,
     /// When a preamble was last written.
     preambled: Option<UnixMs>,
     /// Followers who wait for a preamble of now, with the instant from which they follow, and since when they wait.
@@ -134,6 +88,7 @@ impl Writer {
         keep: Option<(Ring, Arc<Status>)>,
         period: Duration,
         seats: Arc<AtomicUsize>,
+        preambles: Preambles,
     ) -> Self {
         Self {
             kept: keep.map(|(ring, status)| Kept { ring, status, retry: None }),
@@ -142,6 +97,7 @@ impl Writer {
             growing: Growing::default(),
             begun: Instant::now(),
             newest: UnixMs::default(),
+            preambles,
             preambled: None,
             arriving: Vec::new(),
             followers: Vec::new(),
@@ -154,6 +110,8 @@ impl Writer {
         loop {
             let left = BLOCK_TIME.saturating_sub(self.begun.elapsed());
             let wait = if self.growing.entries == 0 { BLOCK_TIME } else { left };
+            // A block that waits for the preamble of its segment is looked at again when that comes, or does not.
+            let wait = self.preambles.left().unwrap_or(wait);
             match given.recv_timeout(wait) {
                 Ok(Given::Delivery(at, delivery)) => {
                     match *delivery {
@@ -163,14 +121,15 @@ impl Writer {
                     }
                     self.take(at, &delivery);
                 }
+                Ok(Given::Answer(at, preamble)) => self.take_answer(at, preamble),
                 Ok(Given::Follower(follower, at, false)) => self.greet(follower, at),
                 Ok(Given::Follower(follower, at, true)) => {
                     self.arriving.push((follower, at, Instant::now()));
                 }
                 Err(RecvTimeoutError::Timeout) => self.part(),
-                Ok(Given::End) | Err(RecvTimeoutError::Disconnected) => return self.flush(),
+                Ok(Given::End) | Err(RecvTimeoutError::Disconnected) => return self.end_block(),
             }
-            if self.arriving.iter().any(|(_, _, since)| since.elapsed() >= GREETING) {
+            if self.arriving.iter().any(|(_, _, since)| has_waited(*since)) {
                 self.greet_all();
             }
             let late = self.growing.entries > 0 && self.begun.elapsed() >= BLOCK_TIME;
@@ -188,21 +147,44 @@ impl Writer {
         self.append(at, delivery);
     }
 
-    /// Keeps a preamble for the next segment and for those who follow; between two pages it is written now and then.
+    /// Keeps a preamble for the next segment; between two pages it is written now and then, without points of history, which
+    /// were written before it.
     fn take_preamble(&mut self, at: UnixMs, preamble: &Preamble) {
-        self.standing.preamble = Some((at, preamble.clone()));
-        self.greet_all();
+        self.standing.note_preamble(at, preamble.clone());
         let due = self.preambled.is_none_or(|last| at.since(last) >= PREAMBLE_EVERY);
-        if let (true, Some(preamble)) = (due, preamble.within(self.preamble_room())) {
+        let preamble = preamble.without_past().within(self.preamble_room());
+        if let (true, Some(preamble)) = (due, preamble) {
             self.preambled = Some(at);
             self.append(at, &Delivery::Preamble(preamble));
         }
     }
 
+    /// Begins the segment that waits with what is known now, and with those who begin to follow.
+    fn take_answer(&mut self, at: UnixMs, preamble: Option<Box<Preamble>>) {
+        if let Some(preamble) = preamble {
+            self.standing.note_preamble(at, *preamble);
+        }
+        self.greet_all();
+        if self.preambles.answer() {
+            self.flush();
+        }
+    }
+
     /// The most bytes that a preamble may have here.
     fn preamble_room(&self) -> usize {
-        let segment = self.kept.as_ref().map(|kept| kept.ring.segment_size() / PREAMBLE_PART);
-        segment.map_or(MAX_PREAMBLE, |room| MAX_PREAMBLE.min(room as usize))
+        preamble_room(self.kept.as_ref().map(|kept| &kept.ring))
+    }
+
+    /// Whether the block begins a segment and waits for its preamble: what is known when it begins is said there, and not what
+    /// was known before.
+    fn waits_for_preamble(&mut self) -> bool {
+        let (Some(kept), Some((first, _))) = (&self.kept, self.growing.span) else { return false };
+        let rests = kept.retry.is_some_and(|at| Instant::now() < at);
+        if rests || !kept.ring.begins(first) || self.standing.knows_now(first) {
+            self.preambles.reset();
+            return false;
+        }
+        self.preambles.keep_waiting(self.growing.payload.len())
     }
 
     fn append(&mut self, at: UnixMs, delivery: &Delivery) {
@@ -229,9 +211,11 @@ impl Writer {
         let at = self.newest.max(at);
         let mut begin = segment::header(milliseconds(self.period), at);
         let mut standing = Vec::new();
-        let entries = self.standing.write(at, MAX_PREAMBLE, &mut standing);
-        match segment::block(&standing, entries, at, at) {
-            Ok(block) => begin.extend(block),
+        let entries = self.standing.write(at, &mut standing);
+        let room = preamble_room(None);
+        let preamble = self.standing.preamble_block((at, at), room);
+        match segment::block(&standing, entries, at, at).and_then(|block| Ok((block, preamble?))) {
+            Ok((block, preamble)) => begin.extend([block, preamble].concat()),
             Err(error) => tracing::error!(%error, "what stands cannot be passed on"),
         }
         if follower.try_send(begin.into()).is_ok() {
@@ -266,9 +250,16 @@ impl Writer {
         });
     }
 
+    /// Ends the block, unless it waits for the preamble of the segment that it begins.
+    fn flush(&mut self) {
+        if !self.waits_for_preamble() {
+            self.end_block();
+        }
+    }
+
     /// Ends the block: writes it and passes it on. On a full disk it is dropped and counted, and the next attempt
     /// waits a little.
-    fn flush(&mut self) {
+    fn end_block(&mut self) {
         let mut done = std::mem::take(&mut self.growing);
         let Some(span) = done.span else { return };
         if let Some(mut kept) = self.kept.take() {
@@ -322,21 +313,24 @@ impl Writer {
         resting: bool,
     ) -> io::Result<Option<u64>> {
         let begin = kept.ring.begins(first);
-        let room = MAX_PREAMBLE.min((kept.ring.segment_size() / PREAMBLE_PART) as usize);
-        let plain = || segment::block(&done.payload, done.entries, first, last);
-        let block = if begin && !resting {
-            let mut whole = Vec::with_capacity(done.payload.len());
-            let told = self.standing.write(first, room, &mut whole);
-            whole.extend_from_slice(&done.payload);
-            segment::block(&whole, told + done.entries, first, last)?
-        } else {
-            plain()?
-        };
-        self.pass_on(&block);
-        if resting {
-            return Ok(None);
+        if resting || !begin {
+            let block = segment::block(&done.payload, done.entries, first, last)?;
+            self.pass_on(&block);
+            if !resting {
+                kept.ring.write(&block, first, begin)?;
+            }
+            return Ok((!resting).then_some(block.len() as u64));
         }
+        let mut whole = Vec::with_capacity(done.payload.len());
+        let told = self.standing.write(first, &mut whole);
+        whole.extend_from_slice(&done.payload);
+        let mut block = segment::block(&whole, told + done.entries, first, last)?;
+        self.pass_on(&block);
+        block.extend(self.standing.preamble_block((first, last), preamble_room(Some(&kept.ring)))?);
         kept.ring.write(&block, first, begin)?;
+        self.preambles.reset();
+        self.preambled = Some(first);
+        self.standing.drop_past();
         Ok(Some(block.len() as u64))
     }
 }
@@ -354,7 +348,12 @@ mod tests {
     #[test]
     fn follower_that_is_too_slow_is_cut_off_and_holds_up_nobody() {
         let seats = Arc::new(AtomicUsize::new(2));
-        let mut writer = Writer::new(None, Duration::from_secs(1), seats.clone());
+        let mut writer = Writer::new(
+            None,
+            Duration::from_secs(1),
+            seats.clone(),
+            Preambles::new(Arc::default(), Arc::default()),
+        );
         let (slow, mut unread) = mpsc::channel(4);
         let (quick, mut read) = mpsc::channel(4);
         writer.greet(slow, UnixMs(1));

@@ -16,7 +16,7 @@ use axum::{
     },
     response::{IntoResponse, Response},
 };
-use gaunt_schema::Safe;
+use gaunt_schema::{Safe, plain_error};
 use hyper::body::Bytes;
 use subtle::ConstantTimeEq as _;
 use tokio::task::spawn_blocking;
@@ -191,7 +191,8 @@ fn read_act(
         (Note { by, ..Note::default() }, false)
     } else {
         let note: Note = serde_json::from_slice(body).map_err(|error| {
-            bad("body", &format!("is not like {{\"by\": \"NAME\", \"note\": \"TEXT\"}}: {error}"))
+            let why = plain_error::json(&error);
+            bad("body", &format!("is not like {{\"by\": \"NAME\", \"note\": \"TEXT\"}}: {why}"))
         })?;
         (note, true)
     };
@@ -235,8 +236,14 @@ mod tests {
             read_post(r#"{"by": "alice", "note": "new batch size", "accept": true}"#).unwrap();
         assert_eq!(act.deed, Deed::Accept { note: "new batch size".into() });
         for (body, said) in [
-            ("", "parameter body is not like {\"by\": \"NAME\", \"note\": \"TEXT\"}: EOF"),
-            ("{}", "parameter body is not like {\"by\": \"NAME\", \"note\": \"TEXT\"}: missing"),
+            (
+                "",
+                "parameter body is not like {\"by\": \"NAME\", \"note\": \"TEXT\"}: line 1, column 0: it ends too early",
+            ),
+            (
+                "{}",
+                "parameter body is not like {\"by\": \"NAME\", \"note\": \"TEXT\"}: line 1, column 2: the field \"by\" is missing",
+            ),
             (r#"{"by": "  "}"#, "parameter by is missing; say who does it"),
             (r#"{"by": "a", "until": 3}"#, "parameter body is not like"),
         ] {

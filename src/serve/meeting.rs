@@ -6,7 +6,7 @@ use axum::{
     http::HeaderMap,
     response::{IntoResponse, Response},
 };
-use gaunt_schema::{Safe, meeting::Word};
+use gaunt_schema::{Safe, meeting::Word, plain_error};
 use hyper::body::Bytes;
 
 use super::{
@@ -31,7 +31,9 @@ pub(super) async fn hear(
         Ok(word) => word,
         Err(error) => {
             let parameter = Safe::new("body");
-            let why = Safe::new(&format!("is no word of a probe: {error}"));
+            let why = plain_error::json(&error);
+            let why = format!("is no word of a probe: {why}; use a gaunt-probe of this version");
+            let why = Safe::new(&why);
             return refused(&Refusal::BadParameter { parameter, why });
         }
     };

@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, ops::Range, time::Duration};
 
+use gaunt_schema::plain_error;
 use serde::{Deserialize, Deserializer, de::Error as _};
 use toml::Spanned;
 
@@ -229,7 +230,7 @@ impl File {
 fn explain(text: &str, at: &Range<usize>, message: &str) -> String {
     let message = message.trim_end();
     let message = match message.strip_prefix("unknown field") {
-        None => message.to_owned(),
+        None => plain_error::document(message, "TOML", toml::from_str::<toml::Table>(text).is_ok()),
         Some(rest) => format!("unknown key{rest}")
             .replace("expected one of", "this section knows")
             .replace(", expected `", "; this section knows only `")

@@ -79,7 +79,7 @@ fn what_cannot_be_meant_is_refused_with_file_line_key_and_next_step() {
         ),
         (
             "[gather]\nperiod = 1\n",
-            "gaunt.toml:2: period: invalid type: integer `1`, expected a string",
+            "gaunt.toml:2: period: 1 is not possible; write a text in quotes",
         ),
         (
             "[gather]\nperiod = \"1s\"\ntimeout = \"2s\"\n",
@@ -111,11 +111,12 @@ fn what_cannot_be_meant_is_refused_with_file_line_key_and_next_step() {
         ),
         (
             "[gather\n",
-            "gaunt.toml:1: unclosed table, expected `]`; write [SECTION], KEY = VALUE or a comment",
+            "gaunt.toml:1: it is not TOML: `]` is missing; write [SECTION], KEY = VALUE or a \
+             comment",
         ),
         (
             "garbage\n",
-            "gaunt.toml:1: key with no value, expected `=`; write [SECTION], KEY = VALUE or a \
+            "gaunt.toml:1: it is not TOML: `=` is missing; write [SECTION], KEY = VALUE or a \
              comment",
         ),
     ];

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gaunt_schema::{DeviceRail, NodePlace, Origin, PortPlace, Safe, Switch, Topology};
+use gaunt_schema::{DeviceRail, NodePlace, Origin, PortPlace, Safe, Switch, Topology, plain_error};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -40,7 +40,11 @@ struct Switches {
 pub(super) fn read(text: &str, source: Safe) -> Result<Topology, Fault> {
     let file: File = toml::from_str(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
-        let what = error.message().trim_end();
+        let what = plain_error::document(
+            error.message(),
+            "TOML",
+            toml::from_str::<toml::Table>(text).is_ok(),
+        );
         Fault::at_byte(text, at, format!("{what}; config/topology.toml shows every key"))
     })?;
     let mut room = Room::default();

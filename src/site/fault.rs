@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use gaunt_schema::plain_error;
+
 /// The longest piece of a file that is quoted in a message, in characters.
 const QUOTED: usize = 60;
 
@@ -12,7 +14,7 @@ const QUOTED: usize = 60;
 #[derive(Debug, thiserror::Error)]
 pub enum SiteError {
     /// It cannot be read.
-    #[error("cannot read {}: {error}; check the path, or remove it from the settings", path.display())]
+    #[error("cannot read {}: {why}; check the path, or remove it from the settings", path.display(), why = plain_error::io(error))]
     Read {
         /// Which file.
         path: PathBuf,
@@ -58,6 +60,13 @@ pub(super) struct Fault {
 impl Fault {
     pub(super) fn at(line: usize, what: impl Into<String>) -> Self {
         Self { line, what: what.into() }
+    }
+
+    /// The fault of a text that is no JSON, with what to do.
+    pub(super) fn json(error: &serde_json::Error, next: &str) -> Self {
+        let what = plain_error::json_without_place(error);
+        let column = error.column();
+        Self::at(error.line().max(1), format!("{what} (column {column}); {next}"))
     }
 
     /// The fault at a byte of a text.

@@ -17,7 +17,7 @@ const SWITCHES: [&str; 2] = ["Bridge", "Router"];
 /// Where ports are, by the neighbours of the machine of this name.
 pub(super) fn read(text: &str, machine: &str) -> Result<Vec<PortPlace>, Fault> {
     let told: Value = serde_json::from_str(text)
-        .map_err(|error| Fault::at(error.line().max(1), format!("no JSON: {error}")))?;
+        .map_err(|error| Fault::json(&error, "write it with `lldpcli -f json show neighbors`"))?;
     let Some(lldp) = told.get("lldp") else {
         let what = "no \"lldp\" in it; write it with `lldpcli -f json show neighbors`";
         return Err(Fault::at(1, what));

@@ -17,7 +17,7 @@ const MAX_GPUS: u32 = 64;
 /// Reads the file. Jobs that do not run hold nothing and are left out.
 pub(super) fn read(text: &str, source: Safe) -> Result<JobList, Fault> {
     let told: Value = serde_json::from_str(text)
-        .map_err(|error| Fault::at(error.line().max(1), format!("no JSON: {error}")))?;
+        .map_err(|error| Fault::json(&error, "write it with `squeue --json`"))?;
     let Some(jobs) = told.get("jobs").and_then(Value::as_array) else {
         return Err(Fault::at(1, "no \"jobs\" in it; write it with `squeue --json`"));
     };

@@ -160,7 +160,8 @@ async fn read_aside<T: Send + 'static>(
     let owned = path.to_owned();
     let read = tokio::task::spawn_blocking(move || read(&owned)).await;
     read.unwrap_or_else(|error| {
-        let error = std::io::Error::other(error.to_string());
+        tracing::error!(%error, "reading a file ended unexpectedly");
+        let error = std::io::Error::other("reading it ended unexpectedly; see the log");
         Err(SiteError::Read { path: path.to_owned(), error })
     })
 }

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use gaunt_schema::{
     Safe,
     meeting::{Reply, Word},
+    plain_error,
 };
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 use serde_json::error::Category;
@@ -171,7 +172,7 @@ impl Aggregator {
             return Err(AggregatorError::Status { address, status });
         }
         let body = self.body(response).await?;
-        decode(&body).map_err(|error| self.unreadable(&error.to_string()))
+        decode(&body).map_err(|error| self.unreadable(json_problem(&error)))
     }
 
     fn signed(&self, request: RequestBuilder) -> RequestBuilder {
@@ -255,7 +256,8 @@ impl Aggregator {
 }
 
 /// What is wrong with an answer, in words for people: where in the JSON it is helps nobody who asked.
-fn json_problem(error: &serde_json::Error) -> &'static str {
+pub(super) fn json_problem(error: &serde_json::Error) -> &'static str {
+    tracing::debug!(%error, "an answer cannot be read");
     match error.classify() {
         Category::Io | Category::Syntax => "it is not JSON",
         Category::Eof => "it ends too early",
@@ -263,14 +265,10 @@ fn json_problem(error: &serde_json::Error) -> &'static str {
     }
 }
 
-/// The last cause in an error's chain: the one that names the operating system's reason.
+/// Why nothing came, in plain words.
 fn innermost(error: &reqwest::Error) -> String {
     if error.is_timeout() {
         return format!("no answer within {} s", DEADLINE.as_secs());
     }
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(next) = cause.source() {
-        cause = next;
-    }
-    cause.to_string()
+    plain_error::network(error)
 }

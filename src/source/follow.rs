@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::{
-    aggregator::{Aggregator, AggregatorError, DEADLINE, MAX_ANSWER},
+    aggregator::{Aggregator, AggregatorError, DEADLINE, MAX_ANSWER, json_problem},
     decode::{decode, decode_json},
 };
 use crate::answer::{Answer, Question, change};
@@ -152,7 +152,7 @@ async fn open(
     }
     let body = aggregator.body(response).await?;
     let refusal = decode(&body);
-    let refusal = refusal.map_err(|error| aggregator.unreadable(&error.to_string()))?;
+    let refusal = refusal.map_err(|error| aggregator.unreadable(json_problem(&error)))?;
     Ok(Opened::Refused(Answer::Refused(refusal)))
 }
 
@@ -201,7 +201,7 @@ async fn read(
 impl Held {
     /// Takes one line; an answer if it led to another one.
     fn take(&mut self, question: &Question, line: &[u8]) -> Result<Option<Answer>, String> {
-        let mut line = decode_json(line).map_err(|error| error.to_string())?;
+        let mut line = decode_json(line).map_err(|error| json_problem(&error))?;
         let number = line["number"].as_u64().ok_or("a line of the stream has no number")?;
         if let (Some(stream), Some(members)) =
             (line["stream"].as_str().map(str::to_owned), line.as_object_mut())
@@ -209,7 +209,8 @@ impl Held {
             self.place = Some((stream, number));
             if let Some(refused) = members.get("refused") {
                 let refusal = serde_json::from_value(refused.clone());
-                return refusal.map(|r| Some(Answer::Refused(r))).map_err(|e| e.to_string());
+                let refusal = refusal.map_err(|error| json_problem(&error))?;
+                return Ok(Some(Answer::Refused(refusal)));
             }
             self.answer = members.remove("whole").ok_or("a line of the stream has no answer")?;
         } else {
@@ -217,7 +218,7 @@ impl Held {
             let alive = line["alive"] == true;
             if alive && place.1 == number {
                 // What is held is still so: say it again, for a failure may have been told meanwhile.
-                return Answer::read(question, &self.answer).map(Some).map_err(|e| e.to_string());
+                return self.read(question);
             }
             if alive || place.1 + 1 != number {
                 return Err(format!("the stream jumps from {} to {number}", place.1));
@@ -225,7 +226,13 @@ impl Held {
             change::apply(&mut self.answer, &line["change"]).map_err(|error| error.to_string())?;
             place.1 = number;
         }
-        Answer::read(question, &self.answer).map(Some).map_err(|error| error.to_string())
+        self.read(question)
+    }
+
+    /// What is held, as an answer.
+    fn read(&self, question: &Question) -> Result<Option<Answer>, String> {
+        let answer = Answer::read(question, &self.answer);
+        answer.map(Some).map_err(|error| json_problem(&error).to_owned())
     }
 }
 
@@ -275,14 +282,18 @@ mod tests {
     #[test]
     fn what_cannot_be_followed_is_said() {
         let mut held = Held::default();
-        for line in [
-            "no json",
-            "{}",
-            r#"{"number":5,"change":{}}"#,
-            r#"{"stream":"a","number":1}"#,
-            r#"{"stream":"a","number":1,"whole":{"at":"soon"}}"#,
+        let another = "a value in it is missing or of another type";
+        for (line, why) in [
+            ("no json", "it is not JSON"),
+            (r#"{"number":5"#, "it ends too early"),
+            ("{}", "a line of the stream has no number"),
+            (r#"{"number":5,"change":{}}"#, "the stream does not begin with a whole"),
+            (r#"{"stream":"a","number":1}"#, "a line of the stream has no answer"),
+            (r#"{"stream":"a","number":1,"whole":{"at":"soon"}}"#, another),
+            (r#"{"stream":"a","number":1,"refused":{"code":7}}"#, another),
+            (r#"{"number":1,"alive":true}"#, another),
         ] {
-            assert!(take(&mut held, line).is_err(), "{line}");
+            assert_eq!(take(&mut held, line), Err(why.to_owned()), "{line}");
         }
     }
 }

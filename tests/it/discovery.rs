@@ -125,7 +125,7 @@ fn files_of_flags_are_followed_and_hang_up_confirms_what_vanished() {
     // Half a file changes nothing, and is told.
     fs::write(&sd, "[{\"targets\": [").unwrap();
     wait(&address, "half a file", |told| {
-        told.trouble("sd.json").is_some_and(|why| why.contains("EOF while parsing"))
+        told.trouble("sd.json").is_some_and(|why| why.contains("it ends too early"))
             && told.live() == addresses
     });
     put(&sd, "[]");

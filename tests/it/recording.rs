@@ -10,7 +10,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use gaunt::record::{Recording, read_segment};
+use gaunt::record::{Earlier, Recording, read_segment};
 use gaunt_schema::{Delivery, UnixMs};
 use rustix::process::{Resource, Rlimit, Signal, prlimit};
 use serde_json::Value;
@@ -257,4 +257,25 @@ fn what_an_aggregator_reads_can_be_recorded_elsewhere() {
     let said = String::from_utf8(nobody.stderr).unwrap();
     assert_eq!(nobody.status.code(), Some(3));
     assert!(said.starts_with("gaunt: aggregator 127.0.0.1:1 unreachable: "), "{said}");
+}
+
+#[test]
+fn recording_of_targets_judges_and_replay_says_that_there_is_no_earlier_state() {
+    let (sim, folder) = (Sim::start(2), tempfile::tempdir().unwrap());
+    let to = folder.path().to_str().unwrap();
+    let words = ["record", "--targets", &sim.list, "--to", to, "--duration", "4s"];
+    let recorded = gaunt(&words);
+    assert!(recorded.status.success(), "{}", String::from_utf8_lossy(&recorded.stderr));
+    let recording = Recording::open(folder.path()).unwrap();
+    let (first, _) = recording.span();
+    let Earlier::Known(at, known) = recording.earlier(first).unwrap() else { panic!("not known") };
+    assert!(!known.findings.is_empty() && !known.past.is_empty(), "judged at {at:?}");
+    assert!(known.since.is_some_and(|since| since <= at), "it began to look by itself");
+    let replayed = gaunt(&["replay", "--from", to]);
+    let said = String::from_utf8(replayed.stderr).unwrap();
+    assert!(
+        said.contains("the recording has no earlier state: gaunt began to look when"),
+        "{said}"
+    );
+    assert!(String::from_utf8(replayed.stdout).unwrap().starts_with("gaunt  replay · 2 nodes"));
 }

@@ -3,7 +3,7 @@
 use std::{fs, io, net::SocketAddr, path::PathBuf, time::Duration};
 
 use gaunt_node::{Options, Probe, Source, service::Plan};
-use gaunt_schema::text::Compat;
+use gaunt_schema::{plain_error, text::Compat};
 use serde::{Deserialize, Deserializer, de::Error};
 
 use crate::Arguments;
@@ -187,7 +187,11 @@ fn read(path: &PathBuf) -> Result<File, SettingsError> {
     toml::from_str(&text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         // On one line, as the log is.
-        let what = error.message().lines().collect::<Vec<_>>().join("; ");
+        let what = plain_error::document(
+            error.message(),
+            "TOML",
+            toml::from_str::<toml::Table>(&text).is_ok(),
+        );
         SettingsError::Malformed {
             path: path.clone(),
             line: before.matches('\n').count() + 1,
@@ -339,12 +343,12 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_its_line() {
         for (text, says) in [
-            ("\nperod = \"1s\"\n", "node.toml, line 2: unknown field `perod`, expected one of"),
+            ("\nperod = \"1s\"\n", "node.toml, line 2: the field \"perod\" is not known; known: "),
             (
                 "period = \"5\"\n",
                 "node.toml, line 1: the period \"5\": write a time with its unit: 1s, 500ms",
             ),
-            ("compat = [\"dgcm\"]\n", "node.toml, line 1: unknown variant `dgcm`, expected"),
+            ("compat = [\"dgcm\"]\n", "node.toml, line 1: \"dgcm\" is not possible; known: "),
             ("[nvml]\ncall_deadline = \"9s\"\ninit_deadline = \"1ms\"\n", "node.toml, line 3: "),
             ("listen = \"here\"\n", "node.toml, line 1: invalid socket address"),
             ("listen\n", "node.toml, line 1: "),

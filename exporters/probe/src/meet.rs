@@ -10,6 +10,7 @@ use std::{
 use gaunt_schema::{
     Safe,
     meeting::{Guest, Invitation, Outcome, PairTool, Reply, Word},
+    plain_error,
 };
 use reqwest::{Client, StatusCode, Url};
 use tokio::runtime::{Builder, Runtime};
@@ -285,9 +286,15 @@ impl Line {
         drop(ring::default_provider().install_default());
         let client =
             Client::builder().timeout(DEADLINE).redirect(reqwest::redirect::Policy::none());
-        let client = client.no_proxy().build().map_err(|error| failed(error.to_string()))?;
+        let client = client.no_proxy().build().map_err(|error| {
+            let why = plain_error::network(&error);
+            failed(format!("no HTTP client can be made: {why}"))
+        })?;
         let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| failed(error.to_string()))?;
+        let runtime = runtime.map_err(|error| {
+            let why = plain_error::io(&error);
+            failed(format!("no thread can wait for the network: {why}; see `ulimit -n`"))
+        })?;
         Ok(Self { client, runtime, url, token_file: options.token_file.clone() })
     }
 
@@ -314,7 +321,9 @@ impl Line {
             })?;
             request = request.bearer_auth(token.trim());
         }
-        let silent = |error: reqwest::Error| Deaf::Silent(format!("{}: {error}", self.url));
+        let silent = |error: reqwest::Error| {
+            Deaf::Silent(format!("{}: {}", self.url, plain_error::network(&error)))
+        };
         self.runtime.block_on(async {
             let mut response = request.send().await.map_err(silent)?;
             let status = response.status();
@@ -331,8 +340,9 @@ impl Line {
             match status {
                 StatusCode::OK => serde_json::from_slice(&body).map_err(|error| {
                     refused(format!(
-                        "{} gave a reply that cannot be read: {error}; is it of this version?",
-                        self.url
+                        "{} gave a reply that cannot be read: {}; is it of this version?",
+                        self.url,
+                        plain_error::json(&error)
                     ))
                 }),
                 status if status.is_server_error() => {

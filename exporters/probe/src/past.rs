@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use gaunt_schema::Safe;
+use gaunt_schema::{Safe, plain_error};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -105,9 +105,11 @@ impl Past {
             Ending::new(Kind::Failed, format!("cannot read {path}: {why}; remove it to begin anew"))
         };
         match fs::read_to_string(path) {
-            Ok(text) => serde_json::from_str(&text).map_err(|error| broken(error.to_string())),
+            Ok(text) => {
+                serde_json::from_str(&text).map_err(|error| broken(plain_error::json(&error)))
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(broken(error.to_string())),
+            Err(error) => Err(broken(plain_error::io(&error))),
         }
     }
 

@@ -13,6 +13,7 @@ pub mod job;
 pub mod keeping;
 pub mod meeting;
 pub mod natural;
+pub mod plain_error;
 pub mod preamble;
 pub mod reading;
 pub mod report;

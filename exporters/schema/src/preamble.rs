@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::UnixMs;
+
 /// The version of the content.
 pub const PREAMBLE_VERSION: u32 = 1;
 
@@ -10,16 +12,20 @@ pub const PREAMBLE_VERSION: u32 = 1;
 pub struct Preamble {
     /// The version of the content; another one than ours is not read.
     pub version: u32,
+    /// When who knows it began to look, if it knew nothing before; none if it went on from an earlier state.
+    pub since: Option<UnixMs>,
     /// Findings, open and remembered, and acknowledgements.
     pub findings: Arc<str>,
     /// What is usual for everything; empty if that is not known.
     pub usual: Arc<str>,
+    /// The points of history that were kept, packed; empty where they are not said again.
+    pub past: Arc<[u8]>,
 }
 
 impl Preamble {
     /// How many bytes it has.
     pub fn len(&self) -> usize {
-        self.findings.len() + self.usual.len()
+        self.findings.len() + self.usual.len() + self.past.len()
     }
 
     /// Whether nothing was known.
@@ -27,10 +33,17 @@ impl Preamble {
         self.len() == 0
     }
 
-    /// As much of it as fits into so many bytes: all, the findings alone, or nothing.
+    /// The same without the points of history.
+    #[must_use]
+    pub fn without_past(&self) -> Self {
+        Self { past: Arc::default(), ..self.clone() }
+    }
+
+    /// As much of it as fits into so many bytes: all, all but the points of history, the findings alone, or nothing.
     pub fn within(&self, bytes: usize) -> Option<Self> {
-        let findings = || Self { usual: Arc::default(), ..self.clone() };
-        [self.clone(), findings()].into_iter().find(|part| part.len() <= bytes)
+        let findings = || Self { usual: Arc::default(), ..self.without_past() };
+        let parts = [self.clone(), self.without_past(), findings()];
+        parts.into_iter().find(|part| part.len() <= bytes)
     }
 }
 
@@ -40,7 +53,17 @@ mod tests {
 
     #[test]
     fn preamble_keeps_the_findings_longest() {
-        let all = Preamble { version: 1, findings: "12345".into(), usual: "123".into() };
+        let past: Arc<[u8]> = [1, 2].into();
+        let all = Preamble {
+            version: 1,
+            findings: "12345".into(),
+            usual: "123".into(),
+            past,
+            since: None,
+        };
+        assert_eq!(all.within(10), Some(all.clone()));
+        assert_eq!(all.within(9), Some(all.without_past()));
+        let all = all.without_past();
         assert_eq!(all.within(8), Some(all.clone()));
         let findings = Preamble { usual: Arc::default(), ..all.clone() };
         assert_eq!((all.within(7), all.within(4)), (Some(findings), None));

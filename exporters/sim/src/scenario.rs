@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use gaunt_schema::plain_error;
 use serde::Deserialize;
 
 use crate::{Effect, Fault, GPUS_PER_NODE};
@@ -59,8 +60,13 @@ pub enum ScenarioError {
         known: String,
     },
     /// The text is not a scenario.
-    #[error("cannot read the scenario: {0}")]
-    Syntax(#[from] toml::de::Error),
+    #[error("the scenario, line {line}: {what}")]
+    Syntax {
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong there.
+        what: String,
+    },
     /// A value lies outside of what can be simulated.
     #[error("scenario {scenario:?}, fault {fault}: {what}")]
     Impossible {
@@ -99,7 +105,15 @@ impl Scenario {
 
     /// Reads a scenario from TOML.
     pub fn parse(text: &str) -> Result<Self, ScenarioError> {
-        let scenario: Self = toml::from_str(text)?;
+        let scenario: Self = toml::from_str(text).map_err(|error| {
+            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            let what = plain_error::document(
+                error.message(),
+                "TOML",
+                toml::from_str::<toml::Table>(text).is_ok(),
+            );
+            ScenarioError::Syntax { line: before.matches('\n').count() + 1, what }
+        })?;
         for (at, fault) in scenario.faults.iter().enumerate() {
             check(fault).map_err(|what| ScenarioError::Impossible {
                 scenario: scenario.name.clone(),
@@ -214,10 +228,12 @@ mod tests {
         let starved = format!("onset_s = 1.0\n{place}effect.data_starved.batch_s = 0.0");
         assert!(fault(&starved).contains("batch_s is 0"));
         assert!(
-            fault(&format!("onset_s = 1.0\nwhen = 2\n{port}0")).contains("unknown field `when`")
+            fault(&format!("onset_s = 1.0\nwhen = 2\n{port}0"))
+                .contains("the field \"when\" is not known")
         );
         assert!(
-            fault(&format!("onset_s = 1.0\n{place}effect.fire.x = 1")).contains("unknown variant")
+            fault(&format!("onset_s = 1.0\n{place}effect.fire.x = 1"))
+                .contains("\"fire\" is not possible")
         );
     }
 }

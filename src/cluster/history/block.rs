@@ -5,10 +5,10 @@
 //! before. A step is the resolution of the metric, doubled until the largest point is no more steps than are needed.
 
 /// Slots of one block: long enough that the head of a device is small beside its points.
-pub(super) const SLOTS: usize = 10;
+pub(in super::super) const SLOTS: usize = 10;
 
 /// Devices of one block.
-pub(super) const ROWS: usize = 64;
+pub(in super::super) const ROWS: usize = 64;
 
 /// The points of one slot of all devices of a block; not a number where there is none.
 pub(super) type Points = [f32; ROWS];
@@ -30,11 +30,11 @@ const MOST_STEPS: f64 = (1_u32 << 30) as f64;
 
 /// How points of a metric are quantised.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Quantum {
+pub(in super::super) struct Quantum {
     /// The smallest step.
-    pub(super) step: f64,
+    pub(in super::super) step: f64,
     /// From how many steps on a step is doubled.
-    pub(super) steps: f64,
+    pub(in super::super) steps: f64,
 }
 
 /// Packs the points of [`SLOTS`] slots.
@@ -131,6 +131,18 @@ pub(super) fn unpack(block: &[u8], row: usize, quantum: Quantum) -> [f32; SLOTS]
         }
     }
     points
+}
+
+/// The points of all devices of a block at once: one pass over it.
+pub(super) fn unpack_all(block: &[u8], quantum: Quantum) -> Vec<[f32; SLOTS]> {
+    let mut all = vec![[f32::NAN; SLOTS]; ROWS];
+    let (mut reader, mut before) = (Reader { bytes: block }, 0);
+    for points in &mut all {
+        if reader.device(quantum, &mut before, Some(points)).is_none() {
+            break;
+        }
+    }
+    all
 }
 
 struct Reader<'a> {

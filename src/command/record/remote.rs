@@ -2,10 +2,15 @@
 
 use std::{pin::Pin, time::Duration};
 
-use tokio::time::sleep;
+use gaunt_schema::{Delivery, Preamble, UnixMs};
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 
 use crate::{
-    record::{Options, Recorder, Stream},
+    command::preamble,
+    record::{Follow, Options, Recorder, Stream},
     source::{Aggregator, Recorded},
 };
 
@@ -14,6 +19,9 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// The pause while the disk takes what waits; the aggregator waits with us, and cuts us off if that takes too long.
 const DRAIN: Duration = Duration::from_millis(5);
+
+/// What the aggregator knows is waited for so long, a little less than the segment waits.
+const PREAMBLE_WITHIN: Duration = Duration::from_secs(9);
 
 /// Records until `end`, and asks again whenever the aggregator goes away meanwhile. Who cannot be reached at first is
 /// an error.
@@ -29,6 +37,7 @@ pub(super) async fn run(
     let recorder = Recorder::start(Options { period, ..options })?;
     tracing::info!(folder = %folder.display(), from = aggregator.address(), "recording");
     give(&recorder, first).await;
+    let _preambles = ask_for_preambles(aggregator.clone(), recorder.follow());
     loop {
         let ended = tokio::select! {
             () = &mut end => return Ok(recorder),
@@ -60,6 +69,51 @@ pub(super) async fn run(
     }
 }
 
+/// Asks the aggregator what it knows whenever a segment is to begin here: it says so to whoever begins to follow.
+fn ask_for_preambles(aggregator: Aggregator, follow: Follow) -> JoinSet<()> {
+    follow.promise_preambles(preamble::WAIT);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        loop {
+            follow.asked().await;
+            let known = timeout(PREAMBLE_WITHIN, preamble_of_now(&aggregator)).await;
+            let known = match known {
+                Ok(Ok(known)) => known,
+                Ok(Err(error)) => {
+                    tracing::warn!("a segment begins with what was known before: {error:#}");
+                    None
+                }
+                Err(_) => {
+                    tracing::warn!(
+                        "a segment begins with what was known before: the aggregator at {} did not say in time what it knows",
+                        aggregator.address()
+                    );
+                    None
+                }
+            };
+            match known {
+                Some((at, preamble)) => follow.answer_preamble(at, Some(preamble)),
+                None => follow.answer_preamble(UnixMs::default(), None),
+            }
+        }
+    });
+    tasks
+}
+
+/// What the aggregator knows now, and when that is; none if it says nothing of that kind.
+async fn preamble_of_now(aggregator: &Aggregator) -> anyhow::Result<Option<(UnixMs, Preamble)>> {
+    let mut from = aggregator.recording().await?;
+    let mut stream = Stream::default();
+    while let Some(bytes) = from.next().await? {
+        for (at, delivery) in stream.take(bytes.as_ref())? {
+            if let Delivery::Preamble(preamble) = delivery {
+                return Ok(Some((at, preamble)));
+            }
+        }
+    }
+    Ok(None)
+}
+
 /// Reads until the header and with it the period are known.
 async fn begin(from: &mut Recorded) -> anyhow::Result<(Stream, Entries)> {
     let (mut stream, mut entries) = (Stream::default(), Vec::new());
@@ -72,7 +126,7 @@ async fn begin(from: &mut Recorded) -> anyhow::Result<(Stream, Entries)> {
     Ok((stream, entries))
 }
 
-type Entries = Vec<(gaunt_schema::UnixMs, gaunt_schema::Delivery)>;
+type Entries = Vec<(UnixMs, Delivery)>;
 
 async fn pass(from: &mut Recorded, stream: &mut Stream, recorder: &Recorder) -> anyhow::Result<()> {
     while let Some(bytes) = from.next().await? {

@@ -110,13 +110,13 @@ impl Stream<Decompress> {
         }
         let (before_in, before_out) = (self.decoder.total_in(), self.decoder.total_out());
         let status = self.decoder.decompress(input, room, FlushDecompress::None);
-        let status = status.map_err(|error| not_a_page("gzip", &error))?;
+        let status = status.map_err(|error| undecodable("gzip", &error))?;
         let read = (self.decoder.total_in() - before_in) as usize;
         let written = (self.decoder.total_out() - before_out) as usize;
         self.done = status == Status::StreamEnd;
         self.held_back = !self.done && written == room.len();
         if read == 0 && written == 0 && !input.is_empty() && !room.is_empty() && !self.done {
-            return Err(not_a_page("gzip", &"it goes neither forward nor back"));
+            return Err(not_a_page("gzip", "it goes neither forward nor back"));
         }
         Ok((read, written))
     }
@@ -126,28 +126,33 @@ impl Stream<Decoder<'static>> {
     fn zstd(&mut self, input: &[u8], room: &mut [u8]) -> Result<(usize, usize), Failure> {
         let (mut from, mut to) = (InBuffer::around(input), OutBuffer::around(room));
         let hint =
-            self.decoder.run(&mut from, &mut to).map_err(|error| not_a_page("zstd", &error))?;
+            self.decoder.run(&mut from, &mut to).map_err(|error| undecodable("zstd", &error))?;
         let (read, written) = (from.pos(), to.pos());
         if read > 0 || written > 0 {
             self.done = hint == 0;
         }
         self.held_back = !self.done && written == room.len();
         if read == 0 && written == 0 && !input.is_empty() && !room.is_empty() {
-            return Err(not_a_page("zstd", &"it goes neither forward nor back"));
+            return Err(not_a_page("zstd", "it goes neither forward nor back"));
         }
         Ok((read, written))
     }
 }
 
 fn zstd() -> Result<Decoder<'static>, Failure> {
-    let mut decoder = Decoder::new().map_err(|error| not_a_page("zstd", &error))?;
+    let mut decoder = Decoder::new().map_err(|error| undecodable("zstd", &error))?;
     decoder
         .set_parameter(DParameter::WindowLogMax(ZSTD_WINDOW_BITS))
-        .map_err(|error| not_a_page("zstd", &error))?;
+        .map_err(|error| undecodable("zstd", &error))?;
     Ok(decoder)
 }
 
-fn not_a_page(coding: &str, why: &dyn fmt::Display) -> Failure {
+fn undecodable(coding: &str, error: &dyn fmt::Display) -> Failure {
+    tracing::debug!(coding, %error, "a page cannot be decoded");
+    not_a_page(coding, "it is damaged, or packed in a way that is refused")
+}
+
+fn not_a_page(coding: &str, why: &str) -> Failure {
     Failure::NotAPage(Safe::new(&format!("it is no {coding}: {why}")))
 }
 

@@ -13,7 +13,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use gaunt_schema::{Failure, Safe};
+use gaunt_schema::{Failure, Safe, plain_error};
 use http_body_util::Empty;
 use hyper::{
     Request, Response,
@@ -82,7 +82,8 @@ impl Way<'_> {
         let name = name.map_err(|why| Failure::Forbidden(Safe::new(&why)))?;
         self.keys.connector().connect(name, tcp).await.map_err(|error| {
             Failure::Broken(Safe::new(&format!(
-                "TLS: {error}; see ca_file and server_name of its group"
+                "TLS: {}; see ca_file and server_name of its group",
+                plain_error::network(&error)
             )))
         })
     }
@@ -116,7 +117,7 @@ fn refused(error: &io::Error, rules: &Rules) -> Failure {
         (io::ErrorKind::HostUnreachable, _) => "host unreachable".to_owned(),
         (io::ErrorKind::NetworkUnreachable, _) => "network unreachable".to_owned(),
         (_, Some(EMFILE | ENFILE)) => return Failure::OutOfFiles(rules.connections.1 as u64),
-        _ => error.to_string(),
+        _ => plain_error::io(error),
     };
     Failure::Connect(Safe::new(&why))
 }

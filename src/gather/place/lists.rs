@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use gaunt_schema::Safe;
+use gaunt_schema::{Safe, plain_error};
 
 use super::{NamedBy, Place, Usual, address_of};
 use crate::gather::hostlist::{self, HostListError, MAX_NAMES};
@@ -89,7 +89,7 @@ impl Places {
     /// Adds what a file names.
     pub fn add_file(&mut self, path: &Path) -> Result<(), PlaceError> {
         let unreadable = |why: String| PlaceError::File { path: path.to_path_buf(), why };
-        let text = read(path).map_err(|error| unreadable(error.to_string()))?;
+        let text = read(path).map_err(|error| unreadable(plain_error::io(&error)))?;
         self.add_text(&text, path)
     }
 

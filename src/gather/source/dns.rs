@@ -5,7 +5,7 @@
 
 use std::{fmt, net::SocketAddr, time::Duration};
 
-use gaunt_schema::Safe;
+use gaunt_schema::{Safe, plain_error};
 use hickory_resolver::{
     Resolver, TokioResolver,
     config::{ConnectionConfig, NameServerConfig, ResolverConfig},
@@ -75,9 +75,9 @@ impl fmt::Display for Dns {
 impl Dns {
     /// Asks once. A name that is not there, or has no such record, names nobody.
     pub(super) async fn read(&self, common: &Common) -> Result<Listing, SourceError> {
-        let failed = |error: &dyn fmt::Display| SourceError::Read {
+        let failed = |error: &NetError| SourceError::Read {
             what: self.to_string(),
-            why: error.to_string(),
+            why: format!("{}; check the name server", plain_error::network(error)),
         };
         let resolver = self.resolver().map_err(|error| failed(&error))?;
         let record = match self.record {

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use gaunt_schema::Safe;
+use gaunt_schema::{Safe, plain_error};
 use tokio::time::sleep;
 
 use super::{
@@ -89,7 +89,8 @@ impl Watched {
 
     fn read(&mut self) -> Result<Listing, SourceError> {
         let what = self.pattern.display().to_string();
-        let unreadable = |error: io::Error| SourceError::Read { what, why: error.to_string() };
+        let unreadable =
+            |error: io::Error| SourceError::Read { what, why: plain_error::io(&error) };
         let paths = file::matching(&self.pattern).map_err(unreadable)?;
         for (path, known) in &mut self.files {
             known.missing = if paths.contains(path) { 0 } else { known.missing + 1 };
@@ -138,7 +139,7 @@ impl Known {
         let text = match file::read(path, MAX_FILE) {
             Ok(text) => text,
             Err(error) => {
-                self.wrong = Some(format!("cannot be read: {error}"));
+                self.wrong = Some(format!("cannot be read: {}", plain_error::io(&error)));
                 return;
             }
         };
@@ -213,7 +214,12 @@ mod tests {
         assert_eq!(look(&mut watched), None);
         put(&path, r#"[{"targets": ["a:1", "#);
         let wrong = look(&mut watched).unwrap().unwrap_err();
-        assert!(wrong.contains("sd.json: EOF while parsing"), "{wrong}");
+        assert!(
+            wrong.contains(
+                "sd.json: line 1, column 21: it ends too early: its JSON is incomplete; write ["
+            ),
+            "{wrong}"
+        );
         put(&path, r#"[{"targets": ["a:1"]}]"#);
         assert_eq!(look(&mut watched), Some(Ok("a:1 ".to_owned())));
         fs::write(&path, r#"[{"targets": ["c:1"]}]"#).unwrap();

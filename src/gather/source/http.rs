@@ -105,7 +105,8 @@ impl Http {
                 body.media()
             )));
         }
-        let text = std::str::from_utf8(body.bytes()).map_err(|error| wrong(error.to_string()))?;
+        let text = std::str::from_utf8(body.bytes())
+            .map_err(|_| wrong("what it answers with is not UTF-8 text".to_owned()))?;
         let origin = Safe::new(&what);
         let context = Context { common, origin: &origin, named_by: NamedBy::Network };
         prometheus::read(text, Notation::Json, context).map_err(wrong)

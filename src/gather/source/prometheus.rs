@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use gaunt_schema::Safe;
+use gaunt_schema::{Safe, plain_error};
 use serde::Deserialize;
 
 use super::{Common, Listing};
@@ -61,7 +61,10 @@ pub(super) fn read(
     context: Context<'_>,
 ) -> Result<Listing, String> {
     let groups: Vec<Group> = match notation {
-        Notation::Json => serde_json::from_str(text).map_err(|error| error.to_string())?,
+        Notation::Json => serde_json::from_str(text).map_err(|error| {
+            let why = plain_error::json(&error);
+            format!("{why}; write [{{\"targets\": [\"HOST:PORT\"], \"labels\": {{}}}}]")
+        })?,
         Notation::Yaml => yaml(text)?,
     };
     let (mut places, mut wrong, mut first) = (Vec::new(), 0_u32, None);
@@ -97,14 +100,14 @@ pub(super) fn read(
 
 /// An empty file is an empty list; aliases are followed as far as the reader's own budget goes.
 fn yaml(text: &str) -> Result<Vec<Group>, String> {
-    let groups: Option<Vec<Group>> =
-        serde_saphyr::from_str(text).map_err(|error| first_line(&error.to_string()))?;
+    let groups: Option<Vec<Group>> = serde_saphyr::from_str(text).map_err(|error| {
+        let line = error.location().map_or(1, |at| at.line());
+        let parses = serde_saphyr::from_str::<serde::de::IgnoredAny>(text).is_ok();
+        let said = error.without_snippet().to_string();
+        let why = plain_error::document(&said, "YAML", parses);
+        format!("line {line}: {why}; write - targets: [\"HOST:PORT\"]")
+    })?;
     Ok(groups.unwrap_or_default())
-}
-
-/// The reader shows the place in the text below its sentence.
-fn first_line(message: &str) -> String {
-    message.lines().next().unwrap_or_default().to_owned()
 }
 
 /// How the targets of a group are asked, and what they are called.

@@ -150,7 +150,7 @@ async fn a_server_names_targets_and_its_bad_days_change_nothing() {
     for trouble in [
         "not with application/json",
         "HTTP status 302",
-        "EOF while parsing",
+        "it ends too early",
         "vanished from its list",
     ] {
         let told = |watch: &Watch, _: Option<&Batch>| {

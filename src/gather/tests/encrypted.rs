@@ -127,10 +127,10 @@ async fn only_who_proves_his_name_is_asked() {
     let credentials = || Some(Credentials::Bearer(papers.path("token")));
     let named = |name: &str| Tls { server_name: Some(name.to_owned()), ..tls("ca.pem") };
     for (tls, why) in [
-        (tls("other.pem"), "connection broke: TLS: invalid peer certificate: "),
+        (tls("other.pem"), "connection broke: TLS: its certificate "),
         (
             named("login.test"),
-            "connection broke: TLS: invalid peer certificate: certificate not valid for name",
+            "connection broke: TLS: its certificate is for another name; see ca_file and server_name of its group",
         ),
         (tls("missing.pem"), "not asked: cannot read "),
         (tls("token"), "not asked: "),

@@ -40,7 +40,7 @@ fn a_switch_names_the_nodes_at_its_ports() {
 #[test]
 fn no_neighbour_is_no_fault_and_other_text_is_one() {
     assert!(told(r#"{"lldp": {}}"#, "a").is_empty());
-    assert!(read("Interface: eth0", "a").unwrap_err().what.starts_with("no JSON"));
+    assert!(read("Interface: eth0", "a").unwrap_err().what.starts_with("it is not JSON (column "));
     assert!(read("{}", "a").unwrap_err().what.contains("lldpcli -f json show neighbors"));
     assert_eq!(read("{\n\n oops", "a").unwrap_err().line, 3);
 }

@@ -1,6 +1,6 @@
 //! Slurm's `topology.yaml`: several topologies in one file, each a tree, a set of blocks, or flat.
 
-use gaunt_schema::{Safe, Topology};
+use gaunt_schema::{Safe, Topology, plain_error};
 use serde::Deserialize;
 
 use super::Plan;
@@ -50,7 +50,8 @@ pub(in crate::site) fn read(text: &str, source: Safe) -> Result<Topology, Fault>
     let entries: Vec<Entry> = serde_saphyr::from_str(text).map_err(|error| {
         let line = error.location().map_or(1, |at| at.line() as usize);
         let said = error.without_snippet().to_string();
-        let said = said.lines().next().unwrap_or_default().to_owned();
+        let parses = serde_saphyr::from_str::<serde::de::IgnoredAny>(text).is_ok();
+        let said = plain_error::document(&said, "YAML", parses);
         Fault::at(line, format!("{said}; see Slurm's topology.yaml(5)"))
     })?;
     let mut plan = Plan::default();

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaunt_schema::{Report, UnixMs};
+use gaunt_schema::{Report, UnixMs, plain_error};
 use tokio::{
     runtime::{self, Runtime},
     sync::watch,
@@ -114,7 +114,10 @@ impl Kubelet {
                 said
             }
             Ok(Err(failed)) => self.failed(&failed),
-            Err(error) => Said::Wrong(format!("the question broke: {error}")),
+            Err(error) => {
+                tracing::error!(%error, "asking the kubelet ended unexpectedly");
+                Said::Wrong("asking it ended unexpectedly; see the log".to_owned())
+            }
         };
         Ok(())
     }
@@ -131,7 +134,7 @@ impl Kubelet {
                          folder, or switch this off with --without kubelet"
                     ));
                 }
-                _ => format!("{error}"),
+                _ => plain_error::io(error),
             },
             Failed::Asking(error) => error.to_string(),
         };

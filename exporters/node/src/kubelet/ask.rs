@@ -2,6 +2,7 @@
 
 use std::{io, path::Path};
 
+use gaunt_schema::plain_error;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::{
     HeaderMap, Request, Response,
@@ -37,7 +38,7 @@ pub(crate) enum AskError {
     #[error("{0}")]
     Connect(io::Error),
     /// Whoever listens speaks no HTTP/2, or stopped to.
-    #[error("the conversation broke: {0}")]
+    #[error("the conversation broke: {}", plain_error::network(.0))]
     Broken(#[from] hyper::Error),
     /// It answered, and not as gRPC does.
     #[error("it answers with HTTP status {0}")]
@@ -94,7 +95,7 @@ async fn read(answer: Response<Incoming>) -> Result<Pods, AskError> {
         }
         match error.downcast::<hyper::Error>() {
             Ok(error) => AskError::Broken(*error),
-            Err(error) => AskError::Malformed(error.to_string()),
+            Err(error) => AskError::Malformed(plain_error::network(error.as_ref())),
         }
     })?;
     let in_the_end = body.trailers().and_then(refusal);
@@ -104,7 +105,10 @@ async fn read(answer: Response<Incoming>) -> Result<Pods, AskError> {
     let bytes = body.to_bytes();
     let message = unframed(&bytes).map_err(|why| AskError::Malformed(why.to_owned()))?;
     let answer = ListPodResourcesResponse::decode(message);
-    Ok(Pods::of(answer.map_err(|error| AskError::Malformed(error.to_string()))?))
+    Ok(Pods::of(answer.map_err(|error| {
+        tracing::debug!(%error, "the kubelet's answer cannot be decoded");
+        AskError::Malformed("its bytes do not decode".to_owned())
+    })?))
 }
 
 /// What the status in headers or trailers says, if it is not that all is well.

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use gaunt_schema::{Class, MetricId, Reading, Safe, UnixMs};
+use gaunt_schema::{Class, MetricId, Reading, Safe, UnixMs, plain_error};
 use serde::{Deserialize, Serialize};
 
 use super::call::Calling;
@@ -176,13 +176,13 @@ impl Part {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PipeError {
     /// The pipe ended, or broke.
-    #[error("the worker's pipe ended: {0}")]
+    #[error("the worker's pipe ended: {}", plain_error::io(.0))]
     Io(#[from] io::Error),
     /// A message announced more bytes than any message has.
     #[error("the worker announced a message of {0} bytes, more than {MAX_MESSAGE}")]
     TooLong(usize),
     /// A message is not one of ours.
-    #[error("the worker sent something that is no message: {0}")]
+    #[error("the worker sent something that is no message: {}", plain_error::json_without_place(.0))]
     Malformed(#[from] serde_json::Error),
 }
 

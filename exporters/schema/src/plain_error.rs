@@ -1,0 +1,303 @@
+//! Errors of libraries in plain words: every message that a person reads says what is wrong by these, and the library's own words
+//! stand in the log at debug.
+
+use std::{error::Error, fmt::Display, io};
+
+use serde_json::error::Category;
+
+/// What the library itself says, for who looks for it with `RUST_LOG=debug`.
+fn log(error: &dyn Display) {
+    tracing::debug!(%error, "said by a library");
+}
+
+/// What is wrong with a JSON text, with its place in it: `line 3, column 7: it is not JSON`.
+pub fn json(error: &serde_json::Error) -> String {
+    let what = json_without_place(error);
+    match (error.line(), error.column()) {
+        (0, _) => what,
+        (line, column) => format!("line {line}, column {column}: {what}"),
+    }
+}
+
+/// The same where a line says nothing, as in an answer on one line.
+pub fn json_without_place(error: &serde_json::Error) -> String {
+    log(error);
+    match error.classify() {
+        Category::Io => "it cannot be read to its end".to_owned(),
+        Category::Syntax => "it is not JSON".to_owned(),
+        Category::Eof => "it ends too early: its JSON is incomplete".to_owned(),
+        Category::Data => field(&error.to_string()),
+    }
+}
+
+/// What a reader says of a value that it cannot take, in plain words: which field is missing, unknown or of another type. What
+/// it says of the text itself is another matter: see [`document`].
+pub fn field(message: &str) -> String {
+    let message = message.lines().next().unwrap_or_default();
+    let message = message.rsplit_once(" at line ").map_or(message, |(said, _)| said);
+    let name =
+        |rest: &str| rest.trim_start().trim_start_matches('`').split('`').next().map(String::from);
+    if let Some(name) = message.strip_prefix("missing field").and_then(name) {
+        return format!("the field {name:?} is missing");
+    }
+    if let Some(name) = message.strip_prefix("duplicate field").and_then(name) {
+        return format!("the field {name:?} stands twice");
+    }
+    if let Some(rest) = message.strip_prefix("unknown field") {
+        let known = known(rest).map_or_else(String::new, |known| format!("; {known}"));
+        return name(rest)
+            .map_or_else(String::new, |name| format!("the field {name:?} is not known{known}"));
+    }
+    if let Some(rest) = message.strip_prefix("unknown variant") {
+        let known = known(rest).map_or_else(String::new, |known| format!("; {known}"));
+        return name(rest)
+            .map_or_else(String::new, |name| format!("{name:?} is not possible{known}"));
+    }
+    let wrong = ["invalid type: ", "invalid value: ", "invalid length "];
+    if let Some(rest) = wrong.iter().find_map(|begin| message.strip_prefix(begin)) {
+        let Some((found, expected)) = rest.split_once(", expected ") else {
+            return "a value is of another type".to_owned();
+        };
+        return format!("{} is not possible; write {}", found_as(found), type_as(expected));
+    }
+    // Whatever else is said here, one of our own types says: a span, an address, a limit.
+    message.to_owned()
+}
+
+/// The names that are possible instead, as a reader lists them.
+fn known(rest: &str) -> Option<String> {
+    let (_, expected) = rest.split_once(", expected ")?;
+    let names: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+    (!names.is_empty()).then(|| format!("known: {}", names.join(", ")))
+}
+
+/// A value as a reader shows it.
+fn found_as(found: &str) -> String {
+    let quoted =
+        |begin: &str| found.strip_prefix(begin).map(|rest| rest.trim_matches('`').to_owned());
+    let number = ["integer ", "floating point ", "boolean "].iter().find_map(|begin| quoted(begin));
+    if let Some(value) = number.or_else(|| quoted("string ")) {
+        return value;
+    }
+    match found {
+        "null" | "unit value" => "null".to_owned(),
+        "sequence" => "a list".to_owned(),
+        "map" => "an object".to_owned(),
+        _ => "what stands there".to_owned(),
+    }
+}
+
+/// A type as a reader calls it.
+fn type_as(expected: &str) -> String {
+    match expected.split(' ').next().unwrap_or_default() {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number from 0".to_owned(),
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number".to_owned(),
+        "f32" | "f64" => "a number".to_owned(),
+        "struct" | "map" | "enum" => "an object with its fields".to_owned(),
+        "sequence" | "tuple" => "a list".to_owned(),
+        "string" | "str" => "a text".to_owned(),
+        "borrowed" | "identifier" | "unit" | "newtype" | "Option" | "option" => {
+            "another value".to_owned()
+        }
+        _ => match expected {
+            "a string" | "a borrowed string" => "a text in quotes".to_owned(),
+            "a sequence" => "a list".to_owned(),
+            "a map" => "an object with its fields".to_owned(),
+            "a boolean" => "true or false".to_owned(),
+            other => other.to_owned(),
+        },
+    }
+}
+
+/// What a reader of TOML or YAML says of a text, in plain words on one line: what was expected where the text itself is wrong, and
+/// what [`field`] says where it `parses` and a value in it is wrong.
+pub fn document(message: &str, format: &str, parses: bool) -> String {
+    log(&message);
+    let first = message.lines().next().unwrap_or_default();
+    if parses {
+        return field(first);
+    }
+    match first.rsplit_once(", expected ") {
+        Some((_, expected)) => format!("it is not {format}: {expected} is missing"),
+        None => format!("it is not {format}"),
+    }
+}
+
+/// Why a connection brought nothing: the innermost reason that the system gives, else what is known of the conversation.
+pub fn network(error: &(dyn Error + 'static)) -> String {
+    log(&error);
+    let mut said = String::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(error) = error.downcast_ref::<io::Error>()
+            && error.raw_os_error().is_some()
+        {
+            return error.to_string();
+        }
+        said.push_str(&error.to_string());
+        said.push('\n');
+        next = error.source();
+    }
+    let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
+    let plain = if let Some(tls) = tls(&said) {
+        tls
+    } else if has(&["dns error", "failed to lookup", "no record", "NXDOMAIN"]) {
+        "its name cannot be looked up"
+    } else if has(&["timed out", "deadline", "timeout"]) {
+        "no answer in time"
+    } else if has(&[
+        "closed before",
+        "incomplete message",
+        "UnexpectedEof",
+        "unexpected end of file",
+        "early eof",
+    ]) {
+        "the connection was closed before the answer was complete"
+    } else if has(&[
+        "invalid HTTP",
+        "parse",
+        "invalid header",
+        "http2 error",
+        "invalid chunk",
+        "Invalid chunk",
+        "invalid content-length",
+    ]) {
+        "what answers there does not speak HTTP as it should"
+    } else {
+        "the connection broke"
+    };
+    plain.to_owned()
+}
+
+/// Why no encrypted connection came to be, if that is what went wrong.
+pub fn tls(said: &str) -> Option<&'static str> {
+    let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
+    Some(if has(&["UnknownIssuer", "UnknownCA", "unknown CA"]) {
+        "its certificate is of an authority that is not trusted"
+    } else if has(&["not valid for name", "NotValidForName"]) {
+        "its certificate is for another name"
+    } else if has(&["certificate expired", "Expired"]) {
+        "its certificate has expired"
+    } else if has(&["not valid yet", "NotValidYet"]) {
+        "its certificate is not valid yet"
+    } else if has(&["CertificateRequired", "certificate required"]) {
+        "it wants a certificate of ours"
+    } else if has(&["invalid peer certificate", "BadEncoding", "BadSignature"]) {
+        "its certificate cannot be used"
+    } else if has(&["corrupt message", "InvalidContentType", "InvalidMessage"]) {
+        "it does not speak TLS"
+    } else if has(&[
+        "received fatal alert",
+        "HandshakeFailure",
+        "peer is incompatible",
+        "tls handshake",
+    ]) {
+        "it refuses the TLS handshake"
+    } else {
+        return None;
+    })
+}
+
+/// Why a file or a pipe cannot be read or written: what the system says, or what is known without it.
+pub fn io(error: &io::Error) -> String {
+    if error.raw_os_error().is_some() {
+        return error.to_string();
+    }
+    match error.kind() {
+        // In our own words.
+        io::ErrorKind::Other => error.to_string(),
+        io::ErrorKind::InvalidData => "it is not UTF-8 text".to_owned(),
+        io::ErrorKind::UnexpectedEof => "it ends too early".to_owned(),
+        io::ErrorKind::WriteZero => "no more can be written".to_owned(),
+        io::ErrorKind::TimedOut => "no answer in time".to_owned(),
+        _ => network(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only what is wrong with them is looked at")]
+    struct Note {
+        by: String,
+        count: u32,
+        inner: Option<Box<Note>>,
+    }
+
+    fn json_error(text: &str) -> String {
+        json(&serde_json::from_str::<Note>(text).unwrap_err())
+    }
+
+    #[test]
+    fn json_error_says_the_place_and_what_is_wrong_in_plain_words() {
+        assert_eq!(json_error("{\n  x"), "line 2, column 3: it is not JSON");
+        assert_eq!(
+            json_error(r#"{"by": "#),
+            "line 1, column 7: it ends too early: its JSON is incomplete"
+        );
+        assert_eq!(
+            json_error(r#"{"by": "a"}"#),
+            r#"line 1, column 11: the field "count" is missing"#
+        );
+        assert_eq!(
+            json_error(r#"{"by": 7, "count": 1}"#),
+            "line 1, column 8: 7 is not possible; write a text in quotes"
+        );
+        assert_eq!(
+            json_error(r#"{"by": "a", "count": -1}"#),
+            "line 1, column 23: -1 is not possible; write a whole number from 0"
+        );
+        assert_eq!(
+            json_error(r#"{"by": "a", "count": 1, "whom": 2}"#),
+            r#"line 1, column 30: the field "whom" is not known; known: by, count, inner"#
+        );
+        assert_eq!(
+            json_error(r#"{"by": "a", "count": 1, "inner": [1]}"#).split(": ").nth(1),
+            Some("1 is not possible; write a text in quotes")
+        );
+    }
+
+    #[test]
+    fn toml_and_yaml_errors_keep_only_what_a_person_can_use() {
+        assert_eq!(
+            document("missing field `name`\n", "TOML", true),
+            r#"the field "name" is missing"#
+        );
+        assert_eq!(
+            document("unclosed table, expected `]`", "TOML", false),
+            "it is not TOML: `]` is missing"
+        );
+        assert_eq!(
+            document("invalid type: integer `1`, expected a string", "TOML", true),
+            "1 is not possible; write a text in quotes"
+        );
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("error sending request for url (http://10.0.0.5:9771/)")]
+    struct Outer(#[source] io::Error);
+
+    #[test]
+    fn network_error_says_what_the_system_says_or_what_is_known() {
+        let refused = Outer(io::Error::from_raw_os_error(111));
+        assert_eq!(network(&refused), "Connection refused (os error 111)");
+        let of = |text: &str| network(&Outer(io::Error::other(text.to_owned())));
+        assert_eq!(of("early eof"), "the connection was closed before the answer was complete");
+        assert_eq!(
+            of("invalid HTTP version parsed"),
+            "what answers there does not speak HTTP as it should"
+        );
+        assert_eq!(
+            of("invalid peer certificate: UnknownIssuer"),
+            "its certificate is of an authority that is not trusted"
+        );
+        assert_eq!(of("received corrupt message of type X"), "it does not speak TLS");
+        assert_eq!(of("something else of a library"), "the connection broke");
+        assert_eq!(io(&io::ErrorKind::InvalidData.into()), "it is not UTF-8 text");
+    }
+}

@@ -1,0 +1,402 @@
+//! The points of history that a recording takes along: packed as the store packs them, and given back to a device once a page
+//! names it again.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use gaunt_schema::{Device, MetricId, Safe, UnixMs};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Cluster,
+    history::{EarlierGroup, Quantum, ROWS, SLOTS},
+};
+
+/// What a packed block of one device takes on average, as an estimate: still values take two bytes, noisy ones ten.
+const BLOCK_BYTES: usize = 8;
+
+/// What a device, a group of series and a block take in the index beside names, at most.
+const DEVICE_BYTES: usize = 48;
+const GROUP_BYTES: usize = 48;
+const NUMBER_BYTES: usize = 8;
+
+/// Points that no device claimed are forgotten after this time: the device does not come back.
+const CLAIMED_WITHIN: Duration = Duration::from_mins(10);
+
+/// The points of history of many devices. The points themselves are beside the index, one block after the other.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct KeptPast {
+    /// The time that a point stands for, in milliseconds.
+    step_ms: u64,
+    /// The slot of the newest points.
+    last: i64,
+    devices: Vec<KeptDevice>,
+    groups: Vec<KeptGroup>,
+    #[serde(skip)]
+    points: Vec<u8>,
+}
+
+/// A device that points belong to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct KeptDevice {
+    node: Safe,
+    device: Device,
+}
+
+/// Points of one metric of up to [`ROWS`] devices of a class.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct KeptGroup {
+    metric: Safe,
+    /// The value of the label that tells the series of a metric apart; may be empty.
+    tag: Safe,
+    step: f64,
+    /// From how many steps on a step is doubled; none if never.
+    steps: Option<f64>,
+    /// Numbers of devices.
+    devices: Vec<u32>,
+    /// Bytes of each block, oldest first; the last one ends with the newest slot.
+    blocks: Vec<u32>,
+}
+
+impl KeptPast {
+    /// How many series have points.
+    pub fn series(&self) -> usize {
+        self.groups.iter().map(|group| group.devices.len()).sum()
+    }
+
+    /// The instant of the oldest points; none without any.
+    pub fn begins(&self) -> Option<UnixMs> {
+        let longest = self.groups.iter().map(|group| group.blocks.len()).max()?;
+        let slots = i64::try_from(longest * SLOTS).ok()?;
+        let first = self.last.checked_sub(slots)?.checked_add(1)?;
+        Some(UnixMs(first.checked_mul(i64::try_from(self.step_ms).ok()?)?))
+    }
+
+    /// The points, which are no part of the index.
+    pub fn points(&self) -> &[u8] {
+        &self.points
+    }
+
+    /// The same with its points; none if they are not those of the index.
+    pub fn with_points(self, points: Vec<u8>) -> Option<Self> {
+        let mut said = self.groups.iter().flat_map(|group| &group.blocks);
+        let said = said.try_fold(0_usize, |sum, bytes| sum.checked_add(*bytes as usize))?;
+        (said == points.len()).then_some(Self { points, ..self })
+    }
+}
+
+/// Points that wait for their devices.
+#[derive(Debug, Default)]
+pub(super) struct Unclaimed {
+    /// When they came.
+    since: Option<UnixMs>,
+    /// Devices by node, each with the metrics, groups and places of its points.
+    nodes: BTreeMap<Safe, Vec<(Device, Vec<Place>)>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    metric: MetricId,
+    group: u32,
+    /// Which device of the group.
+    column: u8,
+}
+
+/// A metric by its name and tag: its number is another one in another version.
+fn key(metric: MetricId) -> (&'static str, &'static str) {
+    let row = metric.row();
+    (row.name, row.tag.map_or("", |(_, value)| value))
+}
+
+/// A past that is being packed, and the bytes that it may have.
+struct Packing<'a> {
+    cluster: &'a Cluster,
+    kept: KeptPast,
+    /// Numbers of devices by class and row.
+    numbers: BTreeMap<(usize, u32), u32>,
+    /// Bytes so far, index included.
+    bytes: usize,
+    most: usize,
+}
+
+impl Packing<'_> {
+    /// Adds the newest `blocks` of a metric of these devices; false if there is no room.
+    fn add(&mut self, metric: MetricId, rows: &[u32], blocks: usize) -> bool {
+        let Some(history) = self.cluster.column(metric).kept_history() else { return true };
+        let class = metric.row().class;
+        for rows in rows.chunks(ROWS) {
+            let packed = history.pack_rows(rows, self.kept.last, blocks);
+            let begin = packed.iter().position(|block| !block.is_empty());
+            let Some(packed) = begin.map(|begin| &packed[begin..]) else { continue };
+            let points: usize = packed.iter().map(|block| block.len()).sum();
+            let new =
+                rows.iter().filter(|row| !self.numbers.contains_key(&(class as usize, **row)));
+            let names: usize = new.map(|row| self.name_bytes(class, *row)).sum();
+            let (name, tag) = key(metric);
+            let index = GROUP_BYTES + name.len() + tag.len();
+            let index = index + NUMBER_BYTES * (rows.len() + packed.len()) + names;
+            if self.bytes + points + index > self.most {
+                return false;
+            }
+            self.bytes += points + index;
+            let devices = rows.iter().filter_map(|row| self.number(class, *row)).collect();
+            let Quantum { step, steps } = history.quantum();
+            self.kept.groups.push(KeptGroup {
+                metric: Safe::new(name),
+                tag: Safe::new(tag),
+                step,
+                steps: steps.is_finite().then_some(steps),
+                devices,
+                blocks: packed.iter().map(|block| block.len() as u32).collect(),
+            });
+            for block in packed {
+                self.kept.points.extend_from_slice(block);
+            }
+        }
+        true
+    }
+
+    /// What the names of a device take.
+    fn name_bytes(&self, class: gaunt_schema::Class, row: u32) -> usize {
+        let Some(entry) = self.cluster.device(class, row) else { return 0 };
+        let node = self.cluster.node(entry.node).map_or(0, |node| node.name.len());
+        let labels: usize = entry.device.key.iter().map(|label| label.len() + 4).sum();
+        DEVICE_BYTES + node + labels
+    }
+
+    /// The number of a device, which gets one if it has none.
+    fn number(&mut self, class: gaunt_schema::Class, row: u32) -> Option<u32> {
+        if let Some(number) = self.numbers.get(&(class as usize, row)) {
+            return Some(*number);
+        }
+        let entry = self.cluster.device(class, row)?;
+        let node = self.cluster.node(entry.node)?.name.clone();
+        let number = self.kept.devices.len() as u32;
+        self.kept.devices.push(KeptDevice { node, device: entry.device.clone() });
+        self.numbers.insert((class as usize, row), number);
+        Some(number)
+    }
+}
+
+impl Cluster {
+    /// The newest points of history in at most `most` bytes: all that is kept of the nodes `first`, then as much of every other
+    /// series as there is room for, of all alike.
+    pub fn keep_past(&self, most: usize, first: &BTreeSet<Safe>) -> KeptPast {
+        let (mut named, mut others) = (Vec::new(), Vec::new());
+        for metric in MetricId::all().filter(|metric| self.keeps_past(*metric)) {
+            let (mut one, mut other) = (Vec::new(), Vec::new());
+            for (row, entry) in self.inventory.entries(metric.row().class) {
+                let is_first = self.node(entry.node).is_some_and(|node| first.contains(&node.name));
+                if is_first { one.push(row) } else { other.push(row) }
+            }
+            named.push((metric, one));
+            others.push((metric, other));
+        }
+        let step_ms = self.period.as_millis() as u64;
+        let kept = KeptPast { step_ms, last: self.slot(self.now), ..KeptPast::default() };
+        let mut packing = Packing { cluster: self, kept, numbers: BTreeMap::new(), bytes: 0, most };
+        for all in [named, others] {
+            let series: usize = all.iter().map(|(_, rows)| rows.len()).sum();
+            let slots =
+                self.columns.iter().filter_map(|column| Some(column.kept_history()?.slots()));
+            let longest = slots.max().unwrap_or_default().div_ceil(SLOTS);
+            // Of all alike: who has room for a tenth gives the newest tenth of each.
+            let room = most.saturating_sub(packing.bytes) / (series.max(1) * BLOCK_BYTES);
+            let blocks = longest.min(room);
+            if blocks == 0 || !all.iter().all(|(metric, rows)| packing.add(*metric, rows, blocks)) {
+                break;
+            }
+        }
+        packing.kept
+    }
+
+    /// Takes points that another process kept, from before the first page; each device gets its own once a page names it.
+    /// Nothing if they are of another step.
+    pub fn recall_past(&mut self, kept: &KeptPast) {
+        if u128::from(kept.step_ms) != self.period.as_millis() {
+            return;
+        }
+        let metrics: BTreeMap<_, _> = MetricId::all().map(|metric| (key(metric), metric)).collect();
+        let mut places: BTreeMap<u32, Vec<Place>> = BTreeMap::new();
+        let mut at = 0_usize;
+        for group in &kept.groups {
+            let lengths = group.blocks.iter().map(|bytes| *bytes as usize);
+            let blocks: Option<Vec<Box<[u8]>>> = lengths
+                .map(|bytes| {
+                    let block = kept.points.get(at..at.checked_add(bytes)?)?;
+                    at += bytes;
+                    Some(block.into())
+                })
+                .collect();
+            let Some(blocks) = blocks else { return };
+            let metric = metrics.get(&(group.metric.as_str(), group.tag.as_str())).copied();
+            let Some(metric) = metric.filter(|_| group.step > 0.0 && group.step.is_finite()) else {
+                continue;
+            };
+            let history = self.columns[usize::from(metric.0)].history();
+            let slots = (blocks.len() * SLOTS) as i64;
+            let Some((history, first)) = history.zip(kept.last.checked_sub(slots - 1)) else {
+                continue;
+            };
+            let quantum = Quantum { step: group.step, steps: group.steps.unwrap_or(f64::INFINITY) };
+            let number = history.take_earlier(EarlierGroup { first, quantum, blocks });
+            for (place, device) in group.devices.iter().take(ROWS).enumerate() {
+                let place = Place { metric, group: number, column: place as u8 };
+                places.entry(*device).or_default().push(place);
+            }
+        }
+        self.unclaimed.since = None;
+        for (number, places) in places {
+            if let Some(KeptDevice { node, device }) = kept.devices.get(number as usize) {
+                let devices = self.unclaimed.nodes.entry(node.clone()).or_default();
+                devices.push((device.clone(), places));
+            }
+        }
+    }
+
+    /// Gives devices that are named by now their earlier points, and lets go what is too old.
+    pub(super) fn claim_past(&mut self) {
+        let slot = self.slot(self.now);
+        for history in self.columns.iter_mut().filter_map(super::Column::history) {
+            history.expire_earlier(slot);
+        }
+        if self.unclaimed.nodes.is_empty() {
+            return;
+        }
+        let (inventory, columns) = (&self.inventory, &mut self.columns);
+        self.unclaimed.nodes.retain(|node, devices| {
+            let Some(id) = inventory.named(node) else { return true };
+            devices.retain(|(device, places)| {
+                let Some(row) = inventory.device_row(id, device) else { return true };
+                for Place { metric, group, column } in places {
+                    if let Some(history) = columns[usize::from(metric.0)].history() {
+                        history.assign_earlier(row, *group, *column);
+                    }
+                }
+                false
+            });
+            !devices.is_empty()
+        });
+        let since = *self.unclaimed.since.get_or_insert(self.now);
+        if self.now.since(since) > CLAIMED_WITHIN {
+            self.unclaimed.nodes.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gaunt_schema::{
+        Batch, Delivery, Dialect, Page, Reading, Rejected, Report, Target, TargetId, catalogue::gpu,
+    };
+
+    use super::*;
+
+    const PERIOD: Duration = Duration::from_secs(1);
+
+    fn cluster(nodes: u32) -> Cluster {
+        let mut cluster = Cluster::new(PERIOD, 120);
+        let target = |node: u32| Target {
+            id: TargetId(node),
+            address: format!("10.0.0.{node}:9770").into(),
+            node: Some(format!("n{node}").into()),
+            origin: "test".into(),
+        };
+        cluster.accept(Delivery::Targets((0..nodes).map(target).collect()));
+        cluster
+    }
+
+    /// Every node says what its GPU draws.
+    fn live(cluster: &mut Cluster, nodes: u32, seconds: std::ops::Range<i64>) {
+        for second in seconds {
+            let at = UnixMs(second * 1_000);
+            for node in 0..nodes {
+                let mut report = Report::default();
+                let device = report.device(Device::gpu(0));
+                report.push(device, gpu::POWER, Reading::of(power(node, second)));
+                let (dialect, rejected) = (Dialect::Gaunt, Rejected::default());
+                let page = Page { report, dialect, bytes: 0, rejected };
+                let (target, outcome) = (TargetId(node), Ok(page));
+                let batch = Batch { target, at, duration_ms: 1.0, outcome };
+                cluster.accept(Delivery::Batch(batch));
+            }
+            cluster.advance(at);
+        }
+    }
+
+    fn power(node: u32, second: i64) -> f64 {
+        f64::from(400 + node) + (second % 7) as f64
+    }
+
+    fn past(cluster: &Cluster, node: &str) -> Vec<Option<f32>> {
+        let (_, node) = cluster.named(node).unwrap();
+        let row = node.rows(gaunt_schema::Class::Gpu)[0];
+        cluster.past(gpu::POWER, node, row, 120).unwrap()
+    }
+
+    #[test]
+    fn kept_past_is_given_back_to_devices_that_pages_name_again() {
+        let mut before = cluster(3);
+        live(&mut before, 3, 1_000..1_100);
+        let kept = before.keep_past(1 << 20, &BTreeSet::new());
+        assert!(kept.series() >= 3 && kept.begins().unwrap() <= UnixMs(1_000_000), "{kept:?}");
+        let mut after = cluster(3);
+        after.recall_past(&kept);
+        // The third node does not come back.
+        live(&mut after, 2, 1_102..1_105);
+        for node in 0..2 {
+            let points = past(&after, &format!("n{node}"));
+            for (slot, point) in (985..1_105).zip(&points) {
+                let known = (1_000..1_100).contains(&slot) || slot >= 1_102;
+                assert_eq!(point.is_some(), known, "n{node} at {slot}");
+                let off = point.map_or(0.0, |point| (f64::from(point) - power(node, slot)).abs());
+                assert!(off < 0.5, "n{node} at {slot}: {point:?}");
+            }
+        }
+        assert!(after.named("n2").is_none(), "nobody is there for its past alone");
+        // What is older than is kept goes.
+        live(&mut after, 2, 1_105..1_300);
+        let mut histories = after.columns.iter().filter_map(super::super::Column::kept_history);
+        assert!(histories.all(|history| history.earlier_bytes() == 0));
+    }
+
+    #[test]
+    fn kept_past_stays_within_its_bytes_and_takes_named_nodes_first() {
+        let mut before = cluster(200);
+        live(&mut before, 200, 1_000..1_060);
+        let first: BTreeSet<Safe> = ["n150".into()].into();
+        for most in [300, 1_000, 4_000, 16_000] {
+            let kept = before.keep_past(most, &first);
+            let bytes = serde_json::to_vec(&kept).unwrap().len() + kept.points().len();
+            // The frame of the index is beside it.
+            assert!(bytes <= most + 100, "{bytes} of {most}");
+            assert_eq!(kept.devices.first().map(|one| one.node.as_str()), Some("n150"), "{most}");
+        }
+        assert_eq!(before.keep_past(100, &first).series(), 0, "no room for any");
+    }
+
+    #[test]
+    fn damaged_past_is_refused_or_gives_nothing_wrong() {
+        let mut before = cluster(2);
+        live(&mut before, 2, 1_000..1_050);
+        let kept = before.keep_past(1 << 20, &BTreeSet::new());
+        assert!(kept.clone().with_points(vec![1, 2, 3]).is_none());
+        let mut wrong = kept.clone();
+        for group in &mut wrong.groups {
+            group.devices = vec![7, u32::MAX];
+            group.metric = "no_such_metric".into();
+        }
+        wrong.last = i64::MIN;
+        let mut after = cluster(2);
+        after.recall_past(&wrong);
+        let mut other = KeptPast { step_ms: 10_000, ..kept };
+        after.recall_past(&other);
+        other.step_ms = 1_000;
+        other.groups.iter_mut().for_each(|group| group.blocks.push(u32::MAX));
+        after.recall_past(&other);
+        live(&mut after, 2, 1_060..1_063);
+        assert_eq!(past(&after, "n0").iter().flatten().count(), 3);
+    }
+}

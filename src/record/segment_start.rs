@@ -1,0 +1,172 @@
+//! The start of a segment: what still holds is said again, and a preamble of that moment is asked for, so that a segment is
+//! understood without those before it.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use gaunt_schema::{Delivery, JobList, Preamble, Safe, Target, TargetSource, Topology, UnixMs};
+use tokio::sync::Notify;
+
+use super::{entry, ring::Ring, segment};
+
+/// The largest preamble, before compression.
+const MAX_PREAMBLE: usize = 16 << 20;
+
+/// A preamble takes at most this part of a segment.
+const PREAMBLE_PART: u64 = 4;
+
+/// How long who begins to follow waits for one.
+const GREETING_WAIT: Duration = Duration::from_secs(2);
+
+/// A preamble that is no older than this is one of now.
+const FRESH: Duration = Duration::from_secs(2);
+
+/// A segment that has so many bytes waiting does not wait for its preamble any more.
+const MOST_WAITING: usize = 8 << 20;
+
+/// The most bytes that a preamble may have in this ring, or on the way to those who follow.
+pub(super) fn preamble_room(ring: Option<&Ring>) -> usize {
+    let part = ring.map(|ring| ring.segment_size() / PREAMBLE_PART);
+    part.map_or(MAX_PREAMBLE, |room| MAX_PREAMBLE.min(room as usize))
+}
+
+/// Whether who began to follow then has waited long enough.
+pub(super) fn has_waited(since: Instant) -> bool {
+    since.elapsed() >= GREETING_WAIT
+}
+
+/// Preambles that are asked for when a segment is to begin.
+#[derive(Debug)]
+pub(super) struct Preambles {
+    /// For how many milliseconds a segment waits for one; 0 while nobody gives any.
+    promised: Arc<AtomicU64>,
+    /// Wakes who gives them.
+    asks: Arc<Notify>,
+    /// Since when a segment waits for one.
+    asked: Option<Instant>,
+    /// Whether that came.
+    answered: bool,
+}
+
+impl Preambles {
+    pub(super) fn new(promised: Arc<AtomicU64>, asks: Arc<Notify>) -> Self {
+        Self { promised, asks, asked: None, answered: false }
+    }
+
+    /// Whether a segment with so many bytes waits for its preamble; asks for it first.
+    pub(super) fn keep_waiting(&mut self, bytes: usize) -> bool {
+        let wait = self.wait();
+        if wait.is_zero() {
+            return false;
+        }
+        let since = *self.asked.get_or_insert_with(|| {
+            self.asks.notify_one();
+            Instant::now()
+        });
+        !self.answered && bytes < MOST_WAITING && since.elapsed() < wait
+    }
+
+    fn wait(&self) -> Duration {
+        Duration::from_millis(self.promised.load(Ordering::Relaxed))
+    }
+
+    /// How long a segment still waits, if one does.
+    pub(super) fn left(&self) -> Option<Duration> {
+        let since = self.asked.filter(|_| !self.answered)?;
+        Some(self.wait().saturating_sub(since.elapsed()))
+    }
+
+    /// What was asked for came; says whether a segment waited for it.
+    pub(super) fn answer(&mut self) -> bool {
+        self.answered = self.asked.is_some();
+        self.answered
+    }
+
+    /// The segment began, or none is to begin.
+    pub(super) fn reset(&mut self) {
+        (self.asked, self.answered) = (None, false);
+    }
+}
+
+/// What must be said again at the start of each segment.
+#[derive(Debug, Default)]
+pub(super) struct Standing {
+    targets: Option<Vec<Target>>,
+    sources: Option<Vec<TargetSource>>,
+    topologies: BTreeMap<Safe, Topology>,
+    jobs: BTreeMap<Safe, JobList>,
+    /// What was known last, and when.
+    preamble: Option<(UnixMs, Preamble)>,
+}
+
+impl Standing {
+    pub(super) fn note(&mut self, delivery: &Delivery) {
+        match delivery {
+            Delivery::Targets(targets) => self.targets = Some(targets.clone()),
+            Delivery::Sources(sources) => self.sources = Some(sources.clone()),
+            Delivery::Topology(told) => {
+                drop(self.topologies.insert(told.source.clone(), told.clone()));
+            }
+            Delivery::Jobs(told) => drop(self.jobs.insert(told.source.clone(), told.clone())),
+            Delivery::Batch(_) | Delivery::Keeping(_) | Delivery::Preamble(_) => {}
+        }
+    }
+
+    pub(super) fn note_preamble(&mut self, at: UnixMs, preamble: Preamble) {
+        self.preamble = Some((at, preamble));
+    }
+
+    /// Whether the last preamble, points of history included, is of this moment.
+    pub(super) fn knows_now(&self, at: UnixMs) -> bool {
+        self.preamble.as_ref().is_some_and(|(known, preamble)| {
+            !preamble.past.is_empty() && at.since(*known).max(known.since(at)) < FRESH
+        })
+    }
+
+    /// Points of history were said, and are old at the next start.
+    pub(super) fn drop_past(&mut self) {
+        if let Some((_, preamble)) = &mut self.preamble {
+            preamble.past = Arc::default();
+        }
+    }
+
+    /// Everything that stands but the preamble, as entries of this instant.
+    pub(super) fn write(&self, at: UnixMs, out: &mut Vec<u8>) -> u32 {
+        let mut entries = 0;
+        let targets = self.targets.clone().map(Delivery::Targets);
+        let sources = self.sources.clone().map(Delivery::Sources);
+        let topologies = self.topologies.values().cloned().map(Delivery::Topology);
+        let jobs = self.jobs.values().cloned().map(Delivery::Jobs);
+        let all = targets.into_iter().chain(sources).chain(topologies).chain(jobs);
+        for delivery in all {
+            entry::write(&delivery, at, out);
+            entries += 1;
+        }
+        entries
+    }
+
+    /// As much of the preamble as there is room for, as a block of its own with the span of the block before it: damage to it
+    /// takes nothing else along. Empty if nothing is known.
+    pub(super) fn preamble_block(
+        &self,
+        (first, last): (UnixMs, UnixMs),
+        room: usize,
+    ) -> io::Result<Vec<u8>> {
+        let preamble = self.preamble.as_ref();
+        let Some((known, preamble)) =
+            preamble.and_then(|(known, preamble)| Some((*known, preamble.within(room)?)))
+        else {
+            return Ok(Vec::new());
+        };
+        let mut payload = Vec::new();
+        entry::write(&Delivery::Preamble(preamble), known, &mut payload);
+        segment::block(&payload, 1, first, last)
+    }
+}
