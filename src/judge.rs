@@ -74,6 +74,7 @@ use links::Links;
 pub use loss::{Cause, GpuLoss, Loss, LossTotals, gpus as gpus_of_parts};
 use node_names::{Gone, NodeNames, Whereabouts};
 use nvlink_degraded::Nvlinks;
+use pause::Pauses;
 use port_down::Ports;
 pub use port_down::is_active;
 pub use probed::Measured;
@@ -101,6 +102,7 @@ pub struct Judge {
     /// The page of each node whose health was last looked at.
     seen: HashMap<NodeId, UnixMs>,
     gangs: Gangs,
+    pauses: Pauses,
     shares: Shares,
     together: Together,
     life: Life,
@@ -169,6 +171,7 @@ impl Judge {
             health: Health::default(),
             seen: HashMap::new(),
             gangs: Gangs::default(),
+            pauses: Pauses::default(),
             shares: Shares::default(),
             together: Together::default(),
             life: Life::default(),
@@ -243,6 +246,7 @@ impl Judge {
         self.switches.look(cluster, &self.limits);
         self.nvlinks.look(cluster, &self.limits);
         Gangs::look(self, cluster);
+        Pauses::look(self, cluster);
         Shares::look(self, cluster);
         Together::look(self, cluster);
         Drift::look(self, cluster);
@@ -279,10 +283,14 @@ impl Judge {
         seen.unclear.retain(|id| self.life.open_one(id).is_none_or(is_here));
     }
 
-    /// Open findings of which nothing new can be said: what was true of a node that is silent stays.
+    /// Open findings of which nothing new can be said: what was true of a node that is silent stays, and what was true of
+    /// a job that pauses.
     fn unclear(&self, cluster: &Cluster) -> Vec<String> {
         let nodes = Whereabouts::of(self, cluster);
         self.life.ids(|finding| {
+            if pause::is_unclear(self, cluster, finding) {
+                return true;
+            }
             let Some(name) = finding.entity.node.as_ref() else { return false };
             let silent = cluster
                 .named(name)

@@ -153,6 +153,13 @@ impl Host {
         usual.is_some_and(|(now, usual)| usual > 0.0 && now >= usual * limits.standstill_ratio)
     }
 
+    /// Whether no sample of a while has shown it send more than next to nothing; none where it is not known to send much.
+    pub(super) fn is_silent(&self, cluster: &Cluster, limits: &Thresholds) -> Option<bool> {
+        let usual = self.traffic(cluster)?.usual.filter(|usual| *usual >= limits.carries_ratio)?;
+        let silent = Stamp::of(cluster.now()).seconds_since(self.carried);
+        Some(usual > 0.0 && self.carried.is_set() && silent >= limits.pause_seconds)
+    }
+
     /// Whether it sends next to nothing of what is usual for it, and has not for a while: who is starved sends something
     /// with each of its few steps. None where it is not known what is usual.
     pub(super) fn pauses(&self, cluster: &Cluster, limits: &Thresholds) -> Option<bool> {

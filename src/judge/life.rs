@@ -399,11 +399,6 @@ impl Life {
         open.map(|known| &known.told.finding)
     }
 
-    /// The open finding with this id.
-    pub(super) fn open_named(&self, id: &str) -> Option<&Finding> {
-        self.known.get(id).filter(|known| known.is_open()).map(|known| &known.told.finding)
-    }
-
     /// The closed findings that are remembered, newest first.
     pub(super) fn closed(&self) -> Vec<&Told> {
         let closed = self.known.values().filter(|known| !known.is_open());

@@ -218,7 +218,7 @@ impl Place<'_> {
         }
         let limits = &self.judge.limits;
         let corrected = self.link.corrected_times(self.cluster, limits);
-        let open = self.judge.life.open_named(&self.errors_id());
+        let open = self.judge.life.open_one(&self.errors_id());
         let rose = open
             .and_then(|finding| finding.evidence.iter().find(|row| row.what == REPAIRED))
             .and_then(|row| row.value)

@@ -1,8 +1,10 @@
 //! Pauses: jobs that do nothing for a while, and do not starve. They write a checkpoint, or end.
 
-use gaunt_schema::{Entity, EntityKind, FindingKind, catalogue::gpu};
+use std::collections::BTreeMap;
 
-use super::{Judge, finding::id, gang::Gang, life::Seen};
+use gaunt_schema::{Class, Entity, EntityKind, FindingKind, UnixMs, catalogue::gpu};
+
+use super::{Finding, Judge, Thresholds, finding::id, gang::Gang, life::Seen};
 use crate::cluster::{Cluster, Node, NodeId};
 
 /// A job that sends nothing any more pauses as a whole: what was low before was the beginning of that.
@@ -34,4 +36,112 @@ pub(super) fn goes_on_and_off(judge: &Judge, cluster: &Cluster, row: u32) -> boo
             && averages.utilization_now().is_some_and(|share| share >= limits.active_ratio);
     }
     averages.since_active_again(cluster.now()).is_some_and(|it| it < limits.active_again_seconds)
+}
+
+/// Jobs that pause now, or did a moment ago.
+#[derive(Debug, Default)]
+pub(super) struct Pauses {
+    of: BTreeMap<String, Pause>,
+}
+
+/// One pause: its first and its last instant.
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    began: UnixMs,
+    seen: UnixMs,
+}
+
+impl Pauses {
+    /// Looks at every job: whether most of its nodes have sent next to nothing of what is usual for a while, or, where
+    /// nobody says what they send, whether its GPUs stand still.
+    pub(super) fn look(judge: &mut Judge, cluster: &Cluster) {
+        let (now, limits) = (cluster.now(), &judge.limits);
+        let mut of = std::mem::take(&mut judge.pauses.of);
+        of.retain(|_, pause| now.since(pause.seen).as_secs_f64() < settles(judge, cluster));
+        for gang in judge.gangs.all() {
+            let silent = gang.nodes.iter().filter_map(|id| judge.hosts.get(id));
+            let silent: Vec<bool> =
+                silent.filter_map(|host| host.is_silent(cluster, limits)).collect();
+            let pauses = if silent.len() * 2 > gang.nodes.len() {
+                silent.iter().filter(|silent| **silent).count() * 2 > gang.nodes.len()
+            } else {
+                !gang.goes_on()
+            };
+            if !pauses {
+                continue;
+            }
+            let pause = of.entry(gang.name()).or_insert(Pause { began: now, seen: now });
+            let gap = now.since(pause.seen).as_secs_f64();
+            if gap > limits.pause_seconds + 2.0 * cluster.period().as_secs_f64() {
+                pause.began = now;
+            }
+            pause.seen = now;
+        }
+        judge.pauses.of = of;
+    }
+
+    /// Whether a job pauses or did so a moment ago, so that averages of its work say nothing. One that does nothing for
+    /// long is said to be idle or to hang, and what slowed it before is over.
+    fn has(&self, gang: &Gang, now: UnixMs, limits: &Thresholds) -> bool {
+        let pause = (!self.of.is_empty()).then(|| self.of.get(&gang.name())).flatten();
+        pause.is_some_and(|pause| now.since(pause.began).as_secs_f64() < limits.idle_seconds)
+    }
+}
+
+/// Seconds after a pause until averages say again how fast a job works.
+fn settles(judge: &Judge, cluster: &Cluster) -> f64 {
+    judge.limits.pause_settle_seconds + judge.two_samples_of_all(cluster)
+}
+
+/// Whether an open finding rests on the work of a job that pauses.
+pub(super) fn is_unclear(judge: &Judge, cluster: &Cluster, finding: &Finding) -> bool {
+    if !rests_on_work(finding.kind) {
+        return false;
+    }
+    let (entity, now) = (&finding.entity, cluster.now());
+    let pauses = |gang: &Gang| judge.pauses.has(gang, now, &judge.limits);
+    let on_node = |entity: &Entity| {
+        let (_, node) = cluster.named(entity.node.as_ref()?)?;
+        let rows = node.rows(Class::Gpu).iter().filter(|row| {
+            let key = cluster.device(Class::Gpu, **row).and_then(|entry| entry.device.key.first());
+            entity.gpu.is_none() || key == entity.gpu.as_ref()
+        });
+        Some(rows.filter_map(|row| judge.gangs.of(*row)).any(pauses))
+    };
+    let of_job = |entity: &Entity| {
+        let job = entity.job.as_ref()?;
+        let gang = judge.gangs.all().iter().find(|gang| gang.job.as_ref() == Some(job))?;
+        Some(pauses(gang))
+    };
+    // What is larger than a node is seen through those that suffer from it.
+    of_job(entity).or_else(|| on_node(entity)).unwrap_or_else(|| {
+        finding
+            .victims
+            .iter()
+            .any(|victim| of_job(victim).or_else(|| on_node(victim)) == Some(true))
+    })
+}
+
+/// Whether the evidence of a kind of finding is there only while a job works.
+fn rests_on_work(kind: FindingKind) -> bool {
+    use FindingKind::{
+        ComputeStraggler, DataSkew, DataStarved, HostBlocksNetwork, HostBound, LeafCongested,
+        LinkErrors, NvlinkDegraded, PcieDegraded, RailSlow, StageImbalance, StorageSlow, Throttled,
+    };
+    matches!(
+        kind,
+        ComputeStraggler
+            | DataSkew
+            | DataStarved
+            | HostBlocksNetwork
+            | HostBound
+            | LeafCongested
+            | LinkErrors
+            | NvlinkDegraded
+            | PcieDegraded
+            | RailSlow
+            | StageImbalance
+            | StorageSlow
+            | Throttled
+    )
 }

@@ -176,6 +176,8 @@ table! {
     /// Seconds without such a share of what is usual to send after which a job pauses: one that is starved to a tenth of its
     /// speed sends with each step, every few seconds.
     pause_seconds: f64 = 8.0;
+    /// Seconds after a pause in which a finding of the job's work stays open without its evidence: averages must grow again.
+    pause_settle_seconds: f64 = 60.0;
     /// Seconds for which a clock's average stands: it is compared with GPUs that are read at other moments.
     clock_stands_seconds: f64 = 60.0;
     /// Seconds after which nodes without named jobs are put together anew.

@@ -146,6 +146,44 @@ stand! {
     data_stale_stands: DataStale, SLOW, HALF_AN_HOUR, HOURS;
 }
 
+/// A fault of this kind stays open, under one id and without a second opening, while its job writes checkpoints.
+fn outlasts_checkpoints(kind: FindingKind, period: Duration) {
+    let mut run = Run::new(Standing::with_checkpoints(kind, 0, START), period, HALF_AN_HOUR);
+    let id = run.found();
+    let (end, mut gone) = (run.now + Duration::from_mins(25), Vec::new());
+    run.until(end, |at, open| {
+        if !open.iter().any(|finding| finding.id == id) {
+            gone.push(at);
+        }
+    });
+    let after: Vec<_> = gone.iter().map(|at| at.since(run.standing.onset()).as_secs()).collect();
+    assert!(gone.is_empty(), "{id} was away {after:?} seconds after its onset");
+    let openings = run.explained(&id).life.openings;
+    assert_eq!(openings, 1, "{id} came back");
+}
+
+macro_rules! outlast {
+    ($($test:ident: $kind:ident, $period:expr;)*) => {
+        $(
+            #[test]
+            fn $test() {
+                outlasts_checkpoints(FindingKind::$kind, $period);
+            }
+        )*
+    };
+}
+
+outlast! {
+    data_starved_outlasts_checkpoints: DataStarved, SECOND;
+    compute_straggler_outlasts_checkpoints: ComputeStraggler, SLOW;
+    throttled_outlasts_checkpoints: Throttled, SLOW;
+    host_bound_outlasts_checkpoints: HostBound, SLOW;
+    nvlink_degraded_outlasts_checkpoints: NvlinkDegraded, SECOND;
+    leaf_congested_outlasts_checkpoints: LeafCongested, SLOW;
+    stage_imbalance_outlasts_checkpoints: StageImbalance, SLOW;
+    data_skew_outlasts_checkpoints: DataSkew, SLOW;
+}
+
 #[test]
 fn finding_that_closes_names_the_signal_that_recovered() {
     for (kind, said) in [

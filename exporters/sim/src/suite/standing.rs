@@ -11,7 +11,7 @@ use gaunt_schema::{
 
 use super::{Case, Level};
 use crate::{
-    Fault, Fleet,
+    Effect, Fault, Fleet,
     shape::{Boards, JobShape, Shape, Work},
 };
 
@@ -20,6 +20,11 @@ const ONSET: Duration = Duration::from_mins(2);
 
 /// Times that a fault comes which comes again.
 const MOST_TIMES: u32 = 30;
+
+/// How often a job writes a checkpoint, for how long, and how often at most.
+const CHECKPOINT_EVERY: Duration = Duration::from_mins(7);
+const CHECKPOINT_LASTS: Duration = Duration::from_mins(1);
+const CHECKPOINTS: u32 = 60;
 
 /// A pause that outlasts every run.
 const NEVER: Duration = Duration::from_hours(10_000);
@@ -42,7 +47,19 @@ pub struct Standing {
 impl Standing {
     /// A fault of this kind in a fleet that begins at `start`; `seed` varies what happens.
     pub fn of(kind: FindingKind, seed: u64, start: UnixMs) -> Self {
-        Self::made(kind, seed, start, None)
+        Self::made(kind, seed, start, None, Vec::new())
+    }
+
+    /// The same, whose job stops for a minute now and then to write a checkpoint.
+    pub fn with_checkpoints(kind: FindingKind, seed: u64, start: UnixMs) -> Self {
+        let pause = |number: u32| Fault {
+            onset_s: CHECKPOINT_EVERY.as_secs_f64() * f64::from(number),
+            lasts_s: Some(CHECKPOINT_LASTS.as_secs_f64()),
+            gang: 0,
+            member: 0,
+            effect: Effect::Checkpoint { spin: number % 2 == 0 },
+        };
+        Self::made(kind, seed, start, None, (1..CHECKPOINTS).map(pause).collect())
     }
 
     fn made(
@@ -50,6 +67,7 @@ impl Standing {
         seed: u64,
         start: UnixMs,
         rhythm: Option<(Duration, Duration)>,
+        pauses: Vec<Fault>,
     ) -> Self {
         let scenario = scenario(kind);
         let case = Case::named(scenario.unwrap_or("F8"), Level::Hard, seed);
@@ -66,6 +84,7 @@ impl Standing {
         });
         plan.scenario.faults.extend(again);
         plan.scenario.faults.iter_mut().for_each(|fault| fault.lasts_s = lasts_s);
+        plan.scenario.faults.extend(pauses);
         let fleet = Fleet::of(plan, case.seed, start);
         let onset = fleet.truths().first().map_or(start + ONSET, |truth| truth.onset);
         Self { kind, fleet, onset, rhythm, kept: None }
@@ -73,7 +92,7 @@ impl Standing {
 
     /// The same fault that is over after so many seconds.
     pub fn ending(kind: FindingKind, seed: u64, start: UnixMs, lasts_s: f64) -> Self {
-        Self::made(kind, seed, start, Some((Duration::from_secs_f64(lasts_s), NEVER)))
+        Self::made(kind, seed, start, Some((Duration::from_secs_f64(lasts_s), NEVER)), Vec::new())
     }
 
     /// The same fault that lasts so long, is away for so long, and comes again, thirty times in all.
@@ -84,7 +103,7 @@ impl Standing {
         lasts: Duration,
         pause: Duration,
     ) -> Self {
-        Self::made(kind, seed, start, Some((lasts, pause)))
+        Self::made(kind, seed, start, Some((lasts, pause)), Vec::new())
     }
 
     /// Whether it is there at an instant.
