@@ -5,21 +5,21 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use gaunt_schema::{Safe, Severity, UnixMs};
+use gaunt_schema::{SanitizedText, Severity, UnixMs};
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
     answer::{AlertLine, AlertList, AlertServer, Answer, Finding, Question},
-    gather::Access,
-    source::Source,
+    answer_source::AnswerSource,
+    gather::ServerAccess,
 };
 
-mod label;
-mod server;
-mod wire;
+mod alert_labels;
+mod alertmanager_api;
+mod alertmanager_client;
 
-use label::Alert;
-use server::Server;
+use alert_labels::FindingAlert;
+use alertmanager_client::AlertmanagerClient;
 
 /// Alertmanagers that can be named: a cluster of them has three or five members.
 pub const MAX_SERVERS: usize = 16;
@@ -32,17 +32,17 @@ const RESOLVED_FOR: Duration = Duration::from_mins(15);
 
 /// Where findings are posted, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct AlertOptions {
     /// The Alertmanagers, such as `https://10.0.0.5:9093`; all members of a cluster are told.
     pub servers: Vec<String>,
     /// The time after which an open finding is posted again. Who hears nothing for four times as long takes it for over.
-    pub every: Duration,
+    pub repeat_interval: Duration,
     /// The least severity that is posted.
-    pub least: Severity,
+    pub min_severity: Severity,
     /// The name of the cluster, put on every alert if there is one.
-    pub cluster: Safe,
+    pub cluster: SanitizedText,
     /// How they are reached: files of keys are read again when they change.
-    pub access: Access,
+    pub access: ServerAccess,
 }
 
 /// Why findings cannot be posted.
@@ -60,72 +60,83 @@ pub enum AlertError {
 
 /// What is to be told at one instant: what is open, and what ended lately.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Told {
+struct AlertSnapshot {
     at: UnixMs,
-    open: BTreeMap<String, Alert>,
-    ended: BTreeMap<String, (Alert, UnixMs)>,
+    open: BTreeMap<String, FindingAlert>,
+    ended: BTreeMap<String, (FindingAlert, UnixMs)>,
 }
 
 /// The alerting that runs. Dropping it ends it.
 #[derive(Debug)]
-pub struct Alerting {
+pub struct AlertingTasks {
     _tasks: JoinSet<()>,
 }
 
 /// Checks the addresses, before anything is started.
-pub fn check(options: &Options) -> Result<(), AlertError> {
+pub fn check_servers(options: &AlertOptions) -> Result<(), AlertError> {
     if options.servers.len() > MAX_SERVERS {
         return Err(AlertError::TooMany(options.servers.len()));
     }
-    options.servers.iter().try_for_each(|address| server::base(address).map(drop))
+    options
+        .servers
+        .iter()
+        .try_for_each(|address| alertmanager_client::parse_base_url(address).map(drop))
 }
 
 /// Starts to post what `source` finds; what the Alertmanagers say appears at the other end of `said`.
-pub async fn start(
-    options: Options,
-    source: Source,
+pub async fn start_alerting(
+    options: AlertOptions,
+    source: AnswerSource,
     said: watch::Sender<Arc<AlertList>>,
-) -> Result<Alerting, AlertError> {
-    check(&options)?;
+) -> Result<AlertingTasks, AlertError> {
+    check_servers(&options)?;
     let mut tasks = JoinSet::new();
-    let keys = options.access.clone().open(&mut tasks).await;
-    let (tell, told) = watch::channel(Told::default());
+    let keys = options.access.clone().watch_credentials(&mut tasks).await;
+    let (tell, told) = watch::channel(AlertSnapshot::default());
     let mut answers = Vec::new();
     for address in &options.servers {
         let (send, heard) = watch::channel((AlertServer::default(), Vec::new()));
-        let server = Server::new(address, options.every, keys.clone())?;
+        let server = AlertmanagerClient::new(address, options.repeat_interval, keys.clone())?;
         tasks.spawn(server.run(told.clone(), send));
         answers.push(heard);
     }
-    tasks.spawn(observe(options, source, tell));
-    tasks.spawn(gather(answers, said));
-    Ok(Alerting { _tasks: tasks })
+    tasks.spawn(watch_findings(options, source, tell));
+    tasks.spawn(merge_server_lists(answers, said));
+    Ok(AlertingTasks { _tasks: tasks })
 }
 
 /// Follows the findings, and says what changed. Ends with the source.
-async fn observe(options: Options, source: Source, tell: watch::Sender<Told>) {
+async fn watch_findings(
+    options: AlertOptions,
+    source: AnswerSource,
+    tell: watch::Sender<AlertSnapshot>,
+) {
     let mut last = UnixMs::default();
-    while let Ok(at) = source.ticked_after(last).await {
+    while let Ok(at) = source.wait_for_tick(last).await {
         last = at;
-        let Ok(Answer::Findings(known)) = source.ask(Question::Findings).await else { continue };
-        let open = alerts(&known.findings, &options);
-        tell.send_if_modified(|told| told.take(at, open));
+        let Ok(Answer::Findings(known)) = source.ask_question(Question::Findings).await else {
+            continue;
+        };
+        let open = build_alerts(&known.findings, &options);
+        tell.send_if_modified(|told| told.update_open(at, open));
     }
 }
 
 /// The findings as alerts, by their ids.
-fn alerts(findings: &[Finding], options: &Options) -> BTreeMap<String, Alert> {
+fn build_alerts(findings: &[Finding], options: &AlertOptions) -> BTreeMap<String, FindingAlert> {
     // Whoever took a finding on is told enough.
-    let worth = findings
-        .iter()
-        .filter(|finding| finding.severity >= options.least && finding.acknowledged.is_none());
+    let worth = findings.iter().filter(|finding| {
+        finding.severity >= options.min_severity && finding.acknowledged.is_none()
+    });
     let alerts = worth.take(MAX_ALERTS);
-    alerts.map(|finding| (finding.id.clone(), Alert::of(finding, &options.cluster))).collect()
+    alerts
+        .map(|finding| (finding.id.clone(), FindingAlert::of(finding, &options.cluster)))
+        .collect()
 }
 
-impl Told {
+impl AlertSnapshot {
     /// Takes what is open now; whether that is news.
-    fn take(&mut self, at: UnixMs, open: BTreeMap<String, Alert>) -> bool {
+    fn update_open(&mut self, at: UnixMs, open: BTreeMap<String, FindingAlert>) -> bool {
         let before = std::mem::replace(&mut self.open, open);
         let mut news = before.keys().ne(self.open.keys());
         for (id, alert) in before {
@@ -134,7 +145,7 @@ impl Told {
                 // Of another severity it is another alert, and the one that was is over.
                 Some(_) => {
                     news = true;
-                    self.ended.insert(format!("{id} {}", alert.severity()), (alert, at));
+                    self.ended.insert(format!("{id} {}", alert.severity_label()), (alert, at));
                 }
                 None => {
                     self.ended.insert(id, (alert, at));
@@ -144,7 +155,7 @@ impl Told {
         let open = &self.open;
         self.ended.retain(|_, (alert, ended)| {
             let again = open.values().any(|one| one.labels == alert.labels);
-            !again && at.since(*ended) < RESOLVED_FOR
+            !again && at.duration_since(*ended) < RESOLVED_FOR
         });
         self.at = at;
         news
@@ -152,7 +163,7 @@ impl Told {
 }
 
 /// Puts together what the servers say.
-async fn gather(
+async fn merge_server_lists(
     mut heard: Vec<watch::Receiver<(AlertServer, Vec<AlertLine>)>>,
     said: watch::Sender<Arc<AlertList>>,
 ) {
@@ -176,14 +187,14 @@ async fn gather(
         });
         said.send_replace(Arc::new(list));
         let changes = heard.iter_mut().map(|one| Box::pin(one.changed()));
-        if any(changes.collect()).await.is_err() {
+        if wait_for_any(changes.collect()).await.is_err() {
             return;
         }
     }
 }
 
 /// Waits for the first of several.
-async fn any<F: Future + Unpin>(mut all: Vec<F>) -> F::Output {
+async fn wait_for_any<F: Future + Unpin>(mut all: Vec<F>) -> F::Output {
     std::future::poll_fn(move |context| {
         for one in &mut all {
             if let std::task::Poll::Ready(output) = std::pin::Pin::new(one).poll(context) {
@@ -199,39 +210,39 @@ async fn any<F: Future + Unpin>(mut all: Vec<F>) -> F::Output {
 mod tests {
     use super::*;
 
-    fn alert(severity: &str) -> Alert {
+    fn test_alert(severity: &str) -> FindingAlert {
         let labels = [("alertname", "GauntPortDown"), ("severity", severity)];
-        Alert {
+        FindingAlert {
             labels: labels.map(|(name, value)| (name, value.to_owned())).into(),
-            ..Alert::default()
+            ..FindingAlert::default()
         }
     }
 
-    fn open(of: &[(&str, &str)]) -> BTreeMap<String, Alert> {
-        of.iter().map(|(id, severity)| ((*id).to_owned(), alert(severity))).collect()
+    fn open_alerts(of: &[(&str, &str)]) -> BTreeMap<String, FindingAlert> {
+        of.iter().map(|(id, severity)| ((*id).to_owned(), test_alert(severity))).collect()
     }
 
     #[test]
     fn what_ends_is_told_for_a_while_and_what_comes_back_is_open_again() {
-        let mut told = Told::default();
-        assert!(told.take(UnixMs(1_000), open(&[("a", "critical")])));
-        assert!(!told.take(UnixMs(2_000), open(&[("a", "critical")])), "no news");
-        assert!(told.take(UnixMs(3_000), open(&[])));
+        let mut told = AlertSnapshot::default();
+        assert!(told.update_open(UnixMs(1_000), open_alerts(&[("a", "critical")])));
+        assert!(!told.update_open(UnixMs(2_000), open_alerts(&[("a", "critical")])), "no news");
+        assert!(told.update_open(UnixMs(3_000), open_alerts(&[])));
         assert_eq!(told.ended["a"].1, UnixMs(3_000));
-        assert!(told.take(UnixMs(4_000), open(&[("a", "critical")])));
+        assert!(told.update_open(UnixMs(4_000), open_alerts(&[("a", "critical")])));
         assert!(told.ended.is_empty(), "it is open again");
-        assert!(told.take(UnixMs(5_000), open(&[])));
-        assert!(!told.take(UnixMs(5_000) + RESOLVED_FOR, open(&[])));
+        assert!(told.update_open(UnixMs(5_000), open_alerts(&[])));
+        assert!(!told.update_open(UnixMs(5_000) + RESOLVED_FOR, open_alerts(&[])));
         assert!(told.ended.is_empty(), "it was told long enough");
     }
 
     #[test]
     fn another_severity_is_another_alert() {
-        let mut told = Told::default();
-        told.take(UnixMs(1_000), open(&[("a", "warning")]));
-        assert!(told.take(UnixMs(2_000), open(&[("a", "critical")])));
+        let mut told = AlertSnapshot::default();
+        told.update_open(UnixMs(1_000), open_alerts(&[("a", "warning")]));
+        assert!(told.update_open(UnixMs(2_000), open_alerts(&[("a", "critical")])));
         let (ended, _) = &told.ended["a warning"];
-        assert_eq!(ended.severity(), "warning");
-        assert_eq!(told.open["a"].severity(), "critical");
+        assert_eq!(ended.severity_label(), "warning");
+        assert_eq!(told.open["a"].severity_label(), "critical");
     }
 }

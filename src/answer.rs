@@ -7,50 +7,55 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-pub mod act;
-pub mod alert;
-mod ask;
-pub mod change;
+pub mod alert_list;
+pub mod answer_table;
 pub mod explanation;
-pub mod fabric;
+pub mod fabric_matrix;
 pub mod field;
 pub mod filter;
 pub mod finding;
+pub mod finding_action;
+pub mod finding_group;
 pub mod gpu_time;
-pub mod group;
-pub mod history;
-pub mod job;
-pub mod loss;
-pub mod node;
+pub mod history_answer;
+pub mod job_answer;
+pub mod json_diff;
+pub mod loss_cause;
+pub mod node_detail;
 pub mod overview;
-pub mod probe;
-pub mod table;
-pub mod target;
-pub mod usage;
-pub mod when;
+pub mod probe_matrix;
+mod routes;
+pub mod target_list;
+pub mod time_param;
+pub mod usage_report;
 
-pub use act::{Act, Deed};
-pub use alert::{AlertLine, AlertList, AlertServer, AlertState, Silence};
-pub use ask::PATHS;
-pub use explanation::{Alternative, Chain, Explanation, Limit, Ruling, Signal};
-pub use fabric::{Fabric, FabricCells};
-pub use field::{Field, FieldKind, Key, Own, Subject};
+pub use alert_list::{AlertLine, AlertList, AlertServer, AlertSilence, AlertState};
+pub use answer_table::{AnswerCells, AnswerColumn, AnswerTable};
+pub use explanation::{
+    AlternativeDetail, AlternativeOutcome, EvidenceContext, Explanation, LimitDetail, SignalDetail,
+};
+pub use fabric_matrix::{FabricCellColumns, FabricMatrix};
+pub use field::{BuiltinField, FieldKey, FieldKind, Subject, SubjectField};
 pub use filter::{Filter, FilterError};
-pub use finding::{Acknowledgement, Behind, Change, Evidence, Finding, FindingList, Life};
-pub use gpu_time::{GpuTime, JobTime, Starved};
-pub use group::{FindingGroup, FindingLine, JobOwner};
-pub use history::{History, HistoryAsk, Together};
-pub use job::{JobDetail, JobPast, StateTime, Strip};
-pub use loss::LossCause;
-pub use node::{DeviceDetail, NodeDetail, NodeLine, NodeList, NodeState, Series};
-pub use overview::{Heat, Lost, NodeCounts, Overview, StateCount};
-pub use probe::{Pair, PairEnd, ProbeMatrix, RailMatrix, Suspect, SuspectKind};
-pub use table::{Cells, Column, Table};
-pub use target::{LeftOut, TargetLine, TargetList, TargetState, Totals};
-pub use usage::{Usage, UsageRow};
-pub use when::When;
+pub use finding::{
+    Acknowledgement, EvidenceItem, Finding, FindingLifecycle, FindingList, HistoryRelation,
+    LifecycleChange,
+};
+pub use finding_action::{FindingAction, FindingCommand};
+pub use finding_group::{FindingGroup, FindingLine, JobOwner};
+pub use gpu_time::{GpuTime, JobLostTime, JobTime};
+pub use history_answer::{HistoryAggregation, HistoryQuery, MetricHistory};
+pub use job_answer::{GpuTimeline, JobDetail, JobTimeline, StateTime};
+pub use loss_cause::LossCause;
+pub use node_detail::{DeviceDetail, MetricSeries, NodeDetail, NodeLine, NodeList, NodeState};
+pub use overview::{HeatMap, LostGpuTime, NodeCounts, Overview, StateCount};
+pub use probe_matrix::{PairEnd, ProbeMatrix, ProbePair, ProbeSuspect, RailMatrix, SuspectKind};
+pub use routes::PATHS;
+pub use target_list::{CumulativeTotals, LimitOmissions, TargetLine, TargetList, TargetState};
+pub use time_param::TimeParam;
+pub use usage_report::{UsageReport, UsageRow};
 
-use gaunt_schema::Safe;
+use gaunt_schema::SanitizedText;
 
 /// The path under which the HTTP API lives; the version changes when an answer loses or renames a field.
 pub const API: &str = "/api/gaunt/v1";
@@ -63,7 +68,7 @@ pub enum Question {
     /// Every node in a line each, worst first.
     Nodes,
     /// One node with all its devices, values and their recent past.
-    Node(Safe),
+    Node(SanitizedText),
     /// Every open finding, worst first.
     Findings,
     /// Every finding that closed and is still remembered, newest first.
@@ -79,11 +84,11 @@ pub enum Question {
     /// The rows that a filter leaves, as columns.
     Table(Filter),
     /// One job with all its GPUs.
-    Job(Safe),
+    Job(SanitizedText),
     /// Leaves by rails, of the ports that a filter leaves.
     Fabric(Filter),
     /// One metric of one device, or of many together, over time.
-    History(HistoryAsk),
+    History(HistoryQuery),
     /// What probes between nodes measured, and who is suspected.
     Probe,
     /// Where GPU time and energy went in the last while.
@@ -91,7 +96,7 @@ pub enum Question {
     /// What Alertmanager knows of findings.
     Alerts,
     /// The same question as it would have been answered at an instant of the past. What is not kept is absent.
-    Then(When, Box<Question>),
+    AtTime(TimeParam, Box<Question>),
 }
 
 /// What comes back.
@@ -113,17 +118,17 @@ pub enum Answer {
     /// To [`Question::Targets`].
     Targets(Arc<TargetList>),
     /// To [`Question::Table`].
-    Table(Arc<Table>),
+    Table(Arc<AnswerTable>),
     /// To [`Question::Job`].
     Job(Arc<JobDetail>),
     /// To [`Question::Fabric`].
-    Fabric(Arc<Fabric>),
+    Fabric(Arc<FabricMatrix>),
     /// To [`Question::History`].
-    History(Arc<History>),
+    History(Arc<MetricHistory>),
     /// To [`Question::Probe`].
     Probe(Arc<ProbeMatrix>),
     /// To [`Question::Usage`].
-    Usage(Arc<Usage>),
+    Usage(Arc<UsageReport>),
     /// To [`Question::Alerts`].
     Alerts(Arc<AlertList>),
     /// The question makes no sense here; says why.
@@ -132,7 +137,10 @@ pub enum Answer {
 
 impl Answer {
     /// Reads the answer to a question back from its JSON.
-    pub fn read(question: &Question, json: &serde_json::Value) -> Result<Self, serde_json::Error> {
+    pub fn from_json(
+        question: &Question,
+        json: &serde_json::Value,
+    ) -> Result<Self, serde_json::Error> {
         fn of<T: serde::de::DeserializeOwned>(
             json: &serde_json::Value,
         ) -> Result<Arc<T>, serde_json::Error> {
@@ -158,7 +166,7 @@ impl Answer {
             Question::Probe => Self::Probe(of(json)?),
             Question::Usage(_) => Self::Usage(of(json)?),
             Question::Alerts => Self::Alerts(of(json)?),
-            Question::Then(_, question) => return Self::read(question, json),
+            Question::AtTime(_, question) => return Self::from_json(question, json),
         })
     }
 }
@@ -171,13 +179,13 @@ pub enum Refusal {
     #[error("no node is named {node}; `gaunt snapshot` or /api/gaunt/v1/nodes lists the names")]
     UnknownNode {
         /// The name that was asked for.
-        node: Safe,
+        node: SanitizedText,
     },
     /// No job has this number.
     #[error("no job {job} holds a GPU now; /api/gaunt/v1/jobs lists the jobs")]
     UnknownJob {
         /// The number that was asked for.
-        job: Safe,
+        job: SanitizedText,
     },
     /// No finding has this id.
     #[error(
@@ -185,21 +193,21 @@ pub enum Refusal {
     )]
     UnknownFinding {
         /// The id that was asked for.
-        finding: Safe,
+        finding: SanitizedText,
     },
     /// What is closed needs nobody.
     #[error("{finding} is closed; only open findings can be acknowledged")]
     ClosedFinding {
         /// Its id.
-        finding: Safe,
+        finding: SanitizedText,
     },
     /// Somebody took it on before.
     #[error("{finding} is acknowledged by {by} already; withdraw that first")]
     AlreadyAcknowledged {
         /// Its id.
-        finding: Safe,
+        finding: SanitizedText,
         /// Who did.
-        by: Safe,
+        by: SanitizedText,
     },
     /// Its fault is one at every level.
     #[error(
@@ -207,13 +215,13 @@ pub enum Refusal {
     )]
     NotAcceptable {
         /// Its id.
-        finding: Safe,
+        finding: SanitizedText,
     },
     /// There is nothing to take back.
     #[error("{finding} is not acknowledged by anybody")]
     NotAcknowledged {
         /// Its id.
-        finding: Safe,
+        finding: SanitizedText,
     },
     /// Nobody may do anything here.
     #[error(
@@ -229,18 +237,18 @@ pub enum Refusal {
     #[error("this is not the aggregator's token")]
     WrongToken,
     /// Nothing can be asked like this.
-    #[error("there is no question {ask}; {} are", known_asks())]
+    #[error("there is no question {ask}; {} are", known_paths())]
     UnknownQuestion {
         /// What was asked.
-        ask: Safe,
+        ask: SanitizedText,
     },
     /// A parameter cannot be taken.
     #[error("parameter {parameter} {why}")]
     BadParameter {
         /// Which one.
-        parameter: Safe,
+        parameter: SanitizedText,
         /// What is wrong with it, and what can be said instead.
-        why: Safe,
+        why: SanitizedText,
     },
     /// The filter is not understood.
     #[error("the filter is not understood: {error}")]
@@ -271,12 +279,12 @@ impl Refusal {
     }
 
     /// Whether the question could never be answered, however the fleet is.
-    pub fn is_senseless(&self) -> bool {
-        !self.is_absence() && !self.is_conflict() && !self.is_denied()
+    pub fn is_invalid(&self) -> bool {
+        !self.is_not_found() && !self.is_conflict() && !self.is_denied()
     }
 
     /// Whether what was asked for is not there now.
-    fn is_absence(&self) -> bool {
+    fn is_not_found(&self) -> bool {
         matches!(
             self,
             Self::UnknownNode { .. }
@@ -304,6 +312,6 @@ impl From<FilterError> for Refusal {
     }
 }
 
-fn known_asks() -> String {
+fn known_paths() -> String {
     PATHS.map(|(path, _)| path).join(", ")
 }

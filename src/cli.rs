@@ -4,13 +4,13 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-mod parse;
-mod size;
-mod span;
+mod byte_size;
+mod command_line;
+mod time_span;
 
-pub use parse::parse;
-pub use size::{SizeError, parse_size};
-pub use span::{SpanError, parse_age, parse_span};
+pub use byte_size::{SizeError, parse_size};
+pub use command_line::parse;
+pub use time_span::{SpanError, parse_age, parse_span};
 
 /// How filters are written, for those who ask.
 const FILTERS: &str = "\
@@ -49,13 +49,13 @@ fn snapshot_help() -> String {
 #[derive(Debug, Parser)]
 #[command(name = "gaunt", version, about, long_about, args_conflicts_with_subcommands = true)]
 #[command(after_help = EXIT_CODES)]
-pub struct Cli {
+pub struct GauntArguments {
     /// What to do; the console if nothing is said.
     #[command(subcommand)]
-    pub command: Option<Command>,
+    pub command: Option<GauntCommand>,
     /// What the console shows.
     #[command(flatten)]
-    pub view: View,
+    pub view: ViewArguments,
     /// What to log, such as `debug` or `gaunt::gather=trace`; RUST_LOG says the same. Logs go to stderr, and
     /// nowhere while the console covers it.
     #[arg(long, global = true, value_name = "FILTER")]
@@ -64,7 +64,7 @@ pub struct Cli {
 
 /// Where the console and `snapshot` read from; this box if nothing is said.
 #[derive(Args, Clone, Debug, Default)]
-pub struct View {
+pub struct ViewArguments {
     /// Read an aggregator, such as http://10.0.0.5:9771; GAUNT_AGGREGATOR names one too.
     #[arg(long, value_name = "URL", conflicts_with_all = ["targets", "targets_file", "file_sd", "http_sd", "dns_sd", "config"])]
     pub aggregator: Option<String>,
@@ -73,15 +73,15 @@ pub struct View {
     pub token_file: Option<PathBuf>,
     /// What to scrape directly.
     #[command(flatten)]
-    pub scrape: Scrape,
+    pub scrape: ScrapeArguments,
     /// How this box is read when nothing else is named.
     #[command(flatten)]
-    pub this_box: ThisBox,
+    pub this_box: ThisBoxArguments,
 }
 
 /// What is scraped, and how often.
 #[derive(Args, Clone, Debug, Default)]
-pub struct Scrape {
+pub struct ScrapeArguments {
     /// Targets as a host list: `gpu[001-064]:9770`, `rack1=10.0.0.7:9100`. The port is 9770 unless given.
     #[arg(long, value_name = "LIST")]
     pub targets: Vec<String>,
@@ -107,7 +107,7 @@ pub struct Scrape {
 
 /// How this box is read.
 #[derive(Args, Clone, Debug)]
-pub struct ThisBox {
+pub struct ThisBoxArguments {
     /// NVIDIA's management library.
     #[arg(long, value_name = "FILE")]
     pub nvml_library: Option<PathBuf>,
@@ -119,7 +119,7 @@ pub struct ThisBox {
     pub proc_root: PathBuf,
 }
 
-impl Default for ThisBox {
+impl Default for ThisBoxArguments {
     fn default() -> Self {
         Self { nvml_library: None, sys_root: "/sys".into(), proc_root: "/proc".into() }
     }
@@ -127,37 +127,37 @@ impl Default for ThisBox {
 
 /// The commands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum GauntCommand {
     /// Show a simulated fleet with faults; needs nothing.
-    Demo(Demo),
+    Demo(DemoArguments),
     /// Run the aggregator: scrape targets, judge, answer over HTTP.
-    Serve(Serve),
+    Serve(ServeArguments),
     /// Print the state of the fleet once.
     #[command(after_help = snapshot_help())]
-    Snapshot(Snapshot),
+    Snapshot(SnapshotArguments),
     /// Print where GPU time and energy went: by state, job, user and board, with what was lost and what it cost.
-    Report(Report),
+    Report(ReportArguments),
     /// Judge recorded pages in virtual time and print every finding with its opening and its close.
-    Judge(Judge),
+    Judge(JudgeArguments),
     /// Explain a finding: the whole chain of evidence, of an open one or of one that closed.
-    Explain(Explain),
+    Explain(ExplainArguments),
     /// Take a finding on at an aggregator, with a note, or give it back.
-    Ack(Ack),
+    Ack(AckArguments),
     /// Record what targets say, or those of an aggregator, into a folder until SIGINT or SIGTERM. Each segment takes along the
     /// open findings, usual values and history of its start.
-    Record(Record),
+    Record(RecordArguments),
     /// Show a recording in the console as it happened; without a terminal print a snapshot of its end.
-    Replay(Replay),
+    Replay(ReplayArguments),
     /// Print every metric that gaunt knows.
     Metrics,
 }
 
 /// What is recorded, and where.
 #[derive(Args, Clone, Debug)]
-pub struct Record {
+pub struct RecordArguments {
     /// What is scraped.
     #[command(flatten)]
-    pub scrape: Scrape,
+    pub scrape: ScrapeArguments,
     /// Record what the targets of this aggregator say, such as http://10.0.0.5:9771; nothing is scraped twice.
     #[arg(long, value_name = "URL", conflicts_with_all = ["targets", "targets_file", "file_sd", "http_sd", "dns_sd", "config", "period"])]
     pub aggregator: Option<String>,
@@ -165,7 +165,7 @@ pub struct Record {
     #[arg(long, value_name = "FOLDER")]
     pub to: PathBuf,
     /// The size of the whole recording beyond which the oldest goes, such as 1GB or 512MiB; at least 1MiB.
-    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = recording_size)]
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = parse_recording_size)]
     pub max_bytes: u64,
     /// The age beyond which it goes.
     #[arg(long, value_name = "SPAN", default_value = "24h", value_parser = parse_age)]
@@ -182,7 +182,7 @@ const SMALLEST_RECORDING: u64 = 1 << 20;
 const MOST_ROWS: u32 = 131_072;
 
 /// A size that a recording may have. The usual one is a day of 8 nodes at 1 s, or of 60 at 10 s.
-fn recording_size(text: &str) -> Result<u64, String> {
+fn parse_recording_size(text: &str) -> Result<u64, String> {
     let bytes = parse_size(text).map_err(|error| error.to_string())?;
     if bytes < SMALLEST_RECORDING {
         Err(format!("{text} is too small; at least 1MiB is needed"))
@@ -193,12 +193,12 @@ fn recording_size(text: &str) -> Result<u64, String> {
 
 /// A recording that is played back.
 #[derive(Args, Clone, Debug)]
-pub struct Replay {
+pub struct ReplayArguments {
     /// The folder of the recording.
     #[arg(long, value_name = "FOLDER")]
     pub from: PathBuf,
     /// How many times as fast as it happened.
-    #[arg(long, default_value_t = 1.0, value_parser = speed)]
+    #[arg(long, default_value_t = 1.0, value_parser = parse_speed)]
     pub speed: f64,
     /// Start this long after the beginning; the 15 minutes before it are lived through first.
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
@@ -209,21 +209,22 @@ pub struct Replay {
 }
 
 /// A speed that a replay can have.
-fn speed(text: &str) -> Result<f64, String> {
+fn parse_speed(text: &str) -> Result<f64, String> {
     let speed = text.parse().ok().filter(|speed| (0.01..=1_000.0).contains(speed));
     speed.ok_or_else(|| "write a number from 0.01 to 1000, such as 10".to_owned())
 }
 
 /// The stories that the demo can tell, for its help.
-fn stories() -> String {
-    let lines = gaunt_sim::story::names().map(|(name, told)| format!("  {name:<15} {told}"));
+fn scenario_help() -> String {
+    let lines =
+        gaunt_sim::scenario_run::list_names().map(|(name, told)| format!("  {name:<15} {told}"));
     format!("Scenarios:\n{}", lines.collect::<Vec<_>>().join("\n"))
 }
 
 /// A simulated fleet.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = stories())]
-pub struct Demo {
+#[command(after_help = scenario_help())]
+pub struct DemoArguments {
     /// How many nodes, each with 8 GPUs and 8 ports; 32 unless said. The cases F1 to H16 have fleets of their own.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1250))]
     pub nodes: Option<u16>,
@@ -240,12 +241,12 @@ pub struct Demo {
 
 /// The aggregator.
 #[derive(Args, Clone, Debug)]
-pub struct Serve {
+pub struct ServeArguments {
     /// What is scraped.
     #[command(flatten)]
-    pub scrape: Scrape,
+    pub scrape: ScrapeArguments,
     /// Where to answer; 127.0.0.1:9771 unless the settings say otherwise.
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen_address)]
     pub listen: Option<std::net::SocketAddr>,
     /// A name under which it is asked, beside its addresses, localhost and the name of this machine. A request for any
     /// other name is turned away: a web page could have made it.
@@ -261,7 +262,7 @@ pub struct Serve {
 
 /// A finding to be explained.
 #[derive(Args, Clone, Debug)]
-pub struct Explain {
+pub struct ExplainArguments {
     /// Its id, or a part of it that no other one has; the worst open one unless it is said.
     pub finding: Option<String>,
     /// The aggregator that knows it; GAUNT_AGGREGATOR names one too.
@@ -283,13 +284,13 @@ pub struct Explain {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// For people or for programs.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub format: Format,
+    #[arg(long, value_enum, default_value_t = FormatArgument::Text)]
+    pub format: FormatArgument,
 }
 
 /// An acknowledgement.
 #[derive(Args, Clone, Debug)]
-pub struct Ack {
+pub struct AckArguments {
     /// The finding's id, or a part of it that no other open one has.
     pub finding: String,
     /// What is said about it: what is done, by when, where to read more.
@@ -317,10 +318,10 @@ pub struct Ack {
 
 /// One look at the fleet.
 #[derive(Args, Clone, Debug)]
-pub struct Snapshot {
+pub struct SnapshotArguments {
     /// Where to look.
     #[command(flatten)]
-    pub view: View,
+    pub view: ViewArguments,
     /// Print the answer to one question instead of the whole picture: overview, nodes, nodes/NAME, gpus, jobs,
     /// jobs/NUMBER, ports, fabric, findings, targets, table/findings, 'history?metric=power'.
     #[arg(long, value_name = "QUESTION")]
@@ -334,8 +335,8 @@ pub struct Snapshot {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_ROWS)))]
     pub limit: Option<u32>,
     /// For people, for programs, or for spreadsheets.
-    #[arg(long, value_enum, default_value_t = SnapshotFormat::Text)]
-    pub format: SnapshotFormat,
+    #[arg(long, value_enum, default_value_t = SnapshotFormatArgument::Text)]
+    pub format: SnapshotFormatArgument,
     /// Exit with 1 if the worst open finding that nobody acknowledged is a warning, with 2 if it is critical.
     #[arg(long)]
     pub check: bool,
@@ -346,10 +347,10 @@ pub struct Snapshot {
 
 /// A report of usage.
 #[derive(Args, Clone, Debug)]
-pub struct Report {
+pub struct ReportArguments {
     /// Where to look.
     #[command(flatten)]
-    pub view: View,
+    pub view: ViewArguments,
     /// How far back: an aggregator knows the last hour.
     #[arg(long, value_name = "SPAN", default_value = "15m", value_parser = parse_age)]
     pub last: Duration,
@@ -358,7 +359,7 @@ pub struct Report {
     pub from: Option<PathBuf>,
     /// What an hour of a board costs, by its model: 'NVIDIA H100*=2.50', or 2.50 for all others. The settings have a
     /// table of them.
-    #[arg(long, value_name = "[MODEL=]AMOUNT", value_parser = price)]
+    #[arg(long, value_name = "[MODEL=]AMOUNT", value_parser = parse_price)]
     pub price: Vec<(Option<String>, f64)>,
     /// The currency of the prices.
     #[arg(long, value_name = "WORD")]
@@ -367,15 +368,15 @@ pub struct Report {
     #[arg(long, value_name = "KG")]
     pub co2: Option<f64>,
     /// For people, for programs, or for spreadsheets.
-    #[arg(long, value_enum, default_value_t = Page::Text)]
-    pub format: Page,
+    #[arg(long, value_enum, default_value_t = ReportFormatArgument::Text)]
+    pub format: ReportFormatArgument,
     /// How long to watch before looking, when no aggregator has done so.
     #[arg(long, value_name = "SPAN", default_value = "8s", value_parser = parse_span)]
     pub watch: Duration,
 }
 
 /// A price, and the model that it is for.
-fn price(text: &str) -> Result<(Option<String>, f64), String> {
+fn parse_price(text: &str) -> Result<(Option<String>, f64), String> {
     let (model, amount) = match text.rsplit_once('=') {
         Some((model, amount)) => (Some(model.to_owned()), amount),
         None => (None, text),
@@ -387,14 +388,14 @@ fn price(text: &str) -> Result<(Option<String>, f64), String> {
 
 /// Recorded pages.
 #[derive(Args, Clone, Debug)]
-pub struct Judge {
+pub struct JudgeArguments {
     /// A recording of `gaunt record` or of an aggregator, or FOLDER/TARGET/UNIX_MS.prom, pages of any exporter that
     /// gaunt understands; there an empty file is a scrape that brought nothing.
     #[arg(long, value_name = "FOLDER")]
     pub from: PathBuf,
     /// For people or for programs.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub format: Format,
+    #[arg(long, value_enum, default_value_t = FormatArgument::Text)]
+    pub format: FormatArgument,
     /// How the cluster is wired: Slurm's topology.conf or topology.yaml, the output of ibnetdiscover, LLDP neighbours,
     /// or gaunt's own TOML.
     #[arg(long, value_name = "FILE")]
@@ -412,7 +413,7 @@ pub struct Judge {
 
 /// How an answer is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum FormatArgument {
     /// Plain columns.
     Text,
     /// One JSON object.
@@ -421,7 +422,7 @@ pub enum Format {
 
 /// How a snapshot is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum SnapshotFormat {
+pub enum SnapshotFormatArgument {
     /// Plain columns.
     Text,
     /// One JSON object; of a question, {"rows": [{"node": ...}]}.
@@ -434,7 +435,7 @@ pub enum SnapshotFormat {
 
 /// How a report is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Page {
+pub enum ReportFormatArgument {
     /// Plain columns.
     Text,
     /// One JSON object.
@@ -444,6 +445,6 @@ pub enum Page {
 }
 
 /// An address to listen on, with a message that says how one is written.
-fn listen(text: &str) -> Result<std::net::SocketAddr, String> {
+fn parse_listen_address(text: &str) -> Result<std::net::SocketAddr, String> {
     text.parse().map_err(|_| "write an IP address and a port, such as 0.0.0.0:9771".to_owned())
 }

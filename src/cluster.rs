@@ -6,42 +6,45 @@ use std::{
 };
 
 use gaunt_schema::{
-    Absent, Class, Delivery, Keeping, MetricId, Reading, Safe, TargetId, TargetSource, UnixMs,
-    catalogue::CATALOGUE, unit::Kind,
+    AbsenceReason, Delivery, DeviceClass, MetricId, Reading, RecordingStatus, SanitizedText,
+    TargetId, TargetSource, UnixMs, catalogue::CATALOGUE, unit::MetricKind,
 };
 
+mod batch_ingest;
+mod cluster_node;
+mod cluster_topology;
 mod column;
-mod history;
-mod identity;
-mod inventory;
-mod jobs;
+mod device_identity;
+mod device_inventory;
+mod history_column;
+mod job_table;
 mod kept_past;
 mod late_share;
 #[cfg(test)]
-mod merging;
-mod node;
+mod multi_exporter_tests;
 mod rate;
 mod refused_devices;
-mod speaker;
-mod take;
-mod target;
+mod source_priority;
 #[cfg(test)]
 mod tests;
-mod wiring;
+mod tracked_target;
 
-use column::Column;
-use inventory::Inventory;
-pub use jobs::JobTold;
-use jobs::Jobs;
+pub use cluster_node::{DeviceEntry, Node, NodeId, host_of};
+use cluster_topology::TopologyFacts;
+pub use cluster_topology::{
+    AttributedFact, ClusterTopology, GpuTopology, LeafSwitch, NodeTopology, NvlinkDomainMembers,
+    PortTopology,
+};
+use column::MetricColumn;
+use device_inventory::DeviceInventory;
+pub use job_table::JobAttributes;
+use job_table::JobTable;
 pub use kept_past::KeptPast;
 use kept_past::Unclaimed;
 pub use late_share::LateShare;
-pub use node::{Entry, Node, NodeId, host_of};
 pub use refused_devices::RefusedDevices;
-pub use speaker::Speaker;
-pub use target::{Scraped, Standing};
-use wiring::Facts;
-pub use wiring::{Domain, GpuWiring, Leaf, NodeWiring, PortWiring, Told, Wiring};
+pub use source_priority::MetricSource;
+pub use tracked_target::{TargetHealth, TrackedTarget};
 
 /// Values are too old to stand for now after this many periods.
 const STALE_PERIODS: u32 = 3;
@@ -57,7 +60,7 @@ const HISTORY_MARGIN: usize = 16;
 
 /// How fresh a node's data is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Freshness {
+pub enum NodeFreshness {
     /// It is read each period.
     Live,
     /// It was read, and its values are too old to stand for now.
@@ -71,24 +74,24 @@ pub enum Freshness {
 pub struct Cluster {
     period: Duration,
     now: UnixMs,
-    targets: Vec<Scraped>,
-    places: HashMap<TargetId, usize>,
+    targets: Vec<TrackedTarget>,
+    target_positions: HashMap<TargetId, usize>,
     sources: Vec<TargetSource>,
-    keeping: Option<Keeping>,
+    recording_status: Option<RecordingStatus>,
     late_share: LateShare,
     /// Targets of which nobody reported an attempt, at the last [`Self::advance`].
     untried: usize,
-    inventory: Inventory,
-    columns: Vec<Column>,
+    inventory: DeviceInventory,
+    columns: Vec<MetricColumn>,
     /// The most bytes of history, all metrics together.
     history_limit: usize,
     /// Whether devices that have no history yet may get one.
     may_grow: bool,
-    jobs: Jobs,
+    jobs: JobTable,
     jobs_changed: bool,
-    facts: Facts,
-    wiring: Wiring,
-    wiring_changed: bool,
+    topology_facts: TopologyFacts,
+    topology: ClusterTopology,
+    topology_changed: bool,
     /// Points of history from before the first page, of devices that no page named yet.
     unclaimed: Unclaimed,
 }
@@ -101,71 +104,73 @@ impl Cluster {
             period,
             now: UnixMs::default(),
             targets: Vec::new(),
-            places: HashMap::new(),
+            target_positions: HashMap::new(),
             sources: Vec::new(),
-            keeping: None,
+            recording_status: None,
             late_share: LateShare::default(),
             untried: 0,
-            inventory: Inventory::default(),
-            columns: MetricId::all().map(|id| Column::new(id, slots.max(1))).collect(),
+            inventory: DeviceInventory::default(),
+            columns: MetricId::all_ids().map(|id| MetricColumn::new(id, slots.max(1))).collect(),
             history_limit: usize::MAX,
             may_grow: true,
-            jobs: Jobs::default(),
+            jobs: JobTable::default(),
             jobs_changed: false,
-            facts: Facts::default(),
-            wiring: Wiring::default(),
-            wiring_changed: false,
+            topology_facts: TopologyFacts::default(),
+            topology: ClusterTopology::default(),
+            topology_changed: false,
             unclaimed: Unclaimed::default(),
         }
     }
 
     /// The same with at most so many bytes of history: beyond, the oldest goes first.
     #[must_use]
-    pub fn with_history_of(self, bytes: usize) -> Self {
+    pub fn with_history_limit(self, bytes: usize) -> Self {
         Self { history_limit: bytes, ..self }
     }
 
     /// The same with a past of every metric, of so many periods, not only of those that screens and judge look back at.
     #[must_use]
-    pub fn with_every_past(mut self, slots: usize) -> Self {
-        for (metric, column) in MetricId::all().zip(&mut self.columns) {
-            if metric.row().kind != Kind::Info && metric.row().class != Class::Fleet {
-                *column = Column::new(metric, slots).with_past(metric, slots.max(1));
+    pub fn with_full_history(mut self, slots: usize) -> Self {
+        for (metric, column) in MetricId::all_ids().zip(&mut self.columns) {
+            if metric.catalogue_row().kind != MetricKind::Info
+                && metric.catalogue_row().class != DeviceClass::Fleet
+            {
+                *column = MetricColumn::new(metric, slots).with_history(metric, slots.max(1));
             }
         }
         self
     }
 
     /// Whether a past of this metric is kept.
-    pub fn keeps_past(&self, metric: MetricId) -> bool {
-        self.column(metric).has_past()
+    pub fn has_history(&self, metric: MetricId) -> bool {
+        self.metric_column(metric).has_history()
     }
 
     /// Takes what a sender brought.
-    pub fn accept(&mut self, delivery: Delivery) {
+    pub fn ingest_delivery(&mut self, delivery: Delivery) {
         match delivery {
-            Delivery::Targets(targets) => self.announce(targets),
-            Delivery::Batch(batch) => self.take(&batch),
+            Delivery::Targets(targets) => self.replace_targets(targets),
+            Delivery::Batch(batch) => self.ingest_batch(&batch),
             Delivery::Topology(topology) => {
-                self.facts.replace(topology);
-                self.wiring_changed = true;
+                self.topology_facts.replace_source(topology);
+                self.topology_changed = true;
             }
             Delivery::Jobs(list) => {
-                self.jobs.replace(list);
+                self.jobs.replace_list(list);
                 self.jobs_changed = true;
             }
             Delivery::Sources(sources) => self.sources = sources,
-            Delivery::Keeping(keeping) => self.keeping = Some(keeping),
+            Delivery::RecordingStatus(keeping) => self.recording_status = Some(keeping),
             // Whoever reads a recording begins with it; to a cluster that is running it says nothing.
             Delivery::Preamble(_) => {}
         }
     }
 
     /// The owner itself was late by so much: what was reported meanwhile is not taken yet, and nobody is missed for that.
-    pub fn excuse(&mut self, late: Duration) {
+    pub fn extend_deadlines(&mut self, late: Duration) {
         self.late_share.stall(self.now + late, late);
         for target in &mut self.targets {
-            target.excuse(late);
+            target.extend_deadline(late);
         }
     }
 
@@ -187,55 +192,56 @@ impl Cluster {
 
     /// Counts a result of an attempt at this target that ended at `at` and is not taken.
     pub fn drop_result(&mut self, target: TargetId, at: UnixMs) {
-        if let Some(place) = self.places.get(&target) {
+        if let Some(place) = self.target_positions.get(&target) {
             self.targets[*place].drop_result(at);
         }
     }
 
     /// Lets time pass until `now`: flags targets that were not reported, forgets what is long gone.
-    pub fn advance(&mut self, now: UnixMs) {
+    pub fn advance_to(&mut self, now: UnixMs) {
         self.now = self.now.max(now);
         for target in &mut self.targets {
-            target.expire(self.now, self.period);
+            target.count_missed(self.now, self.period);
         }
         self.untried = self.targets.iter().filter(|target| target.is_missed()).count();
         self.late_share.advance(self.now);
         self.claim_past();
-        self.shed();
-        if self.inventory.forget(self.now, &mut self.columns) {
-            self.rows_freed();
+        self.evict_history();
+        if self.inventory.forget_gone(self.now, &mut self.columns) {
+            self.invalidate_rows();
         }
         if std::mem::take(&mut self.jobs_changed) {
-            self.jobs.resolve(&self.inventory);
+            self.jobs.resolve_allocations(&self.inventory);
         }
-        if std::mem::take(&mut self.wiring_changed) {
-            self.wiring = Wiring::resolve(&self.facts, &self.inventory);
+        if std::mem::take(&mut self.topology_changed) {
+            self.topology = ClusterTopology::from_facts(&self.topology_facts, &self.inventory);
         }
     }
 
     /// Keeps history within its limit: the oldest goes first, of all metrics alike. Where even the newest is too much,
     /// devices that have none get none.
-    fn shed(&mut self) {
+    fn evict_history(&mut self) {
         let limit = self.history_limit - self.history_limit / HISTORY_MARGIN;
-        let mut histories: Vec<_> = self.columns.iter_mut().filter_map(Column::history).collect();
-        let mut bytes: usize = histories.iter().map(|history| history.bytes()).sum();
+        let mut histories: Vec<_> =
+            self.columns.iter_mut().filter_map(MetricColumn::history_mut).collect();
+        let mut bytes: usize = histories.iter().map(|history| history.memory_bytes()).sum();
         while bytes > limit {
             let Some(end) = histories.iter().filter_map(|history| history.oldest_end()).min()
             else {
                 break;
             };
             for history in &mut histories {
-                history.shed(end);
+                history.evict_before(end);
             }
-            bytes = histories.iter().map(|history| history.bytes()).sum();
+            bytes = histories.iter().map(|history| history.memory_bytes()).sum();
         }
         self.may_grow = bytes <= limit;
     }
 
     /// What all history costs, in bytes.
     pub fn history_bytes(&mut self) -> usize {
-        let histories = self.columns.iter_mut().filter_map(Column::history);
-        histories.map(|history| history.bytes()).sum()
+        let histories = self.columns.iter_mut().filter_map(MetricColumn::history_mut);
+        histories.map(|history| history.memory_bytes()).sum()
     }
 
     /// The instant of the last [`Self::advance`].
@@ -244,201 +250,206 @@ impl Cluster {
     }
 
     /// The time between two scrapes of a target.
-    pub fn period(&self) -> Duration {
+    pub fn scrape_period(&self) -> Duration {
         self.period
     }
 
     /// Every target, in the order in which they were named.
-    pub fn targets(&self) -> &[Scraped] {
+    pub fn tracked_targets(&self) -> &[TrackedTarget] {
         &self.targets
     }
 
     /// Where the targets come from.
-    pub fn sources(&self) -> &[TargetSource] {
+    pub fn target_sources(&self) -> &[TargetSource] {
         &self.sources
     }
 
     /// How the recording of all this stands, if there is one.
-    pub fn keeping(&self) -> Option<&Keeping> {
-        self.keeping.as_ref()
+    pub fn recording_status(&self) -> Option<&RecordingStatus> {
+        self.recording_status.as_ref()
     }
 
     /// The target of this number.
-    pub fn target(&self, id: TargetId) -> Option<&Scraped> {
-        self.targets.get(*self.places.get(&id)?)
+    pub fn target_by_id(&self, id: TargetId) -> Option<&TrackedTarget> {
+        self.targets.get(*self.target_positions.get(&id)?)
     }
 
     /// Every node in name order.
-    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &Node)> {
-        self.inventory.nodes()
+    pub fn sorted_nodes(&self) -> impl Iterator<Item = (NodeId, &Node)> {
+        self.inventory.sorted_nodes()
     }
 
     /// The node of this number.
     #[inline]
-    pub fn node(&self, id: NodeId) -> Option<&Node> {
-        self.inventory.node(id)
+    pub fn node_by_id(&self, id: NodeId) -> Option<&Node> {
+        self.inventory.node_by_id(id)
     }
 
     /// The node of this name.
-    pub fn named(&self, name: &str) -> Option<(NodeId, &Node)> {
-        let id = self.inventory.named(name)?;
-        Some((id, self.inventory.node(id)?))
+    pub fn node_by_name(&self, name: &str) -> Option<(NodeId, &Node)> {
+        let id = self.inventory.id_by_name(name)?;
+        Some((id, self.inventory.node_by_id(id)?))
     }
 
     /// How many rows a class has: one more than the highest that is in use.
-    pub fn rows(&self, class: Class) -> usize {
-        self.inventory.rows(class)
+    pub fn row_count(&self, class: DeviceClass) -> usize {
+        self.inventory.row_count(class)
     }
 
     /// The device at a row of its class.
     #[inline]
-    pub fn device(&self, class: Class, row: u32) -> Option<&Entry> {
-        self.inventory.entry(class, row)
+    pub fn device_at(&self, class: DeviceClass, row: u32) -> Option<&DeviceEntry> {
+        self.inventory.entry_at(class, row)
     }
 
     /// The model of the GPU at a row, if anybody says it.
     #[inline]
-    pub fn model(&self, gpu: u32) -> Option<&Safe> {
-        self.inventory.model(gpu)
+    pub fn gpu_model(&self, gpu: u32) -> Option<&SanitizedText> {
+        self.inventory.gpu_model(gpu)
     }
 
     /// Whether no page named the device at a row lately.
     #[inline]
-    pub fn is_unseen(&self, class: Class, row: u32) -> bool {
-        self.inventory.seen(class, row).is_none_or(|at| self.is_old(at))
+    pub fn is_unseen(&self, class: DeviceClass, row: u32) -> bool {
+        self.inventory.last_seen(class, row).is_none_or(|at| self.is_stale(at))
     }
 
     /// GPUs of each job, by row.
-    pub fn jobs(&self) -> &BTreeMap<Safe, Vec<u32>> {
-        self.jobs.gpus()
+    pub fn gpus_by_job(&self) -> &BTreeMap<SanitizedText, Vec<u32>> {
+        self.jobs.gpus_by_job()
     }
 
     /// The job that holds a GPU, as of the last [`Self::advance`]: its page's word, else that of a scheduler.
     #[inline]
-    pub fn job(&self, gpu: u32) -> Option<&Safe> {
+    pub fn job_of_gpu(&self, gpu: u32) -> Option<&SanitizedText> {
         self.jobs.of(gpu)
     }
 
     /// How many GPUs the job that holds this one has; none without a job.
     pub fn job_size(&self, gpu: u32) -> Option<u32> {
-        self.jobs.size(gpu)
+        self.jobs.job_size(gpu)
     }
 
     /// Who a job is, as far as pages and schedulers say.
-    pub fn job_told(&self, job: &str) -> Option<&JobTold> {
-        self.jobs.told(job)
+    pub fn job_attributes(&self, job: &str) -> Option<&JobAttributes> {
+        self.jobs.job_attributes(job)
     }
 
     /// What hangs where, as of the last [`Self::advance`].
-    pub fn wiring(&self) -> &Wiring {
-        &self.wiring
+    pub fn topology(&self) -> &ClusterTopology {
+        &self.topology
     }
 
     /// How fresh a node's data is.
     #[inline]
-    pub fn freshness(&self, node: &Node) -> Freshness {
-        let down = |speaker: &Speaker| {
-            self.target(speaker.target).is_some_and(|t| t.has_failed() && t.failures >= DOWN_AFTER)
+    pub fn node_freshness(&self, node: &Node) -> NodeFreshness {
+        let down = |speaker: &MetricSource| {
+            self.target_by_id(speaker.target)
+                .is_some_and(|t| t.has_failed() && t.failures >= DOWN_AFTER)
         };
-        if !node.speakers.is_empty() && node.speakers.iter().all(down) {
-            return Freshness::Down;
+        if !node.sources.is_empty() && node.sources.iter().all(down) {
+            return NodeFreshness::Down;
         }
         match node.sampled {
-            Some(at) if !self.is_old(at) => Freshness::Live,
-            _ => Freshness::Stale,
+            Some(at) if !self.is_stale(at) => NodeFreshness::Live,
+            _ => NodeFreshness::Stale,
         }
     }
 
     /// The last reading of a metric on the device at `row`; stale if it is too old, none if there never was one.
     #[inline]
-    pub fn reading(&self, metric: MetricId, row: u32) -> Option<Reading> {
-        let (reading, at) = self.column(metric).last(row)?;
-        Some(if self.is_old(at) { Absent::Stale.into() } else { reading })
+    pub fn current_reading(&self, metric: MetricId, row: u32) -> Option<Reading> {
+        let (reading, at) = self.metric_column(metric).last_reading(row)?;
+        Some(if self.is_stale(at) { AbsenceReason::Stale.into() } else { reading })
     }
 
     /// The value of a metric now, if it is known.
     #[inline]
-    pub fn value(&self, metric: MetricId, row: u32) -> Option<f64> {
-        self.reading(metric, row)?.value()
+    pub fn current_value(&self, metric: MetricId, row: u32) -> Option<f64> {
+        self.current_reading(metric, row)?.value()
     }
 
     /// The last value of a metric, however old.
     #[inline]
     pub fn last_value(&self, metric: MetricId, row: u32) -> Option<f64> {
-        self.column(metric).last(row)?.0.value()
+        self.metric_column(metric).last_reading(row)?.0.value()
     }
 
     /// When the last value of a metric came; none if its last reading is an absence.
     pub fn last_value_at(&self, metric: MetricId, row: u32) -> Option<UnixMs> {
-        let (reading, at) = self.column(metric).last(row)?;
+        let (reading, at) = self.metric_column(metric).last_reading(row)?;
         reading.value().map(|_| at)
     }
 
     /// What a counter grows by in a second now, if it is known.
     #[inline]
-    pub fn rate(&self, metric: MetricId, row: u32) -> Option<f64> {
-        let (_, at) = self.column(metric).last(row)?;
-        if self.is_old(at) { None } else { self.column(metric).rate(row) }
+    pub fn current_rate(&self, metric: MetricId, row: u32) -> Option<f64> {
+        let (_, at) = self.metric_column(metric).last_reading(row)?;
+        if self.is_stale(at) { None } else { self.metric_column(metric).last_rate(row) }
     }
 
     /// The recent past of a metric of a node's device, oldest first, the last point the node's newest: at most `most`
     /// points.
-    pub fn past(
+    pub fn recent_points(
         &self,
         metric: MetricId,
         node: &Node,
         row: u32,
         most: usize,
     ) -> Option<Vec<Option<f32>>> {
-        let now = self.slot(self.now);
+        let now = self.history_slot(self.now);
         // The node's own page of this period may still be on its way: that is no gap.
-        let newest = node.sampled.map_or(now, |at| self.slot(at));
-        self.column(metric).past(row, if now - newest <= 1 { newest } else { now }, most)
+        let newest = node.sampled.map_or(now, |at| self.history_slot(at));
+        self.metric_column(metric).recent_points(
+            row,
+            if now - newest <= 1 { newest } else { now },
+            most,
+        )
     }
 
     /// What a gauge was, or what a counter grew by in a second, at an instant of the past that is kept.
     pub fn value_at(&self, metric: MetricId, row: u32, at: UnixMs) -> Option<f64> {
         let within = STALE_PERIODS as usize;
-        self.column(metric).then(row, self.slot(at), within).map(f64::from)
+        self.metric_column(metric).newest_point(row, self.history_slot(at), within).map(f64::from)
     }
 
     /// The recent past of a metric up to an instant of it, oldest first: at most `most` points.
-    pub fn past_until(
+    pub fn points_until(
         &self,
         metric: MetricId,
         row: u32,
         at: UnixMs,
         most: usize,
     ) -> Option<Vec<Option<f32>>> {
-        self.column(metric).past(row, self.slot(at), most)
+        self.metric_column(metric).recent_points(row, self.history_slot(at), most)
     }
 
     /// Rows may be given to other devices from now on: nobody may remember where his were.
-    fn rows_freed(&mut self) {
+    fn invalidate_rows(&mut self) {
         self.jobs_changed = true;
-        self.wiring_changed = true;
+        self.topology_changed = true;
         for target in &mut self.targets {
-            target.layout = target::Layout::default();
+            target.layout = tracked_target::RowLayout::default();
         }
     }
 
     #[inline]
-    fn column(&self, metric: MetricId) -> &Column {
+    fn metric_column(&self, metric: MetricId) -> &MetricColumn {
         &self.columns[usize::from(metric.0).min(CATALOGUE.len() - 1)]
     }
 
     /// How long values stand for now.
-    pub fn fresh_for(&self) -> Duration {
+    pub fn freshness_window(&self) -> Duration {
         self.period * STALE_PERIODS
     }
 
     /// Whether what came at this instant is too old to stand for now.
     #[inline]
-    pub fn is_old(&self, at: UnixMs) -> bool {
-        self.now.since(at) > self.fresh_for()
+    pub fn is_stale(&self, at: UnixMs) -> bool {
+        self.now.duration_since(at) > self.freshness_window()
     }
 
-    fn slot(&self, at: UnixMs) -> i64 {
+    fn history_slot(&self, at: UnixMs) -> i64 {
         at.0.div_euclid(self.period.as_millis() as i64)
     }
 }

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use gaunt_schema::{Clock, Delivery};
+use gaunt_schema::{ClockFn, Delivery};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc,
@@ -14,30 +14,30 @@ use tokio::{
 
 use crate::{
     alert,
-    gather::{self, Gatherer, Plan},
-    owner::{self, Handle, Owner},
-    record::{Follow, Recorder, tap},
+    answer_source::{AnswerSource, AnswerSourceError},
+    engine::{self, Engine, EngineHandle},
+    gather::{self, ScrapeManagerHandle, ScrapePlan},
+    record::{Recorder, RecorderFollowHandle, spawn_recording_inbox},
     site,
-    source::{Source, SourceError},
 };
 
-pub mod ack;
+pub mod ack_command;
 mod aggregator_address;
-pub mod console;
-pub mod demo;
-pub mod explain;
-pub mod judge;
-mod keep;
-mod local;
-pub mod metrics;
-mod preamble;
-pub mod record;
-pub mod replay;
-pub mod report;
-pub mod serve;
-pub mod snapshot;
+pub mod console_command;
+pub mod demo_command;
+mod engine_preamble;
+pub mod explain_command;
+pub mod judge_command;
+mod local_sampling;
+pub mod metrics_command;
+mod persist_task;
+pub mod record_command;
+pub mod replay_command;
+pub mod report_command;
+pub mod serve_command;
+pub mod snapshot_command;
 
-pub use aggregator_address::{AGGREGATOR_VARIABLE, AggregatorAddress, NamedBy};
+pub use aggregator_address::{AGGREGATOR_VARIABLE, AggregatorAddress, AggregatorNamedBy};
 
 /// The exit code for a wrong command line, an unreachable aggregator, partial data, or any other failure of gaunt
 /// itself; 1 and 2 are the words of `snapshot --check`.
@@ -45,17 +45,17 @@ pub const FAILED: u8 = 3;
 
 /// Where a console or a snapshot gets its answers from.
 #[derive(Debug)]
-pub enum View {
+pub enum ViewSource {
     /// An aggregator at this address, with its token if findings are to be acknowledged there.
     Aggregator(AggregatorAddress, Option<String>),
     /// These targets, scraped by this process.
-    Targets(Box<Scraping>),
+    Targets(Box<ScrapingSetup>),
     /// This box, sampled by this process.
     ThisBox {
         /// What the owner is to know and judge by.
-        options: Box<owner::Options>,
+        options: Box<engine::EngineOptions>,
         /// How it is sampled.
-        node: Box<gaunt_node::Options>,
+        node: Box<gaunt_node::SamplerOptions>,
         /// The aggregator on this machine with its token: if it answers, it is asked instead.
         aggregator: Option<(AggregatorAddress, Option<String>)>,
     },
@@ -63,39 +63,39 @@ pub enum View {
 
 /// What this process is to scrape.
 #[derive(Debug)]
-pub struct Scraping {
+pub struct ScrapingSetup {
     /// What the owner is to know and judge by.
-    pub owner: owner::Options,
+    pub engine: engine::EngineOptions,
     /// What is gathered, and how.
-    pub plan: Plan,
+    pub plan: ScrapePlan,
     /// Files that say how the cluster is wired, and which jobs run.
-    pub site: site::Options,
+    pub site: site::SiteOptions,
     /// Where everything is recorded, if it is.
-    pub keep: Option<crate::record::Options>,
+    pub recording: Option<crate::record::RecordOptions>,
     /// Where findings are posted, if they are.
-    pub alerting: Option<alert::Options>,
+    pub alerting: Option<alert::AlertOptions>,
 }
 
 /// An open view: the source, and what feeds it as long as this lives.
-pub(crate) struct Open {
+pub(crate) struct OpenView {
     /// Who answers.
-    pub(crate) source: Source,
+    pub(crate) source: AnswerSource,
     /// Whether this process itself has to watch for a while before an answer means something.
-    pub(crate) young: bool,
-    _feed: Feed,
+    pub(crate) needs_warmup: bool,
+    _feed: ViewFeed,
 }
 
 /// What keeps an owner fed. Dropping it ends the feeding.
-enum Feed {
+enum ViewFeed {
     Nothing,
-    Gatherer { _feeding: Feeding },
-    ThisBox { _sampling: local::Sampling },
+    Gatherer { _feeding: EngineFeed },
+    ThisBox { _sampling: local_sampling::LocalSampling },
 }
 
-impl View {
+impl ViewSource {
     /// The view that is meant where nothing was named: the aggregator on this machine if it answers, else this box. Says
     /// which one it is, on the standard error unless the console is to cover it.
-    pub(crate) async fn chosen(self, says: bool) -> Self {
+    pub(crate) async fn resolve_default(self, says: bool) -> Self {
         let Self::ThisBox { options, node, aggregator: Some((address, token)) } = self else {
             return self;
         };
@@ -105,7 +105,7 @@ impl View {
         };
         let other =
             format!("--aggregator URL, {AGGREGATOR_VARIABLE} or --targets LIST names another");
-        if address.answers().await {
+        if address.is_answering().await {
             say(format!("nothing is named: the aggregator at {} is asked; {other}", address.url));
             return Self::Aggregator(address, token);
         }
@@ -117,7 +117,7 @@ impl View {
     }
 
     /// The aggregator that is asked, if one is.
-    pub(crate) fn aggregator(&self) -> Option<AggregatorAddress> {
+    pub(crate) fn aggregator_address(&self) -> Option<AggregatorAddress> {
         match self {
             Self::Aggregator(address, _) => Some(address.clone()),
             Self::Targets(_) | Self::ThisBox { .. } => None,
@@ -125,77 +125,86 @@ impl View {
     }
 
     /// Connects, or starts what feeds an owner of this process.
-    pub(crate) async fn open(self) -> anyhow::Result<Open> {
+    pub(crate) async fn open_view(self) -> anyhow::Result<OpenView> {
         Ok(match self {
             Self::Aggregator(address, token) => {
-                let source = Source::Aggregator(address.client()?.with_token(token));
-                Open { source, young: false, _feed: Feed::Nothing }
+                let source = AnswerSource::Aggregator(address.build_client()?.with_token(token));
+                OpenView { source, needs_warmup: false, _feed: ViewFeed::Nothing }
             }
             Self::Targets(scraping) => {
-                let (owner, feeding) = scraping.start().await?;
-                let feed = Feed::Gatherer { _feeding: feeding };
-                Open { source: Source::Owner(owner), young: true, _feed: feed }
+                let (owner, feeding) = scraping.start_engine().await?;
+                let feed = ViewFeed::Gatherer { _feeding: feeding };
+                OpenView { source: AnswerSource::Engine(owner), needs_warmup: true, _feed: feed }
             }
             Self::ThisBox { options, node, .. } => {
-                let clock = owner::clock();
-                let owner = owner::start(*options, clock.clone());
-                let sampling = local::start(*node, owner.inbox(), clock).await?;
-                let feed = Feed::ThisBox { _sampling: sampling };
-                Open { source: Source::Owner(owner), young: true, _feed: feed }
+                let clock = engine::monotonic_clock();
+                let owner = engine::spawn_new(*options, clock.clone());
+                let sampling =
+                    local_sampling::start_sampling(*node, owner.delivery_sender(), clock).await?;
+                let feed = ViewFeed::ThisBox { _sampling: sampling };
+                OpenView { source: AnswerSource::Engine(owner), needs_warmup: true, _feed: feed }
             }
         })
     }
 }
 
 /// An error on the way to an answer; one of the aggregator with who named that.
-fn explained(aggregator: Option<&AggregatorAddress>, error: anyhow::Error) -> anyhow::Error {
-    match (aggregator, error.downcast::<SourceError>()) {
-        (Some(address), Ok(SourceError::Aggregator(error))) => address.explain(error),
+fn explain_error(aggregator: Option<&AggregatorAddress>, error: anyhow::Error) -> anyhow::Error {
+    match (aggregator, error.downcast::<AnswerSourceError>()) {
+        (Some(address), Ok(AnswerSourceError::Aggregator(error))) => address.explain_error(error),
         (_, Ok(error)) => error.into(),
         (_, Err(error)) => error,
     }
 }
 
 /// What feeds an owner. Dropping it ends the feeding.
-pub(crate) struct Feeding {
+pub(crate) struct EngineFeed {
     /// Who reads the targets.
-    pub(crate) gatherer: Gatherer,
+    pub(crate) scrape_manager: ScrapeManagerHandle,
     /// Who reads the files of the site.
-    pub(crate) watch: site::Watch,
+    pub(crate) watch: site::SiteWatch,
     /// A way to follow what is delivered.
-    pub(crate) follow: Follow,
+    pub(crate) follow: RecorderFollowHandle,
     /// The owner's clock.
-    pub(crate) clock: Clock,
+    pub(crate) clock: ClockFn,
     /// What gives the recording what is known.
     _preambles: JoinSet<()>,
 }
 
-impl Scraping {
+impl ScrapingSetup {
     /// Starts an owner and what feeds it, past a recorder if there is one.
-    pub(crate) async fn start(self) -> anyhow::Result<(Handle, Feeding)> {
-        let owner = Owner::new(self.owner.clone());
-        self.start_with(owner).await
+    pub(crate) async fn start_engine(self) -> anyhow::Result<(EngineHandle, EngineFeed)> {
+        let owner = Engine::new(self.engine.clone());
+        self.feed_engine(owner).await
     }
 
     /// Starts this owner and what feeds it.
-    pub(crate) async fn start_with(self, mut owner: Owner) -> anyhow::Result<(Handle, Feeding)> {
-        let recorder = match self.keep.clone() {
-            Some(keep) => Recorder::start(keep)?,
-            None => Recorder::passing_on(self.plan.options.period)?,
+    pub(crate) async fn feed_engine(
+        self,
+        mut owner: Engine,
+    ) -> anyhow::Result<(EngineHandle, EngineFeed)> {
+        let recorder = match self.recording.clone() {
+            Some(keep) => Recorder::start_recording(keep)?,
+            None => Recorder::forward_only(self.plan.options.period)?,
         };
-        let follow = recorder.follow();
-        let clock: Clock = owner::clock();
-        owner.tick(clock());
+        let follow = recorder.follow_handle();
+        let clock: ClockFn = engine::monotonic_clock();
+        owner.run_tick(clock());
         let since = owner.is_new().then(|| clock());
-        let owner = owner::resume(owner, clock.clone());
-        let preambles =
-            preamble::start(owner.clone(), follow.clone(), clock.clone(), since, preamble::WAIT);
-        let inbox = tap(recorder, owner.inbox(), clock.clone());
-        let watch = site::start(self.site.clone(), inbox.clone()).await?;
+        let owner = engine::spawn_existing(owner, clock.clone());
+        let preambles = engine_preamble::spawn_preamble_task(
+            owner.clone(),
+            follow.clone(),
+            clock.clone(),
+            since,
+            engine_preamble::WAIT,
+        );
+        let inbox = spawn_recording_inbox(recorder, owner.delivery_sender(), clock.clone());
+        let watch = site::start_watching(self.site.clone(), inbox.clone()).await?;
         Ok((
             owner,
-            Feeding {
-                gatherer: self.gather_into(inbox, clock.clone()),
+            EngineFeed {
+                scrape_manager: self.spawn_scrape_manager(inbox, clock.clone()),
                 watch,
                 follow,
                 clock,
@@ -205,22 +214,26 @@ impl Scraping {
     }
 
     /// Starts the gatherer alone.
-    pub(crate) fn gather_into(self, inbox: mpsc::Sender<Delivery>, clock: Clock) -> Gatherer {
+    pub(crate) fn spawn_scrape_manager(
+        self,
+        inbox: mpsc::Sender<Delivery>,
+        clock: ClockFn,
+    ) -> ScrapeManagerHandle {
         // Sources name their targets later; what is not used costs nothing.
-        allow_connections(gather::MAX_TARGETS);
-        gather::start(self.plan, inbox, clock)
+        raise_file_limit(gather::MAX_TARGETS);
+        gather::spawn_manager(self.plan, inbox, clock)
     }
 }
 
 /// Lets a write that makes a file larger than this process may have fail, instead of ending the process.
-fn outlive_file_limits() -> std::io::Result<()> {
+fn catch_file_size_signal() -> std::io::Result<()> {
     let kind = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
     // Whoever was once registered for a signal is not ended by it any more; nobody has to listen.
     signal(kind).map(drop)
 }
 
 /// Raises this process's limit of open files as far as the system lets it: each target keeps a connection.
-fn allow_connections(targets: usize) {
+fn raise_file_limit(targets: usize) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
     /// Files beside the targets' connections: clients, the terminal, libraries.
@@ -243,6 +256,6 @@ fn allow_connections(targets: usize) {
 }
 
 /// Waits for `span`, in tokio's time.
-async fn pass(span: Duration) {
+async fn sleep_for(span: Duration) {
     tokio::time::sleep(span).await;
 }

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use gaunt_schema::{Safe, UnixMs};
+use gaunt_schema::{SanitizedText, UnixMs};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     time::{MissedTickBehavior, interval, sleep_until},
@@ -15,70 +15,70 @@ use tokio::{
 
 use crate::{
     answer::{Answer, Question},
-    source::{Player, Source, SourceError},
+    answer_source::{AnswerSource, AnswerSourceError, ReplayControl},
 };
 
-mod acting;
+mod acknowledge_findings;
 mod action;
-mod asking;
-mod commands;
+mod console_state;
+mod csv_export;
 mod cursor;
-mod events;
-mod format;
+mod display_text;
+mod evidence_history;
+mod fabric_map;
+mod finding_list_rows;
 mod freshness;
-mod kept;
 mod keymap;
-mod list;
-mod matrix;
-mod place;
+mod list_state;
+mod node_events;
+mod pair_matrix;
+mod preferences;
 mod prompt;
-mod proof;
-mod rows;
-mod sheet;
-mod state;
+mod prompt_commands;
+mod question_queue;
+mod screen;
 mod terminal;
 mod theme;
 mod update;
-mod users;
+mod user_totals;
 mod view;
 mod widget;
-mod wiring;
 
 #[cfg(test)]
-mod sample;
+mod golden_screens;
 #[cfg(test)]
-mod screens;
+mod panic_restore_test;
 #[cfg(test)]
-mod ways_out;
-use acting::{Acting, acknowledge, acted};
-use action::{Action, Effect};
-use asking::Asking;
-use state::State;
-use terminal::{Input, Pressed, Screen};
+mod sample_answers;
+use acknowledge_findings::{PendingAcknowledgement, acknowledge_findings, await_acknowledgement};
+use action::{ConsoleAction, ConsoleEffect};
+use console_state::ConsoleState;
+use question_queue::QuestionQueues;
+use terminal::{InputEvent, TerminalInput, TerminalSession};
 use theme::Theme;
-pub use theme::{Colour, Glyphs, Palette};
+pub use theme::{ColourDepth, GlyphSet, Palette};
 
 /// How the console behaves.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ConsoleOptions {
     /// The time between two questions.
     pub period: Duration,
     /// How many colours are used.
-    pub colour: Colour,
+    pub colour: ColourDepth,
     /// Which characters are used.
-    pub glyphs: Glyphs,
+    pub glyphs: GlyphSet,
     /// Which colours stand for which meaning; what the reader chose himself wins.
     pub palette: Palette,
     /// The replay that is shown, if it is one: `z` holds it.
-    pub player: Option<Player>,
+    pub player: Option<ReplayControl>,
 }
 
-impl Default for Options {
+impl Default for ConsoleOptions {
     fn default() -> Self {
         Self {
             period: Duration::from_secs(1),
-            colour: Colour::Auto,
-            glyphs: Glyphs::Auto,
+            colour: ColourDepth::Auto,
+            glyphs: GlyphSet::Auto,
             palette: Palette::default(),
             player: None,
         }
@@ -96,18 +96,18 @@ pub enum ConsoleError {
     Terminal(#[from] io::Error),
     /// The source in this process ended, and with it everything there is to show.
     #[error(transparent)]
-    Source(SourceError),
+    Source(AnswerSourceError),
     /// A part of the program panicked; its message is on the terminal.
     #[error("a part of gaunt panicked; its message stands above")]
     Panicked,
 }
 
 /// Shows what `source` answers until the reader quits, the terminal hangs up, or a signal ends the program.
-pub async fn run(source: Source, options: Options) -> Result<(), ConsoleError> {
+pub async fn run(source: AnswerSource, options: ConsoleOptions) -> Result<(), ConsoleError> {
     // Signals are caught before the terminal is taken: none may end us while it is in our hands.
-    let signals = Signals::new()?;
-    let mut desk = Desk::open(source, &options)?;
-    desk.sit(signals, options.period.max(MIN_PERIOD)).await
+    let signals = ConsoleSignals::new()?;
+    let mut desk = ConsoleApp::open_console(source, &options)?;
+    desk.run_event_loop(signals, options.period.max(MIN_PERIOD)).await
 }
 
 /// The shortest time between two frames that nobody asked for by a key: twenty a second are more than anybody reads.
@@ -123,18 +123,18 @@ const REST: u32 = 2;
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
 /// The terminal, what is drawn on it, and who is asked.
-struct Desk {
-    source: Source,
+struct ConsoleApp {
+    source: AnswerSource,
     theme: Theme,
     palette: Palette,
-    keep: Option<PathBuf>,
-    player: Option<Player>,
-    screen: Screen,
-    input: Input,
-    state: State,
-    asking: Asking,
+    preferences_path: Option<PathBuf>,
+    player: Option<ReplayControl>,
+    terminal: TerminalSession,
+    input: TerminalInput,
+    state: ConsoleState,
+    questions: QuestionQueues,
     /// What is being done to findings, at most one thing at a time.
-    acting: Option<Acting>,
+    acknowledging: Option<PendingAcknowledgement>,
     /// Whether the screen must be drawn.
     changed: bool,
     /// Whether a key waits for its frame.
@@ -143,23 +143,23 @@ struct Desk {
     drawn: Option<Instant>,
 }
 
-impl Desk {
-    fn open(source: Source, options: &Options) -> Result<Self, ConsoleError> {
+impl ConsoleApp {
+    fn open_console(source: AnswerSource, options: &ConsoleOptions) -> Result<Self, ConsoleError> {
         let environment = |name: &str| std::env::var(name).ok();
         let theme = Theme::new(options.colour, options.glyphs, environment);
-        let keep = kept::place(environment);
-        let kept = keep.as_deref().map(kept::read).unwrap_or_default();
-        let state = State::new(source.address(), now(), kept);
+        let keep = preferences::preferences_path(environment);
+        let kept = keep.as_deref().map(preferences::load_preferences).unwrap_or_default();
+        let state = ConsoleState::new(source.display_address(), unix_now(), kept);
         Ok(Self {
             player: options.player.clone(),
             theme,
             palette: options.palette,
-            keep,
-            screen: Screen::open()?,
-            input: Input::open()?,
+            preferences_path: keep,
+            terminal: TerminalSession::open_terminal()?,
+            input: TerminalInput::open_input()?,
             state,
-            asking: Asking::default(),
-            acting: None,
+            questions: QuestionQueues::default(),
+            acknowledging: None,
             changed: true,
             urgent: true,
             drawn: None,
@@ -167,15 +167,19 @@ impl Desk {
         })
     }
 
-    async fn sit(&mut self, mut signals: Signals, period: Duration) -> Result<(), ConsoleError> {
+    async fn run_event_loop(
+        &mut self,
+        mut signals: ConsoleSignals,
+        period: Duration,
+    ) -> Result<(), ConsoleError> {
         let mut ticks = interval(period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            if self.screen.panicked() {
+            if self.terminal.has_panicked() {
                 return Err(ConsoleError::Panicked);
             }
-            let due = self.due();
-            if self.changed && due <= Instant::now() && self.screen.is_ready() {
+            let due = self.next_frame_at();
+            if self.changed && due <= Instant::now() && self.terminal.is_ready() {
                 self.draw()?;
             }
             let mut actions = VecDeque::new();
@@ -183,38 +187,38 @@ impl Desk {
                 pressed = self.input.next() => {
                     self.urgent = true;
                     // What was pressed meanwhile is taken at once: one frame for all of it.
-                    let more = std::iter::from_fn(|| self.input.waiting());
+                    let more = std::iter::from_fn(|| self.input.try_next());
                     for pressed in std::iter::once(pressed).chain(more) {
                         match pressed {
-                            Pressed::HungUp => return Ok(()),
-                            Pressed::Key(key) => actions.push_back(Action::Key(key)),
-                            Pressed::Mouse(mouse) => actions.push_back(Action::Mouse(mouse)),
+                            InputEvent::HungUp => return Ok(()),
+                            InputEvent::Key(key) => actions.push_back(ConsoleAction::Key(key)),
+                            InputEvent::Mouse(mouse) => actions.push_back(ConsoleAction::Mouse(mouse)),
                         }
                     }
                 }
                 told = signals.next() => match told {
-                    Told::End => return Ok(()),
-                    Told::Resized => self.changed = true,
-                    Told::Stop => self.suspend()?,
-                    Told::Continued => {
-                        self.screen.retake()?;
+                    SignalEvent::End => return Ok(()),
+                    SignalEvent::Resized => self.changed = true,
+                    SignalEvent::Stop => self.suspend_console()?,
+                    SignalEvent::Continued => {
+                        self.terminal.take_terminal()?;
                         self.changed = true;
                     }
                 },
-                answer = self.asking.answer(&self.source) => {
+                answer = self.questions.next_answer(&self.source) => {
                     let (question, answer) = answer;
-                    actions.push_back(answered(question, answer)?);
+                    actions.push_back(answer_to_action(question, answer)?);
                 }
-                done = acted(&mut self.acting) => {
-                    self.acting = None;
-                    self.done(done);
+                done = await_acknowledgement(&mut self.acknowledging) => {
+                    self.acknowledging = None;
+                    self.show_result(done);
                 }
-                _ = ticks.tick() => actions.push_back(Action::Tick(now())),
+                _ = ticks.tick() => actions.push_back(ConsoleAction::Tick(unix_now())),
                 () = sleep_until(due.into()), if self.changed && due > Instant::now() => {}
-                () = self.screen.ready(), if self.changed && !self.screen.is_ready() => {}
+                () = self.terminal.wait_until_ready(), if self.changed && !self.terminal.is_ready() => {}
             }
             for action in actions {
-                if self.act(action)? {
+                if self.handle_action(action)? {
                     return Ok(());
                 }
             }
@@ -222,124 +226,131 @@ impl Desk {
     }
 
     /// When the next frame may be drawn.
-    fn due(&self) -> Instant {
+    fn next_frame_at(&self) -> Instant {
         let Some(drawn) = self.drawn else { return Instant::now() };
-        let rest = (self.screen.took() * (REST + 1)).min(LONGEST_REST);
+        let rest = (self.terminal.last_write_duration() * (REST + 1)).min(LONGEST_REST);
         drawn + if self.urgent { KEY_FRAME } else { FRAME.max(rest) }
     }
 
     fn draw(&mut self) -> Result<(), ConsoleError> {
         let begun = Instant::now();
-        let chosen = self.state.kept.theme.as_deref().and_then(Palette::parse);
-        let theme = self.theme.painted(chosen.unwrap_or(self.palette));
+        let chosen = self.state.preferences.theme.as_deref().and_then(Palette::parse);
+        let theme = self.theme.with_palette(chosen.unwrap_or(self.palette));
         let (state, mut room) = (&self.state, None);
-        let bytes = self.screen.draw(|buffer| room = Some(view::draw(buffer, state, theme)))?;
+        let bytes = self.terminal.draw(|buffer| room = Some(view::draw(buffer, state, theme)))?;
         tracing::trace!(micros = begun.elapsed().as_micros() as u64, bytes, "frame");
         let room = room.unwrap_or_default();
         // What is beside the map must be asked for as soon as it is known that there is room for it.
-        let wider = room.beside && !self.state.room.beside;
-        self.state.room = room;
+        let wider = room.has_side_pane && !self.state.layout.has_side_pane;
+        self.state.layout = room;
         if wider {
-            self.asking.want(self.state.questions());
+            self.questions.enqueue_questions(self.state.screen_questions());
         }
         (self.changed, self.urgent, self.drawn) = (false, false, Some(begun));
         Ok(())
     }
 
-    fn suspend(&mut self) -> Result<(), ConsoleError> {
-        self.screen.suspend()?;
+    fn suspend_console(&mut self) -> Result<(), ConsoleError> {
+        self.terminal.suspend_process()?;
         self.changed = true;
         Ok(())
     }
 
     /// Takes an action and does what is owed; whether that ends the console.
-    fn act(&mut self, action: Action) -> Result<bool, ConsoleError> {
-        self.state.replay = self.player.as_ref().map(Player::playing);
-        let outcome = update::update(&mut self.state, action);
+    fn handle_action(&mut self, action: ConsoleAction) -> Result<bool, ConsoleError> {
+        self.state.replay = self.player.as_ref().map(ReplayControl::current_progress);
+        let outcome = update::apply_action(&mut self.state, action);
         self.changed |= outcome.changed;
         for effect in outcome.effects {
             match effect {
-                Effect::Quit => return Ok(true),
-                Effect::Ask(questions) => self.asking.want(questions),
-                Effect::Redraw => self.screen.forget(),
-                Effect::Suspend => self.suspend()?,
-                Effect::Hold => self.lead(Player::toggle),
-                Effect::Lead(to) => self.lead(|player| player.lead(to)),
-                Effect::Bell => self.screen.ring()?,
-                Effect::Mouse(ours) => self.screen.take_mouse(ours)?,
-                Effect::Copy(text) => {
-                    self.screen.copy(&text)?;
-                    self.done(Ok(format!("copied: {text}")));
+                ConsoleEffect::Quit => return Ok(true),
+                ConsoleEffect::Ask(questions) => self.questions.enqueue_questions(questions),
+                ConsoleEffect::Redraw => self.terminal.force_redraw(),
+                ConsoleEffect::Suspend => self.suspend_console()?,
+                ConsoleEffect::ToggleReplay => self.control_replay(ReplayControl::toggle_pause),
+                ConsoleEffect::SeekReplay(to) => self.control_replay(|player| player.seek_to(to)),
+                ConsoleEffect::Bell => self.terminal.ring_bell()?,
+                ConsoleEffect::Mouse(ours) => self.terminal.capture_mouse(ours)?,
+                ConsoleEffect::Copy(text) => {
+                    self.terminal.copy_to_clipboard(&text)?;
+                    self.show_result(Ok(format!("copied: {text}")));
                 }
-                Effect::Keep(choices) => {
-                    if let Some(path) = &self.keep
-                        && let Err(error) = kept::write(path, &choices)
+                ConsoleEffect::SavePreferences(choices) => {
+                    if let Some(path) = &self.preferences_path
+                        && let Err(error) = preferences::save_preferences(path, &choices)
                     {
                         let text = format!("this cannot be kept in {}: {error}", path.display());
-                        self.done(Err(text));
+                        self.show_result(Err(text));
                     }
                 }
-                Effect::Write(path, text) => {
-                    let result = kept::write_new(&path, &text);
+                ConsoleEffect::WriteFile(path, text) => {
+                    let result = preferences::write_new_file(&path, &text);
                     let (path, lines) = (path.display(), text.lines().count());
-                    self.done(match result {
+                    self.show_result(match result {
                         Ok(()) => Ok(format!("wrote {lines} lines into {path}")),
                         Err(error) => Err(format!("cannot write {path}: {error}")),
                     });
                 }
-                Effect::Acknowledge(findings, note) => self.acknowledge(findings, note),
+                ConsoleEffect::Acknowledge(findings, note) => {
+                    self.send_acknowledgements(findings, note)
+                }
             }
         }
         Ok(false)
     }
 
     /// Does something to the replay, if it is one.
-    fn lead(&mut self, how: impl FnOnce(&Player)) {
+    fn control_replay(&mut self, how: impl FnOnce(&ReplayControl)) {
         self.state.replay = self.player.as_ref().map(|player| {
             how(player);
-            player.playing()
+            player.current_progress()
         });
     }
 
     /// Sends acknowledgements, or with no note withdraws them.
-    fn acknowledge(&mut self, findings: Vec<Safe>, note: Option<String>) {
-        if self.acting.is_some() {
-            return self.done(Err("the last acknowledgement is still on its way".to_owned()));
+    fn send_acknowledgements(&mut self, findings: Vec<SanitizedText>, note: Option<String>) {
+        if self.acknowledging.is_some() {
+            return self
+                .show_result(Err("the last acknowledgement is still on its way".to_owned()));
         }
-        self.acting = Some(acknowledge(self.source.clone(), findings, note));
+        self.acknowledging = Some(acknowledge_findings(self.source.clone(), findings, note));
     }
 
     /// Says what became of something that was owed.
-    fn done(&mut self, result: Result<String, String>) {
+    fn show_result(&mut self, result: Result<String, String>) {
         let result = match result {
-            Ok(text) => Ok(Safe::new(&text)),
-            Err(text) => Err(Safe::new(&text)),
+            Ok(text) => Ok(SanitizedText::new(&text)),
+            Err(text) => Err(SanitizedText::new(&text)),
         };
-        let outcome = update::update(&mut self.state, Action::Done(result));
+        let outcome = update::apply_action(&mut self.state, ConsoleAction::Done(result));
         self.changed |= outcome.changed;
     }
 }
 
 /// What an answer means for the state; an owner that is gone will never answer again.
-fn answered(
+fn answer_to_action(
     question: Question,
-    answer: Result<Answer, SourceError>,
-) -> Result<Action, ConsoleError> {
+    answer: Result<Answer, AnswerSourceError>,
+) -> Result<ConsoleAction, ConsoleError> {
     match answer {
-        Ok(answer) => Ok(Action::Answered(now(), Box::new(question), answer)),
-        Err(gone @ SourceError::Owner(_)) => Err(ConsoleError::Source(gone)),
-        Err(error) => Ok(Action::Failed(now(), Box::new(question), Safe::new(&error.to_string()))),
+        Ok(answer) => Ok(ConsoleAction::Answered(unix_now(), Box::new(question), answer)),
+        Err(gone @ AnswerSourceError::Engine(_)) => Err(ConsoleError::Source(gone)),
+        Err(error) => Ok(ConsoleAction::Failed(
+            unix_now(),
+            Box::new(question),
+            SanitizedText::new(&error.to_string()),
+        )),
     }
 }
 
 /// The console's clock.
-fn now() -> UnixMs {
+fn unix_now() -> UnixMs {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixMs(since.as_millis() as i64)
 }
 
 /// What the operating system tells.
-enum Told {
+enum SignalEvent {
     /// To end.
     End,
     /// That the terminal has another size.
@@ -351,17 +362,17 @@ enum Told {
 }
 
 /// The signals that matter here.
-struct Signals {
+struct ConsoleSignals {
     terminate: Signal,
     interrupt: Signal,
     quit: Signal,
     hang_up: Signal,
     resize: Signal,
     stop: Signal,
-    go_on: Signal,
+    resume: Signal,
 }
 
-impl Signals {
+impl ConsoleSignals {
     fn new() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -370,19 +381,19 @@ impl Signals {
             hang_up: signal(SignalKind::hangup())?,
             resize: signal(SignalKind::window_change())?,
             stop: signal(SignalKind::from_raw(rustix::process::Signal::TSTP.as_raw()))?,
-            go_on: signal(SignalKind::from_raw(rustix::process::Signal::CONT.as_raw()))?,
+            resume: signal(SignalKind::from_raw(rustix::process::Signal::CONT.as_raw()))?,
         })
     }
 
-    async fn next(&mut self) -> Told {
+    async fn next(&mut self) -> SignalEvent {
         tokio::select! {
-            _ = self.terminate.recv() => Told::End,
-            _ = self.interrupt.recv() => Told::End,
-            _ = self.quit.recv() => Told::End,
-            _ = self.hang_up.recv() => Told::End,
-            _ = self.resize.recv() => Told::Resized,
-            _ = self.stop.recv() => Told::Stop,
-            _ = self.go_on.recv() => Told::Continued,
+            _ = self.terminate.recv() => SignalEvent::End,
+            _ = self.interrupt.recv() => SignalEvent::End,
+            _ = self.quit.recv() => SignalEvent::End,
+            _ = self.hang_up.recv() => SignalEvent::End,
+            _ = self.resize.recv() => SignalEvent::Resized,
+            _ = self.stop.recv() => SignalEvent::Stop,
+            _ = self.resume.recv() => SignalEvent::Continued,
         }
     }
 }

@@ -2,42 +2,44 @@
 
 use std::time::Duration;
 
-use gaunt_schema::{Clock, Delivery, Safe, text};
+use gaunt_schema::{ClockFn, Delivery, SanitizedText, text};
 use tokio::{sync::mpsc, task::AbortHandle};
 
-mod access;
-mod budget;
-mod desk;
+mod address_policy;
+mod backoff;
+mod content_negotiation;
+mod discovery_source;
+mod endpoint;
 mod fetch;
-mod file;
-mod form;
-mod hostlist;
-mod identity;
-mod lateness;
-mod place;
-mod reach;
-mod rest;
-mod roster;
-mod schedule;
-mod scrape;
-mod source;
+mod file_polling;
+mod host_list;
+mod machine_identity;
+mod quotas;
+mod scrape_manager;
+mod scrape_slots;
+mod scrape_task;
+mod server_access;
+mod target_set;
 #[cfg(test)]
 mod tests;
+mod timer_lateness;
 mod widening;
 
-pub use access::{Access, Credentials, Keys, Ring};
-pub use budget::Limits;
-pub use hostlist::{HostListError, MAX_NAMES, expand};
-pub use place::{
-    DEFAULT_PATH, DEFAULT_PORT, NamedBy, Place, PlaceError, Places, Scheme, Usual, check_path,
+pub use address_policy::{AddressPolicy, AddressRange, AddressRangeError};
+pub use discovery_source::{
+    DiscoverySource, DnsDiscovery, DnsRecordType, HttpDiscovery, REFRESH, ServerUrlError,
+    parse_url,
+    prometheus_targets::{TargetListNotation, parse_addresses},
 };
-pub use reach::{Range, RangeError, Reach};
-pub use roster::MAX_TARGETS;
-pub use schedule::Slots;
-pub use source::{
-    Dns, Http, REFRESH, Record, Source, UrlError, parse_url,
-    prometheus::{Notation, addresses},
+pub use endpoint::{
+    DEFAULT_PATH, DEFAULT_PORT, Endpoint, EndpointDefaults, EndpointList, EndpointNamedBy,
+    TargetListError, UrlScheme, check_path,
 };
+pub use host_list::{HostListError, MAX_NAMES, expand_host_list};
+pub use quotas::ScrapeQuotas;
+pub use scrape_slots::ScrapeSlots;
+pub use server_access::{CredentialState, HttpCredentials, LoadedCredentials, ServerAccess};
+pub use target_set::MAX_TARGETS;
 
 /// The longest deadline of one scrape unless the settings say otherwise: who needs longer is as good as down.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(4);
@@ -50,7 +52,7 @@ const PLANS: usize = 4;
 
 /// How targets are gathered.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Options {
+pub struct ScrapeOptions {
     /// The time between two scrapes of one target.
     pub period: Duration,
     /// The time for one scrape: connecting, headers, body and decoding together.
@@ -58,25 +60,25 @@ pub struct Options {
     /// The largest page, in bytes.
     pub max_body: usize,
     /// What targets may use.
-    pub limits: Limits,
+    pub limits: ScrapeQuotas,
     /// The share of a source's targets that may vanish at once; 1 lets all of them go.
     pub removal: f64,
 }
 
-impl Options {
+impl ScrapeOptions {
     /// The usual options for a period.
-    pub fn every(period: Duration) -> Self {
+    pub fn with_period(period: Duration) -> Self {
         Self {
             period,
             timeout: timeout_for(period),
-            max_body: text::Limits::default().body_bytes,
-            limits: Limits::default(),
+            max_body: text::PageLimits::default().body_bytes,
+            limits: ScrapeQuotas::default(),
             removal: REMOVAL,
         }
     }
 
     /// Whether something differs that does not change while gaunt runs.
-    fn is_fixed_unlike(&self, other: &Self) -> bool {
+    fn is_restart_needed(&self, other: &Self) -> bool {
         Self { removal: 0.0, ..self.clone() } != Self { removal: 0.0, ..other.clone() }
     }
 }
@@ -88,17 +90,17 @@ pub fn timeout_for(period: Duration) -> Duration {
 
 /// Targets that are reached in one way, and who names them.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Group {
+pub struct TargetGroup {
     /// What the operator calls it.
-    pub name: Safe,
+    pub name: SanitizedText,
     /// Who names its targets.
-    pub sources: Vec<Source>,
+    pub sources: Vec<DiscoverySource>,
     /// What their addresses do not say.
-    pub usual: Usual,
+    pub defaults: EndpointDefaults,
     /// Where they may be.
-    pub reach: Reach,
+    pub address_policy: AddressPolicy,
     /// Encryption and credentials.
-    pub access: Access,
+    pub access: ServerAccess,
     /// Whether compressed pages are asked for.
     pub compress: bool,
     /// Whether OpenMetrics is asked for before text.
@@ -107,14 +109,14 @@ pub struct Group {
     pub frames: bool,
 }
 
-impl Default for Group {
+impl Default for TargetGroup {
     fn default() -> Self {
         Self {
-            name: Safe::default(),
+            name: SanitizedText::default(),
             sources: Vec::new(),
-            usual: Usual::default(),
-            reach: Reach::default(),
-            access: Access::default(),
+            defaults: EndpointDefaults::default(),
+            address_policy: AddressPolicy::default(),
+            access: ServerAccess::default(),
             compress: false,
             open_metrics: false,
             frames: true,
@@ -122,39 +124,41 @@ impl Default for Group {
     }
 }
 
-impl Group {
+impl TargetGroup {
     /// Whether targets of both are reached in the same way, so that their connections may stay.
-    fn is_reached_like(&self, other: &Self) -> bool {
+    fn has_same_transport(&self, other: &Self) -> bool {
         let manners = |group: &Self| (group.compress, group.open_metrics, group.frames);
-        self.reach == other.reach && self.access == other.access && manners(self) == manners(other)
+        self.address_policy == other.address_policy
+            && self.access == other.access
+            && manners(self) == manners(other)
     }
 }
 
 /// Everything that is gathered.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
+pub struct ScrapePlan {
     /// How.
-    pub options: Options,
+    pub options: ScrapeOptions,
     /// What.
-    pub groups: Vec<Group>,
+    pub groups: Vec<TargetGroup>,
 }
 
-impl Plan {
+impl ScrapePlan {
     /// Whether nobody is named who could name a target.
     pub fn is_empty(&self) -> bool {
-        self.sources() == 0
+        self.source_count() == 0
     }
 
     /// How many there are who name targets.
-    pub fn sources(&self) -> usize {
+    pub fn source_count(&self) -> usize {
         self.groups.iter().map(|group| group.sources.len()).sum()
     }
 
     /// Reads what can be read at once, and says what is wrong with it.
-    pub fn check(&self) -> Result<(), PlaceError> {
+    pub fn check_lists(&self) -> Result<(), TargetListError> {
         for group in &self.groups {
             for source in &group.sources {
-                source.places(&group.usual)?;
+                source.static_endpoints(&group.defaults)?;
             }
         }
         Ok(())
@@ -163,28 +167,33 @@ impl Plan {
 
 /// A running gatherer. Dropping it ends every scrape.
 #[derive(Debug)]
-pub struct Gatherer {
-    plans: mpsc::Sender<Plan>,
-    desk: AbortHandle,
+pub struct ScrapeManagerHandle {
+    plans: mpsc::Sender<ScrapePlan>,
+    manager: AbortHandle,
 }
 
-impl Drop for Gatherer {
+impl Drop for ScrapeManagerHandle {
     fn drop(&mut self) {
-        self.desk.abort();
+        self.manager.abort();
     }
 }
 
-impl Gatherer {
+impl ScrapeManagerHandle {
     /// Takes another plan: sources are read anew, and what they name now is believed even if much of it is gone.
-    pub async fn reload(&self, plan: Plan) {
+    pub async fn reload_plan(&self, plan: ScrapePlan) {
         // The desk ends only with the owner.
         drop(self.plans.send(plan).await);
     }
 }
 
 /// Reads the targets that the plan's sources name, each once a period, until the gatherer is dropped.
-pub fn start(plan: Plan, inbox: mpsc::Sender<Delivery>, clock: Clock) -> Gatherer {
+pub fn spawn_manager(
+    plan: ScrapePlan,
+    inbox: mpsc::Sender<Delivery>,
+    clock: ClockFn,
+) -> ScrapeManagerHandle {
     let (plans, reloads) = mpsc::channel(PLANS);
-    let desk = tokio::spawn(desk::Desk::new(plan, inbox, clock).run(reloads)).abort_handle();
-    Gatherer { plans, desk }
+    let desk = tokio::spawn(scrape_manager::ScrapeManager::new(plan, inbox, clock).run(reloads))
+        .abort_handle();
+    ScrapeManagerHandle { plans, manager: desk }
 }

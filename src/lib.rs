@@ -4,18 +4,18 @@
 
 pub mod alert;
 pub mod answer;
+pub mod answer_source;
 pub mod cli;
 pub mod cluster;
 pub mod command;
 pub mod console;
+pub mod engine;
 pub mod gather;
 pub mod judge;
-pub mod meeting;
-pub mod memory;
-pub mod owner;
+pub mod pairing_scheduler;
 pub mod record;
 pub mod serve;
 pub mod settings;
 pub mod site;
-pub mod source;
+pub mod state_store;
 pub mod tls;

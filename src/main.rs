@@ -8,17 +8,24 @@ use std::{
 
 use anyhow::Context as _;
 use gaunt::{
-    cli::{self, Cli, Command, Format, Judge, Page, Scrape, SnapshotFormat, View},
-    command::{
-        self, AGGREGATOR_VARIABLE, AggregatorAddress, FAILED, NamedBy, Scraping, ack, console,
-        demo, explain, judge, metrics, replay, report, serve, snapshot,
+    cli::{
+        self, FormatArgument, GauntArguments, GauntCommand, JudgeArguments, ReportFormatArgument,
+        ScrapeArguments, SnapshotFormatArgument, ViewArguments,
     },
-    gather::{Access, Dns, Group, Http, REFRESH, Record, Source, parse_url},
+    command::{
+        self, AGGREGATOR_VARIABLE, AggregatorAddress, AggregatorNamedBy, FAILED, ScrapingSetup,
+        ack_command, console_command, demo_command, explain_command, judge_command,
+        metrics_command, replay_command, report_command, serve_command, snapshot_command,
+    },
+    gather::{
+        DiscoverySource, DnsDiscovery, DnsRecordType, HttpDiscovery, REFRESH, ServerAccess,
+        TargetGroup, parse_url,
+    },
     record,
     settings::Settings,
     site,
 };
-use gaunt_schema::{Safe, safe::safe_lines};
+use gaunt_schema::{SanitizedText, sanitized_text::sanitize_lines};
 use tracing_subscriber::EnvFilter;
 
 /// What is logged unless told otherwise.
@@ -29,8 +36,8 @@ const QUIET_LOG: &str = "error";
 
 fn main() -> ExitCode {
     // The worker that talks to the driver is this program again; it starts nothing else.
-    if gaunt_node::worker::requested() {
-        return gaunt_node::worker::run();
+    if gaunt_node::nvml_worker::is_worker_process() {
+        return gaunt_node::nvml_worker::run();
     }
     let cli = match cli::parse(std::env::args_os()) {
         Ok(cli) => cli,
@@ -44,26 +51,27 @@ fn main() -> ExitCode {
             };
         }
     };
-    match start(cli) {
+    match start_command(cli) {
         Ok(code) => code,
         Err(error) => {
             // When even the standard error is closed, the exit code is all that is left to say it.
-            let said = safe_lines(&format!("gaunt: {error:#}"));
+            let said = sanitize_lines(&format!("gaunt: {error:#}"));
             drop(writeln!(io::stderr(), "{said}"));
             ExitCode::from(FAILED)
         }
     }
 }
 
-fn start(cli: Cli) -> anyhow::Result<ExitCode> {
-    let on_screen = console::has_terminal() && matches!(cli.command, None | Some(Command::Demo(_)));
-    let quiet = !matches!(cli.command, Some(Command::Serve(_)));
-    log(cli.log.as_deref(), quiet, on_screen)?;
-    if let Some(Command::Metrics) = cli.command {
-        return metrics::run();
+fn start_command(cli: GauntArguments) -> anyhow::Result<ExitCode> {
+    let on_screen = console_command::has_terminal()
+        && matches!(cli.command, None | Some(GauntCommand::Demo(_)));
+    let quiet = !matches!(cli.command, Some(GauntCommand::Serve(_)));
+    init_logging(cli.log.as_deref(), quiet, on_screen)?;
+    if let Some(GauntCommand::Metrics) = cli.command {
+        return metrics_command::run();
     }
-    if let Some(Command::Judge(options)) = cli.command {
-        return judge_recording(options);
+    if let Some(GauntCommand::Judge(options)) = cli.command {
+        return run_judge(options);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let code = runtime.block_on(run(cli))?;
@@ -72,165 +80,183 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
-async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
     match cli.command {
         None => {
-            let settings = settings(&cli.view.scrape)?;
+            let settings = load_settings(&cli.view.scrape)?;
             let options = settings.console.clone();
-            console::run(view(cli.view, settings)?, options, snapshot::WATCH).await
+            console_command::run(choose_view(cli.view, settings)?, options, snapshot_command::WATCH)
+                .await
         }
-        Some(Command::Demo(story)) => {
+        Some(GauntCommand::Demo(story)) => {
             let settings = Settings::default();
-            let story = demo::Story {
+            let story = demo_command::DemoOptions {
                 nodes: story.nodes.map(usize::from),
                 scenario: story.scenario,
                 seed: story.seed,
-                level: gaunt_sim::suite::Level::Hard,
+                level: gaunt_sim::suite::FaultLevel::Hard,
                 snapshot_after: story.snapshot_after,
             };
-            demo::run(story, settings.owner, settings.console).await
+            demo_command::run(story, settings.engine, settings.console).await
         }
-        Some(Command::Serve(options)) => Box::pin(served(options)).await,
-        Some(Command::Snapshot(options)) => shown(options).await,
-        Some(Command::Explain(options)) => explained(options).await,
-        Some(Command::Ack(options)) => {
-            let settings = Settings::load(options.config.as_deref())?;
-            ack::run(ack::Wanted {
+        Some(GauntCommand::Serve(options)) => Box::pin(run_serve(options)).await,
+        Some(GauntCommand::Snapshot(options)) => run_snapshot(options).await,
+        Some(GauntCommand::Explain(options)) => run_explain(options).await,
+        Some(GauntCommand::Ack(options)) => {
+            let settings = Settings::load_file(options.config.as_deref())?;
+            ack_command::run(ack_command::AckOptions {
                 finding: options.finding,
                 by: options.by,
                 note: (!options.withdraw).then_some(options.note),
                 accept: options.accept,
-                aggregator: aggregator(options.aggregator, &settings),
+                aggregator: choose_aggregator(options.aggregator, &settings),
                 token_file: options.token_file,
             })
             .await
         }
-        Some(Command::Report(options)) => report::run(reported(options)?).await,
-        Some(Command::Record(options)) => record(options).await,
-        Some(Command::Replay(options)) => {
-            let settings = Settings::load(options.config.as_deref())?;
-            let wanted =
-                replay::Wanted { from: options.from, speed: options.speed, seek: options.seek };
-            replay::run(wanted, settings.owner, settings.console).await
+        Some(GauntCommand::Report(options)) => report_command::run(report_options(options)?).await,
+        Some(GauntCommand::Record(options)) => run_record(options).await,
+        Some(GauntCommand::Replay(options)) => {
+            let settings = Settings::load_file(options.config.as_deref())?;
+            let wanted = replay_command::ReplayOptions {
+                from: options.from,
+                speed: options.speed,
+                seek: options.seek,
+            };
+            replay_command::run(wanted, settings.engine, settings.console).await
         }
-        Some(Command::Judge(options)) => judge_recording(options),
-        Some(Command::Metrics) => metrics::run(),
+        Some(GauntCommand::Judge(options)) => run_judge(options),
+        Some(GauntCommand::Metrics) => metrics_command::run(),
     }
 }
 
-async fn served(options: cli::Serve) -> anyhow::Result<ExitCode> {
-    let mut settings = settings(&options.scrape)?;
+async fn run_serve(options: cli::ServeArguments) -> anyhow::Result<ExitCode> {
+    let mut settings = load_settings(&options.scrape)?;
     let listen = options.listen.unwrap_or(settings.listen);
     let mut names = std::mem::take(&mut settings.names);
     names.extend(options.names);
-    let serving = serve::Serving {
+    let serving = serve_command::ServeOptions {
         listen,
         names,
         state_folder: options.state.or(settings.state_folder.take()),
         token_file: options.token_file.or(settings.token_file.take()),
     };
     let flags = options.scrape.clone();
-    let reload = move || scraping(&flags, self::settings(&flags)?);
-    let scraping = scraping(&options.scrape, settings)?;
-    serve::run(scraping, serving, Box::new(reload)).await
+    let reload = move || build_scraping_setup(&flags, self::load_settings(&flags)?);
+    let scraping = build_scraping_setup(&options.scrape, settings)?;
+    serve_command::run(scraping, serving, Box::new(reload)).await
 }
 
-async fn shown(options: cli::Snapshot) -> anyhow::Result<ExitCode> {
-    let settings = settings(&options.view.scrape)?;
-    let wanted = snapshot::Wanted {
-        one: options.ask.map(|ask| snapshot::One {
-            ask,
+async fn run_snapshot(options: cli::SnapshotArguments) -> anyhow::Result<ExitCode> {
+    let settings = load_settings(&options.view.scrape)?;
+    let wanted = snapshot_command::SnapshotOptions {
+        question: options.ask.map(|ask| snapshot_command::SnapshotQuestion {
+            text: ask,
             filter: options.filter,
             limit: options.limit,
         }),
         form: match options.format {
-            SnapshotFormat::Text => snapshot::Form::Text,
-            SnapshotFormat::Json => snapshot::Form::Json,
-            SnapshotFormat::Csv => snapshot::Form::Csv,
-            SnapshotFormat::Columns => snapshot::Form::Columns,
+            SnapshotFormatArgument::Text => snapshot_command::OutputFormat::Text,
+            SnapshotFormatArgument::Json => snapshot_command::OutputFormat::Json,
+            SnapshotFormatArgument::Csv => snapshot_command::OutputFormat::Csv,
+            SnapshotFormatArgument::Columns => snapshot_command::OutputFormat::Columns,
         },
         check: options.check,
         watch: options.watch,
     };
-    snapshot::run(view(options.view, settings)?, &wanted).await
+    snapshot_command::run(choose_view(options.view, settings)?, &wanted).await
 }
 
-async fn record(options: cli::Record) -> anyhow::Result<ExitCode> {
-    let settings = settings(&options.scrape)?;
-    let keep = kept(&options, settings.period);
-    let address = aggregator(options.aggregator.clone(), &settings);
-    let asks = address.named_by == NamedBy::Flag
-        || address.named_by != NamedBy::Default && named(&options.scrape)?.is_empty();
+async fn run_record(options: cli::RecordArguments) -> anyhow::Result<ExitCode> {
+    let settings = load_settings(&options.scrape)?;
+    let keep = recording_options(&options, settings.period);
+    let address = choose_aggregator(options.aggregator.clone(), &settings);
+    let asks = address.named_by == AggregatorNamedBy::Flag
+        || address.named_by != AggregatorNamedBy::Default
+            && sources_from_flags(&options.scrape)?.is_empty();
     let from = if asks {
-        command::record::From::Aggregator(address.client()?)
+        command::record_command::RecordSource::Aggregator(address.build_client()?)
     } else {
-        command::record::From::Targets(Box::new(scraping(&options.scrape, settings)?))
+        command::record_command::RecordSource::Targets(Box::new(build_scraping_setup(
+            &options.scrape,
+            settings,
+        )?))
     };
-    command::record::run(from, keep, options.duration).await
+    command::record_command::run(from, keep, options.duration).await
 }
 
-fn kept(options: &cli::Record, period: Duration) -> record::Options {
+fn recording_options(options: &cli::RecordArguments, period: Duration) -> record::RecordOptions {
     let folder = options.to.clone();
-    record::Options { folder, max_size: options.max_bytes, max_age: options.max_age, period }
+    record::RecordOptions { folder, max_size: options.max_bytes, max_age: options.max_age, period }
 }
 
-async fn explained(options: cli::Explain) -> anyhow::Result<ExitCode> {
-    let settings = Settings::load(options.config.as_deref())?;
+async fn run_explain(options: cli::ExplainArguments) -> anyhow::Result<ExitCode> {
+    let settings = Settings::load_file(options.config.as_deref())?;
     let from = match options.from {
-        None => explain::From::Aggregator(aggregator(options.aggregator, &settings)),
-        Some(from) => explain::From::Recording(judge::Wanted {
+        None => explain_command::ExplainSource::Aggregator(choose_aggregator(
+            options.aggregator,
+            &settings,
+        )),
+        Some(from) => explain_command::ExplainSource::Recording(judge_command::JudgeOptions {
             from,
-            site: site::Options { topology: options.topology, jobs: options.jobs },
+            site: site::SiteOptions { topology: options.topology, jobs: options.jobs },
             period: options.period,
             json: false,
         }),
     };
-    let json = options.format == Format::Json;
-    explain::run(explain::Wanted { finding: options.finding, from, json }, settings.owner).await
+    let json = options.format == FormatArgument::Json;
+    explain_command::run(
+        explain_command::ExplainOptions { finding: options.finding, from, json },
+        settings.engine,
+    )
+    .await
 }
 
 /// What is to be reported: flags go before the settings' price table.
-fn reported(options: cli::Report) -> anyhow::Result<report::Wanted> {
-    let settings = settings(&options.view.scrape)?;
+fn report_options(options: cli::ReportArguments) -> anyhow::Result<report_command::ReportOptions> {
+    let settings = load_settings(&options.view.scrape)?;
     let mut prices = settings.prices.clone();
     let named = options.price.iter().filter_map(|(model, price)| {
-        model.clone().map(|model| report::Price { model, per_gpu_hour: *price })
+        model.clone().map(|model| report_command::GpuModelPrice { model, per_gpu_hour: *price })
     });
     prices.by_model.splice(0..0, named);
     let usual = options.price.iter().find(|(model, _)| model.is_none());
-    prices.usual = usual.map(|(_, price)| *price).or(prices.usual);
+    prices.default = usual.map(|(_, price)| *price).or(prices.default);
     prices.currency = options.currency.unwrap_or(prices.currency);
     let co2_kg_per_kwh = options.co2.or(settings.co2_kg_per_kwh);
     let of = match options.from {
-        Some(folder) => report::Of::Recording(folder, Box::new(settings.owner)),
-        None => report::Of::Last(Box::new(view(options.view, settings)?), options.last),
+        Some(folder) => report_command::ReportScope::Recording(folder, Box::new(settings.engine)),
+        None => report_command::ReportScope::Recent(
+            Box::new(choose_view(options.view, settings)?),
+            options.last,
+        ),
     };
-    let (form, watch) = (form(options.format), options.watch);
-    Ok(report::Wanted { of, form, watch, prices, co2_kg_per_kwh })
+    let (form, watch) = (output_format(options.format), options.watch);
+    Ok(report_command::ReportOptions { of, form, watch, prices, co2_kg_per_kwh })
 }
 
-fn form(page: Page) -> snapshot::Form {
+fn output_format(page: ReportFormatArgument) -> snapshot_command::OutputFormat {
     match page {
-        Page::Text => snapshot::Form::Text,
-        Page::Json => snapshot::Form::Json,
-        Page::Csv => snapshot::Form::Csv,
+        ReportFormatArgument::Text => snapshot_command::OutputFormat::Text,
+        ReportFormatArgument::Json => snapshot_command::OutputFormat::Json,
+        ReportFormatArgument::Csv => snapshot_command::OutputFormat::Csv,
     }
 }
 
-fn judge_recording(options: Judge) -> anyhow::Result<ExitCode> {
-    let settings = Settings::load(options.config.as_deref())?;
-    let wanted = judge::Wanted {
+fn run_judge(options: JudgeArguments) -> anyhow::Result<ExitCode> {
+    let settings = Settings::load_file(options.config.as_deref())?;
+    let wanted = judge_command::JudgeOptions {
         from: options.from,
-        site: site::Options { topology: options.topology, jobs: options.jobs },
+        site: site::SiteOptions { topology: options.topology, jobs: options.jobs },
         period: options.period,
-        json: options.format == Format::Json,
+        json: options.format == FormatArgument::Json,
     };
-    judge::run(&wanted, settings.owner)
+    judge_command::run(&wanted, settings.engine)
 }
 
 /// The settings of a file with the flags laid over them.
-fn settings(flags: &Scrape) -> anyhow::Result<Settings> {
-    let mut settings = Settings::load(flags.config.as_deref())?;
+fn load_settings(flags: &ScrapeArguments) -> anyhow::Result<Settings> {
+    let mut settings = Settings::load_file(flags.config.as_deref())?;
     if let Some(period) = flags.period {
         settings.set_period(period);
     }
@@ -238,84 +264,104 @@ fn settings(flags: &Scrape) -> anyhow::Result<Settings> {
 }
 
 /// What is to be scraped: what the flags name if they name anything, else what the settings do.
-fn scraping(flags: &Scrape, mut settings: Settings) -> anyhow::Result<Scraping> {
-    let sources = named(flags)?;
+fn build_scraping_setup(
+    flags: &ScrapeArguments,
+    mut settings: Settings,
+) -> anyhow::Result<ScrapingSetup> {
+    let sources = sources_from_flags(flags)?;
     if !sources.is_empty() {
-        settings.groups = vec![Group { sources, ..settings.groups.swap_remove(0) }];
+        settings.groups = vec![TargetGroup { sources, ..settings.groups.swap_remove(0) }];
     }
-    let plan = settings.plan();
-    plan.check()?;
-    let (site, keep) = (settings.site.clone(), settings.record());
+    let plan = settings.scrape_plan();
+    plan.check_lists()?;
+    let (site, keep) = (settings.site.clone(), settings.recording_options());
     let alerting = settings.alerting;
-    Ok(Scraping { owner: settings.owner, plan, site, keep, alerting })
+    Ok(ScrapingSetup { engine: settings.engine, plan, site, recording: keep, alerting })
 }
 
 /// Who names targets, as the flags say.
-fn named(flags: &Scrape) -> anyhow::Result<Vec<Source>> {
-    let origin = Safe::new("--targets");
-    let mut sources: Vec<Source> =
-        flags.targets.iter().map(|list| Source::List(list.clone(), origin.clone())).collect();
-    sources.extend(flags.targets_file.iter().cloned().map(Source::TargetsFile));
-    sources.extend(flags.file_sd.iter().cloned().map(Source::Files));
+fn sources_from_flags(flags: &ScrapeArguments) -> anyhow::Result<Vec<DiscoverySource>> {
+    let origin = SanitizedText::new("--targets");
+    let mut sources: Vec<DiscoverySource> = flags
+        .targets
+        .iter()
+        .map(|list| DiscoverySource::List(list.clone(), origin.clone()))
+        .collect();
+    sources.extend(flags.targets_file.iter().cloned().map(DiscoverySource::TargetsFile));
+    sources.extend(flags.file_sd.iter().cloned().map(DiscoverySource::Files));
     for url in &flags.http_sd {
         let place = parse_url(url).context("--http-sd")?;
-        let access = Access::default();
-        sources.push(Source::Http(Http { place, refresh: REFRESH, access }));
+        let access = ServerAccess::default();
+        sources.push(DiscoverySource::Http(HttpDiscovery {
+            endpoint: place,
+            refresh: REFRESH,
+            access,
+        }));
     }
     for name in &flags.dns_sd {
         let (record, name) = match name.split_once(' ') {
-            None => (Record::Srv, name.as_str()),
+            None => (DnsRecordType::Srv, name.as_str()),
             Some((record, name)) => (
-                Record::named(record).with_context(|| {
+                DnsRecordType::parse_record_type(record).with_context(|| {
                     format!("--dns-sd: {record:?} is no type; SRV, A and AAAA are possible")
                 })?,
                 name.trim(),
             ),
         };
         let name = name.to_owned();
-        sources.push(Source::Dns(Dns { name, record, refresh: REFRESH, server: None }));
+        sources.push(DiscoverySource::Dns(DnsDiscovery {
+            name,
+            record,
+            refresh: REFRESH,
+            server: None,
+        }));
     }
     Ok(sources)
 }
 
 /// The aggregator that is asked, by the one rule of all commands.
-fn aggregator(flag: Option<String>, settings: &Settings) -> AggregatorAddress {
+fn choose_aggregator(flag: Option<String>, settings: &Settings) -> AggregatorAddress {
     let variable = std::env::var(AGGREGATOR_VARIABLE).ok();
-    AggregatorAddress::choose(flag, variable, settings.aggregator.clone())
+    AggregatorAddress::choose_address(flag, variable, settings.aggregator.clone())
 }
 
 /// What a console or a snapshot looks at: the aggregator of the flag, else the targets of the flags, else an aggregator
 /// that somebody named, else the targets of the settings, else the aggregator on this machine or this box.
-fn view(flags: View, settings: Settings) -> anyhow::Result<command::View> {
-    let address = aggregator(flags.aggregator, &settings);
-    let targets = address.named_by != NamedBy::Flag && !named(&flags.scrape)?.is_empty();
-    if address.named_by != NamedBy::Default && !targets {
-        return Ok(command::View::Aggregator(address, ack::token(flags.token_file)?));
+fn choose_view(flags: ViewArguments, settings: Settings) -> anyhow::Result<command::ViewSource> {
+    let address = choose_aggregator(flags.aggregator, &settings);
+    let targets = address.named_by != AggregatorNamedBy::Flag
+        && !sources_from_flags(&flags.scrape)?.is_empty();
+    if address.named_by != AggregatorNamedBy::Default && !targets {
+        return Ok(command::ViewSource::Aggregator(
+            address,
+            ack_command::read_token(flags.token_file)?,
+        ));
     }
     let period = settings.period;
-    let scraping = scraping(&flags.scrape, settings)?;
+    let scraping = build_scraping_setup(&flags.scrape, settings)?;
     if !scraping.plan.is_empty() {
-        return Ok(command::View::Targets(Box::new(scraping)));
+        return Ok(command::ViewSource::Targets(Box::new(scraping)));
     }
-    let own = cli::ThisBox::default();
+    let own = cli::ThisBoxArguments::default();
     // Who says how this box is read means this box.
     let is_this_box = flags.this_box.nvml_library.is_some()
         || flags.this_box.sys_root != own.sys_root
         || flags.this_box.proc_root != own.proc_root;
-    let aggregator = (!is_this_box).then_some((address, ack::token(flags.token_file)?));
-    let node = gaunt_node::Options {
+    let aggregator =
+        (!is_this_box).then_some((address, ack_command::read_token(flags.token_file)?));
+    let node = gaunt_node::SamplerOptions {
         sys_root: flags.this_box.sys_root,
         proc_root: flags.this_box.proc_root,
         nvml_library: flags.this_box.nvml_library,
         period,
-        ..gaunt_node::Options::default()
+        ..gaunt_node::SamplerOptions::default()
     };
-    let (options, node) = (Box::new(scraping.owner), Box::new(node));
-    Ok(command::View::ThisBox { options, node, aggregator })
+    let (options, node) = (Box::new(scraping.engine), Box::new(node));
+    Ok(command::ViewSource::ThisBox { options, node, aggregator })
 }
 
 /// Logs go to the standard error, and nowhere if the console is to cover it.
-fn log(filter: Option<&str>, quiet: bool, on_screen: bool) -> anyhow::Result<()> {
+fn init_logging(filter: Option<&str>, quiet: bool, on_screen: bool) -> anyhow::Result<()> {
     let given = filter.map(str::to_owned).or_else(|| std::env::var("RUST_LOG").ok());
     let usual = if quiet { QUIET_LOG } else { LOG };
     let filter = given.as_deref().unwrap_or(usual);

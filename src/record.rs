@@ -13,25 +13,25 @@
 
 use std::{io, path::PathBuf, time::Duration};
 
-mod entry;
-mod reader;
+mod entry_codec;
 mod recorder;
-mod ring;
+mod recorder_status;
+mod recording_inbox;
+mod recording_reader;
 mod segment;
+mod segment_ring;
 mod segment_start;
-mod status;
-mod stream;
-mod tap;
+mod segment_stream;
+mod segment_writer;
 #[cfg(test)]
 mod tests;
-mod writer;
 
-pub use reader::{Deliveries, Earlier, Recording};
-pub use recorder::{Follow, Recorder};
-pub use segment::{Block, Segment, Unreadable, read_segment};
-pub use status::Status;
-pub use stream::{Stream, StreamError};
-pub use tap::tap;
+pub use recorder::{Recorder, RecorderFollowHandle};
+pub use recorder_status::RecorderStatus;
+pub use recording_inbox::spawn_recording_inbox;
+pub use recording_reader::{Earlier, RecordedDeliveries, Recording};
+pub use segment::{RecordingSegment, SegmentBlock, SegmentError, decode_segment};
+pub use segment_stream::{SegmentStream, SegmentStreamError};
 
 /// The ending of a segment's name.
 pub const ENDING: &str = "gaunt";
@@ -47,7 +47,7 @@ pub const MAX_AGE: Duration = Duration::from_hours(24);
 
 /// Where and how much is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct RecordOptions {
     /// The folder of the segments; made if it is not there.
     pub folder: PathBuf,
     /// The size of all segments together that makes the oldest go.

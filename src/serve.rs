@@ -9,9 +9,9 @@ use std::{
 
 use axum::{Router, middleware::from_fn_with_state, routing::get};
 use gaunt_node::{
-    admission::{Admission, ConnectionLimits, Seat},
-    connection::serve_connection,
+    connection_admission::{ConnectionAdmission, ConnectionLimits, ConnectionPermit},
     host_check::HostNames,
+    server_connection::serve_connection,
 };
 use hyper::{
     Request,
@@ -26,26 +26,26 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::source::Source;
+use crate::answer_source::AnswerSource;
 
-mod act;
-mod api;
-mod body;
+mod acknowledge;
+mod answer_streams;
+mod chunked_body;
 mod exposition;
-mod guard;
-mod health;
-mod inventory;
-mod meeting;
-mod negotiated;
-mod recording;
-mod stream;
+mod health_endpoints;
+mod json_api;
+mod negotiated_page;
+mod pairing_endpoint;
+mod recording_endpoint;
+mod request_guard;
+mod service_discovery;
 
-pub use act::TokenError;
-use act::{Peer, Token};
-use api::Serving;
-use guard::{Reserve, guard};
-pub use recording::Recording;
-use stream::Hub;
+pub use acknowledge::WriteTokenError;
+use acknowledge::{PeerAddress, WriteToken};
+use answer_streams::StreamHub;
+use json_api::ApiState;
+pub use recording_endpoint::RecordingFollowFn;
+use request_guard::{ReserveConnection, guard_request};
 
 /// Consoles, scrapers and dashboards of a whole site, half of them behind one address. A stream has no end, so that it
 /// may take its time as long as its client takes something: one that is slow gets fewer changes, one that takes nothing
@@ -81,17 +81,17 @@ pub enum ServeError {
 }
 
 /// A server that has its port and answers nobody yet.
-pub struct Server {
+pub struct AggregatorServer {
     listener: TcpListener,
     names: HostNames,
-    token: Token,
-    recording: Option<Recording>,
+    token: WriteToken,
+    recording: Option<RecordingFollowFn>,
     limits: ConnectionLimits,
 }
 
-impl Server {
+impl AggregatorServer {
     /// Takes the port.
-    pub async fn bind(address: SocketAddr) -> Result<Self, ServeError> {
+    pub async fn bind_address(address: SocketAddr) -> Result<Self, ServeError> {
         let listener = TcpListener::bind(address).await.map_err(|error| ServeError::Listen {
             address,
             why: match error.kind() {
@@ -101,47 +101,54 @@ impl Server {
                 _ => error.to_string(),
             },
         })?;
-        let (names, token) = (host_names(&[]), Token::default());
+        let (names, token) = (host_names(&[]), WriteToken::default());
         Ok(Self { listener, names, token, recording: None, limits: LIMITS })
     }
 
     /// The same, where who has the token in this file may acknowledge findings.
-    pub fn opened_by(self, token_file: &Path) -> Result<Self, TokenError> {
-        Ok(Self { token: Token::in_file(token_file)?, ..self })
+    pub fn with_token_file(self, token_file: &Path) -> Result<Self, WriteTokenError> {
+        Ok(Self { token: WriteToken::from_file(token_file)?, ..self })
     }
 
     /// The same, known under these names too: a request must name the host that it is for.
     #[must_use]
-    pub fn known_as(self, names: &[String]) -> Self {
+    pub fn with_host_names(self, names: &[String]) -> Self {
         Self { names: host_names(names), ..self }
     }
 
     /// The same, passing on what targets say to those who record it.
     #[must_use]
-    pub fn passing_on(self, recording: Recording) -> Self {
+    pub fn with_recording(self, recording: RecordingFollowFn) -> Self {
         Self { recording: Some(recording), ..self }
     }
 
     /// The same, with other limits of connections.
     #[must_use]
-    pub fn limited_to(self, limits: ConnectionLimits) -> Self {
+    pub fn with_limits(self, limits: ConnectionLimits) -> Self {
         Self { limits, ..self }
     }
 
     /// The address that it has, with the port that the system chose if it was left to it.
-    pub fn address(&self) -> io::Result<SocketAddr> {
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
     /// Answers until `stop` ends, then lets open requests finish.
-    pub async fn run(self, source: Source, stop: impl Future<Output = ()>) {
-        let mut admission = Admission::new(self.limits);
+    pub async fn run(self, source: AnswerSource, stop: impl Future<Output = ()>) {
+        let mut admission = ConnectionAdmission::new(self.limits);
         let (stopping, stopped) = watch::channel(false);
-        let hub = Hub::new(source.clone(), stopped.clone());
+        let hub = StreamHub::new(source.clone(), stopped.clone());
         let (token, recording) = (self.token, self.recording);
-        let (stopped_too, written) = (stopped.clone(), api::Written::default());
-        let serving = Serving { source, hub, token, recording, stopped: stopped_too, written };
-        let routes = routes(serving, self.names);
+        let (stopped_too, written) = (stopped.clone(), json_api::OverviewCache::default());
+        let serving = ApiState {
+            source,
+            hub,
+            token,
+            recording,
+            stopped: stopped_too,
+            overview_cache: written,
+        };
+        let routes = build_router(serving, self.names);
         let mut connections = JoinSet::new();
         tokio::pin!(stop);
         loop {
@@ -150,12 +157,12 @@ impl Server {
                 Some(_) = connections.join_next() => {}
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, peer)) => {
-                        let Some(seat) = admission.admit(peer.ip(), Instant::now()) else {
+                        let Some(seat) = admission.admit_connection(peer.ip(), Instant::now()) else {
                             tracing::debug!(%peer, "too many connections; one is closed");
                             continue;
                         };
                         let (routes, stopped) = (routes.clone(), stopped.clone());
-                        connections.spawn(connection(stream, seat, Peer(peer), routes, stopped));
+                        connections.spawn(handle_connection(stream, seat, PeerAddress(peer), routes, stopped));
                     }
                     Err(error) => {
                         tracing::warn!(%error, "cannot accept a connection");
@@ -173,10 +180,10 @@ impl Server {
     }
 }
 
-async fn connection(
+async fn handle_connection(
     stream: TcpStream,
-    seat: Seat,
-    peer: Peer,
+    seat: ConnectionPermit,
+    peer: PeerAddress,
     routes: Router,
     mut stopped: watch::Receiver<bool>,
 ) {
@@ -184,7 +191,7 @@ async fn connection(
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
         if reserve {
-            request.extensions_mut().insert(Reserve);
+            request.extensions_mut().insert(ReserveConnection);
         }
         routes.call(request)
     });
@@ -197,16 +204,16 @@ fn host_names(given: &[String]) -> HostNames {
     HostNames::new(given, "this aggregator", "--name or serve.names in its settings")
 }
 
-fn routes(serving: Serving, names: HostNames) -> Router {
+fn build_router(serving: ApiState, names: HostNames) -> Router {
     Router::new()
-        .route("/", get(health::index))
-        .route("/healthz", get(health::healthz))
-        .route("/readyz", get(health::readyz))
-        .route("/metrics", get(exposition::metrics))
-        .route("/node/{node}/metrics", get(inventory::page))
-        .route("/sd/http", get(inventory::targets))
-        .nest(crate::answer::API, api::routes())
+        .route("/", get(health_endpoints::handle_index))
+        .route("/healthz", get(health_endpoints::handle_healthz))
+        .route("/readyz", get(health_endpoints::handle_readyz))
+        .route("/metrics", get(exposition::handle_metrics))
+        .route("/node/{node}/metrics", get(service_discovery::handle_node_page))
+        .route("/sd/http", get(service_discovery::handle_targets))
+        .nest(crate::answer::API, json_api::api_routes())
         .with_state(serving)
-        .fallback(health::nothing_here)
-        .layer(from_fn_with_state(names, guard))
+        .fallback(health_endpoints::handle_not_found)
+        .layer(from_fn_with_state(names, guard_request))
 }

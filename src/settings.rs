@@ -7,23 +7,23 @@ use std::{
     time::Duration,
 };
 
-use gaunt_schema::Safe;
+use gaunt_schema::SanitizedText;
 
 use crate::{
     alert,
-    command::report::Prices,
-    console,
-    gather::{Group, Limits, Options, Plan, timeout_for},
-    owner, record, site,
+    command::report_command::GpuPrices,
+    console, engine,
+    gather::{ScrapeOptions, ScrapePlan, ScrapeQuotas, TargetGroup, timeout_for},
+    record, site,
 };
 
-mod access;
-mod file;
-mod gather;
-mod keeping;
-mod telling;
+mod access_section;
+mod alerting;
+mod gather_section;
+mod settings_file;
+mod storage;
 
-use file::File;
+use settings_file::SettingsFile;
 
 /// The largest settings file: a list of 20,000 targets fits many times.
 const MAX_FILE: u64 = 16 << 20;
@@ -58,7 +58,7 @@ pub enum SettingsError {
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// What the owner is to know and judge by.
-    pub owner: owner::Options,
+    pub engine: engine::EngineOptions,
     /// The time between two scrapes of one target.
     pub period: Duration,
     /// The time for one scrape; none for what suits the period.
@@ -76,123 +76,126 @@ pub struct Settings {
     /// The aggregator that is asked where no flag and no environment names one.
     pub aggregator: Option<String>,
     /// How the console behaves.
-    pub console: console::Options,
+    pub console: console::ConsoleOptions,
     /// What targets may use.
-    pub limits: Limits,
+    pub limits: ScrapeQuotas,
     /// The share of a source's targets that may vanish at once.
     pub removal: f64,
     /// Who names targets, and how they are reached; the first is what the section itself says.
-    pub groups: Vec<Group>,
+    pub groups: Vec<TargetGroup>,
     /// Files that say how the cluster is wired, and which jobs run.
-    pub site: site::Options,
+    pub site: site::SiteOptions,
     /// How far history goes back.
     pub history: Duration,
     /// Where `gaunt serve` records everything, if it does; the period is filled in by [`Self::record`].
-    pub keep: Option<record::Options>,
+    pub recording: Option<record::RecordOptions>,
     /// Where findings are posted, if they are.
-    pub alerting: Option<alert::Options>,
+    pub alerting: Option<alert::AlertOptions>,
     /// What boards cost.
-    pub prices: Prices,
+    pub prices: GpuPrices,
     /// CO2 of a kilowatt-hour in kilograms, if it is known.
     pub co2_kg_per_kwh: Option<f64>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self::of(File::default(), Path::new(""))
+        Self::of(SettingsFile::default(), Path::new(""))
     }
 }
 
 impl Settings {
     /// Reads a file; without one, the usual values.
-    pub fn load(path: Option<&Path>) -> Result<Self, SettingsError> {
+    pub fn load_file(path: Option<&Path>) -> Result<Self, SettingsError> {
         let Some(path) = path else { return Ok(Self::default()) };
-        let text =
-            read(path).map_err(|error| SettingsError::Read { path: path.to_path_buf(), error })?;
+        let text = read_file(path)
+            .map_err(|error| SettingsError::Read { path: path.to_path_buf(), error })?;
         Self::parse(&text, path)
     }
 
     /// Reads the text of a file that lies at `path`.
     pub fn parse(text: &str, path: &Path) -> Result<Self, SettingsError> {
-        let file = File::parse(text).map_err(|fault| SettingsError::Content {
+        let file = SettingsFile::parse(text).map_err(|fault| SettingsError::Content {
             path: path.to_path_buf(),
-            line: fault.line(text),
+            line: fault.line_number(text),
             what: fault.what,
         })?;
         Ok(Self::of(file, path))
     }
 
-    fn of(file: File, path: &Path) -> Self {
-        let (period, site) = (file.gather.period.value(), file.site(path));
+    fn of(file: SettingsFile, path: &Path) -> Self {
+        let (period, site) = (file.gather.period.to_duration(), file.site_options(path));
         Self {
-            owner: owner::Options {
-                cluster: Safe::new(&file.cluster.name),
+            engine: engine::EngineOptions {
+                cluster: SanitizedText::new(&file.cluster.name),
                 period,
-                slots: keeping::slots(file.history.span(), period),
-                history_bytes: file.history.bytes(),
+                slots: storage::history_slots(file.history.history_span(), period),
+                history_bytes: file.history.max_bytes(),
                 every_past: file.history.every_metric,
-                price_per_gpu_hour: file.cluster.price_per_gpu_hour.map(file::Price::value),
-                currency: Safe::new(&file.cluster.currency),
+                price_per_gpu_hour: file
+                    .cluster
+                    .price_per_gpu_hour
+                    .map(settings_file::PriceSetting::to_amount),
+                currency: SanitizedText::new(&file.cluster.currency),
                 thresholds: Box::new(file.judge),
-                usage: owner::USAGE,
+                usage: engine::USAGE,
                 alerts: None,
                 says_usual: false,
             },
             period,
-            timeout: file.gather.timeout.as_ref().map(|timeout| timeout.get_ref().value()),
-            max_body: file.gather.max_body.get_ref().bytes(),
-            listen: file.serve.listen.address(),
-            state_folder: beside(path, &file.serve.state_folder),
-            token_file: beside(path, &file.serve.token_file),
+            timeout: file.gather.timeout.as_ref().map(|timeout| timeout.get_ref().to_duration()),
+            max_body: file.gather.max_body.get_ref().to_bytes(),
+            listen: file.serve.listen.to_socket_address(),
+            state_folder: resolve_path(path, &file.serve.state_folder),
+            token_file: resolve_path(path, &file.serve.token_file),
             names: file.serve.names,
             aggregator: Some(file.console.aggregator.clone()).filter(|url| !url.is_empty()),
-            console: file.console.options(),
-            limits: file.gather.limits(),
-            removal: file.gather.removal(),
-            groups: file.gather.groups(path),
+            console: file.console.console_options(),
+            limits: file.gather.scrape_quotas(),
+            removal: file.gather.removal_share(),
+            groups: file.gather.target_groups(path),
             site,
-            history: file.history.span(),
-            keep: file.record.options(path),
-            alerting: file.alertmanager.into_inner().options(path, &file.cluster.name),
-            prices: file.report.prices(&file.cluster),
+            history: file.history.history_span(),
+            recording: file.record.recording_options(path),
+            alerting: file.alertmanager.into_inner().alert_options(path, &file.cluster.name),
+            prices: file.report.gpu_prices(&file.cluster),
             co2_kg_per_kwh: file.report.co2_kg_per_kwh(),
         }
     }
 
     /// Where everything is recorded, if it is.
-    pub fn record(&self) -> Option<record::Options> {
-        let keep = self.keep.clone()?;
-        Some(record::Options { period: self.period, ..keep })
+    pub fn recording_options(&self) -> Option<record::RecordOptions> {
+        let keep = self.recording.clone()?;
+        Some(record::RecordOptions { period: self.period, ..keep })
     }
 
     /// What is gathered, and how.
-    pub fn plan(&self) -> Plan {
-        let options = Options {
+    pub fn scrape_plan(&self) -> ScrapePlan {
+        let options = ScrapeOptions {
             period: self.period,
             timeout: self.timeout.unwrap_or_else(|| timeout_for(self.period)),
             max_body: self.max_body,
             limits: self.limits,
             removal: self.removal,
         };
-        Plan { options, groups: self.groups.clone() }
+        ScrapePlan { options, groups: self.groups.clone() }
     }
 
     /// Another period, as a flag gives it. A timeout of the file that no longer fits gives way to the usual one.
     pub fn set_period(&mut self, period: Duration) {
         self.period = period;
-        self.owner.period = period;
-        self.owner.slots = keeping::slots(self.history, period);
+        self.engine.period = period;
+        self.engine.slots = storage::history_slots(self.history, period);
         self.timeout = self.timeout.filter(|timeout| *timeout <= period);
     }
 }
 
 /// A path of the file, relative to where that lies; none of an empty one.
-fn beside(settings: &Path, path: &str) -> Option<PathBuf> {
+fn resolve_path(settings: &Path, path: &str) -> Option<PathBuf> {
     let folder = settings.parent().unwrap_or(Path::new(""));
     (!path.is_empty()).then(|| folder.join(path))
 }
 
-fn read(path: &Path) -> io::Result<String> {
+fn read_file(path: &Path) -> io::Result<String> {
     use io::Read as _;
 
     let mut text = String::new();

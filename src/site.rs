@@ -6,20 +6,20 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use gaunt_schema::{JobList, Origin, Safe, Topology};
+use gaunt_schema::{JobList, SanitizedText, SourceTopology, TopologyOrigin};
 
 mod declared;
-mod fabric;
-mod fault;
+mod ibnetdiscover;
 mod lldp;
-mod names;
+mod name_expander;
+mod site_error;
+mod site_watch;
 mod slurm;
 mod squeue;
-mod watch;
 
-use fault::Fault;
-pub use fault::SiteError;
-pub use watch::{Watch, start};
+pub use site_error::SiteError;
+use site_error::SiteFault;
+pub use site_watch::{SiteWatch, start_watching};
 
 /// The most files of one kind: a site has a handful.
 pub const MAX_FILES: usize = 16;
@@ -32,14 +32,14 @@ const MAX_NEIGHBOURS: usize = 25_000;
 
 /// Which files are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct SiteOptions {
     /// Files and folders that say how the cluster is wired.
     pub topology: Vec<PathBuf>,
     /// Files of `squeue --json`.
     pub jobs: Vec<PathBuf>,
 }
 
-impl Options {
+impl SiteOptions {
     /// Whether nothing is to be read.
     pub fn is_empty(&self) -> bool {
         self.topology.is_empty() && self.jobs.is_empty()
@@ -47,42 +47,42 @@ impl Options {
 }
 
 /// What one file or folder says of the wiring, in whichever format.
-pub fn topology(path: &Path) -> Result<Topology, SiteError> {
+pub fn read_topology(path: &Path) -> Result<SourceTopology, SiteError> {
     if path.is_dir() {
-        return neighbours(path, name_of(path));
+        return read_neighbours(path, source_name(path));
     }
-    topology_in(path, &read(path)?)
+    parse_topology(path, &read_file(path)?)
 }
 
 /// What the text of the file at `path` says of the wiring.
-pub fn topology_in(path: &Path, text: &str) -> Result<Topology, SiteError> {
-    let source = name_of(path);
+pub fn parse_topology(path: &Path, text: &str) -> Result<SourceTopology, SiteError> {
+    let source = source_name(path);
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     let topology = match ending.to_ascii_lowercase().as_str() {
-        "toml" => declared::read(text, source),
+        "toml" => declared::parse_topology(text, source),
         "yaml" | "yml" => slurm::read_yaml(text, source),
-        "json" => one_machine(path, text, source),
-        _ if is_fabric(text) => fabric::read(text, source),
-        _ if is_slurm(text) => slurm::read(text, source),
+        "json" => machine_topology(path, text, source),
+        _ if is_ibnetdiscover(text) => ibnetdiscover::parse_topology(text, source),
+        _ if is_slurm_conf(text) => slurm::parse_topology(text, source),
         _ => return Err(SiteError::Unknown(path.to_owned())),
     };
-    topology.map_err(|fault| fault.in_file(path))
+    topology.map_err(|fault| fault.into_site_error(path))
 }
 
 /// What one file says of running jobs.
-pub fn jobs(path: &Path) -> Result<JobList, SiteError> {
-    jobs_in(path, &read(path)?)
+pub fn read_jobs(path: &Path) -> Result<JobList, SiteError> {
+    parse_jobs(path, &read_file(path)?)
 }
 
 /// What the text of the file at `path` says of running jobs.
-pub fn jobs_in(path: &Path, text: &str) -> Result<JobList, SiteError> {
-    squeue::read(text, name_of(path)).map_err(|fault| fault.in_file(path))
+pub fn parse_jobs(path: &Path, text: &str) -> Result<JobList, SiteError> {
+    squeue::parse_jobs(text, source_name(path)).map_err(|fault| fault.into_site_error(path))
 }
 
 /// The neighbours of every machine whose file is in a folder.
-fn neighbours(folder: &Path, source: Safe) -> Result<Topology, SiteError> {
+fn read_neighbours(folder: &Path, source: SanitizedText) -> Result<SourceTopology, SiteError> {
     let failed = |error| SiteError::Read { path: folder.to_owned(), error };
-    let mut topology = Topology::new(source, Origin::Neighbour);
+    let mut topology = SourceTopology::new(source, TopologyOrigin::Neighbour);
     let entries = fs::read_dir(folder).map_err(failed)?;
     let mut paths = Vec::new();
     for entry in entries.take(MAX_NEIGHBOURS) {
@@ -96,15 +96,19 @@ fn neighbours(folder: &Path, source: Safe) -> Result<Topology, SiteError> {
         return Err(SiteError::Unknown(folder.to_owned()));
     }
     for path in paths {
-        let places = lldp::read(&read(&path)?, machine_of(&path));
-        topology.ports.extend(places.map_err(|fault| fault.in_file(&path))?);
+        let places = lldp::parse_neighbours(&read_file(&path)?, machine_of(&path));
+        topology.ports.extend(places.map_err(|fault| fault.into_site_error(&path))?);
     }
     Ok(topology)
 }
 
-fn one_machine(path: &Path, text: &str, source: Safe) -> Result<Topology, Fault> {
-    let ports = lldp::read(text, machine_of(path))?;
-    Ok(Topology { ports, ..Topology::new(source, Origin::Neighbour) })
+fn machine_topology(
+    path: &Path,
+    text: &str,
+    source: SanitizedText,
+) -> Result<SourceTopology, SiteFault> {
+    let ports = lldp::parse_neighbours(text, machine_of(path))?;
+    Ok(SourceTopology { ports, ..SourceTopology::new(source, TopologyOrigin::Neighbour) })
 }
 
 /// The machine whose neighbours a file has: its name without the ending.
@@ -112,15 +116,15 @@ fn machine_of(path: &Path) -> &str {
     path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default()
 }
 
-fn name_of(path: &Path) -> Safe {
-    Safe::new(&path.display().to_string())
+fn source_name(path: &Path) -> SanitizedText {
+    SanitizedText::new(&path.display().to_string())
 }
 
-fn is_fabric(text: &str) -> bool {
+fn is_ibnetdiscover(text: &str) -> bool {
     text.lines().any(|line| line.starts_with("switchguid=") || line.starts_with("Switch\t"))
 }
 
-fn is_slurm(text: &str) -> bool {
+fn is_slurm_conf(text: &str) -> bool {
     let key = |line: &str| {
         let line = line.trim_start().to_ascii_lowercase();
         ["switchname=", "blockname=", "blocksizes="].iter().any(|key| line.starts_with(key))
@@ -128,7 +132,7 @@ fn is_slurm(text: &str) -> bool {
     text.lines().any(key)
 }
 
-fn read(path: &Path) -> Result<String, SiteError> {
+fn read_file(path: &Path) -> Result<String, SiteError> {
     let failed = |error| SiteError::Read { path: path.to_owned(), error };
     let mut text = String::new();
     let file = fs::File::open(path).map_err(failed)?;

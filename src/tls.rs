@@ -17,13 +17,13 @@ use tokio_rustls::rustls::{
 
 /// How a server proves who it is, and how gaunt does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tls {
+pub struct TlsOptions {
     /// Certificates of the authorities that are believed, in PEM; the system's without it.
     pub ca_file: Option<PathBuf>,
     /// The name that the server must prove; the host of its address without it.
     pub server_name: Option<String>,
     /// gaunt's own certificate with its chain, in PEM, and its key.
-    pub client: Option<(PathBuf, PathBuf)>,
+    pub client_certificate: Option<(PathBuf, PathBuf)>,
     /// Believe any server: whoever sits between can read and change everything.
     pub insecure: bool,
 }
@@ -61,35 +61,35 @@ pub enum TlsError {
 }
 
 /// The configuration of every connection that is made so.
-pub fn client(tls: &Tls) -> Result<ClientConfig, TlsError> {
+pub fn client_config(tls: &TlsOptions) -> Result<ClientConfig, TlsError> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
-        .map_err(|error| unusable(tls.ca_file.as_deref(), &error))?;
+        .map_err(|error| unusable_error(tls.ca_file.as_deref(), &error))?;
     let builder = if tls.insecure {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(InsecureVerifier(provider)))
     } else {
-        builder.with_root_certificates(authorities(tls.ca_file.as_deref())?)
+        builder.with_root_certificates(load_authorities(tls.ca_file.as_deref())?)
     };
-    let mut config = match &tls.client {
+    let mut config = match &tls.client_certificate {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => builder
-            .with_client_auth_cert(certificates(certificate)?, private_key(key)?)
-            .map_err(|error| unusable(Some(certificate), &error))?,
+            .with_client_auth_cert(load_certificates(certificate)?, load_private_key(key)?)
+            .map_err(|error| unusable_error(Some(certificate), &error))?,
     };
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }
 
 /// The configuration of connections that nobody encrypts: it believes nobody.
-pub fn none() -> Result<ClientConfig, TlsError> {
+pub fn plaintext_config() -> Result<ClientConfig, TlsError> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|error| unusable(None, &error))?;
+        .map_err(|error| unusable_error(None, &error))?;
     Ok(builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
 }
 
-fn unusable(path: Option<&Path>, error: &dyn std::fmt::Display) -> TlsError {
+fn unusable_error(path: Option<&Path>, error: &dyn std::fmt::Display) -> TlsError {
     TlsError::Content {
         path: path.unwrap_or(Path::new("TLS")).to_path_buf(),
         why: tls_problem(error),
@@ -111,11 +111,11 @@ fn tls_problem(error: &dyn std::fmt::Display) -> String {
 }
 
 /// The authorities that are believed: those of the file, else the system's.
-fn authorities(file: Option<&Path>) -> Result<RootCertStore, TlsError> {
+fn load_authorities(file: Option<&Path>) -> Result<RootCertStore, TlsError> {
     let mut store = RootCertStore::empty();
     if let Some(path) = file {
-        for certificate in certificates(path)? {
-            store.add(certificate).map_err(|error| unusable(Some(path), &error))?;
+        for certificate in load_certificates(path)? {
+            store.add(certificate).map_err(|error| unusable_error(Some(path), &error))?;
         }
         return Ok(store);
     }
@@ -125,31 +125,31 @@ fn authorities(file: Option<&Path>) -> Result<RootCertStore, TlsError> {
     if added == 0 { Err(TlsError::NoAuthorities) } else { Ok(store) }
 }
 
-fn open(path: &Path) -> Result<BufReader<File>, TlsError> {
+fn open_pem(path: &Path) -> Result<BufReader<File>, TlsError> {
     File::open(path)
         .map(BufReader::new)
         .map_err(|error| TlsError::Read { path: path.to_path_buf(), why: plain_error::io(&error) })
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let found: Result<Vec<_>, _> = CertificateDer::pem_reader_iter(open(path)?).collect();
-    let found = found.map_err(|error| unusable(Some(path), &error))?;
+fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_reader_iter(open_pem(path)?).collect();
+    let found = found.map_err(|error| unusable_error(Some(path), &error))?;
     if found.is_empty() {
         return Err(TlsError::Empty { path: path.to_path_buf(), what: "certificate" });
     }
     Ok(found)
 }
 
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    PrivateKeyDer::from_pem_reader(open(path)?)
+fn load_private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_reader(open_pem(path)?)
         .map_err(|_| TlsError::Empty { path: path.to_path_buf(), what: "private key" })
 }
 
 /// Believes any server. Only where the settings say `insecure`.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct InsecureVerifier(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for InsecureVerifier {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -23,22 +23,22 @@
 
 use std::hash::{Hash, Hasher};
 
-use super::field::{Field, Key, Subject};
+use super::field::{FieldKey, Subject, SubjectField};
 
-mod complete;
-mod error;
-mod glob;
-mod parse;
-mod quantity;
-mod select;
+mod filter_completion;
+mod filter_error;
+mod filter_parser;
+mod filter_token;
+mod glob_pattern;
+mod select_rows;
 #[cfg(test)]
 mod tests;
-mod token;
+mod unit_words;
 
-pub use complete::{Candidate, Completion, complete, quoted};
-pub use error::FilterError;
-use glob::Glob;
-pub use select::{NO_TEXT, Rows, Selected, Texts, select};
+pub use filter_completion::{CompletionCandidate, FilterCompletion, complete_filter, quote_text};
+pub use filter_error::FilterError;
+use glob_pattern::GlobPattern;
+pub use select_rows::{NO_TEXT, RowSource, SelectedRows, TextColumn, select_rows};
 
 /// The longest filter, in bytes: a screen's width several times over.
 pub const MAX_BYTES: usize = 1_024;
@@ -69,9 +69,9 @@ pub const USUAL_ROWS: u32 = 1_000;
 pub struct Filter {
     subject: Subject,
     text: String,
-    expr: Option<Expr>,
-    sorts: Vec<Sort>,
-    columns: Vec<&'static Field>,
+    expr: Option<FilterExpr>,
+    sorts: Vec<SortKey>,
+    columns: Vec<&'static SubjectField>,
     limit: Option<u32>,
     offset: u32,
     /// The bytes that say which rows; clauses follow.
@@ -80,23 +80,23 @@ pub struct Filter {
 
 /// What a row must be like. There is no `not` in it: it was moved into the tests.
 #[derive(Clone, Debug)]
-enum Expr {
-    All(Vec<Expr>),
-    Any(Vec<Expr>),
-    Test(Test),
+enum FilterExpr {
+    All(Vec<FilterExpr>),
+    Any(Vec<FilterExpr>),
+    Test(FilterComparison),
 }
 
 /// One comparison.
 #[derive(Clone, Debug)]
-struct Test {
-    field: &'static Field,
-    op: Op,
+struct FilterComparison {
+    field: &'static SubjectField,
+    op: FilterOp,
     /// One of them must match, or with a negated comparison none; empty for `has` and its contrary.
-    values: Vec<Value>,
+    values: Vec<FilterValue>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Op {
+enum FilterOp {
     Equal,
     NotEqual,
     Less,
@@ -110,22 +110,22 @@ enum Op {
 }
 
 #[derive(Clone, Debug)]
-enum Value {
+enum FilterValue {
     Number(f64),
     Text(String),
-    Glob(Glob),
+    Glob(GlobPattern),
 }
 
 /// One field to sort by.
 #[derive(Clone, Copy, Debug)]
-struct Sort {
-    field: &'static Field,
+struct SortKey {
+    field: &'static SubjectField,
     descending: bool,
 }
 
 impl Filter {
     /// Every row of a subject.
-    pub fn all(subject: Subject) -> Self {
+    pub fn all_rows(subject: Subject) -> Self {
         Self {
             subject,
             text: String::new(),
@@ -140,7 +140,7 @@ impl Filter {
 
     /// Reads a filter over the rows of `subject`.
     pub fn parse(subject: Subject, text: &str) -> Result<Self, FilterError> {
-        parse::filter(subject, text)
+        filter_parser::parse_filter(subject, text)
     }
 
     /// What its rows are.
@@ -149,7 +149,7 @@ impl Filter {
     }
 
     /// The filter as it was written.
-    pub fn text(&self) -> &str {
+    pub fn source_text(&self) -> &str {
         &self.text
     }
 
@@ -159,8 +159,12 @@ impl Filter {
     }
 
     /// The columns that are asked for, or those that are usual.
-    pub fn columns(&self) -> Vec<&'static Field> {
-        if self.columns.is_empty() { self.subject.usual().collect() } else { self.columns.clone() }
+    pub fn shown_columns(&self) -> Vec<&'static SubjectField> {
+        if self.columns.is_empty() {
+            self.subject.default_fields().collect()
+        } else {
+            self.columns.clone()
+        }
     }
 
     /// The most rows that are wanted, if the filter says.
@@ -174,9 +178,9 @@ impl Filter {
     }
 
     /// The same rows in the same order, as many as `limit` from `offset` on.
-    pub fn page(&self, limit: u32, offset: u32) -> Result<Self, FilterError> {
-        let mut text = self.rows().to_owned();
-        let sorts = self.sorts().map(|(field, descending)| {
+    pub fn with_page(&self, limit: u32, offset: u32) -> Result<Self, FilterError> {
+        let mut text = self.rows_text().to_owned();
+        let sorts = self.sort_fields().map(|(field, descending)| {
             format!("{}{}", field.name, if descending { " desc" } else { "" })
         });
         let columns = self.columns.iter().map(|field| field.name.clone());
@@ -195,31 +199,33 @@ impl Filter {
 
     /// The texts of which a field must have one in every row that matches, if the filter says so by `=`. Whoever keeps
     /// an index need not look at other rows.
-    pub fn pinned(&self, key: Key) -> Option<Vec<&str>> {
-        let tests: &[Expr] = match self.expr.as_ref()? {
-            Expr::All(parts) => parts,
+    pub fn required_texts(&self, key: FieldKey) -> Option<Vec<&str>> {
+        let tests: &[FilterExpr] = match self.expr.as_ref()? {
+            FilterExpr::All(parts) => parts,
             only => std::slice::from_ref(only),
         };
         let values = tests.iter().find_map(|expr| match expr {
-            Expr::Test(test) if test.field.key == key && test.op == Op::Equal => Some(&test.values),
+            FilterExpr::Test(test) if test.field.key == key && test.op == FilterOp::Equal => {
+                Some(&test.values)
+            }
             _ => None,
         })?;
         values
             .iter()
             .map(|value| match value {
-                Value::Text(text) => Some(text.as_str()),
-                Value::Number(_) | Value::Glob(_) => None,
+                FilterValue::Text(text) => Some(text.as_str()),
+                FilterValue::Number(_) | FilterValue::Glob(_) => None,
             })
             .collect()
     }
 
     /// The part that says which rows, without the clauses.
-    pub fn rows(&self) -> &str {
+    pub fn rows_text(&self) -> &str {
         self.text[..self.rows].trim_end()
     }
 
     /// The fields that rows are sorted by, and whether each falls.
-    pub fn sorts(&self) -> impl Iterator<Item = (&'static Field, bool)> {
+    pub fn sort_fields(&self) -> impl Iterator<Item = (&'static SubjectField, bool)> {
         self.sorts.iter().map(|sort| (sort.field, sort.descending))
     }
 
@@ -229,9 +235,9 @@ impl Filter {
     }
 }
 
-impl Op {
+impl FilterOp {
     /// The comparison that holds where this one does not, and something is there to compare.
-    const fn negated(self) -> Self {
+    const fn to_negated(self) -> Self {
         match self {
             Self::Equal => Self::NotEqual,
             Self::NotEqual => Self::Equal,

@@ -1,6 +1,8 @@
 //! Findings: what is wrong, where, since when, how sure, what it costs, on what evidence, and what became of it.
 
-use gaunt_schema::{Entity, FindingKind, LifeState, Safe, Severity, Turn, UnixMs, unit::Unit};
+use gaunt_schema::{
+    Entity, FindingEvent, FindingKind, LifeState, SanitizedText, Severity, UnixMs, unit::Unit,
+};
 use serde::{Deserialize, Serialize};
 
 use super::FindingGroup;
@@ -49,13 +51,13 @@ pub struct Finding {
     /// One sentence: what to look at next.
     pub next: String,
     /// The numbers behind it, each beside its limit.
-    pub evidence: Vec<Evidence>,
+    pub evidence: Vec<EvidenceItem>,
     /// What is not known and would have made it surer, a few words each.
     #[serde(default)]
     pub missing: Vec<String>,
     /// What became of it so far.
     #[serde(default)]
-    pub life: Life,
+    pub life: FindingLifecycle,
     /// Who took it on, if somebody did.
     #[serde(default)]
     pub acknowledged: Option<Acknowledgement>,
@@ -63,7 +65,7 @@ pub struct Finding {
 
 /// One number behind a finding.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Evidence {
+pub struct EvidenceItem {
     /// What was looked at, in a few words.
     pub what: String,
     /// Its value; none if the evidence is an absence.
@@ -82,13 +84,13 @@ pub struct Evidence {
     pub threshold: String,
     /// What the past of its first series says of it.
     #[serde(default)]
-    pub past: Behind,
+    pub past: HistoryRelation,
 }
 
 /// What the past of a series, of the thing that is blamed, says of a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Behind {
+pub enum HistoryRelation {
     /// Nothing: it is made of no series, or of those of others.
     #[default]
     Nothing,
@@ -100,7 +102,7 @@ pub enum Behind {
 
 /// The life of a finding.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Life {
+pub struct FindingLifecycle {
     /// Where it stands.
     pub state: LifeState,
     /// When it was first said, by the owner's clock; the evidence may be older.
@@ -112,37 +114,37 @@ pub struct Life {
     /// How often it was opened within the last minutes that count for flapping.
     pub openings: u32,
     /// What changed, oldest first; the opening and the newest of the others.
-    pub changes: Vec<Change>,
+    pub changes: Vec<LifecycleChange>,
 }
 
 /// One change in the life of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Change {
+pub struct LifecycleChange {
     /// When.
     pub at: UnixMs,
     /// What changed.
-    pub what: Turn,
+    pub what: FindingEvent,
     /// What it was before; empty if that says nothing.
     #[serde(default, skip_serializing_if = "str_is_empty")]
-    pub from: Safe,
+    pub from: SanitizedText,
     /// What it is from then on, or who did it.
     #[serde(default, skip_serializing_if = "str_is_empty")]
-    pub to: Safe,
+    pub to: SanitizedText,
 }
 
 /// That somebody took a finding on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acknowledgement {
     /// Who, as he calls himself.
-    pub by: Safe,
+    pub by: SanitizedText,
     /// When, by the owner's clock.
     pub at: UnixMs,
     /// What he says about it; may be empty.
-    pub note: Safe,
+    pub note: SanitizedText,
     /// How urgent it was then: it no longer holds when the finding becomes more urgent than that.
     pub severity: Severity,
 }
 
-fn str_is_empty(text: &Safe) -> bool {
+fn str_is_empty(text: &SanitizedText) -> bool {
     text.is_empty()
 }

@@ -1,6 +1,6 @@
 //! GPU time: what the GPUs of each job do now, and the time that each has lost, by cause.
 
-use gaunt_schema::{Safe, UnixMs};
+use gaunt_schema::{SanitizedText, UnixMs};
 use serde::{Deserialize, Serialize};
 
 use super::StateCount;
@@ -21,14 +21,14 @@ pub struct GpuTime {
     /// Jobs beyond that number.
     pub unlisted_jobs: u32,
     /// GPU time that was lost since counting began, by job and cause; it only grows.
-    pub starved: Vec<Starved>,
+    pub starved: Vec<JobLostTime>,
 }
 
 /// What the GPUs of one job do now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobTime {
     /// The job.
-    pub job: Safe,
+    pub job: SanitizedText,
     /// GPUs that it holds.
     pub gpus: u32,
     /// Them by state, only states that occur.
@@ -39,11 +39,11 @@ pub struct JobTime {
 
 /// GPU time that one job lost for one cause.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Starved {
+pub struct JobLostTime {
     /// The job; `(nobody)` for GPUs of which nobody says who holds them.
-    pub job: Safe,
+    pub job: SanitizedText,
     /// The kind of the finding that it is attributed to; else `idle` or `unexplained`.
-    pub cause: Safe,
+    pub cause: SanitizedText,
     /// Seconds, summed over GPUs.
     pub gpu_seconds: f64,
 }

@@ -1,6 +1,6 @@
 //! The overview: the fleet at a glance, small enough to be sent every second.
 
-use gaunt_schema::{GpuState, Safe, UnixMs};
+use gaunt_schema::{GpuState, SanitizedText, UnixMs};
 use serde::{Deserialize, Serialize};
 
 use super::{Finding, FindingGroup, NodeLine};
@@ -9,7 +9,7 @@ use super::{Finding, FindingGroup, NodeLine};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Overview {
     /// The cluster's name as the operator gave it; empty if he gave none.
-    pub cluster: Safe,
+    pub cluster: SanitizedText,
     /// The owner's clock when this was true.
     pub at: UnixMs,
     /// The time between two scrapes of a target, in milliseconds.
@@ -19,7 +19,7 @@ pub struct Overview {
     /// GPUs by state, in the order of [`GpuState::ALL`], only states that occur.
     pub states: Vec<StateCount>,
     /// What is lost now, and was lost in the last minutes.
-    pub lost: Lost,
+    pub lost: LostGpuTime,
     /// All open findings.
     pub findings_open: u32,
     /// Those of them that somebody took on.
@@ -35,21 +35,21 @@ pub struct Overview {
     #[serde(default)]
     pub groups: Vec<FindingGroup>,
     /// The state of every GPU.
-    pub heat: Heat,
+    pub heat: HeatMap,
     /// The worst nodes, worst first; a bounded number.
     pub worst: Vec<NodeLine>,
     /// The first targets that cannot be read, as sentences with the next step; a bounded number.
-    pub trouble: Vec<Safe>,
+    pub trouble: Vec<SanitizedText>,
 }
 
 impl Overview {
     /// All GPUs that are known.
-    pub fn gpus(&self) -> u32 {
+    pub fn gpu_count(&self) -> u32 {
         self.states.iter().map(|count| count.gpus).sum()
     }
 
     /// GPUs in `state`.
-    pub fn in_state(&self, state: GpuState) -> u32 {
+    pub fn gpus_in_state(&self, state: GpuState) -> u32 {
         self.states.iter().find(|count| count.state == state).map_or(0, |count| count.gpus)
     }
 }
@@ -78,7 +78,7 @@ pub struct StateCount {
 
 /// GPU time that is lost to the jobs that hold it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Lost {
+pub struct LostGpuTime {
     /// Lost GPUs: the shares of their time that GPUs lose now, added up, which is also GPU-hours lost in an hour. It is the
     /// sum of the next three, and of what all nodes lose.
     pub gpus: f64,
@@ -93,7 +93,7 @@ pub struct Lost {
     /// What they cost in an hour, if the operator gave a price.
     pub cost_per_hour: Option<f64>,
     /// The currency of the price.
-    pub currency: Safe,
+    pub currency: SanitizedText,
     /// Lost GPUs in the recent past, oldest first; none where nothing was known.
     pub history: Vec<Option<f32>>,
     /// The time between two points of the history, in milliseconds.
@@ -102,18 +102,18 @@ pub struct Lost {
 
 /// The state of every GPU as columns: node by node in name order, GPU by GPU by index.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Heat {
+pub struct HeatMap {
     /// The nodes that have GPUs.
-    pub nodes: Vec<Safe>,
+    pub nodes: Vec<SanitizedText>,
     /// How many GPUs each has.
     pub gpus: Vec<u16>,
     /// One code letter per GPU (`GpuState::code`), all nodes in one string.
     pub states: String,
 }
 
-impl Heat {
+impl HeatMap {
     /// Each node with the code letters of its GPUs.
-    pub fn rows(&self) -> impl Iterator<Item = (&Safe, &str)> {
+    pub fn node_rows(&self) -> impl Iterator<Item = (&SanitizedText, &str)> {
         let mut at = 0;
         self.nodes.iter().zip(&self.gpus).map(move |(node, gpus)| {
             let end = (at + usize::from(*gpus)).min(self.states.len());

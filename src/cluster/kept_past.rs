@@ -6,12 +6,12 @@ use std::{
     time::Duration,
 };
 
-use gaunt_schema::{Device, MetricId, Safe, UnixMs};
+use gaunt_schema::{Device, MetricId, SanitizedText, UnixMs};
 use serde::{Deserialize, Serialize};
 
 use super::{
     Cluster,
-    history::{EarlierGroup, Quantum, ROWS, SLOTS},
+    history_column::{EarlierGroup, PointQuantization, ROWS, SLOTS},
 };
 
 /// What a packed block of one device takes on average, as an estimate: still values take two bytes, noisy ones ten.
@@ -41,16 +41,16 @@ pub struct KeptPast {
 /// A device that points belong to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct KeptDevice {
-    node: Safe,
+    node: SanitizedText,
     device: Device,
 }
 
 /// Points of one metric of up to [`ROWS`] devices of a class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct KeptGroup {
-    metric: Safe,
+    metric: SanitizedText,
     /// The value of the label that tells the series of a metric apart; may be empty.
-    tag: Safe,
+    tag: SanitizedText,
     step: f64,
     /// From how many steps on a step is doubled; none if never.
     steps: Option<f64>,
@@ -93,7 +93,7 @@ pub(super) struct Unclaimed {
     /// When they came.
     since: Option<UnixMs>,
     /// Devices by node, each with the metrics, groups and places of its points.
-    nodes: BTreeMap<Safe, Vec<(Device, Vec<Place>)>>,
+    nodes: BTreeMap<SanitizedText, Vec<(Device, Vec<Place>)>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -106,7 +106,7 @@ struct Place {
 
 /// A metric by its name and tag: its number is another one in another version.
 fn key(metric: MetricId) -> (&'static str, &'static str) {
-    let row = metric.row();
+    let row = metric.catalogue_row();
     (row.name, row.tag.map_or("", |(_, value)| value))
 }
 
@@ -124,8 +124,8 @@ struct Packing<'a> {
 impl Packing<'_> {
     /// Adds the newest `blocks` of a metric of these devices; false if there is no room.
     fn add(&mut self, metric: MetricId, rows: &[u32], blocks: usize) -> bool {
-        let Some(history) = self.cluster.column(metric).kept_history() else { return true };
-        let class = metric.row().class;
+        let Some(history) = self.cluster.metric_column(metric).kept_history() else { return true };
+        let class = metric.catalogue_row().class;
         for rows in rows.chunks(ROWS) {
             let packed = history.pack_rows(rows, self.kept.last, blocks);
             let begin = packed.iter().position(|block| !block.is_empty());
@@ -142,10 +142,10 @@ impl Packing<'_> {
             }
             self.bytes += points + index;
             let devices = rows.iter().filter_map(|row| self.number(class, *row)).collect();
-            let Quantum { step, steps } = history.quantum();
+            let PointQuantization { step, steps } = history.quantum();
             self.kept.groups.push(KeptGroup {
-                metric: Safe::new(name),
-                tag: Safe::new(tag),
+                metric: SanitizedText::new(name),
+                tag: SanitizedText::new(tag),
                 step,
                 steps: steps.is_finite().then_some(steps),
                 devices,
@@ -159,20 +159,20 @@ impl Packing<'_> {
     }
 
     /// What the names of a device take.
-    fn name_bytes(&self, class: gaunt_schema::Class, row: u32) -> usize {
-        let Some(entry) = self.cluster.device(class, row) else { return 0 };
-        let node = self.cluster.node(entry.node).map_or(0, |node| node.name.len());
+    fn name_bytes(&self, class: gaunt_schema::DeviceClass, row: u32) -> usize {
+        let Some(entry) = self.cluster.device_at(class, row) else { return 0 };
+        let node = self.cluster.node_by_id(entry.node).map_or(0, |node| node.name.len());
         let labels: usize = entry.device.key.iter().map(|label| label.len() + 4).sum();
         DEVICE_BYTES + node + labels
     }
 
     /// The number of a device, which gets one if it has none.
-    fn number(&mut self, class: gaunt_schema::Class, row: u32) -> Option<u32> {
+    fn number(&mut self, class: gaunt_schema::DeviceClass, row: u32) -> Option<u32> {
         if let Some(number) = self.numbers.get(&(class as usize, row)) {
             return Some(*number);
         }
-        let entry = self.cluster.device(class, row)?;
-        let node = self.cluster.node(entry.node)?.name.clone();
+        let entry = self.cluster.device_at(class, row)?;
+        let node = self.cluster.node_by_id(entry.node)?.name.clone();
         let number = self.kept.devices.len() as u32;
         self.kept.devices.push(KeptDevice { node, device: entry.device.clone() });
         self.numbers.insert((class as usize, row), number);
@@ -183,19 +183,20 @@ impl Packing<'_> {
 impl Cluster {
     /// The newest points of history in at most `most` bytes: all that is kept of the nodes `first`, then as much of every other
     /// series as there is room for, of all alike.
-    pub fn keep_past(&self, most: usize, first: &BTreeSet<Safe>) -> KeptPast {
+    pub fn keep_past(&self, most: usize, first: &BTreeSet<SanitizedText>) -> KeptPast {
         let (mut named, mut others) = (Vec::new(), Vec::new());
-        for metric in MetricId::all().filter(|metric| self.keeps_past(*metric)) {
+        for metric in MetricId::all_ids().filter(|metric| self.has_history(*metric)) {
             let (mut one, mut other) = (Vec::new(), Vec::new());
-            for (row, entry) in self.inventory.entries(metric.row().class) {
-                let is_first = self.node(entry.node).is_some_and(|node| first.contains(&node.name));
+            for (row, entry) in self.inventory.entries_of_class(metric.catalogue_row().class) {
+                let is_first =
+                    self.node_by_id(entry.node).is_some_and(|node| first.contains(&node.name));
                 if is_first { one.push(row) } else { other.push(row) }
             }
             named.push((metric, one));
             others.push((metric, other));
         }
         let step_ms = self.period.as_millis() as u64;
-        let kept = KeptPast { step_ms, last: self.slot(self.now), ..KeptPast::default() };
+        let kept = KeptPast { step_ms, last: self.history_slot(self.now), ..KeptPast::default() };
         let mut packing = Packing { cluster: self, kept, numbers: BTreeMap::new(), bytes: 0, most };
         for all in [named, others] {
             let series: usize = all.iter().map(|(_, rows)| rows.len()).sum();
@@ -218,7 +219,8 @@ impl Cluster {
         if u128::from(kept.step_ms) != self.period.as_millis() {
             return;
         }
-        let metrics: BTreeMap<_, _> = MetricId::all().map(|metric| (key(metric), metric)).collect();
+        let metrics: BTreeMap<_, _> =
+            MetricId::all_ids().map(|metric| (key(metric), metric)).collect();
         let mut places: BTreeMap<u32, Vec<Place>> = BTreeMap::new();
         let mut at = 0_usize;
         for group in &kept.groups {
@@ -235,12 +237,13 @@ impl Cluster {
             let Some(metric) = metric.filter(|_| group.step > 0.0 && group.step.is_finite()) else {
                 continue;
             };
-            let history = self.columns[usize::from(metric.0)].history();
+            let history = self.columns[usize::from(metric.0)].history_mut();
             let slots = (blocks.len() * SLOTS) as i64;
             let Some((history, first)) = history.zip(kept.last.checked_sub(slots - 1)) else {
                 continue;
             };
-            let quantum = Quantum { step: group.step, steps: group.steps.unwrap_or(f64::INFINITY) };
+            let quantum =
+                PointQuantization { step: group.step, steps: group.steps.unwrap_or(f64::INFINITY) };
             let number = history.take_earlier(EarlierGroup { first, quantum, blocks });
             for (place, device) in group.devices.iter().take(ROWS).enumerate() {
                 let place = Place { metric, group: number, column: place as u8 };
@@ -258,8 +261,8 @@ impl Cluster {
 
     /// Gives devices that are named by now their earlier points, and lets go what is too old.
     pub(super) fn claim_past(&mut self) {
-        let slot = self.slot(self.now);
-        for history in self.columns.iter_mut().filter_map(super::Column::history) {
+        let slot = self.history_slot(self.now);
+        for history in self.columns.iter_mut().filter_map(super::MetricColumn::history_mut) {
             history.expire_earlier(slot);
         }
         if self.unclaimed.nodes.is_empty() {
@@ -267,11 +270,11 @@ impl Cluster {
         }
         let (inventory, columns) = (&self.inventory, &mut self.columns);
         self.unclaimed.nodes.retain(|node, devices| {
-            let Some(id) = inventory.named(node) else { return true };
+            let Some(id) = inventory.id_by_name(node) else { return true };
             devices.retain(|(device, places)| {
                 let Some(row) = inventory.device_row(id, device) else { return true };
                 for Place { metric, group, column } in places {
-                    if let Some(history) = columns[usize::from(metric.0)].history() {
+                    if let Some(history) = columns[usize::from(metric.0)].history_mut() {
                         history.assign_earlier(row, *group, *column);
                     }
                 }
@@ -280,7 +283,7 @@ impl Cluster {
             !devices.is_empty()
         });
         let since = *self.unclaimed.since.get_or_insert(self.now);
-        if self.now.since(since) > CLAIMED_WITHIN {
+        if self.now.duration_since(since) > CLAIMED_WITHIN {
             self.unclaimed.nodes.clear();
         }
     }
@@ -289,7 +292,8 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use gaunt_schema::{
-        Batch, Delivery, Dialect, Page, Reading, Rejected, Report, Target, TargetId, catalogue::gpu,
+        Batch, Delivery, Dialect, Reading, RejectionCounts, Report, ScrapeTarget, ScrapedPage,
+        TargetId, catalogue::gpu,
     };
 
     use super::*;
@@ -298,13 +302,13 @@ mod tests {
 
     fn cluster(nodes: u32) -> Cluster {
         let mut cluster = Cluster::new(PERIOD, 120);
-        let target = |node: u32| Target {
+        let target = |node: u32| ScrapeTarget {
             id: TargetId(node),
             address: format!("10.0.0.{node}:9770").into(),
             node: Some(format!("n{node}").into()),
             origin: "test".into(),
         };
-        cluster.accept(Delivery::Targets((0..nodes).map(target).collect()));
+        cluster.ingest_delivery(Delivery::Targets((0..nodes).map(target).collect()));
         cluster
     }
 
@@ -314,15 +318,15 @@ mod tests {
             let at = UnixMs(second * 1_000);
             for node in 0..nodes {
                 let mut report = Report::default();
-                let device = report.device(Device::gpu(0));
+                let device = report.ensure_device(Device::new_gpu(0));
                 report.push(device, gpu::POWER, Reading::of(power(node, second)));
-                let (dialect, rejected) = (Dialect::Gaunt, Rejected::default());
-                let page = Page { report, dialect, bytes: 0, rejected };
+                let (dialect, rejected) = (Dialect::Gaunt, RejectionCounts::default());
+                let page = ScrapedPage { report, dialect, bytes: 0, rejected };
                 let (target, outcome) = (TargetId(node), Ok(page));
                 let batch = Batch { target, at, duration_ms: 1.0, outcome };
-                cluster.accept(Delivery::Batch(batch));
+                cluster.ingest_delivery(Delivery::Batch(batch));
             }
-            cluster.advance(at);
+            cluster.advance_to(at);
         }
     }
 
@@ -331,9 +335,9 @@ mod tests {
     }
 
     fn past(cluster: &Cluster, node: &str) -> Vec<Option<f32>> {
-        let (_, node) = cluster.named(node).unwrap();
-        let row = node.rows(gaunt_schema::Class::Gpu)[0];
-        cluster.past(gpu::POWER, node, row, 120).unwrap()
+        let (_, node) = cluster.node_by_name(node).unwrap();
+        let row = node.device_rows(gaunt_schema::DeviceClass::Gpu)[0];
+        cluster.recent_points(gpu::POWER, node, row, 120).unwrap()
     }
 
     #[test]
@@ -355,10 +359,11 @@ mod tests {
                 assert!(off < 0.5, "n{node} at {slot}: {point:?}");
             }
         }
-        assert!(after.named("n2").is_none(), "nobody is there for its past alone");
+        assert!(after.node_by_name("n2").is_none(), "nobody is there for its past alone");
         // What is older than is kept goes.
         live(&mut after, 2, 1_105..1_300);
-        let mut histories = after.columns.iter().filter_map(super::super::Column::kept_history);
+        let mut histories =
+            after.columns.iter().filter_map(super::super::MetricColumn::kept_history);
         assert!(histories.all(|history| history.earlier_bytes() == 0));
     }
 
@@ -366,7 +371,7 @@ mod tests {
     fn kept_past_stays_within_its_bytes_and_takes_named_nodes_first() {
         let mut before = cluster(200);
         live(&mut before, 200, 1_000..1_060);
-        let first: BTreeSet<Safe> = ["n150".into()].into();
+        let first: BTreeSet<SanitizedText> = ["n150".into()].into();
         for most in [300, 1_000, 4_000, 16_000] {
             let kept = before.keep_past(most, &first);
             let bytes = serde_json::to_vec(&kept).unwrap().len() + kept.points().len();

@@ -47,7 +47,7 @@ impl LateShare {
 
     /// Forgets what is older than a minute.
     pub(super) fn advance(&mut self, now: UnixMs) {
-        self.parts.retain(|part| now.since(part.begins) < SPAN);
+        self.parts.retain(|part| now.duration_since(part.begins) < SPAN);
     }
 
     /// The attempts of the last minute that say nothing of their targets, as a share of all, and how many they are.

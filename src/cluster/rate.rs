@@ -1,6 +1,6 @@
 //! What a counter grew by in a second, and when that cannot be said.
 
-use gaunt_schema::unit::Width;
+use gaunt_schema::unit::CounterWidth;
 
 /// A wrap is believed only if the counter had this share of its range or less to go: a reset from a small value
 /// would otherwise look like four billion events.
@@ -11,22 +11,27 @@ const PACKETS_PER_SECOND: f64 = 400e9 / 8.0 / 64.0;
 
 /// Whether the counter stands at its end, where it says nothing. Beyond its end it is wider than was thought.
 #[inline]
-pub(super) fn is_saturated(width: Width, value: f64) -> bool {
-    matches!(width, Width::Saturating(_)) && width.max() == Some(value)
+pub(super) fn is_saturated(width: CounterWidth, value: f64) -> bool {
+    matches!(width, CounterWidth::Saturating(_)) && width.max_value() == Some(value)
 }
 
 /// The growth in a second from `before` to `after`, `seconds` later.
 ///
 /// A fall is a reset or a restart, and that interval is dropped; only a 32-bit counter may have wrapped.
 #[inline]
-pub(super) fn per_second(width: Width, before: f64, after: f64, seconds: f64) -> Option<f64> {
+pub(super) fn per_second(
+    width: CounterWidth,
+    before: f64,
+    after: f64,
+    seconds: f64,
+) -> Option<f64> {
     if seconds <= 0.0 {
         return None;
     }
     if after >= before {
         return Some((after - before) / seconds);
     }
-    let (Width::Wrapping32, Some(max)) = (width, width.max()) else { return None };
+    let (CounterWidth::Wrapping32, Some(max)) = (width, width.max_value()) else { return None };
     let grown = max - before + 1.0 + after;
     let plausible =
         before <= max && grown <= max * WRAP_SHARE && grown / seconds <= PACKETS_PER_SECOND;
@@ -35,7 +40,7 @@ pub(super) fn per_second(width: Width, before: f64, after: f64, seconds: f64) ->
 
 #[cfg(test)]
 mod tests {
-    use Width::{Bits64, Saturating, Wrapping32};
+    use CounterWidth::{Bits64, Saturating, Wrapping32};
 
     use super::*;
 

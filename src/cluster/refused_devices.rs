@@ -2,34 +2,34 @@
 
 use std::collections::BTreeMap;
 
-use gaunt_schema::{Class, Safe};
+use gaunt_schema::{DeviceClass, SanitizedText};
 
-use super::inventory::most_devices;
+use super::device_inventory::max_devices;
 
 /// Devices of a page that are refused, by class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RefusedDevices(BTreeMap<Class, u32>);
+pub struct RefusedDevices(BTreeMap<DeviceClass, u32>);
 
 impl RefusedDevices {
     /// One more is refused.
-    pub(super) fn add(&mut self, class: Class) {
+    pub(super) fn count_device(&mut self, class: DeviceClass) {
         *self.0.entry(class).or_default() += 1;
     }
 
     /// Each class with refused devices, and how many those are.
-    pub fn iter(&self) -> impl Iterator<Item = (Class, u32)> {
+    pub fn iter(&self) -> impl Iterator<Item = (DeviceClass, u32)> {
         self.0.iter().map(|(class, devices)| (*class, *devices))
     }
 
     /// A sentence that names them, the limits and the next step; none if nothing is refused.
-    pub(super) fn sentence(&self, address: &Safe) -> Option<Safe> {
+    pub(super) fn render_sentence(&self, address: &SanitizedText) -> Option<SanitizedText> {
         let parts = self.iter().map(|(class, devices)| {
-            let most = most_devices(class);
+            let most = max_devices(class);
             format!("{devices} of class {} (a node may have {most})", class.as_str())
         });
         let parts: Vec<String> = parts.collect();
         (!parts.is_empty()).then(|| {
-            Safe::new(&format!(
+            SanitizedText::new(&format!(
                 "{address}: its page names too many devices for one node; refused are {}, the rest of the page is \
                  taken. Look at the labels that its exporter gives them: one page must speak for one machine",
                 parts.join(", ")

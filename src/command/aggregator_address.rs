@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::{
     answer::Question,
-    source::{Aggregator, AggregatorError},
+    answer_source::{AggregatorClient, AggregatorError},
 };
 
 /// The variable of the environment that names an aggregator.
@@ -22,7 +22,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 /// Who named an aggregator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NamedBy {
+pub enum AggregatorNamedBy {
     /// `--aggregator`.
     Flag,
     /// `$GAUNT_AGGREGATOR`.
@@ -39,42 +39,43 @@ pub struct AggregatorAddress {
     /// The address.
     pub url: String,
     /// Who named it.
-    pub named_by: NamedBy,
+    pub named_by: AggregatorNamedBy,
 }
 
 impl AggregatorAddress {
     /// The address by the rule; a name that is empty is none.
-    pub fn choose(
+    pub fn choose_address(
         flag: Option<String>,
         variable: Option<String>,
         settings: Option<String>,
     ) -> Self {
         let named = [
-            (flag, NamedBy::Flag),
-            (variable.filter(|url| !url.trim().is_empty()), NamedBy::Environment),
-            (settings, NamedBy::Settings),
+            (flag, AggregatorNamedBy::Flag),
+            (variable.filter(|url| !url.trim().is_empty()), AggregatorNamedBy::Environment),
+            (settings, AggregatorNamedBy::Settings),
         ];
         let named = named.into_iter().find_map(|(url, by)| Some((url?, by)));
-        let (url, named_by) = named.unwrap_or_else(|| (THIS_MACHINE.to_owned(), NamedBy::Default));
+        let (url, named_by) =
+            named.unwrap_or_else(|| (THIS_MACHINE.to_owned(), AggregatorNamedBy::Default));
         Self { url, named_by }
     }
 
     /// A client of it.
-    pub fn client(&self) -> anyhow::Result<Aggregator> {
-        Aggregator::new(&self.url).map_err(|error| self.explain(error))
+    pub fn build_client(&self) -> anyhow::Result<AggregatorClient> {
+        AggregatorClient::new(&self.url).map_err(|error| self.explain_error(error))
     }
 
     /// An error of this aggregator, with who named it where that is not seen on the command line.
-    pub fn explain(&self, error: AggregatorError) -> anyhow::Error {
+    pub fn explain_error(&self, error: AggregatorError) -> anyhow::Error {
         match self.named_by {
-            NamedBy::Flag => error.into(),
-            NamedBy::Environment => {
+            AggregatorNamedBy::Flag => error.into(),
+            AggregatorNamedBy::Environment => {
                 anyhow::anyhow!("{error} (the address is that of {AGGREGATOR_VARIABLE})")
             }
-            NamedBy::Settings => {
+            AggregatorNamedBy::Settings => {
                 anyhow::anyhow!("{error} (the address is console.aggregator in the settings)")
             }
-            NamedBy::Default => anyhow::anyhow!(
+            AggregatorNamedBy::Default => anyhow::anyhow!(
                 "no aggregator is named, and the one on this machine cannot be asked: {error}; name one with \
                  --aggregator URL or {AGGREGATOR_VARIABLE}"
             ),
@@ -82,9 +83,9 @@ impl AggregatorAddress {
     }
 
     /// Whether an aggregator answers there.
-    pub(super) async fn answers(&self) -> bool {
-        let Ok(aggregator) = Aggregator::new(&self.url) else { return false };
-        let answer = timeout(ANSWER_TIME, aggregator.ask(&Question::Overview)).await;
+    pub(super) async fn is_answering(&self) -> bool {
+        let Ok(aggregator) = AggregatorClient::new(&self.url) else { return false };
+        let answer = timeout(ANSWER_TIME, aggregator.ask_question(&Question::Overview)).await;
         matches!(answer, Ok(Ok(_)))
     }
 }
@@ -97,12 +98,12 @@ mod tests {
     fn flag_wins_over_environment_over_settings_over_this_machine() {
         let some = |url: &str| Some(url.to_owned());
         for (flag, variable, settings, url, named_by) in [
-            (some("a"), some("b"), some("c"), "a", NamedBy::Flag),
-            (None, some("b"), some("c"), "b", NamedBy::Environment),
-            (None, some(" "), some("c"), "c", NamedBy::Settings),
-            (None, None, None, THIS_MACHINE, NamedBy::Default),
+            (some("a"), some("b"), some("c"), "a", AggregatorNamedBy::Flag),
+            (None, some("b"), some("c"), "b", AggregatorNamedBy::Environment),
+            (None, some(" "), some("c"), "c", AggregatorNamedBy::Settings),
+            (None, None, None, THIS_MACHINE, AggregatorNamedBy::Default),
         ] {
-            let chosen = AggregatorAddress::choose(flag, variable, settings);
+            let chosen = AggregatorAddress::choose_address(flag, variable, settings);
             assert_eq!((chosen.url.as_str(), chosen.named_by), (url, named_by));
         }
     }

@@ -2,31 +2,31 @@
 
 use std::path::PathBuf;
 
-use gaunt_schema::{Safe, UnixMs};
+use gaunt_schema::{SanitizedText, UnixMs};
 
-use super::{kept::Kept, keymap::Key};
+use super::{keymap::KeyPress, preferences::ConsolePreferences};
 use crate::answer::{Answer, Question};
 
 /// Something that happened.
 #[derive(Clone, Debug)]
-pub(crate) enum Action {
+pub(crate) enum ConsoleAction {
     /// A key was pressed.
-    Key(Key),
+    Key(KeyPress),
     /// The mouse was used.
-    Mouse(Mouse),
+    Mouse(MouseEvent),
     /// The source answered a question.
     Answered(UnixMs, Box<Question>, Answer),
     /// The source did not answer a question, and why.
-    Failed(UnixMs, Box<Question>, Safe),
+    Failed(UnixMs, Box<Question>, SanitizedText),
     /// Something that was owed is done, or why it is not.
-    Done(Result<Safe, Safe>),
+    Done(Result<SanitizedText, SanitizedText>),
     /// The period is over.
     Tick(UnixMs),
 }
 
 /// What the mouse did, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mouse {
+pub(crate) enum MouseEvent {
     /// The first button was pressed at a column and a line.
     Press(u16, u16),
     /// The wheel was turned up.
@@ -37,7 +37,7 @@ pub(crate) enum Mouse {
 
 /// What a key asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Intent {
+pub(crate) enum KeyIntent {
     /// Show one of the main screens, by its number.
     Screen(u8),
     /// Open what the cursor is on.
@@ -107,7 +107,7 @@ pub(crate) enum Intent {
     /// Acknowledge the finding, or withdraw that.
     Acknowledge,
     /// Hold a replay, or let it go on.
-    Hold,
+    ToggleReplay,
     /// Show or hide the keys.
     Help,
     /// Draw everything anew.
@@ -120,23 +120,23 @@ pub(crate) enum Intent {
 
 /// What the console owes after an action.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Effect {
+pub(crate) enum ConsoleEffect {
     /// Ask these, one after the other.
     Ask(Vec<Question>),
     /// Acknowledge findings with a note, or without one withdraw that.
-    Acknowledge(Vec<Safe>, Option<String>),
+    Acknowledge(Vec<SanitizedText>, Option<String>),
     /// Put a text on the clipboard of the terminal.
     Copy(String),
     /// Write a text into a new file.
-    Write(PathBuf, String),
+    WriteFile(PathBuf, String),
     /// Keep the reader's choices for the next time.
-    Keep(Kept),
+    SavePreferences(ConsolePreferences),
     /// Take the mouse, or leave it to the terminal.
     Mouse(bool),
     /// Hold a replay, or let it go on.
-    Hold,
+    ToggleReplay,
     /// Lead a replay to an instant.
-    Lead(UnixMs),
+    SeekReplay(UnixMs),
     /// Call the reader.
     Bell,
     /// Draw every cell anew.

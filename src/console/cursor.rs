@@ -2,16 +2,16 @@
 
 /// Where the reader is in a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Cursor {
+pub(crate) struct RowCursor {
     /// The key of its row; none until it was moved.
     key: Option<String>,
     /// Where it was last, for the case that its row is gone.
     at: usize,
 }
 
-impl Cursor {
+impl RowCursor {
     /// The index of the cursor among `count` rows, whose keys `key_at` tells.
-    pub(crate) fn index<'a>(&self, count: usize, key_at: impl Fn(usize) -> &'a str) -> usize {
+    pub(crate) fn row_index<'a>(&self, count: usize, key_at: impl Fn(usize) -> &'a str) -> usize {
         let last = count.saturating_sub(1);
         let Some(key) = &self.key else { return self.at.min(last) };
         // Mostly it is where it was.
@@ -22,16 +22,21 @@ impl Cursor {
     }
 
     /// Moves by so many rows, and stops at the ends.
-    pub(crate) fn step<'a>(&mut self, by: isize, count: usize, key_at: impl Fn(usize) -> &'a str) {
+    pub(crate) fn move_by<'a>(
+        &mut self,
+        by: isize,
+        count: usize,
+        key_at: impl Fn(usize) -> &'a str,
+    ) {
         if count == 0 {
             return;
         }
-        let from = self.index(count, &key_at);
+        let from = self.row_index(count, &key_at);
         self.at = from.saturating_add_signed(by).min(count - 1);
         self.key = Some(key_at(self.at).to_owned());
     }
     /// Puts it on a row; whether it was there already.
-    pub(crate) fn put<'a>(
+    pub(crate) fn move_to<'a>(
         &mut self,
         row: usize,
         count: usize,
@@ -40,14 +45,14 @@ impl Cursor {
         if row >= count {
             return false;
         }
-        let before = self.index(count, &key_at);
+        let before = self.row_index(count, &key_at);
         (self.at, self.key) = (row, Some(key_at(row).to_owned()));
         before == row
     }
 }
 
 /// The first of `count` rows to show in `height` lines so that row `at` is seen.
-pub(crate) fn window(at: usize, count: usize, height: usize) -> usize {
+pub(crate) fn first_visible_row(at: usize, count: usize, height: usize) -> usize {
     let centred = at.saturating_sub(height / 2);
     centred.min(count.saturating_sub(height))
 }
@@ -58,33 +63,33 @@ mod tests {
 
     #[test]
     fn it_follows_its_row_and_stays_near_when_the_row_is_gone() {
-        let mut cursor = Cursor::default();
+        let mut cursor = RowCursor::default();
         let before = ["a", "b", "c"];
-        cursor.step(1, 3, |at| before[at]);
-        assert_eq!(cursor.index(3, |at| before[at]), 1);
+        cursor.move_by(1, 3, |at| before[at]);
+        assert_eq!(cursor.row_index(3, |at| before[at]), 1);
         let sorted = ["c", "a", "b"];
-        assert_eq!(cursor.index(3, |at| sorted[at]), 2);
+        assert_eq!(cursor.row_index(3, |at| sorted[at]), 2);
         let gone = ["c"];
-        assert_eq!(cursor.index(1, |at| gone[at]), 0);
-        assert_eq!(cursor.index(0, |_| ""), 0);
+        assert_eq!(cursor.row_index(1, |at| gone[at]), 0);
+        assert_eq!(cursor.row_index(0, |_| ""), 0);
     }
 
     #[test]
     fn it_stops_at_the_ends() {
         let rows = ["a", "b", "c"];
-        let mut cursor = Cursor::default();
-        cursor.step(isize::MIN, 3, |at| rows[at]);
-        assert_eq!(cursor.index(3, |at| rows[at]), 0);
-        cursor.step(isize::MAX, 3, |at| rows[at]);
-        assert_eq!(cursor.index(3, |at| rows[at]), 2);
-        cursor.step(1, 0, |_| "");
+        let mut cursor = RowCursor::default();
+        cursor.move_by(isize::MIN, 3, |at| rows[at]);
+        assert_eq!(cursor.row_index(3, |at| rows[at]), 0);
+        cursor.move_by(isize::MAX, 3, |at| rows[at]);
+        assert_eq!(cursor.row_index(3, |at| rows[at]), 2);
+        cursor.move_by(1, 0, |_| "");
     }
 
     #[test]
     fn the_window_shows_the_cursor_and_no_lines_beyond_the_end() {
-        assert_eq!(window(0, 100, 10), 0);
-        assert_eq!(window(50, 100, 10), 45);
-        assert_eq!(window(99, 100, 10), 90);
-        assert_eq!(window(3, 4, 10), 0);
+        assert_eq!(first_visible_row(0, 100, 10), 0);
+        assert_eq!(first_visible_row(50, 100, 10), 45);
+        assert_eq!(first_visible_row(99, 100, 10), 90);
+        assert_eq!(first_visible_row(3, 4, 10), 0);
     }
 }

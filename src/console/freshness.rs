@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use gaunt_schema::{Safe, UnixMs};
+use gaunt_schema::{SanitizedText, UnixMs};
 
 use super::{
-    format,
-    place::Place,
-    state::{Link, Panel, State},
+    console_state::{ConsoleState, OverviewPanel, SourceStatus},
+    display_text,
+    screen::Screen,
 };
 use crate::answer::Question;
 
@@ -24,7 +24,7 @@ pub(crate) struct FailedQuestion {
     /// Since when, by the console's clock.
     pub(crate) since: UnixMs,
     /// Why.
-    pub(crate) why: Safe,
+    pub(crate) why: SanitizedText,
 }
 
 /// The questions that have no answer at the moment.
@@ -33,7 +33,7 @@ pub(crate) struct FailedQuestions(Vec<FailedQuestion>);
 
 impl FailedQuestions {
     /// A question was not answered.
-    pub(super) fn note(&mut self, question: &Question, now: UnixMs, why: Safe) {
+    pub(super) fn record_failure(&mut self, question: &Question, now: UnixMs, why: SanitizedText) {
         if let Some(known) = self.0.iter_mut().find(|known| known.question == *question) {
             known.why = why;
             return;
@@ -53,43 +53,45 @@ impl FailedQuestions {
 /// Whether a question is about the fleet at a glance, then or now.
 pub(super) fn is_overview(question: &Question) -> bool {
     match question {
-        Question::Then(_, question) => is_overview(question),
+        Question::AtTime(_, question) => is_overview(question),
         question => *question == Question::Overview,
     }
 }
 
-impl State {
+impl ConsoleState {
     /// The instant of which the shown rows are; none before they were answered.
     pub(crate) fn shown_at(&self) -> Option<UnixMs> {
         let data = &self.data;
-        match &self.place {
-            Place::Overview => {
+        match &self.screen {
+            Screen::Overview => {
                 let overview = data.overview.as_deref()?;
-                let beside = self.room.beside && self.panel == Panel::Heat;
+                let beside = self.layout.has_side_pane && self.panel == OverviewPanel::Heat;
                 let node = self.only_node().or_else(|| self.heat_node().filter(|_| beside));
-                let node = node.and_then(|name| self.node(name)).map(|node| node.at);
+                let node = node.and_then(|name| self.node_detail(name)).map(|node| node.at);
                 // Values that colour the map are asked for now and then: they are as old only when they stay away.
                 let tint = data.tint.as_ref().filter(|(field, ..)| self.tint == Some(*field));
                 let tint = tint.map(|(_, _, table)| table.at).filter(|at| {
-                    self.source_now().is_some_and(|now| now.since(*at) >= self.late() + SELDOM)
+                    self.source_now().is_some_and(|now| {
+                        now.duration_since(*at) >= self.late_threshold() + SELDOM
+                    })
                 });
                 [Some(overview.at), node, tint].into_iter().flatten().min()
             }
-            Place::Findings => data.findings.as_deref().map(|list| list.at),
-            Place::Finding(id) | Place::Explanation(id) => {
+            Screen::Findings => data.findings.as_deref().map(|list| list.at),
+            Screen::Finding(id) | Screen::Explanation(id) => {
                 let explained = data.explained.as_deref();
                 let explained = explained.filter(|explained| *id == *explained.finding.id);
-                let listed = data.findings.as_deref().filter(|_| self.then.is_some());
+                let listed = data.findings.as_deref().filter(|_| self.past_instant.is_some());
                 explained.map(|told| told.at).or_else(|| listed.map(|list| list.at))
             }
-            Place::List(subject) => self.table(*subject).map(|table| table.at),
-            Place::Job(name) => {
+            Screen::List(subject) => self.subject_table(*subject).map(|table| table.at),
+            Screen::Job(name) => {
                 data.job.as_deref().filter(|job| job.job == *name).map(|job| job.at)
             }
-            Place::Users => data.users.as_deref().map(|table| table.at),
-            Place::Network => data.fabric.as_deref().map(|fabric| fabric.at),
-            Place::Probe => data.probe.as_ref().map(|(_, matrix)| matrix.at),
-            place => place.node().and_then(|name| self.node(name)).map(|node| node.at),
+            Screen::Users => data.users.as_deref().map(|table| table.at),
+            Screen::Network => data.fabric.as_deref().map(|fabric| fabric.at),
+            Screen::Probe => data.probe.as_ref().map(|(_, matrix)| matrix.at),
+            place => place.node_name().and_then(|name| self.node_detail(name)).map(|node| node.at),
         }
     }
 
@@ -99,38 +101,39 @@ impl State {
         if let Some(replay) = self.replay {
             return Some(replay.now);
         }
-        self.heard.map(|(seen, at)| at + self.now.since(seen))
+        self.newest_overview.map(|(seen, at)| at + self.now.duration_since(seen))
     }
 
     /// The fleet at a glance came, as of this instant. The same answer once more is no news: it ages.
-    pub(super) fn hear(&mut self, at: UnixMs) {
-        if self.then.is_none() && self.heard.is_none_or(|(_, known)| at != known) {
-            self.heard = Some((self.now, at));
+    pub(super) fn record_overview_time(&mut self, at: UnixMs) {
+        if self.past_instant.is_none() && self.newest_overview.is_none_or(|(_, known)| at != known)
+        {
+            self.newest_overview = Some((self.now, at));
         }
     }
 
     /// The age of the shown rows, if they are older than they should be.
     pub(crate) fn stale_age(&self) -> Option<Duration> {
         // The past does not age, and a replay has a pace of its own.
-        if self.then.is_some() || self.replay.is_some() {
+        if self.past_instant.is_some() || self.replay.is_some() {
             return None;
         }
         // Before they are answered the header is all there is.
         let header = || self.data.overview.as_deref().map(|overview| overview.at);
-        let age = self.source_now()?.since(self.shown_at().or_else(header)?);
-        let seldom = if self.place == Place::Probe { SELDOM } else { Duration::ZERO };
-        (age >= self.late() + seldom).then_some(age)
+        let age = self.source_now()?.duration_since(self.shown_at().or_else(header)?);
+        let seldom = if self.screen == Screen::Probe { SELDOM } else { Duration::ZERO };
+        (age >= self.late_threshold() + seldom).then_some(age)
     }
 
     /// How long an answer may be awaited before the screen says so.
-    pub(crate) fn late(&self) -> Duration {
+    pub(crate) fn late_threshold(&self) -> Duration {
         let period = self.data.overview.as_deref().map_or(1_000, |overview| overview.period_ms);
         Duration::from_millis(period.max(1_000) * 3)
     }
 
     /// The question of the shown screen that has no answer at the moment, the overview apart.
     pub(crate) fn failed_question(&self) -> Option<&FailedQuestion> {
-        let asked = self.questions();
+        let asked = self.screen_questions();
         self.failed
             .0
             .iter()
@@ -139,24 +142,25 @@ impl State {
 
     /// What the shown answer leaves out, in a sentence; none if it is whole.
     pub(crate) fn missing_rows(&self) -> Option<String> {
-        let (shown, all, what) = match &self.place {
-            Place::Findings => {
+        let (shown, all, what) = match &self.screen {
+            Screen::Findings => {
                 let list = self.data.findings.as_deref()?;
                 (list.findings.len() as u64, u64::from(list.matched), "findings")
             }
-            Place::Users => {
+            Screen::Users => {
                 let table = self.data.users.as_deref()?;
                 (u64::from(table.rows), u64::from(table.matched), "jobs")
             }
             _ => return None,
         };
-        let (shown_text, all_text) = (format::count(shown), format::count(all));
+        let (shown_text, all_text) =
+            (display_text::format_count(shown), display_text::format_count(all));
         (shown < all).then(|| format!("partial: {shown_text} of {all_text} {what} are shown"))
     }
 
     /// Whether anything is said on the screen that changes with time alone.
-    pub(super) fn ages(&self) -> bool {
-        let fresh = matches!(self.link, Link::Fresh(at) if self.now.since(at) < self.late());
+    pub(super) fn has_aging_text(&self) -> bool {
+        let fresh = matches!(self.source_status, SourceStatus::Fresh(at) if self.now.duration_since(at) < self.late_threshold());
         let waits = self.shown_at().is_none() || self.failed_question().is_some();
         !fresh || waits || self.stale_age().is_some()
     }

@@ -1,13 +1,13 @@
 //! The one table of keys: it binds them, and writes the help and the footer of each screen.
 
-use gaunt_schema::Class;
+use gaunt_schema::DeviceClass;
 
-use super::{action::Intent, place::Place};
+use super::{action::KeyIntent, screen::Screen};
 use crate::answer::Subject;
 
 /// A key, as the terminal tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Key {
+pub(crate) enum KeyPress {
     /// A character.
     Char(char),
     /// A character together with Ctrl.
@@ -43,24 +43,24 @@ pub(crate) enum Key {
 }
 
 /// Keys that mean the same.
-pub(crate) struct Binding {
+pub(crate) struct KeyBinding {
     /// The keys.
-    pub(crate) keys: &'static [Key],
+    pub(crate) keys: &'static [KeyPress],
     /// How a person names them.
     pub(crate) label: &'static str,
     /// What they ask for.
-    pub(crate) intent: Intent,
+    pub(crate) intent: KeyIntent,
     /// What that is, in a few words.
     pub(crate) help: &'static str,
     /// The word in the footer, if it has a place there.
     pub(crate) footer: Option<&'static str>,
     /// On which screens.
-    on: On,
+    scope: BindingScope,
 }
 
 /// Screens on which a key means something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum On {
+enum BindingScope {
     /// All of them.
     Every,
     /// Where something can be opened.
@@ -91,252 +91,441 @@ enum On {
     Jobs,
 }
 
-impl On {
-    const fn holds(self, place: &Place) -> bool {
+impl BindingScope {
+    const fn includes_screen(self, place: &Screen) -> bool {
         match self {
             Self::Every => true,
             Self::Openable => !matches!(
                 place,
-                Place::Device(_, Class::Port, _)
-                    | Place::Topology(_)
-                    | Place::Events(_)
-                    | Place::Explanation(_)
+                Screen::Device(_, DeviceClass::Port, _)
+                    | Screen::Topology(_)
+                    | Screen::Events(_)
+                    | Screen::Explanation(_)
             ),
-            Self::Inner => !matches!(place, Place::Overview),
-            Self::Overview => matches!(place, Place::Overview),
-            Self::Network => matches!(place, Place::Network),
-            Self::Folded => matches!(place, Place::Overview | Place::Probe),
-            Self::Probe => matches!(place, Place::Probe),
-            Self::Measured => matches!(place, Place::Overview | Place::Network),
-            Self::Filtered => place.subject().is_some(),
-            Self::Tables => matches!(place, Place::List(_)),
-            Self::Findings => place.finding().is_some() || matches!(place, Place::Findings),
-            Self::Finding => matches!(place, Place::Finding(_)),
-            Self::Nodes => place.node().is_some(),
+            Self::Inner => !matches!(place, Screen::Overview),
+            Self::Overview => matches!(place, Screen::Overview),
+            Self::Network => matches!(place, Screen::Network),
+            Self::Folded => matches!(place, Screen::Overview | Screen::Probe),
+            Self::Probe => matches!(place, Screen::Probe),
+            Self::Measured => matches!(place, Screen::Overview | Screen::Network),
+            Self::Filtered => place.filter_subject().is_some(),
+            Self::Tables => matches!(place, Screen::List(_)),
+            Self::Findings => place.finding_id().is_some() || matches!(place, Screen::Findings),
+            Self::Finding => matches!(place, Screen::Finding(_)),
+            Self::Nodes => place.node_name().is_some(),
             Self::Jobs => {
-                place.node().is_some()
+                place.node_name().is_some()
                     || matches!(
                         place,
-                        Place::Finding(_)
-                            | Place::Explanation(_)
-                            | Place::List(Subject::Gpus | Subject::Nodes | Subject::Processes)
+                        Screen::Finding(_)
+                            | Screen::Explanation(_)
+                            | Screen::List(Subject::Gpus | Subject::Nodes | Subject::Processes)
                     )
             }
         }
     }
 }
 
-const fn bind(
-    keys: &'static [Key],
+const fn bind_keys(
+    keys: &'static [KeyPress],
     label: &'static str,
-    intent: Intent,
+    intent: KeyIntent,
     help: &'static str,
     footer: Option<&'static str>,
-    on: On,
-) -> Binding {
-    Binding { keys, label, intent, help, footer, on }
+    on: BindingScope,
+) -> KeyBinding {
+    KeyBinding { keys, label, intent, help, footer, scope: on }
 }
 
 /// Every key there is, in the order of the help.
-pub(crate) const KEYS: &[Binding] = &[
-    bind(
-        &[Key::Enter],
+pub(crate) const KEYS: &[KeyBinding] = &[
+    bind_keys(
+        &[KeyPress::Enter],
         "Enter",
-        Intent::Open,
+        KeyIntent::Open,
         "open what the cursor is on",
         Some("open"),
-        On::Openable,
+        BindingScope::Openable,
     ),
-    bind(
-        &[Key::Escape, Key::Backspace],
+    bind_keys(
+        &[KeyPress::Escape, KeyPress::Backspace],
         "Esc",
-        Intent::Back,
+        KeyIntent::Back,
         "back to where you came from",
         Some("back"),
-        On::Inner,
+        BindingScope::Inner,
     ),
-    bind(&[Key::Tab], "Tab", Intent::NextPanel, "the next panel", Some("panel"), On::Overview),
-    bind(
-        &[Key::BackTab],
+    bind_keys(
+        &[KeyPress::Tab],
+        "Tab",
+        KeyIntent::NextPanel,
+        "the next panel",
+        Some("panel"),
+        BindingScope::Overview,
+    ),
+    bind_keys(
+        &[KeyPress::BackTab],
         "Shift-Tab",
-        Intent::PreviousPanel,
+        KeyIntent::PreviousPanel,
         "the panel before",
         None,
-        On::Overview,
+        BindingScope::Overview,
     ),
-    bind(
-        &[Key::Char('f')],
+    bind_keys(
+        &[KeyPress::Char('f')],
         "f",
-        Intent::Fold,
+        KeyIntent::Fold,
         "cells by node, leaf or rack",
         Some("fold"),
-        On::Folded,
+        BindingScope::Folded,
     ),
-    bind(
-        &[Key::Char('m')],
+    bind_keys(
+        &[KeyPress::Char('m')],
         "m",
-        Intent::Measure,
+        KeyIntent::Measure,
         "colour by another measure",
         Some("measure"),
-        On::Measured,
+        BindingScope::Measured,
     ),
-    bind(&[Key::Char('m')], "m", Intent::Measure, "the next rail", Some("rail"), On::Probe),
-    bind(
-        &[Key::Char('p')],
+    bind_keys(
+        &[KeyPress::Char('m')],
+        "m",
+        KeyIntent::Measure,
+        "the next rail",
+        Some("rail"),
+        BindingScope::Probe,
+    ),
+    bind_keys(
+        &[KeyPress::Char('p')],
         "p",
-        Intent::Probe,
+        KeyIntent::Probe,
         "what probes between nodes measured",
         Some("probe"),
-        On::Network,
+        BindingScope::Network,
     ),
-    bind(
-        &[Key::Char('/')],
+    bind_keys(
+        &[KeyPress::Char('/')],
         "/",
-        Intent::Filter,
+        KeyIntent::Filter,
         "narrow the rows; Tab completes",
         Some("filter"),
-        On::Filtered,
+        BindingScope::Filtered,
     ),
-    bind(
-        &[Key::Char('>'), Key::Char('s')],
+    bind_keys(
+        &[KeyPress::Char('>'), KeyPress::Char('s')],
         "s >",
-        Intent::SortNext,
+        KeyIntent::SortNext,
         "sort by the next column",
         Some("sort"),
-        On::Tables,
+        BindingScope::Tables,
     ),
-    bind(
-        &[Key::Char('<'), Key::Char('S')],
+    bind_keys(
+        &[KeyPress::Char('<'), KeyPress::Char('S')],
         "S <",
-        Intent::SortPrevious,
+        KeyIntent::SortPrevious,
         "sort by the column before",
         None,
-        On::Tables,
+        BindingScope::Tables,
     ),
-    bind(&[Key::Char('r')], "r", Intent::Reverse, "turn the order round", None, On::Tables),
-    bind(
-        &[Key::Char('c')],
+    bind_keys(
+        &[KeyPress::Char('r')],
+        "r",
+        KeyIntent::Reverse,
+        "turn the order round",
+        None,
+        BindingScope::Tables,
+    ),
+    bind_keys(
+        &[KeyPress::Char('c')],
         "c",
-        Intent::Columns,
+        KeyIntent::Columns,
         "choose columns, and keep them",
         Some("columns"),
-        On::Tables,
+        BindingScope::Tables,
     ),
-    bind(
-        &[Key::Char('a')],
+    bind_keys(
+        &[KeyPress::Char('a')],
         "a",
-        Intent::Acknowledge,
+        KeyIntent::Acknowledge,
         "acknowledge with a note, or withdraw",
         Some("acknowledge"),
-        On::Findings,
+        BindingScope::Findings,
     ),
-    bind(
-        &[Key::Char('e')],
+    bind_keys(
+        &[KeyPress::Char('e')],
         "e",
-        Intent::Explain,
+        KeyIntent::Explain,
         "explain: signals, peers, what was ruled out",
         Some("explain"),
-        On::Finding,
+        BindingScope::Finding,
     ),
-    bind(&[Key::Char('b')], "b", Intent::Job, "the job of this", Some("job"), On::Jobs),
-    bind(
-        &[Key::Char('t')],
+    bind_keys(
+        &[KeyPress::Char('b')],
+        "b",
+        KeyIntent::Job,
+        "the job of this",
+        Some("job"),
+        BindingScope::Jobs,
+    ),
+    bind_keys(
+        &[KeyPress::Char('t')],
         "t",
-        Intent::Topology,
+        KeyIntent::Topology,
         "how the node's parts hang together",
         Some("topology"),
-        On::Nodes,
+        BindingScope::Nodes,
     ),
-    bind(
-        &[Key::Char('p')],
+    bind_keys(
+        &[KeyPress::Char('p')],
         "p",
-        Intent::Processes,
+        KeyIntent::Processes,
         "the processes on its GPUs",
         Some("processes"),
-        On::Nodes,
+        BindingScope::Nodes,
     ),
-    bind(
-        &[Key::Char('e')],
+    bind_keys(
+        &[KeyPress::Char('e')],
         "e",
-        Intent::Events,
+        KeyIntent::Events,
         "what happened there of late",
         Some("events"),
-        On::Nodes,
+        BindingScope::Nodes,
     ),
-    bind(
-        &[Key::Char('1')],
+    bind_keys(
+        &[KeyPress::Char('1')],
         "1",
-        Intent::Screen(1),
+        KeyIntent::Screen(1),
         "overview: the fleet at a glance",
         None,
-        On::Every,
+        BindingScope::Every,
     ),
-    bind(&[Key::Char('2')], "2", Intent::Screen(2), "findings: what is wrong", None, On::Every),
-    bind(&[Key::Char('3')], "3", Intent::Screen(3), "jobs, by what they lose", None, On::Every),
-    bind(&[Key::Char('4')], "4", Intent::Screen(4), "network: leaves by rails", None, On::Every),
-    bind(&[Key::Char('5')], "5", Intent::Screen(5), "nodes, worst first", None, On::Every),
-    bind(&[Key::Char('6')], "6", Intent::Screen(6), "GPUs", None, On::Every),
-    bind(&[Key::Char('7')], "7", Intent::Screen(7), "ports, by load", None, On::Every),
-    bind(&[Key::Char('8')], "8", Intent::Screen(8), "users and accounts", None, On::Every),
-    bind(&[Key::Char('9')], "9", Intent::Screen(9), "targets: what is read", None, On::Every),
-    bind(&[Key::Up, Key::Char('k')], "↑ k", Intent::Up, "one up", None, On::Every),
-    bind(&[Key::Down, Key::Char('j')], "↓ j", Intent::Down, "one down", None, On::Every),
-    bind(&[Key::Left, Key::Char('h')], "← h", Intent::Left, "one to the left", None, On::Every),
-    bind(&[Key::Right, Key::Char('l')], "→ l", Intent::Right, "one to the right", None, On::Every),
-    bind(&[Key::Home, Key::Char('g')], "g", Intent::First, "to the beginning", None, On::Every),
-    bind(&[Key::End, Key::Char('G')], "G", Intent::Last, "to the end", None, On::Every),
-    bind(&[Key::PageUp, Key::Ctrl('b')], "PgUp", Intent::PageUp, "one page up", None, On::Every),
-    bind(
-        &[Key::PageDown, Key::Ctrl('f'), Key::Char(' ')],
+    bind_keys(
+        &[KeyPress::Char('2')],
+        "2",
+        KeyIntent::Screen(2),
+        "findings: what is wrong",
+        None,
+        BindingScope::Every,
+    ),
+    bind_keys(
+        &[KeyPress::Char('3')],
+        "3",
+        KeyIntent::Screen(3),
+        "jobs, by what they lose",
+        None,
+        BindingScope::Every,
+    ),
+    bind_keys(
+        &[KeyPress::Char('4')],
+        "4",
+        KeyIntent::Screen(4),
+        "network: leaves by rails",
+        None,
+        BindingScope::Every,
+    ),
+    bind_keys(
+        &[KeyPress::Char('5')],
+        "5",
+        KeyIntent::Screen(5),
+        "nodes, worst first",
+        None,
+        BindingScope::Every,
+    ),
+    bind_keys(&[KeyPress::Char('6')], "6", KeyIntent::Screen(6), "GPUs", None, BindingScope::Every),
+    bind_keys(
+        &[KeyPress::Char('7')],
+        "7",
+        KeyIntent::Screen(7),
+        "ports, by load",
+        None,
+        BindingScope::Every,
+    ),
+    bind_keys(
+        &[KeyPress::Char('8')],
+        "8",
+        KeyIntent::Screen(8),
+        "users and accounts",
+        None,
+        BindingScope::Every,
+    ),
+    bind_keys(
+        &[KeyPress::Char('9')],
+        "9",
+        KeyIntent::Screen(9),
+        "targets: what is read",
+        None,
+        BindingScope::Every,
+    ),
+    bind_keys(
+        &[KeyPress::Up, KeyPress::Char('k')],
+        "↑ k",
+        KeyIntent::Up,
+        "one up",
+        None,
+        BindingScope::Every,
+    ),
+    bind_keys(
+        &[KeyPress::Down, KeyPress::Char('j')],
+        "↓ j",
+        KeyIntent::Down,
+        "one down",
+        None,
+        BindingScope::Every,
+    ),
+    bind_keys(
+        &[KeyPress::Left, KeyPress::Char('h')],
+        "← h",
+        KeyIntent::Left,
+        "one to the left",
+        None,
+        BindingScope::Every,
+    ),
+    bind_keys(
+        &[KeyPress::Right, KeyPress::Char('l')],
+        "→ l",
+        KeyIntent::Right,
+        "one to the right",
+        None,
+        BindingScope::Every,
+    ),
+    bind_keys(
+        &[KeyPress::Home, KeyPress::Char('g')],
+        "g",
+        KeyIntent::First,
+        "to the beginning",
+        None,
+        BindingScope::Every,
+    ),
+    bind_keys(
+        &[KeyPress::End, KeyPress::Char('G')],
+        "G",
+        KeyIntent::Last,
+        "to the end",
+        None,
+        BindingScope::Every,
+    ),
+    bind_keys(
+        &[KeyPress::PageUp, KeyPress::Ctrl('b')],
+        "PgUp",
+        KeyIntent::PageUp,
+        "one page up",
+        None,
+        BindingScope::Every,
+    ),
+    bind_keys(
+        &[KeyPress::PageDown, KeyPress::Ctrl('f'), KeyPress::Char(' ')],
         "PgDn",
-        Intent::PageDown,
+        KeyIntent::PageDown,
         "one page down",
         None,
-        On::Every,
+        BindingScope::Every,
     ),
-    bind(
-        &[Key::Char('[')],
+    bind_keys(
+        &[KeyPress::Char('[')],
         "[",
-        Intent::Earlier,
+        KeyIntent::Earlier,
         "back in time: 10 s",
         Some("back in time"),
-        On::Every,
+        BindingScope::Every,
     ),
-    bind(&[Key::Char(']')], "]", Intent::Later, "forward in time: 10 s", None, On::Every),
-    bind(&[Key::Char('{')], "{", Intent::MuchEarlier, "back one minute", None, On::Every),
-    bind(&[Key::Char('}')], "}", Intent::MuchLater, "forward one minute", None, On::Every),
-    bind(&[Key::Char('.')], ".", Intent::Now, "back to now", None, On::Every),
-    bind(&[Key::Char('z')], "z", Intent::Hold, "hold a replay, or let it go on", None, On::Every),
-    bind(&[Key::Char('y')], "y", Intent::Copy, "copy what the cursor is on", None, On::Every),
-    bind(
-        &[Key::Char(':')],
+    bind_keys(
+        &[KeyPress::Char(']')],
+        "]",
+        KeyIntent::Later,
+        "forward in time: 10 s",
+        None,
+        BindingScope::Every,
+    ),
+    bind_keys(
+        &[KeyPress::Char('{')],
+        "{",
+        KeyIntent::MuchEarlier,
+        "back one minute",
+        None,
+        BindingScope::Every,
+    ),
+    bind_keys(
+        &[KeyPress::Char('}')],
+        "}",
+        KeyIntent::MuchLater,
+        "forward one minute",
+        None,
+        BindingScope::Every,
+    ),
+    bind_keys(
+        &[KeyPress::Char('.')],
+        ".",
+        KeyIntent::Now,
+        "back to now",
+        None,
+        BindingScope::Every,
+    ),
+    bind_keys(
+        &[KeyPress::Char('z')],
+        "z",
+        KeyIntent::ToggleReplay,
+        "hold a replay, or let it go on",
+        None,
+        BindingScope::Every,
+    ),
+    bind_keys(
+        &[KeyPress::Char('y')],
+        "y",
+        KeyIntent::Copy,
+        "copy what the cursor is on",
+        None,
+        BindingScope::Every,
+    ),
+    bind_keys(
+        &[KeyPress::Char(':')],
         ":",
-        Intent::Command,
+        KeyIntent::Command,
         "say what to do; Tab completes",
         Some("command"),
-        On::Every,
+        BindingScope::Every,
     ),
-    bind(&[Key::Char('?')], "?", Intent::Help, "show or hide this page", Some("keys"), On::Every),
-    bind(&[Key::Ctrl('l')], "Ctrl-L", Intent::Redraw, "draw everything anew", None, On::Every),
-    bind(
-        &[Key::Ctrl('z')],
+    bind_keys(
+        &[KeyPress::Char('?')],
+        "?",
+        KeyIntent::Help,
+        "show or hide this page",
+        Some("keys"),
+        BindingScope::Every,
+    ),
+    bind_keys(
+        &[KeyPress::Ctrl('l')],
+        "Ctrl-L",
+        KeyIntent::Redraw,
+        "draw everything anew",
+        None,
+        BindingScope::Every,
+    ),
+    bind_keys(
+        &[KeyPress::Ctrl('z')],
         "Ctrl-Z",
-        Intent::Suspend,
+        KeyIntent::Suspend,
         "to the shell; `fg` comes back",
         None,
-        On::Every,
+        BindingScope::Every,
     ),
-    bind(&[Key::Char('q'), Key::Ctrl('c')], "q", Intent::Quit, "quit", Some("quit"), On::Every),
+    bind_keys(
+        &[KeyPress::Char('q'), KeyPress::Ctrl('c')],
+        "q",
+        KeyIntent::Quit,
+        "quit",
+        Some("quit"),
+        BindingScope::Every,
+    ),
 ];
 
 /// The keys that mean something on a screen.
-pub(crate) fn here(place: &Place) -> impl Iterator<Item = &'static Binding> {
-    KEYS.iter().filter(move |binding| binding.on.holds(place))
+pub(crate) fn screen_bindings(place: &Screen) -> impl Iterator<Item = &'static KeyBinding> {
+    KEYS.iter().filter(move |binding| binding.scope.includes_screen(place))
 }
 
 /// What a key asks for on a screen, if anything.
-pub(crate) fn intent(key: Key, place: &Place) -> Option<Intent> {
-    here(place).find(|binding| binding.keys.contains(&key)).map(|binding| binding.intent)
+pub(crate) fn intent_for_key(key: KeyPress, place: &Screen) -> Option<KeyIntent> {
+    screen_bindings(place).find(|binding| binding.keys.contains(&key)).map(|binding| binding.intent)
 }
 
 #[cfg(test)]
@@ -347,19 +536,20 @@ mod tests {
     fn no_key_has_two_meanings_on_a_screen() {
         let (node, id) = (|| "gpu001".into(), || "port_down/gpu001/mlx5_0/1".into());
         let mut places = vec![
-            Place::Finding(id()),
-            Place::Explanation(id()),
-            Place::Job("8812".into()),
-            Place::Node(node()),
-            Place::Device(node(), Class::Gpu, "GPU 0".into()),
-            Place::Topology(node()),
-            Place::List(Subject::Processes),
-            Place::Events(node()),
-            Place::Probe,
+            Screen::Finding(id()),
+            Screen::Explanation(id()),
+            Screen::Job("8812".into()),
+            Screen::Node(node()),
+            Screen::Device(node(), DeviceClass::Gpu, "GPU 0".into()),
+            Screen::Topology(node()),
+            Screen::List(Subject::Processes),
+            Screen::Events(node()),
+            Screen::Probe,
         ];
-        places.extend((1..=9).map(Place::main));
+        places.extend((1..=9).map(Screen::main));
         for place in places {
-            let all: Vec<Key> = here(&place).flat_map(|binding| binding.keys).copied().collect();
+            let all: Vec<KeyPress> =
+                screen_bindings(&place).flat_map(|binding| binding.keys).copied().collect();
             for (at, key) in all.iter().enumerate() {
                 assert!(!all[at + 1..].contains(key), "{key:?} is bound twice on {place:?}");
             }
@@ -368,13 +558,13 @@ mod tests {
 
     #[test]
     fn keys_find_their_intent_where_they_have_one() {
-        let overview = Place::Overview;
-        assert_eq!(intent(Key::Char('q'), &overview), Some(Intent::Quit));
-        assert_eq!(intent(Key::Ctrl('c'), &overview), Some(Intent::Quit));
-        assert_eq!(intent(Key::Char('j'), &overview), Some(Intent::Down));
-        assert_eq!(intent(Key::Char('§'), &overview), None);
-        assert_eq!(intent(Key::Char('t'), &overview), None);
-        let node = Place::Node("gpu001".into());
-        assert_eq!(intent(Key::Char('t'), &node), Some(Intent::Topology));
+        let overview = Screen::Overview;
+        assert_eq!(intent_for_key(KeyPress::Char('q'), &overview), Some(KeyIntent::Quit));
+        assert_eq!(intent_for_key(KeyPress::Ctrl('c'), &overview), Some(KeyIntent::Quit));
+        assert_eq!(intent_for_key(KeyPress::Char('j'), &overview), Some(KeyIntent::Down));
+        assert_eq!(intent_for_key(KeyPress::Char('§'), &overview), None);
+        assert_eq!(intent_for_key(KeyPress::Char('t'), &overview), None);
+        let node = Screen::Node("gpu001".into());
+        assert_eq!(intent_for_key(KeyPress::Char('t'), &node), Some(KeyIntent::Topology));
     }
 }

@@ -1,11 +1,11 @@
 //! The line at the bottom that the reader types into: a filter, a command or a note, with completion.
 
-use gaunt_schema::Safe;
+use gaunt_schema::SanitizedText;
 
-use super::{commands, keymap::Key, place::Place};
+use super::{keymap::KeyPress, prompt_commands, screen::Screen};
 use crate::answer::{
-    Field, FilterError, Subject,
-    filter::{MAX_BYTES, complete},
+    FilterError, Subject, SubjectField,
+    filter::{MAX_BYTES, complete_filter},
 };
 
 /// Lines that can be called back.
@@ -13,44 +13,44 @@ const REMEMBERED: usize = 32;
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Asks {
+pub(crate) enum PromptKind {
     /// Which rows of a subject.
     Filter(Subject),
     /// What to do.
     Command,
     /// A note about findings, and what they are called together.
-    Note(Vec<Safe>, Safe),
+    Note(Vec<SanitizedText>, SanitizedText),
 }
 
 /// The line while it is typed.
 #[derive(Clone, Debug)]
 pub(crate) struct Prompt {
     /// What is asked for.
-    pub(crate) asks: Asks,
+    pub(crate) asks: PromptKind,
     /// What stands in it.
     pub(crate) text: String,
     /// The byte that the cursor is at.
     pub(crate) cursor: usize,
     /// What is wrong with what was entered last.
-    pub(crate) wrong: Option<Wrong>,
+    pub(crate) error: Option<PromptError>,
     /// What could stand at the cursor, and which of it does.
-    pub(crate) offer: Offer,
+    pub(crate) completion: PromptCompletion,
     /// How far back the line was called from.
-    back: usize,
+    recall_depth: usize,
 }
 
 /// Why a line was not taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wrong {
+pub(crate) struct PromptError {
     /// The first column that is not understood, from 0, and how many columns; none if it is the whole line.
     pub(crate) place: Option<(usize, usize)>,
     /// Why, and what could stand there.
-    pub(crate) why: Safe,
+    pub(crate) why: SanitizedText,
 }
 
 /// What can stand at the cursor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Offer {
+pub(crate) struct PromptCompletion {
     /// The bytes that a candidate replaces.
     pub(crate) from: usize,
     /// The end of them.
@@ -58,52 +58,52 @@ pub(crate) struct Offer {
     /// Texts with what they mean.
     pub(crate) candidates: Vec<(String, String)>,
     /// The one that was put in by Tab.
-    pub(crate) put: Option<usize>,
+    pub(crate) inserted: Option<usize>,
 }
 
 /// What a key led to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Typed {
+pub(crate) enum PromptOutcome {
     /// The line goes on.
-    Goes,
+    Continues,
     /// It was given up.
-    Left,
+    Cancelled,
     /// It was entered.
     Entered(String),
 }
 
 /// What is known that can be completed.
-pub(crate) struct Known<'a> {
+pub(crate) struct CompletionContext<'a> {
     /// The texts that a field has now.
-    pub(crate) values: &'a dyn Fn(&Field) -> Vec<Safe>,
+    pub(crate) values: &'a dyn Fn(&SubjectField) -> Vec<SanitizedText>,
     /// The names of nodes.
-    pub(crate) nodes: &'a [Safe],
+    pub(crate) nodes: &'a [SanitizedText],
     /// The screen that is shown.
-    pub(crate) place: &'a Place,
+    pub(crate) screen: &'a Screen,
 }
 
 /// Lines that were entered, the newest last.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Past {
+pub(crate) struct PromptHistory {
     filters: Vec<String>,
     commands: Vec<String>,
 }
 
-impl Past {
-    fn of(&self, asks: &Asks) -> &[String] {
+impl PromptHistory {
+    fn of(&self, asks: &PromptKind) -> &[String] {
         match asks {
-            Asks::Filter(_) => &self.filters,
-            Asks::Command => &self.commands,
-            Asks::Note(..) => &[],
+            PromptKind::Filter(_) => &self.filters,
+            PromptKind::Command => &self.commands,
+            PromptKind::Note(..) => &[],
         }
     }
 
     /// Remembers a line.
-    pub(crate) fn remember(&mut self, asks: &Asks, line: &str) {
+    pub(crate) fn record_line(&mut self, asks: &PromptKind, line: &str) {
         let lines = match asks {
-            Asks::Filter(_) => &mut self.filters,
-            Asks::Command => &mut self.commands,
-            Asks::Note(..) => return,
+            PromptKind::Filter(_) => &mut self.filters,
+            PromptKind::Command => &mut self.commands,
+            PromptKind::Note(..) => return,
         };
         if line.is_empty() {
             return;
@@ -118,68 +118,73 @@ impl Past {
 
 impl Prompt {
     /// A line with something in it already.
-    pub(crate) fn new(asks: Asks, text: &str) -> Self {
+    pub(crate) fn new(asks: PromptKind, text: &str) -> Self {
         Self {
             asks,
             text: text.to_owned(),
             cursor: text.len(),
-            wrong: None,
-            offer: Offer::default(),
-            back: 0,
+            error: None,
+            completion: PromptCompletion::default(),
+            recall_depth: 0,
         }
     }
 
     /// Takes a key.
-    pub(crate) fn press(&mut self, key: Key, past: &Past, known: &Known<'_>) -> Typed {
+    pub(crate) fn handle_key(
+        &mut self,
+        key: KeyPress,
+        past: &PromptHistory,
+        known: &CompletionContext<'_>,
+    ) -> PromptOutcome {
         match key {
-            Key::Enter => return Typed::Entered(self.text.trim().to_owned()),
-            Key::Escape | Key::Ctrl('c') => return Typed::Left,
-            Key::Backspace if self.text.is_empty() => return Typed::Left,
-            Key::Tab => self.put(true),
-            Key::BackTab => self.put(false),
-            Key::Up | Key::Down => self.recall(key == Key::Up, past),
+            KeyPress::Enter => return PromptOutcome::Entered(self.text.trim().to_owned()),
+            KeyPress::Escape | KeyPress::Ctrl('c') => return PromptOutcome::Cancelled,
+            KeyPress::Backspace if self.text.is_empty() => return PromptOutcome::Cancelled,
+            KeyPress::Tab => self.insert_candidate(true),
+            KeyPress::BackTab => self.insert_candidate(false),
+            KeyPress::Up | KeyPress::Down => self.recall_line(key == KeyPress::Up, past),
             _ => {
-                self.edit(key);
-                self.wrong = None;
+                self.edit_line(key);
+                self.error = None;
             }
         }
-        if !matches!(key, Key::Tab | Key::BackTab) {
-            self.offer = self.offered(known);
+        if !matches!(key, KeyPress::Tab | KeyPress::BackTab) {
+            self.completion = self.compute_completion(known);
         }
-        Typed::Goes
+        PromptOutcome::Continues
     }
 
-    fn edit(&mut self, key: Key) {
+    fn edit_line(&mut self, key: KeyPress) {
         match key {
-            Key::Char(c) if !c.is_control() && self.text.len() + c.len_utf8() <= MAX_BYTES => {
+            KeyPress::Char(c) if !c.is_control() && self.text.len() + c.len_utf8() <= MAX_BYTES => {
                 self.text.insert(self.cursor, c);
                 self.cursor += c.len_utf8();
             }
-            Key::Backspace | Key::Ctrl('h') => {
+            KeyPress::Backspace | KeyPress::Ctrl('h') => {
                 if let Some(last) = self.text[..self.cursor].chars().next_back() {
                     self.cursor -= last.len_utf8();
                     self.text.remove(self.cursor);
                 }
             }
-            Key::Delete | Key::Ctrl('d') if self.cursor < self.text.len() => {
+            KeyPress::Delete | KeyPress::Ctrl('d') if self.cursor < self.text.len() => {
                 self.text.remove(self.cursor);
             }
-            Key::Left | Key::Ctrl('b') => {
+            KeyPress::Left | KeyPress::Ctrl('b') => {
                 let last = self.text[..self.cursor].chars().next_back();
                 self.cursor -= last.map_or(0, char::len_utf8);
             }
-            Key::Right | Key::Ctrl('f') => {
+            KeyPress::Right | KeyPress::Ctrl('f') => {
                 let next = self.text[self.cursor..].chars().next();
                 self.cursor += next.map_or(0, char::len_utf8);
             }
-            Key::Home | Key::Ctrl('a') => self.cursor = 0,
-            Key::End | Key::Ctrl('e') => self.cursor = self.text.len(),
-            Key::Ctrl('u') => {
+            KeyPress::Home | KeyPress::Ctrl('a') => self.cursor = 0,
+            KeyPress::End | KeyPress::Ctrl('e') => self.cursor = self.text.len(),
+            KeyPress::Ctrl('u') => {
                 self.text.drain(..self.cursor);
                 self.cursor = 0;
             }
-            Key::Ctrl('k') => self.text.truncate(self.cursor),
-            Key::Ctrl('w') => {
+            KeyPress::Ctrl('k') => self.text.truncate(self.cursor),
+            KeyPress::Ctrl('w') => {
                 let kept = self.text[..self.cursor].trim_end();
                 let start = kept.rfind(|c: char| !c.is_alphanumeric() && c != '_');
                 let start =
@@ -195,60 +200,65 @@ impl Prompt {
     }
 
     /// Puts the next candidate in, or the one before.
-    fn put(&mut self, next: bool) {
-        let count = self.offer.candidates.len();
+    fn insert_candidate(&mut self, next: bool) {
+        let count = self.completion.candidates.len();
         if count == 0 {
             return;
         }
-        let at = match (self.offer.put, next) {
+        let at = match (self.completion.inserted, next) {
             (None, true) => 0,
             (None, false) => count - 1,
             (Some(at), true) => (at + 1) % count,
             (Some(at), false) => (at + count - 1) % count,
         };
-        let (from, to) = (self.offer.from, self.offer.to.min(self.text.len()));
-        let text = &self.offer.candidates[at].0;
+        let (from, to) = (self.completion.from, self.completion.to.min(self.text.len()));
+        let text = &self.completion.candidates[at].0;
         self.text.replace_range(from..to, text);
-        self.offer.to = from + text.len();
-        self.cursor = self.offer.to;
-        self.offer.put = Some(at);
-        self.wrong = None;
+        self.completion.to = from + text.len();
+        self.cursor = self.completion.to;
+        self.completion.inserted = Some(at);
+        self.error = None;
     }
 
-    fn recall(&mut self, older: bool, past: &Past) {
+    fn recall_line(&mut self, older: bool, past: &PromptHistory) {
         let lines = past.of(&self.asks);
-        self.back =
-            if older { (self.back + 1).min(lines.len()) } else { self.back.saturating_sub(1) };
-        let line = lines.len().checked_sub(self.back).and_then(|at| lines.get(at));
+        self.recall_depth = if older {
+            (self.recall_depth + 1).min(lines.len())
+        } else {
+            self.recall_depth.saturating_sub(1)
+        };
+        let line = lines.len().checked_sub(self.recall_depth).and_then(|at| lines.get(at));
         self.text = line.cloned().unwrap_or_default();
         self.cursor = self.text.len();
-        self.wrong = None;
+        self.error = None;
     }
 
     /// What could stand at the cursor.
-    pub(crate) fn offered(&self, known: &Known<'_>) -> Offer {
+    pub(crate) fn compute_completion(&self, known: &CompletionContext<'_>) -> PromptCompletion {
         match &self.asks {
-            Asks::Filter(subject) => {
-                let found = complete(*subject, &self.text, self.cursor, known.values);
+            PromptKind::Filter(subject) => {
+                let found = complete_filter(*subject, &self.text, self.cursor, known.values);
                 let candidates = found.candidates.into_iter().map(|c| (c.text, c.note));
-                Offer {
+                PromptCompletion {
                     from: found.from,
                     to: found.to,
                     candidates: candidates.collect(),
-                    put: None,
+                    inserted: None,
                 }
             }
-            Asks::Command => commands::complete(&self.text[..self.cursor], known),
-            Asks::Note(..) => Offer::default(),
+            PromptKind::Command => {
+                prompt_commands::complete_command(&self.text[..self.cursor], known)
+            }
+            PromptKind::Note(..) => PromptCompletion::default(),
         }
     }
 
     /// Says what is wrong with the line.
-    pub(crate) fn refuse(&mut self, error: &FilterError) {
+    pub(crate) fn show_error(&mut self, error: &FilterError) {
         let hint = error.hint.as_deref().map_or_else(String::new, |hint| format!("; {hint}"));
-        self.wrong = Some(Wrong {
+        self.error = Some(PromptError {
             place: Some((error.column.saturating_sub(1) as usize, error.length as usize)),
-            why: Safe::new(&format!("{}{hint}", error.message)),
+            why: SanitizedText::new(&format!("{}{hint}", error.message)),
         });
     }
 }
@@ -257,63 +267,67 @@ impl Prompt {
 mod tests {
     use super::*;
 
-    fn type_into(prompt: &mut Prompt, keys: &[Key], past: &Past) -> Typed {
-        let values = |field: &Field| {
+    fn type_into(prompt: &mut Prompt, keys: &[KeyPress], past: &PromptHistory) -> PromptOutcome {
+        let values = |field: &SubjectField| {
             if field.name == "node" { vec!["gpu001".into(), "gpu 2".into()] } else { Vec::new() }
         };
-        let place = Place::Overview;
-        let known = Known { values: &values, nodes: &[], place: &place };
-        keys.iter().fold(Typed::Goes, |_, key| prompt.press(*key, past, &known))
+        let place = Screen::Overview;
+        let known = CompletionContext { values: &values, nodes: &[], screen: &place };
+        keys.iter().fold(PromptOutcome::Continues, |_, key| prompt.handle_key(*key, past, &known))
     }
 
-    fn letters(text: &str) -> Vec<Key> {
-        text.chars().map(Key::Char).collect()
+    fn char_keys(text: &str) -> Vec<KeyPress> {
+        text.chars().map(KeyPress::Char).collect()
     }
 
     #[test]
     fn a_line_is_edited_as_in_a_shell() {
-        let mut prompt = Prompt::new(Asks::Command, "");
-        let past = Past::default();
-        type_into(&mut prompt, &letters("at -20mx"), &past);
-        type_into(&mut prompt, &[Key::Backspace, Key::Home, Key::Char('ä'), Key::Delete], &past);
+        let mut prompt = Prompt::new(PromptKind::Command, "");
+        let past = PromptHistory::default();
+        type_into(&mut prompt, &char_keys("at -20mx"), &past);
+        type_into(
+            &mut prompt,
+            &[KeyPress::Backspace, KeyPress::Home, KeyPress::Char('ä'), KeyPress::Delete],
+            &past,
+        );
         assert_eq!((prompt.text.as_str(), prompt.cursor), ("ät -20m", 2));
-        type_into(&mut prompt, &[Key::End, Key::Ctrl('w')], &past);
+        type_into(&mut prompt, &[KeyPress::End, KeyPress::Ctrl('w')], &past);
         assert_eq!(prompt.text, "ät -");
-        type_into(&mut prompt, &[Key::Ctrl('u')], &past);
+        type_into(&mut prompt, &[KeyPress::Ctrl('u')], &past);
         assert_eq!(prompt.text, "");
-        assert_eq!(type_into(&mut prompt, &[Key::Backspace], &past), Typed::Left);
+        assert_eq!(type_into(&mut prompt, &[KeyPress::Backspace], &past), PromptOutcome::Cancelled);
     }
 
     #[test]
     fn tab_walks_over_what_can_stand_there() {
-        let mut prompt = Prompt::new(Asks::Filter(Subject::Nodes), "");
-        let past = Past::default();
-        type_into(&mut prompt, &letters("nod"), &past);
-        type_into(&mut prompt, &[Key::Tab], &past);
+        let mut prompt = Prompt::new(PromptKind::Filter(Subject::Nodes), "");
+        let past = PromptHistory::default();
+        type_into(&mut prompt, &char_keys("nod"), &past);
+        type_into(&mut prompt, &[KeyPress::Tab], &past);
         assert_eq!(prompt.text, "node");
-        type_into(&mut prompt, &letters("="), &past);
-        type_into(&mut prompt, &[Key::Tab], &past);
+        type_into(&mut prompt, &char_keys("="), &past);
+        type_into(&mut prompt, &[KeyPress::Tab], &past);
         assert_eq!(prompt.text, "node=gpu001");
-        type_into(&mut prompt, &[Key::Tab], &past);
+        type_into(&mut prompt, &[KeyPress::Tab], &past);
         assert_eq!(prompt.text, "node=\"gpu 2\"");
-        type_into(&mut prompt, &[Key::BackTab], &past);
+        type_into(&mut prompt, &[KeyPress::BackTab], &past);
         assert_eq!(prompt.text, "node=gpu001");
-        let entered = type_into(&mut prompt, &[Key::Enter], &past);
-        assert_eq!(entered, Typed::Entered("node=gpu001".into()));
+        let entered = type_into(&mut prompt, &[KeyPress::Enter], &past);
+        assert_eq!(entered, PromptOutcome::Entered("node=gpu001".into()));
     }
 
     #[test]
     fn lines_come_back_the_newest_first() {
-        let mut past = Past::default();
+        let mut past = PromptHistory::default();
         for line in ["live", "theme dark", "live"] {
-            past.remember(&Asks::Command, line);
+            past.record_line(&PromptKind::Command, line);
         }
-        let mut prompt = Prompt::new(Asks::Command, "");
-        type_into(&mut prompt, &[Key::Up], &past);
+        let mut prompt = Prompt::new(PromptKind::Command, "");
+        type_into(&mut prompt, &[KeyPress::Up], &past);
         assert_eq!(prompt.text, "live");
-        type_into(&mut prompt, &[Key::Up, Key::Up], &past);
+        type_into(&mut prompt, &[KeyPress::Up, KeyPress::Up], &past);
         assert_eq!(prompt.text, "theme dark");
-        type_into(&mut prompt, &[Key::Down, Key::Down], &past);
+        type_into(&mut prompt, &[KeyPress::Down, KeyPress::Down], &past);
         assert_eq!(prompt.text, "");
     }
 }

@@ -13,49 +13,49 @@ use std::{
 use ratatui::buffer::Buffer;
 use rustix::process::{Signal, kill_current_process_group};
 
+mod buffer_diff;
 mod input;
-mod line;
-mod paint;
-mod writer;
+mod terminal_writer;
+mod tty_device;
 
-pub(crate) use input::{Input, Pressed};
-use line::Line;
-use writer::Writer;
+pub(crate) use input::{InputEvent, TerminalInput};
+use terminal_writer::TerminalWriter;
+use tty_device::TtyDevice;
 
 /// The terminal in our hands. Dropping it gives the terminal back.
-pub(crate) struct Screen {
-    line: Arc<Line>,
-    writer: Writer,
+pub(crate) struct TerminalSession {
+    line: Arc<TtyDevice>,
+    writer: TerminalWriter,
     /// What the terminal shows; none if it must be drawn anew.
     shown: Option<Buffer>,
     /// The frame before that, whose memory the next one takes.
     spare: Buffer,
     panicked: Arc<AtomicBool>,
-    before: Arc<Hook>,
+    before: Arc<PanicHook>,
     /// Whether the mouse is ours.
     mouse: bool,
 }
 
 /// What a panic is told with.
-type Hook = Box<dyn Fn(&panic::PanicHookInfo<'_>) + Sync + Send>;
+type PanicHook = Box<dyn Fn(&panic::PanicHookInfo<'_>) + Sync + Send>;
 
-impl Screen {
+impl TerminalSession {
     /// Takes the terminal: raw mode, alternate screen, no cursor. A panic anywhere gives it back before its message.
-    pub(crate) fn open() -> io::Result<Self> {
+    pub(crate) fn open_terminal() -> io::Result<Self> {
         if !io::stdout().is_terminal() {
             return Err(io::Error::other("standard output is not a terminal"));
         }
-        let line = Arc::new(Line::open()?);
+        let line = Arc::new(TtyDevice::open_tty()?);
         let panicked = Arc::new(AtomicBool::new(false));
         let before = Arc::new(panic::take_hook());
         let (given, flag, tell) = (Arc::clone(&line), Arc::clone(&panicked), Arc::clone(&before));
         panic::set_hook(Box::new(move |info| {
             flag.store(true, Ordering::Relaxed);
-            given.give_back(LEAVE);
+            given.restore_terminal(LEAVE);
             tell(info);
         }));
         let mut screen = Self {
-            writer: Writer::start(Arc::clone(&line))?,
+            writer: TerminalWriter::spawn_writer(Arc::clone(&line))?,
             line,
             shown: None,
             spare: Buffer::default(),
@@ -63,12 +63,12 @@ impl Screen {
             before,
             mouse: true,
         };
-        screen.retake()?;
+        screen.take_terminal()?;
         Ok(screen)
     }
 
     /// Whether some thread panicked: the terminal is given back already, and nothing may be drawn any more.
-    pub(crate) fn panicked(&self) -> bool {
+    pub(crate) fn has_panicked(&self) -> bool {
         self.panicked.load(Ordering::Relaxed)
     }
 
@@ -78,42 +78,43 @@ impl Screen {
     }
 
     /// Waits until the frame before has reached the terminal.
-    pub(crate) async fn ready(&self) {
-        self.writer.idle().await;
+    pub(crate) async fn wait_until_ready(&self) {
+        self.writer.wait_until_idle().await;
     }
 
     /// How long the terminal took to take the last frame: what a slow link shows itself by.
-    pub(crate) fn took(&self) -> Duration {
-        self.writer.took()
+    pub(crate) fn last_write_duration(&self) -> Duration {
+        self.writer.last_write_duration()
     }
 
     /// Rings the terminal's bell.
-    pub(crate) fn ring(&self) -> io::Result<()> {
-        self.writer.send(b"\x07".to_vec())
+    pub(crate) fn ring_bell(&self) -> io::Result<()> {
+        self.writer.queue_frame(b"\x07".to_vec())
     }
 
     /// Puts a text on the clipboard, where the terminal allows it (OSC 52).
-    pub(crate) fn copy(&self, text: &str) -> io::Result<()> {
-        self.writer.send(format!("\x1b]52;c;{}\x07", base64(text.as_bytes())).into_bytes())
+    pub(crate) fn copy_to_clipboard(&self, text: &str) -> io::Result<()> {
+        self.writer
+            .queue_frame(format!("\x1b]52;c;{}\x07", encode_base64(text.as_bytes())).into_bytes())
     }
 
     /// Takes the mouse, or leaves it to the terminal, which can then mark text.
-    pub(crate) fn take_mouse(&mut self, ours: bool) -> io::Result<()> {
+    pub(crate) fn capture_mouse(&mut self, ours: bool) -> io::Result<()> {
         self.mouse = ours;
-        self.writer.send(if ours { MOUSE_ON } else { MOUSE_OFF }.to_vec())
+        self.writer.queue_frame(if ours { MOUSE_ON } else { MOUSE_OFF }.to_vec())
     }
 
     /// Takes the terminal, also after somebody else continued this process.
-    pub(crate) fn retake(&mut self) -> io::Result<()> {
-        self.line.take()?;
-        self.forget();
-        self.writer.send([ENTER, if self.mouse { MOUSE_ON } else { b"" }].concat())
+    pub(crate) fn take_terminal(&mut self) -> io::Result<()> {
+        self.line.enter_raw_mode()?;
+        self.force_redraw();
+        self.writer.queue_frame([ENTER, if self.mouse { MOUSE_ON } else { b"" }].concat())
     }
 
     /// Draws one frame: what changed since the last one, in one write, shown at once where terminals can.
     /// Says how many bytes that took; none if nothing changed.
     pub(crate) fn draw(&mut self, draw: impl FnOnce(&mut Buffer)) -> io::Result<usize> {
-        let area = self.line.area();
+        let area = self.line.terminal_area();
         let mut next = std::mem::take(&mut self.spare);
         next.resize(area);
         next.reset();
@@ -123,37 +124,37 @@ impl Screen {
             frame.extend_from_slice(CLEAR);
             Buffer::empty(area)
         });
-        paint::paint(&mut frame, &shown, &next);
+        buffer_diff::write_changes(&mut frame, &shown, &next);
         (self.shown, self.spare) = (Some(next), shown);
         if frame.len() == BEGIN.len() {
             return Ok(0);
         }
         frame.extend_from_slice(END);
         let length = frame.len();
-        self.writer.send(frame)?;
+        self.writer.queue_frame(frame)?;
         Ok(length)
     }
 
     /// Forgets what the terminal shows, so that the next frame draws every cell.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn force_redraw(&mut self) {
         self.shown = None;
     }
 
     /// Gives the terminal back and stops this process until it is continued, as Ctrl-Z does elsewhere.
-    pub(crate) fn suspend(&mut self) -> io::Result<()> {
-        self.writer.settle();
-        self.line.give_back(LEAVE);
+    pub(crate) fn suspend_process(&mut self) -> io::Result<()> {
+        self.writer.flush_with_timeout();
+        self.line.restore_terminal(LEAVE);
         // The whole group, as the terminal itself would: a shell that waits for a script of ours must see it stop.
         kill_current_process_group(Signal::STOP)?;
-        self.retake()
+        self.take_terminal()
     }
 }
 
-impl Drop for Screen {
+impl Drop for TerminalSession {
     fn drop(&mut self) {
-        self.writer.settle();
-        self.line.give_back(LEAVE);
-        if !self.panicked() && !std::thread::panicking() {
+        self.writer.flush_with_timeout();
+        self.line.restore_terminal(LEAVE);
+        if !self.has_panicked() && !std::thread::panicking() {
             let before = Arc::clone(&self.before);
             panic::set_hook(Box::new(move |info| before(info)));
         }
@@ -175,7 +176,7 @@ const MOUSE_ON: &[u8] = b"\x1b[?1000h\x1b[?1006h";
 const MOUSE_OFF: &[u8] = b"\x1b[?1006l\x1b[?1000l";
 
 /// Bytes in the alphabet that terminals take a clipboard in.
-fn base64(bytes: &[u8]) -> String {
+fn encode_base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for three in bytes.chunks(3) {
@@ -196,7 +197,7 @@ mod tests {
         for (text, coded) in
             [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("gpu003", "Z3B1MDAz")]
         {
-            assert_eq!(super::base64(text.as_bytes()), coded);
+            assert_eq!(super::encode_base64(text.as_bytes()), coded);
         }
     }
 }

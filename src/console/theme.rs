@@ -12,7 +12,7 @@ pub use palette::Palette;
 
 /// How many colours there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Colour {
+pub enum ColourDepth {
     /// As the environment says: `NO_COLOR`, `TERM`, `COLORTERM`.
     #[default]
     Auto,
@@ -28,7 +28,7 @@ pub enum Colour {
 
 /// Which characters can be drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Glyphs {
+pub enum GlyphSet {
     /// As the locale says.
     #[default]
     Auto,
@@ -40,11 +40,11 @@ pub enum Glyphs {
 
 /// What a piece of the screen means; the theme decides how that looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Meaning {
+pub(crate) enum StyleRole {
     /// Useful work.
     Good,
     /// Useful work of a second kind.
-    GoodToo,
+    SecondaryGood,
     /// Neither good nor bad.
     Neutral,
     /// Time lost through somebody else's fault.
@@ -68,80 +68,80 @@ pub(crate) enum Meaning {
 /// A theme whose choices are all made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Theme {
-    colour: Colour,
-    glyphs: Glyphs,
+    colour: ColourDepth,
+    glyphs: GlyphSet,
     palette: Palette,
 }
 
 impl Theme {
     /// The theme for a choice, where the environment decides what was left open.
     pub(crate) fn new(
-        colour: Colour,
-        glyphs: Glyphs,
+        colour: ColourDepth,
+        glyphs: GlyphSet,
         environment: impl Fn(&str) -> Option<String>,
     ) -> Self {
         let colour = match colour {
-            Colour::Auto => detect_colour(&environment),
+            ColourDepth::Auto => detect_colour(&environment),
             chosen => chosen,
         };
         let glyphs = match glyphs {
-            Glyphs::Auto => detect_glyphs(&environment),
+            GlyphSet::Auto => detect_glyphs(&environment),
             chosen => chosen,
         };
         Self { colour, glyphs, palette: Palette::default() }
     }
 
     /// The same in other colours.
-    pub(crate) const fn painted(self, palette: Palette) -> Self {
+    pub(crate) const fn with_palette(self, palette: Palette) -> Self {
         Self { palette, ..self }
     }
 
     /// Whether only ASCII can be drawn.
     pub(crate) fn is_ascii(self) -> bool {
-        self.glyphs != Glyphs::Unicode
+        self.glyphs != GlyphSet::Unicode
     }
 
     /// How a meaning looks.
-    pub(crate) fn style(self, meaning: Meaning) -> Style {
+    pub(crate) fn style_for(self, meaning: StyleRole) -> Style {
         let (sixteen, indexed, rgb) = self.palette.of(meaning);
         let style = match self.colour {
-            Colour::Auto | Colour::None => Style::new(),
-            Colour::Sixteen => Style::new().fg(sixteen),
-            Colour::Indexed => Style::new().fg(Color::Indexed(indexed)),
-            Colour::True => Style::new().fg(Color::from_u32(rgb)),
+            ColourDepth::Auto | ColourDepth::None => Style::new(),
+            ColourDepth::Sixteen => Style::new().fg(sixteen),
+            ColourDepth::Indexed => Style::new().fg(Color::Indexed(indexed)),
+            ColourDepth::True => Style::new().fg(Color::from_u32(rgb)),
         };
         match meaning {
             // Ordinary text is as the terminal has it.
-            Meaning::Plain => Style::new(),
-            Meaning::Title | Meaning::Bad => style.add_modifier(Modifier::BOLD),
-            Meaning::Worst => style.add_modifier(Modifier::BOLD | Modifier::REVERSED),
+            StyleRole::Plain => Style::new(),
+            StyleRole::Title | StyleRole::Bad => style.add_modifier(Modifier::BOLD),
+            StyleRole::Worst => style.add_modifier(Modifier::BOLD | Modifier::REVERSED),
             _ => style,
         }
     }
 
     /// How a GPU state looks.
-    pub(crate) fn state(self, state: GpuState) -> Style {
-        self.style(state_meaning(state))
+    pub(crate) fn state_style(self, state: GpuState) -> Style {
+        self.style_for(state_role(state))
     }
 
     /// How a severity looks.
-    pub(crate) fn severity(self, severity: Severity) -> Style {
-        self.style(match severity {
-            Severity::Critical => Meaning::Bad,
-            Severity::Warning => Meaning::Waiting,
-            Severity::Info => Meaning::Neutral,
+    pub(crate) fn severity_style(self, severity: Severity) -> Style {
+        self.style_for(match severity {
+            Severity::Critical => StyleRole::Bad,
+            Severity::Warning => StyleRole::Waiting,
+            Severity::Info => StyleRole::Neutral,
         })
     }
 
     /// Puts ASCII characters in the place of all others, where the terminal cannot draw them.
-    pub(crate) fn flatten(self, buffer: &mut Buffer) {
-        if self.glyphs == Glyphs::Unicode {
+    pub(crate) fn replace_non_ascii(self, buffer: &mut Buffer) {
+        if self.glyphs == GlyphSet::Unicode {
             return;
         }
         for cell in &mut buffer.content {
             if !cell.symbol().is_ascii() {
                 // Only fixed characters of ours are written here, never text from outside.
-                let plain = ascii(cell.symbol());
+                let plain = ascii_fallback(cell.symbol());
                 cell.set_symbol(plain);
             }
         }
@@ -149,7 +149,7 @@ impl Theme {
 }
 
 /// What the cursor does to a style.
-pub(crate) fn selected(style: Style) -> Style {
+pub(crate) fn selected_style(style: Style) -> Style {
     style.add_modifier(Modifier::REVERSED)
 }
 
@@ -184,7 +184,7 @@ pub(crate) const fn state_sign(state: GpuState) -> &'static str {
 }
 
 /// The words for a GPU state on the screen.
-pub(crate) const fn state_words(state: GpuState) -> &'static str {
+pub(crate) const fn state_label(state: GpuState) -> &'static str {
     match state {
         GpuState::Computing => "computing",
         GpuState::MemoryBound => "memory-bound",
@@ -225,47 +225,47 @@ pub(crate) fn state_rank(state: GpuState) -> u8 {
     }
 }
 
-const fn state_meaning(state: GpuState) -> Meaning {
+const fn state_role(state: GpuState) -> StyleRole {
     match state {
-        GpuState::Computing => Meaning::Good,
-        GpuState::MemoryBound => Meaning::GoodToo,
-        GpuState::Communicating | GpuState::Busy => Meaning::Neutral,
-        GpuState::Slowed | GpuState::Waiting => Meaning::Waiting,
-        GpuState::DataStarved | GpuState::LaunchBound => Meaning::Starved,
-        GpuState::Throttled | GpuState::Lost => Meaning::Bad,
-        GpuState::Hung => Meaning::Worst,
-        GpuState::IdleAllocated => Meaning::Cost,
-        GpuState::Idle | GpuState::Stale | GpuState::Unknown => Meaning::Dim,
+        GpuState::Computing => StyleRole::Good,
+        GpuState::MemoryBound => StyleRole::SecondaryGood,
+        GpuState::Communicating | GpuState::Busy => StyleRole::Neutral,
+        GpuState::Slowed | GpuState::Waiting => StyleRole::Waiting,
+        GpuState::DataStarved | GpuState::LaunchBound => StyleRole::Starved,
+        GpuState::Throttled | GpuState::Lost => StyleRole::Bad,
+        GpuState::Hung => StyleRole::Worst,
+        GpuState::IdleAllocated => StyleRole::Cost,
+        GpuState::Idle | GpuState::Stale | GpuState::Unknown => StyleRole::Dim,
     }
 }
 
-fn detect_colour(environment: &impl Fn(&str) -> Option<String>) -> Colour {
+fn detect_colour(environment: &impl Fn(&str) -> Option<String>) -> ColourDepth {
     let set = |name: &str| environment(name).unwrap_or_default();
     let term = set("TERM");
     if !set("NO_COLOR").is_empty() || term == "dumb" || term.is_empty() {
-        Colour::None
+        ColourDepth::None
     } else if matches!(set("COLORTERM").as_str(), "truecolor" | "24bit") {
-        Colour::True
+        ColourDepth::True
     } else if term.contains("256") || term.contains("kitty") || term.contains("alacritty") {
-        Colour::Indexed
+        ColourDepth::Indexed
     } else {
-        Colour::Sixteen
+        ColourDepth::Sixteen
     }
 }
 
 /// The first of the locale variables that is set decides, as in the C library.
-fn detect_glyphs(environment: &impl Fn(&str) -> Option<String>) -> Glyphs {
+fn detect_glyphs(environment: &impl Fn(&str) -> Option<String>) -> GlyphSet {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
         .into_iter()
         .find_map(|name| environment(name).filter(|value| !value.is_empty()))
         .unwrap_or_default()
         .to_ascii_lowercase();
     let utf8 = locale.contains("utf-8") || locale.contains("utf8");
-    if utf8 { Glyphs::Unicode } else { Glyphs::Ascii }
+    if utf8 { GlyphSet::Unicode } else { GlyphSet::Ascii }
 }
 
 /// The ASCII character that stands for one of ours; anything else becomes a question mark.
-fn ascii(symbol: &str) -> &'static str {
+fn ascii_fallback(symbol: &str) -> &'static str {
     match symbol {
         "█" => "C",
         "▓" => "M",
@@ -300,39 +300,45 @@ mod tests {
 
     use super::*;
 
-    fn theme(variables: &[(&str, &str)]) -> Theme {
+    fn detect_theme(variables: &[(&str, &str)]) -> Theme {
         let variables: Vec<(String, String)> =
             variables.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
-        Theme::new(Colour::Auto, Glyphs::Auto, |name| {
+        Theme::new(ColourDepth::Auto, GlyphSet::Auto, |name| {
             variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
         })
     }
 
     #[test]
     fn the_environment_decides_what_was_left_open() {
-        let of = |variables: &[(&str, &str)]| (theme(variables).colour, theme(variables).glyphs);
+        let of = |variables: &[(&str, &str)]| {
+            (detect_theme(variables).colour, detect_theme(variables).glyphs)
+        };
         let plain = [("TERM", "xterm-256color"), ("LANG", "en_US.UTF-8")];
-        assert_eq!(of(&plain), (Colour::Indexed, Glyphs::Unicode));
-        assert_eq!(of(&[("TERM", "linux"), ("LANG", "C")]), (Colour::Sixteen, Glyphs::Ascii));
-        assert_eq!(of(&[("TERM", "xterm"), ("NO_COLOR", "1")]).0, Colour::None);
-        assert_eq!(of(&[("TERM", "xterm"), ("COLORTERM", "truecolor")]).0, Colour::True);
-        assert_eq!(of(&[("LC_ALL", "C"), ("LANG", "de_DE.utf8")]).1, Glyphs::Ascii);
-        assert_eq!(of(&[]), (Colour::None, Glyphs::Ascii));
+        assert_eq!(of(&plain), (ColourDepth::Indexed, GlyphSet::Unicode));
+        assert_eq!(
+            of(&[("TERM", "linux"), ("LANG", "C")]),
+            (ColourDepth::Sixteen, GlyphSet::Ascii)
+        );
+        assert_eq!(of(&[("TERM", "xterm"), ("NO_COLOR", "1")]).0, ColourDepth::None);
+        assert_eq!(of(&[("TERM", "xterm"), ("COLORTERM", "truecolor")]).0, ColourDepth::True);
+        assert_eq!(of(&[("LC_ALL", "C"), ("LANG", "de_DE.utf8")]).1, GlyphSet::Ascii);
+        assert_eq!(of(&[]), (ColourDepth::None, GlyphSet::Ascii));
     }
 
     #[test]
     fn states_are_told_apart_by_shape_alone_even_in_ascii() {
         let signs: Vec<&str> = GpuState::ALL.iter().map(|state| state_sign(*state)).collect();
-        let plain = signs.iter().map(|sign| if sign.is_ascii() { *sign } else { ascii(sign) });
+        let plain =
+            signs.iter().map(|sign| if sign.is_ascii() { *sign } else { ascii_fallback(sign) });
         assert_eq!(plain.collect::<BTreeSet<_>>().len(), GpuState::ALL.len());
         assert_eq!(signs.into_iter().collect::<BTreeSet<_>>().len(), GpuState::ALL.len());
     }
 
     #[test]
     fn without_colour_no_style_has_any() {
-        let theme = Theme::new(Colour::None, Glyphs::Ascii, |_| None);
+        let theme = Theme::new(ColourDepth::None, GlyphSet::Ascii, |_| None);
         for state in GpuState::ALL {
-            assert_eq!(theme.state(*state).fg, None);
+            assert_eq!(theme.state_style(*state).fg, None);
         }
     }
 }

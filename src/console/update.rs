@@ -2,25 +2,27 @@
 
 use std::time::Duration;
 
-use gaunt_schema::{Safe, UnixMs};
+use gaunt_schema::{SanitizedText, UnixMs};
 
 use super::{
-    action::{Action, Effect, Intent},
+    action::{ConsoleAction, ConsoleEffect, KeyIntent},
+    console_state::{
+        ConsoleState, HeatGrouping, NetworkMeasure, OverviewPanel, SourceStatus, StatusMessage,
+    },
     freshness::is_overview,
     keymap,
-    place::Place,
-    state::{Fold, Link, Measure, Message, Panel, State},
+    screen::Screen,
 };
 use crate::answer::Subject;
 
-mod answered;
 mod confirm;
-mod point;
-mod speak;
-mod time;
-mod travel;
+mod mouse;
+mod navigation;
+mod prompt_input;
+mod received_answers;
+mod time_navigation;
 
-pub(super) use travel::openable;
+pub(super) use navigation::openable_devices;
 
 /// How long a message stays.
 const MESSAGE: Duration = Duration::from_secs(8);
@@ -31,203 +33,220 @@ const TINTS: [&str; 6] =
 
 /// What an action led to.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Outcome {
+pub(crate) struct UpdateOutcome {
     /// Whether the screen must be drawn.
     pub(crate) changed: bool,
     /// What is owed.
-    pub(crate) effects: Vec<Effect>,
+    pub(crate) effects: Vec<ConsoleEffect>,
 }
 
-impl Outcome {
-    fn drawn() -> Self {
+impl UpdateOutcome {
+    fn with_redraw() -> Self {
         Self { changed: true, effects: Vec::new() }
     }
 
-    fn owing(effect: Effect) -> Self {
+    fn with_effect(effect: ConsoleEffect) -> Self {
         Self { changed: true, effects: vec![effect] }
     }
 }
 
 /// Takes one action.
-pub(crate) fn update(state: &mut State, action: Action) -> Outcome {
+pub(crate) fn apply_action(state: &mut ConsoleState, action: ConsoleAction) -> UpdateOutcome {
     match action {
-        Action::Key(key) if state.confirm.is_some() => confirm::press(state, key),
-        Action::Key(key) if state.prompt.is_some() => speak::press(state, key),
-        Action::Key(key) => match keymap::intent(key, &state.place) {
-            Some(intent) => intend(state, intent),
+        ConsoleAction::Key(key) if state.confirm.is_some() => confirm::handle_key(state, key),
+        ConsoleAction::Key(key) if state.prompt.is_some() => prompt_input::handle_key(state, key),
+        ConsoleAction::Key(key) => match keymap::intent_for_key(key, &state.screen) {
+            Some(intent) => handle_intent(state, intent),
             // Whatever is pressed, the page of keys has been read.
-            None => Outcome { changed: std::mem::take(&mut state.help), effects: Vec::new() },
+            None => UpdateOutcome { changed: std::mem::take(&mut state.help), effects: Vec::new() },
         },
-        Action::Mouse(mouse) => point::point(state, mouse),
-        Action::Answered(now, question, answer) => {
+        ConsoleAction::Mouse(mouse) => mouse::handle_mouse(state, mouse),
+        ConsoleAction::Answered(now, question, answer) => {
             state.now = now;
-            let was_fresh = matches!(state.link, Link::Fresh(_));
+            let was_fresh = matches!(state.source_status, SourceStatus::Fresh(_));
             if is_overview(&question) {
-                state.link = Link::Fresh(now);
+                state.source_status = SourceStatus::Fresh(now);
             }
             let had_failed = state.failed_question().is_some();
             state.failed.clear(&question);
-            let mut outcome = answered::answered(state, *question, answer);
+            let mut outcome = received_answers::handle_answer(state, *question, answer);
             outcome.changed |= !was_fresh || had_failed;
             outcome
         }
-        Action::Failed(now, question, why) if !is_overview(&question) => {
+        ConsoleAction::Failed(now, question, why) if !is_overview(&question) => {
             state.now = now;
-            state.failed.note(&question, now, why);
-            Outcome::drawn()
+            state.failed.record_failure(&question, now, why);
+            UpdateOutcome::with_redraw()
         }
-        Action::Failed(now, _, why) => {
+        ConsoleAction::Failed(now, _, why) => {
             state.now = now;
-            let (since, last) = match &state.link {
-                Link::Loading => (now, None),
-                Link::Fresh(last) => (now, Some(*last)),
-                Link::Lost { since, last, .. } => (*since, *last),
+            let (since, last) = match &state.source_status {
+                SourceStatus::Loading => (now, None),
+                SourceStatus::Fresh(last) => (now, Some(*last)),
+                SourceStatus::Lost { since, last, .. } => (*since, *last),
             };
-            state.link = Link::Lost { since, last, why };
-            Outcome::drawn()
+            state.source_status = SourceStatus::Lost { since, last, why };
+            UpdateOutcome::with_redraw()
         }
-        Action::Done(result) => {
+        ConsoleAction::Done(result) => {
             let (good, text) = match result {
                 Ok(text) => (true, text),
                 Err(text) => (false, text),
             };
-            say(state, good, &text);
-            Outcome::owing(Effect::Ask(state.questions()))
+            show_message(state, good, &text);
+            UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
         }
-        Action::Tick(now) => tick(state, now),
+        ConsoleAction::Tick(now) => handle_tick(state, now),
     }
 }
 
 /// Says something for a while.
-fn say(state: &mut State, good: bool, text: &str) {
-    state.message = Some(Message { good, text: Safe::new(text), until: state.now + MESSAGE });
+fn show_message(state: &mut ConsoleState, good: bool, text: &str) {
+    state.message = Some(StatusMessage {
+        succeeded: good,
+        text: SanitizedText::new(text),
+        until: state.now + MESSAGE,
+    });
 }
 
 /// Time passed: ask again, and draw if what is shown grows old without an answer.
-fn tick(state: &mut State, now: UnixMs) -> Outcome {
+fn handle_tick(state: &mut ConsoleState, now: UnixMs) -> UpdateOutcome {
     state.now = now;
     let over = state.message.take_if(|message| message.until <= now).is_some();
-    Outcome { changed: over || state.ages(), effects: vec![Effect::Ask(state.questions())] }
+    UpdateOutcome {
+        changed: over || state.has_aging_text(),
+        effects: vec![ConsoleEffect::Ask(state.screen_questions())],
+    }
 }
 
-fn intend(state: &mut State, intent: Intent) -> Outcome {
+fn handle_intent(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
     match intent {
-        Intent::Quit => return Outcome::owing(Effect::Quit),
-        Intent::Suspend => return Outcome::owing(Effect::Suspend),
-        Intent::Redraw => return Outcome::owing(Effect::Redraw),
-        Intent::Help => {
+        KeyIntent::Quit => return UpdateOutcome::with_effect(ConsoleEffect::Quit),
+        KeyIntent::Suspend => return UpdateOutcome::with_effect(ConsoleEffect::Suspend),
+        KeyIntent::Redraw => return UpdateOutcome::with_effect(ConsoleEffect::Redraw),
+        KeyIntent::Help => {
             (state.help, state.scroll) = (!state.help, 0);
-            return Outcome::drawn();
+            return UpdateOutcome::with_redraw();
         }
-        Intent::Up
-        | Intent::Down
-        | Intent::PageUp
-        | Intent::PageDown
-        | Intent::First
-        | Intent::Last
+        KeyIntent::Up
+        | KeyIntent::Down
+        | KeyIntent::PageUp
+        | KeyIntent::PageDown
+        | KeyIntent::First
+        | KeyIntent::Last
             if state.help =>
         {
-            return travel::page(state, intent);
+            return navigation::scroll_page(state, intent);
         }
         // Whatever else is pressed, the page of keys has been read.
-        _ if std::mem::take(&mut state.help) && intent == Intent::Back => return Outcome::drawn(),
+        _ if std::mem::take(&mut state.help) && intent == KeyIntent::Back => {
+            return UpdateOutcome::with_redraw();
+        }
         _ => {}
     }
     match intent {
-        Intent::Screen(number) => travel::go(state, Place::main(number)),
-        Intent::Open => travel::open(state),
-        Intent::Back => travel::back(state),
-        Intent::Job => travel::job(state),
-        Intent::Explain => explain(state),
-        Intent::Topology | Intent::Processes | Intent::Events => travel::beside(state, intent),
-        Intent::NextPanel | Intent::PreviousPanel => {
-            if state.place == Place::Overview {
-                state.panel = neighbour(state.panel, intent == Intent::NextPanel);
+        KeyIntent::Screen(number) => navigation::open_screen(state, Screen::main(number)),
+        KeyIntent::Open => navigation::open_selected(state),
+        KeyIntent::Back => navigation::go_back(state),
+        KeyIntent::Job => navigation::open_job(state),
+        KeyIntent::Explain => open_explanation(state),
+        KeyIntent::Topology | KeyIntent::Processes | KeyIntent::Events => {
+            navigation::open_node_screen(state, intent)
+        }
+        KeyIntent::NextPanel | KeyIntent::PreviousPanel => {
+            if state.screen == Screen::Overview {
+                state.panel = neighbour_panel(state.panel, intent == KeyIntent::NextPanel);
             }
-            Outcome::owing(Effect::Ask(state.questions()))
+            UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
         }
-        Intent::Filter | Intent::Command | Intent::Columns | Intent::Acknowledge => {
-            speak::begin(state, intent)
+        KeyIntent::Filter | KeyIntent::Command | KeyIntent::Columns | KeyIntent::Acknowledge => {
+            prompt_input::open_prompt(state, intent)
         }
-        Intent::SortNext | Intent::SortPrevious | Intent::Reverse => sort(state, intent),
-        Intent::Copy => travel::copied(state)
-            .map_or_else(Outcome::default, |text| Outcome::owing(Effect::Copy(text))),
-        Intent::Earlier | Intent::Later | Intent::MuchEarlier | Intent::MuchLater => {
-            time::step(state, intent)
+        KeyIntent::SortNext | KeyIntent::SortPrevious | KeyIntent::Reverse => {
+            sort_list(state, intent)
         }
-        Intent::Now => time::show(state, None),
-        Intent::Hold if state.replay.is_some() => Outcome::owing(Effect::Hold),
-        Intent::Hold => Outcome::default(),
-        Intent::Probe => travel::go(state, Place::Probe),
-        Intent::Fold => fold(state),
-        Intent::Measure => measure(state),
-        _ => travel::travel(state, intent),
+        KeyIntent::Copy => navigation::copy_text(state)
+            .map_or_else(UpdateOutcome::default, |text| {
+                UpdateOutcome::with_effect(ConsoleEffect::Copy(text))
+            }),
+        KeyIntent::Earlier | KeyIntent::Later | KeyIntent::MuchEarlier | KeyIntent::MuchLater => {
+            time_navigation::step_time(state, intent)
+        }
+        KeyIntent::Now => time_navigation::show_instant(state, None),
+        KeyIntent::ToggleReplay if state.replay.is_some() => {
+            UpdateOutcome::with_effect(ConsoleEffect::ToggleReplay)
+        }
+        KeyIntent::ToggleReplay => UpdateOutcome::default(),
+        KeyIntent::Probe => navigation::open_screen(state, Screen::Probe),
+        KeyIntent::Fold => cycle_grouping(state),
+        KeyIntent::Measure => cycle_measure(state),
+        _ => navigation::move_cursor(state, intent),
     }
 }
 
-fn explain(state: &mut State) -> Outcome {
-    match state.place.finding().cloned() {
-        Some(id) => travel::go(state, Place::Explanation(id)),
-        None => Outcome::default(),
+fn open_explanation(state: &mut ConsoleState) -> UpdateOutcome {
+    match state.screen.finding_id().cloned() {
+        Some(id) => navigation::open_screen(state, Screen::Explanation(id)),
+        None => UpdateOutcome::default(),
     }
 }
 
 /// Puts cells together in the next way.
-fn fold(state: &mut State) -> Outcome {
-    if state.place == Place::Probe {
-        let by_leaf = state.square().is_some_and(|(_, square)| square.by_leaf);
-        state.at.by_leaf = Some(!by_leaf);
-        return Outcome::drawn();
+fn cycle_grouping(state: &mut ConsoleState) -> UpdateOutcome {
+    if state.screen == Screen::Probe {
+        let by_leaf = state.shown_matrix().is_some_and(|(_, square)| square.by_leaf);
+        state.cursors.by_leaf = Some(!by_leaf);
+        return UpdateOutcome::with_redraw();
     }
-    state.fold = match state.fold {
-        Fold::Node => Fold::Leaf,
-        Fold::Leaf => Fold::Rack,
-        Fold::Rack => Fold::Node,
+    state.grouping = match state.grouping {
+        HeatGrouping::Node => HeatGrouping::Leaf,
+        HeatGrouping::Leaf => HeatGrouping::Rack,
+        HeatGrouping::Rack => HeatGrouping::Node,
     };
-    Outcome::owing(Effect::Ask(state.questions()))
+    UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
 }
 
-const fn neighbour(panel: Panel, next: bool) -> Panel {
+const fn neighbour_panel(panel: OverviewPanel, next: bool) -> OverviewPanel {
     match (panel, next) {
-        (Panel::Findings, true) | (Panel::Worst, false) => Panel::Heat,
-        (Panel::Heat, true) | (Panel::Findings, false) => Panel::Worst,
-        (Panel::Worst, true) | (Panel::Heat, false) => Panel::Findings,
+        (OverviewPanel::Findings, true) | (OverviewPanel::Worst, false) => OverviewPanel::Heat,
+        (OverviewPanel::Heat, true) | (OverviewPanel::Findings, false) => OverviewPanel::Worst,
+        (OverviewPanel::Worst, true) | (OverviewPanel::Heat, false) => OverviewPanel::Findings,
     }
 }
 
-fn sort(state: &mut State, intent: Intent) -> Outcome {
-    let Some(subject) = state.place.subject() else { return Outcome::default() };
-    let list = state.list_mut(subject);
+fn sort_list(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
+    let Some(subject) = state.screen.filter_subject() else { return UpdateOutcome::default() };
+    let list = state.list_state_mut(subject);
     match intent {
-        Intent::SortNext => list.sort_beside(true),
-        Intent::SortPrevious => list.sort_beside(false),
-        _ => list.reverse(),
+        KeyIntent::SortNext => list.sort_by_neighbour(true),
+        KeyIntent::SortPrevious => list.sort_by_neighbour(false),
+        _ => list.reverse_order(),
     }
-    Outcome::owing(Effect::Ask(state.questions()))
+    UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
 }
 
 /// Colours by the next measure of the map that is shown.
-fn measure(state: &mut State) -> Outcome {
-    if state.place == Place::Probe {
-        let rails = state.probe().map_or(0, |matrix| matrix.rails.len());
-        state.at.rail = (state.at.rail + 1) % rails.max(1);
-        return Outcome::drawn();
+fn cycle_measure(state: &mut ConsoleState) -> UpdateOutcome {
+    if state.screen == Screen::Probe {
+        let rails = state.probe_matrix().map_or(0, |matrix| matrix.rails.len());
+        state.cursors.rail = (state.cursors.rail + 1) % rails.max(1);
+        return UpdateOutcome::with_redraw();
     }
-    if state.place == Place::Network {
+    if state.screen == Screen::Network {
         state.measure = match state.measure {
-            Measure::Load => Measure::Pauses,
-            Measure::Pauses => Measure::Congestion,
-            Measure::Congestion => Measure::Errors,
-            Measure::Errors => Measure::Flaps,
-            Measure::Flaps => Measure::Load,
+            NetworkMeasure::Load => NetworkMeasure::Pauses,
+            NetworkMeasure::Pauses => NetworkMeasure::Congestion,
+            NetworkMeasure::Congestion => NetworkMeasure::Errors,
+            NetworkMeasure::Errors => NetworkMeasure::Flaps,
+            NetworkMeasure::Flaps => NetworkMeasure::Load,
         };
-        return Outcome::drawn();
+        return UpdateOutcome::with_redraw();
     }
     let known = state.tint.and_then(|field| TINTS.iter().position(|name| *name == field.name));
     let next = known.map_or(0, |at| at + 1);
     // After the last one, and after one that was chosen by its name, come the states.
     let next = if state.tint.is_some() && known.is_none() { TINTS.len() } else { next };
-    state.tint = TINTS.get(next).and_then(|name| Subject::Gpus.field(name));
-    state.panel = Panel::Heat;
-    Outcome::owing(Effect::Ask(state.questions()))
+    state.tint = TINTS.get(next).and_then(|name| Subject::Gpus.find_field(name));
+    state.panel = OverviewPanel::Heat;
+    UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
 }

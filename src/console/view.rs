@@ -7,37 +7,37 @@ use ratatui::{
 };
 
 use super::{
-    place::Place,
-    state::{Room, State},
-    theme::{Meaning, Theme},
+    console_state::{ConsoleState, ScreenLayout},
+    screen::Screen,
+    theme::{StyleRole, Theme},
 };
 
-mod alerts;
-mod beside;
-mod columns;
-mod device;
-mod events;
-mod explanation;
-mod finding;
-mod findings;
-mod fleet;
-mod folded;
-mod frame;
-mod heat;
-mod help;
-mod hints;
-mod job;
-mod line;
-mod list;
-mod network;
-mod node;
+mod device_screen;
+mod events_screen;
+mod explanation_screen;
+mod finding_alerts;
+mod finding_screen;
+mod findings_screen;
+mod fleet_summary;
+mod heat_detail;
+mod heat_groups;
+mod heat_map;
+mod help_screen;
+mod job_screen;
+mod list_columns;
+mod list_screen;
+mod network_screen;
+mod node_screen;
 mod node_tables;
-mod nodes;
-mod overview;
-mod probe;
-mod status;
-mod topology;
-mod users;
+mod overview_screen;
+mod placeholders;
+mod probe_screen;
+mod prompt_view;
+mod screen_frame;
+mod status_line;
+mod topology_screen;
+mod users_screen;
+mod worst_nodes;
 
 /// Below this, a screen would cut what matters.
 pub(crate) const MIN_WIDTH: u16 = 60;
@@ -45,81 +45,87 @@ pub(crate) const MIN_WIDTH: u16 = 60;
 pub(crate) const MIN_HEIGHT: u16 = 12;
 
 /// Draws everything, and tells the room that there was.
-pub(crate) fn draw(buffer: &mut Buffer, state: &State, theme: Theme) -> Room {
+pub(crate) fn draw(buffer: &mut Buffer, state: &ConsoleState, theme: Theme) -> ScreenLayout {
     let area = buffer.area;
     let room = if area.width < MIN_WIDTH || area.height < MIN_HEIGHT {
-        hints::too_small(buffer, area);
-        Room::default()
+        placeholders::draw_too_small(buffer, area);
+        ScreenLayout::default()
     } else {
-        let (body, spots) = frame::draw(buffer, area, state, theme);
+        let (body, spots) = screen_frame::draw(buffer, area, state, theme);
         let mut room = if state.help {
-            help::draw(buffer, body, state, theme)
+            help_screen::draw(buffer, body, state, theme)
         } else {
-            screen(buffer, body, state, theme)
+            draw_screen(buffer, body, state, theme)
         };
-        room.spots.extend(spots);
+        room.click_areas.extend(spots);
         room
     };
-    theme.flatten(buffer);
+    theme.replace_non_ascii(buffer);
     room
 }
 
-fn screen(buffer: &mut Buffer, body: Rect, state: &State, theme: Theme) -> Room {
+fn draw_screen(
+    buffer: &mut Buffer,
+    body: Rect,
+    state: &ConsoleState,
+    theme: Theme,
+) -> ScreenLayout {
     let Some(overview) = state.data.overview.as_deref() else {
-        hints::loading(buffer, body, state, theme);
-        return Room::default();
+        placeholders::draw_loading(buffer, body, state, theme);
+        return ScreenLayout::default();
     };
-    match &state.place {
-        Place::Overview => overview::draw(buffer, body, state, overview, theme),
-        Place::Findings => findings::draw(buffer, body, state, theme),
-        Place::Finding(_) => finding::draw(buffer, body, state, theme),
-        Place::Explanation(_) => explanation::draw(buffer, body, state, theme),
-        Place::List(subject) => list::draw(buffer, body, state, *subject, theme),
-        Place::Job(name) => job::draw(buffer, body, state, name, theme),
-        Place::Users => users::draw(buffer, body, state, theme),
-        Place::Network => network::draw(buffer, body, state, theme),
-        Place::Probe => probe::draw(buffer, body, state, theme),
-        Place::Node(name) => node::draw(buffer, body, state, name, theme),
-        Place::Device(..) => device::draw(buffer, body, state, theme),
-        Place::Topology(name) => topology::draw(buffer, body, state, name, theme),
-        Place::Events(name) => events::draw(buffer, body, state, name, theme),
+    match &state.screen {
+        Screen::Overview => overview_screen::draw(buffer, body, state, overview, theme),
+        Screen::Findings => findings_screen::draw(buffer, body, state, theme),
+        Screen::Finding(_) => finding_screen::draw(buffer, body, state, theme),
+        Screen::Explanation(_) => explanation_screen::draw(buffer, body, state, theme),
+        Screen::List(subject) => list_screen::draw(buffer, body, state, *subject, theme),
+        Screen::Job(name) => job_screen::draw(buffer, body, state, name, theme),
+        Screen::Users => users_screen::draw(buffer, body, state, theme),
+        Screen::Network => network_screen::draw(buffer, body, state, theme),
+        Screen::Probe => probe_screen::draw(buffer, body, state, theme),
+        Screen::Node(name) => node_screen::draw(buffer, body, state, name, theme),
+        Screen::Device(..) => device_screen::draw(buffer, body, state, theme),
+        Screen::Topology(name) => topology_screen::draw(buffer, body, state, name, theme),
+        Screen::Events(name) => events_screen::draw(buffer, body, state, name, theme),
     }
 }
 
 /// Writes lines from the top of an area; what does not fit is left out.
-fn put(buffer: &mut Buffer, area: Rect, lines: &[Line<'_>]) {
+fn draw_lines(buffer: &mut Buffer, area: Rect, lines: &[Line<'_>]) {
     for (y, line) in (area.top()..area.bottom()).zip(lines) {
         buffer.set_line(area.x, y, line, area.width);
     }
 }
 
 /// Writes a page that is only read, scrolled by what the reader asked for.
-fn put_page(
+fn draw_page(
     buffer: &mut Buffer,
     area: Rect,
     lines: &[Line<'_>],
     scroll: usize,
     theme: Theme,
-) -> Room {
+) -> ScreenLayout {
     let fits = lines.len() <= usize::from(area.height);
     // A page that is longer than the screen gives its last line to say so.
     let height = usize::from(area.height.saturating_sub(u16::from(!fits)));
     let hidden = lines.len().saturating_sub(height);
     let from = scroll.min(hidden);
-    put(buffer, Rect { height: height as u16, ..area }, &lines[from..]);
+    draw_lines(buffer, Rect { height: height as u16, ..area }, &lines[from..]);
     let below = hidden - from;
     if !fits && area.height > 0 {
         let more = format!(" {from} lines above, {below} below ");
         let width = more.len().min(usize::from(area.width)) as u16;
         let (x, y) = (area.right() - width, area.bottom() - 1);
-        buffer.set_line(x, y, &Line::styled(more, theme.style(Meaning::Dim)), width);
+        buffer.set_line(x, y, &Line::styled(more, theme.style_for(StyleRole::Dim)), width);
     }
-    Room { page: height, hidden, ..Room::default() }
+    ScreenLayout { page: height, hidden, ..ScreenLayout::default() }
 }
 
 /// A line that begins with the name of a part of the screen, in a column of its own.
-fn titled(title: &str, rest: Vec<Span<'static>>, theme: Theme) -> Line<'static> {
-    let mut spans = vec![Span::styled(format!(" {title:<LABEL$}"), theme.style(Meaning::Title))];
+fn render_titled_line(title: &str, rest: Vec<Span<'static>>, theme: Theme) -> Line<'static> {
+    let mut spans =
+        vec![Span::styled(format!(" {title:<LABEL$}"), theme.style_for(StyleRole::Title))];
     spans.extend(rest);
     Line::from(spans)
 }

@@ -3,5 +3,5 @@
 pub(crate) mod bar;
 pub(crate) mod graph;
 pub(crate) mod grid;
-pub(crate) mod spark;
-pub(crate) mod table;
+pub(crate) mod sparkline;
+pub(crate) mod text_table;

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use gaunt_schema::{Budget, Excess, Failure, Safe, frame, plain_error, text};
+use gaunt_schema::{LimitExceeded, Quota, SanitizedText, ScrapeFailure, frame, plain_error, text};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::{
     HeaderMap, Request, Response, StatusCode, Uri,
@@ -23,16 +23,19 @@ use tokio::{
     time::timeout,
 };
 
-use super::{Place, Reach, access::Ring, budget::Limits, reach::Names};
+use super::{
+    AddressPolicy, Endpoint, address_policy::NameResolver, quotas::ScrapeQuotas,
+    server_access::CredentialState,
+};
 
-mod body;
-mod coding;
-mod connection;
+mod content_decoder;
+mod fetched_body;
+mod target_connection;
 
-pub(super) use body::Body;
-use body::Pool;
-use coding::Coding;
-use connection::{Connection, Idle};
+use content_decoder::ContentDecoder;
+use fetched_body::BodyBufferPool;
+pub(super) use fetched_body::FetchedBody;
+use target_connection::{ActiveConnection, IdleConnection};
 
 /// The part of a body that is read without a seat, in bytes: twice a dcgm-exporter page of 8 GPUs with all labels.
 const SMALL_BODY: usize = 512 << 10;
@@ -62,11 +65,11 @@ const CODINGS: &str = "zstd, gzip;q=0.8, identity;q=0.5";
 
 /// What every fetch of this process shares.
 #[derive(Debug)]
-pub(super) struct Rules {
+pub(super) struct FetchContext {
     /// The time for looking up, connecting, headers, body and decoding together.
     pub(super) timeout: Duration,
     /// The same as requests tell it.
-    timeout_told: HeaderValue,
+    timeout_header: HeaderValue,
     /// The largest body, in bytes, decompressed.
     pub(super) max_body: usize,
     /// The most samples of a page.
@@ -78,17 +81,17 @@ pub(super) struct Rules {
     /// Connections that may stand at once; how many, for whoever gets none.
     connections: (Arc<Semaphore>, usize),
     /// Steps of memory for all bodies that are being read.
-    steps: Arc<Semaphore>,
-    pool: Arc<Pool>,
-    names: Names,
+    memory_steps: Arc<Semaphore>,
+    pool: Arc<BodyBufferPool>,
+    names: NameResolver,
     /// What the pages of all targets have in common.
-    pub(super) layouts: text::Layouts,
+    pub(super) layouts: text::TemplateCache,
     /// The same of frames.
-    pub(super) frames: frame::Frames,
+    pub(super) frames: frame::FrameDecoder,
 }
 
 /// As many connections as the limit of open files leaves room for.
-fn connections() -> (Arc<Semaphore>, usize) {
+fn connection_limit() -> (Arc<Semaphore>, usize) {
     use rustix::process::{Resource, getrlimit};
 
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -98,30 +101,30 @@ fn connections() -> (Arc<Semaphore>, usize) {
     (Arc::new(Semaphore::new(room)), room)
 }
 
-impl Rules {
-    pub(super) fn new(timeout: Duration, max_body: usize, limits: &Limits) -> Self {
+impl FetchContext {
+    pub(super) fn new(timeout: Duration, max_body: usize, limits: &ScrapeQuotas) -> Self {
         let steps = usize::try_from(limits.all_bytes).unwrap_or(usize::MAX) / STEP;
         let told = HeaderValue::try_from(timeout.as_secs_f64().to_string());
         Self {
             timeout,
-            timeout_told: told.unwrap_or(HeaderValue::from_static("1")),
+            timeout_header: told.unwrap_or(HeaderValue::from_static("1")),
             max_body,
             samples: usize::try_from(limits.samples).unwrap_or(usize::MAX),
             ratio: limits.ratio,
             large: Semaphore::new(LARGE_BODIES),
-            connections: connections(),
-            steps: Arc::new(Semaphore::new(steps.clamp(1, Semaphore::MAX_PERMITS))),
+            connections: connection_limit(),
+            memory_steps: Arc::new(Semaphore::new(steps.clamp(1, Semaphore::MAX_PERMITS))),
             pool: Arc::default(),
-            names: Names::default(),
-            layouts: text::Layouts::default(),
-            frames: frame::Frames::default(),
+            names: NameResolver::default(),
+            layouts: text::TemplateCache::default(),
+            frames: frame::FrameDecoder::default(),
         }
     }
 }
 
 /// What is asked for besides the page itself.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Manners {
+pub(super) struct RequestOptions {
     /// The media types that are understood.
     pub(super) accept: &'static str,
     /// Whether compression is asked for: it spares the wire and costs both ends more than it saves on a fast one.
@@ -132,139 +135,161 @@ pub(super) struct Manners {
 
 /// The way to one target: its place, and its connection while it lasts.
 #[derive(Debug)]
-pub(super) struct Line {
-    place: Place,
+pub(super) struct TargetClient {
+    endpoint: Endpoint,
     /// The address of the page and the host, as every request says them.
-    asked: Result<(Uri, HeaderValue), Safe>,
-    reach: Arc<Reach>,
-    keys: watch::Receiver<Ring>,
-    manners: Manners,
-    idle: Option<Idle>,
+    uri_and_host: Result<(Uri, HeaderValue), SanitizedText>,
+    address_policy: Arc<AddressPolicy>,
+    credentials: watch::Receiver<CredentialState>,
+    options: RequestOptions,
+    idle: Option<IdleConnection>,
 }
 
 /// The steps of a fetch, as a timeout names them.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
-enum Step {
+enum FetchStep {
     LookingUp,
     Connecting,
-    Greeting,
+    TlsHandshake,
     Waiting,
     Reading,
-    Seat,
+    WaitingForMemory,
 }
 
 /// Where a fetch stands, so that its timeout can say so.
 #[derive(Debug, Default)]
-struct Progress(AtomicU8);
+struct FetchProgress(AtomicU8);
 
-impl Progress {
-    fn at(&self, step: Step) {
+impl FetchProgress {
+    fn enter_step(&self, step: FetchStep) {
         self.0.store(step as u8, Ordering::Relaxed);
     }
 
-    fn failure(&self, limit: Duration) -> Failure {
+    fn timeout_failure(&self, limit: Duration) -> ScrapeFailure {
         let step = match self.0.load(Ordering::Relaxed) {
-            at if at == Step::LookingUp as u8 => "looking up its name",
-            at if at == Step::Connecting as u8 => "connecting",
-            at if at == Step::Greeting as u8 => "starting TLS",
-            at if at == Step::Waiting as u8 => "waiting for headers",
-            at if at == Step::Reading as u8 => "reading the page",
+            at if at == FetchStep::LookingUp as u8 => "looking up its name",
+            at if at == FetchStep::Connecting as u8 => "connecting",
+            at if at == FetchStep::TlsHandshake as u8 => "starting TLS",
+            at if at == FetchStep::Waiting as u8 => "waiting for headers",
+            at if at == FetchStep::Reading as u8 => "reading the page",
             _ => {
                 let found = SMALL_BODY as u64;
-                return Failure::OverBudget(Excess { budget: Budget::AllBytes, found, limit: 0 });
+                return ScrapeFailure::OverBudget(LimitExceeded {
+                    budget: Quota::AllBytes,
+                    found,
+                    limit: 0,
+                });
             }
         };
-        Failure::Timeout(Safe::new(&format!("{step} (limit {limit:?})")))
+        ScrapeFailure::Timeout(SanitizedText::new(&format!("{step} (limit {limit:?})")))
     }
 }
 
-impl Line {
+impl TargetClient {
     pub(super) fn new(
-        place: Place,
-        reach: Arc<Reach>,
-        keys: watch::Receiver<Ring>,
-        manners: Manners,
+        place: Endpoint,
+        reach: Arc<AddressPolicy>,
+        keys: watch::Receiver<CredentialState>,
+        manners: RequestOptions,
     ) -> Self {
-        let asked = asked(&place);
-        Self { place, asked, reach, keys, manners, idle: None }
+        let asked = uri_and_host(&place);
+        Self {
+            endpoint: place,
+            uri_and_host: asked,
+            address_policy: reach,
+            credentials: keys,
+            options: manners,
+            idle: None,
+        }
     }
 
     /// Says from now on what is held already; nothing if it is none.
-    pub(super) fn hold(&mut self, holds: Option<frame::Holds>) {
+    pub(super) fn set_client_state(&mut self, holds: Option<frame::ClientState>) {
         let said = holds.filter(|holds| holds.layout.is_some()).map(|holds| holds.to_string());
         let said = said.and_then(|said| HeaderValue::try_from(said).ok());
-        self.manners.extra = said.map(|said| (HOLDS, said));
+        self.options.extra = said.map(|said| (HOLDS, said));
     }
 
     /// Asks for other media types from now on.
-    pub(super) fn ask_for(&mut self, accept: &'static str) {
-        self.manners.accept = accept;
+    pub(super) fn set_accept(&mut self, accept: &'static str) {
+        self.options.accept = accept;
     }
 
     /// One body, or why there is none. A connection that failed is not used again.
-    pub(super) async fn fetch(&mut self, rules: &Rules) -> Result<Body, Failure> {
-        let progress = Progress::default();
-        let attempt = timeout(rules.timeout, self.attempt(rules, &progress)).await;
-        attempt.unwrap_or_else(|_| Err(progress.failure(rules.timeout)))
+    pub(super) async fn fetch_body(
+        &mut self,
+        rules: &FetchContext,
+    ) -> Result<FetchedBody, ScrapeFailure> {
+        let progress = FetchProgress::default();
+        let attempt = timeout(rules.timeout, self.try_fetch(rules, &progress)).await;
+        attempt.unwrap_or_else(|_| Err(progress.timeout_failure(rules.timeout)))
     }
 
-    async fn attempt(&mut self, rules: &Rules, progress: &Progress) -> Result<Body, Failure> {
-        let (mut connection, response) = self.respond(rules, progress).await?;
+    async fn try_fetch(
+        &mut self,
+        rules: &FetchContext,
+        progress: &FetchProgress,
+    ) -> Result<FetchedBody, ScrapeFailure> {
+        let (mut connection, response) = self.send_with_retry(rules, progress).await?;
         if response.status() != StatusCode::OK {
-            return Err(Failure::Status(response.status().as_u16()));
+            return Err(ScrapeFailure::Status(response.status().as_u16()));
         }
-        let coding = Coding::of(response.headers().get(CONTENT_ENCODING))?;
-        let media = media(response.headers());
-        progress.at(Step::Reading);
-        let mut body = Body::new(rules.pool.clone(), coding, media);
-        connection.drive(read(response.into_body(), &mut body, rules, progress)).await?;
-        body.finish()?;
-        self.idle = connection.rest().await;
+        let coding = ContentDecoder::of(response.headers().get(CONTENT_ENCODING))?;
+        let media = content_type(response.headers());
+        progress.enter_step(FetchStep::Reading);
+        let mut body = FetchedBody::new(rules.pool.clone(), coding, media);
+        connection.drive_while(read_body(response.into_body(), &mut body, rules, progress)).await?;
+        body.check_complete()?;
+        self.idle = connection.into_idle().await;
         Ok(body)
     }
 
     /// The head of the answer. A kept connection that the other side closed meanwhile is replaced once.
-    async fn respond(
+    async fn send_with_retry(
         &mut self,
-        rules: &Rules,
-        progress: &Progress,
-    ) -> Result<(Connection, Response<Incoming>), Failure> {
-        let keys = self.keys.borrow().clone().map_err(Failure::Forbidden)?;
+        rules: &FetchContext,
+        progress: &FetchProgress,
+    ) -> Result<(ActiveConnection, Response<Incoming>), ScrapeFailure> {
+        let keys = self.credentials.borrow().clone().map_err(ScrapeFailure::Forbidden)?;
         let authorization = keys.authorization.as_ref();
         if let Some(idle) = self.idle.take() {
-            progress.at(Step::Waiting);
-            match ask(idle, self.request(authorization, rules)?).await {
-                Err(error) if connection::is_stale(&error) => {}
-                answer => return answer.map_err(|error| broken(&error)),
+            progress.enter_step(FetchStep::Waiting);
+            match send_on_idle(idle, self.build_request(authorization, rules)?).await {
+                Err(error) if target_connection::is_stale(&error) => {}
+                answer => return answer.map_err(|error| connection_failure(&error)),
             }
         }
-        let way = connection::Way { place: &self.place, reach: &self.reach, keys: &keys };
-        let fresh = way.connect(rules, progress).await?;
-        progress.at(Step::Waiting);
-        let answer = ask(fresh, self.request(authorization, rules)?).await;
-        answer.map_err(|error| broken(&error))
+        let way = target_connection::EndpointConnector {
+            endpoint: &self.endpoint,
+            address_policy: &self.address_policy,
+            credentials: &keys,
+        };
+        let fresh = way.open_connection(rules, progress).await?;
+        progress.enter_step(FetchStep::Waiting);
+        let answer = send_on_idle(fresh, self.build_request(authorization, rules)?).await;
+        answer.map_err(|error| connection_failure(&error))
     }
 
-    fn request(
+    fn build_request(
         &self,
         authorization: Option<&HeaderValue>,
-        rules: &Rules,
-    ) -> Result<Request<Empty<Bytes>>, Failure> {
-        let (uri, host) = self.asked.clone().map_err(Failure::Forbidden)?;
-        let codings = if self.manners.compress { CODINGS } else { "identity" };
+        rules: &FetchContext,
+    ) -> Result<Request<Empty<Bytes>>, ScrapeFailure> {
+        let (uri, host) = self.uri_and_host.clone().map_err(ScrapeFailure::Forbidden)?;
+        let codings = if self.options.compress { CODINGS } else { "identity" };
         let mut request = Request::new(Empty::new());
         *request.uri_mut() = uri;
         let headers = request.headers_mut();
         headers.insert(HOST, host);
-        headers.insert(ACCEPT, HeaderValue::from_static(self.manners.accept));
+        headers.insert(ACCEPT, HeaderValue::from_static(self.options.accept));
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(codings));
         headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
-        headers.insert(TIMEOUT, rules.timeout_told.clone());
+        headers.insert(TIMEOUT, rules.timeout_header.clone());
         if let Some(authorization) = authorization {
             headers.insert(AUTHORIZATION, authorization.clone());
         }
-        if let Some((name, value)) = &self.manners.extra {
+        if let Some((name, value)) = &self.options.extra {
             headers.insert(name, value.clone());
         }
         Ok(request)
@@ -272,62 +297,63 @@ impl Line {
 }
 
 /// Wakes a connection, asks, and waits for the head of the answer.
-async fn ask(
-    idle: Idle,
+async fn send_on_idle(
+    idle: IdleConnection,
     request: Request<Empty<Bytes>>,
-) -> hyper::Result<(Connection, Response<Incoming>)> {
-    let mut connection = idle.wake().await?;
-    let response = connection.ask(request).await?;
+) -> hyper::Result<(ActiveConnection, Response<Incoming>)> {
+    let mut connection = idle.into_active().await?;
+    let response = connection.send_request(request).await?;
     Ok((connection, response))
 }
 
 /// What every request to a place says, or why none can.
-fn asked(place: &Place) -> Result<(Uri, HeaderValue), Safe> {
-    let uri = Uri::try_from(&place.path).map_err(|_| Safe::new("its path cannot be asked for"))?;
-    let host = HeaderValue::try_from(place.authority());
-    Ok((uri, host.map_err(|_| Safe::new("its name cannot stand in a request"))?))
+fn uri_and_host(place: &Endpoint) -> Result<(Uri, HeaderValue), SanitizedText> {
+    let uri = Uri::try_from(&place.path)
+        .map_err(|_| SanitizedText::new("its path cannot be asked for"))?;
+    let host = HeaderValue::try_from(place.host_and_port());
+    Ok((uri, host.map_err(|_| SanitizedText::new("its name cannot stand in a request"))?))
 }
 
 /// The media type of an answer, without its parameters' case.
-fn media(headers: &HeaderMap) -> String {
+fn content_type(headers: &HeaderMap) -> String {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     value.unwrap_or_default().to_ascii_lowercase()
 }
 
 /// Reads a body to its end, within every limit.
-async fn read(
+async fn read_body(
     mut incoming: Incoming,
-    body: &mut Body,
-    rules: &Rules,
-    progress: &Progress,
-) -> Result<(), Failure> {
+    body: &mut FetchedBody,
+    rules: &FetchContext,
+    progress: &FetchProgress,
+) -> Result<(), ScrapeFailure> {
     if incoming.size_hint().lower() > rules.max_body as u64 {
-        return Err(Failure::TooLarge(rules.max_body as u64));
+        return Err(ScrapeFailure::TooLarge(rules.max_body as u64));
     }
     let mut seat = None;
     while let Some(frame) = incoming.frame().await {
-        let frame = frame.map_err(|error| broken(&error))?;
+        let frame = frame.map_err(|error| connection_failure(&error))?;
         let Ok(chunk) = frame.into_data() else { continue };
         let mut rest = &*chunk;
-        while body.wants(rest) {
+        while body.has_pending(rest) {
             if body.is_full() {
-                progress.at(Step::Seat);
-                if body.room() < SMALL_BODY {
-                    body.widen(STEP, rules.steps.clone().acquire_owned().await.ok());
+                progress.enter_step(FetchStep::WaitingForMemory);
+                if body.usable_bytes() < SMALL_BODY {
+                    body.grow_buffer(STEP, rules.memory_steps.clone().acquire_owned().await.ok());
                 } else {
                     if seat.is_none() {
                         seat = rules.large.acquire().await.ok();
                     }
-                    body.widen(body.room(), None);
+                    body.grow_buffer(body.usable_bytes(), None);
                 }
-                progress.at(Step::Reading);
+                progress.enter_step(FetchStep::Reading);
             }
-            body.take(&mut rest, rules.max_body, rules.ratio)?;
+            body.decode_chunk(&mut rest, rules.max_body, rules.ratio)?;
         }
     }
     Ok(())
 }
 
-pub(super) fn broken(error: &hyper::Error) -> Failure {
-    Failure::Broken(Safe::new(&plain_error::network(error)))
+pub(super) fn connection_failure(error: &hyper::Error) -> ScrapeFailure {
+    ScrapeFailure::Broken(SanitizedText::new(&plain_error::network(error)))
 }

@@ -2,20 +2,20 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use gaunt_schema::{Batch, Clock, Device, Failure, Page, catalogue::host};
+use gaunt_schema::{Batch, ClockFn, Device, ScrapeFailure, ScrapedPage, catalogue::host};
 use tokio::{net::TcpListener, time::timeout};
 
-use self::server::{Manner, ok, server};
+use self::misbehaving_server::{ServerBehaviour, ok_response, start_server};
 use super::*;
-use crate::owner;
+use crate::engine;
 
+mod changing_targets;
 mod chaos;
-mod desk;
-mod encrypted;
-mod forms;
-mod frames;
-mod names;
-mod server;
+mod dns_targets;
+mod frame_fallback;
+mod misbehaving_server;
+mod text_formats;
+mod tls_access;
 
 /// The period of these tests: short, and long enough for a debug build on a busy machine.
 const PERIOD: Duration = Duration::from_millis(400);
@@ -31,24 +31,25 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 const GOOD: &str = "# TYPE gaunt_node_cpus gauge\ngaunt_node_cpus 64\n";
 
-fn plan(lists: impl IntoIterator<Item = String>, options: Options) -> Plan {
-    let sources = lists.into_iter().map(|list| Source::List(list, "test".into())).collect();
-    Plan { options, groups: vec![Group { sources, ..Group::default() }] }
+fn plan_with_lists(lists: impl IntoIterator<Item = String>, options: ScrapeOptions) -> ScrapePlan {
+    let sources =
+        lists.into_iter().map(|list| DiscoverySource::List(list, "test".into())).collect();
+    ScrapePlan { options, groups: vec![TargetGroup { sources, ..TargetGroup::default() }] }
 }
 
-pub(super) fn options() -> Options {
-    Options { timeout: TIMEOUT, max_body: MAX_BODY, ..Options::every(PERIOD) }
+pub(super) fn test_options() -> ScrapeOptions {
+    ScrapeOptions { timeout: TIMEOUT, max_body: MAX_BODY, ..ScrapeOptions::with_period(PERIOD) }
 }
 
 /// Gathers from `servers` until each of them has sent `rounds` batches. Periods that this machine had no time for do
 /// not count.
-async fn gather(
+async fn gather_batches(
     servers: &[(&'static str, String)],
     rounds: usize,
 ) -> HashMap<&'static str, Vec<Batch>> {
     let (inbox, mut deliveries) = mpsc::channel(64);
-    let plan = plan(servers.iter().map(|(_, address)| address.clone()), options());
-    let _gatherer = start(plan, inbox, owner::clock());
+    let plan = plan_with_lists(servers.iter().map(|(_, address)| address.clone()), test_options());
+    let _gatherer = spawn_manager(plan, inbox, engine::monotonic_clock());
     let mut names = HashMap::new();
     let mut batches: HashMap<_, Vec<_>> =
         servers.iter().map(|(name, _)| (*name, Vec::new())).collect();
@@ -61,7 +62,7 @@ async fn gather(
                         names.insert(target.id, server.expect("a known target").0);
                     }
                 }
-                Delivery::Batch(batch) if !matches!(batch.outcome, Err(Failure::Skipped)) => {
+                Delivery::Batch(batch) if !matches!(batch.outcome, Err(ScrapeFailure::Skipped)) => {
                     batches.get_mut(names[&batch.target]).unwrap().push(batch);
                 }
                 _ => {}
@@ -72,16 +73,16 @@ async fn gather(
     batches
 }
 
-fn page_of(batch: &Batch) -> &Page {
+fn page_of(batch: &Batch) -> &ScrapedPage {
     batch.outcome.as_ref().unwrap_or_else(|failure| panic!("no page: {failure}"))
 }
 
-fn cpus(page: &Page) -> Option<f64> {
-    page.report.reading(&Device::node(), host::CPUS)?.value()
+fn cpu_count(page: &ScrapedPage) -> Option<f64> {
+    page.report.find_reading(&Device::new_node(), host::CPUS)?.value()
 }
 
 /// Servers that misbehave, each with how its failure is told.
-async fn misbehaving() -> Vec<(&'static str, String, &'static str)> {
+async fn misbehaving_servers() -> Vec<(&'static str, String, &'static str)> {
     let gone = {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         listener.local_addr().unwrap().to_string()
@@ -94,48 +95,56 @@ async fn misbehaving() -> Vec<(&'static str, String, &'static str)> {
         ("gone", gone, "cannot connect: connection refused"),
         (
             "silent",
-            server(Manner::Holds("")).await,
+            start_server(ServerBehaviour::Holds("")).await,
             "no answer in time while waiting for headers (limit 5s)",
         ),
         (
             "stalls",
-            server(Manner::Holds("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\ngaunt")).await,
+            start_server(ServerBehaviour::Holds(
+                "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\ngaunt",
+            ))
+            .await,
             "no answer in time while reading the page (limit 5s)",
         ),
         (
             "not http",
-            server(Manner::AnswersAndCloses(b"\x1b[31mhello\r\n\r\n".to_vec())).await,
+            start_server(ServerBehaviour::AnswersAndCloses(b"\x1b[31mhello\r\n\r\n".to_vec()))
+                .await,
             "connection broke: ",
         ),
-        ("half", server(Manner::AnswersAndCloses(half)).await, "connection broke: "),
+        ("half", start_server(ServerBehaviour::AnswersAndCloses(half)).await, "connection broke: "),
         (
             "huge",
-            server(Manner::Holds(huge)).await,
+            start_server(ServerBehaviour::Holds(huge)).await,
             "page is larger than the limit of 2097152 bytes",
         ),
         (
             "flood",
-            server(Manner::Repeats("HTTP/1.1 200 OK\r\n\r\n", vec![b'x'; 65_536])).await,
+            start_server(ServerBehaviour::Repeats("HTTP/1.1 200 OK\r\n\r\n", vec![b'x'; 65_536]))
+                .await,
             "page is larger than the limit of 2097152 bytes",
         ),
         (
             "garbage",
-            server(Manner::Answers(ok("<html>\nnot a page\n"))).await,
+            start_server(ServerBehaviour::Answers(ok_response("<html>\nnot a page\n"))).await,
             "not an exposition page: ",
         ),
         (
             "gzip",
-            server(Manner::AnswersAndCloses(gzip.into())).await,
+            start_server(ServerBehaviour::AnswersAndCloses(gzip.into())).await,
             "connection broke: the compressed page ends in its middle",
         ),
         (
             "error",
-            server(Manner::Answers("HTTP/1.1 500 Oh\r\ncontent-length: 0\r\n\r\n".into())).await,
+            start_server(ServerBehaviour::Answers(
+                "HTTP/1.1 500 Oh\r\ncontent-length: 0\r\n\r\n".into(),
+            ))
+            .await,
             "answered with HTTP status 500",
         ),
         (
             "redirect",
-            server(Manner::Answers(redirect.into())).await,
+            start_server(ServerBehaviour::Answers(redirect.into())).await,
             "answered with HTTP status 302",
         ),
     ]
@@ -143,16 +152,17 @@ async fn misbehaving() -> Vec<(&'static str, String, &'static str)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_misbehaves_is_named_and_disturbs_nobody() {
-    let failing = misbehaving().await;
-    let mut servers = vec![("good", server(Manner::Answers(ok(GOOD))).await)];
+    let failing = misbehaving_servers().await;
+    let mut servers =
+        vec![("good", start_server(ServerBehaviour::Answers(ok_response(GOOD))).await)];
     servers.extend(failing.iter().map(|(name, address, _)| (*name, address.clone())));
     // It ends when the silent ones have been given up, and until then the others have had many periods.
-    let batches = gather(&servers, 1).await;
+    let batches = gather_batches(&servers, 1).await;
     for (name, _, expected) in &failing {
         for batch in &batches[name] {
             let failure = match &batch.outcome {
                 Ok(_) => panic!("{name} has a page"),
-                Err(Failure::Resting(last)) => last,
+                Err(ScrapeFailure::Resting(last)) => last,
                 Err(failure) => failure,
             };
             assert!(failure.to_string().starts_with(expected), "{name}: {failure}");
@@ -161,7 +171,7 @@ async fn whoever_misbehaves_is_named_and_disturbs_nobody() {
     let read = batches["good"].len();
     assert!(read >= 3, "the good target is read while others are silent, not {read} times");
     for batch in &batches["good"] {
-        assert_eq!(cpus(page_of(batch)), Some(64.0));
+        assert_eq!(cpu_count(page_of(batch)), Some(64.0));
     }
 }
 
@@ -171,18 +181,18 @@ async fn bad_lines_cost_themselves_and_are_counted() {
     let twice = format!("{GOOD}gaunt_node_cpus 65\n");
     let escapes = format!("{GOOD}gaunt_node_info{{node=\"\x1b]0;owned\x07gpu1\\n\"}} 1\n");
     let servers = [
-        ("long", server(Manner::Answers(ok(&long))).await),
-        ("twice", server(Manner::Answers(ok(&twice))).await),
-        ("escapes", server(Manner::Answers(ok(&escapes))).await),
+        ("long", start_server(ServerBehaviour::Answers(ok_response(&long))).await),
+        ("twice", start_server(ServerBehaviour::Answers(ok_response(&twice))).await),
+        ("escapes", start_server(ServerBehaviour::Answers(ok_response(&escapes))).await),
     ];
-    let batches = gather(&servers, 1).await;
+    let batches = gather_batches(&servers, 1).await;
     for (name, reasons) in [
         ("long", vec![("line_too_long", 1)]),
         ("twice", vec![("duplicate_series", 1)]),
         ("escapes", vec![]),
     ] {
         let page = page_of(&batches[name][0]);
-        assert_eq!(cpus(page), Some(64.0), "{name}");
+        assert_eq!(cpu_count(page), Some(64.0), "{name}");
         let counted: Vec<_> =
             page.rejected.by_reason.iter().map(|(r, n)| (r.as_str(), *n)).collect();
         assert_eq!(counted, reasons, "{name}");
@@ -194,10 +204,10 @@ async fn bad_lines_cost_themselves_and_are_counted() {
 /// A server that closes each connection after its answer costs a new connection, not a page.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_closed_connection_is_replaced_without_a_failure() {
-    let closing = Manner::AnswersAndCloses(ok(GOOD).into_bytes());
-    let batches = gather(&[("closing", server(closing).await)], 4).await;
+    let closing = ServerBehaviour::AnswersAndCloses(ok_response(GOOD).into_bytes());
+    let batches = gather_batches(&[("closing", start_server(closing).await)], 4).await;
     for batch in &batches["closing"] {
-        assert_eq!(cpus(page_of(batch)), Some(64.0));
+        assert_eq!(cpu_count(page_of(batch)), Some(64.0));
     }
 }
 
@@ -208,11 +218,15 @@ async fn a_connection_that_rests_is_the_same_afterwards() {
         format!("gaunt_node_cpus {}\n", (number >> 32) * 1_000 + (number & 0xffff_ffff))
     };
     let servers = [
-        ("kept", server(Manner::Makes(page)).await),
-        ("talkative", server(Manner::Answers(format!("{}HTTP/1.1 2", ok(GOOD)))).await),
+        ("kept", start_server(ServerBehaviour::Makes(page)).await),
+        (
+            "talkative",
+            start_server(ServerBehaviour::Answers(format!("{}HTTP/1.1 2", ok_response(GOOD))))
+                .await,
+        ),
     ];
-    let batches = gather(&servers, 4).await;
-    let told = |name| batches[name].iter().take(4).map(|batch| cpus(page_of(batch)));
+    let batches = gather_batches(&servers, 4).await;
+    let told = |name| batches[name].iter().take(4).map(|batch| cpu_count(page_of(batch)));
     // The first connection, and on it one request after the other.
     let kept = [1_001.0, 1_002.0, 1_003.0, 1_004.0].map(Some);
     assert_eq!(told("kept").collect::<Vec<_>>(), kept);
@@ -225,17 +239,18 @@ async fn a_period_that_went_by_is_told() {
     use std::sync::atomic::{AtomicI64, Ordering};
 
     let time = Arc::new(AtomicI64::new(1_000_000));
-    let clock: Clock = {
+    let clock: ClockFn = {
         let time = time.clone();
         // Every look at this clock takes a period and a half.
         Arc::new(move || gaunt_schema::UnixMs(time.fetch_add(600, Ordering::Relaxed)))
     };
-    let good = server(Manner::Answers(ok(GOOD))).await;
+    let good = start_server(ServerBehaviour::Answers(ok_response(GOOD))).await;
     let (inbox, mut deliveries) = mpsc::channel(4);
-    let _gatherer = start(plan([good], Options::every(PERIOD)), inbox, clock);
+    let _gatherer =
+        spawn_manager(plan_with_lists([good], ScrapeOptions::with_period(PERIOD)), inbox, clock);
     let skipped = async {
         while let Some(delivery) = deliveries.recv().await {
-            if let Delivery::Batch(Batch { outcome: Err(Failure::Skipped), .. }) = delivery {
+            if let Delivery::Batch(Batch { outcome: Err(ScrapeFailure::Skipped), .. }) = delivery {
                 return true;
             }
         }

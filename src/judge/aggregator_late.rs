@@ -4,11 +4,11 @@ use gaunt_schema::{Entity, EntityKind, FindingKind, UnixMs, unit::Unit};
 
 use super::{
     Judge,
-    finding::{Evidence, Suspicion, count},
-    life::Seen,
-    target_down::down,
+    finding_lifecycle::DetectorOutcome,
+    pending_finding::{FindingEvidence, PendingFinding, format_count},
+    target_down::failed_targets,
 };
-use crate::cluster::{Cluster, Scraped};
+use crate::cluster::{Cluster, TrackedTarget};
 
 /// Stalls in a minute from which they are lateness: a single one is a machine that was suspended.
 const STALLS: u32 = 2;
@@ -17,49 +17,54 @@ const STALLS: u32 = 2;
 const PERIODS: &str = "periods from one page of a target to the next";
 
 /// Adds gaunt itself if it reads targets too late.
-pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
-    if !is_late(judge, cluster) {
+pub(super) fn detect_late_aggregator(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
+    if !is_aggregator_late(judge, cluster) {
         return;
     }
-    let targets = not_read(judge, cluster);
-    let since = down(judge, cluster).filter(|target| target.is_missed());
+    let targets = count_unread_targets(judge, cluster);
+    let since = failed_targets(judge, cluster).filter(|target| target.is_missed());
     let since: Option<UnixMs> = since.filter_map(|target| target.down_since).min();
     let limits = &judge.limits;
     let ((unjudged, _), (stalled, _)) =
         (cluster.unjudged_attempts(), cluster.late_share().stalled());
-    let share =
-        |what, value| Evidence::new(what, Some(value), Unit::Ratio, Some(limits.own_late_ratio));
-    let suspicion =
-        Suspicion::of(FindingKind::AggregatorLate, Entity::new(EntityKind::Aggregator), 1, true)
-            .says(
-                summary(judge, cluster),
-                "Give gaunt more CPU, a longer period, or fewer targets.".to_owned(),
-            )
-            .on([
-                Evidence::new(
-                    "targets that gaunt did not come to read",
-                    Some(targets as f64),
-                    Unit::Count,
-                    Some(limits.untried_targets),
-                ),
-                share("attempts of the last minute for which gaunt was too late", unjudged),
-                share("time of the last minute in which gaunt took nothing", stalled),
-            ]);
+    let share = |what, value| {
+        FindingEvidence::new(what, Some(value), Unit::Ratio, Some(limits.own_late_ratio))
+    };
+    let suspicion = PendingFinding::of(
+        FindingKind::AggregatorLate,
+        Entity::new(EntityKind::Aggregator),
+        1,
+        true,
+    )
+    .with_summary(
+        summary(judge, cluster),
+        "Give gaunt more CPU, a longer period, or fewer targets.".to_owned(),
+    )
+    .with_evidence([
+        FindingEvidence::new(
+            "targets that gaunt did not come to read",
+            Some(targets as f64),
+            Unit::Count,
+            Some(limits.untried_targets),
+        ),
+        share("attempts of the last minute for which gaunt was too late", unjudged),
+        share("time of the last minute in which gaunt took nothing", stalled),
+    ]);
     let periods = (unjudged < 1.0).then(|| 1.0 / (1.0 - unjudged));
-    let widened = Evidence::new(PERIODS, periods, Unit::Count, None);
+    let widened = FindingEvidence::new(PERIODS, periods, Unit::Count, None);
     let mut finding = suspicion.finding;
-    finding.evidence.push(widened.note("in the mean of the last minute"));
+    finding.evidence.push(widened.with_note("in the mean of the last minute"));
     finding.confidence = limits.sure_of_own_ratio;
     finding.since = since.or(cluster.late_share().since()).unwrap_or_else(|| cluster.now());
     seen.findings.push(finding);
 }
 
 fn summary(judge: &Judge, cluster: &Cluster) -> String {
-    let (all, targets) = (cluster.targets().len(), not_read(judge, cluster));
+    let (all, targets) = (cluster.tracked_targets().len(), count_unread_targets(judge, cluster));
     if targets as f64 >= judge.limits.untried_targets.max(1.0) {
         return format!(
             "gaunt itself is late: {} of {all} not read in time, and nothing is said of their nodes.",
-            count(targets, "target"),
+            format_count(targets, "target"),
         );
     }
     let ((unjudged, _), (stalled, stalls)) =
@@ -78,19 +83,19 @@ fn summary(judge: &Judge, cluster: &Cluster) -> String {
 
 /// Whether gaunt did not come to read several targets at once, or was late for much of the last minute. A single target
 /// that nobody tried may be stuck.
-pub(super) fn is_late(judge: &Judge, cluster: &Cluster) -> bool {
+pub(super) fn is_aggregator_late(judge: &Judge, cluster: &Cluster) -> bool {
     let least = judge.limits.untried_targets.max(1.0);
     let ((unjudged, attempts), (stalled, stalls)) =
         (cluster.unjudged_attempts(), cluster.late_share().stalled());
-    not_read(judge, cluster) as f64 >= least
+    count_unread_targets(judge, cluster) as f64 >= least
         || (unjudged >= judge.limits.own_late_ratio && f64::from(attempts) >= least)
         || (stalled >= judge.limits.own_late_ratio && stalls >= STALLS)
 }
 
 /// Targets that were not read, or not given their time, as often as others would have to fail.
-fn not_read(judge: &Judge, cluster: &Cluster) -> usize {
+fn count_unread_targets(judge: &Judge, cluster: &Cluster) -> usize {
     let least = judge.limits.target_failures.max(1);
-    let unjudged = |target: &&Scraped| target.unjudged >= least && !target.is_missed();
-    let unjudged = cluster.targets().iter().filter(unjudged).count();
-    unjudged + down(judge, cluster).filter(|target| target.is_missed()).count()
+    let unjudged = |target: &&TrackedTarget| target.unjudged >= least && !target.is_missed();
+    let unjudged = cluster.tracked_targets().iter().filter(unjudged).count();
+    unjudged + failed_targets(judge, cluster).filter(|target| target.is_missed()).count()
 }

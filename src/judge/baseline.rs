@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Thresholds, average::Stamp};
+use super::{Thresholds, moving_average::CompactTimestamp};
 
 /// In which direction a signal tells of trouble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Worse {
+pub(super) enum WorseDirection {
     /// Less is worse, such as arithmetic.
     Lower,
     /// More is worse, such as pressure.
@@ -15,16 +15,16 @@ pub(super) enum Worse {
 
 /// When a sample came, and whether it may teach anything.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
+pub(super) struct SampleMoment {
     /// When it came.
-    pub(super) at: Stamp,
+    pub(super) at: CompactTimestamp,
     /// An open finding names what it is of: what was learned stands.
     pub(super) frozen: bool,
 }
 
 /// The usual value of one signal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(from = "Kept", into = "Kept")]
+#[serde(from = "SavedBaseline", into = "SavedBaseline")]
 pub(super) struct Baseline {
     mean: f32,
     seconds: f32,
@@ -33,13 +33,13 @@ pub(super) struct Baseline {
     learned: bool,
     /// Somebody said that it is usual: it counts however bad it is.
     accepted: bool,
-    last: Stamp,
+    last: CompactTimestamp,
 }
 
 /// As it is kept: with or without whether it was accepted and learned, which earlier files do not say.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum Kept {
+enum SavedBaseline {
     Accepted(f32, f32, f32, bool, i64, bool),
     Learned(f32, f32, f32, bool, i64),
     Counted(f32, f32, f32, i64),
@@ -48,30 +48,37 @@ enum Kept {
 /// Seconds after which a value counted as learned where the file does not say whether it did.
 const COUNTED_SECONDS: f32 = 40.0;
 
-impl From<Kept> for Baseline {
-    fn from(kept: Kept) -> Self {
+impl From<SavedBaseline> for Baseline {
+    fn from(kept: SavedBaseline) -> Self {
         let (mean, seconds, unusual, learned, last, accepted) = match kept {
-            Kept::Accepted(mean, seconds, unusual, learned, last, accepted) => {
+            SavedBaseline::Accepted(mean, seconds, unusual, learned, last, accepted) => {
                 (mean, seconds, unusual, learned, last, accepted)
             }
-            Kept::Learned(mean, seconds, unusual, learned, last) => {
+            SavedBaseline::Learned(mean, seconds, unusual, learned, last) => {
                 (mean, seconds, unusual, learned, last, false)
             }
-            Kept::Counted(mean, seconds, unusual, last) => {
+            SavedBaseline::Counted(mean, seconds, unusual, last) => {
                 (mean, seconds, unusual, seconds >= COUNTED_SECONDS, last, false)
             }
         };
-        Self { mean, seconds, unusual, learned, accepted, last: Stamp::recalled(last) }
+        Self {
+            mean,
+            seconds,
+            unusual,
+            learned,
+            accepted,
+            last: CompactTimestamp::from_millis(last),
+        }
     }
 }
 
-impl From<Baseline> for Kept {
+impl From<Baseline> for SavedBaseline {
     fn from(known: Baseline) -> Self {
         let Baseline { mean, seconds, unusual, learned, accepted, last } = known;
         if accepted {
-            Self::Accepted(mean, seconds, unusual, learned, last.kept(), true)
+            Self::Accepted(mean, seconds, unusual, learned, last.to_millis(), true)
         } else {
-            Self::Learned(mean, seconds, unusual, learned, last.kept())
+            Self::Learned(mean, seconds, unusual, learned, last.to_millis())
         }
     }
 }
@@ -83,16 +90,16 @@ impl Baseline {
     }
 
     /// Takes in the signal's average at an instant. `floor` is what is too small to make a difference.
-    pub(super) fn learn(
+    pub(super) fn learn_value(
         &mut self,
         now: Option<f64>,
-        at: Moment,
-        worse: Worse,
+        at: SampleMoment,
+        worse: WorseDirection,
         floor: f64,
         limits: &Thresholds,
     ) {
         let Some(now) = now else { return };
-        let Moment { at, frozen } = at;
+        let SampleMoment { at, frozen } = at;
         if frozen && self.learned && self.unusual >= 0.0 {
             // Neither what a fault does nor the noise of its end is usual; nor is the time waited for.
             (self.last, self.unusual) = (at, 0.0);
@@ -122,7 +129,7 @@ impl Baseline {
             return;
         }
         let change = (now - mean) / mean.abs().max(floor);
-        let is_worse = (change > 0.0) == (worse == Worse::Higher);
+        let is_worse = (change > 0.0) == (worse == WorseDirection::Higher);
         if change.abs() <= limits.usual_ratio {
             // What grows slowly worse is not to be taken for usual half-way.
             let own = if is_worse { limits.usual_seconds } else { f64::from(self.seconds) };
@@ -144,7 +151,7 @@ impl Baseline {
 
     /// Takes the present value for usual: somebody who knows says so. The same as before where it is not known.
     #[must_use]
-    pub(super) fn accepting(self, now: Option<f64>, limits: &Thresholds) -> Self {
+    pub(super) fn with_accepted(self, now: Option<f64>, limits: &Thresholds) -> Self {
         let Some(now) = now else { return self };
         let (seconds, learns) =
             (limits.average_seconds as f32, limits.usual_learned_seconds as f32);
@@ -158,7 +165,7 @@ impl Baseline {
     }
 
     /// The usual value, once enough was seen.
-    pub(super) fn usual(&self) -> Option<f64> {
+    pub(super) fn usual_value(&self) -> Option<f64> {
         self.learned.then_some(f64::from(self.mean))
     }
 }
@@ -169,16 +176,22 @@ mod tests {
 
     use super::*;
 
-    fn after(seconds: i64, baseline: &mut Baseline, from: i64, value: f64) {
-        learning(seconds, baseline, from, value, false);
+    fn feed_value(seconds: i64, baseline: &mut Baseline, from: i64, value: f64) {
+        feed_value_frozen(seconds, baseline, from, value, false);
     }
 
-    fn learning(seconds: i64, baseline: &mut Baseline, from: i64, value: f64, frozen: bool) {
+    fn feed_value_frozen(
+        seconds: i64,
+        baseline: &mut Baseline,
+        from: i64,
+        value: f64,
+        frozen: bool,
+    ) {
         for second in from..from + seconds {
-            baseline.learn(
+            baseline.learn_value(
                 Some(value),
-                Moment { at: Stamp::of(UnixMs(second * 1_000)), frozen },
-                Worse::Lower,
+                SampleMoment { at: CompactTimestamp::of(UnixMs(second * 1_000)), frozen },
+                WorseDirection::Lower,
                 0.01,
                 &Thresholds::default(),
             );
@@ -188,89 +201,89 @@ mod tests {
     #[test]
     fn a_past_takes_a_while_to_learn() {
         let mut baseline = Baseline::default();
-        after(30, &mut baseline, 0, 0.5);
-        assert_eq!(baseline.usual(), None);
-        after(20, &mut baseline, 30, 0.5);
-        assert_eq!(baseline.usual(), Some(0.5));
+        feed_value(30, &mut baseline, 0, 0.5);
+        assert_eq!(baseline.usual_value(), None);
+        feed_value(20, &mut baseline, 30, 0.5);
+        assert_eq!(baseline.usual_value(), Some(0.5));
     }
 
     #[test]
     fn what_is_worse_is_not_learned_and_what_is_better_soon_is() {
         let mut baseline = Baseline::default();
-        after(60, &mut baseline, 0, 0.5);
-        after(600, &mut baseline, 60, 0.3);
-        assert_eq!(baseline.usual(), Some(0.5), "a fault does not become usual");
-        after(120, &mut baseline, 660, 0.8);
-        assert!(baseline.usual().unwrap() > 0.75);
-        after(3_000, &mut baseline, 780, 0.3);
-        let usual = baseline.usual().unwrap();
+        feed_value(60, &mut baseline, 0, 0.5);
+        feed_value(600, &mut baseline, 60, 0.3);
+        assert_eq!(baseline.usual_value(), Some(0.5), "a fault does not become usual");
+        feed_value(120, &mut baseline, 660, 0.8);
+        assert!(baseline.usual_value().unwrap() > 0.75);
+        feed_value(3_000, &mut baseline, 780, 0.3);
+        let usual = baseline.usual_value().unwrap();
         assert!((usual - 0.3).abs() < 1e-6, "after half an hour the job has changed: {usual}");
     }
 
     #[test]
     fn frozen_past_moves_neither_half_way_nor_after_days() {
         let mut baseline = Baseline::default();
-        after(60, &mut baseline, 0, 0.5);
+        feed_value(60, &mut baseline, 0, 0.5);
         for value in [0.3, 0.48, 0.9] {
-            learning(172_800, &mut baseline, 60, value, true);
-            assert_eq!(baseline.usual(), Some(0.5), "{value}");
+            feed_value_frozen(172_800, &mut baseline, 60, value, true);
+            assert_eq!(baseline.usual_value(), Some(0.5), "{value}");
         }
         // What was unusual meanwhile counts for nothing: it is waited for anew.
-        after(1_700, &mut baseline, 172_860, 0.3);
-        assert_eq!(baseline.usual(), Some(0.5));
-        after(200, &mut baseline, 174_560, 0.3);
-        assert!((baseline.usual().unwrap() - 0.3).abs() < 1e-6);
+        feed_value(1_700, &mut baseline, 172_860, 0.3);
+        assert_eq!(baseline.usual_value(), Some(0.5));
+        feed_value(200, &mut baseline, 174_560, 0.3);
+        assert!((baseline.usual_value().unwrap() - 0.3).abs() < 1e-6);
     }
 
     #[test]
     fn new_past_is_learned_even_of_what_a_finding_names() {
         let mut baseline = Baseline::default();
-        learning(60, &mut baseline, 0, 0.5, true);
-        assert_eq!(baseline.usual(), Some(0.5));
+        feed_value_frozen(60, &mut baseline, 0, 0.5, true);
+        assert_eq!(baseline.usual_value(), Some(0.5));
     }
 
     #[test]
     fn accepted_level_is_usual_at_once() {
         let mut baseline = Baseline::default();
-        after(60, &mut baseline, 0, 0.5);
-        let accepted = baseline.accepting(Some(0.3), &Thresholds::default());
-        assert!((accepted.usual().unwrap() - 0.3).abs() < 1e-6);
-        assert_eq!(baseline.accepting(None, &Thresholds::default()), baseline);
+        feed_value(60, &mut baseline, 0, 0.5);
+        let accepted = baseline.with_accepted(Some(0.3), &Thresholds::default());
+        assert!((accepted.usual_value().unwrap() - 0.3).abs() < 1e-6);
+        assert_eq!(baseline.with_accepted(None, &Thresholds::default()), baseline);
         let mut accepted = accepted;
-        after(40, &mut accepted, 60, 0.34);
-        assert!((accepted.usual().unwrap() - 0.33).abs() < 0.01, "a while of it is learned");
-        after(600, &mut accepted, 100, 0.2);
-        assert!(accepted.usual().unwrap() > 0.32, "and what comes then is not");
+        feed_value(40, &mut accepted, 60, 0.34);
+        assert!((accepted.usual_value().unwrap() - 0.33).abs() < 0.01, "a while of it is learned");
+        feed_value(600, &mut accepted, 100, 0.2);
+        assert!(accepted.usual_value().unwrap() > 0.32, "and what comes then is not");
     }
 
     #[test]
     fn hours_in_which_nobody_looked_make_nothing_usual() {
         let mut baseline = Baseline::default();
-        after(60, &mut baseline, 0, 0.5);
+        feed_value(60, &mut baseline, 0, 0.5);
         let kept = |known: &Baseline| serde_json::to_string(known).unwrap();
         let mut resumed: Baseline = serde_json::from_str(&kept(&baseline)).unwrap();
         assert_eq!(resumed, baseline);
-        let accepted = baseline.accepting(Some(0.3), &Thresholds::default());
+        let accepted = baseline.with_accepted(Some(0.3), &Thresholds::default());
         let known: Baseline = serde_json::from_str(&kept(&accepted)).unwrap();
         assert!(known == accepted && known.is_accepted());
-        after(30, &mut resumed, 7_200, 0.3);
-        assert_eq!(resumed.usual(), Some(0.5), "a fault that lasts over a restart");
-        after(1, &mut resumed, 14_400, 0.48);
-        assert!(resumed.usual().unwrap() > 0.49, "nor does one look");
+        feed_value(30, &mut resumed, 7_200, 0.3);
+        assert_eq!(resumed.usual_value(), Some(0.5), "a fault that lasts over a restart");
+        feed_value(1, &mut resumed, 14_400, 0.48);
+        assert!(resumed.usual_value().unwrap() > 0.49, "nor does one look");
     }
 
     #[test]
     fn absent_samples_teach_nothing() {
         let mut baseline = Baseline::default();
         for second in 0..100 {
-            baseline.learn(
+            baseline.learn_value(
                 None,
-                Moment { at: Stamp::of(UnixMs(second * 1_000)), frozen: false },
-                Worse::Lower,
+                SampleMoment { at: CompactTimestamp::of(UnixMs(second * 1_000)), frozen: false },
+                WorseDirection::Lower,
                 0.01,
                 &Thresholds::default(),
             );
         }
-        assert_eq!(baseline.usual(), None);
+        assert_eq!(baseline.usual_value(), None);
     }
 }

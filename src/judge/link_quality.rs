@@ -3,16 +3,17 @@
 use std::{cell::OnceCell, collections::HashMap};
 
 use gaunt_schema::{
-    Absent, Class, Entity, FindingKind, MetricId, Safe, catalogue::port, unit::Unit,
+    AbsenceReason, DeviceClass, Entity, FindingKind, MetricId, SanitizedText, catalogue::port,
+    unit::Unit,
 };
 
 use super::{
-    Evidence, Judge,
-    finding::{Suspicion, id},
-    gang::Gang,
-    life::Seen,
-    links::{LINK_ERRORS, Link, now},
-    port_down::{is_active, jobs},
+    FindingEvidence, Judge,
+    finding_lifecycle::DetectorOutcome,
+    job_group::JobGroup,
+    link_averages::{LINK_ERRORS, LinkAverages, current_value},
+    pending_finding::{PendingFinding, finding_id},
+    port_down::{is_port_active, jobs_on_node},
 };
 use crate::cluster::{Cluster, Node, NodeId};
 
@@ -20,20 +21,20 @@ use crate::cluster::{Cluster, Node, NodeId};
 const REPAIRED: &str = "repaired bits, times the usual number";
 
 /// Adds every port with a bad link.
-pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
+pub(super) fn detect_bad_links(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
     let mut resends = HashMap::new();
-    for (id, node) in cluster.nodes() {
+    for (id, node) in cluster.sorted_nodes() {
         let rates = OnceCell::new();
-        for row in node.rows(Class::Port) {
+        for row in node.device_rows(DeviceClass::Port) {
             let Some(link) = judge.links.of(*row) else { continue };
-            if is_active(cluster, *row) != Some(true) {
+            if is_port_active(cluster, *row) != Some(true) {
                 continue;
             }
-            let place = Place { judge, cluster, id, node, row: *row, link, rates: &rates };
-            seen.suspicions.extend(place.rate_low());
-            match place.errors(&mut resends) {
+            let place = ActivePort { judge, cluster, id, node, row: *row, link, rates: &rates };
+            seen.suspicions.extend(place.detect_low_rate());
+            match place.detect_link_errors(&mut resends) {
                 Some(suspicion) => seen.suspicions.push(suspicion),
-                None if place.is_unclear() => seen.unclear.push(place.errors_id()),
+                None if place.is_unclear() => seen.undecidable.push(place.link_errors_id()),
                 None => {}
             }
         }
@@ -41,58 +42,58 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
 }
 
 /// One port with its link.
-struct Place<'a> {
+struct ActivePort<'a> {
     judge: &'a Judge,
     cluster: &'a Cluster,
     id: NodeId,
     node: &'a Node,
     row: u32,
-    link: &'a Link,
-    rates: &'a OnceCell<Rates>,
+    link: &'a LinkAverages,
+    rates: &'a OnceCell<NodeLinkRates>,
 }
 
 /// What makes two ports alike: the kind of link and of adapter.
-type Alike = (Safe, Option<Safe>);
+type LinkKind = (SanitizedText, Option<SanitizedText>);
 
 /// The line rates of a node's ports, looked up once for all of them: a node may have a thousand.
 #[derive(Default)]
-struct Rates {
+struct NodeLinkRates {
     /// The highest rate of all.
     most: f64,
     /// The rates of the active ports, by what makes them alike; ports that do not say it are alike too.
-    alike: HashMap<Option<Alike>, RatesAlike>,
+    alike: HashMap<Option<LinkKind>, AlikeLinkRates>,
 }
 
 /// The rates of active ports that are alike: how many there are, the lowest, the one after it, and the highest.
 #[derive(Clone, Copy, Debug)]
-struct RatesAlike {
+struct AlikeLinkRates {
     ports: usize,
     low: [f64; 2],
     high: [f64; 2],
 }
 
-impl Rates {
+impl NodeLinkRates {
     fn of(cluster: &Cluster, node: &Node) -> Self {
         let mut rates = Self::default();
-        for row in node.rows(Class::Port) {
-            let Some(rate) = cluster.value(port::RATE, *row) else { continue };
+        for row in node.device_rows(DeviceClass::Port) {
+            let Some(rate) = cluster.current_value(port::RATE, *row) else { continue };
             rates.most = rates.most.max(rate);
-            if is_active(cluster, *row) == Some(true) {
-                rates.alike.entry(alike(cluster, *row)).or_default().add(rate);
+            if is_port_active(cluster, *row) == Some(true) {
+                rates.alike.entry(link_kind(cluster, *row)).or_default().add_rate(rate);
             }
         }
         rates
     }
 }
 
-impl Default for RatesAlike {
+impl Default for AlikeLinkRates {
     fn default() -> Self {
         Self { ports: 0, low: [f64::INFINITY; 2], high: [f64::NEG_INFINITY; 2] }
     }
 }
 
-impl RatesAlike {
-    fn add(&mut self, rate: f64) {
+impl AlikeLinkRates {
+    fn add_rate(&mut self, rate: f64) {
         self.ports += 1;
         match self.low {
             [lowest, _] if rate < lowest => self.low = [rate, lowest],
@@ -113,98 +114,102 @@ impl RatesAlike {
     }
 }
 
-fn alike(cluster: &Cluster, row: u32) -> Option<Alike> {
-    let entry = cluster.device(Class::Port, row)?;
-    let adapter = entry.info(port::INFO, "hca_type").cloned();
-    Some((entry.info(port::INFO, "link_layer")?.clone(), adapter))
+fn link_kind(cluster: &Cluster, row: u32) -> Option<LinkKind> {
+    let entry = cluster.device_at(DeviceClass::Port, row)?;
+    let adapter = entry.info_label(port::INFO, "hca_type").cloned();
+    Some((entry.info_label(port::INFO, "link_layer")?.clone(), adapter))
 }
 
-impl Place<'_> {
+impl ActivePort<'_> {
     /// The gang on its node that has lost most speed, and how much.
-    fn slowed(&self) -> Option<(&Gang, f64)> {
-        self.judge.gangs.slowed_on(self.node.rows(Class::Gpu), self.judge.limits.slowed_ratio)
+    fn slowed_group(&self) -> Option<(&JobGroup, f64)> {
+        self.judge
+            .job_groups
+            .most_slowed_on(self.node.device_rows(DeviceClass::Gpu), self.judge.limits.slowed_ratio)
     }
 
-    fn entity(&self) -> Entity {
-        let entry = self.cluster.device(Class::Port, self.row);
+    fn to_entity(&self) -> Entity {
+        let entry = self.cluster.device_at(DeviceClass::Port, self.row);
         let key = |at: usize| entry.and_then(|entry| entry.device.key.get(at)).cloned();
-        Entity::port(&self.node.name, &key(0).unwrap_or_default(), &key(1).unwrap_or_default())
+        Entity::new_port(&self.node.name, &key(0).unwrap_or_default(), &key(1).unwrap_or_default())
     }
 
-    fn suspicion(&self, kind: FindingKind, kinds: usize) -> Suspicion {
-        let slowed = self.slowed();
-        Suspicion::of(kind, self.entity(), kinds, true).costs(
+    fn pending_finding(&self, kind: FindingKind, kinds: usize) -> PendingFinding {
+        let slowed = self.slowed_group();
+        PendingFinding::of(kind, self.to_entity(), kinds, true).with_cost(
             slowed.map_or(0.0, |(gang, _)| gang.lost_gpus()),
-            slowed.map(|(gang, _)| gang.victims(self.cluster, Some(self.id))).unwrap_or_default(),
+            slowed
+                .map(|(gang, _)| gang.list_victims(self.cluster, Some(self.id)))
+                .unwrap_or_default(),
         )
     }
 
-    fn rate_low(&self) -> Option<Suspicion> {
-        let now = self.cluster.value(port::RATE, self.row)?;
+    fn detect_low_rate(&self) -> Option<PendingFinding> {
+        let now = self.cluster.current_value(port::RATE, self.row)?;
         let own_best = self.link.best_rate()?;
-        let rates = self.rates.get_or_init(|| Rates::of(self.cluster, self.node));
+        let rates = self.rates.get_or_init(|| NodeLinkRates::of(self.cluster, self.node));
         if now >= own_best && rates.most <= now {
             return None;
         }
         // Two siblings at least must agree on what is right. It is active, and so one of those itself.
-        let alike = rates.alike.get(&alike(self.cluster, self.row));
+        let alike = rates.alike.get(&link_kind(self.cluster, self.row));
         let sibling = alike.and_then(|alike| alike.agreed_without(now));
         let fell = now < own_best;
         let below = sibling.is_some_and(|rate| now < rate);
         if !fell && !below {
             return None;
         }
-        let slowed = self.slowed().is_some();
-        let used = !jobs(self.cluster, self.node).is_empty() || slowed;
+        let slowed = self.slowed_group().is_some();
+        let used = !jobs_on_node(self.cluster, self.node).is_empty() || slowed;
         let kinds = [fell, below, slowed].into_iter().filter(|kind| *kind).count();
         let should = own_best.max(sibling.unwrap_or_default());
         let gbit = |bytes: f64| bytes * 8.0 / 1e9;
         let since = if fell { "it was higher before" } else { "its siblings have the higher rate" };
         Some(
-            self.suspicion(FindingKind::PortRateLow, if used { kinds } else { 1 })
-                .says(
-                    format!("{} runs at {:.0} of {:.0} Gb/s: {since}.", self.entity(), gbit(now), gbit(should)),
+            self.pending_finding(FindingKind::PortRateLow, if used { kinds } else { 1 })
+                .with_summary(
+                    format!("{} runs at {:.0} of {:.0} Gb/s: {since}.", self.to_entity(), gbit(now), gbit(should)),
                     "Look at the cable and the transceivers at both ends, then let the link train anew.".to_owned(),
                 )
-                .on([
-                    Evidence::new("line rate", Some(now), Unit::BytesPerSecond, Some(should)).note("the limit is what it should be"),
-                    Evidence::new("line rate of its siblings", sibling, Unit::BytesPerSecond, None),
-                    Evidence::new("lanes", self.cluster.value(port::LANES, self.row), Unit::Count, None),
+                .with_evidence([
+                    FindingEvidence::new("line rate", Some(now), Unit::BytesPerSecond, Some(should)).with_note("the limit is what it should be"),
+                    FindingEvidence::new("line rate of its siblings", sibling, Unit::BytesPerSecond, None),
+                    FindingEvidence::new("lanes", self.cluster.current_value(port::LANES, self.row), Unit::Count, None),
                 ]),
         )
     }
 
-    fn errors(&self, resends: &mut HashMap<String, bool>) -> Option<Suspicion> {
+    fn detect_link_errors(&self, resends: &mut HashMap<String, bool>) -> Option<PendingFinding> {
         let limits = &self.judge.limits;
-        let near = now(self.link.errors, self.cluster);
+        let near = current_value(self.link.errors, self.cluster);
         // What the node sends arrives broken at the switch: the same cable, the other direction.
         let far = self.judge.switches.of(self.row);
-        let far = far.and_then(|far| now(far.errors, self.cluster));
+        let far = far.and_then(|far| current_value(far.errors, self.cluster));
         let errors = near.into_iter().chain(far).reduce(f64::max);
-        let resent = now(self.link.resent, self.cluster);
+        let resent = current_value(self.link.retransmitted, self.cluster);
         let corrected = self.link.corrected_times(self.cluster, limits);
         let errs = errors.is_some_and(|rate| rate >= limits.link_errors_per_second);
         let repairs = corrected.is_some_and(|times| times >= limits.corrected_bits_times);
         if !errs {
             return None;
         }
-        let slowed = self.slowed().map(|(_, slowed)| slowed);
-        let lost = self.sender_resends(resends);
+        let slowed = self.slowed_group().map(|(_, slowed)| slowed);
+        let lost = self.any_sender_resends(resends);
         let kinds =
             [errs, repairs, lost, slowed.is_some()].into_iter().filter(|kind| *kind).count();
         Some(
-            self.suspicion(FindingKind::LinkErrors, kinds)
-                .hold(limits.link_errors_seconds)
-                .says(
-                    format!("{} {} {:.1} broken symbols and packets a second.", self.entity(), if far > near { "sends" } else { "receives" }, errors.unwrap_or_default()),
+            self.pending_finding(FindingKind::LinkErrors, kinds)
+                .with_hold_seconds(limits.link_errors_seconds)
+                .with_summary(
+                    format!("{} {} {:.1} broken symbols and packets a second.", self.to_entity(), if far > near { "sends" } else { "receives" }, errors.unwrap_or_default()),
                     "Clean and reseat the cable and its transceivers, and exchange them if errors go on.".to_owned(),
                 )
-                .on([
-                    Evidence::new("broken symbols and packets in a second", near, Unit::Count, Some(limits.link_errors_per_second)),
-                    Evidence::new("the same at its switch", far, Unit::Count, Some(limits.link_errors_per_second)),
-                    Evidence::new(REPAIRED, corrected, Unit::Count, Some(limits.corrected_bits_times)),
-                    Evidence::new("packets sent again in a second", resent, Unit::Count, None),
-                    Evidence::new("speed that its job has lost", slowed, Unit::Ratio, Some(limits.slowed_ratio)),
+                .with_evidence([
+                    FindingEvidence::new("broken symbols and packets in a second", near, Unit::Count, Some(limits.link_errors_per_second)),
+                    FindingEvidence::new("the same at its switch", far, Unit::Count, Some(limits.link_errors_per_second)),
+                    FindingEvidence::new(REPAIRED, corrected, Unit::Count, Some(limits.corrected_bits_times)),
+                    FindingEvidence::new("packets sent again in a second", resent, Unit::Count, None),
+                    FindingEvidence::new("speed that its job has lost", slowed, Unit::Ratio, Some(limits.slowed_ratio)),
                 ]),
         )
     }
@@ -212,34 +217,34 @@ impl Place<'_> {
     /// Whether nobody can say that the link is well: a counter of errors stands at its maximum and counts no more, no
     /// other one that has counted errors of this link goes on, and no repaired bits that came with them are gone.
     fn is_unclear(&self) -> bool {
-        let reading = |metric: MetricId| self.cluster.reading(metric, self.row);
-        if !LINK_ERRORS.iter().any(|it| reading(*it) == Some(Absent::Saturated.into())) {
+        let reading = |metric: MetricId| self.cluster.current_reading(metric, self.row);
+        if !LINK_ERRORS.iter().any(|it| reading(*it) == Some(AbsenceReason::Saturated.into())) {
             return false;
         }
         let limits = &self.judge.limits;
         let corrected = self.link.corrected_times(self.cluster, limits);
-        let open = self.judge.life.open_one(&self.errors_id());
+        let open = self.judge.tracker.open_one(&self.link_errors_id());
         let rose = open
             .and_then(|finding| finding.evidence.iter().find(|row| row.what == REPAIRED))
             .and_then(|row| row.value)
             .is_some_and(|times| times >= limits.corrected_bits_times);
         let fell = corrected.is_some_and(|times| times < limits.corrected_bits_times);
         let counts = |metric: &MetricId| {
-            self.cluster.value(*metric, self.row).is_some_and(|total| total > 0.0)
+            self.cluster.current_value(*metric, self.row).is_some_and(|total| total > 0.0)
         };
         let counted = LINK_ERRORS.iter().any(counts) && corrected.is_none_or(|_| fell);
         !(counted || (rose && fell))
     }
 
-    fn errors_id(&self) -> String {
-        id(FindingKind::LinkErrors, &self.entity())
+    fn link_errors_id(&self) -> String {
+        finding_id(FindingKind::LinkErrors, &self.to_entity())
     }
 
     /// Whether somebody in the same gang has to send packets again.
-    fn sender_resends(&self, known: &mut HashMap<String, bool>) -> bool {
-        let gangs = self.judge.gangs.on(self.node.rows(Class::Gpu));
-        let resends = |gang: &&Gang| {
-            *known.entry(gang.name()).or_insert_with(|| self.any_resends(&gang.nodes))
+    fn any_sender_resends(&self, known: &mut HashMap<String, bool>) -> bool {
+        let gangs = self.judge.job_groups.groups_on(self.node.device_rows(DeviceClass::Gpu));
+        let resends = |gang: &&JobGroup| {
+            *known.entry(gang.group_key()).or_insert_with(|| self.any_resends(&gang.nodes))
         };
         gangs.iter().any(resends)
     }
@@ -247,10 +252,12 @@ impl Place<'_> {
     /// Whether a port of one of these nodes sends packets again.
     fn any_resends(&self, nodes: &[NodeId]) -> bool {
         let least = self.judge.limits.resent_packets_per_second;
-        let nodes = nodes.iter().filter_map(|id| self.cluster.node(*id));
+        let nodes = nodes.iter().filter_map(|id| self.cluster.node_by_id(*id));
         let mut links = nodes
-            .flat_map(|node| node.rows(Class::Port))
+            .flat_map(|node| node.device_rows(DeviceClass::Port))
             .filter_map(|row| self.judge.links.of(*row));
-        links.any(|link| now(link.resent, self.cluster).is_some_and(|rate| rate >= least))
+        links.any(|link| {
+            current_value(link.retransmitted, self.cluster).is_some_and(|rate| rate >= least)
+        })
     }
 }

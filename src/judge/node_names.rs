@@ -6,10 +6,10 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet},
 };
 
-use gaunt_schema::Safe;
+use gaunt_schema::SanitizedText;
 
 use super::Judge;
-use crate::cluster::{Cluster, MAX_TARGETS, Scraped, Standing, host_of};
+use crate::cluster::{Cluster, MAX_TARGETS, TargetHealth, TrackedTarget, host_of};
 
 /// Why what is said of a node ends when no target of it is left.
 const REMOVED: &str = "its node is not among the targets any more";
@@ -21,21 +21,21 @@ const MAX_RENAMED: usize = 1_000;
 #[derive(Debug, Default)]
 pub(super) struct NodeNames {
     /// The node of each target by its address, also from before a restart.
-    by_address: HashMap<Safe, Safe>,
+    by_address: HashMap<SanitizedText, SanitizedText>,
     /// The name under which the target of a node reports now.
-    renamed: BTreeMap<Safe, Safe>,
+    renamed: BTreeMap<SanitizedText, SanitizedText>,
 }
 
 impl NodeNames {
     /// The names from before a restart, by the targets' addresses.
-    pub(super) fn recalled(by_address: HashMap<Safe, Safe>) -> Self {
+    pub(super) fn recalled(by_address: HashMap<SanitizedText, SanitizedText>) -> Self {
         Self { by_address, renamed: BTreeMap::new() }
     }
 
     /// Takes in as which node each target reports.
     pub(super) fn look(&mut self, cluster: &Cluster) {
-        for scraped in cluster.targets() {
-            let Some(node) = scraped.node.and_then(|id| cluster.node(id)) else { continue };
+        for scraped in cluster.tracked_targets() {
+            let Some(node) = scraped.node.and_then(|id| cluster.node_by_id(id)) else { continue };
             let address = &scraped.target.address;
             if self.by_address.get(address) == Some(&node.name) {
                 continue;
@@ -47,38 +47,41 @@ impl NodeNames {
         }
         self.renamed.retain(|before, _| !is_heard(cluster, before));
         if self.by_address.len() > 2 * MAX_TARGETS {
-            let targets = cluster.targets().iter();
-            let known: HashSet<&Safe> = targets.map(|scraped| &scraped.target.address).collect();
+            let targets = cluster.tracked_targets().iter();
+            let known: HashSet<&SanitizedText> =
+                targets.map(|scraped| &scraped.target.address).collect();
             self.by_address.retain(|address, _| known.contains(address));
         }
     }
 
     /// The node that the target at an address reported as last.
-    pub(super) fn of(&self, address: &Safe) -> Option<&Safe> {
+    pub(super) fn of(&self, address: &SanitizedText) -> Option<&SanitizedText> {
         self.by_address.get(address)
     }
 }
 
 /// Whether any target reports as this node.
-fn is_heard(cluster: &Cluster, name: &Safe) -> bool {
-    cluster.named(name).is_some_and(|(_, node)| !node.speakers.is_empty())
+fn is_heard(cluster: &Cluster, name: &SanitizedText) -> bool {
+    cluster.node_by_name(name).is_some_and(|(_, node)| !node.sources.is_empty())
 }
 
 /// Why nothing is heard of a node any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Gone {
     /// Its target reports under this name now.
-    Renamed(Safe),
+    Renamed(SanitizedText),
     /// No target of it is left.
     Removed,
 }
 
 impl Gone {
     /// The same in words.
-    pub(super) fn reason(&self) -> Safe {
+    pub(super) fn reason(&self) -> SanitizedText {
         match self {
-            Self::Renamed(name) => Safe::new(&format!("its target reports as node {name} now")),
-            Self::Removed => Safe::new(REMOVED),
+            Self::Renamed(name) => {
+                SanitizedText::new(&format!("its target reports as node {name} now"))
+            }
+            Self::Removed => SanitizedText::new(REMOVED),
         }
     }
 }
@@ -88,9 +91,9 @@ pub(super) struct Whereabouts<'a> {
     judge: &'a Judge,
     cluster: &'a Cluster,
     /// The nodes of all targets.
-    expected: OnceCell<HashSet<Safe>>,
+    expected: OnceCell<HashSet<SanitizedText>>,
     /// Those of targets that are not read now.
-    unread: OnceCell<HashSet<Safe>>,
+    unread: OnceCell<HashSet<SanitizedText>>,
 }
 
 impl<'a> Whereabouts<'a> {
@@ -99,7 +102,7 @@ impl<'a> Whereabouts<'a> {
     }
 
     /// Why nothing is heard of the node with this name; none while a target of it is there, read or not.
-    pub(super) fn gone(&self, name: &Safe) -> Option<Gone> {
+    pub(super) fn gone(&self, name: &SanitizedText) -> Option<Gone> {
         if is_heard(self.cluster, name) {
             return None;
         }
@@ -111,14 +114,14 @@ impl<'a> Whereabouts<'a> {
     }
 
     /// Whether a target of the node is not read now.
-    pub(super) fn has_unread(&self, name: &Safe) -> bool {
-        let unread = |scraped: &Scraped| scraped.standing != Standing::Live;
+    pub(super) fn has_unread(&self, name: &SanitizedText) -> bool {
+        let unread = |scraped: &TrackedTarget| scraped.health != TargetHealth::Live;
         self.unread.get_or_init(|| self.names(unread)).contains(name)
     }
 
     /// The nodes of those targets: as they reported last, as they are called by the operator, or by their addresses.
-    fn names(&self, wanted: impl Fn(&Scraped) -> bool) -> HashSet<Safe> {
-        let wanted = self.cluster.targets().iter().filter(|scraped| wanted(scraped));
+    fn names(&self, wanted: impl Fn(&TrackedTarget) -> bool) -> HashSet<SanitizedText> {
+        let wanted = self.cluster.tracked_targets().iter().filter(|scraped| wanted(scraped));
         let names = wanted.map(|scraped| {
             let target = &scraped.target;
             let called = target.node.clone().filter(|name| !name.is_empty());

@@ -1,18 +1,23 @@
 //! PCIe links of GPUs that are narrower or slower than they should be, or that send packets again.
 
-use gaunt_schema::{Class, Entity, FindingKind, Safe, catalogue::gpu_health as health, unit::Unit};
+use gaunt_schema::{
+    DeviceClass, Entity, FindingKind, SanitizedText, catalogue::gpu_health as health, unit::Unit,
+};
 
-use super::{Evidence, Judge, finding::Suspicion, gang::Gang, life::Seen};
+use super::{
+    FindingEvidence, Judge, finding_lifecycle::DetectorOutcome, job_group::JobGroup,
+    pending_finding::PendingFinding,
+};
 use crate::cluster::Cluster;
 
 /// Adds every GPU whose PCIe link is not what it should be.
-pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
+pub(super) fn detect_degraded_pcie(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
     let limits = &judge.limits;
-    let (now, gap) = (cluster.now(), cluster.fresh_for());
-    for (id, node) in cluster.nodes() {
-        for row in node.rows(Class::Gpu) {
+    let (now, gap) = (cluster.now(), cluster.freshness_window());
+    for (id, node) in cluster.sorted_nodes() {
+        for row in node.device_rows(DeviceClass::Gpu) {
             let Some(own) = judge.gpus.get(*row as usize) else { continue };
-            let value = |metric| cluster.value(metric, *row).filter(|value| *value > 0.0);
+            let value = |metric| cluster.current_value(metric, *row).filter(|value| *value > 0.0);
             // A link that has nothing to do is slowed down to save power, but never made narrower.
             // The average may still be of the work that has just ended.
             let works = |share: f64| share >= limits.utilization_launch_ratio;
@@ -28,50 +33,77 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
             if !narrow && !slow && !resent {
                 continue;
             }
-            let Some(entry) = cluster.device(Class::Gpu, *row) else { continue };
-            let entity =
-                Entity::gpu(&node.name, entry.device.key.first().unwrap_or(&Safe::default()));
-            let gang = judge.gangs.of(*row);
-            let slowed =
-                gang.and_then(Gang::slowed).filter(|slowed| *slowed >= limits.slowed_ratio);
+            let Some(entry) = cluster.device_at(DeviceClass::Gpu, *row) else { continue };
+            let entity = Entity::new_gpu(
+                &node.name,
+                entry.device.key.first().unwrap_or(&SanitizedText::default()),
+            );
+            let gang = judge.job_groups.of(*row);
+            let slowed = gang
+                .and_then(JobGroup::slowdown_ratio)
+                .filter(|slowed| *slowed >= limits.slowed_ratio);
             // A link that was trained down is a fact of its own; the job that it slows is another.
             let kinds =
                 [narrow || slow, resent, slowed.is_some()].into_iter().filter(|kind| *kind).count();
             let how = match (narrow, slow) {
-                (true, _) => format!("runs on {} of {} lanes", known(width), known(lanes)),
-                (_, true) => {
-                    format!("runs at generation {} of {}", known(generation), known(best))
+                (true, _) => {
+                    format!("runs on {} of {} lanes", value_or_zero(width), value_or_zero(lanes))
                 }
-                _ => format!("sends {:.1} packets a second again", known(replays)),
+                (_, true) => {
+                    format!(
+                        "runs at generation {} of {}",
+                        value_or_zero(generation),
+                        value_or_zero(best)
+                    )
+                }
+                _ => format!("sends {:.1} packets a second again", value_or_zero(replays)),
             };
             // What is told now and then may be of two instants: only lanes stay as they are, and packets are counted.
             let hold = match (narrow, resent) {
                 (true, _) => limits.pcie_seconds,
-                (_, true) => limits.pcie_replay_seconds.max(judge.two_samples(cluster)),
-                _ => limits.pcie_replay_seconds.max(judge.two_collections(cluster)),
+                (_, true) => limits.pcie_replay_seconds.max(judge.two_sample_seconds(cluster)),
+                _ => limits.pcie_replay_seconds.max(judge.two_collection_seconds(cluster)),
             };
-            let suspicion = Suspicion::of(FindingKind::PcieDegraded, entity.clone(), kinds, true)
-                .hold(hold)
-                .costs(
-                    gang.map_or(0.0, Gang::lost_gpus),
-                    gang.map(|gang| gang.victims(cluster, Some(id))).unwrap_or_default(),
-                )
-                .says(
-                    format!("The PCIe link of {entity} {how}."),
-                    "Drain the node, reset the GPU, and reseat or exchange it if the link stays so.".to_owned(),
-                )
-                .on([
-                    Evidence::new("PCIe lanes", width, Unit::Count, lanes).note("the limit is what it should be"),
-                    Evidence::new("PCIe generation", generation, Unit::Count, best).note("the limit is what it should be under load"),
-                    Evidence::new("packets sent again in a second", replays, Unit::Count, Some(limits.pcie_replays_per_second)),
-                    Evidence::new("speed that its job has lost", slowed, Unit::Ratio, Some(limits.slowed_ratio)),
-                ]);
+            let suspicion = PendingFinding::of(
+                FindingKind::PcieDegraded,
+                entity.clone(),
+                kinds,
+                true,
+            )
+            .with_hold_seconds(hold)
+            .with_cost(
+                gang.map_or(0.0, JobGroup::lost_gpus),
+                gang.map(|gang| gang.list_victims(cluster, Some(id))).unwrap_or_default(),
+            )
+            .with_summary(
+                format!("The PCIe link of {entity} {how}."),
+                "Drain the node, reset the GPU, and reseat or exchange it if the link stays so."
+                    .to_owned(),
+            )
+            .with_evidence([
+                FindingEvidence::new("PCIe lanes", width, Unit::Count, lanes)
+                    .with_note("the limit is what it should be"),
+                FindingEvidence::new("PCIe generation", generation, Unit::Count, best)
+                    .with_note("the limit is what it should be under load"),
+                FindingEvidence::new(
+                    "packets sent again in a second",
+                    replays,
+                    Unit::Count,
+                    Some(limits.pcie_replays_per_second),
+                ),
+                FindingEvidence::new(
+                    "speed that its job has lost",
+                    slowed,
+                    Unit::Ratio,
+                    Some(limits.slowed_ratio),
+                ),
+            ]);
             seen.suspicions.push(suspicion);
         }
     }
 }
 
 /// A number that is known where it is said.
-fn known(number: Option<f64>) -> f64 {
+fn value_or_zero(number: Option<f64>) -> f64 {
     number.unwrap_or_default()
 }

@@ -3,20 +3,21 @@
 use std::{cell::OnceCell, collections::BTreeSet, fmt::Write};
 
 use gaunt_schema::{
-    Class, Entity, FindingKind, GpuState, Safe, Severity, UnixMs, catalogue::port, unit::Unit,
+    DeviceClass, Entity, FindingKind, GpuState, SanitizedText, Severity, UnixMs, catalogue::port,
+    unit::Unit,
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Evidence, Finding, Judge, Thresholds,
-    finding::{MAX_VICTIMS, count, time_of_day},
-    life::Seen,
+    DetectedFinding, FindingEvidence, Judge, Thresholds,
+    finding_lifecycle::DetectorOutcome,
+    pending_finding::{MAX_VICTIMS, format_count, format_time_of_day},
 };
-use crate::cluster::{Cluster, Entry, Node};
+use crate::cluster::{Cluster, DeviceEntry, Node};
 
-mod expected;
+mod expected_ports;
 
-use expected::{Around, Kind, Siblings, Slots};
+use expected_ports::{PortSlotCounts, PortSurroundings, SiblingCounts, SiblingKind};
 
 /// The logical state of an active port.
 const ACTIVE: f64 = 4.0;
@@ -29,14 +30,14 @@ const DISABLED: f64 = 3.0;
 
 /// What is remembered of each port, by row.
 #[derive(Debug, Default)]
-pub(super) struct Ports {
-    ports: Vec<Option<Port>>,
+pub(super) struct PortTrackers {
+    ports: Vec<Option<PortTracker>>,
 }
 
 #[derive(Clone, Debug)]
-struct Port {
+struct PortTracker {
     /// The node that it is on: a row may be given to another.
-    node: Safe,
+    node: SanitizedText,
     looked: UnixMs,
     was_active: bool,
     /// `link_downed` and the rate when it was last active.
@@ -62,8 +63,8 @@ pub(super) struct LastActive {
     down_since: Option<UnixMs>,
 }
 
-impl Port {
-    fn new(node: &Safe, at: UnixMs) -> Self {
+impl PortTracker {
+    fn new(node: &SanitizedText, at: UnixMs) -> Self {
         Self {
             node: node.clone(),
             looked: UnixMs(i64::MIN),
@@ -76,9 +77,9 @@ impl Port {
     }
 }
 
-impl Ports {
+impl PortTrackers {
     /// What every port said that was ever seen active, by row.
-    pub(super) fn learned(&self) -> impl Iterator<Item = (u32, LastActive)> {
+    pub(super) fn snapshot_active(&self) -> impl Iterator<Item = (u32, LastActive)> {
         let known = (0..).zip(&self.ports).filter_map(|(row, port)| Some((row, port.as_ref()?)));
         known.filter(|(_, port)| port.was_active).map(|(row, port)| {
             let down_since = (port.down > 0).then_some(port.since);
@@ -87,7 +88,13 @@ impl Ports {
     }
 
     /// A port of this node that was active before a restart.
-    pub(super) fn recall(&mut self, node: &Safe, row: u32, last: LastActive, now: UnixMs) {
+    pub(super) fn restore_port(
+        &mut self,
+        node: &SanitizedText,
+        row: u32,
+        last: LastActive,
+        now: UnixMs,
+    ) {
         if self.ports.len() <= row as usize {
             self.ports.resize(row as usize + 1, None);
         }
@@ -97,28 +104,28 @@ impl Ports {
             let since = last.down_since.unwrap_or(now).min(now);
             // It was seen down then; one sample now shows that it still is.
             let down = u32::from(last.down_since.is_some());
-            *port = Some(Port {
+            *port = Some(PortTracker {
                 was_active: true,
                 downed_before: last.downed,
                 rate_before: last.rate,
                 down,
-                ..Port::new(node, since)
+                ..PortTracker::new(node, since)
             });
         }
     }
 
     /// Takes in the newest sample of every port.
-    pub(super) fn look(&mut self, cluster: &Cluster, limits: &Thresholds) {
-        self.ports.resize(cluster.rows(Class::Port), None);
-        for (_, node) in cluster.nodes() {
-            let Some(at) = node.fed(Class::Port) else { continue };
-            for row in node.rows(Class::Port) {
-                self.look_at(cluster, node, *row, at, limits);
+    pub(super) fn observe_ports(&mut self, cluster: &Cluster, limits: &Thresholds) {
+        self.ports.resize(cluster.row_count(DeviceClass::Port), None);
+        for (_, node) in cluster.sorted_nodes() {
+            let Some(at) = node.last_fed(DeviceClass::Port) else { continue };
+            for row in node.device_rows(DeviceClass::Port) {
+                self.observe_port(cluster, node, *row, at, limits);
             }
         }
     }
 
-    fn look_at(
+    fn observe_port(
         &mut self,
         cluster: &Cluster,
         node: &Node,
@@ -126,22 +133,22 @@ impl Ports {
         at: UnixMs,
         limits: &Thresholds,
     ) {
-        let Some(active) = is_active(cluster, row) else { return };
+        let Some(active) = is_port_active(cluster, row) else { return };
         let known = &mut self.ports[row as usize];
         if known.as_ref().is_some_and(|port| port.node != node.name) {
             *known = None;
         }
-        let port = known.get_or_insert_with(|| Port::new(&node.name, at));
+        let port = known.get_or_insert_with(|| PortTracker::new(&node.name, at));
         if port.looked >= at {
             return;
         }
         port.looked = at;
-        let downed = cluster.value(port::LINK_DOWNED, row);
+        let downed = cluster.current_value(port::LINK_DOWNED, row);
         if active {
             port.was_active = true;
             port.down = 0;
             port.downed_before = downed;
-            port.rate_before = cluster.value(port::RATE, row);
+            port.rate_before = cluster.current_value(port::RATE, row);
             return;
         }
         if port.down == 0 {
@@ -156,37 +163,37 @@ impl Ports {
 }
 
 /// Whether a port is active; none if it does not say.
-pub fn is_active(cluster: &Cluster, row: u32) -> Option<bool> {
-    let state = cluster.value(port::STATE, row)?;
-    let physical = cluster.value(port::PHYSICAL_STATE, row);
+pub fn is_port_active(cluster: &Cluster, row: u32) -> Option<bool> {
+    let state = cluster.current_value(port::STATE, row)?;
+    let physical = cluster.current_value(port::PHYSICAL_STATE, row);
     Some(state == ACTIVE && physical.is_none_or(|physical| physical == LINK_UP))
 }
 
 /// Adds the ports that are down.
-pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
+pub(super) fn detect_down_ports(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
     // A job whose waiting is explained already is not charged a second time.
-    let mut charged: BTreeSet<Safe> = seen
+    let mut charged: BTreeSet<SanitizedText> = seen
         .findings
         .iter()
         .flat_map(|finding| &finding.victims)
         .filter_map(|victim| victim.job.clone())
         .collect();
-    let slots = Slots::count(judge, cluster);
-    for (_, node) in cluster.nodes() {
+    let slots = PortSlotCounts::count_slots(judge, cluster);
+    for (_, node) in cluster.sorted_nodes() {
         let siblings = OnceCell::new();
-        for row in node.rows(Class::Port) {
-            let Some(entry) = cluster.device(Class::Port, *row) else { continue };
+        for row in node.device_rows(DeviceClass::Port) {
+            let Some(entry) = cluster.device_at(DeviceClass::Port, *row) else { continue };
             let port = judge.ports.ports.get(*row as usize).and_then(Option::as_ref);
             let Some(port) = port.filter(|port| port.node == node.name) else { continue };
-            match is_active(cluster, *row) {
-                None => seen.unclear.push(id(node, entry)),
+            match is_port_active(cluster, *row) {
+                None => seen.undecidable.push(port_finding_id(node, entry)),
                 Some(true) => {}
                 Some(false) => {
-                    let siblings = siblings.get_or_init(|| Siblings::of(cluster, node));
-                    let around = Around::of(cluster, siblings, *row, entry, &slots);
-                    let place = Place { judge, cluster, node, row: *row, entry, port, around };
+                    let siblings = siblings.get_or_init(|| SiblingCounts::of(cluster, node));
+                    let around = PortSurroundings::of(cluster, siblings, *row, entry, &slots);
+                    let place = DownPort { judge, cluster, node, row: *row, entry, port, around };
                     if place.is_fault() {
-                        seen.findings.push(place.finding(&mut charged));
+                        seen.findings.push(place.to_finding(&mut charged));
                     }
                 }
             }
@@ -194,22 +201,22 @@ pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
     }
 }
 
-fn id(node: &Node, entry: &Entry) -> String {
+fn port_finding_id(node: &Node, entry: &DeviceEntry) -> String {
     format!("{}/{}/{}", FindingKind::PortDown, node.name, entry.device)
 }
 
 /// One port that is down, with all that is needed to speak of it.
-struct Place<'a> {
+struct DownPort<'a> {
     judge: &'a Judge,
     cluster: &'a Cluster,
     node: &'a Node,
     row: u32,
-    entry: &'a Entry,
-    port: &'a Port,
-    around: Around,
+    entry: &'a DeviceEntry,
+    port: &'a PortTracker,
+    around: PortSurroundings,
 }
 
-impl Place<'_> {
+impl DownPort<'_> {
     fn is_fault(&self) -> bool {
         let limits = &self.judge.limits;
         if self.port.down < limits.port_samples {
@@ -218,31 +225,31 @@ impl Place<'_> {
         if self.port.was_active {
             return true;
         }
-        let down_for = self.cluster.now().since(self.port.since).as_secs_f64();
+        let down_for = self.cluster.now().duration_since(self.port.since).as_secs_f64();
         down_for >= limits.port_never_active_seconds
             && self.around.expects_active(limits.least_siblings)
     }
 
-    fn finding(&self, charged: &mut BTreeSet<Safe>) -> Finding {
+    fn to_finding(&self, charged: &mut BTreeSet<SanitizedText>) -> DetectedFinding {
         let limits = &self.judge.limits;
-        let jobs = jobs(self.cluster, self.node);
+        let jobs = jobs_on_node(self.cluster, self.node);
         let mut lost = 0;
         for job in &jobs {
             if charged.insert(job.clone()) {
-                lost += waiting(self.judge, self.cluster, job);
+                lost += count_waiting_gpus(self.judge, self.cluster, job);
             }
         }
-        let victim = |job: &Safe| Entity {
+        let victim = |job: &SanitizedText| Entity {
             job: Some(job.clone()),
             ..Entity::new(gaunt_schema::EntityKind::Job)
         };
-        let empty = Safe::default();
+        let empty = SanitizedText::default();
         let key = |at: usize| self.entry.device.key.get(at).unwrap_or(&empty);
-        Finding {
-            id: id(self.node, self.entry),
+        DetectedFinding {
+            id: port_finding_id(self.node, self.entry),
             kind: FindingKind::PortDown,
-            severity: self.severity(&jobs),
-            entity: Entity::port(&self.node.name, key(0), key(1)),
+            severity: self.decide_severity(&jobs),
+            entity: Entity::new_port(&self.node.name, key(0), key(1)),
             since: self.port.since,
             confidence: match (self.port.was_active, self.around.siblings.0) {
                 (false, _) => limits.sure_of_first_look_ratio,
@@ -252,22 +259,22 @@ impl Place<'_> {
             lost_gpus: lost as f64,
             victims: jobs.iter().take(MAX_VICTIMS).map(victim).collect(),
             jobs,
-            summary: self.summary(),
+            summary: self.render_summary(),
             next: self.next(),
-            evidence: self.evidence(),
+            evidence: self.collect_evidence(),
         }
     }
 
     /// A job that has such a port under it wakes somebody, unless only others' ports speak for it: then it may never have
     /// used it.
-    fn severity(&self, jobs: &[Safe]) -> Severity {
+    fn decide_severity(&self, jobs: &[SanitizedText]) -> Severity {
         let was_up = self.port.was_active || self.around.fell;
         if jobs.is_empty() || !was_up { Severity::Warning } else { Severity::Critical }
     }
 
-    fn summary(&self) -> String {
+    fn render_summary(&self) -> String {
         let (port, node, since) = (&self.entry.device, &self.node.name, self.port.since);
-        let mut text = format!("{port} on {node} is down since {}", time_of_day(since));
+        let mut text = format!("{port} on {node} is down since {}", format_time_of_day(since));
         let (active, siblings) = self.around.siblings;
         let mut colon = ": ";
         if !self.port.was_active {
@@ -275,13 +282,13 @@ impl Place<'_> {
             text = format!("{port} on {node} is {state} since before the first look");
         }
         if siblings > 0 {
-            let siblings = count(siblings, "sibling port");
+            let siblings = format_count(siblings, "sibling port");
             let _ = write!(text, "{colon}{active} of its {siblings} are active");
             colon = ", ";
         }
         let (active, others) = self.around.others;
         if !self.port.was_active && others > 0 {
-            let others = count(others, "other node");
+            let others = format_count(others, "other node");
             let _ = write!(text, "{colon}and the same port on {active} of {others}");
         }
         text.push('.');
@@ -289,74 +296,77 @@ impl Place<'_> {
     }
 
     fn next(&self) -> String {
-        let leaf = self.entry.info(port::INFO, "leaf");
+        let leaf = self.entry.info_label(port::INFO, "leaf");
         let far =
             leaf.map_or_else(|| "the switch port".into(), |leaf| format!("its port on {leaf}"));
         let look =
             format!("look at the cable and transceiver of {} and at {far}.", self.entry.device);
         let ethernet =
-            self.entry.info(port::INFO, "link_layer").is_some_and(|it| *it == "Ethernet");
-        if !ethernet && self.cluster.value(port::PHYSICAL_STATE, self.row) == Some(DISABLED) {
+            self.entry.info_label(port::INFO, "link_layer").is_some_and(|it| *it == "Ethernet");
+        if !ethernet && self.cluster.current_value(port::PHYSICAL_STATE, self.row) == Some(DISABLED)
+        {
             return format!("The link is disabled: if nobody switched it off, {look}");
         }
         look.replacen("look", "Look", 1)
     }
 
-    fn evidence(&self) -> Vec<Evidence> {
-        let value = |metric| self.cluster.value(metric, self.row);
-        let of = |what, metric, limit| Evidence::new(what, value(metric), Unit::Count, limit);
+    fn collect_evidence(&self) -> Vec<FindingEvidence> {
+        let value = |metric| self.cluster.current_value(metric, self.row);
+        let of =
+            |what, metric, limit| FindingEvidence::new(what, value(metric), Unit::Count, limit);
         let state =
-            of("logical state", port::STATE, Some(ACTIVE)).note("the limit stands for active");
+            of("logical state", port::STATE, Some(ACTIVE)).with_note("the limit stands for active");
         let physical = of("physical state", port::PHYSICAL_STATE, Some(LINK_UP))
-            .note("the limit stands for a link that is up");
+            .with_note("the limit stands for a link that is up");
         let of_all = |what, (active, all): (usize, usize)| {
-            Evidence::new(what, Some(active as f64), Unit::Count, Some(all as f64))
-                .note("of as many as the limit says")
+            FindingEvidence::new(what, Some(active as f64), Unit::Count, Some(all as f64))
+                .with_note("of as many as the limit says")
         };
         let siblings = of_all("sibling ports that are active", self.around.siblings);
         let others = (!self.port.was_active)
             .then(|| of_all("the same port of other nodes that is active", self.around.others));
         let before = self.port.downed_before;
-        let downed = of("times that the link went down", port::LINK_DOWNED, before).note(
+        let downed = of("times that the link went down", port::LINK_DOWNED, before).with_note(
             match (before, self.around.fell) {
                 (Some(_), _) => "the limit is what it was before",
                 (None, true) => "it was up once",
                 (None, false) => "",
             },
         );
-        let rate = Evidence::new(
+        let rate = FindingEvidence::new(
             "line rate when it was active",
             self.port.rate_before,
             Unit::BytesPerSecond,
             None,
         );
-        let known = |evidence: &Evidence| evidence.value.is_some();
+        let known = |evidence: &FindingEvidence| evidence.value.is_some();
         let all = [Some(state), Some(physical), Some(siblings), others, Some(downed), Some(rate)];
         all.into_iter().flatten().filter(known).collect()
     }
 }
 
 /// What makes two ports siblings: the type of their adapter and link, or the beginning of their names.
-fn kind(entry: &Entry) -> Kind {
-    let empty = Safe::default;
-    let info = |label| entry.info(port::INFO, label).cloned();
+fn sibling_kind(entry: &DeviceEntry) -> SiblingKind {
+    let empty = SanitizedText::default;
+    let info = |label| entry.info_label(port::INFO, label).cloned();
     let key = |at: usize| entry.device.key.get(at).cloned().unwrap_or_else(empty);
-    let hca = info("hca_type")
-        .unwrap_or_else(|| Safe::new(key(0).trim_end_matches(|c: char| c.is_ascii_digit())));
+    let hca = info("hca_type").unwrap_or_else(|| {
+        SanitizedText::new(key(0).trim_end_matches(|c: char| c.is_ascii_digit()))
+    });
     (hca, info("link_layer").unwrap_or_else(empty), key(1))
 }
 
 /// The jobs on a node.
-pub(super) fn jobs(cluster: &Cluster, node: &Node) -> Vec<Safe> {
-    let gpus = node.rows(Class::Gpu).iter();
-    let mut jobs: Vec<_> = gpus.filter_map(|gpu| cluster.job(*gpu).cloned()).collect();
+pub(super) fn jobs_on_node(cluster: &Cluster, node: &Node) -> Vec<SanitizedText> {
+    let gpus = node.device_rows(DeviceClass::Gpu).iter();
+    let mut jobs: Vec<_> = gpus.filter_map(|gpu| cluster.job_of_gpu(*gpu).cloned()).collect();
     jobs.sort();
     jobs.dedup();
     jobs
 }
 
 /// GPUs of a job that wait.
-fn waiting(judge: &Judge, cluster: &Cluster, job: &Safe) -> usize {
-    let gpus = cluster.jobs().get(job).into_iter().flatten();
-    gpus.filter(|gpu| judge.state(**gpu) == GpuState::Waiting).count()
+fn count_waiting_gpus(judge: &Judge, cluster: &Cluster, job: &SanitizedText) -> usize {
+    let gpus = cluster.gpus_by_job().get(job).into_iter().flatten();
+    gpus.filter(|gpu| judge.gpu_state(**gpu) == GpuState::Waiting).count()
 }

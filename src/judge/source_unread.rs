@@ -1,11 +1,11 @@
 //! Sources of targets that cannot be read: what they would name is not monitored, and nobody would miss it.
 
-use gaunt_schema::{Entity, FindingKind, Safe, Severity, TargetSource, unit::Unit};
+use gaunt_schema::{Entity, FindingKind, SanitizedText, Severity, TargetSource, unit::Unit};
 
 use super::{
-    Evidence, Finding, Judge,
-    finding::{count, id, time_of_day},
-    life::Seen,
+    DetectedFinding, FindingEvidence, Judge,
+    finding_lifecycle::DetectorOutcome,
+    pending_finding::{finding_id, format_count, format_time_of_day},
 };
 use crate::cluster::Cluster;
 
@@ -13,34 +13,42 @@ use crate::cluster::Cluster;
 const MAX_SOURCES: usize = 64;
 
 /// Adds the sources that cannot be read: one that never named a target at once, another when that lasts.
-pub(super) fn find(judge: &Judge, cluster: &Cluster, seen: &mut Seen) {
-    let findings = cluster.sources().iter().filter_map(|source| finding(judge, cluster, source));
+pub(super) fn detect_unread_sources(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
+    let findings =
+        cluster.target_sources().iter().filter_map(|source| source_finding(judge, cluster, source));
     seen.findings.extend(findings.take(MAX_SOURCES));
 }
 
-fn finding(judge: &Judge, cluster: &Cluster, source: &TargetSource) -> Option<Finding> {
+fn source_finding(
+    judge: &Judge,
+    cluster: &Cluster,
+    source: &TargetSource,
+) -> Option<DetectedFinding> {
     let (since, limit) = (source.failed_since?, judge.limits.source_unread_seconds);
-    let seconds = cluster.now().since(since).as_secs_f64();
+    let seconds = cluster.now().duration_since(since).as_secs_f64();
     if source.taken.is_some() && seconds < limit {
         return None;
     }
-    let entity = Entity::source(&source.name);
+    let entity = Entity::new_source(&source.name);
     let kept = match source.targets {
         0 => "no target of it is read".to_owned(),
         kept => {
-            format!("the {} that it named last are still read", count(kept as usize, "target"))
+            format!(
+                "the {} that it named last are still read",
+                format_count(kept as usize, "target")
+            )
         }
     };
-    let why = source.trouble.as_ref().map_or("", Safe::as_str);
+    let why = source.trouble.as_ref().map_or("", SanitizedText::as_str);
     let what = "seconds in which this source cannot be read";
-    Some(Finding {
-        id: id(FindingKind::TargetDown, &entity),
+    Some(DetectedFinding {
+        id: finding_id(FindingKind::TargetDown, &entity),
         kind: FindingKind::TargetDown,
         severity: Severity::Warning,
         summary: format!(
             "Targets of {} are not known since {}: {kept}.",
             source.name,
-            time_of_day(since)
+            format_time_of_day(since)
         ),
         entity,
         since,
@@ -50,7 +58,9 @@ fn finding(judge: &Judge, cluster: &Cluster, source: &TargetSource) -> Option<Fi
         victims: Vec::new(),
         next: "Check that the source exists, that gaunt may read it, and that it lists targets."
             .to_owned(),
-        evidence: vec![Evidence::new(what, Some(seconds), Unit::Seconds, Some(limit)).note(why)],
+        evidence: vec![
+            FindingEvidence::new(what, Some(seconds), Unit::Seconds, Some(limit)).with_note(why),
+        ],
     })
 }
 
@@ -61,7 +71,7 @@ mod tests {
     use super::*;
     use crate::judge::Thresholds;
 
-    fn source(targets: u32, taken: Option<i64>, failed_since: Option<i64>) -> TargetSource {
+    fn target_source(targets: u32, taken: Option<i64>, failed_since: Option<i64>) -> TargetSource {
         TargetSource {
             name: "/etc/gaunt/targets.json".into(),
             targets,
@@ -72,18 +82,21 @@ mod tests {
     }
 
     /// The findings at each of these seconds.
-    fn open(sources: &[(i64, TargetSource)], seconds: std::ops::Range<i64>) -> Vec<(i64, String)> {
+    fn findings_by_second(
+        sources: &[(i64, TargetSource)],
+        seconds: std::ops::Range<i64>,
+    ) -> Vec<(i64, String)> {
         let mut cluster = Cluster::new(std::time::Duration::from_secs(1), 60);
         let mut judge = Judge::new(Thresholds::default());
         let mut found = Vec::new();
         for second in seconds {
             let now = UnixMs(second * 1_000);
             for (_, source) in sources.iter().filter(|(at, _)| *at == second) {
-                cluster.accept(Delivery::Sources(vec![source.clone()]));
+                cluster.ingest_delivery(Delivery::Sources(vec![source.clone()]));
             }
-            cluster.advance(now);
-            judge.step(&cluster);
-            let open = judge.findings();
+            cluster.advance_to(now);
+            judge.evaluate_cluster(&cluster);
+            let open = judge.open_findings();
             found.extend(open.iter().map(|finding| (second, finding.summary.clone())));
         }
         found
@@ -91,7 +104,7 @@ mod tests {
 
     #[test]
     fn source_that_never_named_a_target_is_a_finding_at_once() {
-        let found = open(&[(0, source(0, None, Some(0)))], 0..3);
+        let found = findings_by_second(&[(0, target_source(0, None, Some(0)))], 0..3);
         let says = "Targets of /etc/gaunt/targets.json are not known since 00:00:00 UTC: no target of it is read.";
         assert_eq!(found.first(), Some(&(0, says.to_owned())));
         assert_eq!(found.len(), 3);
@@ -99,17 +112,19 @@ mod tests {
 
     #[test]
     fn source_that_fails_later_is_a_finding_when_that_lasts() {
-        let found =
-            open(&[(0, source(3, Some(0), None)), (10, source(3, Some(0), Some(10_000)))], 0..100);
+        let found = findings_by_second(
+            &[(0, target_source(3, Some(0), None)), (10, target_source(3, Some(0), Some(10_000)))],
+            0..100,
+        );
         let (first, says) = found.first().unwrap();
         assert_eq!(*first, 70, "a minute after it failed");
         assert!(says.ends_with("the 3 targets that it named last are still read."), "{says}");
         assert_eq!(found.len(), 30);
-        let short = open(
+        let short = findings_by_second(
             &[
-                (0, source(3, Some(0), None)),
-                (10, source(3, Some(0), Some(10_000))),
-                (40, source(3, Some(40_000), None)),
+                (0, target_source(3, Some(0), None)),
+                (10, target_source(3, Some(0), Some(10_000))),
+                (40, target_source(3, Some(40_000), None)),
             ],
             0..200,
         );

@@ -3,23 +3,23 @@
 use std::time::Duration;
 
 use gaunt_schema::{
-    Absent, Batch, Delivery, Device, Dialect, Failure, FindingKind, GpuState, MetricId, Page,
-    Reading, Rejected, Report, Severity, Target, TargetId, UnixMs,
+    AbsenceReason, Batch, Delivery, Device, Dialect, FindingKind, GpuState, MetricId, Reading,
+    RejectionCounts, Report, ScrapeFailure, ScrapeTarget, ScrapedPage, Severity, TargetId, UnixMs,
     catalogue::{gpu, host, port},
 };
 
-mod learned;
-mod lost;
-mod pages;
-mod probed;
-mod restarts;
-mod seldom;
+mod inference_tests;
+mod loss_attribution_tests;
+mod probe_evidence_tests;
+mod restart_tests;
+mod slow_period_tests;
+mod telemetry_tests;
 
-use super::{Finding, Judge, Thresholds, ground};
+use super::{DetectedFinding, Judge, Thresholds, evidence_row};
 use crate::cluster::Cluster;
 
 /// A few nodes of one job, each with GPUs and ports, read once a second.
-struct Bench {
+struct JobFixture {
     cluster: Cluster,
     judge: Judge,
     second: i64,
@@ -33,7 +33,7 @@ struct Bench {
 
 /// What one node shows in a second.
 #[derive(Clone, Copy)]
-struct Shown {
+struct NodeShown {
     gpu: [f64; 3],
     io: f64,
     busiest: f64,
@@ -43,121 +43,127 @@ struct Shown {
     present: bool,
 }
 
-const BUSY: Shown =
-    Shown { gpu: [1.0, 0.4, 0.6], io: 0.0, busiest: 0.5, port: Some(UP), present: true };
-const WAITING: Shown = Shown { gpu: [1.0, 0.01, 0.1], ..BUSY };
-const STARVED: Shown = Shown { gpu: [0.3, 0.05, 0.1], io: 0.5, ..BUSY };
+const BUSY: NodeShown =
+    NodeShown { gpu: [1.0, 0.4, 0.6], io: 0.0, busiest: 0.5, port: Some(UP), present: true };
+const WAITING: NodeShown = NodeShown { gpu: [1.0, 0.01, 0.1], ..BUSY };
+const STARVED: NodeShown = NodeShown { gpu: [0.3, 0.05, 0.1], io: 0.5, ..BUSY };
 const UP: [f64; 3] = [4.0, 5.0, 0.0];
 const DOWN: [f64; 3] = [1.0, 2.0, 0.0];
 
 const NAMES: [&str; 4] = ["gpu001", "gpu002", "gpu003", "gpu004"];
 
-impl Bench {
+impl JobFixture {
     fn new() -> Self {
         Self::of(2)
     }
 
     fn of(nodes: usize) -> Self {
         let mut cluster = Cluster::new(Duration::from_secs(1), 10);
-        let targets = NAMES[..nodes].iter().zip(0..).map(|(name, id)| Target {
+        let targets = NAMES[..nodes].iter().zip(0..).map(|(name, id)| ScrapeTarget {
             id: TargetId(id),
             address: format!("{name}:9770").into(),
             node: None,
             origin: "test".into(),
         });
-        cluster.accept(Delivery::Targets(targets.collect()));
-        cluster.advance(UnixMs(0));
+        cluster.ingest_delivery(Delivery::Targets(targets.collect()));
+        cluster.advance_to(UnixMs(0));
         let judge = Judge::new(Thresholds::default());
         Self { cluster, judge, second: 0, job: true, names: NAMES, unlisted: 0, boards: 2 }
     }
 
     /// Seconds in which the nodes show this; none is a failed attempt.
-    fn run<const N: usize>(&mut self, seconds: i64, shown: [Option<Shown>; N]) -> &mut Self {
+    fn run<const N: usize>(&mut self, seconds: i64, shown: [Option<NodeShown>; N]) -> &mut Self {
         for _ in 0..seconds {
             self.second += 1;
             let at = UnixMs(self.second * 1_000);
             for (node, shown) in shown.into_iter().enumerate() {
-                let refused = Failure::Connect("connection refused".into());
-                let outcome = shown.map(|shown| self.page(node, shown)).ok_or(refused);
+                let refused = ScrapeFailure::Connect("connection refused".into());
+                let outcome = shown.map(|shown| self.build_page(node, shown)).ok_or(refused);
                 let target = TargetId(node as u32);
                 let batch = Batch { target, at, duration_ms: 1.0, outcome };
-                self.cluster.accept(Delivery::Batch(batch));
+                self.cluster.ingest_delivery(Delivery::Batch(batch));
             }
-            self.cluster.advance(at);
-            self.judge.step(&self.cluster);
-            self.judge.findings().into_iter().for_each(assert_sourced);
+            self.cluster.advance_to(at);
+            self.judge.evaluate_cluster(&self.cluster);
+            self.judge.open_findings().into_iter().for_each(assert_sourced);
         }
         self
     }
 
     /// Seconds in which the first so many nodes show that they are busy, and nobody comes to read the others.
-    fn read_only(&mut self, first: u32, seconds: i64) -> &mut Self {
+    fn run_first_nodes(&mut self, first: u32, seconds: i64) -> &mut Self {
         for _ in 0..seconds {
             self.second += 1;
             let at = UnixMs(self.second * 1_000);
             for node in 0..first {
-                let outcome = Ok(self.page(node as usize, BUSY));
+                let outcome = Ok(self.build_page(node as usize, BUSY));
                 let batch = Batch { target: TargetId(node), at, duration_ms: 1.0, outcome };
-                self.cluster.accept(Delivery::Batch(batch));
+                self.cluster.ingest_delivery(Delivery::Batch(batch));
             }
-            self.cluster.advance(at);
-            self.judge.step(&self.cluster);
+            self.cluster.advance_to(at);
+            self.judge.evaluate_cluster(&self.cluster);
         }
         self
     }
 
-    fn page(&self, node: usize, shown: Shown) -> Page {
+    fn build_page(&self, node: usize, shown: NodeShown) -> ScrapedPage {
         let mut report = Report { node: Some(self.names[node].into()), ..Report::default() };
         let mut say = |device: Device, metric: MetricId, reading: Reading| {
-            let device = report.device(device);
+            let device = report.ensure_device(device);
             report.push(device, metric, reading);
         };
-        say(Device::node(), host::CPU_BUSIEST, shown.busiest.into());
+        say(Device::new_node(), host::CPU_BUSIEST, shown.busiest.into());
         // A pressure that integrates to its share in each second.
-        say(Device::node(), host::IO_PRESSURE, (1e6 + shown.io * self.second as f64).into());
+        say(Device::new_node(), host::IO_PRESSURE, (1e6 + shown.io * self.second as f64).into());
         let (unlisted, boards) = if node == 0 { (self.unlisted, self.boards) } else { (0, 2) };
         let first = u32::from(!shown.present).max(unlisted);
         if unlisted == 0 {
-            say(Device::gpu(0), gpu::PRESENT, f64::from(shown.present).into());
+            say(Device::new_gpu(0), gpu::PRESENT, f64::from(shown.present).into());
         }
         for index in first..boards {
             let [utilization, tensor, sm] = shown.gpu;
-            say(Device::gpu(index), gpu::UTILIZATION, utilization.into());
-            say(Device::gpu(index), gpu::TENSOR_ACTIVE, tensor.into());
-            say(Device::gpu(index), gpu::SM_ACTIVE, sm.into());
-            say(Device::gpu(index), gpu::PROCESSES, f64::from(self.job).into());
+            say(Device::new_gpu(index), gpu::UTILIZATION, utilization.into());
+            say(Device::new_gpu(index), gpu::TENSOR_ACTIVE, tensor.into());
+            say(Device::new_gpu(index), gpu::SM_ACTIVE, sm.into());
+            say(Device::new_gpu(index), gpu::PROCESSES, f64::from(self.job).into());
         }
         for name in ["mlx5_0", "mlx5_1", "mlx5_2"] {
             let values = if name == "mlx5_0" { shown.port } else { Some(UP) };
             for (at, metric) in
                 [port::STATE, port::PHYSICAL_STATE, port::LINK_DOWNED].into_iter().enumerate()
             {
-                let reading = values.map_or(Absent::Error.into(), |values| values[at].into());
-                say(Device::port(name, "1"), metric, reading);
+                let reading =
+                    values.map_or(AbsenceReason::Error.into(), |values| values[at].into());
+                say(Device::new_port(name, "1"), metric, reading);
             }
         }
         if self.job {
             for index in unlisted..boards {
-                let device = report.device(Device::gpu(index));
-                report.info(device, gpu::JOB_INFO, &[("job", "8812")]);
+                let device = report.ensure_device(Device::new_gpu(index));
+                report.add_info(device, gpu::JOB_INFO, &[("job", "8812")]);
             }
         }
-        Page { report, dialect: Dialect::Gaunt, bytes: 1, rejected: Rejected::default() }
+        ScrapedPage {
+            report,
+            dialect: Dialect::Gaunt,
+            bytes: 1,
+            rejected: RejectionCounts::default(),
+        }
     }
 
-    fn open(&self) -> Vec<&str> {
-        self.judge.findings().into_iter().map(|finding| finding.id.as_str()).collect()
+    fn open_ids(&self) -> Vec<&str> {
+        self.judge.open_findings().into_iter().map(|finding| finding.id.as_str()).collect()
     }
 
-    fn finding(&self, id: &str) -> &Finding {
-        self.judge.findings().into_iter().find(|finding| finding.id == id).unwrap()
+    fn finding_by_id(&self, id: &str) -> &DetectedFinding {
+        self.judge.open_findings().into_iter().find(|finding| finding.id == id).unwrap()
     }
 }
 
 /// Every number of a finding says what it is made of, and every limit where it stands or what it means.
-fn assert_sourced(finding: &Finding) {
+fn assert_sourced(finding: &DetectedFinding) {
     for number in &finding.evidence {
-        let ground = ground(finding.kind, &number.what);
+        let ground = evidence_row(finding.kind, &number.what);
         let counted = ground.series.is_empty() && ground.threshold.is_empty();
         assert!(!counted, "{}: {} has no source", finding.id, number.what);
         let bare = number.limit.is_some() && ground.threshold.is_empty() && number.note.is_empty();
@@ -167,17 +173,17 @@ fn assert_sourced(finding: &Finding) {
 
 const PORT: &str = "port_down/gpu001/mlx5_0/1";
 
-fn with_port(port: [f64; 3]) -> [Option<Shown>; 2] {
-    [Some(Shown { port: Some(port), ..BUSY }), Some(BUSY)]
+fn with_port(port: [f64; 3]) -> [Option<NodeShown>; 2] {
+    [Some(NodeShown { port: Some(port), ..BUSY }), Some(BUSY)]
 }
 
 #[test]
 fn a_port_is_down_after_two_samples_and_up_again_after_ten_seconds() {
-    let mut bench = Bench::new();
-    assert_eq!(bench.run(20, with_port(UP)).open(), [""; 0]);
-    assert_eq!(bench.run(1, with_port(DOWN)).open(), [""; 0]);
-    assert_eq!(bench.run(1, with_port(DOWN)).open(), [PORT]);
-    let finding = bench.finding(PORT);
+    let mut bench = JobFixture::new();
+    assert_eq!(bench.run(20, with_port(UP)).open_ids(), [""; 0]);
+    assert_eq!(bench.run(1, with_port(DOWN)).open_ids(), [""; 0]);
+    assert_eq!(bench.run(1, with_port(DOWN)).open_ids(), [PORT]);
+    let finding = bench.finding_by_id(PORT);
     assert_eq!((finding.kind, finding.severity), (FindingKind::PortDown, Severity::Critical));
     assert_eq!(finding.since, UnixMs(21_000));
     assert_eq!(
@@ -190,48 +196,48 @@ fn a_port_is_down_after_two_samples_and_up_again_after_ten_seconds() {
         (Some(1.0), Some(4.0))
     );
     assert_eq!(evidence("sibling ports that are active").value, Some(2.0));
-    assert_eq!(bench.run(9, with_port(UP)).open(), [PORT]);
-    assert_eq!(bench.run(1, with_port(UP)).open(), [""; 0]);
+    assert_eq!(bench.run(9, with_port(UP)).open_ids(), [PORT]);
+    assert_eq!(bench.run(1, with_port(UP)).open_ids(), [""; 0]);
     bench.run(2, with_port(DOWN));
-    assert_eq!(bench.judge.opened()[&FindingKind::PortDown], 2, "the same place opens anew");
+    assert_eq!(bench.judge.opened_counts()[&FindingKind::PortDown], 2, "the same place opens anew");
 }
 
 #[test]
 fn a_link_that_counted_its_fall_needs_no_second_sample() {
-    let mut bench = Bench::new();
+    let mut bench = JobFixture::new();
     bench.run(5, with_port(UP));
-    assert_eq!(bench.run(1, with_port([1.0, 2.0, 1.0])).open(), [PORT]);
+    assert_eq!(bench.run(1, with_port([1.0, 2.0, 1.0])).open_ids(), [PORT]);
 }
 
 #[test]
 fn a_port_that_cannot_be_read_is_neither_down_nor_up() {
-    let unread = [Some(Shown { port: None, ..BUSY }), Some(BUSY)];
-    let mut bench = Bench::new();
-    assert_eq!(bench.run(5, with_port(UP)).run(20, unread).open(), [""; 0]);
-    assert_eq!(bench.run(2, with_port(DOWN)).run(60, unread).open(), [PORT]);
+    let unread = [Some(NodeShown { port: None, ..BUSY }), Some(BUSY)];
+    let mut bench = JobFixture::new();
+    assert_eq!(bench.run(5, with_port(UP)).run(20, unread).open_ids(), [""; 0]);
+    assert_eq!(bench.run(2, with_port(DOWN)).run(60, unread).open_ids(), [PORT]);
 }
 
 #[test]
 fn a_port_that_was_never_active_is_expected_to_be_only_beside_active_siblings() {
-    let mut bench = Bench::new();
+    let mut bench = JobFixture::new();
     bench.job = false;
-    assert_eq!(bench.run(10, with_port(DOWN)).open(), [""; 0]);
-    assert_eq!(bench.run(2, with_port(DOWN)).open(), [PORT]);
-    assert_eq!(bench.finding(PORT).severity, Severity::Warning, "no job is on the node");
-    let mut disabled = Bench::new();
-    assert_eq!(disabled.run(60, with_port([1.0, 3.0, 0.0])).open(), [""; 0]);
+    assert_eq!(bench.run(10, with_port(DOWN)).open_ids(), [""; 0]);
+    assert_eq!(bench.run(2, with_port(DOWN)).open_ids(), [PORT]);
+    assert_eq!(bench.finding_by_id(PORT).severity, Severity::Warning, "no job is on the node");
+    let mut disabled = JobFixture::new();
+    assert_eq!(disabled.run(60, with_port([1.0, 3.0, 0.0])).open_ids(), [""; 0]);
 }
 
 #[test]
 fn a_host_that_starves_its_gpus_is_one_finding_and_its_peers_are_victims() {
-    let mut bench = Bench::new();
+    let mut bench = JobFixture::new();
     bench.run(60, [Some(BUSY), Some(BUSY)]);
     let starving = [Some(STARVED), Some(WAITING)];
     bench.run(10, starving);
-    assert_eq!(bench.open(), [""; 0]);
+    assert_eq!(bench.open_ids(), [""; 0]);
     bench.run(20, starving);
-    assert_eq!(bench.open(), ["data_starved/gpu001"]);
-    let finding = bench.finding("data_starved/gpu001");
+    assert_eq!(bench.open_ids(), ["data_starved/gpu001"]);
+    let finding = bench.finding_by_id("data_starved/gpu001");
     assert_eq!(finding.severity, Severity::Critical, "pressure and waiting peers");
     assert!(finding.lost_gpus > 3.5 && finding.lost_gpus <= 4.0, "{}", finding.lost_gpus);
     assert!(finding.victims.iter().any(|victim| victim.node.as_deref() == Some("gpu002")));
@@ -239,87 +245,91 @@ fn a_host_that_starves_its_gpus_is_one_finding_and_its_peers_are_victims() {
     let since = finding.since;
     assert!(since >= UnixMs(60_000) && since <= UnixMs(70_000), "{since:?}");
     bench.run(40, [Some(BUSY), Some(BUSY)]);
-    assert_eq!(bench.open(), [""; 0]);
+    assert_eq!(bench.open_ids(), [""; 0]);
 }
 
 #[test]
 fn hosts_that_starve_as_a_crowd_point_at_what_they_share() {
-    let mut bench = Bench::of(4);
+    let mut bench = JobFixture::of(4);
     bench.run(60, [Some(BUSY); 4]);
     let crowd = [Some(STARVED), Some(STARVED), Some(STARVED), Some(WAITING)];
     bench.run(60, crowd);
-    assert_eq!(bench.judge.state(0), GpuState::DataStarved);
-    assert_eq!(bench.open(), ["storage_slow"], "not one host after the other");
+    assert_eq!(bench.judge.gpu_state(0), GpuState::DataStarved);
+    assert_eq!(bench.open_ids(), ["storage_slow"], "not one host after the other");
     bench.run(60, [Some(STARVED), Some(WAITING), Some(WAITING), Some(WAITING)]);
-    assert_eq!(bench.open(), ["data_starved/gpu001"]);
+    assert_eq!(bench.open_ids(), ["data_starved/gpu001"]);
 }
 
 #[test]
 fn starving_gpus_without_trouble_on_the_host_wake_nobody() {
-    let mut bench = Bench::new();
+    let mut bench = JobFixture::new();
     bench.run(60, [Some(BUSY), Some(BUSY)]);
-    bench.run(60, [Some(Shown { io: 0.0, ..STARVED }), Some(WAITING)]);
-    assert_eq!(bench.open(), ["data_starved/gpu001"]);
-    assert_eq!(bench.finding("data_starved/gpu001").severity, Severity::Info);
+    bench.run(60, [Some(NodeShown { io: 0.0, ..STARVED }), Some(WAITING)]);
+    assert_eq!(bench.open_ids(), ["data_starved/gpu001"]);
+    assert_eq!(bench.finding_by_id("data_starved/gpu001").severity, Severity::Info);
 }
 
 #[test]
 fn a_pause_of_all_with_busy_disks_is_no_fault() {
-    let mut bench = Bench::new();
+    let mut bench = JobFixture::new();
     bench.run(60, [Some(BUSY), Some(BUSY)]);
-    let writes = Shown { gpu: [0.0, 0.0, 0.0], io: 0.4, ..BUSY };
+    let writes = NodeShown { gpu: [0.0, 0.0, 0.0], io: 0.4, ..BUSY };
     for _ in 0..60 {
         bench.run(1, [Some(writes), Some(WAITING)]);
-        assert_eq!(bench.open(), [""; 0]);
+        assert_eq!(bench.open_ids(), [""; 0]);
     }
     for _ in 0..60 {
         bench.run(1, [Some(BUSY), Some(BUSY)]);
-        assert_eq!(bench.open(), [""; 0]);
+        assert_eq!(bench.open_ids(), [""; 0]);
     }
 }
 
 #[test]
 fn a_short_pause_with_busy_disks_is_no_slow_storage() {
     for pause in [5, 8, 10, 11, 12, 13, 15, 20, 60] {
-        let mut bench = Bench::of(4);
+        let mut bench = JobFixture::of(4);
         bench.run(60, [Some(BUSY); 4]);
-        let writes = Shown { gpu: [0.0, 0.0, 0.0], io: 0.9, ..BUSY };
+        let writes = NodeShown { gpu: [0.0, 0.0, 0.0], io: 0.9, ..BUSY };
         for second in 0..pause + 40 {
             let shown = if second < pause { writes } else { BUSY };
             bench.run(1, [Some(shown); 4]);
-            assert_eq!(bench.open(), [""; 0], "{second} s after a pause of {pause} s began");
+            assert_eq!(bench.open_ids(), [""; 0], "{second} s after a pause of {pause} s began");
         }
     }
 }
 
 #[test]
 fn steps_that_wait_again_and_again_are_slow_storage() {
-    let mut bench = Bench::of(4);
+    let mut bench = JobFixture::of(4);
     bench.run(60, [Some(BUSY); 4]);
-    let reads = Shown { gpu: [0.0, 0.0, 0.0], io: 0.9, ..BUSY };
+    let reads = NodeShown { gpu: [0.0, 0.0, 0.0], io: 0.9, ..BUSY };
     for second in 0..45 {
         bench.run(1, [Some(if second % 6 < 3 { reads } else { BUSY }); 4]);
     }
-    assert_eq!(bench.open(), ["storage_slow"]);
+    assert_eq!(bench.open_ids(), ["storage_slow"]);
 }
 
 #[test]
 fn a_starving_host_that_falls_silent_keeps_its_finding_and_its_target_is_reported() {
-    let mut bench = Bench::new();
+    let mut bench = JobFixture::new();
     bench.run(60, [Some(BUSY), Some(BUSY)]).run(30, [Some(STARVED), Some(WAITING)]);
     bench.run(60, [None, Some(WAITING)]);
-    assert_eq!(bench.open(), ["data_starved/gpu001", "target_down/gpu001"]);
+    assert_eq!(bench.open_ids(), ["data_starved/gpu001", "target_down/gpu001"]);
     bench.run(100, [None, Some(WAITING)]);
-    assert_eq!(bench.finding("target_down/gpu001").severity, Severity::Critical, "dark for long");
+    assert_eq!(
+        bench.finding_by_id("target_down/gpu001").severity,
+        Severity::Critical,
+        "dark for long"
+    );
 }
 
 #[test]
 fn a_target_is_reported_after_two_failures_and_closes_after_it_is_read() {
-    let mut bench = Bench::new();
+    let mut bench = JobFixture::new();
     bench.run(10, [Some(BUSY), Some(BUSY)]);
-    assert_eq!(bench.run(1, [None, Some(BUSY)]).open(), [""; 0]);
-    assert_eq!(bench.run(1, [None, Some(BUSY)]).open(), ["target_down/gpu001"]);
-    let finding = bench.finding("target_down/gpu001");
+    assert_eq!(bench.run(1, [None, Some(BUSY)]).open_ids(), [""; 0]);
+    assert_eq!(bench.run(1, [None, Some(BUSY)]).open_ids(), ["target_down/gpu001"]);
+    let finding = bench.finding_by_id("target_down/gpu001");
     assert_eq!(finding.severity, Severity::Warning, "a node that starts anew comes back");
     assert_eq!(
         finding.summary,
@@ -327,65 +337,72 @@ fn a_target_is_reported_after_two_failures_and_closes_after_it_is_read() {
     );
     assert_eq!(finding.next, "Check that an exporter runs there and listens on gpu001:9770.");
     bench.run(10, [Some(BUSY), Some(BUSY)]);
-    assert_eq!(bench.open(), [""; 0]);
+    assert_eq!(bench.open_ids(), [""; 0]);
 }
 
 #[test]
 fn targets_that_nobody_came_to_read_are_reported_only_while_they_are_few() {
-    let mut bench = Bench::of(4);
+    let mut bench = JobFixture::of(4);
     bench.run(10, [Some(BUSY); 4]);
-    assert_eq!(bench.read_only(0, 20).open(), ["aggregator_late"], "it is gaunt that is late");
+    assert_eq!(
+        bench.run_first_nodes(0, 20).open_ids(),
+        ["aggregator_late"],
+        "it is gaunt that is late"
+    );
     bench.run(20, [Some(BUSY); 4]);
-    assert_eq!(bench.read_only(2, 20).open(), ["target_down/gpu003", "target_down/gpu004"]);
+    assert_eq!(
+        bench.run_first_nodes(2, 20).open_ids(),
+        ["target_down/gpu003", "target_down/gpu004"]
+    );
     bench.run(10, [Some(BUSY), None, None, None]);
-    assert_eq!(bench.open().len(), 3, "whoever was tried in vain is down");
+    assert_eq!(bench.open_ids().len(), 3, "whoever was tried in vain is down");
 }
 
 #[test]
 fn gpus_of_a_silent_node_are_stale_and_a_gpu_that_says_so_is_lost() {
-    let mut bench = Bench::new();
+    let mut bench = JobFixture::new();
     bench.run(10, [Some(BUSY), Some(BUSY)]).run(5, [None, Some(BUSY)]);
-    let states = |bench: &Bench| [0, 2].map(|row| bench.judge.state(row));
+    let states = |bench: &JobFixture| [0, 2].map(|row| bench.judge.gpu_state(row));
     assert_eq!(states(&bench), [GpuState::Stale, GpuState::Computing]);
     bench.run(7, [Some(BUSY), Some(BUSY)]);
     assert_eq!(states(&bench), [GpuState::Computing; 2]);
-    let gone = Shown { present: false, ..BUSY };
+    let gone = NodeShown { present: false, ..BUSY };
     bench.run(1, [Some(gone), Some(BUSY)]);
     assert_eq!(states(&bench), [GpuState::Lost, GpuState::Computing]);
 }
 
 #[test]
 fn a_job_that_waits_as_a_whole_in_silence_is_hung_after_a_minute() {
-    let mut bench = Bench::new();
+    let mut bench = JobFixture::new();
     bench.run(20, [Some(BUSY), Some(BUSY)]).run(60, [Some(WAITING), Some(WAITING)]);
-    assert_eq!(bench.judge.state(0), GpuState::Waiting);
+    assert_eq!(bench.judge.gpu_state(0), GpuState::Waiting);
     bench.run(40, [Some(WAITING), Some(WAITING)]);
-    assert_eq!(bench.judge.state(0), GpuState::Hung);
+    assert_eq!(bench.judge.gpu_state(0), GpuState::Hung);
     bench.run(20, [Some(BUSY), Some(BUSY)]);
-    assert_eq!(bench.judge.state(0), GpuState::Computing);
+    assert_eq!(bench.judge.gpu_state(0), GpuState::Computing);
 }
 
 #[test]
 fn a_whole_job_that_spins_in_silence_is_one_finding() {
-    let mut bench = Bench::new();
+    let mut bench = JobFixture::new();
     bench.run(60, [Some(BUSY), Some(BUSY)]).run(60, [Some(WAITING), Some(WAITING)]);
-    assert_eq!(bench.open(), [""; 0]);
+    assert_eq!(bench.open_ids(), [""; 0]);
     bench.run(40, [Some(WAITING), Some(WAITING)]);
-    assert_eq!(bench.open(), ["collective_hang/8812"]);
-    let finding = bench.finding("collective_hang/8812");
+    assert_eq!(bench.open_ids(), ["collective_hang/8812"]);
+    let finding = bench.finding_by_id("collective_hang/8812");
     assert_eq!((finding.severity, finding.lost_gpus.to_string()), (Severity::Critical, "4".into()));
     bench.run(20, [Some(BUSY), Some(BUSY)]);
-    assert_eq!(bench.open(), [""; 0]);
+    assert_eq!(bench.open_ids(), [""; 0]);
 }
 
 #[test]
 fn a_gpu_that_is_gone_is_a_fact_and_explains_that_its_job_stands_still() {
-    let mut bench = Bench::new();
+    let mut bench = JobFixture::new();
     bench.run(60, [Some(BUSY), Some(BUSY)]);
-    let gone = Shown { present: false, ..WAITING };
+    let gone = NodeShown { present: false, ..WAITING };
     bench.run(2, [Some(gone), Some(WAITING)]);
-    assert_eq!(bench.open(), ["gpu_failed/gpu001/0"]);
-    assert_eq!(bench.finding("gpu_failed/gpu001/0").severity, Severity::Critical);
+    assert_eq!(bench.open_ids(), ["gpu_failed/gpu001/0"]);
+    assert_eq!(bench.finding_by_id("gpu_failed/gpu001/0").severity, Severity::Critical);
     bench.run(200, [Some(gone), Some(WAITING)]);
-    assert_eq!(bench.open(), ["gpu_failed/gpu001/0"]);
+    assert_eq!(bench.open_ids(), ["gpu_failed/gpu001/0"]);
 }

@@ -397,7 +397,7 @@ pub struct ImpossibleThreshold {
 
 impl Thresholds {
     /// Refuses values under which nothing could ever be judged: negative ones, ratios above 1, what is no number.
-    pub fn check(&self) -> Result<(), ImpossibleThreshold> {
+    pub fn validate_limits(&self) -> Result<(), ImpossibleThreshold> {
         // Through the names in the settings file, so that a new field cannot be left out here.
         let fields = serde_json::to_value(self).unwrap_or_default();
         for (name, value) in fields.as_object().into_iter().flatten() {
@@ -421,8 +421,8 @@ mod tests {
 
     #[test]
     fn impossible_limits_are_refused_by_name() {
-        assert_eq!(Thresholds::default().check(), Ok(()));
-        let refused = |limits: Thresholds| limits.check().unwrap_err().to_string();
+        assert_eq!(Thresholds::default().validate_limits(), Ok(()));
+        let refused = |limits: Thresholds| limits.validate_limits().unwrap_err().to_string();
         let above = Thresholds { tensor_busy_ratio: 25.0, ..Thresholds::default() };
         assert_eq!(
             refused(above),

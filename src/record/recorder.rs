@@ -11,16 +11,16 @@ use std::{
     time::Duration,
 };
 
-use gaunt_schema::{Delivery, Preamble, Safe, UnixMs};
+use gaunt_schema::{Delivery, RecordingPreamble, SanitizedText, UnixMs};
 use hyper::body::Bytes;
 use tokio::sync::{Notify, mpsc};
 
 use super::{
-    Options, RecordError,
-    ring::Ring,
+    RecordError, RecordOptions,
+    recorder_status::RecorderStatus,
+    segment_ring::SegmentRing,
     segment_start::{Preambles, preamble_room},
-    status::Status,
-    writer::{Given, Writer},
+    segment_writer::{SegmentWriter, WriterMessage},
 };
 
 /// Batches that may wait for the disk; more are dropped and counted. One of 8 GPUs takes about 50 kB here.
@@ -39,9 +39,9 @@ const BLOCKS: usize = 64;
 /// A recording that goes on until this is dropped; what was given by then is written.
 #[derive(Debug)]
 pub struct Recorder {
-    given: Way,
-    writing: Option<JoinHandle<()>>,
-    status: Option<Arc<Status>>,
+    channel: RecorderChannel,
+    writer_thread: Option<JoinHandle<()>>,
+    status: Option<Arc<RecorderStatus>>,
     /// What stands and found no place: the newest of each source.
     withheld: Mutex<BTreeMap<Standing, (UnixMs, Delivery)>>,
 }
@@ -51,8 +51,8 @@ pub struct Recorder {
 enum Standing {
     Targets,
     Sources,
-    Topology(Safe),
-    Jobs(Safe),
+    Topology(SanitizedText),
+    Jobs(SanitizedText),
 }
 
 impl Standing {
@@ -62,21 +62,21 @@ impl Standing {
             Delivery::Sources(_) => Some(Self::Sources),
             Delivery::Topology(told) => Some(Self::Topology(told.source.clone())),
             Delivery::Jobs(told) => Some(Self::Jobs(told.source.clone())),
-            Delivery::Batch(_) | Delivery::Keeping(_) | Delivery::Preamble(_) => None,
+            Delivery::Batch(_) | Delivery::RecordingStatus(_) | Delivery::Preamble(_) => None,
         }
     }
 }
 
 /// The way to the thread.
 #[derive(Clone, Debug)]
-struct Way {
-    to: SyncSender<Given>,
+struct RecorderChannel {
+    sender: SyncSender<WriterMessage>,
     /// What waits.
-    waiting: Arc<Waiting>,
+    waiting_batches: Arc<Waiting>,
     /// How many follow.
-    followers: Arc<AtomicUsize>,
+    follower_count: Arc<AtomicUsize>,
     /// Whether it is written to disk.
-    is_kept: bool,
+    is_on_disk: bool,
     /// For how many milliseconds a segment waits for a preamble; 0 while nobody gives any.
     preamble_wait: Arc<AtomicU64>,
     /// Wakes who gives preambles: somebody begins to follow, or a segment is to begin.
@@ -96,18 +96,18 @@ pub(super) struct Waiting {
 
 /// A way to follow what is recorded.
 #[derive(Clone, Debug)]
-pub struct Follow(Way);
+pub struct RecorderFollowHandle(RecorderChannel);
 
-impl Follow {
+impl RecorderFollowHandle {
     /// What is given from `now` on, as the bytes of a segment: its header, what is known and stands, then block by block.
     /// None if too many follow, or if the disk is so far behind that nothing more may wait.
-    pub fn start(&self, now: UnixMs) -> Option<mpsc::Receiver<Bytes>> {
+    pub fn start_following(&self, now: UnixMs) -> Option<mpsc::Receiver<Bytes>> {
         let more = |now: usize| (now < FOLLOWERS).then_some(now + 1);
-        self.0.followers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        self.0.follower_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         let (blocks, follower) = mpsc::channel(BLOCKS);
         let waits = self.0.preamble_wait.load(Ordering::Relaxed) > 0;
-        if self.0.to.try_send(Given::Follower(blocks, now, waits)).is_err() {
-            self.0.followers.fetch_sub(1, Ordering::Relaxed);
+        if self.0.sender.try_send(WriterMessage::Follower(blocks, now, waits)).is_err() {
+            self.0.follower_count.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
         self.0.asks.notify_one();
@@ -125,41 +125,41 @@ impl Follow {
     }
 
     /// Whether a preamble is of use: it is recorded, or somebody follows.
-    pub fn is_wanted(&self) -> bool {
-        self.0.is_kept || self.0.followers.load(Ordering::Relaxed) > 0
+    pub fn is_preamble_wanted(&self) -> bool {
+        self.0.is_on_disk || self.0.follower_count.load(Ordering::Relaxed) > 0
     }
 
     /// Announces that preambles will be given: who begins to follow waits a little for one, and a segment so
     /// long.
-    pub fn promise_preambles(&self, wait: Duration) {
+    pub fn announce_preambles(&self, wait: Duration) {
         let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         self.0.preamble_wait.store(wait, Ordering::Relaxed);
     }
 
     /// Gives what is known at `at`, of its own accord, unless one that was given before still waits.
-    pub fn give_preamble(&self, at: UnixMs, preamble: Preamble) {
-        if self.0.waiting.preamble.swap(true, Ordering::Relaxed) {
+    pub fn send_preamble(&self, at: UnixMs, preamble: RecordingPreamble) {
+        if self.0.waiting_batches.preamble.swap(true, Ordering::Relaxed) {
             return;
         }
         let delivery = Box::new(Delivery::Preamble(preamble));
-        if self.0.to.try_send(Given::Delivery(at, delivery)).is_err() {
+        if self.0.sender.try_send(WriterMessage::Delivery(at, delivery)).is_err() {
             // Nothing more may wait now, or the recorder ended, which it does before those who know of it.
-            self.0.waiting.preamble.store(false, Ordering::Relaxed);
+            self.0.waiting_batches.preamble.store(false, Ordering::Relaxed);
         }
     }
 
     /// Gives what is known at `at` because it was asked for; none if it cannot be said, so that nobody waits for it.
-    pub fn answer_preamble(&self, at: UnixMs, preamble: Option<Preamble>) {
+    pub fn answer_preamble(&self, at: UnixMs, preamble: Option<RecordingPreamble>) {
         // Where nothing more may wait the segment begins without it after a while.
-        drop(self.0.to.try_send(Given::Answer(at, preamble.map(Box::new))));
+        drop(self.0.sender.try_send(WriterMessage::Answer(at, preamble.map(Box::new))));
     }
 }
 
 impl Drop for Recorder {
     fn drop(&mut self) {
         // It may have ended already.
-        drop(self.given.to.send(Given::End));
-        if let Some(writing) = self.writing.take() {
+        drop(self.channel.sender.send(WriterMessage::End));
+        if let Some(writing) = self.writer_thread.take() {
             // It ended with a panic at worst, which the log has.
             drop(writing.join());
         }
@@ -168,71 +168,74 @@ impl Drop for Recorder {
 
 impl Recorder {
     /// Makes the folder and starts the thread.
-    pub fn start(options: Options) -> Result<Self, RecordError> {
+    pub fn start_recording(options: RecordOptions) -> Result<Self, RecordError> {
         let (folder, period) = (options.folder.clone(), options.period);
-        let status = Arc::new(Status::new(&folder));
-        let ring = Ring::new(options)?;
-        Self::spawn(Some((ring, status)), period)
+        let status = Arc::new(RecorderStatus::new(&folder));
+        let ring = SegmentRing::new(options)?;
+        Self::spawn_writer(Some((ring, status)), period)
             .map_err(|error| RecordError::Folder { path: folder, error })
     }
 
     /// One that writes nothing and only passes on to those who follow; it costs nothing while nobody does.
-    pub fn passing_on(period: Duration) -> Result<Self, RecordError> {
-        Self::spawn(None, period).map_err(RecordError::Thread)
+    pub fn forward_only(period: Duration) -> Result<Self, RecordError> {
+        Self::spawn_writer(None, period).map_err(RecordError::Thread)
     }
 
-    fn spawn(keep: Option<(Ring, Arc<Status>)>, period: Duration) -> std::io::Result<Self> {
+    fn spawn_writer(
+        keep: Option<(SegmentRing, Arc<RecorderStatus>)>,
+        period: Duration,
+    ) -> std::io::Result<Self> {
         let room = preamble_room(keep.as_ref().map(|(ring, _)| ring));
         let status = keep.as_ref().map(|(_, status)| status.clone());
         let (mut recorder, from) = Self::without_thread(status, room);
-        let given = &recorder.given;
-        let (waiting, followers) = (given.waiting.clone(), given.followers.clone());
+        let given = &recorder.channel;
+        let (waiting, followers) = (given.waiting_batches.clone(), given.follower_count.clone());
         let preambles = Preambles::new(given.preamble_wait.clone(), given.asks.clone());
-        let mut writer = Writer::new(keep, period, followers, preambles);
+        let mut writer = SegmentWriter::new(keep, period, followers, preambles);
         let thread = thread::Builder::new()
             .name("record".to_owned())
             .spawn(move || writer.run(&from, &waiting))?;
-        recorder.writing = Some(thread);
+        recorder.writer_thread = Some(thread);
         Ok(recorder)
     }
 
     /// One whose deliveries wait to be taken.
     fn without_thread(
-        status: Option<Arc<Status>>,
+        status: Option<Arc<RecorderStatus>>,
         preamble_room: usize,
-    ) -> (Self, Receiver<Given>) {
+    ) -> (Self, Receiver<WriterMessage>) {
         let (to, from) = sync_channel(WAITING + BESIDE);
-        let given = Way {
-            to,
-            waiting: Arc::default(),
-            followers: Arc::default(),
-            is_kept: status.is_some(),
+        let given = RecorderChannel {
+            sender: to,
+            waiting_batches: Arc::default(),
+            follower_count: Arc::default(),
+            is_on_disk: status.is_some(),
             preamble_wait: Arc::default(),
             asks: Arc::default(),
             preamble_room,
         };
-        (Self { given, writing: None, status, withheld: Mutex::default() }, from)
+        (Self { channel: given, writer_thread: None, status, withheld: Mutex::default() }, from)
     }
 
     /// How it stands; none if nothing is written.
-    pub fn status(&self) -> Option<&Arc<Status>> {
+    pub fn disk_status(&self) -> Option<&Arc<RecorderStatus>> {
         self.status.as_ref()
     }
 
     /// A way to follow it.
-    pub fn follow(&self) -> Follow {
-        Follow(self.given.clone())
+    pub fn follow_handle(&self) -> RecorderFollowHandle {
+        RecorderFollowHandle(self.channel.clone())
     }
 
     /// Whether a batch that is given now is not dropped.
-    pub fn has_room(&self) -> bool {
-        self.given.waiting.batches.load(Ordering::Relaxed) < WAITING && !self.withholds()
+    pub fn has_capacity(&self) -> bool {
+        self.channel.waiting_batches.batches.load(Ordering::Relaxed) < WAITING && !self.withholds()
     }
 
     /// Gives a delivery to be written, and never waits. A batch is dropped and counted if too many wait already. What
     /// stands for a while is never dropped, for batches mean nothing without their targets: where nothing more may wait,
     /// the newest of each source is given later, and batches are dropped until then.
-    pub fn give(&self, at: UnixMs, delivery: &Delivery) {
+    pub fn record_delivery(&self, at: UnixMs, delivery: &Delivery) {
         self.give_withheld();
         if let Some(standing) = Standing::of(delivery) {
             let mut withheld = self.withheld.lock().unwrap_or_else(PoisonError::into_inner);
@@ -240,16 +243,16 @@ impl Recorder {
                 withheld.insert(standing, (at, delivery.clone()));
             }
         } else if let Delivery::Batch(_) = delivery {
-            let nobody = self.given.followers.load(Ordering::Relaxed) == 0;
+            let nobody = self.channel.follower_count.load(Ordering::Relaxed) == 0;
             if self.status.is_none() && nobody {
                 return;
             }
-            if !self.has_room() {
+            if !self.has_capacity() {
                 return self.count_dropped();
             }
-            self.given.waiting.batches.fetch_add(1, Ordering::Relaxed);
+            self.channel.waiting_batches.batches.fetch_add(1, Ordering::Relaxed);
             if !self.pass(at, delivery) {
-                self.given.waiting.batches.fetch_sub(1, Ordering::Relaxed);
+                self.channel.waiting_batches.batches.fetch_sub(1, Ordering::Relaxed);
                 self.count_dropped();
             }
         }
@@ -273,7 +276,8 @@ impl Recorder {
 
     /// Passes a delivery to the thread; false if nothing more may wait.
     fn pass(&self, at: UnixMs, delivery: &Delivery) -> bool {
-        let sent = self.given.to.try_send(Given::Delivery(at, Box::new(delivery.clone())));
+        let sent =
+            self.channel.sender.try_send(WriterMessage::Delivery(at, Box::new(delivery.clone())));
         // The thread ends with this recorder and not before, unless it panicked, which the log has.
         !matches!(sent, Err(TrySendError::Full(_)))
     }
@@ -287,17 +291,20 @@ impl Recorder {
 
 #[cfg(test)]
 mod tests {
-    use gaunt_schema::{Batch, Failure, JobList, Target, TargetId, Topology, topology::Origin};
+    use gaunt_schema::{
+        Batch, JobList, ScrapeFailure, ScrapeTarget, SourceTopology, TargetId,
+        topology::TopologyOrigin,
+    };
 
     use super::*;
 
-    fn target(number: u32) -> Target {
+    fn target(number: u32) -> ScrapeTarget {
         let address = format!("10.0.0.{number}:9770").into();
-        Target { id: TargetId(number), address, node: None, origin: "test".into() }
+        ScrapeTarget { id: TargetId(number), address, node: None, origin: "test".into() }
     }
 
     fn batch(at: UnixMs) -> Delivery {
-        let outcome = Err(Failure::Connect("refused".into()));
+        let outcome = Err(ScrapeFailure::Connect("refused".into()));
         Delivery::Batch(Batch { target: TargetId(0), at, duration_ms: 1.0, outcome })
     }
 
@@ -305,27 +312,33 @@ mod tests {
     /// as it was said last.
     #[test]
     fn recorder_is_bounded_while_the_disk_takes_nothing() {
-        let status = Arc::new(Status::new(std::path::Path::new("/nowhere")));
+        let status = Arc::new(RecorderStatus::new(std::path::Path::new("/nowhere")));
         let (recorder, from) = Recorder::without_thread(Some(status.clone()), preamble_room(None));
-        let follow = recorder.follow();
+        let follow = recorder.follow_handle();
         let rounds = 3 * WAITING as i64;
         for nth in 0..rounds {
             let at = UnixMs(nth);
-            recorder.give(at, &batch(at));
-            recorder.give(at, &Delivery::Targets((0..=nth as u32 % 7).map(target).collect()));
+            recorder.record_delivery(at, &batch(at));
+            recorder.record_delivery(
+                at,
+                &Delivery::Targets((0..=nth as u32 % 7).map(target).collect()),
+            );
             for source in ["a", "b"] {
-                let told = Topology::new(source.into(), Origin::Declared);
-                recorder.give(at, &Delivery::Topology(told));
+                let told = SourceTopology::new(source.into(), TopologyOrigin::Declared);
+                recorder.record_delivery(at, &Delivery::Topology(told));
             }
-            recorder.give(at, &Delivery::Jobs(JobList { source: "squeue".into(), jobs: vec![] }));
-            follow.give_preamble(at, Preamble::default());
+            recorder.record_delivery(
+                at,
+                &Delivery::Jobs(JobList { source: "squeue".into(), jobs: vec![] }),
+            );
+            follow.send_preamble(at, RecordingPreamble::default());
         }
         let dropped = status.behind.load(Ordering::Relaxed);
         let (mut batches, mut preambles, mut standing) = (0, 0, BTreeMap::new());
         let mut taken = 0;
-        let mut next = |given: Given| {
+        let mut next = |given: WriterMessage| {
             taken += 1;
-            let Given::Delivery(at, delivery) = given else { panic!("{given:?}") };
+            let WriterMessage::Delivery(at, delivery) = given else { panic!("{given:?}") };
             match &*delivery {
                 Delivery::Batch(_) => batches += 1,
                 Delivery::Preamble(_) => preambles += 1,
@@ -334,8 +347,8 @@ mod tests {
         };
         from.try_iter().for_each(&mut next);
         // The disk takes again.
-        recorder.given.waiting.batches.store(0, Ordering::Relaxed);
-        recorder.give(UnixMs(rounds), &batch(UnixMs(rounds)));
+        recorder.channel.waiting_batches.batches.store(0, Ordering::Relaxed);
+        recorder.record_delivery(UnixMs(rounds), &batch(UnixMs(rounds)));
         from.try_iter().for_each(&mut next);
         assert!(taken <= WAITING + BESIDE + 5, "{taken}");
         assert_eq!(preambles, 1);

@@ -1,8 +1,8 @@
 //! A segment as bytes: its header, its blocks, and how a reader gets past what is torn or damaged.
 
-use gaunt_schema::{Delivery, Preamble, UnixMs, text};
+use gaunt_schema::{Delivery, RecordingPreamble, UnixMs, text};
 
-use super::entry;
+use super::entry_codec;
 
 /// What a segment begins with.
 const MAGIC: &[u8; 8] = b"gauntrec";
@@ -27,7 +27,7 @@ const LEVEL: i32 = 1;
 
 /// What is wrong with a segment as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unreadable {
+pub enum SegmentError {
     /// It does not begin as a segment does: cut off in its header, or another file.
     NoHeader,
     /// It is of this other version.
@@ -36,7 +36,7 @@ pub enum Unreadable {
 
 /// A block whose checksum holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Block<'a> {
+pub struct SegmentBlock<'a> {
     /// The instant of its first entry.
     pub first: UnixMs,
     /// The instant of its last entry.
@@ -49,21 +49,21 @@ pub struct Block<'a> {
     pub(super) bytes: &'a [u8],
 }
 
-impl Block<'_> {
+impl SegmentBlock<'_> {
     /// The preamble among its entries that is the last one at `until`, or else the first, if there is one.
-    pub(super) fn preamble(&self, until: UnixMs) -> Option<(UnixMs, Preamble)> {
+    pub(super) fn find_preamble(&self, until: UnixMs) -> Option<(UnixMs, RecordingPreamble)> {
         let payload = zstd::bulk::decompress(self.payload, self.size).ok()?;
-        entry::preamble(&payload, until)
+        entry_codec::find_preamble(&payload, until)
     }
 
     /// Every entry; one that does not decode ends the block.
-    pub fn deliveries(&self, limits: &text::Limits) -> Vec<(UnixMs, Delivery)> {
+    pub fn decode_deliveries(&self, limits: &text::PageLimits) -> Vec<(UnixMs, Delivery)> {
         let Ok(payload) = zstd::bulk::decompress(self.payload, self.size) else {
             return Vec::new();
         };
         let mut rest = payload.as_slice();
         let mut found = Vec::new();
-        while let Some(entry) = entry::read(&mut rest, limits) {
+        while let Some(entry) = entry_codec::decode_entry(&mut rest, limits) {
             found.push(entry);
         }
         found
@@ -71,7 +71,7 @@ impl Block<'_> {
 }
 
 /// The header of a segment.
-pub(super) fn header(period_ms: u32, start: UnixMs) -> Vec<u8> {
+pub(super) fn encode_header(period_ms: u32, start: UnixMs) -> Vec<u8> {
     let mut header = MAGIC.to_vec();
     header.extend_from_slice(&VERSION.to_le_bytes());
     header.extend_from_slice(&period_ms.to_le_bytes());
@@ -82,7 +82,7 @@ pub(super) fn header(period_ms: u32, start: UnixMs) -> Vec<u8> {
 }
 
 /// Entries as one block.
-pub(super) fn block(
+pub(super) fn encode_block(
     payload: &[u8],
     entries: u32,
     first: UnixMs,
@@ -106,35 +106,35 @@ pub(super) fn block(
 
 /// A segment, read.
 #[derive(Debug)]
-pub struct Segment<'a> {
+pub struct RecordingSegment<'a> {
     /// The time between two scrapes of a target, in milliseconds.
     pub period_ms: u32,
     /// Its blocks, in order.
-    pub blocks: Vec<Block<'a>>,
+    pub blocks: Vec<SegmentBlock<'a>>,
     /// Bytes that belong to no block: a tail that was not finished, or damage.
     pub lost: usize,
 }
 
 /// Checks the header of a segment; gives its period in milliseconds.
-pub(super) fn read_header(bytes: &[u8]) -> Result<u32, Unreadable> {
-    let head = bytes.get(..HEADER).ok_or(Unreadable::NoHeader)?;
-    let sum = u32_at(head, 24).ok_or(Unreadable::NoHeader)?;
+pub(super) fn decode_header(bytes: &[u8]) -> Result<u32, SegmentError> {
+    let head = bytes.get(..HEADER).ok_or(SegmentError::NoHeader)?;
+    let sum = u32_at(head, 24).ok_or(SegmentError::NoHeader)?;
     if &head[..8] != MAGIC || crc32fast::hash(&head[..24]) != sum {
-        return Err(Unreadable::NoHeader);
+        return Err(SegmentError::NoHeader);
     }
-    let version = u32_at(head, 8).ok_or(Unreadable::NoHeader)?;
+    let version = u32_at(head, 8).ok_or(SegmentError::NoHeader)?;
     if version != VERSION {
-        return Err(Unreadable::Version(version));
+        return Err(SegmentError::Version(version));
     }
-    u32_at(head, 12).ok_or(Unreadable::NoHeader)
+    u32_at(head, 12).ok_or(SegmentError::NoHeader)
 }
 
 /// Reads the blocks of a segment. What is damaged is passed over up to the next block whose checksum holds.
-pub fn read_segment(bytes: &[u8]) -> Result<Segment<'_>, Unreadable> {
-    let period_ms = read_header(bytes)?;
+pub fn decode_segment(bytes: &[u8]) -> Result<RecordingSegment<'_>, SegmentError> {
+    let period_ms = decode_header(bytes)?;
     let (mut at, mut blocks, mut lost) = (HEADER, Vec::new(), 0);
     while at < bytes.len() {
-        if let Some((block, length)) = block_at(&bytes[at..]) {
+        if let Some((block, length)) = decode_block(&bytes[at..]) {
             blocks.push(block);
             at += length;
             continue;
@@ -144,12 +144,12 @@ pub fn read_segment(bytes: &[u8]) -> Result<Segment<'_>, Unreadable> {
         lost += skip;
         at += skip;
     }
-    Ok(Segment { period_ms, blocks, lost })
+    Ok(RecordingSegment { period_ms, blocks, lost })
 }
 
 /// What stands at a place where a block should begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Beginning {
+pub(super) enum BlockStart {
     /// The block has this length.
     Block(usize),
     /// Its head has not arrived in full.
@@ -159,21 +159,21 @@ pub(super) enum Beginning {
 }
 
 /// Looks at the head of a block.
-pub(super) fn beginning(bytes: &[u8]) -> Beginning {
+pub(super) fn detect_block_start(bytes: &[u8]) -> BlockStart {
     if !bytes.iter().zip(&BLOCK).all(|(byte, known)| byte == known) {
-        return Beginning::Other;
+        return BlockStart::Other;
     }
     match (u32_at(bytes, 4), u32_at(bytes, 8), bytes.len() >= BLOCK_HEADER) {
         (Some(packed), Some(size), true) if packed.max(size) as usize <= MAX_BLOCK => {
-            Beginning::Block(BLOCK_HEADER + packed as usize)
+            BlockStart::Block(BLOCK_HEADER + packed as usize)
         }
-        (_, _, true) => Beginning::Other,
-        _ => Beginning::More,
+        (_, _, true) => BlockStart::Other,
+        _ => BlockStart::More,
     }
 }
 
 /// The block at the beginning of these bytes, with its length.
-pub(super) fn block_at(bytes: &[u8]) -> Option<(Block<'_>, usize)> {
+pub(super) fn decode_block(bytes: &[u8]) -> Option<(SegmentBlock<'_>, usize)> {
     let head = bytes.get(..BLOCK_HEADER)?;
     if head[..4] != BLOCK {
         return None;
@@ -194,7 +194,7 @@ pub(super) fn block_at(bytes: &[u8]) -> Option<(Block<'_>, usize)> {
         |at: usize| Some(UnixMs(i64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?)));
     let (first, last) = (instant(16)?, instant(24)?);
     let (entries, bytes) = (u32_at(head, 12)?, &bytes[..length]);
-    Some((Block { first, last, entries, size, payload, bytes }, length))
+    Some((SegmentBlock { first, last, entries, size, payload, bytes }, length))
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {

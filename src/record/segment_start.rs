@@ -11,10 +11,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaunt_schema::{Delivery, JobList, Preamble, Safe, Target, TargetSource, Topology, UnixMs};
+use gaunt_schema::{
+    Delivery, JobList, RecordingPreamble, SanitizedText, ScrapeTarget, SourceTopology,
+    TargetSource, UnixMs,
+};
 use tokio::sync::Notify;
 
-use super::{entry, ring::Ring, segment};
+use super::{entry_codec, segment, segment_ring::SegmentRing};
 
 /// The largest preamble, before compression.
 const MAX_PREAMBLE: usize = 16 << 20;
@@ -32,7 +35,7 @@ const FRESH: Duration = Duration::from_secs(2);
 const MOST_WAITING: usize = 8 << 20;
 
 /// The most bytes that a preamble may have in this ring, or on the way to those who follow.
-pub(super) fn preamble_room(ring: Option<&Ring>) -> usize {
+pub(super) fn preamble_room(ring: Option<&SegmentRing>) -> usize {
     let part = ring.map(|ring| ring.segment_size() / PREAMBLE_PART);
     part.map_or(MAX_PREAMBLE, |room| MAX_PREAMBLE.min(room as usize))
 }
@@ -98,12 +101,12 @@ impl Preambles {
 /// What must be said again at the start of each segment.
 #[derive(Debug, Default)]
 pub(super) struct Standing {
-    targets: Option<Vec<Target>>,
+    targets: Option<Vec<ScrapeTarget>>,
     sources: Option<Vec<TargetSource>>,
-    topologies: BTreeMap<Safe, Topology>,
-    jobs: BTreeMap<Safe, JobList>,
+    topologies: BTreeMap<SanitizedText, SourceTopology>,
+    jobs: BTreeMap<SanitizedText, JobList>,
     /// What was known last, and when.
-    preamble: Option<(UnixMs, Preamble)>,
+    preamble: Option<(UnixMs, RecordingPreamble)>,
 }
 
 impl Standing {
@@ -115,18 +118,19 @@ impl Standing {
                 drop(self.topologies.insert(told.source.clone(), told.clone()));
             }
             Delivery::Jobs(told) => drop(self.jobs.insert(told.source.clone(), told.clone())),
-            Delivery::Batch(_) | Delivery::Keeping(_) | Delivery::Preamble(_) => {}
+            Delivery::Batch(_) | Delivery::RecordingStatus(_) | Delivery::Preamble(_) => {}
         }
     }
 
-    pub(super) fn note_preamble(&mut self, at: UnixMs, preamble: Preamble) {
+    pub(super) fn note_preamble(&mut self, at: UnixMs, preamble: RecordingPreamble) {
         self.preamble = Some((at, preamble));
     }
 
     /// Whether the last preamble, points of history included, is of this moment.
     pub(super) fn knows_now(&self, at: UnixMs) -> bool {
         self.preamble.as_ref().is_some_and(|(known, preamble)| {
-            !preamble.past.is_empty() && at.since(*known).max(known.since(at)) < FRESH
+            !preamble.past.is_empty()
+                && at.duration_since(*known).max(known.duration_since(at)) < FRESH
         })
     }
 
@@ -146,7 +150,7 @@ impl Standing {
         let jobs = self.jobs.values().cloned().map(Delivery::Jobs);
         let all = targets.into_iter().chain(sources).chain(topologies).chain(jobs);
         for delivery in all {
-            entry::write(&delivery, at, out);
+            entry_codec::encode_delivery(&delivery, at, out);
             entries += 1;
         }
         entries
@@ -161,12 +165,12 @@ impl Standing {
     ) -> io::Result<Vec<u8>> {
         let preamble = self.preamble.as_ref();
         let Some((known, preamble)) =
-            preamble.and_then(|(known, preamble)| Some((*known, preamble.within(room)?)))
+            preamble.and_then(|(known, preamble)| Some((*known, preamble.fit_within(room)?)))
         else {
             return Ok(Vec::new());
         };
         let mut payload = Vec::new();
-        entry::write(&Delivery::Preamble(preamble), known, &mut payload);
-        segment::block(&payload, 1, first, last)
+        entry_codec::encode_delivery(&Delivery::Preamble(preamble), known, &mut payload);
+        segment::encode_block(&payload, 1, first, last)
     }
 }

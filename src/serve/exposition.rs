@@ -3,15 +3,15 @@
 use std::{cmp::Reverse, collections::BTreeMap, fmt::Write as _};
 
 use axum::{extract::State, http::HeaderMap, response::Response};
-use gaunt_schema::{Entity, GpuState, MetricId, catalogue::fleet, text::Form};
+use gaunt_schema::{Entity, GpuState, MetricId, catalogue::fleet_metrics, text::ExpositionFormat};
 
-use super::{api::unavailable, negotiated};
+use super::{json_api::unavailable_response, negotiated_page};
 use crate::{
     answer::{
         Answer, FindingList, GpuTime, LossCause, NodeList, NodeState, Overview, Question,
         TargetList, TargetState,
     },
-    source::{Source, SourceError},
+    answer_source::{AnswerSource, AnswerSourceError},
 };
 
 /// GPUs that get a series of their own: as many as one aggregator is made for. Beyond, the counts by state remain.
@@ -23,15 +23,20 @@ const MAX_FINDINGS: usize = 1_000;
 /// Targets whose results that were not taken get a series of their own: those with most.
 const MAX_DROPPING: usize = 20;
 
-pub(super) async fn metrics(State(source): State<Source>, headers: HeaderMap) -> Response {
-    match Facts::ask(&source).await {
-        Ok(facts) => negotiated::page(&headers, move |form| facts.page(form)).await,
-        Err(error) => unavailable(&error),
+pub(super) async fn handle_metrics(
+    State(source): State<AnswerSource>,
+    headers: HeaderMap,
+) -> Response {
+    match MetricsAnswers::fetch_answers(&source).await {
+        Ok(facts) => {
+            negotiated_page::respond_page(&headers, move |form| facts.render_page(form)).await
+        }
+        Err(error) => unavailable_response(&error),
     }
 }
 
 /// The answers that the page is made of.
-struct Facts {
+struct MetricsAnswers {
     overview: std::sync::Arc<Overview>,
     nodes: std::sync::Arc<NodeList>,
     findings: std::sync::Arc<FindingList>,
@@ -39,8 +44,8 @@ struct Facts {
     time: std::sync::Arc<GpuTime>,
 }
 
-impl Facts {
-    async fn ask(source: &Source) -> Result<Self, SourceError> {
+impl MetricsAnswers {
+    async fn fetch_answers(source: &AnswerSource) -> Result<Self, AnswerSourceError> {
         let mut facts = Self {
             overview: std::sync::Arc::default(),
             nodes: std::sync::Arc::default(),
@@ -55,7 +60,7 @@ impl Facts {
             Question::Targets,
             Question::GpuTime,
         ] {
-            match source.ask(question).await? {
+            match source.ask_question(question).await? {
                 Answer::Overview(overview) => facts.overview = overview,
                 Answer::Nodes(nodes) => facts.nodes = nodes,
                 Answer::Findings(findings) => facts.findings = findings,
@@ -67,145 +72,153 @@ impl Facts {
         Ok(facts)
     }
 
-    fn page(&self, form: Form) -> String {
-        let mut page = Page { out: String::with_capacity(64 << 10), form };
-        page.family(fleet::BUILD_INFO, |family| {
-            family.line(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
+    fn render_page(&self, form: ExpositionFormat) -> String {
+        let mut page = ExpositionPage { out: String::with_capacity(64 << 10), form };
+        page.write_family(fleet_metrics::BUILD_INFO, |family| {
+            family.write_line(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
         });
-        self.targets(&mut page);
-        self.totals(&mut page);
-        self.keeping(&mut page);
-        self.fleet(&mut page);
-        self.findings(&mut page);
-        self.left_out(&mut page);
-        form.end(&mut page.out);
+        self.write_targets(&mut page);
+        self.write_totals(&mut page);
+        self.write_recording_status(&mut page);
+        self.write_fleet(&mut page);
+        self.write_findings(&mut page);
+        self.write_omissions(&mut page);
+        form.write_end(&mut page.out);
         page.out
     }
 
-    fn targets(&self, page: &mut Page) {
+    fn write_targets(&self, page: &mut ExpositionPage) {
         let targets = &self.targets.targets;
-        page.family(fleet::TARGETS, |family| {
+        page.write_family(fleet_metrics::TARGETS, |family| {
             for state in [TargetState::Live, TargetState::Down, TargetState::Pending] {
                 let count = targets.iter().filter(|line| line.state == state).count();
-                family.line(&[("state", state.as_str())], count as f64);
+                family.write_line(&[("state", state.as_str())], count as f64);
             }
         });
-        page.family(fleet::TARGET_UP, |family| {
+        page.write_family(fleet_metrics::TARGET_UP, |family| {
             // Not tried is neither up nor down.
             for line in targets.iter().filter(|line| line.state != TargetState::Pending) {
                 let up = f64::from(u8::from(line.state == TargetState::Live));
                 let node = line.node.as_deref().unwrap_or("");
-                family.line(&[("target", &line.address), ("node", node)], up);
+                family.write_line(&[("target", &line.address), ("node", node)], up);
             }
         });
     }
 
-    fn totals(&self, page: &mut Page) {
+    fn write_totals(&self, page: &mut ExpositionPage) {
         let totals = &self.targets.totals;
-        page.family(fleet::SCRAPES, |family| {
+        page.write_family(fleet_metrics::SCRAPES, |family| {
             for (outcome, count) in &totals.scrapes {
-                family.line(&[("outcome", outcome)], *count as f64);
+                family.write_line(&[("outcome", outcome)], *count as f64);
             }
         });
-        page.family(fleet::SAMPLES, |family| family.line(&[], totals.samples as f64));
-        page.family(fleet::REJECTED, |family| {
+        page.write_family(fleet_metrics::SAMPLES, |family| {
+            family.write_line(&[], totals.samples as f64)
+        });
+        page.write_family(fleet_metrics::REJECTED, |family| {
             for (reason, count) in &totals.rejected {
-                family.line(&[("reason", reason)], *count as f64);
+                family.write_line(&[("reason", reason)], *count as f64);
             }
         });
     }
 
     /// What limits leave out.
-    fn left_out(&self, page: &mut Page) {
+    fn write_omissions(&self, page: &mut ExpositionPage) {
         let left_out = &self.targets.left_out;
-        page.family(fleet::FINDINGS_WITHOUT_PLACE, |family| {
+        page.write_family(fleet_metrics::FINDINGS_WITHOUT_PLACE, |family| {
             for (kind, findings) in &left_out.findings_without_place {
-                family.line(&[("kind", kind.as_str())], f64::from(*findings));
+                family.write_line(&[("kind", kind.as_str())], f64::from(*findings));
             }
         });
-        page.family(fleet::REFUSED_DEVICES, |family| {
+        page.write_family(fleet_metrics::REFUSED_DEVICES, |family| {
             for (class, devices) in &left_out.refused_devices {
-                family.line(&[("class", class)], *devices as f64);
+                family.write_line(&[("class", class)], *devices as f64);
             }
         });
-        page.family(fleet::UNJUDGED_TARGETS, |family| {
-            family.line(&[], f64::from(left_out.unjudged_targets));
+        page.write_family(fleet_metrics::UNJUDGED_TARGETS, |family| {
+            family.write_line(&[], f64::from(left_out.unjudged_targets));
         });
-        page.family(fleet::DROPPED_BATCHES, |family| {
+        page.write_family(fleet_metrics::DROPPED_BATCHES, |family| {
             for (reason, batches) in &left_out.dropped_batches {
-                family.line(&[("reason", reason)], *batches as f64);
+                family.write_line(&[("reason", reason)], *batches as f64);
             }
         });
-        page.family(fleet::TARGET_DROPPED_BATCHES, |family| {
+        page.write_family(fleet_metrics::TARGET_DROPPED_BATCHES, |family| {
             let lines = self.targets.targets.iter().filter(|line| line.dropped_batches > 0);
             let mut most: Vec<_> = lines.collect();
             most.sort_by_key(|line| Reverse(line.dropped_batches));
             for line in most.into_iter().take(MAX_DROPPING) {
                 let node = line.node.as_deref().unwrap_or("");
                 let labels = [("target", &*line.address), ("node", node)];
-                family.line(&labels, line.dropped_batches as f64);
+                family.write_line(&labels, line.dropped_batches as f64);
             }
         });
     }
 
     /// How the recording stands, if there is one.
-    fn keeping(&self, page: &mut Page) {
+    fn write_recording_status(&self, page: &mut ExpositionPage) {
         let Some(keeping) = &self.targets.keeping else { return };
-        page.family(fleet::RECORD_ACTIVE, |family| match &keeping.stopped {
-            None => family.line(&[], 1.0),
-            Some(stopped) => family.line(&[("reason", stopped.reason.as_str())], 0.0),
+        page.write_family(fleet_metrics::RECORD_ACTIVE, |family| match &keeping.stopped {
+            None => family.write_line(&[], 1.0),
+            Some(stopped) => family.write_line(&[("reason", stopped.reason.as_str())], 0.0),
         });
-        page.family(fleet::RECORD_BYTES, |family| family.line(&[], keeping.bytes as f64));
-        page.family(fleet::RECORD_WRITTEN, |family| family.line(&[], keeping.written as f64));
-        page.family(fleet::RECORD_DROPPED, |family| {
-            family.line(&[("reason", "behind")], keeping.dropped_behind as f64);
-            family.line(&[("reason", "stopped")], keeping.dropped_stopped as f64);
+        page.write_family(fleet_metrics::RECORD_BYTES, |family| {
+            family.write_line(&[], keeping.bytes as f64)
+        });
+        page.write_family(fleet_metrics::RECORD_WRITTEN, |family| {
+            family.write_line(&[], keeping.written as f64)
+        });
+        page.write_family(fleet_metrics::RECORD_DROPPED, |family| {
+            family.write_line(&[("reason", "behind")], keeping.dropped_behind as f64);
+            family.write_line(&[("reason", "stopped")], keeping.dropped_stopped as f64);
         });
     }
 
-    fn fleet(&self, page: &mut Page) {
+    fn write_fleet(&self, page: &mut ExpositionPage) {
         let counts = &self.overview.nodes;
-        page.family(fleet::NODES, |family| {
+        page.write_family(fleet_metrics::NODES, |family| {
             for (state, count) in [
                 (NodeState::Live, counts.live),
                 (NodeState::Stale, counts.stale),
                 (NodeState::Down, counts.down),
             ] {
-                family.line(&[("state", state.as_str())], f64::from(count));
+                family.write_line(&[("state", state.as_str())], f64::from(count));
             }
         });
-        page.family(fleet::GPUS, |family| {
+        page.write_family(fleet_metrics::GPUS, |family| {
             for state in GpuState::ALL {
-                let count = self.overview.in_state(*state);
-                family.line(&[("state", state.as_str())], f64::from(count));
+                let count = self.overview.gpus_in_state(*state);
+                family.write_line(&[("state", state.as_str())], f64::from(count));
             }
         });
-        page.family(fleet::GPU_STATE, |family| {
+        page.write_family(fleet_metrics::GPU_STATE, |family| {
             let all = self.nodes.nodes.iter().flat_map(|line| {
                 line.gpu_states.chars().enumerate().map(move |(gpu, code)| (line, gpu, code))
             });
             for (line, gpu, code) in all.take(MAX_GPUS) {
-                let state = GpuState::from_code(code).unwrap_or(GpuState::Unknown);
+                let state = GpuState::from_letter_code(code).unwrap_or(GpuState::Unknown);
                 let labels =
                     [("node", &*line.node), ("gpu", &gpu.to_string()), ("state", state.as_str())];
-                family.line(&labels, 1.0);
+                family.write_line(&labels, 1.0);
             }
         });
-        page.family(fleet::GPU_STATE_RATIO, |family| self.ratios(family));
-        page.family(fleet::LOST_GPUS, |family| family.line(&[], self.overview.lost.gpus));
-        self.lost(page);
-        page.family(fleet::STARVED, |family| {
+        page.write_family(fleet_metrics::GPU_STATE_RATIO, |family| self.write_state_ratios(family));
+        page.write_family(fleet_metrics::LOST_GPUS, |family| {
+            family.write_line(&[], self.overview.lost.gpus)
+        });
+        self.write_losses(page);
+        page.write_family(fleet_metrics::STARVED, |family| {
             for row in &self.time.starved {
                 let labels = [("job", row.job.as_str()), ("cause", row.cause.as_str())];
-                family.line(&labels, row.gpu_seconds);
+                family.write_line(&labels, row.gpu_seconds);
             }
         });
     }
 
     /// Lost GPUs by cause, finding, node and job: four ways to divide one number.
-    fn lost(&self, page: &mut Page) {
+    fn write_losses(&self, page: &mut ExpositionPage) {
         let findings = &self.findings.findings;
-        page.family(fleet::LOST_BY_CAUSE, |family| {
+        page.write_family(fleet_metrics::LOST_BY_CAUSE, |family| {
             let mut causes: BTreeMap<&str, f64> = BTreeMap::new();
             for finding in findings {
                 *causes.entry(finding.kind.as_str()).or_default() += finding.lost_gpus;
@@ -213,44 +226,44 @@ impl Facts {
             causes.insert(LossCause::Idle.as_str(), self.overview.lost.idle_gpus);
             causes.insert(LossCause::Unexplained.as_str(), self.overview.lost.unexplained_gpus);
             for (cause, gpus) in causes {
-                family.line(&[("cause", cause)], gpus);
+                family.write_line(&[("cause", cause)], gpus);
             }
         });
-        page.family(fleet::FINDING_LOST, |family| {
+        page.write_family(fleet_metrics::FINDING_LOST, |family| {
             for finding in findings.iter().take(MAX_FINDINGS) {
                 let labels = [("id", finding.id.as_str()), ("kind", finding.kind.as_str())];
-                family.line(&labels, finding.lost_gpus);
+                family.write_line(&labels, finding.lost_gpus);
             }
         });
-        page.family(fleet::NODE_LOST, |family| {
+        page.write_family(fleet_metrics::NODE_LOST, |family| {
             for line in &self.nodes.nodes {
-                family.line(&[("node", line.node.as_str())], line.lost_gpus);
+                family.write_line(&[("node", line.node.as_str())], line.lost_gpus);
             }
         });
-        page.family(fleet::JOB_LOST, |family| {
+        page.write_family(fleet_metrics::JOB_LOST, |family| {
             for job in &self.time.jobs {
-                family.line(&[("job", job.job.as_str())], job.lost_gpus);
+                family.write_line(&[("job", job.job.as_str())], job.lost_gpus);
             }
         });
     }
 
     /// Every state of the fleet, and those states of each job that occur.
-    fn ratios(&self, family: &mut Family<'_>) {
-        let all = f64::from(self.overview.gpus());
+    fn write_state_ratios(&self, family: &mut ExpositionFamily<'_>) {
+        let all = f64::from(self.overview.gpu_count());
         for state in GpuState::ALL.iter().filter(|_| all > 0.0) {
-            let share = f64::from(self.overview.in_state(*state)) / all;
-            family.line(&[("state", state.as_str())], share);
+            let share = f64::from(self.overview.gpus_in_state(*state)) / all;
+            family.write_line(&[("state", state.as_str())], share);
         }
         for job in &self.time.jobs {
             for count in &job.states {
                 let labels = [("job", job.job.as_str()), ("state", count.state.as_str())];
-                family.line(&labels, f64::from(count.gpus) / f64::from(job.gpus.max(1)));
+                family.write_line(&labels, f64::from(count.gpus) / f64::from(job.gpus.max(1)));
             }
         }
     }
 
-    fn findings(&self, page: &mut Page) {
-        page.family(fleet::FINDING, |family| {
+    fn write_findings(&self, page: &mut ExpositionPage) {
+        page.write_family(fleet_metrics::FINDING, |family| {
             for finding in self.findings.findings.iter().take(MAX_FINDINGS) {
                 let mut labels = vec![
                     ("id", finding.id.as_str()),
@@ -259,20 +272,20 @@ impl Facts {
                 ];
                 let taken = if finding.acknowledged.is_some() { "true" } else { "false" };
                 labels.push(("acknowledged", taken));
-                labels.extend(place(&finding.entity));
-                family.line(&labels, 1.0);
+                labels.extend(entity_labels(&finding.entity));
+                family.write_line(&labels, 1.0);
             }
         });
-        page.family(fleet::FINDINGS_OPENED, |family| {
+        page.write_family(fleet_metrics::FINDINGS_OPENED, |family| {
             for (kind, count) in &self.targets.totals.findings_opened {
-                family.line(&[("kind", kind.as_str())], *count as f64);
+                family.write_line(&[("kind", kind.as_str())], *count as f64);
             }
         });
     }
 }
 
 /// What an entity is and where: only labels that are known.
-fn place(entity: &Entity) -> impl Iterator<Item = (&'static str, &str)> {
+fn entity_labels(entity: &Entity) -> impl Iterator<Item = (&'static str, &str)> {
     let parts = [
         ("node", &entity.node),
         ("gpu", &entity.gpu),
@@ -288,18 +301,18 @@ fn place(entity: &Entity) -> impl Iterator<Item = (&'static str, &str)> {
 }
 
 /// A page being written.
-struct Page {
+struct ExpositionPage {
     out: String,
-    form: Form,
+    form: ExpositionFormat,
 }
 
-impl Page {
+impl ExpositionPage {
     /// One family: its head from the catalogue, then its lines. A family without a line is left out.
-    fn family(&mut self, metric: MetricId, lines: impl FnOnce(&mut Family<'_>)) {
+    fn write_family(&mut self, metric: MetricId, lines: impl FnOnce(&mut ExpositionFamily<'_>)) {
         let before = self.out.len();
-        self.form.header(metric, &mut self.out);
+        self.form.write_header(metric, &mut self.out);
         let head = self.out.len();
-        lines(&mut Family { page: self, name: metric.row().name });
+        lines(&mut ExpositionFamily { page: self, name: metric.catalogue_row().name });
         if self.out.len() == head {
             self.out.truncate(before);
         }
@@ -311,18 +324,18 @@ impl Page {
 }
 
 /// The family that is being written.
-struct Family<'a> {
-    page: &'a mut Page,
+struct ExpositionFamily<'a> {
+    page: &'a mut ExpositionPage,
     name: &'static str,
 }
 
-impl Family<'_> {
-    fn line(&mut self, labels: &[(&str, &str)], value: f64) {
+impl ExpositionFamily<'_> {
+    fn write_line(&mut self, labels: &[(&str, &str)], value: f64) {
         self.page.out.push_str(self.name);
         for (at, (name, text)) in labels.iter().enumerate() {
             let open = if at == 0 { '{' } else { ',' };
             self.page.push(format_args!("{open}{name}=\""));
-            self.escaped(text);
+            self.write_escaped(text);
             self.page.out.push('"');
         }
         if !labels.is_empty() {
@@ -331,7 +344,7 @@ impl Family<'_> {
         self.page.push(format_args!(" {value}\n"));
     }
 
-    fn escaped(&mut self, text: &str) {
+    fn write_escaped(&mut self, text: &str) {
         for character in text.chars() {
             match character {
                 '\\' => self.page.out.push_str("\\\\"),

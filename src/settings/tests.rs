@@ -1,9 +1,9 @@
 //! Settings files: the shipped one, and what is said about wrong ones.
 
 use super::*;
-use crate::gather::Source;
+use crate::gather::DiscoverySource;
 
-fn wrong(text: &str) -> String {
+fn settings_error(text: &str) -> String {
     Settings::parse(text, Path::new("gaunt.toml")).unwrap_err().to_string()
 }
 
@@ -30,11 +30,18 @@ fn the_shipped_file_is_right_with_every_comment_taken_away() {
         })
         .collect();
     let settings = Settings::parse(&full, Path::new("")).unwrap();
-    assert_eq!(settings.owner.price_per_gpu_hour, Some(2.0));
+    assert_eq!(settings.engine.price_per_gpu_hour, Some(2.0));
     assert_eq!(settings.timeout, Some(Duration::from_millis(800)));
     let group = &settings.groups[1];
-    assert_eq!((group.name.as_str(), group.sources.len(), group.usual.port), ("switches", 5, 9116));
-    assert!(group.access.credentials.is_some() && group.compress && !group.reach.allow.is_empty());
+    assert_eq!(
+        (group.name.as_str(), group.sources.len(), group.defaults.port),
+        ("switches", 5, 9116)
+    );
+    assert!(
+        group.access.credentials.is_some()
+            && group.compress
+            && !group.address_policy.allow.is_empty()
+    );
 }
 
 #[test]
@@ -51,16 +58,17 @@ fn a_full_file_fills_every_room() {
                 [gather]\ntargets = [\"gpu[1-2]\"]\ntargets_files = [\"t.txt\"]\nperiod = \"10s\"\n\
                 max_body = \"1MiB\"\n[serve]\nlisten = \"0.0.0.0:1\"\n[judge]\nenter_seconds = 7\n";
     let settings = Settings::parse(text, Path::new("/etc/gaunt/gaunt.toml")).unwrap();
-    assert_eq!(settings.owner.cluster, "prod");
-    assert_eq!(settings.owner.price_per_gpu_hour, Some(2.5));
-    assert_eq!(settings.owner.currency, "EUR");
-    assert_eq!(settings.owner.period, Duration::from_secs(10));
-    assert!((settings.owner.thresholds.enter_seconds - 7.0).abs() < f64::EPSILON);
-    let plan = settings.plan();
+    assert_eq!(settings.engine.cluster, "prod");
+    assert_eq!(settings.engine.price_per_gpu_hour, Some(2.5));
+    assert_eq!(settings.engine.currency, "EUR");
+    assert_eq!(settings.engine.period, Duration::from_secs(10));
+    assert!((settings.engine.thresholds.enter_seconds - 7.0).abs() < f64::EPSILON);
+    let plan = settings.scrape_plan();
     assert_eq!(plan.options.timeout, Duration::from_secs(4));
     assert_eq!(plan.options.max_body, 1 << 20);
     assert_eq!(settings.listen.port(), 1);
-    let names: Vec<_> = settings.groups[0].sources.iter().map(Source::name).collect();
+    let names: Vec<_> =
+        settings.groups[0].sources.iter().map(DiscoverySource::display_name).collect();
     assert_eq!(names, ["/etc/gaunt/gaunt.toml", "/etc/gaunt/t.txt"]);
 }
 
@@ -121,7 +129,7 @@ fn what_cannot_be_meant_is_refused_with_file_line_key_and_next_step() {
         ),
     ];
     for (text, expected) in table {
-        assert_eq!(wrong(text), expected);
+        assert_eq!(settings_error(text), expected);
     }
 }
 
@@ -169,13 +177,13 @@ fn what_cannot_be_gathered_is_refused() {
         ),
     ];
     for (text, expected) in table {
-        assert_eq!(wrong(text), expected);
+        assert_eq!(settings_error(text), expected);
     }
 }
 
 #[test]
 fn a_missing_file_says_so() {
-    let error = Settings::load(Some(Path::new("/nowhere.toml"))).unwrap_err().to_string();
+    let error = Settings::load_file(Some(Path::new("/nowhere.toml"))).unwrap_err().to_string();
     assert_eq!(
         error,
         "cannot read settings file /nowhere.toml: No such file or directory (os error 2); \

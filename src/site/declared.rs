@@ -2,23 +2,26 @@
 
 use std::collections::BTreeMap;
 
-use gaunt_schema::{DeviceRail, NodePlace, Origin, PortPlace, Safe, Switch, Topology, plain_error};
+use gaunt_schema::{
+    DeviceRail, FabricSwitch, NodeLocation, PortLocation, SanitizedText, SourceTopology,
+    TopologyOrigin, plain_error,
+};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{fault::Fault, names::Room};
+use super::{name_expander::NameExpander, site_error::SiteFault};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct File {
-    nodes: Vec<Nodes>,
+struct DeclaredTopology {
+    nodes: Vec<DeclaredNodes>,
     rails: BTreeMap<String, Vec<String>>,
-    switches: Vec<Switches>,
+    switches: Vec<DeclaredSwitches>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Nodes {
+struct DeclaredNodes {
     names: Spanned<String>,
     rack: Option<String>,
     leaf: Option<String>,
@@ -30,50 +33,53 @@ struct Nodes {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Switches {
+struct DeclaredSwitches {
     names: Spanned<String>,
     above: Option<Spanned<String>>,
     rail: Option<String>,
 }
 
 /// Reads the operator's file.
-pub(super) fn read(text: &str, source: Safe) -> Result<Topology, Fault> {
-    let file: File = toml::from_str(text).map_err(|error| {
+pub(super) fn parse_topology(
+    text: &str,
+    source: SanitizedText,
+) -> Result<SourceTopology, SiteFault> {
+    let file: DeclaredTopology = toml::from_str(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
         let what = plain_error::document(
             error.message(),
             "TOML",
             toml::from_str::<toml::Table>(text).is_ok(),
         );
-        Fault::at_byte(text, at, format!("{what}; config/topology.toml shows every key"))
+        SiteFault::at_byte(text, at, format!("{what}; config/topology.toml shows every key"))
     })?;
-    let mut room = Room::default();
+    let mut room = NameExpander::default();
     let mut list = |names: &Spanned<String>| {
-        let line = Fault::at_byte(text, names.span().start, "").line;
-        room.expand_some(names.get_ref(), line)
+        let line = SiteFault::at_byte(text, names.span().start, "").line;
+        room.expand_non_empty(names.get_ref(), line)
     };
-    let safe = |text: &Option<String>| text.as_deref().map(Safe::new);
-    let mut topology = Topology::new(source, Origin::Declared);
+    let safe = |text: &Option<String>| text.as_deref().map(SanitizedText::new);
+    let mut topology = SourceTopology::new(source, TopologyOrigin::Declared);
     for nodes in &file.nodes {
         for node in list(&nodes.names)? {
             for (device, leaf) in &nodes.ports {
-                topology.ports.push(port(&node, device, leaf));
+                topology.ports.push(port_location(&node, device, leaf));
             }
             let (rack, leaf, domain) = (safe(&nodes.rack), safe(&nodes.leaf), safe(&nodes.domain));
-            topology.nodes.push(NodePlace { node, rack, leaf, domain });
+            topology.nodes.push(NodeLocation { node, rack, leaf, domain });
         }
     }
     for (rail, devices) in &file.rails {
-        let rail = Safe::new(rail);
+        let rail = SanitizedText::new(rail);
         let devices = devices.iter();
-        topology
-            .rails
-            .extend(devices.map(|name| DeviceRail { device: Safe::new(name), rail: rail.clone() }));
+        topology.rails.extend(
+            devices.map(|name| DeviceRail { device: SanitizedText::new(name), rail: rail.clone() }),
+        );
     }
     for switches in &file.switches {
         let above = switches.above.as_ref().map(&mut list).transpose()?.unwrap_or_default();
         for name in list(&switches.names)? {
-            topology.switches.push(Switch {
+            topology.switches.push(FabricSwitch {
                 name,
                 above: above.clone(),
                 rail: safe(&switches.rail),
@@ -81,17 +87,20 @@ pub(super) fn read(text: &str, source: Safe) -> Result<Topology, Fault> {
         }
     }
     if topology.is_empty() {
-        return Err(Fault::at(1, "nothing is said in it; config/topology.toml shows every key"));
+        return Err(SiteFault::at_line(
+            1,
+            "nothing is said in it; config/topology.toml shows every key",
+        ));
     }
     Ok(topology)
 }
 
-fn port(node: &Safe, device: &str, leaf: &str) -> PortPlace {
+fn port_location(node: &SanitizedText, device: &str, leaf: &str) -> PortLocation {
     let (device, port) = match device.split_once('/') {
-        Some((device, port)) => (device, Some(Safe::new(port))),
+        Some((device, port)) => (device, Some(SanitizedText::new(port))),
         None => (device, None),
     };
-    PortPlace {
+    PortLocation {
         node: node.clone(),
         device: device.into(),
         port,

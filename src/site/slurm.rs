@@ -5,31 +5,34 @@
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
-use gaunt_schema::{NodePlace, Origin, Safe, Switch, Topology};
+use gaunt_schema::{FabricSwitch, NodeLocation, SanitizedText, SourceTopology, TopologyOrigin};
 
 use super::{
-    fault::{Fault, quote},
-    names::Room,
+    name_expander::NameExpander,
+    site_error::{SiteFault, quote_excerpt},
 };
 
-mod yaml;
+mod slurm_yaml;
 
-pub(super) use yaml::read as read_yaml;
+pub(super) use slurm_yaml::parse_yaml as read_yaml;
 
 /// Keys of the tree plugin that say how fast or how high, which is nothing to us.
 const PASSED_OVER: [&str; 2] = ["level", "linkspeed"];
 
 /// Reads `topology.conf`.
-pub(super) fn read(text: &str, source: Safe) -> Result<Topology, Fault> {
-    let mut plan = Plan::default();
-    for (line, text) in lines(text) {
-        plan.take(line, &text)?;
+pub(super) fn parse_topology(
+    text: &str,
+    source: SanitizedText,
+) -> Result<SourceTopology, SiteFault> {
+    let mut plan = SlurmTopology::default();
+    for (line, text) in join_lines(text) {
+        plan.parse_line(line, &text)?;
     }
-    Ok(plan.finish(source))
+    Ok(plan.into_topology(source))
 }
 
 /// Lines without their comments, joined where a backslash ends them; each with its number, from 1.
-fn lines(text: &str) -> Vec<(usize, String)> {
+fn join_lines(text: &str) -> Vec<(usize, String)> {
     let mut lines: Vec<(usize, String)> = Vec::new();
     let mut continued = false;
     for (number, line) in (1..).zip(text.lines()) {
@@ -53,26 +56,31 @@ fn lines(text: &str) -> Vec<(usize, String)> {
 
 /// What is planned, while it is read.
 #[derive(Debug, Default)]
-struct Plan {
-    room: Room,
-    nodes: BTreeMap<Safe, NodePlace>,
+struct SlurmTopology {
+    expander: NameExpander,
+    nodes: BTreeMap<SanitizedText, NodeLocation>,
     /// Nodes that hang below several leaves: then none of them is the one.
-    several: Vec<Safe>,
-    above: BTreeMap<Safe, Vec<Safe>>,
+    ambiguous: Vec<SanitizedText>,
+    above: BTreeMap<SanitizedText, Vec<SanitizedText>>,
 }
 
-impl Plan {
-    fn take(&mut self, line: usize, text: &str) -> Result<(), Fault> {
+impl SlurmTopology {
+    fn parse_line(&mut self, line: usize, text: &str) -> Result<(), SiteFault> {
         let mut fields = BTreeMap::new();
         for field in text.split_whitespace() {
             let Some((key, value)) = field.split_once('=') else {
-                let what =
-                    format!("{} is not KEY=VALUE; write SwitchName=… or BlockName=…", quote(field));
-                return Err(Fault::at(line, what));
+                let what = format!(
+                    "{} is not KEY=VALUE; write SwitchName=… or BlockName=…",
+                    quote_excerpt(field)
+                );
+                return Err(SiteFault::at_line(line, what));
             };
             let value = value.trim_matches('"');
             if fields.insert(key.to_ascii_lowercase(), value.to_owned()).is_some() {
-                return Err(Fault::at(line, format!("{} stands twice; keep one", quote(key))));
+                return Err(SiteFault::at_line(
+                    line,
+                    format!("{} stands twice; keep one", quote_excerpt(key)),
+                ));
             }
         }
         for key in PASSED_OVER {
@@ -80,81 +88,87 @@ impl Plan {
         }
         // How many blocks make a larger one tells nothing of a single node.
         if fields.remove("blocksizes").is_some() {
-            return nothing_else(line, &fields);
+            return reject_unknown_keys(line, &fields);
         }
         let nodes = fields.remove("nodes").unwrap_or_default();
         let children = fields.remove("switches").unwrap_or_default();
         let (switch, block) = (fields.remove("switchname"), fields.remove("blockname"));
-        nothing_else(line, &fields)?;
+        reject_unknown_keys(line, &fields)?;
         match (switch, block) {
-            (Some(switch), None) => self.switch(line, &switch, &nodes, &children),
-            (None, Some(block)) if children.is_empty() => self.block(line, &block, &nodes),
-            (None, Some(_)) => Err(Fault::at(line, "a block has no Switches; give Nodes")),
-            _ => Err(Fault::at(line, "one of SwitchName and BlockName must stand in each line")),
+            (Some(switch), None) => self.add_switch(line, &switch, &nodes, &children),
+            (None, Some(block)) if children.is_empty() => self.add_block(line, &block, &nodes),
+            (None, Some(_)) => Err(SiteFault::at_line(line, "a block has no Switches; give Nodes")),
+            _ => Err(SiteFault::at_line(
+                line,
+                "one of SwitchName and BlockName must stand in each line",
+            )),
         }
     }
 
-    fn switch(
+    fn add_switch(
         &mut self,
         line: usize,
         name: &str,
         nodes: &str,
         children: &str,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), SiteFault> {
         if nodes.is_empty() == children.is_empty() {
-            let what = format!("{} needs either Nodes or Switches", quote(name));
-            return Err(Fault::at(line, what));
+            let what = format!("{} needs either Nodes or Switches", quote_excerpt(name));
+            return Err(SiteFault::at_line(line, what));
         }
-        let name = Safe::new(name);
-        for child in self.room.expand(children, line)? {
+        let name = SanitizedText::new(name);
+        for child in self.expander.expand_list(children, line)? {
             self.above.entry(child).or_default().push(name.clone());
         }
-        for node in self.room.expand(nodes, line)? {
+        for node in self.expander.expand_list(nodes, line)? {
             match self.nodes.entry(node.clone()) {
                 Entry::Occupied(mut known) => {
                     let leaf = &mut known.get_mut().leaf;
                     match leaf {
-                        Some(other) if *other != name => self.several.push(node),
+                        Some(other) if *other != name => self.ambiguous.push(node),
                         _ => *leaf = Some(name.clone()),
                     }
                 }
                 Entry::Vacant(place) => {
                     let leaf = Some(name.clone());
-                    place.insert(NodePlace { node, leaf, ..NodePlace::default() });
+                    place.insert(NodeLocation { node, leaf, ..NodeLocation::default() });
                 }
             }
         }
         Ok(())
     }
 
-    fn block(&mut self, line: usize, name: &str, nodes: &str) -> Result<(), Fault> {
-        for node in self.room.expand_some(nodes, line)? {
+    fn add_block(&mut self, line: usize, name: &str, nodes: &str) -> Result<(), SiteFault> {
+        for node in self.expander.expand_non_empty(nodes, line)? {
             let place = self.nodes.entry(node.clone()).or_default();
             place.node = node;
-            place.domain = Some(Safe::new(name));
+            place.domain = Some(SanitizedText::new(name));
         }
         Ok(())
     }
 
-    fn finish(mut self, source: Safe) -> Topology {
-        for node in self.several {
+    fn into_topology(mut self, source: SanitizedText) -> SourceTopology {
+        for node in self.ambiguous {
             if let Some(place) = self.nodes.get_mut(&node) {
                 place.leaf = None;
             }
         }
-        let switch = |(name, above)| Switch { name, above, rail: None };
-        Topology {
+        let switch = |(name, above)| FabricSwitch { name, above, rail: None };
+        SourceTopology {
             nodes: self.nodes.into_values().collect(),
             switches: self.above.into_iter().map(switch).collect(),
-            ..Topology::new(source, Origin::Scheduler)
+            ..SourceTopology::new(source, TopologyOrigin::Scheduler)
         }
     }
 }
 
-fn nothing_else(line: usize, fields: &BTreeMap<String, String>) -> Result<(), Fault> {
+fn reject_unknown_keys(line: usize, fields: &BTreeMap<String, String>) -> Result<(), SiteFault> {
     fields.keys().next().map_or(Ok(()), |key| {
         let known = "SwitchName, Switches, Nodes, Level, LinkSpeed, BlockName, BlockSizes";
-        Err(Fault::at(line, format!("{} is not known here; known are {known}", quote(key))))
+        Err(SiteFault::at_line(
+            line,
+            format!("{} is not known here; known are {known}", quote_excerpt(key)),
+        ))
     })
 }
 

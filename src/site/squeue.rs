@@ -3,10 +3,10 @@
 //! The older ones write times and numbers bare and a state as one word; the newer ones wrap each number in
 //! `{set, infinite, number}` and list states.
 
-use gaunt_schema::{Holding, Job, JobList, Safe, UnixMs};
+use gaunt_schema::{JobAllocation, JobList, SanitizedText, SchedulerJob, UnixMs};
 use serde_json::Value;
 
-use super::{fault::Fault, names::Room};
+use super::{name_expander::NameExpander, site_error::SiteFault};
 
 /// The most running jobs that are taken.
 const MAX_JOBS: usize = 100_000;
@@ -15,19 +15,19 @@ const MAX_JOBS: usize = 100_000;
 const MAX_GPUS: u32 = 64;
 
 /// Reads the file. Jobs that do not run hold nothing and are left out.
-pub(super) fn read(text: &str, source: Safe) -> Result<JobList, Fault> {
+pub(super) fn parse_jobs(text: &str, source: SanitizedText) -> Result<JobList, SiteFault> {
     let told: Value = serde_json::from_str(text)
-        .map_err(|error| Fault::json(&error, "write it with `squeue --json`"))?;
+        .map_err(|error| SiteFault::json(&error, "write it with `squeue --json`"))?;
     let Some(jobs) = told.get("jobs").and_then(Value::as_array) else {
-        return Err(Fault::at(1, "no \"jobs\" in it; write it with `squeue --json`"));
+        return Err(SiteFault::at_line(1, "no \"jobs\" in it; write it with `squeue --json`"));
     };
-    let mut room = Room::default();
+    let mut room = NameExpander::default();
     let mut list = JobList { source, jobs: Vec::new() };
     for told in jobs.iter().filter(|job| is_running(job)) {
         if list.jobs.len() >= MAX_JOBS {
-            return Err(Fault::at(1, format!("more than {MAX_JOBS} running jobs")));
+            return Err(SiteFault::at_line(1, format!("more than {MAX_JOBS} running jobs")));
         }
-        list.jobs.extend(job(told, &mut room)?);
+        list.jobs.extend(parse_job(told, &mut room)?);
     }
     Ok(list)
 }
@@ -40,30 +40,30 @@ fn is_running(job: &Value) -> bool {
     })
 }
 
-fn job(told: &Value, room: &mut Room) -> Result<Option<Job>, Fault> {
-    let Some(id) = told.get("job_id").and_then(number) else { return Ok(None) };
+fn parse_job(told: &Value, room: &mut NameExpander) -> Result<Option<SchedulerJob>, SiteFault> {
+    let Some(id) = told.get("job_id").and_then(parse_number) else { return Ok(None) };
     let text = |key: &str| {
         let text = told.get(key)?.as_str()?.trim();
-        (!text.is_empty()).then(|| Safe::new(text))
+        (!text.is_empty()).then(|| SanitizedText::new(text))
     };
     let time = |key: &str| {
-        let seconds = told.get(key).and_then(number).filter(|seconds| *seconds > 0)?;
+        let seconds = told.get(key).and_then(parse_number).filter(|seconds| *seconds > 0)?;
         Some(UnixMs(seconds.checked_mul(1_000)?))
     };
-    Ok(Some(Job {
-        id: Safe::new(&id.to_string()),
+    Ok(Some(SchedulerJob {
+        id: SanitizedText::new(&id.to_string()),
         name: text("name"),
         user: text("user_name"),
         account: text("account"),
         partition: text("partition"),
         started: time("start_time"),
         ends: time("end_time"),
-        holds: holdings(told, room)?,
+        holds: parse_allocations(told, room)?,
     }))
 }
 
 /// A number, bare or wrapped; none if it is not set or endless.
-fn number(value: &Value) -> Option<i64> {
+fn parse_number(value: &Value) -> Option<i64> {
     if value.is_object() {
         let says = |key: &str| value.get(key).and_then(Value::as_bool);
         if says("set") == Some(false) || says("infinite") == Some(true) {
@@ -75,23 +75,28 @@ fn number(value: &Value) -> Option<i64> {
 }
 
 /// What a job holds: node by node in the order of its list, as its generic resources stand in theirs.
-fn holdings(told: &Value, room: &mut Room) -> Result<Vec<Holding>, Fault> {
+fn parse_allocations(
+    told: &Value,
+    room: &mut NameExpander,
+) -> Result<Vec<JobAllocation>, SiteFault> {
     let nodes = told.get("nodes").and_then(Value::as_str).unwrap_or_default();
-    let nodes = room.expand(nodes, 1)?;
+    let nodes = room.expand_list(nodes, 1)?;
     let details = told.get("gres_detail").and_then(Value::as_array);
     let details: Vec<&str> = details.into_iter().flatten().filter_map(Value::as_str).collect();
-    let whole = is_whole(told);
-    let holding = |(at, node): (usize, &Safe)| Holding {
+    let whole = is_exclusive(told);
+    let holding = |(at, node): (usize, &SanitizedText)| JobAllocation {
         node: node.clone(),
         // One entry for each node, or it is not known which belongs to which.
-        gpus: (details.len() == nodes.len()).then(|| details.get(at).copied().map(gpus)).flatten(),
+        gpus: (details.len() == nodes.len())
+            .then(|| details.get(at).copied().map(parse_gpu_indices))
+            .flatten(),
         whole: whole && details.is_empty(),
     };
     Ok(nodes.iter().enumerate().map(holding).collect())
 }
 
 /// Whether the job has its nodes to itself.
-fn is_whole(told: &Value) -> bool {
+fn is_exclusive(told: &Value) -> bool {
     let resources = told.get("job_resources");
     let whole = || resources?.get("nodes")?.get("whole")?.as_bool();
     let exclusive = || {
@@ -107,7 +112,7 @@ fn is_whole(told: &Value) -> bool {
 }
 
 /// Indexes in `gpu:h100:4(IDX:0-1,4,7)`; other resources of the entry are passed over.
-fn gpus(detail: &str) -> Vec<u32> {
+fn parse_gpu_indices(detail: &str) -> Vec<u32> {
     let mut found = Vec::new();
     for part in detail.split("gpu:").skip(1) {
         let Some((_, list)) = part.split_once("IDX:") else { continue };

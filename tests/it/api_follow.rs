@@ -6,24 +6,24 @@ use std::time::Instant;
 
 use gaunt::{
     answer::{Answer, Question},
-    source::{Aggregator, Source},
+    answer_source::{AggregatorClient, AnswerSource},
 };
 use gaunt_schema::UnixMs;
 
 use crate::{
-    api::aggregator,
-    running::{DEADLINE, Running, free_port},
+    api_schema::start_fleet_aggregator,
+    test_process::{DEADLINE, TestProcess, free_port},
 };
 
 /// Asks until `wanted` is true of an answer or of its failure.
-async fn until<T>(
-    source: &Source,
+async fn wait_for_answer<T>(
+    source: &AnswerSource,
     question: &Question,
     mut wanted: impl FnMut(Result<Answer, String>) -> Option<T>,
 ) -> T {
     let end = Instant::now() + DEADLINE;
     loop {
-        let answer = source.ask(question.clone()).await.map_err(|error| error.to_string());
+        let answer = source.ask_question(question.clone()).await.map_err(|error| error.to_string());
         let said = format!("{answer:?}");
         if let Some(found) = wanted(answer) {
             return found;
@@ -33,7 +33,7 @@ async fn until<T>(
     }
 }
 
-fn at(answer: Result<Answer, String>) -> UnixMs {
+fn answer_time(answer: Result<Answer, String>) -> UnixMs {
     match answer.unwrap() {
         Answer::Overview(overview) => overview.at,
         Answer::Table(table) => table.at,
@@ -43,16 +43,21 @@ fn at(answer: Result<Answer, String>) -> UnixMs {
 
 #[tokio::test]
 async fn what_is_followed_moves_on_and_a_refusal_is_told() {
-    let (_sim, _running, address) = aggregator(3);
-    let source = Source::Aggregator(Aggregator::new(&address).unwrap()).following();
-    let table = Question::read_line("gpus?filter=power>1W sort power desc limit 5", &[]).unwrap();
+    let (_sim, _running, address) = start_fleet_aggregator(3);
+    let source = AnswerSource::Aggregator(AggregatorClient::new(&address).unwrap()).with_streams();
+    let table = Question::parse_line("gpus?filter=power>1W sort power desc limit 5", &[]).unwrap();
     for question in [Question::Overview, table] {
-        let first = until(&source, &question, |answer| Some(at(answer))).await;
+        let first = wait_for_answer(&source, &question, |answer| Some(answer_time(answer))).await;
         // Each answer comes at once and is newer or the same.
-        until(&source, &question, |answer| Some(at(answer)).filter(|now| *now > first)).await;
+        wait_for_answer(&source, &question, |answer| {
+            Some(answer_time(answer)).filter(|now| *now > first)
+        })
+        .await;
     }
     let nobody = Question::Node("nobody".into());
-    let Answer::Refused(refusal) = source.ask(nobody).await.unwrap() else { panic!("not refused") };
+    let Answer::Refused(refusal) = source.ask_question(nobody).await.unwrap() else {
+        panic!("not refused")
+    };
     assert!(refusal.to_string().starts_with("no node is named nobody"), "{refusal}");
 }
 
@@ -60,23 +65,24 @@ async fn what_is_followed_moves_on_and_a_refusal_is_told() {
 async fn an_aggregator_that_comes_back_is_followed_again() {
     let address = format!("127.0.0.1:{}", free_port());
     let serve = || {
-        let mut command = std::process::Command::new(crate::binaries::program("gaunt"));
+        let mut command = std::process::Command::new(crate::binaries::program_path("gaunt"));
         command.args(["serve", "--targets", "127.0.0.1:9", "--listen", &address]);
-        let running = Running::start(&mut command);
-        running.address();
+        let running = TestProcess::start_command(&mut command);
+        running.served_address();
         running
     };
-    let source = Source::Aggregator(Aggregator::new(&address).unwrap()).following();
-    let why = until(&source, &Question::Overview, Result::err).await;
+    let source = AnswerSource::Aggregator(AggregatorClient::new(&address).unwrap()).with_streams();
+    let why = wait_for_answer(&source, &Question::Overview, Result::err).await;
     assert!(why.contains("unreachable"), "{why}");
     let running = serve();
-    let first = until(&source, &Question::Overview, |a| a.is_ok().then(|| at(a))).await;
+    let first =
+        wait_for_answer(&source, &Question::Overview, |a| a.is_ok().then(|| answer_time(a))).await;
     drop(running);
-    let why = until(&source, &Question::Overview, Result::err).await;
+    let why = wait_for_answer(&source, &Question::Overview, Result::err).await;
     assert!(why.contains(&address), "{why}");
     let _running = serve();
-    until(&source, &Question::Overview, |answer| {
-        answer.is_ok().then(|| at(answer)).filter(|now| *now > first)
+    wait_for_answer(&source, &Question::Overview, |answer| {
+        answer.is_ok().then(|| answer_time(answer)).filter(|now| *now > first)
     })
     .await;
 }

@@ -7,19 +7,19 @@ use std::{
     net::TcpStream,
 };
 
-use gaunt::answer::{Answer, Question, change};
+use gaunt::answer::{Answer, Question, json_diff};
 use serde_json::{Value, json};
 
 use crate::{
-    api::aggregator,
-    running::{DEADLINE, get},
+    api_schema::start_fleet_aggregator,
+    test_process::{DEADLINE, get},
 };
 
 /// A stream of lines; HTTP/1.0 has no chunks, so that what comes is what was written.
-struct Lines(BufReader<TcpStream>);
+struct LineStream(BufReader<TcpStream>);
 
-impl Lines {
-    fn open(address: &str, query: &str) -> Self {
+impl LineStream {
+    fn open_stream(address: &str, query: &str) -> Self {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         let path = format!("/api/gaunt/v1/stream?{query}");
@@ -28,7 +28,7 @@ impl Lines {
     }
 
     /// The head of the answer, in small letters.
-    fn head(&mut self) -> String {
+    fn read_head(&mut self) -> String {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
             assert!(self.0.read_line(&mut head).unwrap() > 0, "no head: {head}");
@@ -36,7 +36,7 @@ impl Lines {
         head.to_ascii_lowercase()
     }
 
-    fn line(&mut self) -> Value {
+    fn read_json_line(&mut self) -> Value {
         let mut line = String::new();
         self.0.read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
@@ -45,60 +45,68 @@ impl Lines {
 
 #[test]
 fn changes_lead_from_the_whole_answer_to_the_newest() {
-    let (_sim, _running, address) = aggregator(6);
-    let mut lines = Lines::open(&address, "ask=gpus&columns=node,gpu,state,power&limit=48");
-    let head = lines.head();
+    let (_sim, _running, address) = start_fleet_aggregator(6);
+    let mut lines =
+        LineStream::open_stream(&address, "ask=gpus&columns=node,gpu,state,power&limit=48");
+    let head = lines.read_head();
     assert!(head.contains("200 ok") && head.contains("application/x-ndjson"), "{head}");
-    let first = lines.line();
+    let first = lines.read_json_line();
     let stream = first["stream"].as_str().unwrap().to_owned();
     let mut state = first["whole"].clone();
     let mut number = first["number"].as_u64().unwrap();
     let whole_bytes = state.to_string().len();
     for _ in 0..4 {
-        let line = lines.line();
+        let line = lines.read_json_line();
         assert_eq!(line["number"], number + 1, "{line}");
         number += 1;
         assert!(line["change"].to_string().len() < whole_bytes, "a change is less than the whole");
         let before = state["at"].as_i64().unwrap();
-        change::apply(&mut state, &line["change"]).unwrap();
+        json_diff::apply_diff(&mut state, &line["change"]).unwrap();
         assert!(state["at"].as_i64().unwrap() >= before);
-        let question = Question::read_line("gpus", &[]).unwrap();
-        let Answer::Table(table) = Answer::read(&question, &state).unwrap() else { panic!() };
+        let question = Question::parse_line("gpus", &[]).unwrap();
+        let Answer::Table(table) = Answer::from_json(&question, &state).unwrap() else { panic!() };
         assert_eq!(table.rows, 48);
     }
     drop(lines);
     // Whoever comes back is sent what was missed, as long as somebody kept the stream running.
-    let mut other = Lines::open(&address, "ask=gpus&columns=node,gpu,state,power&limit=48");
-    other.head();
-    assert_eq!(other.line()["stream"].as_str(), Some(stream.as_str()), "the same feed goes on");
+    let mut other =
+        LineStream::open_stream(&address, "ask=gpus&columns=node,gpu,state,power&limit=48");
+    other.read_head();
+    assert_eq!(
+        other.read_json_line()["stream"].as_str(),
+        Some(stream.as_str()),
+        "the same feed goes on"
+    );
     let query = format!("ask=gpus&columns=node,gpu,state,power&limit=48&from={stream}-{number}");
-    let mut again = Lines::open(&address, &query);
-    again.head();
-    let line = again.line();
+    let mut again = LineStream::open_stream(&address, &query);
+    again.read_head();
+    let line = again.read_json_line();
     assert_eq!(
         (line["number"].as_u64(), line["whole"].is_null()),
         (Some(number + 1), true),
         "{line}"
     );
     // A place in another stream means nothing here.
-    let mut foreign =
-        Lines::open(&address, "ask=gpus&columns=node,gpu,state,power&limit=48&from=0-3");
-    foreign.head();
-    assert_eq!(foreign.line()["whole"]["rows"], 48);
+    let mut foreign = LineStream::open_stream(
+        &address,
+        "ask=gpus&columns=node,gpu,state,power&limit=48&from=0-3",
+    );
+    foreign.read_head();
+    assert_eq!(foreign.read_json_line()["whole"]["rows"], 48);
 }
 
 #[test]
 fn what_a_stream_leads_to_is_what_a_question_is_answered_with() {
-    let (_sim, _running, address) = aggregator(6);
-    let mut lines = Lines::open(&address, "ask=overview");
-    lines.head();
-    let mut state = lines.line()["whole"].clone();
+    let (_sim, _running, address) = start_fleet_aggregator(6);
+    let mut lines = LineStream::open_stream(&address, "ask=overview");
+    lines.read_head();
+    let mut state = lines.read_json_line()["whole"].clone();
     let end = std::time::Instant::now() + DEADLINE;
     loop {
         let (_, body) = get(&address, "/api/gaunt/v1/overview").unwrap();
         let asked: Value = serde_json::from_str(&body).unwrap();
         while state["at"].as_i64() < asked["at"].as_i64() {
-            change::apply(&mut state, &lines.line()["change"]).unwrap();
+            json_diff::apply_diff(&mut state, &lines.read_json_line()["change"]).unwrap();
         }
         // A tick may lie between the two.
         if state["at"] == asked["at"] {
@@ -111,22 +119,26 @@ fn what_a_stream_leads_to_is_what_a_question_is_answered_with() {
 
 #[test]
 fn there_is_a_limit_of_streams_and_who_does_not_read_disturbs_nobody() {
-    let (_sim, _running, address) = aggregator(6);
+    let (_sim, _running, address) = start_fleet_aggregator(6);
     // As many as may be, but one; none of these reads anything.
-    let mut silent: Vec<Lines> = (0..255).map(|_| Lines::open(&address, "ask=overview")).collect();
-    let mut reading = Lines::open(&address, "ask=overview");
+    let mut silent: Vec<LineStream> =
+        (0..255).map(|_| LineStream::open_stream(&address, "ask=overview")).collect();
+    let mut reading = LineStream::open_stream(&address, "ask=overview");
     let opened = silent.iter_mut().map(|lines| lines.0.fill_buf().is_ok());
     let opened = opened.filter(|opened| *opened).count();
     assert_eq!(opened, 255);
-    assert!(reading.head().contains("200 ok"));
-    let number = reading.line()["number"].as_u64().unwrap();
-    assert_eq!(reading.line()["number"], json!(number + 1));
-    let mut refused = Lines::open(&address, "ask=overview");
-    let head = refused.head();
+    assert!(reading.read_head().contains("200 ok"));
+    let number = reading.read_json_line()["number"].as_u64().unwrap();
+    assert_eq!(reading.read_json_line()["number"], json!(number + 1));
+    let mut refused = LineStream::open_stream(&address, "ask=overview");
+    let head = refused.read_head();
     assert!(head.contains("503") && head.contains("retry-after: 1"), "{head}");
     assert_eq!(get(&address, "/healthz").unwrap().0, 200, "questions are still answered");
     drop(silent);
-    crate::running::until("a seat is free again", || {
-        Lines::open(&address, "ask=overview").head().contains("200 ok").then_some(())
+    crate::test_process::wait_for("a seat is free again", || {
+        LineStream::open_stream(&address, "ask=overview")
+            .read_head()
+            .contains("200 ok")
+            .then_some(())
     });
 }

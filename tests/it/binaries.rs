@@ -8,15 +8,15 @@ use std::{
 };
 
 /// The folder that holds the programs of this build: `target/debug`, or where the target folder is.
-fn folder() -> PathBuf {
+fn build_folder() -> PathBuf {
     let test = env::current_exe().expect("a running test knows its own path");
     let deps = test.parent().expect("a test lies in a folder");
     deps.parent().expect("tests lie in target/PROFILE/deps").to_path_buf()
 }
 
 /// A file of this build, which must exist.
-fn built(name: &str) -> PathBuf {
-    let path = folder().join(name);
+fn built_file(name: &str) -> PathBuf {
+    let path = build_folder().join(name);
     assert!(
         Path::new(&path).exists(),
         "{} is not built: run `cargo build --workspace` first, or `tests/run`, which does",
@@ -26,11 +26,11 @@ fn built(name: &str) -> PathBuf {
 }
 
 /// A program of this workspace: `gaunt`, `gaunt-node` or `gaunt-sim`.
-pub(crate) fn program(name: &str) -> PathBuf {
-    built(name)
+pub(crate) fn program_path(name: &str) -> PathBuf {
+    built_file(name)
 }
 
 /// The fake driver library, to be loaded in the place of `libnvidia-ml.so.1`.
 pub(crate) fn fake_driver() -> PathBuf {
-    built("libgaunt_fake_driver.so")
+    built_file("libgaunt_fake_driver.so")
 }

@@ -12,13 +12,13 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{binaries::program, running::gaunt};
+use crate::{binaries::program_path, test_process::run_gaunt};
 
-fn code(output: &Output) -> Option<i32> {
+fn exit_code(output: &Output) -> Option<i32> {
     output.status.code()
 }
 
-fn stderr(output: &Output) -> String {
+fn stderr_text(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
@@ -34,8 +34,8 @@ fn check_ends_with_3_and_a_finding_where_discovery_cannot_be_read() {
         ("--http-sd", "http://127.0.0.1:1/targets"),
     ] {
         let args = ["snapshot", flag, source, "--watch", "1s", "--check", "--format", "json"];
-        let output = gaunt(&args);
-        assert_eq!(code(&output), Some(3), "{source}: {}", stderr(&output));
+        let output = run_gaunt(&args);
+        assert_eq!(exit_code(&output), Some(3), "{source}: {}", stderr_text(&output));
         let page: Value = serde_json::from_slice(&output.stdout).unwrap();
         let finding = &page["findings"]["findings"][0];
         assert_eq!(finding["kind"], "target_down", "{source}: {page}");
@@ -43,33 +43,44 @@ fn check_ends_with_3_and_a_finding_where_discovery_cannot_be_read() {
         let named = finding["entity"]["source"].as_str().unwrap();
         assert!(source.contains(named.trim_end_matches('/')), "{source}: {named}");
         let says = "partial data: 1 of 1 sources of targets cannot be read in full; first: ";
-        assert!(stderr(&output).contains(says), "{source}: {}", stderr(&output));
+        assert!(stderr_text(&output).contains(says), "{source}: {}", stderr_text(&output));
     }
     // A pattern that matches no file names no target: that is no healthy fleet.
     let pattern = folder.path().join("*.yml");
-    let none =
-        gaunt(&["snapshot", "--file-sd", pattern.to_str().unwrap(), "--watch", "1s", "--check"]);
-    assert_eq!(code(&none), Some(3), "{}", stderr(&none));
-    assert!(stderr(&none).contains("partial data: no target is read"), "{}", stderr(&none));
+    let none = run_gaunt(&[
+        "snapshot",
+        "--file-sd",
+        pattern.to_str().unwrap(),
+        "--watch",
+        "1s",
+        "--check",
+    ]);
+    assert_eq!(exit_code(&none), Some(3), "{}", stderr_text(&none));
+    assert!(
+        stderr_text(&none).contains("partial data: no target is read"),
+        "{}",
+        stderr_text(&none)
+    );
 }
 
 #[test]
 fn wrong_command_line_ends_every_program_with_3() {
     for name in ["gaunt", "gaunt-node", "gaunt-probe", "gaunt-sim"] {
         let run = |arg: &str| {
-            let mut command = Command::new(program(name));
+            let mut command = Command::new(program_path(name));
             command.arg(arg).stdin(Stdio::null()).output().unwrap()
         };
         let wrong = run("--bogus");
-        assert_eq!(code(&wrong), Some(3), "{name}: {}", stderr(&wrong));
-        assert!(stderr(&wrong).contains("unexpected argument '--bogus'"), "{name}");
+        assert_eq!(exit_code(&wrong), Some(3), "{name}: {}", stderr_text(&wrong));
+        assert!(stderr_text(&wrong).contains("unexpected argument '--bogus'"), "{name}");
         let help = run("--help");
-        assert_eq!((code(&help), stderr(&help).as_str()), (Some(0), ""), "{name}");
+        assert_eq!((exit_code(&help), stderr_text(&help).as_str()), (Some(0), ""), "{name}");
         let help = String::from_utf8(help.stdout).unwrap();
         assert!(help.contains("xit codes:"), "{name}: {help}");
     }
-    let node = Command::new(program("gaunt-node")).args(["--config", "/nowhere"]).output().unwrap();
-    assert_eq!(code(&node), Some(3), "{}", stderr(&node));
+    let node =
+        Command::new(program_path("gaunt-node")).args(["--config", "/nowhere"]).output().unwrap();
+    assert_eq!(exit_code(&node), Some(3), "{}", stderr_text(&node));
 }
 
 #[test]
@@ -79,7 +90,7 @@ fn aggregator_is_the_flag_or_the_environment_or_that_of_the_settings() {
     fs::write(&settings, "[console]\naggregator = \"127.0.0.1:3\"\n").unwrap();
     let settings = settings.to_str().unwrap();
     let ask = |args: &[&str], variable: Option<&str>| {
-        let mut command = Command::new(program("gaunt"));
+        let mut command = Command::new(program_path("gaunt"));
         command.args(args).stdin(Stdio::null()).env_remove("GAUNT_AGGREGATOR").env("USER", "mira");
         if let Some(url) = variable {
             command.env("GAUNT_AGGREGATOR", url);
@@ -103,8 +114,8 @@ fn aggregator_is_the_flag_or_the_environment_or_that_of_the_settings() {
         ] {
             for args in [[asks, more].concat(), [more, asks].concat()] {
                 let output = ask(&args, variable);
-                assert_eq!(code(&output), Some(3), "{args:?}");
-                let error = stderr(&output);
+                assert_eq!(exit_code(&output), Some(3), "{args:?}");
+                let error = stderr_text(&output);
                 assert!(error.starts_with(says), "{args:?}: {error}");
                 let named = error.contains("(the address is that of GAUNT_AGGREGATOR)");
                 assert_eq!(named, says.contains(":2 "), "{args:?}: {error}");
@@ -129,14 +140,14 @@ fn messages_are_in_words_of_gaunt_and_name_the_next_step() {
             }
         }
     });
-    let output = gaunt(&["snapshot", "--aggregator", &address]);
+    let output = run_gaunt(&["snapshot", "--aggregator", &address]);
     let says = format!(
         "gaunt: aggregator {address} gave an answer that cannot be read: it is not JSON; is it of this version?\n"
     );
-    assert_eq!((code(&output), stderr(&output)), (Some(3), says));
-    let output = gaunt(&["snapshot", "--log", "gaunt=loud"]);
-    assert_eq!(code(&output), Some(3));
+    assert_eq!((exit_code(&output), stderr_text(&output)), (Some(3), says));
+    let output = run_gaunt(&["snapshot", "--log", "gaunt=loud"]);
+    assert_eq!(exit_code(&output), Some(3));
     let says =
         "gaunt: \"gaunt=loud\" is not a log filter; write a level such as debug, or MODULE=LEVEL";
-    assert!(stderr(&output).starts_with(says), "{}", stderr(&output));
+    assert!(stderr_text(&output).starts_with(says), "{}", stderr_text(&output));
 }

@@ -7,39 +7,39 @@ use std::{collections::BTreeSet, fs, path::Path, process::Command, thread, time:
 use gaunt_schema::{Device, Reading, catalogue::gpu};
 
 use crate::{
-    gpu::{Sampled, scenario},
-    node::{eventually, message, read, runs, succeeded},
+    gpu_sampling::{FakeDriverSampler, read_scenario},
+    node_program::{collector_message, collector_success, expect_reading, is_running, wait_until},
 };
 
 /// What a call is about.
 #[derive(Clone, Copy, PartialEq)]
-enum About {
+enum CallSubject {
     /// The driver, which without it is not there.
     Driver,
     /// Something that is not missed when it fails.
-    Beside,
+    Optional,
     /// One GPU, which is lost if the call says so.
     Gpu,
     /// Every GPU alike.
     AllGpus,
     /// What is given back at the end.
-    End,
+    Release,
 }
 
-use About::{AllGpus, Beside, Driver, End, Gpu};
+use CallSubject::{AllGpus, Driver, Gpu, Optional, Release};
 
 /// Every function of NVML that may be called. All of them read; a function that is not here is not called.
-const ALLOWED: &[(&str, About)] = &[
+const ALLOWED: &[(&str, CallSubject)] = &[
     ("nvmlInit_v2", Driver),
-    ("nvmlShutdown", End),
-    ("nvmlSystemGetDriverVersion", Beside),
+    ("nvmlShutdown", Release),
+    ("nvmlSystemGetDriverVersion", Optional),
     ("nvmlDeviceGetCount_v2", Driver),
     ("nvmlDeviceGetHandleByIndex_v2", Gpu),
     ("nvmlDeviceGetUUID", Gpu),
     ("nvmlDeviceGetName", Gpu),
-    ("nvmlDeviceGetPciInfo_v3", Beside),
-    ("nvmlDeviceGetSerial", Beside),
-    ("nvmlDeviceGetVbiosVersion", Beside),
+    ("nvmlDeviceGetPciInfo_v3", Optional),
+    ("nvmlDeviceGetSerial", Optional),
+    ("nvmlDeviceGetVbiosVersion", Optional),
     ("nvmlDeviceGetUtilizationRates", Gpu),
     ("nvmlDeviceGetMemoryInfo_v2", Gpu),
     ("nvmlDeviceGetBAR1MemoryInfo", Gpu),
@@ -72,11 +72,11 @@ const ALLOWED: &[(&str, About)] = &[
     ("nvmlGpmSampleGet", Gpu),
     ("nvmlGpmMigSampleGet", Gpu),
     ("nvmlGpmMetricsGet", Gpu),
-    ("nvmlGpmSampleFree", End),
-    ("nvmlEventSetCreate", Beside),
-    ("nvmlDeviceRegisterEvents", Beside),
-    ("nvmlEventSetWait_v2", Beside),
-    ("nvmlEventSetFree", End),
+    ("nvmlGpmSampleFree", Release),
+    ("nvmlEventSetCreate", Optional),
+    ("nvmlDeviceRegisterEvents", Optional),
+    ("nvmlEventSetWait_v2", Optional),
+    ("nvmlEventSetFree", Release),
     ("nvmlDeviceGetNvLinkState", Gpu),
     ("nvmlDeviceGetNvLinkErrorCounter", Gpu),
     ("nvmlDeviceGetNvLinkRemotePciInfo_v2", Gpu),
@@ -91,7 +91,7 @@ const ALLOWED: &[(&str, About)] = &[
 const AT_A_TIME: usize = 6;
 
 /// Does something with every call, a few at a time.
-fn each_call(what: impl Fn(&'static str, About) + Sync) {
+fn each_call(what: impl Fn(&'static str, CallSubject) + Sync) {
     for chunk in ALLOWED.chunks(AT_A_TIME) {
         thread::scope(|scope| {
             for (call, about) in chunk {
@@ -102,9 +102,9 @@ fn each_call(what: impl Fn(&'static str, About) + Sync) {
 }
 
 /// A node with one fault and deadlines of 50 ms.
-fn node(fault: &str) -> Sampled {
-    let text = format!("{}\n[[fault]]\n{fault}\n", scenario("full.toml"));
-    Sampled::start(&text, |options, _| {
+fn start_faulty(fault: &str) -> FakeDriverSampler {
+    let text = format!("{}\n[[fault]]\n{fault}\n", read_scenario("full.toml"));
+    FakeDriverSampler::start_scenario(&text, |options, _| {
         options.period = Duration::from_millis(100);
         options.call_deadline = Duration::from_millis(50);
         options.init_deadline = Duration::from_millis(500);
@@ -112,7 +112,7 @@ fn node(fault: &str) -> Sampled {
 }
 
 /// The workers that were started in a folder.
-fn workers(folder: &Path) -> Vec<String> {
+fn worker_pids(folder: &Path) -> Vec<String> {
     let pids = fs::read_to_string(folder.join("pids")).unwrap();
     pids.lines().map(str::to_owned).collect()
 }
@@ -120,23 +120,24 @@ fn workers(folder: &Path) -> Vec<String> {
 #[test]
 fn a_hang_at_any_call_is_named_while_reports_keep_coming() {
     each_call(|call, about| {
-        let node = node(&format!("call = '{call}'\nhang = true"));
-        if about == End {
-            node.until("a tick", |report| succeeded(report, "nvml") == Some(1.0));
-            let folder = node.stop();
+        let node = start_faulty(&format!("call = '{call}'\nhang = true"));
+        if about == Release {
+            node.wait_for_report("a tick", |report| collector_success(report, "nvml") == Some(1.0));
+            let folder = node.stop_sampler();
             // A worker that cannot finish is ended: nobody listens any more.
-            let ended = || workers(folder.path()).iter().all(|pid| !runs(pid));
-            eventually(&format!("the end of the worker that hangs in {call}"), ended);
+            let ended = || worker_pids(folder.path()).iter().all(|pid| !is_running(pid));
+            wait_until(&format!("the end of the worker that hangs in {call}"), ended);
             return;
         }
         // The wrapper asks for the driver's version while it initialises.
         let within = if call == "nvmlSystemGetDriverVersion" { "nvmlInit_v2" } else { call };
         let named = format!("driver call {within}");
-        let flagged = node.until(&format!("the flag of {call}"), |report| {
-            message(report, "nvml").contains(&named) && succeeded(report, "nvml") == Some(0.0)
+        let flagged = node.wait_for_report(&format!("the flag of {call}"), |report| {
+            collector_message(report, "nvml").contains(&named)
+                && collector_success(report, "nvml") == Some(0.0)
         });
-        node.until("the next report", |report| report.node_time > flagged.node_time);
-        let started = workers(node.folder.path()).len();
+        node.wait_for_report("the next report", |report| report.node_time > flagged.node_time);
+        let started = worker_pids(node.folder.path()).len();
         assert!(started <= 2, "{started} workers while {call} hangs");
     });
 }
@@ -145,39 +146,40 @@ fn a_hang_at_any_call_is_named_while_reports_keep_coming() {
 fn a_gpu_lost_at_any_call_costs_that_gpu_alone() {
     each_call(|call, about| {
         let gpu = if matches!(about, Gpu) { "gpu = 1\n" } else { "" };
-        let node = node(&format!("call = '{call}'\n{gpu}error = 'GPU_IS_LOST'"));
+        let node = start_faulty(&format!("call = '{call}'\n{gpu}error = 'GPU_IS_LOST'"));
         let present = |number: u32, there: f64| {
             move |report: &gaunt_schema::Report| {
-                report.reading(&Device::gpu(number), gpu::PRESENT) == Some(Reading::of(there))
+                report.find_reading(&Device::new_gpu(number), gpu::PRESENT)
+                    == Some(Reading::of(there))
             }
         };
         match about {
             Driver => {
-                node.until(call, |report| succeeded(report, "nvml") == Some(0.0));
+                node.wait_for_report(call, |report| collector_success(report, "nvml") == Some(0.0));
             }
             Gpu | AllGpus => {
-                let report = node.until(call, present(1, 0.0));
+                let report = node.wait_for_report(call, present(1, 0.0));
                 if about == AllGpus {
-                    node.until(call, present(0, 0.0));
+                    node.wait_for_report(call, present(0, 0.0));
                 } else {
                     let there = |report: &gaunt_schema::Report| {
                         present(0, 1.0)(report)
-                            && report.reading(&Device::gpu(0), gpu::POWER)
+                            && report.find_reading(&Device::new_gpu(0), gpu::POWER)
                                 == Some(Reading::of(300.0))
                     };
-                    node.until(&format!("the other GPU beside {call}"), there);
+                    node.wait_for_report(&format!("the other GPU beside {call}"), there);
                 }
 
-                read(&report, &Device::gpu(1), gpu::UTILIZATION);
+                expect_reading(&report, &Device::new_gpu(1), gpu::UTILIZATION);
             }
-            Beside | End => {
+            Optional | Release => {
                 let fine = |report: &gaunt_schema::Report| {
                     present(0, 1.0)(report) && present(1, 1.0)(report)
                 };
-                node.until(&format!("both GPUs beside {call}"), fine);
-                let folder = node.stop();
-                let ended = || workers(folder.path()).iter().all(|pid| !runs(pid));
-                eventually(&format!("the end after {call}"), ended);
+                node.wait_for_report(&format!("both GPUs beside {call}"), fine);
+                let folder = node.stop_sampler();
+                let ended = || worker_pids(folder.path()).iter().all(|pid| !is_running(pid));
+                wait_until(&format!("the end after {call}"), ended);
             }
         }
     });
@@ -187,13 +189,13 @@ fn a_gpu_lost_at_any_call_costs_that_gpu_alone() {
 fn the_calls_that_are_made_are_those_that_are_allowed_and_all_of_them_read() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("calls");
-    let text = format!("calls = '{}'\n{}", file.display(), scenario("full.toml"));
-    let node = Sampled::start(&text, |_, _| {});
-    let mig = Device::part(gaunt_schema::Class::Mig, 1, 1);
+    let text = format!("calls = '{}'\n{}", file.display(), read_scenario("full.toml"));
+    let node = FakeDriverSampler::start_scenario(&text, |_, _| {});
+    let mig = Device::new_gpu_part(gaunt_schema::DeviceClass::Mig, 1, 1);
     let active = gaunt_schema::catalogue::gpu_parts::MIG_SM_ACTIVE;
-    node.until("two rounds", |report| report.reading(&mig, active).is_some());
-    let folder = node.stop();
-    eventually("the end", || workers(folder.path()).iter().all(|pid| !runs(pid)));
+    node.wait_for_report("two rounds", |report| report.find_reading(&mig, active).is_some());
+    let folder = node.stop_sampler();
+    wait_until("the end", || worker_pids(folder.path()).iter().all(|pid| !is_running(pid)));
     let made = fs::read_to_string(&file).unwrap();
     let made: BTreeSet<&str> = made.lines().collect();
     let allowed: BTreeSet<&str> = ALLOWED.iter().map(|(call, _)| *call).collect();
@@ -241,26 +243,27 @@ fn no_source_names_a_function_that_writes() {
 
 #[test]
 fn a_worker_that_is_stopped_for_good_is_flagged_and_comes_back() {
-    let node = Sampled::start(&scenario("full.toml"), |options, _| {
+    let node = FakeDriverSampler::start_scenario(&read_scenario("full.toml"), |options, _| {
         options.period = Duration::from_millis(100);
         options.call_deadline = Duration::from_millis(300);
     });
-    let fine = |report: &gaunt_schema::Report| succeeded(report, "nvml") == Some(1.0);
-    node.until("a tick", fine);
-    let pid = workers(node.folder.path())[0].clone();
+    let fine = |report: &gaunt_schema::Report| collector_success(report, "nvml") == Some(1.0);
+    node.wait_for_report("a tick", fine);
+    let pid = worker_pids(node.folder.path())[0].clone();
     let signal = |name: &str| {
         let kill = Command::new("kill").args(["-s", name, &pid]).status().unwrap();
         assert!(kill.success());
     };
     signal("STOP");
-    let flagged = node.until("the flag", |report| succeeded(report, "nvml") == Some(0.0));
-    let said = message(&flagged, "nvml");
+    let flagged =
+        node.wait_for_report("the flag", |report| collector_success(report, "nvml") == Some(0.0));
+    let said = collector_message(&flagged, "nvml");
     assert!(said.starts_with("the driver answers too slowly; GPU values are stale"), "{said}");
-    let power = flagged.reading(&Device::gpu(0), gpu::POWER);
-    assert_eq!(power, Some(gaunt_schema::Absent::Stale.into()));
-    node.until("the spare", fine);
-    assert!(runs(&pid), "a worker that does not answer is left alone");
+    let power = flagged.find_reading(&Device::new_gpu(0), gpu::POWER);
+    assert_eq!(power, Some(gaunt_schema::AbsenceReason::Stale.into()));
+    node.wait_for_report("the spare", fine);
+    assert!(is_running(&pid), "a worker that does not answer is left alone");
     signal("CONT");
-    eventually("the end of the worker that is not needed any more", || !runs(&pid));
-    assert_eq!(workers(node.folder.path()).len(), 2);
+    wait_until("the end of the worker that is not needed any more", || !is_running(&pid));
+    assert_eq!(worker_pids(node.folder.path()).len(), 2);
 }

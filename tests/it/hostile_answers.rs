@@ -13,11 +13,11 @@ use std::{
 
 use gaunt::{
     answer::{Answer, Question},
-    source::{Aggregator, Source},
+    answer_source::{AggregatorClient, AnswerSource},
 };
 use serde_json::{Value, json};
 
-use crate::{binaries::program, pty::Pty, running::gaunt};
+use crate::{binaries::program_path, pty::TestPty, test_process::run_gaunt};
 
 const API: &str = "/api/gaunt/v1/";
 
@@ -62,12 +62,12 @@ const KINDS: [(&str, &str); 3] = [
 ];
 
 /// A text for a place of which nothing else is known.
-fn plain(place: &str) -> String {
+fn plain_text(place: &str) -> String {
     let kind = KINDS.iter().find(|(end, _)| place.ends_with(end));
     kind.map_or("x", |(_, kind)| kind).to_owned()
 }
 
-fn described() -> Value {
+fn load_openapi() -> Value {
     serde_json::from_str(include_str!("../../config/openapi.json")).unwrap()
 }
 
@@ -122,27 +122,27 @@ fn value_of(api: &Value, schema: &Value, place: &str, text: &dyn Fn(&str) -> Str
 }
 
 /// Answers to questions, by the first word of the path and whether more follows.
-type Answers = Arc<BTreeMap<String, Value>>;
+type CannedAnswers = Arc<BTreeMap<String, Value>>;
 
-fn key(path: &str) -> String {
+fn answer_key(path: &str) -> String {
     let path = path.split('?').next().unwrap();
     path.split_once('/').map_or(path.to_owned(), |(first, _)| format!("{first}/"))
 }
 
 /// Serves these answers, as streams too; the address.
-fn serve(answers: Answers) -> String {
+fn serve_answers(answers: CannedAnswers) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             let answers = Arc::clone(&answers);
-            thread::spawn(move || drop(answer(stream, &answers)));
+            thread::spawn(move || drop(handle_request(stream, &answers)));
         }
     });
     address
 }
 
-fn answer(mut stream: TcpStream, answers: &Answers) -> std::io::Result<()> {
+fn handle_request(mut stream: TcpStream, answers: &CannedAnswers) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     let (mut first, mut length) = (String::new(), 0);
     reader.read_line(&mut first)?;
@@ -161,7 +161,7 @@ fn answer(mut stream: TcpStream, answers: &Answers) -> std::io::Result<()> {
     let path = path.strip_prefix(API).unwrap_or(path);
     let followed = path.split_once("ask=").map(|(_, ask)| ask.split('&').next().unwrap());
     let asked = followed.unwrap_or(path).replace("%2F", "/");
-    let Some(answer) = answers.get(&key(&asked)) else {
+    let Some(answer) = answers.get(&answer_key(&asked)) else {
         let refused = json!({ "refused": "unknown_node", "node": POISON, "message": POISON });
         let body = refused.to_string();
         let head = format!("HTTP/1.1 404 x\r\ncontent-length: {}\r\n\r\n", body.len());
@@ -181,66 +181,67 @@ fn answer(mut stream: TcpStream, answers: &Answers) -> std::io::Result<()> {
     )
 }
 
-fn expect_clean(said: &str, what: &str) {
+fn check_clean(said: &str, what: &str) {
     assert!(!said.contains(FORBIDDEN), "{what}: {said:?}");
 }
 
 /// Every text and name in a value.
-fn texts(value: &Value, to: &mut Vec<String>) {
+fn collect_texts(value: &Value, to: &mut Vec<String>) {
     match value {
         Value::String(text) => to.push(text.clone()),
-        Value::Array(items) => items.iter().for_each(|item| texts(item, to)),
+        Value::Array(items) => items.iter().for_each(|item| collect_texts(item, to)),
         Value::Object(members) => {
             to.extend(members.keys().cloned());
-            members.values().for_each(|member| texts(member, to));
+            members.values().for_each(|member| collect_texts(member, to));
         }
         _ => {}
     }
 }
 
 /// What is made of an answer, or why it cannot be read; both hold nothing that a terminal obeys.
-fn read(
+fn read_answer(
     runtime: &tokio::runtime::Runtime,
     ask: &str,
     answer: &Value,
     streamed: bool,
 ) -> Result<usize, String> {
-    let answers = [key(ask), "table/".to_owned()].map(|key| (key, answer.clone()));
-    let address = serve(Arc::new(answers.into()));
-    let question = Question::read_line(ask, &[]).unwrap();
+    let answers = [answer_key(ask), "table/".to_owned()].map(|key| (key, answer.clone()));
+    let address = serve_answers(Arc::new(answers.into()));
+    let question = Question::parse_line(ask, &[]).unwrap();
     let answer = runtime.block_on(async {
-        let source = Source::Aggregator(Aggregator::new(&address).unwrap());
-        let source = if streamed { source.following() } else { source };
-        source.ask(question).await
+        let source = AnswerSource::Aggregator(AggregatorClient::new(&address).unwrap());
+        let source = if streamed { source.with_streams() } else { source };
+        source.ask_question(question).await
     });
     match answer {
         Ok(answer) => {
             assert!(!matches!(answer, Answer::Refused(_)), "{ask}");
             let mut said = Vec::new();
-            texts(&serde_json::to_value(&answer).unwrap(), &mut said);
+            collect_texts(&serde_json::to_value(&answer).unwrap(), &mut said);
             for text in &said {
-                expect_clean(text, ask);
+                check_clean(text, ask);
                 assert!(!text.contains('\n'), "{ask}: {text:?}");
             }
             Ok(said.iter().filter(|text| text.contains('\u{fffd}')).count())
         }
         Err(error) => {
             let said = format!("{error} {error:?}");
-            expect_clean(&said.replace("\\u{", "{"), ask);
+            check_clean(&said.replace("\\u{", "{"), ask);
             Err(said)
         }
     }
 }
 
 /// Each answer as it is described, and with poison in every text that may be any text.
-fn poisoned(runtime: &tokio::runtime::Runtime) -> BTreeMap<String, Value> {
-    let api = described();
+fn poisoned_answers(runtime: &tokio::runtime::Runtime) -> BTreeMap<String, Value> {
+    let api = load_openapi();
     let mut all = BTreeMap::new();
     for (ask, path) in ASKS {
         let schema =
             &api["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"];
-        let usual = value_of(&api, schema, "", &plain);
-        read(runtime, ask, &usual, false).unwrap_or_else(|why| panic!("{ask}: {why}: {usual}"));
+        let usual = value_of(&api, schema, "", &plain_text);
+        read_answer(runtime, ask, &usual, false)
+            .unwrap_or_else(|why| panic!("{ask}: {why}: {usual}"));
         let places = std::cell::RefCell::new(Vec::new());
         value_of(&api, schema, "", &|place| {
             places.borrow_mut().push(place.to_owned());
@@ -252,19 +253,19 @@ fn poisoned(runtime: &tokio::runtime::Runtime) -> BTreeMap<String, Value> {
             .into_iter()
             .filter(|poisoned| {
                 let one = value_of(&api, schema, "", &|place| {
-                    if place == poisoned { POISON.to_owned() } else { plain(place) }
+                    if place == poisoned { POISON.to_owned() } else { plain_text(place) }
                 });
-                read(runtime, ask, &one, false).is_ok()
+                read_answer(runtime, ask, &one, false).is_ok()
             })
             .collect();
         let value = value_of(&api, schema, "", &|place| {
             let is_free = free.iter().any(|known| known == place);
-            if is_free { POISON.to_owned() } else { plain(place) }
+            if is_free { POISON.to_owned() } else { plain_text(place) }
         });
-        let marks = read(runtime, ask, &value, false).unwrap();
+        let marks = read_answer(runtime, ask, &value, false).unwrap();
         assert!(marks > 0 || free.is_empty(), "{ask}: the poison went nowhere");
-        assert_eq!(read(runtime, ask, &value, true), Ok(marks), "{ask} as a stream");
-        all.insert(key(ask), value);
+        assert_eq!(read_answer(runtime, ask, &value, true), Ok(marks), "{ask} as a stream");
+        all.insert(answer_key(ask), value);
     }
     all
 }
@@ -272,23 +273,23 @@ fn poisoned(runtime: &tokio::runtime::Runtime) -> BTreeMap<String, Value> {
 #[test]
 fn no_text_of_an_answer_reaches_the_terminal_as_a_sequence() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let mut answers = poisoned(&runtime);
+    let mut answers = poisoned_answers(&runtime);
     let marked = answers.values().filter(|answer| answer.to_string().contains("]52;c;")).count();
     assert!(marked >= 10, "{marked} answers with texts that may be any text");
     let finding = answers["findings"]["findings"][0].clone();
     answers.insert("table/".to_owned(), answers["gpus"].clone());
     answers.insert("jobs".to_owned(), answers["gpus"].clone());
-    let address = serve(Arc::new(answers.clone()));
+    let address = serve_answers(Arc::new(answers.clone()));
     let mut shown = 0;
     let mut run = |address: &str, args: &[&str]| {
         let at = format!("http://{address}");
         let args: Vec<&str> = args.iter().copied().chain(["--aggregator", &at]).collect();
-        let output = gaunt(&args);
+        let output = run_gaunt(&args);
         for said in [&output.stdout, &output.stderr] {
             let said = str::from_utf8(said).unwrap();
             // CSV ends its lines so; that of the poison stands before its own word.
             assert!(!said.contains("\nOK"), "{args:?}: {said:?}");
-            expect_clean(&said.replace("\r\n", "\n"), &format!("{args:?}"));
+            check_clean(&said.replace("\r\n", "\n"), &format!("{args:?}"));
             shown += said.matches('\u{fffd}').count();
         }
     };
@@ -313,22 +314,25 @@ fn no_text_of_an_answer_reaches_the_terminal_as_a_sequence() {
         finding["kind"] = POISON.into();
         (key, json!({ "at": 1, "findings": [finding], "state": POISON }))
     });
-    let unreadable = serve(Arc::new(all.collect()));
-    let nobody = serve(Arc::default());
+    let unreadable = serve_answers(Arc::new(all.collect()));
+    let nobody = serve_answers(Arc::default());
     for command in commands {
         run(&unreadable, command);
         run(&nobody, command);
     }
     assert!(shown > 20, "the texts are shown, made safe: {shown}");
 
-    let console = Pty::start("", &program("gaunt"), &format!("--aggregator {address}"));
-    console.await_screen("the texts, made safe", |screen| screen.contains("]52;c;aGk="));
+    let console =
+        TestPty::start_program("", &program_path("gaunt"), &format!("--aggregator {address}"));
+    console.wait_for_screen("the texts, made safe", |screen| screen.contains("]52;c;aGk="));
     for keys in ["2", "3", "4", "5", "1"] {
-        let before = console.written();
-        console.press(keys);
-        crate::pty::await_that("another picture", || (console.written() > before).then_some(()));
+        let before = console.byte_count();
+        console.press_keys(keys);
+        crate::pty::wait_for_some("another picture", || {
+            (console.byte_count() > before).then_some(())
+        });
     }
-    let written = String::from_utf8_lossy(&console.bytes(0)).into_owned();
+    let written = String::from_utf8_lossy(&console.bytes_from(0)).into_owned();
     for sequence in ["\u{1b}]52;", "\u{1b}]0;y", "\u{9b}", "\u{202e}", "\u{200b}"] {
         assert!(!written.contains(sequence), "{sequence:?} on the screen");
     }

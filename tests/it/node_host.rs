@@ -5,39 +5,41 @@
 use std::{fs, process::Command};
 
 use gaunt_schema::{
-    Absent, Class, Device, MetricId, Reading, Report,
+    AbsenceReason, Device, DeviceClass, MetricId, Reading, Report,
     catalogue::{gpu, hardware, host},
 };
 use tempfile::TempDir;
 
 use crate::{
-    binaries::program,
-    node::{decode, message, read, succeeded, success},
-    node_network::grow_from,
-    running::Ends,
+    binaries::program_path,
+    node_network::build_tree,
+    node_program::{
+        collector_message, collector_success, decode_report, expect_reading, success_stdout,
+    },
+    test_process::RunToEnd,
 };
 
 /// What a run over the busy host prints.
-fn busy() -> Report {
-    once_over(&grow_from("hosts/busy.tree"))
+fn busy_host_report() -> Report {
+    run_over_tree(&build_tree("hosts/busy.tree"))
 }
 
 /// What a run over a host prints.
-fn once_over(tree: &TempDir) -> Report {
-    decode(&success(command(tree).ended()))
+fn run_over_tree(tree: &TempDir) -> Report {
+    decode_report(&success_stdout(node_command(tree).run_to_end()))
 }
 
 /// A run over a host.
-fn command(tree: &TempDir) -> Command {
-    let mut command = Command::new(program("gaunt-node"));
+fn node_command(tree: &TempDir) -> Command {
+    let mut command = Command::new(program_path("gaunt-node"));
     command.arg("--sys-root").arg(tree.path().join("sys"));
     command.arg("--proc-root").arg(tree.path().join("proc"));
     command.args(["--nvml-library", "libgaunt-absent.so.1", "--once"]);
     command
 }
 
-fn info(report: &Report, device: &Device, metric: MetricId) -> Vec<String> {
-    let of_it = |info: &&gaunt_schema::Info| {
+fn info_labels(report: &Report, device: &Device, metric: MetricId) -> Vec<String> {
+    let of_it = |info: &&gaunt_schema::InfoSeries| {
         info.metric == metric && report.devices[info.device as usize] == *device
     };
     let labels = &report.infos.iter().find(of_it).unwrap().labels;
@@ -46,10 +48,10 @@ fn info(report: &Report, device: &Device, metric: MetricId) -> Vec<String> {
 
 #[test]
 fn a_busy_host_is_read_to_the_last_number() {
-    let report = busy();
-    let (nvme, sda) = (Device::disk("nvme0n1"), Device::disk("sda"));
-    let (nfs, lustre) = (Device::mount("/data"), Device::mount("scratch"));
-    let node = Device::node();
+    let report = busy_host_report();
+    let (nvme, sda) = (Device::new_disk("nvme0n1"), Device::new_disk("sda"));
+    let (nfs, lustre) = (Device::new_mount("/data"), Device::new_mount("scratch"));
+    let node = Device::new_node();
     for (device, metric, value) in [
         (&node, host::LOAD, 96.5),
         (&node, host::TASKS_RUNNABLE, 33.0),
@@ -74,39 +76,47 @@ fn a_busy_host_is_read_to_the_last_number() {
         (&lustre, hardware::MOUNT_READ_BYTES, 4096.0),
         (&lustre, hardware::MOUNT_READ_TIME, 0.75),
     ] {
-        assert_eq!(read(&report, device, metric), Reading::of(value), "{device} {}", metric.key());
+        assert_eq!(
+            expect_reading(&report, device, metric),
+            Reading::of(value),
+            "{device} {}",
+            metric.series_key()
+        );
     }
     let of_class = |device: &&Device| ["nvme0n1p1", "loop0", "sdb"].contains(&&*device.to_string());
     assert_eq!(report.devices.iter().find(of_class), None, "partitions, files and garbage");
-    assert_eq!(info(&report, &nfs, hardware::MOUNT_INFO), ["kind=nfs4", "source=nas:/data"]);
-    assert_eq!(info(&report, &lustre, hardware::MOUNT_INFO), ["kind=lustre", "source=scratch"]);
+    assert_eq!(info_labels(&report, &nfs, hardware::MOUNT_INFO), ["kind=nfs4", "source=nas:/data"]);
+    assert_eq!(
+        info_labels(&report, &lustre, hardware::MOUNT_INFO),
+        ["kind=lustre", "source=scratch"]
+    );
 }
 
 #[test]
 fn sensors_are_told_apart_and_one_that_fails_costs_itself() {
-    let report = busy();
-    let sensor = Device::sensor;
+    let report = busy_host_report();
+    let sensor = Device::new_sensor;
     for (device, metric, reading) in [
         (sensor("coretemp@coretemp.0", "temp1"), hardware::SENSOR_TEMPERATURE, 61.0.into()),
         (
             sensor("coretemp@coretemp.0", "temp2"),
             hardware::SENSOR_TEMPERATURE,
-            Absent::Error.into(),
+            AbsenceReason::Error.into(),
         ),
         (sensor("power_meter", "power1"), hardware::SENSOR_POWER, 6543.21.into()),
         (sensor("thermal", "thermal_zone0"), hardware::SENSOR_TEMPERATURE, (-5.5).into()),
         (sensor("rapl", "intel-rapl:0"), hardware::SENSOR_ENERGY, Reading::of(123.456_789)),
     ] {
-        assert_eq!(read(&report, &device, metric), reading, "{device}");
+        assert_eq!(expect_reading(&report, &device, metric), reading, "{device}");
     }
     let package = sensor("coretemp@coretemp.0", "temp1");
-    assert_eq!(info(&report, &package, hardware::SENSOR_INFO), ["label=Package id 0"]);
+    assert_eq!(info_labels(&report, &package, hardware::SENSOR_INFO), ["label=Package id 0"]);
 }
 
 #[test]
 fn network_devices_say_what_they_are() {
-    let report = busy();
-    let labels = |name| info(&report, &Device::netdev(name), host::NETDEV_INFO);
+    let report = busy_host_report();
+    let labels = |name| info_labels(&report, &Device::new_netdev(name), host::NETDEV_INFO);
     assert_eq!(labels("bond0"), ["function=bond"]);
     let card = ["function=physical", "pci_bus_id=00000000:17:00.0", "master=bond0"];
     assert_eq!(labels("ens1"), card);
@@ -116,9 +126,9 @@ fn network_devices_say_what_they_are() {
 
 #[test]
 fn boards_of_amd_are_gpus_like_others() {
-    let report = once_over(&grow_from("hosts/amd.tree"));
+    let report = run_over_tree(&build_tree("hosts/amd.tree"));
     // The card of NVIDIA is number 0.
-    let (good, bad) = (Device::gpu(1), Device::gpu(2));
+    let (good, bad) = (Device::new_gpu(1), Device::new_gpu(2));
     for (device, metric, reading) in [
         (&good, gpu::PRESENT, 1.0.into()),
         (&good, gpu::UTILIZATION, 0.57.into()),
@@ -133,19 +143,28 @@ fn boards_of_amd_are_gpus_like_others() {
         (&good, hardware::GPU_RAS_CORRECTED, 42.0.into()),
         (&good, hardware::GPU_RAS_UNCORRECTED, 3.0.into()),
         (&bad, gpu::PRESENT, 1.0.into()),
-        (&bad, gpu::UTILIZATION, Absent::Error.into()),
-        (&bad, gpu::UTILIZATION_SECONDS, Absent::Error.into()),
-        (&bad, gpu::MEMORY_USED, Absent::Error.into()),
+        (&bad, gpu::UTILIZATION, AbsenceReason::Error.into()),
+        (&bad, gpu::UTILIZATION_SECONDS, AbsenceReason::Error.into()),
+        (&bad, gpu::MEMORY_USED, AbsenceReason::Error.into()),
         (&bad, gpu::MEMORY_TOTAL, 8.0.into()),
         (&bad, gpu::POWER, 100.0.into()),
-        (&bad, hardware::GPU_RAS_CORRECTED, Absent::Error.into()),
+        (&bad, hardware::GPU_RAS_CORRECTED, AbsenceReason::Error.into()),
     ] {
-        assert_eq!(read(&report, device, metric), reading, "{device} {}", metric.key());
+        assert_eq!(
+            expect_reading(&report, device, metric),
+            reading,
+            "{device} {}",
+            metric.series_key()
+        );
     }
-    assert_eq!(report.reading(&bad, gpu::MEMORY_FREE), None, "no difference without its parts");
-    let of_gpus = report.devices.iter().filter(|device| device.class == Class::Gpu);
+    assert_eq!(
+        report.find_reading(&bad, gpu::MEMORY_FREE),
+        None,
+        "no difference without its parts"
+    );
+    let of_gpus = report.devices.iter().filter(|device| device.class == DeviceClass::Gpu);
     assert_eq!(of_gpus.count(), 2, "connectors and renderers are no GPUs");
-    let labels = info(&report, &good, gpu::INFO);
+    let labels = info_labels(&report, &good, gpu::INFO);
     let expected = [
         "uuid=a1b2c3d4e5f60718",
         "model=AMD Instinct MI300X",
@@ -158,22 +177,22 @@ fn boards_of_amd_are_gpus_like_others() {
 
 #[test]
 fn files_of_other_programs_are_passed_on() {
-    let (tree, files) = (grow_from("hosts/busy.tree"), tempfile::tempdir().unwrap());
+    let (tree, files) = (build_tree("hosts/busy.tree"), tempfile::tempdir().unwrap());
     let text = "# TYPE loader_throughput_gbs gauge\nloader_throughput_gbs{rank=\"0\"} 471.5\n";
     fs::write(files.path().join("nccl.prom"), text).unwrap();
     fs::write(files.path().join("nccl.prom.tmp"), "half_a_fi").unwrap();
     fs::write(files.path().join("wild.prom"), "good 1\ngaunt_gpu_power_watts{gpu=\"0\"} 9\n")
         .unwrap();
-    let mut command = command(&tree);
+    let mut command = node_command(&tree);
     command.arg("--textfiles").arg(files.path());
-    let page = success(command.ended());
+    let page = success_stdout(command.run_to_end());
     for line in ["loader_throughput_gbs{rank=\"0\"} 471.5", "good 1", "# TYPE good untyped"] {
         assert!(page.lines().any(|it| it == line), "{line}: {page}");
     }
     assert!(page.contains("gaunt_textfile_mtime_seconds{file=\"nccl.prom\"} "), "{page}");
     assert!(!page.contains("gaunt_gpu_power_watts{gpu=\"0\"} 9") && !page.contains("half_a_fi"));
-    let report = decode(&page);
-    assert_eq!(succeeded(&report, "textfiles"), Some(0.0));
-    let said = message(&report, "textfiles");
+    let report = decode_report(&page);
+    assert_eq!(collector_success(&report, "textfiles"), Some(0.0));
+    let said = collector_message(&report, "textfiles");
     assert_eq!(said, "wild.prom, line 2: the name gaunt_gpu_power_watts is taken");
 }

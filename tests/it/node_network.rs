@@ -12,16 +12,19 @@ use std::{
 };
 
 use gaunt_schema::{
-    Absent, Device, Reading, Report,
+    AbsenceReason, Device, Reading, Report,
     catalogue::{gpu, port},
 };
 use tempfile::TempDir;
 
 use crate::{
-    binaries::program,
-    gpu::{Sampled, labels},
-    node::{Node, decode, fixture, message, read, succeeded, success},
-    running::Ends,
+    binaries::program_path,
+    gpu_sampling::{FakeDriverSampler, info_labels},
+    node_program::{
+        NodeProcess, collector_message, collector_success, decode_report, expect_reading,
+        fixture_path, success_stdout,
+    },
+    test_process::RunToEnd,
 };
 
 /// The families of cards, each a tree and what the page says of it.
@@ -30,13 +33,13 @@ const FAMILIES: [&str; 5] = ["mlx5", "mlx4", "bnxt_re", "efa", "hfi1"];
 #[test]
 fn five_families_of_cards_are_named_alike() {
     for family in FAMILIES {
-        let tree = grow(family);
-        let page = success(over(&tree).arg("--once").ended());
+        let tree = build_nic_tree(family);
+        let page = success_stdout(node_over_tree(&tree).arg("--once").run_to_end());
         let page: String =
             page.lines().filter(|line| is_of_ports(line)).fold(String::new(), |page, line| {
                 page + &line.replace(&tree.path().display().to_string(), "ROOT") + "\n"
             });
-        let golden = fixture(&format!("nics/{family}.prom"));
+        let golden = fixture_path(&format!("nics/{family}.prom"));
         if env::var_os("GAUNT_BLESS").is_some() {
             fs::write(&golden, &page).unwrap();
         }
@@ -50,73 +53,83 @@ fn five_families_of_cards_are_named_alike() {
 
 #[test]
 fn a_file_that_blocks_costs_its_card_and_stops_nothing() {
-    let tree = grow("mlx5");
-    let stuck = block(&tree, "class/infiniband/mlx5_1/ports/1/counters/port_rcv_data");
-    let node = Node::run(over(&tree));
-    let report = node.until("the flag", |report| succeeded(report, "ports") == Some(0.0));
-    let said = message(&report, "ports");
+    let tree = build_nic_tree("mlx5");
+    let stuck = block_file(&tree, "class/infiniband/mlx5_1/ports/1/counters/port_rcv_data");
+    let node = NodeProcess::run(node_over_tree(&tree));
+    let report =
+        node.wait_for_report("the flag", |report| collector_success(report, "ports") == Some(0.0));
+    let said = collector_message(&report, "ports");
     assert!(said.starts_with("mlx5_1: reading "), "{said}");
     assert!(said.contains("ports/1/counters/port_rcv_data takes longer than 0.3 s"), "{said}");
-    assert_eq!(succeeded(&report, "cpu"), Some(1.0));
-    let good = Device::port("mlx5_0", "1");
-    assert_eq!(read(&report, &good, port::RECEIVE_BYTES), Reading::of(4004.0));
+    assert_eq!(collector_success(&report, "cpu"), Some(1.0));
+    let good = Device::new_port("mlx5_0", "1");
+    assert_eq!(expect_reading(&report, &good, port::RECEIVE_BYTES), Reading::of(4004.0));
 
     // The pages keep coming at their pace, and the rest of them stays fresh.
     let (first, began) = (report.node_time.unwrap(), Instant::now());
-    let later = node.until("more ticks", |report| {
-        report.node_time.unwrap().since(first) >= Duration::from_secs(3)
+    let later = node.wait_for_report("more ticks", |report| {
+        report.node_time.unwrap().duration_since(first) >= Duration::from_secs(3)
     });
     assert!(began.elapsed() < Duration::from_secs(6), "the ticks slowed down");
-    assert_eq!(read(&later, &good, port::RECEIVE_BYTES), Reading::of(4004.0));
+    assert_eq!(expect_reading(&later, &good, port::RECEIVE_BYTES), Reading::of(4004.0));
 
-    free(&stuck);
-    let back = node.until("the card", |report| succeeded(report, "ports") == Some(1.0));
-    let bytes = read(&back, &Device::port("mlx5_1", "1"), port::RECEIVE_BYTES);
+    unblock_file(&stuck);
+    let back =
+        node.wait_for_report("the card", |report| collector_success(report, "ports") == Some(1.0));
+    let bytes = expect_reading(&back, &Device::new_port("mlx5_1", "1"), port::RECEIVE_BYTES);
     assert_eq!(bytes, Reading::of(2000.0));
 }
 
 #[test]
 fn a_card_that_worked_and_blocks_is_stale_and_not_gone() {
-    let tree = grow("mlx5");
-    let mut command = over(&tree);
+    let tree = build_nic_tree("mlx5");
+    let mut command = node_over_tree(&tree);
     // Files are opened again every sixty ticks, and only that can block here.
     command.args(["--period", "100ms"]);
-    let node = Node::run(command);
-    let (good, card) = (Device::port("mlx5_0", "1"), Device::port("mlx5_1", "1"));
-    let worked = node.until("the card", |report| succeeded(report, "ports") == Some(1.0));
-    assert_eq!(read(&worked, &card, port::STATE), Reading::of(1.0));
-    let stuck = block(&tree, "class/infiniband/mlx5_1/ports/1/counters/port_xmit_discards");
-    let stale = node.until("the flag", |report| succeeded(report, "ports") == Some(0.0));
+    let node = NodeProcess::run(command);
+    let (good, card) = (Device::new_port("mlx5_0", "1"), Device::new_port("mlx5_1", "1"));
+    let worked =
+        node.wait_for_report("the card", |report| collector_success(report, "ports") == Some(1.0));
+    assert_eq!(expect_reading(&worked, &card, port::STATE), Reading::of(1.0));
+    let stuck = block_file(&tree, "class/infiniband/mlx5_1/ports/1/counters/port_xmit_discards");
+    let stale =
+        node.wait_for_report("the flag", |report| collector_success(report, "ports") == Some(0.0));
     for metric in [port::STATE, port::TRANSMIT_DISCARDS, port::LANES] {
-        assert_eq!(read(&stale, &card, metric), Absent::Stale.into(), "{}", metric.key());
+        assert_eq!(
+            expect_reading(&stale, &card, metric),
+            AbsenceReason::Stale.into(),
+            "{}",
+            metric.series_key()
+        );
     }
-    assert_eq!(read(&stale, &good, port::STATE), Reading::of(4.0));
-    free(&stuck);
-    let back = node.until("the card", |report| succeeded(report, "ports") == Some(1.0));
-    assert_eq!(read(&back, &card, port::TRANSMIT_DISCARDS), Reading::of(500.0));
+    assert_eq!(expect_reading(&stale, &good, port::STATE), Reading::of(4.0));
+    unblock_file(&stuck);
+    let back =
+        node.wait_for_report("the card", |report| collector_success(report, "ports") == Some(1.0));
+    assert_eq!(expect_reading(&back, &card, port::TRANSMIT_DISCARDS), Reading::of(500.0));
 }
 
 #[test]
 fn gpus_and_cards_know_their_nearest_and_by_what() {
-    let tree = grow("mlx5");
+    let tree = build_nic_tree("mlx5");
     let gpus = [("GPU-a", "18"), ("GPU-b", "3A"), ("GPU-c", "77")].map(|(uuid, bus)| {
         format!("[[gpu]]\nuuid = '{uuid}'\nmodel = 'H100'\npci_bus_id = '00000000:{bus}:00.0'\n")
     });
     let scenario = format!("driver = '1'\n{}", gpus.concat());
     let node = |rails: &[&str]| {
-        Sampled::start(&scenario, |options, _| {
+        FakeDriverSampler::start_scenario(&scenario, |options, _| {
             options.sys_root = tree.path().to_owned();
             options.rails = rails.iter().map(|name| (*name).to_owned()).collect();
         })
     };
     let (found, said) = (node(&[]), node(&["mlx5_1", "mlx5_9", "mlx5_0/1"]));
     let whole = |report: &Report| {
-        succeeded(report, "ports").is_some()
-            && report.reading(&Device::gpu(2), gpu::PRESENT).is_some()
+        collector_success(report, "ports").is_some()
+            && report.find_reading(&Device::new_gpu(2), gpu::PRESENT).is_some()
     };
-    let report = found.until("GPUs and ports", whole);
+    let report = found.wait_for_report("GPUs and ports", whole);
     let near = |number| {
-        let labels = labels(&report, &Device::gpu(number), gpu::INFO);
+        let labels = info_labels(&report, &Device::new_gpu(number), gpu::INFO);
         let of_place = |label: &String| label.starts_with('n');
         labels.into_iter().filter(of_place).collect::<Vec<_>>()
     };
@@ -124,18 +137,18 @@ fn gpus_and_cards_know_their_nearest_and_by_what() {
     assert_eq!(near(1), ["numa_node=1", "nics=mlx5_1", "nics_by=pci_bridge"]);
     assert_eq!(near(2), [""; 0], "the kernel does not know it");
     let rail = |report: &Report, device| {
-        let labels = labels(report, &Device::port(device, "1"), port::INFO);
+        let labels = info_labels(report, &Device::new_port(device, "1"), port::INFO);
         labels[labels.len() - 3..].join(" ")
     };
     assert_eq!(rail(&report, "mlx5_0"), "gpus_by=pci_bridge rail=0 rail_by=gpu_order");
     assert_eq!(rail(&report, "mlx5_1"), "gpus_by=pci_bridge rail=1 rail_by=gpu_order");
-    let report = said.until("ports", whole);
+    let report = said.wait_for_report("ports", whole);
     assert_eq!(rail(&report, "mlx5_0"), "gpus_by=pci_bridge rail=2 rail_by=settings");
     assert_eq!(rail(&report, "mlx5_1"), "gpus_by=pci_bridge rail=0 rail_by=settings");
 }
 
 /// Puts a pipe that nobody writes in the place of a file: opening it blocks, as a read of firmware that does not answer.
-fn block(tree: &TempDir, file: &str) -> PathBuf {
+fn block_file(tree: &TempDir, file: &str) -> PathBuf {
     let path = tree.path().join(file);
     fs::remove_file(&path).unwrap();
     assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
@@ -143,7 +156,7 @@ fn block(tree: &TempDir, file: &str) -> PathBuf {
 }
 
 /// Lets a reader of the pipe go on, and others find a file.
-fn free(pipe: &Path) {
+fn unblock_file(pipe: &Path) {
     let aside = pipe.with_extension("pipe");
     fs::rename(pipe, &aside).unwrap();
     fs::write(pipe, "500\n").unwrap();
@@ -152,19 +165,24 @@ fn free(pipe: &Path) {
 
 #[test]
 fn an_excluded_device_is_not_even_read() {
-    let tree = grow("mlx5");
+    let tree = build_nic_tree("mlx5");
     for device in ["mlx5_1", "mlx5_2"] {
         // Whoever reads it never comes back.
-        block(&tree, &format!("class/infiniband/{device}/ports/1/state"));
+        block_file(&tree, &format!("class/infiniband/{device}/ports/1/state"));
     }
-    let mut command = over(&tree);
+    let mut command = node_over_tree(&tree);
     command.args(["--exclude", "mlx5_1", "--exclude", "mlx*_2", "--once"]);
-    let report = decode(&success(command.ended()));
-    assert_eq!(succeeded(&report, "ports"), Some(1.0), "{}", message(&report, "ports"));
+    let report = decode_report(&success_stdout(command.run_to_end()));
+    assert_eq!(
+        collector_success(&report, "ports"),
+        Some(1.0),
+        "{}",
+        collector_message(&report, "ports")
+    );
     let devices = report.devices.iter().map(ToString::to_string);
     let ports: Vec<_> = devices.filter(|name| name.starts_with("mlx5_")).collect();
     assert_eq!(ports, ["mlx5_0/1"]);
-    let said = message(&report, "ports");
+    let said = collector_message(&report, "ports");
     assert_eq!(said, "mlx5_3: left alone, because only NVIDIA's Fabric Manager may ask this card");
 }
 
@@ -176,33 +194,33 @@ fn is_of_ports(line: &str) -> bool {
 }
 
 /// gaunt-node over a tree of cards, and the host of the other tests.
-fn over(tree: &TempDir) -> Command {
-    let mut command = Command::new(program("gaunt-node"));
+fn node_over_tree(tree: &TempDir) -> Command {
+    let mut command = Command::new(program_path("gaunt-node"));
     command.arg("--sys-root").arg(tree.path());
-    command.arg("--proc-root").arg(fixture("sysroot/proc"));
+    command.arg("--proc-root").arg(fixture_path("sysroot/proc"));
     command.args(["--nvml-library", "libgaunt-absent.so.1"]);
     command
 }
 
 /// The tree of a family of cards.
-fn grow(family: &str) -> TempDir {
-    let tree = grow_from(&format!("nics/{family}.tree"));
+fn build_nic_tree(family: &str) -> TempDir {
+    let tree = build_tree(&format!("nics/{family}.tree"));
     fs::create_dir_all(tree.path().join("class/net")).unwrap();
     tree
 }
 
 /// A tree of the fixtures as files: `path: text`, `path:: line|line`, `path -> target of a link`, and `path: <folder>`
 /// where a folder stands in the place of a file.
-pub(crate) fn grow_from(fixture_file: &str) -> TempDir {
+pub(crate) fn build_tree(fixture_file: &str) -> TempDir {
     let tree = tempfile::tempdir().unwrap();
-    let text = fs::read_to_string(fixture(fixture_file)).unwrap();
+    let text = fs::read_to_string(fixture_path(fixture_file)).unwrap();
     for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
-        plant(tree.path(), line);
+        add_tree_entry(tree.path(), line);
     }
     tree
 }
 
-fn plant(root: &Path, line: &str) {
+fn add_tree_entry(root: &Path, line: &str) {
     if let Some((link, target)) = line.split_once(" -> ") {
         let place = root.join(link);
         fs::create_dir_all(place.parent().unwrap()).unwrap();

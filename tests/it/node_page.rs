@@ -15,38 +15,38 @@ use gaunt_schema::{Device, catalogue::gpu, text};
 use rustix::process::Signal;
 
 use crate::{
-    binaries::{fake_driver, program},
-    node::{fixture, read},
-    prometheus,
-    running::{DEADLINE, Running, free_port, promtool, until},
+    binaries::{fake_driver, program_path},
+    node_program::{expect_reading, fixture_path},
+    prometheus_scrape,
+    test_process::{DEADLINE, TestProcess, check_with_promtool, free_port, wait_for},
 };
 
-mod golden;
-mod infiniband;
-mod without;
+mod disabled_collectors;
+mod golden_page;
+mod node_exporter_parity;
 
 /// gaunt-node over the made trees, with eight GPUs of the fake driver.
-fn eight() -> Command {
-    let mut command = over(&fixture("sysroot/sys"));
-    command.env("GAUNT_FAKE_DRIVER", fixture("scenarios/eight.toml"));
+fn eight_gpu_command() -> Command {
+    let mut command = node_command(&fixture_path("sysroot/sys"));
+    command.env("GAUNT_FAKE_DRIVER", fixture_path("scenarios/eight.toml"));
     command
 }
 
 /// gaunt-node over a device tree, on a port that it chooses.
-fn over(sys: &Path) -> Command {
-    let mut command = Command::new(program("gaunt-node"));
+fn node_command(sys: &Path) -> Command {
+    let mut command = Command::new(program_path("gaunt-node"));
     command
         .args(["--listen", "127.0.0.1:0", "--node", "gpu-0417", "--sys-root"])
         .arg(sys)
         .arg("--proc-root")
-        .arg(fixture("sysroot/proc"))
+        .arg(fixture_path("sysroot/proc"))
         .arg("--nvml-library")
         .arg(fake_driver());
     command
 }
 
 /// Head and body of one GET with these headers, each line with its end; none while nobody answers.
-fn fetch(address: &str, path: &str, headers: &str) -> Option<(String, Vec<u8>)> {
+fn fetch_response(address: &str, path: &str, headers: &str) -> Option<(String, Vec<u8>)> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n{headers}\r\n").ok()?;
@@ -58,27 +58,27 @@ fn fetch(address: &str, path: &str, headers: &str) -> Option<(String, Vec<u8>)> 
 }
 
 /// A page of text that holds `wanted`.
-fn page_with(address: &str, wanted: &str) -> String {
-    until(wanted, || {
-        let (_, body) = fetch(address, "/metrics", "")?;
+fn wait_for_page(address: &str, wanted: &str) -> String {
+    wait_for(wanted, || {
+        let (_, body) = fetch_response(address, "/metrics", "")?;
         String::from_utf8(body).ok().filter(|page| page.contains(wanted))
     })
 }
 
 #[test]
 fn a_client_gets_the_form_that_it_asks_for() {
-    let node = Running::start(&mut eight());
-    let address = node.address();
-    page_with(&address, "gaunt_gpu_power_watts{gpu=\"7\"}");
+    let node = TestProcess::start_command(&mut eight_gpu_command());
+    let address = node.served_address();
+    wait_for_page(&address, "gaunt_gpu_power_watts{gpu=\"7\"}");
     let accept = "Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\n";
     for (headers, form, gzip) in [
-        ("", text::Form::Text, false),
-        ("Accept: text/plain\r\nAccept-Encoding: br\r\n", text::Form::Text, false),
-        ("Accept-Encoding: gzip, deflate\r\n", text::Form::Text, true),
-        (accept, text::Form::OpenMetrics, false),
-        (&format!("{accept}accept-encoding: gzip\r\n"), text::Form::OpenMetrics, true),
+        ("", text::ExpositionFormat::Text, false),
+        ("Accept: text/plain\r\nAccept-Encoding: br\r\n", text::ExpositionFormat::Text, false),
+        ("Accept-Encoding: gzip, deflate\r\n", text::ExpositionFormat::Text, true),
+        (accept, text::ExpositionFormat::OpenMetrics, false),
+        (&format!("{accept}accept-encoding: gzip\r\n"), text::ExpositionFormat::OpenMetrics, true),
     ] {
-        let (head, body) = fetch(&address, "/metrics", headers).unwrap();
+        let (head, body) = fetch_response(&address, "/metrics", headers).unwrap();
         let content = format!("content-type: {}\r\n", form.content_type());
         assert!(head.contains(&content), "{headers}: {head}");
         assert!(head.contains("vary: accept, accept-encoding, x-gaunt-frame\r\n"), "{head}");
@@ -92,14 +92,14 @@ fn a_client_gets_the_form_that_it_asks_for() {
         }
         assert!(page.contains("\ngaunt_gpu_power_watts{gpu=\"7\"} 620.078\n"), "{headers}: {page}");
         let ends = page.ends_with("\n# EOF\n");
-        assert_eq!(ends, form == text::Form::OpenMetrics, "{headers}: {page}");
+        assert_eq!(ends, form == text::ExpositionFormat::OpenMetrics, "{headers}: {page}");
     }
 }
 
 #[test]
 fn promtool_has_nothing_to_say_about_a_native_page() {
-    let node = Running::start(&mut eight());
-    promtool(&page_with(&node.address(), "gaunt_gpu_power_watts{gpu=\"7\"}"));
+    let node = TestProcess::start_command(&mut eight_gpu_command());
+    check_with_promtool(&wait_for_page(&node.served_address(), "gaunt_gpu_power_watts{gpu=\"7\"}"));
 }
 
 /// What Grafana dashboard 12239 asks of GPU 1, and what dcgm-exporter would say of the scenario.
@@ -156,24 +156,25 @@ const RULES: [(&str, f64); 38] = [
 
 #[test]
 fn prometheus_reads_open_metrics_and_the_names_of_other_exporters() {
-    let native = Running::start(&mut eight());
-    let compat = Running::start(eight().args(["--compat", "dcgm,node"]));
-    let (native, compat) = (native.address(), compat.address());
+    let native = TestProcess::start_command(&mut eight_gpu_command());
+    let compat = TestProcess::start_command(eight_gpu_command().args(["--compat", "dcgm,node"]));
+    let (native, compat) = (native.served_address(), compat.served_address());
     for address in [&native, &compat] {
-        page_with(address, "gaunt_gpu_power_watts{gpu=\"7\"}");
+        wait_for_page(address, "gaunt_gpu_power_watts{gpu=\"7\"}");
     }
     let job = |name, address| {
         format!("- {{job_name: {name}, static_configs: [{{targets: ['{address}']}}]}}\n")
     };
     let jobs = [job("native", &native), job("compat", &compat)].concat();
-    let (prometheus, _running) = prometheus::start(&jobs);
-    until("both targets are up", || {
-        (prometheus::query(&prometheus, "up == 1").len() == 2).then_some(())
+    let (prometheus, _running) = prometheus_scrape::start_prometheus(&jobs);
+    wait_for("both targets are up", || {
+        (prometheus_scrape::query_instant(&prometheus, "up == 1").len() == 2).then_some(())
     });
-    let value = |expression: &str| prometheus::value(&prometheus, expression).to_string();
+    let value =
+        |expression: &str| prometheus_scrape::query_value(&prometheus, expression).to_string();
     // Prometheus asks for OpenMetrics and takes nothing if a line of it is wrong.
     let lines = |address| {
-        page_with(address, "").lines().filter(|l| !l.starts_with('#')).count().to_string()
+        wait_for_page(address, "").lines().filter(|l| !l.starts_with('#')).count().to_string()
     };
     assert_eq!(value("scrape_samples_scraped{job=\"native\"}"), lines(&native));
     assert_eq!(value("scrape_samples_scraped{job=\"compat\"}"), lines(&compat));
@@ -185,7 +186,7 @@ fn prometheus_reads_open_metrics_and_the_names_of_other_exporters() {
         assert_eq!(value(&asked), expected.to_string(), "{name}");
         assert_eq!(value(&format!("count({name})")), "8", "{name}: of the compatible page alone");
     }
-    let found = prometheus::query(&prometheus, "DCGM_FI_DEV_GPU_UTIL{gpu=\"1\"}");
+    let found = prometheus_scrape::query_instant(&prometheus, "DCGM_FI_DEV_GPU_UTIL{gpu=\"1\"}");
     let mut labels = found[0].0.clone();
     labels.retain(|name, _| !["__name__", "instance", "job"].contains(&name.as_str()));
     let labels: Vec<_> = labels.iter().map(|(name, value)| (&**name, &**value)).collect();
@@ -201,7 +202,7 @@ fn prometheus_reads_open_metrics_and_the_names_of_other_exporters() {
             ("pci_bus_id", "00000000:3B:00.0"),
         ]
     );
-    let (_, metadata) = fetch(&prometheus, "/api/v1/metadata", "").unwrap();
+    let (_, metadata) = fetch_response(&prometheus, "/api/v1/metadata", "").unwrap();
     let metadata = String::from_utf8(metadata).unwrap();
     assert!(metadata.contains("\"gaunt_gpu_energy_joules\":[{\"type\":\"counter\""), "{metadata}");
     assert!(metadata.contains("\"unit\":\"joules\""), "{metadata}");
@@ -209,15 +210,18 @@ fn prometheus_reads_open_metrics_and_the_names_of_other_exporters() {
 
 #[test]
 fn gaunt_reads_a_compatible_page_as_it_reads_a_native_one() {
-    let node = Running::start(eight().args(["--compat", "dcgm,node"]));
-    let page = page_with(&node.address(), "gaunt_gpu_power_watts{gpu=\"7\"}");
+    let node = TestProcess::start_command(eight_gpu_command().args(["--compat", "dcgm,node"]));
+    let page = wait_for_page(&node.served_address(), "gaunt_gpu_power_watts{gpu=\"7\"}");
     assert!(page.contains("\nDCGM_FI_DEV_POWER_USAGE{gpu=\"7\","), "{page}");
     assert!(page.contains("\nnode_infiniband_state_id{device=\"mlx5_0\""), "{page}");
-    let page = text::decode(page.as_bytes(), &text::Limits::default()).unwrap();
-    assert_eq!(page.rejected.total(), 0, "{:?}", page.rejected);
+    let page = text::decode_page(page.as_bytes(), &text::PageLimits::default()).unwrap();
+    assert_eq!(page.rejected.total_count(), 0, "{:?}", page.rejected);
     let own = page.report.infos.iter().filter(|info| info.metric == gpu::INFO).count();
     assert_eq!((own, page.report.node.as_deref()), (8, Some("gpu-0417")));
-    assert_eq!(read(&page.report, &Device::gpu(1), gpu::POWER).value(), Some(613.412));
+    assert_eq!(
+        expect_reading(&page.report, &Device::new_gpu(1), gpu::POWER).value(),
+        Some(613.412)
+    );
 }
 
 #[test]
@@ -227,20 +231,22 @@ fn settings_change_while_it_runs_and_mistakes_change_nothing() {
     let write = |text: &str| fs::write(&config, text).unwrap();
     let (first, second) = (free_port(), free_port());
     write(&format!("listen = \"127.0.0.1:{first}\"\nnode = \"a\"\n"));
-    let mut command = Command::new(program("gaunt-node"));
+    let mut command = Command::new(program_path("gaunt-node"));
     command.args(["--nvml-library", "libgaunt-absent.so.1", "--config"]).arg(&config);
-    let node = Running::start(&mut command);
-    let address = node.address();
-    assert!(!page_with(&address, "gaunt_node_info{node=\"a\"").contains("# TYPE node_infiniband"));
+    let node = TestProcess::start_command(&mut command);
+    let address = node.served_address();
+    assert!(
+        !wait_for_page(&address, "gaunt_node_info{node=\"a\"").contains("# TYPE node_infiniband")
+    );
 
     write("nodes = \"b\"\n");
-    node.signal(Signal::HUP);
+    node.send_signal(Signal::HUP);
     let refused = node.line_with("settings not reloaded, the old ones stand");
     assert!(
         refused.contains("node.toml, line 1: the field \"nodes\" is not known; known: "),
         "{refused}"
     );
-    let said = page_with(&address, "gaunt_collector_success{collector=\"settings\"} 0");
+    let said = wait_for_page(&address, "gaunt_collector_success{collector=\"settings\"} 0");
     assert!(said.contains("gaunt_node_info{node=\"a\""), "{said}");
     let why = "message=\"not reloaded, the old ones stand: ";
     assert!(
@@ -251,17 +257,17 @@ fn settings_change_while_it_runs_and_mistakes_change_nothing() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = taken.local_addr().unwrap();
     write(&format!("listen = \"{place}\"\nnode = \"b\"\n"));
-    node.signal(Signal::HUP);
+    node.send_signal(Signal::HUP);
     let refused = node.line_with("settings not reloaded");
     assert!(refused.contains(&format!("cannot listen on {place}: address in use")), "{refused}");
-    page_with(&address, "gaunt_node_info{node=\"a\"");
+    wait_for_page(&address, "gaunt_node_info{node=\"a\"");
 
     write(&format!("listen = \"127.0.0.1:{second}\"\nnode = \"b\"\ncompat = [\"dcgm\"]\n"));
-    node.signal(Signal::HUP);
+    node.send_signal(Signal::HUP);
     node.line_with("settings reloaded");
     let second = format!("127.0.0.1:{second}");
-    page_with(&second, "gaunt_node_info{node=\"b\"");
-    page_with(&second, "gaunt_collector_success{collector=\"settings\"} 1");
-    until("the old address is free", || TcpListener::bind(("127.0.0.1", first)).ok().map(drop));
-    assert!(node.terminate().success());
+    wait_for_page(&second, "gaunt_node_info{node=\"b\"");
+    wait_for_page(&second, "gaunt_collector_success{collector=\"settings\"} 1");
+    wait_for("the old address is free", || TcpListener::bind(("127.0.0.1", first)).ok().map(drop));
+    assert!(node.terminate_and_wait().success());
 }

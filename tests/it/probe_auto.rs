@@ -4,105 +4,109 @@
 
 use std::{fs, process::Command};
 
-use gaunt_schema::{Device, Reading, Report, catalogue::probe as rows, text};
+use gaunt_schema::{Device, Reading, Report, catalogue::probe_results as rows, text};
 
 use crate::{
-    binaries::{fake_driver, program},
-    probe::{Probe, Said, said},
-    running::{Ends, Running, get, until},
+    binaries::{fake_driver, program_path},
+    probe_program::{ProbeFixture, ProbeOutput, parse_output},
+    test_process::{RunToEnd, TestProcess, get, wait_for},
 };
 
 /// One automatic probe; the host's time is the GPUs' here, hence the generous limits.
-fn auto(probe: &Probe, more: &[&str]) -> Said {
-    let state = probe.path("state");
-    let mut command = probe.command(&["auto", "--state", state.to_str().unwrap()]);
+fn run_auto(probe: &ProbeFixture, more: &[&str]) -> ProbeOutput {
+    let state = probe.file_path("state");
+    let mut command = probe.probe_command(&["auto", "--state", state.to_str().unwrap()]);
     command.args(["--bytes", "64KiB", "--runs", "2", "--busy", "60s", "--within", "60s"]);
-    said(&command.args(more).ended())
+    parse_output(&command.args(more).run_to_end())
 }
 
-fn page(probe: &Probe) -> Report {
-    let body = fs::read(probe.path("state/probe.prom")).unwrap();
-    let page = text::decode(&body, &text::Limits::default()).unwrap();
-    assert_eq!(page.rejected.total(), 0, "{:?}", page.rejected.first);
+fn read_page(probe: &ProbeFixture) -> Report {
+    let body = fs::read(probe.file_path("state/probe.prom")).unwrap();
+    let page = text::decode_page(&body, &text::PageLimits::default()).unwrap();
+    assert_eq!(page.rejected.total_count(), 0, "{:?}", page.rejected.first);
     page.report
 }
 
-fn value(report: &Report, device: &Device, metric: gaunt_schema::MetricId) -> Option<f64> {
-    report.reading(device, metric).and_then(Reading::value)
+fn reading_value(report: &Report, device: &Device, metric: gaunt_schema::MetricId) -> Option<f64> {
+    report.find_reading(device, metric).and_then(Reading::value)
 }
 
 #[test]
 fn what_is_usual_is_learnt_and_a_drop_is_told() {
-    let probe = Probe::on(2, "", "");
-    let node = Device::node();
+    let probe = ProbeFixture::with_gpus(2, "", "");
+    let node = Device::new_node();
     for _ in 0..3 {
-        assert_eq!(auto(&probe, &["--cool-down", "1ms"]).code, 0);
+        assert_eq!(run_auto(&probe, &["--cool-down", "1ms"]).code, 0);
     }
-    let ring = Device::probe("all_reduce", "gpu0..1");
-    let report = page(&probe);
-    assert!(value(&report, &ring, rows::BUS_BANDWIDTH).unwrap() > 1e9);
-    assert_eq!(value(&report, &ring, rows::BASELINE_RATIO), None, "three are needed first");
-    let pair = Device::probe("read", "gpu0>gpu1");
-    assert!(value(&report, &pair, rows::BUS_BANDWIDTH).unwrap() > 1e9);
-    assert_eq!(value(&report, &pair, rows::WRONG), Some(0.0));
-    assert_eq!(value(&report, &node, rows::RUNS), Some(3.0));
+    let ring = Device::new_probe("all_reduce", "gpu0..1");
+    let report = read_page(&probe);
+    assert!(reading_value(&report, &ring, rows::BUS_BANDWIDTH).unwrap() > 1e9);
+    assert_eq!(reading_value(&report, &ring, rows::BASELINE_RATIO), None, "three are needed first");
+    let pair = Device::new_probe("read", "gpu0>gpu1");
+    assert!(reading_value(&report, &pair, rows::BUS_BANDWIDTH).unwrap() > 1e9);
+    assert_eq!(reading_value(&report, &pair, rows::WRONG), Some(0.0));
+    assert_eq!(reading_value(&report, &node, rows::RUNS), Some(3.0));
 
     // The same node, and a link that became slow.
-    let scenario = probe.path("scenario.toml");
+    let scenario = probe.file_path("scenario.toml");
     let slow = fs::read_to_string(&scenario).unwrap()
         + "[[cuda.link]]\nfrom = 0\nto = 1\ngigabytes_per_second = 4\n";
     fs::write(&scenario, slow).unwrap();
-    let dropped = auto(&probe, &["--cool-down", "1ms"]);
-    assert_eq!(dropped.code, 5, "{}", dropped.message());
-    assert!(dropped.message().contains("% of what is usual here"), "{}", dropped.message());
-    let report = page(&probe);
-    assert!(value(&report, &pair, rows::BASELINE_RATIO).unwrap() < 0.5);
-    let back = Device::probe("read", "gpu1>gpu0");
-    assert!((value(&report, &back, rows::BASELINE_RATIO).unwrap() - 1.0).abs() < 0.01);
-    assert_eq!(value(&report, &node, rows::LAST_CODE), Some(5.0));
+    let dropped = run_auto(&probe, &["--cool-down", "1ms"]);
+    assert_eq!(dropped.code, 5, "{}", dropped.ending_message());
+    assert!(
+        dropped.ending_message().contains("% of what is usual here"),
+        "{}",
+        dropped.ending_message()
+    );
+    let report = read_page(&probe);
+    assert!(reading_value(&report, &pair, rows::BASELINE_RATIO).unwrap() < 0.5);
+    let back = Device::new_probe("read", "gpu1>gpu0");
+    assert!((reading_value(&report, &back, rows::BASELINE_RATIO).unwrap() - 1.0).abs() < 0.01);
+    assert_eq!(reading_value(&report, &node, rows::LAST_CODE), Some(5.0));
 }
 
 #[test]
 fn it_rests_and_counts_why() {
-    let probe = Probe::on(2, "", "");
-    let node = Device::node();
-    assert_eq!(auto(&probe, &[]).code, 0);
-    let resting = auto(&probe, &[]);
-    assert_eq!(resting.code, 13, "{}", resting.message());
-    assert!(resting.message().contains("s to wait"), "{}", resting.message());
-    let spent = auto(&probe, &["--cool-down", "1ms", "--daily-busy", "1ms"]);
+    let probe = ProbeFixture::with_gpus(2, "", "");
+    let node = Device::new_node();
+    assert_eq!(run_auto(&probe, &[]).code, 0);
+    let resting = run_auto(&probe, &[]);
+    assert_eq!(resting.code, 13, "{}", resting.ending_message());
+    assert!(resting.ending_message().contains("s to wait"), "{}", resting.ending_message());
+    let spent = run_auto(&probe, &["--cool-down", "1ms", "--daily-busy", "1ms"]);
     assert_eq!((spent.code, &spent.answer["ending"]["reason"]), (13, &"budget".into()));
-    let job = probe.path("job");
+    let job = probe.file_path("job");
     fs::write(&job, "").unwrap();
-    let taken = auto(&probe, &["--cool-down", "1ms", "--unless-exists", job.to_str().unwrap()]);
-    assert_eq!(taken.code, 3, "{}", taken.message());
-    let report = page(&probe);
+    let taken = run_auto(&probe, &["--cool-down", "1ms", "--unless-exists", job.to_str().unwrap()]);
+    assert_eq!(taken.code, 3, "{}", taken.ending_message());
+    let report = read_page(&probe);
     for metric in [rows::SKIPPED_COOL_DOWN, rows::SKIPPED_BUDGET, rows::SKIPPED_JOB] {
-        assert_eq!(value(&report, &node, metric), Some(1.0), "{}", metric.key());
+        assert_eq!(reading_value(&report, &node, metric), Some(1.0), "{}", metric.series_key());
     }
-    assert_eq!(value(&report, &node, rows::SKIPPED_PROCESS), Some(0.0));
+    assert_eq!(reading_value(&report, &node, rows::SKIPPED_PROCESS), Some(0.0));
     // What was measured before is still there, with its time.
-    assert!(value(&report, &node, rows::LAST_RUN).is_some());
+    assert!(reading_value(&report, &node, rows::LAST_RUN).is_some());
 }
 
 #[test]
 fn gaunt_node_starts_it_and_shows_what_it_found() {
-    let probe = Probe::on(2, "", "");
-    let state = probe.path("state");
-    assert_eq!(auto(&probe, &[]).code, 0);
-    let settings = probe.path("node.toml");
+    let probe = ProbeFixture::with_gpus(2, "", "");
+    let state = probe.file_path("state");
+    assert_eq!(run_auto(&probe, &[]).code, 0);
+    let settings = probe.file_path("node.toml");
     let text = format!(
         "[probe]\nevery = \"60s\"\nprogram = {:?}\nstate = {state:?}\n",
-        program("gaunt-probe")
+        program_path("gaunt-probe")
     );
     fs::write(&settings, text).unwrap();
-    let mut command = Command::new(program("gaunt-node"));
+    let mut command = Command::new(program_path("gaunt-node"));
     command.args(["--listen", "127.0.0.1:0", "--config"]).arg(&settings);
     command.arg("--nvml-library").arg(fake_driver());
-    command.env("GAUNT_FAKE_DRIVER", probe.path("scenario.toml"));
-    let node = Running::start(&mut command);
-    let address = node.address();
-    let page = until("the page shows the probe", || {
+    command.env("GAUNT_FAKE_DRIVER", probe.file_path("scenario.toml"));
+    let node = TestProcess::start_command(&mut command);
+    let address = node.served_address();
+    let page = wait_for("the page shows the probe", || {
         let (_, page) = get(&address, "/metrics")?;
         page.contains("gaunt_probe_busbw_bytes_per_second{").then_some(page)
     });

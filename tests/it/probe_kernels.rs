@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::Command};
 
-use crate::running::Ends;
+use crate::test_process::RunToEnd;
 
 /// The targets from which on a file must be taken: sm_121 and all before it.
 const TARGETS: [u32; 13] = [70, 72, 75, 80, 86, 87, 89, 90, 100, 101, 103, 120, 121];
@@ -16,7 +16,8 @@ fn ptx_is_current_and_taken_by_every_target() {
         "{} has no CUDA compiler: run exporters/probe/kernels/make, or tests/run, which does",
         venv.display()
     );
-    let output = Command::new(root.join("exporters/probe/kernels/make")).arg("--check").ended();
+    let output =
+        Command::new(root.join("exporters/probe/kernels/make")).arg("--check").run_to_end();
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{error}");
     let said = String::from_utf8(output.stdout).unwrap();

@@ -14,7 +14,7 @@ use gaunt_schema::{
     text,
 };
 
-use crate::{binaries::program, running::Ends};
+use crate::{binaries::program_path, test_process::RunToEnd};
 
 const MIB: f64 = 1_048_576.0;
 
@@ -37,17 +37,17 @@ const NAMES: &[(&str, &str)] =
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn every_value_is_the_one_that_nvidia_smi_shows() {
-    let output = Command::new(program("gaunt-node")).arg("--once").ended();
+    let output = Command::new(program_path("gaunt-node")).arg("--once").run_to_end();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let page = text::decode(&output.stdout, &text::Limits::default()).unwrap();
-    assert_eq!(page.rejected.total(), 0, "{:?}", page.rejected.first);
+    let page = text::decode_page(&output.stdout, &text::PageLimits::default()).unwrap();
+    assert_eq!(page.rejected.total_count(), 0, "{:?}", page.rejected.first);
 
     let gpus = nvidia_smi(&PAIRS.iter().map(|pair| pair.0).collect::<Vec<_>>());
     assert!(!gpus.is_empty(), "nvidia-smi lists no GPU");
     for (index, row) in gpus.iter().enumerate() {
-        let device = Device::gpu(index as u32);
+        let device = Device::new_gpu(index as u32);
         for ((query, metric, scale, apart), said) in PAIRS.iter().zip(row) {
-            let ours = page.report.reading(&device, *metric);
+            let ours = page.report.find_reading(&device, *metric);
             let Ok(theirs) = said.parse::<f64>() else {
                 // What nvidia-smi cannot say must be absent with us too, never a number.
                 assert_eq!(ours.and_then(gaunt_schema::Reading::value), None, "{device}: {query}");
@@ -74,7 +74,7 @@ fn every_value_is_the_one_that_nvidia_smi_shows() {
 
 /// A label of the GPU's info series.
 fn label_of(report: &Report, gpu: u32, label: &str) -> Option<String> {
-    let place = report.devices.iter().position(|device| *device == Device::gpu(gpu))? as u32;
+    let place = report.devices.iter().position(|device| *device == Device::new_gpu(gpu))? as u32;
     let info = report.infos.iter().find(|info| info.metric == INFO && info.device == place)?;
     let (_, value) = info.labels.iter().find(|(name, _)| *name == label)?;
     Some(value.to_string())

@@ -8,53 +8,53 @@ use std::{
     net::TcpStream,
 };
 
-use gaunt_schema::text::{Limits, decode_open_metrics, is_open_metrics};
+use gaunt_schema::text::{PageLimits, decode_open_metrics, is_open_metrics};
 use serde_json::Value;
 
-use crate::running::{Running, debian, free_port, get, until};
+use crate::test_process::{TestProcess, debian_program, free_port, get, wait_for};
 
 /// A program of somebody else's that has a page; it ends with this.
-struct Server {
+struct RealTarget {
     name: &'static str,
     address: String,
-    _running: Running,
+    _running: TestProcess,
 }
 
 /// Waits until it answers.
-fn server(name: &'static str, port: u16, running: Running) -> Server {
+fn wait_for_target(name: &'static str, port: u16, running: TestProcess) -> RealTarget {
     let address = format!("127.0.0.1:{port}");
-    until(name, || get(&address, "/metrics").filter(|(status, _)| *status == 200));
-    Server { name, address, _running: running }
+    wait_for(name, || get(&address, "/metrics").filter(|(status, _)| *status == 200));
+    RealTarget { name, address, _running: running }
 }
 
-fn node_exporter() -> Server {
+fn start_node_exporter() -> RealTarget {
     let port = free_port();
-    let mut command = debian("prometheus-node-exporter");
+    let mut command = debian_program("prometheus-node-exporter");
     command.arg(format!("--web.listen-address=127.0.0.1:{port}"));
-    server("node_exporter", port, Running::start(&mut command))
+    wait_for_target("node_exporter", port, TestProcess::start_command(&mut command))
 }
 
-fn prometheus(folder: &std::path::Path) -> Server {
+fn start_prometheus(folder: &std::path::Path) -> RealTarget {
     let (port, config) = (free_port(), folder.join("prometheus.yml"));
     fs::write(&config, "global: {scrape_interval: 1s}\n").unwrap();
-    let mut command = debian("prometheus");
+    let mut command = debian_program("prometheus");
     command
         .arg(format!("--config.file={}", config.display()))
         .arg(format!("--storage.tsdb.path={}", folder.join("prometheus").display()))
         .arg(format!("--web.listen-address=127.0.0.1:{port}"));
-    server("prometheus", port, Running::start(&mut command))
+    wait_for_target("prometheus", port, TestProcess::start_command(&mut command))
 }
 
-fn alertmanager(folder: &std::path::Path) -> Server {
+fn start_alertmanager(folder: &std::path::Path) -> RealTarget {
     let (port, config) = (free_port(), folder.join("alertmanager.yml"));
     fs::write(&config, "route: {receiver: nobody}\nreceivers: [{name: nobody}]\n").unwrap();
-    let mut command = debian("prometheus-alertmanager");
+    let mut command = debian_program("prometheus-alertmanager");
     command
         .arg(format!("--config.file={}", config.display()))
         .arg(format!("--storage.path={}", folder.join("alertmanager").display()))
         .args(["--cluster.listen-address="])
         .arg(format!("--web.listen-address=127.0.0.1:{port}"));
-    server("alertmanager", port, Running::start(&mut command))
+    wait_for_target("alertmanager", port, TestProcess::start_command(&mut command))
 }
 
 /// Prometheus's own client library for Python, which speaks OpenMetrics: every type that it has, with exemplars and
@@ -77,21 +77,21 @@ start_http_server(int(sys.argv[1]), addr="127.0.0.1")
 threading.Event().wait()
 "#;
 
-fn python() -> Server {
+fn start_python() -> RealTarget {
     let port = free_port();
-    let mut command = debian("python3");
+    let mut command = debian_program("python3");
     command.args(["-c", PYTHON, &port.to_string()]);
-    server("python", port, Running::start(&mut command))
+    wait_for_target("python", port, TestProcess::start_command(&mut command))
 }
 
 /// Ways to ask.
 const WAYS: [(bool, bool); 4] = [(false, false), (true, false), (false, true), (true, true)];
 
 /// What an aggregator says of its targets once each was read, asked in this way.
-fn read(
-    servers: &[Server],
+fn scrape_targets(
+    servers: &[RealTarget],
     (compress, open_metrics): (bool, bool),
-) -> (Running, String, Vec<Value>) {
+) -> (TestProcess, String, Vec<Value>) {
     let folder = tempfile::tempdir().unwrap();
     let settings = folder.path().join("gaunt.toml");
     let addresses: Vec<&String> = servers.iter().map(|server| &server.address).collect();
@@ -99,9 +99,9 @@ fn read(
         "[gather]\ntargets = {addresses:?}\ncompress = {compress}\nopen_metrics = {open_metrics}\n"
     );
     fs::write(&settings, text).unwrap();
-    let aggregator = Running::aggregator(&["--config", settings.to_str().unwrap()]);
-    let address = aggregator.address();
-    let targets = until("every target was read", || {
+    let aggregator = TestProcess::start_aggregator(&["--config", settings.to_str().unwrap()]);
+    let address = aggregator.served_address();
+    let targets = wait_for("every target was read", || {
         let (_, body) = get(&address, "/api/gaunt/v1/targets")?;
         let answer: Value = serde_json::from_str(&body).unwrap();
         let targets = answer["targets"].as_array().unwrap().clone();
@@ -114,10 +114,14 @@ fn read(
 #[test]
 fn every_line_of_real_pages_is_taken_in_every_form() {
     let folder = tempfile::tempdir().unwrap();
-    let servers =
-        [node_exporter(), prometheus(folder.path()), alertmanager(folder.path()), python()];
+    let servers = [
+        start_node_exporter(),
+        start_prometheus(folder.path()),
+        start_alertmanager(folder.path()),
+        start_python(),
+    ];
     for way in WAYS {
-        let (_aggregator, address, targets) = read(&servers, way);
+        let (_aggregator, address, targets) = scrape_targets(&servers, way);
         for (server, target) in servers.iter().zip(&targets) {
             let name = server.name;
             assert_eq!(target["address"], server.address, "{target}");
@@ -129,7 +133,7 @@ fn every_line_of_real_pages_is_taken_in_every_form() {
         assert!(targets[0]["samples"].as_u64().unwrap() > 20, "{}", targets[0]);
         assert_eq!(targets[3]["dialect"], "dcgm");
         assert_eq!(targets[3]["samples"], 3, "{}", targets[3]);
-        let node = until("the GPU", || {
+        let node = wait_for("the GPU", || {
             get(&address, "/api/gaunt/v1/nodes/gpu7").filter(|(status, _)| *status == 200)
         });
         assert!(node.1.contains("312.5"), "{}", node.1);
@@ -139,7 +143,7 @@ fn every_line_of_real_pages_is_taken_in_every_form() {
 /// The client library answers in OpenMetrics whenever it is among what is asked for, and its page is strictly one.
 #[test]
 fn the_page_of_the_client_library_is_openmetrics_to_the_letter() {
-    let python = python();
+    let python = start_python();
     let mut stream = TcpStream::connect(&python.address).unwrap();
     let accept = "text/plain;version=0.0.4, application/openmetrics-text;version=1.0.0;q=0.5";
     write!(stream, "GET /metrics HTTP/1.0\r\nAccept: {accept}\r\n\r\n").unwrap();
@@ -153,9 +157,9 @@ fn the_page_of_the_client_library_is_openmetrics_to_the_letter() {
     {
         assert!(body.contains(part), "no {part} in\n{body}");
     }
-    let page = decode_open_metrics(body.as_bytes(), &Limits::default()).unwrap();
-    assert_eq!((page.report.samples.len(), page.rejected.total()), (3, 0));
+    let page = decode_open_metrics(body.as_bytes(), &PageLimits::default()).unwrap();
+    assert_eq!((page.report.samples.len(), page.rejected.total_count()), (3, 0));
     // A page that ends early is none.
     let cut = &body.as_bytes()[..body.len() - 6];
-    decode_open_metrics(cut, &Limits::default()).unwrap_err();
+    decode_open_metrics(cut, &PageLimits::default()).unwrap_err();
 }

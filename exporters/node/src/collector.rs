@@ -7,26 +7,26 @@ use std::{
     time::Duration,
 };
 
-use gaunt_schema::{Absent, Report, UnixMs};
+use gaunt_schema::{AbsenceReason, Report, UnixMs};
 use tokio::sync::watch;
 
-use crate::{Options, kubelet::Pods};
+use crate::{SamplerOptions, kubelet::DeviceHolders};
 
-mod amd;
-mod cpu;
-mod disk;
-mod ethernet;
-mod kubelet;
-mod memory;
-mod mount;
-mod netdev;
-mod ports;
-mod pressure;
-mod probe;
-pub(crate) mod round;
-mod sensor;
-mod task;
-mod textfile;
+mod amd_collector;
+pub(crate) mod collector_runner;
+mod cpu_collector;
+mod disk_collector;
+mod ethernet_collector;
+mod kubelet_collector;
+mod memory_collector;
+mod mount_collector;
+mod netdev_collector;
+mod port_collector;
+mod pressure_collector;
+mod probe_collector;
+mod sensor_collector;
+mod task_collector;
+mod textfile_collector;
 
 /// A source of readings. A collector that fails is a metric and a log line; the others go on.
 pub(crate) trait Collector: Send {
@@ -34,18 +34,18 @@ pub(crate) trait Collector: Send {
     fn name(&self) -> &str;
 
     /// Adds what there is now to the report.
-    fn collect(&mut self, report: &mut Report) -> Result<Outcome, CollectError>;
+    fn collect_readings(&mut self, report: &mut Report) -> Result<CollectOutcome, CollectError>;
 
     /// How old its readings may be and still stand for now, when a run of it takes longer than a tick. Counters have
     /// no patience: an old count under a new time is a wrong rate.
-    fn patience(&self) -> Duration {
+    fn max_age(&self) -> Duration {
         Duration::ZERO
     }
 }
 
 /// How a run that did not fail ended. Messages stay the same while the situation does: they become labels.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum CollectOutcome {
     /// Readings were added.
     Found,
     /// Readings were added, of which something is to be said.
@@ -84,7 +84,7 @@ pub(crate) enum CollectError {
     #[error("{0}")]
     Devices(String),
     /// A run takes longer than it may.
-    #[error("{}", late(*.0, .1))]
+    #[error("{}", render_late_run(*.0, .1))]
     Late(Duration, PathBuf),
     /// The thread of the collector ended.
     #[error("the collector broke and is left alone; see the log, and restart gaunt-node")]
@@ -96,53 +96,58 @@ pub(crate) enum CollectError {
 
 /// The collectors of what the kernel and the kubelet tell, in the order of the page; the kubelet's passes on what it
 /// hears.
-pub(crate) fn of_host(
-    options: &Options,
-    tell: watch::Sender<Arc<Pods>>,
+pub(crate) fn host_collectors(
+    options: &SamplerOptions,
+    tell: watch::Sender<Arc<DeviceHolders>>,
 ) -> Vec<Box<dyn Collector>> {
     let mut all: Vec<Box<dyn Collector>> = vec![
-        Box::new(cpu::Cpu::new(&options.proc_root)),
-        Box::new(memory::Memory::new(&options.proc_root)),
-        Box::new(pressure::Pressure::new(&options.proc_root)),
-        Box::new(task::Tasks::new(&options.proc_root)),
-        Box::new(disk::Disks::new(options)),
-        Box::new(mount::Mounts::new(options)),
-        Box::new(sensor::Sensors::new(&options.sys_root)),
-        Box::new(sensor::energy::Energy::new(&options.sys_root)),
-        Box::new(netdev::Netdevs::new(options)),
-        Box::new(ethernet::Ethernet::new(options)),
-        Box::new(ports::Ports::new(options)),
-        Box::new(amd::Gpus::new(options)),
-        Box::new(kubelet::Kubelet::new(options, tell)),
+        Box::new(cpu_collector::CpuCollector::new(&options.proc_root)),
+        Box::new(memory_collector::MemoryCollector::new(&options.proc_root)),
+        Box::new(pressure_collector::PressureCollector::new(&options.proc_root)),
+        Box::new(task_collector::TaskCollector::new(&options.proc_root)),
+        Box::new(disk_collector::DiskCollector::new(options)),
+        Box::new(mount_collector::MountCollector::new(options)),
+        Box::new(sensor_collector::SensorCollector::new(&options.sys_root)),
+        Box::new(sensor_collector::energy_collector::EnergyCollector::new(&options.sys_root)),
+        Box::new(netdev_collector::NetdevCollector::new(options)),
+        Box::new(ethernet_collector::EthernetCollector::new(options)),
+        Box::new(port_collector::PortCollector::new(options)),
+        Box::new(amd_collector::AmdCollector::new(options)),
+        Box::new(kubelet_collector::KubeletCollector::new(options, tell)),
     ];
     if let Some(folder) = &options.textfiles {
-        all.push(Box::new(textfile::Textfiles::new(folder)));
+        all.push(Box::new(textfile_collector::TextfileCollector::new(folder)));
     }
     if let Some(asked) = &options.probe {
-        let name = options
-            .node_name
-            .clone()
-            .or_else(|| crate::files::read_once(&options.proc_root.join("sys/kernel/hostname")));
+        let name = options.node_name.clone().or_else(|| {
+            crate::kernel_files::read_once(&options.proc_root.join("sys/kernel/hostname"))
+        });
         let library = options.nvml_library.clone();
-        all.push(Box::new(probe::Probes::new(asked, library, &name.unwrap_or_default())));
+        all.push(Box::new(probe_collector::ProbeCollector::new(
+            asked,
+            library,
+            &name.unwrap_or_default(),
+        )));
     }
     all
 }
 
 /// Why a reading is missing when the kernel answered so.
-pub(crate) fn absence(error: &io::Error) -> Absent {
+pub(crate) fn absent_reason(error: &io::Error) -> AbsenceReason {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => {
-            Absent::Unsupported
+            AbsenceReason::Unsupported
         }
-        io::ErrorKind::PermissionDenied => Absent::NoPermission,
-        _ if error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error()) => Absent::Lost,
-        _ => Absent::Error,
+        io::ErrorKind::PermissionDenied => AbsenceReason::NoPermission,
+        _ if error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error()) => {
+            AbsenceReason::Lost
+        }
+        _ => AbsenceReason::Error,
     }
 }
 
 /// What is said of a run that does not end, and where it was when that was noticed.
-fn late(deadline: Duration, reading: &Path) -> String {
+fn render_late_run(deadline: Duration, reading: &Path) -> String {
     let limit = deadline.as_secs_f64();
     if reading.as_os_str().is_empty() {
         return format!("it takes longer than {limit} s; its values are stale");

@@ -29,38 +29,38 @@ const NAME: usize = 32;
 const MAX_STATISTICS: usize = 32_768;
 
 /// What a network driver can be asked for.
-pub(crate) trait Statistics: Send {
+pub(crate) trait DriverStatistics: Send {
     /// The index of the network device of this name, as this process sees the network.
-    fn index(&self, device: &str) -> io::Result<u32>;
+    fn device_index(&self, device: &str) -> io::Result<u32>;
 
     /// The names of the driver's statistics, in order.
-    fn names(&self, device: &str) -> io::Result<Vec<String>>;
+    fn statistic_names(&self, device: &str) -> io::Result<Vec<String>>;
 
     /// The statistics, in the order of their names; an error if there are not `count` of them any more.
-    fn read(&self, device: &str, count: usize, values: &mut Vec<u64>) -> io::Result<()>;
+    fn read_statistics(&self, device: &str, count: usize, values: &mut Vec<u64>) -> io::Result<()>;
 }
 
 /// The kernel's answers.
-pub(crate) struct Kernel(OwnedFd);
+pub(crate) struct EthtoolSocket(OwnedFd);
 
 /// The kernel's `struct ifreq` with an address in it.
 #[repr(C)]
-struct Request {
+struct InterfaceRequest {
     name: [u8; libc::IFNAMSIZ],
     data: *mut c_void,
     rest: [u8; 16],
 }
 
-impl Kernel {
+impl EthtoolSocket {
     /// Opens a socket to ask through; any will do.
-    pub(crate) fn open() -> io::Result<Self> {
+    pub(crate) fn open_socket() -> io::Result<Self> {
         let (family, flags) = (AddressFamily::INET, SocketFlags::CLOEXEC);
         Ok(Self(socket_with(family, SocketType::DGRAM, flags, None)?))
     }
 
     /// Gives the kernel a command for `device`. The buffer begins with the command and has room for the longest answer to
     /// it.
-    fn ask(&self, device: &str, buffer: &mut [u64]) -> io::Result<()> {
+    fn send_command(&self, device: &str, buffer: &mut [u64]) -> io::Result<()> {
         let mut name = [0; libc::IFNAMSIZ];
         // The last byte stays zero.
         let room = name.len() - 1;
@@ -68,7 +68,8 @@ impl Kernel {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         }
         name[..device.len()].copy_from_slice(device.as_bytes());
-        let mut request = Request { name, data: buffer.as_mut_ptr().cast(), rest: [0; 16] };
+        let mut request =
+            InterfaceRequest { name, data: buffer.as_mut_ptr().cast(), rest: [0; 16] };
         // SAFETY: the request has the layout and at least the size of `struct ifreq`, its name ends with a zero, and its
         // data points to a buffer that outlives the call, is aligned for words of eight bytes, and has room for the
         // longest answer: three words for sizes, and `MAX_STATISTICS` names or values.
@@ -77,14 +78,14 @@ impl Kernel {
     }
 
     /// How many statistics a device has now.
-    fn count(&self, device: &str) -> io::Result<usize> {
+    fn count_statistics(&self, device: &str) -> io::Result<usize> {
         // The command and a reserved word; a mask of sets; room for the size of one.
-        let mut buffer = [pair(GET_SET_SIZES, 0), 1 << STATISTICS_SET, 0];
-        self.ask(device, &mut buffer)?;
+        let mut buffer = [pack_words(GET_SET_SIZES, 0), 1 << STATISTICS_SET, 0];
+        self.send_command(device, &mut buffer)?;
         if buffer[1] == 0 {
             return Err(io::Error::from(io::ErrorKind::Unsupported));
         }
-        let count = halves(buffer[2]).0 as usize;
+        let count = unpack_words(buffer[2]).0 as usize;
         if count > MAX_STATISTICS {
             return Err(io::Error::from(io::ErrorKind::FileTooLarge));
         }
@@ -92,29 +93,29 @@ impl Kernel {
     }
 }
 
-impl Statistics for Kernel {
-    fn index(&self, device: &str) -> io::Result<u32> {
+impl DriverStatistics for EthtoolSocket {
+    fn device_index(&self, device: &str) -> io::Result<u32> {
         Ok(netdevice::name_to_index(&self.0, device)?)
     }
 
-    fn names(&self, device: &str) -> io::Result<Vec<String>> {
-        let count = self.count(device)?;
+    fn statistic_names(&self, device: &str) -> io::Result<Vec<String>> {
+        let count = self.count_statistics(device)?;
         let mut buffer = vec![0_u64; 2 + MAX_STATISTICS * NAME / size_of::<u64>()];
-        buffer[0] = pair(GET_NAMES, STATISTICS_SET);
-        buffer[1] = pair(count as u32, 0);
-        self.ask(device, &mut buffer)?;
+        buffer[0] = pack_words(GET_NAMES, STATISTICS_SET);
+        buffer[1] = pack_words(count as u32, 0);
+        self.send_command(device, &mut buffer)?;
         // The header is three words of four bytes.
         let words = buffer.iter().take(2 + count * NAME / size_of::<u64>());
         let bytes: Vec<u8> = words.flat_map(|word| word.to_ne_bytes()).skip(12).collect();
-        Ok(bytes.chunks_exact(NAME).take(count).map(name).collect())
+        Ok(bytes.chunks_exact(NAME).take(count).map(parse_name).collect())
     }
 
-    fn read(&self, device: &str, count: usize, values: &mut Vec<u64>) -> io::Result<()> {
+    fn read_statistics(&self, device: &str, count: usize, values: &mut Vec<u64>) -> io::Result<()> {
         // Fresh zeros are pages that nobody touches: what the card does not fill costs nothing.
         let mut buffer = vec![0_u64; 1 + MAX_STATISTICS];
-        buffer[0] = pair(GET_STATISTICS, count as u32);
-        self.ask(device, &mut buffer)?;
-        if halves(buffer[0]).1 as usize != count {
+        buffer[0] = pack_words(GET_STATISTICS, count as u32);
+        self.send_command(device, &mut buffer)?;
+        if unpack_words(buffer[0]).1 as usize != count {
             return Err(io::Error::from(io::ErrorKind::InvalidData));
         }
         values.clear();
@@ -124,7 +125,7 @@ impl Statistics for Kernel {
 }
 
 /// Two words of four bytes in the order of memory.
-fn pair(first: u32, second: u32) -> u64 {
+fn pack_words(first: u32, second: u32) -> u64 {
     let mut bytes = [0; 8];
     bytes[..4].copy_from_slice(&first.to_ne_bytes());
     bytes[4..].copy_from_slice(&second.to_ne_bytes());
@@ -132,7 +133,7 @@ fn pair(first: u32, second: u32) -> u64 {
 }
 
 /// The two words of four bytes in one of eight, in the order of memory.
-fn halves(both: u64) -> (u32, u32) {
+fn unpack_words(both: u64) -> (u32, u32) {
     let bytes = both.to_ne_bytes();
     let half =
         |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -140,7 +141,7 @@ fn halves(both: u64) -> (u32, u32) {
 }
 
 /// A name without its padding; some drivers end theirs with a blank.
-fn name(padded: &[u8]) -> String {
+fn parse_name(padded: &[u8]) -> String {
     let text = padded.split(|byte| *byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(text).trim().to_owned()
 }
@@ -151,8 +152,8 @@ mod tests {
 
     #[test]
     fn words_keep_their_order_in_memory() {
-        let both = pair(0x1122_3344, 0x5566_7788);
-        assert_eq!(halves(both), (0x1122_3344, 0x5566_7788));
+        let both = pack_words(0x1122_3344, 0x5566_7788);
+        assert_eq!(unpack_words(both), (0x1122_3344, 0x5566_7788));
         assert_eq!(both.to_ne_bytes()[..4], 0x1122_3344_u32.to_ne_bytes());
     }
 
@@ -162,32 +163,35 @@ mod tests {
         padded[..21].copy_from_slice(b"tx_pause_storm_events");
         padded[21] = b' ';
         padded[23] = b'x';
-        assert_eq!(name(&padded), "tx_pause_storm_events");
-        assert_eq!(name(&[b'a'; NAME]), "a".repeat(NAME));
+        assert_eq!(parse_name(&padded), "tx_pause_storm_events");
+        assert_eq!(parse_name(&[b'a'; NAME]), "a".repeat(NAME));
     }
 
     #[test]
     fn the_kernel_answers_for_what_is_there_and_refuses_the_rest() {
-        let kernel = Kernel::open().unwrap();
+        let kernel = EthtoolSocket::open_socket().unwrap();
         // Every network has a loopback device, whose driver keeps no statistics of its own.
-        assert_eq!(kernel.index("lo").unwrap(), 1);
-        assert_eq!(kernel.names("lo").unwrap_err().kind(), io::ErrorKind::Unsupported);
-        assert_eq!(kernel.names("gaunt-none").unwrap_err().raw_os_error(), Some(libc::ENODEV));
-        let long = kernel.names("a-name-that-is-too-long").unwrap_err();
+        assert_eq!(kernel.device_index("lo").unwrap(), 1);
+        assert_eq!(kernel.statistic_names("lo").unwrap_err().kind(), io::ErrorKind::Unsupported);
+        assert_eq!(
+            kernel.statistic_names("gaunt-none").unwrap_err().raw_os_error(),
+            Some(libc::ENODEV)
+        );
+        let long = kernel.statistic_names("a-name-that-is-too-long").unwrap_err();
         assert_eq!(long.kind(), io::ErrorKind::InvalidInput);
     }
 
     #[test]
     fn every_driver_of_this_machine_gives_a_value_for_each_name() {
-        let kernel = Kernel::open().unwrap();
+        let kernel = EthtoolSocket::open_socket().unwrap();
         for device in std::fs::read_dir("/sys/class/net").unwrap() {
             let device = device.unwrap().file_name().into_string().unwrap();
-            let Ok(names) = kernel.names(&device) else { continue };
+            let Ok(names) = kernel.statistic_names(&device) else { continue };
             assert!(names.iter().all(|name| !name.is_empty()), "{device}: {names:?}");
             let mut values = Vec::new();
-            kernel.read(&device, names.len(), &mut values).unwrap();
+            kernel.read_statistics(&device, names.len(), &mut values).unwrap();
             assert_eq!(values.len(), names.len(), "{device}");
-            let wrong = kernel.read(&device, names.len() + 1, &mut values).unwrap_err();
+            let wrong = kernel.read_statistics(&device, names.len() + 1, &mut values).unwrap_err();
             assert_eq!(wrong.kind(), io::ErrorKind::InvalidData, "{device}");
         }
     }

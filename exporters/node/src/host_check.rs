@@ -28,7 +28,7 @@ pub struct HostNames {
 
 /// Why a request is turned away.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Misdirected {
+pub struct MisdirectedRequest {
     /// The status to answer with.
     pub status: StatusCode,
     /// The sentence to answer with.
@@ -41,17 +41,17 @@ impl HostNames {
     pub fn new(given: &[String], server: &'static str, option: &'static str) -> Self {
         let machine = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
         let resolver = fs::read_to_string(RESOLV_CONF).unwrap_or_default();
-        let mut names = of_machine(&machine, &resolver);
+        let mut names = machine_names(&machine, &resolver);
         names.push("localhost".to_owned());
         names.extend(given.iter().map(|name| name.trim_end_matches('.').to_ascii_lowercase()));
         Self { names: names.into(), server, option }
     }
 
     /// Turns away what is asked of another host, or by a page of another site.
-    pub fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Misdirected> {
+    pub fn check_request(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), MisdirectedRequest> {
         if headers.get("sec-fetch-site").is_some_and(|site| site == "cross-site") {
             let why = "a page of another site must not ask; open the address itself\n".to_owned();
-            return Err(Misdirected { status: StatusCode::FORBIDDEN, why });
+            return Err(MisdirectedRequest { status: StatusCode::FORBIDDEN, why });
         }
         // What the first line says wins over the header. Who names no host is no browser.
         let line = uri.authority().map(Authority::as_str);
@@ -65,7 +65,7 @@ impl HostNames {
             "{} is not known as {host:?}; ask by its address, or name it with {}\n",
             self.server, self.option
         );
-        Err(Misdirected { status: StatusCode::MISDIRECTED_REQUEST, why })
+        Err(MisdirectedRequest { status: StatusCode::MISDIRECTED_REQUEST, why })
     }
 
     /// Whether a `Host` header names us. An address is always ours: only names can be given away.
@@ -80,7 +80,7 @@ impl HostNames {
 }
 
 /// A machine's name as it is, without its domain, and in each domain in which the resolver searches.
-fn of_machine(machine: &str, resolver: &str) -> Vec<String> {
+fn machine_names(machine: &str, resolver: &str) -> Vec<String> {
     let machine = machine.trim_end_matches('.');
     if machine.is_empty() {
         return Vec::new();
@@ -118,13 +118,15 @@ pub fn protect_from_browsers(headers: &mut HeaderMap) {
 mod tests {
     use super::*;
 
-    fn asked(host: Option<&str>) -> Result<(), StatusCode> {
+    fn check_host(host: Option<&str>) -> Result<(), StatusCode> {
         let names = HostNames::new(&["Gaunt.example".to_owned()], "it", "--name");
         let mut headers = HeaderMap::new();
         if let Some(host) = host {
             headers.insert(HOST, host.parse().unwrap());
         }
-        names.check(&Uri::from_static("/metrics"), &headers).map_err(|refused| refused.status)
+        names
+            .check_request(&Uri::from_static("/metrics"), &headers)
+            .map_err(|refused| refused.status)
     }
 
     #[test]
@@ -137,11 +139,11 @@ mod tests {
             "gaunt.example:9771",
             "GAUNT.example.",
         ] {
-            assert_eq!(asked(Some(host)), Ok(()), "{host}");
+            assert_eq!(check_host(Some(host)), Ok(()), "{host}");
         }
-        assert_eq!(asked(None), Ok(()), "a browser always names a host");
+        assert_eq!(check_host(None), Ok(()), "a browser always names a host");
         for host in ["evil.example", "localhost.evil.example:9771", "", "127.0.0.1.evil.example"] {
-            assert_eq!(asked(Some(host)), Err(StatusCode::MISDIRECTED_REQUEST), "{host}");
+            assert_eq!(check_host(Some(host)), Err(StatusCode::MISDIRECTED_REQUEST), "{host}");
         }
     }
 
@@ -151,22 +153,22 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.append(HOST, HeaderValue::from_static("localhost"));
         headers.append(HOST, HeaderValue::from_static("evil.example"));
-        assert!(names.check(&Uri::from_static("/"), &headers).is_err());
+        assert!(names.check_request(&Uri::from_static("/"), &headers).is_err());
         headers.clear();
         headers.insert("sec-fetch-site", HeaderValue::from_static("cross-site"));
-        let refused = names.check(&Uri::from_static("/"), &headers).unwrap_err();
+        let refused = names.check_request(&Uri::from_static("/"), &headers).unwrap_err();
         assert_eq!(refused.status, StatusCode::FORBIDDEN);
     }
 
     #[test]
     fn host_names_of_machine_include_search_domains() {
         let resolver = "nameserver 10.0.0.1\nsearch cluster.local. Example.org\n# domain no\n";
-        let names = of_machine("gpu-0417", resolver);
+        let names = machine_names("gpu-0417", resolver);
         assert_eq!(
             names,
             ["gpu-0417.cluster.local", "gpu-0417.example.org", "gpu-0417", "gpu-0417"]
         );
-        assert_eq!(of_machine("gpu-0417.hall", ""), ["gpu-0417.hall", "gpu-0417"]);
-        assert!(of_machine("", resolver).is_empty());
+        assert_eq!(machine_names("gpu-0417.hall", ""), ["gpu-0417.hall", "gpu-0417"]);
+        assert!(machine_names("", resolver).is_empty());
     }
 }

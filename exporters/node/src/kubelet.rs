@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use gaunt_schema::Safe;
+use gaunt_schema::SanitizedText;
 
-mod ask;
-mod wire;
+mod pod_resources;
+mod pod_resources_messages;
 
-pub(crate) use ask::{AskError, list};
+pub(crate) use pod_resources::{PodResourcesError, query_holders};
 
 /// The most devices whose holders are kept: beyond any host, and the kubelet lists each of its pods' devices.
 const MAX_DEVICES: usize = 4_096;
@@ -27,18 +27,18 @@ const COUNTED: &str = "nvidia";
 
 /// The container that holds a device.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Holder {
+pub(crate) struct DeviceHolder {
     /// The pod's namespace.
-    pub(crate) namespace: Safe,
+    pub(crate) namespace: SanitizedText,
     /// The pod's name.
-    pub(crate) pod: Safe,
+    pub(crate) pod: SanitizedText,
     /// The container's name in the pod.
-    pub(crate) container: Safe,
+    pub(crate) container: SanitizedText,
 }
 
-impl Holder {
+impl DeviceHolder {
     /// Who it is, as labels.
-    pub(crate) fn labels(&self) -> [(&'static str, Safe); 3] {
+    pub(crate) fn pod_labels(&self) -> [(&'static str, SanitizedText); 3] {
         [
             ("namespace", self.namespace.clone()),
             ("pod", self.pod.clone()),
@@ -47,18 +47,21 @@ impl Holder {
     }
 
     /// What stands for the job of a pod: names are unique in their namespace alone.
-    pub(crate) fn job(&self) -> Safe {
-        Safe::new(&format!("{}/{}", &*self.namespace, &*self.pod))
+    pub(crate) fn job_name(&self) -> SanitizedText {
+        SanitizedText::new(&format!("{}/{}", &*self.namespace, &*self.pod))
     }
 }
 
 /// The holders of all devices that are GPUs or parts of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Pods(BTreeMap<Safe, Vec<Holder>>);
+pub(crate) struct DeviceHolders(BTreeMap<SanitizedText, Vec<DeviceHolder>>);
 
-impl Pods {
+impl DeviceHolders {
     /// The holder of the devices with these names, if it is the same for all of them that are held.
-    pub(crate) fn holder<'a>(&self, names: impl Iterator<Item = &'a str>) -> Option<&Holder> {
+    pub(crate) fn find_holder<'a>(
+        &self,
+        names: impl Iterator<Item = &'a str>,
+    ) -> Option<&DeviceHolder> {
         let mut holders = names.filter_map(|name| self.0.get(name)).flatten();
         let first = holders.next()?;
         // Of several that share a GPU nobody can say which runs on it now.
@@ -66,7 +69,7 @@ impl Pods {
     }
 
     /// How many pods hold something, and how many devices are held.
-    pub(crate) fn count(&self) -> (usize, usize) {
+    pub(crate) fn count_pods_and_devices(&self) -> (usize, usize) {
         let holders = self.0.values().flatten();
         let mut pods: Vec<_> = holders.map(|holder| (&holder.namespace, &holder.pod)).collect();
         pods.sort_unstable();
@@ -74,18 +77,18 @@ impl Pods {
         (pods.len(), self.0.len())
     }
 
-    fn of(answer: wire::ListPodResourcesResponse) -> Self {
-        let mut held: BTreeMap<Safe, Vec<Holder>> = BTreeMap::new();
+    fn of(answer: pod_resources_messages::ListPodResourcesResponse) -> Self {
+        let mut held: BTreeMap<SanitizedText, Vec<DeviceHolder>> = BTreeMap::new();
         for pod in answer.pod_resources {
             for container in pod.containers {
-                let holder = Holder {
-                    namespace: Safe::new(&pod.namespace),
-                    pod: Safe::new(&pod.name),
-                    container: Safe::new(&container.name),
+                let holder = DeviceHolder {
+                    namespace: SanitizedText::new(&pod.namespace),
+                    pod: SanitizedText::new(&pod.name),
+                    container: SanitizedText::new(&container.name),
                 };
                 let ids = container.devices.iter().flat_map(|device| &device.device_ids);
-                for name in ids.filter_map(|id| device(id)) {
-                    let name = Safe::new(&name);
+                for name in ids.filter_map(|id| parse_device_id(id)) {
+                    let name = SanitizedText::new(&name);
                     if held.len() >= MAX_DEVICES && !held.contains_key(&name) {
                         continue;
                     }
@@ -102,7 +105,7 @@ impl Pods {
 }
 
 /// The name of the GPU, or of the instance of one, that a device plugin's id stands for; nothing for other devices.
-fn device(id: &str) -> Option<String> {
+fn parse_device_id(id: &str) -> Option<String> {
     if UUIDS.iter().any(|prefix| id.starts_with(prefix)) {
         return Some(id.split_once(SHARE).map_or(id, |(uuid, _)| uuid).to_owned());
     }
@@ -140,9 +143,11 @@ pub(crate) fn mig_names(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::{ContainerDevices, ContainerResources, ListPodResourcesResponse, PodResources};
+    use pod_resources_messages::{
+        ContainerDevices, ContainerResources, ListPodResourcesResponse, PodResources,
+    };
 
-    fn pod(namespace: &str, name: &str, ids: &[&str]) -> PodResources {
+    fn pod_with_devices(namespace: &str, name: &str, ids: &[&str]) -> PodResources {
         let devices = ContainerDevices {
             resource_name: "nvidia.com/gpu".to_owned(),
             device_ids: ids.iter().map(|id| (*id).to_owned()).collect(),
@@ -155,8 +160,8 @@ mod tests {
         }
     }
 
-    fn pods(all: Vec<PodResources>) -> Pods {
-        Pods::of(ListPodResourcesResponse { pod_resources: all })
+    fn holders_of_pods(all: Vec<PodResources>) -> DeviceHolders {
+        DeviceHolders::of(ListPodResourcesResponse { pod_resources: all })
     }
 
     #[test]
@@ -175,7 +180,7 @@ mod tests {
             ("mlx5_0", None),
             ("", None),
         ] {
-            assert_eq!(device(id).as_deref(), name, "{id}");
+            assert_eq!(parse_device_id(id).as_deref(), name, "{id}");
         }
         assert!(gpu_names(Some("GPU-1a2b"), 3).eq(["GPU-1a2b", "nvidia3"]));
         assert!(mig_names(None, 3, Some("5")).eq(["nvidia3/gi5"]));
@@ -183,19 +188,19 @@ mod tests {
 
     #[test]
     fn a_gpu_that_several_pods_share_has_no_holder() {
-        let pods = pods(vec![
-            pod("ml", "train-0", &["GPU-a", "GPU-b::0", "GPU-b::1"]),
-            pod("ml", "chat", &["GPU-c::0"]),
-            pod("web", "chat", &["GPU-c::1", "rdma0"]),
+        let pods = holders_of_pods(vec![
+            pod_with_devices("ml", "train-0", &["GPU-a", "GPU-b::0", "GPU-b::1"]),
+            pod_with_devices("ml", "chat", &["GPU-c::0"]),
+            pod_with_devices("web", "chat", &["GPU-c::1", "rdma0"]),
         ]);
         let holder = |names: &[&str]| {
-            pods.holder(names.iter().copied()).map(|holder| holder.job().to_string())
+            pods.find_holder(names.iter().copied()).map(|holder| holder.job_name().to_string())
         };
         assert_eq!(holder(&["GPU-a"]).as_deref(), Some("ml/train-0"));
         assert_eq!(holder(&["GPU-b"]).as_deref(), Some("ml/train-0"), "two shares of one pod");
         assert_eq!(holder(&["GPU-a", "GPU-free"]).as_deref(), Some("ml/train-0"));
         assert_eq!(holder(&["GPU-c"]), None, "two pods of one name in two namespaces");
         assert_eq!(holder(&["GPU-a", "GPU-c"]), None);
-        assert_eq!(pods.count(), (3, 3));
+        assert_eq!(pods.count_pods_and_devices(), (3, 3));
     }
 }

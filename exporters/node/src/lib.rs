@@ -3,29 +3,29 @@
 //! A [`Sampler`] runs the collectors on its own thread and publishes a report each tick. NVML lives in a worker
 //! process ([`worker`]), so that a driver that hangs costs a few values and never a page.
 
-pub mod admission;
-mod clock;
 mod collector;
-pub mod connection;
+pub mod connection_admission;
+mod device_exclusions;
 mod ethtool;
-mod exclude;
-mod files;
-mod frames;
+pub mod exporter_service;
 pub mod host_check;
+mod kernel_files;
 mod kubelet;
+mod metrics_page;
+pub mod metrics_server;
 pub mod negotiation;
+mod node_sampler;
 mod nvml;
-mod options;
-mod page;
-mod pci;
-mod sampler;
-pub mod server;
-pub mod service;
-mod source;
+mod pci_location;
+mod reading_source;
+mod sampler_options;
+pub mod server_connection;
+mod tick_frames;
+mod wall_clock;
 pub mod watchdog;
 
-pub use nvml::worker;
-pub use options::{Options, Probe};
-pub use page::Page;
-pub use sampler::Sampler;
-pub use source::{Source, UnknownSource};
+pub use metrics_page::MetricsPage;
+pub use node_sampler::NodeSampler;
+pub use nvml::nvml_worker;
+pub use reading_source::{ReadingSource, UnknownSource};
+pub use sampler_options::{ProbeSchedule, SamplerOptions};

@@ -1,6 +1,6 @@
 //! gaunt-node: samples this node and serves the page.
 
-mod settings;
+mod exporter_settings;
 
 use std::{
     env,
@@ -14,7 +14,10 @@ use std::{
 
 use anyhow::Context;
 use clap::Parser;
-use gaunt_node::{Sampler, Source, service, service::Plan, watchdog::Watchdog, worker};
+use gaunt_node::{
+    NodeSampler, ReadingSource, exporter_service, exporter_service::ExporterPlan, nvml_worker,
+    watchdog::Watchdog,
+};
 use gaunt_schema::{Device, Report, catalogue::exporter, text};
 use tokio::{
     runtime,
@@ -29,7 +32,7 @@ const ONCE_DEADLINE: Duration = Duration::from_secs(30);
 /// Samples the GPUs, RDMA ports, network devices and pressure of this node and serves them to gaunt and Prometheus.
 #[derive(Parser)]
 #[command(version, after_help = "Exit codes: 0 done, 3 wrong command line or cannot start")]
-struct Arguments {
+struct NodeArguments {
     /// Settings file; what is said on the command line goes before it. Read again on SIGHUP
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -37,11 +40,11 @@ struct Arguments {
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
     /// Time between two samples, such as 1s or 500ms [default: 1s]
-    #[arg(long, value_name = "TIME", value_parser = settings::period)]
+    #[arg(long, value_name = "TIME", value_parser = exporter_settings::parse_period)]
     period: Option<Duration>,
     /// Exporters whose names the page has beside our own: dcgm, node
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = settings::dialect)]
-    compat: Option<Vec<settings::Dialect>>,
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = exporter_settings::parse_compat)]
+    compat: Option<Vec<exporter_settings::CompatExporter>>,
     /// Where the kernel's device tree is [default: /sys]
     #[arg(long, value_name = "FOLDER")]
     sys_root: Option<PathBuf>,
@@ -63,7 +66,7 @@ struct Arguments {
     exclude: Option<Vec<String>>,
     /// What to switch off: collectors as the page names them, gpm, glances, xid, kernel_log, processes
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    without: Option<Vec<Source>>,
+    without: Option<Vec<ReadingSource>>,
     /// Folder whose *.prom files are passed on
     #[arg(long, value_name = "FOLDER")]
     textfiles: Option<PathBuf>,
@@ -76,10 +79,10 @@ struct Arguments {
 const FAILED: u8 = 3;
 
 fn main() -> ExitCode {
-    if worker::requested() {
-        return worker::run();
+    if nvml_worker::is_worker_process() {
+        return nvml_worker::run();
     }
-    let arguments = match Arguments::try_parse() {
+    let arguments = match NodeArguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help and version are answers, everything else is a wrong command line.
@@ -105,37 +108,41 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let plan = settings::plan(arguments)?;
+fn run(arguments: &NodeArguments) -> anyhow::Result<()> {
+    let plan = exporter_settings::build_plan(arguments)?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot start the runtime")?.block_on(async {
         if arguments.once {
-            return once(plan).await;
+            return print_once(plan).await;
         }
         let watchdog = Watchdog::from_environment(|name| env::var_os(name), StdInstant::now())?;
-        Ok(service::run(plan, || settings::plan(arguments), watchdog).await?)
+        Ok(exporter_service::run(plan, || exporter_settings::build_plan(arguments), watchdog)
+            .await?)
     })
 }
 
 /// Prints one page as text.
-async fn once(plan: Plan) -> anyhow::Result<()> {
-    let waits = plan.sampler.has(Source::Nvml);
-    let sampler = Sampler::start(plan.sampler);
-    let report = settled(sampler.watch(), waits).await;
+async fn print_once(plan: ExporterPlan) -> anyhow::Result<()> {
+    let waits = plan.sampler.is_enabled(ReadingSource::Nvml);
+    let sampler = NodeSampler::start_sampling(plan.sampler);
+    let report = await_settled_report(sampler.watch_reports(), waits).await;
     let mut page = String::new();
-    text::write_page(&report, text::Form::Text, plan.compat, &mut page);
+    text::write_page(&report, text::ExpositionFormat::Text, plan.compat, &mut page);
     io::stdout().lock().write_all(page.as_bytes()).context("cannot print the page")
 }
 
 /// The first report after a whole period and, if it `waits` for that, a word from the driver: the second sample may come soon after the first.
-async fn settled(mut reports: watch::Receiver<Arc<Report>>, waits: bool) -> Arc<Report> {
+async fn await_settled_report(
+    mut reports: watch::Receiver<Arc<Report>>,
+    waits: bool,
+) -> Arc<Report> {
     let deadline = Instant::now() + ONCE_DEADLINE;
-    let nvml = Device::collector("nvml");
+    let nvml = Device::new_collector("nvml");
     let mut seen = 0;
     while let Ok(Ok(())) = timeout_at(deadline, reports.changed()).await {
         let report = reports.borrow_and_update();
         seen += 1;
-        let said = report.reading(&nvml, exporter::COLLECTOR_SUCCESS).is_some();
+        let said = report.find_reading(&nvml, exporter::COLLECTOR_SUCCESS).is_some();
         if seen > 2 && (said || !waits) {
             break;
         }

@@ -1,8 +1,8 @@
 //! What a client can read, as its headers say: the form of the page and whether it may be compressed.
 
 use gaunt_schema::{
-    frame::{HOLDS, Holds, MEDIA, VERSION},
-    text::Form,
+    frame::{ClientState, HOLDS, MEDIA, VERSION},
+    text::ExpositionFormat,
 };
 use hyper::{
     HeaderMap,
@@ -10,18 +10,18 @@ use hyper::{
 };
 
 /// One entry of an Accept header: what is offered, its parameters, and how much it is wanted.
-struct Wanted<'a> {
+struct AcceptEntry<'a> {
     what: &'a str,
     parameters: &'a str,
     quality: f32,
 }
 
 /// What a client holds that reads frames of our version and wants nothing more than them; none for all others.
-pub(crate) fn frame(headers: &HeaderMap) -> Option<Holds> {
+pub(crate) fn negotiate_frame(headers: &HeaderMap) -> Option<ClientState> {
     let (mut frame, mut other) = (0.0_f32, 0.0_f32);
-    for wanted in wanted(headers, &ACCEPT) {
+    for wanted in parse_accept_entries(headers, &ACCEPT) {
         let ours = wanted.what == MEDIA;
-        let readable = parameter(wanted.parameters, "version")
+        let readable = find_parameter(wanted.parameters, "version")
             .is_none_or(|version| version.parse() == Ok(VERSION));
         match (ours, readable) {
             (true, true) => frame = frame.max(wanted.quality),
@@ -30,13 +30,13 @@ pub(crate) fn frame(headers: &HeaderMap) -> Option<Holds> {
         }
     }
     let holds = headers.get(HOLDS).and_then(|value| value.to_str().ok());
-    (frame > 0.0 && frame >= other).then(|| holds.map(Holds::parse).unwrap_or_default())
+    (frame > 0.0 && frame >= other).then(|| holds.map(ClientState::parse).unwrap_or_default())
 }
 
 /// The form that a client wants most. Text where it does not care, because everybody reads it.
-pub fn form(headers: &HeaderMap) -> Form {
+pub fn negotiate_format(headers: &HeaderMap) -> ExpositionFormat {
     let (mut open, mut text, mut any) = (None::<f32>, None::<f32>, None::<f32>);
-    for wanted in wanted(headers, &ACCEPT) {
+    for wanted in parse_accept_entries(headers, &ACCEPT) {
         let best = match wanted.what {
             "application/openmetrics-text" if is_version_1(wanted.parameters) => &mut open,
             "text/plain" => &mut text,
@@ -47,15 +47,15 @@ pub fn form(headers: &HeaderMap) -> Form {
     }
     let text = text.or(any).unwrap_or(0.0);
     match open {
-        Some(open) if open > 0.0 && open >= text => Form::OpenMetrics,
-        _ => Form::Text,
+        Some(open) if open > 0.0 && open >= text => ExpositionFormat::OpenMetrics,
+        _ => ExpositionFormat::Text,
     }
 }
 
 /// Whether the client takes a compressed answer.
-pub fn gzip(headers: &HeaderMap) -> bool {
+pub fn accepts_gzip(headers: &HeaderMap) -> bool {
     let (mut gzip, mut any) = (None, None);
-    for wanted in wanted(headers, &ACCEPT_ENCODING) {
+    for wanted in parse_accept_entries(headers, &ACCEPT_ENCODING) {
         match wanted.what {
             "gzip" | "x-gzip" => gzip = Some(wanted.quality),
             "*" => any = Some(wanted.quality),
@@ -66,21 +66,24 @@ pub fn gzip(headers: &HeaderMap) -> bool {
 }
 
 /// Every entry of a header, however many lines it has.
-fn wanted<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = Wanted<'a>> {
+fn parse_accept_entries<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+) -> impl Iterator<Item = AcceptEntry<'a>> {
     let lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
     lines.flat_map(|line| line.split(',')).map(|entry| {
         let (what, parameters) = entry.split_once(';').unwrap_or((entry, ""));
-        let quality = parameter(parameters, "q").and_then(|quality| quality.parse().ok());
-        Wanted { what: what.trim(), parameters, quality: quality.unwrap_or(1.0) }
+        let quality = find_parameter(parameters, "q").and_then(|quality| quality.parse().ok());
+        AcceptEntry { what: what.trim(), parameters, quality: quality.unwrap_or(1.0) }
     })
 }
 
 /// Without a version the newest is meant.
 fn is_version_1(parameters: &str) -> bool {
-    parameter(parameters, "version").is_none_or(|version| version == "1.0.0")
+    find_parameter(parameters, "version").is_none_or(|version| version == "1.0.0")
 }
 
-fn parameter<'a>(parameters: &'a str, wanted: &str) -> Option<&'a str> {
+fn find_parameter<'a>(parameters: &'a str, wanted: &str) -> Option<&'a str> {
     parameters.split(';').find_map(|parameter| {
         let (name, value) = parameter.split_once('=')?;
         (name.trim() == wanted).then(|| value.trim().trim_matches('"'))
@@ -93,39 +96,39 @@ mod tests {
 
     use super::*;
 
-    fn headers(name: HeaderName, value: &'static str) -> HeaderMap {
+    fn single_header(name: HeaderName, value: &'static str) -> HeaderMap {
         HeaderMap::from_iter([(name, HeaderValue::from_static(value))])
     }
 
     #[test]
     fn the_form_is_the_one_that_is_wanted_most() {
         for (accept, form) in [
-            ("", Form::Text),
-            ("*/*", Form::Text),
-            ("text/html, */*;q=0.8", Form::Text),
-            ("application/openmetrics-text", Form::OpenMetrics),
-            ("application/openmetrics-text;version=0.0.1", Form::Text),
-            ("application/openmetrics-text; version=1.0.0; q=0, */*", Form::Text),
-            ("text/plain;q=0.9, application/openmetrics-text;q=0.5", Form::Text),
-            ("application/openmetrics-text;q=0.5, */*;q=0.1", Form::OpenMetrics),
+            ("", ExpositionFormat::Text),
+            ("*/*", ExpositionFormat::Text),
+            ("text/html, */*;q=0.8", ExpositionFormat::Text),
+            ("application/openmetrics-text", ExpositionFormat::OpenMetrics),
+            ("application/openmetrics-text;version=0.0.1", ExpositionFormat::Text),
+            ("application/openmetrics-text; version=1.0.0; q=0, */*", ExpositionFormat::Text),
+            ("text/plain;q=0.9, application/openmetrics-text;q=0.5", ExpositionFormat::Text),
+            ("application/openmetrics-text;q=0.5, */*;q=0.1", ExpositionFormat::OpenMetrics),
             // Prometheus 2.42 and 3.5.
             (
                 "application/openmetrics-text;version=1.0.0,\
                  application/openmetrics-text;version=0.0.1;q=0.75,\
                  text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
-                Form::OpenMetrics,
+                ExpositionFormat::OpenMetrics,
             ),
             (
                 "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\
                  application/openmetrics-text;version=0.0.1;q=0.5,\
                  text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,\
                  text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
-                Form::OpenMetrics,
+                ExpositionFormat::OpenMetrics,
             ),
         ] {
-            assert_eq!(super::form(&headers(ACCEPT, accept)), form, "{accept}");
+            assert_eq!(super::negotiate_format(&single_header(ACCEPT, accept)), form, "{accept}");
         }
-        assert_eq!(super::form(&HeaderMap::new()), Form::Text);
+        assert_eq!(super::negotiate_format(&HeaderMap::new()), ExpositionFormat::Text);
     }
 
     #[test]
@@ -143,11 +146,11 @@ mod tests {
             ("application/vnd.gaunt.frame;version=1;q=0.5, text/plain", false),
             ("application/vnd.gaunt.frame;version=1;q=0", false),
         ] {
-            assert_eq!(frame(&headers(ACCEPT, accept)).is_some(), gets, "{accept}");
+            assert_eq!(negotiate_frame(&single_header(ACCEPT, accept)).is_some(), gets, "{accept}");
         }
-        let mut asks = headers(ACCEPT, "application/vnd.gaunt.frame");
+        let mut asks = single_header(ACCEPT, "application/vnd.gaunt.frame");
         asks.insert(HOLDS, HeaderValue::from_static("tick=1f"));
-        assert_eq!(frame(&asks), Some(Holds { layout: None, tick: Some(31) }));
+        assert_eq!(negotiate_frame(&asks), Some(ClientState { layout: None, tick: Some(31) }));
     }
 
     #[test]
@@ -161,8 +164,8 @@ mod tests {
             ("br, identity", false),
             ("", false),
         ] {
-            assert_eq!(gzip(&headers(ACCEPT_ENCODING, accept)), takes, "{accept}");
+            assert_eq!(accepts_gzip(&single_header(ACCEPT_ENCODING, accept)), takes, "{accept}");
         }
-        assert!(!gzip(&HeaderMap::new()));
+        assert!(!accepts_gzip(&HeaderMap::new()));
     }
 }

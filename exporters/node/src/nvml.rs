@@ -3,15 +3,15 @@
 //! The driver can block for ever inside a call, in a state in which nothing can end it. So only the worker calls it,
 //! and the parent never waits for the worker.
 
-mod call;
-pub(crate) mod collector;
-mod door;
-mod driver;
-mod gpus;
+mod driver_call;
+mod gpu_inventory;
 mod kernel_log;
-mod owners;
-mod pipe;
-mod supervisor;
-pub mod worker;
+pub(crate) mod nvml_collector;
+mod nvml_driver;
+mod nvml_ffi;
+pub mod nvml_worker;
+mod process_owners;
+mod worker_pipe;
+mod worker_supervisor;
 mod xid_counts;
-mod xids;
+mod xid_tracker;

@@ -125,8 +125,9 @@ impl Watchdog {
             return; // The same one again.
         }
         self.reported = (now, report.node_time);
-        let nvml = Device::collector("nvml");
-        let value = |metric| report.reading(&nvml, metric).and_then(gaunt_schema::Reading::value);
+        let nvml = Device::new_collector("nvml");
+        let value =
+            |metric| report.find_reading(&nvml, metric).and_then(gaunt_schema::Reading::value);
         if value(exporter::COLLECTOR_SUCCESS) == Some(1.0) {
             self.answered = true;
         }
@@ -211,7 +212,7 @@ mod tests {
     fn report(second: u64, hung: Option<f64>, answers: bool) -> Report {
         let node_time = Some(UnixMs(1_700_000_000_000) + Duration::from_secs(second));
         let mut report = Report { node_time, ..Report::default() };
-        let nvml = report.device(Device::collector("nvml"));
+        let nvml = report.ensure_device(Device::new_collector("nvml"));
         report.push(nvml, exporter::COLLECTOR_SUCCESS, f64::from(u8::from(answers)));
         if let Some(hung) = hung {
             report.push(nvml, exporter::HUNG_WORKERS, hung);

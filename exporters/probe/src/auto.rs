@@ -9,7 +9,7 @@ use std::{
 
 use gaunt_schema::{
     Device, Report,
-    catalogue::probe::{
+    catalogue::probe_results::{
         ALGORITHM_BANDWIDTH, BASELINE_RATIO, BUS_BANDWIDTH, BUSY_TIME, DURATION, INFO, LAST_CODE,
         LAST_RUN, REFERENCE_RATIO, RUNS, SKIPPED, WRONG,
     },
@@ -17,10 +17,10 @@ use gaunt_schema::{
 };
 
 use crate::{
-    ending::{Ending, Kind},
-    order::{Answer, Order},
-    past::{self, Budget, Past},
-    supervise,
+    baselines::{self, ProbeBudget, ProbeState},
+    exit_code::{ExitKind, ProbeExit},
+    request::{MeasureRequest, MeasureResult},
+    run_supervised,
 };
 
 /// The page with the results, in the folder of the past: gaunt-node reads it.
@@ -28,38 +28,42 @@ pub const PAGE: &str = "probe.prom";
 
 /// Runs the orders one after the other if it is time, remembers what came, and writes the page. The first order that
 /// does not end well is the last.
-pub fn run(folder: &Path, orders: &[Order], budget: &Budget) -> Answer {
-    match guarded(folder, orders, budget) {
+pub fn run(folder: &Path, orders: &[MeasureRequest], budget: &ProbeBudget) -> MeasureResult {
+    match run_locked(folder, orders, budget) {
         Ok(answer) => answer,
-        Err(ending) => Answer::nothing(ending),
+        Err(ending) => MeasureResult::from_exit(ending),
     }
 }
 
-fn guarded(folder: &Path, orders: &[Order], budget: &Budget) -> Result<Answer, Ending> {
-    let _lock = lock(folder)?;
-    let path = past::file(folder);
-    let mut past = Past::read(&path)?;
-    let answer = if let Err(ending) = past.may_run(now(), budget) {
-        past.skip(&ending);
-        Answer::nothing(ending)
+fn run_locked(
+    folder: &Path,
+    orders: &[MeasureRequest],
+    budget: &ProbeBudget,
+) -> Result<MeasureResult, ProbeExit> {
+    let _lock = lock_folder(folder)?;
+    let path = baselines::state_path(folder);
+    let mut past = ProbeState::load_state(&path)?;
+    let answer = if let Err(ending) = past.check_due(unix_seconds(), budget) {
+        past.record_skip(&ending);
+        MeasureResult::from_exit(ending)
     } else {
-        let mut answer = all(orders);
-        answer.ending = past.take(now(), &answer);
+        let mut answer = run_requests(orders);
+        answer.ending = past.record_result(unix_seconds(), &answer);
         answer
     };
-    past.write(&path)?;
+    past.save_state(&path)?;
     let page = folder.join(PAGE);
-    past::replace(&page, &written(&past)).map_err(|error| {
-        Ending::new(Kind::Failed, format!("cannot write {}: {error}", page.display()))
+    baselines::replace_file(&page, &render_page(&past)).map_err(|error| {
+        ProbeExit::new(ExitKind::Failed, format!("cannot write {}: {error}", page.display()))
     })?;
     Ok(answer)
 }
 
 /// One answer of all orders.
-fn all(orders: &[Order]) -> Answer {
-    let mut sum = Answer::nothing(Ending::measured());
+fn run_requests(orders: &[MeasureRequest]) -> MeasureResult {
+    let mut sum = MeasureResult::from_exit(ProbeExit::new_measured());
     for order in orders {
-        let answer = supervise(order);
+        let answer = run_supervised(order);
         sum.ending = answer.ending;
         sum.model = answer.model.or(sum.model);
         sum.measured.extend(answer.measured);
@@ -69,7 +73,7 @@ fn all(orders: &[Order]) -> Answer {
         sum.cost.busy_seconds += answer.cost.busy_seconds;
         sum.cost.traffic_bytes += answer.cost.traffic_bytes;
         sum.cost.memory_bytes = sum.cost.memory_bytes.max(answer.cost.memory_bytes);
-        if sum.ending.kind != Kind::Measured {
+        if sum.ending.kind != ExitKind::Measured {
             break;
         }
     }
@@ -77,9 +81,9 @@ fn all(orders: &[Order]) -> Answer {
 }
 
 /// The page: what the last probe found, and what all of them cost.
-fn written(past: &Past) -> String {
+fn render_page(past: &ProbeState) -> String {
     let mut report = Report::default();
-    let node = report.device(Device::node());
+    let node = report.ensure_device(Device::new_node());
     for (label, metric) in SKIPPED {
         let count = past.skipped.get(label).copied().unwrap_or(0);
         report.push(node, metric, count as f64);
@@ -98,7 +102,7 @@ fn written(past: &Past) -> String {
             (name, "nccl") => format!("nccl_{name}"),
             (name, _) => name.to_owned(),
         };
-        let device = report.device(Device::probe(&name, &one.between));
+        let device = report.ensure_device(Device::new_probe(&name, &one.between));
         let (ranks, bytes) = (one.ranks.to_string(), one.bytes.to_string());
         let labels = [
             ("tool", one.tool.as_str()),
@@ -107,7 +111,7 @@ fn written(past: &Past) -> String {
             ("bytes", &bytes),
             ("type", one.element.as_str()),
         ];
-        report.info(device, INFO, &labels);
+        report.add_info(device, INFO, &labels);
         report.push(device, ALGORITHM_BANDWIDTH, one.algbw);
         report.push(device, WRONG, one.wrong as f64);
         if let Some(busbw) = one.busbw.filter(|_| !one.virtual_ranks) {
@@ -116,21 +120,21 @@ fn written(past: &Past) -> String {
         if let Some(share) = share {
             report.push(device, BASELINE_RATIO, *share);
         }
-        if let Some(share) = one.of_reference() {
+        if let Some(share) = one.share_of_reference() {
             report.push(device, REFERENCE_RATIO, share);
         }
     }
     let mut page = String::new();
-    text::write(&report, &mut page);
+    text::write_text(&report, &mut page);
     page
 }
 
 /// Makes the folder if need be, and keeps others out of it.
-fn lock(folder: &Path) -> Result<File, Ending> {
+fn lock_folder(folder: &Path) -> Result<File, ProbeExit> {
     let cannot = |error: io::Error| {
         let folder = folder.display();
-        Ending::new(
-            Kind::Failed,
+        ProbeExit::new(
+            ExitKind::Failed,
             format!("cannot use {folder}: {error}; name another with --state"),
         )
     };
@@ -138,11 +142,11 @@ fn lock(folder: &Path) -> Result<File, Ending> {
     let file = File::create(folder.join("lock")).map_err(cannot)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(past::taken(folder)),
+        Err(TryLockError::WouldBlock) => Err(baselines::folder_in_use(folder)),
         Err(TryLockError::Error(error)) => Err(cannot(error)),
     }
 }
 
-pub(crate) fn now() -> u64 {
+pub(crate) fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use gaunt_schema::Safe;
+use gaunt_schema::SanitizedText;
 
-pub(crate) mod door;
-pub(crate) mod gpu;
-pub(crate) mod kernel;
+pub(crate) mod cuda_ffi;
+pub(crate) mod gpu_context;
+pub(crate) mod kernel_set;
 
 /// What the driver answered when it did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,13 +20,13 @@ pub(crate) enum CudaError {
         /// The library that was looked for.
         library: PathBuf,
         /// What the loader said.
-        why: Safe,
+        why: SanitizedText,
     },
     /// The driver is older than what we need.
     #[error("the CUDA driver has no {0}; it is older than 11.0: update it")]
     Symbol(&'static str),
     /// A call failed.
-    #[error("the CUDA driver says {name} ({code}) to {call}{hint}", hint = hint(*.code))]
+    #[error("the CUDA driver says {name} ({code}) to {call}{hint}", hint = hint_for_code(*.code))]
     Call {
         /// The call, in our words.
         call: &'static str,
@@ -58,7 +58,7 @@ impl CudaError {
 }
 
 /// What to do about a code, where its name does not say it.
-fn hint(code: i32) -> &'static str {
+fn hint_for_code(code: i32) -> &'static str {
     match code {
         100 => "; no GPU is visible: see `nvidia-smi -L` and CUDA_VISIBLE_DEVICES",
         214 => "; the GPU met an error that ECC cannot correct: see `nvidia-smi -q -d ECC`",

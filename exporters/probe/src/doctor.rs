@@ -1,16 +1,16 @@
 //! What a probe needs here: what is there, what is missing, and how to get it. No GPU is touched.
 
-use gaunt_schema::Safe;
+use gaunt_schema::SanitizedText;
 use serde::Serialize;
 
 use crate::{
-    cuda::{door::Cuda, gpu},
-    ending::Kind,
-    idle::Look,
-    nccl::Nccl,
-    order::Libraries,
-    perftest::Side,
-    plan::MAX_RANKS,
+    collective_plan::MAX_RANKS,
+    cuda::{cuda_ffi::CudaDriver, gpu_context},
+    exit_code::ExitKind,
+    idle_check::GpuIdleCheck,
+    nccl_ffi::NcclLibrary,
+    perftest::PerftestSide,
+    request::LibraryPaths,
 };
 
 /// The oldest CUDA whose driver takes the kernels' PTX: 11.0 for bf16.
@@ -18,7 +18,7 @@ const OLDEST_CUDA: i32 = 11_000;
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, Serialize)]
-pub struct Sign {
+pub struct DoctorCheck {
     /// What it is.
     pub name: &'static str,
     /// Whether it is as it should be.
@@ -26,46 +26,50 @@ pub struct Sign {
     /// Whether nothing can be measured without it.
     pub needed: bool,
     /// What was found, or what to do.
-    pub says: Safe,
+    pub says: SanitizedText,
 }
 
 /// Everything that was looked at.
-pub fn examine(libraries: &Libraries) -> Vec<Sign> {
+pub fn run_checks(libraries: &LibraryPaths) -> Vec<DoctorCheck> {
     let mut signs = Vec::new();
     let mut say = |name, needed, answer: Result<String, String>| {
         let good = answer.is_ok();
         let says = answer.unwrap_or_else(|why| why);
-        signs.push(Sign { name, good, needed, says: Safe::new(&says) });
+        signs.push(DoctorCheck { name, good, needed, says: SanitizedText::new(&says) });
     };
-    let look = Look::open(libraries.nvml.as_deref(), &[]);
-    match Cuda::open(libraries.cuda.as_deref()) {
+    let look = GpuIdleCheck::open_nvml(libraries.nvml.as_deref(), &[]);
+    match CudaDriver::open_library(libraries.cuda.as_deref()) {
         Err(error) => say("CUDA driver", true, Err(error.to_string())),
         Ok(cuda) => {
-            say("CUDA driver", true, version(&cuda));
-            say("GPUs", true, gpus(&cuda));
-            say("peer access", false, peers(&cuda));
+            say("CUDA driver", true, check_driver(&cuda));
+            say("GPUs", true, check_gpus(&cuda));
+            say("peer access", false, check_peers(&cuda));
         }
     }
     match &look {
         Err(ending) => say("NVML", true, Err(ending.to_string())),
         Ok(look) => {
             say("NVML", true, Ok("it says who is on the GPUs".to_owned()));
-            let free = look.is_free().map(|()| "nobody is on the GPUs".to_owned());
+            let free = look.check_idle().map(|()| "nobody is on the GPUs".to_owned());
             say("idle", false, free.map_err(|ending| ending.to_string()));
         }
     }
-    say("NCCL", false, nccl(libraries));
-    say("perftest", false, perftest());
+    say("NCCL", false, check_nccl(libraries));
+    say("perftest", false, check_perftest());
     signs
 }
 
 /// How the doctor ends.
-pub fn ending(signs: &[Sign]) -> Kind {
-    if signs.iter().any(|sign| sign.needed && !sign.good) { Kind::NoGpu } else { Kind::Measured }
+pub fn exit_kind(signs: &[DoctorCheck]) -> ExitKind {
+    if signs.iter().any(|sign| sign.needed && !sign.good) {
+        ExitKind::NoGpu
+    } else {
+        ExitKind::Measured
+    }
 }
 
-fn version(cuda: &Cuda) -> Result<String, String> {
-    let version = cuda.version().map_err(|error| error.to_string())?;
+fn check_driver(cuda: &CudaDriver) -> Result<String, String> {
+    let version = cuda.driver_version().map_err(|error| error.to_string())?;
     let says = format!("CUDA {}.{}", version / 1000, version % 1000 / 10);
     if version < OLDEST_CUDA {
         return Err(format!(
@@ -75,8 +79,8 @@ fn version(cuda: &Cuda) -> Result<String, String> {
     Ok(says)
 }
 
-fn gpus(cuda: &Cuda) -> Result<String, String> {
-    let all = gpu::list(cuda).map_err(|error| error.to_string())?;
+fn check_gpus(cuda: &CudaDriver) -> Result<String, String> {
+    let all = gpu_context::list_gpus(cuda).map_err(|error| error.to_string())?;
     let Some(first) = all.first() else {
         return Err(
             "the driver lists none: see `nvidia-smi -L` and CUDA_VISIBLE_DEVICES".to_owned()
@@ -90,8 +94,8 @@ fn gpus(cuda: &Cuda) -> Result<String, String> {
     Ok(format!("{} {}, sm_{}{bf16}{more}", all.len(), first.model, first.capability))
 }
 
-fn peers(cuda: &Cuda) -> Result<String, String> {
-    let all = gpu::list(cuda).map_err(|error| error.to_string())?;
+fn check_peers(cuda: &CudaDriver) -> Result<String, String> {
+    let all = gpu_context::list_gpus(cuda).map_err(|error| error.to_string())?;
     let mut without = Vec::new();
     for (one, gpu) in all.iter().enumerate() {
         for (other, peer) in all.iter().enumerate().filter(|(other, _)| *other != one) {
@@ -113,14 +117,15 @@ fn peers(cuda: &Cuda) -> Result<String, String> {
     }
 }
 
-fn nccl(libraries: &Libraries) -> Result<String, String> {
-    let version = Nccl::open(libraries.nccl.as_deref()).and_then(|nccl| nccl.version());
+fn check_nccl(libraries: &LibraryPaths) -> Result<String, String> {
+    let version = NcclLibrary::open_library(libraries.nccl.as_deref())
+        .and_then(|nccl| nccl.library_version());
     let version = version.map_err(|error| error.to_string())?;
     Ok(format!("NCCL {version}: --nccl measures it beside, `gaunt-probe meet` between nodes"))
 }
 
-fn perftest() -> Result<String, String> {
+fn check_perftest() -> Result<String, String> {
     let missing = "not installed: `apt install perftest` brings RDMA tests between nodes, for `gaunt-probe meet`";
-    let found = Side::find(None).ok_or(missing)?;
+    let found = PerftestSide::find_program(None).ok_or(missing)?;
     Ok(format!("{} measures between nodes where NCCL is not", found.display()))
 }

@@ -3,27 +3,27 @@
 //! A parent process holds the deadline; a worker, the same program executed again, touches the GPUs and may be killed.
 
 pub mod auto;
-mod collective;
+pub mod baselines;
+mod collective_kind;
+mod collective_plan;
+pub mod cross_node;
 mod cuda;
 pub mod doctor;
-mod ending;
-mod idle;
+mod exit_code;
+mod idle_check;
+mod idle_watch;
 mod measure;
-pub mod meet;
-mod nccl;
-pub mod order;
-pub mod past;
+mod nccl_ffi;
 mod pattern;
 mod perftest;
-mod plan;
+mod probe_supervisor;
+pub mod probe_worker;
 pub mod ras;
-mod reference;
-mod supervisor;
-mod watch;
-pub mod worker;
+mod reference_bandwidth;
+pub mod request;
 
-pub use collective::Collective;
-pub use cuda::kernel::Element;
-pub use ending::{Ending, Kind, Reason};
-pub use plan::MAX_RANKS;
-pub use supervisor::supervise;
+pub use collective_kind::Collective;
+pub use collective_plan::MAX_RANKS;
+pub use cuda::kernel_set::ElementType;
+pub use exit_code::{ExitKind, ProbeExit, SkipReason};
+pub use probe_supervisor::run_supervised;

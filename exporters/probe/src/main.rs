@@ -1,7 +1,7 @@
 //! gaunt-probe: says what is measured, lets it be done, and shows it.
 
-mod cli;
-mod table;
+mod probe_cli;
+mod result_table;
 
 use std::{
     io::{self, Write},
@@ -9,41 +9,44 @@ use std::{
 };
 
 use clap::Parser;
-use gaunt_probe::{Ending, Kind, auto, doctor, meet, order::Answer, ras, supervise, worker};
+use gaunt_probe::{
+    ExitKind, ProbeExit, auto, cross_node, doctor, probe_worker, ras, request::MeasureResult,
+    run_supervised,
+};
 
-use crate::cli::{Arguments, Command, Measuring, Meet};
+use crate::probe_cli::{CrossNodeArguments, MeasureArguments, ProbeArguments, ProbeCommand};
 
 fn main() -> ExitCode {
-    if worker::requested() {
-        return worker::run();
+    if probe_worker::is_worker_process() {
+        return probe_worker::run();
     }
-    let arguments = match Arguments::try_parse() {
+    let arguments = match ProbeArguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help and version are answers, everything else is a wrong command line: nothing was started.
             let is_answer = error.print().is_ok() && !error.use_stderr();
-            return ExitCode::from(if is_answer { 0 } else { Kind::Refused.code() });
+            return ExitCode::from(if is_answer { 0 } else { ExitKind::Refused.exit_code() });
         }
     };
     match run(&arguments.command) {
-        Ok(kind) => ExitCode::from(kind.code()),
+        Ok(kind) => ExitCode::from(kind.exit_code()),
         Err(error) => {
             _ = writeln!(io::stderr().lock(), "gaunt-probe: {error:#}");
-            ExitCode::from(Kind::Failed.code())
+            ExitCode::from(ExitKind::Failed.exit_code())
         }
     }
 }
 
-fn run(command: &Command) -> anyhow::Result<Kind> {
+fn run(command: &ProbeCommand) -> anyhow::Result<ExitKind> {
     let mut out = io::stdout().lock();
-    if let Command::Ras(asked) = command {
-        for line in ras::status(asked.address)? {
+    if let ProbeCommand::Ras(asked) = command {
+        for line in ras::query_status(asked.address)? {
             writeln!(out, "{line}")?;
         }
-        return Ok(Kind::Measured);
+        return Ok(ExitKind::Measured);
     }
-    if let Command::Doctor(asked) = command {
-        let signs = doctor::examine(&asked.libraries.libraries());
+    if let ProbeCommand::Doctor(asked) = command {
+        let signs = doctor::run_checks(&asked.libraries.to_library_paths());
         if asked.json {
             writeln!(out, "{}", serde_json::to_string_pretty(&signs)?)?;
         } else {
@@ -52,21 +55,21 @@ fn run(command: &Command) -> anyhow::Result<Kind> {
                 writeln!(out, "{mark}  {:12} {}", sign.name, sign.says)?;
             }
         }
-        return Ok(doctor::ending(&signs));
+        return Ok(doctor::exit_kind(&signs));
     }
-    if let Command::Meet(asked) = command {
-        return met(asked, &mut out);
+    if let ProbeCommand::Meet(asked) = command {
+        return run_cross_node(asked, &mut out);
     }
     let (mut answer, shown) = match command {
-        Command::Auto(auto) => {
-            (auto::run(&auto.state, &auto.orders(), &auto.budget()), &auto.measuring)
+        ProbeCommand::Auto(auto) => {
+            (auto::run(&auto.state, &auto.to_requests(), &auto.to_budget()), &auto.measuring)
         }
         other => {
-            let Some((order, shown)) = other.order() else { return Ok(Kind::Failed) };
-            (supervise(&order), shown)
+            let Some((order, shown)) = other.to_request() else { return Ok(ExitKind::Failed) };
+            (run_supervised(&order), shown)
         }
     };
-    judge(&mut answer, shown);
+    apply_floor(&mut answer, shown);
     if shown.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&answer)?)?;
     } else if answer.measured.is_empty() {
@@ -75,19 +78,19 @@ fn run(command: &Command) -> anyhow::Result<Kind> {
         }
         writeln!(io::stderr().lock(), "gaunt-probe: {}", answer.ending)?;
     } else {
-        table::print(&answer, &mut out)?;
+        result_table::write_result(&answer, &mut out)?;
     }
     Ok(answer.ending.kind)
 }
 
 /// Meets other nodes, a line for each.
-fn met(asked: &Meet, out: &mut impl Write) -> anyhow::Result<Kind> {
+fn run_cross_node(asked: &CrossNodeArguments, out: &mut impl Write) -> anyhow::Result<ExitKind> {
     let mut written = Ok(());
-    let ending = meet::run(&asked.options(), &mut |met| {
+    let ending = cross_node::run(&asked.to_options(), &mut |met| {
         let line = if asked.measuring.json {
             serde_json::to_string(met).unwrap_or_default()
         } else {
-            table::met(met)
+            result_table::render_cross_node(met)
         };
         let told = writeln!(out, "{line}").and_then(|()| out.flush());
         if written.is_ok() {
@@ -95,23 +98,25 @@ fn met(asked: &Meet, out: &mut impl Write) -> anyhow::Result<Kind> {
         }
     });
     written?;
-    if ending.kind != Kind::Measured {
+    if ending.kind != ExitKind::Measured {
         writeln!(io::stderr().lock(), "gaunt-probe: {ending}")?;
     }
     Ok(ending.kind)
 }
 
 /// Holds what was measured against the floor that was asked for.
-fn judge(answer: &mut Answer, shown: &Measuring) {
-    let Some(floor) = shown.floor.filter(|_| answer.ending.kind == Kind::Measured) else { return };
+fn apply_floor(answer: &mut MeasureResult, shown: &MeasureArguments) {
+    let Some(floor) = shown.floor.filter(|_| answer.ending.kind == ExitKind::Measured) else {
+        return;
+    };
     let links = answer.measured.iter().filter(|one| one.busbw.is_some());
-    if let Some(slow) = links.into_iter().find(|one| one.bandwidth() < floor * 1e9) {
+    if let Some(slow) = links.into_iter().find(|one| one.effective_bandwidth() < floor * 1e9) {
         let why = format!(
             "slow: {} {} reaches {:.1} GB/s, and the floor is {floor} GB/s",
             slow.collective,
             slow.between,
-            slow.bandwidth() / 1e9
+            slow.effective_bandwidth() / 1e9
         );
-        answer.ending = Ending::slow(&why);
+        answer.ending = ProbeExit::new_slow(&why);
     }
 }

@@ -5,24 +5,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaunt_schema::Safe;
+use gaunt_schema::SanitizedText;
 
 use crate::{
     cuda::{
         CudaError,
-        door::Cuda,
-        gpu::{self, Gpu, Listed},
+        cuda_ffi::CudaDriver,
+        gpu_context::{self, ListedGpu, ProbeGpu},
     },
-    ending::{Ending, Kind},
-    idle::Look,
-    order::{Cost, Measured, Order, What},
-    watch::Watch,
+    exit_code::{ExitKind, ProbeExit},
+    idle_check::GpuIdleCheck,
+    idle_watch::GpuIdleWatch,
+    request::{BandwidthMeasurement, MeasureCost, MeasureKind, MeasureRequest},
 };
 
-mod collective;
-mod lane;
-mod matrix;
+mod collective_run;
 mod pair;
+mod rank_buffers;
+mod transfer_matrix;
 
 /// What lies in memory that nobody has written yet: not a number, and in no pattern.
 const POISON: u32 = 0xFFFF_FFFF;
@@ -34,65 +34,72 @@ const GUARD: usize = 256;
 const POLL: Duration = Duration::from_micros(50);
 
 /// Hears how far a measurement is; what is done from then on is due by another deadline.
-pub(crate) trait Hear {
+pub(crate) trait ProgressReporter {
     /// Contexts and memory are there: from now on GPUs work.
-    fn measuring(&self);
+    fn report_measuring(&self);
     /// What is done now.
-    fn at(&self, what: &str);
+    fn report_step(&self, what: &str);
     /// The key by which the other side of a pair comes.
-    fn key(&self, key: &str);
+    fn report_key(&self, key: &str);
     /// Somebody came.
-    fn alarm(&self) -> Box<dyn FnOnce(&Ending) + Send>;
+    fn alarm_callback(&self) -> Box<dyn FnOnce(&ProbeExit) + Send>;
 }
 
 /// What was measured so far, whatever the end.
 #[derive(Default)]
-pub(crate) struct Outcome {
-    pub(crate) model: Option<Safe>,
-    pub(crate) measured: Vec<Measured>,
-    pub(crate) notes: Vec<Safe>,
-    pub(crate) cost: Cost,
+pub(crate) struct MeasureOutcome {
+    pub(crate) model: Option<SanitizedText>,
+    pub(crate) measured: Vec<BandwidthMeasurement>,
+    pub(crate) notes: Vec<SanitizedText>,
+    pub(crate) cost: MeasureCost,
 }
 
 /// The GPUs that are measured, and what watches and bounds it.
-struct Bench<'a> {
-    order: &'a Order,
-    gpus: Vec<Gpu>,
-    watch: Option<Watch>,
-    outcome: &'a mut Outcome,
-    hear: &'a dyn Hear,
+struct MeasureSession<'a> {
+    request: &'a MeasureRequest,
+    gpus: Vec<ProbeGpu>,
+    idle_watch: Option<GpuIdleWatch>,
+    outcome: &'a mut MeasureOutcome,
+    progress: &'a dyn ProgressReporter,
 }
 
 /// Does what is ordered; what was measured before a bad end is in `outcome` as well.
-pub(crate) fn measure(order: &Order, hear: &dyn Hear, outcome: &mut Outcome) -> Result<(), Ending> {
+pub(crate) fn run_measurement(
+    order: &MeasureRequest,
+    hear: &dyn ProgressReporter,
+    outcome: &mut MeasureOutcome,
+) -> Result<(), ProbeExit> {
     let began = Instant::now();
     let look = if order.even_if_busy {
-        Look::open(order.libraries.nvml.as_deref(), &[]).ok()
+        GpuIdleCheck::open_nvml(order.libraries.nvml.as_deref(), &[]).ok()
     } else {
-        Some(Look::open(order.libraries.nvml.as_deref(), &order.unless)?)
+        Some(GpuIdleCheck::open_nvml(order.libraries.nvml.as_deref(), &order.unless)?)
     };
-    let cuda =
-        Cuda::open(order.libraries.cuda.as_deref()).map_err(|error| Ending::of(&error, None))?;
-    let chosen = choose(&cuda, look.as_ref(), order)?;
+    let cuda = CudaDriver::open_library(order.libraries.cuda.as_deref())
+        .map_err(|error| ProbeExit::of(&error, None))?;
+    let chosen = choose_gpus(&cuda, look.as_ref(), order)?;
     let mut look = look.filter(|_| !order.even_if_busy);
     if let Some(look) = &mut look {
-        look.narrow(&chosen.iter().map(|(index, _)| *index).collect::<Vec<_>>());
-        look.is_free()?;
+        look.retain_gpus(&chosen.iter().map(|(index, _)| *index).collect::<Vec<_>>());
+        look.check_idle()?;
     }
-    outcome.model = chosen.first().map(|(_, listed)| Safe::new(&listed.model));
+    outcome.model = chosen.first().map(|(_, listed)| SanitizedText::new(&listed.model));
     let cuda = Rc::new(cuda);
     let mut gpus = Vec::new();
     for (index, listed) in chosen {
-        hear.at(&format!("the context of GPU {index}"));
-        let gpu = Gpu::open(&cuda, listed, index, order.element, order.limits.sms);
-        gpus.push(gpu.map_err(|error| Ending::of(&error, Some(index)))?);
+        hear.report_step(&format!("the context of GPU {index}"));
+        let gpu = ProbeGpu::open_context(&cuda, listed, index, order.element, order.limits.sms);
+        gpus.push(gpu.map_err(|error| ProbeExit::of(&error, Some(index)))?);
     }
     outcome.cost.contexts_seconds = began.elapsed().as_secs_f64();
-    let mut bench = Bench { order, gpus, watch: None, outcome, hear };
+    let mut bench =
+        MeasureSession { request: order, gpus, idle_watch: None, outcome, progress: hear };
     let ended = match order.what {
-        What::Collective(collective, ranks) => bench.collective(collective, ranks, look),
-        What::Matrix => bench.matrix(look),
-        What::Pair(rank) => bench.pair(rank, look),
+        MeasureKind::Collective(collective, ranks) => {
+            bench.measure_collective(collective, ranks, look)
+        }
+        MeasureKind::Matrix => bench.measure_matrix(look),
+        MeasureKind::Pair(rank) => bench.measure_pair(rank, look),
     };
     // What was taken is given back before anybody is told the result.
     drop(bench);
@@ -101,77 +108,88 @@ pub(crate) fn measure(order: &Order, hear: &dyn Hear, outcome: &mut Outcome) -> 
 }
 
 /// The GPUs that are meant, by the numbers that people use, in their order.
-fn choose(cuda: &Cuda, look: Option<&Look>, order: &Order) -> Result<Vec<(u32, Listed)>, Ending> {
-    let listed = gpu::list(cuda).map_err(|error| Ending::of(&error, None))?;
+fn choose_gpus(
+    cuda: &CudaDriver,
+    look: Option<&GpuIdleCheck>,
+    order: &MeasureRequest,
+) -> Result<Vec<(u32, ListedGpu)>, ProbeExit> {
+    let listed = gpu_context::list_gpus(cuda).map_err(|error| ProbeExit::of(&error, None))?;
     let numbered = listed.into_iter().zip(0_u32..).map(|(gpu, ordinal)| {
-        let index = look.and_then(|look| look.index(&gpu.bus_id)).unwrap_or(ordinal);
+        let index = look.and_then(|look| look.gpu_index(&gpu.bus_id)).unwrap_or(ordinal);
         (index, gpu)
     });
-    let mut all: Vec<(u32, Listed)> = numbered.collect();
+    let mut all: Vec<(u32, ListedGpu)> = numbered.collect();
     all.sort_by_key(|(index, _)| *index);
     if let Some(missing) =
         order.gpus.iter().find(|wanted| all.iter().all(|(known, _)| known != *wanted))
     {
         let known: Vec<String> = all.iter().map(|(index, _)| index.to_string()).collect();
         let why = format!("there is no GPU {missing} here; there are {}", known.join(", "));
-        return Err(Ending::new(Kind::NoGpu, why));
+        return Err(ProbeExit::new(ExitKind::NoGpu, why));
     }
     if !order.gpus.is_empty() {
         all.retain(|(index, _)| order.gpus.contains(index));
     }
     if all.is_empty() {
-        return Err(Ending::new(Kind::NoGpu, "the driver lists no GPU; see `nvidia-smi -L`"));
+        return Err(ProbeExit::new(
+            ExitKind::NoGpu,
+            "the driver lists no GPU; see `nvidia-smi -L`",
+        ));
     }
-    if let What::Pair(_) = order.what {
+    if let MeasureKind::Pair(_) = order.what {
         all.truncate(1);
     }
-    let oldest = order.element.oldest();
+    let oldest = order.element.min_capability();
     if let Some((index, gpu)) = all.iter().find(|(_, gpu)| gpu.capability < oldest) {
         let why = format!(
             "GPU {index} is sm_{} and {} needs sm_{oldest}",
             gpu.capability,
             order.element.as_str()
         );
-        return Err(Ending::new(Kind::Failed, why));
+        return Err(ProbeExit::new(ExitKind::Failed, why));
     }
     Ok(all)
 }
 
-impl Bench<'_> {
+impl MeasureSession<'_> {
     /// Begins the part in which GPUs work: from here on strangers are watched for.
-    fn begin(&mut self, look: Option<Look>) -> Result<(), Ending> {
+    fn begin_measuring(&mut self, look: Option<GpuIdleCheck>) -> Result<(), ProbeExit> {
         if let Some(mut look) = look {
-            look.learn()?;
-            let within = Duration::from_millis(self.order.limits.within_millis);
-            self.watch = Some(Watch::start(look, within, self.hear.alarm()));
+            look.learn_own_use()?;
+            let within = Duration::from_millis(self.request.limits.within_millis);
+            self.idle_watch =
+                Some(GpuIdleWatch::spawn_watch(look, within, self.progress.alarm_callback()));
         }
-        self.hear.measuring();
+        self.progress.report_measuring();
         Ok(())
     }
 
     /// Whether another run may begin that moves so many bytes.
-    fn may_go_on(&self, bytes: u64) -> Result<bool, Ending> {
-        if let Some(watch) = &self.watch {
+    fn can_start_run(&self, bytes: u64) -> Result<bool, ProbeExit> {
+        if let Some(watch) = &self.idle_watch {
             watch.clear()?;
         }
-        let (cost, limits) = (&self.outcome.cost, &self.order.limits);
+        let (cost, limits) = (&self.outcome.cost, &self.request.limits);
         let busy = (cost.busy_seconds * 1e3) as u64;
         Ok(busy < limits.busy_millis && cost.traffic_bytes + bytes <= limits.traffic_bytes)
     }
 
     /// Waits until all events are reached, and counts the time as the GPUs'.
-    fn finish(&mut self, events: &[(usize, crate::cuda::door::Handle)]) -> Result<(), Ending> {
+    fn wait_for_events(
+        &mut self,
+        events: &[(usize, crate::cuda::cuda_ffi::CudaHandle)],
+    ) -> Result<(), ProbeExit> {
         let began = Instant::now();
         // All of them each time: a GPU that is lost leaves the others waiting for it, and only its own answer says so.
         loop {
             let mut open = false;
             for (gpu, event) in events {
-                open |= !self.reached(*gpu, *event)?;
+                open |= !self.is_event_done(*gpu, *event)?;
             }
             if !open {
                 break;
             }
-            if let Some(watch) = &self.watch {
+            if let Some(watch) = &self.idle_watch {
                 watch.clear()?;
             }
             std::thread::sleep(POLL);
@@ -180,21 +198,25 @@ impl Bench<'_> {
         Ok(())
     }
 
-    fn reached(&self, gpu: usize, event: crate::cuda::door::Handle) -> Result<bool, Ending> {
-        self.on(gpu, self.gpus[gpu].reached(event))
+    fn is_event_done(
+        &self,
+        gpu: usize,
+        event: crate::cuda::cuda_ffi::CudaHandle,
+    ) -> Result<bool, ProbeExit> {
+        self.map_gpu_error(gpu, self.gpus[gpu].is_event_done(event))
     }
 
     /// An answer of the driver about one of the GPUs.
-    fn on<T>(&self, gpu: usize, answer: Result<T, CudaError>) -> Result<T, Ending> {
-        answer.map_err(|error| Ending::of(&error, Some(self.gpus[gpu].index)))
+    fn map_gpu_error<T>(&self, gpu: usize, answer: Result<T, CudaError>) -> Result<T, ProbeExit> {
+        answer.map_err(|error| ProbeExit::of(&error, Some(self.gpus[gpu].index)))
     }
 
-    fn note(&mut self, note: impl AsRef<str>) {
-        self.outcome.notes.push(Safe::new(note.as_ref()));
+    fn add_note(&mut self, note: impl AsRef<str>) {
+        self.outcome.notes.push(SanitizedText::new(note.as_ref()));
     }
 
     /// The numbers of the GPUs.
-    fn indices(&self) -> Vec<u32> {
+    fn gpu_indices(&self) -> Vec<u32> {
         self.gpus.iter().map(|gpu| gpu.index).collect()
     }
 }

@@ -1,9 +1,9 @@
 //! What every rank sends, on the host: the same function as in `kernels/pattern.h`, for transfers that start or end here.
 
-use crate::cuda::kernel::Element;
+use crate::cuda::kernel_set::ElementType;
 
 /// The value of an element: 1 to 16, by the rank that sends it, its index and the round.
-pub(crate) fn value(rank: u32, index: u64, round: u32) -> u32 {
+pub(crate) fn element_value(rank: u32, index: u64, round: u32) -> u32 {
     let mut x = (index as u32).wrapping_mul(0x9E37_79B1)
         ^ ((index >> 32) as u32).wrapping_mul(0x85EB_CA77)
         ^ rank.wrapping_add(1).wrapping_mul(0xC2B2_AE3D)
@@ -16,11 +16,11 @@ pub(crate) fn value(rank: u32, index: u64, round: u32) -> u32 {
 }
 
 /// The word of pinned memory at a position: one f32, or two bf16.
-pub(crate) fn word(element: Element, at: u64, rank: u32, round: u32) -> u32 {
-    let bits = |index| (value(rank, index, round) as f32).to_bits();
+pub(crate) fn word_at(element: ElementType, at: u64, rank: u32, round: u32) -> u32 {
+    let bits = |index| (element_value(rank, index, round) as f32).to_bits();
     match element {
-        Element::F32 => bits(at),
-        Element::Bf16 => bits(2 * at) >> 16 | bits(2 * at + 1) & 0xffff_0000,
+        ElementType::F32 => bits(at),
+        ElementType::Bf16 => bits(2 * at) >> 16 | bits(2 * at + 1) & 0xffff_0000,
     }
 }
 
@@ -32,18 +32,18 @@ mod tests {
     fn values_are_small_spread_and_different_for_ranks_indices_and_rounds() {
         let mut seen = [0_u32; 17];
         for index in 0..16_000 {
-            seen[value(3, index, 1) as usize] += 1;
+            seen[element_value(3, index, 1) as usize] += 1;
         }
         assert_eq!(seen[0], 0);
         assert!(seen[1..].iter().all(|count| (700..1300).contains(count)), "{seen:?}");
         let differs = |other: fn(u64) -> u32| {
-            (0..1600).filter(|index| value(3, *index, 1) != other(*index)).count()
+            (0..1600).filter(|index| element_value(3, *index, 1) != other(*index)).count()
         };
         for count in [
-            differs(|index| value(4, index, 1)),
-            differs(|index| value(3, index + 1, 1)),
-            differs(|index| value(3, index + 16, 1)),
-            differs(|index| value(3, index, 2)),
+            differs(|index| element_value(4, index, 1)),
+            differs(|index| element_value(3, index + 1, 1)),
+            differs(|index| element_value(3, index + 16, 1)),
+            differs(|index| element_value(3, index, 2)),
         ] {
             assert!(count > 1400, "{count} of 1600 differ");
         }

@@ -35,7 +35,7 @@ const POLL: Duration = Duration::from_millis(5);
 
 /// One side of a measurement.
 #[derive(Clone, Debug)]
-pub(crate) struct Side {
+pub(crate) struct PerftestSide {
     /// The program, if not the one on the path.
     pub(crate) program: Option<PathBuf>,
     /// The RDMA device and its port.
@@ -45,9 +45,9 @@ pub(crate) struct Side {
     pub(crate) tcp: u16,
 }
 
-impl Side {
+impl PerftestSide {
     /// The program's path, if it is there.
-    pub(crate) fn find(program: Option<&PathBuf>) -> Option<PathBuf> {
+    pub(crate) fn find_program(program: Option<&PathBuf>) -> Option<PathBuf> {
         if let Some(program) = program {
             return program.is_file().then(|| program.clone());
         }
@@ -56,17 +56,17 @@ impl Side {
     }
 
     /// Waits for the other side; `ready` is called when it may come. Bytes in a second.
-    pub(crate) fn wait(&self, ready: &mut dyn FnMut()) -> Result<f64, String> {
-        let child = self.start(None)?;
+    pub(crate) fn run_server(&self, ready: &mut dyn FnMut()) -> Result<f64, String> {
+        let child = self.spawn_program(None)?;
         ready();
-        read(child)
+        read_bandwidth(child)
     }
 
     /// Goes to the other side. Bytes in a second.
-    pub(crate) fn go(&self, host: &str) -> Result<f64, String> {
+    pub(crate) fn run_client(&self, host: &str) -> Result<f64, String> {
         let mut last = String::new();
         for _ in 0..TRIES {
-            match read(self.start(Some(host))?) {
+            match read_bandwidth(self.spawn_program(Some(host))?) {
                 // Only who cannot connect is not there yet.
                 Err(why) if why.contains("onnect") => last = why,
                 ended => return ended,
@@ -76,8 +76,8 @@ impl Side {
         Err(last)
     }
 
-    fn start(&self, host: Option<&str>) -> Result<Child, String> {
-        let program = Self::find(self.program.as_ref()).ok_or_else(|| {
+    fn spawn_program(&self, host: Option<&str>) -> Result<Child, String> {
+        let program = Self::find_program(self.program.as_ref()).ok_or_else(|| {
             format!("{PROGRAM} is not installed: `apt install perftest` brings it")
         })?;
         let mut command = Command::new(&program);
@@ -90,9 +90,9 @@ impl Side {
 }
 
 /// Waits for the end, at most as long as it may take, and reads what it says.
-fn read(mut child: Child) -> Result<f64, String> {
-    let out = child.stdout.take().map(|out| thread::spawn(move || all(out)));
-    let said = child.stderr.take().map(|said| thread::spawn(move || all(said)));
+fn read_bandwidth(mut child: Child) -> Result<f64, String> {
+    let out = child.stdout.take().map(|out| thread::spawn(move || read_output(out)));
+    let said = child.stderr.take().map(|said| thread::spawn(move || read_output(said)));
     let end = Instant::now() + WITHIN;
     let status = loop {
         match child.try_wait() {
@@ -111,14 +111,15 @@ fn read(mut child: Child) -> Result<f64, String> {
     };
     let (out, said) = (text(out), text(said));
     if status.success() {
-        return rate(&out).ok_or_else(|| format!("{PROGRAM} printed no table that can be read"));
+        return parse_bandwidth(&out)
+            .ok_or_else(|| format!("{PROGRAM} printed no table that can be read"));
     }
     let mut lines = said.lines().chain(out.lines()).map(str::trim);
     let why = lines.rfind(|line| !line.is_empty()).unwrap_or("it says nothing");
     Err(format!("{PROGRAM} ended with {status}: {why}"))
 }
 
-fn all(from: impl Read) -> String {
+fn read_output(from: impl Read) -> String {
     let mut bytes = Vec::new();
     // What was read before an error may still say why.
     let _read: io::Result<usize> = from.take(MAX_OUTPUT).read_to_end(&mut bytes);
@@ -126,7 +127,7 @@ fn all(from: impl Read) -> String {
 }
 
 /// The average bandwidth of the table, in bytes per second.
-fn rate(output: &str) -> Option<f64> {
+fn parse_bandwidth(output: &str) -> Option<f64> {
     let mut lines = output.lines().map(str::trim);
     let head = lines.find(|line| line.starts_with("#bytes"))?;
     if !head.contains("BW average[Gb/sec]") {
@@ -144,9 +145,9 @@ mod tests {
     fn the_average_is_read_in_its_unit() {
         let table = "----\n #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n \
                      65536      5000             392.44             391.20               0.746155\n----\n";
-        assert_eq!(rate(table), Some(48.9e9));
-        assert_eq!(rate(&table.replace("Gb/sec", "MB/sec")), None);
-        assert_eq!(rate(&table.replace("391.20", "nan")), None);
-        assert_eq!(rate("nothing"), None);
+        assert_eq!(parse_bandwidth(table), Some(48.9e9));
+        assert_eq!(parse_bandwidth(&table.replace("Gb/sec", "MB/sec")), None);
+        assert_eq!(parse_bandwidth(&table.replace("391.20", "nan")), None);
+        assert_eq!(parse_bandwidth("nothing"), None);
     }
 }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaunt_schema::Safe;
+use gaunt_schema::SanitizedText;
 
 /// Where a job's NCCL listens, on the nodes that it runs on.
 pub const ADDRESS: &str = "127.0.0.1:28028";
@@ -42,12 +42,12 @@ pub enum RasError {
         /// Where it was asked.
         address: SocketAddr,
         /// What it said.
-        said: Safe,
+        said: SanitizedText,
     },
 }
 
 /// The status of all jobs whose NCCL answers there, line by line.
-pub fn status(address: SocketAddr) -> Result<Vec<Safe>, RasError> {
+pub fn query_status(address: SocketAddr) -> Result<Vec<SanitizedText>, RasError> {
     let silent = |source| RasError::Silent { address, source };
     let stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(silent)?;
     stream.set_write_timeout(Some(PATIENCE)).map_err(silent)?;
@@ -57,7 +57,7 @@ pub fn status(address: SocketAddr) -> Result<Vec<Safe>, RasError> {
         let mut answer = Vec::new();
         let asked = (&stream).write_all(line.as_bytes());
         asked.and_then(|()| lines.read_until(b'\n', &mut answer)).map_err(silent)?;
-        let said = Safe::new(String::from_utf8_lossy(&answer).trim_end());
+        let said = SanitizedText::new(String::from_utf8_lossy(&answer).trim_end());
         if said.to_ascii_uppercase().starts_with(expected) {
             return Ok(());
         }
@@ -72,7 +72,7 @@ pub fn status(address: SocketAddr) -> Result<Vec<Safe>, RasError> {
     let end = Instant::now() + 2 * patience;
     let (mut all, mut line) = (Vec::new(), Vec::new());
     while Instant::now() < end && lines.read_until(b'\n', &mut line).map_err(silent)? > 0 {
-        all.push(Safe::new(String::from_utf8_lossy(&line).trim_end()));
+        all.push(SanitizedText::new(String::from_utf8_lossy(&line).trim_end()));
         line.clear();
     }
     Ok(all)
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     /// A server that answers each line with the next of its words, and then closes.
-    fn server(words: &'static [&'static str]) -> SocketAddr {
+    fn scripted_server(words: &'static [&'static str]) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         thread::spawn(move || {
@@ -103,21 +103,22 @@ mod tests {
     fn a_status_is_read_to_its_end_and_made_safe() {
         let words =
             &["SERVER PROTOCOL 2\n", "OK\n", "NCCL version 2.27\nJob summary\n\u{1b}[2Jrank 3\n"];
-        let lines = status(server(words)).unwrap();
+        let lines = query_status(scripted_server(words)).unwrap();
         assert_eq!(lines.len(), 3);
         assert_eq!(lines[2].as_str(), "\u{fffd}[2Jrank 3");
     }
 
     #[test]
     fn what_is_not_nccl_is_said() {
-        let error = status(server(&["HTTP/1.1 400 Bad Request\n"])).unwrap_err().to_string();
+        let error =
+            query_status(scripted_server(&["HTTP/1.1 400 Bad Request\n"])).unwrap_err().to_string();
         assert!(
             error.ends_with("does not speak as NCCL's RAS does: HTTP/1.1 400 Bad Request"),
             "{error}"
         );
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         assert!(
-            status(closed)
+            query_status(closed)
                 .unwrap_err()
                 .to_string()
                 .starts_with("no NCCL job answers at 127.0.0.1:")

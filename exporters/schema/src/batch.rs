@@ -4,7 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Dialect, JobList, Keeping, Preamble, Report, Safe, Topology, UnixMs};
+use crate::{
+    Dialect, JobList, RecordingPreamble, RecordingStatus, Report, SanitizedText, SourceTopology,
+    UnixMs,
+};
 
 /// A target's number, given by the sender that announced it and unique in one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -13,15 +16,15 @@ pub struct TargetId(pub u32);
 
 /// A place that is to be read once a period: announced to the owner before its first batch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Target {
+pub struct ScrapeTarget {
     /// Its number.
     pub id: TargetId,
     /// Its address as a person would write it: `10.0.0.7:9770`, or `this box`.
-    pub address: Safe,
+    pub address: SanitizedText,
     /// The node name that the operator gave it; it wins over what the page says.
-    pub node: Option<Safe>,
+    pub node: Option<SanitizedText>,
     /// Where the target comes from: a flag, a file, the demo.
-    pub origin: Safe,
+    pub origin: SanitizedText,
 }
 
 /// The result of reading one target once. Every target sends one each period: scraped or flagged.
@@ -34,12 +37,12 @@ pub struct Batch {
     /// How long the attempt took, in milliseconds.
     pub duration_ms: f64,
     /// What it brought.
-    pub outcome: Result<Page, Failure>,
+    pub outcome: Result<ScrapedPage, ScrapeFailure>,
 }
 
 /// A page that was read and decoded.
 #[derive(Clone, Debug)]
-pub struct Page {
+pub struct ScrapedPage {
     /// What the node said.
     pub report: Report,
     /// In whose words it said it.
@@ -47,21 +50,21 @@ pub struct Page {
     /// The size of the page in bytes, decompressed.
     pub bytes: u64,
     /// The lines that could not be taken.
-    pub rejected: Rejected,
+    pub rejected: RejectionCounts,
 }
 
 /// How many lines of a page were not taken, by reason, and the first of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rejected {
+pub struct RejectionCounts {
     /// Reason and count, only those that occurred, in a fixed order.
-    pub by_reason: Vec<(Safe, u64)>,
+    pub by_reason: Vec<(SanitizedText, u64)>,
     /// The first rejected line: its number, its reason, its beginning.
-    pub first: Option<Safe>,
+    pub first: Option<SanitizedText>,
 }
 
-impl Rejected {
+impl RejectionCounts {
     /// All lines that were not taken.
-    pub fn total(&self) -> u64 {
+    pub fn total_count(&self) -> u64 {
         self.by_reason.iter().map(|(_, count)| count).sum()
     }
 }
@@ -69,27 +72,27 @@ impl Rejected {
 /// Why a target brought no page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "reason", content = "detail")]
-pub enum Failure {
+pub enum ScrapeFailure {
     /// No connection: refused, unreachable, or the name is unknown.
-    Connect(Safe),
+    Connect(SanitizedText),
     /// gaunt itself may open no more files: this many connections are all that there is room for.
     OutOfFiles(u64),
     /// Not done within the deadline; says in which step.
-    Timeout(Safe),
+    Timeout(SanitizedText),
     /// Answered with another status than 200.
     Status(u16),
     /// The connection broke, or what came over it is not HTTP.
-    Broken(Safe),
+    Broken(SanitizedText),
     /// The page is larger than the limit, in bytes.
     TooLarge(u64),
     /// The body is not a page: wrong encoding, not UTF-8, no sample in it.
-    NotAPage(Safe),
+    NotAPage(SanitizedText),
     /// It wants more than it was given, so that nothing of its page is taken.
-    OverBudget(Excess),
+    OverBudget(LimitExceeded),
     /// It was not asked, because the settings forbid to go there; says what they would have to say.
-    Forbidden(Safe),
+    Forbidden(SanitizedText),
     /// It was not asked in this period, because it failed too often in a row: it is asked more seldom for a while.
-    Resting(Box<Failure>),
+    Resting(Box<ScrapeFailure>),
     /// The sender was too busy to try in this period.
     Skipped,
     /// The attempt ran out of time while the sender itself was late for so many milliseconds of it: that says nothing of
@@ -97,7 +100,7 @@ pub enum Failure {
     OwnLateness(u64),
 }
 
-impl Failure {
+impl ScrapeFailure {
     /// Whether it says nothing of the target: gaunt itself did not come to read it.
     pub const fn is_own(&self) -> bool {
         matches!(self, Self::Skipped | Self::OwnLateness(_))
@@ -122,7 +125,7 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for ScrapeFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connect(why) => write!(f, "cannot connect: {why}"),
@@ -150,9 +153,9 @@ impl fmt::Display for Failure {
 
 /// How far a page goes over a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Excess {
+pub struct LimitExceeded {
     /// Which budget.
-    pub budget: Budget,
+    pub budget: Quota,
     /// What the page would need.
     pub found: u64,
     /// What there is for it.
@@ -162,7 +165,7 @@ pub struct Excess {
 /// What a target may use, of its own and of what all targets share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Budget {
+pub enum Quota {
     /// How many times its compressed size a page may have.
     Ratio,
     /// Samples on one page, known to gaunt or not.
@@ -183,9 +186,9 @@ pub enum Budget {
     IngestTime,
 }
 
-impl Budget {
+impl Quota {
     /// The key of the settings that gives more of it, if there is one.
-    pub const fn key(self) -> Option<&'static str> {
+    pub const fn settings_key(self) -> Option<&'static str> {
         match self {
             Self::Ratio | Self::IngestTime => None,
             Self::Samples => Some("max_samples"),
@@ -199,42 +202,42 @@ impl Budget {
     }
 }
 
-impl fmt::Display for Excess {
+impl fmt::Display for LimitExceeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { found, limit, budget } = self;
         match budget {
-            Budget::Ratio => {
+            Quota::Ratio => {
                 write!(f, "page grows to {found} times its compressed size, over {limit}")
             }
-            Budget::Samples => {
+            Quota::Samples => {
                 write!(f, "page has {found} samples or more, over the limit of {limit}")
             }
-            Budget::Series => {
+            Quota::Series => {
                 write!(f, "page has {found} series to keep, over the limit of {limit}")
             }
-            Budget::NewSeries => write!(
+            Quota::NewSeries => write!(
                 f,
                 "page brings {found} series that it did not have before, over the {limit} left in this minute"
             ),
-            Budget::AllSamples => write!(
+            Quota::AllSamples => write!(
                 f,
                 "page has {found} samples, over its share of {limit}, and all targets together have too many"
             ),
-            Budget::AllSeries => write!(
+            Quota::AllSeries => write!(
                 f,
                 "page has {found} series to keep, over its share of {limit}, and all targets together have too many"
             ),
-            Budget::AllNewSeries => write!(
+            Quota::AllNewSeries => write!(
                 f,
                 "page brings {found} series that it did not have before, over the {limit} that all targets have left \
                  in this minute"
             ),
-            Budget::IngestTime => write!(
+            Quota::IngestTime => write!(
                 f,
                 "taking in its page needs {found} ms of processor time again and again, over the {limit} ms for a page of \
                  its size; it is taken more seldom"
             ),
-            Budget::AllBytes => write!(
+            Quota::AllBytes => write!(
                 f,
                 "page needs {found} bytes, and {limit} are left for pages that are being read"
             ),
@@ -246,13 +249,13 @@ impl fmt::Display for Excess {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetSource {
     /// What the targets of this source have as their origin.
-    pub name: Safe,
+    pub name: SanitizedText,
     /// How many targets it names.
     pub targets: u32,
     /// When its list was last taken, by the owner's clock; none if it never was.
     pub taken: Option<UnixMs>,
     /// Why its list of now is not taken, with the next step; the list before stands meanwhile.
-    pub trouble: Option<Safe>,
+    pub trouble: Option<SanitizedText>,
     /// Since when it cannot be read at all; none while it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_since: Option<UnixMs>,
@@ -262,17 +265,17 @@ pub struct TargetSource {
 #[derive(Clone, Debug)]
 pub enum Delivery {
     /// All targets of this sender from now on; those that it named before and names no more are retired.
-    Targets(Vec<Target>),
+    Targets(Vec<ScrapeTarget>),
     /// The result of reading one of them.
     Batch(Batch),
     /// What a source says about the wiring, instead of what it said before.
-    Topology(Topology),
+    Topology(SourceTopology),
     /// What a scheduler says about running jobs, instead of what it said before.
     Jobs(JobList),
     /// Where this sender's targets come from, from now on.
     Sources(Vec<TargetSource>),
     /// How the recording of all this stands.
-    Keeping(Keeping),
+    RecordingStatus(RecordingStatus),
     /// What was known at that time: only for recordings.
-    Preamble(Preamble),
+    Preamble(RecordingPreamble),
 }

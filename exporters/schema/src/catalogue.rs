@@ -9,21 +9,21 @@ use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Class, Dialect,
-    unit::{Kind, Unit, Width},
+    DeviceClass, Dialect,
+    unit::{CounterWidth, MetricKind, Unit},
 };
 
 pub mod collective;
 pub mod ethernet;
 pub mod exporter;
-pub mod fleet;
+pub mod fleet_metrics;
 pub mod gpu;
 pub mod gpu_health;
 pub mod gpu_parts;
 pub mod hardware;
 pub mod host;
 pub mod port;
-pub mod probe;
+pub mod probe_results;
 pub mod service;
 pub mod switch_port;
 
@@ -43,13 +43,13 @@ pub struct Metric {
     /// A label with a fixed value, for metrics that are a small closed set of series.
     pub tag: Option<(&'static str, &'static str)>,
     /// How it moves, and how it ends if it is a counter.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// Its base unit.
     pub unit: Unit,
     /// The step that history is quantised to; smaller differences are noise.
     pub resolution: f64,
     /// What it is measured on.
-    pub class: Class,
+    pub class: DeviceClass,
     /// One sentence for people.
     pub help: &'static str,
     /// Whether its past is kept.
@@ -59,23 +59,23 @@ pub struct Metric {
     /// For info series: the labels beside those of the device.
     pub labels: &'static [&'static str],
     /// Its names in the pages of other exporters.
-    pub foreign: &'static [Foreign],
+    pub foreign: &'static [ForeignName],
 }
 
 /// A metric's name in the pages of another exporter.
 #[derive(Clone, Copy, Debug)]
-pub struct Foreign {
+pub struct ForeignName {
     /// Whose name it is.
     pub dialect: Dialect,
     /// The name there.
     pub name: &'static str,
     /// From the value there to ours.
-    pub scale: Scale,
+    pub scale: UnitScale,
 }
 
 /// A change of unit, exact where it can be.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Scale {
+pub enum UnitScale {
     /// The same unit.
     Same,
     /// Our value is theirs times this.
@@ -84,9 +84,9 @@ pub enum Scale {
     Per(f64),
 }
 
-impl Scale {
+impl UnitScale {
     /// Their value in our unit.
-    pub fn apply(self, value: f64) -> f64 {
+    pub fn to_catalogue_unit(self, value: f64) -> f64 {
         match self {
             Self::Same => value,
             Self::Times(factor) => value * factor,
@@ -95,22 +95,22 @@ impl Scale {
     }
 
     /// Our value in their unit: the whole number that became it, if there is one.
-    pub fn invert(self, value: f64) -> f64 {
+    pub fn to_foreign_unit(self, value: f64) -> f64 {
         let theirs = match self {
             Self::Same => return value,
             Self::Times(factor) => value / factor,
             Self::Per(divisor) => value * divisor,
         };
         let whole = theirs.round();
-        if self.apply(whole).to_bits() == value.to_bits() { whole } else { theirs }
+        if self.to_catalogue_unit(whole).to_bits() == value.to_bits() { whole } else { theirs }
     }
 }
 
 impl Metric {
     const fn new(
         name: &'static str,
-        class: Class,
-        kind: Kind,
+        class: DeviceClass,
+        kind: MetricKind,
         unit: Unit,
         resolution: f64,
     ) -> Self {
@@ -129,69 +129,79 @@ impl Metric {
         }
     }
 
-    const fn gauge(name: &'static str, class: Class, unit: Unit, resolution: f64) -> Self {
-        Self::new(name, class, Kind::Gauge, unit, resolution)
-    }
-
-    const fn counter(name: &'static str, class: Class, unit: Unit, width: Width) -> Self {
-        Self::new(name, class, Kind::Counter(width), unit, 1.0)
-    }
-
-    const fn info_series(
+    const fn new_gauge(
         name: &'static str,
-        class: Class,
+        class: DeviceClass,
+        unit: Unit,
+        resolution: f64,
+    ) -> Self {
+        Self::new(name, class, MetricKind::Gauge, unit, resolution)
+    }
+
+    const fn new_counter(
+        name: &'static str,
+        class: DeviceClass,
+        unit: Unit,
+        width: CounterWidth,
+    ) -> Self {
+        Self::new(name, class, MetricKind::Counter(width), unit, 1.0)
+    }
+
+    const fn new_info_series(
+        name: &'static str,
+        class: DeviceClass,
         labels: &'static [&'static str],
     ) -> Self {
-        let mut row = Self::new(name, class, Kind::Info, Unit::Count, 1.0);
+        let mut row = Self::new(name, class, MetricKind::Info, Unit::Count, 1.0);
         row.labels = labels;
         row
     }
 
-    const fn help(mut self, help: &'static str) -> Self {
+    const fn with_help(mut self, help: &'static str) -> Self {
         self.help = help;
         self
     }
 
-    const fn tag(mut self, label: &'static str, value: &'static str) -> Self {
+    const fn with_tag(mut self, label: &'static str, value: &'static str) -> Self {
         self.tag = Some((label, value));
         self
     }
 
-    const fn history(mut self) -> Self {
+    const fn with_history(mut self) -> Self {
         self.history = true;
         self
     }
 
-    const fn integral(mut self, counter: &'static str) -> Self {
+    const fn with_integral(mut self, counter: &'static str) -> Self {
         self.integral = Some(counter);
         self
     }
 
-    const fn foreign(mut self, names: &'static [Foreign]) -> Self {
+    const fn with_foreign(mut self, names: &'static [ForeignName]) -> Self {
         self.foreign = names;
         self
     }
 }
 
-const fn dcgm(name: &'static str, scale: Scale) -> Foreign {
-    Foreign { dialect: Dialect::Dcgm, name, scale }
+const fn dcgm_name(name: &'static str, scale: UnitScale) -> ForeignName {
+    ForeignName { dialect: Dialect::Dcgm, name, scale }
 }
 
-const fn node_exporter(name: &'static str) -> Foreign {
-    Foreign { dialect: Dialect::NodeExporter, name, scale: Scale::Same }
+const fn node_exporter_name(name: &'static str) -> ForeignName {
+    ForeignName { dialect: Dialect::NodeExporter, name, scale: UnitScale::Same }
 }
 
 /// The place of a constant among those of its class, found when this is compiled.
-const fn place(names: &[&str], name: &str) -> u16 {
+const fn index_of_name(names: &[&str], name: &str) -> u16 {
     let mut place = 0;
-    while !same(names[place as usize].as_bytes(), name.as_bytes()) {
+    while !bytes_equal(names[place as usize].as_bytes(), name.as_bytes()) {
         place += 1;
     }
     place
 }
 
 /// Whether two names are the same: what `==` says, which no constant may ask yet.
-const fn same(one: &[u8], other: &[u8]) -> bool {
+const fn bytes_equal(one: &[u8], other: &[u8]) -> bool {
     let mut at = 0;
     while at < one.len() && at < other.len() && one[at] == other[at] {
         at += 1;
@@ -206,16 +216,16 @@ macro_rules! rows {
         $(
             #[doc = $help]
             pub const $id: $crate::MetricId =
-                $crate::MetricId($base + $crate::catalogue::place(NAMES, stringify!($id)));
+                $crate::MetricId($base + $crate::catalogue::index_of_name(NAMES, stringify!($id)));
         )*
-        pub(super) const ROWS: &[$crate::catalogue::Metric] = &[$($row.help($help),)*];
+        pub(super) const ROWS: &[$crate::catalogue::Metric] = &[$($row.with_help($help),)*];
         /// The position after this class's last row.
         pub(super) const END: u16 = $base + ROWS.len() as u16;
     };
 }
 use rows;
 
-const LEN: usize = fleet::END as usize;
+const LEN: usize = fleet_metrics::END as usize;
 
 /// Every row, in the order of the page.
 pub static CATALOGUE: [Metric; LEN] = {
@@ -230,9 +240,9 @@ pub static CATALOGUE: [Metric; LEN] = {
         switch_port::ROWS,
         service::ROWS,
         collective::ROWS,
-        probe::ROWS,
+        probe_results::ROWS,
         exporter::ROWS,
-        fleet::ROWS,
+        fleet_metrics::ROWS,
     ];
     let mut all = [host::ROWS[0]; LEN];
     let (mut filled, mut part) = (0, 0);
@@ -251,18 +261,18 @@ pub static CATALOGUE: [Metric; LEN] = {
 impl MetricId {
     /// The row.
     #[inline]
-    pub fn row(self) -> &'static Metric {
+    pub fn catalogue_row(self) -> &'static Metric {
         &CATALOGUE[usize::from(self.0)]
     }
 
     /// Every row's position.
-    pub fn all() -> impl Iterator<Item = Self> {
+    pub fn all_ids() -> impl Iterator<Item = Self> {
         (0..LEN as u16).map(Self)
     }
 
     /// The unique name of the row: the metric's name, with its fixed label in braces if it has one.
-    pub fn key(self) -> String {
-        let row = self.row();
+    pub fn series_key(self) -> String {
+        let row = self.catalogue_row();
         match row.tag {
             None => row.name.to_owned(),
             Some((label, value)) => format!("{}{{{label}=\"{value}\"}}", row.name),
@@ -272,7 +282,7 @@ impl MetricId {
 
 /// What a name on a page stands for.
 #[derive(Clone, Copy, Debug)]
-pub struct Named {
+pub struct NamedRows {
     /// The first row of this name; tagged rows follow it without a gap.
     pub first: MetricId,
     /// How many rows share the name.
@@ -280,19 +290,20 @@ pub struct Named {
     /// In whose words the name is.
     pub dialect: Dialect,
     /// From the value there to ours.
-    pub scale: Scale,
+    pub scale: UnitScale,
 }
 
 /// The rows that a name on a page stands for, whoever's name it is.
-pub fn named(name: &str) -> Option<Named> {
-    static NAMES: LazyLock<HashMap<&'static str, Named, foldhash::fast::FixedState>> =
+pub fn find_rows(name: &str) -> Option<NamedRows> {
+    static NAMES: LazyLock<HashMap<&'static str, NamedRows, foldhash::fast::FixedState>> =
         LazyLock::new(|| {
-            let mut names: HashMap<_, Named, _> = HashMap::default();
-            for id in MetricId::all() {
-                let row = id.row();
-                let ours = Foreign { dialect: Dialect::Gaunt, name: row.name, scale: Scale::Same };
+            let mut names: HashMap<_, NamedRows, _> = HashMap::default();
+            for id in MetricId::all_ids() {
+                let row = id.catalogue_row();
+                let ours =
+                    ForeignName { dialect: Dialect::Gaunt, name: row.name, scale: UnitScale::Same };
                 for name in std::iter::once(&ours).chain(row.foreign) {
-                    let known = names.entry(name.name).or_insert(Named {
+                    let known = names.entry(name.name).or_insert(NamedRows {
                         first: id,
                         rows: 0,
                         dialect: name.dialect,
@@ -315,11 +326,15 @@ mod tests {
     #[test]
     fn every_key_is_unique_and_every_row_finds_itself() {
         let mut keys = HashSet::new();
-        for id in MetricId::all() {
-            assert!(keys.insert(id.key()), "{} stands twice", id.key());
-            let named = named(id.row().name).unwrap();
+        for id in MetricId::all_ids() {
+            assert!(keys.insert(id.series_key()), "{} stands twice", id.series_key());
+            let named = find_rows(id.catalogue_row().name).unwrap();
             let range = named.first.0..named.first.0 + named.rows;
-            assert!(range.contains(&id.0), "rows named {} do not stand together", id.row().name);
+            assert!(
+                range.contains(&id.0),
+                "rows named {} do not stand together",
+                id.catalogue_row().name
+            );
         }
     }
 
@@ -327,10 +342,14 @@ mod tests {
     fn names_follow_the_field() {
         for row in &CATALOGUE {
             let stem = row.name.strip_suffix("_total");
-            let counter = matches!(row.kind, Kind::Counter(_));
+            let counter = matches!(row.kind, MetricKind::Counter(_));
             assert_eq!(stem.is_some(), counter, "{}: _total is for counters", row.name);
-            assert!(stem.unwrap_or(row.name).ends_with(row.unit.suffix()), "{}: unit", row.name);
-            assert_eq!(row.name.ends_with("_info"), row.kind == Kind::Info, "{}", row.name);
+            assert!(
+                stem.unwrap_or(row.name).ends_with(row.unit.name_suffix()),
+                "{}: unit",
+                row.name
+            );
+            assert_eq!(row.name.ends_with("_info"), row.kind == MetricKind::Info, "{}", row.name);
             assert!(row.name.starts_with("gaunt_"), "{}", row.name);
             assert!(row.help.len() > 10 && row.help.ends_with('.'), "{}: help", row.name);
             assert!(row.resolution > 0.0, "{}: resolution", row.name);
@@ -341,28 +360,33 @@ mod tests {
     fn every_integral_is_a_counter_of_the_same_class() {
         for row in &CATALOGUE {
             let Some(integral) = row.integral else { continue };
-            let counter = named(integral).expect("the integral is in the catalogue").first.row();
+            let counter = find_rows(integral)
+                .expect("the integral is in the catalogue")
+                .first
+                .catalogue_row();
             assert_eq!(counter.class, row.class, "{}", row.name);
-            assert!(matches!(counter.kind, Kind::Counter(_)), "{}", row.name);
+            assert!(matches!(counter.kind, MetricKind::Counter(_)), "{}", row.name);
         }
     }
 
     #[test]
     fn per_cent_becomes_a_ratio_to_the_last_bit() {
-        let named = named("DCGM_FI_DEV_GPU_UTIL").unwrap();
+        let named = find_rows("DCGM_FI_DEV_GPU_UTIL").unwrap();
         assert_eq!(named.first, gpu::UTILIZATION);
-        assert_eq!(named.scale.apply(57.0).to_string(), "0.57");
+        assert_eq!(named.scale.to_catalogue_unit(57.0).to_string(), "0.57");
     }
 
     #[test]
     fn their_whole_numbers_come_back_to_the_last_bit() {
-        for scale in [Scale::Same, Scale::Per(100.0), Scale::Per(1e3), Scale::Times(1e6)] {
+        for scale in
+            [UnitScale::Same, UnitScale::Per(100.0), UnitScale::Per(1e3), UnitScale::Times(1e6)]
+        {
             for theirs in (0..100_u32).chain(4_200_000_010..=4_200_000_019) {
                 let theirs = f64::from(theirs);
-                let back = scale.invert(scale.apply(theirs));
+                let back = scale.to_foreign_unit(scale.to_catalogue_unit(theirs));
                 assert_eq!(back.to_bits(), theirs.to_bits(), "{scale:?}");
             }
         }
-        assert_eq!(Scale::Per(100.0).invert(0.12345).to_string(), "12.345");
+        assert_eq!(UnitScale::Per(100.0).to_foreign_unit(0.12345).to_string(), "12.345");
     }
 }

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use crate::Safe;
+use crate::SanitizedText;
 
 /// The most labels that name a device on its node.
 pub const MAX_KEY_LABELS: usize = 2;
@@ -12,7 +12,7 @@ pub const MAX_KEY_LABELS: usize = 2;
 /// A class of device. It decides which labels name a device on its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Class {
+pub enum DeviceClass {
     /// The node itself.
     Node,
     /// A GPU, by its NVML index.
@@ -49,7 +49,7 @@ pub enum Class {
     Fleet,
 }
 
-impl Class {
+impl DeviceClass {
     /// Every class, in the order of the page.
     pub const ALL: [Self; 17] = [
         Self::Node,
@@ -72,7 +72,7 @@ impl Class {
     ];
 
     /// The labels that name a device of this class on its node.
-    pub const fn labels(self) -> &'static [&'static str] {
+    pub const fn key_label_names(self) -> &'static [&'static str] {
         match self {
             Self::Node | Self::Fleet => &[],
             Self::Gpu => &["gpu"],
@@ -120,82 +120,97 @@ impl Class {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Device {
     /// What it is.
-    pub class: Class,
+    pub class: DeviceClass,
     /// Which one it is: as many values as [`Class::labels`] has names. Whoever copies a device shares them.
-    pub key: Arc<[Safe]>,
+    pub key: Arc<[SanitizedText]>,
 }
 
 impl Device {
     /// The node itself.
-    pub fn node() -> Self {
-        Self { class: Class::Node, key: Arc::default() }
+    pub fn new_node() -> Self {
+        Self { class: DeviceClass::Node, key: Arc::default() }
     }
 
     /// The GPU with this NVML index.
-    pub fn gpu(index: u32) -> Self {
-        Self { class: Class::Gpu, key: [Safe::new(&index.to_string())].into() }
+    pub fn new_gpu(index: u32) -> Self {
+        Self { class: DeviceClass::Gpu, key: [SanitizedText::new(&index.to_string())].into() }
     }
 
     /// A part of the GPU with this NVML index: a link, an instance, a process or a kind of error, by its number.
-    pub fn part(class: Class, gpu: u32, number: u32) -> Self {
+    pub fn new_gpu_part(class: DeviceClass, gpu: u32, number: u32) -> Self {
         Self { class, key: [gpu.to_string().into(), number.to_string().into()].into() }
     }
 
     /// A port of an RDMA device, such as port 1 of `mlx5_0`.
-    pub fn port(device: &str, port: &str) -> Self {
-        Self { class: Class::Port, key: [Safe::new(device), Safe::new(port)].into() }
+    pub fn new_port(device: &str, port: &str) -> Self {
+        Self {
+            class: DeviceClass::Port,
+            key: [SanitizedText::new(device), SanitizedText::new(port)].into(),
+        }
     }
 
     /// A network device of the kernel, such as `eth0`.
-    pub fn netdev(device: &str) -> Self {
-        Self { class: Class::Netdev, key: [Safe::new(device)].into() }
+    pub fn new_netdev(device: &str) -> Self {
+        Self { class: DeviceClass::Netdev, key: [SanitizedText::new(device)].into() }
     }
 
     /// A disk, such as `nvme0n1`.
-    pub fn disk(device: &str) -> Self {
-        Self { class: Class::Disk, key: [Safe::new(device)].into() }
+    pub fn new_disk(device: &str) -> Self {
+        Self { class: DeviceClass::Disk, key: [SanitizedText::new(device)].into() }
     }
 
     /// A network file system, by where it is mounted or by its own name.
-    pub fn mount(mount: &str) -> Self {
-        Self { class: Class::Mount, key: [Safe::new(mount)].into() }
+    pub fn new_mount(mount: &str) -> Self {
+        Self { class: DeviceClass::Mount, key: [SanitizedText::new(mount)].into() }
     }
 
     /// A sensor of a chip, such as `temp1` of `coretemp.0`.
-    pub fn sensor(chip: &str, sensor: &str) -> Self {
-        Self { class: Class::Sensor, key: [Safe::new(chip), Safe::new(sensor)].into() }
+    pub fn new_sensor(chip: &str, sensor: &str) -> Self {
+        Self {
+            class: DeviceClass::Sensor,
+            key: [SanitizedText::new(chip), SanitizedText::new(sensor)].into(),
+        }
     }
 
     /// A port of a switch, such as port 14 of `leaf-03`.
-    pub fn switch_port(switch: &str, port: &str) -> Self {
-        Self { class: Class::SwitchPort, key: [Safe::new(switch), Safe::new(port)].into() }
+    pub fn new_switch_port(switch: &str, port: &str) -> Self {
+        Self {
+            class: DeviceClass::SwitchPort,
+            key: [SanitizedText::new(switch), SanitizedText::new(port)].into(),
+        }
     }
 
     /// A model on a server, such as `gpu007:8000`.
-    pub fn service(server: &str, model: &str) -> Self {
-        Self { class: Class::Service, key: [Safe::new(server), Safe::new(model)].into() }
+    pub fn new_service(server: &str, model: &str) -> Self {
+        Self {
+            class: DeviceClass::Service,
+            key: [SanitizedText::new(server), SanitizedText::new(model)].into(),
+        }
     }
 
     /// A kind of transfer that was probed, such as `all_reduce` between `gpu0..7`.
-    pub fn probe(collective: &str, between: &str) -> Self {
-        Self { class: Class::Probe, key: [Safe::new(collective), Safe::new(between)].into() }
+    pub fn new_probe(collective: &str, between: &str) -> Self {
+        Self {
+            class: DeviceClass::Probe,
+            key: [SanitizedText::new(collective), SanitizedText::new(between)].into(),
+        }
     }
 
     /// A collector of the exporter.
-    pub fn collector(name: &str) -> Self {
-        Self { class: Class::Collector, key: [Safe::new(name)].into() }
+    pub fn new_collector(name: &str) -> Self {
+        Self { class: DeviceClass::Collector, key: [SanitizedText::new(name)].into() }
     }
 
     /// Gives it another first name, such as another number of its GPU.
-    pub fn rename(&mut self, first: &Safe) {
+    pub fn set_first_key(&mut self, first: &SanitizedText) {
         if let Some(known) = Arc::make_mut(&mut self.key).first_mut() {
             known.clone_from(first);
         }
     }
 
     /// The labels that name this device, with their values.
-    pub fn labels(&self) -> impl Iterator<Item = (&'static str, &Safe)> {
-        self.class.labels().iter().copied().zip(self.key.iter())
+    pub fn key_labels(&self) -> impl Iterator<Item = (&'static str, &SanitizedText)> {
+        self.class.key_label_names().iter().copied().zip(self.key.iter())
     }
 }
 
@@ -203,8 +218,11 @@ impl Device {
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.class, &*self.key) {
-            (Class::Gpu, [index]) => write!(f, "GPU {index}"),
-            (Class::Nvlink | Class::Xid | Class::Mig | Class::Process, [gpu, number]) => {
+            (DeviceClass::Gpu, [index]) => write!(f, "GPU {index}"),
+            (
+                DeviceClass::Nvlink | DeviceClass::Xid | DeviceClass::Mig | DeviceClass::Process,
+                [gpu, number],
+            ) => {
                 write!(f, "GPU {gpu} {} {number}", self.class.as_str())
             }
             (_, [one]) => write!(f, "{one}"),

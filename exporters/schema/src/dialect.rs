@@ -2,49 +2,49 @@
 
 mod absence;
 mod all_smi;
-mod amd;
-mod assembly;
+mod amd_exporter;
 #[cfg(test)]
-mod captured;
-mod dcgm;
-mod dcgm_new;
+mod captured_pages;
+mod custom_handlers;
+mod dcgm_exporter;
+mod dcgm_new_names;
+mod decode_plan;
+mod dialect_table;
 #[cfg(test)]
-mod foreign;
-mod infiniband;
-mod interpreter;
-mod nccl;
+mod exporter_page_tests;
+mod infiniband_exporter;
+#[cfg(test)]
+mod label_tests;
+mod model_servers;
+mod nccl_inspector;
 mod node_exporter;
-mod node_more;
+mod node_exporter_table;
 mod nvidia_smi;
-mod plan;
-mod rdma;
-mod servers;
-mod snmp;
-mod special;
-mod table;
-#[cfg(test)]
-mod words;
+mod page_decoder;
+mod rdma_exporter;
+mod report_builder;
+mod snmp_exporter;
 
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::{
-    interpreter::{Interpreter, Understood, knows},
-    plan::{Aside, Op, Plan, Shown},
+    decode_plan::{DecodeOp, DecodePlan, ShownXid, SideValues},
+    page_decoder::{DecodedPage, PageDecoder, is_known_name},
 };
 
 /// The tables of all exporters that have one.
-static TABLES: [table::Table; 11] = [
+static TABLES: [dialect_table::DialectTable; 11] = [
     all_smi::TABLE,
-    amd::TABLE,
-    dcgm_new::TABLE,
-    infiniband::TABLE,
-    node_more::TABLE,
+    amd_exporter::TABLE,
+    dcgm_new_names::TABLE,
+    infiniband_exporter::TABLE,
+    node_exporter_table::TABLE,
     nvidia_smi::TABLE,
-    rdma::TABLE,
-    servers::TGI,
-    servers::TRITON,
-    servers::VLLM,
-    snmp::TABLE,
+    rdma_exporter::TABLE,
+    model_servers::TGI,
+    model_servers::TRITON,
+    model_servers::VLLM,
+    snmp_exporter::TABLE,
 ];
 
 /// An exporter whose names gaunt understands, the better source of what two of them know before the other.
@@ -101,12 +101,12 @@ impl Dialect {
     ];
 
     /// Whether such an exporter looks at its devices at its own pace, and says the same until it looks again.
-    pub const fn looks_by_itself(self) -> bool {
+    pub const fn has_own_interval(self) -> bool {
         matches!(self, Self::Dcgm | Self::Amd | Self::NvidiaSmi | Self::AllSmi | Self::Infiniband)
     }
 
     /// Whether it is a server of its own, of which a node may have several.
-    pub const fn is_of_service(self) -> bool {
+    pub const fn is_model_server(self) -> bool {
         matches!(self, Self::Vllm | Self::Triton | Self::Tgi)
     }
 

@@ -6,26 +6,26 @@
 //! client holds. [`Told`] writes frames, [`Frames`] reads them. The text of the same report says the same.
 
 mod bytes;
-mod columns;
-mod fault;
-mod hash;
-mod head;
-mod holds;
-mod identity;
-mod layout;
-mod read;
-mod told;
+mod client_state;
+mod column_encoding;
+mod frame_decoder;
+mod frame_encoder;
+mod frame_error;
+mod frame_header;
+mod frame_identity;
+mod frame_layout;
+mod layout_hash;
 
 #[cfg(test)]
 mod tests;
 
-pub use fault::Fault;
-pub use hash::Hash;
-pub use head::VERSION;
-pub use holds::{HOLDS, Holds};
-pub use layout::Layout;
-pub use read::{Frames, LAYOUT_BYTES, Memory, Tidings};
-pub use told::{Told, Whole, bits};
+pub use client_state::{ClientState, HOLDS};
+pub use frame_decoder::{FrameDecodeState, FrameDecoder, FrameDecoderStats, LAYOUT_BYTES};
+pub use frame_encoder::{FrameEncoder, FrameParts, encode_reading};
+pub use frame_error::FrameError;
+pub use frame_header::VERSION;
+pub use frame_layout::FrameLayout;
+pub use layout_hash::LayoutHash;
 
 /// The media type of a frame.
 pub const CONTENT_TYPE: &str = "application/vnd.gaunt.frame;version=1";

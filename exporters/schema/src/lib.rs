@@ -6,40 +6,45 @@
 
 pub mod batch;
 pub mod catalogue;
+pub mod cow_list;
 pub mod device;
 pub mod dialect;
+pub mod finding_kind;
 pub mod frame;
 pub mod job;
-pub mod keeping;
-pub mod meeting;
 pub mod natural;
 pub mod plain_error;
 pub mod preamble;
+pub mod probe_pairing;
 pub mod reading;
+pub mod recording_status;
 pub mod report;
-pub mod safe;
-pub mod shared;
+pub mod sanitized_text;
 pub mod text;
 pub mod time;
 pub mod topology;
 pub mod unit;
-pub mod verdict;
 pub mod xid;
 
 pub use batch::{
-    Batch, Budget, Delivery, Excess, Failure, Page, Rejected, Target, TargetId, TargetSource,
+    Batch, Delivery, LimitExceeded, Quota, RejectionCounts, ScrapeFailure, ScrapeTarget,
+    ScrapedPage, TargetId, TargetSource,
 };
 pub use catalogue::{Metric, MetricId};
-pub use device::{Class, Device};
+pub use cow_list::CowList;
+pub use device::{Device, DeviceClass};
 pub use dialect::Dialect;
-pub use job::{Holding, Job, JobList};
-pub use keeping::{Keeping, Obstacle, Stopped};
-pub use natural::{NaturalName, natural};
-pub use preamble::{PREAMBLE_VERSION, Preamble};
-pub use reading::{Absent, Reading};
-pub use report::{Extra, Info, Report, Sample};
-pub use safe::Safe;
-pub use shared::Shared;
-pub use time::{Clock, UnixMs};
-pub use topology::{DeviceRail, NodePlace, Origin, PortPlace, Switch, Topology};
-pub use verdict::{Entity, EntityKind, FindingKind, GpuState, LifeState, Severity, Turn};
+pub use finding_kind::{
+    Entity, EntityKind, FindingEvent, FindingKind, GpuState, LifeState, Severity,
+};
+pub use job::{JobAllocation, JobList, SchedulerJob};
+pub use natural::{NaturalName, natural_order};
+pub use preamble::{PREAMBLE_VERSION, RecordingPreamble};
+pub use reading::{AbsenceReason, Reading};
+pub use recording_status::{RecordingStatus, RecordingStop, RecordingStopReason};
+pub use report::{ExtraSample, InfoSeries, MetricSample, Report};
+pub use sanitized_text::SanitizedText;
+pub use time::{ClockFn, UnixMs};
+pub use topology::{
+    DeviceRail, FabricSwitch, NodeLocation, PortLocation, SourceTopology, TopologyOrigin,
+};

@@ -2,13 +2,13 @@
 
 use std::cmp::Ordering;
 
-use crate::Safe;
+use crate::SanitizedText;
 
 /// Text order, but runs of digits by their value.
-pub fn natural(a: &str, b: &str) -> Ordering {
+pub fn natural_order(a: &str, b: &str) -> Ordering {
     let (mut left, mut right) = (a, b);
     while !left.is_empty() && !right.is_empty() {
-        let ((one, left_rest), (other, right_rest)) = (digits(left), digits(right));
+        let ((one, left_rest), (other, right_rest)) = (split_digits(left), split_digits(right));
         let order = if one.is_empty() || other.is_empty() {
             let (mut first, mut second) = (left.chars(), right.chars());
             let order = first.next().cmp(&second.next());
@@ -29,11 +29,11 @@ pub fn natural(a: &str, b: &str) -> Ordering {
 
 /// A name that is sorted by [`natural`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NaturalName(pub Safe);
+pub struct NaturalName(pub SanitizedText);
 
 impl Ord for NaturalName {
     fn cmp(&self, other: &Self) -> Ordering {
-        natural(&self.0, &other.0)
+        natural_order(&self.0, &other.0)
     }
 }
 
@@ -44,7 +44,7 @@ impl PartialOrd for NaturalName {
 }
 
 /// The digits at the beginning, and the rest.
-fn digits(text: &str) -> (&str, &str) {
+fn split_digits(text: &str) -> (&str, &str) {
     text.split_at(text.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len()))
 }
 
@@ -55,18 +55,18 @@ mod tests {
     #[test]
     fn names_are_put_in_order_as_a_person_counts() {
         let mut names = ["gpu10", "gpu2", "gpu02", "gpu", "", "gpu2b", "ä1", "gpu-2"];
-        names.sort_by(|a, b| natural(a, b));
+        names.sort_by(|a, b| natural_order(a, b));
         assert_eq!(names, ["", "gpu", "gpu-2", "gpu02", "gpu2", "gpu2b", "gpu10", "ä1"]);
     }
 
     proptest::proptest! {
         #[test]
         fn it_is_an_order(a in "[a0-2]{0,5}", b in "[a0-2]{0,5}", c in "[a0-2]{0,5}") {
-            let order = natural(&a, &b);
-            assert_eq!(order, natural(&b, &a).reverse());
+            let order = natural_order(&a, &b);
+            assert_eq!(order, natural_order(&b, &a).reverse());
             assert_eq!(order.is_eq(), a == b);
-            if order.is_le() && natural(&b, &c).is_le() {
-                assert!(natural(&a, &c).is_le());
+            if order.is_le() && natural_order(&b, &c).is_le() {
+                assert!(natural_order(&a, &c).is_le());
             }
         }
     }

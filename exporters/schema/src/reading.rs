@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Why a value that could exist does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Absent {
+pub enum AbsenceReason {
     /// The device or its driver does not know this value.
     Unsupported,
     /// The value exists, and this process may not read it.
@@ -20,7 +20,7 @@ pub enum Absent {
     Error,
 }
 
-impl Absent {
+impl AbsenceReason {
     /// Every reason, in the order in which they are documented.
     pub const ALL: [Self; 6] = [
         Self::Unsupported,
@@ -58,7 +58,7 @@ pub enum Reading {
     /// No number, and why.
     Absent {
         /// The reason.
-        absent: Absent,
+        absent: AbsenceReason,
     },
 }
 
@@ -66,12 +66,12 @@ impl Reading {
     /// A reading of a number; what is not finite is no reading but an error.
     #[inline]
     pub fn of(value: f64) -> Self {
-        if value.is_finite() { Self::Value(value) } else { Self::absent(Absent::Error) }
+        if value.is_finite() { Self::Value(value) } else { Self::new_absent(AbsenceReason::Error) }
     }
 
     /// A reading that is missing for `reason`.
     #[inline]
-    pub const fn absent(reason: Absent) -> Self {
+    pub const fn new_absent(reason: AbsenceReason) -> Self {
         Self::Absent { absent: reason }
     }
 
@@ -86,7 +86,7 @@ impl Reading {
 
     /// The reason, if there is no number.
     #[inline]
-    pub const fn reason(self) -> Option<Absent> {
+    pub const fn absence_reason(self) -> Option<AbsenceReason> {
         match self {
             Self::Value(_) => None,
             Self::Absent { absent } => Some(absent),
@@ -100,8 +100,8 @@ impl From<f64> for Reading {
     }
 }
 
-impl From<Absent> for Reading {
-    fn from(reason: Absent) -> Self {
-        Self::absent(reason)
+impl From<AbsenceReason> for Reading {
+    fn from(reason: AbsenceReason) -> Self {
+        Self::new_absent(reason)
     }
 }

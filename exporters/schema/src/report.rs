@@ -1,6 +1,6 @@
 //! A report: everything that one node said about itself at one instant.
 
-use crate::{Device, MetricId, Reading, Safe, Shared, UnixMs};
+use crate::{CowList, Device, MetricId, Reading, SanitizedText, UnixMs};
 
 /// All of one node at one instant, before anybody judges it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -8,31 +8,31 @@ pub struct Report {
     /// The instant of sampling by the node's own clock, if it told.
     pub node_time: Option<UnixMs>,
     /// The name that the node gives itself, if it told.
-    pub node: Option<Safe>,
+    pub node: Option<SanitizedText>,
     /// The devices that the samples and infos point to, each once, in order of appearance.
-    pub devices: Shared<Device>,
+    pub devices: CowList<Device>,
     /// Who the devices are: identities, jobs.
-    pub infos: Shared<Info>,
+    pub infos: CowList<InfoSeries>,
     /// What they measure.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<MetricSample>,
     /// What other programs of the node have to say: it is passed on and means nothing to us.
-    pub extra: Vec<Extra>,
+    pub extra: Vec<ExtraSample>,
 }
 
 /// One sample in the words of another program.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Extra {
+pub struct ExtraSample {
     /// The metric, named by the grammar and not like one of the catalogue.
-    pub name: Safe,
+    pub name: SanitizedText,
     /// Label names and values.
-    pub labels: Vec<(Safe, Safe)>,
+    pub labels: Vec<(SanitizedText, SanitizedText)>,
     /// A finite number.
     pub value: f64,
 }
 
 /// One reading of one metric of one device.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sample {
+pub struct MetricSample {
     /// What was measured.
     pub metric: MetricId,
     /// Which device, as a position in [`Report::devices`].
@@ -43,18 +43,18 @@ pub struct Sample {
 
 /// The labels of one `*_info` series, without those that name the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Info {
+pub struct InfoSeries {
     /// Which info series.
     pub metric: MetricId,
     /// Which device, as a position in [`Report::devices`].
     pub device: u32,
     /// Label names and values, in the order of the page.
-    pub labels: Shared<(Safe, Safe)>,
+    pub labels: CowList<(SanitizedText, SanitizedText)>,
 }
 
 impl Report {
     /// The position of `device`, added if it is new.
-    pub fn device(&mut self, device: Device) -> u32 {
+    pub fn ensure_device(&mut self, device: Device) -> u32 {
         let at = self.devices.iter().position(|known| *known == device);
         at.unwrap_or_else(|| {
             self.devices.push(device);
@@ -64,17 +64,17 @@ impl Report {
 
     /// Adds one reading of the device at position `device`.
     pub fn push(&mut self, device: u32, metric: MetricId, reading: impl Into<Reading>) {
-        self.samples.push(Sample { metric, device, reading: reading.into() });
+        self.samples.push(MetricSample { metric, device, reading: reading.into() });
     }
 
     /// Adds the labels of an info series of the device at position `device`.
-    pub fn info(&mut self, device: u32, metric: MetricId, labels: &[(&str, &str)]) {
+    pub fn add_info(&mut self, device: u32, metric: MetricId, labels: &[(&str, &str)]) {
         let labels = labels.iter().map(|(name, value)| ((*name).into(), (*value).into()));
-        self.infos.push(Info { metric, device, labels: labels.collect() });
+        self.infos.push(InfoSeries { metric, device, labels: labels.collect() });
     }
 
     /// The reading of `metric` on `device`, if the report has one.
-    pub fn reading(&self, device: &Device, metric: MetricId) -> Option<Reading> {
+    pub fn find_reading(&self, device: &Device, metric: MetricId) -> Option<Reading> {
         let at = self.devices.iter().position(|known| known == device)? as u32;
         let sample = self.samples.iter().find(|s| s.device == at && s.metric == metric)?;
         Some(sample.reading)

@@ -3,27 +3,27 @@
 //! [`write()`] makes a page of a report, [`write_page()`] one in either form and in other exporters' words as well. [`Reader`] takes any page apart, line by line, and says of each line that it
 //! cannot take why. [`decode()`] puts a report together from what the reader finds, in whoever's words the page is.
 
-pub mod decode;
 mod families;
 mod labels;
-mod layout;
-pub mod layouts;
 pub mod limits;
 mod number;
-pub mod open;
-pub mod reader;
-pub mod reason;
+pub mod openmetrics;
+mod page_template;
+pub mod page_writer;
+pub mod reject_reason;
 mod series;
-pub mod write;
+pub mod template_cache;
+pub mod text_decode;
+pub mod text_reader;
 
-pub use decode::decode;
-pub use labels::Label;
-pub use layouts::{Layouts, Memory, Tidings};
-pub use limits::Limits;
-pub use open::{decode_open_metrics, is_open_metrics};
-pub use reader::{Line, Reader, Reject, Sample};
-pub use reason::Reason;
-pub use write::{Compat, Form, write, write_page};
+pub use labels::SeriesLabel;
+pub use limits::PageLimits;
+pub use openmetrics::{decode_open_metrics, is_open_metrics};
+pub use page_writer::{CompatOptions, ExpositionFormat, write_page, write_text};
+pub use reject_reason::Reason;
+pub use template_cache::{TemplateCache, TemplateCacheStats, TemplateState};
+pub use text_decode::decode_page;
+pub use text_reader::{PageLine, RejectedLine, TextReader, TextSample};
 
 /// The media type of a page of text.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -32,10 +32,10 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 #[cfg(test)]
-mod differential;
+mod differential_tests;
 #[cfg(test)]
-mod hard_cases;
-#[cfg(test)]
-mod repeats;
+mod malformed_inputs;
 #[cfg(test)]
 pub(crate) mod round_trip;
+#[cfg(test)]
+mod template_tests;

@@ -22,12 +22,12 @@ impl UnixMs {
 
     /// Seconds since the epoch.
     #[inline]
-    pub fn seconds(self) -> f64 {
+    pub fn to_seconds(self) -> f64 {
         self.0 as f64 / 1e3
     }
 
     /// Year, month and day in the Gregorian calendar. A year begins in March here, so that the leap day is its last one.
-    pub fn date(self) -> (i64, i64, i64) {
+    pub fn to_date(self) -> (i64, i64, i64) {
         /// Days of 400 years, after which the calendar repeats itself.
         const CYCLE: i64 = 146_097;
         let days = self.0.div_euclid(86_400_000) + 719_468; // From 1 March of the year 0.
@@ -41,8 +41,8 @@ impl UnixMs {
     }
 
     /// The instant as other programs read it: `2026-11-21T03:24:05.000Z`.
-    pub fn rfc3339(self) -> String {
-        let (year, month, day) = self.date();
+    pub fn to_rfc3339(self) -> String {
+        let (year, month, day) = self.to_date();
         let ms = self.0.rem_euclid(86_400_000);
         let (hour, minute, second) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1_000 % 60);
         format!(
@@ -53,7 +53,7 @@ impl UnixMs {
 
     /// The time from `earlier` to this instant; zero if `earlier` is later.
     #[inline]
-    pub fn since(self, earlier: Self) -> Duration {
+    pub fn duration_since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0 - earlier.0).unwrap_or(0))
     }
 }
@@ -75,7 +75,7 @@ impl Sub<Duration> for UnixMs {
 }
 
 /// A clock handed to those who must stamp what they bring: this crate only names its shape.
-pub type Clock = std::sync::Arc<dyn Fn() -> UnixMs + Send + Sync>;
+pub type ClockFn = std::sync::Arc<dyn Fn() -> UnixMs + Send + Sync>;
 
 #[cfg(test)]
 mod tests {
@@ -89,7 +89,7 @@ mod tests {
             (1_700_000_000_999, "2023-11-14T22:13:20.999Z"),
             (-1, "1969-12-31T23:59:59.999Z"),
         ] {
-            assert_eq!(UnixMs(ms).rfc3339(), text);
+            assert_eq!(UnixMs(ms).to_rfc3339(), text);
         }
     }
 }

@@ -28,7 +28,7 @@ pub enum Unit {
 
 impl Unit {
     /// The ending that a metric name of this unit carries, before `_total`; empty for counts.
-    pub const fn suffix(self) -> &'static str {
+    pub const fn name_suffix(self) -> &'static str {
         match self {
             Self::Ratio => "_ratio",
             Self::Bytes => "_bytes",
@@ -46,7 +46,7 @@ impl Unit {
 /// How many values a counter can take, and what it does at the end of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Width {
+pub enum CounterWidth {
     /// 64 bits, or a floating-point sum: it never ends in practice.
     Bits64,
     /// 32 bits, and then from zero again.
@@ -55,9 +55,9 @@ pub enum Width {
     Saturating(u8),
 }
 
-impl Width {
+impl CounterWidth {
     /// The largest value that the counter can show, where there is one that matters.
-    pub fn max(self) -> Option<f64> {
+    pub fn max_value(self) -> Option<f64> {
         match self {
             Self::Bits64 => None,
             Self::Wrapping32 => Some(f64::from(u32::MAX)),
@@ -69,11 +69,11 @@ impl Width {
 /// What a series of values means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum MetricKind {
     /// It goes up and down.
     Gauge,
     /// It only grows, and says how it ends.
-    Counter(Width),
+    Counter(CounterWidth),
     /// Always 1; its labels are the news.
     Info,
 }

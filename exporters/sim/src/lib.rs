@@ -4,32 +4,32 @@
 //! Nothing here knows how a verdict is reached: a fault changes how long a batch takes or where bytes flow, and what
 //! the counters then show is a consequence.
 
-mod fabric;
-mod fault;
-mod fleet;
-mod gang;
-mod gpu;
-mod host;
-mod job;
-mod machine;
-mod noise;
-mod page;
-mod placement;
-mod port;
+pub mod fleet_shape;
+mod fleet_topology;
+mod gpu_activity;
+pub mod ground_truth;
+mod job_workload;
+mod node_placement;
+mod noise_key;
+mod report_template;
+mod ring_routes;
 pub mod scenario;
-mod scrape;
-pub mod shape;
-pub mod story;
+pub mod scenario_run;
+mod scrape_behaviour;
+mod sim_fault;
+mod sim_fleet;
+mod sim_host;
+mod sim_job;
+mod sim_job_group;
+mod sim_machine;
+mod sim_port;
 pub mod suite;
-pub mod truth;
-mod wiring;
-mod work;
 
-pub use fault::{Effect, Fault};
-pub use fleet::Fleet;
+pub use ground_truth::GroundTruth;
 pub use scenario::{Scenario, ScenarioError};
-pub use story::Story;
-pub use truth::Truth;
+pub use scenario_run::ScenarioRun;
+pub use sim_fault::{FaultEffect, SimFault};
+pub use sim_fleet::SimFleet;
 
 /// GPUs of one node, and its rails: port `mlx5_K` belongs to GPU `K`.
 pub const GPUS_PER_NODE: usize = 8;

@@ -18,7 +18,7 @@ use std::{
 use anyhow::{Context, anyhow, bail};
 use clap::{Parser, ValueEnum};
 use gaunt_schema::{Dialect, UnixMs};
-use gaunt_sim::{Fleet, Scenario, Story, scenario, story, suite::Level};
+use gaunt_sim::{Scenario, ScenarioRun, SimFleet, scenario, scenario_run, suite::FaultLevel};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -27,10 +27,10 @@ use tokio::{
 };
 use tracing::{info, level_filters::LevelFilter, warn};
 
-mod address;
-mod door;
-mod ring;
-mod write;
+mod fleet_server;
+mod node_address;
+mod page_ring;
+mod recording_files;
 
 /// Descriptors that are not connections: the listener, the runtime, the standard streams, and some room.
 const RESERVED_DESCRIPTORS: u64 = 32;
@@ -40,8 +40,8 @@ const SHORTEST_PERIOD: Duration = Duration::from_millis(50);
 
 /// Serves a simulated fleet: every node is an exporter at an address of its own in 127.1.0.0/16.
 #[derive(Debug, Parser)]
-#[command(name = "gaunt-sim", version, after_help = scenarios_help())]
-struct Cli {
+#[command(name = "gaunt-sim", version, after_help = render_scenarios_help())]
+struct SimArguments {
     /// How many nodes, of eight GPUs each; 32 unless said. The cases F1 to H16 have fleets of their own.
     #[arg(long)]
     nodes: Option<usize>,
@@ -58,25 +58,25 @@ struct Cli {
     #[arg(long, default_value_t = 9100)]
     node_port: u16,
     /// How often the nodes sample, such as 1s or 500ms.
-    #[arg(long, default_value = "1s", value_parser = period)]
+    #[arg(long, default_value = "1s", value_parser = parse_period)]
     period: Duration,
     /// Write one line NODE=ADDRESS:PORT for each node to this file, or to standard output if it is `-`.
     #[arg(long, value_name = "FILE")]
     targets: Option<PathBuf>,
     /// How strong a case F1 to H16 is.
-    #[arg(long, value_enum, default_value_t = Strength::Hard)]
-    level: Strength,
+    #[arg(long, value_enum, default_value_t = LevelArgument::Hard)]
+    level: LevelArgument,
     /// In whose words: gaunt's, or those of dcgm-exporter and node_exporter, each on a port of its own.
-    #[arg(long, value_enum, default_value_t = Words::Gaunt)]
-    dialect: Words,
+    #[arg(long, value_enum, default_value_t = DialectArgument::Gaunt)]
+    dialect: DialectArgument,
     /// How many times faster than real time the fleet lives.
-    #[arg(long, default_value_t = 1.0, value_parser = speed)]
+    #[arg(long, default_value_t = 1.0, value_parser = parse_speed)]
     speed: f64,
     /// Write the pages to DIR/<target>/<unix_ms>.prom and the wiring to DIR/topology.toml as fast as possible, and end.
     #[arg(long, value_name = "DIR")]
     write: Option<PathBuf>,
     /// How much time to write, such as 300s; a case's own length unless said.
-    #[arg(long, requires = "write", value_parser = period)]
+    #[arg(long, requires = "write", value_parser = parse_period)]
     span: Option<Duration>,
     /// Serve pages that were written down before, for as many nodes as --nodes says: a load that costs next to nothing.
     #[arg(long, conflicts_with_all = ["write", "truth", "once", "speed", "dialect"])]
@@ -94,7 +94,7 @@ struct Cli {
 
 /// How strong a case is.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Strength {
+enum LevelArgument {
     Mild,
     Medium,
     Hard,
@@ -102,16 +102,16 @@ enum Strength {
 
 /// Whose words the pages are in.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Words {
+enum DialectArgument {
     Gaunt,
     Dcgm,
 }
 
-impl From<Words> for Dialect {
-    fn from(words: Words) -> Self {
+impl From<DialectArgument> for Dialect {
+    fn from(words: DialectArgument) -> Self {
         match words {
-            Words::Gaunt => Self::Gaunt,
-            Words::Dcgm => Self::Dcgm,
+            DialectArgument::Gaunt => Self::Gaunt,
+            DialectArgument::Dcgm => Self::Dcgm,
         }
     }
 }
@@ -120,7 +120,7 @@ impl From<Words> for Dialect {
 const FAILED: u8 = 3;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match SimArguments::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are answers, everything else is a wrong command line.
@@ -144,41 +144,45 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: &Cli) -> anyhow::Result<()> {
+fn run(cli: &SimArguments) -> anyhow::Result<()> {
     if cli.load {
-        return load(cli);
+        return serve_page_rings(cli);
     }
-    let clock = clock(cli.speed);
-    let (mut fleet, span) = fleet(cli, clock())?;
+    let clock = scaled_clock(cli.speed);
+    let (mut fleet, span) = build_fleet(cli, clock())?;
     if let Some(name) = &cli.once {
         return print_once(&fleet, name);
     }
     if let Some(folder) = &cli.write {
         if cli.truth {
-            write::truth(&fleet, folder)?;
+            recording_files::write_truth(&fleet, folder)?;
         }
-        write::topology(&story(cli).shape()?.topology_file(), folder)?;
+        recording_files::write_topology(
+            &to_scenario_run(cli).fleet_shape()?.topology_file(),
+            folder,
+        )?;
         let span = cli.span.unwrap_or(span);
-        let files = write::pages(&mut fleet, folder, cli.period, span)?;
+        let files = recording_files::write_pages(&mut fleet, folder, cli.period, span)?;
         writeln!(io::stdout(), "{files} pages in {}", folder.display())?;
         return Ok(());
     }
     if cli.truth {
-        io::stdout().write_all(write::json(&fleet)?.as_bytes())?;
+        io::stdout().write_all(recording_files::render_truth(&fleet)?.as_bytes())?;
         return Ok(());
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    LocalSet::new().block_on(&runtime, serve(cli, fleet, clock))
+    LocalSet::new().block_on(&runtime, serve_fleet(cli, fleet, clock))
 }
 
 /// Serves rings to whoever asks.
-fn load(cli: &Cli) -> anyhow::Result<()> {
-    let nodes = cli.nodes.unwrap_or(story::USUAL_NODES);
+fn serve_page_rings(cli: &SimArguments) -> anyhow::Result<()> {
+    let nodes = cli.nodes.unwrap_or(scenario_run::USUAL_NODES);
     check_nodes(nodes)?;
-    let rings = ring::Rings::of(Scenario::named(&cli.scenario)?, nodes, cli.seed, cli.period)
-        .losing(cli.lose_boards);
+    let rings =
+        page_ring::PageRings::of(Scenario::from_name(&cli.scenario)?, nodes, cli.seed, cli.period)
+            .with_gpu_loss(cli.lose_boards);
     let wanted = nodes as u64 + RESERVED_DESCRIPTORS;
-    let room = descriptors();
+    let room = raise_file_limit();
     if room < nodes {
         bail!(
             "{nodes} nodes need {wanted} open files and the hard limit is {}; raise it with \
@@ -186,14 +190,14 @@ fn load(cli: &Cli) -> anyhow::Result<()> {
             room as u64 + RESERVED_DESCRIPTORS
         );
     }
-    let listener = ring::serve::listen(cli.listen_port)
-        .map_err(|error| door::DoorError::of(error, cli.listen_port))?;
+    let listener = page_ring::ring_server::bind_listener(cli.listen_port)
+        .map_err(|error| fleet_server::FleetListenError::of(error, cli.listen_port))?;
     let port = listener.local_addr()?.port();
     let over = Arc::new(AtomicBool::new(false));
     watch_signals(Arc::clone(&over))?;
-    announce(cli, nodes, &ring::Rings::name, &[port])?;
+    announce_targets(cli, nodes, &page_ring::PageRings::node_name, &[port])?;
     info!(nodes, port, "serving pages that were written down");
-    ring::serve::run(&listener, &rings, room, || over.load(Ordering::Relaxed))?;
+    page_ring::ring_server::run(&listener, &rings, room, || over.load(Ordering::Relaxed))?;
     info!("ending");
     Ok(())
 }
@@ -219,47 +223,53 @@ fn watch_signals(over: Arc<AtomicBool>) -> anyhow::Result<()> {
 }
 
 fn check_nodes(nodes: usize) -> anyhow::Result<()> {
-    if !(1..=address::MOST_NODES).contains(&nodes) {
-        bail!("--nodes is {nodes}; it must be between 1 and {}", address::MOST_NODES);
+    if !(1..=node_address::MOST_NODES).contains(&nodes) {
+        bail!("--nodes is {nodes}; it must be between 1 and {}", node_address::MOST_NODES);
     }
     Ok(())
 }
 
 /// The fleet that is asked for, and how long it is worth watching.
-fn fleet(cli: &Cli, start: UnixMs) -> anyhow::Result<(Fleet, Duration)> {
+fn build_fleet(cli: &SimArguments, start: UnixMs) -> anyhow::Result<(SimFleet, Duration)> {
     cli.nodes.map_or(Ok(()), check_nodes)?;
-    let story = story(cli);
-    Ok((story.fleet(start)?, story.timing()?.span))
+    let story = to_scenario_run(cli);
+    Ok((story.build_fleet(start)?, story.run_timing()?.span))
 }
 
 /// The story that is asked for.
-fn story(cli: &Cli) -> Story {
+fn to_scenario_run(cli: &SimArguments) -> ScenarioRun {
     let dialect = cli.dialect.into();
     let level = match cli.level {
-        Strength::Mild => Level::Mild,
-        Strength::Medium => Level::Medium,
-        Strength::Hard => Level::Hard,
+        LevelArgument::Mild => FaultLevel::Mild,
+        LevelArgument::Medium => FaultLevel::Medium,
+        LevelArgument::Hard => FaultLevel::Hard,
     };
     let name = cli.scenario.clone();
-    Story { name, nodes: cli.nodes, seed: cli.seed, level, dialect }
+    ScenarioRun { name, nodes: cli.nodes, seed: cli.seed, level, dialect }
 }
 
-async fn serve(cli: &Cli, fleet: Fleet, clock: impl Fn() -> UnixMs) -> anyhow::Result<()> {
+async fn serve_fleet(
+    cli: &SimArguments,
+    fleet: SimFleet,
+    clock: impl Fn() -> UnixMs,
+) -> anyhow::Result<()> {
     let (mut terminate, mut interrupt) =
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let (listener, port) = door::open(cli.listen_port).await?;
+    let (listener, port) = fleet_server::bind_listener(cli.listen_port).await?;
     let beside = match cli.dialect {
-        Words::Gaunt => None,
+        DialectArgument::Gaunt => None,
         // Any free port for the one is any free port for the other.
-        Words::Dcgm if cli.listen_port == 0 => Some(door::open(0).await?),
-        Words::Dcgm => Some(door::open(cli.node_port).await?),
+        DialectArgument::Dcgm if cli.listen_port == 0 => {
+            Some(fleet_server::bind_listener(0).await?)
+        }
+        DialectArgument::Dcgm => Some(fleet_server::bind_listener(cli.node_port).await?),
     };
     let ports: Vec<u16> =
         std::iter::once(port).chain(beside.iter().map(|(_, port)| *port)).collect();
-    let room = Arc::new(Semaphore::new(connections(fleet.nodes() * ports.len())));
-    announce(cli, fleet.nodes(), &|node| fleet.node_name(node).to_owned(), &ports)?;
+    let room = Arc::new(Semaphore::new(connection_limit(fleet.node_count() * ports.len())));
+    announce_targets(cli, fleet.node_count(), &|node| fleet.node_name(node).to_owned(), &ports)?;
     info!(
-        nodes = fleet.nodes(),
+        nodes = fleet.node_count(),
         scenario = fleet.scenario().name,
         seed = cli.seed,
         port,
@@ -268,11 +278,16 @@ async fn serve(cli: &Cli, fleet: Fleet, clock: impl Fn() -> UnixMs) -> anyhow::R
     let fleet = Rc::new(RefCell::new(fleet));
     if let Some((listener, _)) = beside {
         let (fleet, room) = (Rc::clone(&fleet), Arc::clone(&room));
-        tokio::task::spawn_local(door::serve(listener, fleet, Dialect::NodeExporter, room));
+        tokio::task::spawn_local(fleet_server::serve_pages(
+            listener,
+            fleet,
+            Dialect::NodeExporter,
+            room,
+        ));
     }
     tokio::select! {
-        () = door::serve(listener, Rc::clone(&fleet), cli.dialect.into(), room) => {}
-        () = door::keep_time(fleet, cli.period, clock) => {}
+        () = fleet_server::serve_pages(listener, Rc::clone(&fleet), cli.dialect.into(), room) => {}
+        () = fleet_server::advance_on_clock(fleet, cli.period, clock) => {}
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
@@ -281,8 +296,8 @@ async fn serve(cli: &Cli, fleet: Fleet, clock: impl Fn() -> UnixMs) -> anyhow::R
 }
 
 /// Says where the nodes are: one host list on standard output, or lines where the user wants them.
-fn announce(
-    cli: &Cli,
+fn announce_targets(
+    cli: &SimArguments,
     nodes: usize,
     name: &dyn Fn(usize) -> String,
     ports: &[u16],
@@ -291,41 +306,42 @@ fn announce(
     let mut out = io::stdout().lock();
     match &cli.targets {
         Some(path) if path.as_os_str() == "-" => {
-            return Ok(address::write_targets(&mut out, names(), ports)?);
+            return Ok(node_address::write_targets(&mut out, names(), ports)?);
         }
         Some(path) => {
             let file = File::create(path).and_then(|file| {
-                address::write_targets(&mut io::BufWriter::new(file), names(), ports)
+                node_address::write_targets(&mut io::BufWriter::new(file), names(), ports)
             });
             file.with_context(|| format!("cannot write the targets to {}", path.display()))?;
         }
         None => {}
     }
-    let lists = ports.iter().map(|port| address::host_list(nodes, *port));
+    let lists = ports.iter().map(|port| node_address::host_list(nodes, *port));
     writeln!(out, "{}", lists.collect::<Vec<_>>().join(","))?;
     Ok(out.flush()?)
 }
 
-fn print_once(fleet: &Fleet, name: &str) -> anyhow::Result<()> {
-    let node = (0..fleet.nodes()).find(|&node| fleet.node_name(node) == name).ok_or_else(|| {
-        let (first, last) = (fleet.node_name(0), fleet.node_name(fleet.nodes() - 1));
-        anyhow!("no node is called {name:?}; the nodes are {first} to {last}")
-    })?;
+fn print_once(fleet: &SimFleet, name: &str) -> anyhow::Result<()> {
+    let node =
+        (0..fleet.node_count()).find(|&node| fleet.node_name(node) == name).ok_or_else(|| {
+            let (first, last) = (fleet.node_name(0), fleet.node_name(fleet.node_count() - 1));
+            anyhow!("no node is called {name:?}; the nodes are {first} to {last}")
+        })?;
     let mut out = io::stdout().lock();
-    out.write_all(door::page(fleet, node).as_bytes())?;
+    out.write_all(fleet_server::join_pages(fleet, node).as_bytes())?;
     Ok(out.flush()?)
 }
 
 /// The wall clock at the start, and from then on a clock that nobody sets, so many times faster.
-fn clock(speed: f64) -> impl Fn() -> UnixMs {
+fn scaled_clock(speed: f64) -> impl Fn() -> UnixMs {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let anchor = Instant::now();
     move || UnixMs((wall + anchor.elapsed().mul_f64(speed)).as_millis() as i64)
 }
 
 /// How many connections fit under the limit on open files. Fewer than nodes are worth a word.
-fn connections(nodes: usize) -> usize {
-    let room = descriptors();
+fn connection_limit(nodes: usize) -> usize {
+    let room = raise_file_limit();
     if room < nodes {
         warn!(
             room,
@@ -336,7 +352,7 @@ fn connections(nodes: usize) -> usize {
 }
 
 /// Raises the limit on open files as far as it goes, and returns how many connections fit under it.
-fn descriptors() -> usize {
+fn raise_file_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
@@ -347,7 +363,7 @@ fn descriptors() -> usize {
 }
 
 /// Reads a span of time such as `1s`, `500ms` or `2.5s`.
-fn period(text: &str) -> Result<Duration, String> {
+fn parse_period(text: &str) -> Result<Duration, String> {
     let (number, unit) = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
         (Some(number), _) => (number, 1e-3),
         (None, Some(number)) => (number, 1.0),
@@ -363,7 +379,7 @@ fn period(text: &str) -> Result<Duration, String> {
 }
 
 /// How many times faster than real time.
-fn speed(text: &str) -> Result<f64, String> {
+fn parse_speed(text: &str) -> Result<f64, String> {
     let speed = text.parse::<f64>().map_err(|_| format!("{text:?} is not a number"))?;
     if (0.01..=FASTEST).contains(&speed) {
         return Ok(speed);
@@ -374,8 +390,8 @@ fn speed(text: &str) -> Result<f64, String> {
 /// Beyond this a period is longer than what anybody looks at.
 const FASTEST: f64 = 1_000.0;
 
-fn scenarios_help() -> String {
-    let all = story::names;
+fn render_scenarios_help() -> String {
+    let all = scenario_run::list_names;
     let width = all().map(|(name, _)| name.len()).max().unwrap_or(0);
     let lines = all().map(|(name, line)| format!("\n  {name:width$}  {line}"));
     let codes = "Exit codes: 0 done, 3 wrong command line or cannot start";
@@ -388,11 +404,11 @@ mod tests {
 
     #[test]
     fn a_period_has_a_unit_and_a_sensible_length() {
-        assert_eq!(period("1s"), Ok(Duration::from_secs(1)));
-        assert_eq!(period("250ms"), Ok(Duration::from_millis(250)));
-        assert_eq!(period("2.5s"), Ok(Duration::from_millis(2_500)));
+        assert_eq!(parse_period("1s"), Ok(Duration::from_secs(1)));
+        assert_eq!(parse_period("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(parse_period("2.5s"), Ok(Duration::from_millis(2_500)));
         for wrong in ["1", "0s", "-1s", "nans", "1h", "1e9s", "s", ""] {
-            assert!(period(wrong).is_err(), "{wrong:?}");
+            assert!(parse_period(wrong).is_err(), "{wrong:?}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use gaunt_schema::plain_error;
 use serde::Deserialize;
 
-use crate::{Effect, Fault, GPUS_PER_NODE};
+use crate::{FaultEffect, GPUS_PER_NODE, SimFault};
 
 /// The scenario that shows both faults; what a demonstration runs unless told otherwise.
 pub const DEFAULT: &str = "demo";
@@ -43,7 +43,7 @@ pub struct Scenario {
     pub summary: String,
     /// What breaks; nothing in a healthy fleet.
     #[serde(default, rename = "fault")]
-    pub faults: Vec<Fault>,
+    pub faults: Vec<SimFault>,
 }
 
 /// Why there is no such scenario.
@@ -80,7 +80,7 @@ pub enum ScenarioError {
 }
 
 /// Every scenario that travels with the program.
-pub fn all() -> &'static [Scenario] {
+pub fn list_all() -> &'static [Scenario] {
     static ALL: LazyLock<Vec<Scenario>> = LazyLock::new(|| {
         let parsed = FILES.iter().map(|text| Scenario::parse(text));
         parsed.map(|file| file.expect("a test parses every embedded scenario")).collect()
@@ -89,17 +89,17 @@ pub fn all() -> &'static [Scenario] {
 }
 
 /// The names of all scenarios, each with its line of summary.
-pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
-    all().iter().map(|scenario| (scenario.name.as_str(), scenario.summary.as_str()))
+pub fn list_names() -> impl Iterator<Item = (&'static str, &'static str)> {
+    list_all().iter().map(|scenario| (scenario.name.as_str(), scenario.summary.as_str()))
 }
 
 impl Scenario {
     /// The scenario of this name.
-    pub fn named(name: &str) -> Result<Self, ScenarioError> {
-        let found = all().iter().find(|scenario| scenario.name == name);
+    pub fn from_name(name: &str) -> Result<Self, ScenarioError> {
+        let found = list_all().iter().find(|scenario| scenario.name == name);
         found.cloned().ok_or_else(|| ScenarioError::Unknown {
             name: name.to_owned(),
-            known: names().map(|(known, _)| known).collect::<Vec<_>>().join(", "),
+            known: list_names().map(|(known, _)| known).collect::<Vec<_>>().join(", "),
         })
     }
 
@@ -115,7 +115,7 @@ impl Scenario {
             ScenarioError::Syntax { line: before.matches('\n').count() + 1, what }
         })?;
         for (at, fault) in scenario.faults.iter().enumerate() {
-            check(fault).map_err(|what| ScenarioError::Impossible {
+            check_fault(fault).map_err(|what| ScenarioError::Impossible {
                 scenario: scenario.name.clone(),
                 fault: at + 1,
                 what,
@@ -125,7 +125,7 @@ impl Scenario {
     }
 }
 
-fn check(fault: &Fault) -> Result<(), String> {
+fn check_fault(fault: &SimFault) -> Result<(), String> {
     let onset = fault.onset_s;
     if !(0.0..=LONGEST_ONSET_S).contains(&onset) {
         return Err(format!("onset_s is {onset}; it must be between 0 and {LONGEST_ONSET_S}"));
@@ -134,20 +134,20 @@ fn check(fault: &Fault) -> Result<(), String> {
         return Err(format!("lasts_s is {lasts}; it must be above 0, or left out"));
     }
     match fault.effect {
-        Effect::PortDown { rail }
-        | Effect::RateLow { rail, .. }
-        | Effect::LinkErrors { rail, .. }
-        | Effect::LeafCongested { rail, .. }
-        | Effect::RailSlow { rail, .. }
+        FaultEffect::PortDown { rail }
+        | FaultEffect::RateLow { rail, .. }
+        | FaultEffect::LinkErrors { rail, .. }
+        | FaultEffect::LeafCongested { rail, .. }
+        | FaultEffect::RailSlow { rail, .. }
             if rail >= GPUS_PER_NODE =>
         {
             return Err(format!("rail is {rail}; a node has rails 0 to {}", GPUS_PER_NODE - 1));
         }
-        Effect::SlowGpu { gpu, .. }
-        | Effect::Throttled { gpu, .. }
-        | Effect::PcieSlow { gpu, .. }
-        | Effect::NvlinkSlow { gpu, .. }
-        | Effect::GpuLost { gpu, .. }
+        FaultEffect::SlowGpu { gpu, .. }
+        | FaultEffect::Throttled { gpu, .. }
+        | FaultEffect::PcieSlow { gpu, .. }
+        | FaultEffect::NvlinkSlow { gpu, .. }
+        | FaultEffect::GpuLost { gpu, .. }
             if gpu >= GPUS_PER_NODE =>
         {
             return Err(format!("gpu is {gpu}; a node has GPUs 0 to {}", GPUS_PER_NODE - 1));
@@ -158,25 +158,25 @@ fn check(fault: &Fault) -> Result<(), String> {
 }
 
 /// Whether how much an effect does can be simulated.
-fn check_amount(effect: Effect) -> Result<(), String> {
+fn check_amount(effect: FaultEffect) -> Result<(), String> {
     let (name, amount, most) = match effect {
-        Effect::DataStarved { batch_s, .. } | Effect::StorageSlow { batch_s } => {
+        FaultEffect::DataStarved { batch_s, .. } | FaultEffect::StorageSlow { batch_s } => {
             ("batch_s", batch_s, LONGEST_BATCH_S)
         }
-        Effect::SlowGpu { clock, .. }
-        | Effect::Throttled { clock, .. }
-        | Effect::PowerCap { clock } => ("clock", clock, 1.0),
-        Effect::LaunchBound { duty, .. } => ("duty", duty, 1.0),
-        Effect::PcieSlow { factor, .. }
-        | Effect::NvlinkSlow { factor, .. }
-        | Effect::RateLow { factor, .. }
-        | Effect::LinkErrors { factor, .. }
-        | Effect::LeafCongested { factor, .. }
-        | Effect::RailSlow { factor, .. }
-        | Effect::HostBlocks { factor }
-        | Effect::StageImbalance { factor, .. }
-        | Effect::Skew { factor }
-        | Effect::LongTail { factor } => ("factor", factor, LARGEST_FACTOR),
+        FaultEffect::SlowGpu { clock, .. }
+        | FaultEffect::Throttled { clock, .. }
+        | FaultEffect::PowerCap { clock } => ("clock", clock, 1.0),
+        FaultEffect::LaunchBound { duty, .. } => ("duty", duty, 1.0),
+        FaultEffect::PcieSlow { factor, .. }
+        | FaultEffect::NvlinkSlow { factor, .. }
+        | FaultEffect::RateLow { factor, .. }
+        | FaultEffect::LinkErrors { factor, .. }
+        | FaultEffect::LeafCongested { factor, .. }
+        | FaultEffect::RailSlow { factor, .. }
+        | FaultEffect::HostBlocks { factor }
+        | FaultEffect::StageImbalance { factor, .. }
+        | FaultEffect::Skew { factor }
+        | FaultEffect::LongTail { factor } => ("factor", factor, LARGEST_FACTOR),
         _ => return Ok(()),
     };
     if amount > 0.0 && amount <= most {
@@ -193,15 +193,15 @@ mod tests {
     fn every_embedded_file_parses_and_is_found_by_its_name() {
         for text in FILES {
             let scenario = Scenario::parse(text).unwrap();
-            assert_eq!(Scenario::named(&scenario.name).unwrap(), scenario);
+            assert_eq!(Scenario::from_name(&scenario.name).unwrap(), scenario);
             assert!(!scenario.summary.is_empty() && !scenario.summary.contains('\n'));
         }
-        assert_eq!(names().next().unwrap().0, DEFAULT);
+        assert_eq!(list_names().next().unwrap().0, DEFAULT);
     }
 
     #[test]
     fn an_unknown_name_is_answered_with_the_known_ones() {
-        let error = Scenario::named("port_up").unwrap_err().to_string();
+        let error = Scenario::from_name("port_up").unwrap_err().to_string();
         assert_eq!(
             error,
             "no scenario is called \"port_up\"; choose one of demo, healthy, port_down, data_starved, \

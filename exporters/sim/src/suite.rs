@@ -1,20 +1,23 @@
 //! The suite: labelled runs on which a judge is measured, some to tune it on, others to test it with.
 
-use gaunt_schema::{Dialect, Topology, UnixMs};
+use gaunt_schema::{Dialect, SourceTopology, UnixMs};
 
-use crate::{Fleet, Scenario, fleet::Plan, noise::Noise, page::Told, shape::Shape};
+use crate::{
+    Scenario, SimFleet, fleet_shape::FleetShape, noise_key::NoiseKey,
+    report_template::ReportedContent, sim_fleet::FleetPlan,
+};
 
-mod draw;
-mod happenings;
-mod soak;
-mod standing;
+mod random_shape;
+mod single_fault_fleet;
+mod soak_fleet;
+mod timeline;
 
-pub use soak::soak;
-pub use standing::Standing;
+pub use single_fault_fleet::SingleFaultFleet;
+pub use soak_fleet::soak_fleet;
 
 /// Which seeds, and with them which parameters: what a judge is tuned on it is not tested with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Split {
+pub enum SuiteSplit {
     /// For choosing thresholds.
     Tune,
     /// For the figures that are published.
@@ -23,7 +26,7 @@ pub enum Split {
 
 /// How strong a fault is: the share of throughput that it costs, where it costs any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Level {
+pub enum FaultLevel {
     /// About 15 per cent.
     Mild,
     /// About 30 per cent.
@@ -32,7 +35,7 @@ pub enum Level {
     Hard,
 }
 
-impl Level {
+impl FaultLevel {
     /// Every level, weakest first.
     pub const ALL: [Self; 3] = [Self::Mild, Self::Medium, Self::Hard];
 
@@ -48,15 +51,15 @@ impl Level {
 
 /// One labelled run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Case {
+pub struct SuiteCase {
     /// `F1` to `F18` for faults, `H1` to `H16` for what looks like one and is none.
     pub scenario: &'static str,
     /// How strong it is.
-    pub level: Level,
+    pub level: FaultLevel,
     /// The seed of all that varies.
     pub seed: u64,
     /// The machines.
-    pub shape: Shape,
+    pub shape: FleetShape,
     /// Whether the GPUs tell profiling counters.
     pub gpm: bool,
     /// Whether the pages say which job holds a GPU.
@@ -66,7 +69,7 @@ pub struct Case {
     /// How long to watch, in seconds.
     pub seconds: u32,
     /// Which seeds it belongs to.
-    pub split: Split,
+    pub split: SuiteSplit,
 }
 
 /// Seeds of each scenario at each level.
@@ -114,48 +117,54 @@ pub const SCENARIOS: [(&str, &str); 34] = [
 ];
 
 /// All cases of a split, ordered by seed first, so that any beginning of the list is balanced.
-pub fn cases(split: Split) -> Vec<Case> {
-    cases_from(split, 0)
+pub fn list_cases(split: SuiteSplit) -> Vec<SuiteCase> {
+    list_cases_from(split, 0)
 }
 
 /// As many cases as those of a split, from another number of its seeds on: what a judge was tuned on all too often says
 /// little about it.
-pub fn cases_from(split: Split, first: u64) -> Vec<Case> {
+pub fn list_cases_from(split: SuiteSplit, first: u64) -> Vec<SuiteCase> {
     let mut cases = Vec::new();
     for number in first..first + SEEDS {
         for (at, (scenario, _)) in SCENARIOS.into_iter().enumerate() {
-            for level in Level::ALL {
-                cases.push(case(split, number, at as u64, scenario, level));
+            for level in FaultLevel::ALL {
+                cases.push(build_case(split, number, at as u64, scenario, level));
             }
         }
     }
     cases
 }
 
-fn case(split: Split, number: u64, at: u64, scenario: &'static str, level: Level) -> Case {
-    let first = if split == Split::Test { TEST_SEEDS_FROM } else { 1 };
+fn build_case(
+    split: SuiteSplit,
+    number: u64,
+    at: u64,
+    scenario: &'static str,
+    level: FaultLevel,
+) -> SuiteCase {
+    let first = if split == SuiteSplit::Test { TEST_SEEDS_FROM } else { 1 };
     let seed = first + number * 1_000 + at * 10 + level as u64;
     // Three seeds at three levels go through all eight ways to be told, and so do eight seeds at one level.
     let way = 3 * number + level as u64 + at;
-    let mut case = Case {
+    let mut case = SuiteCase {
         scenario,
         level,
         seed,
-        shape: draw::shape(Noise::new(seed), split, scenario, number, level),
+        shape: random_shape::random_shape(NoiseKey::new(seed), split, scenario, number, level),
         gpm: way & 1 == 0,
         labels: way & 2 == 0,
         dialect: if way & 4 == 0 { Dialect::Gaunt } else { Dialect::Dcgm },
         seconds: 0,
         split,
     };
-    case.seconds = case.long_enough();
+    case.seconds = case.watch_seconds();
     case
 }
 
 /// A fleet without faults for three days, in which all that only looks like one happens as often as in life. The
 /// figure of false pages is measured on these.
-pub fn calm(split: Split, number: u64) -> Case {
-    let mut case = case(split, SEEDS + number, 0, CALM, Level::Medium);
+pub fn calm_case(split: SuiteSplit, number: u64) -> SuiteCase {
+    let mut case = build_case(split, SEEDS + number, 0, CALM, FaultLevel::Medium);
     case.seconds = 72 * 3_600;
     case
 }
@@ -170,47 +179,57 @@ const AFTERWARDS_S: f64 = 90.0;
 const HARMLESS_S: u32 = 600;
 const INFERENCE_S: u32 = 1_200;
 
-impl Case {
+impl SuiteCase {
     /// The case of this scenario, level and number, told in full and in gaunt's own words.
-    pub fn named(scenario: &str, level: Level, number: u64) -> Option<Self> {
+    pub fn from_name(scenario: &str, level: FaultLevel, number: u64) -> Option<Self> {
         let at = SCENARIOS.iter().position(|(name, _)| *name == scenario)?;
-        let case = case(Split::Tune, number, at as u64, SCENARIOS[at].0, level);
+        let case = build_case(SuiteSplit::Tune, number, at as u64, SCENARIOS[at].0, level);
         Some(Self { gpm: true, labels: true, dialect: Dialect::Gaunt, ..case })
     }
 
     /// The fleet of this run, at the instant `start`.
-    pub fn fleet(&self, start: UnixMs) -> Fleet {
-        Fleet::of(self.plan(), self.seed, start)
+    pub fn build_fleet(&self, start: UnixMs) -> SimFleet {
+        SimFleet::of(self.fleet_plan(), self.seed, start)
     }
 
     /// What the operator knows of the wiring and other exporters' pages do not say, where he wrote it down: which leaf
     /// and rail each port is on, and which trays are one NVLink domain. Who names his jobs has written it down too.
-    pub fn topology(&self) -> Option<Topology> {
+    pub fn declared_topology(&self) -> Option<SourceTopology> {
         let written = self.dialect == Dialect::Dcgm && self.labels;
-        written.then(|| self.shape.topology())
+        written.then(|| self.shape.to_topology())
     }
 
-    fn plan(&self) -> Plan {
-        let noise = Noise::new(self.seed);
-        let test = self.split == Split::Test;
-        let paces = draw::paces(noise, test, self.scenario, &self.shape);
-        let faults = happenings::draw(self, noise.child(3), &paces);
+    fn fleet_plan(&self) -> FleetPlan {
+        let noise = NoiseKey::new(self.seed);
+        let test = self.split == SuiteSplit::Test;
+        let paces = random_shape::random_paces(noise, test, self.scenario, &self.shape);
+        let faults = timeline::draw(self, noise.child_key(3), &paces);
         let summary = SCENARIOS.iter().find(|(name, _)| *name == self.scenario);
         let scenario = Scenario {
             name: self.scenario.to_owned(),
             summary: summary.map_or("days without a fault", |(_, line)| line).to_owned(),
             faults,
         };
-        let told = Told { gpm: self.gpm, labels: self.labels, dialect: self.dialect };
+        let told = ReportedContent {
+            has_profiling: self.gpm,
+            has_jobs: self.labels,
+            dialect: self.dialect,
+        };
         let worn = self.scenario == "H10";
-        Plan { scenario, shape: self.shape.clone(), paces, told, worn }
+        FleetPlan {
+            scenario,
+            shape: self.shape.clone(),
+            paces,
+            content: told,
+            has_saturated_counters: worn,
+        }
     }
 
-    fn long_enough(&self) -> u32 {
-        let truths = self.plan().truths(UnixMs(0));
+    fn watch_seconds(&self) -> u32 {
+        let truths = self.fleet_plan().ground_truths(UnixMs(0));
         let found_by = truths.iter().map(|truth| truth.onset + truth.limit).max();
         match (found_by, self.scenario) {
-            (Some(found_by), _) => (found_by.seconds() + AFTERWARDS_S).ceil() as u32,
+            (Some(found_by), _) => (found_by.to_seconds() + AFTERWARDS_S).ceil() as u32,
             (None, "H6" | "H7") => INFERENCE_S,
             (None, _) => HARMLESS_S,
         }

@@ -1,56 +1,60 @@
 //! The language against an evaluator that knows nothing of columns, and its errors as a person reads them.
 
-use gaunt_schema::{Safe, catalogue::gpu, natural};
+use gaunt_schema::{SanitizedText, catalogue::gpu, natural_order};
 use proptest::prelude::*;
 
 use super::*;
-use crate::answer::field::{Key, Own};
+use crate::answer::field::{BuiltinField, FieldKey};
 
 /// One GPU, with what a filter can ask of it here.
 #[derive(Clone, Debug)]
-struct Row {
+struct FilterTestRow {
     power: Option<f64>,
     node: &'static str,
     job: Option<&'static str>,
     rails: Vec<&'static str>,
 }
 
-impl Rows for Vec<Row> {
+impl RowSource for Vec<FilterTestRow> {
     fn len(&self) -> usize {
-        <[Row]>::len(self)
+        <[FilterTestRow]>::len(self)
     }
 
-    fn numbers(&self, key: Key, rows: &[u32]) -> Vec<f64> {
-        assert_eq!(key, Key::Metric(gpu::POWER));
+    fn collect_numbers(&self, key: FieldKey, rows: &[u32]) -> Vec<f64> {
+        assert_eq!(key, FieldKey::Metric(gpu::POWER));
         rows.iter().map(|row| self[*row as usize].power.unwrap_or(f64::NAN)).collect()
     }
 
-    fn texts(&self, key: Key, rows: &[u32]) -> Texts {
-        let (mut texts, mut starts) = (Texts::default(), vec![0]);
+    fn collect_texts(&self, key: FieldKey, rows: &[u32]) -> TextColumn {
+        let (mut texts, mut starts) = (TextColumn::default(), vec![0]);
         for row in rows.iter().map(|row| &self[*row as usize]) {
             let words: Vec<&str> = match key {
-                Key::Own(Own::Node) => vec![row.node],
-                Key::Own(Own::Job) => row.job.into_iter().collect(),
-                Key::Own(Own::Leaf) => row.rails.clone(),
+                FieldKey::Builtin(BuiltinField::Node) => vec![row.node],
+                FieldKey::Builtin(BuiltinField::Job) => row.job.into_iter().collect(),
+                FieldKey::Builtin(BuiltinField::Leaf) => row.rails.clone(),
                 other => panic!("{other:?}"),
             };
             for word in words {
                 let known = texts.words.iter().position(|known| *known == word);
                 let code = known.unwrap_or(texts.words.len());
                 if known.is_none() {
-                    texts.words.push(Safe::new(word));
+                    texts.words.push(SanitizedText::new(word));
                 }
                 texts.codes.push(code as u32);
             }
             starts.push(texts.codes.len() as u32);
         }
-        Texts { starts: Some(starts), ..texts }
+        TextColumn { starts: Some(starts), ..texts }
     }
 }
 
-fn rows() -> Vec<Row> {
-    let row =
-        |power, node, job, rails: &[&'static str]| Row { power, node, job, rails: rails.to_vec() };
+fn test_rows() -> Vec<FilterTestRow> {
+    let row = |power, node, job, rails: &[&'static str]| FilterTestRow {
+        power,
+        node,
+        job,
+        rails: rails.to_vec(),
+    };
     vec![
         row(Some(700.0), "gpu10", Some("8812"), &["0", "1"]),
         row(None, "gpu2", Some("8812"), &[]),
@@ -59,8 +63,8 @@ fn rows() -> Vec<Row> {
     ]
 }
 
-fn chosen(text: &str) -> Vec<u32> {
-    select(&Filter::parse(Subject::Gpus, text).unwrap(), &rows(), USUAL_ROWS).rows
+fn select_gpus(text: &str) -> Vec<u32> {
+    select_rows(&Filter::parse(Subject::Gpus, text).unwrap(), &test_rows(), USUAL_ROWS).rows
 }
 
 #[test]
@@ -91,11 +95,11 @@ fn what_is_asked_for_is_chosen_and_what_is_absent_never_matches() {
         ("limit 1", &[0]),
         ("offset 9", &[]),
     ] {
-        assert_eq!(chosen(text), expected, "{text}");
+        assert_eq!(select_gpus(text), expected, "{text}");
     }
     let all = Filter::parse(Subject::Gpus, "limit 1").unwrap();
     assert_eq!(
-        select(&all, &rows(), USUAL_ROWS).matched,
+        select_rows(&all, &test_rows(), USUAL_ROWS).matched,
         4,
         "a limit does not change what matches"
     );
@@ -147,14 +151,14 @@ fn errors_point_at_the_place_and_say_what_was_meant() {
 
 #[test]
 fn the_cursor_is_offered_what_can_stand_there() {
-    let jobs = |field: &Field| match field.name.as_str() {
+    let jobs = |field: &SubjectField| match field.name.as_str() {
         "job" => vec!["8812".into(), "8840".into(), "llama pretrain".into()],
         _ => Vec::new(),
     };
     let offered = |text: &str| {
         let cursor = text.find('|').unwrap();
         let text = text.replace('|', "");
-        let found = complete(Subject::Gpus, &text, cursor, &jobs);
+        let found = complete_filter(Subject::Gpus, &text, cursor, &jobs);
         let first = found.candidates.iter().take(3).map(|c| c.text.clone()).collect::<Vec<_>>();
         (found.from, first.join(" "))
     };
@@ -181,40 +185,40 @@ fn the_cursor_is_offered_what_can_stand_there() {
 
 /// A filter as a tree, with `not` where it was written.
 #[derive(Clone, Debug)]
-enum Tree {
+enum FilterTree {
     Compare(&'static str, &'static str, &'static str),
     Has(&'static str),
-    Not(Box<Tree>),
-    And(Box<Tree>, Box<Tree>),
-    Or(Box<Tree>, Box<Tree>),
+    Not(Box<FilterTree>),
+    And(Box<FilterTree>, Box<FilterTree>),
+    Or(Box<FilterTree>, Box<FilterTree>),
 }
 
-impl Tree {
-    fn written(&self) -> String {
+impl FilterTree {
+    fn to_filter_text(&self) -> String {
         match self {
             Self::Compare(field, op, value) => format!("{field}{op}{value}"),
             Self::Has(field) => format!("has {field}"),
-            Self::Not(inner) => format!("not ({})", inner.written()),
-            Self::And(a, b) => format!("({}) and ({})", a.written(), b.written()),
-            Self::Or(a, b) => format!("({}) or ({})", a.written(), b.written()),
+            Self::Not(inner) => format!("not ({})", inner.to_filter_text()),
+            Self::And(a, b) => format!("({}) and ({})", a.to_filter_text(), b.to_filter_text()),
+            Self::Or(a, b) => format!("({}) or ({})", a.to_filter_text(), b.to_filter_text()),
         }
     }
 
     /// Whether it holds for a row; none if that cannot be said because something is absent.
-    fn holds(&self, row: &Row) -> Option<bool> {
+    fn evaluate_row(&self, row: &FilterTestRow) -> Option<bool> {
         match self {
             Self::Has(field) => Some(match *field {
                 "power" => row.power.is_some(),
                 "job" => row.job.is_some(),
                 _ => true,
             }),
-            Self::Not(inner) => inner.holds(row).map(|holds| !holds),
-            Self::And(a, b) => match (a.holds(row), b.holds(row)) {
+            Self::Not(inner) => inner.evaluate_row(row).map(|holds| !holds),
+            Self::And(a, b) => match (a.evaluate_row(row), b.evaluate_row(row)) {
                 (Some(false), _) | (_, Some(false)) => Some(false),
                 (Some(true), Some(true)) => Some(true),
                 _ => None,
             },
-            Self::Or(a, b) => match (a.holds(row), b.holds(row)) {
+            Self::Or(a, b) => match (a.evaluate_row(row), b.evaluate_row(row)) {
                 (Some(true), _) | (_, Some(true)) => Some(true),
                 (Some(false), Some(false)) => Some(false),
                 _ => None,
@@ -237,57 +241,58 @@ impl Tree {
                     "!=" => text != *value,
                     "~" => text.contains(value),
                     "!~" => !text.contains(value),
-                    "<" => natural(text, value).is_lt(),
-                    "<=" => natural(text, value).is_le(),
-                    ">" => natural(text, value).is_gt(),
-                    _ => natural(text, value).is_ge(),
+                    "<" => natural_order(text, value).is_lt(),
+                    "<=" => natural_order(text, value).is_le(),
+                    ">" => natural_order(text, value).is_gt(),
+                    _ => natural_order(text, value).is_ge(),
                 })
             }
         }
     }
 }
 
-fn trees() -> impl Strategy<Value = Tree> {
+fn filter_trees() -> impl Strategy<Value = FilterTree> {
     let text_ops = prop::sample::select(vec!["=", "!=", "~", "!~", "<", "<=", ">", ">="]);
     let number_ops = prop::sample::select(vec!["=", "!=", "<", "<=", ">", ">="]);
     let names = prop::sample::select(vec!["gpu1", "gpu2", "gpu10", "8812", "9"]);
     let leaf = prop_oneof![
         (number_ops, prop::sample::select(vec!["0", "90W", "100", "700W"]))
-            .prop_map(|(op, value)| Tree::Compare("power", op, value)),
+            .prop_map(|(op, value)| FilterTree::Compare("power", op, value)),
         (prop::sample::select(vec!["node", "job"]), text_ops, names)
-            .prop_map(|(field, op, value)| Tree::Compare(field, op, value)),
-        prop::sample::select(vec!["power", "job", "node"]).prop_map(Tree::Has),
+            .prop_map(|(field, op, value)| FilterTree::Compare(field, op, value)),
+        prop::sample::select(vec!["power", "job", "node"]).prop_map(FilterTree::Has),
     ];
     leaf.prop_recursive(4, 24, 2, |inner| {
         prop_oneof![
-            inner.clone().prop_map(|tree| Tree::Not(Box::new(tree))),
-            (inner.clone(), inner.clone()).prop_map(|(a, b)| Tree::And(Box::new(a), Box::new(b))),
-            (inner.clone(), inner).prop_map(|(a, b)| Tree::Or(Box::new(a), Box::new(b))),
+            inner.clone().prop_map(|tree| FilterTree::Not(Box::new(tree))),
+            (inner.clone(), inner.clone())
+                .prop_map(|(a, b)| FilterTree::And(Box::new(a), Box::new(b))),
+            (inner.clone(), inner).prop_map(|(a, b)| FilterTree::Or(Box::new(a), Box::new(b))),
         ]
     })
 }
 
-fn any_row() -> impl Strategy<Value = Row> {
+fn any_row() -> impl Strategy<Value = FilterTestRow> {
     (
         prop::option::of(prop::sample::select(vec![0.0, 90.0, 100.0, 250.0, 700.0])),
         prop::sample::select(vec!["gpu1", "gpu2", "gpu10"]),
         prop::option::of(prop::sample::select(vec!["8812", "99", "9"])),
     )
-        .prop_map(|(power, node, job)| Row { power, node, job, rails: Vec::new() })
+        .prop_map(|(power, node, job)| FilterTestRow { power, node, job, rails: Vec::new() })
 }
 
 proptest! {
     #[test]
     fn columns_choose_what_looking_at_each_row_chooses(
-        tree in trees(),
+        tree in filter_trees(),
         rows in prop::collection::vec(any_row(), 0..20),
     ) {
-        let filter = Filter::parse(Subject::Gpus, &tree.written()).unwrap();
+        let filter = Filter::parse(Subject::Gpus, &tree.to_filter_text()).unwrap();
         let expected: Vec<u32> =
-            (0..rows.len() as u32).filter(|at| tree.holds(&rows[*at as usize]) == Some(true)).collect();
-        let found = select(&filter, &rows, USUAL_ROWS);
+            (0..rows.len() as u32).filter(|at| tree.evaluate_row(&rows[*at as usize]) == Some(true)).collect();
+        let found = select_rows(&filter, &rows, USUAL_ROWS);
         prop_assert_eq!(found.matched as usize, expected.len());
-        prop_assert_eq!(found.rows, expected, "{}", tree.written());
+        prop_assert_eq!(found.rows, expected, "{}", tree.to_filter_text());
     }
 
     #[test]
@@ -296,7 +301,7 @@ proptest! {
         limit in 1_usize..10,
         offset in 0_usize..40,
     ) {
-        let chosen = |text: &str| select(&Filter::parse(Subject::Gpus, text).unwrap(), &rows, MAX_ROWS).rows;
+        let chosen = |text: &str| select_rows(&Filter::parse(Subject::Gpus, text).unwrap(), &rows, MAX_ROWS).rows;
         let whole = chosen("sort job, power desc");
         let absent = whole.iter().skip_while(|row| rows[**row as usize].job.is_some());
         prop_assert!(absent.into_iter().all(|row| rows[*row as usize].job.is_none()));
@@ -309,9 +314,9 @@ proptest! {
     fn nothing_that_is_typed_ends_the_program(text in "\\PC{0,60}", cursor in 0_usize..80) {
         for subject in Subject::ALL {
             if let Err(error) = Filter::parse(subject, &text) {
-                prop_assert!(error.pointed().contains('^'));
+                prop_assert!(error.render_pointer().contains('^'));
             }
-            complete(subject, &text, cursor, &|_| vec!["a b".into()]);
+            complete_filter(subject, &text, cursor, &|_| vec!["a b".into()]);
         }
     }
 
@@ -324,12 +329,12 @@ proptest! {
     ) {
         let text = words.join(" ");
         if let Ok(filter) = Filter::parse(Subject::Gpus, &text) {
-            let again = Filter::parse(Subject::Gpus, filter.text()).unwrap();
+            let again = Filter::parse(Subject::Gpus, filter.source_text()).unwrap();
             prop_assert_eq!(&again, &filter);
-            select(&filter, &Vec::<Row>::new(), USUAL_ROWS);
+            select_rows(&filter, &Vec::<FilterTestRow>::new(), USUAL_ROWS);
         }
         for cursor in 0..=text.len() {
-            complete(Subject::Gpus, &text, cursor, &|_| Vec::new());
+            complete_filter(Subject::Gpus, &text, cursor, &|_| Vec::new());
         }
     }
 }
@@ -347,6 +352,6 @@ fn what_says_which_rows_is_told_apart_from_the_clauses() {
         ("", "", 0),
     ] {
         let filter = Filter::parse(Subject::Gpus, text).unwrap();
-        assert_eq!((filter.rows(), filter.sorts().count()), (rows, sorts), "{text}");
+        assert_eq!((filter.rows_text(), filter.sort_fields().count()), (rows, sorts), "{text}");
     }
 }

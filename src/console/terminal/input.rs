@@ -17,7 +17,7 @@ use rustix::{
 };
 use tokio::sync::mpsc;
 
-use crate::console::{action::Mouse, keymap::Key};
+use crate::console::{action::MouseEvent, keymap::KeyPress};
 
 /// Keys that may wait. When the console is that far behind, the reader waits too.
 const WAITING: usize = 64;
@@ -28,25 +28,25 @@ const ESCAPE: Timespec =
 
 /// What comes from the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pressed {
+pub(crate) enum InputEvent {
     /// A key.
-    Key(Key),
+    Key(KeyPress),
     /// The mouse.
-    Mouse(Mouse),
+    Mouse(MouseEvent),
     /// The terminal is gone.
     HungUp,
 }
 
 /// The keys, as they are pressed. Dropping it ends the thread behind it.
-pub(crate) struct Input {
-    keys: mpsc::Receiver<Pressed>,
+pub(crate) struct TerminalInput {
+    keys: mpsc::Receiver<InputEvent>,
     /// Closing this end wakes the thread.
     _wake: OwnedFd,
 }
 
-impl Input {
+impl TerminalInput {
     /// Starts to read the terminal: standard input, or the controlling terminal if that is something else.
-    pub(crate) fn open() -> io::Result<Self> {
+    pub(crate) fn open_input() -> io::Result<Self> {
         let tty: OwnedFd = if io::stdin().is_terminal() {
             io::stdin().as_fd().try_clone_to_owned()?
         } else {
@@ -54,27 +54,29 @@ impl Input {
         };
         let (ended, wake) = pipe()?;
         let (sender, keys) = mpsc::channel(WAITING);
-        thread::Builder::new().name("keys".into()).spawn(move || listen(&tty, &ended, &sender))?;
+        thread::Builder::new()
+            .name("keys".into())
+            .spawn(move || read_keys(&tty, &ended, &sender))?;
         Ok(Self { keys, _wake: wake })
     }
 
     /// The next key.
-    pub(crate) async fn next(&mut self) -> Pressed {
-        self.keys.recv().await.unwrap_or(Pressed::HungUp)
+    pub(crate) async fn next(&mut self) -> InputEvent {
+        self.keys.recv().await.unwrap_or(InputEvent::HungUp)
     }
 
     /// The next key, if one is waiting.
-    pub(crate) fn waiting(&mut self) -> Option<Pressed> {
+    pub(crate) fn try_next(&mut self) -> Option<InputEvent> {
         self.keys.try_recv().ok()
     }
 }
 
 /// Reads until the terminal hangs up or nobody listens.
-fn listen(tty: &OwnedFd, ended: &OwnedFd, keys: &mpsc::Sender<Pressed>) {
-    let mut parser = Parser::default();
+fn read_keys(tty: &OwnedFd, ended: &OwnedFd, keys: &mpsc::Sender<InputEvent>) {
+    let mut parser = KeyDecoder::default();
     let mut buffer = [0; 1_024];
     loop {
-        let timeout = parser.is_open().then_some(&ESCAPE);
+        let timeout = parser.has_pending_bytes().then_some(&ESCAPE);
         let mut fds = [PollFd::new(tty, PollFlags::IN), PollFd::new(ended, PollFlags::IN)];
         let ready = match poll(&mut fds, timeout) {
             Err(Errno::INTR) => continue,
@@ -85,14 +87,14 @@ fn listen(tty: &OwnedFd, ended: &OwnedFd, keys: &mpsc::Sender<Pressed>) {
             return;
         }
         let found = if ready == 0 {
-            parser.finish()
+            parser.finish_pending()
         } else if fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
             break;
         } else {
             match read(tty, &mut buffer) {
                 Err(Errno::INTR | Errno::AGAIN) => continue,
                 Ok(0) | Err(_) => break,
-                Ok(length) => parser.feed(&buffer[..length]),
+                Ok(length) => parser.decode_bytes(&buffer[..length]),
             }
         };
         for pressed in found {
@@ -102,12 +104,12 @@ fn listen(tty: &OwnedFd, ended: &OwnedFd, keys: &mpsc::Sender<Pressed>) {
         }
     }
     // The receiver may be gone, and then there is nobody to tell.
-    let _ = keys.blocking_send(Pressed::HungUp);
+    let _ = keys.blocking_send(InputEvent::HungUp);
 }
 
 /// Bytes to keys.
 #[derive(Debug, Default)]
-struct Parser {
+struct KeyDecoder {
     /// The beginning of a sequence that is not complete.
     held: Vec<u8>,
 }
@@ -115,19 +117,19 @@ struct Parser {
 /// The longest sequence that may be a key; a longer one is thrown away.
 const LONGEST: usize = 24;
 
-impl Parser {
+impl KeyDecoder {
     /// Whether more bytes may complete a key.
-    fn is_open(&self) -> bool {
+    fn has_pending_bytes(&self) -> bool {
         !self.held.is_empty()
     }
 
     /// Takes bytes, gives the keys that they complete.
-    fn feed(&mut self, bytes: &[u8]) -> Vec<Pressed> {
+    fn decode_bytes(&mut self, bytes: &[u8]) -> Vec<InputEvent> {
         self.held.extend_from_slice(bytes);
         let mut keys = Vec::new();
         let mut rest = &self.held[..];
         while !rest.is_empty() {
-            let Some((key, used)) = one(rest) else { break };
+            let Some((key, used)) = decode_key(rest) else { break };
             keys.extend(key);
             rest = &rest[used..];
         }
@@ -137,78 +139,78 @@ impl Parser {
     }
 
     /// Nothing more came: a lone escape is the key of that name.
-    fn finish(&mut self) -> Vec<Pressed> {
+    fn finish_pending(&mut self) -> Vec<InputEvent> {
         let held = std::mem::take(&mut self.held);
-        if held == [0x1b] { vec![Pressed::Key(Key::Escape)] } else { Vec::new() }
+        if held == [0x1b] { vec![InputEvent::Key(KeyPress::Escape)] } else { Vec::new() }
     }
 }
 
 /// The first key of some bytes, if it has a meaning, and how long it is; none if more bytes must come.
-fn one(bytes: &[u8]) -> Option<(Option<Pressed>, usize)> {
+fn decode_key(bytes: &[u8]) -> Option<(Option<InputEvent>, usize)> {
     let first = *bytes.first()?;
     let key = match first {
-        0x1b => return escape(bytes),
-        b'\r' | b'\n' => Key::Enter,
-        b'\t' => Key::Tab,
-        0x7f | 0x08 => Key::Backspace,
+        0x1b => return decode_escape(bytes),
+        b'\r' | b'\n' => KeyPress::Enter,
+        b'\t' => KeyPress::Tab,
+        0x7f | 0x08 => KeyPress::Backspace,
         0 | 28..=31 => return Some((None, 1)),
-        1..=26 => Key::Ctrl(char::from(first - 1 + b'a')),
-        0x20..0x7f => Key::Char(char::from(first)),
-        _ => return multibyte(bytes),
+        1..=26 => KeyPress::Ctrl(char::from(first - 1 + b'a')),
+        0x20..0x7f => KeyPress::Char(char::from(first)),
+        _ => return decode_multibyte(bytes),
     };
-    Some((Some(Pressed::Key(key)), 1))
+    Some((Some(InputEvent::Key(key)), 1))
 }
 
 /// A key that begins with an escape: `ESC [ … final` or `ESC O final`; else escape itself.
-fn escape(bytes: &[u8]) -> Option<(Option<Pressed>, usize)> {
+fn decode_escape(bytes: &[u8]) -> Option<(Option<InputEvent>, usize)> {
     match bytes.get(1)? {
-        b'O' => Some((named(&[], *bytes.get(2)?).map(Pressed::Key), 3)),
+        b'O' => Some((decode_named_key(&[], *bytes.get(2)?).map(InputEvent::Key), 3)),
         b'[' => {
             let length = bytes[2..].iter().position(|byte| (0x40..0x7f).contains(byte))?;
             let (parameters, last) = (&bytes[2..2 + length], bytes[2 + length]);
             let pressed = match parameters.strip_prefix(b"<") {
-                Some(report) => mouse(report, last).map(Pressed::Mouse),
-                None => named(parameters, last).map(Pressed::Key),
+                Some(report) => decode_mouse(report, last).map(InputEvent::Mouse),
+                None => decode_named_key(parameters, last).map(InputEvent::Key),
             };
             Some((pressed, 3 + length))
         }
         // Alt and a key send the same as escape and a key soon after it. Nothing here is bound to Alt.
-        _ => Some((Some(Pressed::Key(Key::Escape)), 1)),
+        _ => Some((Some(InputEvent::Key(KeyPress::Escape)), 1)),
     }
 }
 
 /// What the mouse did, as terminals report it (mode 1006): `button;column;line`, both from 1; `M` for pressed.
-fn mouse(report: &[u8], last: u8) -> Option<Mouse> {
+fn decode_mouse(report: &[u8], last: u8) -> Option<MouseEvent> {
     let mut numbers = std::str::from_utf8(report).ok()?.split(';').map(str::parse::<u16>);
     let mut next = || numbers.next()?.ok();
     let (button, column, line) = (next()?, next()?.checked_sub(1)?, next()?.checked_sub(1)?);
     match (button, last) {
-        (0, b'M') => Some(Mouse::Press(column, line)),
-        (64, b'M') => Some(Mouse::WheelUp(column, line)),
-        (65, b'M') => Some(Mouse::WheelDown(column, line)),
+        (0, b'M') => Some(MouseEvent::Press(column, line)),
+        (64, b'M') => Some(MouseEvent::WheelUp(column, line)),
+        (65, b'M') => Some(MouseEvent::WheelDown(column, line)),
         _ => None,
     }
 }
 
-fn named(parameters: &[u8], last: u8) -> Option<Key> {
+fn decode_named_key(parameters: &[u8], last: u8) -> Option<KeyPress> {
     let number = parameters.split(|byte| *byte == b';').next().unwrap_or_default();
     Some(match (last, number) {
-        (b'A', _) => Key::Up,
-        (b'B', _) => Key::Down,
-        (b'C', _) => Key::Right,
-        (b'D', _) => Key::Left,
-        (b'H', _) | (b'~', b"1" | b"7") => Key::Home,
-        (b'F', _) | (b'~', b"4" | b"8") => Key::End,
-        (b'~', b"3") => Key::Delete,
-        (b'~', b"5") => Key::PageUp,
-        (b'~', b"6") => Key::PageDown,
-        (b'Z', _) => Key::BackTab,
+        (b'A', _) => KeyPress::Up,
+        (b'B', _) => KeyPress::Down,
+        (b'C', _) => KeyPress::Right,
+        (b'D', _) => KeyPress::Left,
+        (b'H', _) | (b'~', b"1" | b"7") => KeyPress::Home,
+        (b'F', _) | (b'~', b"4" | b"8") => KeyPress::End,
+        (b'~', b"3") => KeyPress::Delete,
+        (b'~', b"5") => KeyPress::PageUp,
+        (b'~', b"6") => KeyPress::PageDown,
+        (b'Z', _) => KeyPress::BackTab,
         _ => return None,
     })
 }
 
 /// A character beyond ASCII; bytes that are none are passed over one by one.
-fn multibyte(bytes: &[u8]) -> Option<(Option<Pressed>, usize)> {
+fn decode_multibyte(bytes: &[u8]) -> Option<(Option<InputEvent>, usize)> {
     let length = match bytes[0] {
         0xc2..=0xdf => 2,
         0xe0..=0xef => 3,
@@ -217,7 +219,7 @@ fn multibyte(bytes: &[u8]) -> Option<(Option<Pressed>, usize)> {
     };
     let end = bytes.len().min(length);
     match std::str::from_utf8(&bytes[..end]) {
-        Ok(text) => Some((text.chars().next().map(|c| Pressed::Key(Key::Char(c))), length)),
+        Ok(text) => Some((text.chars().next().map(|c| InputEvent::Key(KeyPress::Char(c))), length)),
         Err(error) if error.error_len().is_none() => None,
         Err(_) => Some((None, 1)),
     }
@@ -227,12 +229,12 @@ fn multibyte(bytes: &[u8]) -> Option<(Option<Pressed>, usize)> {
 mod tests {
     use super::*;
 
-    fn keys(bytes: &[u8]) -> Vec<Key> {
-        let mut parser = Parser::default();
-        let mut pressed = parser.feed(bytes);
-        pressed.extend(parser.finish());
+    fn decode_keys(bytes: &[u8]) -> Vec<KeyPress> {
+        let mut parser = KeyDecoder::default();
+        let mut pressed = parser.decode_bytes(bytes);
+        pressed.extend(parser.finish_pending());
         let key = |pressed| match pressed {
-            Pressed::Key(key) => key,
+            InputEvent::Key(key) => key,
             other => panic!("no key: {other:?}"),
         };
         pressed.into_iter().map(key).collect()
@@ -240,45 +242,49 @@ mod tests {
 
     #[test]
     fn the_mouse_is_understood_and_its_other_buttons_are_not() {
-        let mut parser = Parser::default();
-        let pressed = parser.feed(
+        let mut parser = KeyDecoder::default();
+        let pressed = parser.decode_bytes(
             b"\x1b[<0;10;5M\x1b[<0;10;5m\x1b[<64;1;1M\x1b[<65;200;50M\x1b[<2;1;1M\x1b[<0;0;0M",
         );
-        let mice = [Mouse::Press(9, 4), Mouse::WheelUp(0, 0), Mouse::WheelDown(199, 49)];
-        assert_eq!(pressed, mice.map(Pressed::Mouse));
+        let mice =
+            [MouseEvent::Press(9, 4), MouseEvent::WheelUp(0, 0), MouseEvent::WheelDown(199, 49)];
+        assert_eq!(pressed, mice.map(InputEvent::Mouse));
     }
 
     #[test]
     fn keys_are_understood() {
-        assert_eq!(keys(b"q\r\t"), [Key::Char('q'), Key::Enter, Key::Tab]);
-        assert_eq!(keys(b"\x1b[A\x1bOB\x1b[1;2C"), [Key::Up, Key::Down, Key::Right]);
+        assert_eq!(decode_keys(b"q\r\t"), [KeyPress::Char('q'), KeyPress::Enter, KeyPress::Tab]);
         assert_eq!(
-            keys(b"\x1b[5~\x1b[6~\x1b[H\x1b[4~"),
-            [Key::PageUp, Key::PageDown, Key::Home, Key::End]
+            decode_keys(b"\x1b[A\x1bOB\x1b[1;2C"),
+            [KeyPress::Up, KeyPress::Down, KeyPress::Right]
         );
-        assert_eq!(keys(b"\x1b[Z\x03"), [Key::BackTab, Key::Ctrl('c')]);
-        assert_eq!(keys("ü".as_bytes()), [Key::Char('ü')]);
+        assert_eq!(
+            decode_keys(b"\x1b[5~\x1b[6~\x1b[H\x1b[4~"),
+            [KeyPress::PageUp, KeyPress::PageDown, KeyPress::Home, KeyPress::End]
+        );
+        assert_eq!(decode_keys(b"\x1b[Z\x03"), [KeyPress::BackTab, KeyPress::Ctrl('c')]);
+        assert_eq!(decode_keys("ü".as_bytes()), [KeyPress::Char('ü')]);
     }
 
     #[test]
     fn a_lone_escape_is_a_key_only_when_nothing_follows() {
-        assert_eq!(keys(b"\x1b"), [Key::Escape]);
-        let mut parser = Parser::default();
-        assert_eq!(parser.feed(b"\x1b"), []);
-        assert!(parser.is_open());
-        assert_eq!(parser.feed(b"[A"), [Pressed::Key(Key::Up)]);
-        assert!(!parser.is_open());
-        assert_eq!(keys(b"\x1b\x1b"), [Key::Escape, Key::Escape]);
-        assert_eq!(keys(b"\x1b1"), [Key::Escape, Key::Char('1')]);
+        assert_eq!(decode_keys(b"\x1b"), [KeyPress::Escape]);
+        let mut parser = KeyDecoder::default();
+        assert_eq!(parser.decode_bytes(b"\x1b"), []);
+        assert!(parser.has_pending_bytes());
+        assert_eq!(parser.decode_bytes(b"[A"), [InputEvent::Key(KeyPress::Up)]);
+        assert!(!parser.has_pending_bytes());
+        assert_eq!(decode_keys(b"\x1b\x1b"), [KeyPress::Escape, KeyPress::Escape]);
+        assert_eq!(decode_keys(b"\x1b1"), [KeyPress::Escape, KeyPress::Char('1')]);
     }
 
     #[test]
     fn garbage_is_passed_over_and_never_held_for_ever() {
-        assert_eq!(keys(b"\xff\xfeq"), [Key::Char('q')]);
-        assert_eq!(keys(b"\x1b[200~q"), [Key::Char('q')]);
-        let mut parser = Parser::default();
-        assert_eq!(parser.feed(b"\x1b[0000000000000000000000000000"), []);
-        assert_eq!(parser.feed(b"q"), [Pressed::Key(Key::Char('q'))]);
+        assert_eq!(decode_keys(b"\xff\xfeq"), [KeyPress::Char('q')]);
+        assert_eq!(decode_keys(b"\x1b[200~q"), [KeyPress::Char('q')]);
+        let mut parser = KeyDecoder::default();
+        assert_eq!(parser.decode_bytes(b"\x1b[0000000000000000000000000000"), []);
+        assert_eq!(parser.decode_bytes(b"q"), [InputEvent::Key(KeyPress::Char('q'))]);
     }
 
     /// A console that reads no keys makes the reader wait; then every key comes, in its order.
@@ -287,7 +293,7 @@ mod tests {
         let (tty, typing) = pipe().unwrap();
         let (ended, wake) = pipe().unwrap();
         let (sender, mut keys) = mpsc::channel(WAITING);
-        let reading = thread::spawn(move || listen(&tty, &ended, &sender));
+        let reading = thread::spawn(move || read_keys(&tty, &ended, &sender));
         let typed: Vec<u8> = (0..20 * WAITING).map(|nth| b'a' + (nth % 26) as u8).collect();
         assert_eq!(rustix::io::write(&typing, &typed).unwrap(), typed.len());
         while keys.len() < WAITING {
@@ -295,7 +301,7 @@ mod tests {
         }
         for byte in typed {
             let pressed = keys.blocking_recv().unwrap();
-            assert_eq!(pressed, Pressed::Key(Key::Char(char::from(byte))));
+            assert_eq!(pressed, InputEvent::Key(KeyPress::Char(char::from(byte))));
         }
         drop(wake);
         reading.join().unwrap();

@@ -2,7 +2,7 @@
 
 use ratatui::style::Color;
 
-use super::Meaning;
+use super::StyleRole;
 
 /// A set of colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,74 +38,74 @@ impl Palette {
     }
 
     /// The colours of a meaning.
-    pub(super) const fn of(self, meaning: Meaning) -> (Color, u8, u32) {
+    pub(super) const fn of(self, meaning: StyleRole) -> (Color, u8, u32) {
         match self {
-            Self::Dark => dark(meaning),
-            Self::Light => light(meaning),
-            Self::Contrast => contrast(meaning),
-            Self::Colourblind => colourblind(meaning),
+            Self::Dark => dark_colour(meaning),
+            Self::Light => light_colour(meaning),
+            Self::Contrast => contrast_colour(meaning),
+            Self::Colourblind => colourblind_colour(meaning),
         }
     }
 }
 
 /// Blue-green against orange and red, so that the common kinds of colour blindness still tell useful from lost.
-const fn dark(meaning: Meaning) -> (Color, u8, u32) {
+const fn dark_colour(meaning: StyleRole) -> (Color, u8, u32) {
     match meaning {
-        Meaning::Good => (Color::Green, 36, 0x00_2f_a5_8a),
-        Meaning::GoodToo => (Color::Cyan, 73, 0x00_56_b0_b6),
-        Meaning::Neutral => (Color::Blue, 68, 0x00_5f_87_d7),
-        Meaning::Waiting => (Color::Yellow, 221, 0x00_f2_d0_5c),
-        Meaning::Starved => (Color::Magenta, 208, 0x00_ff_87_00),
-        Meaning::Bad => (Color::LightRed, 203, 0x00_ff_5f_5f),
-        Meaning::Worst => (Color::Red, 196, 0x00_ff_20_20),
-        Meaning::Cost => (Color::DarkGray, 137, 0x00_a8_80_5a),
-        Meaning::Dim => (Color::DarkGray, 245, 0x00_8a_8a_8a),
-        Meaning::Title | Meaning::Plain => (Color::Reset, 255, 0x00_ee_ee_ee),
+        StyleRole::Good => (Color::Green, 36, 0x00_2f_a5_8a),
+        StyleRole::SecondaryGood => (Color::Cyan, 73, 0x00_56_b0_b6),
+        StyleRole::Neutral => (Color::Blue, 68, 0x00_5f_87_d7),
+        StyleRole::Waiting => (Color::Yellow, 221, 0x00_f2_d0_5c),
+        StyleRole::Starved => (Color::Magenta, 208, 0x00_ff_87_00),
+        StyleRole::Bad => (Color::LightRed, 203, 0x00_ff_5f_5f),
+        StyleRole::Worst => (Color::Red, 196, 0x00_ff_20_20),
+        StyleRole::Cost => (Color::DarkGray, 137, 0x00_a8_80_5a),
+        StyleRole::Dim => (Color::DarkGray, 245, 0x00_8a_8a_8a),
+        StyleRole::Title | StyleRole::Plain => (Color::Reset, 255, 0x00_ee_ee_ee),
     }
 }
 
-const fn light(meaning: Meaning) -> (Color, u8, u32) {
+const fn light_colour(meaning: StyleRole) -> (Color, u8, u32) {
     match meaning {
-        Meaning::Good => (Color::Green, 29, 0x00_00_76_56),
-        Meaning::GoodToo => (Color::Cyan, 30, 0x00_00_78_80),
-        Meaning::Neutral => (Color::Blue, 25, 0x00_00_5f_af),
-        Meaning::Waiting => (Color::Yellow, 136, 0x00_9a_6b_00),
-        Meaning::Starved => (Color::Magenta, 130, 0x00_b0_50_00),
-        Meaning::Bad => (Color::Red, 160, 0x00_c8_14_14),
-        Meaning::Worst => (Color::Red, 124, 0x00_a8_00_00),
-        Meaning::Cost => (Color::DarkGray, 94, 0x00_80_5a_20),
-        Meaning::Dim => (Color::DarkGray, 242, 0x00_6a_6a_6a),
-        Meaning::Title | Meaning::Plain => (Color::Reset, 235, 0x00_20_20_20),
+        StyleRole::Good => (Color::Green, 29, 0x00_00_76_56),
+        StyleRole::SecondaryGood => (Color::Cyan, 30, 0x00_00_78_80),
+        StyleRole::Neutral => (Color::Blue, 25, 0x00_00_5f_af),
+        StyleRole::Waiting => (Color::Yellow, 136, 0x00_9a_6b_00),
+        StyleRole::Starved => (Color::Magenta, 130, 0x00_b0_50_00),
+        StyleRole::Bad => (Color::Red, 160, 0x00_c8_14_14),
+        StyleRole::Worst => (Color::Red, 124, 0x00_a8_00_00),
+        StyleRole::Cost => (Color::DarkGray, 94, 0x00_80_5a_20),
+        StyleRole::Dim => (Color::DarkGray, 242, 0x00_6a_6a_6a),
+        StyleRole::Title | StyleRole::Plain => (Color::Reset, 235, 0x00_20_20_20),
     }
 }
 
-const fn contrast(meaning: Meaning) -> (Color, u8, u32) {
+const fn contrast_colour(meaning: StyleRole) -> (Color, u8, u32) {
     match meaning {
-        Meaning::Good => (Color::LightGreen, 46, 0x00_00_ff_40),
-        Meaning::GoodToo => (Color::LightCyan, 51, 0x00_00_ff_ff),
-        Meaning::Neutral => (Color::LightBlue, 117, 0x00_80_d0_ff),
-        Meaning::Waiting => (Color::LightYellow, 226, 0x00_ff_ff_00),
-        Meaning::Starved => (Color::LightMagenta, 213, 0x00_ff_80_ff),
-        Meaning::Bad | Meaning::Worst => (Color::LightRed, 196, 0x00_ff_30_30),
-        Meaning::Cost => (Color::White, 223, 0x00_ff_d8_a8),
-        Meaning::Dim => (Color::White, 252, 0x00_d0_d0_d0),
-        Meaning::Title | Meaning::Plain => (Color::White, 231, 0x00_ff_ff_ff),
+        StyleRole::Good => (Color::LightGreen, 46, 0x00_00_ff_40),
+        StyleRole::SecondaryGood => (Color::LightCyan, 51, 0x00_00_ff_ff),
+        StyleRole::Neutral => (Color::LightBlue, 117, 0x00_80_d0_ff),
+        StyleRole::Waiting => (Color::LightYellow, 226, 0x00_ff_ff_00),
+        StyleRole::Starved => (Color::LightMagenta, 213, 0x00_ff_80_ff),
+        StyleRole::Bad | StyleRole::Worst => (Color::LightRed, 196, 0x00_ff_30_30),
+        StyleRole::Cost => (Color::White, 223, 0x00_ff_d8_a8),
+        StyleRole::Dim => (Color::White, 252, 0x00_d0_d0_d0),
+        StyleRole::Title | StyleRole::Plain => (Color::White, 231, 0x00_ff_ff_ff),
     }
 }
 
 /// The colours of Okabe and Ito.
-const fn colourblind(meaning: Meaning) -> (Color, u8, u32) {
+const fn colourblind_colour(meaning: StyleRole) -> (Color, u8, u32) {
     match meaning {
-        Meaning::Good => (Color::LightBlue, 74, 0x00_56_b4_e9),
-        Meaning::GoodToo => (Color::Cyan, 36, 0x00_00_9e_73),
-        Meaning::Neutral => (Color::Blue, 67, 0x00_4a_90_c4),
-        Meaning::Waiting => (Color::LightYellow, 227, 0x00_f0_e4_42),
-        Meaning::Starved => (Color::Yellow, 214, 0x00_e6_9f_00),
-        Meaning::Bad => (Color::Red, 202, 0x00_f0_6a_00),
-        Meaning::Worst => (Color::LightMagenta, 175, 0x00_cc_79_a7),
-        Meaning::Cost => (Color::DarkGray, 144, 0x00_b0_a0_78),
-        Meaning::Dim => (Color::DarkGray, 246, 0x00_94_94_94),
-        Meaning::Title | Meaning::Plain => (Color::Reset, 255, 0x00_ee_ee_ee),
+        StyleRole::Good => (Color::LightBlue, 74, 0x00_56_b4_e9),
+        StyleRole::SecondaryGood => (Color::Cyan, 36, 0x00_00_9e_73),
+        StyleRole::Neutral => (Color::Blue, 67, 0x00_4a_90_c4),
+        StyleRole::Waiting => (Color::LightYellow, 227, 0x00_f0_e4_42),
+        StyleRole::Starved => (Color::Yellow, 214, 0x00_e6_9f_00),
+        StyleRole::Bad => (Color::Red, 202, 0x00_f0_6a_00),
+        StyleRole::Worst => (Color::LightMagenta, 175, 0x00_cc_79_a7),
+        StyleRole::Cost => (Color::DarkGray, 144, 0x00_b0_a0_78),
+        StyleRole::Dim => (Color::DarkGray, 246, 0x00_94_94_94),
+        StyleRole::Title | StyleRole::Plain => (Color::Reset, 255, 0x00_ee_ee_ee),
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
     fn useful_waiting_starved_and_bad_differ_in_every_palette_and_depth() {
         for palette in Palette::ALL {
             assert_eq!(Palette::parse(palette.as_str()), Some(palette));
-            let four = [Meaning::Good, Meaning::Waiting, Meaning::Starved, Meaning::Bad];
+            let four = [StyleRole::Good, StyleRole::Waiting, StyleRole::Starved, StyleRole::Bad];
             for (at, one) in four.iter().enumerate() {
                 for other in &four[at + 1..] {
                     let (one, other) = (palette.of(*one), palette.of(*other));

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use gaunt_schema::Safe;
+use gaunt_schema::SanitizedText;
 
-use super::{Outcome, say};
+use super::{UpdateOutcome, show_message};
 use crate::{
     answer::Finding,
     console::{
-        action::Effect,
-        format,
-        keymap::Key,
-        state::{Confirm, State},
+        action::ConsoleEffect,
+        console_state::{ConfirmDialog, ConsoleState},
+        display_text,
+        keymap::KeyPress,
     },
 };
 
@@ -19,24 +19,27 @@ use crate::{
 const PEOPLE: usize = 3;
 
 /// Takes the key that answers the question.
-pub(super) fn press(state: &mut State, key: Key) -> Outcome {
-    let Some(confirm) = state.confirm.take() else { return Outcome::default() };
-    if matches!(key, Key::Char('y' | 'Y')) {
-        return Outcome::owing(Effect::Acknowledge(confirm.findings, confirm.note));
+pub(super) fn handle_key(state: &mut ConsoleState, key: KeyPress) -> UpdateOutcome {
+    let Some(confirm) = state.confirm.take() else { return UpdateOutcome::default() };
+    if matches!(key, KeyPress::Char('y' | 'Y')) {
+        return UpdateOutcome::with_effect(ConsoleEffect::Acknowledge(
+            confirm.findings,
+            confirm.note,
+        ));
     }
-    say(state, true, "nothing was changed");
-    Outcome::drawn()
+    show_message(state, true, "nothing was changed");
+    UpdateOutcome::with_redraw()
 }
 
 /// Asks whether acknowledgements are to be withdrawn: whose they are and what was noted.
-pub(super) fn withdraw(state: &State, findings: &[&Finding]) -> Confirm {
+pub(super) fn confirm_withdrawal(state: &ConsoleState, findings: &[&Finding]) -> ConfirmDialog {
     let taken = || findings.iter().filter_map(|finding| finding.acknowledged.as_ref());
     let question = match findings {
         [finding] => {
             let ack = taken().next();
             let by = ack.map_or("somebody", |ack| ack.by.as_str());
             let ago = ack.zip(state.source_now()).map_or_else(String::new, |(ack, now)| {
-                format!(" of {} ago", format::span(now.since(ack.at)))
+                format!(" of {} ago", display_text::format_duration(now.duration_since(ack.at)))
             });
             let note = ack.map(|ack| ack.note.as_str()).filter(|note| !note.is_empty());
             let note = note.map_or_else(|| ", no note".into(), |note| format!(": {note}"));
@@ -53,19 +56,23 @@ pub(super) fn withdraw(state: &State, findings: &[&Finding]) -> Confirm {
             format!("withdraw {} acknowledgements of {kind}, made by {by}?", many.len())
         }
     };
-    Confirm {
-        question: Safe::new(&question),
+    ConfirmDialog {
+        question: SanitizedText::new(&question),
         yes: "withdraws",
-        findings: findings.iter().map(|finding| Safe::new(&finding.id)).collect(),
+        findings: findings.iter().map(|finding| SanitizedText::new(&finding.id)).collect(),
         note: None,
     }
 }
 
 /// Asks whether many findings are to be acknowledged with a note.
-pub(super) fn acknowledge(findings: Vec<Safe>, what: &str, note: String) -> Confirm {
+pub(super) fn confirm_acknowledgement(
+    findings: Vec<SanitizedText>,
+    what: &str,
+    note: String,
+) -> ConfirmDialog {
     let told = if note.is_empty() { "no note".to_owned() } else { format!("the note: {note}") };
-    Confirm {
-        question: Safe::new(&format!("acknowledge {what} with {told}?")),
+    ConfirmDialog {
+        question: SanitizedText::new(&format!("acknowledge {what} with {told}?")),
         yes: "acknowledges",
         findings,
         note: Some(note),

@@ -2,7 +2,7 @@
 
 /// Shares `columns` among `amounts`, each rounded fairly; what is there at all gets at least one column, as long as
 /// there are enough: one hung GPU of 10,000 must be seen.
-pub(crate) fn columns(amounts: &[u64], columns: usize) -> Vec<usize> {
+pub(crate) fn share_columns(amounts: &[u64], columns: usize) -> Vec<usize> {
     let total: u64 = amounts.iter().sum();
     if total == 0 || columns == 0 {
         return vec![0; amounts.len()];
@@ -37,16 +37,16 @@ mod tests {
 
     #[test]
     fn columns_add_up_and_nothing_that_is_there_vanishes() {
-        assert_eq!(columns(&[9_999, 1], 50), [49, 1]);
-        assert_eq!(columns(&[1, 1, 1], 10).iter().sum::<usize>(), 10);
-        assert_eq!(columns(&[0, 5], 7), [0, 7]);
-        assert_eq!(columns(&[], 7), Vec::<usize>::new());
-        assert_eq!(columns(&[0, 0], 7), [0, 0]);
-        assert_eq!(columns(&[1, 1, 1], 2), [1, 1, 1]);
+        assert_eq!(share_columns(&[9_999, 1], 50), [49, 1]);
+        assert_eq!(share_columns(&[1, 1, 1], 10).iter().sum::<usize>(), 10);
+        assert_eq!(share_columns(&[0, 5], 7), [0, 7]);
+        assert_eq!(share_columns(&[], 7), Vec::<usize>::new());
+        assert_eq!(share_columns(&[0, 0], 7), [0, 0]);
+        assert_eq!(share_columns(&[1, 1, 1], 2), [1, 1, 1]);
     }
 
     #[test]
     fn columns_follow_the_amounts() {
-        assert_eq!(columns(&[641, 98, 152, 31, 26, 52], 100), [64, 10, 15, 3, 3, 5]);
+        assert_eq!(share_columns(&[641, 98, 152, 31, 26, 52], 100), [64, 10, 15, 3, 3, 5]);
     }
 }

@@ -8,7 +8,7 @@ const PLAIN: [char; 4] = ['.', ':', '=', '#'];
 
 /// The newest part of `points` in `height` lines of `columns` columns, the highest line first, now at the right. `top`
 /// is the value at the upper edge; without one the largest point is. What is not known is blank.
-pub(crate) fn lines(
+pub(crate) fn render_graph(
     points: &[Option<f32>],
     top: Option<f32>,
     columns: usize,
@@ -30,12 +30,12 @@ pub(crate) fn lines(
     }));
     (0..height)
         .rev()
-        .map(|line| bars.chunks(per_column).map(|bars| cell(bars, line * 4, ascii)).collect())
+        .map(|line| bars.chunks(per_column).map(|bars| graph_cell(bars, line * 4, ascii)).collect())
         .collect()
 }
 
 /// One cell of a line whose lowest level is `base`.
-fn cell(bars: &[Option<usize>], base: usize, ascii: bool) -> char {
+fn graph_cell(bars: &[Option<usize>], base: usize, ascii: bool) -> char {
     let filled = |bar: Option<usize>| bar.map_or(0, |bar| bar.saturating_sub(base).min(4));
     if ascii {
         return match filled(bars[0]) {
@@ -55,22 +55,22 @@ mod tests {
     #[test]
     fn two_points_share_a_column_and_gaps_stay_blank() {
         let points = [Some(0.0), Some(1.0), None, Some(0.5)];
-        assert_eq!(lines(&points, Some(1.0), 3, 1, false), [" ⣸⢠"]);
-        let tall = lines(&points, Some(1.0), 2, 2, false);
+        assert_eq!(render_graph(&points, Some(1.0), 3, 1, false), [" ⣸⢠"]);
+        let tall = render_graph(&points, Some(1.0), 2, 2, false);
         assert_eq!(tall, ["⢸ ", "⣸⢸"]);
     }
 
     #[test]
     fn plain_signs_say_the_same() {
         let points = [Some(0.0), Some(1.0), None, Some(0.5)];
-        assert_eq!(lines(&points, Some(1.0), 5, 1, true), [" .# :"]);
-        assert!(lines(&points, None, 5, 3, true).iter().all(|line| line.is_ascii()));
+        assert_eq!(render_graph(&points, Some(1.0), 5, 1, true), [" .# :"]);
+        assert!(render_graph(&points, None, 5, 3, true).iter().all(|line| line.is_ascii()));
     }
 
     #[test]
     fn no_size_makes_it_fail() {
-        assert_eq!(lines(&[], None, 4, 2, false), ["    ", "    "]);
-        assert!(lines(&[Some(1.0)], None, 0, 2, false).iter().all(String::is_empty));
-        assert!(lines(&[Some(f32::NAN)], Some(0.0), 1, 0, true).is_empty());
+        assert_eq!(render_graph(&[], None, 4, 2, false), ["    ", "    "]);
+        assert!(render_graph(&[Some(1.0)], None, 0, 2, false).iter().all(String::is_empty));
+        assert!(render_graph(&[Some(f32::NAN)], Some(0.0), 1, 0, true).is_empty());
     }
 }

@@ -5,9 +5,9 @@ const GAP: usize = 2;
 
 /// How a map is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Grid {
+pub(crate) struct GridLayout {
     /// What one cell of the map stands for.
-    pub(crate) cell: Cell,
+    pub(crate) cell: GridCell,
     /// Tiles side by side: groups with a label each, or single cells behind one label a row.
     pub(crate) per_row: usize,
     /// Rows that are needed.
@@ -22,17 +22,17 @@ pub(crate) struct Grid {
 
 /// What one cell of a map stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cell {
+pub(crate) enum GridCell {
     /// One member of a group.
     One,
     /// This many whole groups.
     Groups(usize),
 }
 
-impl Grid {
+impl GridLayout {
     /// Lays out `groups` groups of at most `members` cells and labels of `label` columns into `width` × `height`:
     /// a cell each as long as all of them fit, else a cell for one group, or for as many as must share one.
-    pub(crate) fn plan(
+    pub(crate) fn fit_groups(
         groups: usize,
         members: usize,
         label: usize,
@@ -46,33 +46,33 @@ impl Grid {
             // As many columns as needed and no more, so that neighbours stand below each other.
             let rows = groups.div_ceil(per_row);
             let per_row = groups.div_ceil(rows.max(1)).max(1);
-            return Self { cell: Cell::One, per_row, rows, tile, label, named: true };
+            return Self { cell: GridCell::One, per_row, rows, tile, label, named: true };
         }
         // Without names of their own more groups fit side by side.
         let tile = members.max(1) + 1;
         let per_row = (width + 1).saturating_sub(label) / tile;
         if per_row > 0 && groups.div_ceil(per_row) <= height {
             let rows = groups.div_ceil(per_row);
-            return Self { cell: Cell::One, per_row, rows, tile, label, named: false };
+            return Self { cell: GridCell::One, per_row, rows, tile, label, named: false };
         }
         let per_row = width.saturating_sub(label).max(1);
         let room = per_row.saturating_mul(height).max(1);
         let shared = groups.div_ceil(room).max(1);
         let rows = groups.div_ceil(shared).div_ceil(per_row).min(height);
-        Self { cell: Cell::Groups(shared), per_row, rows, tile: 1, label, named: false }
+        Self { cell: GridCell::Groups(shared), per_row, rows, tile: 1, label, named: false }
     }
 
     /// How many groups one step of the cursor passes.
-    pub(crate) const fn step(self) -> usize {
+    pub(crate) const fn groups_per_step(self) -> usize {
         match self.cell {
-            Cell::One => 1,
-            Cell::Groups(shared) => shared,
+            GridCell::One => 1,
+            GridCell::Groups(shared) => shared,
         }
     }
 
     /// How many groups one row holds.
     pub(crate) const fn groups_per_row(self) -> usize {
-        self.per_row * self.step()
+        self.per_row * self.groups_per_step()
     }
 }
 
@@ -82,23 +82,23 @@ mod tests {
 
     #[test]
     fn every_member_has_a_cell_while_they_fit() {
-        let grid = Grid::plan(32, 8, 6, 78, 8);
-        assert_eq!((grid.cell, grid.per_row, grid.rows), (Cell::One, 4, 8));
+        let grid = GridLayout::fit_groups(32, 8, 6, 78, 8);
+        assert_eq!((grid.cell, grid.per_row, grid.rows), (GridCell::One, 4, 8));
     }
 
     #[test]
     fn names_give_way_before_members_do() {
-        let grid = Grid::plan(200, 8, 6, 79, 26);
-        assert_eq!((grid.cell, grid.per_row, grid.rows), (Cell::One, 8, 25));
+        let grid = GridLayout::fit_groups(200, 8, 6, 79, 26);
+        assert_eq!((grid.cell, grid.per_row, grid.rows), (GridCell::One, 8, 25));
         assert!(!grid.named);
     }
 
     #[test]
     fn then_a_group_has_one_cell_and_then_groups_share_one() {
-        let grid = Grid::plan(1_250, 8, 7, 78, 20);
-        assert_eq!((grid.cell, grid.per_row, grid.rows), (Cell::Groups(1), 70, 18));
-        let grid = Grid::plan(12_500, 8, 7, 78, 6);
-        assert_eq!(grid.cell, Cell::Groups(30));
+        let grid = GridLayout::fit_groups(1_250, 8, 7, 78, 20);
+        assert_eq!((grid.cell, grid.per_row, grid.rows), (GridCell::Groups(1), 70, 18));
+        let grid = GridLayout::fit_groups(12_500, 8, 7, 78, 6);
+        assert_eq!(grid.cell, GridCell::Groups(30));
         assert!(grid.rows <= 6);
         assert!(grid.rows * grid.groups_per_row() >= 12_500);
     }
@@ -106,8 +106,8 @@ mod tests {
     #[test]
     fn no_size_makes_it_fail() {
         for (groups, width, height) in [(0, 80, 4), (1, 0, 0), (5, 1, 1), (100_000, 3, 1)] {
-            let grid = Grid::plan(groups, 8, 6, width, height);
-            assert!(grid.per_row > 0 && grid.step() > 0);
+            let grid = GridLayout::fit_groups(groups, 8, 6, width, height);
+            assert!(grid.per_row > 0 && grid.groups_per_step() > 0);
         }
     }
 }

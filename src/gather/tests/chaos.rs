@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tokio::net::TcpSocket;
 
 use super::{
-    server::{encoded, gzip, zstd},
+    misbehaving_server::{encoded_response, gzip_bytes, zstd_bytes},
     *,
 };
 
@@ -25,18 +25,18 @@ const OK: &str = "HTTP/1.1 200 OK\r\n";
 const CHUNKED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
 
 /// A page of a GPU whose number is another one each time.
-fn turncoat(number: u64) -> String {
+fn page_with_new_gpu(number: u64) -> String {
     format!("gaunt_node_cpus 64\ngaunt_gpu_info{{gpu=\"0\",uuid=\"GPU-{number}\"}} 1\n")
 }
 
 /// A page that brings new devices with every scrape.
-fn explosion(number: u64) -> String {
+fn page_with_new_devices(number: u64) -> String {
     let line = |n| format!("gaunt_netdev_receive_bytes_total{{device=\"veth{number}x{n}\"}} 1");
     (0..2_000).map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// More samples than a page may have.
-fn crowd(_: u64) -> String {
+fn page_with_many_samples(_: u64) -> String {
     let line = |n| format!("some_metric{{n=\"{n}\"}} 1");
     (0..5_001).map(line).collect::<Vec<_>>().join("\n")
 }
@@ -46,10 +46,10 @@ const ODD: &str = "gaunt_node_cpus 64\ngaunt_node_cpus 65\ngaunt_node_cpus{ 1\n\
                    {gpu=\"0\"} 0x12\ngaunt_gpu_power_watts{gpu=\"1\"} NaN\n";
 
 /// Somebody who misbehaves: a name, in which manner, and how the failure begins. An empty one is no failure.
-type Bad = (&'static str, Manner, &'static str);
+type MisbehavingServer = (&'static str, ServerBehaviour, &'static str);
 
 /// Who is too slow, or goes away.
-fn silent() -> Vec<Bad> {
+fn silent_servers() -> Vec<MisbehavingServer> {
     let (waiting, reading, broke) = (
         "no answer in time while waiting for headers",
         "no answer in time while reading the page",
@@ -58,65 +58,81 @@ fn silent() -> Vec<Bad> {
     let half = "HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\ngaunt_node_cpus 64\n";
     let chunks = format!("{CHUNKED}5\r\ngaunt\r\nzz\r\n");
     vec![
-        ("says nothing", Manner::Holds(""), waiting),
-        ("drips headers", Manner::Drips(ok(GOOD)), waiting),
-        ("stops in the body", Manner::Holds(half), reading),
-        ("closes at once", Manner::Slams, broke),
-        ("answers half", Manner::AnswersAndCloses(half.into()), broke),
-        ("resets in the body", Manner::AnswersAndResets(half.into()), broke),
-        ("breaks its chunks", Manner::AnswersAndCloses(chunks.into()), broke),
-        ("speaks no HTTP", Manner::AnswersAndCloses(b"\x1b[31mSSH-2.0\r\n\r\n".to_vec()), broke),
+        ("says nothing", ServerBehaviour::Holds(""), waiting),
+        ("drips headers", ServerBehaviour::Drips(ok_response(GOOD)), waiting),
+        ("stops in the body", ServerBehaviour::Holds(half), reading),
+        ("closes at once", ServerBehaviour::Slams, broke),
+        ("answers half", ServerBehaviour::AnswersAndCloses(half.into()), broke),
+        ("resets in the body", ServerBehaviour::AnswersAndResets(half.into()), broke),
+        ("breaks its chunks", ServerBehaviour::AnswersAndCloses(chunks.into()), broke),
+        (
+            "speaks no HTTP",
+            ServerBehaviour::AnswersAndCloses(b"\x1b[31mSSH-2.0\r\n\r\n".to_vec()),
+            broke,
+        ),
     ]
 }
 
 /// Whose answer has no end, or says so.
-fn endless() -> Vec<Bad> {
+fn endless_servers() -> Vec<MisbehavingServer> {
     let huge = "HTTP/1.1 200 OK\r\ncontent-length: 4294967296\r\n\r\n";
     let page = "HTTP/1.1 200 OK\r\n\r\n";
     let chunk = [b"1000\r\n".as_slice(), &[b'x'; 0x1000], b"\r\n"].concat();
     let promise = b"HTTP/1.1 100 Continue\r\n\r\n".to_vec();
     let bomb = vec![b'\n'; 8 << 20];
     let larger = "page is larger";
-    let headers = Manner::Repeats(OK, b"x-a: bcdefgh\r\n".to_vec());
+    let headers = ServerBehaviour::Repeats(OK, b"x-a: bcdefgh\r\n".to_vec());
     vec![
         ("headers without end", headers, "connection broke: "),
-        ("promises without end", Manner::Repeats("", promise), ""),
-        ("says it is huge", Manner::Holds(huge), larger),
-        ("lines without end", Manner::Repeats(page, vec![b'x'; 65_536]), larger),
-        ("chunks without end", Manner::Repeats(CHUNKED, chunk), larger),
-        ("a gzip bomb", Manner::AnswersBytes(encoded("gzip", &gzip(&bomb))), larger),
-        ("a zstd bomb", Manner::AnswersBytes(encoded("zstd", &zstd(&bomb))), larger),
+        ("promises without end", ServerBehaviour::Repeats("", promise), ""),
+        ("says it is huge", ServerBehaviour::Holds(huge), larger),
+        ("lines without end", ServerBehaviour::Repeats(page, vec![b'x'; 65_536]), larger),
+        ("chunks without end", ServerBehaviour::Repeats(CHUNKED, chunk), larger),
+        (
+            "a gzip bomb",
+            ServerBehaviour::AnswersBytes(encoded_response("gzip", &gzip_bytes(&bomb))),
+            larger,
+        ),
+        (
+            "a zstd bomb",
+            ServerBehaviour::AnswersBytes(encoded_response("zstd", &zstd_bytes(&bomb))),
+            larger,
+        ),
     ]
 }
 
 /// Who answers with something else than a page, or with too much of it.
-fn wrong() -> Vec<Bad> {
-    let half = gzip(GOOD.repeat(50).as_bytes());
-    let half = Manner::AnswersBytes(encoded("gzip", &half[..half.len() / 2]));
-    let plain = |coding| Manner::AnswersBytes(encoded(coding, GOOD.as_bytes()));
-    let answer = |text: &str| Manner::Answers(text.to_owned());
+fn wrong_servers() -> Vec<MisbehavingServer> {
+    let half = gzip_bytes(GOOD.repeat(50).as_bytes());
+    let half = ServerBehaviour::AnswersBytes(encoded_response("gzip", &half[..half.len() / 2]));
+    let plain = |coding| ServerBehaviour::AnswersBytes(encoded_response(coding, GOOD.as_bytes()));
+    let answer = |text: &str| ServerBehaviour::Answers(text.to_owned());
     let error = "HTTP/1.1 503 Oh\r\ncontent-length: 0\r\n\r\n";
     let redirect =
         "HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/\r\ncontent-length: 0\r\n\r\n";
-    let binary = Manner::AnswersBytes(encoded("identity", &[0xff, 0, 0xfe, 1]));
+    let binary = ServerBehaviour::AnswersBytes(encoded_response("identity", &[0xff, 0, 0xfe, 1]));
     vec![
         ("half a gzip", half, "connection broke: the compressed page ends"),
         ("no gzip", plain("gzip"), "not an exposition page: it is no gzip"),
         ("no zstd", plain("zstd"), "not an exposition page: it is no zstd"),
         ("another coding", plain("br"), "not an exposition page: it is encoded as br"),
-        ("a web page", answer(&ok("<html>\nnot a page\n")), "not an exposition page: "),
+        ("a web page", answer(&ok_response("<html>\nnot a page\n")), "not an exposition page: "),
         ("binary", binary, "not an exposition page: "),
         ("an error", answer(error), "answered with HTTP status 503"),
         ("a redirect", answer(redirect), "answered with HTTP status 302"),
-        ("a crowd", Manner::Makes(crowd), "page has 5001 samples or more, over the limit of 5000"),
-        ("explodes", Manner::Makes(explosion), "page brings 2000 series"),
-        ("another machine each time", Manner::Makes(turncoat), ""),
-        ("odd lines", answer(&ok(ODD)), ""),
+        (
+            "a crowd",
+            ServerBehaviour::Makes(page_with_many_samples),
+            "page has 5001 samples or more, over the limit of 5000",
+        ),
+        ("explodes", ServerBehaviour::Makes(page_with_new_devices), "page brings 2000 series"),
+        ("another machine each time", ServerBehaviour::Makes(page_with_new_gpu), ""),
+        ("odd lines", answer(&ok_response(ODD)), ""),
     ]
 }
 
 /// An address at which nobody listens and nobody else can, as long as the socket lives.
-fn refusing() -> (TcpSocket, String) {
+fn refusing_address() -> (TcpSocket, String) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = socket.local_addr().unwrap().to_string();
@@ -124,32 +140,35 @@ fn refusing() -> (TcpSocket, String) {
 }
 
 /// Everybody who misbehaves, with where he is; `gone` is where nobody is.
-async fn misbehaving(gone: String) -> Vec<(&'static str, String, &'static str)> {
+async fn start_misbehaving(gone: String) -> Vec<(&'static str, String, &'static str)> {
     let mut bad = vec![("refuses", gone, "cannot connect: connection refused")];
-    for (name, manner, expected) in silent().into_iter().chain(endless()).chain(wrong()) {
-        bad.push((name, server(manner).await, expected));
+    for (name, manner, expected) in
+        silent_servers().into_iter().chain(endless_servers()).chain(wrong_servers())
+    {
+        bad.push((name, start_server(manner).await, expected));
     }
     bad
 }
 
 /// What came of each address: pages, and failures with how often.
 #[derive(Default)]
-struct Fate {
+struct TargetTally {
     pages: u32,
     failures: BTreeMap<String, u32>,
     batches: u32,
 }
 
 /// Gathers for so many periods of the clock, and tells what came of each address.
-async fn watch(lists: Vec<String>) -> HashMap<String, Fate> {
-    let limits = Limits { samples: 5_000, new_series: 1_000, ..Limits::default() };
-    let options = Options { max_body: SMALL, limits, ..Options::every(CHAOS_PERIOD) };
-    let clock = owner::clock();
+async fn tally_targets(lists: Vec<String>) -> HashMap<String, TargetTally> {
+    let limits = ScrapeQuotas { samples: 5_000, new_series: 1_000, ..ScrapeQuotas::default() };
+    let options =
+        ScrapeOptions { max_body: SMALL, limits, ..ScrapeOptions::with_period(CHAOS_PERIOD) };
+    let clock = engine::monotonic_clock();
     let (inbox, mut deliveries) = mpsc::channel(256);
-    let _gatherer = start(plan(lists, options), inbox, clock.clone());
+    let _gatherer = spawn_manager(plan_with_lists(lists, options), inbox, clock.clone());
     let begin = clock() + CHAOS_PERIOD;
     let end = begin + CHAOS_PERIOD * PERIODS as u32;
-    let (mut names, mut fates) = (HashMap::new(), HashMap::<String, Fate>::new());
+    let (mut names, mut fates) = (HashMap::new(), HashMap::<String, TargetTally>::new());
     while let Ok(Some(delivery)) = timeout(PATIENCE, deliveries.recv()).await {
         match delivery {
             Delivery::Targets(targets) => {
@@ -161,7 +180,7 @@ async fn watch(lists: Vec<String>) -> HashMap<String, Fate> {
                 fate.batches += 1;
                 match batch.outcome {
                     Ok(_) => fate.pages += 1,
-                    Err(Failure::Resting(last)) => {
+                    Err(ScrapeFailure::Resting(last)) => {
                         *fate.failures.entry(last.to_string()).or_default() += 0;
                     }
                     Err(failure) => *fate.failures.entry(failure.to_string()).or_default() += 1,
@@ -177,18 +196,18 @@ async fn watch(lists: Vec<String>) -> HashMap<String, Fate> {
 /// machine slows both, the chaos only the second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quarter_that_misbehaves_does_not_delay_the_others() {
-    let (_nobody, gone) = refusing();
-    let bad = misbehaving(gone).await;
+    let (_nobody, gone) = refusing_address();
+    let bad = start_misbehaving(gone).await;
     let mut good = Vec::new();
     for _ in 0..GOOD_FOR_A_BAD_ONE * bad.len() {
-        good.push(server(Manner::Answers(ok(GOOD))).await);
+        good.push(start_server(ServerBehaviour::Answers(ok_response(GOOD))).await);
     }
     // Good and bad ones mixed, so that they share every moment of the period.
     let mut all = good.clone();
     for (at, (_, address, _)) in bad.iter().enumerate() {
         all.insert(at * (GOOD_FOR_A_BAD_ONE + 1), address.clone());
     }
-    let (among, alone) = tokio::join!(watch(all), watch(good.clone()));
+    let (among, alone) = tokio::join!(tally_targets(all), tally_targets(good.clone()));
     for address in &good {
         let (among, alone) = (&among[address], &alone[address]);
         assert!(
@@ -230,12 +249,40 @@ async fn a_quarter_that_misbehaves_does_not_delay_the_others() {
 async fn a_page_that_compresses_too_well_is_refused() {
     let page = format!("{GOOD}{}", "\n".repeat(MAX_BODY - 1_000));
     let servers = [
-        ("gzip", server(Manner::AnswersBytes(encoded("gzip", &gzip(page.as_bytes())))).await),
-        ("zstd", server(Manner::AnswersBytes(encoded("zstd", &zstd(page.as_bytes())))).await),
-        ("honest", server(Manner::AnswersBytes(encoded("gzip", &gzip(GOOD.as_bytes())))).await),
-        ("plain", server(Manner::AnswersBytes(encoded("zstd", &zstd(GOOD.as_bytes())))).await),
+        (
+            "gzip",
+            start_server(ServerBehaviour::AnswersBytes(encoded_response(
+                "gzip",
+                &gzip_bytes(page.as_bytes()),
+            )))
+            .await,
+        ),
+        (
+            "zstd",
+            start_server(ServerBehaviour::AnswersBytes(encoded_response(
+                "zstd",
+                &zstd_bytes(page.as_bytes()),
+            )))
+            .await,
+        ),
+        (
+            "honest",
+            start_server(ServerBehaviour::AnswersBytes(encoded_response(
+                "gzip",
+                &gzip_bytes(GOOD.as_bytes()),
+            )))
+            .await,
+        ),
+        (
+            "plain",
+            start_server(ServerBehaviour::AnswersBytes(encoded_response(
+                "zstd",
+                &zstd_bytes(GOOD.as_bytes()),
+            )))
+            .await,
+        ),
     ];
-    let batches = gather(&servers, 1).await;
+    let batches = gather_batches(&servers, 1).await;
     for name in ["gzip", "zstd"] {
         let failure = batches[name][0].outcome.as_ref().unwrap_err().to_string();
         assert!(
@@ -244,6 +291,6 @@ async fn a_page_that_compresses_too_well_is_refused() {
         );
     }
     for name in ["honest", "plain"] {
-        assert_eq!(cpus(page_of(&batches[name][0])), Some(64.0), "{name}");
+        assert_eq!(cpu_count(page_of(&batches[name][0])), Some(64.0), "{name}");
     }
 }

@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 
-use gaunt_schema::{FindingKind, Keeping, Obstacle, Safe, Severity, Stopped, UnixMs, text};
+use gaunt_schema::{
+    FindingKind, RecordingStatus, RecordingStop, RecordingStopReason, SanitizedText, Severity,
+    UnixMs, text,
+};
 
 use super::*;
 use crate::answer::{
-    Acknowledgement, Finding, JobTime, Life, NodeCounts, NodeLine, Starved, StateCount, TargetLine,
-    Totals,
+    Acknowledgement, CumulativeTotals, Finding, FindingLifecycle, JobLostTime, JobTime, NodeCounts,
+    NodeLine, StateCount, TargetLine,
 };
 
-fn facts() -> Facts {
-    let node = Safe::new("gpu\\1 \"a\"");
-    let finding = finding(&node);
+fn sample_answers() -> MetricsAnswers {
+    let node = SanitizedText::new("gpu\\1 \"a\"");
+    let finding = sample_finding(&node);
     let overview = Overview {
         nodes: NodeCounts { live: 1, ..NodeCounts::default() },
         states: vec![
@@ -46,19 +49,19 @@ fn facts() -> Facts {
         duration_ms: None,
         samples: 2,
         bytes: 0,
-        rejected: gaunt_schema::Rejected::default(),
+        rejected: gaunt_schema::RejectionCounts::default(),
         missed: 0,
         dropped_batches: 0,
     };
     let untried =
         TargetLine { address: "b:1".into(), state: TargetState::Pending, ..target.clone() };
-    let totals = Totals {
+    let totals = CumulativeTotals {
         scrapes: [("ok".into(), 7), ("timeout".into(), 1)].into(),
         samples: 14,
         rejected: [("bad_value".into(), 2)].into(),
         findings_opened: [(FindingKind::PortDown, 1)].into(),
     };
-    Facts {
+    MetricsAnswers {
         overview: Arc::new(overview),
         nodes: Arc::new(NodeList { nodes: vec![line], ..NodeList::default() }),
         findings: Arc::new(FindingList { findings: vec![finding], ..FindingList::default() }),
@@ -66,14 +69,14 @@ fn facts() -> Facts {
             targets: vec![target, untried],
             sources: Vec::new(),
             totals,
-            keeping: Some(keeping()),
+            keeping: Some(sample_recording_status()),
             ..TargetList::default()
         }),
-        time: Arc::new(time()),
+        time: Arc::new(sample_gpu_time()),
     }
 }
 
-fn time() -> GpuTime {
+fn sample_gpu_time() -> GpuTime {
     GpuTime {
         jobs: vec![JobTime {
             job: "8812".into(),
@@ -82,30 +85,30 @@ fn time() -> GpuTime {
             lost_gpus: 0.5,
         }],
         starved: vec![
-            Starved { job: "(nobody)".into(), cause: "unexplained".into(), gpu_seconds: 2.5 },
-            Starved { job: "8812".into(), cause: "port_down".into(), gpu_seconds: 120.0 },
+            JobLostTime { job: "(nobody)".into(), cause: "unexplained".into(), gpu_seconds: 2.5 },
+            JobLostTime { job: "8812".into(), cause: "port_down".into(), gpu_seconds: 120.0 },
         ],
         ..GpuTime::default()
     }
 }
 
-fn keeping() -> Keeping {
-    Keeping {
+fn sample_recording_status() -> RecordingStatus {
+    RecordingStatus {
         written: 40,
         bytes: 900,
         dropped_behind: 3,
         dropped_stopped: 8,
-        stopped: Some(Stopped { reason: Obstacle::NoSpace, since: UnixMs(0) }),
-        ..Keeping::default()
+        stopped: Some(RecordingStop { reason: RecordingStopReason::NoSpace, since: UnixMs(0) }),
+        ..RecordingStatus::default()
     }
 }
 
-fn finding(node: &Safe) -> Finding {
+fn sample_finding(node: &SanitizedText) -> Finding {
     Finding {
         id: "port_down/gpu1/mlx5_1/1".to_owned(),
         kind: FindingKind::PortDown,
         severity: Severity::Critical,
-        entity: Entity::port(node, &"mlx5_1".into(), &"1".into()),
+        entity: Entity::new_port(node, &"mlx5_1".into(), &"1".into()),
         since: UnixMs(0),
         confidence: 1.0,
         lost_gpus: 0.0,
@@ -115,7 +118,7 @@ fn finding(node: &Safe) -> Finding {
         next: String::new(),
         evidence: Vec::new(),
         missing: Vec::new(),
-        life: Life::default(),
+        life: FindingLifecycle::default(),
         acknowledged: Some(Acknowledgement {
             by: "alice".into(),
             at: UnixMs(1),
@@ -127,7 +130,7 @@ fn finding(node: &Safe) -> Finding {
 
 #[test]
 fn the_page_says_what_the_answers_say() {
-    let page = facts().page(Form::Text);
+    let page = sample_answers().render_page(ExpositionFormat::Text);
     let lines: Vec<_> = page.lines().filter(|line| !line.starts_with('#')).collect();
     for expected in [
         concat!("gaunt_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
@@ -170,7 +173,7 @@ fn the_page_says_what_the_answers_say() {
 
 #[test]
 fn every_family_has_one_head_and_stands_together() {
-    let page = facts().page(Form::Text);
+    let page = sample_answers().render_page(ExpositionFormat::Text);
     let mut seen = Vec::new();
     for line in page.lines() {
         let name = match line.strip_prefix("# HELP ") {
@@ -188,8 +191,8 @@ fn every_family_has_one_head_and_stands_together() {
 
 #[test]
 fn our_own_reader_takes_every_line() {
-    let page = facts().page(Form::Text);
-    let mut reader = text::Reader::new(page.as_bytes(), &text::Limits::default());
+    let page = sample_answers().render_page(ExpositionFormat::Text);
+    let mut reader = text::TextReader::new(page.as_bytes(), &text::PageLimits::default());
     while let Some(line) = reader.next() {
         assert!(line.is_ok(), "{line:?}");
     }
@@ -197,7 +200,10 @@ fn our_own_reader_takes_every_line() {
 
 #[test]
 fn page_of_open_metrics_has_the_samples_of_the_text_page() {
-    let (page, open) = (facts().page(Form::Text), facts().page(Form::OpenMetrics));
+    let (page, open) = (
+        sample_answers().render_page(ExpositionFormat::Text),
+        sample_answers().render_page(ExpositionFormat::OpenMetrics),
+    );
     let samples = |page: &str| -> Vec<String> {
         page.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
     };
@@ -205,49 +211,49 @@ fn page_of_open_metrics_has_the_samples_of_the_text_page() {
     assert!(open.ends_with("\n# EOF\n") && !page.contains("# EOF"), "{open}");
     assert!(open.contains("# TYPE gaunt_scrapes counter\n"), "{open}");
     assert!(open.contains("# TYPE gaunt_build info\n"), "{open}");
-    text::decode_open_metrics(open.as_bytes(), &text::Limits::default()).unwrap();
+    text::decode_open_metrics(open.as_bytes(), &text::PageLimits::default()).unwrap();
 }
 
 /// Sums of lost GPUs by whom they are divided: what a page says adds up to its own total.
 #[test]
 fn lost_gpus_of_a_page_add_up() {
     let start = UnixMs(1_700_000_000_000);
-    let mut fleet = gaunt_sim::Story {
+    let mut fleet = gaunt_sim::ScenarioRun {
         name: "demo".into(),
         nodes: Some(16),
         seed: 1,
-        level: gaunt_sim::suite::Level::Hard,
+        level: gaunt_sim::suite::FaultLevel::Hard,
         dialect: gaunt_schema::Dialect::Gaunt,
     }
-    .fleet(start)
+    .build_fleet(start)
     .unwrap();
-    let mut owner = crate::owner::Owner::new(crate::owner::Options::default());
-    let targets = (0..16).map(|id| gaunt_schema::Target {
+    let mut owner = crate::engine::Engine::new(crate::engine::EngineOptions::default());
+    let targets = (0..16).map(|id| gaunt_schema::ScrapeTarget {
         id: gaunt_schema::TargetId(id),
         address: format!("{}:1", fleet.node_name(id as usize)).into(),
         node: None,
         origin: "test".into(),
     });
-    owner.accept(gaunt_schema::Delivery::Targets(targets.collect()));
+    owner.ingest_delivery(gaunt_schema::Delivery::Targets(targets.collect()));
     let mut lost = 0.0;
     for second in 1..=75 {
         let at = start + std::time::Duration::from_secs(second);
-        fleet.advance(at);
+        fleet.advance_to(at);
         for id in 0..16_u32 {
-            let Some((_, page)) = fleet.pages(id as usize).pop() else { continue };
-            let outcome = text::decode(page.as_bytes(), &text::Limits::default());
+            let Some((_, page)) = fleet.scraped_pages(id as usize).pop() else { continue };
+            let outcome = text::decode_page(page.as_bytes(), &text::PageLimits::default());
             let target = gaunt_schema::TargetId(id);
             let batch = gaunt_schema::Batch { target, at, duration_ms: 1.0, outcome };
-            owner.accept(gaunt_schema::Delivery::Batch(batch));
+            owner.ingest_delivery(gaunt_schema::Delivery::Batch(batch));
         }
-        owner.tick(at);
+        owner.run_tick(at);
         if second % 5 != 0 {
             continue;
         }
-        let mut facts = facts();
+        let mut facts = sample_answers();
         for question in [Question::Overview, Question::Nodes, Question::Findings, Question::GpuTime]
         {
-            match owner.answer(&question) {
+            match owner.answer_question(&question) {
                 Answer::Overview(overview) => facts.overview = overview,
                 Answer::Nodes(nodes) => facts.nodes = nodes,
                 Answer::Findings(findings) => facts.findings = findings,
@@ -255,7 +261,7 @@ fn lost_gpus_of_a_page_add_up() {
                 _ => panic!("another answer"),
             }
         }
-        let page = facts.page(Form::Text);
+        let page = facts.render_page(ExpositionFormat::Text);
         let sum = |family: &str| -> f64 {
             let lines = page.lines().filter(|line| line.split(['{', ' ']).next() == Some(family));
             lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
@@ -274,7 +280,7 @@ fn lost_gpus_of_a_page_add_up() {
 
 #[test]
 fn dropped_batches_are_named_for_the_targets_with_most() {
-    let mut facts = facts();
+    let mut facts = sample_answers();
     let line = facts.targets.targets[0].clone();
     let list = Arc::make_mut(&mut facts.targets);
     list.targets = (0..100)
@@ -284,7 +290,7 @@ fn dropped_batches_are_named_for_the_targets_with_most() {
             ..line.clone()
         })
         .collect();
-    let page = facts.page(Form::Text);
+    let page = facts.render_page(ExpositionFormat::Text);
     let lines: Vec<_> = page
         .lines()
         .filter(|line| line.starts_with("gaunt_target_dropped_batches_total"))
@@ -293,5 +299,8 @@ fn dropped_batches_are_named_for_the_targets_with_most() {
     assert!(lines[0].contains(r#"target="t99:1""#) && lines[0].ends_with(" 99"), "{lines:?}");
     assert!(lines[19].contains(r#"target="t80:1""#), "{lines:?}");
     facts.targets = Arc::default();
-    assert!(!facts.page(Form::Text).contains("gaunt_target_dropped"), "none without drops");
+    assert!(
+        !facts.render_page(ExpositionFormat::Text).contains("gaunt_target_dropped"),
+        "none without drops"
+    );
 }

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn the_sample_is_read_as_it_says() {
     let text = include_str!("../../../config/topology.toml");
-    let topology = read(text, "topology.toml".into()).unwrap();
+    let topology = parse_topology(text, "topology.toml".into()).unwrap();
     let node = topology.nodes.iter().find(|place| place.node == "gpu001").unwrap();
     assert_eq!((node.rack.as_deref(), node.leaf.as_deref()), (Some("r01"), None));
     let port = topology.ports.iter().find(|p| p.node == "gpu001" && p.device == "mlx5_1").unwrap();
@@ -18,7 +18,7 @@ fn the_sample_is_read_as_it_says() {
 #[test]
 fn what_cannot_be_meant_is_refused_with_its_line() {
     let refused = |text: &str| {
-        let fault = read(text, "t.toml".into()).unwrap_err();
+        let fault = parse_topology(text, "t.toml".into()).unwrap_err();
         format!("{}: {}", fault.line, fault.what)
     };
     assert!(
@@ -30,6 +30,7 @@ fn what_cannot_be_meant_is_refused_with_its_line() {
     );
     assert!(refused("[[nodes]]\nnames = \"\"\n").starts_with("2: an empty host list"));
     assert!(refused("# nothing\n").starts_with("1: nothing is said in it"));
-    let both = read("[[nodes]]\nnames=\"a\"\nports={\"mlx5_0/2\"=\"x\"}\n", "t".into()).unwrap();
+    let both =
+        parse_topology("[[nodes]]\nnames=\"a\"\nports={\"mlx5_0/2\"=\"x\"}\n", "t".into()).unwrap();
     assert_eq!(both.ports[0].port.as_deref(), Some("2"));
 }

@@ -21,26 +21,33 @@ const LISTS: &str = r#"{"lldp": [{"interface": [{"name": "eth1", "via": "LLDP",
       "capability": [{"type": "Bridge", "enabled": true}]}],
     "port": [{"id": [{"type": "ifname", "value": "swp3"}], "descr": [{"value": "swp3"}]}]}]}]}"#;
 
-fn told(text: &str, machine: &str) -> Vec<String> {
-    let line = |p: PortPlace| format!("{} {} {}", p.node, p.device, p.leaf.unwrap());
-    read(text, machine).unwrap().into_iter().map(line).collect()
+fn port_lines(text: &str, machine: &str) -> Vec<String> {
+    let line = |p: PortLocation| format!("{} {} {}", p.node, p.device, p.leaf.unwrap());
+    parse_neighbours(text, machine).unwrap().into_iter().map(line).collect()
 }
 
 #[test]
 fn a_switch_at_our_port_is_its_leaf_and_a_nameless_one_is_passed_over() {
-    assert_eq!(told(TWO, "gpu-001"), ["gpu-001 ens1f0np0 leaf-01"]);
-    assert_eq!(told(LISTS, "gpu-002"), ["gpu-002 eth1 leaf-09"]);
+    assert_eq!(port_lines(TWO, "gpu-001"), ["gpu-001 ens1f0np0 leaf-01"]);
+    assert_eq!(port_lines(LISTS, "gpu-002"), ["gpu-002 eth1 leaf-09"]);
 }
 
 #[test]
 fn a_switch_names_the_nodes_at_its_ports() {
-    assert_eq!(told(ONE, "leaf-03"), ["gpu-007 ens1f0np0 leaf-03"]);
+    assert_eq!(port_lines(ONE, "leaf-03"), ["gpu-007 ens1f0np0 leaf-03"]);
 }
 
 #[test]
 fn no_neighbour_is_no_fault_and_other_text_is_one() {
-    assert!(told(r#"{"lldp": {}}"#, "a").is_empty());
-    assert!(read("Interface: eth0", "a").unwrap_err().what.starts_with("it is not JSON (column "));
-    assert!(read("{}", "a").unwrap_err().what.contains("lldpcli -f json show neighbors"));
-    assert_eq!(read("{\n\n oops", "a").unwrap_err().line, 3);
+    assert!(port_lines(r#"{"lldp": {}}"#, "a").is_empty());
+    assert!(
+        parse_neighbours("Interface: eth0", "a")
+            .unwrap_err()
+            .what
+            .starts_with("it is not JSON (column ")
+    );
+    assert!(
+        parse_neighbours("{}", "a").unwrap_err().what.contains("lldpcli -f json show neighbors")
+    );
+    assert_eq!(parse_neighbours("{\n\n oops", "a").unwrap_err().line, 3);
 }

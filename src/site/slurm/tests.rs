@@ -12,7 +12,7 @@ SwitchName=top Level=2 Switches=spine-[1-2]
 ";
 
 /// Leaf and domain of each node.
-fn nodes(topology: &Topology) -> Vec<(&str, Option<&str>, Option<&str>)> {
+fn leaf_and_domain(topology: &SourceTopology) -> Vec<(&str, Option<&str>, Option<&str>)> {
     topology
         .nodes
         .iter()
@@ -20,14 +20,14 @@ fn nodes(topology: &Topology) -> Vec<(&str, Option<&str>, Option<&str>)> {
         .collect()
 }
 
-fn refused(text: &str) -> String {
-    let fault = read(text, "topology.conf".into()).unwrap_err();
+fn parse_error(text: &str) -> String {
+    let fault = parse_topology(text, "topology.conf".into()).unwrap_err();
     format!("{}: {}", fault.line, fault.what)
 }
 
 #[test]
 fn a_tree_gives_nodes_their_leaf_and_leaves_their_spines() {
-    let topology = read(TREE, "topology.conf".into()).unwrap();
+    let topology = parse_topology(TREE, "topology.conf".into()).unwrap();
     let expected = [
         ("gpu001", Some("leaf-1"), None),
         ("gpu002", Some("leaf-1"), None),
@@ -35,8 +35,8 @@ fn a_tree_gives_nodes_their_leaf_and_leaves_their_spines() {
         ("gpu004", Some("leaf-2"), None),
         ("gpu009", Some("leaf-2"), None),
     ];
-    assert_eq!(nodes(&topology), expected);
-    assert_eq!(topology.origin, Origin::Scheduler);
+    assert_eq!(leaf_and_domain(&topology), expected);
+    assert_eq!(topology.origin, TopologyOrigin::Scheduler);
     let above: Vec<_> =
         topology.switches.iter().map(|s| (s.name.as_str(), s.above.len())).collect();
     assert_eq!(above, [("leaf-1", 1), ("leaf-2", 1), ("spine-1", 1), ("spine-2", 1)]);
@@ -46,31 +46,39 @@ fn a_tree_gives_nodes_their_leaf_and_leaves_their_spines() {
 #[test]
 fn a_block_is_an_nvlink_domain() {
     let text = "BlockName=b1 Nodes=gpu[01-18]\nBlockName=b2 Nodes=gpu[19-36]\nBlockSizes=18,36\n";
-    let topology = read(text, "topology.conf".into()).unwrap();
+    let topology = parse_topology(text, "topology.conf".into()).unwrap();
     assert_eq!(topology.nodes.len(), 36);
-    assert_eq!(nodes(&topology)[35], ("gpu36", None, Some("b2")));
+    assert_eq!(leaf_and_domain(&topology)[35], ("gpu36", None, Some("b2")));
 }
 
 #[test]
 fn a_node_below_two_leaves_has_none() {
     let text = "SwitchName=a Nodes=n[1-2]\nSwitchName=b Nodes=n[2-3]\n";
-    let topology = read(text, "topology.conf".into()).unwrap();
-    let leaves: Vec<_> = nodes(&topology).into_iter().map(|(_, leaf, _)| leaf).collect();
+    let topology = parse_topology(text, "topology.conf".into()).unwrap();
+    let leaves: Vec<_> = leaf_and_domain(&topology).into_iter().map(|(_, leaf, _)| leaf).collect();
     assert_eq!(leaves, [Some("a"), None, Some("b")]);
 }
 
 #[test]
 fn what_cannot_be_meant_is_refused_with_its_line() {
     assert_eq!(
-        refused("\nSwitchName=a Node=n1\n"),
+        parse_error("\nSwitchName=a Node=n1\n"),
         "2: \"node\" is not known here; known are SwitchName, Switches, Nodes, Level, LinkSpeed, BlockName, BlockSizes"
     );
-    assert_eq!(refused("SwitchName=a"), "1: \"a\" needs either Nodes or Switches");
-    assert_eq!(refused("SwitchName=a SwitchName=b"), "1: \"SwitchName\" stands twice; keep one");
-    assert!(refused("leaf1 gpu[1-2]").starts_with("1: \"leaf1\" is not KEY=VALUE"));
-    assert!(refused("SwitchName=a Nodes=n[1-").starts_with("1: host list \"n[1-\", character 2"));
-    assert!(refused("SwitchName=a Nodes=n[1-99999999]").contains("host list"));
-    assert_eq!(refused("Nodes=n1"), "1: one of SwitchName and BlockName must stand in each line");
+    assert_eq!(parse_error("SwitchName=a"), "1: \"a\" needs either Nodes or Switches");
+    assert_eq!(
+        parse_error("SwitchName=a SwitchName=b"),
+        "1: \"SwitchName\" stands twice; keep one"
+    );
+    assert!(parse_error("leaf1 gpu[1-2]").starts_with("1: \"leaf1\" is not KEY=VALUE"));
+    assert!(
+        parse_error("SwitchName=a Nodes=n[1-").starts_with("1: host list \"n[1-\", character 2")
+    );
+    assert!(parse_error("SwitchName=a Nodes=n[1-99999999]").contains("host list"));
+    assert_eq!(
+        parse_error("Nodes=n1"),
+        "1: one of SwitchName and BlockName must stand in each line"
+    );
 }
 
 #[test]
@@ -110,7 +118,7 @@ fn the_yaml_form_says_the_same_and_the_default_tree_counts() {
         ("gpu003", Some("leaf-2"), None),
         ("gpu004", Some("leaf-2"), None),
     ];
-    assert_eq!(nodes(&topology), expected);
+    assert_eq!(leaf_and_domain(&topology), expected);
     assert_eq!(topology.switches.len(), 2);
     let broken = read_yaml(&text.replace("gpu[003-004]", "gpu[003-"), "t".into()).unwrap_err();
     assert_eq!(broken.line, 15, "{broken:?}");

@@ -20,7 +20,7 @@ const OLDER: &str = r#"{"jobs": [
 
 #[test]
 fn a_newer_parser_tells_which_gpus_of_which_node() {
-    let list = read(NEWER, "squeue.json".into()).unwrap();
+    let list = parse_jobs(NEWER, "squeue.json".into()).unwrap();
     let [job] = list.jobs.as_slice() else { panic!("{list:?}") };
     assert_eq!((job.id.as_str(), job.user.as_deref()), ("8812", Some("ann")));
     assert_eq!((job.account.as_deref(), job.partition.as_deref()), (Some("physics"), Some("gpu")));
@@ -31,23 +31,23 @@ fn a_newer_parser_tells_which_gpus_of_which_node() {
 
 #[test]
 fn an_older_parser_writes_bare_numbers() {
-    let list = read(OLDER, "squeue.json".into()).unwrap();
+    let list = parse_jobs(OLDER, "squeue.json".into()).unwrap();
     let job = &list.jobs[0];
     assert_eq!((&job.name, job.started), (&None, Some(UnixMs(1_701_982_989_000))));
-    assert_eq!(job.holds, [Holding { node: "gpu9".into(), gpus: None, whole: true }]);
+    assert_eq!(job.holds, [JobAllocation { node: "gpu9".into(), gpus: None, whole: true }]);
 }
 
 #[test]
 fn resources_that_cannot_be_told_apart_by_node_are_nobodys() {
     let text = NEWER.replace("\"gpu:h100:8(IDX:0-7)\", ", "");
-    let list = read(&text, "squeue.json".into()).unwrap();
-    let unknown = |holding: &Holding| holding.gpus.is_none() && !holding.whole;
+    let list = parse_jobs(&text, "squeue.json".into()).unwrap();
+    let unknown = |holding: &JobAllocation| holding.gpus.is_none() && !holding.whole;
     assert!(list.jobs[0].holds.iter().all(unknown));
 }
 
 #[test]
 fn what_is_no_list_of_jobs_is_refused() {
-    assert!(read("{}", "s".into()).unwrap_err().what.contains("squeue --json"));
-    assert_eq!(read("{\n,", "s".into()).unwrap_err().line, 2);
-    assert_eq!(gpus("gpu:1(IDX:0-4000000000),x"), (0..64).collect::<Vec<_>>());
+    assert!(parse_jobs("{}", "s".into()).unwrap_err().what.contains("squeue --json"));
+    assert_eq!(parse_jobs("{\n,", "s".into()).unwrap_err().line, 2);
+    assert_eq!(parse_gpu_indices("gpu:1(IDX:0-4000000000),x"), (0..64).collect::<Vec<_>>());
 }

@@ -3,7 +3,7 @@
 //! The file is named by the environment variable `GAUNT_FAKE_DRIVER`. A file that cannot be taken fails `nvmlInit`
 //! and says why on standard error.
 
-mod cuda;
-mod door;
-mod driver;
-mod scenario;
+mod driver_scenario;
+mod driver_state;
+mod fake_cuda;
+mod nvml_symbols;

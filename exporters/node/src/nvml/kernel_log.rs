@@ -10,7 +10,7 @@ use std::{
 use gaunt_schema::UnixMs;
 use rustix::fs::{Mode, OFlags, open};
 
-use crate::{clock, files::read_once};
+use crate::{kernel_files::read_once, wall_clock};
 
 /// The most records that are read in one tick: a storm takes several, and the sampler goes on.
 const MAX_RECORDS: usize = 20_000;
@@ -23,7 +23,7 @@ const MARK: &str = "NVRM: Xid (PCI:";
 
 /// An XID in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct KernelLogXid {
     /// The PCI address as the log has it, such as `0000:3b:00`.
     pub(super) pci: String,
     /// The number of the error.
@@ -41,20 +41,20 @@ pub(super) struct KernelLog {
 
 impl KernelLog {
     /// Opens the log. It never blocks: what is not there yet is read in a later tick.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    pub(super) fn open_log(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file: OwnedFd = open(path, flags, Mode::empty())?;
         Ok(Self { file: file.into(), rest: Vec::new() })
     }
 
     /// The XIDs that came since this was last asked.
-    pub(super) fn news(&mut self) -> io::Result<Vec<Line>> {
+    pub(super) fn read_new_xids(&mut self) -> io::Result<Vec<KernelLogXid>> {
         let mut found = Vec::new();
         let mut buffer = [0; MAX_RECORD];
         for _ in 0..MAX_RECORDS {
             match self.file.read(&mut buffer) {
                 Ok(0) => break,
-                Ok(count) => self.take(&buffer[..count], &mut found),
+                Ok(count) => self.parse_bytes(&buffer[..count], &mut found),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // Records were overwritten before they were read: the next read goes on with the oldest.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
@@ -65,7 +65,7 @@ impl KernelLog {
         Ok(found)
     }
 
-    fn take(&mut self, bytes: &[u8], found: &mut Vec<Line>) {
+    fn parse_bytes(&mut self, bytes: &[u8], found: &mut Vec<KernelLogXid>) {
         self.rest.extend_from_slice(bytes);
         let whole = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let lines = self.rest[..whole].split(|byte| *byte == b'\n');
@@ -78,18 +78,18 @@ impl KernelLog {
 }
 
 /// One record: `priority,sequence,microseconds,flags;message`.
-fn parse(record: &str) -> Option<Line> {
+fn parse(record: &str) -> Option<KernelLogXid> {
     let (head, message) = record.split_once(';')?;
     let micros = head.split(',').nth(2)?.parse().ok()?;
     let (_, told) = message.split_once(MARK)?;
     let (pci, rest) = told.split_once(')')?;
     let code = rest.trim_start_matches([':', ' ']);
     let end = code.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(code.len());
-    Some(Line { pci: pci.to_owned(), code: code[..end].parse().ok()?, micros })
+    Some(KernelLogXid { pci: pci.to_owned(), code: code[..end].parse().ok()?, micros })
 }
 
 /// Whether a PCI address of the log, `0000:3b:00` or with a function behind, is that of NVML, `00000000:3B:00.0`.
-pub(super) fn is_same_board(log: &str, nvml: &str) -> bool {
+pub(super) fn is_same_device(log: &str, nvml: &str) -> bool {
     let place = |text: &str| {
         let mut parts = text.split(['.']).next().unwrap_or_default().split(':');
         let mut number = || u32::from_str_radix(parts.next()?, 16).ok();
@@ -99,10 +99,10 @@ pub(super) fn is_same_board(log: &str, nvml: &str) -> bool {
 }
 
 /// When the system started, by the wall clock.
-pub(super) fn boot(proc_root: &Path) -> Option<UnixMs> {
+pub(super) fn read_boot_time(proc_root: &Path) -> Option<UnixMs> {
     let uptime = read_once(&proc_root.join("uptime"))?;
     let seconds: f64 = uptime.split(' ').next()?.parse().ok()?;
-    Some(UnixMs(clock::now().0 - (seconds * 1e3) as i64))
+    Some(UnixMs(wall_clock::now().0 - (seconds * 1e3) as i64))
 }
 
 #[cfg(test)]
@@ -140,24 +140,24 @@ mod tests {
 
     #[test]
     fn addresses_of_log_and_driver_are_compared_as_numbers() {
-        assert!(is_same_board("0000:3b:00", "00000000:3B:00.0"));
-        assert!(is_same_board("000f:01:00.0", "0000000F:01:00.0"));
-        assert!(!is_same_board("0000:3c:00", "00000000:3B:00.0"));
-        assert!(!is_same_board("rubbish", "rubbish"));
+        assert!(is_same_device("0000:3b:00", "00000000:3B:00.0"));
+        assert!(is_same_device("000f:01:00.0", "0000000F:01:00.0"));
+        assert!(!is_same_device("0000:3c:00", "00000000:3B:00.0"));
+        assert!(!is_same_device("rubbish", "rubbish"));
     }
 
     #[test]
     fn a_log_is_read_on_from_where_it_ended() {
         use std::io::Write;
         let mut file = tempfile::NamedTempFile::new().unwrap();
-        let mut log = KernelLog::open(file.path()).unwrap();
-        assert_eq!(log.news().unwrap(), []);
+        let mut log = KernelLog::open_log(file.path()).unwrap();
+        assert_eq!(log.read_new_xids().unwrap(), []);
         file.write_all(b"6,1,7,-;NVRM: Xid (PCI:0000:3b:00): 63, x\n6,2,9,-;NVRM: Xid (PCI:")
             .unwrap();
-        let first = log.news().unwrap();
-        assert_eq!(first, [Line { pci: "0000:3b:00".to_owned(), code: 63, micros: 7 }]);
+        let first = log.read_new_xids().unwrap();
+        assert_eq!(first, [KernelLogXid { pci: "0000:3b:00".to_owned(), code: 63, micros: 7 }]);
         file.write_all(b"0000:4c:00): 48, x\n").unwrap();
-        assert_eq!(log.news().unwrap()[0].code, 48);
-        assert_eq!(log.news().unwrap(), []);
+        assert_eq!(log.read_new_xids().unwrap()[0].code, 48);
+        assert_eq!(log.read_new_xids().unwrap(), []);
     }
 }

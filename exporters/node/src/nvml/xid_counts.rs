@@ -7,7 +7,7 @@ use std::{
 
 use gaunt_schema::UnixMs;
 
-use super::pipe::{Message, XidCount};
+use super::worker_pipe::{WorkerMessage, XidCount};
 
 /// The most kinds of errors in one message; what comes beyond is not counted. The driver knows about 170.
 const MAX_KINDS: usize = 1_024;
@@ -17,12 +17,12 @@ const MAX_KINDS: usize = 1_024;
 pub(super) struct XidCounts {
     counts: BTreeMap<(u32, u32), (u64, UnixMs)>,
     /// When the last message was made.
-    told: Option<Instant>,
+    last_message: Option<Instant>,
 }
 
 impl XidCounts {
     /// Adds one error of the GPU at a position in the inventory.
-    pub(super) fn add(&mut self, gpu: u32, code: u32, at: UnixMs) {
+    pub(super) fn add_xid(&mut self, gpu: u32, code: u32, at: UnixMs) {
         if self.counts.len() >= MAX_KINDS && !self.counts.contains_key(&(gpu, code)) {
             return;
         }
@@ -31,20 +31,21 @@ impl XidCounts {
     }
 
     /// The message that is due: at once after a quiet time, then no more often than `every`.
-    pub(super) fn due(&mut self, now: Instant, every: Duration) -> Option<Message> {
-        let quiet = self.told.is_none_or(|told| now.saturating_duration_since(told) >= every);
-        if quiet { self.take(now) } else { None }
+    pub(super) fn due_message(&mut self, now: Instant, every: Duration) -> Option<WorkerMessage> {
+        let quiet =
+            self.last_message.is_none_or(|told| now.saturating_duration_since(told) >= every);
+        if quiet { self.take_message(now) } else { None }
     }
 
     /// The message of all that is not yet told.
-    pub(super) fn take(&mut self, now: Instant) -> Option<Message> {
+    pub(super) fn take_message(&mut self, now: Instant) -> Option<WorkerMessage> {
         if self.counts.is_empty() {
             return None;
         }
-        self.told = Some(now);
+        self.last_message = Some(now);
         let counts = std::mem::take(&mut self.counts).into_iter();
         let counts = counts.map(|((gpu, code), (count, at))| XidCount { gpu, code, count, at });
-        Some(Message::Xids { counts: counts.collect() })
+        Some(WorkerMessage::Xids { counts: counts.collect() })
     }
 }
 
@@ -56,8 +57,8 @@ mod tests {
     fn xid_storm_becomes_few_messages_that_count_all() {
         let (mut counts, start) = (XidCounts::default(), Instant::now());
         let (every, mut told, mut messages) = (Duration::from_millis(100), 0, 0);
-        let mut hear = |message: Option<Message>| {
-            if let Some(Message::Xids { counts }) = message {
+        let mut hear = |message: Option<WorkerMessage>| {
+            if let Some(WorkerMessage::Xids { counts }) = message {
                 messages += 1;
                 told += counts.iter().map(|count| count.count).sum::<u64>();
             }
@@ -65,11 +66,11 @@ mod tests {
         // 10,000 a second for a second.
         for at in 0..10_000_u64 {
             let now = start + Duration::from_micros(100 * at);
-            counts.add((at % 8) as u32, 13, UnixMs((at / 10) as i64));
-            hear(counts.due(now, every));
+            counts.add_xid((at % 8) as u32, 13, UnixMs((at / 10) as i64));
+            hear(counts.due_message(now, every));
         }
-        hear(counts.take(start + Duration::from_secs(1)));
-        hear(counts.take(start + Duration::from_secs(2)));
+        hear(counts.take_message(start + Duration::from_secs(1)));
+        hear(counts.take_message(start + Duration::from_secs(2)));
         assert_eq!(told, 10_000);
         assert!(messages <= 11, "{messages} messages");
     }
@@ -77,14 +78,14 @@ mod tests {
     #[test]
     fn first_xid_is_told_at_once_and_kinds_are_limited() {
         let (mut counts, now) = (XidCounts::default(), Instant::now());
-        counts.add(3, 79, UnixMs(7));
-        let told = counts.due(now, Duration::from_secs(1));
+        counts.add_xid(3, 79, UnixMs(7));
+        let told = counts.due_message(now, Duration::from_secs(1));
         let count = XidCount { gpu: 3, code: 79, count: 1, at: UnixMs(7) };
-        assert_eq!(told, Some(Message::Xids { counts: vec![count] }));
+        assert_eq!(told, Some(WorkerMessage::Xids { counts: vec![count] }));
         for code in 0..5_000 {
-            counts.add(0, code, UnixMs(8));
+            counts.add_xid(0, code, UnixMs(8));
         }
-        assert_eq!(counts.due(now, Duration::from_secs(1)), None);
+        assert_eq!(counts.due_message(now, Duration::from_secs(1)), None);
         assert_eq!(counts.counts.len(), MAX_KINDS);
     }
 }

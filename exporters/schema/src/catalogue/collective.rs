@@ -2,21 +2,21 @@
 
 use super::{Metric, rows, service};
 use crate::{
-    Class::Collective,
-    unit::{Unit, Width::Bits64},
+    DeviceClass::Collective,
+    unit::{CounterWidth::Bits64, Unit},
 };
 
 rows! {
     from service::END;
     INFO, "Which collective it is: its communicator, the size of its messages, its job.",
-        Metric::info_series("gaunt_collective_info", Collective,
+        Metric::new_info_series("gaunt_collective_info", Collective,
             &["job", "communicator", "operation", "ranks", "nodes", "message_size", "algorithm"]);
     BUS_BANDWIDTH, "Bandwidth that a link must have carried for the collective, whatever its algorithm.",
-        Metric::gauge("gaunt_collective_bus_bytes_per_second", Collective, Unit::BytesPerSecond, 1e7).history();
+        Metric::new_gauge("gaunt_collective_bus_bytes_per_second", Collective, Unit::BytesPerSecond, 1e7).with_history();
     ALGORITHM_BANDWIDTH, "Bytes of the message over the time of the collective.",
-        Metric::gauge("gaunt_collective_algorithm_bytes_per_second", Collective, Unit::BytesPerSecond, 1e7);
+        Metric::new_gauge("gaunt_collective_algorithm_bytes_per_second", Collective, Unit::BytesPerSecond, 1e7);
     DURATION, "How long the collective took, averaged over the last window.",
-        Metric::gauge("gaunt_collective_duration_seconds", Collective, Unit::Seconds, 1e-6).history();
+        Metric::new_gauge("gaunt_collective_duration_seconds", Collective, Unit::Seconds, 1e-6).with_history();
     RUN, "Collectives that the library recorded on the GPU.",
-        Metric::counter("gaunt_collective_runs_total", Collective, Unit::Count, Bits64);
+        Metric::new_counter("gaunt_collective_runs_total", Collective, Unit::Count, Bits64);
 }

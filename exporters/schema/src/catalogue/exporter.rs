@@ -1,7 +1,7 @@
 //! What an exporter says about itself, and how absence is written.
 
-use super::{Metric, probe, rows};
-use crate::{Class::Collector, unit::Unit};
+use super::{Metric, probe_results, rows};
+use crate::{DeviceClass::Collector, unit::Unit};
 
 /// The series that stands in the place of one that is absent.
 pub const ABSENT: &str = "gaunt_absent";
@@ -10,15 +10,15 @@ pub const ABSENT: &str = "gaunt_absent";
 pub const ABSENT_HELP: &str = "A series that could exist and has no value, and why.";
 
 rows! {
-    from probe::END;
+    from probe_results::END;
     COLLECTOR_INFO, "What the collector found, or why it found nothing.",
-        Metric::info_series("gaunt_collector_info", Collector, &["message"]);
+        Metric::new_info_series("gaunt_collector_info", Collector, &["message"]);
     COLLECTOR_SUCCESS, "Whether the collector's last run succeeded; having nothing to collect is success.",
-        Metric::gauge("gaunt_collector_success", Collector, Unit::Count, 1.0);
+        Metric::new_gauge("gaunt_collector_success", Collector, Unit::Count, 1.0);
     COLLECTOR_DURATION, "How long the collector's last run took.",
-        Metric::gauge("gaunt_collector_duration_seconds", Collector, Unit::Seconds, 1e-6);
+        Metric::new_gauge("gaunt_collector_duration_seconds", Collector, Unit::Seconds, 1e-6);
     COLLECTOR_LAST_SUCCESS, "When the collector last succeeded, by the clock of gaunt_node_time_seconds.",
-        Metric::gauge("gaunt_collector_last_success_timestamp_seconds", Collector, Unit::Seconds, 1e-3);
+        Metric::new_gauge("gaunt_collector_last_success_timestamp_seconds", Collector, Unit::Seconds, 1e-3);
     HUNG_WORKERS, "Worker processes that wait in a driver call that does not return.",
-        Metric::gauge("gaunt_collector_hung_workers", Collector, Unit::Count, 1.0);
+        Metric::new_gauge("gaunt_collector_hung_workers", Collector, Unit::Count, 1.0);
 }

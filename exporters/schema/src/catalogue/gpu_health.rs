@@ -2,147 +2,147 @@
 
 use super::{
     MIB, Metric,
-    Scale::{Per, Same, Times},
-    dcgm, gpu, rows,
+    UnitScale::{Per, Same, Times},
+    dcgm_name, gpu, rows,
 };
 use crate::{
-    Class::Gpu,
-    unit::{Unit, Width::Bits64},
+    DeviceClass::Gpu,
+    unit::{CounterWidth::Bits64, Unit},
 };
 
 rows! {
     from gpu::END;
     MEMORY_RESERVED, "Framebuffer memory that the driver keeps for itself.",
-        Metric::gauge("gaunt_gpu_memory_reserved_bytes", Gpu, Unit::Bytes, MIB)
-            .foreign(&[dcgm("DCGM_FI_DEV_FB_RESERVED", Times(MIB))]);
+        Metric::new_gauge("gaunt_gpu_memory_reserved_bytes", Gpu, Unit::Bytes, MIB)
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_FB_RESERVED", Times(MIB))]);
     BAR1_USED, "Host-visible window of device memory in use.",
-        Metric::gauge("gaunt_gpu_bar1_used_bytes", Gpu, Unit::Bytes, MIB)
-            .foreign(&[dcgm("DCGM_FI_DEV_BAR1_USED", Times(MIB))]);
+        Metric::new_gauge("gaunt_gpu_bar1_used_bytes", Gpu, Unit::Bytes, MIB)
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_BAR1_USED", Times(MIB))]);
     BAR1_TOTAL, "Host-visible window of device memory.",
-        Metric::gauge("gaunt_gpu_bar1_total_bytes", Gpu, Unit::Bytes, MIB)
-            .foreign(&[dcgm("DCGM_FI_DEV_BAR1_TOTAL", Times(MIB))]);
+        Metric::new_gauge("gaunt_gpu_bar1_total_bytes", Gpu, Unit::Bytes, MIB)
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_BAR1_TOTAL", Times(MIB))]);
     ENCODER, "Share of the driver's last window in which the video encoder was busy.",
-        Metric::gauge("gaunt_gpu_encoder_utilization_ratio", Gpu, Unit::Ratio, 0.01)
-            .integral("gaunt_gpu_encoder_utilization_seconds_total")
-            .foreign(&[dcgm("DCGM_FI_DEV_ENC_UTIL", Per(100.0))]);
+        Metric::new_gauge("gaunt_gpu_encoder_utilization_ratio", Gpu, Unit::Ratio, 0.01)
+            .with_integral("gaunt_gpu_encoder_utilization_seconds_total")
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_ENC_UTIL", Per(100.0))]);
     ENCODER_SECONDS, "The integral of gaunt_gpu_encoder_utilization_ratio.",
-        Metric::counter("gaunt_gpu_encoder_utilization_seconds_total", Gpu, Unit::Seconds, Bits64);
+        Metric::new_counter("gaunt_gpu_encoder_utilization_seconds_total", Gpu, Unit::Seconds, Bits64);
     DECODER, "Share of the driver's last window in which the video decoder was busy.",
-        Metric::gauge("gaunt_gpu_decoder_utilization_ratio", Gpu, Unit::Ratio, 0.01)
-            .integral("gaunt_gpu_decoder_utilization_seconds_total")
-            .foreign(&[dcgm("DCGM_FI_DEV_DEC_UTIL", Per(100.0))]);
+        Metric::new_gauge("gaunt_gpu_decoder_utilization_ratio", Gpu, Unit::Ratio, 0.01)
+            .with_integral("gaunt_gpu_decoder_utilization_seconds_total")
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_DEC_UTIL", Per(100.0))]);
     DECODER_SECONDS, "The integral of gaunt_gpu_decoder_utilization_ratio.",
-        Metric::counter("gaunt_gpu_decoder_utilization_seconds_total", Gpu, Unit::Seconds, Bits64);
+        Metric::new_counter("gaunt_gpu_decoder_utilization_seconds_total", Gpu, Unit::Seconds, Bits64);
     JPEG, "Share of the driver's last window in which the JPEG engine was busy.",
-        Metric::gauge("gaunt_gpu_jpeg_utilization_ratio", Gpu, Unit::Ratio, 0.01)
-            .integral("gaunt_gpu_jpeg_utilization_seconds_total");
+        Metric::new_gauge("gaunt_gpu_jpeg_utilization_ratio", Gpu, Unit::Ratio, 0.01)
+            .with_integral("gaunt_gpu_jpeg_utilization_seconds_total");
     JPEG_SECONDS, "The integral of gaunt_gpu_jpeg_utilization_ratio.",
-        Metric::counter("gaunt_gpu_jpeg_utilization_seconds_total", Gpu, Unit::Seconds, Bits64);
+        Metric::new_counter("gaunt_gpu_jpeg_utilization_seconds_total", Gpu, Unit::Seconds, Bits64);
     OFA, "Share of the driver's last window in which the optical-flow engine was busy.",
-        Metric::gauge("gaunt_gpu_ofa_utilization_ratio", Gpu, Unit::Ratio, 0.01)
-            .integral("gaunt_gpu_ofa_utilization_seconds_total");
+        Metric::new_gauge("gaunt_gpu_ofa_utilization_ratio", Gpu, Unit::Ratio, 0.01)
+            .with_integral("gaunt_gpu_ofa_utilization_seconds_total");
     OFA_SECONDS, "The integral of gaunt_gpu_ofa_utilization_ratio.",
-        Metric::counter("gaunt_gpu_ofa_utilization_seconds_total", Gpu, Unit::Seconds, Bits64);
+        Metric::new_counter("gaunt_gpu_ofa_utilization_seconds_total", Gpu, Unit::Seconds, Bits64);
     POWER_INSTANT, "Power draw at this instant.",
-        Metric::gauge("gaunt_gpu_power_instant_watts", Gpu, Unit::Watts, 1.0);
+        Metric::new_gauge("gaunt_gpu_power_instant_watts", Gpu, Unit::Watts, 1.0);
     POWER_DEFAULT_LIMIT, "Power limit with which the board starts.",
-        Metric::gauge("gaunt_gpu_power_default_limit_watts", Gpu, Unit::Watts, 1.0);
+        Metric::new_gauge("gaunt_gpu_power_default_limit_watts", Gpu, Unit::Watts, 1.0);
     MEMORY_TEMPERATURE, "Temperature of the device memory.",
-        Metric::gauge("gaunt_gpu_memory_temperature_celsius", Gpu, Unit::Celsius, 1.0)
-            .foreign(&[dcgm("DCGM_FI_DEV_MEMORY_TEMP", Same)]);
+        Metric::new_gauge("gaunt_gpu_memory_temperature_celsius", Gpu, Unit::Celsius, 1.0)
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_MEMORY_TEMP", Same)]);
     SLOWDOWN_TEMPERATURE, "Temperature from which the hardware slows its clocks.",
-        Metric::gauge("gaunt_gpu_slowdown_temperature_celsius", Gpu, Unit::Celsius, 1.0)
-            .foreign(&[dcgm("DCGM_FI_DEV_SLOWDOWN_TEMP", Same)]);
+        Metric::new_gauge("gaunt_gpu_slowdown_temperature_celsius", Gpu, Unit::Celsius, 1.0)
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_SLOWDOWN_TEMP", Same)]);
     SHUTDOWN_TEMPERATURE, "Temperature at which the board switches itself off.",
-        Metric::gauge("gaunt_gpu_shutdown_temperature_celsius", Gpu, Unit::Celsius, 1.0)
-            .foreign(&[dcgm("DCGM_FI_DEV_SHUTDOWN_TEMP", Same)]);
+        Metric::new_gauge("gaunt_gpu_shutdown_temperature_celsius", Gpu, Unit::Celsius, 1.0)
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_SHUTDOWN_TEMP", Same)]);
     TEMPERATURE_MARGIN, "Degrees that are left before the clocks are slowed.",
-        Metric::gauge("gaunt_gpu_temperature_margin_celsius", Gpu, Unit::Celsius, 1.0);
+        Metric::new_gauge("gaunt_gpu_temperature_margin_celsius", Gpu, Unit::Celsius, 1.0);
     MEMORY_CLOCK, "Clock of the device memory.",
-        Metric::gauge("gaunt_gpu_memory_clock_hertz", Gpu, Unit::Hertz, 15e6)
-            .foreign(&[dcgm("DCGM_FI_DEV_MEM_CLOCK", Times(1e6))]);
+        Metric::new_gauge("gaunt_gpu_memory_clock_hertz", Gpu, Unit::Hertz, 15e6)
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_MEM_CLOCK", Times(1e6))]);
     MEMORY_CLOCK_MAX, "Highest clock of the device memory.",
-        Metric::gauge("gaunt_gpu_memory_clock_max_hertz", Gpu, Unit::Hertz, 15e6)
-            .foreign(&[dcgm("DCGM_FI_DEV_MAX_MEM_CLOCK", Times(1e6))]);
+        Metric::new_gauge("gaunt_gpu_memory_clock_max_hertz", Gpu, Unit::Hertz, 15e6)
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_MAX_MEM_CLOCK", Times(1e6))]);
     PERFORMANCE_STATE, "Performance state: 0 is the fastest, 15 the slowest.",
-        Metric::gauge("gaunt_gpu_performance_state", Gpu, Unit::Count, 1.0)
-            .foreign(&[dcgm("DCGM_FI_DEV_PSTATE", Same)]);
+        Metric::new_gauge("gaunt_gpu_performance_state", Gpu, Unit::Count, 1.0)
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_PSTATE", Same)]);
     VIOLATION_POWER, "Time for which this reason held the clocks below what was asked.",
-        Metric::counter("gaunt_gpu_violation_seconds_total", Gpu, Unit::Seconds, Bits64).tag("reason", "power")
-            .foreign(&[dcgm("DCGM_FI_DEV_POWER_VIOLATION", Per(1e9))]);
+        Metric::new_counter("gaunt_gpu_violation_seconds_total", Gpu, Unit::Seconds, Bits64).with_tag("reason", "power")
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_POWER_VIOLATION", Per(1e9))]);
     VIOLATION_THERMAL, "Time for which this reason held the clocks below what was asked.",
-        Metric::counter("gaunt_gpu_violation_seconds_total", Gpu, Unit::Seconds, Bits64).tag("reason", "thermal")
-            .foreign(&[dcgm("DCGM_FI_DEV_THERMAL_VIOLATION", Per(1e9))]);
+        Metric::new_counter("gaunt_gpu_violation_seconds_total", Gpu, Unit::Seconds, Bits64).with_tag("reason", "thermal")
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_THERMAL_VIOLATION", Per(1e9))]);
     VIOLATION_SYNC_BOOST, "Time for which this reason held the clocks below what was asked.",
-        Metric::counter("gaunt_gpu_violation_seconds_total", Gpu, Unit::Seconds, Bits64).tag("reason", "sync_boost")
-            .foreign(&[dcgm("DCGM_FI_DEV_SYNC_BOOST_VIOLATION", Per(1e9))]);
+        Metric::new_counter("gaunt_gpu_violation_seconds_total", Gpu, Unit::Seconds, Bits64).with_tag("reason", "sync_boost")
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_SYNC_BOOST_VIOLATION", Per(1e9))]);
     VIOLATION_BOARD_LIMIT, "Time for which this reason held the clocks below what was asked.",
-        Metric::counter("gaunt_gpu_violation_seconds_total", Gpu, Unit::Seconds, Bits64).tag("reason", "board_limit")
-            .foreign(&[dcgm("DCGM_FI_DEV_BOARD_LIMIT_VIOLATION", Per(1e9))]);
+        Metric::new_counter("gaunt_gpu_violation_seconds_total", Gpu, Unit::Seconds, Bits64).with_tag("reason", "board_limit")
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_BOARD_LIMIT_VIOLATION", Per(1e9))]);
     VIOLATION_LOW_UTILIZATION, "Time for which this reason held the clocks below what was asked.",
-        Metric::counter("gaunt_gpu_violation_seconds_total", Gpu, Unit::Seconds, Bits64).tag("reason", "low_utilization")
-            .foreign(&[dcgm("DCGM_FI_DEV_LOW_UTIL_VIOLATION", Per(1e9))]);
+        Metric::new_counter("gaunt_gpu_violation_seconds_total", Gpu, Unit::Seconds, Bits64).with_tag("reason", "low_utilization")
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_LOW_UTIL_VIOLATION", Per(1e9))]);
     VIOLATION_RELIABILITY, "Time for which this reason held the clocks below what was asked.",
-        Metric::counter("gaunt_gpu_violation_seconds_total", Gpu, Unit::Seconds, Bits64).tag("reason", "reliability")
-            .foreign(&[dcgm("DCGM_FI_DEV_RELIABILITY_VIOLATION", Per(1e9))]);
+        Metric::new_counter("gaunt_gpu_violation_seconds_total", Gpu, Unit::Seconds, Bits64).with_tag("reason", "reliability")
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_RELIABILITY_VIOLATION", Per(1e9))]);
     PCIE_GENERATION, "Generation at which the PCIe link runs now; it falls when the GPU idles.",
-        Metric::gauge("gaunt_gpu_pcie_generation", Gpu, Unit::Count, 1.0).history()
-            .foreign(&[dcgm("DCGM_FI_DEV_PCIE_LINK_GEN", Same)]);
+        Metric::new_gauge("gaunt_gpu_pcie_generation", Gpu, Unit::Count, 1.0).with_history()
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_PCIE_LINK_GEN", Same)]);
     PCIE_GENERATION_MAX, "Highest generation of PCIe that GPU and slot share.",
-        Metric::gauge("gaunt_gpu_pcie_generation_max", Gpu, Unit::Count, 1.0)
-            .foreign(&[dcgm("DCGM_FI_DEV_PCIE_MAX_LINK_GEN", Same)]);
+        Metric::new_gauge("gaunt_gpu_pcie_generation_max", Gpu, Unit::Count, 1.0)
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_PCIE_MAX_LINK_GEN", Same)]);
     PCIE_WIDTH, "Lanes on which the PCIe link runs now.",
-        Metric::gauge("gaunt_gpu_pcie_width_lanes", Gpu, Unit::Count, 1.0).history()
-            .foreign(&[dcgm("DCGM_FI_DEV_PCIE_LINK_WIDTH", Same)]);
+        Metric::new_gauge("gaunt_gpu_pcie_width_lanes", Gpu, Unit::Count, 1.0).with_history()
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_PCIE_LINK_WIDTH", Same)]);
     PCIE_WIDTH_MAX, "Most PCIe lanes that GPU and slot share.",
-        Metric::gauge("gaunt_gpu_pcie_width_max_lanes", Gpu, Unit::Count, 1.0)
-            .foreign(&[dcgm("DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH", Same)]);
+        Metric::new_gauge("gaunt_gpu_pcie_width_max_lanes", Gpu, Unit::Count, 1.0)
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH", Same)]);
     PCIE_REPLAYS, "Packets that were sent again over PCIe.",
-        Metric::counter("gaunt_gpu_pcie_replays_total", Gpu, Unit::Count, Bits64).history()
-            .foreign(&[dcgm("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", Same)]);
+        Metric::new_counter("gaunt_gpu_pcie_replays_total", Gpu, Unit::Count, Bits64).with_history()
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", Same)]);
     ECC_CORRECTED_VOLATILE, "Memory errors found by ECC: since the driver was loaded.",
-        Metric::counter("gaunt_gpu_ecc_volatile_errors_total", Gpu, Unit::Count, Bits64).tag("kind", "corrected")
-            .foreign(&[dcgm("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", Same)]);
+        Metric::new_counter("gaunt_gpu_ecc_volatile_errors_total", Gpu, Unit::Count, Bits64).with_tag("kind", "corrected")
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", Same)]);
     ECC_UNCORRECTED_VOLATILE, "Memory errors found by ECC: since the driver was loaded.",
-        Metric::counter("gaunt_gpu_ecc_volatile_errors_total", Gpu, Unit::Count, Bits64).tag("kind", "uncorrected")
-            .foreign(&[dcgm("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", Same)]);
+        Metric::new_counter("gaunt_gpu_ecc_volatile_errors_total", Gpu, Unit::Count, Bits64).with_tag("kind", "uncorrected")
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", Same)]);
     ECC_CORRECTED_AGGREGATE, "Memory errors found by ECC: in the life of the board.",
-        Metric::counter("gaunt_gpu_ecc_aggregate_errors_total", Gpu, Unit::Count, Bits64).tag("kind", "corrected")
-            .foreign(&[dcgm("DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", Same)]);
+        Metric::new_counter("gaunt_gpu_ecc_aggregate_errors_total", Gpu, Unit::Count, Bits64).with_tag("kind", "corrected")
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", Same)]);
     ECC_UNCORRECTED_AGGREGATE, "Memory errors found by ECC: in the life of the board.",
-        Metric::counter("gaunt_gpu_ecc_aggregate_errors_total", Gpu, Unit::Count, Bits64).tag("kind", "uncorrected")
-            .foreign(&[dcgm("DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", Same)]);
+        Metric::new_counter("gaunt_gpu_ecc_aggregate_errors_total", Gpu, Unit::Count, Bits64).with_tag("kind", "uncorrected")
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", Same)]);
     RETIRED_CORRECTED, "Pages of memory that were retired, by the kind of error that did it.",
-        Metric::gauge("gaunt_gpu_retired_pages", Gpu, Unit::Count, 1.0).tag("kind", "corrected")
-            .foreign(&[dcgm("DCGM_FI_DEV_RETIRED_SBE", Same)]);
+        Metric::new_gauge("gaunt_gpu_retired_pages", Gpu, Unit::Count, 1.0).with_tag("kind", "corrected")
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_RETIRED_SBE", Same)]);
     RETIRED_UNCORRECTED, "Pages of memory that were retired, by the kind of error that did it.",
-        Metric::gauge("gaunt_gpu_retired_pages", Gpu, Unit::Count, 1.0).tag("kind", "uncorrected")
-            .foreign(&[dcgm("DCGM_FI_DEV_RETIRED_DBE", Same)]);
+        Metric::new_gauge("gaunt_gpu_retired_pages", Gpu, Unit::Count, 1.0).with_tag("kind", "uncorrected")
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_RETIRED_DBE", Same)]);
     RETIRED_PENDING, "Whether pages wait for a reset to be retired.",
-        Metric::gauge("gaunt_gpu_retired_pages_pending", Gpu, Unit::Count, 1.0)
-            .foreign(&[dcgm("DCGM_FI_DEV_RETIRED_PENDING", Same)]);
+        Metric::new_gauge("gaunt_gpu_retired_pages_pending", Gpu, Unit::Count, 1.0)
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_RETIRED_PENDING", Same)]);
     REMAPPED_CORRECTED, "Rows of memory that were replaced by spare ones, by the kind of error that did it.",
-        Metric::gauge("gaunt_gpu_remapped_rows", Gpu, Unit::Count, 1.0).tag("kind", "corrected")
-            .foreign(&[dcgm("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", Same)]);
+        Metric::new_gauge("gaunt_gpu_remapped_rows", Gpu, Unit::Count, 1.0).with_tag("kind", "corrected")
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", Same)]);
     REMAPPED_UNCORRECTED, "Rows of memory that were replaced by spare ones, by the kind of error that did it.",
-        Metric::gauge("gaunt_gpu_remapped_rows", Gpu, Unit::Count, 1.0).tag("kind", "uncorrected")
-            .foreign(&[dcgm("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", Same)]);
+        Metric::new_gauge("gaunt_gpu_remapped_rows", Gpu, Unit::Count, 1.0).with_tag("kind", "uncorrected")
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", Same)]);
     REMAP_PENDING, "Whether rows wait for a reset to be replaced.",
-        Metric::gauge("gaunt_gpu_row_remap_pending", Gpu, Unit::Count, 1.0)
-            .foreign(&[dcgm("DCGM_FI_DEV_ROW_REMAP_PENDING", Same)]);
+        Metric::new_gauge("gaunt_gpu_row_remap_pending", Gpu, Unit::Count, 1.0)
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_ROW_REMAP_PENDING", Same)]);
     REMAP_FAILED, "Whether a row could not be replaced: the board is to be exchanged.",
-        Metric::gauge("gaunt_gpu_row_remap_failed", Gpu, Unit::Count, 1.0)
-            .foreign(&[dcgm("DCGM_FI_DEV_ROW_REMAP_FAILURE", Same)]);
+        Metric::new_gauge("gaunt_gpu_row_remap_failed", Gpu, Unit::Count, 1.0)
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_ROW_REMAP_FAILURE", Same)]);
     NVLINK_CRC_FLIT, "Checksum errors on all NVLinks of the GPU, by what was hit.",
-        Metric::counter("gaunt_gpu_nvlink_crc_errors_total", Gpu, Unit::Count, Bits64).tag("kind", "flit")
-            .foreign(&[dcgm("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", Same)]);
+        Metric::new_counter("gaunt_gpu_nvlink_crc_errors_total", Gpu, Unit::Count, Bits64).with_tag("kind", "flit")
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", Same)]);
     NVLINK_CRC_DATA, "Checksum errors on all NVLinks of the GPU, by what was hit.",
-        Metric::counter("gaunt_gpu_nvlink_crc_errors_total", Gpu, Unit::Count, Bits64).tag("kind", "data")
-            .foreign(&[dcgm("DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL", Same)]);
+        Metric::new_counter("gaunt_gpu_nvlink_crc_errors_total", Gpu, Unit::Count, Bits64).with_tag("kind", "data")
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL", Same)]);
     RECOVERY_ACTION, "What the driver asks for: 0 nothing, 1 reset, 2 reboot, 3 drain peer-to-peer, 4 drain and reset.",
-        Metric::gauge("gaunt_gpu_recovery_action", Gpu, Unit::Count, 1.0);
+        Metric::new_gauge("gaunt_gpu_recovery_action", Gpu, Unit::Count, 1.0);
     FABRIC_STATE, "State of the NVLink fabric: 0 none, 1 not started, 2 in progress, 3 complete.",
-        Metric::gauge("gaunt_gpu_fabric_state", Gpu, Unit::Count, 1.0);
+        Metric::new_gauge("gaunt_gpu_fabric_state", Gpu, Unit::Count, 1.0);
     MIG_MODE, "Whether the GPU is partitioned into MIG instances.",
-        Metric::gauge("gaunt_gpu_mig_mode", Gpu, Unit::Count, 1.0);
+        Metric::new_gauge("gaunt_gpu_mig_mode", Gpu, Unit::Count, 1.0);
 }

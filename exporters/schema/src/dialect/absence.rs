@@ -1,12 +1,12 @@
 //! `gaunt_absent`: a series that could exist and does not, and why.
 
-use super::{assembly::Assembly, plan::Op};
+use super::{decode_plan::DecodeOp, report_builder::ReportBuilder};
 use crate::{
-    Absent, MetricId,
-    catalogue::{CATALOGUE, Named, exporter::ABSENT, named},
+    AbsenceReason, MetricId,
+    catalogue::{CATALOGUE, NamedRows, exporter::ABSENT, find_rows},
     text::{
-        Reason, Sample,
-        write::{ABSENT_METRIC, ABSENT_REASON, ABSENT_TAG},
+        Reason, TextSample,
+        page_writer::{ABSENT_METRIC, ABSENT_REASON, ABSENT_TAG},
     },
 };
 
@@ -14,30 +14,38 @@ use crate::{
 pub(super) const NAME: &str = ABSENT;
 
 /// Takes one mark of absence.
-pub(super) fn take<'a>(assembly: &mut Assembly<'a>, sample: &Sample<'_, 'a>) -> Result<Op, Reason> {
-    let op = assembly.plan.only(sample.value);
+pub(super) fn decode_absence<'a>(
+    assembly: &mut ReportBuilder<'a>,
+    sample: &TextSample<'_, 'a>,
+) -> Result<DecodeOp, Reason> {
+    let op = assembly.plan.require_value(sample.value);
     if sample.value == 0.0 {
         // The mark was taken back: nothing is said to be absent.
         return Ok(op);
     }
-    let taken = mark(assembly, sample);
+    let taken = add_absent_reading(assembly, sample);
     // With another value the line would not be refused.
-    assembly.unsteady |= taken.is_err();
+    assembly.not_replayable |= taken.is_err();
     taken.map(|()| op)
 }
 
-fn mark<'a>(assembly: &mut Assembly<'a>, sample: &Sample<'_, 'a>) -> Result<(), Reason> {
-    let value = |name| sample.label(name).map(crate::text::Label::value);
-    let metric = value(ABSENT_METRIC).and_then(|name| named(&name)).ok_or(Reason::BadAbsence)?;
-    let reason = value(ABSENT_REASON).and_then(|word| Absent::parse(&word));
+fn add_absent_reading<'a>(
+    assembly: &mut ReportBuilder<'a>,
+    sample: &TextSample<'_, 'a>,
+) -> Result<(), Reason> {
+    let value = |name| sample.find_label(name).map(crate::text::SeriesLabel::unescaped_value);
+    let metric =
+        value(ABSENT_METRIC).and_then(|name| find_rows(&name)).ok_or(Reason::BadAbsence)?;
+    let reason = value(ABSENT_REASON).and_then(|word| AbsenceReason::parse(&word));
     let reason = reason.ok_or(Reason::BadAbsence)?;
-    let id = tagged(metric, value(ABSENT_TAG).as_deref()).ok_or(Reason::BadAbsence)?;
-    let device = assembly.device_of(id.row().class, sample).ok_or(Reason::NoDevice)?;
-    assembly.constant(device, id, reason)
+    let id = find_tagged_row(metric, value(ABSENT_TAG).as_deref()).ok_or(Reason::BadAbsence)?;
+    let device =
+        assembly.device_of_sample(id.catalogue_row().class, sample).ok_or(Reason::NoDevice)?;
+    assembly.add_constant(device, id, reason)
 }
 
 /// The row among those of a name whose fixed label has this value.
-pub(super) fn tagged(named: Named, tag: Option<&str>) -> Option<MetricId> {
+pub(super) fn find_tagged_row(named: NamedRows, tag: Option<&str>) -> Option<MetricId> {
     let first = usize::from(named.first.0);
     let rows = &CATALOGUE[first..first + usize::from(named.rows)];
     let at = rows.iter().position(|row| row.tag.map(|(_, value)| value) == tag)?;

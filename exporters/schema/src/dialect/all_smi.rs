@@ -1,53 +1,65 @@
 //! all-smi: GPUs of many makers, in one set of words.
 
 use super::{
-    plan::Blank,
-    table::{Identity, Table, To, Word, row, same},
+    decode_plan::BlankValues,
+    dialect_table::{
+        DialectTable, IdentityLabels, MappingTarget, NameMapping, same_unit, scaled_unit,
+    },
 };
 use crate::{
-    Class, Dialect,
+    DeviceClass, Dialect,
     catalogue::{
-        Scale::{Per, Times},
+        UnitScale::{Per, Times},
         gpu, gpu_health as health, gpu_parts as parts, host,
     },
 };
 
 /// Its words. `index` became `gpu_index`, and `uuid` `gpu_uuid`, on some of its series.
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: DialectTable = DialectTable {
     dialect: Dialect::AllSmi,
-    words: &[
-        Word { name: "all_smi_gpu_info", when: None, to: To::Who(Class::Gpu) },
-        row("all_smi_gpu_utilization", gpu::UTILIZATION, Per(100.0)),
-        row("all_smi_gpu_memory_bandwidth_utilization", gpu::MEMORY_ACTIVITY, Per(100.0)),
-        row("all_smi_gpu_sm_occupancy", gpu::SM_OCCUPANCY, Per(100.0)),
-        same("all_smi_gpu_memory_used_bytes", gpu::MEMORY_USED),
-        same("all_smi_gpu_memory_total_bytes", gpu::MEMORY_TOTAL),
-        same("all_smi_gpu_temperature_celsius", gpu::TEMPERATURE),
-        same("all_smi_gpu_temperature_threshold_slowdown_celsius", health::SLOWDOWN_TEMPERATURE),
-        same("all_smi_gpu_temperature_threshold_shutdown_celsius", health::SHUTDOWN_TEMPERATURE),
-        same("all_smi_gpu_power_consumption_watts", gpu::POWER),
-        same("all_smi_gpu_power_limit_current_watts", gpu::POWER_LIMIT),
-        row("all_smi_gpu_frequency_mhz", gpu::SM_CLOCK, Times(1e6)),
-        row("all_smi_gpu_clock_graphics_max_mhz", gpu::SM_CLOCK_MAX, Times(1e6)),
-        row("all_smi_gpu_clock_memory_max_mhz", health::MEMORY_CLOCK_MAX, Times(1e6)),
-        same("all_smi_gpu_performance_state", health::PERFORMANCE_STATE),
-        same("all_smi_gpu_pcie_gen_current", health::PCIE_GENERATION),
-        same("all_smi_gpu_pcie_width_current", health::PCIE_WIDTH),
-        same("all_smi_gpu_mig_mode", health::MIG_MODE),
-        same("all_smi_energy_consumed_joules_total", gpu::ENERGY),
-        same("all_smi_gpu_process_memory_bytes", parts::PROCESS_MEMORY),
-        row("all_smi_gpu_process_sm_util", parts::PROCESS_SM, Per(100.0)),
-        same("all_smi_memory_total_bytes", host::MEMORY_TOTAL),
-        same("all_smi_memory_available_bytes", host::MEMORY_AVAILABLE),
+    mappings: &[
+        NameMapping {
+            name: "all_smi_gpu_info",
+            when: None,
+            to: MappingTarget::IdentityOnly(DeviceClass::Gpu),
+        },
+        scaled_unit("all_smi_gpu_utilization", gpu::UTILIZATION, Per(100.0)),
+        scaled_unit("all_smi_gpu_memory_bandwidth_utilization", gpu::MEMORY_ACTIVITY, Per(100.0)),
+        scaled_unit("all_smi_gpu_sm_occupancy", gpu::SM_OCCUPANCY, Per(100.0)),
+        same_unit("all_smi_gpu_memory_used_bytes", gpu::MEMORY_USED),
+        same_unit("all_smi_gpu_memory_total_bytes", gpu::MEMORY_TOTAL),
+        same_unit("all_smi_gpu_temperature_celsius", gpu::TEMPERATURE),
+        same_unit(
+            "all_smi_gpu_temperature_threshold_slowdown_celsius",
+            health::SLOWDOWN_TEMPERATURE,
+        ),
+        same_unit(
+            "all_smi_gpu_temperature_threshold_shutdown_celsius",
+            health::SHUTDOWN_TEMPERATURE,
+        ),
+        same_unit("all_smi_gpu_power_consumption_watts", gpu::POWER),
+        same_unit("all_smi_gpu_power_limit_current_watts", gpu::POWER_LIMIT),
+        scaled_unit("all_smi_gpu_frequency_mhz", gpu::SM_CLOCK, Times(1e6)),
+        scaled_unit("all_smi_gpu_clock_graphics_max_mhz", gpu::SM_CLOCK_MAX, Times(1e6)),
+        scaled_unit("all_smi_gpu_clock_memory_max_mhz", health::MEMORY_CLOCK_MAX, Times(1e6)),
+        same_unit("all_smi_gpu_performance_state", health::PERFORMANCE_STATE),
+        same_unit("all_smi_gpu_pcie_gen_current", health::PCIE_GENERATION),
+        same_unit("all_smi_gpu_pcie_width_current", health::PCIE_WIDTH),
+        same_unit("all_smi_gpu_mig_mode", health::MIG_MODE),
+        same_unit("all_smi_energy_consumed_joules_total", gpu::ENERGY),
+        same_unit("all_smi_gpu_process_memory_bytes", parts::PROCESS_MEMORY),
+        scaled_unit("all_smi_gpu_process_sm_util", parts::PROCESS_SM, Per(100.0)),
+        same_unit("all_smi_memory_total_bytes", host::MEMORY_TOTAL),
+        same_unit("all_smi_memory_available_bytes", host::MEMORY_AVAILABLE),
     ],
     keys: &[
-        (Class::Gpu, &["gpu_index|index"]),
-        (Class::Process, &["gpu_index|index", "pid"]),
-        (Class::Node, &[]),
+        (DeviceClass::Gpu, &["gpu_index|index"]),
+        (DeviceClass::Process, &["gpu_index|index", "pid"]),
+        (DeviceClass::Node, &[]),
     ],
     identity: &[
-        Identity {
-            class: Class::Gpu,
+        IdentityLabels {
+            class: DeviceClass::Gpu,
             info: gpu::INFO,
             labels: &[
                 ("uuid", "gpu_uuid|uuid"),
@@ -56,13 +68,13 @@ pub(super) const TABLE: Table = Table {
                 ("driver", "driver_version"),
             ],
         },
-        Identity {
-            class: Class::Process,
+        IdentityLabels {
+            class: DeviceClass::Process,
             info: parts::PROCESS_INFO,
             labels: &[("name", "process_name|name"), ("user", "user")],
         },
     ],
     node: &["hostname", "host", "instance"],
     parts: &["vgpu_id", "mig_instance_id", "mig_uuid"],
-    blank: Blank::Never,
+    blank: BlankValues::Never,
 };

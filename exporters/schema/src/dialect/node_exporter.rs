@@ -4,13 +4,13 @@ use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
 
 use super::{
-    assembly::{Assembly, has_info},
-    plan::{Blank, Op, Rule},
+    decode_plan::{BlankValues, DecodeOp, ValueRule},
+    report_builder::{ReportBuilder, has_info},
 };
 use crate::{
-    Class, Device, Safe,
-    catalogue::{Scale, host, port},
-    text::{Label, Reason, Sample},
+    Device, DeviceClass, SanitizedText,
+    catalogue::{UnitScale, host, port},
+    text::{Reason, SeriesLabel, TextSample},
 };
 
 const CPU: &str = "node_cpu_seconds_total";
@@ -24,98 +24,115 @@ const IOWAIT: &str = "iowait";
 
 /// What is gathered over the page and said at its end.
 #[derive(Debug, Default)]
-pub(super) struct NodeExporter<'a> {
+pub(super) struct NodeExporterDecoder<'a> {
     /// The node's name, from its kernel.
-    pub(super) node: Option<Safe>,
+    pub(super) node: Option<SanitizedText>,
     /// The kernel's release.
-    kernel: Option<Safe>,
+    kernel: Option<SanitizedText>,
     /// The CPUs that were seen.
     cpus: HashSet<&'a str, RandomState>,
     /// Whether gaunt's own words for the CPUs stand on the page.
-    told: bool,
+    has_own_cpu: bool,
     /// RDMA devices with firmware and type: it says once for a device what we say for each port.
-    adapters: HashMap<Safe, Adapter, RandomState>,
+    adapters: HashMap<SanitizedText, RdmaAdapter, RandomState>,
 }
 
 /// What an RDMA device is.
 #[derive(Debug)]
-struct Adapter {
-    firmware: Safe,
-    hca_type: Safe,
+struct RdmaAdapter {
+    firmware: SanitizedText,
+    hca_type: SanitizedText,
 }
 
-impl<'a> NodeExporter<'a> {
+impl<'a> NodeExporterDecoder<'a> {
     /// Whether the name is one that this module takes.
-    pub(super) fn knows(name: &str) -> bool {
+    pub(super) fn is_known_name(name: &str) -> bool {
         matches!(name, CPU | UNAME | NETWORK | INFINIBAND)
     }
 
     /// Takes a series that is not one of ours under another name.
-    pub(super) fn take(
+    pub(super) fn decode_series(
         &mut self,
-        assembly: &mut Assembly<'a>,
-        sample: &Sample<'_, 'a>,
-    ) -> Result<Op, Reason> {
-        let text = |label| sample.label(label).map(Label::value).unwrap_or_default();
+        assembly: &mut ReportBuilder<'a>,
+        sample: &TextSample<'_, 'a>,
+    ) -> Result<DecodeOp, Reason> {
+        let text =
+            |label| sample.find_label(label).map(SeriesLabel::unescaped_value).unwrap_or_default();
         match sample.name {
-            CPU => return self.cpu(assembly, sample),
+            CPU => return self.decode_cpu(assembly, sample),
             UNAME => {
-                let value = |name| sample.label(name).map(|label| label.value().as_ref().into());
+                let value = |name| {
+                    sample.find_label(name).map(|label| label.unescaped_value().as_ref().into())
+                };
                 self.node = self.node.take().or_else(|| value("nodename"));
                 self.kernel = self.kernel.take().or_else(|| value("release"));
             }
             NETWORK => {
-                let device = assembly.device_of(Class::Netdev, sample).ok_or(Reason::NoDevice)?;
+                let device = assembly
+                    .device_of_sample(DeviceClass::Netdev, sample)
+                    .ok_or(Reason::NoDevice)?;
                 let labels = [("address", &*text("address")), ("operstate", &*text("operstate"))];
-                assembly.report.info(device, host::NETDEV_INFO, &labels);
+                assembly.report.add_info(device, host::NETDEV_INFO, &labels);
             }
             _ => {
-                let device = sample.label("device").ok_or(Reason::NoDevice)?;
+                let device = sample.find_label("device").ok_or(Reason::NoDevice)?;
                 let firmware = text("firmware_version").as_ref().into();
                 let hca_type = text("hca_type").as_ref().into();
-                self.adapters
-                    .insert(device.value().as_ref().into(), Adapter { firmware, hca_type });
+                self.adapters.insert(
+                    device.unescaped_value().as_ref().into(),
+                    RdmaAdapter { firmware, hca_type },
+                );
             }
         }
-        Ok(Op::Ignore)
+        Ok(DecodeOp::Ignore)
     }
 
-    fn cpu(&mut self, assembly: &mut Assembly<'a>, sample: &Sample<'_, 'a>) -> Result<Op, Reason> {
-        let cpu = sample.label("cpu").ok_or(Reason::NoDevice)?;
-        let mode = sample.label("mode").ok_or(Reason::NoDevice)?;
-        let node = assembly.device(Device::node());
+    fn decode_cpu(
+        &mut self,
+        assembly: &mut ReportBuilder<'a>,
+        sample: &TextSample<'_, 'a>,
+    ) -> Result<DecodeOp, Reason> {
+        let cpu = sample.find_label("cpu").ok_or(Reason::NoDevice)?;
+        let mode = sample.find_label("mode").ok_or(Reason::NoDevice)?;
+        let node = assembly.ensure_device(Device::new_node());
         if self.cpus.is_empty() {
             // On a page that has both words for it, gaunt's own stand first and stay.
-            self.told = assembly.own && assembly.has(node, host::CPU_BUSY);
+            self.has_own_cpu = assembly.has_own_names && assembly.has_sample(node, host::CPU_BUSY);
         }
-        if self.told {
-            return Ok(Op::Ignore);
+        if self.has_own_cpu {
+            return Ok(DecodeOp::Ignore);
         }
         self.cpus.insert(cpu.raw);
-        assembly.set(node, host::CPUS, self.cpus.len() as f64);
+        assembly.set_constant(node, host::CPUS, self.cpus.len() as f64);
         let metric = match mode.raw {
-            IDLE => return Ok(Op::Ignore),
+            IDLE => return Ok(DecodeOp::Ignore),
             IOWAIT => host::CPU_IOWAIT,
             _ => host::CPU_BUSY,
         };
-        Ok(assembly.sum(node, metric, Rule::of(metric, Scale::Same, Blank::Never)))
+        Ok(assembly.plan_sum(
+            node,
+            metric,
+            ValueRule::of(metric, UnitScale::Same, BlankValues::Never),
+        ))
     }
 
     /// Adds what could be said only when the page was over.
-    pub(super) fn finish(&self, assembly: &mut Assembly<'a>) {
+    pub(super) fn add_infos(&self, assembly: &mut ReportBuilder<'a>) {
         let told = assembly.report.infos.iter().any(|info| info.metric == host::NODE_INFO);
         if let (false, Some(node), Some(kernel)) = (told, &self.node, &self.kernel) {
-            let at = assembly.device(Device::node());
-            assembly.report.info(at, host::NODE_INFO, &[("node", node), ("kernel", kernel)]);
+            let at = assembly.ensure_device(Device::new_node());
+            assembly.report.add_info(at, host::NODE_INFO, &[("node", node), ("kernel", kernel)]);
         }
         for at in 0..assembly.report.devices.len() {
             let device = &assembly.report.devices[at];
-            if device.class != Class::Port || has_info(&assembly.report, at as u32, port::INFO) {
+            if device.class != DeviceClass::Port
+                || has_info(&assembly.report, at as u32, port::INFO)
+            {
                 continue;
             }
             let Some(adapter) = self.adapters.get(&device.key[0]) else { continue };
             let labels = [("firmware", &*adapter.firmware), ("hca_type", &*adapter.hca_type)];
-            assembly.report.info(at as u32, port::INFO, &labels);
+            assembly.report.add_info(at as u32, port::INFO, &labels);
         }
     }
 }

@@ -3,65 +3,68 @@
 use proptest::prelude::*;
 
 use super::{
-    bytes::{put_number, put_text},
-    head::{Head, LENGTH},
-    layout::MOST_COLUMNS,
+    bytes::{encode_number, encode_text},
+    frame_header::{FrameHeader, LENGTH},
+    frame_layout::MOST_COLUMNS,
     *,
 };
 use crate::{
-    Absent, Budget, Device, Excess, Failure, Page, Reading, Report, UnixMs,
+    AbsenceReason, Device, LimitExceeded, Quota, Reading, Report, ScrapeFailure, ScrapedPage,
+    UnixMs,
     catalogue::{gpu, host, port},
     text::{
-        self, Limits,
-        round_trip::{report, said},
+        self, PageLimits,
+        round_trip::{any_report, report_content},
     },
-    unit::{Kind, Width},
+    unit::{CounterWidth, MetricKind},
 };
 
-fn limits() -> Limits {
-    Limits::default()
+fn default_limits() -> PageLimits {
+    PageLimits::default()
 }
 
-fn whole(report: &Report) -> Vec<u8> {
+fn encode_whole(report: &Report) -> Vec<u8> {
     let mut out = Vec::new();
-    Told::of(report, 7, None).write(Holds::default(), None, &mut out);
+    FrameEncoder::of(report, 7, None).encode_frame(ClientState::default(), None, &mut out);
     out
 }
 
-fn read(body: &[u8]) -> Result<Page, Failure> {
-    Frames::default().decode(&mut Memory::default(), body, &limits())
+fn decode_alone(body: &[u8]) -> Result<ScrapedPage, ScrapeFailure> {
+    FrameDecoder::default().decode_frame(&mut FrameDecodeState::default(), body, &default_limits())
 }
 
 /// A node with readings of every kind, at some moment.
-fn node(moment: u32) -> Report {
+fn node_report(moment: u32) -> Report {
     let time = Some(UnixMs(1_795_000_000_000 + i64::from(moment)));
     let mut report = Report { node_time: time, node: Some("gpu0417".into()), ..Report::default() };
-    let home = report.device(Device::node());
+    let home = report.ensure_device(Device::new_node());
     report.push(home, host::CPUS, 128.0);
     for at in 0..8 {
-        let gpu = report.device(Device::gpu(at));
+        let gpu = report.ensure_device(Device::new_gpu(at));
         let uuid = format!("GPU-{at}");
-        report.info(gpu, gpu::INFO, &[("uuid", &uuid), ("model", "H100")]);
+        report.add_info(gpu, gpu::INFO, &[("uuid", &uuid), ("model", "H100")]);
         report.push(gpu, gpu::UTILIZATION, f64::from((at + moment) % 100) / 100.0);
         report.push(gpu, gpu::ENERGY, f64::from(moment) * 700.125);
-        let cool = if at == 3 { Absent::Lost.into() } else { Reading::Value(61.0) };
+        let cool = if at == 3 { AbsenceReason::Lost.into() } else { Reading::Value(61.0) };
         report.push(gpu, gpu::TEMPERATURE, cool);
-        let port = report.device(Device::port(&format!("mlx5_{at}"), "1"));
+        let port = report.ensure_device(Device::new_port(&format!("mlx5_{at}"), "1"));
         report.push(port, port::RECEIVE_BYTES, 1e15 + f64::from(moment) * 48e9);
     }
     report
 }
 
 /// Another moment of the same node: the values differ, and so may what is absent.
-fn later(report: &Report, changes: &[(usize, Reading)]) -> Report {
+fn change_readings(report: &Report, changes: &[(usize, Reading)]) -> Report {
     let mut later = report.clone();
     for (at, reading) in changes {
         let count = later.samples.len().max(1);
         if let Some(sample) = later.samples.get_mut(at % count) {
             // A clock that is no sample on one page must not become one on the next.
             let clock = sample.metric == host::NODE_TIME;
-            let stands = match sample.metric.row().kind {
-                Kind::Counter(width @ Width::Saturating(_)) => width.max() == reading.value(),
+            let stands = match sample.metric.catalogue_row().kind {
+                MetricKind::Counter(width @ CounterWidth::Saturating(_)) => {
+                    width.max_value() == reading.value()
+                }
                 _ => false,
             };
             if !clock && !stands {
@@ -72,12 +75,13 @@ fn later(report: &Report, changes: &[(usize, Reading)]) -> Report {
     later
 }
 
-fn readings() -> impl Strategy<Value = Vec<(usize, Reading)>> {
+fn any_changes() -> impl Strategy<Value = Vec<(usize, Reading)>> {
     let value =
         any::<f64>().prop_filter("finite", |value| value.is_finite()).prop_map(Reading::Value);
     let whole = (0..10_000_000_u64).prop_map(|whole| Reading::Value(whole as f64));
     let share = (0..10_000_u32).prop_map(|share| Reading::Value(f64::from(share) / 1e4));
-    let absent = (0..Absent::ALL.len()).prop_map(|at| Reading::absent(Absent::ALL[at]));
+    let absent =
+        (0..AbsenceReason::ALL.len()).prop_map(|at| Reading::new_absent(AbsenceReason::ALL[at]));
     let reading = prop_oneof![value, whole, share, absent];
     prop::collection::vec((any::<usize>(), reading), 0..12)
 }
@@ -86,29 +90,29 @@ proptest! {
     /// The wall between all forms of a page: text, text of a layout that is known, whole frames and differences carry
     /// one report.
     #[test]
-    fn text_repeated_text_and_frames_say_the_same(first in report(), changes in readings()) {
-        let second = later(&first, &changes);
-        let (layouts, mut memory) = (text::Layouts::default(), text::Memory::default());
-        let (frames, mut held) = (Frames::default(), Memory::default());
+    fn text_repeated_text_and_frames_say_the_same(first in any_report(), changes in any_changes()) {
+        let second = change_readings(&first, &changes);
+        let (layouts, mut memory) = (text::TemplateCache::default(), text::TemplateState::default());
+        let (frames, mut held) = (FrameDecoder::default(), FrameDecodeState::default());
         let mut last = None;
         for (tick, report) in [&first, &second, &second].into_iter().enumerate() {
             let mut page = String::new();
-            text::write(report, &mut page);
-            let strict = text::decode(page.as_bytes(), &limits()).unwrap();
-            let repeated = layouts.decode(&mut memory, page.as_bytes(), &limits()).unwrap();
-            let told = Told::of(report, tick as u64, last.as_ref());
+            text::write_text(report, &mut page);
+            let strict = text::decode_page(page.as_bytes(), &default_limits()).unwrap();
+            let repeated = layouts.decode_page(&mut memory, page.as_bytes(), &default_limits()).unwrap();
+            let told = FrameEncoder::of(report, tick as u64, last.as_ref());
             let mut frame = Vec::new();
-            told.write(frames.holds(&mut held), last.as_ref(), &mut frame);
-            let framed = frames.decode(&mut held, &frame, &limits()).unwrap();
-            let alone = read(&whole(report)).unwrap();
-            prop_assert_eq!(said(&strict.report), said(report));
-            prop_assert_eq!(said(&repeated.report), said(report));
-            prop_assert_eq!(said(&framed.report), said(report));
-            prop_assert_eq!(said(&alone.report), said(report));
+            told.encode_frame(frames.client_state(&mut held), last.as_ref(), &mut frame);
+            let framed = frames.decode_frame(&mut held, &frame, &default_limits()).unwrap();
+            let alone = decode_alone(&encode_whole(report)).unwrap();
+            prop_assert_eq!(report_content(&strict.report), report_content(report));
+            prop_assert_eq!(report_content(&repeated.report), report_content(report));
+            prop_assert_eq!(report_content(&framed.report), report_content(report));
+            prop_assert_eq!(report_content(&alone.report), report_content(report));
             prop_assert_eq!((framed.dialect, &framed.rejected), (strict.dialect, &strict.rejected));
             last = Some(told);
         }
-        prop_assert_eq!(frames.tidings().differences, 2, "one layout, whatever is absent");
+        prop_assert_eq!(frames.decoder_stats().differences, 2, "one layout, whatever is absent");
     }
 
     /// A server that keeps some ticks, and a client that forgets now and then.
@@ -116,27 +120,27 @@ proptest! {
     fn whatever_is_held_the_client_has_it_all(
         steps in prop::collection::vec((0_u32..50, 0_usize..4, any::<bool>()), 1..12),
     ) {
-        let (frames, mut held) = (Frames::default(), Memory::default());
-        let mut kept: Vec<Told> = Vec::new();
+        let (frames, mut held) = (FrameDecoder::default(), FrameDecodeState::default());
+        let mut kept: Vec<FrameEncoder> = Vec::new();
         for (tick, (moment, back, forgets)) in steps.into_iter().enumerate() {
             if forgets {
-                held = Memory::default();
+                held = FrameDecodeState::default();
             }
-            let report = node(moment);
-            let told = Told::of(&report, 100 + tick as u64, kept.last());
-            let holds = frames.holds(&mut held);
+            let report = node_report(moment);
+            let told = FrameEncoder::of(&report, 100 + tick as u64, kept.last());
+            let holds = frames.client_state(&mut held);
             let base = kept.iter().rev().nth(back);
             let mut frame = Vec::new();
-            told.write(holds, base, &mut frame);
-            let page = frames.decode(&mut held, &frame, &limits()).unwrap();
-            prop_assert_eq!(said(&page.report), said(&read(&whole(&report)).unwrap().report));
+            told.encode_frame(holds, base, &mut frame);
+            let page = frames.decode_frame(&mut held, &frame, &default_limits()).unwrap();
+            prop_assert_eq!(report_content(&page.report), report_content(&decode_alone(&encode_whole(&report)).unwrap().report));
             kept.push(told);
         }
     }
 
     #[test]
     fn arbitrary_bytes_are_no_frame(body in prop::collection::vec(any::<u8>(), 0..200)) {
-        prop_assert!(read(&body).is_err());
+        prop_assert!(decode_alone(&body).is_err());
     }
 
     /// Who can make a checksum can say anything: what comes of it is a report within its limits, or a fault.
@@ -146,8 +150,8 @@ proptest! {
         cut in any::<prop::sample::Index>(),
         is_cut in any::<bool>(),
     ) {
-        let mut body = whole(&node(3));
-        let head = Head::read(&body).unwrap();
+        let mut body = encode_whole(&node_report(3));
+        let head = FrameHeader::decode_header(&body).unwrap();
         for (place, byte) in changes {
             let at = LENGTH + place.index(body.len() - LENGTH);
             body[at] = byte;
@@ -156,10 +160,10 @@ proptest! {
             body.truncate(LENGTH + cut.index(body.len() - LENGTH));
         }
         // The layout's name is made anew too, where it still stands.
-        let name = Hash::of(layout_of(&body).unwrap_or_default());
+        let name = LayoutHash::of(layout_of(&body).unwrap_or_default());
         for layout in [head.layout, name] {
-            Head { layout, ..head }.finish(0, &mut body);
-            if let Ok(page) = read(&body) {
+            FrameHeader { layout, ..head }.encode_header(0, &mut body);
+            if let Ok(page) = decode_alone(&body) {
                 let devices = page.report.devices.len() as u32;
                 prop_assert!(page.report.samples.iter().all(|sample| sample.device < devices));
                 prop_assert!(page.report.infos.iter().all(|info| info.device < devices));
@@ -172,163 +176,191 @@ proptest! {
 
 /// The bytes of the layout of a frame that has one.
 fn layout_of(body: &[u8]) -> Option<&[u8]> {
-    let mut bytes = bytes::Bytes::new("test", &body[LENGTH..]);
-    bytes.part("layout").ok().map(|layout| layout.rest())
+    let mut bytes = bytes::ByteDecoder::new("test", &body[LENGTH..]);
+    bytes.decode_part("layout").ok().map(|layout| layout.remaining_bytes())
 }
 
 /// The frame of a layout in bytes of its own, and nothing else.
 fn frame_of(layout: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
-    Head::begin(&mut body);
-    put_number(layout.len() as u64, &mut body);
+    FrameHeader::reserve_header(&mut body);
+    encode_number(layout.len() as u64, &mut body);
     body.extend_from_slice(layout);
-    let head = Head {
+    let head = FrameHeader {
         has_layout: true,
         has_identity: false,
         tick: 1,
-        base: None,
-        layout: Hash::of(layout),
+        base_tick: None,
+        layout: LayoutHash::of(layout),
         time: None,
     };
-    head.finish(0, &mut body);
+    head.encode_header(0, &mut body);
     body
 }
 
-fn why(result: Result<Page, Failure>) -> String {
+fn failure_text(result: Result<ScrapedPage, ScrapeFailure>) -> String {
     match result {
-        Err(Failure::NotAPage(why)) => why.to_string(),
+        Err(ScrapeFailure::NotAPage(why)) => why.to_string(),
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
 fn a_torn_or_changed_frame_is_not_taken_and_the_next_one_is_whole() {
-    let (frames, mut memory) = (Frames::default(), Memory::default());
-    let told = Told::of(&node(1), 1, None);
+    let (frames, mut memory) = (FrameDecoder::default(), FrameDecodeState::default());
+    let told = FrameEncoder::of(&node_report(1), 1, None);
     let mut body = Vec::new();
-    told.write(Holds::default(), None, &mut body);
+    told.encode_frame(ClientState::default(), None, &mut body);
     for length in 0..body.len() {
-        assert!(read(&body[..length]).is_err(), "{length} of {}", body.len());
+        assert!(decode_alone(&body[..length]).is_err(), "{length} of {}", body.len());
     }
     for at in 0..body.len() {
         let mut changed = body.clone();
         changed[at] ^= 0x10;
-        assert!(read(&changed).is_err(), "byte {at}");
+        assert!(decode_alone(&changed).is_err(), "byte {at}");
     }
-    frames.decode(&mut memory, &body, &limits()).unwrap();
-    assert_eq!(frames.holds(&mut memory).tick, Some(1));
+    frames.decode_frame(&mut memory, &body, &default_limits()).unwrap();
+    assert_eq!(frames.client_state(&mut memory).tick, Some(1));
     let mut longer = body.clone();
     longer.push(0);
     let torn =
         format!("frame: it is torn: {} bytes came, and it says {}", longer.len(), body.len());
-    assert_eq!(why(frames.decode(&mut memory, &longer, &limits())), torn);
+    assert_eq!(failure_text(frames.decode_frame(&mut memory, &longer, &default_limits())), torn);
     assert_eq!(
-        frames.holds(&mut memory).tick,
+        frames.client_state(&mut memory).tick,
         None,
         "nothing of a target whose frame broke is believed"
     );
-    assert_eq!(frames.tidings().faults, 1);
-    frames.decode(&mut memory, &body, &limits()).unwrap();
+    assert_eq!(frames.decoder_stats().faults, 1);
+    frames.decode_frame(&mut memory, &body, &default_limits()).unwrap();
 }
 
 #[test]
 fn differences_to_what_is_not_held_are_not_taken() {
-    let (first, second) = (Told::of(&node(1), 1, None), Told::of(&node(2), 2, None));
+    let (first, second) =
+        (FrameEncoder::of(&node_report(1), 1, None), FrameEncoder::of(&node_report(2), 2, None));
     let mut whole = Vec::new();
-    first.write(Holds::default(), None, &mut whole);
-    let holds = Holds { layout: Some(first.layout().hash()), tick: Some(1) };
+    first.encode_frame(ClientState::default(), None, &mut whole);
+    let holds = ClientState { layout: Some(first.layout().content_hash()), tick: Some(1) };
     let mut difference = Vec::new();
-    second.write(holds, Some(&first), &mut difference);
+    second.encode_frame(holds, Some(&first), &mut difference);
     assert!(difference.len() * 3 < whole.len(), "{} of {}", difference.len(), whole.len());
-    let (frames, mut memory) = (Frames::default(), Memory::default());
-    let fault = why(frames.decode(&mut memory, &difference, &limits()));
+    let (frames, mut memory) = (FrameDecoder::default(), FrameDecodeState::default());
+    let fault = failure_text(frames.decode_frame(&mut memory, &difference, &default_limits()));
     assert_eq!(fault, "frame: it names a layout that is not held here, and does not send it");
-    frames.decode(&mut memory, &whole, &limits()).unwrap();
-    frames.decode(&mut memory, &difference, &limits()).unwrap();
-    let again = why(frames.decode(&mut memory, &difference, &limits()));
+    frames.decode_frame(&mut memory, &whole, &default_limits()).unwrap();
+    frames.decode_frame(&mut memory, &difference, &default_limits()).unwrap();
+    let again = failure_text(frames.decode_frame(&mut memory, &difference, &default_limits()));
     assert_eq!(again, "frame: it is a difference to a tick that is not held here");
     // A server that was started anew has other ticks, and answers whole.
     let mut anew = Vec::new();
-    Told::of(&node(3), 900, None).write(holds, Some(&Told::of(&node(1), 899, None)), &mut anew);
-    let page = frames.decode(&mut memory, &anew, &limits());
-    assert_eq!(why(page), "frame: it names a layout that is not held here, and does not send it");
+    FrameEncoder::of(&node_report(3), 900, None).encode_frame(
+        holds,
+        Some(&FrameEncoder::of(&node_report(1), 899, None)),
+        &mut anew,
+    );
+    let page = frames.decode_frame(&mut memory, &anew, &default_limits());
+    assert_eq!(
+        failure_text(page),
+        "frame: it names a layout that is not held here, and does not send it"
+    );
 }
 
 #[test]
 fn equal_nodes_share_a_layout_and_only_the_first_sends_it() {
-    let frames = Frames::default();
+    let frames = FrameDecoder::default();
     let mut sizes = Vec::new();
-    let mut memories: Vec<Memory> = std::iter::repeat_with(Memory::default).take(50).collect();
+    let mut memories: Vec<FrameDecodeState> =
+        std::iter::repeat_with(FrameDecodeState::default).take(50).collect();
     for (target, memory) in memories.iter_mut().enumerate() {
-        let mut report = node(target as u32);
+        let mut report = node_report(target as u32);
         report.node = Some(format!("gpu{target}").into());
         report.infos[0].labels[0].1 = format!("GPU-{target}-0").into();
         let mut body = Vec::new();
-        Told::of(&report, 1, None).write(frames.holds(memory), None, &mut body);
-        let page = frames.decode(memory, &body, &limits()).unwrap();
+        FrameEncoder::of(&report, 1, None).encode_frame(
+            frames.client_state(memory),
+            None,
+            &mut body,
+        );
+        let page = frames.decode_frame(memory, &body, &default_limits()).unwrap();
         assert_eq!(page.report.node, report.node);
         sizes.push(body.len());
     }
     assert!(sizes[1..].iter().all(|size| size + 300 < sizes[0]), "{sizes:?}");
-    assert_eq!((frames.tidings().layouts, frames.tidings().whole), (1, 50));
+    assert_eq!((frames.decoder_stats().layouts, frames.decoder_stats().whole), (1, 50));
     // A boot with one GPU less is another layout, and who it is is told anew.
-    let mut less = node(60);
+    let mut less = node_report(60);
     less.samples.retain(|sample| sample.device != 1);
     let mut body = Vec::new();
-    Told::of(&less, 2, None).write(frames.holds(&mut memories[0]), None, &mut body);
-    let page = frames.decode(&mut memories[0], &body, &limits()).unwrap();
-    assert_eq!(said(&page.report), said(&read(&whole(&less)).unwrap().report));
-    assert_eq!(frames.tidings().layouts, 2);
+    FrameEncoder::of(&less, 2, None).encode_frame(
+        frames.client_state(&mut memories[0]),
+        None,
+        &mut body,
+    );
+    let page = frames.decode_frame(&mut memories[0], &body, &default_limits()).unwrap();
+    assert_eq!(
+        report_content(&page.report),
+        report_content(&decode_alone(&encode_whole(&less)).unwrap().report)
+    );
+    assert_eq!(frames.decoder_stats().layouts, 2);
 }
 
 #[test]
 fn who_changes_in_identity_tells_it_within_a_difference() {
-    let (frames, mut memory) = (Frames::default(), Memory::default());
-    let mut last: Option<Told> = None;
+    let (frames, mut memory) = (FrameDecoder::default(), FrameDecodeState::default());
+    let mut last: Option<FrameEncoder> = None;
     let mut lengths = Vec::new();
     for (tick, uuid) in ["GPU-0", "GPU-0", "GPU-9"].into_iter().enumerate() {
-        let mut report = node(tick as u32);
+        let mut report = node_report(tick as u32);
         report.infos[0].labels[0].1 = uuid.into();
-        let told = Told::of(&report, tick as u64, last.as_ref());
+        let told = FrameEncoder::of(&report, tick as u64, last.as_ref());
         let mut body = Vec::new();
-        told.write(frames.holds(&mut memory), last.as_ref(), &mut body);
-        let page = frames.decode(&mut memory, &body, &limits()).unwrap();
+        told.encode_frame(frames.client_state(&mut memory), last.as_ref(), &mut body);
+        let page = frames.decode_frame(&mut memory, &body, &default_limits()).unwrap();
         assert_eq!(page.report.infos[1].labels[0].1, uuid);
         lengths.push(body.len());
         last = Some(told);
     }
-    assert_eq!(frames.tidings().differences, 2);
+    assert_eq!(frames.decoder_stats().differences, 2);
     assert!(lengths[1] < lengths[2], "{lengths:?}");
 }
 
 #[test]
 fn everything_has_a_limit_before_room_is_made_for_it() {
-    let tight = Limits { samples: 40, body_bytes: 10_000, ..limits() };
-    let frames = Frames::default();
-    let over = |body: &[u8]| frames.decode(&mut Memory::default(), body, &tight).unwrap_err();
-    assert_eq!(over(&vec![0; 10_001]), Failure::TooLarge(10_000));
-    let excess = Excess { budget: Budget::Samples, found: 41, limit: 40 };
-    assert_eq!(over(&whole(&crowd(41))), Failure::OverBudget(excess));
+    let tight = PageLimits { samples: 40, body_bytes: 10_000, ..default_limits() };
+    let frames = FrameDecoder::default();
+    let over = |body: &[u8]| {
+        frames.decode_frame(&mut FrameDecodeState::default(), body, &tight).unwrap_err()
+    };
+    assert_eq!(over(&vec![0; 10_001]), ScrapeFailure::TooLarge(10_000));
+    let excess = LimitExceeded { budget: Quota::Samples, found: 41, limit: 40 };
+    assert_eq!(over(&encode_whole(&netdev_report(41))), ScrapeFailure::OverBudget(excess));
     // Counts far beyond what is there.
     let mut huge = Vec::new();
-    put_number(u64::MAX >> 1, &mut huge);
-    assert!(why(read(&frame_of(&huge))).starts_with("frame: its layout names number "));
+    encode_number(u64::MAX >> 1, &mut huge);
+    assert!(
+        failure_text(decode_alone(&frame_of(&huge))).starts_with("frame: its layout names number ")
+    );
     let mut columns = vec![0];
-    put_number(MOST_COLUMNS as u64 + 1, &mut columns);
+    encode_number(MOST_COLUMNS as u64 + 1, &mut columns);
     columns.resize(columns.len() + MOST_COLUMNS + 1, 0);
     assert_eq!(
-        why(read(&frame_of(&columns))),
+        failure_text(decode_alone(&frame_of(&columns))),
         "frame: it has 65537 columns, over the limit of 65536"
     );
-    let small = Frames::new(10);
-    let full = why(small.decode(&mut Memory::default(), &whole(&node(1)), &limits()));
+    let small = FrameDecoder::new(10);
+    let full = failure_text(small.decode_frame(
+        &mut FrameDecodeState::default(),
+        &encode_whole(&node_report(1)),
+        &default_limits(),
+    ));
     assert_eq!(full, "frame: there is no room for its layout: 0 bytes are held already");
 }
 
-fn crowd(devices: usize) -> Report {
+fn netdev_report(devices: usize) -> Report {
     let mut report = Report::default();
     for at in 0..devices {
-        let device = report.device(Device::netdev(&format!("veth{at}")));
+        let device = report.ensure_device(Device::new_netdev(&format!("veth{at}")));
         report.push(device, host::NETDEV_SPEED, 1.0);
     }
     report
@@ -336,20 +368,35 @@ fn crowd(devices: usize) -> Report {
 
 #[test]
 fn layouts_that_nobody_uses_make_room_for_others() {
-    let size = |frames: &Frames| frames.tidings().bytes as usize;
-    let one = Frames::default();
-    one.decode(&mut Memory::default(), &whole(&crowd(3)), &limits()).unwrap();
-    let frames = Frames::new(size(&one) * 20);
+    let size = |frames: &FrameDecoder| frames.decoder_stats().bytes as usize;
+    let one = FrameDecoder::default();
+    one.decode_frame(
+        &mut FrameDecodeState::default(),
+        &encode_whole(&netdev_report(3)),
+        &default_limits(),
+    )
+    .unwrap();
+    let frames = FrameDecoder::new(size(&one) * 20);
     for devices in 1..400 {
         let mut body = Vec::new();
-        Told::of(&crowd(devices % 4 + 1), 1, None).write(Holds::default(), None, &mut body);
-        frames.decode(&mut Memory::default(), &body, &limits()).unwrap();
+        FrameEncoder::of(&netdev_report(devices % 4 + 1), 1, None).encode_frame(
+            ClientState::default(),
+            None,
+            &mut body,
+        );
+        frames.decode_frame(&mut FrameDecodeState::default(), &body, &default_limits()).unwrap();
         assert!(size(&frames) <= size(&one) * 20);
     }
     for target in 0..400 {
-        let mut report = crowd(1);
-        report.devices[0] = Device::netdev(&format!("eth{target}"));
-        frames.decode(&mut Memory::default(), &whole(&report), &limits()).unwrap();
+        let mut report = netdev_report(1);
+        report.devices[0] = Device::new_netdev(&format!("eth{target}"));
+        frames
+            .decode_frame(
+                &mut FrameDecodeState::default(),
+                &encode_whole(&report),
+                &default_limits(),
+            )
+            .unwrap();
     }
 }
 
@@ -357,43 +404,43 @@ fn layouts_that_nobody_uses_make_room_for_others() {
 #[test]
 fn metrics_and_classes_of_a_newer_version_are_passed_over() {
     let mut layout = Vec::new();
-    put_number(3, &mut layout);
+    encode_number(3, &mut layout);
     for (class, key) in [("gpu", &["0"][..]), ("warp drive", &["a", "b", "c"]), ("node", &[])] {
-        put_text(class, &mut layout);
-        put_number(key.len() as u64, &mut layout);
+        encode_text(class, &mut layout);
+        encode_number(key.len() as u64, &mut layout);
         for part in key {
-            put_text(part, &mut layout);
+            encode_text(part, &mut layout);
         }
     }
     let columns = [
-        (gpu::POWER.row().name, "", &[0_u8][..]),
+        (gpu::POWER.catalogue_row().name, "", &[0_u8][..]),
         ("gaunt_gpu_flavour_ratio", "", &[0]),
-        (gpu::POWER.row().name, "", &[2]),
-        (gpu::CLOCK_EVENT_IDLE.row().name, "quantum", &[0]),
-        (gpu::CLOCK_EVENT_IDLE.row().name, "idle", &[0]),
+        (gpu::POWER.catalogue_row().name, "", &[2]),
+        (gpu::CLOCK_EVENT_IDLE.catalogue_row().name, "quantum", &[0]),
+        (gpu::CLOCK_EVENT_IDLE.catalogue_row().name, "idle", &[0]),
     ];
-    put_number(columns.len() as u64, &mut layout);
+    encode_number(columns.len() as u64, &mut layout);
     for (name, tag, devices) in columns {
-        put_text(name, &mut layout);
-        put_text(tag, &mut layout);
-        put_number(devices.len() as u64, &mut layout);
+        encode_text(name, &mut layout);
+        encode_text(tag, &mut layout);
+        encode_number(devices.len() as u64, &mut layout);
         for device in devices {
-            put_number(u64::from(*device) * 2, &mut layout);
+            encode_number(u64::from(*device) * 2, &mut layout);
         }
     }
-    let head = Head::read(&frame_of(&layout)).unwrap();
+    let head = FrameHeader::decode_header(&frame_of(&layout)).unwrap();
     let mut body = frame_of(&layout);
     let identity = [0, 0];
-    put_number(identity.len() as u64, &mut body);
+    encode_number(identity.len() as u64, &mut body);
     body.extend_from_slice(&identity);
     for watts in [300_u16, 7, 7, 7, 1] {
         // A whole number, told as a first difference of none.
         body.extend_from_slice(&[0x00]);
-        put_number(u64::from(watts) * 2, &mut body);
+        encode_number(u64::from(watts) * 2, &mut body);
     }
-    Head { has_identity: true, ..head }.finish(0, &mut body);
-    let report = read(&body).unwrap().report;
-    assert_eq!(report.devices, [Device::gpu(0), Device::node()]);
+    FrameHeader { has_identity: true, ..head }.encode_header(0, &mut body);
+    let report = decode_alone(&body).unwrap().report;
+    assert_eq!(report.devices, [Device::new_gpu(0), Device::new_node()]);
     let told: Vec<_> = report.samples.iter().map(|s| (s.metric, s.device, s.reading)).collect();
     assert_eq!(
         told,
@@ -402,7 +449,7 @@ fn metrics_and_classes_of_a_newer_version_are_passed_over() {
     let mut newer = body.clone();
     newer[4] = 2;
     assert_eq!(
-        why(read(&newer)),
+        failure_text(decode_alone(&newer)),
         "frame: it is of version 2, and 1 is read; upgrade the older of both programs"
     );
 }

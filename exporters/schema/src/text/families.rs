@@ -4,11 +4,11 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use memchr::memchr;
 
-use super::{Limits, Line, Reason, labels};
+use super::{PageLimits, PageLine, Reason, labels};
 
 /// What was seen of a metric name so far.
 #[derive(Clone, Copy, Debug, Default)]
-struct Family {
+struct NameState {
     help: bool,
     kind: bool,
     sampled: bool,
@@ -16,13 +16,13 @@ struct Family {
 
 /// The metric names of a page.
 #[derive(Debug, Default)]
-pub(super) struct Families<'a> {
-    known: HashMap<&'a str, Family, RandomState>,
+pub(super) struct FamilyTracker<'a> {
+    known: HashMap<&'a str, NameState, RandomState>,
     /// The name of the last sample: those of one metric mostly stand together.
     last: &'a str,
 }
 
-impl<'a> Families<'a> {
+impl<'a> FamilyTracker<'a> {
     /// The length of the metric name with which `text` begins; zero if it does not.
     ///
     /// Mostly it is that of the sample before, and comparing is quicker than looking at each byte.
@@ -30,7 +30,7 @@ impl<'a> Families<'a> {
     pub(super) fn name_length(&self, text: &str) -> usize {
         let bytes = text.as_bytes();
         let last = self.last.len();
-        if last != 0 && text.starts_with(self.last) && !labels::goes_on(bytes, last) {
+        if last != 0 && text.starts_with(self.last) && !labels::continues_name(bytes, last) {
             last
         } else {
             labels::name_length(bytes)
@@ -39,7 +39,7 @@ impl<'a> Families<'a> {
 
     /// Notes that a sample of this name was taken.
     #[inline]
-    pub(super) fn sampled(&mut self, name: &'a str) {
+    pub(super) fn record_sample(&mut self, name: &'a str) {
         if self.last != name {
             self.known.entry(name).or_default().sampled = true;
             self.last = name;
@@ -47,11 +47,11 @@ impl<'a> Families<'a> {
     }
 
     /// Takes what follows a hash sign: a HELP or TYPE line, or nothing of interest.
-    pub(super) fn comment<'r>(
+    pub(super) fn parse_comment<'r>(
         &mut self,
         text: &'a str,
-        limits: &Limits,
-    ) -> Result<Option<Line<'r, 'a>>, Reason> {
+        limits: &PageLimits,
+    ) -> Result<Option<PageLine<'r, 'a>>, Reason> {
         let (word, rest) = next_word(text);
         if !matches!(word, "HELP" | "TYPE") {
             return Ok(None);
@@ -64,22 +64,23 @@ impl<'a> Families<'a> {
         if name.len() > limits.name_bytes {
             return Err(Reason::NameTooLong);
         }
-        if word == "HELP" { self.help(name, rest) } else { self.kind(name, rest) }.map(Some)
+        if word == "HELP" { self.parse_help(name, rest) } else { self.parse_type(name, rest) }
+            .map(Some)
     }
 
-    fn help<'r>(&mut self, name: &'a str, rest: &'a str) -> Result<Line<'r, 'a>, Reason> {
+    fn parse_help<'r>(&mut self, name: &'a str, rest: &'a str) -> Result<PageLine<'r, 'a>, Reason> {
         let text = &rest[labels::skip_blanks(rest.as_bytes(), 0)..];
-        if !has_good_escapes(text) {
+        if !has_valid_escapes(text) {
             return Err(Reason::BadHelp);
         }
         let family = self.known.entry(name).or_default();
         if std::mem::replace(&mut family.help, true) {
             return Err(Reason::HelpRepeated);
         }
-        Ok(Line::Help { name, text })
+        Ok(PageLine::Help { name, text })
     }
 
-    fn kind<'r>(&mut self, name: &'a str, rest: &'a str) -> Result<Line<'r, 'a>, Reason> {
+    fn parse_type<'r>(&mut self, name: &'a str, rest: &'a str) -> Result<PageLine<'r, 'a>, Reason> {
         let (kind, rest) = next_word(rest);
         let known = matches!(kind, "counter" | "gauge" | "histogram" | "summary" | "untyped");
         if !known || !next_word(rest).0.is_empty() {
@@ -92,12 +93,12 @@ impl<'a> Families<'a> {
         if std::mem::replace(&mut family.kind, true) {
             return Err(Reason::TypeRepeated);
         }
-        Ok(Line::Type { name, kind })
+        Ok(PageLine::Type { name, kind })
     }
 }
 
 /// Whether every backslash of a help text stands before another one or before `n`.
-fn has_good_escapes(text: &str) -> bool {
+fn has_valid_escapes(text: &str) -> bool {
     let mut rest = text.as_bytes();
     while let Some(at) = memchr(b'\\', rest) {
         if !matches!(rest.get(at + 1), Some(b'\\' | b'n')) {

@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use super::{Limits, Reason};
+use super::{PageLimits, Reason};
 
 /// One label of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Label<'a> {
+pub struct SeriesLabel<'a> {
     /// Its name.
     pub name: &'a str,
     /// Its value as it stands on the page. There is one way only to write a value, so equal values stand equal.
@@ -15,9 +15,9 @@ pub struct Label<'a> {
     pub escaped: bool,
 }
 
-impl<'a> Label<'a> {
+impl<'a> SeriesLabel<'a> {
     /// The value, escapes undone.
-    pub fn value(&self) -> Cow<'a, str> {
+    pub fn unescaped_value(&self) -> Cow<'a, str> {
         if !self.escaped {
             return Cow::Borrowed(self.raw);
         }
@@ -63,14 +63,14 @@ static CLASSES: [u8; 256] = {
     classes
 };
 
-const fn is(byte: u8, class: u8) -> bool {
+const fn is_class(byte: u8, class: u8) -> bool {
     CLASSES[byte as usize] & class != 0
 }
 
 /// The position of the first byte from `at` that is not of `class`.
 #[inline]
-fn skip(bytes: &[u8], mut at: usize, class: u8) -> usize {
-    while at < bytes.len() && is(bytes[at], class) {
+fn skip_class(bytes: &[u8], mut at: usize, class: u8) -> usize {
+    while at < bytes.len() && is_class(bytes[at], class) {
         at += 1;
     }
     at
@@ -79,13 +79,13 @@ fn skip(bytes: &[u8], mut at: usize, class: u8) -> usize {
 /// The position of the first byte from `at` that is not a blank or a tab.
 #[inline]
 pub(super) fn skip_blanks(bytes: &[u8], at: usize) -> usize {
-    skip(bytes, at, BLANK)
+    skip_class(bytes, at, BLANK)
 }
 
 /// The position of the first blank or tab from `at`, or the end.
 #[inline]
 pub(super) fn skip_word(bytes: &[u8], mut at: usize) -> usize {
-    while at < bytes.len() && !is(bytes[at], BLANK) {
+    while at < bytes.len() && !is_class(bytes[at], BLANK) {
         at += 1;
     }
     at
@@ -94,20 +94,24 @@ pub(super) fn skip_word(bytes: &[u8], mut at: usize) -> usize {
 /// The length of the metric name with which `bytes` begin; zero if they do not.
 #[inline]
 pub(super) fn name_length(bytes: &[u8]) -> usize {
-    if bytes.first().is_some_and(|byte| is(*byte, NAME_START)) { skip(bytes, 1, NAME) } else { 0 }
+    if bytes.first().is_some_and(|byte| is_class(*byte, NAME_START)) {
+        skip_class(bytes, 1, NAME)
+    } else {
+        0
+    }
 }
 
 /// Whether `bytes` go on a metric name.
 #[inline]
-pub(super) fn goes_on(bytes: &[u8], at: usize) -> bool {
-    bytes.get(at).is_some_and(|byte| is(*byte, NAME))
+pub(super) fn continues_name(bytes: &[u8], at: usize) -> bool {
+    bytes.get(at).is_some_and(|byte| is_class(*byte, NAME))
 }
 
 /// Whether `name` is a label name that may stand on a page.
 pub(super) fn is_label_name(name: &str) -> bool {
     let bytes = name.as_bytes();
-    bytes.first().is_some_and(|byte| is(*byte, LABEL_START))
-        && skip(bytes, 1, LABEL) == bytes.len()
+    bytes.first().is_some_and(|byte| is_class(*byte, LABEL_START))
+        && skip_class(bytes, 1, LABEL) == bytes.len()
         && name != RESERVED
 }
 
@@ -118,8 +122,8 @@ const RESERVED: &str = "__name__";
 pub(super) fn parse<'a>(
     text: &'a str,
     mut at: usize,
-    limits: &Limits,
-    labels: &mut Vec<Label<'a>>,
+    limits: &PageLimits,
+    labels: &mut Vec<SeriesLabel<'a>>,
 ) -> Result<usize, Reason> {
     let bytes = text.as_bytes();
     at += 1;
@@ -127,11 +131,11 @@ pub(super) fn parse<'a>(
         at = skip_blanks(bytes, at);
         match bytes.get(at) {
             Some(b'}') => return Ok(at + 1),
-            Some(byte) if is(*byte, LABEL_START) => {}
+            Some(byte) if is_class(*byte, LABEL_START) => {}
             Some(_) => return Err(Reason::BadLabel),
             None => return Err(Reason::UnclosedLabel),
         }
-        let (label, after) = one(text, at, limits)?;
+        let (label, after) = parse_label(text, at, limits)?;
         if labels.len() == limits.labels {
             return Err(Reason::TooManyLabels);
         }
@@ -148,30 +152,34 @@ pub(super) fn parse<'a>(
 
 /// Takes the label at `at`, where a name begins; returns it with the position after its closing quote.
 #[inline]
-fn one<'a>(text: &'a str, at: usize, limits: &Limits) -> Result<(Label<'a>, usize), Reason> {
+fn parse_label<'a>(
+    text: &'a str,
+    at: usize,
+    limits: &PageLimits,
+) -> Result<(SeriesLabel<'a>, usize), Reason> {
     let bytes = text.as_bytes();
-    let name_end = skip(bytes, at + 1, LABEL);
+    let name_end = skip_class(bytes, at + 1, LABEL);
     let name = &text[at..name_end];
     if name.len() > limits.name_bytes {
         return Err(Reason::NameTooLong);
     }
     let equals = skip_blanks(bytes, name_end);
-    expect(bytes, equals, b'=')?;
+    expect_byte(bytes, equals, b'=')?;
     let quote = skip_blanks(bytes, equals + 1);
-    expect(bytes, quote, b'"')?;
+    expect_byte(bytes, quote, b'"')?;
     if name == RESERVED {
         return Err(Reason::BadLabel);
     }
     let start = quote + 1;
-    let (end, escaped) = value_end(bytes, start)?;
+    let (end, escaped) = find_value_end(bytes, start)?;
     if end - start > limits.value_bytes {
         return Err(Reason::LabelTooLong);
     }
-    Ok((Label { name, raw: &text[start..end], escaped }, end + 1))
+    Ok((SeriesLabel { name, raw: &text[start..end], escaped }, end + 1))
 }
 
 #[inline]
-fn expect(bytes: &[u8], at: usize, wanted: u8) -> Result<(), Reason> {
+fn expect_byte(bytes: &[u8], at: usize, wanted: u8) -> Result<(), Reason> {
     match bytes.get(at) {
         Some(byte) if *byte == wanted => Ok(()),
         Some(_) => Err(Reason::BadLabel),
@@ -181,10 +189,10 @@ fn expect(bytes: &[u8], at: usize, wanted: u8) -> Result<(), Reason> {
 
 /// The position of the quote that ends the value at `at`, and whether the value has escapes.
 #[inline]
-fn value_end(bytes: &[u8], mut at: usize) -> Result<(usize, bool), Reason> {
+fn find_value_end(bytes: &[u8], mut at: usize) -> Result<(usize, bool), Reason> {
     let mut escaped = false;
     loop {
-        at = quote_or_backslash(bytes, at).ok_or(Reason::UnclosedLabel)?;
+        at = find_quote_or_backslash(bytes, at).ok_or(Reason::UnclosedLabel)?;
         if bytes[at] == b'"' {
             return Ok((at, escaped));
         }
@@ -200,10 +208,11 @@ fn value_end(bytes: &[u8], mut at: usize) -> Result<(usize, bool), Reason> {
 /// The first quote or backslash from `at`, eight bytes at a time: values are too short for a call to a vector routine
 /// to pay, and too long to be looked at byte by byte.
 #[inline]
-fn quote_or_backslash(bytes: &[u8], mut at: usize) -> Option<usize> {
+fn find_quote_or_backslash(bytes: &[u8], mut at: usize) -> Option<usize> {
     while let Some(chunk) = bytes.get(at..)?.first_chunk() {
         let word = u64::from_le_bytes(*chunk);
-        let found = zeros(word ^ each(b'"')) | zeros(word ^ each(b'\\'));
+        let found =
+            find_zero_bytes(word ^ repeat_byte(b'"')) | find_zero_bytes(word ^ repeat_byte(b'\\'));
         if found != 0 {
             return Some(at + found.trailing_zeros() as usize / 8);
         }
@@ -214,11 +223,11 @@ fn quote_or_backslash(bytes: &[u8], mut at: usize) -> Option<usize> {
 }
 
 /// The byte eight times.
-const fn each(byte: u8) -> u64 {
+const fn repeat_byte(byte: u8) -> u64 {
     u64::from_le_bytes([byte; 8])
 }
 
 /// The high bit of every zero byte; bits above the lowest one may be wrong, and nobody looks at them.
-const fn zeros(word: u64) -> u64 {
-    word.wrapping_sub(each(0x01)) & !word & each(0x80)
+const fn find_zero_bytes(word: u64) -> u64 {
+    word.wrapping_sub(repeat_byte(0x01)) & !word & repeat_byte(0x80)
 }

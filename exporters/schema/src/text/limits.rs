@@ -2,7 +2,7 @@
 
 /// The limits of one page. What is over a limit is refused and counted, never cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct PageLimits {
     /// Bytes of the whole page. A node of 8 GPUs sends 0.2 MB; sixteen MiB leave room for 80 times that, and
     /// keep a thousand pages in flight within the memory of one machine.
     pub body_bytes: usize,
@@ -18,7 +18,7 @@ pub struct Limits {
     pub value_bytes: usize,
 }
 
-impl Default for Limits {
+impl Default for PageLimits {
     fn default() -> Self {
         Self {
             body_bytes: 16 << 20,

@@ -27,24 +27,24 @@ pub(super) fn parse(text: &str) -> Option<f64> {
     let start = usize::from(signed);
 
     let mut mantissa = 0_u64;
-    let mut at = digits(bytes, start, &mut mantissa);
+    let mut at = parse_digits(bytes, start, &mut mantissa);
     let mut count = at - start;
     let mut scale = 0_i32;
     if bytes.get(at) == Some(&b'.') {
         let fraction = at + 1;
-        at = digits(bytes, fraction, &mut mantissa);
+        at = parse_digits(bytes, fraction, &mut mantissa);
         count += at - fraction;
         scale = -((at - fraction) as i32);
     }
     if count == 0 {
-        return special(text);
+        return parse_special(text);
     }
     let mut plain = count <= MAX_DIGITS;
     if let Some(b'e' | b'E') = bytes.get(at) {
         let down = bytes.get(at + 1) == Some(&b'-');
         let first = at + 1 + usize::from(down || bytes.get(at + 1) == Some(&b'+'));
         let mut exponent = 0;
-        at = digits(bytes, first, &mut exponent);
+        at = parse_digits(bytes, first, &mut exponent);
         if at == first {
             return None;
         }
@@ -66,7 +66,7 @@ pub(super) fn parse(text: &str) -> Option<f64> {
 
 /// A number at the beginning of some text.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Number {
+pub(super) struct LeadingNumber {
     /// The number, as [`parse`] reads it.
     pub(super) value: f64,
     /// How many bytes it has.
@@ -75,16 +75,16 @@ pub(super) struct Number {
 
 /// The value with which `bytes` begin: what [`parse`] makes of the bytes up to the first blank or the end of the line.
 #[inline]
-pub(super) fn leading(bytes: &[u8]) -> Option<Number> {
+pub(super) fn parse_leading(bytes: &[u8]) -> Option<LeadingNumber> {
     let negative = bytes.first() == Some(&b'-');
     let start = usize::from(negative);
     let mut mantissa = 0_u64;
-    let mut at = digits(bytes, start, &mut mantissa);
+    let mut at = parse_digits(bytes, start, &mut mantissa);
     let mut count = at - start;
     let mut scale = 0;
     if bytes.get(at) == Some(&b'.') {
         let fraction = at + 1;
-        at = digits(bytes, fraction, &mut mantissa);
+        at = parse_digits(bytes, fraction, &mut mantissa);
         scale = at - fraction;
         count += scale;
     }
@@ -92,24 +92,24 @@ pub(super) fn leading(bytes: &[u8]) -> Option<Number> {
     if ends && (1..=MAX_DIGITS).contains(&count) && mantissa <= MAX_EXACT {
         // Nineteen digits make the power one of those that are exact.
         let value = mantissa as f64 / POWERS[scale];
-        return Some(Number { value: if negative { -value } else { value }, length: at });
+        return Some(LeadingNumber { value: if negative { -value } else { value }, length: at });
     }
-    word(bytes)
+    parse_word(bytes)
 }
 
 /// The slow way to the same: find the end, then parse.
 #[cold]
-fn word(bytes: &[u8]) -> Option<Number> {
+fn parse_word(bytes: &[u8]) -> Option<LeadingNumber> {
     let line = &bytes[..memchr::memchr(b'\n', bytes).unwrap_or(bytes.len())];
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let length = line.iter().position(|byte| matches!(byte, b' ' | b'\t')).unwrap_or(line.len());
     let value = parse(std::str::from_utf8(&line[..length]).ok()?)?;
-    Some(Number { value, length })
+    Some(LeadingNumber { value, length })
 }
 
 /// Adds the digits from `at` to `number`, modulo 2^64, and returns the position after them.
 #[inline]
-fn digits(bytes: &[u8], mut at: usize, number: &mut u64) -> usize {
+fn parse_digits(bytes: &[u8], mut at: usize, number: &mut u64) -> usize {
     while let Some(digit) = bytes.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|d| *d < 10) {
         *number = number.wrapping_mul(10).wrapping_add(u64::from(digit));
         at += 1;
@@ -118,7 +118,7 @@ fn digits(bytes: &[u8], mut at: usize, number: &mut u64) -> usize {
 }
 
 /// The numbers that are words: infinities with or without a sign, and not-a-number without one.
-fn special(text: &str) -> Option<f64> {
+fn parse_special(text: &str) -> Option<f64> {
     let (sign, word) = match text.as_bytes().first()? {
         b'+' => (1.0, &text[1..]),
         b'-' => (-1.0, &text[1..]),
@@ -130,7 +130,7 @@ fn special(text: &str) -> Option<f64> {
 }
 
 /// A timestamp: whole milliseconds since the epoch, with or without a sign.
-pub(super) fn timestamp(text: &str) -> Option<i64> {
+pub(super) fn parse_timestamp(text: &str) -> Option<i64> {
     text.parse().ok()
 }
 

@@ -4,22 +4,23 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::{Limits, decode, write};
+use super::{PageLimits, decode_page, write_text};
 use crate::{
-    Absent, Class, Device, Dialect, Info, MetricId, Reading, Report, Safe, UnixMs,
+    AbsenceReason, Device, DeviceClass, Dialect, InfoSeries, MetricId, Reading, Report,
+    SanitizedText, UnixMs,
     catalogue::{CATALOGUE, host},
-    unit::{Kind, Width},
+    unit::{CounterWidth, MetricKind},
 };
 
 /// A report with its devices named instead of numbered: order is not part of what it says.
-pub(crate) type Said = (
+pub(crate) type ReportContent = (
     Option<UnixMs>,
-    Option<Safe>,
+    Option<SanitizedText>,
     BTreeMap<(MetricId, Device), String>,
-    Vec<(MetricId, Device, Vec<(Safe, Safe)>)>,
+    Vec<(MetricId, Device, Vec<(SanitizedText, SanitizedText)>)>,
 );
 
-pub(crate) fn said(report: &Report) -> Said {
+pub(crate) fn report_content(report: &Report) -> ReportContent {
     let device = |at: u32| report.devices[at as usize].clone();
     let samples = report.samples.iter();
     let samples = samples.map(|s| ((s.metric, device(s.device)), format!("{:?}", s.reading)));
@@ -30,86 +31,96 @@ pub(crate) fn said(report: &Report) -> Said {
 }
 
 /// Any text, made safe, that is not empty: an empty label is no label.
-fn text() -> impl Strategy<Value = Safe> {
+fn any_text() -> impl Strategy<Value = SanitizedText> {
     prop_oneof![any::<String>(), "[a-z\\\\\"\n,={} #é]{1,12}"]
         .prop_filter("empty", |text| !text.is_empty())
-        .prop_map(|text| Safe::new(&text))
+        .prop_map(|text| SanitizedText::new(&text))
 }
 
-fn reading(kind: Kind) -> impl Strategy<Value = Reading> {
+fn any_reading(kind: MetricKind) -> impl Strategy<Value = Reading> {
     let value = any::<f64>().prop_filter("finite", |value| value.is_finite());
-    let absent = (0..Absent::ALL.len()).prop_map(|at| Absent::ALL[at].into());
+    let absent = (0..AbsenceReason::ALL.len()).prop_map(|at| AbsenceReason::ALL[at].into());
     prop_oneof![3 => value.prop_map(Reading::of), 1 => absent].prop_filter(
         "stands still",
         move |r| match kind {
-            Kind::Counter(width @ Width::Saturating(_)) => r.value() != width.max(),
+            MetricKind::Counter(width @ CounterWidth::Saturating(_)) => {
+                r.value() != width.max_value()
+            }
             _ => true,
         },
     )
 }
 
 /// A line of a report, with the device's key.
-fn line() -> impl Strategy<Value = (MetricId, Vec<Safe>, Reading, Vec<Safe>)> {
-    let readable = |at: &usize| CATALOGUE[*at].class != Class::Fleet;
+fn any_line() -> impl Strategy<Value = (MetricId, Vec<SanitizedText>, Reading, Vec<SanitizedText>)>
+{
+    let readable = |at: &usize| CATALOGUE[*at].class != DeviceClass::Fleet;
     (0..CATALOGUE.len()).prop_filter("fleet", readable).prop_flat_map(|at| {
         let row = &CATALOGUE[at];
-        let key = prop::collection::vec(text(), row.class.labels().len());
-        let labels = prop::collection::vec(text(), row.labels.len());
-        (Just(MetricId(at as u16)), key, reading(row.kind), labels)
+        let key = prop::collection::vec(any_text(), row.class.key_label_names().len());
+        let labels = prop::collection::vec(any_text(), row.labels.len());
+        (Just(MetricId(at as u16)), key, any_reading(row.kind), labels)
     })
 }
 
-pub(crate) fn report() -> impl Strategy<Value = Report> {
-    let lines = prop::collection::vec(line(), 0..40);
-    (lines, text(), prop::option::of(0_i64..4_000_000_000_000)).prop_map(|(lines, node, time)| {
-        let mut report = Report { node_time: time.map(UnixMs), ..Report::default() };
-        let home = report.device(Device::node());
-        report.node = Some(node.clone());
-        let own = vec![("node".into(), node)].into();
-        report.infos.push(Info { metric: host::NODE_INFO, device: home, labels: own });
-        for (metric, key, reading, labels) in lines {
-            let row = metric.row();
-            let device = Device { class: row.class, key: key.into() };
-            if row.kind == Kind::Info {
-                let labels = row.labels.iter().map(|name| Safe::new(name)).zip(labels).collect();
-                let device = report.device(device);
-                if !report.infos.iter().any(|i| i.metric == metric && i.device == device) {
-                    report.infos.push(Info { metric, device, labels });
+pub(crate) fn any_report() -> impl Strategy<Value = Report> {
+    let lines = prop::collection::vec(any_line(), 0..40);
+    (lines, any_text(), prop::option::of(0_i64..4_000_000_000_000)).prop_map(
+        |(lines, node, time)| {
+            let mut report = Report { node_time: time.map(UnixMs), ..Report::default() };
+            let home = report.ensure_device(Device::new_node());
+            report.node = Some(node.clone());
+            let own = vec![("node".into(), node)].into();
+            report.infos.push(InfoSeries { metric: host::NODE_INFO, device: home, labels: own });
+            for (metric, key, reading, labels) in lines {
+                let row = metric.catalogue_row();
+                let device = Device { class: row.class, key: key.into() };
+                if row.kind == MetricKind::Info {
+                    let labels = row
+                        .labels
+                        .iter()
+                        .map(|name| SanitizedText::new(name))
+                        .zip(labels)
+                        .collect();
+                    let device = report.ensure_device(device);
+                    if !report.infos.iter().any(|i| i.metric == metric && i.device == device) {
+                        report.infos.push(InfoSeries { metric, device, labels });
+                    }
+                } else if report.find_reading(&device, metric).is_none()
+                    && (metric != host::NODE_TIME || reading.value().is_none() && time.is_none())
+                {
+                    let device = report.ensure_device(device);
+                    report.push(device, metric, reading);
                 }
-            } else if report.reading(&device, metric).is_none()
-                && (metric != host::NODE_TIME || reading.value().is_none() && time.is_none())
-            {
-                let device = report.device(device);
-                report.push(device, metric, reading);
             }
-        }
-        report
-    })
+            report
+        },
+    )
 }
 
 proptest! {
     #[test]
-    fn a_page_reads_back_as_its_report(report in report()) {
+    fn a_page_reads_back_as_its_report(report in any_report()) {
         let mut page = String::new();
-        write(&report, &mut page);
-        let read = decode(page.as_bytes(), &Limits::default()).unwrap();
-        prop_assert_eq!(&read.rejected, &crate::Rejected::default(), "{}", page);
-        prop_assert_eq!(said(&read.report), said(&report), "{}", page);
+        write_text(&report, &mut page);
+        let read = decode_page(page.as_bytes(), &PageLimits::default()).unwrap();
+        prop_assert_eq!(&read.rejected, &crate::RejectionCounts::default(), "{}", page);
+        prop_assert_eq!(report_content(&read.report), report_content(&report), "{}", page);
         prop_assert_eq!(read.dialect, Dialect::Gaunt);
 
         let mut again = String::new();
-        write(&read.report, &mut again);
-        let reread = decode(again.as_bytes(), &Limits::default()).unwrap();
-        prop_assert_eq!(said(&reread.report), said(&report), "{}", again);
+        write_text(&read.report, &mut again);
+        let reread = decode_page(again.as_bytes(), &PageLimits::default()).unwrap();
+        prop_assert_eq!(report_content(&reread.report), report_content(&report), "{}", again);
     }
 
     #[test]
     fn a_bad_line_spoils_no_other(
-        report in report(),
+        report in any_report(),
         bad in prop::collection::vec((any::<prop::sample::Index>(), prop::collection::vec(any::<u8>(), 0..30)), 1..8),
     ) {
         let mut page = String::new();
-        write(&report, &mut page);
+        write_text(&report, &mut page);
         let mut lines: Vec<Vec<u8>> = page.lines().map(|line| line.as_bytes().to_vec()).collect();
         for (place, noise) in &bad {
             // No name begins so, whatever follows.
@@ -117,9 +128,9 @@ proptest! {
             let line = std::iter::once(b'!').chain(noise).collect();
             lines.insert(place.index(lines.len() + 1), line);
         }
-        let read = decode(&lines.join(&b'\n'), &Limits::default()).unwrap();
-        prop_assert_eq!(read.rejected.total(), bad.len() as u64);
-        prop_assert_eq!(said(&read.report), said(&report));
+        let read = decode_page(&lines.join(&b'\n'), &PageLimits::default()).unwrap();
+        prop_assert_eq!(read.rejected.total_count(), bad.len() as u64);
+        prop_assert_eq!(report_content(&read.report), report_content(&report));
     }
 
     #[test]
@@ -132,17 +143,17 @@ proptest! {
             let at = place.index(page.len());
             page[at] = byte;
         }
-        let read = decode(&page, &Limits::default()).unwrap();
+        let read = decode_page(&page, &PageLimits::default()).unwrap();
         prop_assert!(read.report.samples.len() <= 200 * 2 + 34);
     }
 
     #[test]
     fn arbitrary_bytes_never_panic(body in prop::collection::vec(any::<u8>(), 0..400)) {
-        let _ = decode(&body, &Limits::default());
+        let _ = decode_page(&body, &PageLimits::default());
     }
 
     #[test]
     fn bytes_of_the_format_never_panic(body in "([a-z#{}=\",\\\\ \t\r\n0-9.+eé-]|gaunt_absent|node_cpu_seconds_total|# TYPE |# HELP ){0,60}") {
-        let _ = decode(body.as_bytes(), &Limits::default());
+        let _ = decode_page(body.as_bytes(), &PageLimits::default());
     }
 }

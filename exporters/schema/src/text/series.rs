@@ -5,11 +5,11 @@ use std::hash::{BuildHasher, Hasher};
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
-use super::{Label, Limits, labels};
+use super::{PageLimits, SeriesLabel, labels};
 
 /// A series that was seen: its hash, and where its line begins and ends in the body.
 #[derive(Debug)]
-struct Seen {
+struct SeenSeries {
     hash: u64,
     start: u32,
     end: u32,
@@ -17,17 +17,17 @@ struct Seen {
 
 /// The series of one page. A hash finds the candidate, the page itself decides.
 #[derive(Debug)]
-pub(super) struct Series<'a> {
-    seen: HashTable<Seen>,
+pub(super) struct SeriesSet<'a> {
+    seen: HashTable<SeenSeries>,
     /// Seeded anew for each process: a sender cannot prepare names that fall together.
     state: RandomState,
     /// The last name and its hash: samples of one metric mostly stand together.
     last: (&'a str, u64),
     /// The labels of the candidate, while it is compared.
-    other: Vec<Label<'a>>,
+    other: Vec<SeriesLabel<'a>>,
 }
 
-impl<'a> Series<'a> {
+impl<'a> SeriesSet<'a> {
     /// Room for about `expected` series.
     pub(super) fn with_capacity(expected: usize) -> Self {
         Self {
@@ -39,8 +39,8 @@ impl<'a> Series<'a> {
     }
 
     /// Whether two of the labels have the same name.
-    pub(super) fn has_twins(labels: &[Label<'a>]) -> bool {
-        let twin = |(at, label): (usize, &Label<'a>)| {
+    pub(super) fn has_duplicate_names(labels: &[SeriesLabel<'a>]) -> bool {
+        let twin = |(at, label): (usize, &SeriesLabel<'a>)| {
             labels[..at].iter().any(|earlier| earlier.name == label.name)
         };
         labels.iter().enumerate().any(twin)
@@ -52,16 +52,16 @@ impl<'a> Series<'a> {
         body: &'a [u8],
         (start, end): (usize, usize),
         name: &'a str,
-        labels: &[Label<'a>],
+        labels: &[SeriesLabel<'a>],
     ) -> bool {
-        let hash = self.hash(name, labels);
+        let hash = self.hash_series(name, labels);
         let other = &mut self.other;
         let entry = self.seen.entry(
             hash,
             |seen| {
                 seen.hash == hash && {
                     let line = &body[seen.start as usize..seen.end as usize];
-                    is_same(line, name, labels, other)
+                    is_same_series(line, name, labels, other)
                 }
             },
             |seen| seen.hash,
@@ -69,14 +69,14 @@ impl<'a> Series<'a> {
         match entry {
             hashbrown::hash_table::Entry::Occupied(_) => false,
             hashbrown::hash_table::Entry::Vacant(place) => {
-                place.insert(Seen { hash, start: start as u32, end: end as u32 });
+                place.insert(SeenSeries { hash, start: start as u32, end: end as u32 });
                 true
             }
         }
     }
 
     /// Labels are added, not chained, so that their order does not matter. An empty label is none.
-    fn hash(&mut self, name: &'a str, labels: &[Label<'a>]) -> u64 {
+    fn hash_series(&mut self, name: &'a str, labels: &[SeriesLabel<'a>]) -> u64 {
         if self.last.0 != name {
             self.last = (name, self.state.hash_one(name));
         }
@@ -92,11 +92,11 @@ impl<'a> Series<'a> {
 }
 
 /// Whether the line, which was taken before, is of the series with this name and these labels.
-fn is_same<'a>(
+fn is_same_series<'a>(
     line: &'a [u8],
     name: &str,
-    labels: &[Label<'a>],
-    other: &mut Vec<Label<'a>>,
+    labels: &[SeriesLabel<'a>],
+    other: &mut Vec<SeriesLabel<'a>>,
 ) -> bool {
     let Ok(text) = std::str::from_utf8(line) else { return false };
     let length = labels::name_length(line);
@@ -107,12 +107,13 @@ fn is_same<'a>(
     let brace = labels::skip_blanks(line, length);
     if line.get(brace) == Some(&b'{') {
         // The limits held when the line was first taken.
-        let unlimited = Limits { labels: usize::MAX, ..Limits::default() };
+        let unlimited = PageLimits { labels: usize::MAX, ..PageLimits::default() };
         if labels::parse(text, brace, &unlimited, other).is_err() {
             return false;
         }
     }
-    let count = |labels: &[Label<'_>]| labels.iter().filter(|label| !label.raw.is_empty()).count();
+    let count =
+        |labels: &[SeriesLabel<'_>]| labels.iter().filter(|label| !label.raw.is_empty()).count();
     count(labels) == count(other)
         && labels.iter().filter(|label| !label.raw.is_empty()).all(|label| other.contains(label))
 }
@@ -123,27 +124,27 @@ mod tests {
 
     use super::*;
 
-    fn same(line: &str, other: &str) -> bool {
+    fn is_same_line(line: &str, other: &str) -> bool {
         let length = labels::name_length(other.as_bytes());
         let mut found = Vec::new();
         if other[length..].starts_with('{') {
-            labels::parse(other, length, &Limits::default(), &mut found).unwrap();
+            labels::parse(other, length, &PageLimits::default(), &mut found).unwrap();
         }
-        is_same(line.as_bytes(), &other[..length], &found, &mut Vec::new())
+        is_same_series(line.as_bytes(), &other[..length], &found, &mut Vec::new())
     }
 
     /// When two hashes fall together the page decides: this is asked without any hash.
     #[test]
     fn the_page_decides_which_series_are_the_same() {
-        assert!(same("a 1", "a"));
-        assert!(same("a { } 1", "a{b=\"\"}"));
-        assert!(same("a{b=\"1\", c = \"2\"} 1", "a{c=\"2\",b=\"1\"}"));
-        assert!(!same("a 1", "ab"));
-        assert!(!same("ab 1", "a"));
-        assert!(!same("a{b=\"1\"} 1", "a"));
-        assert!(!same("a 1", "a{b=\"1\"}"));
-        assert!(!same("a{b=\"1\",c=\"2\"} 1", "a{b=\"2\",c=\"1\"}"));
-        assert!(!same("a{b=\"1\",c=\"2\"} 1", "a{b=\"1\",c=\"2\",d=\"3\"}"));
+        assert!(is_same_line("a 1", "a"));
+        assert!(is_same_line("a { } 1", "a{b=\"\"}"));
+        assert!(is_same_line("a{b=\"1\", c = \"2\"} 1", "a{c=\"2\",b=\"1\"}"));
+        assert!(!is_same_line("a 1", "ab"));
+        assert!(!is_same_line("ab 1", "a"));
+        assert!(!is_same_line("a{b=\"1\"} 1", "a"));
+        assert!(!is_same_line("a 1", "a{b=\"1\"}"));
+        assert!(!is_same_line("a{b=\"1\",c=\"2\"} 1", "a{b=\"2\",c=\"1\"}"));
+        assert!(!is_same_line("a{b=\"1\",c=\"2\"} 1", "a{b=\"1\",c=\"2\",d=\"3\"}"));
     }
 
     proptest! {
@@ -155,12 +156,12 @@ mod tests {
                     (Just(labels.clone()), Just(labels).prop_shuffle())
                 })
         ) {
-            let mut series = Series::with_capacity(0);
+            let mut series = SeriesSet::with_capacity(0);
             let [one, two] = [&labels.0, &labels.1].map(|labels| {
-                let label = |(name, raw): &'_ (String, String)| -> Label<'static> {
-                    Label { name: name.clone().leak(), raw: raw.clone().leak(), escaped: false }
+                let label = |(name, raw): &'_ (String, String)| -> SeriesLabel<'static> {
+                    SeriesLabel { name: name.clone().leak(), raw: raw.clone().leak(), escaped: false }
                 };
-                series.hash("a", &labels.iter().map(label).collect::<Vec<_>>())
+                series.hash_series("a", &labels.iter().map(label).collect::<Vec<_>>())
             });
             prop_assert_eq!(one, two);
         }

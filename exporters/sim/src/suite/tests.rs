@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
-use gaunt_schema::{Class, EntityKind, catalogue::port, text};
+use gaunt_schema::{DeviceClass, EntityKind, catalogue::port, text};
 
 use super::*;
-use crate::shape::Work;
+use crate::fleet_shape::JobWorkload;
 
 const START: UnixMs = UnixMs(1_790_000_000_000);
 
-fn after(seconds: f64) -> UnixMs {
+fn after_start(seconds: f64) -> UnixMs {
     START + Duration::from_secs_f64(seconds)
 }
 
 #[test]
 fn no_seed_is_in_both_splits_and_every_way_of_telling_is_there() {
-    let (tune, test) = (cases(Split::Tune), cases(Split::Test));
+    let (tune, test) = (list_cases(SuiteSplit::Tune), list_cases(SuiteSplit::Test));
     assert_eq!(tune.len(), SCENARIOS.len() * 3 * SEEDS as usize);
     let seeds: std::collections::HashSet<_> = tune.iter().map(|case| case.seed).collect();
     assert_eq!(seeds.len(), tune.len());
@@ -34,10 +34,11 @@ fn no_seed_is_in_both_splits_and_every_way_of_telling_is_there() {
 
 #[test]
 fn every_shape_is_in_both_splits_and_their_pages_differ() {
-    for split in [Split::Tune, Split::Test] {
-        let cases = cases(split);
-        let any = |wanted: &dyn Fn(&Shape) -> bool| cases.iter().any(|case| wanted(&case.shape));
-        let first = |nodes| move |shape: &Shape| shape.jobs[0].nodes.len() == nodes;
+    for split in [SuiteSplit::Tune, SuiteSplit::Test] {
+        let cases = list_cases(split);
+        let any =
+            |wanted: &dyn Fn(&FleetShape) -> bool| cases.iter().any(|case| wanted(&case.shape));
+        let first = |nodes| move |shape: &FleetShape| shape.jobs[0].nodes.len() == nodes;
         assert!(any(&first(2)) && any(&first(512)), "two nodes and many");
         for rails in [1, 2, 4, 8] {
             assert!(any(&|shape| shape.rails == rails), "{rails} rails");
@@ -47,26 +48,30 @@ fn every_shape_is_in_both_splits_and_their_pages_differ() {
         assert!(any(&|shape| shape.jobs.iter().any(|job| job.experts)), "experts");
         assert!(any(&|shape| shape.jobs.iter().any(|job| job.stages > 1)), "a pipeline");
         assert!(any(&|shape| !shape.held.is_empty()), "held nodes");
-        assert!(any(&|shape| shape.jobs.iter().any(|job| job.work == Work::Serve)), "inference");
-        let models = |shape: &Shape| (0..shape.nodes).map(|node| shape.model(node).name).collect();
-        let mixed = |shape: &Shape| {
+        assert!(
+            any(&|shape| shape.jobs.iter().any(|job| job.work == JobWorkload::Serve)),
+            "inference"
+        );
+        let models =
+            |shape: &FleetShape| (0..shape.nodes).map(|node| shape.gpu_model(node).name).collect();
+        let mixed = |shape: &FleetShape| {
             let models: std::collections::BTreeSet<_> = models(shape);
             models.len() > 1
         };
         assert!(any(&mixed), "mixed generations");
     }
     let leaves = |split| -> std::collections::BTreeSet<usize> {
-        let all = cases(split).into_iter().filter(|case| case.shape.jobs[0].nodes.len() < 512);
+        let all = list_cases(split).into_iter().filter(|case| case.shape.jobs[0].nodes.len() < 512);
         all.map(|case| case.shape.leaf_nodes).collect()
     };
-    assert!(leaves(Split::Tune).is_disjoint(&leaves(Split::Test)));
+    assert!(leaves(SuiteSplit::Tune).is_disjoint(&leaves(SuiteSplit::Test)));
 }
 
 #[test]
 fn the_first_seeds_tell_every_scenario_in_all_ways() {
-    let first = SCENARIOS.len() * Level::ALL.len() * 3;
-    for split in [Split::Tune, Split::Test] {
-        let cases: Vec<_> = cases(split).into_iter().take(first).collect();
+    let first = SCENARIOS.len() * FaultLevel::ALL.len() * 3;
+    for split in [SuiteSplit::Tune, SuiteSplit::Test] {
+        let cases: Vec<_> = list_cases(split).into_iter().take(first).collect();
         for (scenario, _) in SCENARIOS {
             let ways = cases.iter().filter(|case| case.scenario == scenario);
             let ways = ways.map(|case| (case.gpm, case.labels, case.dialect == Dialect::Gaunt));
@@ -78,13 +83,13 @@ fn the_first_seeds_tell_every_scenario_in_all_ways() {
 
 #[test]
 fn faults_have_one_truth_that_exists_and_the_harmless_have_none() {
-    for case in cases(Split::Test).into_iter().take(SCENARIOS.len() * 3) {
-        let truths = case.plan().truths(START);
+    for case in list_cases(SuiteSplit::Test).into_iter().take(SCENARIOS.len() * 3) {
+        let truths = case.fleet_plan().ground_truths(START);
         assert_eq!(truths.len(), usize::from(case.scenario.starts_with('F')), "{case:?}");
         for truth in truths {
             assert!(truth.onset > START && truth.limit > Duration::ZERO);
-            assert!(after(f64::from(case.seconds)) > truth.onset + truth.limit);
-            let number = |text: &Option<gaunt_schema::Safe>, prefix: &str| {
+            assert!(after_start(f64::from(case.seconds)) > truth.onset + truth.limit);
+            let number = |text: &Option<gaunt_schema::SanitizedText>, prefix: &str| {
                 text.as_ref().map(|text| text.trim_start_matches(prefix).parse::<usize>().unwrap())
             };
             let blamed = &truth.blamed;
@@ -97,10 +102,10 @@ fn faults_have_one_truth_that_exists_and_the_harmless_have_none() {
 }
 
 /// Bytes that the first job's ports have sent.
-fn sent(fleet: &Fleet, case: &Case) -> f64 {
+fn sent_bytes(fleet: &SimFleet, case: &SuiteCase) -> f64 {
     let ports = case.shape.jobs[0].nodes.clone().flat_map(|node| {
-        let report = fleet.report(node);
-        let is_port = |at: u32| report.devices[at as usize].class == Class::Port;
+        let report = fleet.node_report(node);
+        let is_port = |at: u32| report.devices[at as usize].class == DeviceClass::Port;
         let samples = report.samples.iter();
         let sent = samples.filter(|s| s.metric == port::TRANSMIT_BYTES && is_port(s.device));
         sent.filter_map(|sample| sample.reading.value()).collect::<Vec<_>>()
@@ -111,19 +116,19 @@ fn sent(fleet: &Fleet, case: &Case) -> f64 {
 #[test]
 fn a_fault_costs_the_share_of_throughput_that_its_level_says() {
     for scenario in ["F1", "F2", "F3", "F4", "F5", "F6", "F7", "F11", "F12", "F13", "F17", "F18"] {
-        for level in [Level::Mild, Level::Hard] {
-            let case = Case::named(scenario, level, 1).unwrap();
-            let mut fleet = case.fleet(START);
-            let onset = fleet.truths()[0].onset;
+        for level in [FaultLevel::Mild, FaultLevel::Hard] {
+            let case = SuiteCase::from_name(scenario, level, 1).unwrap();
+            let mut fleet = case.build_fleet(START);
+            let onset = fleet.ground_truths()[0].onset;
             let mut rate = |from: UnixMs| {
-                fleet.advance(from);
-                let before = sent(&fleet, &case);
-                fleet.advance(from + Duration::from_secs(200));
-                (sent(&fleet, &case) - before) / 200.0
+                fleet.advance_to(from);
+                let before = sent_bytes(&fleet, &case);
+                fleet.advance_to(from + Duration::from_secs(200));
+                (sent_bytes(&fleet, &case) - before) / 200.0
             };
             let healthy = rate(START);
             // The healthy time may reach past the onset: its share is taken out again.
-            let share = (onset.since(START).as_secs_f64() / 200.0).min(1.0);
+            let share = (onset.duration_since(START).as_secs_f64() / 200.0).min(1.0);
             let ill = rate(START + Duration::from_secs(200));
             let healthy = (healthy - ill * (1.0 - share)) / share;
             let lost = 1.0 - ill / healthy;
@@ -140,15 +145,23 @@ fn a_fault_costs_the_share_of_throughput_that_its_level_says() {
 fn every_scenario_is_lived_through_in_every_dialect_without_a_line_refused() {
     for (at, (scenario, _)) in SCENARIOS.into_iter().enumerate() {
         for dialect in [Dialect::Gaunt, Dialect::Dcgm] {
-            let case =
-                Case { dialect, ..Case::named(scenario, Level::Hard, at as u64 % 7).unwrap() };
-            let mut fleet = case.fleet(START);
+            let case = SuiteCase {
+                dialect,
+                ..SuiteCase::from_name(scenario, FaultLevel::Hard, at as u64 % 7).unwrap()
+            };
+            let mut fleet = case.build_fleet(START);
             for second in [1, 215, 260] {
-                fleet.advance(after(f64::from(second)));
-                for node in 0..fleet.nodes() {
-                    for (dialect, page) in fleet.pages(node) {
-                        let page = text::decode(page.as_bytes(), &text::Limits::default()).unwrap();
-                        assert_eq!(page.rejected.total(), 0, "{scenario}: {:?}", page.rejected);
+                fleet.advance_to(after_start(f64::from(second)));
+                for node in 0..fleet.node_count() {
+                    for (dialect, page) in fleet.scraped_pages(node) {
+                        let page = text::decode_page(page.as_bytes(), &text::PageLimits::default())
+                            .unwrap();
+                        assert_eq!(
+                            page.rejected.total_count(),
+                            0,
+                            "{scenario}: {:?}",
+                            page.rejected
+                        );
                         assert_eq!(page.dialect, dialect);
                         assert_eq!(page.report.node.unwrap().as_str(), fleet.node_name(node));
                     }
@@ -161,23 +174,24 @@ fn every_scenario_is_lived_through_in_every_dialect_without_a_line_refused() {
 #[test]
 fn what_ports_send_ports_receive_in_every_scenario() {
     for (scenario, _) in SCENARIOS {
-        let case = Case::named(scenario, Level::Hard, 2).unwrap();
-        let mut fleet = case.fleet(START);
-        let total = |fleet: &Fleet, metric| -> f64 {
-            let reports = (0..fleet.nodes()).map(|node| fleet.report(node));
+        let case = SuiteCase::from_name(scenario, FaultLevel::Hard, 2).unwrap();
+        let mut fleet = case.build_fleet(START);
+        let total = |fleet: &SimFleet, metric| -> f64 {
+            let reports = (0..fleet.node_count()).map(|node| fleet.node_report(node));
             let sum = |report: gaunt_schema::Report| -> f64 {
                 let samples = report.samples.iter().filter(|sample| sample.metric == metric);
                 samples.filter_map(|sample| sample.reading.value()).sum()
             };
             reports.map(sum).sum()
         };
-        let both =
-            |fleet: &Fleet| (total(fleet, port::TRANSMIT_BYTES), total(fleet, port::RECEIVE_BYTES));
+        let both = |fleet: &SimFleet| {
+            (total(fleet, port::TRANSMIT_BYTES), total(fleet, port::RECEIVE_BYTES))
+        };
         let before = both(&fleet);
-        fleet.advance(after(211.3));
+        fleet.advance_to(after_start(211.3));
         let now = both(&fleet);
         let (out, back) = (now.0 - before.0, now.1 - before.1);
-        let rounding = 8.0 * (fleet.nodes() * case.shape.rails) as f64;
+        let rounding = 8.0 * (fleet.node_count() * case.shape.rails) as f64;
         assert!((out - back).abs() <= rounding, "{scenario}: sent {out}, received {back}");
     }
 }
@@ -185,16 +199,19 @@ fn what_ports_send_ports_receive_in_every_scenario() {
 #[test]
 fn a_case_does_not_depend_on_how_often_it_is_looked_at() {
     for scenario in ["F4", "F10", "F15", "H3", "H6", "H10", "H13", "H16"] {
-        let case = Case::named(scenario, Level::Medium, 3).unwrap();
-        let (mut seldom, mut often) = (case.fleet(START), case.fleet(START));
-        seldom.advance(after(251.0));
+        let case = SuiteCase::from_name(scenario, FaultLevel::Medium, 3).unwrap();
+        let (mut seldom, mut often) = (case.build_fleet(START), case.build_fleet(START));
+        seldom.advance_to(after_start(251.0));
         for look in 1..=251_u32 {
-            often.advance(after(f64::from(look)));
+            often.advance_to(after_start(f64::from(look)));
         }
-        let counters = |fleet: &Fleet| -> Vec<gaunt_schema::Sample> {
-            let samples = (0..fleet.nodes()).flat_map(|node| fleet.report(node).samples);
-            let counts = |sample: &gaunt_schema::Sample| {
-                matches!(sample.metric.row().kind, gaunt_schema::unit::Kind::Counter(_))
+        let counters = |fleet: &SimFleet| -> Vec<gaunt_schema::MetricSample> {
+            let samples = (0..fleet.node_count()).flat_map(|node| fleet.node_report(node).samples);
+            let counts = |sample: &gaunt_schema::MetricSample| {
+                matches!(
+                    sample.metric.catalogue_row().kind,
+                    gaunt_schema::unit::MetricKind::Counter(_)
+                )
             };
             samples.filter(counts).collect()
         };
@@ -204,13 +221,13 @@ fn a_case_does_not_depend_on_how_often_it_is_looked_at() {
 
 #[test]
 fn days_without_a_fault_have_no_truth_and_go_by() {
-    let case = calm(Split::Tune, 0);
-    let mut fleet = case.fleet(START);
-    assert_eq!((fleet.truths(), case.seconds), (&[][..], 259_200));
+    let case = calm_case(SuiteSplit::Tune, 0);
+    let mut fleet = case.build_fleet(START);
+    assert_eq!((fleet.ground_truths(), case.seconds), (&[][..], 259_200));
     let mut last = 0.0;
     for hour in 1..=4 {
-        fleet.advance(after(f64::from(hour) * 3_600.0));
-        let now = sent(&fleet, &case);
+        fleet.advance_to(after_start(f64::from(hour) * 3_600.0));
+        let now = sent_bytes(&fleet, &case);
         assert!(now > last, "nothing moved in hour {hour}");
         last = now;
     }

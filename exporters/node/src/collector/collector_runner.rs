@@ -1,0 +1,277 @@
+//! A round of the collectors: each on a thread of its own, so that one whose file blocks never stops the others.
+
+use std::{
+    path::PathBuf,
+    sync::mpsc::{self, Receiver, Sender, SyncSender},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use gaunt_schema::{AbsenceReason, Report, UnixMs};
+
+use super::{CollectError, CollectOutcome, Collector};
+use crate::kernel_files::current_path::CurrentPath;
+
+mod collector_history;
+
+use collector_history::CollectorHistory;
+
+/// Room for a collector's stack: it parses small files. Only touched pages count.
+const STACK: usize = 256 * 1024;
+
+/// All collectors of a node.
+pub(crate) struct CollectorRunner {
+    pool: CollectorPool,
+    histories: Vec<CollectorHistory>,
+    deadline: Duration,
+}
+
+/// Collectors that work side by side, each on its thread.
+pub(crate) struct CollectorPool {
+    threads: Vec<CollectorThread>,
+    next: u64,
+    /// Holds one answer of each station at most, which is sent no round before it is taken.
+    result_sender: Sender<CollectorResult>,
+    results: Receiver<CollectorResult>,
+}
+
+/// One collector's place: its thread, and what it last brought.
+struct CollectorThread {
+    /// Its number, never used twice.
+    number: u64,
+    name: String,
+    max_age: Duration,
+    /// Holds one round: a collector that is still at it is not sent another.
+    start_sender: SyncSender<UnixMs>,
+    thread: Option<JoinHandle<()>>,
+    current_path: CurrentPath,
+    /// Since when a run has been under way whose answer is not there yet.
+    running_since: Option<UnixMs>,
+    /// Where it was when it was first late; empty from its next timely answer on. The message must not follow a slow
+    /// run from file to file.
+    late_path: Option<PathBuf>,
+    /// The readings of the last run that ended, and when they were taken.
+    last: Report,
+    took: Duration,
+}
+
+/// What one run of one collector brought.
+struct CollectorResult {
+    thread: u64,
+    report: Report,
+    outcome: Result<CollectOutcome, CollectError>,
+    took: Duration,
+}
+
+/// How one collector's round went.
+pub(crate) struct CollectorRun<'a> {
+    /// Whose.
+    pub(crate) name: &'a str,
+    /// How it ended.
+    pub(crate) outcome: Result<CollectOutcome, CollectError>,
+    /// How long its last run took.
+    pub(crate) took: Duration,
+}
+
+impl CollectorRunner {
+    /// The collectors of a node, each on its thread and waiting for the first round.
+    pub(crate) fn new(all: Vec<Box<dyn Collector>>, deadline: Duration) -> Self {
+        let (mut crew, mut pasts) = (CollectorPool::default(), Vec::new());
+        for collector in all {
+            crew.add_collector(collector);
+            pasts.push(CollectorHistory::default());
+        }
+        Self { pool: crew, histories: pasts, deadline }
+    }
+
+    /// Runs every collector, and adds to the report what each brought and how it went. Takes no longer than the
+    /// deadline, whatever the collectors do.
+    pub(crate) fn run(&mut self, now: UnixMs, report: &mut Report) {
+        let ran = self.pool.run(now, self.deadline, report);
+        for (ran, past) in ran.into_iter().zip(&mut self.histories) {
+            past.report_status(&ran, now, report);
+        }
+    }
+}
+
+impl Default for CollectorPool {
+    fn default() -> Self {
+        let (tell, answers) = mpsc::channel();
+        Self { threads: Vec::new(), next: 0, result_sender: tell, results: answers }
+    }
+}
+
+impl CollectorPool {
+    /// Gives `collector` a thread. It runs from the next round on.
+    pub(crate) fn add_collector(&mut self, collector: Box<dyn Collector>) {
+        self.threads.push(CollectorThread::spawn_collector(
+            self.next,
+            collector,
+            &self.result_sender,
+        ));
+        self.next += 1;
+    }
+
+    /// Lets go of the collectors whose names are not wanted any more; a thread that hangs ends when it can.
+    pub(crate) fn retain_named(&mut self, wanted: impl Fn(&str) -> bool) {
+        self.threads.retain(|station| wanted(&station.name));
+    }
+
+    /// Whether there is a collector of this name.
+    pub(crate) fn has_collector(&self, name: &str) -> bool {
+        self.threads.iter().any(|station| station.name == name)
+    }
+
+    /// Runs every collector that is not still at it, and adds to the report what each brought, in their order.
+    pub(crate) fn run(
+        &mut self,
+        now: UnixMs,
+        deadline: Duration,
+        report: &mut Report,
+    ) -> Vec<CollectorRun<'_>> {
+        // What came after its round: its readings are too old, but the collector is back.
+        while let Ok(answer) = self.results.try_recv() {
+            self.store_result(answer);
+        }
+        let mut missing = 0;
+        for station in &mut self.threads {
+            if station.running_since.is_none() && station.start_sender.try_send(now).is_ok() {
+                station.running_since = Some(now);
+                missing += 1;
+            }
+        }
+        let end = Instant::now() + deadline;
+        let mut outcomes: Vec<_> = self.threads.iter().map(|_| None).collect();
+        while missing > 0 {
+            let wait = end.saturating_duration_since(Instant::now());
+            let Ok(answer) = self.results.recv_timeout(wait) else { break };
+            let fresh = answer.report.node_time == Some(now);
+            if let Some((at, outcome)) = self.store_result(answer)
+                && fresh
+            {
+                outcomes[at] = Some(outcome);
+                missing -= 1;
+            }
+        }
+        let stations = self.threads.iter_mut().zip(outcomes);
+        stations
+            .map(|(station, outcome)| station.report_run(now, outcome, deadline, report))
+            .collect()
+    }
+
+    /// Takes an answer, and says whose it was.
+    fn store_result(
+        &mut self,
+        answer: CollectorResult,
+    ) -> Option<(usize, Result<CollectOutcome, CollectError>)> {
+        let at = self.threads.iter().position(|station| station.number == answer.thread)?;
+        let station = &mut self.threads[at];
+        station.running_since = None;
+        station.took = answer.took;
+        station.last = answer.report;
+        Some((at, answer.outcome))
+    }
+}
+
+impl CollectorThread {
+    fn spawn_collector(
+        number: u64,
+        mut collector: Box<dyn Collector>,
+        tell: &Sender<CollectorResult>,
+    ) -> Self {
+        let (name, patience) = (collector.name().to_owned(), collector.max_age());
+        let note = CurrentPath::default();
+        let (go, gone) = mpsc::sync_channel(1);
+        let (tell, own) = (tell.clone(), note.clone());
+        let work = move || {
+            own.track_this_thread();
+            while let Ok(now) = gone.recv() {
+                let mut report = Report { node_time: Some(now), ..Report::default() };
+                let started = Instant::now();
+                let outcome = collector.collect_readings(&mut report);
+                let took = started.elapsed();
+                if tell.send(CollectorResult { thread: number, report, outcome, took }).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = thread::Builder::new().name(name.clone()).stack_size(STACK).spawn(work);
+        let thread = thread.inspect_err(|error| {
+            tracing::error!(collector = name, %error, "cannot start; raise the limit on threads");
+        });
+        Self {
+            number,
+            name,
+            max_age: patience,
+            start_sender: go,
+            thread: thread.ok(),
+            current_path: note,
+            running_since: None,
+            late_path: None,
+            last: Report::default(),
+            took: Duration::ZERO,
+        }
+    }
+
+    /// Adds the readings of this round to the report, or why there are none.
+    fn report_run(
+        &mut self,
+        now: UnixMs,
+        outcome: Option<Result<CollectOutcome, CollectError>>,
+        deadline: Duration,
+        report: &mut Report,
+    ) -> CollectorRun<'_> {
+        let outcome = match outcome {
+            Some(outcome) => {
+                self.late_path = None;
+                merge(&self.last, None, report);
+                outcome
+            }
+            None => self.report_late_run(now, deadline, report),
+        };
+        CollectorRun { name: &self.name, outcome, took: self.took }
+    }
+
+    fn report_late_run(
+        &mut self,
+        now: UnixMs,
+        deadline: Duration,
+        report: &mut Report,
+    ) -> Result<CollectOutcome, CollectError> {
+        let fresh = self.last.node_time.filter(|at| now.duration_since(*at) <= self.max_age);
+        merge(&self.last, fresh.is_none().then_some(AbsenceReason::Stale), report);
+        if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
+            return Err(CollectError::Broken);
+        }
+        if let Some(at) = fresh {
+            let message = "it takes longer than a tick; its values are the last ones".to_owned();
+            return Ok(CollectOutcome::FoundThat { message, at: Some(at) });
+        }
+        let stuck = self.late_path.get_or_insert_with(|| self.current_path.read_path());
+        Err(CollectError::Late(deadline, stuck.clone()))
+    }
+}
+
+/// Adds a collector's own report to that of the round; with a reason, its devices without their values.
+fn merge(own: &Report, absent: Option<AbsenceReason>, report: &mut Report) {
+    let places: Vec<u32> = own.devices.iter().map(|it| report.ensure_device(it.clone())).collect();
+    let place = |device: u32| places.get(device as usize).copied();
+    for info in &own.infos {
+        if let Some(device) = place(info.device) {
+            let mut info = info.clone();
+            info.device = device;
+            report.infos.push(info);
+        }
+    }
+    if absent.is_none() {
+        report.extra.extend_from_slice(&own.extra);
+    }
+    for sample in &own.samples {
+        if let Some(device) = place(sample.device) {
+            report.push(device, sample.metric, absent.map_or(sample.reading, Into::into));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,211 @@
+//! What is said of collectors that find, fail, wait, hang, break, or have nothing to do.
+
+use gaunt_schema::{
+    Device, Reading,
+    catalogue::{exporter, host},
+};
+
+use super::*;
+
+/// Longer than any test takes: what has to come comes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct ScriptedCollector(Vec<Result<CollectOutcome, CollectError>>);
+
+impl Collector for ScriptedCollector {
+    fn name(&self) -> &'static str {
+        "scripted"
+    }
+
+    fn collect_readings(&mut self, _: &mut Report) -> Result<CollectOutcome, CollectError> {
+        self.0.remove(0)
+    }
+}
+
+#[test]
+fn a_run_is_a_metric_and_a_failure_is_not_the_end() {
+    let broken = || Err(CollectError::Driver("it hangs".to_owned()));
+    let script = vec![
+        Ok(CollectOutcome::Pending("wait".to_owned())),
+        Ok(CollectOutcome::Found),
+        broken(),
+        Ok(CollectOutcome::Nothing("no card".to_owned())),
+        Ok(CollectOutcome::FoundThat { message: "two".to_owned(), at: Some(UnixMs(4_500)) }),
+    ];
+    let mut collectors = CollectorRunner::new(vec![Box::new(ScriptedCollector(script))], PATIENCE);
+    let device = Device::new_collector("scripted");
+    let mut said = Vec::new();
+    for second in 1..=5 {
+        let mut report = Report::default();
+        collectors.run(UnixMs(second * 1000), &mut report);
+        let read = |metric| report.find_reading(&device, metric).and_then(Reading::value);
+        assert!(read(exporter::COLLECTOR_DURATION).is_some());
+        let message = report.infos.first().map(|info| info.labels[0].1.to_string());
+        let message = message.unwrap_or_default();
+        said.push((
+            read(exporter::COLLECTOR_SUCCESS),
+            read(exporter::COLLECTOR_LAST_SUCCESS),
+            message,
+        ));
+    }
+    let expected = [
+        (None, None, "wait"),
+        (Some(1.0), Some(2.0), ""),
+        (Some(0.0), Some(2.0), "it hangs"),
+        (Some(1.0), Some(4.0), "no card"),
+        (Some(1.0), Some(4.5), "two"),
+    ];
+    assert_eq!(said, expected.map(|(ok, at, text)| (ok, at, text.to_owned())));
+}
+
+/// Does what it is told for each run.
+struct ControlledCollector {
+    orders: Receiver<CollectorOrder>,
+    patience: Duration,
+}
+
+enum CollectorOrder {
+    Count(f64),
+    HangUntil(Receiver<()>),
+    Break,
+}
+
+impl Collector for ControlledCollector {
+    fn name(&self) -> &'static str {
+        "told"
+    }
+
+    fn collect_readings(&mut self, report: &mut Report) -> Result<CollectOutcome, CollectError> {
+        let node = report.ensure_device(Device::new_node());
+        report.push(node, host::CPUS, 7.0);
+        match self.orders.recv().unwrap() {
+            CollectorOrder::Count(count) => report.push(node, host::CPU_BUSY, count),
+            CollectorOrder::HangUntil(freed) => _ = freed.recv(),
+            CollectorOrder::Break => panic!("told to break"),
+        }
+        Ok(CollectOutcome::Found)
+    }
+
+    fn max_age(&self) -> Duration {
+        self.patience
+    }
+}
+
+/// Where "told" and the other collector stand.
+const TOLD: usize = 0;
+const OTHER: usize = 1;
+
+fn controlled_runner(patience: Duration) -> (Sender<CollectorOrder>, CollectorRunner) {
+    let (order, orders) = mpsc::channel();
+    let told = ControlledCollector { orders, patience };
+    let other = ScriptedCollector((0..9).map(|_| Ok(CollectOutcome::Found)).collect());
+    (order, CollectorRunner::new(vec![Box::new(told), Box::new(other)], PATIENCE))
+}
+
+/// One round that has all the time it needs, and what it says of "told"; the other collector does its work in it.
+fn long_round(collectors: &mut CollectorRunner, second: i64) -> (Reading, Reading, String) {
+    // The round before may have been too short for it.
+    while !is_back(collectors, OTHER) {
+        thread::yield_now();
+    }
+    collectors.deadline = PATIENCE;
+    let (report, told) = any_round(collectors, second);
+    let other =
+        report.find_reading(&Device::new_collector("scripted"), exporter::COLLECTOR_SUCCESS);
+    assert_eq!(other, Some(Reading::of(1.0)), "the other collector goes on");
+    told
+}
+
+/// One round that is over before "told", which hangs or breaks in it, would be back.
+fn short_round(collectors: &mut CollectorRunner, second: i64) -> (Reading, Reading, String) {
+    collectors.deadline = Duration::from_millis(10);
+    any_round(collectors, second).1
+}
+
+/// One round, and of it: what "told" counted, whether it succeeded, and what it says.
+fn any_round(
+    collectors: &mut CollectorRunner,
+    second: i64,
+) -> (Report, (Reading, Reading, String)) {
+    let mut report = Report::default();
+    collectors.run(UnixMs(second * 1000), &mut report);
+    let message = report.infos.first().map(|info| info.labels[0].1.to_string());
+    let told = Device::new_collector("told");
+    let said = (
+        report.find_reading(&Device::new_node(), host::CPU_BUSY).unwrap(),
+        report.find_reading(&told, exporter::COLLECTOR_SUCCESS).unwrap(),
+        message.unwrap_or_default(),
+    );
+    (report, said)
+}
+
+fn good_result(count: f64) -> (Reading, Reading, String) {
+    (count.into(), 1.0.into(), String::new())
+}
+
+#[test]
+fn a_run_that_hangs_costs_its_own_values_until_it_is_back() {
+    let (order, mut collectors) = controlled_runner(Duration::ZERO);
+    let (free, freed) = mpsc::channel();
+    for order_of in
+        [CollectorOrder::Count(5.0), CollectorOrder::HangUntil(freed), CollectorOrder::Count(6.0)]
+    {
+        order.send(order_of).unwrap();
+    }
+    assert_eq!(long_round(&mut collectors, 1), good_result(5.0));
+    let hung = (
+        AbsenceReason::Stale.into(),
+        0.0.into(),
+        "it takes longer than 0.01 s; its values are stale",
+    );
+    let hung = (hung.0, hung.1, hung.2.to_owned());
+    assert_eq!(short_round(&mut collectors, 2), hung);
+    // Once out it is not waited for, and not asked again.
+    let waited = Instant::now();
+    let message = long_round(&mut collectors, 3).2;
+    assert!(waited.elapsed() < PATIENCE / 2, "a hung collector was waited for");
+    assert!(message.starts_with("it takes longer"), "{message}");
+    free.send(()).unwrap();
+    while !is_back(&mut collectors, TOLD) {
+        thread::yield_now();
+    }
+    assert_eq!(long_round(&mut collectors, 4), good_result(6.0));
+}
+
+/// Whether a collector is not out any more; takes its answer.
+fn is_back(collectors: &mut CollectorRunner, station: usize) -> bool {
+    while let Ok(answer) = collectors.pool.results.try_recv() {
+        _ = collectors.pool.store_result(answer);
+    }
+    collectors.pool.threads[station].running_since.is_none()
+}
+
+#[test]
+fn a_patient_collector_keeps_its_values_for_a_while() {
+    let (order, mut collectors) = controlled_runner(Duration::from_secs(10));
+    let (free, freed) = mpsc::channel();
+    order.send(CollectorOrder::Count(5.0)).unwrap();
+    order.send(CollectorOrder::HangUntil(freed)).unwrap();
+    assert_eq!(long_round(&mut collectors, 1), good_result(5.0));
+    let (count, success, message) = short_round(&mut collectors, 2);
+    assert_eq!((count, success), (5.0.into(), 1.0.into()));
+    assert_eq!(message, "it takes longer than a tick; its values are the last ones");
+    let (count, success, _) = short_round(&mut collectors, 12);
+    assert_eq!((count, success), (AbsenceReason::Stale.into(), 0.0.into()));
+    drop(free);
+}
+
+#[test]
+fn a_collector_that_breaks_is_said_and_the_others_go_on() {
+    let (order, mut collectors) = controlled_runner(Duration::ZERO);
+    order.send(CollectorOrder::Count(5.0)).unwrap();
+    order.send(CollectorOrder::Break).unwrap();
+    assert_eq!(long_round(&mut collectors, 1), good_result(5.0));
+    _ = short_round(&mut collectors, 2);
+    while !collectors.pool.threads[TOLD].thread.as_ref().unwrap().is_finished() {
+        thread::yield_now();
+    }
+    let (count, success, message) = long_round(&mut collectors, 3);
+    assert_eq!((count, success), (AbsenceReason::Stale.into(), 0.0.into()));
+    assert!(message.starts_with("the collector broke"), "{message}");
+}

@@ -1,0 +1,174 @@
+//! What Ethernet cards count by themselves: pauses by priority and direction, discards, marks, the state of the wire.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use gaunt_schema::{AbsenceReason, Device, MetricId, Reading, Report};
+
+use super::{CollectError, CollectOutcome, Collector, absent_reason};
+use crate::{
+    SamplerOptions,
+    device_exclusions::DeviceExclusions,
+    ethtool::{DriverStatistics, EthtoolSocket},
+    kernel_files::{list_names, read_once},
+};
+
+mod bit_error_ratios;
+mod statistic_names;
+
+use bit_error_ratios::BitErrorWindow;
+use statistic_names::metric_of_statistic;
+
+/// The most cards that are asked: each costs a command to its firmware.
+const MAX_CARDS: usize = 32;
+
+/// After this many ticks the cards are looked at again: their statistics change with their queues.
+const TICKS_BETWEEN_LOOKS: u32 = 60;
+
+/// Asks the drivers of the network devices in `SYS/class/net`.
+pub(super) struct EthernetCollector {
+    folder: PathBuf,
+    exclude: DeviceExclusions,
+    statistics: io::Result<Box<dyn DriverStatistics>>,
+    names: Vec<String>,
+    cards: Vec<EthernetCard>,
+    bit_errors: BTreeMap<String, BitErrorWindow>,
+    ticks_to_look: u32,
+    values: Vec<u64>,
+}
+
+/// One card, and which of its statistics mean something to us.
+struct EthernetCard {
+    name: String,
+    device: Device,
+    count: usize,
+    /// Position, metric, and how many of the card's units make one of ours.
+    wanted: Vec<(usize, MetricId, f64)>,
+}
+
+impl EthernetCollector {
+    pub(super) fn new(options: &SamplerOptions) -> Self {
+        let door =
+            EthtoolSocket::open_socket().map(|door| Box::new(door) as Box<dyn DriverStatistics>);
+        Self::with_statistics(options, door)
+    }
+
+    fn with_statistics(
+        options: &SamplerOptions,
+        door: io::Result<Box<dyn DriverStatistics>>,
+    ) -> Self {
+        Self {
+            folder: options.sys_root.join("class/net"),
+            exclude: DeviceExclusions::new(&options.exclude),
+            statistics: door,
+            names: Vec::new(),
+            cards: Vec::new(),
+            bit_errors: BTreeMap::new(),
+            ticks_to_look: 0,
+            values: Vec::new(),
+        }
+    }
+}
+
+/// The cards among the network devices that have something to say, by their names.
+fn discover_cards(
+    folder: &Path,
+    found: &[String],
+    exclude: &DeviceExclusions,
+    door: &dyn DriverStatistics,
+) -> Vec<EthernetCard> {
+    let cards = found.iter().filter(|name| {
+        let device = folder.join(name);
+        // The tree may be of another network than the one that this process is in, or a copy.
+        let index = read_once(&device.join("ifindex")).and_then(|index| index.parse().ok());
+        !exclude.is_excluded(name)
+            && device.join("device").exists()
+            && index.is_some_and(|index: u32| door.device_index(name).is_ok_and(|own| own == index))
+    });
+    cards
+        .take(MAX_CARDS)
+        .filter_map(|name| EthernetCard::new(name, &door.statistic_names(name).ok()?))
+        .collect()
+}
+
+impl EthernetCard {
+    fn new(name: &str, statistics: &[String]) -> Option<Self> {
+        let mut wanted: BTreeMap<MetricId, (usize, f64)> = BTreeMap::new();
+        for (at, statistic) in statistics.iter().enumerate() {
+            if let Some((metric, per)) = metric_of_statistic(statistic) {
+                wanted.entry(metric).or_insert((at, per));
+            }
+        }
+        let wanted: Vec<_> = wanted.into_iter().map(|(id, (at, per))| (at, id, per)).collect();
+        let device = Device::new_netdev(name);
+        (!wanted.is_empty()).then(|| Self {
+            name: name.to_owned(),
+            device,
+            count: statistics.len(),
+            wanted,
+        })
+    }
+}
+
+impl Collector for EthernetCollector {
+    fn name(&self) -> &'static str {
+        "ethernet"
+    }
+
+    fn collect_readings(&mut self, report: &mut Report) -> Result<CollectOutcome, CollectError> {
+        let door = match &self.statistics {
+            Ok(door) => door.as_ref(),
+            Err(error) => {
+                let why = format!("cannot open a socket: {error}; allow AF_INET sockets");
+                return Err(CollectError::Driver(why));
+            }
+        };
+        let found = list_names(&self.folder)
+            .map_err(|source| CollectError::Read { path: self.folder.clone(), source })?;
+        if found != self.names || self.ticks_to_look == 0 {
+            self.cards = discover_cards(&self.folder, &found, &self.exclude, door);
+            self.bit_errors.retain(|name, _| found.contains(name));
+            self.names = found;
+            self.ticks_to_look = TICKS_BETWEEN_LOOKS;
+        }
+        self.ticks_to_look -= 1;
+        if self.cards.is_empty() {
+            let why = "no network driver with statistics of its own that gaunt knows";
+            return Ok(CollectOutcome::Nothing(why.to_owned()));
+        }
+        let (now, mut failed) = (Instant::now(), Vec::new());
+        for card in &self.cards {
+            let device = report.ensure_device(card.device.clone());
+            let read = door.read_statistics(&card.name, card.count, &mut self.values);
+            if let Err(error) = &read {
+                failed.push(format!("{}: {error}", card.name));
+                if error.kind() == io::ErrorKind::InvalidData {
+                    // Its queues changed, and with them its statistics.
+                    self.ticks_to_look = 0;
+                }
+            }
+            for (at, metric, per) in &card.wanted {
+                let reading = match &read {
+                    Ok(()) => self.values.get(*at).map(|value| Reading::of(*value as f64 / per)),
+                    Err(error) => Some(absent_reason(error).into()),
+                };
+                let reading = reading.unwrap_or(AbsenceReason::Error.into());
+                report.push(device, *metric, reading);
+            }
+            let wire = self.bit_errors.entry(card.name.clone()).or_default();
+            wire.report_error_ratios(&card.device, now, report);
+        }
+        if failed.is_empty() {
+            Ok(CollectOutcome::Found)
+        } else {
+            Err(CollectError::Devices(failed.join("; ")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

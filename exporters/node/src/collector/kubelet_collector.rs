@@ -1,0 +1,198 @@
+//! The kubelet, asked now and then which pod holds which GPU. One that hangs costs only itself: a question stays open
+//! from tick to tick until its deadline, and the pods keep their UIDs.
+
+use std::{
+    future::Future,
+    io,
+    path::PathBuf,
+    pin::pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use gaunt_schema::{Report, UnixMs, plain_error};
+use tokio::{
+    runtime::{self, Runtime},
+    sync::watch,
+    task::JoinHandle,
+    time,
+};
+
+use super::{CollectError, CollectOutcome, Collector};
+use crate::{
+    SamplerOptions,
+    kubelet::{DeviceHolders, PodResourcesError, query_holders},
+};
+
+/// The time between two questions: as long as a new pod may go by its UID.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// How long a question may stay open. A kubelet with hundreds of pods on a busy node takes a second.
+const DEADLINE: Duration = Duration::from_secs(3);
+
+/// For how long pods keep their names when the kubelet stops to answer: it restarts in less.
+const NAMES_HOLD: Duration = Duration::from_mins(1);
+
+/// What is said while pods have no names.
+const WITHOUT: &str = "pods stay by their UIDs";
+
+/// Asks the kubelet at its pod-resources socket, and passes on what it says.
+pub(super) struct KubeletCollector {
+    socket: PathBuf,
+    /// How long a run may wait for the answer.
+    answer_wait: Duration,
+    runtime: Option<Runtime>,
+    pending_query: Option<JoinHandle<Result<DeviceHolders, KubeletQueryError>>>,
+    next: Instant,
+    status: KubeletStatus,
+    /// When there was last an answer.
+    answered: Option<Instant>,
+    holders_sender: watch::Sender<Arc<DeviceHolders>>,
+}
+
+/// What the last question brought.
+#[derive(Clone)]
+enum KubeletStatus {
+    /// It is still open.
+    NotYet,
+    /// This many pods hold this many devices; it was said then.
+    Pods((usize, usize), UnixMs),
+    /// There is no kubelet.
+    NotFound,
+    /// It went wrong, and this is how.
+    Failed(String),
+}
+
+/// Why a question brought no answer.
+enum KubeletQueryError {
+    Asking(PodResourcesError),
+    /// The answer did not come in time.
+    TimedOut,
+}
+
+impl KubeletCollector {
+    pub(super) fn new(options: &SamplerOptions, tell: watch::Sender<Arc<DeviceHolders>>) -> Self {
+        Self {
+            socket: options.kubelet.clone(),
+            // The round ends before its own round does.
+            answer_wait: options.round_deadline() * 3 / 5,
+            runtime: None,
+            pending_query: None,
+            next: Instant::now(),
+            status: KubeletStatus::NotYet,
+            answered: None,
+            holders_sender: tell,
+        }
+    }
+
+    /// Asks if it is time to, and waits a little for the answer.
+    fn poll_kubelet(&mut self, now: UnixMs) -> io::Result<()> {
+        let runtime = match &self.runtime {
+            Some(runtime) => runtime,
+            None => {
+                self.runtime.insert(runtime::Builder::new_current_thread().enable_all().build()?)
+            }
+        };
+        if self.pending_query.is_none() && Instant::now() >= self.next {
+            self.next = Instant::now() + EVERY;
+            let socket = self.socket.clone();
+            self.pending_query = Some(runtime.spawn(async move {
+                let answer = await_within(DEADLINE, query_holders(&socket))
+                    .await
+                    .ok_or(KubeletQueryError::TimedOut)?;
+                answer.map_err(KubeletQueryError::Asking)
+            }));
+        }
+        let Some(open) = &mut self.pending_query else { return Ok(()) };
+        let patience = self.answer_wait;
+        let answer = runtime.block_on(await_within(patience, open));
+        let Some(answer) = answer else { return Ok(()) };
+        self.pending_query = None;
+        self.status = match answer {
+            Ok(Ok(pods)) => {
+                let said = KubeletStatus::Pods(pods.count_pods_and_devices(), now);
+                self.answered = Some(Instant::now());
+                self.holders_sender.send_replace(Arc::new(pods));
+                said
+            }
+            Ok(Err(failed)) => self.status_of_error(&failed),
+            Err(error) => {
+                tracing::error!(%error, "asking the kubelet ended unexpectedly");
+                KubeletStatus::Failed("asking it ended unexpectedly; see the log".to_owned())
+            }
+        };
+        Ok(())
+    }
+
+    fn status_of_error(&self, failed: &KubeletQueryError) -> KubeletStatus {
+        let socket = self.socket.display();
+        let why = match failed {
+            KubeletQueryError::TimedOut => {
+                format!("it does not answer within {} s", DEADLINE.as_secs())
+            }
+            KubeletQueryError::Asking(PodResourcesError::Connect(error)) => match error.kind() {
+                io::ErrorKind::NotFound => return KubeletStatus::NotFound,
+                io::ErrorKind::PermissionDenied => {
+                    return KubeletStatus::Failed(format!(
+                        "may not ask the kubelet at {socket}: permission denied; {WITHOUT}; let this user read its \
+                         folder, or switch this off with --without kubelet"
+                    ));
+                }
+                _ => plain_error::io(error),
+            },
+            KubeletQueryError::Asking(error) => error.to_string(),
+        };
+        KubeletStatus::Failed(format!(
+            "cannot ask the kubelet at {socket}: {why}; {WITHOUT}; see its log"
+        ))
+    }
+
+    /// Forgets names that nobody stands for any more.
+    fn expire_holders(&mut self) {
+        let held = matches!(self.status, KubeletStatus::Pods(..))
+            || (matches!(self.status, KubeletStatus::Failed(_))
+                && self.answered.is_some_and(|then| then.elapsed() < NAMES_HOLD));
+        if !held {
+            self.holders_sender.send_if_modified(|pods| {
+                let any = **pods != DeviceHolders::default();
+                *pods = Arc::default();
+                any
+            });
+        }
+    }
+}
+
+/// What a future brings, if it does so in time.
+async fn await_within<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
+    time::timeout(limit, pin!(future)).await.ok()
+}
+
+impl Collector for KubeletCollector {
+    fn name(&self) -> &'static str {
+        "kubelet"
+    }
+
+    fn collect_readings(&mut self, report: &mut Report) -> Result<CollectOutcome, CollectError> {
+        if let Err(error) = self.poll_kubelet(report.node_time.unwrap_or_default()) {
+            self.status =
+                KubeletStatus::Failed(format!("cannot start its runtime: {error}; {WITHOUT}"));
+        }
+        self.expire_holders();
+        match &self.status {
+            KubeletStatus::NotYet => {
+                Ok(CollectOutcome::Pending("waiting for the kubelet to answer".to_owned()))
+            }
+            KubeletStatus::Pods((pods, devices), at) => {
+                let message = format!(
+                    "pods that hold GPUs: {pods}; GPUs and instances that are held: {devices}"
+                );
+                Ok(CollectOutcome::FoundThat { message, at: Some(*at) })
+            }
+            KubeletStatus::NotFound => {
+                let socket = self.socket.display();
+                Ok(CollectOutcome::Nothing(format!("no kubelet: {socket} is not there")))
+            }
+            KubeletStatus::Failed(message) => Err(CollectError::Driver(message.clone())),
+        }
+    }
+}

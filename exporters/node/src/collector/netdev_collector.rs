@@ -1,0 +1,201 @@
+//! Network devices of the kernel, from `class/net`: carrier, speed, traffic, errors.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use gaunt_schema::{AbsenceReason, Device, MetricId, Reading, Report, catalogue::host};
+
+use super::{CollectError, CollectOutcome, Collector, absent_reason};
+use crate::{
+    SamplerOptions,
+    device_exclusions::DeviceExclusions,
+    kernel_files::{KernelFile, list_names, read_once},
+    pci_location::{is_address, to_nvml_address},
+};
+
+/// The most devices that are reported: a host with thousands of containers has as many virtual devices.
+const MAX_DEVICES: usize = 512;
+
+/// How many devices keep their files open: 16 devices of 13 files are 208 of the usual 1,024 descriptors.
+const KEPT_DEVICES: usize = 16;
+
+/// The loopback device, whose traffic never leaves the node.
+const LOOPBACK: &str = "lo";
+
+/// From a file's text to its reading.
+type ReadingParser = fn(&str) -> Reading;
+
+/// Which file of a device is which metric, and how its number is read.
+const FILES: [(&str, MetricId, ReadingParser); 11] = [
+    ("carrier", host::NETDEV_CARRIER, parse_count),
+    ("speed", host::NETDEV_SPEED, parse_speed),
+    ("carrier_changes", host::NETDEV_CARRIER_CHANGES, parse_count),
+    ("statistics/rx_bytes", host::NETDEV_RECEIVE_BYTES, parse_count),
+    ("statistics/tx_bytes", host::NETDEV_TRANSMIT_BYTES, parse_count),
+    ("statistics/rx_packets", host::NETDEV_RECEIVE_PACKETS, parse_count),
+    ("statistics/tx_packets", host::NETDEV_TRANSMIT_PACKETS, parse_count),
+    ("statistics/rx_errors", host::NETDEV_RECEIVE_ERRORS, parse_count),
+    ("statistics/tx_errors", host::NETDEV_TRANSMIT_ERRORS, parse_count),
+    ("statistics/rx_dropped", host::NETDEV_RECEIVE_DROPS, parse_count),
+    ("statistics/tx_dropped", host::NETDEV_TRANSMIT_DROPS, parse_count),
+];
+
+/// Reads `SYS/class/net/*`.
+pub(super) struct NetdevCollector {
+    folder: PathBuf,
+    exclude: DeviceExclusions,
+    names: Vec<String>,
+    devices: Vec<NetworkDevice>,
+    buffer: Vec<u8>,
+}
+
+/// One network device and its files.
+struct NetworkDevice {
+    device: Device,
+    /// Labels of its info series that do not change while it is there.
+    labels: Vec<(&'static str, String)>,
+    operstate: KernelFile,
+    files: Vec<(KernelFile, MetricId, ReadingParser)>,
+}
+
+impl NetdevCollector {
+    pub(super) fn new(options: &SamplerOptions) -> Self {
+        Self {
+            folder: options.sys_root.join("class/net"),
+            exclude: DeviceExclusions::new(&options.exclude),
+            names: Vec::new(),
+            devices: Vec::new(),
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Looks for devices again when the folder names others than before.
+    fn discover_devices(&mut self) -> io::Result<()> {
+        let found = list_names(&self.folder)?;
+        if found != self.names {
+            // Beside the devices the folder has files: `bonding_masters`.
+            let is_device = |name: &&String| {
+                *name != LOOPBACK
+                    && !self.exclude.is_excluded(name)
+                    && self.folder.join(name).join("statistics").is_dir()
+            };
+            let devices = found.iter().filter(is_device).take(MAX_DEVICES).enumerate();
+            let folder = &self.folder;
+            self.devices = devices
+                .map(|(at, name)| NetworkDevice::new(folder, name, at < KEPT_DEVICES))
+                .collect();
+            self.names = found;
+        }
+        Ok(())
+    }
+}
+
+impl NetworkDevice {
+    fn new(folder: &Path, name: &str, keep: bool) -> Self {
+        let folder = folder.join(name);
+        let files = FILES
+            .map(|(file, metric, read)| (KernelFile::new(folder.join(file), keep), metric, read));
+        Self {
+            device: Device::new_netdev(name),
+            labels: read_labels(&folder),
+            operstate: KernelFile::new(folder.join("operstate"), keep),
+            files: files.into(),
+        }
+    }
+}
+
+impl Collector for NetdevCollector {
+    fn name(&self) -> &'static str {
+        "netdev"
+    }
+
+    fn collect_readings(&mut self, report: &mut Report) -> Result<CollectOutcome, CollectError> {
+        if let Err(source) = self.discover_devices() {
+            return Err(CollectError::Read { path: self.folder.clone(), source });
+        }
+        for netdev in &mut self.devices {
+            let device = report.ensure_device(netdev.device.clone());
+            let operstate = netdev.operstate.read_text(&mut self.buffer).ok();
+            let fixed = netdev.labels.iter().map(|(label, value)| (*label, value.as_str()));
+            let labels: Vec<_> =
+                fixed.chain(operstate.map(|operstate| ("operstate", operstate))).collect();
+            report.add_info(device, host::NETDEV_INFO, &labels);
+            for (file, metric, read) in &mut netdev.files {
+                // A device that is switched off answers "invalid argument" for carrier and speed.
+                let reading = match file.read_text(&mut self.buffer) {
+                    Ok(text) => read(text),
+                    Err(error) => absent_reason(&error).into(),
+                };
+                report.push(device, *metric, reading);
+            }
+        }
+        if self.devices.is_empty() {
+            let why = format!("no network device but loopback in {}", self.folder.display());
+            return Ok(CollectOutcome::Nothing(why));
+        }
+        Ok(CollectOutcome::Found)
+    }
+}
+
+/// What a device is: part of a card, a share of one made for a guest, several devices bound into one, or software.
+fn read_labels(folder: &Path) -> Vec<(&'static str, String)> {
+    let target = |name: &str| {
+        let path = fs::canonicalize(folder.join(name)).ok()?;
+        Some(path.file_name()?.to_str()?.to_owned())
+    };
+    let function = if folder.join("bonding").exists() {
+        "bond"
+    } else if folder.join("device/physfn").exists() {
+        "virtual"
+    } else if folder.join("device").exists() {
+        "physical"
+    } else {
+        "software"
+    };
+    let labels = [
+        ("address", read_once(&folder.join("address"))),
+        ("function", Some(function.to_owned())),
+        ("driver", target("device/driver")),
+        (
+            "pci_bus_id",
+            target("device").filter(|name| is_address(name)).as_deref().map(to_nvml_address),
+        ),
+        ("master", target("master")),
+    ];
+    labels.into_iter().filter_map(|(label, value)| Some((label, value?))).collect()
+}
+
+/// A plain number.
+fn parse_count(text: &str) -> Reading {
+    text.parse().map_or(AbsenceReason::Error.into(), |count: u64| Reading::of(count as f64))
+}
+
+/// Megabits per second; virtual devices and links that are down say -1.
+fn parse_speed(text: &str) -> Reading {
+    match text.parse::<i64>() {
+        Ok(megabits) if megabits >= 0 => Reading::of(megabits as f64 * 1e6 / 8.0),
+        Ok(_) => AbsenceReason::Unsupported.into(),
+        Err(_) => AbsenceReason::Error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speed_is_bytes_per_second_and_unknown_is_not_zero() {
+        assert_eq!(parse_speed("400000"), Reading::of(5e10));
+        assert_eq!(parse_speed("-1"), AbsenceReason::Unsupported.into());
+        assert_eq!(parse_speed("4294967295x"), AbsenceReason::Error.into());
+    }
+
+    #[test]
+    fn a_count_is_a_number_or_an_error() {
+        assert_eq!(parse_count("1234"), Reading::of(1234.0));
+        assert_eq!(parse_count("-1"), AbsenceReason::Error.into());
+        assert_eq!(parse_count(""), AbsenceReason::Error.into());
+    }
+}

@@ -1,0 +1,126 @@
+//! Ports of RDMA devices, from `class/infiniband`: each device on a thread of its own, so that firmware that does not
+//! answer costs one card and not the network.
+
+use std::{io, path::PathBuf, time::Duration};
+
+use gaunt_schema::{Report, catalogue::port};
+
+use super::{CollectError, CollectOutcome, Collector, collector_runner::CollectorPool};
+use crate::{
+    SamplerOptions, device_exclusions::DeviceExclusions, kernel_files::list_names, pci_location,
+};
+
+mod port_counters;
+mod port_rails;
+mod rdma_device;
+
+use port_rails::PortRails;
+use rdma_device::RdmaDeviceCollector;
+
+/// The most devices that are reported: four times the largest host, which has one for each GPU and the storage.
+const MAX_DEVICES: usize = 64;
+
+/// How many devices keep their files open: 8 ports of about 70 files are 560 of the usual 1,024 descriptors.
+const KEPT_DEVICES: usize = 8;
+
+/// Reads `SYS/class/infiniband/*`.
+pub(super) struct PortCollector {
+    sys_root: PathBuf,
+    folder: PathBuf,
+    exclude: DeviceExclusions,
+    deadline: Duration,
+    names: Vec<String>,
+    pool: CollectorPool,
+    /// The order of the rails, where the settings say it.
+    order: Vec<String>,
+    rails: PortRails,
+}
+
+impl PortCollector {
+    pub(super) fn new(options: &SamplerOptions) -> Self {
+        Self {
+            sys_root: options.sys_root.clone(),
+            folder: options.sys_root.join("class/infiniband"),
+            exclude: DeviceExclusions::new(&options.exclude),
+            // The round ends before its own round does.
+            deadline: options.round_deadline() * 3 / 5,
+            names: Vec::new(),
+            pool: CollectorPool::default(),
+            order: options.rails.clone(),
+            rails: PortRails::new(),
+        }
+    }
+
+    /// Looks which devices there are. One that is excluded is not touched: on some hosts a read is a line in the
+    /// kernel's log.
+    fn discover_devices(&mut self) -> io::Result<()> {
+        let mut found = match list_names(&self.folder) {
+            Ok(found) => found,
+            // Without an RDMA driver the folder is not there.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        found.retain(|name| !self.exclude.is_excluded(name));
+        found.truncate(MAX_DEVICES);
+        if found == self.names {
+            return Ok(());
+        }
+        self.pool.retain_named(|name| found.iter().any(|it| it == name));
+        for (at, name) in found.iter().enumerate() {
+            if !self.pool.has_collector(name) {
+                let card = RdmaDeviceCollector::new(&self.sys_root, name, at < KEPT_DEVICES);
+                self.pool.add_collector(Box::new(card));
+            }
+        }
+        let gpus = pci_location::list_gpus(&self.sys_root);
+        let card =
+            |name: &String| port_rails::RailCandidate::of(name, &self.folder.join(name), &gpus);
+        let cards: Vec<_> = found.iter().map(card).collect();
+        let said = port_rails::configured_rails(&cards, &self.order);
+        self.rails = if self.order.is_empty() { port_rails::detect_rails(&cards) } else { said };
+        self.names = found;
+        Ok(())
+    }
+}
+
+impl Collector for PortCollector {
+    fn name(&self) -> &'static str {
+        "ports"
+    }
+
+    fn collect_readings(&mut self, report: &mut Report) -> Result<CollectOutcome, CollectError> {
+        if let Err(source) = self.discover_devices() {
+            return Err(CollectError::Read { path: self.folder.clone(), source });
+        }
+        if self.names.is_empty() {
+            let why = format!("no RDMA device in {}", self.folder.display());
+            return Ok(CollectOutcome::Nothing(why));
+        }
+        let now = report.node_time.unwrap_or_default();
+        let (mut failed, mut said) = (Vec::new(), Vec::new());
+        for ran in self.pool.run(now, self.deadline, report) {
+            match ran.outcome {
+                Err(error) => failed.push(format!("{}: {error}", ran.name)),
+                Ok(CollectOutcome::Nothing(why)) => said.push(format!("{}: {why}", ran.name)),
+                Ok(_) => {}
+            }
+        }
+        let devices = &report.devices;
+        for info in report.infos.iter_mut().filter(|info| info.metric == port::INFO) {
+            let key = devices.get(info.device as usize).map(|device| &*device.key);
+            if let Some([device, number]) = key
+                && let Some((rail, by)) = self.rails.get(&(device.clone(), number.clone()))
+            {
+                info.labels.push(("rail".into(), rail.to_string().into()));
+                info.labels.push(("rail_by".into(), (*by).into()));
+            }
+        }
+        if !failed.is_empty() {
+            return Err(CollectError::Devices(failed.join("; ")));
+        }
+        if said.is_empty() {
+            return Ok(CollectOutcome::Found);
+        }
+        Ok(CollectOutcome::FoundThat { message: said.join("; "), at: None })
+    }
+}

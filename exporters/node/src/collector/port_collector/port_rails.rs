@@ -1,0 +1,162 @@
+//! The rail of each port: which of the networks that run beside each other it is plugged into.
+
+use std::{collections::BTreeMap, path::Path};
+
+use gaunt_schema::SanitizedText;
+
+use crate::{
+    kernel_files::{list_names, read_once},
+    pci_location::{PciLocation, PciProximity},
+};
+
+/// A port, by device and number.
+pub(super) type PortKey = (SanitizedText, SanitizedText);
+
+/// The rail of each port that has one, and by what it was found.
+pub(super) type PortRails = BTreeMap<PortKey, (u32, &'static str)>;
+
+/// It was said in the settings.
+const SETTINGS: &str = "settings";
+
+/// It is the port's position in the order of the GPUs that are nearest to it.
+const GPUS: &str = "gpu_order";
+
+/// It is the port's position in the order of the bus.
+const BUS: &str = "bus_order";
+
+/// What is known of a card without asking it.
+pub(super) struct RailCandidate {
+    name: String,
+    place: PciLocation,
+    /// What kind of board it is.
+    board: (Option<String>, Option<String>),
+    /// Its port numbers.
+    ports: Vec<String>,
+    /// The address of the first GPU that hangs on the same bridge.
+    gpu: Option<String>,
+}
+
+impl RailCandidate {
+    /// The RDMA device at `folder`, among these GPUs.
+    pub(super) fn of(name: &str, folder: &Path, gpus: &[(String, PciLocation)]) -> Self {
+        let place = PciLocation::of(&folder.join("device"));
+        let near = place.find_nearest(gpus.iter().map(|(address, place)| (address, place)));
+        let gpu = near.filter(|(_, by)| *by == PciProximity::Bridge);
+        Self {
+            name: name.to_owned(),
+            board: (read_once(&folder.join("hca_type")), read_once(&folder.join("board_id"))),
+            ports: list_names(&folder.join("ports")).unwrap_or_default(),
+            gpu: gpu.and_then(|(gpus, _)| gpus.first().map(|gpu| (*gpu).clone())),
+            place,
+        }
+    }
+}
+
+/// The rails as the settings say them: `mlx5_0` for all ports of a device, or `mlx5_0/2` for one.
+pub(super) fn configured_rails(cards: &[RailCandidate], order: &[String]) -> PortRails {
+    let rail = |card: &RailCandidate, port: &str| {
+        let full = format!("{}/{port}", card.name);
+        order.iter().position(|said| *said == full || *said == card.name)
+    };
+    let ports = cards.iter().flat_map(|card| card.ports.iter().map(move |port| (card, port)));
+    let rails = ports.filter_map(|(card, port)| {
+        let key = (SanitizedText::new(&card.name), SanitizedText::new(port));
+        Some((key, (rail(card, port)? as u32, SETTINGS)))
+    });
+    rails.collect()
+}
+
+/// The rail of each port: its position among the ports of the kind of board that the host has most of. Those are the
+/// compute fabric; front-end and storage cards are of another kind, or fewer. They are counted in the order of their
+/// GPUs, where each of them shares a bridge with one, and else in that of the bus. The rate is no help: a link that is
+/// down says 2.5 Gb/s, and must not move its neighbours' rails.
+pub(super) fn detect_rails(cards: &[RailCandidate]) -> PortRails {
+    let mut kinds: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for card in cards.iter().filter(|card| !card.place.is_virtual) {
+        let of_kind = kinds.entry(&card.board).or_default();
+        of_kind.extend(card.ports.iter().map(|port| (card, port)));
+    }
+    // Two kinds of equal number cannot be told apart, and no rail is better than a wrong one.
+    let most = kinds.values().map(Vec::len).max().unwrap_or(0);
+    let mut largest = kinds.into_values().filter(|ports| ports.len() == most);
+    let (Some(mut ports), None) = (largest.next(), largest.next()) else { return PortRails::new() };
+    let by = if ports.iter().all(|(card, _)| card.gpu.is_some()) { GPUS } else { BUS };
+    ports.sort_by_key(|(card, port)| {
+        let gpu = card.gpu.as_ref().filter(|_| by == GPUS);
+        (gpu, &card.place.address, &card.name, *port)
+    });
+    let key = |(card, port): (&RailCandidate, &String)| {
+        (SanitizedText::new(&card.name), SanitizedText::new(port))
+    };
+    ports.into_iter().map(key).zip((0..).map(|rail| (rail, by))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rail_candidate(name: &str, pci: &str, board: &str) -> RailCandidate {
+        let mut place = PciLocation::default();
+        place.address = Some(pci.to_owned());
+        RailCandidate {
+            name: name.to_owned(),
+            place,
+            board: (Some("MT4129".to_owned()), Some(board.to_owned())),
+            ports: vec!["1".to_owned()],
+            gpu: None,
+        }
+    }
+
+    fn expected_rails<const N: usize>(all: [(&str, u32); N], by: &'static str) -> PortRails {
+        all.map(|(name, rail)| ((SanitizedText::new(name), SanitizedText::new("1")), (rail, by)))
+            .into()
+    }
+
+    fn host_candidates() -> Vec<RailCandidate> {
+        let mut share = rail_candidate("mlx5_4", "0000:18:00.1", "compute");
+        share.place.is_virtual = true;
+        vec![
+            rail_candidate("mlx5_0", "0000:9a:00.0", "compute"),
+            rail_candidate("mlx5_1", "0000:18:00.0", "compute"),
+            rail_candidate("mlx5_2", "0000:29:00.0", "storage"),
+            rail_candidate("mlx5_3", "0000:3a:00.0", "compute"),
+            share,
+        ]
+    }
+
+    #[test]
+    fn rails_are_counted_along_the_bus_among_the_most_common_boards() {
+        let along_the_bus = expected_rails([("mlx5_1", 0), ("mlx5_3", 1), ("mlx5_0", 2)], BUS);
+        assert_eq!(detect_rails(&host_candidates()), along_the_bus);
+        let mut some_with_gpus = host_candidates();
+        some_with_gpus[0].gpu = Some("0000:01:00.0".to_owned());
+        assert_eq!(detect_rails(&some_with_gpus), along_the_bus, "an order of some is none");
+    }
+
+    #[test]
+    fn rails_follow_the_gpus_where_every_card_has_one() {
+        let mut cards = host_candidates();
+        for (card, gpu) in cards.iter_mut().zip(["1", "9", "0", "5", "0"]) {
+            card.gpu = Some(format!("0000:0{gpu}:00.0"));
+        }
+        let expected = expected_rails([("mlx5_0", 0), ("mlx5_3", 1), ("mlx5_1", 2)], GPUS);
+        assert_eq!(detect_rails(&cards), expected);
+    }
+
+    #[test]
+    fn the_settings_have_the_last_word() {
+        let mut cards = host_candidates();
+        cards[2].ports.push("2".to_owned());
+        let order = ["mlx5_3", "mlx5_9", "mlx5_2/2", "mlx5_2"].map(str::to_owned);
+        let mut expected = expected_rails([("mlx5_3", 0), ("mlx5_2", 3)], SETTINGS);
+        expected.insert((SanitizedText::new("mlx5_2"), SanitizedText::new("2")), (2, SETTINGS));
+        assert_eq!(configured_rails(&cards, &order), expected);
+    }
+
+    #[test]
+    fn boards_of_equal_number_have_no_rails() {
+        let two =
+            [rail_candidate("a", "0000:18:00.0", "x"), rail_candidate("b", "0000:19:00.0", "y")];
+        assert_eq!(detect_rails(&two), PortRails::new());
+    }
+}

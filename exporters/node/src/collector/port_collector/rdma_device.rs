@@ -1,0 +1,285 @@
+//! One RDMA device: its ports and their files.
+
+use std::{
+    collections::BTreeSet,
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use gaunt_schema::{AbsenceReason, Device, MetricId, Reading, Report, catalogue::port};
+
+use super::port_counters::{COUNTERS, PortCounterFile};
+use crate::{
+    collector::{CollectError, CollectOutcome, Collector, absent_reason},
+    kernel_files::{KernelFile, list_names, read_once},
+    pci_location::{self, PciLocation, to_nvml_address},
+};
+
+/// After this many ticks the ports are looked at again: firmware and network device may have changed.
+const TICKS_BETWEEN_LOOKS: u32 = 60;
+
+/// How much of a card's product data is looked at, in bytes: names and marks stand at its beginning.
+const MAX_PRODUCT_DATA: u64 = 4096;
+
+/// What the product data of cards says that only NVIDIA's Fabric Manager may ask: the cards between the NVSwitches of
+/// HGX B200 and GB200. Every read of a counter there is refused, with a line in the kernel's log.
+const MANAGED: [&[u8]; 2] = [b"SW_MNG", b"Umbriel"];
+
+/// Where a card says for how long it keeps the numbers of its own counters, in milliseconds.
+const LIFESPAN: &str = "hw_counters/lifespan";
+
+/// Reads `SYS/class/infiniband/DEVICE`.
+pub(super) struct RdmaDeviceCollector {
+    name: String,
+    sys_root: PathBuf,
+    folder: PathBuf,
+    keep: bool,
+    /// Whether the card is one to be left alone, once that was looked at.
+    managed: Option<bool>,
+    ports: Vec<RdmaPort>,
+    ticks_to_look: u32,
+    /// Counters whose reading the card refused: asking again would be refused again, and logged by the kernel.
+    refused: BTreeSet<PathBuf>,
+    buffer: Vec<u8>,
+}
+
+/// One port and its files.
+struct RdmaPort {
+    device: Device,
+    /// Labels of its info series.
+    labels: Vec<(&'static str, String)>,
+    state: KernelFile,
+    physical_state: KernelFile,
+    rate: KernelFile,
+    /// Only cards that keep numbers for a while say for how long.
+    lifespan: Option<KernelFile>,
+    counters: Vec<(KernelFile, &'static PortCounterFile)>,
+}
+
+impl RdmaDeviceCollector {
+    pub(super) fn new(sys_root: &Path, name: &str, keep: bool) -> Self {
+        Self {
+            name: name.to_owned(),
+            sys_root: sys_root.to_path_buf(),
+            folder: sys_root.join("class/infiniband").join(name),
+            keep,
+            managed: None,
+            ports: Vec::new(),
+            ticks_to_look: 0,
+            refused: BTreeSet::new(),
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Looks for ports now and then.
+    fn discover_ports(&mut self) -> io::Result<()> {
+        if self.ticks_to_look > 0 {
+            self.ticks_to_look -= 1;
+            return Ok(());
+        }
+        let numbers = list_names(&self.folder.join("ports"))?;
+        let place = PciLocation::of(&self.folder.join("device"));
+        let gpus = pci_location::list_gpus(&self.sys_root);
+        let near = place
+            .find_nearest(gpus.iter().map(|(address, place)| (to_nvml_address(address), place)));
+        let (near, by) = near.unzip();
+        let function = if place.is_virtual { "virtual" } else { "physical" };
+        let of_card = [
+            ("firmware", read_once(&self.folder.join("fw_ver"))),
+            ("hca_type", read_once(&self.folder.join("hca_type"))),
+            ("board", read_once(&self.folder.join("board_id"))),
+            ("function", place.address.is_some().then(|| function.to_owned())),
+            ("pci_bus_id", place.address.as_deref().map(to_nvml_address)),
+            ("numa_node", place.numa),
+            ("gpu_pci_bus_ids", near.map(|gpus| gpus.join(","))),
+            ("gpus_by", by.map(|by| by.as_str().to_owned())),
+        ];
+        self.ports.clear();
+        for (at, number) in numbers.iter().enumerate() {
+            let mut port = RdmaPort::new(&self.folder, &self.name, number, at == 0, self.keep);
+            port.labels
+                .extend(of_card.iter().filter_map(|(name, text)| Some((*name, text.clone()?))));
+            self.ports.push(port);
+        }
+        self.ticks_to_look = TICKS_BETWEEN_LOOKS;
+        Ok(())
+    }
+
+    /// Whether only the Fabric Manager may ask this card. Who may not read the product data cannot know, and learns it
+    /// from the refusals.
+    fn is_managed(&self) -> bool {
+        let mut data = Vec::new();
+        let file = File::open(self.folder.join("device/vpd"));
+        let read = file.and_then(|file| file.take(MAX_PRODUCT_DATA).read_to_end(&mut data));
+        let says = |mark: &&[u8]| data.windows(mark.len()).any(|window| window == *mark);
+        read.is_ok() && MANAGED.iter().any(says)
+    }
+}
+
+impl RdmaPort {
+    fn new(card: &Path, name: &str, number: &str, is_first: bool, keep: bool) -> Self {
+        let folder = card.join("ports").join(number);
+        let labels = [
+            ("netdev", find_netdev(card, number)),
+            ("link_layer", read_once(&folder.join("link_layer"))),
+        ];
+        let mut counters: Vec<(KernelFile, &'static PortCounterFile)> = Vec::new();
+        for counter in COUNTERS {
+            // What a driver counts for the whole card is said of its first port.
+            let of_card = is_first.then(|| card.join(counter.file));
+            let path = [Some(folder.join(counter.file)), of_card].into_iter().flatten();
+            let path = path.into_iter().find(|path| path.exists());
+            // A counter that this driver does not have is no series; of two sources the first one stands.
+            let known = counters.iter().any(|(_, known)| known.metric == counter.metric);
+            if let (false, Some(path)) = (known, path) {
+                counters.push((KernelFile::new(path, keep), counter));
+            }
+        }
+        let file = |name| KernelFile::new(folder.join(name), keep);
+        Self {
+            device: Device::new_port(name, number),
+            labels: labels.into_iter().filter_map(|(label, text)| Some((label, text?))).collect(),
+            state: file("state"),
+            physical_state: file("phys_state"),
+            rate: file("rate"),
+            lifespan: Some(file(LIFESPAN)).filter(|file| file.path().exists()),
+            counters,
+        }
+    }
+
+    /// Adds what the port says now to the report.
+    fn collect_readings(
+        &mut self,
+        refused: &mut BTreeSet<PathBuf>,
+        buffer: &mut Vec<u8>,
+        report: &mut Report,
+    ) {
+        let device = report.ensure_device(self.device.clone());
+        let labels: Vec<_> = self.labels.iter().map(|(name, text)| (*name, &**text)).collect();
+        report.add_info(device, port::INFO, &labels);
+        let mut push = |metric: MetricId, read: io::Result<Reading>| {
+            report.push(device, metric, read.unwrap_or_else(|error| absent_reason(&error).into()));
+        };
+        push(port::STATE, self.state.read_text(buffer).map(parse_state));
+        push(port::PHYSICAL_STATE, self.physical_state.read_text(buffer).map(parse_state));
+        match self.rate.read_text(buffer) {
+            Ok(text) => {
+                push(port::RATE, Ok(parse_rate(text)));
+                push(port::LANES, Ok(parse_link_width(text)));
+            }
+            Err(error) => push(port::RATE, Err(error)),
+        }
+        if let Some(file) = &mut self.lifespan {
+            push(port::COUNTER_LIFESPAN, file.read_text(buffer).map(parse_lifespan));
+        }
+        for (file, counter) in &mut self.counters {
+            if refused.contains(file.path()) {
+                push(counter.metric, Ok(AbsenceReason::Unsupported.into()));
+                continue;
+            }
+            let read = file.read_text(buffer).map(|text| counter.parse_reading(text));
+            if read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput) {
+                refused.insert(file.path().to_path_buf());
+            }
+            push(counter.metric, read);
+        }
+    }
+}
+
+impl Collector for RdmaDeviceCollector {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn collect_readings(&mut self, report: &mut Report) -> Result<CollectOutcome, CollectError> {
+        let managed = self.managed.unwrap_or_else(|| self.is_managed());
+        self.managed = Some(managed);
+        if managed {
+            let why = "left alone, because only NVIDIA's Fabric Manager may ask this card";
+            return Ok(CollectOutcome::Nothing(why.to_owned()));
+        }
+        if let Err(source) = self.discover_ports() {
+            return Err(CollectError::Read { path: self.folder.join("ports"), source });
+        }
+        for port in &mut self.ports {
+            port.collect_readings(&mut self.refused, &mut self.buffer, report);
+        }
+        Ok(CollectOutcome::Found)
+    }
+}
+
+/// The network device of a port: the one that says it is this port's, or the only one there is.
+fn find_netdev(card: &Path, number: &str) -> Option<String> {
+    let folder = card.join("device/net");
+    let mut found = list_names(&folder).ok()?;
+    let wanted = number.parse::<u32>().ok()?.checked_sub(1)?.to_string();
+    let own = |name: &&String| {
+        read_once(&folder.join(name).join("dev_port")).is_some_and(|port| port == wanted)
+    };
+    match found.iter().find(own) {
+        Some(name) => Some(name.clone()),
+        None if found.len() == 1 => found.pop(),
+        None => None,
+    }
+}
+
+/// The number of a state such as `4: ACTIVE`.
+fn parse_state(text: &str) -> Reading {
+    let number = text.split(':').next().unwrap_or(text).trim();
+    number.parse().map_or(AbsenceReason::Error.into(), |id: u32| Reading::of(f64::from(id)))
+}
+
+/// Bytes per second of a rate such as `400 Gb/sec (4X NDR)`.
+fn parse_rate(text: &str) -> Reading {
+    let number = text.split_once(" Gb/sec").and_then(|(number, _)| number.parse::<f64>().ok());
+    match number {
+        Some(gigabits) if gigabits.is_finite() && gigabits >= 0.0 => {
+            Reading::of(gigabits * 1e9 / 8.0)
+        }
+        _ => AbsenceReason::Error.into(),
+    }
+}
+
+/// Seconds of a number of milliseconds.
+fn parse_lifespan(text: &str) -> Reading {
+    text.parse()
+        .map_or(AbsenceReason::Error.into(), |millis: u32| Reading::of(f64::from(millis) / 1e3))
+}
+
+/// Lanes of a rate such as `400 Gb/sec (4X NDR)`.
+fn parse_link_width(text: &str) -> Reading {
+    let lanes = text.split_once('(').and_then(|(_, rest)| rest.split_once('X'));
+    let lanes: Option<u32> = lanes.and_then(|(lanes, _)| lanes.parse().ok());
+    lanes.map_or(AbsenceReason::Error.into(), |lanes| Reading::of(f64::from(lanes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_bytes_per_second() {
+        assert_eq!(parse_rate("400 Gb/sec (4X NDR)"), Reading::of(5e10));
+        assert_eq!(parse_rate("2.5 Gb/sec (1X SDR)"), Reading::of(312_500_000.0));
+        for garbage in ["", "fast", "400 Mb/sec", "-1 Gb/sec", "nan Gb/sec"] {
+            assert_eq!(parse_rate(garbage), AbsenceReason::Error.into(), "{garbage}");
+        }
+    }
+
+    #[test]
+    fn lanes_are_counted() {
+        assert_eq!(parse_link_width("400 Gb/sec (4X NDR)"), Reading::of(4.0));
+        assert_eq!(parse_link_width("100 Gb/sec (2X HDR)"), Reading::of(2.0));
+        for garbage in ["", "400 Gb/sec", "(X)", "(-4X)"] {
+            assert_eq!(parse_link_width(garbage), AbsenceReason::Error.into(), "{garbage}");
+        }
+    }
+
+    #[test]
+    fn states_are_their_numbers() {
+        assert_eq!(parse_state("4: ACTIVE"), Reading::of(4.0));
+        assert_eq!(parse_state("5: LinkUp"), Reading::of(5.0));
+        assert_eq!(parse_state("ACTIVE"), AbsenceReason::Error.into());
+    }
+}

@@ -1,0 +1,187 @@
+//! Probes of the wires between GPUs: gaunt-probe is started now and then, and what it found last is shown.
+//!
+//! It decides by itself whether it may run; this only asks it to. It runs as a process of its own and keeps its own
+//! deadline, so that neither a driver that hangs nor a probe that goes wrong is this collector's matter.
+
+use std::{
+    fs, io,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant, SystemTime},
+};
+
+use gaunt_schema::{DeviceClass, Report, catalogue::probe_results, text};
+
+use super::{CollectError, CollectOutcome, Collector};
+use crate::sampler_options::ProbeSchedule;
+
+/// The longest page that is read: a matrix of 16 GPUs has some 3,000 lines of 150 bytes.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// The page's name in the folder of probes.
+const PAGE: &str = "probe.prom";
+
+/// Starts probes, and reads what they found.
+pub(super) struct ProbeCollector {
+    options: ProbeSchedule,
+    /// Where the NVML library is, if the loader is not to look for it.
+    nvml_library: Option<PathBuf>,
+    next: Instant,
+    child: Option<Child>,
+    page: Option<(SystemTime, Report)>,
+}
+
+impl ProbeCollector {
+    /// The first one comes at a moment that `seed` chooses: nodes that boot together must not probe together.
+    pub(super) fn new(options: &ProbeSchedule, nvml_library: Option<PathBuf>, seed: &str) -> Self {
+        let spread = seed.bytes().fold(17_u64, |mix, byte| {
+            (mix ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3).rotate_left(5)
+        });
+        let millis = options.every.as_millis().max(1) as u64;
+        let next = Instant::now() + Duration::from_millis(spread % millis);
+        Self { options: options.clone(), nvml_library, next, child: None, page: None }
+    }
+
+    /// Starts a probe if it is time and none runs.
+    fn start_due_probe(&mut self, now: Instant) -> Result<(), CollectError> {
+        if let Some(child) = &mut self.child {
+            match child.try_wait() {
+                Ok(None) => return Ok(()),
+                Ok(Some(status)) => tracing::info!(%status, "a probe ended"),
+                Err(error) => tracing::warn!(%error, "a probe cannot be waited for"),
+            }
+            self.child = None;
+        }
+        if now < self.next {
+            return Ok(());
+        }
+        self.next = now + self.options.every;
+        let mut command = Command::new(&self.options.program);
+        command.arg("auto").arg("--state").arg(&self.options.folder);
+        if let Some(library) = &self.nvml_library {
+            command.arg("--nvml-library").arg(library);
+        }
+        command.args(&self.options.arguments);
+        let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = quiet.spawn().map_err(|error| {
+            CollectError::Devices(format!(
+                "cannot start {}: {error}; name it with probe.program",
+                self.options.program.display()
+            ))
+        })?;
+        self.child = Some(child);
+        Ok(())
+    }
+
+    /// Reads the page again if it changed.
+    fn refresh_page(&mut self) -> Result<(), CollectError> {
+        let path = self.options.folder.join(PAGE);
+        let unread = |source| CollectError::Read { path: path.clone(), source };
+        let about = match fs::metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            about => about.map_err(unread)?,
+        };
+        let written = about.modified().map_err(unread)?;
+        if self.page.as_ref().is_some_and(|(known, _)| *known == written) {
+            return Ok(());
+        }
+        if about.len() > MAX_BYTES {
+            return Err(CollectError::Malformed { path, what: "it is longer than 1 MiB" });
+        }
+        let body = fs::read(&path).map_err(unread)?;
+        let decoded = text::decode_page(&body, &text::PageLimits::default());
+        let decoded =
+            decoded.map_err(|_| CollectError::Malformed { path, what: "it is no page of text" })?;
+        self.page = Some((written, decoded.report));
+        Ok(())
+    }
+}
+
+impl Collector for ProbeCollector {
+    fn name(&self) -> &'static str {
+        "probe"
+    }
+
+    fn collect_readings(&mut self, report: &mut Report) -> Result<CollectOutcome, CollectError> {
+        let tended = self.start_due_probe(Instant::now());
+        self.refresh_page()?;
+        if let Some((_, page)) = &self.page {
+            report_probes(page, report);
+        }
+        tended?;
+        if self.page.is_none() {
+            return Ok(CollectOutcome::Pending("no probe has ended yet".to_owned()));
+        }
+        Ok(CollectOutcome::Found)
+    }
+}
+
+/// Adds what a page says of probes, and nothing else that may stand in it.
+fn report_probes(page: &Report, report: &mut Report) {
+    let ours = |metric: gaunt_schema::MetricId| {
+        (probe_results::INFO.0..=probe_results::SKIPPED_FAILED.0).contains(&metric.0)
+    };
+    let known = page.devices.iter().map(|device| {
+        let shown = matches!(device.class, DeviceClass::Probe | DeviceClass::Node);
+        shown.then(|| report.ensure_device(device.clone()))
+    });
+    let places: Vec<Option<u32>> = known.collect();
+    let place = |device: u32| places.get(device as usize).copied().flatten();
+    for sample in page.samples.iter().filter(|sample| ours(sample.metric)) {
+        if let Some(device) = place(sample.device) {
+            report.push(device, sample.metric, sample.reading);
+        }
+    }
+    for info in page.infos.iter().filter(|info| ours(info.metric)) {
+        if let Some(device) = place(info.device) {
+            let labels: Vec<_> =
+                info.labels.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+            report.add_info(device, info.metric, &labels);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gaunt_schema::Device;
+
+    use super::*;
+
+    fn probe_collector(folder: &std::path::Path, program: &str) -> ProbeCollector {
+        let options = ProbeSchedule {
+            program: program.into(),
+            folder: folder.to_path_buf(),
+            every: Duration::from_millis(1),
+            arguments: Vec::new(),
+        };
+        ProbeCollector::new(&options, None, "node")
+    }
+
+    #[test]
+    fn only_what_probes_say_is_passed_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let page = "gaunt_probe_busbw_bytes_per_second{collective=\"all_reduce\",between=\"gpu0..7\"} 4e11\n\
+                    gaunt_probe_skipped_total{reason=\"job\"} 3\n\
+                    gaunt_gpu_power_watts{gpu=\"0\"} 1\n";
+        fs::write(folder.path().join(PAGE), page).unwrap();
+        let mut report = Report::default();
+        let outcome = probe_collector(folder.path(), "true").collect_readings(&mut report).unwrap();
+        assert!(matches!(outcome, CollectOutcome::Found));
+        let device = Device::new_probe("all_reduce", "gpu0..7");
+        let value = |device, metric| {
+            report.find_reading(device, metric).and_then(gaunt_schema::Reading::value)
+        };
+        assert_eq!(value(&device, probe_results::BUS_BANDWIDTH), Some(4e11));
+        assert_eq!(value(&Device::new_node(), probe_results::SKIPPED_JOB), Some(3.0));
+        assert_eq!(report.samples.len(), 2);
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut probes = probe_collector(folder.path(), "/nowhere/gaunt-probe");
+        probes.next = Instant::now();
+        let error = probes.collect_readings(&mut Report::default()).unwrap_err().to_string();
+        assert!(error.starts_with("cannot start /nowhere/gaunt-probe"), "{error}");
+    }
+}

@@ -1,0 +1,242 @@
+//! The exporter as a service: sampler, pages and server, kept together until a signal ends it or brings new settings.
+
+use std::{fmt, future::pending, io, net::SocketAddr, sync::Arc, time::Instant};
+
+use gaunt_schema::{Device, Report, UnixMs, catalogue::exporter, text::CompatOptions};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+    task::JoinHandle,
+    time::{Interval, MissedTickBehavior, interval},
+};
+
+use crate::{
+    MetricsPage, NodeSampler, SamplerOptions,
+    host_check::HostNames,
+    metrics_server::{self, MetricsServeError},
+    wall_clock,
+    watchdog::Watchdog,
+};
+
+/// What is to be served, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExporterPlan {
+    /// The address to listen on.
+    pub listen: SocketAddr,
+    /// Names under which it may be asked, beside its addresses and those of this machine.
+    pub names: Vec<String>,
+    /// In whose words the page speaks beside our own.
+    pub compat: CompatOptions,
+    /// What is sampled.
+    pub sampler: SamplerOptions,
+}
+
+/// Why the service cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// The page cannot be served.
+    #[error(transparent)]
+    Serve(#[from] MetricsServeError),
+    /// Signals cannot be waited for.
+    #[error("cannot wait for signals: {0}; raise the limit on open files")]
+    Signals(#[from] io::Error),
+}
+
+/// Serves `plan` until SIGTERM or SIGINT. On SIGHUP `again` reads the settings anew; a plan that cannot be had or
+/// cannot be served is refused with a line in the log, and the service goes on as before. `watchdog` is fed as long as a
+/// restart would not help.
+pub async fn run<E: fmt::Display>(
+    plan: ExporterPlan,
+    mut again: impl FnMut() -> Result<ExporterPlan, E>,
+    watchdog: Option<Watchdog>,
+) -> Result<(), ServiceError> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut reload = signal(SignalKind::hangup())?;
+    let mut service = ExporterService::start_service(plan, watchdog).await?;
+    let mut beats = service.watchdog.as_ref().map(|watchdog| {
+        let mut beats = interval(watchdog.every());
+        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        beats
+    });
+    loop {
+        tokio::select! {
+            () = tick(&mut beats) => service.feed(),
+            alive = service.reports.changed(), if service.samples => service.publish_report(alive.is_ok()),
+            _ = reload.recv() => service.reload_settings(again()).await,
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+        }
+    }
+    tracing::info!("asked to stop");
+    Ok(())
+}
+
+/// The next beat; never, without a timer.
+async fn tick(timer: &mut Option<Interval>) {
+    match timer {
+        Some(timer) => drop(timer.tick().await),
+        None => pending().await,
+    }
+}
+
+/// What is said of the settings, beside what the collectors say of themselves.
+const SETTINGS: &str = "settings";
+
+/// How the settings were last read.
+struct SettingsStatus {
+    /// When they were last taken.
+    taken: UnixMs,
+    /// Why they were refused since.
+    refused: Option<String>,
+}
+
+impl SettingsStatus {
+    fn loaded_now() -> Self {
+        Self { taken: wall_clock::now(), refused: None }
+    }
+
+    /// Adds it to the report.
+    fn report_status(&self, report: &mut Report) {
+        let device = report.ensure_device(Device::new_collector(SETTINGS));
+        if let Some(why) = &self.refused {
+            let message = format!("not reloaded, the old ones stand: {why}");
+            report.add_info(device, exporter::COLLECTOR_INFO, &[("message", &message)]);
+        }
+        let success = f64::from(u8::from(self.refused.is_none()));
+        report.push(device, exporter::COLLECTOR_SUCCESS, success);
+        report.push(device, exporter::COLLECTOR_LAST_SUCCESS, self.taken.to_seconds());
+    }
+}
+
+/// A service that runs.
+struct ExporterService {
+    plan: ExporterPlan,
+    settings: SettingsStatus,
+    sampler: NodeSampler,
+    reports: watch::Receiver<Arc<Report>>,
+    /// Whether the sampler lives.
+    samples: bool,
+    pages: watch::Sender<Arc<MetricsPage>>,
+    names: watch::Sender<HostNames>,
+    server: JoinHandle<()>,
+    watchdog: Option<Watchdog>,
+}
+
+impl ExporterService {
+    async fn start_service(
+        plan: ExporterPlan,
+        watchdog: Option<Watchdog>,
+    ) -> Result<Self, MetricsServeError> {
+        // The address first: a second exporter must not bother the driver before it notices the first.
+        let listener = metrics_server::bind_listener(plan.listen).await?;
+        let sampler = NodeSampler::start_sampling(plan.sampler.clone());
+        let page = MetricsPage::new(Arc::default(), plan.compat);
+        let pages = watch::Sender::new(Arc::new(page));
+        let names = watch::Sender::new(metrics_server::host_names(&plan.names));
+        let server = spawn_server(listener, &pages, &names);
+        let (settings, reports) = (SettingsStatus::loaded_now(), sampler.watch_reports());
+        let mut service = Self {
+            plan,
+            settings,
+            sampler,
+            reports,
+            samples: true,
+            pages,
+            names,
+            server,
+            watchdog,
+        };
+        service.expect_reports();
+        Ok(service)
+    }
+
+    /// Tells the watchdog which sampler reports from now on.
+    fn expect_reports(&mut self) {
+        let options = &self.plan.sampler;
+        if let Some(watchdog) = &mut self.watchdog {
+            watchdog.expect(options.max_hung_workers, options.period, Instant::now());
+        }
+    }
+
+    /// Feeds the watchdog, unless a restart is what helps.
+    fn feed(&mut self) {
+        if let Some(watchdog) = &mut self.watchdog {
+            watchdog.feed(Instant::now());
+        }
+    }
+
+    /// Publishes the newest report, unless the sampler has just begun.
+    fn publish_report(&mut self, alive: bool) {
+        if !alive {
+            tracing::error!("the sampler ended; the page will not change any more");
+            self.samples = false;
+        }
+        let mut report = Report::clone(&self.reports.borrow_and_update());
+        if report.node_time.is_some() {
+            if let Some(watchdog) = &mut self.watchdog {
+                watchdog.note(&report, Instant::now());
+            }
+            self.settings.report_status(&mut report);
+            let page = MetricsPage::from_previous(
+                &self.pages.borrow(),
+                Arc::new(report),
+                self.plan.compat,
+            );
+            self.pages.send_replace(Arc::new(page));
+        }
+    }
+
+    async fn reload_settings<E: fmt::Display>(&mut self, plan: Result<ExporterPlan, E>) {
+        let changed = match plan {
+            Ok(plan) => self.apply_plan(plan).await.map_err(|error| error.to_string()),
+            Err(error) => Err(format!("{error:#}")),
+        };
+        match changed {
+            Ok(()) => {
+                tracing::info!("settings reloaded");
+                self.settings = SettingsStatus::loaded_now();
+            }
+            Err(error) => {
+                tracing::error!("settings not reloaded, the old ones stand: {error}");
+                self.settings.refused = Some(error);
+            }
+        }
+        self.publish_report(true);
+    }
+
+    /// Takes another plan, or leaves everything as it is. What did not change goes on undisturbed.
+    async fn apply_plan(&mut self, plan: ExporterPlan) -> Result<(), MetricsServeError> {
+        if plan.listen != self.plan.listen {
+            let listener = metrics_server::bind_listener(plan.listen).await?;
+            // Connections have tasks of their own, and end with the answer that is under way.
+            self.server.abort();
+            self.server = spawn_server(listener, &self.pages, &self.names);
+        }
+        self.names.send_replace(metrics_server::host_names(&plan.names));
+        let anew = plan.sampler != self.plan.sampler;
+        self.plan = plan;
+        if anew {
+            tracing::info!("sampling starts anew; integrals begin at zero");
+            self.sampler = NodeSampler::start_sampling(self.plan.sampler.clone());
+            self.reports = self.sampler.watch_reports();
+            self.samples = true;
+            self.expect_reports();
+        }
+        Ok(())
+    }
+}
+
+fn spawn_server(
+    listener: TcpListener,
+    pages: &watch::Sender<Arc<MetricsPage>>,
+    names: &watch::Sender<HostNames>,
+) -> JoinHandle<()> {
+    if let Ok(address) = listener.local_addr() {
+        tracing::info!(%address, "serving /metrics");
+    }
+    let serving =
+        metrics_server::ServedPages { pages: pages.subscribe(), names: names.subscribe() };
+    tokio::spawn(metrics_server::serve_pages(listener, serving))
+}

@@ -1,0 +1,367 @@
+//! The settings file, and how it and the command line become what is served.
+
+use std::{fs, io, net::SocketAddr, path::PathBuf, time::Duration};
+
+use gaunt_node::{ProbeSchedule, ReadingSource, SamplerOptions, exporter_service::ExporterPlan};
+use gaunt_schema::{plain_error, text::CompatOptions};
+use serde::{Deserialize, Deserializer, de::Error};
+
+use crate::NodeArguments;
+
+/// Where the page is served if nothing else is said: on this machine only.
+const LISTEN: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9770);
+
+/// The shortest and the longest period. Below the first the driver's own windows repeat themselves; beyond the second
+/// nobody would call it live.
+const PERIODS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_mins(1));
+
+/// The shortest and the longest deadline. A healthy call may take some milliseconds; a call that takes minutes is
+/// what a deadline is for.
+const DEADLINES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_mins(5));
+
+/// The shortest and the longest time between two probes: more often would be felt, more seldom nobody would miss.
+const PAUSES: (Duration, Duration) = (Duration::from_mins(1), Duration::from_hours(24));
+
+/// Why there is nothing to serve.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ExporterSettingsError {
+    /// The file cannot be read.
+    #[error("cannot read the settings {path}: {why}; check --config", path = path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// What the kernel said; part of the sentence, and so not its source.
+        why: io::Error,
+    },
+    /// The file says something that it cannot say.
+    #[error("{path}, line {line}: {what}", path = path.display())]
+    Malformed {
+        /// Which file.
+        path: PathBuf,
+        /// Where in it.
+        line: usize,
+        /// What is wrong.
+        what: String,
+    },
+    /// A tree is not there.
+    #[error("{root} is no folder; check --{flag}-root", root = root.display())]
+    NoFolder {
+        /// Where it should be.
+        root: PathBuf,
+        /// Which of the two.
+        flag: &'static str,
+    },
+}
+
+/// An exporter in whose words the page can speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum CompatExporter {
+    /// dcgm-exporter.
+    Dcgm,
+    /// node_exporter.
+    Node,
+}
+
+/// What the file may say. A setting that it leaves out has its usual value.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExporterSettingsFile {
+    listen: Option<SocketAddr>,
+    #[serde(default, deserialize_with = "period_in_file")]
+    period: Option<Duration>,
+    node: Option<String>,
+    names: Option<Vec<String>>,
+    compat: Option<Vec<CompatExporter>>,
+    sys_root: Option<PathBuf>,
+    proc_root: Option<PathBuf>,
+    exclude: Option<Vec<String>>,
+    rails: Option<Vec<String>>,
+    without: Option<Vec<ReadingSource>>,
+    textfiles: Option<PathBuf>,
+    #[serde(default, deserialize_with = "deadline_in_file")]
+    collector_deadline: Option<Duration>,
+    #[serde(default)]
+    nvml: NvmlSettings,
+    #[serde(default)]
+    kubelet: KubeletSettings,
+    #[serde(default)]
+    probe: ProbeSettings,
+}
+
+/// What the file may say of the NVIDIA driver.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NvmlSettings {
+    library: Option<PathBuf>,
+    #[serde(default, deserialize_with = "deadline_in_file")]
+    call_deadline: Option<Duration>,
+    #[serde(default, deserialize_with = "deadline_in_file")]
+    init_deadline: Option<Duration>,
+    kernel_log: Option<PathBuf>,
+}
+
+/// What the file may say of the kubelet.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KubeletSettings {
+    socket: Option<PathBuf>,
+}
+
+/// What the file may say of probes; they are on if it says how often.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProbeSettings {
+    #[serde(default, deserialize_with = "pause_in_file")]
+    every: Option<Duration>,
+    program: Option<PathBuf>,
+    state: Option<PathBuf>,
+    #[serde(default)]
+    arguments: Vec<String>,
+}
+
+impl ProbeSettings {
+    /// What it means, if probes are on.
+    fn into_schedule(self) -> Option<ProbeSchedule> {
+        let usual = ProbeSchedule::default();
+        Some(ProbeSchedule {
+            every: self.every?,
+            program: self.program.unwrap_or(usual.program),
+            folder: self.state.unwrap_or(usual.folder),
+            arguments: self.arguments,
+        })
+    }
+}
+
+/// What is to be served: the usual values, the file over them, the command line over both.
+pub(crate) fn build_plan(arguments: &NodeArguments) -> Result<ExporterPlan, ExporterSettingsError> {
+    let file = match &arguments.config {
+        Some(path) => read_settings(path)?,
+        None => ExporterSettingsFile::default(),
+    };
+    let usual = SamplerOptions::default();
+    let said = |argument: &Option<PathBuf>, file, usual| argument.clone().or(file).unwrap_or(usual);
+    let without = arguments.without.clone().or(file.without);
+    let sampler = SamplerOptions {
+        sys_root: said(&arguments.sys_root, file.sys_root, usual.sys_root),
+        proc_root: said(&arguments.proc_root, file.proc_root, usual.proc_root),
+        nvml_library: arguments.nvml_library.clone().or(file.nvml.library),
+        node_name: arguments.node.clone().or(file.node),
+        period: arguments.period.or(file.period).unwrap_or(usual.period),
+        call_deadline: file.nvml.call_deadline.unwrap_or(usual.call_deadline),
+        init_deadline: file.nvml.init_deadline.unwrap_or(usual.init_deadline),
+        collector_deadline: file.collector_deadline.unwrap_or(usual.collector_deadline),
+        without: without.into_iter().flatten().collect(),
+        kubelet: file.kubelet.socket.unwrap_or(usual.kubelet),
+        kernel_log: file.nvml.kernel_log.or(usual.kernel_log),
+        exclude: arguments.exclude.clone().or(file.exclude).unwrap_or_default(),
+        rails: file.rails.unwrap_or_default(),
+        textfiles: arguments.textfiles.clone().or(file.textfiles),
+        probe: file.probe.into_schedule(),
+        ..SamplerOptions::default()
+    };
+    for (flag, root) in [("sys", &sampler.sys_root), ("proc", &sampler.proc_root)] {
+        if !root.is_dir() {
+            return Err(ExporterSettingsError::NoFolder { root: root.clone(), flag });
+        }
+    }
+    let mut names = arguments.name.clone().or(file.names).unwrap_or_default();
+    names.extend(sampler.node_name.clone());
+    let dialects = arguments.compat.clone().or(file.compat).unwrap_or_default();
+    Ok(ExporterPlan {
+        listen: arguments.listen.or(file.listen).unwrap_or(LISTEN),
+        names,
+        compat: CompatOptions {
+            dcgm: dialects.contains(&CompatExporter::Dcgm),
+            node: dialects.contains(&CompatExporter::Node),
+            xid: sampler.is_enabled(ReadingSource::Xid),
+        },
+        sampler,
+    })
+}
+
+fn read_settings(path: &PathBuf) -> Result<ExporterSettingsFile, ExporterSettingsError> {
+    let text = fs::read_to_string(path)
+        .map_err(|why| ExporterSettingsError::Read { path: path.clone(), why })?;
+    toml::from_str(&text).map_err(|error| {
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        // On one line, as the log is.
+        let what = plain_error::document(
+            error.message(),
+            "TOML",
+            toml::from_str::<toml::Table>(&text).is_ok(),
+        );
+        ExporterSettingsError::Malformed {
+            path: path.clone(),
+            line: before.matches('\n').count() + 1,
+            what,
+        }
+    })
+}
+
+/// The exporter of this name.
+pub(crate) fn parse_compat(name: &str) -> Result<CompatExporter, String> {
+    match name {
+        "dcgm" => Ok(CompatExporter::Dcgm),
+        "node" => Ok(CompatExporter::Node),
+        _ => Err("it must be dcgm, node, or both: dcgm,node".to_owned()),
+    }
+}
+
+/// A period such as `1s` or `500ms`.
+pub(crate) fn parse_period(text: &str) -> Result<Duration, String> {
+    parse_duration(text, PERIODS)
+}
+
+fn parse_duration(text: &str, (least, most): (Duration, Duration)) -> Result<Duration, String> {
+    let (number, unit) = match text.strip_suffix("ms") {
+        Some(number) => (number, 1),
+        None => (text.strip_suffix('s').ok_or("write a time with its unit: 1s, 500ms")?, 1000),
+    };
+    let number: u64 = number.parse().map_err(|_| "write a whole number and its unit: 1s, 500ms")?;
+    let span = Duration::from_millis(number.saturating_mul(unit));
+    if span < least || span > most {
+        return Err(format!("it must be between {least:?} and {most:?}"));
+    }
+    Ok(span)
+}
+
+fn period_in_file<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Duration>, D::Error> {
+    deserialize_duration("period", input, PERIODS)
+}
+
+fn deadline_in_file<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Duration>, D::Error> {
+    deserialize_duration("deadline", input, DEADLINES)
+}
+
+fn pause_in_file<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Duration>, D::Error> {
+    deserialize_duration("time between probes", input, PAUSES)
+}
+
+fn deserialize_duration<'de, D: Deserializer<'de>>(
+    what: &str,
+    input: D,
+    bounds: (Duration, Duration),
+) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(input)?;
+    let span = parse_duration(&text, bounds);
+    span.map(Some).map_err(|why| D::Error::custom(format!("the {what} {text:?}: {why}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    /// The plan of a file with this text, and these arguments beside it.
+    fn plan_from_file(text: &str, arguments: &[&str]) -> Result<ExporterPlan, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("node.toml");
+        fs::write(&path, text).unwrap();
+        let config = ["gaunt-node", "--config", path.to_str().unwrap()];
+        let arguments = NodeArguments::parse_from(config.iter().chain(arguments));
+        let folder = format!("{}/", folder.path().display());
+        build_plan(&arguments).map_err(|error| error.to_string().replace(&folder, ""))
+    }
+
+    #[test]
+    fn periods_have_units_and_bounds() {
+        assert_eq!(parse_period("1s"), Ok(Duration::from_secs(1)));
+        assert_eq!(parse_period("500ms"), Ok(Duration::from_millis(500)));
+        for bad in ["1", "s", "0s", "-1s", "99ms", "61s", "1.5s", "99999999999999999999s"] {
+            assert!(parse_period(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_empty_file_is_the_usual() {
+        let plan = plan_from_file("", &[]).unwrap();
+        assert_eq!(plan.sampler, SamplerOptions::default());
+        assert_eq!(plan.listen, LISTEN);
+        assert!(!plan.compat.dcgm && !plan.compat.node);
+    }
+
+    #[test]
+    fn the_sample_file_says_every_setting_with_its_usual_value() {
+        let sample = include_str!("../../../config/gaunt-node.toml");
+        assert_eq!(plan_from_file(sample, &[]), plan_from_file("", &[]));
+        // What has no usual value, or needs something of this machine, stands there as a comment.
+        let all: String = sample
+            .lines()
+            .map(|line| line.strip_prefix("#: ").unwrap_or(line))
+            .filter(|line| !line.starts_with("library"))
+            .flat_map(|line| [line, "\n"])
+            .collect();
+        let plan = plan_from_file(&all, &[]).unwrap();
+        assert_eq!(plan.sampler.node_name.as_deref(), Some("gpu-0417"));
+        for setting in [
+            "compat",
+            "names",
+            "exclude",
+            "rails",
+            "without",
+            "collector_deadline",
+            "call_deadline",
+            "init_deadline",
+            "library",
+            "every",
+            "state",
+            "program",
+            "arguments",
+            "socket",
+        ] {
+            assert!(sample.contains(&format!("{setting} = ")), "{setting} is not in the sample");
+        }
+    }
+
+    #[test]
+    fn the_command_line_goes_before_the_file() {
+        let text = "listen = \"127.0.0.1:1\"\nperiod = \"2s\"\ncompat = [\"dcgm\"]\nnode = \"a\"\n\
+                    [nvml]\ncall_deadline = \"50ms\"\n";
+        let plan =
+            plan_from_file(text, &["--listen", "127.0.0.1:2", "--compat", "dcgm,node"]).unwrap();
+        assert_eq!(plan.listen.port(), 2);
+        assert!(plan.compat.dcgm && plan.compat.node);
+        assert_eq!(plan.sampler.period, Duration::from_secs(2));
+        assert_eq!(plan.sampler.call_deadline, Duration::from_millis(50));
+        assert_eq!(plan.sampler.node_name.as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn the_command_line_switches_off_in_place_of_the_file() {
+        let text = "without = [\"ports\", \"kernel_log\", \"xid\"]\n";
+        let plan = plan_from_file(text, &[]).unwrap();
+        let said = [ReadingSource::Ports, ReadingSource::KernelLog, ReadingSource::Xid];
+        assert_eq!(plan.sampler.without, said.into());
+        assert!(!plan.compat.xid);
+        let plan = plan_from_file(text, &["--without", "gpm,cpu"]).unwrap();
+        assert_eq!(plan.sampler.without, [ReadingSource::Gpm, ReadingSource::Cpu].into());
+        assert!(plan.compat.xid);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        for (text, says) in [
+            ("\nperod = \"1s\"\n", "node.toml, line 2: the field \"perod\" is not known; known: "),
+            (
+                "period = \"5\"\n",
+                "node.toml, line 1: the period \"5\": write a time with its unit: 1s, 500ms",
+            ),
+            ("compat = [\"dgcm\"]\n", "node.toml, line 1: \"dgcm\" is not possible; known: "),
+            ("[nvml]\ncall_deadline = \"9s\"\ninit_deadline = \"1ms\"\n", "node.toml, line 3: "),
+            ("listen = \"here\"\n", "node.toml, line 1: invalid socket address"),
+            ("listen\n", "node.toml, line 1: "),
+            (
+                "\nwithout = [\"cpu\", \"prots\"]\n",
+                "node.toml, line 2: nothing is called \"prots\"; it must be one of cpu, memory, ",
+            ),
+            ("sys_root = \"/nowhere\"\n", "/nowhere is no folder; check --sys-root"),
+        ] {
+            let error = plan_from_file(text, &[]).unwrap_err();
+            assert!(error.starts_with(says), "{text}: {error}");
+            assert!(!error.contains('\n'), "{error}");
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! A note of the file that a thread reads, for whoever waits for the thread and has to say what it hangs on.
+
+use std::{
+    cell::RefCell,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+thread_local! {
+    /// The note of this thread, if somebody wants one.
+    static HERE: RefCell<Option<CurrentPath>> = const { RefCell::new(None) };
+}
+
+/// The path of the file that a thread reads or read last.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CurrentPath(Arc<Mutex<PathBuf>>);
+
+impl CurrentPath {
+    /// From now on this thread writes its reads here.
+    pub(crate) fn track_this_thread(self) {
+        HERE.set(Some(self));
+    }
+
+    /// The file that is being read, or was read last; empty before the first.
+    pub(crate) fn read_path(&self) -> PathBuf {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Notes that this thread is about to read the file at `path`.
+pub(super) fn record_read(path: &Path) {
+    HERE.with_borrow(|here| {
+        if let Some(note) = here {
+            path.clone_into(&mut note.0.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    });
+}

@@ -1,0 +1,84 @@
+//! The messages of the kubelet's `v1.PodResourcesLister`, as far as they are read; what else it says is skipped.
+
+use prost::Message;
+
+/// Everything that `List` answers.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ListPodResourcesResponse {
+    /// The pods of the node that have resources.
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) pod_resources: Vec<PodResources>,
+}
+
+/// What one pod has.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct PodResources {
+    /// The pod's name.
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    /// Its namespace.
+    #[prost(string, tag = "2")]
+    pub(crate) namespace: String,
+    /// What each of its containers has.
+    #[prost(message, repeated, tag = "3")]
+    pub(crate) containers: Vec<ContainerResources>,
+}
+
+/// What one container has.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ContainerResources {
+    /// The container's name.
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    /// Its devices, those of each resource together.
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) devices: Vec<ContainerDevices>,
+}
+
+/// Devices of one resource.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ContainerDevices {
+    /// The resource, such as `nvidia.com/gpu`.
+    #[prost(string, tag = "1")]
+    pub(crate) resource_name: String,
+    /// The devices, by the ids that their plugin gave them.
+    #[prost(string, repeated, tag = "2")]
+    pub(crate) device_ids: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A field of a message: its number, that its length follows, and what it holds.
+    fn encode_field(number: u8, content: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![number << 3 | 2, content.len() as u8];
+        bytes.extend_from_slice(content);
+        bytes
+    }
+
+    #[test]
+    fn bytes_as_the_kubelet_sends_them_are_read_and_what_is_new_is_skipped() {
+        let device = [
+            encode_field(1, b"nvidia.com/gpu"),
+            encode_field(2, b"GPU-a"),
+            encode_field(2, b"GPU-b"),
+        ]
+        .concat();
+        // Memory, processor numbers packed, topology of a device: none of ours.
+        let unknown =
+            [encode_field(9, b"\x0a\x01x"), encode_field(3, &[0, 1, 2]), vec![0x40, 0x96, 0x01]]
+                .concat();
+        let container = [encode_field(1, b"trainer"), encode_field(2, &device), unknown].concat();
+        let pod =
+            [encode_field(1, b"llama-0"), encode_field(2, b"ml"), encode_field(3, &container)]
+                .concat();
+        let answer = ListPodResourcesResponse::decode(&*encode_field(1, &pod)).unwrap();
+        let [pod] = answer.pod_resources.as_slice() else { panic!("{answer:?}") };
+        assert_eq!((&*pod.namespace, &*pod.name), ("ml", "llama-0"));
+        assert_eq!(pod.containers[0].name, "trainer");
+        assert_eq!(pod.containers[0].devices[0].resource_name, "nvidia.com/gpu");
+        assert_eq!(pod.containers[0].devices[0].device_ids, ["GPU-a", "GPU-b"]);
+        assert!(ListPodResourcesResponse::decode(&[0x0a, 0x20, 1][..]).is_err(), "a torn message");
+    }
+}

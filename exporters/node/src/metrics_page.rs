@@ -1,0 +1,158 @@
+//! The page of one tick: written in each form when it is first asked for, and kept until the next tick. A form that was
+//! asked for in the tick before is written at once, so that a scraper that comes every second waits for nothing.
+
+use std::{
+    io::{self, Write},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use flate2::{Compression, write::GzEncoder};
+use gaunt_schema::{
+    Report,
+    frame::ClientState,
+    text::{CompatOptions, ExpositionFormat, write_page},
+};
+use hyper::body::Bytes;
+
+use crate::tick_frames::TickFrames;
+
+/// The forms of a page, in the order of [`Page::kept`].
+const FORMS: [ExpositionFormat; 2] = [ExpositionFormat::Text, ExpositionFormat::OpenMetrics];
+
+/// A page repeats its labels on every line, so that the fastest level already takes it to a quarter.
+const LEVEL: Compression = Compression::fast();
+
+/// Room for a page in bytes: that of a node with 8 GPUs and 8 ports.
+const PAGE: usize = 128 * 1024;
+
+/// Everything that one report says, in every form that somebody asked for.
+pub struct MetricsPage {
+    report: Arc<Report>,
+    compat: CompatOptions,
+    /// What there is of each form.
+    kept: [RenderedFormat; FORMS.len()],
+    /// The same as frames.
+    frames: TickFrames,
+}
+
+/// What there is of one form of a page.
+#[derive(Default)]
+struct RenderedFormat {
+    asked: AtomicBool,
+    plain: OnceLock<Bytes>,
+    compressed: OnceLock<Bytes>,
+}
+
+impl MetricsPage {
+    /// The page of a report; nothing is written yet.
+    pub fn new(report: Arc<Report>, compat: CompatOptions) -> Self {
+        Self { report, compat, kept: Default::default(), frames: TickFrames::default() }
+    }
+
+    /// The page of a report that comes after `last`: the forms in which that one was asked for are written now.
+    #[must_use]
+    pub fn from_previous(last: &Self, report: Arc<Report>, compat: CompatOptions) -> Self {
+        let frames = last.frames.next(&report);
+        let page = Self { report, compat, kept: Default::default(), frames };
+        page.render_ahead(last);
+        page
+    }
+
+    /// Writes the forms in which `last` was asked for.
+    fn render_ahead(&self, last: &Self) {
+        for (form, kept) in FORMS.into_iter().zip(&last.kept) {
+            if kept.asked.load(Ordering::Relaxed) {
+                self.render_plain(form);
+            }
+        }
+    }
+
+    /// Whether anything was sampled.
+    pub(crate) fn is_sampled(&self) -> bool {
+        self.report.node_time.is_some()
+    }
+
+    /// The page in a form, compressed or not.
+    pub(crate) fn encode_page(&self, form: ExpositionFormat, gzip: bool) -> io::Result<Bytes> {
+        let kept = self.rendered_format(form);
+        kept.asked.store(true, Ordering::Relaxed);
+        let plain = self.render_plain(form);
+        if !gzip {
+            return Ok(plain.clone());
+        }
+        if let Some(compressed) = kept.compressed.get() {
+            return Ok(compressed.clone());
+        }
+        let mut encoder = GzEncoder::new(Vec::with_capacity(plain.len() / 4), LEVEL);
+        encoder.write_all(plain)?;
+        let compressed = Bytes::from(encoder.finish()?);
+        Ok(kept.compressed.get_or_init(|| compressed).clone())
+    }
+
+    /// The page as a frame, for a client that holds this.
+    pub(crate) fn encode_frame(&self, holds: ClientState) -> Bytes {
+        self.frames.encode_frame(&self.report, holds)
+    }
+
+    fn render_plain(&self, form: ExpositionFormat) -> &Bytes {
+        self.rendered_format(form).plain.get_or_init(|| {
+            let mut page = String::with_capacity(PAGE);
+            write_page(&self.report, form, self.compat, &mut page);
+            page.into()
+        })
+    }
+
+    fn rendered_format(&self, form: ExpositionFormat) -> &RenderedFormat {
+        &self.kept[usize::from(form == ExpositionFormat::OpenMetrics)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use flate2::read::GzDecoder;
+    use gaunt_schema::{Device, UnixMs, catalogue::gpu};
+
+    use super::*;
+
+    #[test]
+    fn what_was_asked_for_is_written_ahead_and_no_longer_than_that() {
+        let after = |last: &MetricsPage| {
+            MetricsPage::from_previous(last, Arc::default(), CompatOptions::default())
+        };
+        let first = MetricsPage::new(Arc::default(), CompatOptions::default());
+        first.encode_page(ExpositionFormat::OpenMetrics, true).unwrap();
+        let second = after(&first);
+        let written =
+            |page: &MetricsPage| FORMS.map(|form| page.rendered_format(form).plain.get().is_some());
+        assert_eq!(written(&second), [false, true]);
+        assert_eq!(written(&after(&second)), [false, false]);
+    }
+
+    #[test]
+    fn every_form_is_written_once_and_compression_loses_nothing() {
+        let mut report = Report { node_time: Some(UnixMs(1_000)), ..Report::default() };
+        let gpu = report.ensure_device(Device::new_gpu(0));
+        report.push(gpu, gpu::POWER, 300.0);
+        let page =
+            MetricsPage::new(Arc::new(report), CompatOptions { dcgm: true, node: true, xid: true });
+        for form in FORMS {
+            let plain = page.encode_page(form, false).unwrap();
+            let text = str::from_utf8(&plain).unwrap();
+            assert!(text.contains("\ngaunt_gpu_power_watts{gpu=\"0\"} 300\n"), "{text}");
+            assert!(text.contains("\nDCGM_FI_DEV_POWER_USAGE{gpu=\"0\","), "{text}");
+            assert_eq!(text.ends_with("# EOF\n"), form == ExpositionFormat::OpenMetrics);
+            let compressed = page.encode_page(form, true).unwrap();
+            let mut back = Vec::new();
+            GzDecoder::new(&*compressed).read_to_end(&mut back).unwrap();
+            assert_eq!(back, plain);
+            for (gzip, first) in [(false, plain), (true, compressed)] {
+                assert_eq!(page.encode_page(form, gzip).unwrap().as_ptr(), first.as_ptr());
+            }
+        }
+    }
+}

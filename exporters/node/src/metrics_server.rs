@@ -1,0 +1,191 @@
+//! The page over HTTP: written at most once a tick in each form, served from memory, never touching the driver.
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use gaunt_schema::frame;
+use http_body_util::Full;
+use hyper::{
+    HeaderMap, Method, Request, Response, StatusCode,
+    body::{Bytes, Incoming},
+    header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, VARY},
+    service::service_fn,
+};
+use tokio::{net::TcpListener, sync::watch, time::sleep};
+
+use crate::{
+    MetricsPage,
+    connection_admission::{ConnectionAdmission, ConnectionLimits},
+    host_check::{HostNames, protect_from_browsers},
+    negotiation,
+    server_connection::serve_connection,
+};
+
+/// Some scrapers, their standbys, a few people. An answer is there at once, so that every connection is idle or waits
+/// for its client, and one of them can always give way: there is no need of a reserve.
+const LIMITS: ConnectionLimits = ConnectionLimits {
+    seats: 64,
+    seats_per_peer: 32,
+    reserve: 0,
+    head: Duration::from_secs(5),
+    // As long as a scraper that comes twice a minute, and somewhat more.
+    idle: Duration::from_secs(40),
+    write: Duration::from_secs(5),
+    answer: Some(Duration::from_secs(30)),
+};
+
+/// The wait after the listener failed: out of descriptors, usually, which more haste makes worse.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a person sees who opens the address.
+const INDEX: &str = "gaunt-node\n\n/metrics  everything that is known of this node, as Prometheus text\n\
+                     /healthz  whether this program lives\n";
+
+/// Why the page cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum MetricsServeError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {why}; pass --listen ADDRESS:PORT", why = render_bind_error(.said))]
+    Listen {
+        /// Which address.
+        address: SocketAddr,
+        /// What the kernel said; part of the sentence, and so not its source.
+        said: io::Error,
+    },
+}
+
+/// What the kernel said, in the words that people know.
+fn render_bind_error(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "address in use".to_owned(),
+        io::ErrorKind::AddrNotAvailable => "this machine has no such address".to_owned(),
+        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// Listens on an address.
+pub async fn bind_listener(address: SocketAddr) -> Result<TcpListener, MetricsServeError> {
+    TcpListener::bind(address).await.map_err(|said| MetricsServeError::Listen { address, said })
+}
+
+/// The names of this machine's exporter, and these.
+pub fn host_names(given: &[String]) -> HostNames {
+    HostNames::new(given, "this exporter", "--name or names in its settings")
+}
+
+/// What is served now: each changes while connections stay.
+#[derive(Clone)]
+pub struct ServedPages {
+    /// The newest page.
+    pub pages: watch::Receiver<Arc<MetricsPage>>,
+    /// The names under which it may be asked.
+    pub names: watch::Receiver<HostNames>,
+}
+
+/// Serves the newest page until it is dropped; then kept connections end after the answer that is under way.
+pub async fn serve_pages(listener: TcpListener, serving: ServedPages) {
+    serve_with_limits(listener, serving, LIMITS).await;
+}
+
+/// The same, with other limits.
+async fn serve_with_limits(listener: TcpListener, serving: ServedPages, limits: ConnectionLimits) {
+    let mut admission = ConnectionAdmission::new(limits);
+    // Dropped with this task, which those who wait for it notice.
+    let (_open, closed) = watch::channel(());
+    loop {
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let Some(seat) = admission.admit_connection(peer.ip(), Instant::now()) else {
+            tracing::debug!("too many connections; one is closed");
+            continue;
+        };
+        let (serving, mut closed) = (serving.clone(), closed.clone());
+        tokio::spawn(async move {
+            let answers = service_fn(move |request: Request<Incoming>| {
+                let mut response = handle_request(&request, &serving);
+                protect_from_browsers(response.headers_mut());
+                async move { Ok::<_, std::convert::Infallible>(response) }
+            });
+            let stop = async move { while closed.changed().await.is_ok() {} };
+            serve_connection(stream, seat, answers, stop).await;
+        });
+    }
+}
+
+/// The media type of what is meant for people.
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+/// What an answer hangs on beside its address.
+const VARIES: &str = "accept, accept-encoding, x-gaunt-frame";
+
+fn handle_request(request: &Request<Incoming>, serving: &ServedPages) -> Response<Full<Bytes>> {
+    if let Err(refused) = serving.names.borrow().check_request(request.uri(), request.headers()) {
+        return build_response(refused.status, PLAIN, refused.why);
+    }
+    let method = request.method();
+    if method != Method::GET && method != Method::HEAD {
+        let mut refused =
+            build_response(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET and HEAD\n");
+        refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return refused;
+    }
+    match request.uri().path() {
+        "/metrics" => respond_metrics(request.headers(), &Arc::clone(&serving.pages.borrow())),
+        "/healthz" => build_response(StatusCode::OK, PLAIN, "ok\n"),
+        "/" => build_response(StatusCode::OK, PLAIN, INDEX),
+        _ => build_response(StatusCode::NOT_FOUND, PLAIN, "not here; see /\n"),
+    }
+}
+
+/// The page in the form that the client can read.
+fn respond_metrics(headers: &HeaderMap, page: &MetricsPage) -> Response<Full<Bytes>> {
+    if !page.is_sampled() {
+        let why = "the first sample is being taken; ask again in a second\n";
+        return build_response(StatusCode::SERVICE_UNAVAILABLE, PLAIN, why);
+    }
+    if let Some(holds) = negotiation::negotiate_frame(headers) {
+        let mut response =
+            build_response(StatusCode::OK, frame::CONTENT_TYPE, page.encode_frame(holds));
+        response.headers_mut().insert(VARY, HeaderValue::from_static(VARIES));
+        return response;
+    }
+    let (form, gzip) = (negotiation::negotiate_format(headers), negotiation::accepts_gzip(headers));
+    let bytes = match page.encode_page(form, gzip) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            tracing::error!(%error, "cannot compress the page");
+            let why = "the page cannot be compressed; ask without Accept-Encoding\n";
+            return build_response(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, why);
+        }
+    };
+    let mut response = build_response(StatusCode::OK, form.content_type(), bytes);
+    let answered = response.headers_mut();
+    answered.insert(VARY, HeaderValue::from_static(VARIES));
+    if gzip {
+        answered.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    response
+}
+
+/// A whole response. The server leaves the body out where the request was HEAD.
+fn build_response(
+    status: StatusCode,
+    content: &'static str,
+    body: impl Into<Bytes>,
+) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content));
+    response
+}

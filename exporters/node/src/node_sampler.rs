@@ -1,0 +1,96 @@
+//! The sampler: runs the collectors each tick on a thread of its own and publishes what they brought.
+
+use std::{
+    sync::{
+        Arc,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
+    time::Duration,
+};
+
+use gaunt_schema::{Device, Report, SanitizedText, catalogue::host};
+use tokio::sync::watch;
+
+use crate::{
+    SamplerOptions,
+    collector::{self, Collector, collector_runner::CollectorRunner},
+    kernel_files::read_once,
+    nvml::nvml_collector::NvmlCollector,
+    wall_clock,
+};
+
+/// The NVML worker samples on the tick, and the sampler this part of a period later, so that a report carries the
+/// values of its own tick and not those of the one before.
+const LAG_OF_A_PERIOD: u32 = 5;
+
+/// A node being sampled. Dropping it ends the sampling and, through it, the NVML worker.
+pub struct NodeSampler {
+    reports: watch::Receiver<Arc<Report>>,
+    /// Never sent on: its end is the signal.
+    _alive: mpsc::Sender<()>,
+}
+
+impl NodeSampler {
+    /// Starts sampling. The first report comes at once, the others each period.
+    pub fn start_sampling(options: SamplerOptions) -> Self {
+        let (publish, reports) = watch::channel(Arc::new(Report::default()));
+        let (alive, ended) = mpsc::channel();
+        let work = move || run(&options, &publish, &ended);
+        if let Err(error) = thread::Builder::new().name("sampler".to_owned()).spawn(work) {
+            tracing::error!(%error, "cannot start the sampler; raise the limit on threads");
+        }
+        Self { reports, _alive: alive }
+    }
+
+    /// The newest report. Before the first tick it is empty, and its `node_time` is absent.
+    pub fn watch_reports(&self) -> watch::Receiver<Arc<Report>> {
+        self.reports.clone()
+    }
+}
+
+fn run(options: &SamplerOptions, publish: &watch::Sender<Arc<Report>>, ended: &mpsc::Receiver<()>) {
+    if !options.without.is_empty() {
+        let names: Vec<_> = options.without.iter().map(ToString::to_string).collect();
+        tracing::info!("switched off: {}", names.join(", "));
+    }
+    let mut collectors =
+        CollectorRunner::new(enabled_collectors(options), options.round_deadline());
+    let lag = options.period / LAG_OF_A_PERIOD;
+    loop {
+        publish.send_replace(Arc::new(sample_node(options, &mut collectors)));
+        let wait = wall_clock::until_tick(wall_clock::now(), options.period, lag);
+        if ended.recv_timeout(wait.max(Duration::from_millis(1))) != Err(RecvTimeoutError::Timeout)
+        {
+            return;
+        }
+    }
+}
+
+/// The collectors of a node that are not switched off, in the order of the page.
+pub(crate) fn enabled_collectors(options: &SamplerOptions) -> Vec<Box<dyn Collector>> {
+    let (tell, pods) = watch::channel(Arc::default());
+    let mut all = collector::host_collectors(options, tell);
+    all.push(Box::new(NvmlCollector::new(options, pods)));
+    all.retain(|collector| options.without.iter().all(|off| off.to_string() != collector.name()));
+    all
+}
+
+/// One report of everything.
+fn sample_node(options: &SamplerOptions, collectors: &mut CollectorRunner) -> Report {
+    let now = wall_clock::now();
+    let kernel = options.proc_root.join("sys/kernel");
+    let name = options.node_name.clone().or_else(|| read_once(&kernel.join("hostname")));
+    let mut report = Report { node_time: Some(now), ..Report::default() };
+    let node = report.ensure_device(Device::new_node());
+    let release = read_once(&kernel.join("osrelease"));
+    report.add_info(node, host::NODE_INFO, &node_labels(name.as_deref(), release.as_deref()));
+    report.node = name.as_deref().map(SanitizedText::new);
+    collectors.run(now, &mut report);
+    report
+}
+
+fn node_labels<'a>(name: Option<&'a str>, kernel: Option<&'a str>) -> Vec<(&'a str, &'a str)> {
+    let labels = [("node", name), ("version", Some(env!("CARGO_PKG_VERSION"))), ("kernel", kernel)];
+    labels.into_iter().filter_map(|(label, value)| Some((label, value?))).collect()
+}

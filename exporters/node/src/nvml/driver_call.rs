@@ -1,0 +1,164 @@
+//! The driver calls by name, and the note of the one that is under way.
+
+use std::{
+    fmt,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Instant,
+};
+
+use serde::{Deserialize, Serialize};
+
+/// Declares the calls with the names that NVML gives them, which are those that people search for.
+macro_rules! calls {
+    ($($variant:ident = $name:literal,)*) => {
+        /// A driver call that the worker makes.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        pub(super) enum Call { $(#[serde(rename = $name)] $variant,)* }
+
+        impl Call {
+            const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The name of the C function.
+            pub(super) const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+calls! {
+    Init = "nvmlInit_v2",
+    Shutdown = "nvmlShutdown",
+    DriverVersion = "nvmlSystemGetDriverVersion",
+    Count = "nvmlDeviceGetCount_v2",
+    Handle = "nvmlDeviceGetHandleByIndex_v2",
+    Uuid = "nvmlDeviceGetUUID",
+    Name = "nvmlDeviceGetName",
+    PciInfo = "nvmlDeviceGetPciInfo_v3",
+    Serial = "nvmlDeviceGetSerial",
+    Utilization = "nvmlDeviceGetUtilizationRates",
+    MemoryInfo = "nvmlDeviceGetMemoryInfo_v2",
+    PowerUsage = "nvmlDeviceGetPowerUsage",
+    PowerLimit = "nvmlDeviceGetEnforcedPowerLimit",
+    Energy = "nvmlDeviceGetTotalEnergyConsumption",
+    Temperature = "nvmlDeviceGetTemperature",
+    Clock = "nvmlDeviceGetClockInfo",
+    MaxClock = "nvmlDeviceGetMaxClockInfo",
+    ClockEvents = "nvmlDeviceGetCurrentClocksThrottleReasons",
+    Processes = "nvmlDeviceGetComputeRunningProcesses_v3",
+    Vbios = "nvmlDeviceGetVbiosVersion",
+    Fields = "nvmlDeviceGetFieldValues",
+    Bar1 = "nvmlDeviceGetBAR1MemoryInfo",
+    Encoder = "nvmlDeviceGetEncoderUtilization",
+    Decoder = "nvmlDeviceGetDecoderUtilization",
+    Jpeg = "nvmlDeviceGetJpgUtilization",
+    Ofa = "nvmlDeviceGetOfaUtilization",
+    TemperatureThreshold = "nvmlDeviceGetTemperatureThreshold",
+    Margin = "nvmlDeviceGetMarginTemperature",
+    PerformanceState = "nvmlDeviceGetPerformanceState",
+    PcieGeneration = "nvmlDeviceGetCurrPcieLinkGeneration",
+    PcieGenerationMax = "nvmlDeviceGetMaxPcieLinkGeneration",
+    PcieWidth = "nvmlDeviceGetCurrPcieLinkWidth",
+    PcieWidthMax = "nvmlDeviceGetMaxPcieLinkWidth",
+    ComputeMode = "nvmlDeviceGetComputeMode",
+    Persistence = "nvmlDeviceGetPersistenceMode",
+    Fabric = "nvmlDeviceGetGpuFabricInfoV",
+    GpmSupport = "nvmlGpmQueryDeviceSupport",
+    GpmAllocate = "nvmlGpmSampleAlloc",
+    GpmTake = "nvmlGpmSampleGet",
+    GpmTakeMig = "nvmlGpmMigSampleGet",
+    GpmMetrics = "nvmlGpmMetricsGet",
+    GpmFree = "nvmlGpmSampleFree",
+    EventSet = "nvmlEventSetCreate",
+    EventRegister = "nvmlDeviceRegisterEvents",
+    EventWait = "nvmlEventSetWait_v2",
+    EventFree = "nvmlEventSetFree",
+    ProcessUtilization = "nvmlDeviceGetProcessUtilization",
+    LinkState = "nvmlDeviceGetNvLinkState",
+    LinkErrors = "nvmlDeviceGetNvLinkErrorCounter",
+    LinkPeer = "nvmlDeviceGetNvLinkRemotePciInfo_v2",
+    MigMode = "nvmlDeviceGetMigMode",
+    MigCount = "nvmlDeviceGetMaxMigDeviceCount",
+    MigHandle = "nvmlDeviceGetMigDeviceHandleByIndex",
+    GpuInstance = "nvmlDeviceGetGpuInstanceId",
+    ComputeInstance = "nvmlDeviceGetComputeInstanceId",
+}
+
+/// A call under way, as the parent is told of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct OngoingCall {
+    /// Which call.
+    pub(super) call: Call,
+    /// About which GPU, by NVML index, if it is about one.
+    pub(super) gpu: Option<u32>,
+    /// For how long, in milliseconds.
+    pub(super) millis: u64,
+}
+
+/// The call as a person would say it: `nvmlDeviceGetPowerUsage of GPU 3`.
+impl fmt::Display for OngoingCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.call.name())?;
+        self.gpu.map_or(Ok(()), |gpu| write!(f, " of GPU {gpu}"))
+    }
+}
+
+/// The note of the call under way, written by the thread that makes it and read by the one that watches.
+///
+/// One word of memory instead of a message, because it is written two hundred times a second. From high to low:
+/// 48 bits of milliseconds since the worker's start plus one, 8 bits of call, 8 bits of GPU. Zero is no call.
+pub(super) struct CurrentCall {
+    started: Instant,
+    word: AtomicU64,
+}
+
+/// What stands for no GPU in the note. NVML drives at most 64.
+const NO_GPU: u64 = 0xff;
+
+impl CurrentCall {
+    /// A note of no call; `started` is the worker's beginning.
+    pub(super) fn new(started: Instant) -> Self {
+        Self { started, word: AtomicU64::new(0) }
+    }
+
+    /// Makes a call under this note.
+    pub(super) fn run_call<T>(&self, call: Call, gpu: Option<u32>, make: impl FnOnce() -> T) -> T {
+        let gpu = gpu.map_or(NO_GPU, |gpu| u64::from(gpu).min(NO_GPU));
+        let word = ((self.elapsed_millis() + 1) << 16) | ((call as u64) << 8) | gpu;
+        self.word.store(word, Ordering::Relaxed);
+        let answer = make();
+        self.word.store(0, Ordering::Relaxed);
+        answer
+    }
+
+    /// The call under way, if there is one.
+    pub(super) fn ongoing_call(&self) -> Option<OngoingCall> {
+        let word = self.word.load(Ordering::Relaxed);
+        let since = (word >> 16).checked_sub(1)?;
+        let call = *Call::ALL.get((word >> 8) as usize & 0xff)?;
+        let gpu = word & 0xff;
+        let millis = self.elapsed_millis().saturating_sub(since);
+        Some(OngoingCall { call, gpu: (gpu != NO_GPU).then_some(gpu as u32), millis })
+    }
+
+    fn elapsed_millis(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_tells_the_call_while_it_is_made_and_nothing_else() {
+        let note = CurrentCall::new(Instant::now());
+        assert_eq!(note.ongoing_call(), None);
+        let seen = note.run_call(Call::PowerUsage, Some(3), || note.ongoing_call()).unwrap();
+        assert_eq!((seen.call, seen.gpu), (Call::PowerUsage, Some(3)));
+        assert_eq!(seen.to_string(), "nvmlDeviceGetPowerUsage of GPU 3");
+        let init = note.run_call(Call::Init, None, || note.ongoing_call()).unwrap();
+        assert_eq!(init.to_string(), "nvmlInit_v2");
+        assert_eq!(note.ongoing_call(), None);
+    }
+}

@@ -1,0 +1,381 @@
+//! The GPUs of this node as they are remembered across ticks and workers: who they are, what they last said.
+
+use std::{collections::BTreeMap, path::Path};
+
+use gaunt_schema::{
+    AbsenceReason, Device, DeviceClass, MetricId, Reading, Report, SanitizedText,
+    catalogue::{gpu, gpu_parts as parts},
+};
+
+use super::{
+    kernel_log::is_same_device,
+    process_owners::{self, InfoLabels, ProcessOwners},
+    worker_pipe::{GpuIdentity, GpuPart, GpuRoundReadings},
+};
+
+mod rate_integrals;
+mod recent_clock_events;
+
+use rate_integrals::RateIntegrals;
+use recent_clock_events::RecentClockEvents;
+
+use crate::{
+    kubelet::{DeviceHolder, DeviceHolders, gpu_names, mig_names},
+    pci_location::{self, PciLocation, to_kernel_address},
+};
+
+/// Whose the processes are, and who holds the GPUs.
+#[derive(Clone, Copy)]
+pub(super) struct GpuOwnership<'a> {
+    /// By process.
+    pub(super) owners: &'a ProcessOwners,
+    /// By device.
+    pub(super) holders: &'a DeviceHolders,
+}
+
+/// Every GPU that was ever seen, in order of its number.
+#[derive(Default)]
+pub(super) struct GpuInventory {
+    gpus: Vec<InventoryGpu>,
+    /// For each worker the GPUs of its inventory, as positions in `gpus`, and the instant of its last tick.
+    workers: BTreeMap<u64, (Vec<usize>, Option<f64>)>,
+}
+
+/// One GPU.
+struct InventoryGpu {
+    /// Its number on the page: its NVML index when it was first seen. It stays when an earlier GPU vanishes and the
+    /// driver counts anew, so that a series keeps meaning one board.
+    number: u32,
+    identity: GpuIdentity,
+    driver: SanitizedText,
+    /// What is near to it, where the kernel says: its memory, its network cards.
+    near: InfoLabels,
+    /// Whether it was in the last inventory.
+    listed: bool,
+    /// Whether it answers: it is listed and was not called lost in the last round.
+    present: bool,
+    latest: GpuRoundReadings,
+    integrals: RateIntegrals,
+    recent: RecentClockEvents,
+}
+
+impl GpuInventory {
+    /// Takes a worker's inventory: new GPUs are added, those that it does not name are gone.
+    pub(super) fn update_inventory(
+        &mut self,
+        worker: u64,
+        driver: &SanitizedText,
+        found: Vec<GpuIdentity>,
+    ) {
+        for gpu in &mut self.gpus {
+            (gpu.listed, gpu.present) = (false, false);
+        }
+        let mut positions = Vec::with_capacity(found.len());
+        for identity in found {
+            let known = self.gpus.iter().position(|gpu| gpu.is_same_gpu(&identity));
+            let position = known.unwrap_or_else(|| self.add_gpu(&identity));
+            let gpu = &mut self.gpus[position];
+            if identity.uuid.is_some() {
+                gpu.identity = identity;
+            }
+            gpu.driver = driver.clone();
+            (gpu.listed, gpu.present) = (true, true);
+            positions.push(position);
+        }
+        self.workers.insert(worker, (positions, None));
+    }
+
+    /// Looks in the kernel's tree where each GPU sits, and which of these RDMA devices are nearest to it.
+    pub(super) fn refresh_topology(&mut self, sys_root: &Path, cards: &[(String, PciLocation)]) {
+        for gpu in &mut self.gpus {
+            let address = gpu.identity.pci_bus_id.as_deref();
+            let Some(address) = address.and_then(to_kernel_address) else { continue };
+            let place = PciLocation::of(&sys_root.join("bus/pci/devices").join(&address));
+            let numa = place.numa.clone().map(|node| ("numa_node", node));
+            let near = numa.into_iter().chain(pci_location::nic_labels(&place, cards));
+            gpu.near = near.map(|(label, text)| (label, text.into())).collect();
+        }
+    }
+
+    fn add_gpu(&mut self, identity: &GpuIdentity) -> usize {
+        let taken = |number| self.gpus.iter().any(|gpu| gpu.number == number);
+        // Of so many numbers one more than there are GPUs, at least one is free.
+        let last = identity.index.saturating_add(self.gpus.len() as u32);
+        let number = (identity.index..=last).find(|number| !taken(*number));
+        let number = number.unwrap_or(last);
+        self.gpus.push(InventoryGpu {
+            number,
+            identity: identity.clone(),
+            driver: SanitizedText::default(),
+            near: InfoLabels::new(),
+            listed: true,
+            present: true,
+            latest: GpuRoundReadings::default(),
+            integrals: RateIntegrals::default(),
+            recent: RecentClockEvents::default(),
+        });
+        self.gpus.len() - 1
+    }
+
+    /// Takes what a worker's GPUs said in one round, `seconds` after its start.
+    pub(super) fn apply_tick(&mut self, worker: u64, seconds: f64, said: Vec<GpuRoundReadings>) {
+        let Some((positions, last)) = self.workers.get_mut(&worker) else { return };
+        let step = last.replace(seconds).map_or(0.0, |last| seconds - last);
+        for (position, mut said) in positions.iter().zip(said) {
+            let gpu = &mut self.gpus[*position];
+            gpu.present = !said.lost;
+            gpu.integrals.integrate_readings(step, &mut said);
+            gpu.recent.apply_tick(step, &mut said);
+            if said.lost {
+                // Words and parts of a GPU that is gone are the last that were known.
+                said.words = std::mem::take(&mut gpu.latest.words);
+                said.parts = std::mem::take(&mut gpu.latest.parts);
+            }
+            gpu.latest = said;
+        }
+    }
+
+    /// The number on the page of the GPU at this position of a worker's inventory.
+    pub(super) fn gpu_number(&self, worker: u64, position: u32) -> Option<u32> {
+        let (positions, _) = self.workers.get(&worker)?;
+        Some(self.gpus.get(*positions.get(position as usize)?)?.number)
+    }
+
+    /// The number on the page of the GPU at a PCI address as the kernel log has it.
+    pub(super) fn gpu_number_at(&self, pci: &str) -> Option<u32> {
+        self.gpus.iter().find(|gpu| gpu.is_at(pci)).map(|gpu| gpu.number)
+    }
+
+    /// The processes on all GPUs.
+    pub(super) fn process_ids(&self) -> Vec<u32> {
+        let processes = self.gpus.iter().flat_map(|gpu| gpu.parts_of_class(DeviceClass::Process));
+        processes.map(|part| part.number).collect()
+    }
+
+    /// Forgets a worker that is gone; its GPUs stay.
+    pub(super) fn forget_worker(&mut self, worker: u64) {
+        self.workers.remove(&worker);
+    }
+
+    /// Adds every GPU to the report: as it last spoke if that is `fresh`, else with its values called stale.
+    pub(super) fn report_gpus(&self, fresh: bool, whose: GpuOwnership<'_>, report: &mut Report) {
+        for gpu in &self.gpus {
+            let device = report.ensure_device(Device::new_gpu(gpu.number));
+            report.add_info(device, gpu::INFO, &gpu.info_labels());
+            // While a GPU that does not answer is asked, its readings say themselves why they are absent.
+            let why = match (gpu.listed && fresh, gpu.present) {
+                (true, _) => None,
+                (false, false) => Some(AbsenceReason::Lost),
+                (false, true) => Some(AbsenceReason::Stale),
+            };
+            let present = match why {
+                Some(AbsenceReason::Stale) => AbsenceReason::Stale.into(),
+                _ => Reading::of(f64::from(u8::from(gpu.present))),
+            };
+            report.push(device, gpu::PRESENT, present);
+            let holder = gpu.find_holder(whose.holders);
+            if let Some(job) = gpu.job_labels(whose.owners, holder) {
+                report_info(report, device, gpu::JOB_INFO, &job);
+            }
+            for (metric, reading) in &gpu.latest.readings {
+                report.push(device, *metric, why.map_or(*reading, Reading::new_absent));
+            }
+            // A lost GPU is told apart by the round that lost it; its parts say nothing by themselves.
+            let why = why.or((!gpu.present).then_some(AbsenceReason::Lost));
+            for part in &gpu.latest.parts {
+                gpu.report_part(part, why, (&self.gpus, whose, holder), report);
+            }
+        }
+    }
+
+    /// How many GPUs there are to be, and the numbers of those that are gone.
+    pub(super) fn count_gpus(&self) -> (usize, Vec<u32>) {
+        let gone = self.gpus.iter().filter(|gpu| !gpu.present).map(|gpu| gpu.number);
+        (self.gpus.len(), gone.collect())
+    }
+}
+
+impl InventoryGpu {
+    /// Whether it is at this PCI address.
+    fn is_at(&self, pci: &str) -> bool {
+        self.identity.pci_bus_id.as_deref().is_some_and(|own| is_same_device(pci, own))
+    }
+
+    /// Whether this is the board of that identity: by UUID, or where one is silent by its place.
+    fn is_same_gpu(&self, other: &GpuIdentity) -> bool {
+        match (&self.identity.uuid, &other.uuid) {
+            (Some(own), Some(uuid)) => own == uuid,
+            _ => match (&self.identity.pci_bus_id, &other.pci_bus_id) {
+                (Some(own), Some(place)) => own == place,
+                _ => self.identity.index == other.index,
+            },
+        }
+    }
+
+    fn info_labels(&self) -> Vec<(&'static str, &str)> {
+        let identity = &self.identity;
+        let labels = [
+            ("uuid", identity.uuid.as_deref()),
+            ("model", identity.model.as_deref()),
+            ("pci_bus_id", identity.pci_bus_id.as_deref()),
+            ("serial", identity.serial.as_deref()),
+            ("driver", Some(&*self.driver)),
+            ("vbios", identity.vbios.as_deref()),
+        ];
+        let words = self.latest.words.iter().map(|(word, text)| (word.label_name(), &**text));
+        let near = self.near.iter().map(|(label, text)| (*label, &**text));
+        let labels = labels.into_iter().filter_map(|(label, text)| Some((label, text?)));
+        labels.chain(near).chain(words).collect()
+    }
+
+    /// The labels of the job that holds the GPU: that of its first process that has one.
+    /// Without a process it is the pod's that holds it.
+    fn job_labels(
+        &self,
+        owners: &ProcessOwners,
+        holder: Option<&DeviceHolder>,
+    ) -> Option<InfoLabels> {
+        let mut processes = self.parts_of_class(DeviceClass::Process);
+        let job = processes.find_map(|process| owners.of(process.number)?.job_labels(holder));
+        job.or_else(|| holder.map(process_owners::held_gpu_labels))
+    }
+
+    /// The container that holds the GPU, or all of its instances that are held.
+    fn find_holder<'a>(&self, pods: &'a DeviceHolders) -> Option<&'a DeviceHolder> {
+        let own = gpu_names(self.identity.uuid.as_deref(), self.number);
+        let instances = self.parts_of_class(DeviceClass::Mig).flat_map(|part| self.mig_names(part));
+        let names: Vec<String> = own.chain(instances).collect();
+        pods.find_holder(names.iter().map(String::as_str))
+    }
+
+    /// The names under which an instance is given away.
+    fn mig_names(&self, part: &GpuPart) -> impl Iterator<Item = String> {
+        mig_names(part.find_label("uuid"), self.number, part.find_label("gpu_instance"))
+    }
+
+    /// Its parts of one kind.
+    fn parts_of_class(&self, class: DeviceClass) -> impl Iterator<Item = &GpuPart> {
+        self.latest.parts.iter().filter(move |part| part.class == class)
+    }
+
+    fn report_part(
+        &self,
+        part: &GpuPart,
+        why: Option<AbsenceReason>,
+        (peers, whose, holder): (&[InventoryGpu], GpuOwnership<'_>, Option<&DeviceHolder>),
+        report: &mut Report,
+    ) {
+        let device =
+            report.ensure_device(Device::new_gpu_part(part.class, self.number, part.number));
+        match part.class {
+            DeviceClass::Process => {
+                let labels = whose.owners.of(part.number).map(|owner| owner.process_labels(holder));
+                report_info(report, device, parts::PROCESS_INFO, &labels.unwrap_or_default());
+            }
+            DeviceClass::Mig if !part.labels.is_empty() => {
+                let names: Vec<_> = self.mig_names(part).collect();
+                let holder = whose.holders.find_holder(names.iter().map(String::as_str));
+                let holder = holder.map(DeviceHolder::pod_labels);
+                let holder = holder.iter().flatten().map(|(label, text)| (*label, &**text));
+                let labels = part.labels.iter().map(|(label, text)| (&**label, &**text));
+                report.add_info(device, parts::MIG_INFO, &labels.chain(holder).collect::<Vec<_>>());
+            }
+            DeviceClass::Nvlink if !part.labels.is_empty() => {
+                let peer =
+                    peers.iter().find(|gpu| part.labels.iter().any(|(_, pci)| gpu.is_at(pci)));
+                let number = peer.map(|gpu| gpu.number.to_string());
+                let labels = part.labels.iter().map(|(label, text)| (&**label, &**text));
+                let labels = labels.chain(number.as_deref().map(|number| ("peer_gpu", number)));
+                report.add_info(device, parts::NVLINK_INFO, &labels.collect::<Vec<_>>());
+            }
+            _ => {}
+        }
+        for (metric, reading) in &part.readings {
+            report.push(device, *metric, why.map_or(*reading, Reading::new_absent));
+        }
+    }
+}
+
+/// Adds an info series of these labels.
+fn report_info(report: &mut Report, device: u32, metric: MetricId, labels: &InfoLabels) {
+    let labels: Vec<_> = labels.iter().map(|(label, text)| (*label, &**text)).collect();
+    report.add_info(device, metric, &labels);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn test_identity(index: u32, uuid: &str) -> GpuIdentity {
+        GpuIdentity { index, uuid: Some(uuid.into()), ..GpuIdentity::default() }
+    }
+
+    fn test_readings(share: f64) -> GpuRoundReadings {
+        GpuRoundReadings {
+            readings: vec![(gpu::UTILIZATION, Reading::of(share))],
+            ..GpuRoundReadings::default()
+        }
+    }
+
+    fn read_metric(
+        gpus: &GpuInventory,
+        fresh: bool,
+        number: u32,
+        metric: MetricId,
+    ) -> Option<Reading> {
+        let mut report = Report::default();
+        let (owners, pods) = (ProcessOwners::new("/proc".as_ref()), DeviceHolders::default());
+        gpus.report_gpus(fresh, GpuOwnership { owners: &owners, holders: &pods }, &mut report);
+        report.find_reading(&Device::new_gpu(number), metric)
+    }
+
+    #[test]
+    fn a_ratio_is_integrated_over_ticks_and_across_workers() {
+        let mut gpus = GpuInventory::default();
+        let driver = SanitizedText::new("1");
+        gpus.update_inventory(1, &driver, vec![test_identity(0, "a")]);
+        for (seconds, share) in [(1.0, 0.5), (2.0, 0.5), (4.0, 0.25), (60.0, 1.0)] {
+            gpus.apply_tick(1, seconds, vec![test_readings(share)]);
+        }
+        assert_eq!(read_metric(&gpus, true, 0, gpu::UTILIZATION_SECONDS), Some(Reading::of(1.0)));
+        gpus.forget_worker(1);
+        gpus.update_inventory(2, &driver, vec![test_identity(0, "a")]);
+        gpus.apply_tick(2, 0.5, vec![test_readings(1.0)]);
+        gpus.apply_tick(2, 1.0, vec![test_readings(1.0)]);
+        assert_eq!(read_metric(&gpus, true, 0, gpu::UTILIZATION_SECONDS), Some(Reading::of(1.5)));
+    }
+
+    #[test]
+    fn a_gpu_that_vanishes_is_remembered_and_the_others_keep_their_numbers() {
+        let mut gpus = GpuInventory::default();
+        let driver = SanitizedText::new("1");
+        gpus.update_inventory(
+            1,
+            &driver,
+            vec![test_identity(0, "a"), test_identity(1, "b"), test_identity(2, "c")],
+        );
+        gpus.apply_tick(1, 1.0, vec![test_readings(0.1), test_readings(0.2), test_readings(0.3)]);
+        gpus.update_inventory(2, &driver, vec![test_identity(0, "a"), test_identity(1, "c")]);
+        gpus.apply_tick(2, 1.0, vec![test_readings(0.4), test_readings(0.6)]);
+        assert_eq!(read_metric(&gpus, true, 2, gpu::UTILIZATION), Some(Reading::of(0.6)));
+        assert_eq!(read_metric(&gpus, true, 1, gpu::PRESENT), Some(Reading::of(0.0)));
+        assert_eq!(read_metric(&gpus, true, 1, gpu::UTILIZATION), Some(AbsenceReason::Lost.into()));
+        assert_eq!(gpus.count_gpus(), (3, vec![1]));
+    }
+
+    #[test]
+    fn what_is_not_fresh_is_stale_and_not_old() {
+        let mut gpus = GpuInventory::default();
+        gpus.update_inventory(1, &SanitizedText::new("1"), vec![test_identity(0, "a")]);
+        gpus.apply_tick(1, 1.0, vec![test_readings(0.1)]);
+        assert_eq!(
+            read_metric(&gpus, false, 0, gpu::UTILIZATION),
+            Some(AbsenceReason::Stale.into())
+        );
+        assert_eq!(
+            read_metric(&gpus, false, 0, gpu::UTILIZATION_SECONDS),
+            Some(AbsenceReason::Stale.into())
+        );
+        assert_eq!(read_metric(&gpus, false, 0, gpu::PRESENT), Some(AbsenceReason::Stale.into()));
+    }
+}

@@ -1,0 +1,98 @@
+//! What held the clocks in the last minutes: how many ticks each reason was seen in.
+
+use std::collections::VecDeque;
+
+use gaunt_schema::catalogue::gpu;
+
+use crate::nvml::worker_pipe::GpuRoundReadings;
+
+/// How far back is looked, in seconds: what alerts that count such events look at.
+const WINDOW: f64 = 300.0;
+
+/// The most ticks that are remembered: a window of the shortest period.
+const MAX_TICKS: usize = 3_000;
+
+/// The reasons that held the clock in each tick of the window.
+#[derive(Default)]
+pub(super) struct RecentClockEvents {
+    /// When, and one bit for each reason in the order of the catalogue.
+    ticks: VecDeque<(f64, u8)>,
+    /// Seconds of all workers so far: each of them counts its own.
+    now: f64,
+    counts: [u32; gpu::CLOCK_EVENTS.len()],
+}
+
+impl RecentClockEvents {
+    /// Takes what was said `step` seconds after the last time, and puts the counts beside it.
+    pub(super) fn apply_tick(&mut self, step: f64, said: &mut GpuRoundReadings) {
+        self.now += step.max(0.0);
+        let held = |metric| said.find_reading(metric).and_then(gaunt_schema::Reading::value);
+        let mut known = false;
+        let mask = (0..).zip(gpu::CLOCK_EVENTS).fold(0, |mask, (bit, (_, metric))| {
+            let held = held(*metric);
+            known |= held.is_some();
+            mask | u8::from(held.is_some_and(|held| held > 0.0)) << bit
+        });
+        if !known {
+            return;
+        }
+        self.ticks.push_back((self.now, mask));
+        self.adjust_counts(mask, true);
+        while let Some((then, mask)) = self.ticks.front().copied()
+            && (self.now - then > WINDOW || self.ticks.len() > MAX_TICKS)
+        {
+            self.ticks.pop_front();
+            self.adjust_counts(mask, false);
+        }
+        let counts = gpu::RECENT_CLOCK_EVENTS.into_iter().zip(self.counts);
+        said.readings.extend(counts.map(|(metric, count)| (metric, f64::from(count).into())));
+    }
+
+    fn adjust_counts(&mut self, mask: u8, more: bool) {
+        for (bit, count) in self.counts.iter_mut().enumerate() {
+            let one = u32::from(mask >> bit & 1);
+            *count = if more { *count + one } else { count.saturating_sub(one) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gaunt_schema::{MetricId, Reading};
+
+    use super::*;
+
+    fn counts_after_tick(recent: &mut RecentClockEvents, step: f64, held: &[MetricId]) -> Vec<f64> {
+        let all = gpu::CLOCK_EVENTS.iter();
+        let readings = all
+            .map(|(_, metric)| (*metric, Reading::of(f64::from(u8::from(held.contains(metric))))));
+        let mut said =
+            GpuRoundReadings { readings: readings.collect(), ..GpuRoundReadings::default() };
+        recent.apply_tick(step, &mut said);
+        let count = |metric| said.find_reading(metric).and_then(Reading::value);
+        gpu::RECENT_CLOCK_EVENTS.into_iter().filter_map(count).collect()
+    }
+
+    #[test]
+    fn ticks_are_counted_by_reason_and_forgotten_after_five_minutes() {
+        let mut recent = RecentClockEvents::default();
+        let held = [gpu::CLOCK_EVENT_SW_POWER_CAP, gpu::CLOCK_EVENT_HW_POWER_BRAKE];
+        counts_after_tick(&mut recent, 0.0, &held);
+        counts_after_tick(&mut recent, 100.0, &held[..1]);
+        assert_eq!(
+            counts_after_tick(&mut recent, 100.0, &[]),
+            [0.0, 0.0, 2.0, 0.0, 0.0, 0.0, 0.0, 1.0]
+        );
+        assert_eq!(
+            counts_after_tick(&mut recent, 150.0, &[]),
+            [0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+        );
+        for _ in 0..2 * MAX_TICKS {
+            counts_after_tick(&mut recent, 0.001, &held);
+        }
+        assert_eq!(recent.ticks.len(), MAX_TICKS);
+        let mut silent = GpuRoundReadings::default();
+        recent.apply_tick(1.0, &mut silent);
+        assert!(silent.readings.is_empty(), "nothing is said of what is not known");
+    }
+}

@@ -1,0 +1,241 @@
+//! The driver as the worker asks it: every call stands in this room, and each one degrades alone.
+
+use std::{
+    collections::BTreeSet,
+    ffi::OsStr,
+    time::{Duration, Instant},
+};
+
+use gaunt_schema::{AbsenceReason, SanitizedText};
+use nvml_wrapper::{Device, Nvml, error::NvmlError};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    driver_call::{Call, CurrentCall},
+    nvml_ffi::{NvmlDeviceHandle, NvmlFunctions},
+    worker_pipe::{GpuIdentity, GpuRoundReadings},
+};
+
+mod call_result;
+mod fast_sampling;
+mod gpm_sampler;
+mod gpu_part_sampler;
+mod gpu_sampler;
+mod nvlink_sampler;
+mod nvml_fields;
+mod xid_wait;
+
+pub(super) use xid_wait::{XidWait, XidWaitOutcome};
+
+use call_result::GpuSamplingRound;
+use gpu_sampler::GpuSampler;
+
+/// The library that the loader is asked for when none is named.
+pub(super) const DEFAULT_LIBRARY: &str = "libnvidia-ml.so.1";
+
+/// The driver, initialised, and the note of its calls.
+pub(super) struct NvmlDriver<'a> {
+    nvml: Nvml,
+    current_call: &'a CurrentCall,
+    features: NvmlFeatures,
+    /// What is kept of each GPU between rounds, by its index.
+    gpus: Vec<GpuSampler>,
+    rounds: u64,
+}
+
+/// What can be switched off, because it costs more calls than the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each switches one thing off, and none excludes another"
+)]
+pub(super) struct NvmlFeatures {
+    /// Activity from the GPU's own counters.
+    pub(super) gpm: bool,
+    /// Looks between two rounds, and the extremes that they find.
+    pub(super) glances: bool,
+    /// Errors as they happen.
+    pub(super) xid: bool,
+    /// Who runs on the GPU.
+    pub(super) processes: bool,
+}
+
+/// Why there is no driver to talk to.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NvmlInitError {
+    /// The loader does not know the library: there is no NVIDIA driver on this machine.
+    #[error("no GPU: {0} not found; install the NVIDIA driver or pass --nvml-library")]
+    NotInstalled(String),
+    /// The library that was named cannot be loaded.
+    #[error("cannot load the NVML library {path}: {why}; check --nvml-library")]
+    NotLoadable {
+        /// Which library.
+        path: String,
+        /// What the loader said.
+        why: NvmlError,
+    },
+    /// The library is there and the kernel's part of the driver is not.
+    #[error("the NVIDIA driver is not loaded; load it with `modprobe nvidia` and see `dmesg`")]
+    NotLoaded,
+    /// Initialisation failed in another way.
+    #[error("NVML cannot be initialised: {0}; try `nvidia-smi`, and see `dmesg`")]
+    Failed(NvmlError),
+}
+
+impl NvmlInitError {
+    /// Whether there is simply no GPU here.
+    pub(super) fn is_not_installed(&self) -> bool {
+        matches!(self, Self::NotInstalled(_))
+    }
+}
+
+impl<'a> NvmlDriver<'a> {
+    /// Loads the library and initialises the driver.
+    pub(super) fn init_driver(
+        library: Option<&OsStr>,
+        note: &'a CurrentCall,
+        wanted: NvmlFeatures,
+    ) -> Result<Self, NvmlInitError> {
+        let name = library.unwrap_or(DEFAULT_LIBRARY.as_ref());
+        let nvml = note.run_call(Call::Init, None, || Nvml::builder().lib_path(name).init());
+        let text = || name.to_string_lossy().into_owned();
+        match nvml {
+            Ok(nvml) => {
+                Ok(Self { nvml, current_call: note, features: wanted, gpus: Vec::new(), rounds: 0 })
+            }
+            // A path must lead to a library; a bare name is a question to the loader.
+            Err(NvmlError::LibloadingError(_)) if !text().contains('/') => {
+                Err(NvmlInitError::NotInstalled(text()))
+            }
+            Err(why @ (NvmlError::LibloadingError(_) | NvmlError::FailedToLoadSymbol(_))) => {
+                Err(NvmlInitError::NotLoadable { path: text(), why })
+            }
+            Err(NvmlError::DriverNotLoaded) => Err(NvmlInitError::NotLoaded),
+            Err(why) => Err(NvmlInitError::Failed(why)),
+        }
+    }
+
+    /// The driver's version, as far as it tells.
+    pub(super) fn driver_version(&self) -> SanitizedText {
+        let version = self
+            .current_call
+            .run_call(Call::DriverVersion, None, || self.nvml.sys_driver_version());
+        version.map_or_else(|_| "unknown".into(), SanitizedText::from)
+    }
+
+    /// Who the GPUs are.
+    pub(super) fn list_gpus(&mut self) -> Result<Vec<GpuIdentity>, NvmlError> {
+        let count = self.current_call.run_call(Call::Count, None, || self.nvml.device_count())?;
+        self.gpus = (0..count).map(|_| GpuSampler::default()).collect();
+        Ok((0..count).map(|index| self.query_identity(index)).collect())
+    }
+
+    fn query_identity(&self, index: u32) -> GpuIdentity {
+        let unknown = GpuIdentity { index, ..GpuIdentity::default() };
+        let Ok(device) = self.device_by_index(index) else { return unknown };
+        let ask = |call, make: &dyn Fn() -> Result<String, NvmlError>| {
+            self.current_call.run_call(call, Some(index), make).ok().map(SanitizedText::from)
+        };
+        GpuIdentity {
+            uuid: ask(Call::Uuid, &|| device.uuid()),
+            model: ask(Call::Name, &|| device.name()),
+            pci_bus_id: ask(Call::PciInfo, &|| device.pci_info().map(|pci| pci.bus_id)),
+            serial: ask(Call::Serial, &|| device.serial()),
+            vbios: ask(Call::Vbios, &|| device.vbios_version()),
+            ..unknown
+        }
+    }
+
+    fn device_by_index(&self, index: u32) -> Result<Device<'_>, NvmlError> {
+        self.current_call.run_call(Call::Handle, Some(index), || self.nvml.device_by_index(index))
+    }
+
+    /// Everything that one GPU measures now. Failures that are not absences of support are added to `failures`.
+    pub(super) fn sample_gpu(
+        &mut self,
+        index: u32,
+        failures: &mut BTreeSet<String>,
+    ) -> GpuRoundReadings {
+        // A tenth of the GPUs each round, so that no tick is longer than the others; all of them in the first.
+        let turn = (self.rounds + u64::from(index)).is_multiple_of(gpu_sampler::SLOW_EVERY);
+        if index as usize + 1 == self.gpus.len() {
+            self.rounds += 1;
+        }
+        let Some(board) = self.gpus.get_mut(index as usize) else {
+            return GpuRoundReadings::default();
+        };
+        let door = NvmlFunctions::new(&self.nvml);
+        let device = self
+            .current_call
+            .run_call(Call::Handle, Some(index), || self.nvml.device_by_index(index));
+        let mut round = GpuSamplingRound::new(self.current_call, index, failures);
+        match device {
+            Ok(device) => {
+                board.handle = Some(NvmlFunctions::device_handle(&device));
+                board.sample_round(&mut round, door, &device, self.features, turn);
+                if round.sampled.lost {
+                    board.handle = None;
+                }
+            }
+            Err(error) => {
+                board.handle = None;
+                let reason = round.absent_reason(Call::Handle, &error);
+                // A GPU that is not found does not answer, whatever the driver calls it.
+                round.sampled.lost |= reason == AbsenceReason::Error;
+                board.record_all_absent(&mut round, self.features, reason);
+            }
+        }
+        round.sampled
+    }
+
+    /// Whether the driver is still the one that was initialised, asked now and then: it may have been reloaded, or
+    /// count other GPUs. Only a new worker learns what it is then.
+    pub(super) fn is_unchanged(&self) -> bool {
+        if !self.rounds.is_multiple_of(gpu_sampler::SLOW_EVERY) {
+            return true;
+        }
+        let count = self.current_call.run_call(Call::Count, None, || self.nvml.device_count());
+        count.is_ok_and(|count| count as usize == self.gpus.len())
+    }
+
+    /// A short look at every GPU between two rounds.
+    pub(super) fn sample_fast(&mut self) {
+        let door = NvmlFunctions::new(&self.nvml);
+        for (index, board) in self.gpus.iter_mut().enumerate() {
+            board.sample_fast(self.current_call, door, index as u32, Instant::now());
+        }
+    }
+
+    /// Begins to wait for XIDs, if they are wanted: after the first round, which found the GPUs, and now and then where
+    /// that failed or broke.
+    pub(super) fn begin_xid_wait(&self) -> Option<XidWait> {
+        if self.rounds % gpu_sampler::SLOW_EVERY != 1 {
+            return None;
+        }
+        let handles = self.gpus.iter().map(|board| board.handle).collect();
+        let door = NvmlFunctions::new(&self.nvml);
+        self.features.xid.then(|| XidWait::begin_wait(self.current_call, door, handles))?
+    }
+
+    /// Waits for an XID for at most this long.
+    pub(super) fn wait_for_xid(&self, waiting: &XidWait, time: Duration) -> XidWaitOutcome {
+        waiting.wait_for_xid(self.current_call, NvmlFunctions::new(&self.nvml), time)
+    }
+
+    /// Ends the wait.
+    pub(super) fn end_xid_wait(&self, waiting: XidWait) {
+        waiting.end_wait(self.current_call, NvmlFunctions::new(&self.nvml));
+    }
+
+    /// Gives the driver back. The wrapper's own way panics if the library has no such function.
+    pub(super) fn shutdown_driver(mut self) {
+        for (index, board) in self.gpus.iter_mut().enumerate() {
+            board.free_buffers(self.current_call, NvmlFunctions::new(&self.nvml), index as u32);
+        }
+        if self.nvml.lib().nvmlShutdown.is_ok() {
+            _ = self.current_call.run_call(Call::Shutdown, None, || self.nvml.shutdown());
+        } else {
+            std::mem::forget(self.nvml);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! One round of calls about one GPU: how an answer becomes a reading, and a failure the reason of an absence.
+
+use std::collections::BTreeSet;
+
+use gaunt_schema::{AbsenceReason, MetricId, Reading, SanitizedText};
+use nvml_wrapper::error::NvmlError;
+
+use crate::nvml::{
+    driver_call::{Call, CurrentCall},
+    worker_pipe::{GpuAttribute, GpuRoundReadings},
+};
+
+/// One round of calls about one GPU.
+pub(super) struct GpuSamplingRound<'a> {
+    current_call: &'a CurrentCall,
+    index: u32,
+    failures: &'a mut BTreeSet<String>,
+    pub(super) sampled: GpuRoundReadings,
+}
+
+impl<'a> GpuSamplingRound<'a> {
+    pub(super) fn new(
+        note: &'a CurrentCall,
+        index: u32,
+        failures: &'a mut BTreeSet<String>,
+    ) -> Self {
+        Self { current_call: note, index, failures, sampled: GpuRoundReadings::default() }
+    }
+
+    /// Makes one call; its failure becomes the reason why its readings are absent.
+    pub(super) fn call_driver<T>(
+        &mut self,
+        call: Call,
+        make: impl FnOnce() -> Result<T, NvmlError>,
+    ) -> Result<T, AbsenceReason> {
+        let answer = self.current_call.run_call(call, Some(self.index), make);
+        answer.map_err(|error| self.absent_reason(call, &error))
+    }
+
+    /// Makes one call that brings one number, and puts it, times `scale`, under `metric`.
+    pub(super) fn sample_metric<T: Into<f64>>(
+        &mut self,
+        metric: MetricId,
+        scale: f64,
+        call: Call,
+        make: impl FnOnce() -> Result<T, NvmlError>,
+    ) {
+        let answer = self.call_driver(call, make);
+        self.record_reading(metric, answer.map(|value| value.into() * scale));
+    }
+
+    pub(super) fn record_reading(&mut self, metric: MetricId, value: Result<f64, AbsenceReason>) {
+        let reading = value.map_or_else(Into::into, Reading::of);
+        self.sampled.readings.push((metric, reading));
+    }
+
+    pub(super) fn record_attribute(&mut self, word: GpuAttribute, text: impl Into<SanitizedText>) {
+        self.sampled.words.push((word, text.into()));
+    }
+
+    /// Why a reading is missing when the driver answered so.
+    pub(super) fn absent_reason(&mut self, call: Call, error: &NvmlError) -> AbsenceReason {
+        match error {
+            // A function that is not in the library belongs to a newer driver.
+            NvmlError::NotSupported
+            | NvmlError::FunctionNotFound
+            | NvmlError::FailedToLoadSymbol(_) => AbsenceReason::Unsupported,
+            NvmlError::NoPermission => AbsenceReason::NoPermission,
+            NvmlError::GpuLost => {
+                self.sampled.lost = true;
+                AbsenceReason::Lost
+            }
+            other => {
+                self.failures.insert(format!("{} of GPU {}: {other}", call.name(), self.index));
+                AbsenceReason::Error
+            }
+        }
+    }
+}

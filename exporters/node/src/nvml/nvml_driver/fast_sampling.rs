@@ -1,0 +1,140 @@
+//! Short looks between two ticks: what a mean over a second hides.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use gaunt_schema::{MetricId, catalogue::gpu};
+
+use super::{GpuSamplingRound, NvmlFeatures};
+
+/// How far back the lowest and the highest value are looked for.
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// Below this activity a GPU does almost nothing.
+const ALMOST_NOTHING: f64 = 0.05;
+
+/// The shortest time over which the energy counter makes a power: it moves about every tenth of a second, so that
+/// over less than two of its steps the quotient would be mostly chance.
+const ENERGY_SPAN: Duration = Duration::from_millis(180);
+
+/// Every metric that comes from here: of the energy counter, and of the GPU's own counters.
+const METRICS: [MetricId; 4] =
+    [gpu::POWER_MIN, gpu::POWER_MAX, gpu::SM_ACTIVE_MIN, gpu::SM_ACTIVE_MAX];
+
+/// Those that are wanted.
+pub(super) fn enabled_metrics(wanted: NvmlFeatures) -> &'static [MetricId] {
+    match (wanted.glances, wanted.gpm) {
+        (false, _) => &[],
+        (true, false) => &METRICS[..2],
+        (true, true) => &METRICS,
+    }
+}
+
+/// What the looks at one GPU brought.
+#[derive(Default)]
+pub(super) struct FastSamples {
+    energy: Option<(Instant, u64)>,
+    power: SampleWindow,
+    sm_active: SampleWindow,
+    /// Seconds of almost no activity since the last tick.
+    below: f64,
+}
+
+/// The values of the last ten seconds.
+#[derive(Default)]
+struct SampleWindow(VecDeque<(Instant, f64)>);
+
+impl SampleWindow {
+    fn push_value(&mut self, at: Instant, value: f64) {
+        while self.0.front().is_some_and(|(then, _)| *then + WINDOW < at) {
+            self.0.pop_front();
+        }
+        self.0.push_back((at, value));
+    }
+
+    fn min_and_max(&self) -> Option<(f64, f64)> {
+        let values = || self.0.iter().map(|(_, value)| *value);
+        Some((values().reduce(f64::min)?, values().reduce(f64::max)?))
+    }
+}
+
+impl FastSamples {
+    /// Takes the energy counter: what was used since it last moved is the power.
+    pub(super) fn observe_energy(&mut self, now: Instant, millijoules: u64) {
+        let Some((then, before)) = self.energy else {
+            self.energy = Some((now, millijoules));
+            return;
+        };
+        let span = now.saturating_duration_since(then);
+        if span < ENERGY_SPAN {
+            return;
+        }
+        self.energy = Some((now, millijoules));
+        // A counter that fell was set back: nothing is known of the time between.
+        if let Some(used) = millijoules.checked_sub(before) {
+            self.power.push_value(now, used as f64 / 1e3 / span.as_secs_f64());
+        }
+    }
+
+    /// Takes the activity of the multiprocessors between two instants.
+    pub(super) fn observe_sm_active(&mut self, from: Instant, to: Instant, ratio: f64) {
+        self.sm_active.push_value(to, ratio);
+        if ratio < ALMOST_NOTHING {
+            self.below += to.saturating_duration_since(from).as_secs_f64();
+        }
+    }
+
+    /// Tells a tick what was seen.
+    pub(super) fn record_extremes(
+        &mut self,
+        round: &mut GpuSamplingRound<'_>,
+        wanted: NvmlFeatures,
+    ) {
+        let extremes =
+            |window: &SampleWindow, wanted: bool| window.min_and_max().filter(|_| wanted);
+        if let Some((lowest, highest)) = extremes(&self.power, wanted.glances) {
+            round.record_reading(gpu::POWER_MIN, Ok(lowest));
+            round.record_reading(gpu::POWER_MAX, Ok(highest));
+        }
+        let both = wanted.glances && wanted.gpm;
+        if let Some((lowest, highest)) = extremes(&self.sm_active, both) {
+            round.record_reading(gpu::SM_ACTIVE_MIN, Ok(lowest));
+            round.record_reading(gpu::SM_ACTIVE_MAX, Ok(highest));
+        }
+        round.sampled.below = std::mem::take(&mut self.below);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_stall_is_seen_and_forgotten_after_ten_seconds() {
+        let (mut looks, start) = (FastSamples::default(), Instant::now());
+        let tenth = |at: u32| start + at * Duration::from_millis(100);
+        for at in 0..20 {
+            let ratio = if (4..7).contains(&at) { 0.01 } else { 0.8 };
+            looks.observe_sm_active(tenth(at), tenth(at + 1), ratio);
+        }
+        assert!((looks.below - 0.3).abs() < 1e-9, "{}", looks.below);
+        assert_eq!(looks.sm_active.min_and_max(), Some((0.01, 0.8)));
+        looks.observe_sm_active(tenth(110), tenth(111), 0.9);
+        assert_eq!(looks.sm_active.min_and_max(), Some((0.8, 0.9)));
+    }
+
+    #[test]
+    fn power_is_the_slope_of_energy_and_a_counter_set_back_says_nothing() {
+        let (mut looks, start) = (FastSamples::default(), Instant::now());
+        let at = |millis| start + Duration::from_millis(millis);
+        looks.observe_energy(at(0), 1_000);
+        looks.observe_energy(at(100), 1_100);
+        assert_eq!(looks.power.min_and_max(), None, "too short to say");
+        looks.observe_energy(at(200), 61_000);
+        looks.observe_energy(at(400), 141_000);
+        looks.observe_energy(at(600), 5);
+        assert_eq!(looks.power.min_and_max(), Some((300.0, 400.0)));
+    }
+}

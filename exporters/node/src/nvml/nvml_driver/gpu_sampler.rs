@@ -1,0 +1,343 @@
+//! One GPU across rounds: what is asked each tick, what only now and then, and what is kept in between.
+
+use std::time::Instant;
+
+use gaunt_schema::{
+    AbsenceReason, MetricId, Reading, SanitizedText,
+    catalogue::{gpu, gpu_health as health},
+};
+use nvml_wrapper::{
+    Device,
+    enum_wrappers::device::{Clock, TemperatureSensor, TemperatureThreshold},
+};
+
+use super::{
+    GpuSamplingRound, NvmlDeviceHandle, NvmlFeatures, NvmlFunctions,
+    fast_sampling::{self, FastSamples},
+    gpm_sampler::GpmSampler,
+    gpu_part_sampler::GpuPartSampler,
+    nvlink_sampler::{self, NvlinkSampler},
+    nvml_fields,
+};
+use crate::nvml::{
+    driver_call::{Call, CurrentCall},
+    worker_pipe::{GpuAttribute, GpuPart},
+};
+
+/// Every how many rounds limits, health and identities are asked: they change rarely, and some cost milliseconds.
+pub(super) const SLOW_EVERY: u64 = 10;
+
+/// What is kept of one GPU between rounds.
+#[derive(Default)]
+pub(super) struct GpuSampler {
+    /// The driver's handle of it, while it is found.
+    pub(super) handle: Option<NvmlDeviceHandle>,
+    gpm: GpmSampler,
+    fast_samples: FastSamples,
+    links: NvlinkSampler,
+    parts: GpuPartSampler,
+    slow: Option<SlowReadings>,
+}
+
+/// What was said when it was last asked for.
+#[derive(Default)]
+struct SlowReadings {
+    readings: Vec<(MetricId, Reading)>,
+    words: Vec<(GpuAttribute, SanitizedText)>,
+    parts: Vec<GpuPart>,
+}
+
+/// What the driver itself measures each tick, without the clock events.
+const METRICS: [MetricId; 16] = [
+    gpu::UTILIZATION,
+    gpu::MEMORY_ACTIVITY,
+    gpu::MEMORY_USED,
+    gpu::MEMORY_FREE,
+    gpu::MEMORY_TOTAL,
+    gpu::POWER,
+    gpu::POWER_LIMIT,
+    gpu::ENERGY,
+    gpu::TEMPERATURE,
+    gpu::SM_CLOCK,
+    gpu::SM_CLOCK_MAX,
+    gpu::PROCESSES,
+    health::ENCODER,
+    health::DECODER,
+    health::JPEG,
+    health::OFA,
+];
+
+impl GpuSampler {
+    /// Everything that is due in this round.
+    pub(super) fn sample_round(
+        &mut self,
+        round: &mut GpuSamplingRound<'_>,
+        door: NvmlFunctions<'_>,
+        device: &Device<'_>,
+        wanted: NvmlFeatures,
+        turn: bool,
+    ) {
+        let handle = NvmlFunctions::device_handle(device);
+        sample_activity(round, device);
+        sample_memory(round, device);
+        sample_power(round, device, &mut self.fast_samples);
+        sample_clocks(round, device);
+        sample_engines(round, device, door, handle);
+        nvml_fields::sample_quick_fields(round, door, handle);
+        if wanted.gpm {
+            self.gpm.sample_round(
+                round,
+                door,
+                handle,
+                self.links.link_count(),
+                &mut self.fast_samples,
+            );
+        }
+        self.fast_samples.record_extremes(round, wanted);
+        self.parts.sample_processes(round, device, wanted.processes);
+        self.links.sample_traffic(round, door, handle);
+        if !wanted.gpm || self.gpm.is_unsupported() {
+            nvlink_sampler::record_total_traffic(round);
+        }
+        if turn || self.slow.is_none() {
+            self.sample_slow(round, door, device);
+        }
+        if let Some(slow) = &self.slow {
+            round.sampled.readings.extend_from_slice(&slow.readings);
+            round.sampled.words.extend_from_slice(&slow.words);
+            round.sampled.parts.extend_from_slice(&slow.parts);
+        }
+        if wanted.gpm {
+            self.parts.sample_mig_activity(round, door);
+        }
+    }
+
+    /// Asks what is asked rarely; what was said before is forgotten.
+    fn sample_slow(
+        &mut self,
+        round: &mut GpuSamplingRound<'_>,
+        door: NvmlFunctions<'_>,
+        device: &Device<'_>,
+    ) {
+        let before = std::mem::take(&mut round.sampled);
+        let handle = NvmlFunctions::device_handle(device);
+        sample_limits(round, device, door, handle);
+        sample_pcie(round, device);
+        sample_modes(round, device, door, handle);
+        nvml_fields::sample_slow_fields(round, door, handle);
+        self.links.sample_link_states(round, door, device);
+        self.parts.sample_mig_instances(round, door, device);
+        let said = std::mem::replace(&mut round.sampled, before);
+        round.sampled.lost |= said.lost;
+        let slow = SlowReadings { readings: said.readings, words: said.words, parts: said.parts };
+        // What a GPU that is being lost said is asked again at once.
+        self.slow = (!said.lost).then_some(slow);
+        if said.lost {
+            let all = RARE.iter().chain(nvml_fields::slow_metrics());
+            let lost = all.map(|metric| (*metric, AbsenceReason::Lost.into()));
+            round.sampled.readings.extend(lost);
+        }
+    }
+
+    /// Everything is absent, because the GPU is not there to be asked.
+    pub(super) fn record_all_absent(
+        &mut self,
+        round: &mut GpuSamplingRound<'_>,
+        wanted: NvmlFeatures,
+        reason: AbsenceReason,
+    ) {
+        self.slow = None;
+        let gpm = if wanted.gpm { GpmSampler::all_metrics() } else { &[] };
+        let events = gpu::CLOCK_EVENTS.iter().map(|(_, metric)| metric);
+        let all = METRICS
+            .iter()
+            .chain(events)
+            .chain(nvml_fields::all_metrics())
+            .chain(RARE)
+            .chain(gpm)
+            .chain(fast_sampling::enabled_metrics(wanted));
+        round.sampled.readings.extend(all.map(|metric| (*metric, reason.into())));
+    }
+
+    /// A short look between two rounds.
+    pub(super) fn sample_fast(
+        &mut self,
+        note: &CurrentCall,
+        door: NvmlFunctions<'_>,
+        index: u32,
+        now: Instant,
+    ) {
+        let Some(handle) = self.handle else { return };
+        let device = door.device_of_handle(handle);
+        let energy = note.run_call(Call::Energy, Some(index), || device.total_energy_consumption());
+        if let Ok(millijoules) = energy {
+            self.fast_samples.observe_energy(now, millijoules);
+        }
+        self.gpm.sample_fast(note, door, handle, index, &mut self.fast_samples);
+    }
+
+    /// Gives its buffers back.
+    pub(super) fn free_buffers(&mut self, note: &CurrentCall, door: NvmlFunctions<'_>, index: u32) {
+        self.gpm.free_buffers(note, door, index);
+        self.parts.free_buffers(note, door, index);
+    }
+}
+
+/// What is asked rarely and call by call.
+const RARE: &[MetricId] = &[
+    health::BAR1_USED,
+    health::BAR1_TOTAL,
+    health::SLOWDOWN_TEMPERATURE,
+    health::SHUTDOWN_TEMPERATURE,
+    health::TEMPERATURE_MARGIN,
+    health::MEMORY_CLOCK_MAX,
+    health::PCIE_GENERATION,
+    health::PCIE_GENERATION_MAX,
+    health::PCIE_WIDTH,
+    health::PCIE_WIDTH_MAX,
+    health::FABRIC_STATE,
+    health::MIG_MODE,
+];
+
+fn sample_activity(round: &mut GpuSamplingRound<'_>, device: &Device<'_>) {
+    let used = round.call_driver(Call::Utilization, || device.utilization_rates());
+    round.record_reading(
+        gpu::UTILIZATION,
+        used.as_ref().map(|used| f64::from(used.gpu) / 100.0).map_err(|r| *r),
+    );
+    round.record_reading(gpu::MEMORY_ACTIVITY, used.map(|used| f64::from(used.memory) / 100.0));
+}
+
+fn sample_memory(round: &mut GpuSamplingRound<'_>, device: &Device<'_>) {
+    let memory = round.call_driver(Call::MemoryInfo, || device.memory_info());
+    let mut put = |metric, pick: fn(&nvml_wrapper::struct_wrappers::device::MemoryInfo) -> u64| {
+        round.record_reading(
+            metric,
+            memory.as_ref().map(|memory| pick(memory) as f64).map_err(|why| *why),
+        );
+    };
+    put(gpu::MEMORY_USED, |memory| memory.used);
+    put(gpu::MEMORY_FREE, |memory| memory.free);
+    put(gpu::MEMORY_TOTAL, |memory| memory.total);
+    put(health::MEMORY_RESERVED, |memory| memory.reserved);
+}
+
+fn sample_power(round: &mut GpuSamplingRound<'_>, device: &Device<'_>, looks: &mut FastSamples) {
+    let milliwatts = round.call_driver(Call::PowerUsage, || device.power_usage());
+    round.record_reading(gpu::POWER, milliwatts.map(|milliwatts| f64::from(milliwatts) / 1e3));
+    let limit = round.call_driver(Call::PowerLimit, || device.enforced_power_limit());
+    round.record_reading(gpu::POWER_LIMIT, limit.map(|milliwatts| f64::from(milliwatts) / 1e3));
+    let energy = round.call_driver(Call::Energy, || device.total_energy_consumption());
+    if let Ok(millijoules) = energy {
+        looks.observe_energy(Instant::now(), millijoules);
+    }
+    round.record_reading(gpu::ENERGY, energy.map(|millijoules| millijoules as f64 / 1e3));
+}
+
+fn sample_clocks(round: &mut GpuSamplingRound<'_>, device: &Device<'_>) {
+    let gpu_sensor = TemperatureSensor::Gpu;
+    round
+        .sample_metric(gpu::TEMPERATURE, 1.0, Call::Temperature, || device.temperature(gpu_sensor));
+    round.sample_metric(gpu::SM_CLOCK, 1e6, Call::Clock, || device.clock_info(Clock::SM));
+    round
+        .sample_metric(gpu::SM_CLOCK_MAX, 1e6, Call::MaxClock, || device.max_clock_info(Clock::SM));
+    round
+        .sample_metric(health::MEMORY_CLOCK, 1e6, Call::Clock, || device.clock_info(Clock::Memory));
+    let state = round.call_driver(Call::PerformanceState, || device.performance_state());
+    round.record_reading(health::PERFORMANCE_STATE, state.map(|state| f64::from(state.as_c())));
+    let events = round.call_driver(Call::ClockEvents, || device.current_throttle_reasons());
+    for &(bit, metric) in gpu::CLOCK_EVENTS {
+        round.record_reading(
+            metric,
+            events.map(|events| f64::from(u8::from(events.bits() & bit != 0))),
+        );
+    }
+}
+
+fn sample_limits(
+    round: &mut GpuSamplingRound<'_>,
+    device: &Device<'_>,
+    door: NvmlFunctions<'_>,
+    handle: NvmlDeviceHandle,
+) {
+    for (metric, threshold) in [
+        (health::SLOWDOWN_TEMPERATURE, TemperatureThreshold::Slowdown),
+        (health::SHUTDOWN_TEMPERATURE, TemperatureThreshold::Shutdown),
+    ] {
+        let ask = || device.temperature_threshold(threshold);
+        round.sample_metric(metric, 1.0, Call::TemperatureThreshold, ask);
+    }
+    round.sample_metric(health::TEMPERATURE_MARGIN, 1.0, Call::Margin, || {
+        door.query_temperature_margin(handle)
+    });
+    let highest = || device.max_clock_info(Clock::Memory);
+    round.sample_metric(health::MEMORY_CLOCK_MAX, 1e6, Call::MaxClock, highest);
+    let window = round.call_driver(Call::Bar1, || device.bar1_memory_info());
+    round.record_reading(
+        health::BAR1_USED,
+        window.as_ref().map(|bar1| bar1.used as f64).map_err(|why| *why),
+    );
+    round.record_reading(health::BAR1_TOTAL, window.map(|bar1| bar1.total as f64));
+}
+
+fn sample_engines(
+    round: &mut GpuSamplingRound<'_>,
+    device: &Device<'_>,
+    door: NvmlFunctions<'_>,
+    handle: NvmlDeviceHandle,
+) {
+    let encoder = round.call_driver(Call::Encoder, || device.encoder_utilization());
+    round.record_reading(health::ENCODER, encoder.map(|used| f64::from(used.utilization) / 100.0));
+    let decoder = round.call_driver(Call::Decoder, || device.decoder_utilization());
+    round.record_reading(health::DECODER, decoder.map(|used| f64::from(used.utilization) / 100.0));
+    let jpeg = round.call_driver(Call::Jpeg, || door.query_jpeg_utilization(handle));
+    round.record_reading(health::JPEG, jpeg.map(|percent| f64::from(percent) / 100.0));
+    let ofa = round.call_driver(Call::Ofa, || door.query_ofa_utilization(handle));
+    round.record_reading(health::OFA, ofa.map(|percent| f64::from(percent) / 100.0));
+}
+
+fn sample_pcie(round: &mut GpuSamplingRound<'_>, device: &Device<'_>) {
+    let generation = || device.current_pcie_link_gen();
+    round.sample_metric(health::PCIE_GENERATION, 1.0, Call::PcieGeneration, generation);
+    let highest = || device.max_pcie_link_gen();
+    round.sample_metric(health::PCIE_GENERATION_MAX, 1.0, Call::PcieGenerationMax, highest);
+    round.sample_metric(health::PCIE_WIDTH, 1.0, Call::PcieWidth, || {
+        device.current_pcie_link_width()
+    });
+    round.sample_metric(health::PCIE_WIDTH_MAX, 1.0, Call::PcieWidthMax, || {
+        device.max_pcie_link_width()
+    });
+}
+
+/// Modes, and the place in the fabric: words rather than numbers.
+fn sample_modes(
+    round: &mut GpuSamplingRound<'_>,
+    device: &Device<'_>,
+    door: NvmlFunctions<'_>,
+    handle: NvmlDeviceHandle,
+) {
+    if let Ok(mode) = round.call_driver(Call::ComputeMode, || device.compute_mode()) {
+        round.record_attribute(GpuAttribute::ComputeMode, format!("{mode:?}").to_lowercase());
+    }
+    if let Ok(kept) = round.call_driver(Call::Persistence, || device.is_in_persistent_mode()) {
+        round.record_attribute(GpuAttribute::Persistence, if kept { "on" } else { "off" });
+    }
+    let fabric = round.call_driver(Call::Fabric, || door.query_fabric(handle));
+    if let Ok(fabric) = &fabric
+        && fabric.cluster != [0; 16]
+    {
+        round.record_attribute(GpuAttribute::ClusterUuid, format_uuid(fabric.cluster));
+        round.record_attribute(GpuAttribute::Clique, fabric.clique.to_string());
+    }
+    round.record_reading(health::FABRIC_STATE, fabric.map(|fabric| f64::from(fabric.state)));
+}
+
+/// A UUID as people write it.
+fn format_uuid(bytes: [u8; 16]) -> String {
+    use std::fmt::Write;
+    bytes.iter().enumerate().fold(String::with_capacity(36), |mut text, (at, byte)| {
+        let dash = if [4, 6, 8, 10].contains(&at) { "-" } else { "" };
+        _ = write!(text, "{dash}{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,284 @@
+//! The raw door to NVML: functions that the wrapper lacks, or calls in a way that hides what is asked.
+
+#![expect(unsafe_code, reason = "NVML is a C library that is loaded at run time")]
+
+use std::{mem, ptr};
+
+use nvml_wrapper::{
+    Device, Nvml,
+    error::{NvmlError, nvml_sym, nvml_try},
+};
+use nvml_wrapper_sys::bindings::{
+    NvmlLib, nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t, nvmlFieldValue_t, nvmlGpmMetricsGet_t,
+    nvmlGpmSample_t, nvmlGpmSupport_t, nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfo_v3_t,
+    nvmlMarginTemperature_v1_t,
+};
+
+/// The version of the structures of GPM.
+const GPM_VERSION: u32 = 1;
+
+/// The most metrics that one GPM question holds: the length of its C array.
+pub(super) const MAX_GPM: usize = 210;
+
+/// The answer to a structure of a version that the driver does not know.
+const VERSION_MISMATCH: u32 = 25;
+
+/// The event that an XID raises.
+const XID_EVENT: u64 = 8;
+
+/// A GPU as the driver knows it, for as long as the driver is initialised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NvmlDeviceHandle(nvmlDevice_t);
+
+/// A buffer of counters, to be freed by [`Door::free`].
+#[derive(Debug)]
+pub(super) struct GpmSample(nvmlGpmSample_t);
+
+/// A set of events that are waited for.
+#[derive(Debug)]
+pub(super) struct NvmlEventSet(nvmlEventSet_t);
+
+/// A question for one field of a GPU, and its answer.
+#[derive(Debug)]
+pub(super) struct NvmlFieldQuery {
+    /// The field's number.
+    pub(super) id: u32,
+    /// What of the GPU is meant: a link's number, or zero.
+    pub(super) scope: u32,
+    /// The value, if one was given.
+    pub(super) value: Result<f64, NvmlError>,
+}
+
+/// Where a GPU stands in the NVLink fabric.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct GpuFabricInfo {
+    /// The NVLink domain.
+    pub(super) cluster: [u8; 16],
+    /// The clique in it: GPUs of one clique reach each other.
+    pub(super) clique: u32,
+    /// How far the fabric has come.
+    pub(super) state: u32,
+}
+
+/// NVML's functions.
+#[derive(Clone, Copy)]
+pub(super) struct NvmlFunctions<'a> {
+    nvml: &'a Nvml,
+    lib: &'a NvmlLib,
+}
+
+/// Calls a function of the library if it has it.
+macro_rules! call {
+    ($door:expr, $function:ident($($argument:expr),*)) => {{
+        let function = nvml_sym($door.lib.$function.as_ref())?;
+        // SAFETY: the function has NVML's signature, and each pointer leads to room that outlives the call and is as
+        // large as the function expects: the arguments are made beside the call, as bindgen typed them.
+        nvml_try(unsafe { function($($argument),*) })
+    }};
+}
+
+impl<'a> NvmlFunctions<'a> {
+    pub(super) fn new(nvml: &'a Nvml) -> Self {
+        Self { nvml, lib: nvml.lib() }
+    }
+
+    /// The handle of a GPU.
+    pub(super) fn device_handle(device: &Device<'_>) -> NvmlDeviceHandle {
+        // SAFETY: the handle is only given back to the same library while it is initialised.
+        NvmlDeviceHandle(unsafe { device.handle() })
+    }
+
+    /// The GPU of a handle, with the wrapper's safe calls.
+    pub(super) fn device_of_handle(&self, handle: NvmlDeviceHandle) -> Device<'a> {
+        // SAFETY: handles come from `handle`, and so from this library, which stays initialised while it is borrowed.
+        unsafe { Device::new(handle.0, self.nvml) }
+    }
+
+    /// Asks for many fields at once. An error is one of the call; each field has its own besides.
+    pub(super) fn query_fields(
+        self,
+        device: NvmlDeviceHandle,
+        asked: &mut [NvmlFieldQuery],
+    ) -> Result<(), NvmlError> {
+        let mut values: Vec<nvmlFieldValue_t> = asked.iter().map(encode_query).collect();
+        let count = values.len() as i32;
+        call!(self, nvmlDeviceGetFieldValues(device.0, count, values.as_mut_ptr()))?;
+        // By position: newer drivers renumbered some fields and answer with their own number.
+        for (field, answer) in asked.iter_mut().zip(&values) {
+            field.value = nvml_try(answer.nvmlReturn).and_then(|()| decode_field_value(answer));
+        }
+        Ok(())
+    }
+
+    /// Whether the GPU counts activity by itself.
+    pub(super) fn query_gpm_support(self, device: NvmlDeviceHandle) -> Result<bool, NvmlError> {
+        let mut support = nvmlGpmSupport_t { version: GPM_VERSION, isSupportedDevice: 0 };
+        call!(self, nvmlGpmQueryDeviceSupport(device.0, &raw mut support))?;
+        Ok(support.isSupportedDevice != 0)
+    }
+
+    pub(super) fn allocate_sample(self) -> Result<GpmSample, NvmlError> {
+        let mut buffer = GpmSample(ptr::null_mut());
+        call!(self, nvmlGpmSampleAlloc(&raw mut buffer.0))?;
+        Ok(buffer)
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "what is given back is nobody's any more")]
+    pub(super) fn free_sample(self, buffer: GpmSample) -> Result<(), NvmlError> {
+        call!(self, nvmlGpmSampleFree(buffer.0))
+    }
+
+    /// Takes the counters of a GPU, or of one of its instances, into a buffer.
+    pub(super) fn take_sample(
+        self,
+        device: NvmlDeviceHandle,
+        instance: Option<u32>,
+        into: &mut GpmSample,
+    ) -> Result<(), NvmlError> {
+        match instance {
+            None => call!(self, nvmlGpmSampleGet(device.0, into.0)),
+            Some(instance) => call!(self, nvmlGpmMigSampleGet(device.0, instance, into.0)),
+        }
+    }
+
+    /// What happened between two samples: a value for each number of a metric.
+    pub(super) fn query_gpm_metrics(
+        self,
+        (from, to): (&GpmSample, &GpmSample),
+        metrics: &[u32],
+    ) -> Result<Vec<Result<f64, NvmlError>>, NvmlError> {
+        // SAFETY: the structure is numbers and pointers, for all of which zero is a value.
+        let mut asked: Box<nvmlGpmMetricsGet_t> = Box::new(unsafe { mem::zeroed() });
+        let metrics = &metrics[..metrics.len().min(MAX_GPM)];
+        (asked.version, asked.numMetrics) = (GPM_VERSION, metrics.len() as u32);
+        (asked.sample1, asked.sample2) = (from.0, to.0);
+        for (place, metric) in asked.metrics.iter_mut().zip(metrics) {
+            place.metricId = *metric;
+        }
+        call!(self, nvmlGpmMetricsGet(&raw mut *asked))?;
+        let answers = asked.metrics.iter().take(metrics.len());
+        Ok(answers.map(|answer| nvml_try(answer.nvmlReturn).map(|()| answer.value)).collect())
+    }
+
+    pub(super) fn create_event_set(self) -> Result<NvmlEventSet, NvmlError> {
+        let mut events = NvmlEventSet(ptr::null_mut());
+        call!(self, nvmlEventSetCreate(&raw mut events.0))?;
+        Ok(events)
+    }
+
+    /// Adds a GPU's XIDs to what is waited for.
+    pub(super) fn register_events(
+        self,
+        device: NvmlDeviceHandle,
+        events: &NvmlEventSet,
+    ) -> Result<(), NvmlError> {
+        call!(self, nvmlDeviceRegisterEvents(device.0, XID_EVENT, events.0))
+    }
+
+    /// Waits for an XID: whose it is, and which. A timeout is an error like others.
+    pub(super) fn wait_for_event(
+        self,
+        events: &NvmlEventSet,
+        millis: u32,
+    ) -> Result<(NvmlDeviceHandle, u32), NvmlError> {
+        // SAFETY: the structure is numbers and a pointer, for all of which zero is a value.
+        let mut event: nvmlEventData_t = unsafe { mem::zeroed() };
+        call!(self, nvmlEventSetWait_v2(events.0, &raw mut event, millis))?;
+        Ok((NvmlDeviceHandle(event.device), event.eventData as u32))
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "what is given back is nobody's any more")]
+    pub(super) fn free_event_set(self, events: NvmlEventSet) -> Result<(), NvmlError> {
+        call!(self, nvmlEventSetFree(events.0))
+    }
+
+    /// Where the GPU stands in the NVLink fabric. A driver that does not know the newest question is asked the older.
+    pub(super) fn query_fabric(self, device: NvmlDeviceHandle) -> Result<GpuFabricInfo, NvmlError> {
+        // SAFETY: the structure is numbers, for all of which zero is a value.
+        let mut info: nvmlGpuFabricInfo_v3_t = unsafe { mem::zeroed() };
+        info.version = struct_version(size_of::<nvmlGpuFabricInfo_v3_t>(), 3);
+        let newest = call!(self, nvmlDeviceGetGpuFabricInfoV(device.0, &raw mut info));
+        if matches!(newest, Err(NvmlError::UnexpectedVariant(VERSION_MISMATCH))) {
+            // The older structure is the newer one without its end.
+            info.version = struct_version(size_of::<nvmlGpuFabricInfo_v2_t>(), 2);
+            call!(self, nvmlDeviceGetGpuFabricInfoV(device.0, &raw mut info))?;
+        } else {
+            newest?;
+        }
+        Ok(GpuFabricInfo {
+            cluster: info.clusterUuid,
+            clique: info.cliqueId,
+            state: info.state.into(),
+        })
+    }
+
+    /// Per cent of the driver's window in which the JPEG engine was busy.
+    pub(super) fn query_jpeg_utilization(self, device: NvmlDeviceHandle) -> Result<u32, NvmlError> {
+        let (mut percent, mut window) = (0, 0);
+        call!(self, nvmlDeviceGetJpgUtilization(device.0, &raw mut percent, &raw mut window))?;
+        Ok(percent)
+    }
+
+    /// Per cent of the driver's window in which the optical-flow engine was busy.
+    pub(super) fn query_ofa_utilization(self, device: NvmlDeviceHandle) -> Result<u32, NvmlError> {
+        let (mut percent, mut window) = (0, 0);
+        call!(self, nvmlDeviceGetOfaUtilization(device.0, &raw mut percent, &raw mut window))?;
+        Ok(percent)
+    }
+
+    /// How many degrees are left before the clocks are slowed.
+    pub(super) fn query_temperature_margin(
+        self,
+        device: NvmlDeviceHandle,
+    ) -> Result<i32, NvmlError> {
+        let size = size_of::<nvmlMarginTemperature_v1_t>();
+        let mut margin =
+            nvmlMarginTemperature_v1_t { version: struct_version(size, 1), marginTemperature: 0 };
+        call!(self, nvmlDeviceGetMarginTemperature(device.0, &raw mut margin))?;
+        Ok(margin.marginTemperature)
+    }
+
+    /// The GPU instance that a MIG device is.
+    pub(super) fn query_gpu_instance(self, device: NvmlDeviceHandle) -> Result<u32, NvmlError> {
+        let mut id = 0;
+        call!(self, nvmlDeviceGetGpuInstanceId(device.0, &raw mut id))?;
+        Ok(id)
+    }
+
+    /// The compute instance that a MIG device is.
+    pub(super) fn query_compute_instance(self, device: NvmlDeviceHandle) -> Result<u32, NvmlError> {
+        let mut id = 0;
+        call!(self, nvmlDeviceGetComputeInstanceId(device.0, &raw mut id))?;
+        Ok(id)
+    }
+}
+
+/// The word that tells the driver which version of a structure it gets.
+const fn struct_version(size: usize, number: u32) -> u32 {
+    size as u32 | number << 24
+}
+
+fn encode_query(field: &NvmlFieldQuery) -> nvmlFieldValue_t {
+    // SAFETY: the structure is numbers, for all of which zero is a value.
+    let mut asked: nvmlFieldValue_t = unsafe { mem::zeroed() };
+    (asked.fieldId, asked.scopeId) = (field.id, field.scope);
+    asked
+}
+
+/// The number in a field's answer, whose type the answer says.
+fn decode_field_value(answer: &nvmlFieldValue_t) -> Result<f64, NvmlError> {
+    let value = &answer.value;
+    // SAFETY: every member of the union is a number, for which all bits are values, and the driver zeroed or wrote it
+    // whole; the type says which member it wrote.
+    unsafe {
+        Ok(match answer.valueType {
+            0 => value.dVal,
+            1 => f64::from(value.uiVal),
+            2 | 3 => value.ullVal as f64,
+            4 => value.sllVal as f64,
+            5 => f64::from(value.siVal),
+            6 => f64::from(value.usVal),
+            _ => return Err(NvmlError::UnexpectedVariant(answer.valueType)),
+        })
+    }
+}

@@ -1,0 +1,265 @@
+//! The worker process: initialises the driver once, asks it each tick, and tells its parent over standard output.
+//!
+//! It ends when its standard input does: that is how a parent that is gone, for whatever reason, asks it to.
+
+use std::{
+    collections::BTreeSet,
+    env,
+    ffi::OsString,
+    io, process,
+    process::ExitCode,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use gaunt_schema::SanitizedText;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Signal, getpid, kill_process},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    driver_call::CurrentCall,
+    nvml_driver::{NvmlDriver, NvmlFeatures, XidWait, XidWaitOutcome},
+    worker_pipe::{self, PipeError, WorkerMessage},
+    xid_counts::XidCounts,
+};
+use crate::wall_clock;
+
+/// The first argument of a process that is a worker. Its name is long so that nobody means something else by it.
+pub(super) const ARGUMENT: &str = "--gaunt-nvml-worker";
+
+/// How often the watching thread looks at the driver call under way, at most and at least.
+const LOOK_EVERY: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
+
+/// A call that takes longer is told to the parent, which knows the deadline; with a short deadline half of it does.
+const SLOW_CALL: Duration = Duration::from_millis(500);
+
+/// The shortest time between two looks at the GPUs between ticks: the energy counter moves about as often.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// The most looks in a period.
+const MAX_GLANCES: u32 = 10;
+
+/// How long a call may still take when the parent asked to stop. A worker that cannot finish its call is ended:
+/// nobody reads it any more, and it would otherwise stay for ever.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// The most failures that one tick tells.
+const MAX_FAILURES: usize = 16;
+
+/// Whether this process was started as a worker. To be asked before anything else is done.
+pub fn is_worker_process() -> bool {
+    env::args_os().nth(1).is_some_and(|argument| argument == ARGUMENT)
+}
+
+/// Does the worker's whole work. To be called only if it was [`requested`].
+pub fn run() -> ExitCode {
+    let Some(orders) = parse_options() else { return ExitCode::FAILURE };
+    let started = Instant::now();
+    let worker = Arc::new(NvmlWorker {
+        options: orders,
+        current_call: CurrentCall::new(started),
+        stop: AtomicBool::new(false),
+        output_lock: Mutex::new(()),
+    });
+    let (watcher, caller) = (Arc::clone(&worker), thread::current());
+    let watch = move || watcher.watch_calls(&caller);
+    if thread::Builder::new().name("watch".to_owned()).spawn(watch).is_err() {
+        return ExitCode::FAILURE;
+    }
+    match worker.init_and_sample(started) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Nobody listens, and nobody reads what would be said about it.
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// What a worker is told at its start.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct NvmlWorkerOptions {
+    /// The time between two rounds.
+    pub(super) period: Duration,
+    /// How long one call may take.
+    pub(super) call_deadline: Duration,
+    /// What is to be asked beside the rest.
+    pub(super) wanted: NvmlFeatures,
+}
+
+/// The arguments: the orders, and the library if one is named.
+fn parse_options() -> Option<(NvmlWorkerOptions, Option<OsString>)> {
+    let mut arguments = env::args_os().skip(2);
+    let orders: NvmlWorkerOptions = serde_json::from_str(arguments.next()?.to_str()?).ok()?;
+    (!orders.period.is_zero()).then(|| (orders, arguments.next()))
+}
+
+/// What the two threads of a worker share.
+struct NvmlWorker {
+    options: (NvmlWorkerOptions, Option<OsString>),
+    current_call: CurrentCall,
+    stop: AtomicBool,
+    /// Held while a message is written, never during a driver call.
+    output_lock: Mutex<()>,
+}
+
+impl NvmlWorker {
+    fn send_message(&self, message: &WorkerMessage) -> Result<(), PipeError> {
+        let _whole = self.output_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        worker_pipe::write_message(message, &mut io::stdout().lock())
+    }
+
+    fn send_trouble(&self, nothing_here: bool, message: &str) -> Result<(), PipeError> {
+        self.send_message(&WorkerMessage::Trouble {
+            nothing_here,
+            message: SanitizedText::new(message),
+        })
+    }
+
+    /// Initialises the driver and samples it each tick, until the parent asks to stop.
+    fn init_and_sample(&self, started: Instant) -> Result<(), PipeError> {
+        let (orders, library) = &self.options;
+        let mut driver =
+            match NvmlDriver::init_driver(library.as_deref(), &self.current_call, orders.wanted) {
+                Ok(driver) => driver,
+                Err(error) => {
+                    return self.send_trouble(error.is_not_installed(), &error.to_string());
+                }
+            };
+        let version = driver.driver_version();
+        let ended = match driver.list_gpus() {
+            Ok(gpus) if gpus.is_empty() => {
+                self.send_trouble(true, &format!("no GPU: the NVIDIA driver {version} lists none"))
+            }
+            Ok(gpus) => {
+                let indexes: Vec<u32> = gpus.iter().map(|gpu| gpu.index).collect();
+                let hello = WorkerMessage::Hello {
+                    version: worker_pipe::VERSION,
+                    pid: process::id(),
+                    driver: version,
+                };
+                self.send_message(&hello)
+                    .and_then(|()| self.send_message(&WorkerMessage::Inventory { gpus }))
+                    .and_then(|()| self.sample_until_stopped(&mut driver, &indexes, started))
+            }
+            Err(error) => {
+                let message = format!("the NVIDIA driver {version} cannot list its GPUs: {error}");
+                self.send_trouble(false, &message)
+            }
+        };
+        driver.shutdown_driver();
+        ended
+    }
+
+    fn sample_until_stopped(
+        &self,
+        driver: &mut NvmlDriver<'_>,
+        indexes: &[u32],
+        started: Instant,
+    ) -> Result<(), PipeError> {
+        let period = self.options.0.period;
+        let (mut waiting, mut xids) = (None, XidCounts::default());
+        while !self.stop.load(Ordering::Acquire) {
+            let (at, seconds) = (wall_clock::now(), started.elapsed().as_secs_f64());
+            let mut failures = BTreeSet::new();
+            let gpus =
+                indexes.iter().map(|index| driver.sample_gpu(*index, &mut failures)).collect();
+            let failures =
+                failures.into_iter().take(MAX_FAILURES).map(SanitizedText::from).collect();
+            self.send_message(&WorkerMessage::Tick { at, seconds, gpus, failures })?;
+            if waiting.is_none() {
+                waiting = driver.begin_xid_wait();
+            }
+            let next =
+                Instant::now() + wall_clock::until_tick(wall_clock::now(), period, Duration::ZERO);
+            self.wait_until_tick(next, driver, &mut waiting, &mut xids)?;
+            // Before the next call: it may not return.
+            xids.take_message(Instant::now())
+                .map_or(Ok(()), |message| self.send_message(&message))?;
+            if !driver.is_unchanged() {
+                let message = "the NVIDIA driver was reloaded or counts other GPUs; asking it anew";
+                self.send_trouble(false, message)?;
+                break;
+            }
+        }
+        if let Some(waiting) = waiting {
+            driver.end_xid_wait(waiting);
+        }
+        Ok(())
+    }
+
+    /// Passes the time until the next tick with looks at the GPUs, and tells of errors as they come.
+    fn wait_until_tick(
+        &self,
+        next: Instant,
+        driver: &mut NvmlDriver<'_>,
+        waiting: &mut Option<XidWait>,
+        xids: &mut XidCounts,
+    ) -> Result<(), PipeError> {
+        let orders = &self.options.0;
+        let glance = (orders.period / MAX_GLANCES).max(GLANCE);
+        // Shorter than the deadline by far, so that only a wait that hangs looks like one.
+        let patience = (orders.call_deadline / 4).min(GLANCE);
+        let mut look = Instant::now() + glance;
+        while !self.stop.load(Ordering::Acquire)
+            && let Some(rest) = next.checked_duration_since(Instant::now())
+        {
+            let wait = rest.min(look.saturating_duration_since(Instant::now()));
+            let came =
+                waiting.as_ref().map(|waiting| driver.wait_for_xid(waiting, wait.min(patience)));
+            match came {
+                Some(XidWaitOutcome::Xid(gpu, code)) => xids.add_xid(gpu, code, wall_clock::now()),
+                Some(XidWaitOutcome::Nothing) => {}
+                Some(XidWaitOutcome::Broken) => {
+                    // A wait that fails at once would fail a million times a second.
+                    if let Some(waiting) = waiting.take() {
+                        driver.end_xid_wait(waiting);
+                    }
+                }
+                None => thread::park_timeout(wait),
+            }
+            xids.due_message(Instant::now(), glance)
+                .map_or(Ok(()), |message| self.send_message(&message))?;
+            // The tick itself is a look.
+            if look <= Instant::now() && look + glance / 2 < next && orders.wanted.glances {
+                driver.sample_fast();
+            }
+            if look <= Instant::now() {
+                look += glance;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the parent of slow calls, and waits for the end of standard input.
+    fn watch_calls(&self, caller: &thread::Thread) {
+        let deadline = self.options.0.call_deadline;
+        let (every, slow) = (deadline / 4, SLOW_CALL.min(deadline / 2));
+        let every = every.clamp(LOOK_EVERY.0, LOOK_EVERY.1);
+        let every = Timespec { tv_sec: 0, tv_nsec: i64::from(every.subsec_nanos()) };
+        let stdin = io::stdin();
+        loop {
+            let mut input = [PollFd::new(&stdin, PollFlags::IN)];
+            let ready = poll(&mut input, Some(&every));
+            // The parent never writes, so that whatever comes is the end.
+            if ready.is_ok_and(|count| count > 0) {
+                break;
+            }
+            if let Some(calling) = self.current_call.ongoing_call()
+                && u128::from(calling.millis) >= slow.as_millis()
+                && self.send_message(&WorkerMessage::Calling(calling)).is_err()
+            {
+                break;
+            }
+        }
+        self.stop.store(true, Ordering::Release);
+        caller.unpark();
+        thread::sleep(GRACE);
+        // Nothing gentler ends a thread that waits in the driver, and an exit would run the driver's own handlers.
+        _ = kill_process(getpid(), Signal::KILL);
+    }
+}

@@ -1,0 +1,190 @@
+//! One worker process: how it is started and listened to, and how to tell that it hangs.
+
+use std::{
+    ffi::OsString,
+    io::{self, BufRead, BufReader, Read},
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::mpsc::{SyncSender, TrySendError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use gaunt_schema::SanitizedText;
+
+use crate::nvml::{
+    driver_call::{Call, OngoingCall},
+    worker_pipe::{self, PipeError, WorkerMessage},
+};
+
+/// A slow call is told again every quarter of a second; one that was not for this long is over.
+const CALLING_HOLDS: Duration = Duration::from_millis(1500);
+
+/// The most that is logged of what the driver library writes to standard error, in bytes and for each worker.
+const MAX_STDERR: u64 = 64 * 1024;
+
+/// One worker process.
+pub(super) struct WorkerProcess {
+    /// Its number, never used twice.
+    pub(super) number: u64,
+    /// The process, with the input whose end asks it to stop.
+    pub(super) child: Child,
+    /// When it last got something done: started, initialised, finished a round.
+    pub(super) progress: Instant,
+    /// The driver call that it last called slow, and when it said so.
+    pub(super) calling: Option<(OngoingCall, Instant)>,
+    /// How far it has come.
+    pub(super) stage: WorkerStage,
+    /// Since when it hangs.
+    pub(super) hangs: Option<Instant>,
+    /// Whether it was asked to stop.
+    pub(super) retired: bool,
+    /// Whether its pipe ended.
+    pub(super) gone: bool,
+}
+
+/// How far a worker has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum WorkerStage {
+    /// The driver is being initialised.
+    Starting,
+    /// The driver is there.
+    Ready,
+    /// A round is finished.
+    Ticking,
+}
+
+/// Something that a worker's pipe brought.
+pub(super) struct WorkerPipeEvent {
+    /// Whose pipe.
+    pub(super) worker: u64,
+    /// When it was heard.
+    pub(super) at: Instant,
+    /// What it was; an error is the last.
+    pub(super) what: Result<WorkerMessage, PipeError>,
+}
+
+impl WorkerProcess {
+    /// Starts a worker, and the threads that listen to it.
+    pub(super) fn spawn_worker(
+        number: u64,
+        program: &Path,
+        arguments: &[OsString],
+        tell: &SyncSender<WorkerPipeEvent>,
+        now: Instant,
+    ) -> io::Result<Self> {
+        let mut child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let tell = tell.clone();
+        thread::Builder::new()
+            .name("nvml-pipe".to_owned())
+            .spawn(move || stdout.map(|stdout| forward_messages(number, stdout, &tell)))?;
+        thread::Builder::new()
+            .name("nvml-stderr".to_owned())
+            .spawn(move || stderr.map(|stderr| log_stderr(number, stderr)))?;
+        Ok(Self {
+            number,
+            child,
+            progress: now,
+            calling: None,
+            stage: WorkerStage::Starting,
+            hangs: None,
+            retired: false,
+            gone: false,
+        })
+    }
+
+    /// Whether it has finished a round.
+    pub(super) fn has_ticked(&self) -> bool {
+        self.stage == WorkerStage::Ticking
+    }
+
+    /// The slow call that is still under way, with its time up to now.
+    pub(super) fn ongoing_call_at(&self, now: Instant) -> Option<OngoingCall> {
+        let (calling, told) = self.calling?;
+        let since = now.saturating_duration_since(told);
+        let millis = calling.millis + since.as_millis() as u64;
+        (since < CALLING_HOLDS).then_some(OngoingCall { millis, ..calling })
+    }
+
+    /// Whether it hangs: a call that does not return, or no progress where there should be.
+    pub(super) fn is_hung_at(
+        &self,
+        now: Instant,
+        period: Duration,
+        call: Duration,
+        init: Duration,
+    ) -> bool {
+        let idle = now.saturating_duration_since(self.progress);
+        let limit = if self.stage == WorkerStage::Starting { init } else { period + call };
+        let calling = self.ongoing_call_at(now).is_some_and(|calling| {
+            let limit = if calling.call == Call::Init { init } else { call };
+            u128::from(calling.millis) >= limit.as_millis()
+        });
+        calling || idle > limit
+    }
+}
+
+/// Passes on what a worker says until its pipe ends. A slow call is said again a moment later, so that it never holds up
+/// what comes after it.
+fn forward_messages(worker: u64, mut pipe: impl Read, tell: &SyncSender<WorkerPipeEvent>) {
+    let mut buffer = Vec::new();
+    loop {
+        let what = worker_pipe::read_message(&mut pipe, &mut buffer);
+        let ended = what.is_err();
+        let repeated = matches!(what, Ok(WorkerMessage::Calling(_)));
+        let event = WorkerPipeEvent { worker, at: Instant::now(), what };
+        let closed = if repeated {
+            matches!(tell.try_send(event), Err(TrySendError::Disconnected(_)))
+        } else {
+            tell.send(event).is_err()
+        };
+        if closed || ended {
+            return;
+        }
+    }
+}
+
+/// Logs what the driver library writes to standard error, which on a screen of ours would be in the way.
+fn log_stderr(worker: u64, stderr: impl Read) {
+    let mut lines = BufReader::new(stderr.take(MAX_STDERR));
+    let mut line = Vec::new();
+    while lines.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+        let text = SanitizedText::new(String::from_utf8_lossy(&line).trim_end());
+        if !text.is_empty() {
+            tracing::warn!(worker, %text, "the NVML library says");
+        }
+        line.clear();
+    }
+    // What exceeds the limit is read and dropped, so that the library never waits for us.
+    _ = io::copy(&mut lines.into_inner().into_inner(), &mut io::sink());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+
+    #[test]
+    fn slow_calls_never_hold_up_what_is_said_after_them() {
+        let mut said = Vec::new();
+        let calling = OngoingCall { call: Call::PowerUsage, gpu: Some(0), millis: 500 };
+        for _ in 0..10_000 {
+            worker_pipe::write_message(&WorkerMessage::Calling(calling), &mut said).unwrap();
+        }
+        let xids = WorkerMessage::Xids { counts: Vec::new() };
+        worker_pipe::write_message(&xids, &mut said).unwrap();
+        let (tell, hear) = sync_channel(8);
+        let listening = thread::spawn(move || forward_messages(1, &*said, &tell));
+        let heard: Vec<_> = hear.iter().map(|event| event.what).collect();
+        listening.join().unwrap();
+        assert!(heard.iter().any(|what| matches!(what, Ok(WorkerMessage::Xids { .. }))));
+        assert!(matches!(heard.last(), Some(Err(PipeError::Io(_)))));
+    }
+}

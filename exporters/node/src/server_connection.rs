@@ -1,0 +1,235 @@
+//! One HTTP connection under its deadlines: each step of it must be done in time, and a client that closed its sending
+//! side is answered all the same.
+
+use std::{
+    error::Error,
+    io,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::{Duration, Instant},
+};
+
+use hyper::{
+    Request, Response,
+    body::{Body, Frame, Incoming, SizeHint},
+    header::{CONNECTION, HeaderValue},
+    server::conn::http1,
+    service::{HttpService, Service, service_fn},
+};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf, copy, sink},
+    net::TcpStream,
+    time::{sleep_until, timeout},
+};
+
+use crate::connection_admission::{ConnectionPermit, ConnectionStatus};
+
+/// The buffer of one connection in bytes, which also bounds a request's head. Prometheus sends about 300.
+const BUFFER: usize = 16 << 10;
+
+/// How long, and how much, is read on after the last answer. A client that is done closes the connection at once.
+const LINGER: Duration = Duration::from_secs(1);
+const MAX_UNREAD: u64 = 1 << 20;
+
+/// Answers the requests of one connection until it ends, is too late or gives way. Once `stop` ends it finishes the
+/// answer that is under way.
+pub async fn serve_connection<S, B>(
+    stream: TcpStream,
+    seat: ConnectionPermit,
+    service: S,
+    stop: impl Future<Output = ()>,
+) where
+    S: Service<Request<Incoming>, Response = Response<B>>,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: Body + Unpin + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let shared = Arc::clone(seat.connection_status());
+    let answers = service_fn(|request| {
+        shared.record_request(Instant::now());
+        let ends = BodyEndGuard(Arc::clone(&shared));
+        let (answer, last) = (service.call(request), seat.is_reserve());
+        async move {
+            let mut response = answer.await?.map(|body| TrackedBody { body, _ends: ends });
+            if last {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, S::Error>(response)
+        }
+    });
+    let io = TokioIo::new(WatchedStream { stream, shared: Arc::clone(&shared) });
+    let connection = http1::Builder::new()
+        .header_read_timeout(None)
+        .half_close(true)
+        .max_buf_size(BUFFER)
+        .serve_connection(io, answers);
+    tokio::select! {
+        () = shared.wait_for_eviction() => tracing::debug!("an idle connection gives way to a new one"),
+        () = drive_connection(connection, &shared, stop) => {}
+    }
+}
+
+/// Drives a connection to its end.
+async fn drive_connection<S>(
+    mut connection: http1::Connection<TokioIo<WatchedStream>, S>,
+    shared: &ConnectionStatus,
+    stop: impl Future<Output = ()>,
+) where
+    S: HttpService<Incoming>,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    S::ResBody: 'static,
+    <S::ResBody as Body>::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let mut stop = pin!(stop);
+    let mut stopping = false;
+    loop {
+        let deadline = shared.next_deadline();
+        let at = deadline.map(|(at, _)| at);
+        // What happens in the connection moves its deadline, which is then looked at again.
+        let driven = std::future::poll_fn(|context| {
+            let ended = Pin::new(&mut connection).poll(context);
+            match ended {
+                Poll::Ready(ended) => Poll::Ready(Some(ended)),
+                Poll::Pending if shared.next_deadline() != deadline => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+            }
+        });
+        tokio::select! {
+            biased;
+            ended = driven => match ended {
+                None => {}
+                Some(ended) => {
+                    if let Err(error) = ended {
+                        tracing::debug!(%error, "a connection ended badly");
+                    }
+                    break;
+                }
+            },
+            () = &mut stop, if !stopping => {
+                if shared.is_idle() {
+                    return;
+                }
+                stopping = true;
+                Pin::new(&mut connection).graceful_shutdown();
+            }
+            () = wait_for_deadline(at) => {
+                tracing::debug!(what = ?deadline.map(|(_, late)| late), "a connection is too late");
+                return;
+            }
+        }
+    }
+    shared.record_linger(Instant::now());
+    drain_input(connection.into_parts().io.into_inner().stream).await;
+}
+
+/// Waits for a deadline; for ever without one.
+async fn wait_for_deadline(deadline: Option<Instant>) {
+    match deadline {
+        Some(at) => sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Reads on for a moment after the last answer. Closed with bytes unread, such as those of a head that is too long, the
+/// kernel resets the connection, and the client loses the answer that says why.
+async fn drain_input(stream: TcpStream) {
+    let mut rest = stream.take(MAX_UNREAD);
+    // However this ends, the connection is closed next.
+    let _ended = timeout(LINGER, copy(&mut rest, &mut sink())).await;
+}
+
+/// Tells the seat that an answer is handed over, when it is dropped.
+struct BodyEndGuard(Arc<ConnectionStatus>);
+
+impl Drop for BodyEndGuard {
+    fn drop(&mut self) {
+        self.0.record_body_end();
+    }
+}
+
+/// The body of an answer, and who tells of its end.
+struct TrackedBody<B> {
+    body: B,
+    _ends: BodyEndGuard,
+}
+
+impl<B: Body + Unpin> Body for TrackedBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A stream that tells its seat what is read and written.
+struct WatchedStream {
+    stream: TcpStream,
+    shared: Arc<ConnectionStatus>,
+}
+
+impl AsyncRead for WatchedStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        if buffer.filled().len() > before {
+            self.shared.record_read(Instant::now());
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for WatchedStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let wrote = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.shared.record_write(wrote.is_pending(), Instant::now());
+        wrote
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let wrote = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        self.shared.record_write(wrote.is_pending(), Instant::now());
+        wrote
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        if matches!(flushed, Poll::Ready(Ok(()))) {
+            self.shared.record_flush(Instant::now());
+        }
+        flushed
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

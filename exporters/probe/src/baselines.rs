@@ -1,0 +1,321 @@
+//! What earlier probes found and cost: baselines, today's budget, the cool-down, and the counts that are shown.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use gaunt_schema::{SanitizedText, plain_error};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    exit_code::{ExitKind, ProbeExit, SkipReason},
+    request::{BandwidthMeasurement, MeasureResult, min_median_max},
+};
+
+/// Results that a baseline is made of: at one every ten minutes, those of the last five hours.
+const KEPT: usize = 32;
+
+/// As few results say nothing about what is usual.
+const ENOUGH: usize = 3;
+
+/// Below this share of what is usual it is a drop; two probes of the same wires differ by a few per cent.
+pub const DROP: f64 = 0.9;
+
+/// A drop that stands for so many probes is what is usual now: a cable that was moved, a driver that was updated.
+const ACCEPTED: u32 = 16;
+
+/// The most series that are kept: a matrix of 16 GPUs has 544 ways.
+const MAX_SERIES: usize = 1_024;
+
+const SECONDS_OF_A_DAY: u64 = 86_400;
+
+/// What a node allows itself for probes that nobody asks for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ProbeBudget {
+    /// Seconds between two probes.
+    pub cool_down_seconds: u64,
+    /// Seconds of GPU time in a day.
+    pub daily_seconds: f64,
+}
+
+/// Everything that outlives a probe, as it lies in the file.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProbeState {
+    /// The day, since the epoch, that `today_seconds` is about.
+    day: u64,
+    /// GPU time of today.
+    today_seconds: f64,
+    /// When the last probe that measured something ended.
+    pub(crate) last_run: Option<u64>,
+    /// How long the last one took.
+    pub(crate) last_seconds: f64,
+    /// How the last try ended.
+    pub(crate) last_code: u8,
+    /// Probes that measured something.
+    pub(crate) runs: u64,
+    /// GPU time of all probes.
+    pub(crate) busy_seconds: f64,
+    /// Tries that measured nothing, by reason.
+    pub(crate) skipped: BTreeMap<String, u64>,
+    /// What was found, by what it is.
+    series: BTreeMap<String, BaselineSeries>,
+    /// What the last probe found, and as a share of what is usual.
+    pub(crate) last: Vec<(BandwidthMeasurement, Option<f64>)>,
+}
+
+/// What one kind of transfer between the same GPUs reached.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct BaselineSeries {
+    /// Bytes in a second, oldest first; drops are left out.
+    reached: Vec<f64>,
+    /// How many drops there were since the last result that was none.
+    drops: u32,
+}
+
+impl BaselineSeries {
+    /// The result as a share of what is usual, and the result remembered.
+    fn add_result(&mut self, reached: f64) -> Option<f64> {
+        let usual = min_median_max(self.reached.clone()).map(|[_, median, _]| median);
+        let usual = usual.filter(|_| self.reached.len() >= ENOUGH);
+        let share = usual.map(|usual| reached / usual);
+        if share.is_some_and(|share| share < DROP) {
+            self.drops += 1;
+            if self.drops < ACCEPTED {
+                return share;
+            }
+            self.reached.clear();
+        }
+        self.drops = 0;
+        self.reached.push(reached);
+        let old = self.reached.len().saturating_sub(KEPT);
+        self.reached.drain(..old);
+        share
+    }
+}
+
+impl ProbeState {
+    /// Reads the file; one that is not there is a node without a past.
+    pub fn load_state(path: &Path) -> Result<Self, ProbeExit> {
+        let broken = |why: String| {
+            let path = path.display();
+            ProbeExit::new(
+                ExitKind::Failed,
+                format!("cannot read {path}: {why}; remove it to begin anew"),
+            )
+        };
+        match fs::read_to_string(path) {
+            Ok(text) => {
+                serde_json::from_str(&text).map_err(|error| broken(plain_error::json(&error)))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(broken(plain_error::io(&error))),
+        }
+    }
+
+    /// Writes the file, whole or not at all.
+    pub fn save_state(&self, path: &Path) -> Result<(), ProbeExit> {
+        let text = serde_json::to_string(self).map_err(io::Error::from);
+        text.and_then(|text| replace_file(path, &text)).map_err(|error| {
+            ProbeExit::new(ExitKind::Failed, format!("cannot write {}: {error}", path.display()))
+        })
+    }
+
+    /// Whether it is time for another probe.
+    pub fn check_due(&mut self, now: u64, budget: &ProbeBudget) -> Result<(), ProbeExit> {
+        let today = now / SECONDS_OF_A_DAY;
+        if self.day != today {
+            (self.day, self.today_seconds) = (today, 0.0);
+        }
+        let resting = |reason, why: String| {
+            Err(ProbeExit { kind: ExitKind::Resting, ..ProbeExit::new_refused(reason, why) })
+        };
+        // A clock that was set back must not keep probes away for ever.
+        let since = self.last_run.and_then(|last| now.checked_sub(last));
+        if let Some(since) = since.filter(|since| *since < budget.cool_down_seconds) {
+            let left = budget.cool_down_seconds - since;
+            return resting(
+                SkipReason::CoolDown,
+                format!("the last probe was {since} s ago: {left} s to wait"),
+            );
+        }
+        if self.today_seconds >= budget.daily_seconds {
+            let (spent, all) = (self.today_seconds, budget.daily_seconds);
+            return resting(
+                SkipReason::Budget,
+                format!("{spent:.1} s of today's {all} s of GPU time are spent"),
+            );
+        }
+        Ok(())
+    }
+
+    /// Takes what a probe brought, and says what it means beside the past: a drop is an ending of its own.
+    pub fn record_result(&mut self, now: u64, answer: &MeasureResult) -> ProbeExit {
+        self.last_code = answer.ending.kind.exit_code();
+        self.today_seconds += answer.cost.busy_seconds;
+        self.busy_seconds += answer.cost.busy_seconds;
+        if let Some(reason) = answer.ending.reason {
+            *self.skipped.entry(reason.as_str().to_owned()).or_insert(0) += 1;
+        }
+        if answer.measured.is_empty() {
+            return answer.ending.clone();
+        }
+        self.last_run = Some(now);
+        self.last_seconds = answer.cost.seconds;
+        self.runs += 1;
+        self.last.clear();
+        let mut worst: Option<(f64, String)> = None;
+        for one in &answer.measured {
+            let key = series_key(one);
+            let room = self.series.len() < MAX_SERIES || self.series.contains_key(&key);
+            // Wrong data says nothing about speed.
+            let share = (room && one.wrong == 0)
+                .then(|| self.series.entry(key).or_default().add_result(one.effective_bandwidth()))
+                .flatten();
+            if let Some(share) = share.filter(|share| *share < DROP)
+                && worst.as_ref().is_none_or(|(known, _)| share < *known)
+            {
+                let what = format!("{} {}", one.collective, one.between);
+                worst = Some((share, what));
+            }
+            self.last.push((one.clone(), share));
+        }
+        let ending = match worst {
+            Some((share, what)) if answer.ending.kind == ExitKind::Measured => {
+                let share = share * 100.0;
+                ProbeExit::new_slow(&format!(
+                    "slow: {what} reaches {share:.0} % of what is usual here"
+                ))
+            }
+            _ => answer.ending.clone(),
+        };
+        self.last_code = ending.kind.exit_code();
+        ending
+    }
+
+    /// Counts a try that measured nothing.
+    pub fn record_skip(&mut self, ending: &ProbeExit) {
+        self.last_code = ending.kind.exit_code();
+        if let Some(reason) = ending.reason {
+            *self.skipped.entry(reason.as_str().to_owned()).or_insert(0) += 1;
+        }
+    }
+}
+
+/// What must be the same for two results to be compared.
+fn series_key(one: &BandwidthMeasurement) -> String {
+    let (tool, way, element) = (one.tool.as_str(), one.way.as_str(), one.element.as_str());
+    format!("{} {} {tool} {way} {} {element} {}", one.collective, one.between, one.ranks, one.bytes)
+}
+
+/// Writes a file beside its place and moves it there, so that nobody reads half of it.
+pub(crate) fn replace_file(path: &Path, text: &str) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
+    let mut file = fs::File::create(&beside)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(beside, path)
+}
+
+/// A name for a node's file of the past.
+pub(crate) fn state_path(folder: &Path) -> PathBuf {
+    folder.join("past.json")
+}
+
+/// What is said when another probe holds the folder.
+pub(crate) fn folder_in_use(folder: &Path) -> ProbeExit {
+    let why = SanitizedText::new(&format!("another probe works with {}", folder.display()));
+    ProbeExit { kind: ExitKind::Resting, reason: Some(SkipReason::CoolDown), message: why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::MeasureCost;
+
+    fn sample_result(gigabytes: f64) -> MeasureResult {
+        let one = BandwidthMeasurement {
+            collective: "all_reduce".into(),
+            between: "gpu0..7".into(),
+            tool: crate::request::MeasureTool::Gaunt,
+            way: crate::request::DataPath::Peer,
+            ranks: 8,
+            virtual_ranks: false,
+            bytes: 1 << 26,
+            element: crate::ElementType::F32,
+            seconds: [0.1; 3],
+            runs: 5,
+            algbw: gigabytes * 1e9 / 1.75,
+            busbw: Some(gigabytes * 1e9),
+            reference: None,
+            wrong: 0,
+            wrong_at: None,
+        };
+        MeasureResult {
+            ending: ProbeExit::new_measured(),
+            model: None,
+            measured: vec![one],
+            notes: Vec::new(),
+            cost: MeasureCost { busy_seconds: 0.5, ..MeasureCost::default() },
+        }
+    }
+
+    #[test]
+    fn a_drop_is_told_until_it_is_usual() {
+        let mut past = ProbeState::default();
+        for now in 0..5 {
+            assert_eq!(past.record_result(now, &sample_result(400.0)).kind, ExitKind::Measured);
+        }
+        assert_eq!(past.last[0].1, Some(1.0));
+        let dropped = past.record_result(5, &sample_result(200.0));
+        assert_eq!((dropped.kind, past.last_code), (ExitKind::Slow, 5));
+        assert_eq!(
+            dropped.message.as_str(),
+            "slow: all_reduce gpu0..7 reaches 50 % of what is usual here"
+        );
+        // One good result in between, and the count begins anew.
+        assert_eq!(past.record_result(6, &sample_result(390.0)).kind, ExitKind::Measured);
+        for now in 0..u64::from(ACCEPTED) {
+            assert_eq!(past.record_result(now, &sample_result(200.0)).kind, ExitKind::Slow);
+        }
+        for now in 0..5 {
+            assert_eq!(past.record_result(now, &sample_result(200.0)).kind, ExitKind::Measured);
+        }
+    }
+
+    #[test]
+    fn it_rests_between_probes_and_when_the_day_is_used_up() {
+        let budget = ProbeBudget { cool_down_seconds: 600, daily_seconds: 1.0 };
+        let mut past = ProbeState::default();
+        let day = 20_000 * SECONDS_OF_A_DAY;
+        past.check_due(day, &budget).unwrap();
+        past.record_result(day, &sample_result(400.0));
+        let reason = |past: &mut ProbeState, now| past.check_due(now, &budget).unwrap_err().reason;
+        assert_eq!(reason(&mut past, day + 599), Some(SkipReason::CoolDown));
+        past.check_due(day + 600, &budget).unwrap();
+        past.record_result(day + 600, &sample_result(400.0));
+        assert_eq!(reason(&mut past, day + 1200), Some(SkipReason::Budget));
+        past.check_due(day + SECONDS_OF_A_DAY, &budget).unwrap();
+        // The clock was set back by a day.
+        past.check_due(day - SECONDS_OF_A_DAY, &budget).unwrap();
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_what_is_broken_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = state_path(folder.path());
+        let mut past = ProbeState::load_state(&path).unwrap();
+        past.record_result(7, &sample_result(400.0));
+        past.save_state(&path).unwrap();
+        assert_eq!(ProbeState::load_state(&path).unwrap().last, past.last);
+        fs::write(&path, "{").unwrap();
+        assert!(
+            ProbeState::load_state(&path).unwrap_err().message.contains("remove it to begin anew")
+        );
+    }
+}

@@ -1,0 +1,71 @@
+//! The collectives: their names, and how nccl-tests counts their bandwidth.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// A collective among ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Collective {
+    /// Everybody gets the sum of what all have.
+    AllReduce,
+    /// Everybody gets a part of the sum.
+    ReduceScatter,
+    /// Everybody gets the parts of all.
+    AllGather,
+    /// Everybody sends each of the others a part of its own.
+    AllToAll,
+    /// Everybody gets what the first rank has.
+    Broadcast,
+    /// Everybody sends to the next rank and receives from the one before.
+    SendRecv,
+}
+
+impl Collective {
+    /// Every one.
+    pub const ALL: [Self; 6] = [
+        Self::AllReduce,
+        Self::ReduceScatter,
+        Self::AllGather,
+        Self::AllToAll,
+        Self::Broadcast,
+        Self::SendRecv,
+    ];
+
+    /// Its name in series and files.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::AllReduce => "all_reduce",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::AllGather => "all_gather",
+            Self::AllToAll => "all_to_all",
+            Self::Broadcast => "broadcast",
+            Self::SendRecv => "send_recv",
+        }
+    }
+
+    /// What a link carries for each byte of the message, as nccl-tests has it. With one rank no link carries anything.
+    pub fn bus_factor(self, ranks: usize) -> Option<f64> {
+        let n = ranks as f64;
+        match self {
+            _ if ranks < 2 => None,
+            Self::AllReduce => Some(2.0 * (n - 1.0) / n),
+            Self::ReduceScatter | Self::AllGather | Self::AllToAll => Some((n - 1.0) / n),
+            Self::Broadcast | Self::SendRecv => Some(1.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn factors_are_those_of_nccl_tests() {
+        let factors = Collective::ALL.map(|collective| collective.bus_factor(8));
+        let expected = [1.75, 0.875, 0.875, 0.875, 1.0, 1.0].map(Some);
+        assert_eq!(factors, expected);
+        assert!(Collective::ALL.iter().all(|collective| collective.bus_factor(1).is_none()));
+        assert_eq!(Collective::AllReduce.bus_factor(2), Some(1.0));
+    }
+}

@@ -1,0 +1,133 @@
+//! Who moves what to where, in which order: a collective as moves between ranks. Pure: no GPU is needed to prove it.
+//!
+//! Every rank has two buffers: what it sends, which nobody changes, and what it receives. A move is done by one rank,
+//! which reads from anybody and writes into its own. Moves come in an order in which they could be done one by one;
+//! what may happen at once follows from who touches what, and so no order is forgotten.
+
+use std::ops::Range;
+
+use crate::collective_kind::Collective;
+
+mod move_order;
+mod plan_builder;
+
+/// The most ranks: sums of more would not be exact in bf16, and no node has more GPUs.
+pub const MAX_RANKS: usize = 16;
+
+/// Parts of a message begin at multiples of this many elements, so that 16 bytes can be moved at a time.
+const ALIGN: usize = 8;
+
+/// A part of somebody's buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BufferPosition {
+    pub(crate) rank: usize,
+    pub(crate) side: BufferSide,
+    /// The first element.
+    pub(crate) at: usize,
+}
+
+/// One of a rank's two buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BufferSide {
+    Send,
+    Receive,
+}
+
+/// Elements that one rank moves at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlannedMove {
+    /// Which of the rank's streams does it.
+    pub(crate) channel: usize,
+    pub(crate) from: BufferPosition,
+    /// If it is a sum: where in the rank's own send buffer the other summand begins.
+    pub(crate) summand: Option<usize>,
+    /// Always in the receive buffer of the rank that does it.
+    pub(crate) to: BufferPosition,
+    pub(crate) elements: usize,
+}
+
+/// What must lie in a receive buffer at the end: the sum of what some ranks sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ExpectedSum {
+    pub(crate) rank: usize,
+    pub(crate) at: usize,
+    pub(crate) elements: usize,
+    /// The index of the first element in the pattern.
+    pub(crate) base: usize,
+    pub(crate) first: usize,
+    pub(crate) ranks: usize,
+}
+
+/// What a rank sends: elements of its pattern from `base` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SendPattern {
+    pub(crate) elements: usize,
+    pub(crate) base: usize,
+}
+
+/// A rank, and a part of what it receives.
+type ReceiveRange = (usize, Range<usize>);
+
+/// A collective, ready to be done.
+#[derive(Clone, Debug)]
+pub(crate) struct CollectivePlan {
+    pub(crate) ranks: usize,
+    pub(crate) channels: usize,
+    /// Elements of each rank's receive buffer.
+    pub(crate) receive_elements: usize,
+    pub(crate) sends: Vec<SendPattern>,
+    pub(crate) moves: Vec<PlannedMove>,
+    /// For each move, the earlier moves on other streams that must be done before it.
+    pub(crate) waits: Vec<Vec<usize>>,
+    pub(crate) expected: Vec<ExpectedSum>,
+}
+
+impl CollectivePlan {
+    /// The plan of a collective over `elements` elements in all, as nccl-tests counts them.
+    pub(crate) fn new(
+        collective: Collective,
+        ranks: usize,
+        elements: usize,
+        channels: usize,
+    ) -> Self {
+        let sketch = plan_builder::build_moves(collective, ranks, elements, channels);
+        let waits = move_order::compute_waits(&sketch.moves, ranks);
+        Self {
+            ranks,
+            channels,
+            receive_elements: sketch.receive_elements,
+            sends: sketch.sends,
+            waits,
+            moves: sketch.moves,
+            expected: sketch.expected,
+        }
+    }
+
+    /// The two stretches of receive buffers that a move touches: what it reads, if that is one, and what it writes.
+    fn touched_ranges(one: &PlannedMove) -> (Option<ReceiveRange>, ReceiveRange) {
+        let read = (one.from.side == BufferSide::Receive)
+            .then(|| (one.from.rank, one.from.at..one.from.at + one.elements));
+        (read, (one.to.rank, one.to.at..one.to.at + one.elements))
+    }
+
+    /// Elements that cross from one GPU to another, of which there are `gpus` with a rank after the other.
+    pub(crate) fn crossing_elements(&self, gpus: usize) -> usize {
+        let between = self.moves.iter().filter(|one| one.from.rank % gpus != one.to.rank % gpus);
+        between.map(|one| one.elements).sum()
+    }
+
+    /// The most elements that one move brings.
+    pub(crate) fn largest_move(&self) -> usize {
+        self.moves.iter().map(|one| one.elements).max().unwrap_or(0)
+    }
+}
+
+/// Cuts `elements` into `parts` stretches, all but the last ones of the same aligned length.
+pub(crate) fn split_elements(elements: usize, parts: usize) -> Vec<Range<usize>> {
+    let length = elements.div_ceil(parts.max(1)).next_multiple_of(ALIGN);
+    let edge = |part: usize| (part * length).min(elements);
+    (0..parts).map(|part| edge(part)..edge(part + 1)).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,47 @@
+//! The order of moves: who must wait for whom, found from what each one reads and writes.
+
+use std::{collections::BTreeMap, ops::Range};
+
+use super::{CollectivePlan, PlannedMove};
+
+/// A stretch of a receive buffer that a move touched.
+struct BufferAccess {
+    stretch: Range<usize>,
+    by: usize,
+    writes: bool,
+}
+
+/// For each move, the earlier ones on other streams that it must wait for: those that wrote what it reads, and those
+/// that touched what it writes. Of several on one stream the last stands for all.
+pub(super) fn compute_waits(moves: &[PlannedMove], ranks: usize) -> Vec<Vec<usize>> {
+    let mut touches: Vec<Vec<BufferAccess>> = (0..ranks).map(|_| Vec::new()).collect();
+    let mut all = Vec::with_capacity(moves.len());
+    for (number, one) in moves.iter().enumerate() {
+        let (read, (writer, written)) = CollectivePlan::touched_ranges(one);
+        let mut last: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+        let mut after = |known: &BufferAccess| {
+            let earlier = &moves[known.by];
+            last.insert((earlier.to.rank, earlier.channel), known.by);
+        };
+        if let Some((rank, stretch)) = &read {
+            let wrote = touches[*rank].iter().filter(|known| known.writes);
+            wrote.filter(|known| ranges_overlap(&known.stretch, stretch)).for_each(&mut after);
+        }
+        touches[writer]
+            .iter()
+            .filter(|known| ranges_overlap(&known.stretch, &written))
+            .for_each(after);
+        // A stream keeps its own order.
+        last.remove(&(one.to.rank, one.channel));
+        all.push(last.into_values().collect());
+        if let Some((rank, stretch)) = read {
+            touches[rank].push(BufferAccess { stretch, by: number, writes: false });
+        }
+        touches[writer].push(BufferAccess { stretch: written, by: number, writes: true });
+    }
+    all
+}
+
+fn ranges_overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
+    one.start < other.end && other.start < one.end
+}

@@ -1,0 +1,380 @@
+//! Between nodes: offers this node to the aggregator, measures with whom it names, and tells it what came of it.
+
+use std::{
+    fs,
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
+
+use gaunt_schema::{
+    SanitizedText, plain_error,
+    probe_pairing::{
+        PairTool, PairingAssignment, PairingCandidate, PairingOutcome, PairingReply, PairingRequest,
+    },
+};
+use reqwest::{Client, StatusCode, Url};
+use tokio::runtime::{Builder, Runtime};
+use tokio_rustls::rustls::crypto::ring;
+
+use crate::{
+    baselines::{ProbeBudget, ProbeState},
+    exit_code::{ExitKind, ProbeExit},
+    idle_check::GpuIdleCheck,
+    nccl_ffi::NcclLibrary,
+    perftest::{self, PerftestSide},
+    probe_supervisor::run_supervised_pair,
+    request::{BandwidthMeasurement, MeasureKind, MeasureRequest, PairSetup},
+};
+
+/// Where the aggregator hears probes.
+const PATH: &str = "api/gaunt/v1/probe/meeting";
+
+/// How long one word may take, there and back.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// The largest reply that is read.
+const MAX_REPLY: usize = 64 << 10;
+
+/// How long a node that is in use waits before it looks again.
+const BUSY: Duration = Duration::from_secs(30);
+
+/// How long it waits for an aggregator that does not answer, and how often in a row.
+const SILENT: Duration = Duration::from_secs(5);
+const SILENCES: u32 = 12;
+
+/// The file of what was measured before, in the folder of the past.
+const PAST: &str = "meetings.json";
+
+/// What is offered, to whom, and how often.
+#[derive(Clone, Debug)]
+pub struct CrossNodeOptions {
+    /// Where the aggregator is: `http://HOST:9771`.
+    pub aggregator: String,
+    /// The file of the token that lets probes meet.
+    pub token_file: Option<PathBuf>,
+    /// This node's name, as the aggregator knows it.
+    pub node: String,
+    /// The name or address under which others reach it.
+    pub host: String,
+    /// How many meetings; without it, one after the other until it is stopped.
+    pub rounds: Option<u32>,
+    /// How long somebody to meet is waited for; without it, until it is stopped.
+    pub max_wait: Option<Duration>,
+    /// How a pair is measured.
+    pub request: MeasureRequest,
+    /// perftest's program, if not the one on the path.
+    pub perftest: Option<PathBuf>,
+    /// Folder for what is usual here and for today's budget.
+    pub state: PathBuf,
+    /// What a day may cost.
+    pub budget: ProbeBudget,
+}
+
+/// What came of one meeting.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct CrossNodeResult {
+    /// The node at the other end.
+    pub peer: SanitizedText,
+    /// The port here that carried it.
+    pub port: SanitizedText,
+    /// What was measured with.
+    pub tool: PairTool,
+    /// Bytes in a second, if it was measured.
+    pub bytes_per_second: Option<f64>,
+    /// That as a share of what is usual between the two.
+    pub ratio: Option<f64>,
+    /// One sentence for people.
+    pub says: SanitizedText,
+}
+
+/// Offers the node until it met often enough, and tells of each meeting. The last ending counts.
+pub fn run(options: &CrossNodeOptions, tell: &mut dyn FnMut(&CrossNodeResult)) -> ProbeExit {
+    match CrossNodeProber::new(options).and_then(|prober| prober.run(tell)) {
+        Ok(ending) | Err(ending) => ending,
+    }
+}
+
+struct CrossNodeProber<'a> {
+    options: &'a CrossNodeOptions,
+    client: PairingClient,
+    tools: Vec<PairTool>,
+}
+
+impl<'a> CrossNodeProber<'a> {
+    fn new(options: &'a CrossNodeOptions) -> Result<Self, ProbeExit> {
+        let nccl = NcclLibrary::open_library(options.request.libraries.nccl.as_deref());
+        let mut tools = Vec::new();
+        tools.extend(nccl.as_ref().ok().map(|_| PairTool::Nccl));
+        tools.extend(
+            PerftestSide::find_program(options.perftest.as_ref()).map(|_| PairTool::Perftest),
+        );
+        if let (true, Err(why)) = (tools.is_empty(), nccl) {
+            let why = format!("nothing measures between nodes: install perftest, or NCCL: {why}");
+            return Err(ProbeExit::new(ExitKind::Failed, why));
+        }
+        Ok(Self { options, client: PairingClient::new(options)?, tools })
+    }
+
+    fn run(&self, tell: &mut dyn FnMut(&CrossNodeResult)) -> Result<ProbeExit, ProbeExit> {
+        let mut ending = ProbeExit::new_measured();
+        let (mut made, mut since) = (0, Instant::now());
+        while self.options.rounds.is_none_or(|rounds| made < rounds) {
+            if let Err(refused) = self.check_ready() {
+                if self.options.rounds.is_some() {
+                    return Err(refused);
+                }
+                thread::sleep(BUSY);
+                continue;
+            }
+            let guest = PairingCandidate {
+                node: SanitizedText::new(&self.options.node),
+                host: SanitizedText::new(&self.options.host),
+                tools: self.tools.clone(),
+            };
+            match self.client.send_with_retry(&PairingRequest::Free(guest))? {
+                PairingReply::Wait { millis } => {
+                    if self.options.max_wait.is_some_and(|patience| since.elapsed() > patience) {
+                        return Err(ProbeExit::new(
+                            ExitKind::Refused,
+                            "nobody came to be measured with",
+                        ));
+                    }
+                    thread::sleep(Duration::from_millis(millis));
+                }
+                PairingReply::Meet(invitation) => {
+                    let (met, ended) = self.measure_peer(&invitation)?;
+                    (made, since) = (made + 1, Instant::now());
+                    ending = ended;
+                    tell(&met);
+                }
+                PairingReply::Over { why } => return Err(ProbeExit::new(ExitKind::Failed, why)),
+                PairingReply::Key { .. } | PairingReply::Noted => return Err(unexpected_reply()),
+            }
+        }
+        Ok(ending)
+    }
+
+    /// Whether nobody is on the GPUs, and today's budget is not used up.
+    fn check_ready(&self) -> Result<(), ProbeExit> {
+        let (order, now) = (&self.options.request, crate::auto::unix_seconds());
+        ProbeState::load_state(&self.state_path())?.check_due(now, &self.options.budget)?;
+        if order.even_if_busy {
+            return Ok(());
+        }
+        GpuIdleCheck::open_nvml(order.libraries.nvml.as_deref(), &order.unless)?.check_idle()
+    }
+
+    fn state_path(&self) -> PathBuf {
+        self.options.state.join(PAST)
+    }
+
+    /// Measures with the node that was named, and says what came of it.
+    fn measure_peer(
+        &self,
+        invitation: &PairingAssignment,
+    ) -> Result<(CrossNodeResult, ProbeExit), ProbeExit> {
+        let (ended, ratio) = match invitation.tool {
+            PairTool::Nccl => self.measure_with_nccl(invitation)?,
+            PairTool::Perftest => (self.measure_with_perftest(invitation), None),
+        };
+        let (rate, ending) = match ended {
+            Ok(rate) => (Some(rate), ProbeExit::new_measured()),
+            Err(ending) => (None, ending),
+        };
+        let PairingAssignment { meeting, rank, tool, device, port, peer, .. } = invitation.clone();
+        let says = ending.message.clone();
+        let outcome = PairingOutcome { bytes_per_second: rate, says: says.clone() };
+        // An aggregator that forgot the meeting has nothing to note.
+        self.client.send_with_retry(&PairingRequest::Ended { meeting, rank, outcome })?;
+        let port = SanitizedText::new(&format!("{device}:{port}"));
+        Ok((CrossNodeResult { peer, port, tool, bytes_per_second: rate, ratio, says }, ending))
+    }
+
+    fn measure_with_nccl(
+        &self,
+        invitation: &PairingAssignment,
+    ) -> Result<(Result<f64, ProbeExit>, Option<f64>), ProbeExit> {
+        let PairingAssignment { meeting, rank, device, port, peer, .. } = invitation;
+        let key = match rank {
+            0 => None,
+            _ => match self.wait_for_key(*meeting) {
+                Ok(key) => Some(key.as_str().to_owned()),
+                Err(ending) => return Ok((Err(ending), None)),
+            },
+        };
+        let mut order = self.options.request.clone();
+        order.what = MeasureKind::Pair(usize::from(*rank));
+        if order.gpus.is_empty() {
+            order.gpus.extend(invitation.gpu);
+        }
+        order.meeting = Some(PairSetup { key, port: Some(format!("{device}:{port}")) });
+        let mut answer = run_supervised_pair(&order, &mut |key| {
+            // Who waits for the key asks again; a word that was lost ends as a meeting that nobody came to.
+            let ready = PairingRequest::Ready { meeting: *meeting, key: SanitizedText::new(key) };
+            drop(self.client.send_request(&ready));
+        });
+        for one in &mut answer.measured {
+            one.between = SanitizedText::new(&format!("{device}:{port}>{peer}"));
+        }
+        let path = self.state_path();
+        fs::create_dir_all(&self.options.state).map_err(|error| {
+            let state = self.options.state.display();
+            ProbeExit::new(
+                ExitKind::Failed,
+                format!("cannot use {state}: {error}; name another with --state"),
+            )
+        })?;
+        let mut past = ProbeState::load_state(&path)?;
+        let ending = past.record_result(crate::auto::unix_seconds(), &answer);
+        past.save_state(&path)?;
+        let ratio = past.last.first().and_then(|(_, ratio)| *ratio);
+        let measured = answer.measured.first().map(BandwidthMeasurement::effective_bandwidth);
+        let good = matches!(ending.kind, ExitKind::Measured | ExitKind::Slow);
+        Ok((measured.filter(|_| good).ok_or(ending), ratio))
+    }
+
+    fn measure_with_perftest(&self, invitation: &PairingAssignment) -> Result<f64, ProbeExit> {
+        let meeting = invitation.meeting;
+        let side = PerftestSide {
+            program: self.options.perftest.clone(),
+            device: invitation.device.to_string(),
+            port: invitation.port.to_string(),
+            tcp: perftest::PORT,
+        };
+        let failed = |why: String| ProbeExit::new(ExitKind::Failed, why);
+        if invitation.rank == 0 {
+            let ready =
+                PairingRequest::Ready { meeting, key: SanitizedText::new(&self.options.host) };
+            return side.run_server(&mut || drop(self.client.send_request(&ready))).map_err(failed);
+        }
+        side.run_client(&self.wait_for_key(meeting)?).map_err(failed)
+    }
+
+    /// What rank 0 says when it is ready.
+    fn wait_for_key(&self, meeting: u64) -> Result<SanitizedText, ProbeExit> {
+        let end = Instant::now() + Duration::from_millis(self.options.request.limits.setup_millis);
+        while Instant::now() < end {
+            match self.client.send_with_retry(&PairingRequest::Coming { meeting })? {
+                PairingReply::Wait { millis } => thread::sleep(Duration::from_millis(millis)),
+                PairingReply::Key { key } => return Ok(key),
+                PairingReply::Over { why } => return Err(ProbeExit::new(ExitKind::Failed, why)),
+                PairingReply::Meet(_) | PairingReply::Noted => return Err(unexpected_reply()),
+            }
+        }
+        Err(ProbeExit::new(ExitKind::Hung, "the other node was not ready in time"))
+    }
+}
+
+/// The way to the aggregator.
+struct PairingClient {
+    client: Client,
+    runtime: Runtime,
+    url: Url,
+    token_file: Option<PathBuf>,
+}
+
+/// Why a word was not heard.
+enum PairingSendError {
+    /// Nobody answers; later somebody may.
+    Unreachable(String),
+    /// It will not be heard later either.
+    Refused(ProbeExit),
+}
+
+impl PairingClient {
+    fn new(options: &CrossNodeOptions) -> Result<Self, ProbeExit> {
+        let failed = |why: String| ProbeExit::new(ExitKind::Failed, why);
+        let address = &options.aggregator;
+        let full =
+            if address.contains("://") { address.clone() } else { format!("http://{address}") };
+        let bad =
+            || failed(format!("{address:?} is not an aggregator's address; use http://HOST:9771"));
+        let mut url = Url::parse(&full).map_err(|_| bad())?;
+        url.path_segments_mut().map_err(|()| bad())?.pop_if_empty().extend(PATH.split('/'));
+        // reqwest has no arithmetic of its own; that another one is there already is no failure.
+        drop(ring::default_provider().install_default());
+        let client =
+            Client::builder().timeout(DEADLINE).redirect(reqwest::redirect::Policy::none());
+        let client = client.no_proxy().build().map_err(|error| {
+            let why = plain_error::network(&error);
+            failed(format!("no HTTP client can be made: {why}"))
+        })?;
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| {
+            let why = plain_error::io(&error);
+            failed(format!("no thread can wait for the network: {why}; see `ulimit -n`"))
+        })?;
+        Ok(Self { client, runtime, url, token_file: options.token_file.clone() })
+    }
+
+    /// Says a word again and again while nobody answers.
+    fn send_with_retry(&self, word: &PairingRequest) -> Result<PairingReply, ProbeExit> {
+        let mut last = String::new();
+        for _ in 0..SILENCES {
+            match self.send_request(word) {
+                Ok(reply) => return Ok(reply),
+                Err(PairingSendError::Refused(ending)) => return Err(ending),
+                Err(PairingSendError::Unreachable(why)) => last = why,
+            }
+            thread::sleep(SILENT);
+        }
+        Err(ProbeExit::new(ExitKind::Failed, format!("the aggregator does not answer: {last}")))
+    }
+
+    fn send_request(&self, word: &PairingRequest) -> Result<PairingReply, PairingSendError> {
+        let refused =
+            |why: String| PairingSendError::Refused(ProbeExit::new(ExitKind::Failed, why));
+        let mut request = self.client.post(self.url.clone()).json(word);
+        if let Some(path) = &self.token_file {
+            let token = fs::read_to_string(path).map_err(|error| {
+                refused(format!("cannot read the token in {}: {error}", path.display()))
+            })?;
+            request = request.bearer_auth(token.trim());
+        }
+        let silent = |error: reqwest::Error| {
+            PairingSendError::Unreachable(format!("{}: {}", self.url, plain_error::network(&error)))
+        };
+        self.runtime.block_on(async {
+            let mut response = request.send().await.map_err(silent)?;
+            let status = response.status();
+            let mut body = Vec::new();
+            while let Some(chunk) = response.chunk().await.map_err(silent)? {
+                body.extend_from_slice(&chunk);
+                if body.len() > MAX_REPLY {
+                    return Err(refused(format!(
+                        "{} answers with more than {MAX_REPLY} bytes",
+                        self.url
+                    )));
+                }
+            }
+            match status {
+                StatusCode::OK => serde_json::from_slice(&body).map_err(|error| {
+                    refused(format!(
+                        "{} gave a reply that cannot be read: {}; is it of this version?",
+                        self.url,
+                        plain_error::json(&error)
+                    ))
+                }),
+                status if status.is_server_error() => {
+                    Err(PairingSendError::Unreachable(format!("{} answered {status}", self.url)))
+                }
+                status => {
+                    let said = String::from_utf8_lossy(&body);
+                    let said = said.chars().take(300).collect::<String>();
+                    Err(refused(format!(
+                        "{} refused with {status}: {said}; see --token-file",
+                        self.url
+                    )))
+                }
+            }
+        })
+    }
+}
+
+fn unexpected_reply() -> ProbeExit {
+    ProbeExit::new(
+        ExitKind::Failed,
+        "the aggregator's reply fits no word that was said; is it of this version?",
+    )
+}

@@ -1,0 +1,240 @@
+//! Who is on the GPUs: asked of NVML before anything is touched, and again and again while we are there.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process,
+};
+
+use gaunt_schema::SanitizedText;
+use nvml_wrapper::{Nvml, enum_wrappers::device::ComputeMode, error::NvmlError};
+
+use crate::{
+    cuda::gpu_context::short_bus_id,
+    exit_code::{ExitKind, ProbeExit, SkipReason},
+};
+
+/// Busier than this in the driver's window, and somebody works there whom we do not see.
+const USED_PERCENT: u32 = 5;
+
+/// More memory in use than this, and somebody keeps it; the driver's own share is not counted, a display's is smaller.
+const USED_BYTES: u64 = 1 << 30;
+
+/// Memory that may come while we watch before it is somebody's: a context takes several times as much.
+const GROWN_BYTES: u64 = 128 << 20;
+
+/// The GPUs as NVML sees them.
+pub(crate) struct GpuIdleCheck {
+    nvml: Nvml,
+    /// By index, with their PCI addresses in CUDA's form.
+    gpus: Vec<(u32, String)>,
+    job_paths: Vec<PathBuf>,
+    /// How strangers are told from us; none before we are there.
+    own_use: Option<OwnGpuUse>,
+}
+
+/// What is known of ourselves on the GPUs.
+enum OwnGpuUse {
+    /// Our process, as NVML numbers it.
+    Process(u32),
+    /// NVML does not list us, and so perhaps nobody: memory in use on each GPU after all of ours was taken.
+    Memory(Vec<u64>),
+}
+
+impl GpuIdleCheck {
+    /// Opens NVML and finds all GPUs.
+    pub(crate) fn open_nvml(library: Option<&Path>, unless: &[PathBuf]) -> Result<Self, ProbeExit> {
+        let mut builder = Nvml::builder();
+        if let Some(library) = library {
+            builder.lib_path(library.as_os_str());
+        }
+        let nvml = builder.init().map_err(|error| nvml_missing(&error))?;
+        let count = nvml.device_count().map_err(|error| nvml_missing(&error))?;
+        let mut gpus = Vec::new();
+        for index in 0..count {
+            let pci = nvml.device_by_index(index).and_then(|device| device.pci_info());
+            let pci = pci.map_err(|error| gpu_query_failed(index, &error))?;
+            gpus.push((index, short_bus_id(&pci.bus_id)));
+        }
+        Ok(Self { nvml, gpus, job_paths: unless.to_vec(), own_use: None })
+    }
+
+    /// The index of the GPU at a PCI address.
+    pub(crate) fn gpu_index(&self, bus_id: &str) -> Option<u32> {
+        self.gpus.iter().find(|(_, known)| known == bus_id).map(|(index, _)| *index)
+    }
+
+    /// Looks at these GPUs only from now on.
+    pub(crate) fn retain_gpus(&mut self, indices: &[u32]) {
+        self.gpus.retain(|(index, _)| indices.contains(index));
+    }
+
+    /// Whether nobody is there, before we are.
+    pub(crate) fn check_idle(&self) -> Result<(), ProbeExit> {
+        self.check_no_job()?;
+        for (index, _) in &self.gpus {
+            let device = self
+                .nvml
+                .device_by_index(*index)
+                .map_err(|error| gpu_query_failed(*index, &error))?;
+            if device.mig_mode().is_ok_and(|mode| mode.current == 1) {
+                let why = format!("GPU {index} is cut into MIG instances, which have no links");
+                return Err(ProbeExit::new_refused(SkipReason::Mode, why));
+            }
+            if device.compute_mode().is_ok_and(|mode| mode != ComputeMode::Default) {
+                let why = format!(
+                    "GPU {index} is exclusive to one process: a job that starts must not find us there"
+                );
+                return Err(ProbeExit::new_refused(SkipReason::Mode, why));
+            }
+            if let Some(pid) = self.list_processes(*index)?.first() {
+                return Err(ProbeExit::new_refused(
+                    SkipReason::Process,
+                    render_process(*index, *pid),
+                ));
+            }
+            let used = device.utilization_rates().map_or(0, |used| used.gpu);
+            if used > USED_PERCENT {
+                let why = format!("GPU {index} is {used} % busy, and no process is seen on it");
+                return Err(ProbeExit::new_refused(SkipReason::InUse, why));
+            }
+            let bytes = self.used_memory(*index)?;
+            if bytes > USED_BYTES {
+                let why = format!(
+                    "{bytes} bytes of GPU {index} are in use, and no process is seen on it"
+                );
+                return Err(ProbeExit::new_refused(SkipReason::InUse, why));
+            }
+        }
+        Ok(())
+    }
+
+    /// Learns who we are, now that all of ours is allocated. Between the last look and this nobody else may have come.
+    pub(crate) fn learn_own_use(&mut self) -> Result<(), ProbeExit> {
+        let mut listed = Vec::new();
+        for (index, _) in &self.gpus {
+            listed.push((*index, self.list_processes(*index)?));
+        }
+        let own = process::id();
+        let common = listed.first().and_then(|(_, pids)| pids.first()).copied();
+        self.own_use = Some(match common {
+            _ if listed.iter().any(|(_, pids)| pids.contains(&own)) => OwnGpuUse::Process(own),
+            // In a container NVML may number us otherwise: one process, the same on all of our GPUs, is us.
+            Some(pid) if listed.iter().all(|(_, pids)| pids.as_slice() == [pid]) => {
+                OwnGpuUse::Process(pid)
+            }
+            Some(pid) => return Err(stopped_by_process(listed[0].0, pid)),
+            None => {
+                let used = self.gpus.iter().map(|(index, _)| self.used_memory(*index));
+                OwnGpuUse::Memory(used.collect::<Result<_, _>>()?)
+            }
+        });
+        self.check_exclusive()
+    }
+
+    /// Whether we are still alone.
+    pub(crate) fn check_exclusive(&self) -> Result<(), ProbeExit> {
+        self.check_no_job().map_err(|refused| ProbeExit { kind: ExitKind::Stopped, ..refused })?;
+        for (place, (index, _)) in self.gpus.iter().enumerate() {
+            match &self.own_use {
+                Some(OwnGpuUse::Process(own)) => {
+                    if let Some(pid) = self.list_processes(*index)?.iter().find(|pid| *pid != own) {
+                        return Err(stopped_by_process(*index, *pid));
+                    }
+                }
+                Some(OwnGpuUse::Memory(before)) => {
+                    let grown = self.used_memory(*index)?.saturating_sub(before[place]);
+                    if grown > GROWN_BYTES {
+                        let why = format!("stopped: somebody took {grown} bytes of GPU {index}");
+                        return Err(ProbeExit {
+                            kind: ExitKind::Stopped,
+                            ..ProbeExit::new_refused(SkipReason::InUse, why)
+                        });
+                    }
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn list_processes(&self, index: u32) -> Result<Vec<u32>, ProbeExit> {
+        let device = self.nvml.device_by_index(index);
+        let all = device.and_then(|device| device.running_compute_processes());
+        let all = all.map_err(|error| gpu_query_failed(index, &error))?;
+        Ok(all.iter().map(|process| process.pid).collect())
+    }
+
+    fn used_memory(&self, index: u32) -> Result<u64, ProbeExit> {
+        let device = self.nvml.device_by_index(index);
+        let memory = device.and_then(|device| device.memory_info());
+        memory.map(|memory| memory.used).map_err(|error| gpu_query_failed(index, &error))
+    }
+
+    /// Whether none of the paths exists that say that a job is there.
+    fn check_no_job(&self) -> Result<(), ProbeExit> {
+        match self.job_paths.iter().find_map(|pattern| find_matching_path(pattern)) {
+            None => Ok(()),
+            Some(path) => {
+                let why = format!("a job is on this node, or starting: {} exists", path.display());
+                Err(ProbeExit::new_refused(SkipReason::Job, why))
+            }
+        }
+    }
+}
+
+/// The first path that fits a pattern, whose last part may end in `*`.
+fn find_matching_path(pattern: &Path) -> Option<PathBuf> {
+    let name = pattern.file_name()?.to_str()?;
+    let Some(start) = name.strip_suffix('*') else {
+        return pattern.exists().then(|| pattern.to_path_buf());
+    };
+    let entries = fs::read_dir(pattern.parent()?).ok()?;
+    let mut names = entries.filter_map(|entry| Some(entry.ok()?.file_name()));
+    let found = names.find(|name| name.to_str().is_some_and(|name| name.starts_with(start)))?;
+    Some(pattern.with_file_name(found))
+}
+
+fn stopped_by_process(index: u32, pid: u32) -> ProbeExit {
+    let why = format!("stopped: {}", render_process(index, pid));
+    ProbeExit { kind: ExitKind::Stopped, ..ProbeExit::new_refused(SkipReason::Process, why) }
+}
+
+fn render_process(index: u32, pid: u32) -> String {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let name = SanitizedText::new(name.trim());
+    let name = if name.is_empty() { String::new() } else { format!(" ({name})") };
+    format!("process {pid}{name} is on GPU {index}")
+}
+
+fn nvml_missing(error: &NvmlError) -> ProbeExit {
+    let why = format!(
+        "NVML cannot be asked who is on the GPUs: {error}; install the NVIDIA driver, or name the library with \
+         --nvml-library"
+    );
+    ProbeExit { kind: ExitKind::NoGpu, ..ProbeExit::new_refused(SkipReason::NoGpu, why) }
+}
+
+fn gpu_query_failed(index: u32, error: &NvmlError) -> ProbeExit {
+    let why = format!("NVML does not say who is on GPU {index}: {error}");
+    if matches!(error, NvmlError::GpuLost) {
+        return ProbeExit::new(ExitKind::Lost, why);
+    }
+    ProbeExit::new_refused(SkipReason::Blind, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_ends_the_last_part_of_a_path() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("job_17"), "").unwrap();
+        let fits = |pattern: &str| find_matching_path(&folder.path().join(pattern));
+        assert_eq!(fits("job_*"), Some(folder.path().join("job_17")));
+        assert_eq!(fits("job_17"), Some(folder.path().join("job_17")));
+        assert_eq!(fits("pod_*"), None);
+        assert_eq!(fits("nowhere/job_*"), None);
+    }
+}

@@ -1,0 +1,109 @@
+//! NCCL beside our kernels: the same buffers, the same patterns, the same gate and the same check.
+
+use crate::{
+    collective_kind::Collective,
+    exit_code::{ExitKind, ProbeExit},
+    measure::MeasureSession,
+    nccl_ffi::{NcclBuffers, NcclError, NcclLibrary},
+    request::DataPath,
+};
+
+use super::{CollectiveBackend, CollectiveSetup};
+
+/// Parts that NCCL deals with must be equal, and as ours are when each has a multiple of this many elements.
+const EQUAL: usize = 8;
+
+impl MeasureSession<'_> {
+    /// NCCL with all GPUs in one group and its connections made, if it is wanted, there, and can do the same.
+    pub(super) fn prepare_nccl(
+        &mut self,
+        collective: Collective,
+        ring: &CollectiveSetup,
+    ) -> Result<Option<NcclLibrary>, ProbeExit> {
+        if !self.request.nccl {
+            return Ok(None);
+        }
+        let elements = self.request.bytes / self.request.element.byte_size();
+        if ring.plan.ranks > self.gpus.len() {
+            self.add_note("NCCL is not measured beside: it knows no virtual ranks");
+            return Ok(None);
+        }
+        if !elements.is_multiple_of(ring.plan.ranks * EQUAL) {
+            let parts = ring.plan.ranks * EQUAL;
+            self.add_note(format!("NCCL is not measured beside: its parts must be equal; choose a multiple of {parts} elements"));
+            return Ok(None);
+        }
+        self.progress.report_step("NCCL's communicators");
+        let devices: Vec<i32> = self.gpus.iter().map(|gpu| gpu.listed.device).collect();
+        let joined = NcclLibrary::open_library(self.request.libraries.nccl.as_deref()).and_then(
+            |mut nccl| {
+                nccl.init_communicators(&devices)?;
+                Ok(nccl)
+            },
+        );
+        let nccl = match joined {
+            Ok(nccl) => nccl,
+            // Ours are measured all the same.
+            Err(error) => {
+                self.add_note(format!("NCCL is not measured beside: {error}"));
+                return Ok(None);
+            }
+        };
+        if let Ok(version) = nccl.library_version() {
+            self.add_note(format!(
+                "NCCL {version} took memory of its own, which the limit does not bound"
+            ));
+        }
+        // The first call makes connections, and may wait for GPUs: no gate may hold them then.
+        self.queue_run(ring, &CollectiveBackend::Nccl(&nccl, collective), u32::MAX, false)?;
+        let over: Vec<_> = ring.rank_buffers.iter().map(|lane| (lane.gpu, lane.checked)).collect();
+        self.wait_for_events(&over)?;
+        Ok(Some(nccl))
+    }
+
+    /// Queues one collective of NCCL on the first stream of each rank.
+    pub(super) fn queue_nccl(
+        &self,
+        nccl: &NcclLibrary,
+        collective: Collective,
+        ring: &CollectiveSetup,
+    ) -> Result<(), ProbeExit> {
+        let (ranks, element) = (ring.plan.ranks, self.request.element);
+        let elements = self.request.bytes / element.byte_size();
+        let (each, bytes) = (elements / ranks, elements / ranks * element.byte_size());
+        let one = |rank: usize| {
+            let lane = &ring.rank_buffers[rank];
+            let part =
+                NcclBuffers { send: lane.send, receive: lane.receive, stream: lane.streams[0] };
+            match collective {
+                Collective::AllReduce => nccl.all_reduce(rank, part, elements, element),
+                Collective::Broadcast => nccl.broadcast(rank, part, elements, element),
+                Collective::AllGather => nccl.all_gather(rank, part, each, element),
+                Collective::ReduceScatter => {
+                    // Ours lies where it lay in the message.
+                    let receive = part.receive + (rank * bytes) as u64;
+                    nccl.reduce_scatter(rank, NcclBuffers { receive, ..part }, each, element)
+                }
+                Collective::SendRecv => {
+                    let (right, left) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
+                    nccl.send_recv(rank, part, (right, left), (elements, element))
+                }
+                Collective::AllToAll => (0..ranks).try_for_each(|peer| {
+                    let at = (peer * bytes) as u64;
+                    let part =
+                        NcclBuffers { send: part.send + at, receive: part.receive + at, ..part };
+                    nccl.send_recv(rank, part, (peer, peer), (each, element))
+                }),
+            }
+        };
+        let made = nccl.group_calls(|| (0..ranks).try_for_each(one));
+        made.map_err(|error: NcclError| ProbeExit::new(ExitKind::Failed, error.to_string()))
+    }
+}
+
+impl CollectiveBackend<'_> {
+    /// The way that the data takes, if somebody else chooses it.
+    pub(super) fn nccl_path(&self) -> Option<DataPath> {
+        matches!(self, Self::Nccl(..)).then_some(DataPath::Chosen)
+    }
+}

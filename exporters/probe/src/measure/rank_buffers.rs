@@ -1,0 +1,170 @@
+//! A lane: the buffers, streams and events with which one rank sends, receives and is checked.
+
+use crate::{
+    collective_plan::ExpectedSum,
+    cuda::{
+        CudaError,
+        cuda_ffi::{CudaHandle, KernelArgument},
+        gpu_context::ProbeGpu,
+        kernel_set::{ElementType, MOVE},
+    },
+    measure::{GUARD, POISON},
+};
+
+/// Bytes of the report of a check on the GPU: how many are wrong, and the complement of the first one's place.
+const WRONG: usize = 16;
+
+/// The report of a check as it lies in pinned memory: that of the GPU, and the guard behind the buffer.
+pub(super) const REPORT: usize = WRONG + GUARD;
+
+/// What one rank has on its GPU.
+pub(super) struct RankBuffers {
+    /// Its GPU, by position.
+    pub(super) gpu: usize,
+    pub(super) send: u64,
+    pub(super) receive: u64,
+    /// Bytes of the receive buffer, without the guard.
+    receive_bytes: usize,
+    /// How many ranks share the GPU, and with it the limit on blocks.
+    block_divisor: u32,
+    /// Where pieces land that must go through the host, for each stream.
+    pub(super) bounce: Vec<u64>,
+    pub(super) streams: Vec<CudaHandle>,
+    pub(super) ready: CudaHandle,
+    pub(super) begin: CudaHandle,
+    pub(super) end: CudaHandle,
+    pub(super) checked: CudaHandle,
+    device_report: u64,
+    /// Pinned memory for the report.
+    pinned_report: u64,
+}
+
+/// What a check found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct DataCheckResult {
+    /// Elements that are wrong.
+    pub(super) wrong: u64,
+    /// The place of the first of them.
+    pub(super) first: u64,
+    /// Whether something was written behind the buffer.
+    pub(super) past_end: bool,
+}
+
+/// Bytes of a receive buffer with its guard.
+pub(super) fn guarded_size(bytes: usize) -> usize {
+    bytes.next_multiple_of(16) + GUARD
+}
+
+impl RankBuffers {
+    /// Takes what a rank needs that is one of `share` on its GPU: `send` and `receive` bytes, and `bounce` for each of
+    /// its `channels`.
+    pub(super) fn allocate_buffers(
+        gpu: &mut ProbeGpu,
+        place: usize,
+        (send, receive, bounce): (usize, usize, usize),
+        (channels, share): (usize, u32),
+    ) -> Result<Self, CudaError> {
+        let streams = (0..channels).map(|_| gpu.create_stream()).collect::<Result<_, _>>()?;
+        let bounces = if bounce > 0 { channels } else { 0 };
+        Ok(Self {
+            gpu: place,
+            send: gpu.allocate_device(send)?,
+            receive: gpu.allocate_device(guarded_size(receive))?,
+            receive_bytes: receive,
+            block_divisor: share,
+            bounce: (0..bounces).map(|_| gpu.allocate_device(bounce)).collect::<Result<_, _>>()?,
+            streams,
+            ready: gpu.create_event(false)?,
+            begin: gpu.create_event(true)?,
+            end: gpu.create_event(true)?,
+            checked: gpu.create_event(false)?,
+            device_report: gpu.allocate_device(WRONG)?,
+            pinned_report: gpu.allocate_host(REPORT)?,
+        })
+    }
+
+    /// Writes what the rank sends, poisons what it receives into, and marks that as ready.
+    pub(super) fn queue_fill(
+        &self,
+        gpu: &ProbeGpu,
+        element: ElementType,
+        (rank, elements, base): (usize, usize, usize),
+        round: u32,
+    ) -> Result<(), CudaError> {
+        let main = self.streams[0];
+        let arguments = [
+            KernelArgument::Long(self.send),
+            KernelArgument::Long(elements as u64),
+            KernelArgument::Long(base as u64),
+            KernelArgument::Word(rank as u32),
+            KernelArgument::Word(round),
+        ];
+        gpu.launch_kernel(
+            element.kernel_set().pattern,
+            (elements, self.block_divisor),
+            main,
+            &arguments,
+        )?;
+        gpu.fill_bytes(self.receive, POISON, guarded_size(self.receive_bytes), main)?;
+        gpu.fill_bytes(self.device_report, 0, WRONG, main)?;
+        gpu.record_event(self.ready, main)
+    }
+
+    /// Checks what arrived, and brings the report to the host.
+    pub(super) fn queue_check<'a>(
+        &self,
+        gpu: &ProbeGpu,
+        element: ElementType,
+        claims: impl Iterator<Item = &'a ExpectedSum>,
+        round: u32,
+    ) -> Result<(), CudaError> {
+        let main = self.streams[0];
+        for claim in claims {
+            let arguments = [
+                KernelArgument::Long(self.receive + (claim.at * element.byte_size()) as u64),
+                KernelArgument::Long(claim.elements as u64),
+                KernelArgument::Long(claim.base as u64),
+                KernelArgument::Long(claim.at as u64),
+                KernelArgument::Word(claim.first as u32),
+                KernelArgument::Word(claim.ranks as u32),
+                KernelArgument::Word(round),
+                KernelArgument::Long(self.device_report),
+            ];
+            gpu.launch_kernel(
+                element.kernel_set().check,
+                (claim.elements, self.block_divisor),
+                main,
+                &arguments,
+            )?;
+        }
+        gpu.copy_memory(self.pinned_report, self.device_report, WRONG, main)?;
+        let guard = self.receive + self.receive_bytes.next_multiple_of(16) as u64;
+        gpu.copy_memory(self.pinned_report + WRONG as u64, guard, GUARD, main)?;
+        gpu.record_event(self.checked, main)
+    }
+
+    /// The report, once `over` is reached.
+    pub(super) fn read_check(&self, gpu: &ProbeGpu) -> DataCheckResult {
+        let word = |at: usize| gpu.read_pinned(self.pinned_report, at).unwrap_or_default();
+        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        let wrong = long(0);
+        let first = if wrong > 0 { !long(8) } else { 0 };
+        let beyond = (WRONG..REPORT).step_by(4).any(|at| word(at) != POISON);
+        DataCheckResult { wrong, first, past_end: beyond }
+    }
+
+    /// Moves bytes by a kernel of `gpu` that uses a share of its blocks.
+    pub(super) fn queue_copy(
+        gpu: &ProbeGpu,
+        (to, from, bytes): (u64, u64, usize),
+        share: u32,
+        on: CudaHandle,
+    ) -> Result<(), CudaError> {
+        let arguments = [
+            KernelArgument::Long(to),
+            KernelArgument::Long(from),
+            KernelArgument::Long(bytes as u64),
+        ];
+        gpu.launch_kernel(MOVE, (bytes.div_ceil(16), share), on, &arguments)
+    }
+}

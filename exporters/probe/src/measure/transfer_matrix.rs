@@ -1,0 +1,345 @@
+//! The matrix: every pair of GPUs in both directions, every GPU with itself and with the host's pinned memory.
+
+use gaunt_schema::SanitizedText;
+
+use super::{
+    MeasureSession, POISON,
+    rank_buffers::{self, DataCheckResult, RankBuffers},
+};
+use crate::{
+    collective_plan::ExpectedSum,
+    cuda::{CudaError, kernel_set::ElementType},
+    exit_code::{ExitKind, ProbeExit},
+    idle_check::GpuIdleCheck,
+    pattern,
+    request::{BandwidthMeasurement, DataPath, MeasureLimits, MeasureTool, min_median_max},
+};
+
+/// One way that bytes take.
+#[derive(Clone, Copy, Debug)]
+struct TransferRoute {
+    kind: TransferKind,
+    /// The GPU that has the bytes, and the one that gets them, by position.
+    from: usize,
+    to: usize,
+}
+
+/// Who moves the bytes of a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TransferKind {
+    /// A kernel of the GPU that gets them.
+    Read,
+    /// A kernel of the GPU that has them.
+    Write,
+    /// The driver, through the host.
+    Staged,
+    /// A kernel within one GPU.
+    Copy,
+    /// The driver within one GPU: what the kernel's copy is compared with.
+    DriverCopy,
+    /// The driver, from pinned memory.
+    ToGpu,
+    /// The driver, into pinned memory.
+    FromGpu,
+}
+
+impl TransferKind {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Read | Self::Staged => "read",
+            Self::Write => "write",
+            Self::Copy | Self::DriverCopy => "copy",
+            Self::ToGpu => "to_gpu",
+            Self::FromGpu => "from_gpu",
+        }
+    }
+
+    fn measure_tool(self) -> MeasureTool {
+        match self {
+            Self::Read | Self::Write | Self::Copy => MeasureTool::Gaunt,
+            _ => MeasureTool::Driver,
+        }
+    }
+
+    fn data_path(self) -> DataPath {
+        match self {
+            Self::Read | Self::Write => DataPath::Peer,
+            Self::Staged => DataPath::Staged,
+            Self::Copy | Self::DriverCopy => DataPath::Local,
+            Self::ToGpu | Self::FromGpu => DataPath::Host,
+        }
+    }
+}
+
+/// What the matrix works with.
+struct MatrixSetup {
+    rank_buffers: Vec<RankBuffers>,
+    /// Pinned memory of the message's size.
+    host_memory: u64,
+    elements: usize,
+    bytes: usize,
+}
+
+impl MeasureSession<'_> {
+    /// Measures all routes.
+    pub(super) fn measure_matrix(&mut self, look: Option<GpuIdleCheck>) -> Result<(), ProbeExit> {
+        let size = self.request.element.byte_size();
+        // Pinned memory is written in words.
+        let elements = self.request.bytes / 4 * 4 / size;
+        if elements == 0 {
+            return Err(ProbeExit::new(
+                ExitKind::OverLimit,
+                "the message holds no word: use more --bytes",
+            ));
+        }
+        let bytes = elements * size;
+        let needed = bytes + rank_buffers::guarded_size(bytes);
+        self.request.limits.check_memory(&[needed])?;
+        self.outcome.cost.memory_bytes = needed as u64;
+        let routes = self.list_routes()?;
+        let mut lanes = Vec::new();
+        for place in 0..self.gpus.len() {
+            MeasureLimits::check_free_memory(&self.gpus[place], needed)?;
+            let lane = RankBuffers::allocate_buffers(
+                &mut self.gpus[place],
+                place,
+                (bytes, bytes, 0),
+                (1, 1),
+            );
+            lanes.push(self.map_gpu_error(place, lane)?);
+        }
+        let host = self.gpus[0].allocate_host(bytes);
+        let host = self.map_gpu_error(0, host)?;
+        self.begin_measuring(look)?;
+        let table = MatrixSetup { rank_buffers: lanes, host_memory: host, elements, bytes };
+        let mut wrong = None;
+        for (number, route) in routes.iter().enumerate() {
+            if let Some(at) = self.measure_route(&table, *route, (number, routes.len()))? {
+                wrong.get_or_insert(at);
+            }
+        }
+        let left = routes.len() - self.outcome.measured.len();
+        if left > 0 {
+            self.add_note(format!("{left} of {} ways were not measured: the limit of busy time or traffic was reached", routes.len()));
+        }
+        match wrong {
+            Some(at) => Err(ProbeExit::new(ExitKind::WrongData, format!("wrong data: {at}"))),
+            None if self.outcome.measured.is_empty() => Err(ProbeExit::new(
+                ExitKind::OverLimit,
+                "nothing was measured within the limits: raise --traffic or use less --bytes",
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Everything that is measured, pairs first.
+    fn list_routes(&self) -> Result<Vec<TransferRoute>, ProbeExit> {
+        let count = self.gpus.len();
+        let mut routes = Vec::new();
+        for from in 0..count {
+            for to in (0..count).filter(|to| *to != from) {
+                let mut add = |what| routes.push(TransferRoute { kind: what, from, to });
+                let reads =
+                    self.map_gpu_error(to, self.gpus[to].enable_peer_access(&self.gpus[from]))?;
+                let writes =
+                    self.map_gpu_error(from, self.gpus[from].enable_peer_access(&self.gpus[to]))?;
+                if !(reads && writes) && self.request.require_peer {
+                    let (one, other) = (self.gpus[to].index, self.gpus[from].index);
+                    let why = format!(
+                        "GPU {one} cannot access the memory of GPU {other}: see `nvidia-smi topo -p2p r`"
+                    );
+                    return Err(ProbeExit::new(ExitKind::NoPeerAccess, why));
+                }
+                add(if reads { TransferKind::Read } else { TransferKind::Staged });
+                if writes {
+                    add(TransferKind::Write);
+                }
+            }
+        }
+        let alone = [
+            TransferKind::Copy,
+            TransferKind::DriverCopy,
+            TransferKind::ToGpu,
+            TransferKind::FromGpu,
+        ];
+        for gpu in 0..count {
+            routes.extend(alone.map(|what| TransferRoute { kind: what, from: gpu, to: gpu }));
+        }
+        Ok(routes)
+    }
+
+    /// Measures one route; where it went wrong, if it did.
+    fn measure_route(
+        &mut self,
+        table: &MatrixSetup,
+        route: TransferRoute,
+        (number, of): (usize, usize),
+    ) -> Result<Option<SanitizedText>, ProbeExit> {
+        let between = self.route_name(route);
+        self.progress.report_step(&format!(
+            "{} {between}, way {} of {of}",
+            route.kind.as_str(),
+            number + 1
+        ));
+        let (mut seconds, mut all) = (Vec::new(), DataCheckResult::default());
+        // Bytes within a GPU cross no wire.
+        let crossing =
+            if route.kind.data_path() == DataPath::Local { 0 } else { table.bytes as u64 };
+        for run in 0..self.request.warm_up + self.request.runs {
+            if !self.can_start_run(crossing)? {
+                break;
+            }
+            let round = (number * 64 + run) as u32;
+            let (took, found) = self.run(table, route, round)?;
+            self.outcome.cost.traffic_bytes += crossing;
+            if all.wrong == 0 {
+                all.first = found.first;
+            }
+            all.wrong += found.wrong + u64::from(found.past_end);
+            if run >= self.request.warm_up {
+                seconds.push(took);
+            }
+        }
+        let runs = seconds.len();
+        let Some(seconds) = min_median_max(seconds) else { return Ok(None) };
+        let algbw = table.bytes as f64 / seconds[1];
+        let at = format!(
+            "{} {between}, {} elements, the first at {}",
+            route.kind.as_str(),
+            all.wrong,
+            all.first
+        );
+        let wrong_at = (all.wrong > 0).then(|| SanitizedText::new(&at));
+        let local = route.kind.data_path() == DataPath::Local;
+        self.outcome.measured.push(BandwidthMeasurement {
+            collective: route.kind.as_str().into(),
+            between: between.as_str().into(),
+            tool: route.kind.measure_tool(),
+            way: route.kind.data_path(),
+            ranks: if route.from == route.to { 1 } else { 2 },
+            virtual_ranks: false,
+            bytes: table.bytes as u64,
+            element: self.request.element,
+            seconds,
+            runs,
+            algbw,
+            busbw: (!local).then_some(algbw),
+            reference: None,
+            wrong: all.wrong,
+            wrong_at: wrong_at.clone(),
+        });
+        Ok(wrong_at)
+    }
+
+    /// Between whom, as data flows.
+    fn route_name(&self, route: TransferRoute) -> String {
+        let (from, to) = (self.gpus[route.from].index, self.gpus[route.to].index);
+        match route.kind {
+            TransferKind::Copy | TransferKind::DriverCopy => format!("gpu{from}"),
+            TransferKind::ToGpu => format!("host>gpu{to}"),
+            TransferKind::FromGpu => format!("gpu{from}>host"),
+            _ => format!("gpu{from}>gpu{to}"),
+        }
+    }
+
+    /// One run: buffers filled and poisoned, the bytes moved, what arrived checked.
+    fn run(
+        &mut self,
+        table: &MatrixSetup,
+        route: TransferRoute,
+        round: u32,
+    ) -> Result<(f64, DataCheckResult), ProbeExit> {
+        let (from, to) = (&table.rank_buffers[route.from], &table.rank_buffers[route.to]);
+        let element = self.request.element;
+        for lane in [from, to].into_iter().take(if route.from == route.to { 1 } else { 2 }) {
+            let what = (lane.gpu, table.elements, 0);
+            self.map_gpu_error(
+                lane.gpu,
+                lane.queue_fill(&self.gpus[lane.gpu], element, what, round),
+            )?;
+        }
+        match route.kind {
+            TransferKind::ToGpu => {
+                self.fill_host(table, |at| pattern::word_at(element, at, route.from as u32, round));
+            }
+            TransferKind::FromGpu => self.fill_host(table, |_| POISON),
+            _ => {}
+        }
+        let by = if route.kind == TransferKind::Write { from } else { to };
+        self.map_gpu_error(by.gpu, self.queue_transfer(table, route, by))?;
+        let claim = ExpectedSum {
+            rank: route.to,
+            at: 0,
+            elements: table.elements,
+            base: 0,
+            first: route.from,
+            ranks: 1,
+        };
+        let claims = (route.kind != TransferKind::FromGpu).then_some(&claim).into_iter();
+        let gpu = &self.gpus[to.gpu];
+        let checked = gpu
+            .wait_event(to.streams[0], by.checked)
+            .and_then(|()| to.queue_check(gpu, element, claims, round));
+        self.map_gpu_error(to.gpu, checked)?;
+        self.wait_for_events(&[(to.gpu, to.checked)])?;
+        let seconds =
+            self.map_gpu_error(by.gpu, self.gpus[by.gpu].seconds_between(by.begin, by.end))?;
+        let found = match route.kind {
+            TransferKind::FromGpu => self.check_host(table, element, (route.from as u32, round)),
+            _ => to.read_check(&self.gpus[to.gpu]),
+        };
+        Ok((seconds, found))
+    }
+
+    /// Moves the bytes, between two events of the GPU that does it.
+    fn queue_transfer(
+        &self,
+        table: &MatrixSetup,
+        route: TransferRoute,
+        by: &RankBuffers,
+    ) -> Result<(), CudaError> {
+        let (from, to) = (&table.rank_buffers[route.from], &table.rank_buffers[route.to]);
+        let (gpu, stream, bytes) = (&self.gpus[by.gpu], by.streams[0], table.bytes);
+        gpu.wait_event(stream, from.ready)?;
+        gpu.wait_event(stream, to.ready)?;
+        gpu.record_event(by.begin, stream)?;
+        match route.kind {
+            TransferKind::Read | TransferKind::Write | TransferKind::Copy => {
+                RankBuffers::queue_copy(gpu, (to.receive, from.send, bytes), 1, stream)?;
+            }
+            TransferKind::Staged => {
+                gpu.copy_from_peer(to.receive, (&self.gpus[from.gpu], from.send), bytes, stream)?;
+            }
+            TransferKind::DriverCopy => gpu.copy_memory(to.receive, from.send, bytes, stream)?,
+            TransferKind::ToGpu => gpu.copy_memory(to.receive, table.host_memory, bytes, stream)?,
+            TransferKind::FromGpu => {
+                gpu.copy_memory(table.host_memory, from.send, bytes, stream)?
+            }
+        }
+        gpu.record_event(by.end, stream)?;
+        // The check of the other GPU waits for this one.
+        gpu.record_event(by.checked, stream)
+    }
+
+    fn fill_host(&self, table: &MatrixSetup, word: impl Fn(u64) -> u32) {
+        for at in 0..table.bytes / 4 {
+            self.gpus[0].write_pinned(table.host_memory, at * 4, word(at as u64));
+        }
+    }
+
+    /// Checks what came to the host.
+    fn check_host(
+        &self,
+        table: &MatrixSetup,
+        element: ElementType,
+        (rank, round): (u32, u32),
+    ) -> DataCheckResult {
+        let right = |at: u64| pattern::word_at(element, at, rank, round);
+        let is = |at: usize| self.gpus[0].read_pinned(table.host_memory, at * 4);
+        let mut bad = (0..table.bytes / 4).filter(|at| is(*at) != Some(right(*at as u64)));
+        let first = bad.next();
+        let wrong = first.map_or(0, |_| 1 + bad.count() as u64);
+        let per_word = (4 / element.byte_size()) as u64;
+        DataCheckResult { wrong, first: first.unwrap_or(0) as u64 * per_word, past_end: false }
+    }
+}

@@ -1,0 +1,406 @@
+//! What may be said on the command line.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand};
+use gaunt_probe::{
+    Collective, ElementType, ExitKind,
+    baselines::ProbeBudget,
+    cross_node,
+    request::{self, LibraryPaths, MeasureKind, MeasureLimits, MeasureRequest},
+};
+
+/// Where Slurm's jobs have their control groups, from before their first process to after their last.
+const JOBS: [&str; 2] =
+    ["/sys/fs/cgroup/system.slice/slurmstepd.scope/job_*", "/sys/fs/cgroup/devices/slurm/uid_*"];
+
+/// Measures what the wires between GPUs carry, in milliseconds, on GPUs that nobody uses
+#[derive(Parser)]
+#[command(version, after_help = render_exit_codes())]
+pub(crate) struct ProbeArguments {
+    #[command(subcommand)]
+    pub(crate) command: ProbeCommand,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum ProbeCommand {
+    /// Sum what all GPUs have, for all of them
+    AllReduce(CollectiveArguments),
+    /// Sum what all GPUs have, a part for each
+    ReduceScatter(CollectiveArguments),
+    /// Give every GPU the parts of all
+    AllGather(CollectiveArguments),
+    /// Let every GPU send a part to each of the others
+    AllToAll(CollectiveArguments),
+    /// Give every GPU what the first one has
+    Broadcast(CollectiveArguments),
+    /// Let every GPU send to the next one
+    SendRecv(CollectiveArguments),
+    /// Measure every pair of GPUs in both directions, and every GPU with the host
+    Matrix(MeasureArguments),
+    /// Measure if it is time and nobody is there, and remember what is usual: what gaunt-node runs
+    Auto(AutoArguments),
+    /// Measure with other nodes that the aggregator names, rail by rail and pair by pair
+    Meet(CrossNodeArguments),
+    /// Ask NCCL of the jobs on this node how their ranks are; touches no GPU
+    Ras(RasArguments),
+    /// Say what is there, what is missing and how to get it; touches no GPU
+    Doctor(DoctorArguments),
+}
+
+/// A collective.
+#[derive(Args)]
+pub(crate) struct CollectiveArguments {
+    /// Ranks; more than GPUs to try the algorithm on few [default: one for each GPU]
+    #[arg(long, value_name = "NUMBER")]
+    ranks: Option<usize>,
+    #[command(flatten)]
+    pub(crate) measuring: MeasureArguments,
+}
+
+/// Everything that measurements have in common.
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+#[derive(Args)]
+pub(crate) struct MeasureArguments {
+    /// Size of the message, such as 64MiB; for gathering kinds that of all parts together
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
+    bytes: u64,
+    /// GPUs by NVML's index, such as 0,1 or 0-3 [default: all]
+    #[arg(long, value_name = "LIST", value_parser = parse_gpu_indices)]
+    gpus: Option<GpuIndices>,
+    /// What the message consists of
+    #[arg(long = "type", value_name = "TYPE", default_value = "f32")]
+    element: ElementType,
+    /// Runs that count
+    #[arg(long, value_name = "NUMBER", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    runs: u16,
+    /// Runs before them that do not count
+    #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = clap::value_parser!(u16).range(0..=1000))]
+    warm_up: u16,
+    /// Streams of each rank
+    #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=16))]
+    channels: u16,
+    /// Multiprocessors of a GPU to use at most
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    sms: Option<u32>,
+    /// Memory of a GPU to use at most
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    memory: Option<u64>,
+    /// Bytes to move over links at most
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    traffic: Option<u64>,
+    /// Time to keep GPUs busy at most: no run begins after it
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    busy: Option<Duration>,
+    /// Time from the first run to the result at most: then the worker is killed
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    within: Option<Duration>,
+    /// Time for contexts and memory before that
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    setup: Option<Duration>,
+    /// End with an exit code of its own if GPUs cannot reach each other's memory
+    #[arg(long)]
+    require_peer: bool,
+    /// Measure even on GPUs that others use, or where nobody can say
+    #[arg(long)]
+    even_if_busy: bool,
+    /// Measure only while this does not exist: a job is there, or starting. A * ends the last part
+    #[arg(long, value_name = "PATH")]
+    unless_exists: Vec<PathBuf>,
+    /// Bandwidth in GB/s below which it ends with an exit code of its own
+    #[arg(long, value_name = "GB/S")]
+    pub(crate) floor: Option<f64>,
+    /// Measure NCCL beside, where it is found; it takes memory of its own
+    #[arg(long = "nccl")]
+    compare_nccl: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    libraries: LibraryArguments,
+}
+
+/// Libraries that are not where the loader looks.
+#[derive(Args)]
+pub(crate) struct LibraryArguments {
+    /// CUDA driver to open instead of libcuda.so.1
+    #[arg(long = "cuda-library", value_name = "PATH")]
+    cuda: Option<PathBuf>,
+    /// NVML to open instead of libnvidia-ml.so.1
+    #[arg(long = "nvml-library", value_name = "PATH")]
+    nvml: Option<PathBuf>,
+    /// NCCL to open instead of libnccl.so.2
+    #[arg(long = "nccl-library", value_name = "PATH")]
+    nccl: Option<PathBuf>,
+}
+
+/// Probes that nobody asks for.
+#[derive(Args)]
+pub(crate) struct AutoArguments {
+    /// Folder for what is usual here, and for the page that gaunt-node shows
+    #[arg(long, value_name = "FOLDER", default_value = "/var/lib/gaunt-probe")]
+    pub(crate) state: PathBuf,
+    /// Time between two probes at least
+    #[arg(long, value_name = "TIME", default_value = "300s", value_parser = parse_duration)]
+    cool_down: Duration,
+    /// GPU time of all probes of a day at most
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
+    daily_busy: Duration,
+    #[command(flatten)]
+    pub(crate) measuring: MeasureArguments,
+}
+
+impl AutoArguments {
+    /// What is measured, one after the other: a ring of all GPUs, then every pair.
+    pub(crate) fn to_requests(&self) -> Vec<MeasureRequest> {
+        let ring = MeasureKind::Collective(Collective::AllReduce, None);
+        let mut orders = vec![
+            self.measuring.to_request(ring, request::COLLECTIVE),
+            self.measuring.to_request(MeasureKind::Matrix, request::MATRIX),
+        ];
+        for order in &mut orders {
+            order.unless.extend(JOBS.map(PathBuf::from));
+        }
+        orders
+    }
+
+    pub(crate) fn to_budget(&self) -> ProbeBudget {
+        ProbeBudget {
+            cool_down_seconds: self.cool_down.as_secs(),
+            daily_seconds: self.daily_busy.as_secs_f64(),
+        }
+    }
+}
+
+/// Measuring between nodes.
+#[derive(Args)]
+pub(crate) struct CrossNodeArguments {
+    /// Aggregator that brings nodes together, as http://HOST:9771
+    #[arg(long, value_name = "ADDRESS")]
+    aggregator: String,
+    /// File with the aggregator's token
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// This node's name, as the aggregator knows it [default: the host's name]
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// Name or address under which other nodes reach this one [default: the node's name]
+    #[arg(long, value_name = "HOST")]
+    host: Option<String>,
+    /// How many meetings [default: one after the other until it is stopped]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+    /// How long somebody to meet is waited for [default: until it is stopped]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    patience: Option<Duration>,
+    /// Program to measure with where NCCL is not, instead of the path's ib_write_bw
+    #[arg(long, value_name = "PATH")]
+    perftest: Option<PathBuf>,
+    /// Folder for what is usual here and for today's budget
+    #[arg(long, value_name = "FOLDER", default_value = "/var/lib/gaunt-probe")]
+    state: PathBuf,
+    /// GPU time of all meetings of a day at most
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
+    daily_busy: Duration,
+    #[command(flatten)]
+    pub(crate) measuring: MeasureArguments,
+}
+
+impl CrossNodeArguments {
+    pub(crate) fn to_options(&self) -> cross_node::CrossNodeOptions {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let node = self.node.clone().unwrap_or(host);
+        let mut order = self.measuring.to_request(MeasureKind::Pair(0), request::COLLECTIVE);
+        order.unless.extend(JOBS.map(PathBuf::from));
+        cross_node::CrossNodeOptions {
+            aggregator: self.aggregator.clone(),
+            token_file: self.token_file.clone(),
+            host: self.host.clone().unwrap_or_else(|| node.clone()),
+            node,
+            rounds: self.rounds,
+            max_wait: self.patience,
+            request: order,
+            perftest: self.perftest.clone(),
+            state: self.state.clone(),
+            budget: ProbeBudget {
+                cool_down_seconds: 0,
+                daily_seconds: self.daily_busy.as_secs_f64(),
+            },
+        }
+    }
+}
+
+/// Where NCCL is asked.
+#[derive(Args)]
+pub(crate) struct RasArguments {
+    /// Address of the job's RAS service, as in its NCCL_RAS_ADDR
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = gaunt_probe::ras::ADDRESS)]
+    pub(crate) address: SocketAddr,
+}
+
+/// What the doctor may be told.
+#[derive(Args)]
+pub(crate) struct DoctorArguments {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) libraries: LibraryArguments,
+}
+
+/// Indices of GPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct GpuIndices(Vec<u32>);
+
+impl ProbeCommand {
+    /// The order that it means, and how it is to be shown; none for the doctor.
+    pub(crate) fn to_request(&self) -> Option<(MeasureRequest, &MeasureArguments)> {
+        let (collective, ring) = match self {
+            Self::AllReduce(ring) => (Collective::AllReduce, ring),
+            Self::ReduceScatter(ring) => (Collective::ReduceScatter, ring),
+            Self::AllGather(ring) => (Collective::AllGather, ring),
+            Self::AllToAll(ring) => (Collective::AllToAll, ring),
+            Self::Broadcast(ring) => (Collective::Broadcast, ring),
+            Self::SendRecv(ring) => (Collective::SendRecv, ring),
+            Self::Matrix(measuring) => {
+                return Some((
+                    measuring.to_request(MeasureKind::Matrix, request::MATRIX),
+                    measuring,
+                ));
+            }
+            Self::Auto(_) | Self::Meet(_) | Self::Ras(_) | Self::Doctor(_) => return None,
+        };
+        let what = MeasureKind::Collective(collective, ring.ranks);
+        Some((ring.measuring.to_request(what, request::COLLECTIVE), &ring.measuring))
+    }
+}
+
+impl MeasureArguments {
+    fn to_request(&self, what: MeasureKind, usual: MeasureLimits) -> MeasureRequest {
+        let millis =
+            |span: Option<Duration>, usual| span.map_or(usual, |span| span.as_millis() as u64);
+        MeasureRequest {
+            what,
+            gpus: self.gpus.as_ref().map(|indices| indices.0.clone()).unwrap_or_default(),
+            bytes: self.bytes as usize,
+            element: self.element,
+            runs: usize::from(self.runs),
+            warm_up: usize::from(self.warm_up),
+            channels: usize::from(self.channels),
+            require_peer: self.require_peer,
+            even_if_busy: self.even_if_busy,
+            unless: self.unless_exists.clone(),
+            limits: MeasureLimits {
+                busy_millis: millis(self.busy, usual.busy_millis),
+                within_millis: millis(self.within, usual.within_millis),
+                setup_millis: millis(self.setup, usual.setup_millis),
+                traffic_bytes: self.traffic.unwrap_or(usual.traffic_bytes),
+                memory_bytes: self.memory.unwrap_or(usual.memory_bytes),
+                sms: self.sms.unwrap_or(usual.sms),
+            },
+            libraries: self.libraries.to_library_paths(),
+            nccl: self.compare_nccl,
+            meeting: None,
+        }
+    }
+}
+
+impl LibraryArguments {
+    pub(crate) fn to_library_paths(&self) -> LibraryPaths {
+        LibraryPaths { cuda: self.cuda.clone(), nvml: self.nvml.clone(), nccl: self.nccl.clone() }
+    }
+}
+
+/// What the exit codes mean, for the help.
+fn render_exit_codes() -> String {
+    let lines = ExitKind::ALL.iter().map(|(_, code, says)| format!("\n  {code:>2}  {says}"));
+    format!("Exit codes:{}", lines.collect::<String>())
+}
+
+/// A size such as `64MiB`, `1GB` or `4096`.
+fn parse_size(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| "write a size: 64MiB, 1GB, 4096".to_owned())?;
+    let factor: u64 = match unit.trim() {
+        "" | "B" => 1,
+        "KiB" | "K" => 1 << 10,
+        "MiB" | "M" => 1 << 20,
+        "GiB" | "G" => 1 << 30,
+        "kB" | "KB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        other => {
+            return Err(format!(
+                "{other} is no unit of size; write B, KiB, MiB, GiB, kB, MB or GB"
+            ));
+        }
+    };
+    let bytes = number.checked_mul(factor).filter(|bytes| (1..=1 << 40).contains(bytes));
+    bytes.ok_or_else(|| "it must be between 1 byte and 1 TiB".to_owned())
+}
+
+/// A time such as `500ms` or `2s`.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = match text.strip_suffix("ms") {
+        Some(number) => (number, 1),
+        None => (text.strip_suffix('s').ok_or("write a time with its unit: 2s, 500ms")?, 1000),
+    };
+    let number: u64 = number.parse().map_err(|_| "write a whole number and its unit: 2s, 500ms")?;
+    let millis = number.saturating_mul(unit);
+    if !(1..=600_000).contains(&millis) {
+        return Err("it must be between 1ms and 600s".to_owned());
+    }
+    Ok(Duration::from_millis(millis))
+}
+
+/// Indices such as `0,2` or `0-3`.
+fn parse_gpu_indices(text: &str) -> Result<GpuIndices, String> {
+    let mut all = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| text.trim().parse::<u32>().ok().filter(|number| *number < 1024);
+        let wrong = || format!("{part:?} is no index of a GPU; write 0,1 or 0-3");
+        let (first, last) = (number(first).ok_or_else(wrong)?, number(last).ok_or_else(wrong)?);
+        all.extend(first..=last);
+    }
+    let mut known = all.clone();
+    known.sort_unstable();
+    known.dedup();
+    if known.len() != all.len() || all.is_empty() {
+        return Err("write each GPU once".to_owned());
+    }
+    Ok(GpuIndices(all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_times_and_lists_are_read_or_refused() {
+        assert_eq!(parse_size("64MiB"), Ok(64 << 20));
+        assert_eq!(parse_size("1GB"), Ok(1_000_000_000));
+        assert_eq!(parse_size("4096"), Ok(4096));
+        assert!(parse_size("64mib").unwrap_err().contains("no unit"));
+        assert!(
+            parse_size("0").is_err()
+                && parse_size("").is_err()
+                && parse_size("99999999GiB").is_err()
+        );
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        assert!(parse_duration("5").is_err() && parse_duration("0s").is_err());
+        assert_eq!(parse_gpu_indices("0-2,5"), Ok(GpuIndices(vec![0, 1, 2, 5])));
+        assert!(
+            parse_gpu_indices("0,0").is_err()
+                && parse_gpu_indices("a").is_err()
+                && parse_gpu_indices("3-1").is_err()
+        );
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        ProbeArguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,233 @@
+//! The parent: starts the worker, holds it to its deadlines, and kills it when it does not keep them.
+
+use std::{
+    env,
+    io::{BufRead, BufReader, Read, Write},
+    process::{Child, Command, Stdio},
+    sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    exit_code::{ExitKind, ProbeExit},
+    probe_worker::{ARGUMENT, ProbeWorkerMessage},
+    request::{MeasureLimits, MeasureRequest, MeasureResult},
+};
+
+/// How long a worker may still take to give memory back when it is to stop, before it is killed.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Words of the worker that may wait; full, the worker waits to say more.
+const MAX_WORDS: usize = 64;
+
+/// The longest line that is read of the worker, in bytes: an answer with its notes has a few thousand.
+const MAX_LINE: u64 = 4 << 20;
+
+/// How long a killed process is waited for: a driver that hangs in the kernel may keep it for ever.
+const REAP: Duration = Duration::from_secs(2);
+
+/// Has an order done by a worker, and comes back in time whatever happens.
+pub fn run_supervised(order: &MeasureRequest) -> MeasureResult {
+    run_supervised_pair(order, &mut |_| {})
+}
+
+/// The same, and passes on the key of a pair as soon as it is there.
+pub(crate) fn run_supervised_pair(
+    order: &MeasureRequest,
+    pass_on: &mut dyn FnMut(&str),
+) -> MeasureResult {
+    let began = Instant::now();
+    let mut answer = match spawn_worker(order) {
+        Ok((child, words)) => follow_worker(&order.limits, child, &words, pass_on),
+        Err(error) => {
+            result_of_kind(ExitKind::Failed, &format!("cannot start the worker: {error}"))
+        }
+    };
+    answer.cost.seconds = began.elapsed().as_secs_f64();
+    answer
+}
+
+fn spawn_worker(order: &MeasureRequest) -> std::io::Result<(Child, Receiver<ProbeWorkerMessage>)> {
+    let mut command = Command::new(env::current_exe()?);
+    if let Some(port) = order.meeting.as_ref().and_then(|meeting| meeting.port.as_ref()) {
+        // The sign of equality means this one, not all whose names begin so.
+        command.env("NCCL_IB_HCA", format!("={port}"));
+    }
+    let mut child = command
+        .arg(ARGUMENT)
+        // CUDA's usual order is by speed; NVML's is by address.
+        .env("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+        // Streams that share a hardware queue would wait for each other.
+        .env("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+        // NCCL keeps to the same multiprocessors.
+        .env("NCCL_MAX_CTAS", order.limits.sms.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut line = serde_json::to_vec(order)?;
+    line.push(b'\n');
+    if let Some(mut stdin) = child.stdin.take() {
+        // A worker that ended already says so by its end.
+        _ = stdin.write_all(&line);
+    }
+    let (send, words) = mpsc::sync_channel(MAX_WORDS);
+    let stdout = child.stdout.take();
+    thread::Builder::new()
+        .name("worker-pipe".to_owned())
+        .spawn(move || stdout.map(|stdout| listen(stdout, &send)))?;
+    Ok((child, words))
+}
+
+/// Passes on what a worker says until its pipe ends or nobody listens. What is no word, such as what a library prints, is
+/// passed over.
+fn listen(pipe: impl Read, send: &SyncSender<ProbeWorkerMessage>) {
+    let (mut pipe, mut line) = (BufReader::new(pipe), Vec::new());
+    loop {
+        line.clear();
+        match pipe.by_ref().take(MAX_LINE).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        let Ok(word) = serde_json::from_slice(&line) else { continue };
+        if send.send(word).is_err() {
+            return;
+        }
+    }
+}
+
+/// Listens to a worker until it ends or its time is over.
+fn follow_worker(
+    limits: &MeasureLimits,
+    mut child: Child,
+    words: &Receiver<ProbeWorkerMessage>,
+    pass_on: &mut dyn FnMut(&str),
+) -> MeasureResult {
+    let mut limit = Duration::from_millis(limits.setup_millis);
+    let mut deadline = Instant::now() + limit;
+    let mut at = "the driver".to_owned();
+    let mut alarm = None;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        // A worker that never falls silent has no more time than any other.
+        let heard =
+            if left.is_zero() { Err(RecvTimeoutError::Timeout) } else { words.recv_timeout(left) };
+        match heard {
+            Ok(ProbeWorkerMessage::Measuring) => {
+                limit = Duration::from_millis(limits.within_millis);
+                deadline = Instant::now() + limit;
+            }
+            Ok(ProbeWorkerMessage::At(what)) => at = what.to_string(),
+            Ok(ProbeWorkerMessage::Key(key)) => pass_on(key.as_str()),
+            Ok(ProbeWorkerMessage::Alarm(ending)) => {
+                alarm = Some(ending);
+                deadline = deadline.min(Instant::now() + GRACE);
+            }
+            Ok(ProbeWorkerMessage::Answer(answer)) => {
+                // All is given back; only the process itself still has to go.
+                return reap_worker(child, GRACE, *answer);
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                _ = child.kill();
+                let answer = match alarm {
+                    Some(ending) => MeasureResult::from_exit(ending),
+                    None => result_of_kind(
+                        ExitKind::Hung,
+                        &format!(
+                            "not done within {limit:?}, and killed: it was about {at}; see `nvidia-smi` and `dmesg`"
+                        ),
+                    ),
+                };
+                return reap_worker(child, REAP, answer);
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                let how = child
+                    .wait()
+                    .map_or_else(|error| error.to_string(), |status| status.to_string());
+                let why = format!("the worker died ({how}): it was about {at}; see `dmesg`");
+                return alarm.map_or_else(
+                    || result_of_kind(ExitKind::Failed, &why),
+                    MeasureResult::from_exit,
+                );
+            }
+        }
+    }
+}
+
+/// Waits for the end of a process; what does not end is said, and left.
+fn reap_worker(mut child: Child, patience: Duration, mut answer: MeasureResult) -> MeasureResult {
+    let end = Instant::now() + patience;
+    while Instant::now() < end {
+        if child.try_wait().is_ok_and(|status| status.is_some()) {
+            return answer;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    if answer.ending.kind == ExitKind::Measured {
+        _ = child.kill();
+    }
+    let note = format!("process {} does not end: the driver holds it in the kernel", child.id());
+    answer.notes.push(note.as_str().into());
+    answer
+}
+
+fn result_of_kind(kind: ExitKind, why: &str) -> MeasureResult {
+    MeasureResult::from_exit(ProbeExit::new(kind, why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::COLLECTIVE;
+
+    fn said(word: &ProbeWorkerMessage) -> Vec<u8> {
+        let mut line = serde_json::to_vec(word).expect("a word is JSON");
+        line.push(b'\n');
+        line
+    }
+
+    #[test]
+    fn worker_pipe_is_bounded_and_passes_on_every_word() {
+        let many = 100 * MAX_WORDS;
+        let mut pipe = Vec::new();
+        for nth in 0..many {
+            pipe.extend(said(&ProbeWorkerMessage::At(nth.to_string().as_str().into())));
+        }
+        // A library that prints without an end of line, far more than a line may have.
+        pipe.extend(vec![b'x'; 3 * MAX_LINE as usize]);
+        pipe.push(b'\n');
+        pipe.extend(said(&ProbeWorkerMessage::Answer(Box::new(result_of_kind(
+            ExitKind::Failed,
+            "last",
+        )))));
+        let (send, words) = mpsc::sync_channel(MAX_WORDS);
+        let listening = thread::spawn(move || listen(&*pipe, &send));
+        let heard: Vec<ProbeWorkerMessage> = words.iter().collect();
+        listening.join().expect("it does not panic");
+        assert_eq!(heard.len(), many + 1);
+        let at = |word: &ProbeWorkerMessage| match word {
+            ProbeWorkerMessage::At(what) => what.to_string(),
+            other => panic!("{other:?}"),
+        };
+        assert!((0..many).all(|nth| at(&heard[nth]) == nth.to_string()), "in order");
+        assert!(matches!(heard.last(), Some(ProbeWorkerMessage::Answer(_))));
+    }
+
+    #[test]
+    fn worker_that_never_falls_silent_is_killed_at_its_deadline() {
+        let child = Command::new("sleep").arg("100000").spawn().expect("sleep runs");
+        let (send, words) = mpsc::sync_channel(MAX_WORDS);
+        let flood = thread::spawn(move || {
+            let mut said = 0_u64;
+            while send.send(ProbeWorkerMessage::At("the driver".into())).is_ok() {
+                said += 1;
+            }
+            said
+        });
+        let limits = MeasureLimits { setup_millis: 50, ..COLLECTIVE };
+        let answer = follow_worker(&limits, child, &words, &mut |_| {});
+        assert_eq!(answer.ending.kind, ExitKind::Hung);
+        drop(words);
+        assert!(flood.join().expect("it does not panic") > 0);
+    }
+}

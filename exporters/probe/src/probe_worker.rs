@@ -1,0 +1,101 @@
+//! The worker: the process that touches the GPUs. It is told one order, tells how far it is, and may be killed at any time.
+
+use std::{
+    io::{self, BufRead, Write},
+    process::ExitCode,
+};
+
+use gaunt_schema::SanitizedText;
+use rustix::process::{Signal, set_parent_process_death_signal};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    exit_code::ProbeExit,
+    measure::{self, MeasureOutcome, ProgressReporter},
+    reference_bandwidth,
+    request::{MeasureRequest, MeasureResult},
+};
+
+/// The hidden argument that makes a process the worker.
+pub(crate) const ARGUMENT: &str = "worker-of-gaunt-probe";
+
+/// What a worker says, a line of JSON each.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ProbeWorkerMessage {
+    /// Contexts and memory are there.
+    Measuring,
+    /// What is done now.
+    At(SanitizedText),
+    /// The key by which the other side of a pair comes.
+    Key(SanitizedText),
+    /// Somebody came: it will end soon, or is to be ended.
+    Alarm(ProbeExit),
+    /// The end.
+    Answer(Box<MeasureResult>),
+}
+
+/// Whether this process is to be a worker.
+pub fn is_worker_process() -> bool {
+    std::env::args_os().nth(1).is_some_and(|argument| argument == ARGUMENT)
+}
+
+/// Does what standard input orders, and says so on standard output.
+pub fn run() -> ExitCode {
+    // Whoever kills the parent must not leave us on the GPUs.
+    if set_parent_process_death_signal(Some(Signal::KILL)).is_err() {
+        return ExitCode::FAILURE;
+    }
+    let mut line = String::new();
+    let read = io::stdin().lock().read_line(&mut line).is_ok();
+    let Ok(order) = serde_json::from_str::<MeasureRequest>(&line) else {
+        return ExitCode::FAILURE;
+    };
+    if !read {
+        return ExitCode::FAILURE;
+    }
+    let mut outcome = MeasureOutcome::default();
+    let ended = measure::run_measurement(&order, &StdoutReporter, &mut outcome);
+    outcome.notes.extend(reference_bandwidth::apply_references(
+        outcome.model.as_ref(),
+        &mut outcome.measured,
+    ));
+    let answer = MeasureResult {
+        ending: ended.err().unwrap_or_else(ProbeExit::new_measured),
+        model: outcome.model,
+        measured: outcome.measured,
+        notes: outcome.notes,
+        cost: outcome.cost,
+    };
+    write_message(&ProbeWorkerMessage::Answer(Box::new(answer)));
+    ExitCode::SUCCESS
+}
+
+/// Standard output, which the parent reads.
+struct StdoutReporter;
+
+impl ProgressReporter for StdoutReporter {
+    fn report_measuring(&self) {
+        write_message(&ProbeWorkerMessage::Measuring);
+    }
+
+    fn report_step(&self, what: &str) {
+        write_message(&ProbeWorkerMessage::At(what.into()));
+    }
+
+    fn report_key(&self, key: &str) {
+        write_message(&ProbeWorkerMessage::Key(key.into()));
+    }
+
+    fn alarm_callback(&self) -> Box<dyn FnOnce(&ProbeExit) + Send> {
+        Box::new(|ending| write_message(&ProbeWorkerMessage::Alarm(ending.clone())))
+    }
+}
+
+fn write_message(word: &ProbeWorkerMessage) {
+    let Ok(mut line) = serde_json::to_string(word) else { return };
+    line.push('\n');
+    let mut out = io::stdout().lock();
+    // A parent that is gone has killed us already.
+    _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+}

@@ -1,0 +1,140 @@
+//! What boards of a model reach elsewhere: the least that their operators let pass, so that a node which was slow from its
+//! first day is not its own measure.
+
+use gaunt_schema::SanitizedText;
+
+use crate::request::{BandwidthMeasurement, DataPath, MeasureTool};
+
+/// Messages of this size are bandwidth alone: an all-reduce of 4 GiB reaches 99.6 % of what one of 8 GiB does.
+const RING_BYTES: u64 = 4 << 30;
+
+/// A copy over PCIe is, from this size on.
+const COPY_BYTES: u64 = 64 << 20;
+
+/// Who says so.
+const SOURCE: &str = "Azure's node health checks";
+
+/// The least bus bandwidth of NCCL's all-reduce on one node, by the beginning of the model's name and the ranks.
+const RINGS: &[(&str, usize, f64)] = &[
+    ("NVIDIA H200", 8, 431e9),
+    ("NVIDIA H100 80GB HBM3", 8, 460e9),
+    ("NVIDIA H100 NVL", 2, 208e9),
+    ("NVIDIA A100-SXM4", 8, 228e9),
+    ("NVIDIA A100 80GB PCIe", 4, 25e9),
+    ("Tesla V100-SXM2", 8, 110e9),
+];
+
+/// The least that a copy between a GPU and pinned memory of the host reaches.
+const COPIES: &[(&str, f64)] =
+    &[("NVIDIA H200", 48e9), ("NVIDIA H100 80GB HBM3", 48e9), ("NVIDIA A100-SXM4", 21e9)];
+
+/// Puts beside each result the least that it should be, where somebody says one for boards of this model. Copies stand in
+/// a table, which has no room for it: what is to be known of them is returned.
+pub(crate) fn apply_references(
+    model: Option<&SanitizedText>,
+    measured: &mut [BandwidthMeasurement],
+) -> Vec<SanitizedText> {
+    let Some(model) = model else { return Vec::new() };
+    let mut notes = Vec::new();
+    for one in measured {
+        one.reference = reference_bandwidth(model, one);
+        let slow =
+            one.way == DataPath::Host && one.share_of_reference().is_some_and(|share| share < 1.0);
+        let note = one.render_reference_share().filter(|_| slow);
+        let note = note.map(|said| format!("{} {}: {said}", one.collective, one.between));
+        notes.extend(note.map(|note| SanitizedText::new(&note)));
+    }
+    notes
+}
+
+fn reference_bandwidth(model: &str, one: &BandwidthMeasurement) -> Option<f64> {
+    let ring = one.tool == MeasureTool::Nccl && one.collective.as_str() == "all_reduce";
+    if ring && !one.virtual_ranks && one.bytes >= RING_BYTES {
+        let rows =
+            RINGS.iter().find(|(name, ranks, _)| model.starts_with(name) && one.ranks == *ranks);
+        return rows.map(|(.., least)| *least);
+    }
+    let copy = one.way == DataPath::Host && one.bytes >= COPY_BYTES;
+    let row = COPIES.iter().find(|(name, _)| copy && model.starts_with(name));
+    row.map(|(_, least)| *least)
+}
+
+impl BandwidthMeasurement {
+    /// What it reached of the least that boards of its model should.
+    pub fn share_of_reference(&self) -> Option<f64> {
+        self.reference.map(|least| self.effective_bandwidth() / least)
+    }
+
+    /// The same as a sentence.
+    pub fn render_reference_share(&self) -> Option<String> {
+        let (share, least) = (self.share_of_reference()? * 100.0, self.reference? / 1e9);
+        let how = if share < 100.0 { "SLOW: " } else { "" };
+        Some(format!("{how}{share:.0} % of the {least:.0} GB/s that pass {SOURCE}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ElementType;
+
+    fn all_reduce_measurement(tool: MeasureTool, ranks: usize, bytes: u64) -> BandwidthMeasurement {
+        BandwidthMeasurement {
+            collective: "all_reduce".into(),
+            between: "gpu0..7".into(),
+            tool,
+            way: if tool == MeasureTool::Nccl { DataPath::Chosen } else { DataPath::Peer },
+            ranks,
+            virtual_ranks: false,
+            bytes,
+            element: ElementType::F32,
+            seconds: [0.1; 3],
+            runs: 5,
+            algbw: 200e9,
+            busbw: Some(350e9),
+            reference: None,
+            wrong: 0,
+            wrong_at: None,
+        }
+    }
+
+    #[test]
+    fn only_the_same_is_compared() {
+        let model = SanitizedText::new("NVIDIA H100 80GB HBM3");
+        let mut all = [
+            all_reduce_measurement(MeasureTool::Nccl, 8, RING_BYTES),
+            all_reduce_measurement(MeasureTool::Nccl, 8, 1 << 26),
+            all_reduce_measurement(MeasureTool::Nccl, 4, RING_BYTES),
+            all_reduce_measurement(MeasureTool::Gaunt, 8, RING_BYTES),
+        ];
+        apply_references(Some(&model), &mut all);
+        assert_eq!(all.each_ref().map(|one| one.reference), [Some(460e9), None, None, None]);
+        let said = all[0].render_reference_share().unwrap();
+        assert_eq!(said, "SLOW: 76 % of the 460 GB/s that pass Azure's node health checks");
+        apply_references(Some(&SanitizedText::new("NVIDIA B200")), &mut all);
+        assert_eq!(all[0].reference, None, "nobody says one");
+        all[0].reference = Some(1.0);
+        apply_references(None, &mut all);
+        assert_eq!(all[0].reference, Some(1.0));
+    }
+
+    #[test]
+    fn a_copy_to_the_host_has_a_floor_of_its_own() {
+        let copy = BandwidthMeasurement {
+            way: DataPath::Host,
+            collective: "to_gpu".into(),
+            busbw: Some(55e9),
+            ..all_reduce_measurement(MeasureTool::Driver, 2, COPY_BYTES)
+        };
+        let slow = BandwidthMeasurement { busbw: Some(24e9), ..copy.clone() };
+        let mut all = [copy, slow];
+        let notes = apply_references(Some(&SanitizedText::new("NVIDIA H200")), &mut all);
+        assert_eq!(all[0].share_of_reference(), Some(55.0 / 48.0));
+        assert_eq!(
+            notes,
+            [SanitizedText::new(
+                "to_gpu gpu0..7: SLOW: 50 % of the 48 GB/s that pass Azure's node health checks"
+            )]
+        );
+    }
+}

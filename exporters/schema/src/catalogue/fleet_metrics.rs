@@ -1,0 +1,65 @@
+//! What the aggregator says about the fleet and about itself. These rows are written, never gathered.
+
+use super::{Metric, exporter, rows};
+use crate::{
+    DeviceClass::Fleet,
+    unit::{CounterWidth::Bits64, Unit},
+};
+
+rows! {
+    from exporter::END;
+    BUILD_INFO, "The version that runs.",
+        Metric::new_info_series("gaunt_build_info", Fleet, &["version"]);
+    TARGETS, "Targets by state: live, down, or not yet tried.",
+        Metric::new_gauge("gaunt_targets", Fleet, Unit::Count, 1.0);
+    TARGET_UP, "Whether the target's last scrape succeeded.",
+        Metric::new_gauge("gaunt_target_up", Fleet, Unit::Count, 1.0);
+    SCRAPES, "Scrapes by outcome: ok, or the reason of the failure.",
+        Metric::new_counter("gaunt_scrapes_total", Fleet, Unit::Count, Bits64);
+    SAMPLES, "Samples taken from pages.",
+        Metric::new_counter("gaunt_samples_total", Fleet, Unit::Count, Bits64);
+    REJECTED, "Lines of pages that were not taken, by reason.",
+        Metric::new_counter("gaunt_rejected_lines_total", Fleet, Unit::Count, Bits64);
+    NODES, "Nodes by state: live, stale or down.",
+        Metric::new_gauge("gaunt_nodes", Fleet, Unit::Count, 1.0);
+    GPUS, "GPUs by state.",
+        Metric::new_gauge("gaunt_gpus", Fleet, Unit::Count, 1.0);
+    GPU_STATE, "The state that each GPU is judged to be in.",
+        Metric::new_gauge("gaunt_gpu_state", Fleet, Unit::Count, 1.0);
+    GPU_STATE_RATIO, "Share of the GPUs in each state: of a job's, or of all without a job.",
+        Metric::new_gauge("gaunt_gpu_state_ratio", Fleet, Unit::Ratio, 0.001);
+    LOST_GPUS, "Lost GPUs: the shares of their time that GPUs lose to the jobs that hold them, added up.",
+        Metric::new_gauge("gaunt_lost_gpus", Fleet, Unit::Count, 0.1);
+    STARVED, "Lost GPUs added up over time, by job and by cause: the kind of the finding, idle or unexplained; of jobs that ended long ago together.",
+        Metric::new_counter("gaunt_starved_gpu_seconds_total", Fleet, Unit::Seconds, Bits64);
+    FINDING, "An open finding, with what it blames and whether somebody took it on.",
+        Metric::new_gauge("gaunt_finding", Fleet, Unit::Count, 1.0);
+    FINDINGS_OPENED, "Findings opened, by kind.",
+        Metric::new_counter("gaunt_findings_opened_total", Fleet, Unit::Count, Bits64);
+    FINDINGS_WITHOUT_PLACE, "Findings whose evidence is there and that are not listed because there is no place for them, by kind.",
+        Metric::new_gauge("gaunt_findings_without_place", Fleet, Unit::Count, 1.0);
+    REFUSED_DEVICES, "Devices that pages name beyond what one node may have, by class; they are not taken.",
+        Metric::new_gauge("gaunt_refused_devices", Fleet, Unit::Count, 1.0);
+    UNJUDGED_TARGETS, "Targets whose last attempt says nothing of them because gaunt itself was late.",
+        Metric::new_gauge("gaunt_unjudged_targets", Fleet, Unit::Count, 1.0);
+    DROPPED_BATCHES, "Results of attempts that were not taken, by reason: the target is not announced, or a later attempt was taken before.",
+        Metric::new_counter("gaunt_dropped_batches_total", Fleet, Unit::Count, Bits64);
+    TARGET_DROPPED_BATCHES, "Results of attempts at a target that were not taken because a later attempt was taken before; of the 20 targets with most.",
+        Metric::new_counter("gaunt_target_dropped_batches_total", Fleet, Unit::Count, Bits64);
+    RECORD_ACTIVE, "Whether what targets say is recorded: 0 while nothing can be written, with the reason.",
+        Metric::new_gauge("gaunt_record_active", Fleet, Unit::Count, 1.0);
+    RECORD_BYTES, "Bytes written to the recording.",
+        Metric::new_counter("gaunt_record_bytes_total", Fleet, Unit::Bytes, Bits64);
+    RECORD_WRITTEN, "Batches, and what stands beside them, written to the recording.",
+        Metric::new_counter("gaunt_record_written_batches_total", Fleet, Unit::Count, Bits64);
+    RECORD_DROPPED, "Batches that are missing in the recording: the disk was behind, or recording was stopped.",
+        Metric::new_counter("gaunt_record_dropped_batches_total", Fleet, Unit::Count, Bits64);
+    LOST_BY_CAUSE, "Lost GPUs by cause: the kind of the open findings that they are attributed to, idle or unexplained. The sum is gaunt_lost_gpus.",
+        Metric::new_gauge("gaunt_cause_lost_gpus", Fleet, Unit::Count, 0.1);
+    FINDING_LOST, "Lost GPUs that are attributed to an open finding.",
+        Metric::new_gauge("gaunt_finding_lost_gpus", Fleet, Unit::Count, 0.1);
+    NODE_LOST, "Lost GPUs of each node. The sum is gaunt_lost_gpus.",
+        Metric::new_gauge("gaunt_node_lost_gpus", Fleet, Unit::Count, 0.1);
+    JOB_LOST, "Lost GPUs of each job, of the largest thousand.",
+        Metric::new_gauge("gaunt_job_lost_gpus", Fleet, Unit::Count, 0.1);
+}

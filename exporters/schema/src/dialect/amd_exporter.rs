@@ -1,0 +1,63 @@
+//! device-metrics-exporter: AMD's GPUs by their driver's library.
+
+use super::{
+    decode_plan::BlankValues,
+    dialect_table::{DialectTable, IdentityLabels, same_unit, scaled_unit},
+};
+use crate::{
+    DeviceClass, Dialect,
+    catalogue::{
+        UnitScale::{Per, Times},
+        gpu, gpu_health as health, hardware,
+    },
+};
+
+/// Its megabytes are the driver's: 1,048,576 bytes.
+const MB: f64 = 1_048_576.0;
+
+/// Its words. Of the clocks only the first of each type is taken: the others are those of further engines.
+pub(super) const TABLE: DialectTable = DialectTable {
+    dialect: Dialect::Amd,
+    mappings: &[
+        scaled_unit("gpu_gfx_activity", gpu::UTILIZATION, Per(100.0)),
+        scaled_unit("gpu_umc_activity", gpu::MEMORY_ACTIVITY, Per(100.0)),
+        scaled_unit("gpu_used_vram", gpu::MEMORY_USED, Times(MB)),
+        scaled_unit("gpu_free_vram", gpu::MEMORY_FREE, Times(MB)),
+        scaled_unit("gpu_total_vram", gpu::MEMORY_TOTAL, Times(MB)),
+        same_unit("gpu_package_power", gpu::POWER),
+        same_unit("gpu_average_package_power", gpu::POWER),
+        same_unit("gpu_power_usage", gpu::POWER),
+        scaled_unit("gpu_energy_consumed", gpu::ENERGY, Per(1e6)),
+        same_unit("gpu_junction_temperature", gpu::TEMPERATURE),
+        same_unit("gpu_edge_temperature", gpu::TEMPERATURE),
+        same_unit("gpu_memory_temperature", health::MEMORY_TEMPERATURE),
+        scaled_unit("gpu_clock", gpu::SM_CLOCK, Times(1e6))
+            .when_label("clock_type", "GPU_CLOCK_TYPE_SYSTEM"),
+        scaled_unit("gpu_clock", health::MEMORY_CLOCK, Times(1e6))
+            .when_label("clock_type", "GPU_CLOCK_TYPE_MEMORY"),
+        scaled_unit("gpu_max_clock", gpu::SM_CLOCK_MAX, Times(1e6))
+            .when_label("clock_type", "GPU_CLOCK_TYPE_SYSTEM"),
+        scaled_unit("gpu_max_clock", health::MEMORY_CLOCK_MAX, Times(1e6))
+            .when_label("clock_type", "GPU_CLOCK_TYPE_MEMORY"),
+        same_unit("pcie_replay_count", health::PCIE_REPLAYS),
+        same_unit("gpu_ecc_correct_total", hardware::GPU_RAS_CORRECTED),
+        same_unit("gpu_ecc_uncorrect_total", hardware::GPU_RAS_UNCORRECTED),
+        scaled_unit("gpu_prof_gpu_util_percent", gpu::GRAPHICS_ACTIVE, Per(100.0)),
+    ],
+    keys: &[(DeviceClass::Gpu, &["gpu_id"])],
+    identity: &[IdentityLabels {
+        class: DeviceClass::Gpu,
+        info: gpu::INFO,
+        labels: &[
+            ("uuid", "gpu_uuid"),
+            ("model", "card_series|card_model"),
+            ("pci_bus_id", "pci_bus_id|gpu_bdf"),
+            ("serial", "serial_number"),
+            ("driver", "driver_version"),
+            ("vbios", "vbios_version"),
+        ],
+    }],
+    node: &["hostname"],
+    parts: &[],
+    blank: BlankValues::AllOnes,
+};

@@ -1,0 +1,256 @@
+//! dcgm-exporter: who its GPUs are, its blank values, and its mask of clock-event reasons.
+
+use foldhash::fast::RandomState;
+use hashbrown::{HashMap, HashSet};
+
+use super::{
+    decode_plan::{BlankValues, DecodeOp, ValueRule},
+    report_builder::{ReportBuilder, has_info},
+};
+use crate::{
+    AbsenceReason, Device, DeviceClass, MetricId, Report, SanitizedText,
+    catalogue::{UnitScale, gpu, gpu_parts as parts},
+    text::{Reason, SeriesLabel, TextSample},
+};
+
+/// The mask of reasons that hold a clock, under its two names.
+const CLOCK_EVENTS: [&str; 2] =
+    ["DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"];
+
+/// The XID that was seen last; 0 where none was.
+const XID: &str = "DCGM_FI_DEV_XID_ERRORS";
+
+/// Errors of all NVLinks of a GPU together, which we tell link by link.
+const LINK_ERRORS: [(&str, MetricId); 3] = [
+    ("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", parts::NVLINK_CRC),
+    ("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", parts::NVLINK_REPLAY),
+    ("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", parts::NVLINK_RECOVERY),
+];
+
+/// The name of all NVLinks of a GPU taken as one.
+const ALL_LINKS: &str = "all";
+
+/// An XID is a small number; beyond this it is noise.
+const LARGEST_XID: f64 = 10_000.0;
+
+/// The label that only series of a MIG instance have: they say nothing about the whole GPU.
+const INSTANCE: &str = "GPU_I_ID";
+
+/// The node's name, under its two spellings.
+const NODE: [&str; 2] = ["Hostname", "hostname"];
+
+/// The labels that say who a GPU is, with our names for them.
+const IDENTITY: [(&str, &str); 4] = [
+    ("uuid", "UUID"),
+    ("model", "modelName"),
+    ("pci_bus_id", "pci_bus_id"),
+    ("driver", "DCGM_FI_DRIVER_VERSION"),
+];
+
+/// What stands in a 32-bit field that has no value; the next three say why.
+const BLANK_32: f64 = 0x7fff_fff0 as f64;
+
+/// What stands in a 64-bit field that has no value; the next three say why.
+const BLANK_64: u64 = 0x7fff_ffff_ffff_fff0;
+
+/// What stands in a floating-point field that has no value; the next three say why.
+const BLANK_FLOAT: f64 = 140_737_488_355_328.0;
+
+/// So many numbers from a blank one on are blank.
+const BLANKS: f64 = 16.0;
+
+/// What is gathered over the page.
+#[derive(Debug, Default)]
+pub(super) struct DcgmDecoder<'a> {
+    /// The node's name, if a series carries it.
+    pub(super) node: Option<SanitizedText>,
+    /// The GPUs that are identified, as positions in the report.
+    identified: HashSet<u32, RandomState>,
+    /// The name under which the mask of clock events came first; under its other name it says the same.
+    mask: Option<&'a str>,
+    /// The GPUs that have a line for their last XID, with their numbers in the plan.
+    xid_gpus: HashMap<SanitizedText, u32, RandomState>,
+}
+
+fn link_error_metric(name: &str) -> Option<MetricId> {
+    LINK_ERRORS.iter().find(|(known, _)| *known == name).map(|(_, metric)| *metric)
+}
+
+impl<'a> DcgmDecoder<'a> {
+    /// Whether the name is one that this module takes.
+    pub(super) fn is_known_name(name: &str) -> bool {
+        CLOCK_EVENTS.contains(&name) || name == XID || link_error_metric(name).is_some()
+    }
+
+    /// Whether the series is of a MIG instance.
+    pub(super) fn is_mig_series(sample: &TextSample<'_, '_>) -> bool {
+        sample.find_label(INSTANCE).is_some()
+    }
+
+    /// Takes a series that is not one of ours under another name.
+    pub(super) fn decode_series(
+        &mut self,
+        assembly: &mut ReportBuilder<'a>,
+        sample: &TextSample<'_, 'a>,
+    ) -> Result<DecodeOp, Reason> {
+        if sample.name == XID {
+            return self.decode_xid(assembly, sample);
+        }
+        if let Some(metric) = link_error_metric(sample.name) {
+            return Self::decode_link_errors(assembly, sample, metric);
+        }
+        self.decode_mask(assembly, sample)
+    }
+
+    /// Notes the last XID of a GPU. The GPU itself may be gone: its other series say whether it is there.
+    fn decode_xid(
+        &mut self,
+        assembly: &mut ReportBuilder<'a>,
+        sample: &TextSample<'_, 'a>,
+    ) -> Result<DecodeOp, Reason> {
+        let gpu = sample.find_label("gpu").ok_or(Reason::NoDevice)?;
+        if assembly.has_own_names || Self::is_mig_series(sample) {
+            return Ok(DecodeOp::Ignore);
+        }
+        let gpus = &mut assembly.plan.gpus;
+        let number =
+            self.xid_gpus.entry(gpu.unescaped_value().as_ref().into()).or_insert_with_key(|gpu| {
+                gpus.push(gpu.clone());
+                gpus.len() as u32 - 1
+            });
+        Ok(DecodeOp::Xid(*number))
+    }
+
+    /// Notes errors of all NVLinks of a GPU as those of one link.
+    fn decode_link_errors(
+        assembly: &mut ReportBuilder<'a>,
+        sample: &TextSample<'_, 'a>,
+        metric: MetricId,
+    ) -> Result<DecodeOp, Reason> {
+        let gpu = sample.find_label("gpu").ok_or(Reason::NoDevice)?;
+        // gaunt-node says it link by link, and in these words only besides.
+        if assembly.has_own_names || Self::is_mig_series(sample) {
+            return Ok(DecodeOp::Ignore);
+        }
+        let key = vec![gpu.unescaped_value().as_ref().into(), SanitizedText::new(ALL_LINKS)];
+        let device = assembly.ensure_device(Device { class: DeviceClass::Nvlink, key: key.into() });
+        let rule = ValueRule::of(metric, UnitScale::Same, BlankValues::DcgmCounter);
+        assembly.plan_foreign_reading(device, metric, rule)
+    }
+
+    /// Takes the mask of clock-event reasons apart.
+    fn decode_mask(
+        &mut self,
+        assembly: &mut ReportBuilder<'a>,
+        sample: &TextSample<'_, 'a>,
+    ) -> Result<DecodeOp, Reason> {
+        let mask = *self.mask.get_or_insert(sample.name);
+        if mask != sample.name || Self::is_mig_series(sample) {
+            return Ok(DecodeOp::Ignore);
+        }
+        let device = assembly.device_of_sample(DeviceClass::Gpu, sample).ok_or(Reason::NoDevice)?;
+        self.identify_gpu(&mut assembly.report, device, sample);
+        let rule = ValueRule {
+            scale: UnitScale::Same,
+            blank: BlankValues::DcgmGauge,
+            end: None,
+            true_value: None,
+        };
+        assembly.plan_bitmask(device, rule)
+    }
+
+    /// Notes who the GPU is and where, from the first series of it.
+    pub(super) fn identify_gpu(
+        &mut self,
+        report: &mut Report,
+        device: u32,
+        sample: &TextSample<'_, '_>,
+    ) {
+        if !self.identified.insert(device) {
+            return;
+        }
+        if self.node.is_none() {
+            let name = NODE.iter().find_map(|label| sample.find_label(label));
+            self.node = name.map(|label| label.unescaped_value().as_ref().into());
+        }
+        let value = |label: &str| sample.find_label(label).map(SeriesLabel::unescaped_value);
+        let known = IDENTITY.iter().filter_map(|(ours, theirs)| Some((*ours, value(theirs)?)));
+        let known: Vec<_> = known.collect();
+        let labels: Vec<_> = known.iter().map(|(name, value)| (*name, value.as_ref())).collect();
+        if !labels.is_empty() && !has_info(report, device, gpu::INFO) {
+            report.add_info(device, gpu::INFO, &labels);
+        }
+        if has_info(report, device, gpu::JOB_INFO) {
+            return;
+        }
+        if let Some(job) = value("hpc_job") {
+            report.add_info(device, gpu::JOB_INFO, &[("job", &job)]);
+        } else if let Some(pod) = value("pod") {
+            let job = match value("namespace") {
+                Some(namespace) => format!("{namespace}/{}", pod_owner(&pod)),
+                None => pod_owner(&pod).to_owned(),
+            };
+            report.add_info(device, gpu::JOB_INFO, &[("job", &job), ("name", &pod)]);
+        }
+    }
+}
+
+/// The XID that a value stands for, if it is one.
+pub(super) fn xid_of_value(value: f64) -> Option<u32> {
+    (value.fract() == 0.0 && (1.0..=LARGEST_XID).contains(&value)).then_some(value as u32)
+}
+
+/// Why the value is none, if it is one of those that stand for no value.
+///
+/// Counters reach the numbers that are blank for gauges in good faith; only the blank numbers of 64 bits are
+/// beyond them.
+pub(super) fn blank_reason(gauge: bool, value: f64, digits: &[u8]) -> Option<AbsenceReason> {
+    if value >= BLANK_64 as f64 && value.is_finite() {
+        // A double cannot tell these apart, the digits can. Written with an exponent they are one number, and
+        // by far the most common of them is: not supported.
+        let exact = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u64>().ok());
+        let code = exact.map_or(2, |exact| exact.saturating_sub(BLANK_64));
+        return Some(reason_of_code(code));
+    }
+    if !gauge {
+        return None;
+    }
+    let blank = [BLANK_32, BLANK_FLOAT].into_iter();
+    let mut blank = blank.filter(|blank| (*blank..*blank + BLANKS).contains(&value));
+    blank.next().map(|blank| reason_of_code((value - blank) as u64))
+}
+
+/// What made a pod, as far as its name tells: Kubernetes appends to the owner's name a hash of the template, five
+/// random characters or an index, and training operators a role before the index.
+pub(super) fn pod_owner(pod: &str) -> &str {
+    let without = |name, is_part: fn(&str) -> bool| match str::rsplit_once(name, '-') {
+        Some((rest, part)) if is_part(part) && !rest.is_empty() => rest,
+        _ => name,
+    };
+    let drawn = |part: &str| part.bytes().all(|byte| DRAWN.contains(&byte));
+    let bare = match pod.rsplit_once('-') {
+        Some((rest, part)) if part.len() == 5 && drawn(part) => match rest.rsplit_once('-') {
+            Some((owner, hash)) if (8..=10).contains(&hash.len()) && drawn(hash) => return owner,
+            _ => rest,
+        },
+        _ => pod,
+    };
+    let bare = without(bare, |part| part.bytes().all(|byte| byte.is_ascii_digit()));
+    without(bare, |part| ROLES.contains(&part))
+}
+
+/// The characters of which Kubernetes makes names: none that could spell a word.
+const DRAWN: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// The roles that training operators give to the pods of one job.
+const ROLES: [&str; 5] = ["worker", "master", "launcher", "chief", "ps"];
+
+/// The reason that a blank number's distance from the first blank number stands for.
+const fn reason_of_code(code: u64) -> AbsenceReason {
+    match code {
+        2 => AbsenceReason::Unsupported,
+        3 => AbsenceReason::NoPermission,
+        // No value yet, or not found.
+        _ => AbsenceReason::Error,
+    }
+}

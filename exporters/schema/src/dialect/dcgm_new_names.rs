@@ -1,0 +1,59 @@
+//! The names that DCGM 4.6 gave its fields; the old ones live on beside them and stand in the catalogue.
+
+use super::{
+    decode_plan::BlankValues,
+    dialect_table::{DialectTable, IdentityLabels, same_unit, scaled_unit},
+};
+use crate::{
+    DeviceClass, Dialect,
+    catalogue::{
+        UnitScale::{Per, Times},
+        gpu, gpu_health as health,
+    },
+};
+
+/// The new names. Utilisation kept its per cent although it is called a ratio; what profiling calls one is one.
+pub(super) const TABLE: DialectTable = DialectTable {
+    dialect: Dialect::Dcgm,
+    mappings: &[
+        scaled_unit("DCGM_FI_DEV_GPU_UTIL_RATIO", gpu::UTILIZATION, Per(100.0)),
+        scaled_unit("DCGM_FI_DEV_MEM_COPY_UTIL_RATIO", gpu::MEMORY_ACTIVITY, Per(100.0)),
+        scaled_unit("DCGM_FI_DEV_ENC_UTIL_RATIO", health::ENCODER, Per(100.0)),
+        scaled_unit("DCGM_FI_DEV_DEC_UTIL_RATIO", health::DECODER, Per(100.0)),
+        same_unit("DCGM_FI_DEV_GPU_TEMP_CELSIUS", gpu::TEMPERATURE),
+        same_unit("DCGM_FI_DEV_MEMORY_TEMP_CELSIUS", health::MEMORY_TEMPERATURE),
+        same_unit("DCGM_FI_DEV_GPU_TEMP_SLOWDOWN_CELSIUS", health::SLOWDOWN_TEMPERATURE),
+        same_unit("DCGM_FI_DEV_GPU_TEMP_SHUTDOWN_CELSIUS", health::SHUTDOWN_TEMPERATURE),
+        same_unit("DCGM_FI_DEV_GPU_TEMP_MARGIN_CELSIUS", health::TEMPERATURE_MARGIN),
+        same_unit("DCGM_FI_DEV_BOARD_POWER_WATTS", gpu::POWER),
+        same_unit("DCGM_FI_DEV_BOARD_POWER_RAW_WATTS", health::POWER_INSTANT),
+        same_unit("DCGM_FI_DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS", gpu::POWER_LIMIT),
+        same_unit("DCGM_FI_DEV_BOARD_POWER_LIMIT_DEFAULT_WATTS", health::POWER_DEFAULT_LIMIT),
+        scaled_unit("DCGM_FI_DEV_SM_CLOCK_MHZ", gpu::SM_CLOCK, Times(1e6)),
+        scaled_unit("DCGM_FI_DEV_MEM_CLOCK_MHZ", health::MEMORY_CLOCK, Times(1e6)),
+        same_unit("DCGM_FI_DEV_PCIE_REPLAY_TOTAL", health::PCIE_REPLAYS),
+        same_unit("DCGM_FI_DEV_ROW_REMAP_FAILED", health::REMAP_FAILED),
+        same_unit("DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO", gpu::GRAPHICS_ACTIVE),
+        same_unit("DCGM_FI_PROF_SM_UTIL_RATIO", gpu::SM_ACTIVE),
+        same_unit("DCGM_FI_PROF_SM_OCCUPANCY_RATIO", gpu::SM_OCCUPANCY),
+        same_unit("DCGM_FI_PROF_TENSOR_UTIL_RATIO", gpu::TENSOR_ACTIVE),
+        same_unit("DCGM_FI_PROF_DRAM_UTIL_RATIO", gpu::DRAM_ACTIVE),
+        same_unit("DCGM_FI_PROF_FP64_UTIL_RATIO", gpu::FP64_ACTIVE),
+        same_unit("DCGM_FI_PROF_FP32_UTIL_RATIO", gpu::FP32_ACTIVE),
+        same_unit("DCGM_FI_PROF_FP16_UTIL_RATIO", gpu::FP16_ACTIVE),
+    ],
+    keys: &[(DeviceClass::Gpu, &["gpu"])],
+    identity: &[IdentityLabels {
+        class: DeviceClass::Gpu,
+        info: gpu::INFO,
+        labels: &[
+            ("uuid", "UUID|gpu_uuid"),
+            ("model", "modelName|model_name"),
+            ("pci_bus_id", "pci_bus_id"),
+            ("driver", "DCGM_FI_DRIVER_VERSION"),
+        ],
+    }],
+    node: &["Hostname", "hostname"],
+    parts: &["GPU_I_ID"],
+    blank: BlankValues::DcgmGauge,
+};

@@ -1,0 +1,106 @@
+//! NCCL's inspector: how fast collectives were, by communicator, operation and size of message.
+
+use super::{
+    custom_handlers::CustomHandler,
+    decode_plan::{BlankValues, DecodeOp, ValueRule},
+    dialect_table::DecodeContext,
+    report_builder::{ReportBuilder, has_info, label_text},
+};
+use crate::{
+    Device, DeviceClass, Dialect, MetricId, SanitizedText,
+    catalogue::{
+        UnitScale::{self, Per, Times},
+        collective::{self, ALGORITHM_BANDWIDTH, BUS_BANDWIDTH, DURATION, RUN},
+    },
+    text::{Reason, TextSample},
+};
+
+/// What the inspector sets before the number of a GPU.
+const GPU: &str = "GPU";
+
+/// Its labels with our names for them. The first five tell one series from the next.
+const LABELS: [(&str, &str); 7] = [
+    ("communicator", "comm_name"),
+    ("operation", "collective|p2p_operation"),
+    ("message_size", "message_size"),
+    ("algorithm", "algo_proto"),
+    ("ranks", "nranks"),
+    ("nodes", "n_nodes"),
+    ("job", "slurm_job_id"),
+];
+
+const fn nccl_handler(name: &'static str, take: super::custom_handlers::DecodeFn) -> CustomHandler {
+    CustomHandler { name, dialect: Dialect::Nccl, decode: take }
+}
+
+/// Its series: those of point-to-point operations say the same in other names.
+pub(super) const SPECIAL: [CustomHandler; 6] = [
+    nccl_handler("nccl_bus_bandwidth_gbs", decode_bus_bandwidth),
+    nccl_handler("nccl_p2p_bus_bandwidth_gbs", decode_bus_bandwidth),
+    nccl_handler("nccl_collective_algobw_gbs", decode_algorithm_bandwidth),
+    nccl_handler("nccl_collective_exec_time_microseconds", decode_duration),
+    nccl_handler("nccl_p2p_exec_time_microseconds", decode_duration),
+    nccl_handler("nccl_collective_count", decode_count),
+];
+
+type DecodedOp = Result<DecodeOp, Reason>;
+
+fn decode_bus_bandwidth<'a>(
+    told: &mut DecodeContext,
+    assembly: &mut ReportBuilder<'a>,
+    sample: &TextSample<'_, 'a>,
+) -> DecodedOp {
+    decode_metric(told, assembly, sample, BUS_BANDWIDTH, Times(1e9))
+}
+
+fn decode_algorithm_bandwidth<'a>(
+    told: &mut DecodeContext,
+    assembly: &mut ReportBuilder<'a>,
+    sample: &TextSample<'_, 'a>,
+) -> DecodedOp {
+    decode_metric(told, assembly, sample, ALGORITHM_BANDWIDTH, Times(1e9))
+}
+
+fn decode_duration<'a>(
+    told: &mut DecodeContext,
+    assembly: &mut ReportBuilder<'a>,
+    sample: &TextSample<'_, 'a>,
+) -> DecodedOp {
+    decode_metric(told, assembly, sample, DURATION, Per(1e6))
+}
+
+fn decode_count<'a>(
+    told: &mut DecodeContext,
+    assembly: &mut ReportBuilder<'a>,
+    sample: &TextSample<'_, 'a>,
+) -> DecodedOp {
+    decode_metric(told, assembly, sample, RUN, UnitScale::Same)
+}
+
+fn decode_metric<'a>(
+    told: &mut DecodeContext,
+    assembly: &mut ReportBuilder<'a>,
+    sample: &TextSample<'_, 'a>,
+    metric: MetricId,
+    scale: UnitScale,
+) -> DecodedOp {
+    let gpu = label_text(sample, "gpu|gpu_id|device").ok_or(Reason::NoDevice)?;
+    let known =
+        LABELS.iter().filter_map(|(ours, theirs)| Some((*ours, label_text(sample, theirs)?)));
+    let known: Vec<_> = known.collect();
+    let labels: Vec<_> = known.iter().map(|(name, value)| (*name, &**value)).collect();
+    let parts: Vec<&str> = labels.iter().take(5).map(|(_, value)| *value).collect();
+    let number = gpu.strip_prefix(GPU).filter(|rest| !rest.is_empty()).unwrap_or(&gpu);
+    let key = vec![SanitizedText::new(number), SanitizedText::new(&parts.join(" "))];
+    let device = assembly.ensure_device(Device { class: DeviceClass::Collective, key: key.into() });
+    if !has_info(&assembly.report, device, collective::INFO) && !labels.is_empty() {
+        assembly.report.add_info(device, collective::INFO, &labels);
+    }
+    if told.node.is_none() {
+        told.node = label_text(sample, "node|hostname").map(|name| SanitizedText::new(&name));
+    }
+    if assembly.has_sample(device, metric) {
+        return Err(Reason::SameDevice);
+    }
+    assembly.plan_foreign_reading(device, metric, ValueRule::of(metric, scale, BlankValues::Never))
+}

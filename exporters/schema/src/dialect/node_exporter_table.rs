@@ -1,0 +1,100 @@
+//! node_exporter's series that are not one row each by name alone: what cards count by priority, what NFS mounts did,
+//! and what textfiles tell of Lustre.
+
+#![cfg_attr(
+    not(test),
+    expect(clippy::wildcard_imports, reason = "a table names most rows of a class")
+)]
+
+use super::{
+    decode_plan::BlankValues,
+    dialect_table::{
+        DialectTable, IdentityLabels, MappingTarget, NameMapping, same_unit, scaled_unit,
+    },
+};
+use crate::{
+    DeviceClass, Dialect, MetricId,
+    catalogue::{
+        UnitScale::{Per, Same},
+        ethernet::*,
+        hardware::{self, *},
+        host,
+    },
+};
+
+const fn sum_series(name: &'static str, metric: MetricId) -> NameMapping {
+    NameMapping { name, when: None, to: MappingTarget::Sum(metric, Same) }
+}
+
+/// Words of mlx5 for each priority of a link, as node_exporter spells them, and others after them.
+macro_rules! words {
+    ($($priority:literal)*; $($more:expr,)*) => { &[
+        $(same_unit(concat!("node_ethtool_received_prio", $priority, "_pause"), MetricId(RECEIVE_PAUSE_0.0 + $priority)),)*
+        $(same_unit(concat!("node_ethtool_transmitted_prio", $priority, "_pause"), MetricId(TRANSMIT_PAUSE_0.0 + $priority)),)*
+        $(scaled_unit(concat!("node_ethtool_received_prio", $priority, "_pause_duration"),
+            MetricId(RECEIVE_PAUSED_0.0 + $priority), Per(1e6)),)*
+        $(scaled_unit(concat!("node_ethtool_transmitted_prio", $priority, "_pause_duration"),
+            MetricId(TRANSMIT_PAUSED_0.0 + $priority), Per(1e6)),)*
+        $(same_unit(concat!("node_ethtool_received_prio", $priority, "_pause_transition"),
+            MetricId(RECEIVE_PAUSE_TRANSITIONS_0.0 + $priority)),)*
+        $(same_unit(concat!("node_ethtool_received_prio", $priority, "_discards"),
+            MetricId(PRIORITY_DISCARDS_0.0 + $priority)),)*
+        $($more,)*
+    ] };
+}
+
+/// The words.
+pub(super) const TABLE: DialectTable = DialectTable {
+    dialect: Dialect::NodeExporter,
+    mappings: words![0 1 2 3 4 5 6 7;
+        same_unit("node_ethtool_received_pause_ctrl_phy", RECEIVE_GLOBAL_PAUSE),
+        same_unit("node_ethtool_transmitted_pause_ctrl_phy", TRANSMIT_GLOBAL_PAUSE),
+        scaled_unit("node_ethtool_received_global_pause_duration", RECEIVE_GLOBAL_PAUSED, Per(1e6)),
+        scaled_unit("node_ethtool_transmitted_global_pause_duration", TRANSMIT_GLOBAL_PAUSED, Per(1e6)),
+        same_unit("node_ethtool_received_discards_phy", PHY_RECEIVE_DISCARDS),
+        same_unit("node_ethtool_transmitted_discards_phy", PHY_TRANSMIT_DISCARDS),
+        same_unit("node_ethtool_received_buffer_passed_thres_phy", BUFFER_THRESHOLDS),
+        same_unit("node_ethtool_received_out_of_buffer", OUT_OF_BUFFER),
+        same_unit("node_ethtool_received_ecn_mark", ECN_MARKED),
+        same_unit("node_ethtool_received_crc_errors_phy", CRC_ERRORS),
+        same_unit("node_ethtool_received_symbol_err_phy", PHY_SYMBOL_ERRORS),
+        same_unit("node_ethtool_received_pcs_symbol_err_phy", PCS_SYMBOL_ERRORS),
+        same_unit("node_ethtool_received_corrected_bits_phy", CORRECTED_BITS),
+        same_unit("node_ethtool_received_bits_phy", PHY_BITS),
+        same_unit("node_ethtool_link_down_events_phy", LINK_DOWN),
+        same_unit("node_ethtool_received_pci_signal_integrity", PCI_RECEIVE_SIGNAL),
+        same_unit("node_ethtool_transmitted_pci_signal_integrity", PCI_TRANSMIT_SIGNAL),
+        same_unit("node_ethtool_module_high_temp", MODULE_HOT),
+        same_unit("node_ethtool_transmitted_pause_storm_warning_events", PAUSE_STORMS_WARNING),
+        same_unit("node_ethtool_transmitted_pause_storm_error_events", PAUSE_STORMS_ERROR),
+        sum_series("node_mountstats_nfs_total_read_bytes_total", MOUNT_READ_BYTES),
+        sum_series("node_mountstats_nfs_total_write_bytes_total", MOUNT_WRITE_BYTES),
+        sum_series("node_mountstats_nfs_operations_requests_total", MOUNT_READS).when_label("operation", "READ"),
+        sum_series("node_mountstats_nfs_operations_requests_total", MOUNT_WRITES).when_label("operation", "WRITE"),
+        sum_series("node_mountstats_nfs_operations_requests_total", MOUNT_METADATA_OPERATIONS),
+        sum_series("node_mountstats_nfs_operations_response_time_seconds_total", MOUNT_READ_TIME).when_label("operation", "READ"),
+        sum_series("node_mountstats_nfs_operations_response_time_seconds_total", MOUNT_WRITE_TIME).when_label("operation", "WRITE"),
+        sum_series("node_mountstats_nfs_operations_response_time_seconds_total", MOUNT_METADATA_TIME),
+        sum_series("node_mountstats_nfs_operations_major_timeouts_total", MOUNT_TIMEOUTS),
+        same_unit("node_nfs_rpc_retransmissions_total", host::NFS_RETRANSMITS),
+        same_unit("node_nfsd_disk_bytes_read_total", host::NFSD_READ_BYTES),
+        same_unit("node_nfsd_disk_bytes_written_total", host::NFSD_WRITE_BYTES),
+        sum_series("lustre_read_bytes_total", MOUNT_READ_BYTES).when_label("component", "?client"),
+        sum_series("lustre_write_bytes_total", MOUNT_WRITE_BYTES).when_label("component", "?client"),
+        sum_series("lustre_read_samples_total", MOUNT_READS).when_label("component", "?client"),
+        sum_series("lustre_write_samples_total", MOUNT_WRITES).when_label("component", "?client"),
+        sum_series("lustre_stats_total", MOUNT_METADATA_OPERATIONS).when_label("component", "?client"),
+    ],
+    keys: &[
+        (DeviceClass::Mount, &["export|mount|mountpoint|filesystem|target|fs"]),
+        (DeviceClass::Node, &[]),
+    ],
+    identity: &[IdentityLabels {
+        class: DeviceClass::Mount,
+        info: hardware::MOUNT_INFO,
+        labels: &[("source", "export|target|filesystem"), ("kind", "fstype")],
+    }],
+    node: &[],
+    parts: &[],
+    blank: BlankValues::Never,
+};

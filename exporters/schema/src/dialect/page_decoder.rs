@@ -1,0 +1,301 @@
+//! What each sample of a page means, name by name; the report, its plan and the page's dialect come out.
+
+use std::sync::LazyLock;
+
+use hashbrown::{HashMap, HashSet};
+
+use super::{
+    Dialect, TABLES, absence, custom_handlers,
+    dcgm_exporter::DcgmDecoder,
+    decode_plan::{self, BlankValues, DecodeOp, DecodePlan, SideValues, ValueRule},
+    dialect_table::{DecodeContext, DialectTable, NameMapping},
+    node_exporter::NodeExporterDecoder,
+    report_builder::ReportBuilder,
+};
+use crate::{
+    AbsenceReason, CowList, Device, DeviceClass, InfoSeries, Report, SanitizedText,
+    catalogue::{NamedRows, find_rows, host},
+    sanitized_text::TextInterner,
+    text::{Reason, TextSample, page_writer::NODE},
+    unit::MetricKind,
+};
+
+/// What a metric name stands for.
+#[derive(Clone, Copy, Debug)]
+enum MetricHandler {
+    /// A row of the catalogue, or several told apart by a label.
+    Row(NamedRows),
+    /// A word of an exporter's table.
+    Mapped(&'static DialectTable, &'static [NameMapping]),
+    /// The mark of absence.
+    Absence,
+    /// Something of dcgm-exporter that is not one row.
+    Dcgm,
+    /// Something of node_exporter that is not one row.
+    NodeExporter,
+    /// Something of another exporter that no table can say.
+    Custom(&'static custom_handlers::CustomHandler),
+    /// Nothing to us.
+    Unknown,
+}
+
+/// Reads the samples of one page, in order.
+#[derive(Debug)]
+pub(crate) struct PageDecoder<'a> {
+    builder: ReportBuilder<'a>,
+    dcgm: DcgmDecoder<'a>,
+    node_exporter: NodeExporterDecoder<'a>,
+    context: DecodeContext,
+    side_values: SideValues,
+    /// What labels say of who devices are.
+    texts: TextInterner,
+    /// The last name and its meaning: samples of one metric mostly stand together.
+    last: (&'a str, MetricHandler),
+    /// Samples understood, by dialect.
+    counts: [u64; Dialect::ALL.len()],
+}
+
+/// What a page said, and how to read the next one like it.
+#[derive(Debug)]
+pub(crate) struct DecodedPage {
+    /// The report.
+    pub(crate) report: Report,
+    /// In whose words most of it was.
+    pub(crate) dialect: Dialect,
+    /// What became of each line, unless a line meant something that no plan can hold.
+    pub(crate) plan: Option<DecodePlan>,
+    /// How many devices, with a sample each, are in the report for the XIDs of now: the last ones. They come and go
+    /// while the plan stays.
+    pub(crate) xids: usize,
+}
+
+impl Default for PageDecoder<'_> {
+    fn default() -> Self {
+        Self {
+            builder: ReportBuilder::default(),
+            dcgm: DcgmDecoder::default(),
+            node_exporter: NodeExporterDecoder::default(),
+            context: DecodeContext::default(),
+            side_values: SideValues::default(),
+            texts: TextInterner::default(),
+            last: ("", MetricHandler::Unknown),
+            counts: [0; Dialect::ALL.len()],
+        }
+    }
+}
+
+impl<'a> PageDecoder<'a> {
+    /// Takes one sample. A name that means nothing to us is passed over; that is no error.
+    pub(crate) fn decode_sample(&mut self, sample: &TextSample<'_, 'a>) -> Result<(), Reason> {
+        if self.last.0 != sample.name {
+            self.last = (sample.name, find_handler(sample.name));
+        }
+        let (dialect, op) = match self.last.1 {
+            MetricHandler::Unknown => {
+                self.builder.plan.ops.push(DecodeOp::Ignore);
+                return Ok(());
+            }
+            MetricHandler::Row(named) => (named.dialect, self.decode_row(named, sample)),
+            MetricHandler::Mapped(table, words) => (
+                table.dialect,
+                table.decode_series(words, &mut self.context, &mut self.builder, sample),
+            ),
+            MetricHandler::Absence => {
+                (Dialect::Gaunt, absence::decode_absence(&mut self.builder, sample))
+            }
+            MetricHandler::Dcgm => {
+                (Dialect::Dcgm, self.dcgm.decode_series(&mut self.builder, sample))
+            }
+            MetricHandler::NodeExporter => {
+                (Dialect::NodeExporter, self.node_exporter.decode_series(&mut self.builder, sample))
+            }
+            MetricHandler::Custom(special) => {
+                (special.dialect, (special.decode)(&mut self.context, &mut self.builder, sample))
+            }
+        };
+        let ReportBuilder { plan, report, .. } = &mut self.builder;
+        plan.ops.push(op.unwrap_or_else(DecodeOp::Refuse));
+        let op = op?;
+        self.counts[dialect as usize] += 1;
+        let digits = sample.digits.as_bytes();
+        let run = plan.run(op, sample.value, digits, &mut report.samples, &mut self.side_values);
+        self.builder.not_replayable |= run.is_err();
+        Ok(())
+    }
+
+    /// The report, in whose words most of the page was, and the plan.
+    pub(crate) fn into_decoded_page(mut self) -> DecodedPage {
+        self.node_exporter.add_infos(&mut self.builder);
+        self.builder.apply_aliases();
+        self.builder.report.node_time = self.side_values.time;
+        let before = self.builder.report.devices.len();
+        self.add_xids();
+        let xids = self.builder.report.devices.len() - before;
+        let ReportBuilder { mut report, plan, not_replayable: unsteady, .. } = self.builder;
+        let foreign = || self.dcgm.node.or(self.context.node).or(self.node_exporter.node);
+        report.node = report.node.or_else(foreign);
+        let mut most = (0, Dialect::Unknown);
+        for (count, dialect) in self.counts.into_iter().zip(Dialect::ALL) {
+            if count > most.0 {
+                most = (count, dialect);
+            }
+        }
+        DecodedPage { report, dialect: most.1, plan: (!unsteady).then_some(plan), xids }
+    }
+
+    /// Adds the XIDs that GPUs show, after all else.
+    fn add_xids(&mut self) {
+        let ReportBuilder { plan, report, not_replayable: unsteady, .. } = &mut self.builder;
+        if plan.gpus.is_empty() {
+            return;
+        }
+        let devices =
+            report.devices.iter().filter(|device| device.class == DeviceClass::Xid).cloned();
+        let told: HashSet<Device, foldhash::fast::RandomState> = devices.collect();
+        // Whether a mark adds to these hangs on its value.
+        *unsteady |= !told.is_empty();
+        for shown in std::mem::take(&mut self.side_values).into_xids() {
+            let (device, sample) = plan.xid_device(shown);
+            if !told.contains(&device) {
+                report.samples.push(sample(report.devices.len() as u32));
+                report.devices.push(device);
+            }
+        }
+    }
+
+    fn decode_row(
+        &mut self,
+        named: NamedRows,
+        sample: &TextSample<'_, 'a>,
+    ) -> Result<DecodeOp, Reason> {
+        let row = named.first.catalogue_row();
+        if row.class == DeviceClass::Fleet {
+            // What an aggregator says of a whole fleet is not about this node.
+            return Ok(DecodeOp::Ignore);
+        }
+        if named.dialect == Dialect::Dcgm && DcgmDecoder::is_mig_series(sample) {
+            return Ok(DecodeOp::Ignore);
+        }
+        let device = self.builder.device_of_sample(row.class, sample).ok_or(Reason::NoDevice)?;
+        if named.dialect == Dialect::Dcgm {
+            self.dcgm.identify_gpu(&mut self.builder.report, device, sample);
+        }
+        if row.kind == MetricKind::Info {
+            self.decode_info(named, device, sample);
+            return Ok(DecodeOp::Ignore);
+        }
+        let metric = match row.tag {
+            Some((label, _)) if named.dialect == Dialect::Gaunt => {
+                let value = sample.find_label(label).map(crate::text::SeriesLabel::unescaped_value);
+                match absence::find_tagged_row(named, value.as_deref()) {
+                    Some(metric) => metric,
+                    // A value of the label that a newer gaunt knows.
+                    None => return Ok(DecodeOp::Ignore),
+                }
+            }
+            // A name of another exporter's stands for one row.
+            _ => named.first,
+        };
+        if metric == host::NODE_TIME {
+            return self.decode_time(device, sample);
+        }
+        let blank = match (named.dialect, metric.catalogue_row().kind) {
+            (Dialect::Dcgm, MetricKind::Gauge) => BlankValues::DcgmGauge,
+            (Dialect::Dcgm, _) => BlankValues::DcgmCounter,
+            // An interface that has no rate has minus one.
+            (Dialect::NodeExporter, _) if metric == host::NETDEV_SPEED => BlankValues::Negative,
+            _ => BlankValues::Never,
+        };
+        let rule = ValueRule::of(metric, named.scale, blank);
+        if named.dialect == Dialect::Gaunt {
+            self.builder.has_own_names = true;
+            return self.builder.plan_reading(device, metric, rule);
+        }
+        self.builder.plan_foreign_reading(device, metric, rule)
+    }
+
+    /// The node's clock is of the page, not a sample of it, unless it shows no time.
+    fn decode_time(
+        &mut self,
+        device: u32,
+        sample: &TextSample<'_, 'a>,
+    ) -> Result<DecodeOp, Reason> {
+        if decode_plan::is_time(sample.value) {
+            return Ok(DecodeOp::Time);
+        }
+        self.builder.not_replayable = true;
+        self.builder.add_constant(device, host::NODE_TIME, AbsenceReason::Error)?;
+        Ok(DecodeOp::Ignore)
+    }
+
+    fn decode_info(&mut self, named: NamedRows, device: u32, sample: &TextSample<'_, 'a>) {
+        let metric = named.first;
+        let own = metric.catalogue_row().class.key_label_names();
+        let rest = sample.labels.iter().filter(|label| !own.contains(&label.name));
+        let texts = &mut self.texts;
+        let labels = rest.map(|label| {
+            (texts.intern_text(label.name), texts.intern_text(&label.unescaped_value()))
+        });
+        let labels: CowList<(SanitizedText, SanitizedText)> = labels.collect();
+        let report = &mut self.builder.report;
+        if metric == host::NODE_INFO && report.node.is_none() {
+            let node = labels.iter().find(|(name, value)| *name == NODE && !value.is_empty());
+            report.node = node.map(|(_, value)| value.clone());
+        }
+        report.infos.push(InfoSeries { metric, device, labels });
+    }
+}
+
+/// Whether the name means anything to us.
+pub(crate) fn is_known_name(name: &str) -> bool {
+    !matches!(find_handler(name), MetricHandler::Unknown)
+}
+
+fn find_handler(name: &str) -> MetricHandler {
+    match find_rows(name) {
+        Some(named) => MetricHandler::Row(named),
+        None if name == absence::NAME => MetricHandler::Absence,
+        None if DcgmDecoder::is_known_name(name) => MetricHandler::Dcgm,
+        None if NodeExporterDecoder::is_known_name(name) => MetricHandler::NodeExporter,
+        None => WORDS.get(name).copied().unwrap_or(MetricHandler::Unknown),
+    }
+}
+
+type HandlersByName = HashMap<&'static str, MetricHandler, foldhash::fast::FixedState>;
+
+/// Every word of every table.
+static WORDS: LazyLock<HandlersByName> = LazyLock::new(|| {
+    let mut all = HandlersByName::default();
+    for table in &TABLES {
+        for words in table.mappings.chunk_by(|one, next| one.name == next.name) {
+            all.insert(words[0].name, MetricHandler::Mapped(table, words));
+        }
+    }
+    for special in custom_handlers::ALL.iter().copied().flatten() {
+        all.insert(special.name, MetricHandler::Custom(special));
+    }
+    all
+});
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_exporters_have_one_word() {
+        let mut seen = std::collections::HashSet::new();
+        for table in &TABLES {
+            for words in table.mappings.chunk_by(|one, next| one.name == next.name) {
+                assert!(seen.insert(words[0].name), "{} stands twice, or apart", words[0].name);
+                assert!(
+                    find_rows(words[0].name).is_none(),
+                    "{} is in the catalogue",
+                    words[0].name
+                );
+            }
+        }
+        for special in custom_handlers::ALL.iter().copied().flatten() {
+            assert!(seen.insert(special.name), "{} stands twice", special.name);
+        }
+    }
+}

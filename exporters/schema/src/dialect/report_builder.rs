@@ -1,0 +1,279 @@
+//! A report while it is put together: every device once, every metric of a device once, and what fills it.
+
+use std::hash::BuildHasher;
+
+use foldhash::fast::RandomState;
+use hashbrown::{HashMap, HashSet, HashTable};
+
+use super::decode_plan::{DecodeOp, DecodePlan, ValueRule};
+use crate::{
+    Device, DeviceClass, MetricId, Reading, Report, SanitizedText,
+    catalogue::gpu::CLOCK_EVENTS,
+    device::MAX_KEY_LABELS,
+    text::{Reason, TextSample},
+};
+
+/// What stands between two label names of which either may name a device.
+const OR: char = '|';
+
+/// Our names of devices by those of their exporter.
+type DeviceAliases = HashMap<(DeviceClass, SanitizedText), SanitizedText, RandomState>;
+
+/// A device as the page writes it, and its position in the report.
+#[derive(Debug)]
+struct KnownDevice<'a> {
+    class: DeviceClass,
+    raw: [&'a str; MAX_KEY_LABELS],
+    at: u32,
+}
+
+/// The report, what finds its devices and samples again, and the plan by which they are filled.
+#[derive(Debug, Default)]
+pub(super) struct ReportBuilder<'a> {
+    /// The report as far as it goes.
+    pub(super) report: Report,
+    /// What becomes of each line so far.
+    pub(super) plan: DecodePlan,
+    /// Whether the page has a sample in our own words.
+    pub(super) has_own_names: bool,
+    /// Whether a line meant something by its value that the plan cannot hold: no other page is read by it.
+    pub(super) not_replayable: bool,
+    known: HashTable<KnownDevice<'a>>,
+    /// Two raw texts may become one safe text; then they are one device.
+    devices: HashMap<Device, u32, RandomState>,
+    seen: HashMap<(MetricId, u32), u32, RandomState>,
+    /// What a device is called by its exporter, and what we call it.
+    aliases: DeviceAliases,
+    state: RandomState,
+}
+
+impl<'a> ReportBuilder<'a> {
+    /// The position of the device of `class` that the labels name, added if it is new; nothing if a label is missing.
+    pub(super) fn device_of_sample(
+        &mut self,
+        class: DeviceClass,
+        sample: &TextSample<'_, 'a>,
+    ) -> Option<u32> {
+        self.device_by_labels(class, class.key_label_names(), sample)
+    }
+
+    /// The same, named by labels of another exporter. An empty name stands for what no label says.
+    pub(super) fn device_by_labels(
+        &mut self,
+        class: DeviceClass,
+        names: &[&str],
+        sample: &TextSample<'_, 'a>,
+    ) -> Option<u32> {
+        let mut raw = [""; MAX_KEY_LABELS];
+        let mut escaped = false;
+        for (raw, name) in raw.iter_mut().zip(names).filter(|(_, name)| !name.is_empty()) {
+            let label = find_label(sample, name)?;
+            *raw = label.raw;
+            escaped |= label.escaped;
+        }
+        let hash = self.state.hash_one((class, raw));
+        let found = self.known.find(hash, |known| known.class == class && known.raw == raw);
+        if let Some(known) = found {
+            return Some(known.at);
+        }
+        let value = |(raw, name): (&&'a str, &&str)| match find_label(sample, name) {
+            Some(label) if escaped => label.unescaped_value().as_ref().into(),
+            _ => SanitizedText::new(raw),
+        };
+        let key = raw.iter().zip(names).map(value).collect();
+        let at = self.ensure_device(Device { class, key });
+        let state = &self.state;
+        self.known.insert_unique(hash, KnownDevice { class, raw, at }, |known| {
+            state.hash_one((known.class, known.raw))
+        });
+        Some(at)
+    }
+
+    /// The position of `device`, added if it is new.
+    pub(super) fn ensure_device(&mut self, device: Device) -> u32 {
+        let next = self.report.devices.len() as u32;
+        let devices = &mut self.report.devices;
+        *self.devices.entry(device).or_insert_with_key(|device| {
+            devices.push(device.clone());
+            next
+        })
+    }
+
+    /// Adds a sample, unless the device has one of this metric.
+    fn add_sample(
+        &mut self,
+        device: u32,
+        metric: MetricId,
+        reading: Reading,
+    ) -> Result<u32, Reason> {
+        let at = self.report.samples.len() as u32;
+        match self.seen.entry((metric, device)) {
+            hashbrown::hash_map::Entry::Occupied(_) => return Err(Reason::SameDevice),
+            hashbrown::hash_map::Entry::Vacant(place) => place.insert(at),
+        };
+        self.report.push(device, metric, reading);
+        Ok(at)
+    }
+
+    /// Whether the device has a sample of this metric.
+    pub(super) fn has_sample(&self, device: u32, metric: MetricId) -> bool {
+        self.seen.contains_key(&(metric, device))
+    }
+
+    /// A reading that hangs on no value of the page, but on there being this line.
+    pub(super) fn add_constant(
+        &mut self,
+        device: u32,
+        metric: MetricId,
+        reading: impl Into<Reading>,
+    ) -> Result<(), Reason> {
+        self.add_sample(device, metric, reading.into()).map(drop)
+    }
+
+    /// Changes a reading that hangs on no value, or adds it.
+    pub(super) fn set_constant(
+        &mut self,
+        device: u32,
+        metric: MetricId,
+        reading: impl Into<Reading>,
+    ) {
+        let reading = reading.into();
+        match self.seen.get(&(metric, device)) {
+            Some(at) => self.report.samples[*at as usize].reading = reading,
+            None => drop(self.add_sample(device, metric, reading)),
+        }
+    }
+
+    /// The value is the reading of this metric.
+    pub(super) fn plan_reading(
+        &mut self,
+        device: u32,
+        metric: MetricId,
+        rule: ValueRule,
+    ) -> Result<DecodeOp, Reason> {
+        let at = self.add_sample(device, metric, 0.0.into())?;
+        Ok(DecodeOp::Read { at, rule: self.plan.ensure_rule(rule) })
+    }
+
+    /// The same for another exporter's name. gaunt-node may have said it in those words as well; its own stand first
+    /// and count.
+    pub(super) fn plan_foreign_reading(
+        &mut self,
+        device: u32,
+        metric: MetricId,
+        rule: ValueRule,
+    ) -> Result<DecodeOp, Reason> {
+        if self.has_own_names && self.has_sample(device, metric) {
+            return Ok(DecodeOp::Ignore);
+        }
+        self.plan_reading(device, metric, rule)
+    }
+
+    /// The value is one of several that are added up to the reading of this metric.
+    pub(super) fn plan_sum(&mut self, device: u32, metric: MetricId, rule: ValueRule) -> DecodeOp {
+        let rule_at = self.plan.ensure_rule(rule);
+        match self.seen.get(&(metric, device)) {
+            Some(at) => DecodeOp::Add { at: *at, rule: rule_at },
+            None => match self.plan_reading(device, metric, rule) {
+                Ok(op) => op,
+                Err(_) => DecodeOp::Ignore,
+            },
+        }
+    }
+
+    /// The value is a mask of clock-event reasons.
+    pub(super) fn plan_bitmask(
+        &mut self,
+        device: u32,
+        rule: ValueRule,
+    ) -> Result<DecodeOp, Reason> {
+        if CLOCK_EVENTS.iter().any(|(_, metric)| self.has_sample(device, *metric)) {
+            return if self.has_own_names { Ok(DecodeOp::Ignore) } else { Err(Reason::SameDevice) };
+        }
+        let at = self.report.samples.len() as u32;
+        for (_, metric) in CLOCK_EVENTS {
+            self.add_constant(device, *metric, 0.0)?;
+        }
+        Ok(DecodeOp::Bits { at, rule: self.plan.ensure_rule(rule) })
+    }
+
+    /// Notes that what its exporter calls `theirs` we call `ours`, for every device that it names.
+    pub(super) fn add_alias(
+        &mut self,
+        class: DeviceClass,
+        theirs: SanitizedText,
+        ours: SanitizedText,
+    ) {
+        self.aliases.entry((class, theirs)).or_insert(ours);
+    }
+
+    /// Calls the devices as we do, where that makes no two of them one.
+    pub(super) fn apply_aliases(&mut self) {
+        if self.aliases.is_empty() {
+            return;
+        }
+        let mut bearers: HashMap<(DeviceClass, &SanitizedText), u32, RandomState> =
+            HashMap::default();
+        for ((class, _), ours) in &self.aliases {
+            *bearers.entry((*class, ours)).or_default() += 1;
+        }
+        apply_xid_aliases(&mut self.plan.gpus, &self.aliases, &bearers, &self.devices);
+        for device in &mut self.report.devices {
+            let class = if device.class.key_label_names().first() == Some(&"gpu") {
+                DeviceClass::Gpu
+            } else {
+                device.class
+            };
+            let Some(theirs) = device.key.first().cloned() else { continue };
+            let Some(ours) = self.aliases.get(&(class, theirs.clone())) else { continue };
+            if bearers.get(&(class, ours)) != Some(&1) {
+                continue;
+            }
+            device.set_first_key(ours);
+            if self.devices.contains_key(device) {
+                device.set_first_key(&theirs);
+                continue;
+            }
+            self.devices.insert(device.clone(), 0);
+        }
+    }
+}
+
+/// The same for the GPUs that show an XID.
+fn apply_xid_aliases(
+    gpus: &mut [SanitizedText],
+    aliases: &DeviceAliases,
+    bearers: &HashMap<(DeviceClass, &SanitizedText), u32, RandomState>,
+    devices: &HashMap<Device, u32, RandomState>,
+) {
+    let taken: HashSet<SanitizedText, RandomState> = gpus.iter().cloned().collect();
+    for theirs in gpus {
+        let Some(ours) = aliases.get(&(DeviceClass::Gpu, theirs.clone())) else { continue };
+        let device = Device { class: DeviceClass::Gpu, key: [ours.clone()].into() };
+        let is_free = !taken.contains(ours) && !devices.contains_key(&device);
+        if is_free && bearers.get(&(DeviceClass::Gpu, ours)) == Some(&1) {
+            *theirs = ours.clone();
+        }
+    }
+}
+
+/// The label of this name, or of the first of several names that the line has.
+fn find_label<'s, 'a>(
+    sample: &'s TextSample<'_, 'a>,
+    name: &str,
+) -> Option<&'s crate::text::SeriesLabel<'a>> {
+    name.split(OR).find_map(|name| sample.find_label(name))
+}
+
+/// The value of a label of this name, or of the first of several names that the line has.
+pub(super) fn label_text<'a>(
+    sample: &TextSample<'_, 'a>,
+    name: &str,
+) -> Option<std::borrow::Cow<'a, str>> {
+    find_label(sample, name).map(crate::text::SeriesLabel::unescaped_value)
+}
+
+/// Whether the report has this info series of the device at position `device`.
+pub(super) fn has_info(report: &Report, device: u32, metric: MetricId) -> bool {
+    report.infos.iter().any(|info| info.device == device && info.metric == metric)
+}

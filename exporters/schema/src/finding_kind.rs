@@ -1,0 +1,362 @@
+//! The words of judgement: states of a GPU, kinds of finding, the things that can be blamed.
+//!
+//! They live on the ground floor because the judge says them, the screens show them, the metrics carry them as
+//! labels and the simulator writes its truth in them.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::SanitizedText;
+
+/// Declares an enum whose variants have one word each, on the wire and in labels.
+macro_rules! words {
+    ($(#[$outer:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)* }) => {
+        $(#[$outer])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum $name { $($(#[$doc])* #[serde(rename = $word)] $variant,)* }
+
+        impl $name {
+            /// Every variant, in order.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The word on the wire and in labels.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word,)* }
+            }
+
+            /// The variant for a word.
+            pub fn parse(word: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|known| known.as_str() == word)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+    };
+}
+
+words! {
+    /// What a GPU is doing. The order is that of the fleet bar: useful first, unknown last.
+    GpuState {
+        /// Its arithmetic units work.
+        Computing = "computing",
+        /// It works as fast as its memory lets it.
+        MemoryBound = "memory_bound",
+        /// It moves data to its peers, usefully.
+        Communicating = "communicating",
+        /// It works; its counters do not say on what.
+        Busy = "busy",
+        /// It works, and its job is below its usual speed.
+        Slowed = "slowed",
+        /// It spins in a collective because somebody else is late.
+        Waiting = "waiting",
+        /// Its input does not come.
+        DataStarved = "data_starved",
+        /// Its host does not launch work fast enough.
+        LaunchBound = "launch_bound",
+        /// Heat or power holds its clock down.
+        Throttled = "throttled",
+        /// Nothing moves although a job holds it.
+        Hung = "hung",
+        /// A job holds it and does nothing with it.
+        IdleAllocated = "idle_allocated",
+        /// Free.
+        Idle = "idle",
+        /// It was there and is gone.
+        Lost = "lost",
+        /// Its last values are too old to say.
+        Stale = "stale",
+        /// Telemetry is missing: nothing says what it does.
+        Unknown = "unknown",
+    }
+}
+
+impl GpuState {
+    /// Whether a GPU in this state does not do its job's work, or does it slower than usual. How much of its time is lost
+    /// is another question: the judge gives each GPU a share.
+    pub const fn is_lost_time(self) -> bool {
+        matches!(
+            self,
+            Self::Slowed
+                | Self::Waiting
+                | Self::DataStarved
+                | Self::LaunchBound
+                | Self::Throttled
+                | Self::Hung
+                | Self::IdleAllocated
+                | Self::Lost
+        )
+    }
+
+    /// The one-letter code of this state in packed answers; the screen chooses its own glyphs.
+    pub const fn letter_code(self) -> char {
+        match self {
+            Self::Computing => 'C',
+            Self::MemoryBound => 'M',
+            Self::Communicating => 'N',
+            Self::Busy => 'b',
+            Self::Slowed => 's',
+            Self::Waiting => 'w',
+            Self::DataStarved => 'd',
+            Self::LaunchBound => 'l',
+            Self::Throttled => 't',
+            Self::Hung => 'H',
+            Self::IdleAllocated => 'i',
+            Self::Idle => '.',
+            Self::Lost => 'x',
+            Self::Stale => '?',
+            Self::Unknown => '-',
+        }
+    }
+
+    /// The state for a one-letter code.
+    pub fn from_letter_code(code: char) -> Option<Self> {
+        Self::ALL.iter().copied().find(|state| state.letter_code() == code)
+    }
+}
+
+words! {
+    /// The closed list of what a finding can say.
+    FindingKind {
+        /// A node's GPUs wait for input that does not come.
+        DataStarved = "data_starved",
+        /// Shared storage keeps a whole job waiting.
+        StorageSlow = "storage_slow",
+        /// One GPU computes slower than its gang.
+        ComputeStraggler = "compute_straggler",
+        /// Heat or power holds a clock down.
+        Throttled = "throttled",
+        /// A host cannot launch work fast enough.
+        HostBound = "host_bound",
+        /// A PCIe link runs below its generation or width.
+        PcieDegraded = "pcie_degraded",
+        /// An NVLink is missing or slow.
+        NvlinkDegraded = "nvlink_degraded",
+        /// A port that was up, or that its siblings say should be, is down.
+        PortDown = "port_down",
+        /// A port runs below its rate.
+        PortRateLow = "port_rate_low",
+        /// A link loses bits.
+        LinkErrors = "link_errors",
+        /// A leaf switch is congested.
+        LeafCongested = "leaf_congested",
+        /// A rail is slow under several leaves.
+        RailSlow = "rail_slow",
+        /// A host pauses the network.
+        HostBlocksNetwork = "host_blocks_network",
+        /// A collective never ends.
+        CollectiveHang = "collective_hang",
+        /// A GPU failed.
+        GpuFailed = "gpu_failed",
+        /// A job holds GPUs and does nothing with them.
+        IdleAllocated = "idle_allocated",
+        /// Pipeline stages are uneven.
+        StageImbalance = "stage_imbalance",
+        /// The slowest rank changes with the data.
+        DataSkew = "data_skew",
+        /// A target brings no page.
+        TargetDown = "target_down",
+        /// A driver call does not return.
+        DriverHung = "driver_hung",
+        /// A page comes, and its values do not move.
+        DataStale = "data_stale",
+        /// A node has more open findings than are listed.
+        FindingsOverLimit = "findings_over_limit",
+        /// gaunt itself reads its targets too late.
+        AggregatorLate = "aggregator_late",
+    }
+}
+
+words! {
+    /// How urgent a finding is.
+    Severity {
+        /// Worth knowing.
+        Info = "info",
+        /// Worth a look today.
+        Warning = "warning",
+        /// Worth waking somebody.
+        Critical = "critical",
+    }
+}
+
+words! {
+    /// Where a finding stands in its life.
+    LifeState {
+        /// Its evidence stands.
+        Open = "open",
+        /// Its evidence stands, and its severity, blame, victims or cost changed a moment ago.
+        Changing = "changing",
+        /// It opened again and again: it stays open until its evidence was gone for long.
+        Flapping = "flapping",
+        /// Its evidence was gone for a while.
+        Closed = "closed",
+    }
+}
+
+impl Default for LifeState {
+    /// What is said at all is open.
+    fn default() -> Self {
+        Self::Open
+    }
+}
+
+words! {
+    /// What may change in the life of a finding.
+    FindingEvent {
+        /// It was said for the first time, or for the first time in long.
+        Opened = "opened",
+        /// Its evidence came back soon after it was closed.
+        Reopened = "reopened",
+        /// It is more or less urgent.
+        Severity = "severity",
+        /// It blames something else.
+        Blame = "blame",
+        /// Others suffer from it.
+        Victims = "victims",
+        /// It costs more or less.
+        Cost = "cost",
+        /// It comes and goes, and is now kept open.
+        Flapping = "flapping",
+        /// Somebody took it on.
+        Acknowledged = "acknowledged",
+        /// He, or somebody else, took that back.
+        Withdrawn = "withdrawn",
+        /// It became more urgent than it was when it was acknowledged: that no longer holds.
+        Lapsed = "lapsed",
+        /// Somebody took the present level for usual, and it closed.
+        Accepted = "accepted",
+        /// Its evidence was gone for a while.
+        Closed = "closed",
+    }
+}
+
+words! {
+    /// The types of things that can be blamed.
+    EntityKind {
+        /// One GPU.
+        Gpu = "gpu",
+        /// Two GPUs and what lies between them.
+        GpuPair = "gpu_pair",
+        /// GPUs joined by one NVLink fabric.
+        NvlinkDomain = "nvlink_domain",
+        /// One machine.
+        Node = "node",
+        /// One RDMA port.
+        Port = "port",
+        /// One leaf switch.
+        Leaf = "leaf",
+        /// One rail of the fabric.
+        Rail = "rail",
+        /// The spine of the fabric.
+        Spine = "spine",
+        /// One rack.
+        Rack = "rack",
+        /// One job.
+        Job = "job",
+        /// One pipeline stage of a job.
+        Stage = "stage",
+        /// Shared storage.
+        Storage = "storage",
+        /// One source of targets: a file, a server or a name in DNS that lists them.
+        Source = "source",
+        /// gaunt itself.
+        Aggregator = "aggregator",
+    }
+}
+
+/// The thing that a finding blames: its type, and as much of its place as is known.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Entity {
+    /// What it is.
+    #[serde(rename = "type")]
+    pub kind: EntityKind,
+    /// The node it is, or is on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<SanitizedText>,
+    /// The GPU's index on its node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<SanitizedText>,
+    /// The RDMA device on its node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<SanitizedText>,
+    /// The port of that device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<SanitizedText>,
+    /// The job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<SanitizedText>,
+    /// The rail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rail: Option<SanitizedText>,
+    /// The leaf switch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaf: Option<SanitizedText>,
+    /// The source of targets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<SanitizedText>,
+}
+
+impl Entity {
+    /// A bare entity of this type; its place is filled in by the caller.
+    pub const fn new(kind: EntityKind) -> Self {
+        Self {
+            kind,
+            node: None,
+            gpu: None,
+            device: None,
+            port: None,
+            job: None,
+            rail: None,
+            leaf: None,
+            source: None,
+        }
+    }
+
+    /// The source of targets of this name.
+    pub fn new_source(name: &SanitizedText) -> Self {
+        Self { source: Some(name.clone()), ..Self::new(EntityKind::Source) }
+    }
+
+    /// The node of this name.
+    pub fn new_node(node: &SanitizedText) -> Self {
+        Self { node: Some(node.clone()), ..Self::new(EntityKind::Node) }
+    }
+
+    /// A GPU of a node.
+    pub fn new_gpu(node: &SanitizedText, gpu: &SanitizedText) -> Self {
+        Self { node: Some(node.clone()), gpu: Some(gpu.clone()), ..Self::new(EntityKind::Gpu) }
+    }
+
+    /// A port of a node.
+    pub fn new_port(node: &SanitizedText, device: &SanitizedText, port: &SanitizedText) -> Self {
+        Self {
+            node: Some(node.clone()),
+            device: Some(device.clone()),
+            port: Some(port.clone()),
+            ..Self::new(EntityKind::Port)
+        }
+    }
+}
+
+/// The place as a person would say it: `gpu-0417 · GPU 5`, `leaf-07 · rail 3`.
+impl fmt::Display for Entity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        parts.extend(self.source.iter().map(|source| format!("source {source}")));
+        parts.extend(self.job.iter().map(|job| format!("job {job}")));
+        parts.extend(self.leaf.iter().map(ToString::to_string));
+        parts.extend(self.rail.iter().map(|rail| format!("rail {rail}")));
+        parts.extend(self.node.iter().map(ToString::to_string));
+        parts.extend(self.gpu.iter().map(|gpu| format!("GPU {gpu}")));
+        match (&self.device, &self.port) {
+            (Some(device), Some(port)) => parts.push(format!("{device}/{port}")),
+            (Some(device), None) => parts.push(device.to_string()),
+            (None, _) => {}
+        }
+        if parts.is_empty() { f.pad(self.kind.as_str()) } else { f.pad(&parts.join(" · ")) }
+    }
+}

@@ -1,0 +1,315 @@
+//! Columns: the readings of one metric on its devices, written in as few bytes as are cheap to read.
+//!
+//! A column begins with a code. Most values are whole numbers of some decimal step: bytes per second, degrees, shares to
+//! four digits. They are told as differences of such numbers, as wide as the widest of the column, and come back to the
+//! last bit; a writer looks whether they do, and tells those that do not as they are.
+
+use super::{
+    FrameError,
+    bytes::{ByteDecoder, encode_number, zigzag_decode, zigzag_encode},
+};
+use crate::{AbsenceReason, Reading};
+
+/// All readings are those of the tick before.
+const SAME: u8 = 0xd0;
+
+/// Each reading has a mark of its own: some are absent.
+const MARKED: u8 = 0xe0;
+
+/// Values as they are, eight bytes each.
+const RAW: u8 = 0xf0;
+
+/// Marks of [`MARKED`]: a value follows, or the reading is that of the tick before. Others are reasons of absence.
+const VALUE: u8 = 0xff;
+const UNCHANGED: u8 = 0xfe;
+
+/// The bits of no number, to which the reason of an absence is added.
+const ABSENT: u64 = 0x7ff8_0000_0000_0000;
+
+/// Decimals of a step: the code of a column has them in its upper half.
+const SCALES: [f64; 10] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
+
+/// Those that a writer tries, the likelier ones first.
+const TRIED: [usize; 7] = [0, 2, 3, 4, 1, 6, 9];
+
+/// A reading in 64 bits: a number, or one that is none and holds the reason.
+#[inline]
+pub(super) fn encode_reading(reading: Reading) -> u64 {
+    match reading {
+        Reading::Value(value) if value.is_finite() => value.to_bits(),
+        Reading::Value(_) => ABSENT + AbsenceReason::Error as u64,
+        Reading::Absent { absent } => ABSENT + absent as u64,
+    }
+}
+
+/// The reading that was put into these bits.
+#[inline]
+pub(super) fn decode_reading(bits: u64) -> Reading {
+    let value = f64::from_bits(bits);
+    if value.is_finite() {
+        return Reading::Value(value);
+    }
+    let reason =
+        bits.checked_sub(ABSENT).and_then(|reason| AbsenceReason::ALL.get(reason as usize));
+    Reading::new_absent(reason.copied().unwrap_or(AbsenceReason::Error))
+}
+
+/// Whether steps are whole numbers.
+#[inline]
+fn is_unit_scale(scale: f64) -> bool {
+    scale.to_bits() == 1.0_f64.to_bits()
+}
+
+/// How many steps a value is: not exact where it is no whole number of them, and the same everywhere.
+#[inline]
+fn to_steps(bits: u64, scale: f64) -> i64 {
+    let value = f64::from_bits(bits);
+    // A half added to a large whole number would make it another one.
+    if is_unit_scale(scale) {
+        return value as i64;
+    }
+    let scaled = value * scale;
+    (scaled + 0.5_f64.copysign(scaled)) as i64
+}
+
+/// The value of so many steps.
+#[inline]
+fn bits_of_steps(steps: i64, scale: f64) -> u64 {
+    if is_unit_scale(scale) { (steps as f64).to_bits() } else { (steps as f64 / scale).to_bits() }
+}
+
+/// Appends a column: whole, or what differs from `base`, which has as many readings. `steps` is room to work in.
+pub(super) fn encode_column(
+    now: &[u64],
+    base: Option<&[u64]>,
+    room: &mut Vec<i64>,
+    out: &mut Vec<u8>,
+) {
+    if base.is_some_and(|base| base == now) {
+        return out.push(SAME);
+    }
+    if now.iter().any(|bits| !f64::from_bits(*bits).is_finite()) {
+        return encode_marked(now, base, out);
+    }
+    let Some(decimals) = TRIED.into_iter().find(|at| fill_steps(now, SCALES[*at], room)) else {
+        out.push(RAW);
+        return now.iter().for_each(|bits| out.extend_from_slice(&bits.to_le_bytes()));
+    };
+    let scale = SCALES[decimals];
+    let first = room.first().copied().unwrap_or_default();
+    let rest = if let Some(base) = base {
+        for (steps_now, base) in room.iter_mut().zip(base) {
+            *steps_now = steps_now.wrapping_sub(to_steps(*base, scale));
+        }
+        &room[..]
+    } else {
+        for at in (1..room.len()).rev() {
+            room[at] = room[at].wrapping_sub(room[at - 1]);
+        }
+        room.get(1..).unwrap_or_default()
+    };
+    let widest = rest.iter().fold(0, |widest, difference| widest | zigzag_encode(*difference));
+    let width = (64 - widest.leading_zeros()).div_ceil(8) as usize;
+    out.push((decimals << 4 | width) as u8);
+    if base.is_none() && !now.is_empty() {
+        encode_number(zigzag_encode(first), out);
+    }
+    for difference in rest {
+        out.extend_from_slice(&zigzag_encode(*difference).to_le_bytes()[..width]);
+    }
+}
+
+/// Fills the room with the steps of all values, if each is a whole number of them to the last bit.
+fn fill_steps(now: &[u64], scale: f64, room: &mut Vec<i64>) -> bool {
+    room.clear();
+    now.iter().all(|bits| {
+        let steps = to_steps(*bits, scale);
+        room.push(steps);
+        bits_of_steps(steps, scale) == *bits
+    })
+}
+
+fn encode_marked(now: &[u64], base: Option<&[u64]>, out: &mut Vec<u8>) {
+    out.push(MARKED);
+    for (at, bits) in now.iter().enumerate() {
+        if base.and_then(|base| base.get(at)) == Some(bits) {
+            out.push(UNCHANGED);
+            continue;
+        }
+        match decode_reading(*bits) {
+            Reading::Value(value) => {
+                out.push(VALUE);
+                out.extend_from_slice(&value.to_bits().to_le_bytes());
+            }
+            Reading::Absent { absent } => out.push(absent as u8),
+        }
+    }
+}
+
+/// Reads a column into `now`, which holds the readings of the tick before if it is a difference.
+#[inline]
+pub(super) fn decode_column(
+    bytes: &mut ByteDecoder<'_>,
+    now: &mut [u64],
+    difference: bool,
+) -> Result<(), FrameError> {
+    let code = bytes.decode_byte()?;
+    let (decimals, width) = (usize::from(code >> 4), usize::from(code & 15));
+    let Some(scale) = SCALES.get(decimals).copied().filter(|_| width <= 8) else {
+        return match code {
+            SAME if difference => Ok(()),
+            MARKED => decode_marked(bytes, now, difference),
+            RAW => decode_raw(bytes, now),
+            _ => Err(FrameError::Code(code)),
+        };
+    };
+    let mut before = 0;
+    let mut rest = now;
+    if !difference && let Some((first, others)) = std::mem::take(&mut rest).split_first_mut() {
+        before = zigzag_decode(bytes.decode_number()?);
+        *first = bits_of_steps(before, scale);
+        rest = others;
+    }
+    let told = bytes.next_bytes(rest.len() * width)?;
+    let apply = match width {
+        0 => apply_differences::<0>,
+        1 => apply_differences::<1>,
+        2 => apply_differences::<2>,
+        3 => apply_differences::<3>,
+        4 => apply_differences::<4>,
+        5 => apply_differences::<5>,
+        6 => apply_differences::<6>,
+        7 => apply_differences::<7>,
+        _ => apply_differences::<8>,
+    };
+    apply(told, rest, (!difference).then_some(before), scale);
+    Ok(())
+}
+
+/// Adds differences of so many bytes each: to the readings that stand there, or, after a first one, each to the last.
+#[inline]
+fn apply_differences<const WIDTH: usize>(
+    told: &[u8],
+    now: &mut [u64],
+    first: Option<i64>,
+    scale: f64,
+) {
+    let differences = (0..now.len()).map(|at| {
+        let mut wide = [0; 8];
+        if let Some(told) = told.get(at * WIDTH..(at + 1) * WIDTH) {
+            wide[..WIDTH].copy_from_slice(told);
+        }
+        zigzag_decode(u64::from_le_bytes(wide))
+    });
+    match first {
+        None => {
+            for (bits, difference) in now.iter_mut().zip(differences) {
+                *bits = bits_of_steps(to_steps(*bits, scale).wrapping_add(difference), scale);
+            }
+        }
+        Some(mut before) => {
+            for (bits, difference) in now.iter_mut().zip(differences) {
+                before = before.wrapping_add(difference);
+                *bits = bits_of_steps(before, scale);
+            }
+        }
+    }
+}
+
+#[inline]
+fn decode_marked(
+    bytes: &mut ByteDecoder<'_>,
+    now: &mut [u64],
+    difference: bool,
+) -> Result<(), FrameError> {
+    for bits in now {
+        match bytes.decode_byte()? {
+            UNCHANGED if difference => {}
+            VALUE => *bits = decode_raw_value(bytes)?,
+            reason if usize::from(reason) < AbsenceReason::ALL.len() => {
+                *bits = ABSENT + u64::from(reason)
+            }
+            mark => return Err(FrameError::Code(mark)),
+        }
+    }
+    Ok(())
+}
+
+fn decode_raw(bytes: &mut ByteDecoder<'_>, now: &mut [u64]) -> Result<(), FrameError> {
+    now.iter_mut().try_for_each(|bits| decode_raw_value(bytes).map(|told| *bits = told))
+}
+
+/// A value as it is; what is no number is no value but an error.
+#[inline]
+fn decode_raw_value(bytes: &mut ByteDecoder<'_>) -> Result<u64, FrameError> {
+    let mut told = [0; 8];
+    told.copy_from_slice(bytes.next_bytes(8)?);
+    Ok(encode_reading(Reading::of(f64::from_le_bytes(told))))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn round_trip(now: &[u64], base: Option<&[u64]>) -> (Vec<u64>, usize) {
+        let (mut out, mut room) = (Vec::new(), Vec::new());
+        encode_column(now, base, &mut room, &mut out);
+        let mut read_back = base.map_or(vec![0; now.len()], <[u64]>::to_vec);
+        let mut bytes = ByteDecoder::new("test", &out);
+        decode_column(&mut bytes, &mut read_back, base.is_some()).unwrap();
+        bytes.expect_end().unwrap();
+        (read_back, out.len())
+    }
+
+    fn any_readings() -> impl Strategy<Value = Vec<(u64, u64)>> {
+        let value = prop_oneof![
+            4 => (-2_000_000_000_i64..2_000_000_000, 0_usize..10)
+                .prop_map(|(steps, at)| Reading::of(steps as f64 / SCALES[at])),
+            2 => any::<f64>().prop_map(Reading::of),
+            1 => any::<i64>().prop_map(|whole| Reading::of(whole as f64)),
+            1 => Just(Reading::Value(-0.0)),
+            1 => (0..AbsenceReason::ALL.len()).prop_map(|at| AbsenceReason::ALL[at].into()),
+        ];
+        let pair = (value.clone(), value, any::<bool>()).prop_map(|(before, now, moves)| {
+            (encode_reading(before), encode_reading(if moves { now } else { before }))
+        });
+        prop::collection::vec(pair, 0..20)
+    }
+
+    proptest! {
+        #[test]
+        fn every_column_comes_back_to_the_last_bit(pairs in any_readings()) {
+            let (base, now): (Vec<u64>, Vec<u64>) = pairs.into_iter().unzip();
+            prop_assert_eq!(&round_trip(&now, None).0, &now);
+            prop_assert_eq!(&round_trip(&now, Some(&base)).0, &now);
+        }
+
+        #[test]
+        fn arbitrary_bytes_make_readings_or_a_fault(
+            told in prop::collection::vec(any::<u8>(), 0..80),
+            count in 0_usize..9,
+            difference in any::<bool>(),
+        ) {
+            let mut now = vec![encode_reading(Reading::of(1.5)); count];
+            drop(decode_column(&mut ByteDecoder::new("test", &told), &mut now, difference));
+            for bits in now {
+                prop_assert!(decode_reading(bits).value().is_none_or(f64::is_finite));
+            }
+        }
+    }
+
+    #[test]
+    fn what_moves_little_is_told_in_few_bytes() {
+        let column = |values: [f64; 8]| values.map(f64::to_bits);
+        let shares = column([0.9312, 0.94, 0.9, 0.9417, 0.9399, 0.9321, 0.9278, 0.9333]);
+        let later = column([0.9311, 0.9401, 0.9, 0.9417, 0.9391, 0.9322, 0.9273, 0.9334]);
+        assert_eq!(round_trip(&later, Some(&shares)), (later.to_vec(), 1 + 8));
+        let bytes = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0].map(|n| n * 1e15);
+        let more = bytes.map(|n| n + 48e9);
+        assert_eq!(round_trip(&column(more), Some(&column(bytes))).1, 1 + 8 * 5);
+        assert_eq!(round_trip(&shares, Some(&shares)).1, 1);
+        assert_eq!(round_trip(&column([0.0; 8]), None).1, 2);
+    }
+}

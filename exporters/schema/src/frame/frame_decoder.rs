@@ -1,0 +1,316 @@
+//! Frames become reports: checked first, then read into what is remembered of their target.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use super::{
+    ClientState, FrameError, LayoutHash,
+    bytes::ByteDecoder,
+    column_encoding,
+    frame_header::{self, FrameHeader},
+    frame_identity::NodeIdentity,
+    frame_layout::{FrameLayout, UNKNOWN},
+};
+use crate::{
+    Dialect, MetricSample, RejectionCounts, Report, SanitizedText, ScrapeFailure, ScrapedPage,
+    text::PageLimits,
+};
+
+/// What all layouts may hold together, in bytes, unless told otherwise: 12,500 nodes of which none is like another
+/// need 250 MB.
+pub const LAYOUT_BYTES: usize = 256 << 20;
+
+/// Layouts that were added since nobody looked for those that no target uses any more, before somebody looks again.
+const SWEEP_AFTER: usize = 1_024;
+
+impl From<FrameError> for ScrapeFailure {
+    fn from(fault: FrameError) -> Self {
+        Self::NotAPage(SanitizedText::new(&format!("frame: {fault}")))
+    }
+}
+
+/// Reads frames, and holds the layouts of all targets, equal ones once.
+#[derive(Debug)]
+pub struct FrameDecoder {
+    capacity: usize,
+    cache: Mutex<LayoutCache>,
+    whole: AtomicU64,
+    differences: AtomicU64,
+    faults: AtomicU64,
+}
+
+/// What is remembered of one target.
+#[derive(Debug, Default)]
+pub struct FrameDecodeState {
+    last: Option<LastFrame>,
+    /// A layout that the target was told is held here, though it never sent it.
+    offered: Option<Arc<FrameLayout>>,
+}
+
+/// The readings of a target's last frame.
+#[derive(Debug)]
+struct LastFrame {
+    layout: Arc<FrameLayout>,
+    identity: NodeIdentity,
+    tick: u64,
+    bits: Box<[u64]>,
+}
+
+/// How frames were read, and what their layouts hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FrameDecoderStats {
+    /// Frames that were whole.
+    pub whole: u64,
+    /// Frames that were differences.
+    pub differences: u64,
+    /// Frames that were not taken.
+    pub faults: u64,
+    /// Layouts that are held.
+    pub layouts: u64,
+    /// Bytes of all layouts.
+    pub bytes: u64,
+}
+
+impl Default for FrameDecoder {
+    fn default() -> Self {
+        Self::new(LAYOUT_BYTES)
+    }
+}
+
+impl FrameDecoder {
+    /// No layouts yet, and never more than `capacity` bytes of them.
+    pub fn new(capacity: usize) -> Self {
+        Self {
+            capacity,
+            cache: Mutex::default(),
+            whole: AtomicU64::new(0),
+            differences: AtomicU64::new(0),
+            faults: AtomicU64::new(0),
+        }
+    }
+
+    /// What the target whose memory is given is to be told that is held here. A target that is asked for the first time
+    /// is told of the layout that came last: mostly it has the same.
+    pub fn client_state(&self, memory: &mut FrameDecodeState) -> ClientState {
+        if let Some(held) = &memory.last {
+            return ClientState { layout: Some(held.layout.content_hash()), tick: Some(held.tick) };
+        }
+        memory.offered.clone_from(&self.lock_cache().last);
+        ClientState {
+            layout: memory.offered.as_ref().map(|layout| layout.content_hash()),
+            tick: None,
+        }
+    }
+
+    /// Reads a frame of the target whose memory is given. A frame that is not taken leaves nothing of it behind: the next
+    /// one has to be whole.
+    pub fn decode_frame(
+        &self,
+        memory: &mut FrameDecodeState,
+        body: &[u8],
+        limits: &PageLimits,
+    ) -> Result<ScrapedPage, ScrapeFailure> {
+        let known = std::mem::take(memory);
+        match self.decode_report(known, body, limits) {
+            Ok((held, report)) => {
+                memory.last = Some(held);
+                let (bytes, rejected) = (body.len() as u64, RejectionCounts::default());
+                Ok(ScrapedPage { report, dialect: Dialect::Gaunt, bytes, rejected })
+            }
+            Err(failure) => {
+                self.faults.fetch_add(1, Relaxed);
+                Err(failure)
+            }
+        }
+    }
+
+    fn decode_report(
+        &self,
+        memory: FrameDecodeState,
+        body: &[u8],
+        limits: &PageLimits,
+    ) -> Result<(LastFrame, Report), ScrapeFailure> {
+        if body.len() > limits.body_bytes {
+            return Err(ScrapeFailure::TooLarge(limits.body_bytes as u64));
+        }
+        let head = FrameHeader::decode_header(body)?;
+        let mut bytes = ByteDecoder::new("frame", &body[frame_header::LENGTH..]);
+        let layout = if head.has_layout {
+            let told = bytes.decode_part("layout")?;
+            self.intern_layout(head.layout, told.remaining_bytes(), limits.samples)?
+        } else {
+            memory.find_layout(head.layout).ok_or(FrameError::UnknownLayout)?
+        };
+        let identity = if head.has_identity {
+            Some(NodeIdentity::decode_identity(bytes.decode_part("identity")?, &layout)?)
+        } else {
+            None
+        };
+        let mut now = memory.next(&head, layout, identity)?;
+        let samples = now.decode_columns(&mut bytes, head.base_tick.is_some())?;
+        bytes.expect_end()?;
+        let kind = if head.base_tick.is_some() { &self.differences } else { &self.whole };
+        kind.fetch_add(1, Relaxed);
+        let report = Report {
+            node_time: head.time,
+            node: now.identity.node.clone(),
+            devices: now.layout.devices.clone(),
+            infos: now.identity.infos.clone(),
+            samples,
+            extra: Vec::new(),
+        };
+        Ok((now, report))
+    }
+
+    /// The layout that these bytes are, held once whoever sends it.
+    fn intern_layout(
+        &self,
+        name: LayoutHash,
+        told: &[u8],
+        most: usize,
+    ) -> Result<Arc<FrameLayout>, ScrapeFailure> {
+        if LayoutHash::of(told) != name {
+            return Err(FrameError::WrongLayout.into());
+        }
+        if let Some(known) = self.lock_cache().layouts.get(&name) {
+            return Ok(known.clone());
+        }
+        let layout = Arc::new(
+            FrameLayout::decode_layout(told, most).map_err(|wrong| wrong.into_failure(most))?,
+        );
+        self.lock_cache().insert_layout(layout, self.capacity).map_err(ScrapeFailure::from)
+    }
+
+    fn lock_cache(&self) -> MutexGuard<'_, LayoutCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How frames were read so far.
+    pub fn decoder_stats(&self) -> FrameDecoderStats {
+        let held = self.lock_cache();
+        FrameDecoderStats {
+            whole: self.whole.load(Relaxed),
+            differences: self.differences.load(Relaxed),
+            faults: self.faults.load(Relaxed),
+            layouts: held.layouts.len() as u64,
+            bytes: held.bytes as u64,
+        }
+    }
+}
+
+impl FrameDecodeState {
+    /// The layout of this name, if it is held for the target.
+    fn find_layout(&self, name: LayoutHash) -> Option<Arc<FrameLayout>> {
+        let held = self.last.iter().map(|held| &held.layout);
+        held.chain(&self.offered).find(|layout| layout.content_hash() == name).cloned()
+    }
+
+    /// What is held once a frame of this head is read.
+    fn next(
+        self,
+        head: &FrameHeader,
+        layout: Arc<FrameLayout>,
+        identity: Option<NodeIdentity>,
+    ) -> Result<LastFrame, FrameError> {
+        let known = self.last.filter(|held| held.layout.content_hash() == head.layout);
+        if head.base_tick.is_some() && known.as_ref().map(|held| held.tick) != head.base_tick {
+            return Err(FrameError::UnknownTick);
+        }
+        if head.base_tick.is_none() && identity.is_none() {
+            return Err(FrameError::NoIdentity);
+        }
+        let Some(mut known) = known else {
+            let (identity, bits) = (identity.unwrap_or_default(), vec![0; layout.reading_count()]);
+            return Ok(LastFrame { layout, identity, tick: head.tick, bits: bits.into() });
+        };
+        known.tick = head.tick;
+        // Who is told the same stays the same list in memory, which others need not look through again.
+        if let Some(identity) = identity.filter(|identity| *identity != known.identity) {
+            known.identity = identity;
+        }
+        Ok(known)
+    }
+}
+
+impl LastFrame {
+    /// Reads all columns, and makes samples of what is known here.
+    fn decode_columns(
+        &mut self,
+        bytes: &mut ByteDecoder<'_>,
+        difference: bool,
+    ) -> Result<Vec<MetricSample>, FrameError> {
+        let Self { layout, bits, .. } = self;
+        let mut samples = Vec::with_capacity(layout.known);
+        let mut from = 0;
+        for column in &layout.columns {
+            let to = from + column.length as usize;
+            let now = &mut bits[from..to];
+            column_encoding::decode_column(bytes, now, difference)?;
+            if let Some(metric) = column.metric {
+                let told = now.iter().zip(&layout.readings[from..to]);
+                let told = told.filter(|(_, device)| **device != UNKNOWN);
+                samples.extend(told.map(|(bits, device)| MetricSample {
+                    metric,
+                    device: *device,
+                    reading: column_encoding::decode_reading(*bits),
+                }));
+            }
+            from = to;
+        }
+        Ok(samples)
+    }
+}
+
+/// Layouts by name.
+#[derive(Debug, Default)]
+struct LayoutCache {
+    layouts: HashMap<LayoutHash, Arc<FrameLayout>>,
+    /// The one that came last.
+    last: Option<Arc<FrameLayout>>,
+    bytes: usize,
+    added: usize,
+}
+
+impl LayoutCache {
+    fn insert_layout(
+        &mut self,
+        layout: Arc<FrameLayout>,
+        capacity: usize,
+    ) -> Result<Arc<FrameLayout>, FrameError> {
+        self.added += 1;
+        let size = layout.memory_bytes();
+        let over = self.bytes + size > capacity;
+        if self.added > SWEEP_AFTER || over && self.added > SWEEP_AFTER.min(self.layouts.len() / 4)
+        {
+            self.evict_unused();
+        }
+        if self.bytes + size > capacity {
+            return Err(FrameError::NoRoom(self.bytes));
+        }
+        let known = self.layouts.entry(layout.content_hash()).or_insert_with(|| {
+            self.bytes += size;
+            layout
+        });
+        self.last = Some(known.clone());
+        Ok(known.clone())
+    }
+
+    /// Lets go what nobody uses.
+    fn evict_unused(&mut self) {
+        self.added = 0;
+        self.last = None;
+        let bytes = &mut self.bytes;
+        self.layouts.retain(|_, layout| {
+            let used = Arc::strong_count(layout) > 1;
+            if !used {
+                *bytes -= layout.memory_bytes();
+            }
+            used
+        });
+    }
+}

@@ -1,0 +1,303 @@
+//! Reports become frames: sorted once for all reports that name the same, and written as what the client lacks.
+
+use std::sync::Arc;
+
+use super::{
+    ClientState, FrameLayout, bytes::encode_number, column_encoding, frame_header::FrameHeader,
+    frame_identity::NodeIdentity,
+};
+use crate::{
+    AbsenceReason, CowList, Device, DeviceClass, InfoSeries, MetricId, Reading, Report,
+    SanitizedText, UnixMs,
+    catalogue::host,
+    text::page_writer::{PageEntry, in_page_order, info_labels, node_label},
+    unit::{CounterWidth, MetricKind},
+};
+
+/// What one node tells at one tick, ready to be written as a frame: as the text of the same report says it.
+#[derive(Clone, Debug)]
+pub struct FrameEncoder {
+    tick: u64,
+    time: Option<UnixMs>,
+    layout: Arc<FrameLayout>,
+    identity: Arc<[u8]>,
+    readings: Vec<u64>,
+    source: Arc<ReportShape>,
+}
+
+/// What a report names, beside its readings, and where these go.
+#[derive(Debug)]
+struct ReportShape {
+    node: Option<SanitizedText>,
+    has_time: bool,
+    devices: CowList<Device>,
+    infos: CowList<InfoSeries>,
+    samples: Vec<(MetricId, u32)>,
+    /// For each reading of the layout, its sample.
+    order: Vec<u32>,
+    /// A sample that is the node's clock and no reading.
+    clock: Option<u32>,
+}
+
+/// The parts of a frame, for who has them without a report.
+#[derive(Debug)]
+pub struct FrameParts<'a> {
+    /// The tick of these readings.
+    pub tick: u64,
+    /// The tick that the client holds, with its readings; then only what differs is written.
+    pub base: Option<(u64, &'a [u64])>,
+    /// The node's clock.
+    pub time: Option<UnixMs>,
+    /// Which devices there are.
+    pub layout: &'a FrameLayout,
+    /// Whether the client lacks the layout.
+    pub sends_layout: bool,
+    /// Who the devices are; a client without a base needs it.
+    pub identity: Option<&'a [u8]>,
+    /// A reading for each place of the layout, as [`bits`] makes them.
+    pub readings: &'a [u64],
+}
+
+/// A reading as frames hold it: the bits of a number, or of one that is none and holds the reason.
+pub fn encode_reading(reading: Reading) -> u64 {
+    column_encoding::encode_reading(reading)
+}
+
+impl FrameParts<'_> {
+    /// Appends the frame. `room` is room to work in.
+    pub fn encode_frame(&self, room: &mut Vec<i64>, out: &mut Vec<u8>) {
+        let begin = FrameHeader::reserve_header(out);
+        if self.sends_layout {
+            encode_number(self.layout.encoded_bytes().len() as u64, out);
+            out.extend_from_slice(self.layout.encoded_bytes());
+        }
+        if let Some(identity) = self.identity {
+            encode_number(identity.len() as u64, out);
+            out.extend_from_slice(identity);
+        }
+        let mut from = 0;
+        for column in &self.layout.columns {
+            let range = from..from + column.length as usize;
+            from = range.end;
+            let base = self.base.and_then(|(_, base)| base.get(range.clone()));
+            let now = self.readings.get(range).unwrap_or_default();
+            column_encoding::encode_column(now, base, room, out);
+        }
+        let head = FrameHeader {
+            has_layout: self.sends_layout,
+            has_identity: self.identity.is_some(),
+            tick: self.tick,
+            base_tick: self.base.map(|(tick, _)| tick),
+            layout: self.layout.content_hash(),
+            time: self.time,
+        };
+        head.encode_header(begin, out);
+    }
+}
+
+impl FrameEncoder {
+    /// What a report says, under the number of a tick that names no other readings of this server. Where it names the
+    /// same as the one before, that one's layout stands.
+    pub fn of(report: &Report, tick: u64, last: Option<&Self>) -> Self {
+        let repeats = last.filter(|last| last.source.is_same_shape(report));
+        let Some(last) = repeats else { return Self::from_report(report, tick) };
+        let (layout, identity) = (last.layout.clone(), last.identity.clone());
+        Self::fill_readings(report, tick, layout, identity, last.source.clone())
+    }
+
+    fn from_report(report: &Report, tick: u64) -> Self {
+        let mut sorted = SortedReport::default();
+        sorted.sort_report(report);
+        let SortedReport { devices, columns, order, infos, clock } = sorted;
+        let layout = Arc::new(FrameLayout::new(&devices, &columns));
+        let infos = infos.into_iter().map(|(info, device)| {
+            let (metric, labels) = match info {
+                Some(at) => {
+                    let info: &InfoSeries = &report.infos[at];
+                    (info.metric, info_labels(report, info).collect())
+                }
+                None => (host::NODE_INFO, node_label(report).into_iter().collect()),
+            };
+            (metric.catalogue_row().name, device, labels)
+        });
+        let identity = NodeIdentity::encode_identity(report.node.as_deref(), infos);
+        let source = ReportShape {
+            node: report.node.clone(),
+            has_time: report.node_time.is_some(),
+            devices: report.devices.clone(),
+            infos: report.infos.clone(),
+            samples: report.samples.iter().map(|s| (s.metric, s.device)).collect(),
+            order,
+            clock,
+        };
+        Self::fill_readings(report, tick, layout, identity.into(), source.into())
+    }
+
+    fn fill_readings(
+        report: &Report,
+        tick: u64,
+        layout: Arc<FrameLayout>,
+        identity: Arc<[u8]>,
+        source: Arc<ReportShape>,
+    ) -> Self {
+        let mut readings = Vec::with_capacity(source.order.len());
+        let mut order = source.order.iter();
+        for column in &layout.columns {
+            let kind = column.metric.map(|metric| metric.catalogue_row().kind);
+            let end = match kind {
+                Some(MetricKind::Counter(width @ CounterWidth::Saturating(_))) => width.max_value(),
+                _ => None,
+            };
+            for at in order.by_ref().take(column.length as usize) {
+                let told = report.samples[*at as usize].reading;
+                // A counter at its end says nothing, in whatever form.
+                let stands = end.is_some() && told.value() == end;
+                readings.push(column_encoding::encode_reading(if stands {
+                    AbsenceReason::Saturated.into()
+                } else {
+                    told
+                }));
+            }
+        }
+        let clock = source.clock.and_then(|at| report.samples[at as usize].reading.value());
+        let time = clock.map(UnixMs::from_seconds).or(report.node_time);
+        Self { tick, time, layout, identity, readings, source }
+    }
+
+    /// The number of its tick.
+    pub fn tick(&self) -> u64 {
+        self.tick
+    }
+
+    /// Which devices there are, and what is measured on them.
+    pub fn layout(&self) -> &Arc<FrameLayout> {
+        &self.layout
+    }
+
+    /// Who the devices are, as it goes over the wire.
+    pub fn identity_bytes(&self) -> &Arc<[u8]> {
+        &self.identity
+    }
+
+    /// The readings, a column after the other, as [`bits`] makes them.
+    pub fn reading_bits(&self) -> &[u64] {
+        &self.readings
+    }
+
+    /// The sample of the report that each reading is of.
+    pub fn sample_order(&self) -> &[u32] {
+        &self.source.order
+    }
+
+    /// Whether a client that holds this can be told what differs from `base`.
+    pub fn can_diff_from(&self, holds: ClientState, base: &Self) -> bool {
+        let layout = self.layout.content_hash();
+        holds == ClientState { layout: Some(layout), tick: Some(base.tick) }
+            && base.layout.content_hash() == layout
+    }
+
+    /// Appends a frame for a client that holds this: what differs from `base`, if that is what it holds.
+    pub fn encode_frame(&self, holds: ClientState, base: Option<&Self>, out: &mut Vec<u8>) {
+        let base = base.filter(|base| self.can_diff_from(holds, base));
+        let changed = base.is_none_or(|base| base.identity != self.identity);
+        let frame = FrameParts {
+            tick: self.tick,
+            base: base.map(|base| (base.tick, &*base.readings)),
+            time: self.time,
+            layout: &self.layout,
+            sends_layout: holds.layout != Some(self.layout.content_hash()),
+            identity: changed.then_some(&*self.identity),
+            readings: &self.readings,
+        };
+        frame.encode_frame(&mut Vec::new(), out);
+    }
+}
+
+impl ReportShape {
+    /// Whether a report names the same.
+    fn is_same_shape(&self, report: &Report) -> bool {
+        let same = |(known, sample): (&(MetricId, u32), &crate::MetricSample)| {
+            *known == (sample.metric, sample.device) && sample.metric != host::NODE_TIME
+        };
+        self.node == report.node
+            && self.has_time == report.node_time.is_some()
+            && self.samples.len() == report.samples.len()
+            && self.samples.iter().zip(&report.samples).all(same)
+            && self.devices == report.devices
+            && self.infos == report.infos
+    }
+}
+
+/// What a report names, in the order of a page.
+#[derive(Debug, Default)]
+struct SortedReport {
+    devices: Vec<Device>,
+    columns: Vec<(MetricId, Vec<u32>)>,
+    order: Vec<u32>,
+    /// Info series by their places in the report, and the name of the node, which has none; with their devices.
+    infos: Vec<(Option<usize>, u32)>,
+    clock: Option<u32>,
+}
+
+impl SortedReport {
+    fn sort_report(&mut self, report: &Report) {
+        /// No place yet.
+        const NONE: u32 = u32::MAX;
+        let mut places = vec![NONE; report.devices.len()];
+        let mut last = None;
+        for (metric, device, entry) in in_page_order(report) {
+            let metric = MetricId(metric);
+            let known = match report.devices.get(device as usize) {
+                Some(known) if is_valid_sample(known, metric) => known.clone(),
+                Some(_) => continue,
+                None => Device::new_node(),
+            };
+            if let PageEntry::Sample(at) = entry {
+                if last.replace((metric, device)) == Some((metric, device)) {
+                    continue;
+                }
+                if metric == host::NODE_TIME && report.samples[at].reading.value().is_some() {
+                    self.clock = Some(at as u32);
+                    continue;
+                }
+            }
+            let place = match places.get_mut(device as usize) {
+                Some(place) if *place != NONE => *place,
+                Some(place) => {
+                    *place = self.ensure_device(known);
+                    *place
+                }
+                None => self.ensure_device(known),
+            };
+            match entry {
+                PageEntry::NodeTime => {}
+                PageEntry::NodeName => self.infos.push((None, place)),
+                PageEntry::Info(at) => self.infos.push((Some(at), place)),
+                PageEntry::Sample(at) => {
+                    match self.columns.last_mut() {
+                        Some((last, devices)) if *last == metric => devices.push(place),
+                        _ => self.columns.push((metric, vec![place])),
+                    }
+                    self.order.push(at as u32);
+                }
+            }
+        }
+    }
+
+    fn ensure_device(&mut self, device: Device) -> u32 {
+        let known = self.devices.iter().position(|known| *known == device);
+        known.unwrap_or_else(|| {
+            self.devices.push(device);
+            self.devices.len() - 1
+        }) as u32
+    }
+}
+
+/// Whether a page could say that the metric is of the device.
+fn is_valid_sample(device: &Device, metric: MetricId) -> bool {
+    let class = metric.catalogue_row().class;
+    class == device.class
+        && class != DeviceClass::Fleet
+        && device.key.len() == class.key_label_names().len()
+        && device.key.iter().all(|part| !part.is_empty())
+}

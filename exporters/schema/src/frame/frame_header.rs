@@ -1,0 +1,116 @@
+//! The head of a frame: 56 bytes that say what follows, and a checksum over all of it.
+
+use super::{FrameError, LayoutHash};
+use crate::UnixMs;
+
+/// The version that is written, and the only one that is read.
+pub const VERSION: u8 = 1;
+
+/// The first bytes of every frame.
+const MAGIC: [u8; 4] = *b"GNTF";
+
+/// Bytes of a head.
+pub(super) const LENGTH: usize = 56;
+
+/// Where the checksum stands, and from where on bytes are summed.
+const CHECKSUM: usize = 8;
+const SUMMED: usize = 12;
+
+/// Marks: what follows the head.
+const HAS_LAYOUT: u8 = 1;
+const IS_DIFFERENCE: u8 = 2;
+const HAS_IDENTITY: u8 = 4;
+
+/// No clock was told.
+const NO_TIME: i64 = i64::MIN;
+
+/// What a head says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FrameHeader {
+    /// Whether the layout follows.
+    pub(super) has_layout: bool,
+    /// Whether who the devices are follows.
+    pub(super) has_identity: bool,
+    /// The tick of these readings.
+    pub(super) tick: u64,
+    /// The tick to which they are a difference.
+    pub(super) base_tick: Option<u64>,
+    /// The name of the layout.
+    pub(super) layout: LayoutHash,
+    /// The node's clock.
+    pub(super) time: Option<UnixMs>,
+}
+
+impl FrameHeader {
+    /// Makes room for a head at the end of a list.
+    pub(super) fn reserve_header(out: &mut Vec<u8>) -> usize {
+        let at = out.len();
+        out.resize(at + LENGTH, 0);
+        at
+    }
+
+    /// Writes the head of the frame that begins at `at` and ends with the list.
+    pub(super) fn encode_header(&self, at: usize, out: &mut [u8]) {
+        let frame = &mut out[at..];
+        let mark = |is: bool, mark: u8| if is { mark } else { 0 };
+        let marks = mark(self.has_layout, HAS_LAYOUT)
+            | mark(self.base_tick.is_some(), IS_DIFFERENCE)
+            | mark(self.has_identity, HAS_IDENTITY);
+        let length = frame.len() as u32;
+        frame[..4].copy_from_slice(&MAGIC);
+        frame[4] = VERSION;
+        frame[5] = marks;
+        frame[12..16].copy_from_slice(&length.to_le_bytes());
+        frame[16..24].copy_from_slice(&self.tick.to_le_bytes());
+        frame[24..32].copy_from_slice(&self.base_tick.unwrap_or(0).to_le_bytes());
+        frame[32..48].copy_from_slice(&self.layout.0);
+        let time = self.time.map_or(NO_TIME, |time| time.0);
+        frame[48..56].copy_from_slice(&time.to_le_bytes());
+        let sum = crc32fast::hash(&frame[SUMMED..]);
+        frame[CHECKSUM..SUMMED].copy_from_slice(&sum.to_le_bytes());
+    }
+
+    /// Reads the head of a frame that was received whole, and checks the sum over all of it.
+    pub(super) fn decode_header(frame: &[u8]) -> Result<Self, FrameError> {
+        if !frame.starts_with(&MAGIC) {
+            return Err(FrameError::NotAFrame);
+        }
+        let word = |at: usize| u64_at(frame, at).ok_or(FrameError::Short("head"));
+        let version = *frame.get(4).ok_or(FrameError::Short("head"))?;
+        if version != VERSION {
+            return Err(FrameError::Version(version));
+        }
+        let (marks, length) = (*frame.get(5).ok_or(FrameError::Short("head"))?, u32_at(frame, 12));
+        let length = length.ok_or(FrameError::Short("head"))?;
+        if frame.len() != length as usize || frame.len() < LENGTH {
+            return Err(FrameError::Torn(frame.len(), length));
+        }
+        if u32_at(frame, CHECKSUM) != Some(crc32fast::hash(&frame[SUMMED..])) {
+            return Err(FrameError::Checksum);
+        }
+        let unknown = marks & !(HAS_LAYOUT | IS_DIFFERENCE | HAS_IDENTITY);
+        if unknown != 0 || frame[6..8] != [0, 0] {
+            return Err(FrameError::Marks(unknown));
+        }
+        let time = word(48)? as i64;
+        let mut layout = [0; 16];
+        layout.copy_from_slice(&frame[32..48]);
+        let base = word(24)?;
+        Ok(Self {
+            has_layout: marks & HAS_LAYOUT != 0,
+            has_identity: marks & HAS_IDENTITY != 0,
+            tick: word(16)?,
+            base_tick: (marks & IS_DIFFERENCE != 0).then_some(base),
+            layout: LayoutHash(layout),
+            time: (time != NO_TIME).then_some(UnixMs(time)),
+        })
+    }
+}
+
+fn u64_at(frame: &[u8], at: usize) -> Option<u64> {
+    frame.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes)
+}
+
+fn u32_at(frame: &[u8], at: usize) -> Option<u32> {
+    frame.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes)
+}

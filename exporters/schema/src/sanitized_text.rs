@@ -1,0 +1,226 @@
+//! Text from outside that is safe to show on a terminal, made so at the door.
+
+use std::{borrow::Borrow, collections::HashSet, fmt, ops::Deref, sync::Arc};
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// The longest text that is kept, in characters. Longer text ends in an ellipsis.
+pub const MAX_CHARS: usize = 256;
+
+/// What stands for a run of characters that a terminal must not see.
+const MARK: char = '\u{fffd}';
+
+/// Text without control characters, bidirectional overrides and invisible characters, of bounded length.
+///
+/// A run of forbidden characters becomes one replacement mark, so that it is seen that something was there.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct SanitizedText(Arc<str>);
+
+impl SanitizedText {
+    /// Makes any text safe. Text that is safe already is only copied.
+    pub fn new(text: &str) -> Self {
+        let clean = text.bytes().all(|byte| (0x20..0x7f).contains(&byte));
+        if clean && text.len() <= MAX_CHARS {
+            return Self(text.into());
+        }
+        let mut kept = String::with_capacity(text.len().min(4 * MAX_CHARS));
+        for (count, character) in text.chars().enumerate() {
+            if count == MAX_CHARS {
+                kept.push('…');
+                break;
+            }
+            if !is_forbidden(character) {
+                kept.push(character);
+            } else if !kept.ends_with(MARK) {
+                kept.push(MARK);
+            }
+        }
+        Self(kept.into())
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Makes a text safe where it stands, as [`Safe::new`] does, but at its full length: it may be longer than one that a
+/// person reads at a glance.
+pub fn sanitize_in_place(text: &mut String) {
+    let plain = text.bytes().all(|byte| (0x20..0x7f).contains(&byte));
+    if plain || !text.contains(is_forbidden) {
+        return;
+    }
+    let mut kept = String::with_capacity(text.len());
+    for character in text.chars() {
+        if !is_forbidden(character) {
+            kept.push(character);
+        } else if !kept.ends_with(MARK) {
+            kept.push(MARK);
+        }
+    }
+    *text = kept;
+}
+
+/// A text of several lines, each of them made safe.
+pub fn sanitize_lines(text: &str) -> String {
+    let safe = text.split('\n').map(|line| {
+        let mut line = line.to_owned();
+        sanitize_in_place(&mut line);
+        line
+    });
+    safe.collect::<Vec<_>>().join("\n")
+}
+
+/// Texts that a page repeats, each held once: the names of labels, and what all devices of a node have in common.
+#[derive(Debug, Default)]
+pub(crate) struct TextInterner(HashSet<SanitizedText>);
+
+impl TextInterner {
+    /// The text, made safe.
+    pub(crate) fn intern_text(&mut self, text: &str) -> SanitizedText {
+        if let Some(known) = self.0.get(text) {
+            return known.clone();
+        }
+        let safe = SanitizedText::new(text);
+        // It may be another text now, and that one known.
+        self.0.get(&safe).cloned().unwrap_or_else(|| {
+            self.0.insert(safe.clone());
+            safe
+        })
+    }
+}
+
+/// Whether a terminal may take this character for something other than a visible one.
+fn is_forbidden(character: char) -> bool {
+    matches!(character,
+        '\0'..='\x1f' | '\x7f'..='\u{9f}'          // C0, DEL, C1
+        | '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+        | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}'                  // zero width, direction marks
+        | '\u{2028}'..='\u{202e}'                  // separators, direction overrides
+        | '\u{2060}'..='\u{206f}' | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+        | '\u{e0000}'..='\u{e0fff}')
+}
+
+impl Default for SanitizedText {
+    fn default() -> Self {
+        Self("".into())
+    }
+}
+
+impl Deref for SanitizedText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for SanitizedText {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl AsRef<str> for SanitizedText {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl PartialEq<str> for SanitizedText {
+    fn eq(&self, other: &str) -> bool {
+        &*self.0 == other
+    }
+}
+
+impl PartialEq<&str> for SanitizedText {
+    fn eq(&self, other: &&str) -> bool {
+        &*self.0 == *other
+    }
+}
+
+impl From<&str> for SanitizedText {
+    fn from(text: &str) -> Self {
+        Self::new(text)
+    }
+}
+
+impl From<String> for SanitizedText {
+    fn from(text: String) -> Self {
+        Self::new(&text)
+    }
+}
+
+impl fmt::Debug for SanitizedText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for SanitizedText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// What comes back from the wire is made safe again: the sender may be anybody.
+impl<'de> Deserialize<'de> for SanitizedText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(Self::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_text_is_kept_as_it_is() {
+        assert_eq!(SanitizedText::new("gpu-0417 Müller 東京").as_str(), "gpu-0417 Müller 東京");
+    }
+
+    #[test]
+    fn what_a_terminal_could_obey_becomes_a_visible_mark() {
+        assert_eq!(SanitizedText::new("a\x1b[31mb").as_str(), "a�[31mb");
+        assert_eq!(SanitizedText::new("a\u{9b}31mb\u{7f}").as_str(), "a�31mb�");
+        assert_eq!(SanitizedText::new("x\u{202e}\u{200b}y").as_str(), "x�y");
+        assert_eq!(SanitizedText::new("two\r\nlines").as_str(), "two�lines");
+    }
+
+    #[test]
+    fn length_is_bounded_in_characters() {
+        let long = SanitizedText::new(&"ä".repeat(10_000));
+        assert_eq!(long.chars().count(), MAX_CHARS + 1);
+        assert!(long.ends_with('…'));
+    }
+
+    #[test]
+    fn words_that_are_repeated_are_held_once_and_as_safe_as_any() {
+        let mut texts = TextInterner::default();
+        let long = "x".repeat(MAX_CHARS + 5);
+        for text in ["model", "a\x1bb", "a\u{9b}b", "a\u{fffd}b", "", &long] {
+            let (first, again) = (texts.intern_text(text), texts.intern_text(text));
+            assert_eq!(first, SanitizedText::new(text));
+            assert!(Arc::ptr_eq(&first.0, &again.0), "{first}");
+        }
+        assert!(Arc::ptr_eq(&texts.intern_text("a\x1bb").0, &texts.intern_text("a\u{fffd}b").0));
+    }
+
+    #[test]
+    fn long_text_is_made_safe_at_its_full_length() {
+        let mut text = format!("\u{1b}[2J{}\u{202e}\u{202d}", "é".repeat(1_000));
+        sanitize_in_place(&mut text);
+        assert_eq!(text, format!("�[2J{}�", "é".repeat(1_000)));
+        assert_eq!(sanitize_lines("a\u{1b}b\nc\u{9b}\n"), "a�b\nc�\n");
+    }
+
+    #[test]
+    fn json_from_outside_is_made_safe() {
+        let safe: SanitizedText = serde_json::from_str(r#""\u001b]52;c;x\u0007""#).unwrap();
+        assert_eq!(safe.as_str(), "�]52;c;x�");
+    }
+}

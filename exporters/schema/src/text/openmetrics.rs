@@ -1,0 +1,443 @@
+//! OpenMetrics 1.0, read strictly as its specification says: a page with a fault is refused, and told why.
+
+mod family_type;
+mod openmetrics_error;
+#[cfg(test)]
+mod tests;
+
+use foldhash::fast::RandomState;
+use hashbrown::{HashMap, HashSet};
+
+use self::{
+    family_type::{BucketChecker, OpenMetricsType},
+    openmetrics_error::OpenMetricsError,
+};
+use super::{PageLimits, SeriesLabel, TextSample, labels, number, text_decode::PageBuilder};
+use crate::{SanitizedText, ScrapeFailure, ScrapedPage, dialect};
+
+/// The most characters of an exemplar's labels, names and values together.
+const EXEMPLAR_CHARACTERS: usize = 128;
+
+/// Whether a body of this media type is a page of OpenMetrics.
+pub fn is_open_metrics(media_type: &str) -> bool {
+    let bare = media_type.split(';').next().unwrap_or_default().trim();
+    bare.eq_ignore_ascii_case("application/openmetrics-text")
+}
+
+/// Reads a page of OpenMetrics in whoever's words it is.
+pub fn decode_open_metrics(body: &[u8], limits: &PageLimits) -> Result<ScrapedPage, ScrapeFailure> {
+    if body.len() > limits.body_bytes {
+        return Err(ScrapeFailure::TooLarge(limits.body_bytes as u64));
+    }
+    let mut reader = OpenMetricsReader { limits, ..OpenMetricsReader::new(limits) };
+    let mut collector = PageBuilder::default();
+    let mut line_number = 0;
+    let read = reader.parse_page(body, &mut collector, &mut line_number);
+    if let Err(fault) = read {
+        let why = match fault {
+            OpenMetricsError::NotUtf8 | OpenMetricsError::NoEnd | OpenMetricsError::Empty => {
+                fault.to_string()
+            }
+            _ => format!("line {line_number}: {fault}"),
+        };
+        return Err(ScrapeFailure::NotAPage(SanitizedText::new(&format!(
+            "not OpenMetrics: {why}"
+        ))));
+    }
+    Ok(collector.into_page(body.len()))
+}
+
+/// A sample with all that its type has a say in.
+#[derive(Debug)]
+struct MetricPoint<'r, 'a> {
+    name: &'a str,
+    labels: &'r [SeriesLabel<'a>],
+    digits: &'a str,
+    value: f64,
+    timestamp: Option<f64>,
+    exemplar: bool,
+}
+
+/// The family that is read.
+#[derive(Debug, Default)]
+struct OpenMetricsFamily<'a> {
+    name: &'a str,
+    kind: OpenMetricsType,
+    /// HELP, TYPE and UNIT, whether they were there.
+    seen_descriptors: [bool; 3],
+    sampled: bool,
+    unit: &'a str,
+    buckets: BucketChecker,
+    /// The metric that is read, and those that were: labels without the one that tells samples of a metric apart.
+    metric: Option<String>,
+    metrics: HashSet<String, RandomState>,
+}
+
+/// Reads a page line by line.
+#[derive(Debug)]
+struct OpenMetricsReader<'a, 'l> {
+    limits: &'l PageLimits,
+    family: OpenMetricsFamily<'a>,
+    /// Names that samples may have, and the family that has them.
+    names: HashMap<String, &'a str, RandomState>,
+    families: HashSet<&'a str, RandomState>,
+    /// Series that were seen, and the timestamp of their last point.
+    series: HashMap<String, Option<f64>, RandomState>,
+    labels: Vec<SeriesLabel<'a>>,
+    samples: usize,
+}
+
+/// The descriptors of a family.
+const DESCRIPTORS: [&str; 3] = ["HELP", "TYPE", "UNIT"];
+
+/// The position of the type among them.
+const TYPE: usize = 1;
+
+/// The position of the unit among them.
+const UNIT: usize = 2;
+
+impl<'a, 'l> OpenMetricsReader<'a, 'l> {
+    fn new(limits: &'l PageLimits) -> Self {
+        Self {
+            limits,
+            family: OpenMetricsFamily::default(),
+            names: HashMap::default(),
+            families: HashSet::default(),
+            series: HashMap::default(),
+            labels: Vec::new(),
+            samples: 0,
+        }
+    }
+
+    fn parse_page(
+        &mut self,
+        body: &'a [u8],
+        collector: &mut PageBuilder<'a>,
+        number: &mut u64,
+    ) -> Result<(), OpenMetricsError> {
+        let text = std::str::from_utf8(body).map_err(|_| OpenMetricsError::NotUtf8)?;
+        let mut rest = text;
+        loop {
+            *number += 1;
+            let (line, after) = rest.split_once('\n').map_or((rest, None), |(l, r)| (l, Some(r)));
+            if line == "# EOF" {
+                if after.is_some_and(|after| !after.is_empty()) {
+                    return Err(OpenMetricsError::AfterEnd);
+                }
+                self.end_family()?;
+                return if self.samples == 0 { Err(OpenMetricsError::Empty) } else { Ok(()) };
+            }
+            rest = after.ok_or(OpenMetricsError::NoEnd)?;
+            if line.len() > self.limits.line_bytes {
+                return Err(OpenMetricsError::LongLine(line.len()));
+            }
+            match line.strip_prefix('#') {
+                Some(comment) => self.parse_descriptor(comment)?,
+                None if line.is_empty() => return Err(OpenMetricsError::Blank),
+                None => self.parse_sample(line, collector, *number)?,
+            }
+        }
+    }
+
+    /// A line of HELP, TYPE or UNIT.
+    fn parse_descriptor(&mut self, comment: &'a str) -> Result<(), OpenMetricsError> {
+        let mut parts = comment.strip_prefix(' ').ok_or(OpenMetricsError::Comment)?.splitn(3, ' ');
+        let word = parts.next().unwrap_or_default();
+        let which =
+            DESCRIPTORS.iter().position(|known| *known == word).ok_or(OpenMetricsError::Comment)?;
+        let name = self.check_name(parts.next().unwrap_or_default())?;
+        let value = parts.next().ok_or(OpenMetricsError::Comment)?;
+        if self.family.name != name {
+            self.begin_family(name)?;
+        } else if self.family.sampled {
+            return Err(OpenMetricsError::Late(name.to_owned(), DESCRIPTORS[which]));
+        }
+        if std::mem::replace(&mut self.family.seen_descriptors[which], true) {
+            return Err(OpenMetricsError::Repeated(name.to_owned(), DESCRIPTORS[which]));
+        }
+        match which {
+            TYPE => {
+                let known = OpenMetricsType::parse(value);
+                let bad = || OpenMetricsError::Type(name.to_owned(), value.to_owned());
+                self.family.kind = known.ok_or_else(bad)?;
+            }
+            UNIT => {
+                let ends = name.strip_suffix(value).is_some_and(|stem| stem.ends_with('_'));
+                if !value.is_empty() && !ends {
+                    return Err(OpenMetricsError::Unit(name.to_owned(), value.to_owned()));
+                }
+                self.family.unit = value;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn check_name(&self, name: &'a str) -> Result<&'a str, OpenMetricsError> {
+        let length = labels::name_length(name.as_bytes());
+        if name.is_empty() || length != name.len() || length > self.limits.name_bytes {
+            return Err(OpenMetricsError::Name(error_excerpt(name)));
+        }
+        Ok(name)
+    }
+
+    /// Another family begins.
+    fn begin_family(&mut self, name: &'a str) -> Result<(), OpenMetricsError> {
+        self.end_family()?;
+        if !self.families.insert(name) {
+            return Err(OpenMetricsError::Interleaved(name.to_owned()));
+        }
+        self.family = OpenMetricsFamily { name, ..OpenMetricsFamily::default() };
+        Ok(())
+    }
+
+    /// The family is over.
+    fn end_family(&mut self) -> Result<(), OpenMetricsError> {
+        let OpenMetricsFamily { name, kind, unit, .. } = self.family;
+        if matches!(kind, OpenMetricsType::Info | OpenMetricsType::StateSet) && !unit.is_empty() {
+            return Err(OpenMetricsError::Unitless(name.to_owned()));
+        }
+        self.family.buckets.check_last_bucket(name)?;
+        if name.is_empty() || self.family.sampled {
+            return Ok(());
+        }
+        self.reserve_names()
+    }
+
+    /// No other family may have samples of these names.
+    fn reserve_names(&mut self) -> Result<(), OpenMetricsError> {
+        let OpenMetricsFamily { name, kind, .. } = self.family;
+        let endings = kind.sample_suffixes().iter().copied();
+        for ending in endings.chain((kind != OpenMetricsType::Unknown).then_some("")) {
+            let sample = format!("{name}{ending}");
+            match self.names.insert(sample, name) {
+                Some(other) if other != name => {
+                    return Err(OpenMetricsError::Clash(other.to_owned(), name.to_owned()));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn parse_sample(
+        &mut self,
+        line: &'a str,
+        collector: &mut PageBuilder<'a>,
+        number: u64,
+    ) -> Result<(), OpenMetricsError> {
+        if self.samples == self.limits.samples {
+            return Err(OpenMetricsError::ManySamples(self.limits.samples));
+        }
+        self.samples += 1;
+        let name = &line[..labels::name_length(line.as_bytes())];
+        if name.is_empty() || name.len() > self.limits.name_bytes {
+            return Err(OpenMetricsError::Name(error_excerpt(line)));
+        }
+        let mut labels = std::mem::take(&mut self.labels);
+        let after = self.parse_label_set(&line[name.len()..], &mut labels)?;
+        let point = parse_point(name, &labels, after, self.limits)?;
+        let first = self.check_point(&point)?;
+        if first {
+            collector.add_sample(
+                &TextSample {
+                    name: self.text_format_name(name),
+                    labels: &labels,
+                    value: point.value,
+                    digits: point.digits,
+                    timestamp: point.timestamp.map(|seconds| (seconds * 1e3) as i64),
+                    line: line.as_bytes(),
+                },
+                number,
+            );
+        }
+        labels.clear();
+        self.labels = labels;
+        Ok(())
+    }
+
+    /// The name by which a sample of the family that is read is known. OpenMetrics appends `_total` to the names of
+    /// counters that have none as text.
+    fn text_format_name(&self, name: &'a str) -> &'a str {
+        let OpenMetricsFamily { name: family, kind, .. } = self.family;
+        let bare = kind == OpenMetricsType::Counter && name.strip_suffix("_total") == Some(family);
+        if bare && !dialect::is_known_name(name) && dialect::is_known_name(family) {
+            family
+        } else {
+            name
+        }
+    }
+
+    /// Takes the labels in their braces, if there are any; returns what follows them.
+    fn parse_label_set(
+        &self,
+        text: &'a str,
+        into: &mut Vec<SeriesLabel<'a>>,
+    ) -> Result<&'a str, OpenMetricsError> {
+        into.clear();
+        let Some(mut rest) = text.strip_prefix('{') else { return Ok(text) };
+        if let Some(rest) = rest.strip_prefix('}') {
+            return Ok(rest);
+        }
+        loop {
+            let (name, after) = rest.split_once("=\"").ok_or(OpenMetricsError::Labels)?;
+            if !labels::is_label_name(name) || name.len() > self.limits.name_bytes {
+                return Err(OpenMetricsError::Name(error_excerpt(name)));
+            }
+            let (end, escaped) = find_value_end(after).ok_or(OpenMetricsError::Labels)?;
+            if into.iter().any(|label| label.name == name) {
+                return Err(OpenMetricsError::Twin(name.to_owned()));
+            }
+            if into.len() == self.limits.labels || end > self.limits.value_bytes {
+                return Err(OpenMetricsError::ManyLabels(self.limits.labels));
+            }
+            into.push(SeriesLabel { name, raw: &after[..end], escaped });
+            rest = &after[end + 1..];
+            match rest.as_bytes().first() {
+                Some(b',') => rest = &rest[1..],
+                Some(b'}') => return Ok(&rest[1..]),
+                _ => return Err(OpenMetricsError::Labels),
+            }
+        }
+    }
+
+    /// Finds the family of a sample and whether it may be there; says whether it is the first point of its series.
+    fn check_point(&mut self, point: &MetricPoint<'_, 'a>) -> Result<bool, OpenMetricsError> {
+        let ending = self.sample_suffix(point.name)?;
+        if !self.family.sampled {
+            self.family.sampled = true;
+            self.reserve_names()?;
+        }
+        let OpenMetricsFamily { name, kind, .. } = self.family;
+        if point.exemplar && !kind.can_have_exemplar(ending) {
+            return Err(OpenMetricsError::Exemplar(point.name.to_owned()));
+        }
+        let bound = family_type::check_sample(kind, name, ending, point)?;
+        let metric = series_key("", point.labels, kind.reserved_label(name, ending));
+        let new = self.family.metric.as_ref() != Some(&metric);
+        if matches!(kind, OpenMetricsType::Histogram | OpenMetricsType::GaugeHistogram) {
+            self.family.buckets.check_bucket(name, bound, point.value, new)?;
+        }
+        if new {
+            if !self.family.metrics.insert(metric.clone()) {
+                return Err(OpenMetricsError::Apart(name.to_owned()));
+            }
+            self.family.metric = Some(metric);
+        }
+        match self.series.insert(series_key(point.name, point.labels, None), point.timestamp) {
+            None => Ok(true),
+            Some(before) => match (before, point.timestamp) {
+                (Some(before), Some(now)) if before < now => Ok(false),
+                (None, None) => Err(OpenMetricsError::Duplicate),
+                _ => Err(OpenMetricsError::Order),
+            },
+        }
+    }
+
+    /// The ending of a sample of the family that is read; a sample of no family is one of its own.
+    fn sample_suffix(&mut self, name: &'a str) -> Result<&'static str, OpenMetricsError> {
+        let OpenMetricsFamily { name: family, kind, .. } = self.family;
+        let rest = name.strip_prefix(family).filter(|_| !family.is_empty());
+        let own =
+            rest.and_then(|rest| kind.sample_suffixes().iter().find(|ending| **ending == rest));
+        if let Some(ending) = own {
+            return Ok(ending);
+        }
+        if rest == Some("") {
+            return Err(match kind {
+                OpenMetricsType::Counter => OpenMetricsError::NoTotal(family.to_owned()),
+                _ => OpenMetricsError::Ending(family.to_owned(), name.to_owned()),
+            });
+        }
+        if let Some(other) = self.names.get(name) {
+            return Err(OpenMetricsError::Interleaved((*other).to_owned()));
+        }
+        self.begin_family(name)?;
+        Ok("")
+    }
+}
+
+/// What stands behind the labels: the value, a timestamp, an exemplar.
+fn parse_point<'r, 'a>(
+    name: &'a str,
+    labels: &'r [SeriesLabel<'a>],
+    after: &'a str,
+    limits: &PageLimits,
+) -> Result<MetricPoint<'r, 'a>, OpenMetricsError> {
+    let after = after.strip_prefix(' ').ok_or(OpenMetricsError::Blanks)?;
+    let (plain, exemplar) = match after.split_once(" # ") {
+        Some((plain, exemplar)) => (plain, Some(exemplar)),
+        None => (after, None),
+    };
+    let (digits, value, timestamp) = parse_numbers(plain)?;
+    if let Some(exemplar) = exemplar {
+        let mut own = Vec::new();
+        let rest = OpenMetricsReader::new(limits).parse_label_set(exemplar, &mut own)?;
+        if rest.len() == exemplar.len() {
+            return Err(OpenMetricsError::Labels);
+        }
+        let characters =
+            |label: &SeriesLabel<'_>| label.name.len() + label.unescaped_value().chars().count();
+        let length = own.iter().map(characters).sum();
+        if length > EXEMPLAR_CHARACTERS {
+            return Err(OpenMetricsError::LongExemplar(length));
+        }
+        parse_numbers(rest.strip_prefix(' ').ok_or(OpenMetricsError::Blanks)?)?;
+    }
+    Ok(MetricPoint { name, labels, digits, value, timestamp, exemplar: exemplar.is_some() })
+}
+
+/// A number and maybe a timestamp, one blank between them.
+fn parse_numbers(text: &str) -> Result<(&str, f64, Option<f64>), OpenMetricsError> {
+    let (digits, timestamp) = match text.split_once(' ') {
+        Some((digits, timestamp)) => (digits, Some(timestamp)),
+        None => (text, None),
+    };
+    if digits.is_empty() || timestamp.is_some_and(|text| text.is_empty() || text.contains(' ')) {
+        return Err(OpenMetricsError::Blanks);
+    }
+    let value =
+        number::parse(digits).ok_or_else(|| OpenMetricsError::Number(error_excerpt(digits)))?;
+    let time = |text: &str| {
+        let seconds = number::parse(text).filter(|seconds| seconds.is_finite());
+        seconds.ok_or_else(|| OpenMetricsError::Timestamp(error_excerpt(text)))
+    };
+    Ok((digits, value, timestamp.map(time).transpose()?))
+}
+
+/// The position of the quote that ends a label's value, and whether the value has escapes.
+fn find_value_end(text: &str) -> Option<(usize, bool)> {
+    let bytes = text.as_bytes();
+    let (mut at, mut escaped) = (0, false);
+    loop {
+        at += memchr::memchr2(b'"', b'\\', bytes.get(at..)?)?;
+        if bytes[at] == b'"' {
+            return Some((at, escaped));
+        }
+        bytes.get(at + 1)?;
+        (at, escaped) = (at + 2, true);
+    }
+}
+
+/// A name with its labels in one order, without one of them.
+fn series_key(name: &str, labels: &[SeriesLabel<'_>], without: Option<&str>) -> String {
+    let mut kept: Vec<&SeriesLabel<'_>> = labels
+        .iter()
+        .filter(|label| Some(label.name) != without && !label.raw.is_empty())
+        .collect();
+    kept.sort_by_key(|label| label.name);
+    let mut key = name.to_owned();
+    for label in kept {
+        // A line feed stands in no name and in no value as it is written.
+        key.push('\n');
+        key.push_str(label.name);
+        key.push('\n');
+        key.push_str(label.raw);
+    }
+    key
+}
+
+/// The beginning of what is shown of a fault.
+fn error_excerpt(text: &str) -> String {
+    text.chars().take(40).collect()
+}

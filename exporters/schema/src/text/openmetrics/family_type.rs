@@ -1,0 +1,145 @@
+//! What holds for a metric family of OpenMetrics: which endings, labels and values its type allows.
+
+use super::{MetricPoint, OpenMetricsError};
+
+/// A type of OpenMetrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum OpenMetricsType {
+    #[default]
+    Unknown,
+    Counter,
+    Gauge,
+    Histogram,
+    GaugeHistogram,
+    StateSet,
+    Info,
+    Summary,
+}
+
+/// Every type with its word and the endings of its samples.
+const TYPES: [(OpenMetricsType, &str, &[&str]); 8] = [
+    (OpenMetricsType::Unknown, "unknown", &[""]),
+    (OpenMetricsType::Counter, "counter", &["_total", "_created"]),
+    (OpenMetricsType::Gauge, "gauge", &[""]),
+    (OpenMetricsType::Histogram, "histogram", &["_bucket", "_count", "_sum", "_created"]),
+    (OpenMetricsType::GaugeHistogram, "gaugehistogram", &["_bucket", "_gcount", "_gsum"]),
+    (OpenMetricsType::StateSet, "stateset", &[""]),
+    (OpenMetricsType::Info, "info", &["_info"]),
+    (OpenMetricsType::Summary, "summary", &["", "_count", "_sum", "_created"]),
+];
+
+impl OpenMetricsType {
+    /// The type of this word.
+    pub(super) fn parse(word: &str) -> Option<Self> {
+        TYPES.iter().find(|(_, known, _)| *known == word).map(|(kind, ..)| *kind)
+    }
+
+    /// The endings of its samples.
+    pub(super) fn sample_suffixes(self) -> &'static [&'static str] {
+        TYPES.iter().find(|(kind, ..)| *kind == self).map_or(&[], |(.., endings)| endings)
+    }
+
+    /// The label that tells the samples of one metric apart, if this type has one.
+    pub(super) fn reserved_label<'a>(self, family: &'a str, ending: &str) -> Option<&'a str> {
+        match self {
+            Self::Histogram | Self::GaugeHistogram if ending == "_bucket" => Some("le"),
+            Self::Summary if ending.is_empty() => Some("quantile"),
+            Self::StateSet => Some(family),
+            _ => None,
+        }
+    }
+
+    /// Whether a sample of this ending may have an exemplar.
+    pub(super) fn can_have_exemplar(self, ending: &str) -> bool {
+        match self {
+            Self::Counter => ending == "_total",
+            Self::Histogram | Self::GaugeHistogram => ending == "_bucket",
+            _ => false,
+        }
+    }
+}
+
+/// The bucket before, of the metric whose buckets are read.
+#[derive(Debug, Default)]
+pub(super) struct BucketChecker {
+    /// Its bound and its count.
+    last: Option<(f64, f64)>,
+}
+
+impl BucketChecker {
+    /// Takes a sample of a histogram, bucket or not.
+    pub(super) fn check_bucket(
+        &mut self,
+        family: &str,
+        bound: Option<f64>,
+        value: f64,
+        new_metric: bool,
+    ) -> Result<(), OpenMetricsError> {
+        if new_metric {
+            self.check_last_bucket(family)?;
+        }
+        let Some(bound) = bound else { return Ok(()) };
+        if self.last.is_some_and(|(last, count)| bound <= last || value < count) {
+            return Err(OpenMetricsError::Buckets(family.to_owned()));
+        }
+        self.last = Some((bound, value));
+        Ok(())
+    }
+
+    /// The buckets of a metric are over.
+    pub(super) fn check_last_bucket(&mut self, family: &str) -> Result<(), OpenMetricsError> {
+        match self.last.take() {
+            Some((bound, _)) if bound != f64::INFINITY => {
+                Err(OpenMetricsError::Infinity(family.to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether the value and the labels of a sample are what its type allows; returns the bound of a bucket.
+pub(super) fn check_sample(
+    kind: OpenMetricsType,
+    family: &str,
+    ending: &str,
+    point: &MetricPoint<'_, '_>,
+) -> Result<Option<f64>, OpenMetricsError> {
+    let name = || point.name.to_owned();
+    let digits = || point.digits.to_owned();
+    let counts = matches!(
+        (kind, ending),
+        (OpenMetricsType::Counter, _)
+            | (
+                OpenMetricsType::Histogram | OpenMetricsType::GaugeHistogram,
+                "_bucket" | "_count" | "_gcount" | "_created"
+            )
+            | (OpenMetricsType::Summary, "_count" | "_created")
+    );
+    if counts && (point.value.is_nan() || point.value < 0.0) {
+        return Err(OpenMetricsError::Counter(name(), digits()));
+    }
+    if kind == OpenMetricsType::Info && point.value.to_bits() != 1.0_f64.to_bits() {
+        return Err(OpenMetricsError::Info(name(), digits()));
+    }
+    if kind == OpenMetricsType::StateSet
+        && point.value != 0.0
+        && point.value.to_bits() != 1.0_f64.to_bits()
+    {
+        return Err(OpenMetricsError::State(name(), digits()));
+    }
+    let Some(own) = kind.reserved_label(family, ending) else { return Ok(None) };
+    let label = point.labels.iter().find(|label| label.name == own);
+    let label = label.ok_or_else(|| OpenMetricsError::NoLabel(name(), own.to_owned()))?;
+    match kind {
+        OpenMetricsType::Summary => {
+            let quantile = super::number::parse(label.raw).filter(|q| (0.0..=1.0).contains(q));
+            let bad = || OpenMetricsError::Quantile(name(), label.raw.to_owned());
+            quantile.ok_or_else(bad).map(|_| None)
+        }
+        OpenMetricsType::StateSet => Ok(None),
+        _ => {
+            let bound = super::number::parse(label.raw).filter(|bound| !bound.is_nan());
+            bound.ok_or_else(|| OpenMetricsError::Number(label.raw.to_owned())).map(Some)
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! The layout of a page: all of its bytes but the values, and what becomes of these. A page that repeats it is matched,
+//! and only its values are parsed.
+
+use std::{
+    hash::{BuildHasher as _, Hash},
+    sync::Arc,
+};
+
+use foldhash::fast::FixedState;
+
+use super::{
+    PageLimits,
+    number::{self, LeadingNumber},
+    reject_reason::RejectionTally,
+};
+use crate::{
+    CowList, Device, Dialect, InfoSeries, MetricSample, Report, SanitizedText, ScrapedPage,
+    dialect::{DecodeOp, DecodePlan, DecodedPage, ShownXid, SideValues},
+};
+
+/// Set in the number of a label that is among the node's own.
+const OWN: u32 = 1 << 31;
+
+/// Digits of one value that may repeat a layout; who writes more is read strictly.
+const MAX_DIGITS: usize = 512;
+
+/// The bytes of a page between its values, without the labels.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct TemplateText {
+    /// What stands between a value and the name of the next sample, and that name: piece after piece.
+    text: Vec<u8>,
+    /// For each sample, where its piece of the text ends, and which labels follow it.
+    lines: Vec<(u32, u32)>,
+    /// Whether a timestamp stands behind each value.
+    stamped: bool,
+}
+
+/// The labels of a page, each text once, with what sets them apart from the name and the value.
+#[derive(Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct TemplateLabels {
+    text: Vec<u8>,
+    /// Where each begins and ends.
+    ranges: Vec<(u32, u32)>,
+}
+
+/// Everything that a page like the last one has in common with it.
+#[derive(Clone, Debug)]
+pub(super) struct PageTemplate {
+    pub(super) frame: Arc<TemplateText>,
+    /// Labels of lines that bring values: mostly the same on all nodes.
+    pub(super) labels: Arc<TemplateLabels>,
+    /// Labels of lines that bring none, such as those that say who a device is: mostly the node's own.
+    pub(super) own: Arc<TemplateLabels>,
+    pub(super) plan: Arc<DecodePlan>,
+    pub(super) devices: CowList<Device>,
+    pub(super) infos: CowList<InfoSeries>,
+    pub(super) node: Option<SanitizedText>,
+    pub(super) dialect: Dialect,
+}
+
+/// The devices of a layout with those that stand for XIDs: as long as GPUs show the same ones, the list is the same.
+#[derive(Debug, Default)]
+pub(super) struct XidDevices {
+    xids: Vec<ShownXid>,
+    devices: CowList<Device>,
+}
+
+/// Where the parts of a sample line stand in the body.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SamplePosition {
+    /// The end of the name.
+    pub(super) name: usize,
+    /// The first digit of the value.
+    pub(super) value: usize,
+    /// The end of the value.
+    pub(super) end: usize,
+    /// The end of the timestamp, if there is one.
+    pub(super) stamp: Option<usize>,
+    /// The end of the line.
+    pub(super) line: usize,
+}
+
+impl PageTemplate {
+    /// The layout of a page that was read strictly, and whose sample lines stand at the marks; nothing if it has none:
+    /// a line that comes close to a limit, timestamps on some samples only, or a meaning that no plan can hold.
+    pub(super) fn of(
+        body: &[u8],
+        marks: &[SamplePosition],
+        understood: DecodedPage,
+        limits: &PageLimits,
+    ) -> Option<Self> {
+        let DecodedPage { report, dialect, plan, xids } = understood;
+        let mut plan = plan.filter(|plan| plan.ops.len() == marks.len())?;
+        let stamped = marks.first()?.stamp.is_some();
+        let mut frame =
+            TemplateText { text: Vec::new(), lines: Vec::with_capacity(marks.len()), stamped };
+        let (mut labels, mut own) = (TemplateLabels::default(), TemplateLabels::default());
+        let mut known: hashbrown::HashMap<&[u8], u32, FixedState> = hashbrown::HashMap::default();
+        let (mut at, mut begin) = (0, 0);
+        for (mark, op) in marks.iter().zip(&plan.ops) {
+            if mark.stamp.is_some() != stamped
+                || mark.line - begin + MAX_DIGITS * 2 > limits.line_bytes
+            {
+                return None;
+            }
+            frame.text.extend_from_slice(body.get(at..mark.name)?);
+            let text = body.get(mark.name..mark.value)?;
+            let label = *known.entry(text).or_insert_with(|| {
+                if *op == DecodeOp::Ignore { own.push(text) | OWN } else { labels.push(text) }
+            });
+            frame.lines.push((frame.text.len() as u32, label));
+            at = mark.stamp.unwrap_or(mark.end);
+            begin = mark.line;
+        }
+        frame.text.extend_from_slice(body.get(at..)?);
+        let Report { node, mut devices, infos, samples, .. } = report;
+        // Those for XIDs are not of the layout: they come with the values.
+        plan.store_samples(&samples[..samples.len() - xids]);
+        if xids > 0 {
+            let own = devices.len() - xids;
+            devices.truncate(own);
+        }
+        frame.text.shrink_to_fit();
+        let (labels, own) = (labels.into_shrunk().into(), own.into_shrunk().into());
+        let (frame, plan) = (frame.into(), plan.into());
+        Some(Self { frame, labels, own, plan, devices, infos, node, dialect })
+    }
+
+    /// The page, if it repeats the layout to the last byte but for its values; the strict reader would say the same.
+    pub(super) fn match_page(&self, body: &[u8], erring: &mut XidDevices) -> Option<ScrapedPage> {
+        let Self { frame, labels, own, plan, .. } = self;
+        let mut samples = plan.samples.clone();
+        let (mut aside, mut tally) = (SideValues::default(), RejectionTally::default());
+        let (mut at, mut piece) = (0, 0);
+        for (&(end, label), &op) in frame.lines.iter().zip(&plan.ops) {
+            at = match_bytes(body, at, frame.text.get(piece as usize..end as usize)?)?;
+            piece = end;
+            let labels = if label & OWN == 0 { labels } else { own };
+            at = match_bytes(body, at, labels.label_bytes(label & !OWN)?)?;
+            let rest = body.get(at..)?;
+            let LeadingNumber { value, length } = number::parse_leading(rest)?;
+            let digits = rest.get(..length)?;
+            at += length;
+            if frame.stamped {
+                at = skip_timestamp(body, at)?;
+            }
+            if length > MAX_DIGITS {
+                return None;
+            }
+            if let DecodeOp::Refuse(reason) = op {
+                count_refusal(&mut tally, reason, body, at);
+            }
+            plan.run(op, value, digits, &mut samples, &mut aside).ok()?;
+        }
+        let tail = frame.text.get(piece as usize..)?;
+        if body.get(at..)? != tail {
+            return None;
+        }
+        let node_time = aside.time;
+        let devices = self.devices_with_xids(aside.into_xids(), &mut samples, erring);
+        let report = Report {
+            node_time,
+            node: self.node.clone(),
+            devices,
+            infos: self.infos.clone(),
+            samples,
+            extra: Vec::new(),
+        };
+        let bytes = body.len() as u64;
+        Some(ScrapedPage { report, dialect: self.dialect, bytes, rejected: tally.into_counts() })
+    }
+
+    /// The devices of a page whose GPUs show these XIDs; their samples are added.
+    fn devices_with_xids(
+        &self,
+        xids: Vec<ShownXid>,
+        samples: &mut Vec<MetricSample>,
+        erring: &mut XidDevices,
+    ) -> CowList<Device> {
+        if xids.is_empty() {
+            return self.devices.clone();
+        }
+        let first = self.devices.len() as u32;
+        let is_new = erring.xids != xids;
+        if is_new {
+            erring.devices = self.devices.clone();
+        }
+        for (at, shown) in (first..).zip(&xids) {
+            let (device, sample) = self.plan.xid_device(*shown);
+            samples.push(sample(at));
+            if is_new {
+                erring.devices.push(device);
+            }
+        }
+        erring.xids = xids;
+        erring.devices.clone()
+    }
+}
+
+/// The position behind `expected`, if it stands at `at`.
+#[inline]
+fn match_bytes(body: &[u8], at: usize, expected: &[u8]) -> Option<usize> {
+    let end = at + expected.len();
+    (body.get(at..end)? == expected).then_some(end)
+}
+
+/// The position behind the timestamp that stands after the blank at `at`.
+fn skip_timestamp(body: &[u8], at: usize) -> Option<usize> {
+    let rest = body.get(at..)?.strip_prefix(b" ")?;
+    let length = rest.iter().position(|byte| !matches!(byte, b'0'..=b'9' | b'-' | b'+'))?;
+    let text = std::str::from_utf8(rest.get(..length)?).ok()?;
+    number::parse_timestamp(text)?;
+    (length <= MAX_DIGITS).then_some(at + 1 + length)
+}
+
+/// Counts a line that is refused whatever its value is; the value ends at `at`.
+fn count_refusal(tally: &mut RejectionTally, reason: super::Reason, body: &[u8], at: usize) {
+    let start = memchr::memrchr(b'\n', &body[..at]).map_or(0, |newline| newline + 1);
+    let rest = &body[at..];
+    let end = at + memchr::memchr(b'\n', rest).unwrap_or(rest.len());
+    let line = &body[start..end];
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    tally.count_line_with(reason, line, || {
+        memchr::memchr_iter(b'\n', &body[..start]).count() as u64 + 1
+    });
+}
+
+impl TemplateText {
+    /// The bytes that it holds.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.text.len() + size_of_val(self.lines.as_slice())
+    }
+}
+
+impl TemplateLabels {
+    /// Adds a label; its number comes back.
+    fn push(&mut self, text: &[u8]) -> u32 {
+        let start = self.text.len() as u32;
+        self.text.extend_from_slice(text);
+        self.ranges.push((start, self.text.len() as u32));
+        self.ranges.len() as u32 - 1
+    }
+
+    /// The same without room for more.
+    fn into_shrunk(mut self) -> Self {
+        self.text.shrink_to_fit();
+        self.ranges.shrink_to_fit();
+        self
+    }
+
+    /// The label of this number.
+    #[inline]
+    fn label_bytes(&self, label: u32) -> Option<&[u8]> {
+        let (from, to) = *self.ranges.get(label as usize)?;
+        self.text.get(from as usize..to as usize)
+    }
+
+    /// The bytes that it holds.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.text.len() + size_of_val(self.ranges.as_slice())
+    }
+}
+
+/// A hash of the content: equal contents have equal hashes, and who has an equal hash is looked at.
+pub(super) fn content_hash(content: &impl Hash) -> u64 {
+    FixedState::default().hash_one(content)
+}

@@ -1,0 +1,128 @@
+//! The same report in the words of other exporters, with their units, labels and raw values, so that dashboards and
+//! rules written for them work unchanged.
+
+mod dcgm_output;
+mod node_exporter_output;
+
+use super::{ExpositionFormat, write_sample};
+use crate::{
+    AbsenceReason, Device, Dialect, MetricId, Reading, Report,
+    catalogue::UnitScale,
+    unit::{MetricKind, Unit},
+};
+
+/// In whose words a page speaks beside our own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct CompatOptions {
+    /// dcgm-exporter's: `DCGM_FI_*`.
+    pub dcgm: bool,
+    /// node_exporter's: `node_infiniband_*`.
+    pub node: bool,
+    /// Whether XIDs are watched, so that a GPU without one can be said to have none.
+    pub xid: bool,
+}
+
+/// Appends the families that `compat` asks for.
+pub(super) fn write_compat(
+    report: &Report,
+    form: ExpositionFormat,
+    compat: CompatOptions,
+    out: &mut String,
+) {
+    if compat.dcgm {
+        dcgm_output::write_dcgm(report, form, compat.xid, out);
+    }
+    if compat.node {
+        node_exporter_output::write_node_exporter(report, form, out);
+    }
+}
+
+/// One value under a foreign name.
+struct ForeignValue {
+    /// Its name there.
+    name: &'static str,
+    /// Our row.
+    metric: MetricId,
+    /// The position of its device in the report.
+    device: u32,
+    /// The value in their unit.
+    value: f64,
+}
+
+/// Every value that has a name in `dialect`, by metric, then device. Where we say that a counter stands at its end,
+/// others write its end.
+fn collect_values(report: &Report, dialect: Dialect) -> Vec<ForeignValue> {
+    let mut found = Vec::new();
+    for sample in &report.samples {
+        let known = usize::from(sample.metric.0) < crate::catalogue::CATALOGUE.len();
+        if !known || sample.device as usize >= report.devices.len() {
+            continue;
+        }
+        let row = sample.metric.catalogue_row();
+        let Some(value) = raw_value(sample.reading, row.kind) else { continue };
+        for foreign in row.foreign.iter().filter(|foreign| foreign.dialect == dialect) {
+            found.push(ForeignValue {
+                name: foreign.name,
+                metric: sample.metric,
+                device: sample.device,
+                value: to_foreign_value(value, foreign.scale, row.unit),
+            });
+        }
+    }
+    // Stable: of two readings of one metric of one device the first is kept, as on our own page.
+    found.sort_by_key(|value| (value.metric, value.name, value.device));
+    found.dedup_by_key(|value| (value.name, value.device));
+    found
+}
+
+fn raw_value(reading: Reading, kind: MetricKind) -> Option<f64> {
+    match (reading, kind) {
+        (Reading::Value(value), _) => value.is_finite().then_some(value),
+        (Reading::Absent { absent: AbsenceReason::Saturated }, MetricKind::Counter(width)) => {
+            width.max_value()
+        }
+        (Reading::Absent { .. }, _) => None,
+    }
+}
+
+/// Others count whole mebibytes.
+fn to_foreign_value(value: f64, scale: UnitScale, unit: Unit) -> f64 {
+    let theirs = scale.to_foreign_unit(value);
+    if unit == Unit::Bytes && scale != UnitScale::Same { theirs.floor() } else { theirs }
+}
+
+/// Appends one family after another; `labels` says how a device is labelled there.
+fn write_families<'a, L>(
+    values: &[ForeignValue],
+    form: ExpositionFormat,
+    mut kind: impl FnMut(&ForeignValue) -> MetricKind,
+    labels: impl Fn(u32) -> L,
+    out: &mut String,
+) where
+    L: IntoIterator<Item = (&'a str, &'a str)>,
+{
+    let mut family = "";
+    for value in values {
+        if family != value.name {
+            family = value.name;
+            let unit = if value.name.ends_with("_total") {
+                value.metric.catalogue_row().unit
+            } else {
+                Unit::Count
+            };
+            form.write_family_header(
+                family,
+                value.metric.catalogue_row().help,
+                kind(value),
+                unit,
+                out,
+            );
+        }
+        write_sample(value.name, labels(value.device), value.value, out);
+    }
+}
+
+/// The labels that name a device on our own page, which are those of node_exporter as well.
+fn own_labels(device: &Device) -> impl Iterator<Item = (&str, &str)> {
+    device.key_labels().map(|(name, value)| (name, value.as_str()))
+}

@@ -1,0 +1,128 @@
+//! dcgm-exporter's names: on each series who the GPU is, and one mask of all reasons that hold a clock.
+
+mod dcgm_counts;
+mod gpu_sums;
+mod mig_instances;
+
+use super::{ForeignValue, collect_values, write_families};
+use crate::{
+    Device, DeviceClass, Dialect, MetricId, Report, SanitizedText,
+    catalogue::{self, Metric, gpu},
+    text::page_writer::ExpositionFormat,
+    unit::{CounterWidth, MetricKind},
+};
+
+/// Counters there that are gauges with us, because an exchanged board begins anew.
+const COUNTERS: [&str; 5] = [
+    "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS",
+    "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
+    "DCGM_FI_DEV_RETIRED_DBE",
+    "DCGM_FI_DEV_RETIRED_PENDING",
+    "DCGM_FI_DEV_RETIRED_SBE",
+];
+
+/// The source of a job that dcgm-exporter would call one: its batch system's files name no containers.
+const BATCH_SYSTEM: &str = "slurm";
+
+/// Labels of a series.
+type DcgmLabels<'a> = Vec<(&'static str, &'a str)>;
+
+/// Appends every family of dcgm-exporter that the report can fill.
+pub(super) fn write_dcgm(
+    report: &Report,
+    form: ExpositionFormat,
+    watches_xid: bool,
+    out: &mut String,
+) {
+    let names: Vec<_> = report.devices.iter().map(KernelName::of).collect();
+    let labels: Vec<_> =
+        (0..).zip(&names).map(|(at, name)| name.device_labels(report, at)).collect();
+    let of = |device: u32| labels[device as usize].iter().copied();
+    let mut values = collect_values(report, Dialect::Dcgm);
+    // What is said of a part of a GPU has other labels there.
+    values.retain(|value| report.devices[value.device as usize].class == DeviceClass::Gpu);
+    mig_instances::add_instances(report, &mut values);
+    write_families(&values, form, metric_kind, of, out);
+    gpu_sums::write_clock_events(report, form, of, out);
+    gpu_sums::write_links(report, form, &values, of, out);
+    gpu_sums::write_xids(report, form, watches_xid, of, out);
+    dcgm_counts::write_counts(report, form, watches_xid, of, out);
+}
+
+fn metric_kind(value: &ForeignValue) -> MetricKind {
+    if COUNTERS.contains(&value.name) {
+        return MetricKind::Counter(CounterWidth::Bits64);
+    }
+    value.metric.catalogue_row().kind
+}
+
+/// The names of a row there.
+fn dcgm_names(row: &'static Metric) -> impl Iterator<Item = &'static catalogue::ForeignName> {
+    row.foreign.iter().filter(|foreign| foreign.dialect == Dialect::Dcgm)
+}
+
+/// The name that the kernel gives a GPU.
+struct KernelName(String);
+
+impl KernelName {
+    fn of(device: &Device) -> Self {
+        let index = device.key.first().map(SanitizedText::as_str).unwrap_or_default();
+        Self(format!("nvidia{index}"))
+    }
+
+    /// All labels of the GPU at position `at`, in dcgm-exporter's order. One that is not known is empty, as there.
+    fn device_labels<'a>(&'a self, report: &'a Report, at: u32) -> DcgmLabels<'a> {
+        let device = &report.devices[at as usize];
+        match device.class {
+            DeviceClass::Gpu => self.gpu_labels(report, at),
+            DeviceClass::Mig => {
+                let gpu = report.devices.iter().position(|known| {
+                    known.class == DeviceClass::Gpu && known.key.first() == device.key.first()
+                });
+                let mut labels =
+                    gpu.map_or_else(DcgmLabels::new, |gpu| self.gpu_labels(report, gpu as u32));
+                labels.retain(|(name, _)| !mig_instances::OWN.contains(name));
+                labels.extend(mig_instances::instance_labels(report, at));
+                labels
+            }
+            _ => DcgmLabels::new(),
+        }
+    }
+
+    fn gpu_labels<'a>(&'a self, report: &'a Report, at: u32) -> DcgmLabels<'a> {
+        let device = &report.devices[at as usize];
+        let said = |metric: MetricId, wanted: &str| {
+            let mut infos = report.infos.iter();
+            let info = infos.find(|info| info.metric == metric && info.device == at)?;
+            let label = info.labels.iter().find(|(name, _)| *name == wanted)?;
+            Some(label.1.as_str())
+        };
+        let who = |wanted| said(gpu::INFO, wanted).unwrap_or_default();
+        let mut labels = vec![
+            ("gpu", device.key[0].as_str()),
+            ("UUID", who("uuid")),
+            ("pci_bus_id", who("pci_bus_id")),
+            ("device", self.0.as_str()),
+            ("modelName", who("model")),
+            ("Hostname", report.node.as_deref().unwrap_or_default()),
+            ("DCGM_FI_DRIVER_VERSION", who("driver")),
+        ];
+        let job = |wanted| said(gpu::JOB_INFO, wanted);
+        match (job("namespace"), job("pod")) {
+            (Some(namespace), Some(pod)) => {
+                let container = job("container").unwrap_or_default();
+                labels.extend([("container", container), ("namespace", namespace), ("pod", pod)]);
+            }
+            // Without the kubelet's word a pod has a number and no name.
+            (None, Some(pod)) => labels.push(("pod_uid", pod)),
+            _ if job("source").is_none_or(|source| source == BATCH_SYSTEM) => {
+                labels.extend(job("job").map(|job| ("hpc_job", job)));
+            }
+            _ => {}
+        }
+        labels
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! What dcgm-exporter counts by itself: driver errors in all and of late, and how often a reason held a clock.
+
+use crate::{
+    DeviceClass, MetricId, Report,
+    catalogue::{gpu, gpu_parts as parts},
+    text::page_writer::{ExpositionFormat, write_sample},
+    unit::{CounterWidth, MetricKind, Unit},
+};
+
+/// Labels of a series.
+type CountLabels<'a> = Vec<(&'a str, &'a str)>;
+
+/// How far back is looked, in milliseconds: the usual window there, and the only one here.
+const WINDOW: (&str, &str) = ("window_size_in_ms", "300000");
+
+const XIDS: &str = "DCGM_EXP_XID_ERRORS_COUNT";
+const XIDS_HELP: &str = "Driver errors in the window, by XID.";
+const ALL_XIDS: &str = "DCGM_EXP_XID_ERRORS_TOTAL";
+const ALL_XIDS_HELP: &str = "Driver errors, by XID.";
+const XID: &str = "xid";
+const CLOCK_EVENTS: &str = "DCGM_EXP_CLOCK_EVENTS_COUNT";
+const CLOCK_EVENTS_HELP: &str = "How often a reason held the clock in the window.";
+const CLOCK_EVENT: &str = "clock_event";
+
+/// The reasons by the names that they have there, in the order of the catalogue.
+const REASONS: [&str; gpu::CLOCK_EVENTS.len()] = [
+    "gpu_idle",
+    "clocks_setting",
+    "power_cap",
+    "hw_slowdown",
+    "sync_boost",
+    "sw_thermal",
+    "hw_thermal",
+    "hw_power_brake",
+];
+
+/// Appends all counts of each GPU.
+pub(super) fn write_counts<'a, L>(
+    report: &Report,
+    form: ExpositionFormat,
+    watches_xid: bool,
+    labels: impl Fn(u32) -> L,
+    out: &mut String,
+) where
+    L: IntoIterator<Item = (&'a str, &'a str)>,
+{
+    let gpus = (0..).zip(&report.devices).filter(|(_, device)| device.class == DeviceClass::Gpu);
+    let gpus: Vec<_> =
+        gpus.map(|(at, gpu)| (at, gpu, CountLabels::from_iter(labels(at)))).collect();
+    let xids = |metric| {
+        let samples = report.samples.iter().filter(move |sample| sample.metric == metric);
+        samples.filter_map(|sample| {
+            let device = report.devices.get(sample.device as usize)?;
+            let [gpu, code] = &*device.key else { return None };
+            Some((gpu, code.as_str(), sample.reading.value()?))
+        })
+    };
+    let mut lines = Vec::new();
+    for (at, gpu, labels) in &gpus {
+        let own = xids(parts::XID_RECENT).filter(|(key, ..)| **key == gpu.key[0]);
+        let own: Vec<_> = own.filter(|(.., count)| *count > 0.0).collect();
+        // That there was none is said only of a GPU that answers and is watched.
+        if own.is_empty() && watches_xid && find_value(report, *at, gpu::PRESENT) == Some(1.0) {
+            lines.push((labels, vec![WINDOW], 0.0));
+        }
+        lines.extend(
+            own.into_iter().map(|(_, xid, count)| (labels, vec![WINDOW, (XID, xid)], count)),
+        );
+    }
+    write_family(form, XIDS, XIDS_HELP, MetricKind::Gauge, lines, out);
+    let lines = gpus.iter().flat_map(|(_, gpu, labels)| {
+        let own = xids(parts::XID_ERRORS).filter(|(key, ..)| **key == gpu.key[0]);
+        own.map(move |(_, xid, count)| (labels, vec![(XID, xid)], count))
+    });
+    write_family(
+        form,
+        ALL_XIDS,
+        ALL_XIDS_HELP,
+        MetricKind::Counter(CounterWidth::Bits64),
+        lines.collect(),
+        out,
+    );
+    let lines = gpus.iter().flat_map(|(at, _, labels)| {
+        let reasons = REASONS.into_iter().zip(gpu::RECENT_CLOCK_EVENTS);
+        reasons.filter_map(move |(reason, metric)| {
+            let count = find_value(report, *at, metric).filter(|count| *count > 0.0)?;
+            Some((labels, vec![WINDOW, (CLOCK_EVENT, reason)], count))
+        })
+    });
+    write_family(form, CLOCK_EVENTS, CLOCK_EVENTS_HELP, MetricKind::Gauge, lines.collect(), out);
+}
+
+fn find_value(report: &Report, device: u32, metric: MetricId) -> Option<f64> {
+    let mut samples = report.samples.iter();
+    samples.find(|it| it.device == device && it.metric == metric)?.reading.value()
+}
+
+/// Appends a family of lines: the labels of a GPU, those beside them, and the value.
+fn write_family(
+    form: ExpositionFormat,
+    name: &str,
+    help: &str,
+    kind: MetricKind,
+    lines: Vec<(&CountLabels<'_>, CountLabels<'_>, f64)>,
+    out: &mut String,
+) {
+    if !lines.is_empty() {
+        form.write_family_header(name, help, kind, Unit::Count, out);
+    }
+    for (of_gpu, own, value) in lines {
+        write_sample(name, of_gpu.iter().copied().chain(own), value, out);
+    }
+}

@@ -1,0 +1,164 @@
+//! What dcgm-exporter says in one series of a GPU and we in several: reasons, links, driver errors.
+
+use super::ForeignValue;
+use crate::{
+    Device, DeviceClass, MetricId, Report,
+    catalogue::{gpu, gpu_parts as parts},
+    text::page_writer::{ExpositionFormat, write_sample},
+    unit::{CounterWidth, MetricKind, Unit},
+    xid::describe_xid,
+};
+
+/// The mask of reasons that hold a clock, under its new and its old name.
+const CLOCK_EVENTS: [&str; 2] =
+    ["DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"];
+
+const CLOCK_EVENTS_HELP: &str = "Mask of the reasons that hold the clock now.";
+
+/// What all links of a GPU say together, and how many of our units make one of theirs. Traffic is counted in kibibytes
+/// there, as the driver's fields do; checksum errors are those of the GPU's own fields where it has them.
+const OF_LINKS: [(&str, &[MetricId], f64); 4] = [
+    ("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", &[parts::NVLINK_CRC], 1.0),
+    ("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", &[parts::NVLINK_REPLAY], 1.0),
+    ("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", &[parts::NVLINK_RECOVERY], 1.0),
+    (
+        "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
+        &[parts::NVLINK_RECEIVE, parts::NVLINK_TRANSMIT],
+        1024.0,
+    ),
+];
+
+const ERRORS_HELP: &str = "Errors of this kind on all NVLinks of the GPU.";
+
+const TRAFFIC_HELP: &str = "Kibibytes received and transmitted over all NVLinks of the GPU.";
+
+/// The driver's last error; it stays until the next one.
+const XID_ERRORS: &str = "DCGM_FI_DEV_XID_ERRORS";
+
+const XID_ERRORS_HELP: &str = "The XID that was seen last, 0 where none was.";
+
+/// What dcgm-exporter says of a GPU without an error.
+const NO_ERROR: &str = "No Error";
+
+/// Every GPU of the report in order, with what is said of it; GPUs of which nothing is said are left out.
+fn collect_gpus<'a, T>(
+    report: &'a Report,
+    say: impl Fn(u32, &'a Device) -> Option<T>,
+) -> Vec<(u32, T)> {
+    let devices = (0..).zip(&report.devices);
+    let gpus = devices.filter(|(_, device)| device.class == DeviceClass::Gpu);
+    gpus.filter_map(|(at, device)| Some((at, say(at, device)?))).collect()
+}
+
+/// Appends one mask of all reasons that hold a clock, under both of its names.
+pub(super) fn write_clock_events<'a, L>(
+    report: &Report,
+    form: ExpositionFormat,
+    labels: impl Fn(u32) -> L,
+    out: &mut String,
+) where
+    L: IntoIterator<Item = (&'a str, &'a str)>,
+{
+    let mut masks: Vec<Option<u64>> = vec![None; report.devices.len()];
+    for sample in &report.samples {
+        let Some((bit, _)) = gpu::CLOCK_EVENTS.iter().find(|row| row.1 == sample.metric) else {
+            continue;
+        };
+        if let (Some(held), Some(mask)) =
+            (sample.reading.value(), masks.get_mut(sample.device as usize))
+        {
+            *mask.get_or_insert(0) |= if held > 0.0 { *bit } else { 0 };
+        }
+    }
+    let masks = collect_gpus(report, |at, _| masks[at as usize]);
+    for name in CLOCK_EVENTS {
+        if !masks.is_empty() {
+            form.write_family_header(name, CLOCK_EVENTS_HELP, MetricKind::Gauge, Unit::Count, out);
+        }
+        for (gpu, mask) in &masks {
+            write_sample(name, labels(*gpu), *mask as f64, out);
+        }
+    }
+}
+
+/// Appends what all links of a GPU say as one number of each kind, without the names that are among `written`.
+pub(super) fn write_links<'a, L>(
+    report: &Report,
+    form: ExpositionFormat,
+    written: &[ForeignValue],
+    labels: impl Fn(u32) -> L,
+    out: &mut String,
+) where
+    L: IntoIterator<Item = (&'a str, &'a str)>,
+{
+    for (name, metrics, unit) in OF_LINKS {
+        if written.iter().any(|value| value.name == name) {
+            continue;
+        }
+        let samples = report.samples.iter().filter(|sample| metrics.contains(&sample.metric));
+        let errors: Vec<_> = samples
+            .filter_map(|sample| {
+                let link = report.devices.get(sample.device as usize)?;
+                Some((link.key.first()?, sample.reading.value()?))
+            })
+            .collect();
+        let sums = collect_gpus(report, |_, gpu| {
+            let mut own = errors.iter().filter(|(key, _)| **key == gpu.key[0]).peekable();
+            own.peek()?;
+            Some((own.map(|(_, errors)| errors).sum::<f64>() / unit).floor())
+        });
+        if !sums.is_empty() {
+            let kind = MetricKind::Counter(CounterWidth::Bits64);
+            let help = if unit > 1.0 { TRAFFIC_HELP } else { ERRORS_HELP };
+            form.write_family_header(name, help, kind, Unit::Count, out);
+        }
+        for (gpu, sum) in sums {
+            write_sample(name, labels(gpu), sum, out);
+        }
+    }
+}
+
+/// Appends the driver's last error of each GPU. That there was none is said only of a GPU that answers and is watched.
+pub(super) fn write_xids<'a, L>(
+    report: &Report,
+    form: ExpositionFormat,
+    watched: bool,
+    labels: impl Fn(u32) -> L,
+    out: &mut String,
+) where
+    L: IntoIterator<Item = (&'a str, &'a str)>,
+{
+    let seen: Vec<_> = report
+        .samples
+        .iter()
+        .filter(|sample| sample.metric == parts::XID_LAST_SEEN)
+        .filter_map(|sample| {
+            let device = report.devices.get(sample.device as usize)?;
+            let [gpu, code] = &*device.key else { return None };
+            Some((sample.reading.value()?, gpu, code.parse::<u32>().ok()?))
+        })
+        .collect();
+    let last = collect_gpus(report, |at, gpu| {
+        let own = seen.iter().filter(|(_, key, _)| **key == gpu.key[0]);
+        let last = own.max_by(|one, two| one.0.total_cmp(&two.0)).map(|(_, _, code)| *code);
+        let present = report.samples.iter().any(|sample| {
+            sample.device == at
+                && sample.metric == gpu::PRESENT
+                && sample.reading.value() == Some(1.0)
+        });
+        last.or((watched && present).then_some(0))
+    });
+    if !last.is_empty() {
+        form.write_family_header(XID_ERRORS, XID_ERRORS_HELP, MetricKind::Gauge, Unit::Count, out);
+    }
+    for (gpu, code) in last {
+        let number = code.to_string();
+        let meaning = if code == 0 { NO_ERROR } else { describe_xid(code).meaning };
+        let mut all: Vec<(&str, &str)> = Vec::new();
+        for (name, value) in labels(gpu) {
+            all.push((name, value));
+        }
+        all.extend([("err_code", number.as_str()), ("err_msg", meaning)]);
+        write_sample(XID_ERRORS, all, f64::from(code), out);
+    }
+}

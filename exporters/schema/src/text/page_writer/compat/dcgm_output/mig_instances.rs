@@ -1,0 +1,69 @@
+//! Instances of partitioned GPUs as dcgm-exporter has them: in the series of their GPU, with two labels more.
+
+use super::{DcgmLabels, ForeignValue, dcgm_names};
+use crate::{
+    DeviceClass, MetricId, Report,
+    catalogue::{ForeignName as Named, gpu, gpu_parts as parts},
+    text::page_writer::compat::to_foreign_value,
+};
+
+/// What is said of an instance, and the metric of a whole GPU whose name it goes by.
+const OF_INSTANCES: [(MetricId, MetricId); 5] = [
+    (parts::MIG_MEMORY_USED, gpu::MEMORY_USED),
+    (parts::MIG_MEMORY_TOTAL, gpu::MEMORY_TOTAL),
+    (parts::MIG_SM_ACTIVE, gpu::SM_ACTIVE),
+    (parts::MIG_TENSOR_ACTIVE, gpu::TENSOR_ACTIVE),
+    (parts::MIG_DRAM_ACTIVE, gpu::DRAM_ACTIVE),
+];
+
+/// What the product name of an instance has before its profile: `NVIDIA H100 80GB HBM3 MIG 3g.40gb`.
+const BEFORE_PROFILE: &str = " MIG ";
+
+/// Labels of a GPU that its instances have of their own or not at all: a pod holds an instance, not its GPU.
+pub(super) const OWN: [&str; 5] = ["container", "namespace", "pod", "pod_uid", "hpc_job"];
+
+/// Adds what instances say to the values, among those of whole GPUs. As there, a GPU whose instances say something does
+/// not say it too.
+pub(super) fn add_instances(report: &Report, values: &mut Vec<ForeignValue>) {
+    let mut of_instances = Vec::new();
+    for sample in &report.samples {
+        let known = OF_INSTANCES.iter().find(|(own, _)| *own == sample.metric);
+        let (Some((_, whole)), Some(value)) = (known, sample.reading.value()) else { continue };
+        if report.devices.get(sample.device as usize).is_none_or(|it| it.class != DeviceClass::Mig)
+        {
+            continue;
+        }
+        let row = whole.catalogue_row();
+        for Named { name, scale, .. } in dcgm_names(row) {
+            let value = to_foreign_value(value, *scale, row.unit);
+            of_instances.push(ForeignValue { name, metric: *whole, device: sample.device, value });
+        }
+    }
+    let gpu = |device: u32| report.devices[device as usize].key.first();
+    values.retain(|whole| {
+        let same =
+            |part: &&ForeignValue| part.name == whole.name && gpu(part.device) == gpu(whole.device);
+        !of_instances.iter().any(|part| same(&part))
+    });
+    values.append(&mut of_instances);
+    values.sort_by_key(|value| (value.metric, value.name, value.device));
+    values.dedup_by_key(|value| (value.name, value.device));
+}
+
+/// The labels that tell the instance at position `at` from others: its profile and its number, and who holds it.
+pub(super) fn instance_labels(report: &Report, at: u32) -> DcgmLabels<'_> {
+    let mut infos = report.infos.iter();
+    let info = infos.find(|info| info.metric == parts::MIG_INFO && info.device == at);
+    let said = |wanted: &str| {
+        let label = info?.labels.iter().find(|(name, _)| *name == wanted)?;
+        Some(label.1.as_str())
+    };
+    let profile = said("name").and_then(|name| name.rsplit_once(BEFORE_PROFILE));
+    let mut labels = vec![
+        ("GPU_I_PROFILE", profile.map_or("", |(_, profile)| profile)),
+        ("GPU_I_ID", said("gpu_instance").unwrap_or_default()),
+    ];
+    let holder = ["container", "namespace", "pod"].map(|name| Some((name, said(name)?)));
+    labels.extend(holder.into_iter().flatten());
+    labels
+}

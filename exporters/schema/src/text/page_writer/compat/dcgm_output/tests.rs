@@ -1,0 +1,221 @@
+//! What dcgm-exporter would say of the same GPUs, instances, jobs and errors.
+
+use super::*;
+use crate::{
+    AbsenceReason,
+    catalogue::{gpu_health, gpu_parts as parts},
+    text::{CompatOptions, PageLimits, decode_page, write_page},
+};
+
+fn gpu_report() -> Report {
+    let mut report = Report { node: Some("gpu-0417".into()), ..Report::default() };
+    let gpu = report.ensure_device(Device::new_gpu(3));
+    let who = [
+        ("uuid", "GPU-a"),
+        ("model", "NVIDIA H100 80GB HBM3"),
+        ("pci_bus_id", "00000000:1B:00.0"),
+        ("serial", "1"),
+        ("driver", "550.54.15"),
+    ];
+    report.add_info(gpu, gpu::INFO, &who);
+    report.push(gpu, gpu::UTILIZATION, 0.57);
+    report.push(gpu, gpu::MEMORY_USED, 64_424_509_439.0);
+    report.push(gpu, gpu::SM_CLOCK, 1.98e9);
+    report.push(gpu, gpu::ENERGY, 9_876_543_210.123);
+    report.push(gpu, gpu::POWER, AbsenceReason::Stale);
+    for (bit, metric) in gpu::CLOCK_EVENTS {
+        report.push(gpu, *metric, f64::from(u8::from(matches!(bit, 0x04 | 0x40))));
+    }
+    report
+}
+
+const DCGM: CompatOptions = CompatOptions { dcgm: true, node: false, xid: true };
+
+/// What the page has beyond our own.
+fn dcgm_page(report: &Report, form: ExpositionFormat) -> String {
+    let (mut own, mut all) = (String::new(), String::new());
+    write_page(report, form, CompatOptions::default(), &mut own);
+    write_page(report, form, DCGM, &mut all);
+    let own = own.trim_end_matches("# EOF\n");
+    all.strip_prefix(own).unwrap().to_owned()
+}
+
+#[test]
+fn labels_units_and_masks_are_those_of_dcgm_exporter() {
+    let who = "gpu=\"3\",UUID=\"GPU-a\",pci_bus_id=\"00000000:1B:00.0\",device=\"nvidia3\",\
+               modelName=\"NVIDIA H100 80GB HBM3\",Hostname=\"gpu-0417\",\
+               DCGM_FI_DRIVER_VERSION=\"550.54.15\"";
+    let page = dcgm_page(&gpu_report(), ExpositionFormat::Text);
+    let samples: Vec<_> = page.lines().filter(|line| !line.starts_with('#')).collect();
+    let expected = [
+        ("DCGM_FI_DEV_GPU_UTIL", "57"),
+        ("DCGM_FI_DEV_FB_USED", "61439"),
+        ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "9876543210123"),
+        ("DCGM_FI_DEV_SM_CLOCK", "1980"),
+        ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "68"),
+        ("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "68"),
+    ];
+    let expected: Vec<_> =
+        expected.iter().map(|(name, value)| format!("{name}{{{who}}} {value}")).collect();
+    assert_eq!(samples, expected);
+    let energy = "# TYPE DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION counter\n";
+    assert!(page.contains(energy), "{page}");
+}
+
+#[test]
+fn open_metrics_does_not_call_a_counter_what_has_no_name_of_one() {
+    let page = dcgm_page(&gpu_report(), ExpositionFormat::OpenMetrics);
+    assert!(page.contains("# TYPE DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION unknown\n"), "{page}");
+    assert!(page.ends_with("} 68\n# EOF\n"), "{page}");
+}
+
+#[test]
+fn parts_of_a_gpu_are_said_of_the_whole() {
+    let mut report = gpu_report();
+    let with_error = report.ensure_device(Device::new_gpu(4));
+    for gpu in [0, with_error] {
+        report.push(gpu, gpu::PRESENT, 1.0);
+    }
+    for (link, replays) in [(0, 3.0), (1, 4.0)] {
+        let link = report.ensure_device(Device::new_gpu_part(DeviceClass::Nvlink, 3, link));
+        report.push(link, parts::NVLINK_REPLAY, replays);
+        report.push(link, parts::NVLINK_CRC, AbsenceReason::Unsupported);
+    }
+    for (code, at) in [(79, 1000.0), (31, 2000.0), (48, 1500.0)] {
+        let xid = report.ensure_device(Device::new_gpu_part(DeviceClass::Xid, 4, code));
+        report.push(xid, parts::XID_ERRORS, 1.0);
+        report.push(xid, parts::XID_LAST_SEEN, at);
+    }
+    report.push(0, gpu_health::REMAPPED_CORRECTED, 7.0);
+    let page = dcgm_page(&report, ExpositionFormat::Text);
+    let value = |name: &str, gpu: &str| {
+        let start = format!("{name}{{gpu=\"{gpu}\",");
+        let line = page.lines().find(|line| line.starts_with(&start))?;
+        Some(line.rsplit(' ').next().unwrap().to_owned())
+    };
+    let replays = "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL";
+    assert_eq!(value(replays, "3").as_deref(), Some("7"));
+    assert_eq!(value(replays, "4"), None);
+    assert_eq!(value("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", "3"), None);
+    assert_eq!(value("DCGM_FI_DEV_XID_ERRORS", "3").as_deref(), Some("0"));
+    assert_eq!(value("DCGM_FI_DEV_XID_ERRORS", "4").as_deref(), Some("31"));
+    let says = ",err_code=\"31\",err_msg=\"memory page fault\"} 31\n";
+    assert!(page.contains(says), "{page}");
+    assert!(page.contains(",err_code=\"0\",err_msg=\"No Error\"} 0\n"), "{page}");
+    assert!(page.contains("# TYPE DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS counter\n"), "{page}");
+}
+
+#[test]
+fn instances_stand_in_the_place_of_their_gpu() {
+    let mut report = gpu_report();
+    report.push(0, gpu::SM_ACTIVE, 0.9);
+    let pod = [("job", "web/chat-1"), ("namespace", "web"), ("pod", "chat-1")];
+    report.add_info(0, gpu::JOB_INFO, &pod);
+    for (number, active) in [(0, 0.25), (1, 0.5)] {
+        let mig = report.ensure_device(Device::new_gpu_part(DeviceClass::Mig, 3, number));
+        let profile = format!("NVIDIA H100 80GB HBM3 MIG {}g.40gb", number + 3);
+        let id = (number + 7).to_string();
+        let who = [("name", &*profile), ("gpu_instance", &id), ("namespace", "ml"), ("pod", "a")];
+        report.add_info(mig, parts::MIG_INFO, &who[..4 - 2 * number as usize]);
+        report.push(mig, parts::MIG_SM_ACTIVE, active);
+        report.push(mig, parts::MIG_MEMORY_USED, 3.0 * 1_048_576.0);
+    }
+    let page = dcgm_page(&report, ExpositionFormat::Text);
+    let samples = |name: &str| {
+        let own = page.lines().filter(|line| line.starts_with(&format!("{name}{{")));
+        own.map(|line| line.split_once(",DCGM_FI_DRIVER").unwrap().1).collect::<Vec<_>>()
+    };
+    let version = "_VERSION=\"550.54.15\"";
+    let first =
+        format!("{version},GPU_I_PROFILE=\"3g.40gb\",GPU_I_ID=\"7\",namespace=\"ml\",pod=\"a\"}}");
+    let second = format!("{version},GPU_I_PROFILE=\"4g.40gb\",GPU_I_ID=\"8\"}}");
+    let both = [format!("{first} 0.25"), format!("{second} 0.5")];
+    assert_eq!(samples("DCGM_FI_PROF_SM_ACTIVE"), both);
+    assert_eq!(samples("DCGM_FI_DEV_FB_USED"), [format!("{first} 3"), format!("{second} 3")]);
+    // What nobody says of the instances is said of the GPU, and of whoever holds that.
+    let whole = format!("{version},container=\"\",namespace=\"web\",pod=\"chat-1\"}} 57");
+    assert_eq!(samples("DCGM_FI_DEV_GPU_UTIL"), [whole]);
+    assert_eq!(page.matches("# TYPE DCGM_FI_PROF_SM_ACTIVE gauge\n").count(), 1);
+    let mut text = String::new();
+    write_page(&report, ExpositionFormat::Text, DCGM, &mut text);
+    let read = decode_page(text.as_bytes(), &PageLimits::default()).unwrap();
+    assert_eq!(read.rejected.total_count(), 0, "{:?}", read.rejected);
+    assert_eq!(read.report.find_reading(&Device::new_gpu(3), gpu::SM_ACTIVE), Some(0.9.into()));
+}
+
+#[test]
+fn what_happened_of_late_is_counted() {
+    let mut report = gpu_report();
+    report.push(0, gpu::PRESENT, 1.0);
+    report.push(0, gpu::RECENT_SW_POWER_CAP, 290.0);
+    report.push(0, gpu::RECENT_IDLE, 0.0);
+    let other = report.ensure_device(Device::new_gpu(4));
+    report.push(other, gpu::PRESENT, 1.0);
+    for (code, all, recent) in [(79, 1.0, 0.0), (31, 3.0, 2.0)] {
+        let xid = report.ensure_device(Device::new_gpu_part(DeviceClass::Xid, 3, code));
+        report.push(xid, parts::XID_ERRORS, all);
+        report.push(xid, parts::XID_RECENT, recent);
+    }
+    for link in 0..2 {
+        let link = report.ensure_device(Device::new_gpu_part(DeviceClass::Nvlink, 3, link));
+        report.push(link, parts::NVLINK_RECEIVE, 1_048_576.0);
+        report.push(link, parts::NVLINK_TRANSMIT, 1024.0);
+        report.push(link, parts::NVLINK_CRC, 5.0);
+    }
+    report.push(0, gpu_health::NVLINK_CRC_FLIT, 1.0);
+    let page = dcgm_page(&report, ExpositionFormat::Text);
+    let samples = |name: &str| {
+        let own = page.lines().filter(|line| line.starts_with(&format!("{name}{{")));
+        let own = own.map(|line| line.split_once(",DCGM_FI_DRIVER_VERSION=").unwrap().1);
+        own.map(|line| line.split_once('"').unwrap().1.split_once('"').unwrap().1)
+            .collect::<Vec<_>>()
+    };
+    let window = ",window_size_in_ms=\"300000\"";
+    let counted = [format!("{window},xid=\"31\"}} 2"), format!("{window}}} 0")];
+    assert_eq!(samples("DCGM_EXP_XID_ERRORS_COUNT"), counted);
+    assert_eq!(samples("DCGM_EXP_XID_ERRORS_TOTAL"), [",xid=\"79\"} 1", ",xid=\"31\"} 3"]);
+    let held = [format!("{window},clock_event=\"power_cap\"}} 290")];
+    assert_eq!(samples("DCGM_EXP_CLOCK_EVENTS_COUNT"), held);
+    assert_eq!(samples("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"), ["} 2050"]);
+    assert_eq!(samples("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL"), ["} 1"]);
+}
+
+#[test]
+fn the_job_stands_where_dcgm_exporter_has_it() {
+    let mut report = gpu_report();
+    report.add_info(0, gpu::JOB_INFO, &[("job", "4711"), ("user", "ada")]);
+    assert!(dcgm_page(&report, ExpositionFormat::Text).contains("\",hpc_job=\"4711\"} 57\n"));
+    report.infos.pop();
+    let pod = [("job", "web/chat"), ("namespace", "web"), ("pod", "chat-1")];
+    report.add_info(0, gpu::JOB_INFO, &pod);
+    let says = "\",container=\"\",namespace=\"web\",pod=\"chat-1\"} 57\n";
+    assert!(dcgm_page(&report, ExpositionFormat::Text).contains(says));
+    report.infos.pop();
+    report.add_info(0, gpu::JOB_INFO, &[("job", "4be1"), ("source", "docker")]);
+    assert!(!dcgm_page(&report, ExpositionFormat::Text).contains("4be1"));
+    report.infos.pop();
+    report.add_info(0, gpu::JOB_INFO, &[("pod", "0a1b2c3d")]);
+    assert!(dcgm_page(&report, ExpositionFormat::Text).contains("\",pod_uid=\"0a1b2c3d\"} 57\n"));
+}
+
+#[test]
+fn our_own_reader_takes_a_page_that_says_everything_twice() {
+    let mut report = gpu_report();
+    report.add_info(0, gpu::JOB_INFO, &[("job", "4711"), ("user", "ada")]);
+    let mut text = String::new();
+    write_page(&report, ExpositionFormat::Text, DCGM, &mut text);
+    let page = decode_page(text.as_bytes(), &PageLimits::default()).unwrap();
+    assert_eq!(page.rejected.total_count(), 0, "{:?}", page.rejected);
+    assert_eq!((page.dialect, &page.report.node), (Dialect::Gaunt, &report.node));
+    assert_eq!(page.report.infos.len(), 3, "the node, the GPU and its job, each once");
+    let device = Device::new_gpu(3);
+    for metric in [gpu::UTILIZATION, gpu::ENERGY, gpu::POWER, gpu::CLOCK_EVENT_IDLE] {
+        let (found, said) =
+            (page.report.find_reading(&device, metric), first_reading(&report, metric));
+        assert_eq!(found, said, "{}", metric.series_key());
+    }
+}
+
+fn first_reading(report: &Report, metric: MetricId) -> Option<crate::Reading> {
+    report.samples.iter().find(|sample| sample.metric == metric).map(|sample| sample.reading)
+}

@@ -1,0 +1,408 @@
+//! A page that repeats a layout is read as the strict reader reads it, and so is one that almost repeats it.
+
+use proptest::prelude::*;
+
+use super::{PageLimits, TemplateCache, TemplateCacheStats, TemplateState, decode_page};
+use crate::{DeviceClass, Reading, Report, ScrapedPage, catalogue::gpu_parts::XID_ERRORS};
+
+const DCGM: &str = include_str!("../../../../tests/fixtures/scrapes/dcgm.prom");
+const SHORT: &str = include_str!("../../../../tests/fixtures/scrapes/short.prom");
+
+const PAGES: [&str; 17] = [
+    include_str!("../../../../tests/fixtures/scrapes/all_smi.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/amd_device_metrics.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/dcgm_new.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/infiniband_exporter.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/nccl_inspector.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/node_storage.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/nvidia_gpu_exporter.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/rdma_exporter.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/snmp_exporter.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/tgi.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/triton.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/vllm.prom"),
+    DCGM,
+    SHORT,
+    include_str!("../../../../tests/fixtures/scrapes/node_exporter.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/node_infiniband.prom"),
+    include_str!("../../../../tests/fixtures/sysroot/whole.prom"),
+];
+
+/// A small page with everything that a plan knows: readings, sums, masks, marks, clocks, infos, lines that are refused,
+/// names that nobody knows, escapes.
+const MIXED: &str = "# HELP gaunt_node_time_seconds The clock.\n# TYPE gaunt_node_time_seconds gauge\n\
+gaunt_node_time_seconds 1795000000.25\n\
+node_cpu_seconds_total{cpu=\"0\",mode=\"user\"} 1.5\n\
+node_cpu_seconds_total{cpu=\"0\",mode=\"system\"} 2.25\n\
+node_cpu_seconds_total{cpu=\"1\",mode=\"iowait\"} 3\n\
+DCGM_FI_DEV_CLOCK_THROTTLE_REASONS{gpu=\"0\",UUID=\"GPU-1\",Hostname=\"n1\"} 68\n\
+DCGM_FI_DEV_GPU_TEMP{gpu=\"0\",UUID=\"GPU-1\",Hostname=\"n1\"} 9223372036854775794\n\
+DCGM_FI_DEV_XID_ERRORS{gpu=\"0\",err_msg=\"a \\\"b\\\" \\\\ c\"} 0\n\
+gaunt_gpu_info{gpu=\"0\",uuid=\"GPU-1\"} 1\n\
+# a comment\n\n\
+gaunt_absent{gpu=\"0\",metric=\"gaunt_gpu_power_watts\",reason=\"unsupported\"} 1\n\
+gaunt_gpu_power_watts{gpu=\"1\",pod=\"a\"} 301.5\n\
+gaunt_gpu_power_watts{gpu=\"1\",pod=\"b\"} 17\n\
+gaunt_gpu_power_watts 4\n\
+node_network_speed_bytes{device=\"eth0\"} -1000000\n\
+node_infiniband_link_downed_total{device=\"mlx5_0\",port=\"1\"} 255\n\
+nobody_knows 1e-300\n";
+
+/// Both pages, with readings by their bits.
+fn assert_same_page(one: &ScrapedPage, other: &ScrapedPage) -> Result<(), TestCaseError> {
+    let bits = |report: &Report| {
+        let samples = report.samples.iter();
+        let bits = |reading: Reading| (reading.value().map(f64::to_bits), reading.absence_reason());
+        samples.map(|s| (s.metric, s.device, bits(s.reading))).collect::<Vec<_>>()
+    };
+    prop_assert_eq!(bits(&one.report), bits(&other.report));
+    prop_assert_eq!(&one.report.devices, &other.report.devices);
+    prop_assert_eq!(&one.report.infos, &other.report.infos);
+    prop_assert_eq!(&one.report.node, &other.report.node);
+    prop_assert_eq!(one.report.node_time, other.report.node_time);
+    prop_assert_eq!((one.dialect, one.bytes), (other.dialect, other.bytes));
+    prop_assert_eq!(&one.rejected, &other.rejected);
+    Ok(())
+}
+
+/// Reads `first`, then `second` as its successor; says whether the second repeated the layout of the first.
+fn repeats_template(
+    first: &[u8],
+    second: &[u8],
+    limits: &PageLimits,
+) -> Result<bool, TestCaseError> {
+    let (layouts, mut memory) = (TemplateCache::default(), TemplateState::default());
+    for (body, strict) in [first, second].map(|body| (body, decode_page(body, limits))) {
+        match (layouts.decode_page(&mut memory, body, limits), strict) {
+            (Ok(page), Ok(strict)) => assert_same_page(&page, &strict)?,
+            (page, strict) => prop_assert_eq!(page.err(), strict.err()),
+        }
+    }
+    Ok(layouts.cache_stats().repeated == 1)
+}
+
+/// The page with every value replaced by what `value` says, lines untouched otherwise.
+fn replace_values(page: &str, mut value: impl FnMut(usize, &str) -> String) -> String {
+    let mut out = String::new();
+    for (number, line) in page.split_inclusive('\n').enumerate() {
+        match line.trim_end().rsplit_once(' ') {
+            Some((head, old)) if !line.starts_with('#') => {
+                out.push_str(head);
+                out.push(' ');
+                out.push_str(&value(number, old));
+                out.push('\n');
+            }
+            _ => out.push_str(line),
+        }
+    }
+    out
+}
+
+#[test]
+fn pages_of_real_exporters_repeat_their_layout() {
+    for page in PAGES.into_iter().chain([MIXED]) {
+        // A value that differs on each run is left open in the fixture.
+        let page = &page.replace('…', "12.5");
+        let next = replace_values(page, |_, old| match old.parse::<f64>() {
+            Ok(number) if number > 2.0 && number.fract() != 0.0 => format!("{}", number + 1.5),
+            _ => old.to_owned(),
+        });
+        assert!(
+            repeats_template(page.as_bytes(), next.as_bytes(), &PageLimits::default()).unwrap(),
+            "{page:.60}"
+        );
+    }
+}
+
+#[test]
+fn timestamps_may_move() {
+    let page = |at: u32| format!("gaunt_node_load1 {at}.5 1700000000{at}\nother {at} -{at}\n");
+    assert!(
+        repeats_template(page(100).as_bytes(), page(234).as_bytes(), &PageLimits::default())
+            .unwrap()
+    );
+    for other in [
+        "gaunt_node_load1 1 2\nother 1\n",
+        "gaunt_node_load1 1 2\nother 1  2\n",
+        "gaunt_node_load1 1 2\nother 1 2x\n",
+        "gaunt_node_load1 1 99999999999999999999\nother 1 2\n",
+    ] {
+        assert!(
+            !repeats_template(page(100).as_bytes(), other.as_bytes(), &PageLimits::default())
+                .unwrap()
+        );
+    }
+}
+
+/// The last XID of a GPU comes, changes, is the same as that of another line, and goes: the layout stays.
+#[test]
+fn xids_come_and_go() {
+    let (layouts, mut memory, limits) =
+        (TemplateCache::default(), TemplateState::default(), PageLimits::default());
+    let page = |values: [&str; 4]| {
+        let [one, two, three, power] = values;
+        format!(
+            "DCGM_FI_DEV_XID_ERRORS{{gpu=\"0\",UUID=\"GPU-1\"}} {one}\n\
+             DCGM_FI_DEV_XID_ERRORS{{gpu=\"0\",UUID=\"GPU-1\",pod=\"a\"}} {two}\n\
+             DCGM_FI_DEV_XID_ERRORS{{gpu=\"1\",UUID=\"GPU-2\"}} {three}\n\
+             DCGM_FI_DEV_POWER_USAGE{{gpu=\"1\",UUID=\"GPU-2\"}} {power}\n"
+        )
+    };
+    let mut named = Vec::new();
+    let mut lists = Vec::new();
+    for values in [
+        ["31", "0", "0", "300"],
+        ["0", "0", "0", "301"],
+        ["0", "79", "79", "302"],
+        ["79", "79", "31", "303"],
+        ["79", "79", "31", "304"],
+        ["9223372036854775794", "2147483632", "NaN", "305"],
+        ["0.5", "-3", "10001", "306"],
+        ["48", "31", "10000", "307"],
+    ] {
+        let body = page(values);
+        let strict = decode_page(body.as_bytes(), &limits).unwrap();
+        let read = layouts.decode_page(&mut memory, body.as_bytes(), &limits).unwrap();
+        assert_same_page(&read, &strict).unwrap();
+        let xids = read.report.devices.iter().filter(|device| device.class == DeviceClass::Xid);
+        named.push(xids.map(|xid| xid.key.join("/")).collect::<Vec<_>>().join(" "));
+        lists.push(read.report.devices);
+    }
+    assert_eq!(layouts.cache_stats().repeated, 7);
+    assert_eq!(
+        named,
+        ["0/31", "", "0/79 1/79", "0/79 1/31", "0/79 1/31", "", "", "0/31 0/48 1/10000"]
+    );
+    assert!(lists[3].ptr_eq(&lists[4]) && lists[5].ptr_eq(&lists[6]), "equal lists are one");
+    // Who says XIDs in our words as well says them once, and is read strictly.
+    let both = format!(
+        "{}gaunt_gpu_xid_errors_total{{gpu=\"0\",xid=\"31\"}} 5\n",
+        page(["31", "0", "31", "1"])
+    );
+    assert!(!repeats_template(both.as_bytes(), both.as_bytes(), &limits).unwrap());
+    let report = decode_page(both.as_bytes(), &limits).unwrap().report;
+    let xids = report.samples.iter().filter(|sample| sample.metric == XID_ERRORS);
+    assert_eq!(
+        xids.map(|sample| sample.reading.value()).collect::<Vec<_>>(),
+        [Some(5.0), Some(1.0)]
+    );
+}
+
+/// What almost repeats the page, and must be seen not to.
+#[test]
+fn near_misses_are_read_strictly() {
+    let limits = PageLimits::default();
+    let swap = |one: &str, other: &str| {
+        let changed = MIXED.replacen(one, other, 1);
+        assert_ne!(changed, MIXED, "{one}");
+        assert!(
+            !repeats_template(MIXED.as_bytes(), changed.as_bytes(), &limits).unwrap(),
+            "{one} → {other}"
+        );
+    };
+    swap("UUID=\"GPU-1\"", "UUID=\"GPU-2\"");
+    swap("gpu=\"1\",pod=\"a\"", "gpu=\"2\",pod=\"a\"");
+    swap("a \\\"b\\\"", "a \\\"b\\n");
+    swap("# a comment", "# b comment");
+    swap("# HELP gaunt_node_time_seconds The clock.\n", "");
+    swap("\n\n", "\n");
+    swap("nobody_knows 1e-300\n", "nobody_knows 1e-300\nnobody_knows2 1\n");
+    swap("nobody_knows 1e-300\n", "");
+    swap("nobody_knows 1e-300\n", "nobody_knows 1e-300x\n");
+    swap("nobody_knows 1e-300\n", "nobody_knows 1e-300");
+    swap("nobody_knows 1e-300\n", "nobody_knows\t1e-300\n");
+    swap("nobody_knows 1e-300\n", "nobody_knows  1e-300\n");
+    swap("nobody_knows 1e-300\n", "nobody_knows 1e-300 \n");
+    swap("nobody_knows 1e-300\n", "nobody_knows 1e-300\r\n");
+    swap("nobody_knows 1e-300\n", "nobody_knows 1e-300 12\n");
+    swap("nobody_knows 1e-300\n", "nobody_knows \n");
+    swap("nobody_knows 1e-300\n", "nobody_knows 1e999\n");
+    // The meaning of these hangs on their values.
+    swap("reason=\"unsupported\"} 1", "reason=\"unsupported\"} 0");
+    swap("1795000000.25", "-1");
+}
+
+#[test]
+fn a_target_that_changes_each_time_is_hardly_learned_and_all_targets_have_a_limit() {
+    let limits = PageLimits::default();
+    let layouts = TemplateCache::new(64 << 10);
+    let mut memory = TemplateState::default();
+    for page in 0..500 {
+        let body = format!("gaunt_node_load1{{page=\"{page}\"}} 1\n");
+        layouts.decode_page(&mut memory, body.as_bytes(), &limits).unwrap();
+    }
+    assert!(memory.is_waiting(), "it is not learned each time");
+    let mut memories: Vec<TemplateState> =
+        std::iter::repeat_with(TemplateState::default).take(300).collect();
+    for round in 0..2 {
+        for (target, memory) in memories.iter_mut().enumerate() {
+            let line = |gpu| format!("gaunt_gpu_power_watts{{gpu=\"{target}{gpu}\"}} {round}\n");
+            let body: String = (0..20).map(line).collect();
+            layouts.decode_page(memory, body.as_bytes(), &limits).unwrap();
+            assert!(layouts.cache_stats().bytes <= 64 << 10);
+        }
+    }
+    let TemplateCacheStats { repeated, bytes, .. } = layouts.cache_stats();
+    assert!((1..300).contains(&repeated), "{repeated} of 300 found room");
+    drop(memories);
+    // What nobody uses makes room for others.
+    let (mut memory, body) = (TemplateState::default(), "gaunt_node_load1{a=\"new\"} 1\n");
+    for _ in 0..600 {
+        layouts.decode_page(&mut memory, body.as_bytes(), &limits).unwrap();
+    }
+    assert!(layouts.cache_stats().repeated > repeated, "{bytes} bytes were never given back");
+}
+
+#[test]
+fn equal_layouts_are_held_once() {
+    let layouts = TemplateCache::default();
+    let mut memories: Vec<TemplateState> =
+        std::iter::repeat_with(TemplateState::default).take(50).collect();
+    let mut sizes = Vec::new();
+    for (target, memory) in memories.iter_mut().enumerate() {
+        let page = replace_values(SHORT, |_, _| target.to_string());
+        layouts.decode_page(memory, page.as_bytes(), &PageLimits::default()).unwrap();
+        sizes.push(layouts.cache_stats().bytes);
+    }
+    assert!(sizes[0] > 0 && sizes[49] == sizes[0], "{sizes:?}");
+    // So are the devices of all pages, those of the first page of each target too, which is read strictly.
+    let mut pages = [0, 1].map(|_| TemplateState::default()).into_iter().map(|mut memory| {
+        layouts.decode_page(&mut memory, SHORT.as_bytes(), &PageLimits::default()).unwrap()
+    });
+    let (one, other) = (pages.next().unwrap(), pages.next().unwrap());
+    assert!(one.report.devices.ptr_eq(&other.report.devices));
+    // Who says in our words who its devices are has only that for its own.
+    let layouts = TemplateCache::default();
+    let line = |node: usize| format!("gaunt_gpu_info{{gpu=\"0\",uuid=\"GPU-{node}\"}} 1\n");
+    let mut memories = [TemplateState::default(), TemplateState::default()];
+    let held = [1, 2].map(|node| {
+        let page = format!("{SHORT}{}", line(node));
+        let memory = &mut memories[node - 1];
+        for _ in 0..2 {
+            layouts.decode_page(memory, page.as_bytes(), &PageLimits::default()).unwrap();
+        }
+        layouts.cache_stats()
+    });
+    assert_eq!(held[1].repeated, 2);
+    assert!(held[1].bytes - held[0].bytes < 1_000, "{held:?}");
+    // Where each node writes its own UUIDs, only those differ.
+    let layouts = TemplateCache::default();
+    let of = |node: usize| DCGM.replace("UUID=\"GPU-9", &format!("UUID=\"GPU-{node}"));
+    let mut memories = [TemplateState::default(), TemplateState::default()];
+    let held = [1, 2].map(|node| {
+        layouts
+            .decode_page(&mut memories[node - 1], of(node).as_bytes(), &PageLimits::default())
+            .unwrap();
+        layouts.cache_stats().bytes
+    });
+    assert!(held[1] - held[0] < held[0] / 20, "{held:?}");
+}
+
+/// How a page differs from the one before it.
+#[derive(Clone, Debug)]
+enum PageEdit {
+    /// The value of a line.
+    Value(usize, String),
+    /// A line is gone.
+    Drop(usize),
+    /// A line stands twice.
+    Twice(usize),
+    /// Two lines change places.
+    Swap(usize, usize),
+    /// A byte is another one.
+    Byte(usize, u8),
+    /// A byte is put in.
+    Insert(usize, u8),
+    /// The page ends early.
+    Cut(usize),
+}
+
+fn any_edit() -> impl Strategy<Value = PageEdit> {
+    let value = prop_oneof![
+        "[0-9]{1,20}",
+        "-?[0-9]{1,9}\\.[0-9]{1,12}",
+        "[0-9]\\.[0-9]{1,6}e[+-]?[0-9]{1,3}",
+        Just("NaN".to_owned()),
+        Just("+Inf".to_owned()),
+        Just("-Inf".to_owned()),
+        Just("-0".to_owned()),
+        Just("9223372036854775794".to_owned()),
+        Just("255".to_owned()),
+        Just("0".to_owned()),
+        "[0-9.eE+ -]{0,6}",
+    ];
+    let at = any::<usize>;
+    let byte =
+        || prop_oneof![any::<u8>(), prop::sample::select(b" \t\n\r{}\"\\,=#0123456789.-".to_vec())];
+    prop_oneof![
+        6 => (at(), value).prop_map(|(line, value)| PageEdit::Value(line, value)),
+        1 => at().prop_map(PageEdit::Drop),
+        1 => at().prop_map(PageEdit::Twice),
+        1 => (at(), at()).prop_map(|(one, other)| PageEdit::Swap(one, other)),
+        2 => (at(), byte()).prop_map(|(at, byte)| PageEdit::Byte(at, byte)),
+        2 => (at(), byte()).prop_map(|(at, byte)| PageEdit::Insert(at, byte)),
+        1 => at().prop_map(PageEdit::Cut),
+    ]
+}
+
+fn apply_edit(page: &[u8], change: &PageEdit) -> Vec<u8> {
+    let mut bytes = page.to_vec();
+    if bytes.is_empty() {
+        return bytes;
+    }
+    let length = bytes.len();
+    match *change {
+        PageEdit::Byte(at, byte) => bytes[at % length] = byte,
+        PageEdit::Insert(at, byte) => bytes.insert(at % length, byte),
+        PageEdit::Cut(at) => bytes.truncate(at % length),
+        PageEdit::Value(..) | PageEdit::Drop(_) | PageEdit::Twice(_) | PageEdit::Swap(..) => {
+            let mut lines: Vec<Vec<u8>> =
+                page.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+            let count = lines.len();
+            match change {
+                PageEdit::Drop(at) => drop(lines.remove(at % count)),
+                PageEdit::Twice(at) => lines.insert(at % count, lines[at % count].clone()),
+                PageEdit::Swap(one, other) => lines.swap(one % count, other % count),
+                PageEdit::Value(at, value) => {
+                    let line = &mut lines[at % count];
+                    if let Some(blank) = line.iter().rposition(|byte| *byte == b' ') {
+                        line.truncate(blank + 1);
+                        line.extend_from_slice(value.as_bytes());
+                        line.push(b'\n');
+                    }
+                }
+                _ => {}
+            }
+            bytes = lines.concat();
+        }
+    }
+    bytes
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    #[test]
+    fn whatever_changes_both_readers_say_the_same(
+        before in prop::collection::vec(any_edit(), 0..3),
+        between in prop::collection::vec(any_edit(), 0..4),
+        tight in any::<bool>(),
+    ) {
+        let first = before.iter().fold(MIXED.as_bytes().to_vec(), |page, it| apply_edit(&page, it));
+        let second = between.iter().fold(first.clone(), |page, it| apply_edit(&page, it));
+        let limits = if tight {
+            PageLimits { line_bytes: 90, labels: 2, samples: 14, ..PageLimits::default() }
+        } else {
+            PageLimits::default()
+        };
+        repeats_template(&first, &second, &limits)?;
+    }
+
+    #[test]
+    fn values_are_those_of_the_strict_reader(
+        value in "[+-]?[0-9]{0,22}(\\.[0-9]{0,22})?([eE][+-]?[0-9]{1,3})?|NaN|[+-]Inf|[ -~]{0,8}"
+    ) {
+        let page = |value: &str| format!("gaunt_node_load1 {value}\nnode_load1 1\n");
+        repeats_template(page("1").as_bytes(), page(&value).as_bytes(), &PageLimits::default())?;
+    }
+}

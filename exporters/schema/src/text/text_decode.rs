@@ -1,0 +1,219 @@
+//! A page becomes a report: the strict reader finds the samples, the dialects say what they mean.
+
+use super::{
+    PageLimits, PageLine, TextReader, TextSample,
+    page_template::{PageTemplate, SamplePosition},
+    reject_reason::RejectionTally,
+};
+use crate::{
+    SanitizedText, ScrapeFailure, ScrapedPage,
+    dialect::{DecodePlan, DecodedPage, PageDecoder},
+};
+
+/// Reads a page in whoever's words it is. A line that cannot be taken is counted and spoils no other; a body without
+/// a single sample is not a page.
+pub fn decode_page(body: &[u8], limits: &PageLimits) -> Result<ScrapedPage, ScrapeFailure> {
+    decode_strictly(body, limits, &mut NoPositions).map(|(page, _)| page)
+}
+
+/// A page, and the layout that the next one may repeat.
+pub(super) struct LearnedPage {
+    pub(super) page: ScrapedPage,
+    pub(super) layout: Option<PageTemplate>,
+}
+
+/// Reads a page as [`decode`] does, and notes its layout.
+pub(super) fn learn_template(
+    body: &[u8],
+    limits: &PageLimits,
+) -> Result<LearnedPage, ScrapeFailure> {
+    let mut sketch = PositionRecorder { positions: Vec::new(), refused: false };
+    let (page, rest) = decode_strictly(body, limits, &mut sketch)?;
+    let LearnedPlan { plan, xids } = rest;
+    let understood = DecodedPage { report: page.report.clone(), dialect: page.dialect, plan, xids };
+    let layout = if sketch.refused {
+        None
+    } else {
+        PageTemplate::of(body, &sketch.positions, understood, limits)
+    };
+    Ok(LearnedPage { page, layout })
+}
+
+/// Who wants to know where the samples of a page stand.
+trait PositionSink {
+    /// A sample was taken.
+    fn record_sample(&mut self, body: &[u8], sample: &TextSample<'_, '_>, line: &[u8]);
+
+    /// The reader refused a line.
+    fn record_refusal(&mut self);
+}
+
+/// Nobody.
+struct NoPositions;
+
+impl PositionSink for NoPositions {
+    fn record_sample(&mut self, _: &[u8], _: &TextSample<'_, '_>, _: &[u8]) {}
+
+    fn record_refusal(&mut self) {}
+}
+
+/// Where the samples stand, and whether a line was refused for its own sake: then the page has no layout.
+struct PositionRecorder {
+    positions: Vec<SamplePosition>,
+    refused: bool,
+}
+
+impl PositionSink for PositionRecorder {
+    fn record_sample(&mut self, body: &[u8], sample: &TextSample<'_, '_>, line: &[u8]) {
+        let place = |part: &[u8]| part.as_ptr() as usize - body.as_ptr() as usize;
+        let value = place(sample.digits.as_bytes());
+        let (end, line_end) = (value + sample.digits.len(), place(line) + line.len());
+        let stamp = sample.timestamp.and_then(|_| {
+            let rest = body.get(end..line_end)?.strip_prefix(b" ")?;
+            let blank = rest.iter().position(|byte| matches!(byte, b' ' | b'\t'));
+            Some(end + 1 + blank.unwrap_or(rest.len()))
+        });
+        // A timestamp that stands otherwise than after one blank is not looked for again.
+        self.refused |= stamp.is_some() != sample.timestamp.is_some();
+        let name = place(sample.name.as_bytes()) + sample.name.len();
+        self.positions.push(SamplePosition { name, value, end, stamp, line: line_end });
+    }
+
+    fn record_refusal(&mut self) {
+        self.refused = true;
+    }
+}
+
+/// Puts together a page whose lines were read by somebody else.
+#[derive(Debug, Default)]
+pub(super) struct PageBuilder<'a> {
+    interpreter: PageDecoder<'a>,
+    tally: RejectionTally,
+}
+
+impl<'a> PageBuilder<'a> {
+    /// Takes one sample.
+    pub(super) fn add_sample(&mut self, sample: &TextSample<'_, 'a>, line: u64) {
+        if let Err(reason) = self.interpreter.decode_sample(sample) {
+            self.tally.count_line(reason, line, sample.line);
+        }
+    }
+
+    /// The page.
+    pub(super) fn into_page(self, bytes: usize) -> ScrapedPage {
+        let DecodedPage { report, dialect, .. } = self.interpreter.into_decoded_page();
+        ScrapedPage { report, dialect, bytes: bytes as u64, rejected: self.tally.into_counts() }
+    }
+}
+
+/// What is understood of a page beside what it says.
+struct LearnedPlan {
+    plan: Option<DecodePlan>,
+    xids: usize,
+}
+
+fn decode_strictly(
+    body: &[u8],
+    limits: &PageLimits,
+    watch: &mut impl PositionSink,
+) -> Result<(ScrapedPage, LearnedPlan), ScrapeFailure> {
+    if body.len() > limits.body_bytes {
+        return Err(ScrapeFailure::TooLarge(limits.body_bytes as u64));
+    }
+    let mut reader = TextReader::new(body, limits);
+    let mut interpreter = PageDecoder::default();
+    let mut tally = RejectionTally::default();
+    let mut samples = 0_u64;
+    loop {
+        let refused = match reader.next() {
+            None => break,
+            Some(Ok(PageLine::Sample(sample))) => {
+                samples += 1;
+                let taken = interpreter.decode_sample(&sample);
+                watch.record_sample(body, &sample, sample.line);
+                taken.err()
+            }
+            Some(Ok(_)) => None,
+            Some(Err(reject)) => {
+                watch.record_refusal();
+                Some(reject.reason)
+            }
+        };
+        if let Some(reason) = refused {
+            tally.count_line(reason, reader.line_number(), reader.current_line());
+        }
+    }
+    let rejected = tally.into_counts();
+    if samples == 0 {
+        let why = match &rejected.first {
+            Some(first) => SanitizedText::new(&format!("no sample in it, {first}")),
+            None => SanitizedText::new("no sample in it"),
+        };
+        return Err(ScrapeFailure::NotAPage(why));
+    }
+    let DecodedPage { report, dialect, plan, xids } = interpreter.into_decoded_page();
+    Ok((
+        ScrapedPage { report, dialect, bytes: body.len() as u64, rejected },
+        LearnedPlan { plan, xids },
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decode_body(body: &[u8]) -> Result<ScrapedPage, ScrapeFailure> {
+        decode_page(body, &PageLimits::default())
+    }
+
+    #[test]
+    fn a_body_without_a_sample_is_not_a_page() {
+        let why = |body: &[u8]| match decode_body(body) {
+            Err(ScrapeFailure::NotAPage(why)) => why.to_string(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(why(b""), "no sample in it");
+        assert_eq!(why(b"# only a comment\n\n"), "no sample in it");
+        let html = why(b"<html>\n<body>\x1b]52;c;x\x07</body>\n");
+        assert_eq!(html, "no sample in it, line 1: bad_name: <html>");
+        let escape = why(b"\x1b]52;c;x\x07\n");
+        assert_eq!(escape, "no sample in it, line 1: bad_name: \u{fffd}]52;c;x\u{fffd}");
+    }
+
+    #[test]
+    fn a_body_over_the_limit_is_not_read() {
+        let limits = PageLimits { body_bytes: 8, ..PageLimits::default() };
+        assert_eq!(decode_page(b"a 1\nb 2\n", &limits).unwrap().bytes, 8);
+        assert_eq!(decode_page(b"a 1\nb 22\n", &limits).unwrap_err(), ScrapeFailure::TooLarge(8));
+    }
+
+    #[test]
+    fn half_a_page_is_taken_as_far_as_it_goes() {
+        let page =
+            decode_body(b"gaunt_gpu_power_watts{gpu=\"0\"} 1\ngaunt_gpu_power_watts{gpu=\"1")
+                .unwrap();
+        assert_eq!(page.report.samples.len(), 1);
+        assert_eq!(page.rejected.by_reason, [("unclosed_label".into(), 1)]);
+    }
+
+    #[test]
+    fn a_line_of_a_megabyte_disturbs_no_other() {
+        let mut body = b"a 1\nb{c=\"".to_vec();
+        body.resize(1 << 20, b'x');
+        body.extend_from_slice(b"\"} 2\nd 3\n");
+        let page = decode_body(&body).unwrap();
+        assert_eq!(page.rejected.by_reason, [("line_too_long".into(), 1)]);
+        let shown = page.rejected.first.unwrap();
+        assert!(shown.starts_with("line 2: line_too_long: b{c=\"xxx"), "{shown}");
+        assert!(shown.chars().count() < 120, "{shown}");
+    }
+
+    #[test]
+    fn reasons_are_counted_in_a_fixed_order() {
+        let page = decode_body(b"z 1\n9 1\nz 2\n8 1\ny x\n").unwrap();
+        let counts = page.rejected.by_reason.iter().map(|(reason, n)| (reason.as_str(), *n));
+        let expected = [("bad_name", 2), ("bad_value", 1), ("duplicate_series", 1)];
+        assert_eq!(counts.collect::<Vec<_>>(), expected);
+        assert_eq!(page.rejected.first.unwrap().as_str(), "line 2: bad_name: 9 1");
+    }
+}

@@ -1,0 +1,242 @@
+//! The strict reader: every line of a page is taken or refused with a reason, and a bad line spoils no other.
+
+use memchr::{memchr, memchr_iter};
+
+use super::{
+    PageLimits, Reason, SeriesLabel, families::FamilyTracker, labels, number, series::SeriesSet,
+};
+
+/// So much of a page is counted to guess how many lines the whole has; the table of series is sized by it.
+const LOOKED_AT_BYTES: usize = 4 << 10;
+
+/// A line that was taken.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PageLine<'r, 'a> {
+    /// A value.
+    Sample(TextSample<'r, 'a>),
+    /// What a metric means.
+    Help {
+        /// The metric.
+        name: &'a str,
+        /// The sentence as it stands on the page, escapes included.
+        text: &'a str,
+    },
+    /// What a metric is.
+    Type {
+        /// The metric.
+        name: &'a str,
+        /// One of `counter`, `gauge`, `histogram`, `summary` and `untyped`.
+        kind: &'a str,
+    },
+}
+
+/// One value of one series.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TextSample<'r, 'a> {
+    /// The metric.
+    pub name: &'a str,
+    /// The labels in the order of the page.
+    pub labels: &'r [SeriesLabel<'a>],
+    /// The value.
+    pub value: f64,
+    /// The value as it stands on the page: a double does not hold every whole number of 64 bits.
+    pub digits: &'a str,
+    /// Milliseconds since the epoch, where the page says so.
+    pub timestamp: Option<i64>,
+    /// The whole line, without its end.
+    pub line: &'a [u8],
+}
+
+impl<'a> TextSample<'_, 'a> {
+    /// The label of this name; an empty one counts as none.
+    pub fn find_label(&self, name: &str) -> Option<&SeriesLabel<'a>> {
+        self.labels.iter().find(|label| label.name == name && !label.raw.is_empty())
+    }
+}
+
+/// A line that was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RejectedLine<'a> {
+    /// Why.
+    pub reason: Reason,
+    /// The number of the line, from 1.
+    pub line: u64,
+    /// The line.
+    pub text: &'a [u8],
+}
+
+/// Takes a page apart. It allocates a fixed number of tables for the page and nothing for a line.
+#[derive(Debug)]
+pub struct TextReader<'a> {
+    body: &'a [u8],
+    /// The body as far as it is UTF-8; lines beyond are looked at one by one.
+    valid: &'a str,
+    limits: PageLimits,
+    /// Where the current line begins and ends.
+    line: (usize, usize),
+    number: u64,
+    next: usize,
+    samples: usize,
+    labels: Vec<SeriesLabel<'a>>,
+    series: SeriesSet<'a>,
+    families: FamilyTracker<'a>,
+}
+
+impl<'a> TextReader<'a> {
+    /// A reader at the beginning of `body`. The limit on the body itself is the caller's to hold; positions beyond
+    /// 4 GiB are not read.
+    pub fn new(body: &'a [u8], limits: &PageLimits) -> Self {
+        let body = &body[..body.len().min(u32::MAX as usize)];
+        let beginning = &body[..body.len().min(LOOKED_AT_BYTES)];
+        let lines = memchr_iter(b'\n', beginning).count() + 1;
+        let expected = limits.samples.min(lines * (body.len() / LOOKED_AT_BYTES + 1));
+        let valid = match std::str::from_utf8(body) {
+            Ok(whole) => whole,
+            Err(error) => std::str::from_utf8(&body[..error.valid_up_to()]).unwrap_or_default(),
+        };
+        Self {
+            body,
+            valid,
+            limits: *limits,
+            line: (0, 0),
+            number: 0,
+            next: 0,
+            samples: 0,
+            labels: Vec::with_capacity(limits.labels.min(64)),
+            series: SeriesSet::with_capacity(expected),
+            families: FamilyTracker::default(),
+        }
+    }
+
+    /// The number of the current line, from 1.
+    pub fn line_number(&self) -> u64 {
+        self.number
+    }
+
+    /// The current line as it stands on the page, without its end.
+    pub fn current_line(&self) -> &'a [u8] {
+        &self.body[self.line.0..self.line.1]
+    }
+
+    /// The next line that says something: blank lines and comments are passed over.
+    #[expect(clippy::should_implement_trait, reason = "a line borrows from the reader")]
+    pub fn next(&mut self) -> Option<Result<PageLine<'_, 'a>, RejectedLine<'a>>> {
+        let bare = loop {
+            self.advance_line()?;
+            let text = match self.line_text() {
+                Ok("") => continue,
+                Ok(text) => text,
+                Err(reason) => return Some(Err(self.reject_line(reason))),
+            };
+            let Some(comment) = text.strip_prefix('#') else {
+                match self.parse_sample(text) {
+                    Ok(bare) => break bare,
+                    Err(reason) => return Some(Err(self.reject_line(reason))),
+                }
+            };
+            match self.families.parse_comment(comment, &self.limits) {
+                Ok(None) => {}
+                Ok(Some(line)) => return Some(Ok(line)),
+                Err(reason) => return Some(Err(self.reject_line(reason))),
+            }
+        };
+        let UnlabeledSample { name, value, digits, timestamp } = bare;
+        let (labels, line) = (&self.labels, self.current_line());
+        Some(Ok(PageLine::Sample(TextSample { name, labels, value, digits, timestamp, line })))
+    }
+
+    /// Steps to the next line; nothing at the end of the page.
+    #[inline]
+    fn advance_line(&mut self) -> Option<()> {
+        let start = self.next;
+        let rest = self.body.get(start..).filter(|rest| !rest.is_empty())?;
+        let length = memchr(b'\n', rest).unwrap_or(rest.len());
+        let carriage = length > 0 && rest[length - 1] == b'\r';
+        self.line = (start, start + length - usize::from(carriage));
+        self.next = start + length + 1;
+        self.number += 1;
+        Some(())
+    }
+
+    /// The current line as text, without blanks before it.
+    #[inline]
+    fn line_text(&self) -> Result<&'a str, Reason> {
+        let line = self.current_line();
+        if line.len() > self.limits.line_bytes {
+            return Err(Reason::LineTooLong);
+        }
+        let text = match self.valid.get(self.line.0..self.line.1) {
+            Some(text) => text,
+            None => std::str::from_utf8(line).map_err(|_| Reason::NotUtf8)?,
+        };
+        Ok(&text[labels::skip_blanks(line, 0)..])
+    }
+
+    fn reject_line(&self, reason: Reason) -> RejectedLine<'a> {
+        RejectedLine { reason, line: self.number, text: self.current_line() }
+    }
+
+    /// Takes a sample; its labels are left in `self.labels`.
+    #[inline]
+    fn parse_sample(&mut self, text: &'a str) -> Result<UnlabeledSample<'a>, Reason> {
+        let bytes = text.as_bytes();
+        let length = self.families.name_length(text);
+        if length > self.limits.name_bytes {
+            return Err(Reason::NameTooLong);
+        }
+        let name = &text[..length];
+        let mut at = labels::skip_blanks(bytes, length);
+        self.labels.clear();
+        match bytes.get(at) {
+            _ if length == 0 => return Err(Reason::BadName),
+            Some(b'{') => at = labels::parse(text, at, &self.limits, &mut self.labels)?,
+            Some(_) if at == length => return Err(Reason::BadName),
+            _ => {}
+        }
+        let (digits, value, timestamp) = parse_value(text, at)?;
+        if SeriesSet::has_duplicate_names(&self.labels) {
+            return Err(Reason::DuplicateLabel);
+        }
+        if self.samples == self.limits.samples {
+            return Err(Reason::TooManySamples);
+        }
+        let start = self.line.1 - bytes.len();
+        if !self.series.insert(self.body, (start, self.line.1), name, &self.labels) {
+            return Err(Reason::DuplicateSeries);
+        }
+        self.samples += 1;
+        self.families.record_sample(name);
+        Ok(UnlabeledSample { name, value, digits, timestamp })
+    }
+}
+
+/// A sample without its labels.
+struct UnlabeledSample<'a> {
+    name: &'a str,
+    value: f64,
+    digits: &'a str,
+    timestamp: Option<i64>,
+}
+
+/// The value from `at`, as it stands and as a number, and the timestamp after it.
+#[inline]
+fn parse_value(text: &str, at: usize) -> Result<(&str, f64, Option<i64>), Reason> {
+    let bytes = text.as_bytes();
+    let start = labels::skip_blanks(bytes, at);
+    let end = labels::skip_word(bytes, start);
+    if start == end {
+        return Err(Reason::NoValue);
+    }
+    let digits = &text[start..end];
+    let value = number::parse(digits).ok_or(Reason::BadValue)?;
+    let start = labels::skip_blanks(bytes, end);
+    if start == bytes.len() {
+        return Ok((digits, value, None));
+    }
+    let end = labels::skip_word(bytes, start);
+    let timestamp = number::parse_timestamp(&text[start..end]).ok_or(Reason::BadTimestamp)?;
+    if labels::skip_blanks(bytes, end) != bytes.len() {
+        return Err(Reason::BadTimestamp);
+    }
+    Ok((digits, value, Some(timestamp)))
+}

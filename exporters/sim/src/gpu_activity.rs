@@ -1,0 +1,407 @@
+//! One GPU: what it does in each phase of a step, and what its sensors make of it.
+//!
+//! The figures are those of an 80 GB board with a limit of 700 W, as public measurements show them; other boards are
+//! scaled from it.
+
+use crate::noise_key::NoiseKey;
+
+/// A model of board.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct GpuModel {
+    pub(crate) name: &'static str,
+    pub(crate) memory_bytes: f64,
+    /// Enforced power limit.
+    pub(crate) limit_watts: f64,
+    /// Highest clock of the multiprocessors.
+    pub(crate) clock_max_hertz: f64,
+    /// How fast it computes, against the usual board.
+    pub(crate) speed: f64,
+    /// Whether the driver tells its profiling counters; of older boards only DCGM does.
+    pub(crate) profiled: bool,
+    /// How many NVLinks it has.
+    pub(crate) nvlinks: usize,
+    /// The generation of its PCIe link.
+    pub(crate) pcie_generation: f64,
+}
+
+const GIB: f64 = 1_073_741_824.0;
+
+/// The usual board.
+pub(crate) const USUAL: GpuModel = GpuModel {
+    name: "NVIDIA H100 80GB HBM3",
+    memory_bytes: 80.0 * GIB,
+    limit_watts: 700.0,
+    clock_max_hertz: 1_980e6,
+    speed: 1.0,
+    profiled: true,
+    nvlinks: 18,
+    pcie_generation: 5.0,
+};
+
+/// The same with more memory.
+pub(crate) const LARGER: GpuModel =
+    GpuModel { name: "NVIDIA H200", memory_bytes: 141.0 * GIB, speed: 1.05, ..USUAL };
+
+/// The board of a newer generation.
+pub(crate) const NEWER: GpuModel = GpuModel {
+    name: "NVIDIA B200",
+    memory_bytes: 180.0 * GIB,
+    limit_watts: 1_000.0,
+    clock_max_hertz: 1_965e6,
+    speed: 1.9,
+    ..USUAL
+};
+
+/// The board of a tray, of which a rack is one NVLink domain.
+pub(crate) const TRAY: GpuModel =
+    GpuModel { name: "NVIDIA GB200", memory_bytes: 186.0 * GIB, limit_watts: 1_200.0, ..NEWER };
+
+/// The board of an older generation that works beside the usual one.
+pub(crate) const OLDER: GpuModel = GpuModel {
+    name: "NVIDIA A100-SXM4-80GB",
+    memory_bytes: 80.0 * GIB,
+    limit_watts: 400.0,
+    clock_max_hertz: 1_410e6,
+    speed: 0.55,
+    profiled: false,
+    nvlinks: 12,
+    pcie_generation: 4.0,
+};
+
+/// Share of the highest clock while a full load holds the board near its power limit.
+const CLOCK_LOADED: f64 = 1_755.0 / 1_980.0;
+/// Clock of a board without a context.
+const CLOCK_IDLE_HERTZ: f64 = 345e6;
+
+/// Power follows load within a second or so: the sensor averages, and so do capacitors.
+const POWER_INERTIA_S: f64 = 0.8;
+/// The die follows power within seconds.
+const HEAT_INERTIA_S: f64 = 12.0;
+/// Degrees per watt from the coolant to the die.
+const KELVIN_PER_WATT: f64 = 0.052;
+
+/// What a GPU can be doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GpuPhase {
+    /// Nobody uses it.
+    Free,
+    /// A process holds a context and launches nothing.
+    Held,
+    /// Its job runs and the next batch is not there.
+    Gap,
+    /// The batch comes over PCIe.
+    Copy,
+    /// It computes, and trades activations with its neighbours in the box.
+    Compute,
+    /// It spins in a collective until the last rank arrives.
+    Wait,
+    /// Gradients move.
+    Communicate,
+    /// It evaluates: forward only, small batches, much of it bound by memory.
+    Evaluate,
+    /// It answers requests, mostly reading weights.
+    Decode,
+}
+
+impl GpuPhase {
+    /// Every phase, in the order of their numbers.
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Free,
+        Self::Held,
+        Self::Gap,
+        Self::Copy,
+        Self::Compute,
+        Self::Wait,
+        Self::Communicate,
+        Self::Evaluate,
+        Self::Decode,
+    ];
+}
+
+/// What is different about a GPU for the length of a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct GpuCondition {
+    /// Share of the usual clock.
+    pub(crate) clock: f64,
+    /// Share of the time that it is given something to compute.
+    pub(crate) duty: f64,
+    /// How much longer a copy takes than usual.
+    pub(crate) copy: f64,
+    /// How much longer a trade with its neighbours takes.
+    pub(crate) nvlink: f64,
+    /// How many times fewer NVLinks it has.
+    pub(crate) nvlink_lost: f64,
+    /// Packets that its PCIe link sends again, in a second of copying.
+    pub(crate) replays: f64,
+    /// How much longer its gradients are on their way than usual.
+    pub(crate) network: f64,
+    /// Degrees by which its coolant is too warm.
+    pub(crate) warm_kelvin: f64,
+    /// Whether power is capped on purpose.
+    pub(crate) capped: bool,
+}
+
+impl GpuCondition {
+    pub(crate) const USUAL: Self = Self {
+        clock: 1.0,
+        duty: 1.0,
+        copy: 1.0,
+        nvlink: 1.0,
+        nvlink_lost: 1.0,
+        replays: 0.0,
+        network: 1.0,
+        warm_kelvin: 0.0,
+        capped: false,
+    };
+}
+
+/// What the hardware does in a phase: shares of time, bytes per second, watts.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct PhaseActivity {
+    pub(crate) utilization: f64,
+    pub(crate) memory: f64,
+    pub(crate) sm: f64,
+    pub(crate) tensor: f64,
+    pub(crate) dram: f64,
+    pub(crate) nvlink: f64,
+    pub(crate) pcie_receive: f64,
+    pub(crate) pcie_transmit: f64,
+    /// Packets sent again over PCIe and over NVLink, and time for which heat holds the clock, all in a second.
+    pub(crate) pcie_replays: f64,
+    pub(crate) nvlink_replays: f64,
+    pub(crate) thermal: f64,
+    pub(crate) watts: f64,
+}
+
+/// How hard a job drives a GPU.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GpuLoadProfile {
+    /// Share of tensor cycles while it computes.
+    pub(crate) tensor: f64,
+    /// Bytes per second over PCIe while a batch is copied.
+    pub(crate) copy_rate: f64,
+    /// Bytes per second over NVLink, each way, while gradients move.
+    pub(crate) gradient_rate: f64,
+}
+
+impl GpuPhase {
+    #[rustfmt::skip]
+    pub(crate) fn phase_activity(self, drive: &GpuLoadProfile) -> PhaseActivity {
+        let none = PhaseActivity::default();
+        match self {
+            Self::Free => PhaseActivity { watts: 68.0, ..none },
+            Self::Held => PhaseActivity { watts: 76.0, ..none },
+            Self::Gap => PhaseActivity { watts: 118.0, ..none },
+            Self::Copy => PhaseActivity {
+                memory: 0.3, dram: 0.02, pcie_receive: drive.copy_rate, pcie_transmit: 40e6, watts: 130.0, ..none
+            },
+            Self::Compute => PhaseActivity {
+                utilization: 1.0, memory: 0.52, sm: 0.86, tensor: drive.tensor, dram: 0.38,
+                nvlink: 60e9, pcie_receive: 90e6, pcie_transmit: 60e6, watts: 655.0, ..none
+            },
+            // A waiting collective keeps a few of the 132 multiprocessors spinning, and the utilization at 100 per cent.
+            Self::Wait => PhaseActivity {
+                utilization: 1.0, memory: 0.02, sm: SPINNING_SM, dram: 0.012,
+                pcie_receive: 4e6, pcie_transmit: 4e6, watts: SPINNING_WATTS, ..none
+            },
+            Self::Communicate => PhaseActivity {
+                utilization: 1.0, memory: 0.33, sm: 0.19, dram: 0.21,
+                nvlink: drive.gradient_rate, pcie_receive: 60e6, pcie_transmit: 60e6, watts: 370.0, ..none
+            },
+            Self::Evaluate => PhaseActivity {
+                utilization: 0.97, memory: 0.44, sm: 0.58, tensor: 0.12 * drive.tensor, dram: 0.36,
+                nvlink: 12e9, pcie_receive: 70e6, pcie_transmit: 50e6, watts: 390.0, ..none
+            },
+            Self::Decode => PhaseActivity {
+                utilization: 1.0, memory: 0.55, sm: 0.42, tensor: 0.05, dram: 0.58,
+                nvlink: 9e9, pcie_receive: 20e6, pcie_transmit: 20e6, watts: 340.0, ..none
+            },
+        }
+    }
+
+    /// The clock of the multiprocessors in this phase.
+    pub(crate) fn clock_hertz(self, model: &GpuModel, mood: &GpuCondition) -> f64 {
+        let loaded = model.clock_max_hertz * CLOCK_LOADED;
+        let clock = match self {
+            Self::Free => CLOCK_IDLE_HERTZ,
+            Self::Compute => loaded,
+            _ => model.clock_max_hertz,
+        };
+        if mood.clock < 1.0 { clock.min(loaded * mood.clock) } else { clock }
+    }
+}
+
+impl PhaseActivity {
+    /// The same work in this mood. Cycles are counted by the clock that runs, so that a slow clock leaves shares as
+    /// they are and takes power; a GPU that is given less to do works in part of the time.
+    pub(crate) fn under_condition(mut self, phase: GpuPhase, mood: &GpuCondition) -> Self {
+        self.thermal = f64::from(mood.warm_kelvin > 0.0);
+        match phase {
+            GpuPhase::Compute => {
+                let traded = 1.0 / (1.0 + TRADED * (mood.nvlink - 1.0));
+                let works = mood.duty * traded;
+                self.utilization *= (0.3 + 0.7 * mood.duty).min(1.0);
+                for share in [&mut self.memory, &mut self.sm, &mut self.tensor, &mut self.dram] {
+                    *share *= works;
+                }
+                self.nvlink *= works;
+                // Who waits for a trade spins in it.
+                self.sm += SPINNING_SM * mood.duty * (1.0 - traded);
+                if mood.nvlink_lost > 1.0 {
+                    self.nvlink_replays = NVLINK_REPLAYS;
+                }
+                let floor = 190.0_f64.min(self.watts);
+                self.watts = floor + (self.watts - floor) * works * mood.clock.powf(1.4);
+            }
+            GpuPhase::Copy => {
+                self.pcie_receive /= mood.copy;
+                self.pcie_replays = mood.replays;
+                self.memory /= mood.copy;
+                self.dram /= mood.copy;
+            }
+            // The same bytes in more time; in between the collective spins as one that waits.
+            GpuPhase::Communicate => {
+                let moves = 1.0 / mood.network;
+                for share in [&mut self.memory, &mut self.dram, &mut self.nvlink] {
+                    *share *= moves;
+                }
+                self.watts = SPINNING_WATTS + (self.watts - SPINNING_WATTS) * moves;
+            }
+            _ => {}
+        }
+        self
+    }
+}
+
+/// What a collective draws that only spins, and the share of multiprocessors that it keeps busy.
+const SPINNING_WATTS: f64 = 232.0;
+const SPINNING_SM: f64 = 0.16;
+
+/// Packets that a GPU with broken NVLinks sends again in a second of computing.
+const NVLINK_REPLAYS: f64 = 35.0;
+
+/// Share of the computing time in which the GPUs of a box trade activations.
+pub(crate) const TRADED: f64 = 0.2;
+
+/// Where a board differs from its neighbours.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GpuVariation {
+    pub(crate) model: GpuModel,
+    /// Watts for the same work, against the average of the usual board.
+    pub(crate) power: f64,
+    /// Degrees of the coolant where it reaches this board.
+    pub(crate) coolant_celsius: f64,
+}
+
+impl GpuVariation {
+    pub(crate) fn new(noise: NoiseKey, position: usize, model: GpuModel) -> Self {
+        let warmed = position as f64 * 0.4;
+        Self {
+            model,
+            power: noise.child_key(0).random_factor(0.03) * model.limit_watts / USUAL.limit_watts,
+            coolant_celsius: noise.child_key(1).random_between(27.0, 29.0) + warmed,
+        }
+    }
+}
+
+/// All that a GPU's counters have counted, and the two sensors that have a memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct GpuMeters {
+    pub(crate) utilization_s: f64,
+    pub(crate) memory_s: f64,
+    pub(crate) sm_s: f64,
+    pub(crate) tensor_s: f64,
+    pub(crate) dram_s: f64,
+    pub(crate) energy_joules: f64,
+    pub(crate) pcie_receive_bytes: f64,
+    pub(crate) pcie_transmit_bytes: f64,
+    pub(crate) nvlink_bytes: f64,
+    pub(crate) pcie_replays: f64,
+    pub(crate) nvlink_replays: f64,
+    /// Time for which heat held the clock down.
+    pub(crate) thermal_s: f64,
+    pub(crate) power_watts: f64,
+    pub(crate) temperature_celsius: f64,
+}
+
+impl GpuMeters {
+    /// The meters of a board that did nothing but be there since the node was booted `uptime` seconds ago.
+    pub(crate) fn after_boot(noise: NoiseKey, board: &GpuVariation, uptime: f64) -> Self {
+        let used = uptime * noise.child_key(2).random_between(0.4, 0.8);
+        let watts = 68.0 * board.power;
+        Self {
+            utilization_s: used,
+            memory_s: used * 0.41,
+            sm_s: used * 0.66,
+            tensor_s: used * 0.31,
+            dram_s: used * 0.30,
+            energy_joules: used * 520.0,
+            pcie_receive_bytes: used * 2.1e8,
+            pcie_transmit_bytes: used * 6.0e7,
+            nvlink_bytes: used * 1.1e9,
+            pcie_replays: noise.child_key(3).random_below(30) as f64,
+            nvlink_replays: noise.child_key(4).random_below(9).saturating_sub(6) as f64,
+            thermal_s: 0.0,
+            power_watts: watts,
+            temperature_celsius: board.coolant_celsius + KELVIN_PER_WATT * watts,
+        }
+    }
+
+    /// Lets `span` seconds pass in which the GPU does one thing.
+    pub(crate) fn run(&mut self, doing: &PhaseActivity, board: &GpuVariation, span: f64) {
+        if span <= 0.0 {
+            return;
+        }
+        self.utilization_s += doing.utilization * span;
+        self.memory_s += doing.memory * span;
+        self.sm_s += doing.sm * span;
+        self.tensor_s += doing.tensor * span;
+        self.dram_s += doing.dram * span;
+        self.pcie_receive_bytes += doing.pcie_receive * span;
+        self.pcie_transmit_bytes += doing.pcie_transmit * span;
+        self.nvlink_bytes += doing.nvlink * span;
+        self.pcie_replays += doing.pcie_replays * span;
+        self.nvlink_replays += doing.nvlink_replays * span;
+        self.thermal_s += doing.thermal * span;
+        self.update_sensors(doing.watts * board.power, board, span);
+    }
+
+    /// Power falls towards `target` exponentially and the die follows power: both solved exactly, so that the result
+    /// does not depend on where the time was cut.
+    fn update_sensors(&mut self, target: f64, board: &GpuVariation, span: f64) {
+        let excess = self.power_watts - target;
+        let power_left = (-span / POWER_INERTIA_S).exp();
+        let heat_left = (-span / HEAT_INERTIA_S).exp();
+        let settled = board.coolant_celsius + KELVIN_PER_WATT * target;
+        let ripple = KELVIN_PER_WATT * excess / (1.0 - HEAT_INERTIA_S / POWER_INERTIA_S);
+        self.energy_joules += target * span + excess * POWER_INERTIA_S * (1.0 - power_left);
+        self.temperature_celsius = settled
+            + ripple * power_left
+            + (self.temperature_celsius - settled - ripple) * heat_left;
+        self.power_watts = target + excess * power_left;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sensors_do_not_depend_on_where_time_is_cut() {
+        let board = GpuVariation { model: USUAL, power: 1.0, coolant_celsius: 30.0 };
+        let drive = GpuLoadProfile { tensor: 0.5, copy_rate: 5e9, gradient_rate: 2e11 };
+        let busy = GpuPhase::Compute.phase_activity(&drive);
+        let start =
+            GpuMeters { power_watts: 70.0, temperature_celsius: 34.0, ..GpuMeters::default() };
+        let (mut once, mut often) = (start, start);
+        once.run(&busy, &board, 8.0);
+        for _ in 0..80 {
+            often.run(&busy, &board, 0.1);
+        }
+        let close = |a: f64, b: f64| (a - b).abs() < 1e-6 * a.abs().max(1.0);
+        assert!(close(once.temperature_celsius, often.temperature_celsius));
+        assert!(close(once.power_watts, often.power_watts));
+        assert!(close(once.energy_joules, often.energy_joules));
+        assert!(once.power_watts > 650.0 && once.temperature_celsius < 55.0, "{once:?}");
+    }
+}

@@ -1,0 +1,247 @@
+//! The truth: what is really wrong in a run, which only the simulator and the scorer ever see.
+
+use std::time::Duration;
+
+use gaunt_schema::{Dialect, Entity, EntityKind, FindingKind, SanitizedText, UnixMs};
+
+use crate::{
+    FaultEffect, SimFault,
+    fleet_shape::{FleetShape, JobShape, JobWorkload},
+    report_template::ReportedContent,
+    scrape_behaviour::COLLECT_S,
+    sim_job,
+};
+
+/// What is really wrong: the answer that a judge should come to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroundTruth {
+    /// What happened.
+    pub kind: FindingKind,
+    /// The thing to blame.
+    pub blamed: Entity,
+    /// Other things that may be blamed as rightly, because the signals cannot tell them apart.
+    pub also: Vec<Entity>,
+    /// Other kinds that say the same as rightly.
+    pub kinds: Vec<FindingKind>,
+    /// What is as true besides, because it follows: saying so is neither right nor wrong.
+    pub follows: Vec<(FindingKind, Entity)>,
+    /// When it began.
+    pub onset: UnixMs,
+    /// When it is over, if ever.
+    pub ends: Option<UnixMs>,
+    /// How long after its onset it should have been found. Where the GPUs' page comes from dcgm-exporter, which asks
+    /// them every 30 s, this is longer by as much for what only a GPU shows.
+    pub limit: Duration,
+    /// Who suffers: the other nodes of the jobs that it slows.
+    pub victims: Vec<Entity>,
+}
+
+/// What the truth about a fault depends on beside the fault.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TruthContext<'a> {
+    pub(crate) shape: &'a FleetShape,
+    pub(crate) names: &'a [SanitizedText],
+    pub(crate) content: ReportedContent,
+    pub(crate) start: UnixMs,
+}
+
+/// What is wrong, who is to blame, and how fast that can be known.
+struct FaultVerdict {
+    kind: FindingKind,
+    blamed: Entity,
+    also: Vec<Entity>,
+    kinds: Vec<FindingKind>,
+    limit_s: f64,
+    /// Whether only the GPUs show it.
+    on_gpus: bool,
+}
+
+/// The job that a gang is.
+fn job_entity(gang: usize) -> Entity {
+    Entity { job: Some(SanitizedText::from(sim_job::job_id(gang))), ..Entity::new(EntityKind::Job) }
+}
+
+/// A job stands still for ever because of it.
+fn is_job_stopped(effect: FaultEffect, shape: &FleetShape, job: &JobShape) -> bool {
+    match effect {
+        FaultEffect::GpuLost { .. } => true,
+        FaultEffect::PortDown { .. } => shape.rails == 1 && job.nodes.len() > 1,
+        _ => false,
+    }
+}
+
+impl TruthContext<'_> {
+    /// The truth about a fault; none about what only looks like one.
+    pub(crate) fn truth_of_fault(&self, fault: &SimFault) -> Option<GroundTruth> {
+        // What was never otherwise is how a job is.
+        let gang = fault.gang.checked_rem(self.shape.jobs.len()).filter(|_| fault.onset_s > 0.0)?;
+        let job = &self.shape.jobs[gang];
+        let node = job.nodes.start + fault.member % job.nodes.len();
+        let verdict = self
+            .gpu_verdict(fault.effect, node)
+            .or_else(|| self.fabric_verdict(fault.effect, node, job.nodes.len() > 1))
+            .or_else(|| self.job_verdict(fault.effect, gang, job, node))?;
+        let waits = verdict.on_gpus && self.content.dialect == Dialect::Dcgm;
+        let limit_s = verdict.limit_s + if waits { COLLECT_S } else { 0.0 };
+        let after = |seconds: f64| self.start + Duration::from_secs_f64(seconds);
+        let ends = fault.lasts_s.filter(|lasts| lasts.is_finite());
+        let stops = is_job_stopped(fault.effect, self.shape, job);
+        // Somebody else carries what a port that is down does not, if there is another.
+        let slows = verdict.kind != FindingKind::PortDown || stops;
+        let hang = (FindingKind::CollectiveHang, job_entity(gang));
+        let blamed = verdict.blamed.node.as_ref();
+        let others = self.names[job.nodes.clone()].iter();
+        let others = others.filter(|name| slows && Some(*name) != blamed);
+        Some(GroundTruth {
+            victims: others.map(Entity::new_node).collect(),
+            kind: verdict.kind,
+            blamed: verdict.blamed,
+            also: verdict.also,
+            kinds: verdict.kinds,
+            follows: if stops { vec![hang] } else { vec![] },
+            onset: after(fault.onset_s),
+            ends: ends.map(|lasts| after(fault.onset_s + lasts)),
+            limit: Duration::from_secs_f64(limit_s),
+        })
+    }
+
+    /// Faults of a GPU or of its host.
+    fn gpu_verdict(&self, effect: FaultEffect, node: usize) -> Option<FaultVerdict> {
+        use FindingKind as Kind;
+        let host = Entity::new_node(&self.names[node]);
+        let board =
+            |gpu: usize| Entity::new_gpu(&self.names[node], &SanitizedText::from(gpu.to_string()));
+        let of = |kind, blamed, also, kinds, limit_s| {
+            Some(FaultVerdict { kind, blamed, also, kinds, limit_s, on_gpus: true })
+        };
+        match effect {
+            // Whether processors that are too slow load or launch, nobody can tell from outside.
+            FaultEffect::DataStarved { by_cpu: true, .. } => {
+                of(Kind::DataStarved, host, vec![], vec![Kind::HostBound], 30.0)
+            }
+            FaultEffect::DataStarved { .. } => of(Kind::DataStarved, host, vec![], vec![], 30.0),
+            FaultEffect::SlowGpu { gpu, .. } => {
+                of(Kind::ComputeStraggler, board(gpu), vec![], vec![Kind::Throttled], 30.0)
+            }
+            FaultEffect::Throttled { gpu, .. } => {
+                of(Kind::Throttled, board(gpu), vec![], vec![], 15.0)
+            }
+            FaultEffect::LaunchBound { gpu: None, .. } => {
+                of(Kind::HostBound, host, vec![], vec![], 30.0)
+            }
+            FaultEffect::LaunchBound { gpu: Some(gpu), .. } => {
+                of(Kind::HostBound, host, vec![board(gpu)], vec![], 30.0)
+            }
+            FaultEffect::PcieSlow { gpu, replays, .. } => {
+                // Lanes that are gone are said by the link itself.
+                let limit_s = if replays { 60.0 } else { 15.0 };
+                of(Kind::PcieDegraded, board(gpu), vec![], vec![], limit_s)
+            }
+            FaultEffect::NvlinkSlow { gpu, .. } => {
+                let pair = Entity { kind: EntityKind::GpuPair, ..board(gpu) };
+                let domain = self.shape.domain_of(node).map(|node| {
+                    let node = Entity::new_node(&self.names[node]);
+                    Entity { kind: EntityKind::NvlinkDomain, ..node }
+                });
+                let also = [host, pair].into_iter().chain(domain).collect();
+                of(Kind::NvlinkDegraded, board(gpu), also, vec![], 30.0)
+            }
+            FaultEffect::GpuLost { gpu, .. } => {
+                of(Kind::GpuFailed, board(gpu), vec![], vec![], 5.0)
+            }
+            _ => None,
+        }
+    }
+
+    /// Faults of ports, cables and switches, which the ports show.
+    /// A job of a single node never notices what only slows the fabric down.
+    fn fabric_verdict(
+        &self,
+        effect: FaultEffect,
+        node: usize,
+        notices: bool,
+    ) -> Option<FaultVerdict> {
+        use FindingKind as Kind;
+        let host = Entity::new_node(&self.names[node]);
+        let port = |rail: usize| {
+            let device = SanitizedText::from(format!("mlx5_{rail}"));
+            Entity::new_port(&self.names[node], &device, &SanitizedText::new("1"))
+        };
+        let of = |kind, blamed, also, limit_s| {
+            Some(FaultVerdict { kind, blamed, also, kinds: vec![], limit_s, on_gpus: false })
+        };
+        // Without a page that names leaves and rails, nobody can tell the one from the other.
+        let nameless = self.content.dialect == Dialect::Dcgm;
+        match effect {
+            FaultEffect::PortDown { rail } => of(Kind::PortDown, port(rail), vec![], 5.0),
+            FaultEffect::RateLow { rail, .. } => of(Kind::PortRateLow, port(rail), vec![], 10.0),
+            FaultEffect::LinkErrors { rail, .. } => of(Kind::LinkErrors, port(rail), vec![], 60.0),
+            _ if !notices => None,
+            FaultEffect::LeafCongested { rail, .. } => {
+                let name = SanitizedText::from(self.shape.leaf_name(node, rail));
+                let leaf = Entity { leaf: Some(name), ..Entity::new(EntityKind::Leaf) };
+                let number = Some(SanitizedText::from(rail.to_string()));
+                let mut also = vec![Entity { rail: number.clone(), ..leaf.clone() }];
+                // With a single leaf in the fleet, or no page that names any, the leaf is as good as its rail.
+                let one = self.shape.nodes <= self.shape.leaf_nodes;
+                let either = one || nameless;
+                if either {
+                    also.push(Entity { rail: number, ..Entity::new(EntityKind::Rail) });
+                }
+                let verdict = of(Kind::LeafCongested, leaf, also, 30.0)?;
+                let kinds = if either { vec![Kind::RailSlow] } else { vec![] };
+                Some(FaultVerdict { kinds, ..verdict })
+            }
+            FaultEffect::RailSlow { rail, .. } => {
+                let number = Some(SanitizedText::from(rail.to_string()));
+                let plane = Entity { rail: number, ..Entity::new(EntityKind::Rail) };
+                of(Kind::RailSlow, plane, vec![], 30.0)
+            }
+            FaultEffect::HostBlocks { .. } => of(Kind::HostBlocksNetwork, host, vec![], 30.0),
+            _ => None,
+        }
+    }
+
+    /// Faults of a whole job.
+    fn job_verdict(
+        &self,
+        effect: FaultEffect,
+        gang: usize,
+        shape: &JobShape,
+        node: usize,
+    ) -> Option<FaultVerdict> {
+        use FindingKind as Kind;
+        let job = job_entity(gang);
+        // Who does not know the job's name may name it as he likes: such an entity has no job.
+        let unnamed = (!self.content.has_jobs).then(|| Entity::new(EntityKind::Job));
+        let of = |kind, blamed, mut also: Vec<Entity>, kinds, limit_s| {
+            also.extend(unnamed.clone());
+            Some(FaultVerdict { kind, blamed, also, kinds, limit_s, on_gpus: true })
+        };
+        match effect {
+            FaultEffect::StorageSlow { .. } => {
+                let storage = Entity::new(EntityKind::Storage);
+                // It slows every job that reads from it.
+                let trains = |gang: &usize| self.shape.jobs[*gang].work == JobWorkload::Train;
+                let jobs = (0..self.shape.jobs.len()).filter(trains).map(job_entity).collect();
+                of(Kind::StorageSlow, storage, jobs, vec![], 60.0)
+            }
+            FaultEffect::Hang { odd } => {
+                let name = &self.names[node];
+                let rank =
+                    [Entity::new_node(name), Entity::new_gpu(name, &SanitizedText::new("0"))];
+                let also = if odd { rank.to_vec() } else { vec![] };
+                of(Kind::CollectiveHang, job, also, vec![], 90.0)
+            }
+            FaultEffect::Idle => of(Kind::IdleAllocated, job, vec![], vec![], 600.0),
+            FaultEffect::StageImbalance { .. } => {
+                let stage = Entity { kind: EntityKind::Stage, ..job.clone() };
+                of(Kind::StageImbalance, stage, vec![job], vec![], 120.0)
+            }
+            FaultEffect::Skew { .. } if shape.nodes.len() > 1 => {
+                of(Kind::DataSkew, job, vec![], vec![], 120.0)
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,430 @@
+//! Rings: pages that are written down before anybody asks, for a fleet of any size.
+//!
+//! A few nodes are lived through, each for a few pages. Every node of the fleet tells the pages of one of them in turn,
+//! under its own name: gauges differ from page to page, and counters are patched in place where they stand, with as
+//! many digits as they will ever need, so that they go on when the ring begins again.
+
+use std::time::Duration;
+
+use framed_node::FramedNode;
+use gaunt_schema::{
+    Dialect, MetricId, Report, UnixMs,
+    catalogue::{exporter, find_rows, gpu, host},
+    text,
+    unit::{CounterWidth, MetricKind, Unit},
+};
+use gaunt_sim::{NODES_PER_LEAF, Scenario, SimFleet};
+
+mod extra_node_samples;
+mod framed_node;
+pub(crate) mod ring_server;
+
+/// So many nodes are lived through; the others are like one of them.
+const LIVED: usize = 8;
+
+/// So many pages of each are kept, taken so far from each other.
+pub(crate) const FRAMES: usize = 4;
+const FRAME: Duration = Duration::from_secs(10);
+
+/// Samples of one page: those of a node with 8 GPUs and 8 ports.
+const SAMPLES: usize = 960;
+
+/// Counters have digits enough for this long.
+const LONGEST_S: f64 = 60.0 * 86_400.0;
+
+/// Nodes that tell the same pages differ in their counters by this times their number.
+const APART: u64 = 7_919;
+
+/// Digits of a node's name.
+const NAME_DIGITS: usize = 5;
+
+/// How a place in a page is filled.
+#[derive(Clone, Copy, Debug)]
+enum PatchKind {
+    /// The digits of the node's name.
+    Name,
+    /// The digits of its leaf, and those of its job.
+    Leaf,
+    Job,
+    /// Four hexadecimal digits that set the node's boards apart.
+    Gpu,
+    /// What is counted: this, and so much in a second.
+    Count {
+        base: f64,
+        slope: f64,
+        number: FixedWidthNumber,
+    },
+    /// The clock of the node.
+    Clock(FixedWidthNumber),
+}
+
+/// A number that always has as many digits, after the point as well.
+#[derive(Clone, Copy, Debug)]
+struct FixedWidthNumber {
+    digits: usize,
+    decimals: usize,
+}
+
+/// Leaves have four digits, and jobs three after two that never change.
+const LEAF: FixedWidthNumber = FixedWidthNumber { digits: 4, decimals: 0 };
+const JOB: FixedWidthNumber = FixedWidthNumber { digits: 3, decimals: 0 };
+
+/// Nodes of one job.
+const NODES_PER_JOB: usize = 128;
+
+/// So often another node loses its first board, by the wall clock: the node whose number is that of the span. Who
+/// watches a fleet sees by that how long it takes until it is told.
+const LOSS_EVERY: Duration = Duration::from_secs(5);
+
+/// For so many such spans the board is gone.
+const LOSS_SPANS: u64 = 6;
+
+/// A place in a page, and what it is filled with.
+#[derive(Clone, Copy, Debug)]
+struct PagePatch {
+    at: usize,
+    fill: PatchKind,
+}
+
+/// One page with its places.
+#[derive(Debug)]
+struct PatchedPage {
+    text: Vec<u8>,
+    patches: Vec<PagePatch>,
+    /// Where it says whether the first board answers.
+    present: Option<usize>,
+}
+
+/// The pages of a fleet.
+#[derive(Debug)]
+pub(crate) struct PageRings {
+    /// Of each node that was lived through, its pages in order, each a whole answer.
+    pages: Vec<[PatchedPage; FRAMES]>,
+    /// The same for who asks for frames.
+    framed: Vec<FramedNode>,
+    nodes: usize,
+    /// The time from one page to the next.
+    step: Duration,
+    /// Whether boards are lost now and then.
+    loses_gpus: bool,
+}
+
+impl PageRings {
+    /// Lives through a few nodes of this scenario, and writes down what they tell; in `step` they tell the next.
+    pub(crate) fn of(scenario: Scenario, nodes: usize, seed: u64, step: Duration) -> Self {
+        let start = UnixMs(1_790_000_000_000);
+        let mut fleet = SimFleet::new(scenario, LIVED, seed, start);
+        let mut told: Vec<Vec<Report>> = vec![Vec::new(); LIVED];
+        for at in 0..FRAMES as u32 {
+            let now = start + FRAME * (at + 1);
+            // Activity is that of the last second, as an exporter has it.
+            fleet.advance_to(now - Duration::from_secs(1));
+            fleet.advance_to(now);
+            for (node, pages) in told.iter_mut().enumerate() {
+                let mut report = fleet.node_report(node);
+                extra_node_samples::add_extra_samples(
+                    &mut report,
+                    u64::from(at),
+                    FRAME.as_secs_f64(),
+                );
+                pages.push(report);
+            }
+        }
+        let (mut frames, mut told_as_frames) = (Vec::new(), Vec::new());
+        for (node, reports) in told.iter_mut().enumerate() {
+            extra_node_samples::cut_samples(reports, SAMPLES);
+            let name = fleet.node_name(node);
+            let page = |report: &Report| {
+                let mut page = String::new();
+                text::write_text(report, &mut page);
+                page
+            };
+            let pages: Vec<String> = reports.iter().map(page).collect();
+            frames.push(build_ring(&pages, name));
+            told_as_frames.push(FramedNode::of(reports, name));
+        }
+        let step = step.max(Duration::from_millis(1));
+        Self { pages: frames, framed: told_as_frames, nodes, step, loses_gpus: false }
+    }
+
+    /// The same, but that every five seconds another node loses its first board for half a minute.
+    pub(crate) fn with_gpu_loss(self, loses: bool) -> Self {
+        Self { loses_gpus: loses, ..self }
+    }
+
+    /// Whether the first board of a node is gone when the wall clock shows `now`.
+    fn is_gpu_lost(&self, node: usize, now: UnixMs) -> bool {
+        let span = now.0.unsigned_abs() / LOSS_EVERY.as_millis() as u64;
+        let nodes = self.nodes as u64;
+        let since = (span % nodes + nodes - node as u64 % nodes) % nodes;
+        self.loses_gpus && since < LOSS_SPANS && nodes > LOSS_SPANS
+    }
+
+    /// Which of the pages a node tells `since` the start.
+    fn page_index(&self, node: usize, since: Duration) -> usize {
+        let at = since.as_millis() / self.step.as_millis();
+        (at as usize + node / self.pages.len()) % FRAMES
+    }
+
+    /// How many nodes the fleet has.
+    pub(crate) fn node_count(&self) -> usize {
+        self.nodes
+    }
+
+    /// The name of a node.
+    pub(crate) fn node_name(node: usize) -> String {
+        format!("gpu{:0NAME_DIGITS$}", node + 1)
+    }
+
+    /// Writes what a node answers `since` the start, when the wall clock shows `now`, into `out` in place of what it has.
+    pub(crate) fn write_answer(
+        &self,
+        node: usize,
+        since: Duration,
+        now: UnixMs,
+        out: &mut Vec<u8>,
+    ) {
+        let ring = &self.pages[node % self.pages.len()];
+        let frame = &ring[self.page_index(node, since)];
+        out.clear();
+        out.extend_from_slice(&frame.text);
+        let seconds = since.as_secs_f64();
+        for patch in &frame.patches {
+            let place = &mut out[patch.at..];
+            match patch.fill {
+                name @ (PatchKind::Name | PatchKind::Leaf | PatchKind::Job | PatchKind::Gpu) => {
+                    name.write_name(node, place);
+                }
+                PatchKind::Count { base, slope, number } => {
+                    number
+                        .write_digits((base + slope * seconds) as u64 + APART * node as u64, place);
+                }
+                PatchKind::Clock(number) => number.write_digits(now.0.unsigned_abs(), place),
+            }
+        }
+        if let Some(place) = frame.present.filter(|_| self.is_gpu_lost(node, now)) {
+            out[place] = b'0';
+        }
+    }
+}
+
+/// The pages of one node as answers with places.
+fn build_ring(pages: &[String], name: &str) -> [PatchedPage; FRAMES] {
+    let lines: Vec<Vec<&str>> = pages.iter().map(|page| page.lines().collect()).collect();
+    let (first, last) = (&lines[0], &lines[FRAMES - 1]);
+    let counts: Vec<Option<PatchKind>> =
+        first.iter().zip(last).map(|(first, last)| line_patch(first, last)).collect();
+    std::array::from_fn(|at| build_page(&lines[at], &counts, name))
+}
+
+/// How the value of a line goes on, if it is one that does.
+fn line_patch(first: &str, last: &str) -> Option<PatchKind> {
+    let (metric, from) = parse_sample(first)?;
+    let (_, to) = parse_sample(last)?;
+    metric_patch(metric, from, to)
+}
+
+/// How a metric goes on that was `from` on the first page and `to` on the last, if it does.
+fn metric_patch(metric: MetricId, from: f64, to: f64) -> Option<PatchKind> {
+    let unit = metric.catalogue_row().unit;
+    // Seconds and joules are told to the thousandth.
+    let decimals = if matches!(unit, Unit::Seconds | Unit::Joules) { 3 } else { 0 };
+    let scale = 10_f64.powi(decimals as i32);
+    if [host::NODE_TIME, exporter::COLLECTOR_LAST_SUCCESS].contains(&metric) {
+        return Some(PatchKind::Clock(FixedWidthNumber { digits: 10, decimals: 3 }));
+    }
+    let endless = metric.catalogue_row().kind == MetricKind::Counter(CounterWidth::Bits64);
+    if !endless || to <= from {
+        return None;
+    }
+    let span = FRAME.as_secs_f64() * (FRAMES - 1) as f64;
+    let (base, slope) = (from * scale, (to - from) / span * scale);
+    let most = base + slope * LONGEST_S + (APART * 100_000) as f64;
+    let digits = (most.log10().floor() as usize + 1).saturating_sub(decimals).max(1);
+    Some(PatchKind::Count { base, slope, number: FixedWidthNumber { digits, decimals } })
+}
+
+/// The metric and the value of a line, if it is a sample of ours.
+fn parse_sample(line: &str) -> Option<(MetricId, f64)> {
+    let (series, value) = line.rsplit_once(' ')?;
+    let name = series.split('{').next()?;
+    let known = find_rows(name).filter(|named| named.dialect == Dialect::Gaunt)?;
+    (!line.starts_with('#')).then_some((known.first, value.parse().ok()?))
+}
+
+/// One page with its head, the values that go on as wide as they must be, and the places of all that is patched.
+fn build_page(lines: &[&str], counts: &[Option<PatchKind>], name: &str) -> PatchedPage {
+    let (mut body, mut patches) = (Vec::new(), Vec::new());
+    let quoted = format!("\"{name}\"");
+    for (line, count) in lines.iter().zip(counts) {
+        let (series, value) = line.rsplit_once(' ').unwrap_or((line, ""));
+        let series = series.replace(&quoted, &format!("\"gpu{:0NAME_DIGITS$}\"", 0));
+        let series =
+            series.replace("\"leaf-00-r", "\"leaf-0000-r").replace("\"48211\"", "\"48000\"");
+        if !line.starts_with('#') {
+            let from = body.len();
+            let places = |mark: &str, skip: usize, fill| {
+                series
+                    .match_indices(mark)
+                    .map(move |(at, _)| PagePatch { at: from + at + skip, fill })
+                    .collect::<Vec<_>>()
+            };
+            patches.extend(places("=\"gpu00000\"", "=\"gpu".len(), PatchKind::Name));
+            patches.extend(places("=\"leaf-0000-r", "=\"leaf-".len(), PatchKind::Leaf));
+            patches.extend(places("=\"48000\"", "=\"48".len(), PatchKind::Job));
+            patches.extend(places("GPU-51a0", "GPU-51a0".len(), PatchKind::Gpu));
+        }
+        body.extend_from_slice(series.as_bytes());
+        body.push(b' ');
+        match count {
+            Some(fill) => {
+                patches.push(PagePatch { at: body.len(), fill: *fill });
+                body.resize(body.len() + fill.text_width(), b'0');
+            }
+            None => body.extend_from_slice(value.as_bytes()),
+        }
+        body.push(b'\n');
+    }
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: {}\r\ncontent-length: {}\r\n\r\n",
+        text::CONTENT_TYPE,
+        body.len()
+    );
+    for patch in &mut patches {
+        patch.at += head.len();
+    }
+    let text = [head.into_bytes(), body].concat();
+    let mark = format!("\n{}{{gpu=\"0\"}} 1\n", gpu::PRESENT.catalogue_row().name);
+    let present = text.windows(mark.len()).position(|part| part == mark.as_bytes());
+    let present = present.map(|at| at + mark.len() - "1\n".len());
+    PatchedPage { text, patches, present }
+}
+
+impl PatchKind {
+    /// Writes what differs between nodes whatever the time is.
+    fn write_name(self, node: usize, place: &mut [u8]) {
+        match self {
+            Self::Name => {
+                FixedWidthNumber { digits: NAME_DIGITS, decimals: 0 }
+                    .write_digits(node as u64 + 1, place);
+            }
+            Self::Leaf => LEAF.write_digits((node / NODES_PER_LEAF) as u64, place),
+            Self::Job => JOB.write_digits((node / NODES_PER_JOB) as u64, place),
+            Self::Gpu => write_hex(node, place),
+            Self::Count { .. } | Self::Clock(_) => {}
+        }
+    }
+
+    fn text_width(self) -> usize {
+        match self {
+            Self::Name => NAME_DIGITS,
+            Self::Gpu => 4,
+            Self::Leaf => LEAF.digits,
+            Self::Job => JOB.digits,
+            Self::Count { number, .. } | Self::Clock(number) => {
+                number.digits + number.decimals + usize::from(number.decimals > 0)
+            }
+        }
+    }
+}
+
+impl FixedWidthNumber {
+    /// Writes so many thousandths, or ones, with zeros before them.
+    fn write_digits(self, mut value: u64, place: &mut [u8]) {
+        let mut at = self.digits + self.decimals + usize::from(self.decimals > 0);
+        for digit in 0..self.digits + self.decimals {
+            at -= 1;
+            if self.decimals > 0 && digit == self.decimals {
+                place[at] = b'.';
+                at -= 1;
+            }
+            place[at] = b'0' + (value % 10) as u8;
+            value /= 10;
+        }
+    }
+}
+
+fn write_hex(node: usize, place: &mut [u8]) {
+    for (at, digit) in place.iter_mut().take(4).enumerate() {
+        *digit = b"0123456789abcdef"[node >> (4 * (3 - at)) & 15];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use gaunt_schema::{Device, Reading, ScrapedPage};
+
+    use super::*;
+
+    fn healthy_rings(nodes: usize) -> PageRings {
+        PageRings::of(Scenario::from_name("healthy").unwrap(), nodes, 1, FRAME)
+    }
+
+    fn read_page(rings: &PageRings, node: usize, seconds: u64) -> ScrapedPage {
+        let mut answer = Vec::new();
+        let since = Duration::from_secs(seconds);
+        rings.write_answer(node, since, UnixMs(1_800_000_000_123) + since, &mut answer);
+        let end = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
+        let (head, body) = answer.split_at(end);
+        assert!(head.ends_with(format!("content-length: {}\r\n\r\n", body.len()).as_bytes()));
+        let page = text::decode_page(body, &text::PageLimits::default()).unwrap();
+        assert_eq!(page.rejected.total_count(), 0, "{:?}", page.rejected);
+        page
+    }
+
+    fn readings_by_series(page: &ScrapedPage) -> HashMap<(MetricId, &Device), Reading> {
+        let of = |sample: &gaunt_schema::MetricSample| &page.report.devices[sample.device as usize];
+        page.report.samples.iter().map(|s| ((s.metric, of(s)), s.reading)).collect()
+    }
+
+    #[test]
+    fn most_values_change_and_no_counter_falls_however_long_the_ring_turns() {
+        let rings = healthy_rings(12_500);
+        let mut last = read_page(&rings, 7_003, 0);
+        assert_eq!(last.report.node.as_deref(), Some("gpu07004"));
+        for round in 1..=3 * FRAMES as u64 {
+            let now = read_page(&rings, 7_003, 10 * round);
+            let (before, after) = (readings_by_series(&last), readings_by_series(&now));
+            assert_eq!((before.len(), after.len()), (SAMPLES, SAMPLES));
+            let changed = after.iter().filter(|(key, value)| before[*key] != **value).count();
+            let share = changed as f64 / after.len() as f64;
+            assert!(share >= 0.6, "round {round}: {changed} of {} changed", after.len());
+            for ((metric, device), value) in &after {
+                let falls = before[&(*metric, *device)].value() > value.value();
+                let counts = matches!(
+                    metric.catalogue_row().kind,
+                    MetricKind::Counter(CounterWidth::Bits64)
+                );
+                assert!(!(counts && falls), "{} of {device:?} fell", metric.series_key());
+            }
+            assert_eq!(
+                now.report.node_time.unwrap().duration_since(last.report.node_time.unwrap()),
+                FRAME
+            );
+            last = now;
+        }
+    }
+
+    #[test]
+    fn nodes_differ_in_name_boards_and_counters() {
+        let rings = healthy_rings(20_000);
+        let (one, like_it) = (read_page(&rings, 3, 5), read_page(&rings, 3 + 8 * FRAMES, 5));
+        assert_ne!(one.report.node, like_it.report.node);
+        assert_ne!(one.report.infos, like_it.report.infos);
+        assert_ne!(readings_by_series(&one), readings_by_series(&like_it));
+    }
+
+    #[test]
+    fn numbers_keep_their_width() {
+        let write = |digits, decimals, value| {
+            let mut place = *b"xxxxxxxx";
+            FixedWidthNumber { digits, decimals }.write_digits(value, &mut place);
+            String::from_utf8(place.to_vec()).unwrap()
+        };
+        assert_eq!(write(5, 0, 42), "00042xxx");
+        assert_eq!(write(3, 3, 1_234), "001.234x");
+        assert_eq!(write(2, 3, 0), "00.000xx");
+    }
+}

@@ -1,0 +1,287 @@
+//! The pages of rings as frames: the same readings as in their text, told as differences to whatever the client holds.
+//!
+//! Nothing is remembered of a client: a tick is the wall clock's millisecond, and what was told then is worked out again.
+
+use std::sync::Arc;
+
+use gaunt_schema::{
+    Device, Report, SanitizedText, UnixMs,
+    catalogue::gpu,
+    frame::{ClientState, FrameEncoder, FrameLayout, FrameParts, encode_reading},
+};
+
+use super::{APART, FRAMES, PageRings, PatchKind, metric_patch};
+
+/// One node of those that were lived through, as frames tell it.
+#[derive(Debug)]
+pub(super) struct FramedNode {
+    layout: Arc<FrameLayout>,
+    /// Who it is, and the places in it that differ between nodes.
+    identity: Vec<u8>,
+    patches: Vec<(usize, PatchKind)>,
+    /// The readings of each page.
+    readings: [Vec<u64>; FRAMES],
+    /// Readings that go on instead.
+    counts: Vec<CountedReading>,
+    clocks: Vec<usize>,
+    /// Whether the first board answers.
+    present: Option<usize>,
+}
+
+/// A reading that counts: this at the start, so much in a second, in parts of a whole.
+#[derive(Clone, Copy, Debug)]
+struct CountedReading {
+    at: usize,
+    base: f64,
+    slope: f64,
+    parts: f64,
+}
+
+/// Room to work in, so that nothing is asked for and given back with each answer.
+#[derive(Debug, Default)]
+pub(crate) struct FrameScratch {
+    now: Vec<u64>,
+    base: Vec<u64>,
+    identity: Vec<u8>,
+    steps: Vec<i64>,
+}
+
+impl FramedNode {
+    /// What a node of this name told in its reports.
+    pub(super) fn of(reports: &[Report], name: &str) -> Self {
+        let mut told: Vec<FrameEncoder> = Vec::new();
+        for report in reports {
+            let mut report = report.clone();
+            anonymize_report(&mut report, name);
+            told.push(FrameEncoder::of(&report, 0, told.last()));
+        }
+        let (first, last) = (&told[0], &told[FRAMES - 1]);
+        let (mut counts, mut clocks) = (Vec::new(), Vec::new());
+        let first_board =
+            reports[0].devices.iter().position(|device| *device == Device::new_gpu(0));
+        let present = first.sample_order().iter().position(|sample| {
+            let sample = reports[0].samples[*sample as usize];
+            sample.metric == gpu::PRESENT && Some(sample.device as usize) == first_board
+        });
+        let pairs = first.reading_bits().iter().zip(last.reading_bits()).zip(first.sample_order());
+        for (at, ((from, to), sample)) in pairs.enumerate() {
+            let metric = reports[0].samples[*sample as usize].metric;
+            let (from, to) = (f64::from_bits(*from), f64::from_bits(*to));
+            if from.is_nan() || to.is_nan() {
+                continue;
+            }
+            match metric_patch(metric, from, to) {
+                Some(PatchKind::Count { base, slope, number }) => {
+                    let parts = 10_f64.powi(number.decimals as i32);
+                    counts.push(CountedReading { at, base, slope, parts });
+                }
+                Some(PatchKind::Clock(_)) => clocks.push(at),
+                _ => {}
+            }
+        }
+        Self {
+            layout: first.layout().clone(),
+            identity: first.identity_bytes().to_vec(),
+            patches: find_patches(first.identity_bytes()),
+            readings: std::array::from_fn(|at| told[at].reading_bits().to_vec()),
+            counts,
+            clocks,
+            present,
+        }
+    }
+
+    /// The readings of a node that tells the page of this number, so many seconds after the start.
+    fn fill_readings(
+        &self,
+        turn: usize,
+        node: usize,
+        seconds: f64,
+        now: UnixMs,
+        out: &mut Vec<u64>,
+    ) {
+        out.clear();
+        out.extend_from_slice(&self.readings[turn]);
+        for CountedReading { at, base, slope, parts } in &self.counts {
+            let whole = (base + slope * seconds) as u64 + APART * node as u64;
+            out[*at] = (whole as f64 / parts).to_bits();
+        }
+        for at in &self.clocks {
+            out[*at] = encode_reading(now.to_seconds().into());
+        }
+    }
+}
+
+impl PageRings {
+    /// Appends the frame of a node for who holds this, when the wall clock shows `now` and showed `began` at the start.
+    pub(crate) fn write_frame(
+        &self,
+        node: usize,
+        began: UnixMs,
+        now: UnixMs,
+        holds: ClientState,
+        room: &mut FrameScratch,
+        out: &mut Vec<u8>,
+    ) {
+        let framed = &self.framed[node % self.framed.len()];
+        let tell = |at: UnixMs, out: &mut Vec<u64>| {
+            let since = at.duration_since(began);
+            framed.fill_readings(self.page_index(node, since), node, since.as_secs_f64(), at, out);
+            if let Some(place) = framed.present.filter(|_| self.is_gpu_lost(node, at)) {
+                out[place] = encode_reading(0.0.into());
+            }
+        };
+        tell(now, &mut room.now);
+        let known = holds.layout == Some(framed.layout.content_hash());
+        let base = holds.tick.filter(|_| known).map(|tick| UnixMs(tick as i64));
+        let base = base.filter(|base| (began..=now).contains(base));
+        if let Some(base) = base {
+            tell(base, &mut room.base);
+        } else {
+            room.identity.clear();
+            room.identity.extend_from_slice(&framed.identity);
+            for (at, fill) in &framed.patches {
+                fill.write_name(node, &mut room.identity[*at..]);
+            }
+        }
+        let frame = FrameParts {
+            tick: now.0.unsigned_abs(),
+            base: base.map(|base| (base.0.unsigned_abs(), &*room.base)),
+            time: Some(now),
+            layout: &framed.layout,
+            sends_layout: !known,
+            identity: base.is_none().then_some(&*room.identity),
+            readings: &room.now,
+        };
+        frame.encode_frame(&mut room.steps, out);
+    }
+}
+
+/// Gives a report the names of no node, as wide as all names are.
+fn anonymize_report(report: &mut Report, name: &str) {
+    const NOBODY: &str = "gpu00000";
+    if report.node.as_deref() == Some(name) {
+        report.node = Some(NOBODY.into());
+    }
+    for (_, value) in report.infos.iter_mut().flat_map(|info| &mut info.labels) {
+        if *value == name {
+            *value = NOBODY.into();
+        } else if *value == "48211" {
+            *value = "48000".into();
+        } else if let Some(rail) = value.strip_prefix("leaf-00-r") {
+            *value = SanitizedText::new(&format!("leaf-0000-r{rail}"));
+        }
+    }
+}
+
+/// Where names of nodes stand in the identity of one without; a text of so many bytes begins with their number.
+fn find_patches(identity: &[u8]) -> Vec<(usize, PatchKind)> {
+    let marks: [(&[u8], usize, PatchKind); 4] = [
+        (b"\x08gpu00000", 4, PatchKind::Name),
+        (b"leaf-0000-r", 5, PatchKind::Leaf),
+        (b"\x0548000", 3, PatchKind::Job),
+        (b"GPU-51a0", 8, PatchKind::Gpu),
+    ];
+    let mut patches = Vec::new();
+    for (mark, skip, fill) in marks {
+        let found = identity.windows(mark.len()).enumerate().filter(|(_, part)| *part == mark);
+        patches.extend(found.map(|(at, _)| (at + skip, fill)));
+    }
+    patches
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, time::Duration};
+
+    use gaunt_schema::{
+        ScrapedPage,
+        frame::{self, FrameDecodeState},
+        text,
+    };
+
+    use super::*;
+    use crate::page_ring::{FRAME, Scenario};
+
+    const BEGAN: UnixMs = UnixMs(1_800_000_000_123);
+
+    /// The node that loses a board at that time.
+    const LOST: usize = (1_800_000_000_123_u64 / 5_000 % 12_500) as usize;
+
+    /// What a page says, whatever its order.
+    fn page_content(page: &ScrapedPage) -> BTreeSet<String> {
+        let report = &page.report;
+        let device = |at: u32| &report.devices[at as usize];
+        let samples = report.samples.iter();
+        let samples =
+            samples.map(|s| format!("{:?} {:?} {:?}", s.metric, device(s.device), s.reading));
+        let infos = report.infos.iter();
+        let infos = infos.map(|i| format!("{:?} {:?} {:?}", i.metric, device(i.device), i.labels));
+        let names = format!("{:?} {:?}", report.node, report.node_time);
+        samples.chain(infos).chain([names]).collect()
+    }
+
+    #[test]
+    fn frames_say_what_the_text_says_at_every_moment() {
+        let rings = PageRings::of(Scenario::from_name("healthy").unwrap(), 12_500, 1, FRAME)
+            .with_gpu_loss(true);
+        let (frames, mut memory, mut room) =
+            (frame::FrameDecoder::default(), FrameDecodeState::default(), FrameScratch::default());
+        let limits = text::PageLimits::default();
+        for (node, seconds) in [
+            (7_003, 0),
+            (7_003, 1),
+            (7_003, 12),
+            (7_003, 600),
+            (12_499, 600),
+            (0, 7),
+            (LOST, 0),
+            (LOST, 1),
+        ] {
+            if seconds == 0 || node != 7_003 {
+                memory = FrameDecodeState::default();
+            }
+            let since = Duration::from_secs(seconds);
+            let (mut answer, mut frame) = (Vec::new(), Vec::new());
+            rings.write_answer(node, since, BEGAN + since, &mut answer);
+            let body = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+            let text = text::decode_page(&answer[body..], &limits).unwrap();
+            rings.write_frame(
+                node,
+                BEGAN,
+                BEGAN + since,
+                frames.client_state(&mut memory),
+                &mut room,
+                &mut frame,
+            );
+            let page = frames.decode_frame(&mut memory, &frame, &limits).unwrap();
+            assert_eq!(page_content(&page), page_content(&text));
+            let gone = page_content(&page).iter().any(|line| {
+                line.starts_with(&format!("{:?} {:?} Value(0", gpu::PRESENT, Device::new_gpu(0)))
+            });
+            assert_eq!(gone, node == LOST);
+            assert!(frame.len() * 10 < answer.len() || seconds == 0 || node != 7_003);
+        }
+        let tidings = frames.decoder_stats();
+        assert_eq!((tidings.layouts, tidings.differences), (1, 3), "all nodes have one layout");
+    }
+
+    #[test]
+    fn who_holds_what_another_farm_told_gets_all() {
+        let rings = PageRings::of(Scenario::from_name("healthy").unwrap(), 10, 1, FRAME);
+        let (frames, mut memory, mut room) =
+            (frame::FrameDecoder::default(), FrameDecodeState::default(), FrameScratch::default());
+        for began in [BEGAN, BEGAN + Duration::from_hours(1)] {
+            let (now, mut frame) = (began + Duration::from_secs(3), Vec::new());
+            rings.write_frame(
+                4,
+                began,
+                now,
+                frames.client_state(&mut memory),
+                &mut room,
+                &mut frame,
+            );
+            frames.decode_frame(&mut memory, &frame, &text::PageLimits::default()).unwrap();
+        }
+        assert_eq!(frames.decoder_stats().whole, 2);
+    }
+}

@@ -1,0 +1,331 @@
+//! Serves rings: one thread, one listener, an answer for each request on connections that stay open.
+
+use std::{
+    collections::HashMap,
+    io,
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    os::fd::{AsRawFd, RawFd},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use gaunt_schema::{
+    UnixMs,
+    frame::{CONTENT_TYPE, ClientState, HOLDS, MEDIA},
+};
+use rustix::{
+    event::epoll,
+    net::{RecvFlags, SendFlags, recv, send, sockopt},
+};
+
+use super::{PageRings, framed_node::FrameScratch};
+use crate::node_address;
+
+/// Events that are taken from the kernel at once.
+const EVENTS: usize = 512;
+
+/// A request head is a few hundred bytes; who sends more than this before its end is no scraper.
+const HEAD_BYTES: usize = 4 * 1024;
+
+/// What a socket may hold that its peer has not read yet: a whole answer, so that none waits here.
+const SEND_BYTES: usize = 512 * 1024;
+
+/// Answers that do not fit into their sockets wait here, all together at most so large.
+const WAITING_BYTES: usize = 256 * 1024 * 1024;
+
+/// Time to get over running out of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+const NOT_FOUND: &[u8] =
+    b"HTTP/1.1 404 Not Found\r\ncontent-length: 21\r\n\r\nnothing; see /metrics\n";
+
+/// The head of an answer that is a frame, around its type and with room for its length.
+const FRAME_HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: ";
+const FRAME_LENGTH: &[u8] = b"\r\ncontent-length: 00000000\r\n\r\n";
+const LENGTH_DIGITS: usize = 8;
+const LENGTH_END: &[u8] = b"\r\n\r\n";
+
+/// One connection.
+struct RingConnection {
+    stream: TcpStream,
+    node: usize,
+    /// What came of a head that has no end yet.
+    head: Vec<u8>,
+    /// What is left of an answer, and whether the connection ends with it.
+    unsent: Vec<u8>,
+    closes_after: bool,
+}
+
+/// What becomes of a connection.
+#[derive(PartialEq, Eq)]
+enum ConnectionNext {
+    Close,
+    Keep,
+}
+
+/// The server.
+struct RingServer<'a> {
+    rings: &'a PageRings,
+    started: Instant,
+    /// The same by the wall clock.
+    began: UnixMs,
+    epoll: rustix::fd::OwnedFd,
+    connections: HashMap<RawFd, RingConnection>,
+    max_connections: usize,
+    /// The answer that is being made.
+    answer: Vec<u8>,
+    /// Room to make frames in.
+    scratch: FrameScratch,
+    unsent_bytes: usize,
+}
+
+/// Serves until `is_over`, which is asked at least ten times a second.
+pub(crate) fn run(
+    listener: &TcpListener,
+    rings: &PageRings,
+    most: usize,
+    is_over: impl Fn() -> bool,
+) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let door = listener.as_raw_fd();
+    epoll::add(
+        &epoll,
+        listener,
+        epoll::EventData::new_u64(epoll_key(door)),
+        epoll::EventFlags::IN,
+    )?;
+    let (peers, answer) = (HashMap::new(), Vec::new());
+    let started = Instant::now();
+    let (began, room) = (wall_time(), FrameScratch::default());
+    let mut serving = RingServer {
+        rings,
+        started,
+        began,
+        epoll,
+        connections: peers,
+        max_connections: most,
+        answer,
+        scratch: room,
+        unsent_bytes: 0,
+    };
+    let mut events = Vec::with_capacity(EVENTS);
+    let tenth = rustix::event::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+    while !is_over() {
+        events.clear();
+        match epoll::wait(&serving.epoll, rustix::buffer::spare_capacity(&mut events), Some(&tenth))
+        {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        for event in events.drain(..) {
+            let fd = event.data.u64() as RawFd;
+            if fd == door {
+                serving.accept_connections(listener)?;
+            } else {
+                serving.handle_ready(fd);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the wall clock shows.
+fn wall_time() -> UnixMs {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixMs(wall.as_millis() as i64)
+}
+
+/// The value of a header, however its name is written.
+fn header_value<'a>(head: &'a [u8], name: &str) -> Option<&'a str> {
+    let head = std::str::from_utf8(head).ok()?;
+    head.split("\r\n").find_map(|line| {
+        let (known, value) = line.split_once(':')?;
+        known.eq_ignore_ascii_case(name).then(|| value.trim())
+    })
+}
+
+/// A descriptor as the kernel keeps it for us.
+fn epoll_key(fd: RawFd) -> u64 {
+    u64::from(fd.unsigned_abs())
+}
+
+impl RingServer<'_> {
+    fn accept_connections(&mut self, listener: &TcpListener) -> io::Result<()> {
+        loop {
+            match listener.accept() {
+                Ok((stream, _)) => self.add_connection(stream)?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.raw_os_error().is_some() => {
+                    // Out of descriptors, or a peer that is gone already.
+                    std::thread::sleep(ACCEPT_PAUSE);
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn add_connection(&mut self, stream: TcpStream) -> io::Result<()> {
+        let node = match stream.local_addr() {
+            Ok(SocketAddr::V4(local)) => node_address::node_at(*local.ip()),
+            _ => None,
+        };
+        // Nobody but this machine reaches an address of 127.0.0.0/8.
+        let Some(node) = node.filter(|node| *node < self.rings.node_count()) else { return Ok(()) };
+        if self.connections.len() >= self.max_connections {
+            return Ok(());
+        }
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        sockopt::set_socket_send_buffer_size(&stream, SEND_BYTES)?;
+        let fd = stream.as_raw_fd();
+        let data = epoll::EventData::new_u64(epoll_key(fd));
+        epoll::add(&self.epoll, &stream, data, epoll::EventFlags::IN)?;
+        let peer = RingConnection {
+            stream,
+            node,
+            head: Vec::new(),
+            unsent: Vec::new(),
+            closes_after: false,
+        };
+        self.connections.insert(fd, peer);
+        Ok(())
+    }
+
+    /// Goes on with a connection that can be read or written.
+    fn handle_ready(&mut self, fd: RawFd) {
+        let Some(mut peer) = self.connections.remove(&fd) else { return };
+        let before = peer.unsent.len();
+        let then = if peer.unsent.is_empty() {
+            self.read_requests(&mut peer)
+        } else {
+            send_unsent(&mut peer)
+        };
+        self.unsent_bytes = self.unsent_bytes + peer.unsent.len() - before;
+        let over = self.unsent_bytes > WAITING_BYTES || then == ConnectionNext::Close;
+        if over {
+            self.unsent_bytes -= peer.unsent.len();
+            return; // The stream is closed, and with that leaves the kernel's list.
+        }
+        if (before == 0) != peer.unsent.is_empty() {
+            let flags =
+                if peer.unsent.is_empty() { epoll::EventFlags::IN } else { epoll::EventFlags::OUT };
+            let data = epoll::EventData::new_u64(epoll_key(fd));
+            if epoll::modify(&self.epoll, &peer.stream, data, flags).is_err() {
+                self.unsent_bytes -= peer.unsent.len();
+                return;
+            }
+        }
+        self.connections.insert(fd, peer);
+    }
+
+    /// Reads what came and answers every request that is whole.
+    fn read_requests(&mut self, peer: &mut RingConnection) -> ConnectionNext {
+        let mut bytes = [0; HEAD_BYTES];
+        let read = match recv(&peer.stream, &mut bytes[..], RecvFlags::empty()) {
+            Ok((0, _)) => return ConnectionNext::Close,
+            Ok((read, _)) => read,
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return ConnectionNext::Keep,
+            Err(_) => return ConnectionNext::Close,
+        };
+        peer.head.extend_from_slice(&bytes[..read]);
+        while let Some(end) = peer.head.windows(4).position(|four| four == b"\r\n\r\n") {
+            let rest = peer.head.split_off(end + 4);
+            let head = std::mem::replace(&mut peer.head, rest);
+            if self.answer_request(peer, &head) == ConnectionNext::Close {
+                return ConnectionNext::Close;
+            }
+        }
+        if peer.head.len() > HEAD_BYTES { ConnectionNext::Close } else { ConnectionNext::Keep }
+    }
+
+    /// Makes the answer for who reads frames and holds this.
+    fn build_frame_answer(&mut self, node: usize, holds: ClientState) {
+        self.answer.clear();
+        self.answer.extend_from_slice(FRAME_HEAD);
+        self.answer.extend_from_slice(CONTENT_TYPE.as_bytes());
+        self.answer.extend_from_slice(FRAME_LENGTH);
+        let begin = self.answer.len();
+        self.rings.write_frame(
+            node,
+            self.began,
+            wall_time(),
+            holds,
+            &mut self.scratch,
+            &mut self.answer,
+        );
+        // The length has a fixed width, so that nothing moves when it is known.
+        let mut length = self.answer.len() - begin;
+        for digit in self.answer[begin - LENGTH_END.len() - LENGTH_DIGITS..]
+            .iter_mut()
+            .take(LENGTH_DIGITS)
+            .rev()
+        {
+            *digit = b'0' + (length % 10) as u8;
+            length /= 10;
+        }
+    }
+
+    /// Answers one request.
+    fn answer_request(&mut self, peer: &mut RingConnection, head: &[u8]) -> ConnectionNext {
+        let is_scrape = head.starts_with(b"GET /metrics ") || head.starts_with(b"GET /metrics?");
+        let wants = |words: &[u8]| head.windows(words.len()).any(|w| w.eq_ignore_ascii_case(words));
+        peer.closes_after |= wants(b"connection: close");
+        if is_scrape && header_value(head, "accept").is_some_and(|accept| accept.starts_with(MEDIA))
+        {
+            let holds = header_value(head, HOLDS).map(ClientState::parse).unwrap_or_default();
+            self.build_frame_answer(peer.node, holds);
+        } else if is_scrape {
+            self.rings.write_answer(
+                peer.node,
+                self.started.elapsed(),
+                wall_time(),
+                &mut self.answer,
+            );
+        } else {
+            self.answer.clear();
+            self.answer.extend_from_slice(NOT_FOUND);
+        }
+        if !peer.unsent.is_empty() {
+            peer.unsent.extend_from_slice(&self.answer);
+            return ConnectionNext::Keep;
+        }
+        match send(&peer.stream, &self.answer, SendFlags::NOSIGNAL) {
+            Ok(sent) if sent == self.answer.len() && peer.closes_after => ConnectionNext::Close,
+            Ok(sent) => {
+                peer.unsent.extend_from_slice(&self.answer[sent..]);
+                ConnectionNext::Keep
+            }
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {
+                peer.unsent.extend_from_slice(&self.answer);
+                ConnectionNext::Keep
+            }
+            Err(_) => ConnectionNext::Close,
+        }
+    }
+}
+
+/// Sends on what is left of an answer.
+fn send_unsent(peer: &mut RingConnection) -> ConnectionNext {
+    match send(&peer.stream, &peer.unsent, SendFlags::NOSIGNAL) {
+        Ok(sent) => {
+            peer.unsent.drain(..sent);
+            // An empty vector that was full once would be kept for every node.
+            if peer.unsent.is_empty() {
+                peer.unsent = Vec::new();
+            }
+            if peer.unsent.is_empty() && peer.closes_after {
+                ConnectionNext::Close
+            } else {
+                ConnectionNext::Keep
+            }
+        }
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => ConnectionNext::Keep,
+        Err(_) => ConnectionNext::Close,
+    }
+}
+
+/// A listener on this port for every address of this machine.
+pub(crate) fn bind_listener(port: u16) -> io::Result<TcpListener> {
+    TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))
+}

@@ -1,0 +1,85 @@
+//! What a node's GPUs say of their links, their memory and their driver's errors.
+
+use gaunt_schema::{
+    Device, DeviceClass,
+    catalogue::{gpu_health as health, gpu_parts as parts},
+};
+
+use super::{DeviceLayout, SampleWriter};
+use crate::{
+    gpu_activity::GpuPhase,
+    sim_machine::{GpuFailure, SimGpu, SimMachine},
+};
+
+/// Lanes of a PCIe link.
+const PCIE_LANES: f64 = 16.0;
+
+pub(super) fn write_health(out: &mut SampleWriter, at: usize, gpu: &SimGpu, now: f64) {
+    let free = gpu.phase == GpuPhase::Free;
+    // An idle link is slowed down to save power; its width stays.
+    let generation = gpu.variation.model.pcie_generation;
+    out.add_sample(at, health::PCIE_GENERATION, if free { 1.0 } else { generation });
+    out.add_sample(at, health::PCIE_GENERATION_MAX, generation);
+    out.add_sample(at, health::PCIE_WIDTH, pcie_width(gpu));
+    out.add_sample(at, health::PCIE_WIDTH_MAX, PCIE_LANES);
+    out.add_sample(at, health::PCIE_REPLAYS, gpu.shown.pcie_replays.floor());
+    out.add_sample(at, health::VIOLATION_THERMAL, (gpu.shown.thermal_s * 1e3).floor() / 1e3);
+    let broken = f64::from(gpu.failure_at(now).is_some_and(|failure| failure.ecc));
+    out.add_sample(at, health::ECC_CORRECTED_VOLATILE, gpu.corrected);
+    out.add_sample(at, health::ECC_UNCORRECTED_VOLATILE, broken);
+    out.add_sample(at, health::REMAP_PENDING, broken);
+    out.add_sample(at, health::REMAP_FAILED, 0.0);
+    out.add_sample(at, health::RECOVERY_ACTION, broken);
+}
+
+/// Lanes that are left: of a link that only sends packets again, all.
+fn pcie_width(gpu: &SimGpu) -> f64 {
+    if gpu.condition.copy <= 1.0 || gpu.condition.replays > 0.0 {
+        return PCIE_LANES;
+    }
+    // A link trains at a power of two.
+    PCIE_LANES / gpu.condition.copy.min(PCIE_LANES).log2().round().exp2()
+}
+
+/// The devices of these parts, in the order in which they are written.
+pub(super) fn nvlink_devices(layout: DeviceLayout) -> impl Iterator<Item = Device> {
+    (0..layout.gpus).flat_map(move |gpu| {
+        (0..layout.nvlinks)
+            .map(move |link| Device::new_gpu_part(DeviceClass::Nvlink, gpu as u32, link as u32))
+    })
+}
+
+pub(super) fn write_parts(
+    out: &mut SampleWriter,
+    layout: DeviceLayout,
+    machine: &SimMachine,
+    now: f64,
+) {
+    for (index, gpu) in machine.gpus.iter().enumerate() {
+        let failure = gpu.failure_at(now);
+        if failure.is_none_or(|failure| failure.ecc) {
+            // What is slower by a factor has lost as many links.
+            let left = (layout.nvlinks as f64 / gpu.condition.nvlink_lost).ceil() as usize;
+            for link in 0..layout.nvlinks {
+                let at = layout.first_nvlink() + index * layout.nvlinks + link;
+                out.add_sample(at, parts::NVLINK_UP, f64::from(link < left));
+                // The first link is one that is left, and it is the one that errs.
+                let replays = if link == 0 { gpu.shown.nvlink_replays.floor() } else { 0.0 };
+                out.add_sample(at, parts::NVLINK_REPLAY, replays);
+            }
+        }
+        let xids: &[u32] = match failure {
+            Some(GpuFailure { ecc: true, .. }) => &[48, 95],
+            Some(_) => &[79],
+            None => &[],
+        };
+        for xid in xids {
+            let device = out.report.ensure_device(Device::new_gpu_part(
+                DeviceClass::Xid,
+                index as u32,
+                *xid,
+            ));
+            out.report.push(device, parts::XID_ERRORS, 1.0);
+        }
+    }
+}

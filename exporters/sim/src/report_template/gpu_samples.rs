@@ -1,0 +1,125 @@
+//! What a node's GPUs say.
+
+use gaunt_schema::{AbsenceReason, MetricId, Reading, catalogue::gpu};
+
+use super::{SampleWriter, floor_micros};
+use crate::{
+    gpu_activity::GpuPhase, job_workload::JobWorkload, noise_key::NoiseKey, sim_job::SimJob,
+    sim_machine::SimGpu,
+};
+
+/// Memory that the driver takes for itself.
+const DRIVER_BYTES: f64 = 0.6e9;
+
+/// What the driver does not tell of a GPU that is cut into slices.
+const UNKNOWN_WHEN_SLICED: [MetricId; 5] =
+    [gpu::UTILIZATION, gpu::MEMORY_ACTIVITY, gpu::SM_ACTIVE, gpu::TENSOR_ACTIVE, gpu::DRAM_ACTIVE];
+
+/// Processes that share a GPU.
+const PROCESSES_SHARING: f64 = 4.0;
+
+/// A die hotter than this is slowed down by hardware.
+const SLOWDOWN_CELSIUS: f64 = 87.0;
+
+/// Leaves of a GPU that is gone only that it was there.
+pub(super) fn mark_gpu_lost(out: &mut SampleWriter, at: usize) {
+    for sample in out.report.samples.iter_mut().filter(|sample| sample.device == at as u32) {
+        sample.reading = match sample.metric {
+            gpu::PRESENT => Reading::of(0.0),
+            _ => AbsenceReason::Lost.into(),
+        };
+    }
+}
+
+pub(super) fn write_gpu(
+    out: &mut SampleWriter,
+    at: usize,
+    gpu: &SimGpu,
+    job: Option<&SimJob>,
+    span: f64,
+    noise: NoiseKey,
+) {
+    write_activity(out, at, gpu, span);
+    let (now, model) = (&gpu.shown, &gpu.variation.model);
+    // The utilization of a whole GPU is unknown to the driver while it is cut into slices.
+    if job.is_some_and(|job| job.work == JobWorkload::Slices) {
+        for metric in UNKNOWN_WHEN_SLICED {
+            let here = |sample: &&mut gaunt_schema::MetricSample| {
+                sample.device == at as u32 && sample.metric == metric
+            };
+            if let Some(sample) = out.report.samples.iter_mut().rev().find(here) {
+                sample.reading = AbsenceReason::Unsupported.into();
+            }
+        }
+    }
+    let used = job.map_or(DRIVER_BYTES, |job| job.memory_bytes).floor();
+    out.add_sample(at, gpu::PRESENT, 1.0);
+    out.add_sample(at, gpu::MEMORY_USED, used);
+    out.add_sample(at, gpu::MEMORY_FREE, model.memory_bytes - used);
+    out.add_sample(at, gpu::MEMORY_TOTAL, model.memory_bytes);
+    let watts = now.power_watts + noise.random_between(-1.5, 1.5);
+    out.add_sample(at, gpu::POWER, (watts * 1e3).round() / 1e3);
+    out.add_sample(at, gpu::POWER_LIMIT, model.limit_watts);
+    out.add_sample(at, gpu::ENERGY, (now.energy_joules * 1e3).floor() / 1e3);
+    out.add_sample(at, gpu::TEMPERATURE, now.temperature_celsius.round());
+    out.add_sample(at, gpu::SM_CLOCK, gpu.phase.clock_hertz(model, &gpu.condition));
+    out.add_sample(at, gpu::SM_CLOCK_MAX, model.clock_max_hertz);
+    let processes = match job {
+        Some(job) if job.work == JobWorkload::Shared => PROCESSES_SHARING,
+        // A test of the board is a process of nobody's job.
+        None => f64::from(gpu.phase == GpuPhase::Compute),
+        Some(_) => 1.0,
+    };
+    out.add_sample(at, gpu::PROCESSES, processes);
+    for &(_, event) in gpu::CLOCK_EVENTS {
+        let hot = gpu.condition.warm_kelvin > 0.0;
+        let holds = match event {
+            gpu::CLOCK_EVENT_IDLE => matches!(gpu.phase, GpuPhase::Free | GpuPhase::Held),
+            gpu::CLOCK_EVENT_SW_POWER_CAP => gpu.phase == GpuPhase::Compute || gpu.condition.capped,
+            gpu::CLOCK_EVENT_HW_THERMAL | gpu::CLOCK_EVENT_HW_SLOWDOWN => {
+                hot || now.temperature_celsius > SLOWDOWN_CELSIUS
+            }
+            _ => false,
+        };
+        out.add_sample(at, event, f64::from(holds));
+    }
+    out.add_sample(at, gpu::PCIE_RECEIVE, now.pcie_receive_bytes.floor());
+    out.add_sample(at, gpu::PCIE_TRANSMIT, now.pcie_transmit_bytes.floor());
+    out.add_sample(at, gpu::NVLINK_RECEIVE, now.nvlink_bytes.floor());
+    out.add_sample(at, gpu::NVLINK_TRANSMIT, now.nvlink_bytes.floor());
+}
+
+fn write_activity(out: &mut SampleWriter, at: usize, gpu: &SimGpu, span: f64) {
+    let (now, before) = (&gpu.shown, &gpu.before);
+    let share = |now: f64, before: f64| {
+        if span > 0.0 { ((now - before) / span).clamp(0.0, 1.0) } else { 0.0 }
+    };
+    // The driver tells its two utilizations in whole per cent, the profiling counters finer.
+    let rate =
+        |now: f64, before: f64| if span > 0.0 { ((now - before) / span).floor() } else { 0.0 };
+    let nvlink = rate(now.nvlink_bytes, before.nvlink_bytes);
+    for (metric, rate) in [
+        (gpu::PCIE_RECEIVE_RATE, rate(now.pcie_receive_bytes, before.pcie_receive_bytes)),
+        (gpu::PCIE_TRANSMIT_RATE, rate(now.pcie_transmit_bytes, before.pcie_transmit_bytes)),
+        (gpu::NVLINK_RECEIVE_RATE, nvlink),
+        (gpu::NVLINK_TRANSMIT_RATE, nvlink),
+    ] {
+        out.add_sample(at, metric, rate.max(0.0));
+    }
+    for (ratio, seconds, now, before, steps) in [
+        (
+            gpu::UTILIZATION,
+            gpu::UTILIZATION_SECONDS,
+            now.utilization_s,
+            before.utilization_s,
+            100.0,
+        ),
+        (gpu::MEMORY_ACTIVITY, gpu::MEMORY_ACTIVITY_SECONDS, now.memory_s, before.memory_s, 100.0),
+        (gpu::SM_ACTIVE, gpu::SM_ACTIVE_SECONDS, now.sm_s, before.sm_s, 1e4),
+        (gpu::TENSOR_ACTIVE, gpu::TENSOR_ACTIVE_SECONDS, now.tensor_s, before.tensor_s, 1e4),
+        (gpu::DRAM_ACTIVE, gpu::DRAM_ACTIVE_SECONDS, now.dram_s, before.dram_s, 1e4),
+    ] {
+        out.add_sample(at, ratio, (share(now, before) * steps).round() / steps);
+        out.add_sample(at, seconds, floor_micros(now));
+    }
+}

@@ -1,0 +1,160 @@
+//! Stories: all that can be told by name, a scenario of a usual fleet or a case of the suite with a fleet of its own.
+
+use std::time::Duration;
+
+use gaunt_schema::{Dialect, UnixMs};
+
+use crate::{
+    Scenario, ScenarioError, SimFleet,
+    fleet_shape::FleetShape,
+    scenario,
+    suite::{self, FaultLevel, SuiteCase},
+};
+
+/// So many nodes are simulated unless told otherwise.
+pub const USUAL_NODES: usize = 32;
+
+/// By then every fault of a usual scenario has begun, and who judges has had half a minute for it.
+const USUAL_TELLING: Duration = Duration::from_secs(75);
+
+/// How long a scenario is worth watching that has no length of its own.
+const USUAL_SPAN: Duration = Duration::from_mins(5);
+
+/// What only looks like a fault is seen best so long after it begins; a fault so long after its limit.
+const HARMLESS_LOOK: Duration = Duration::from_secs(40);
+const FAULT_LOOK: Duration = Duration::from_secs(10);
+
+/// What is told, and of how many.
+#[derive(Clone, Debug)]
+pub struct ScenarioRun {
+    /// The name of a scenario, or `F1` to `F18` and `H1` to `H16`.
+    pub name: String,
+    /// How many nodes; a case has a fleet of its own.
+    pub nodes: Option<usize>,
+    /// The seed of everything that varies.
+    pub seed: u64,
+    /// How strong a case is.
+    pub level: FaultLevel,
+    /// In whose words the pages are.
+    pub dialect: Dialect,
+}
+
+/// Why a story cannot be told.
+#[derive(Debug, thiserror::Error)]
+pub enum ScenarioRunError {
+    /// Nothing has this name.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    /// A case has as many nodes as it has.
+    #[error("case {name} has {own} nodes; leave out --nodes")]
+    OwnFleet {
+        /// The case.
+        name: String,
+        /// Its nodes.
+        own: usize,
+    },
+}
+
+/// When a story is worth looking at, counted from its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunTiming {
+    /// Until something happens.
+    pub first: Duration,
+    /// Until there is most to see.
+    pub look: Duration,
+    /// Until it is over.
+    pub span: Duration,
+}
+
+/// The name and one line of all that can be told, usual scenarios first.
+pub fn list_names() -> impl Iterator<Item = (&'static str, &'static str)> {
+    scenario::list_names().chain(suite::SCENARIOS)
+}
+
+impl ScenarioRun {
+    /// The fleet that tells it from the instant `start` on.
+    pub fn build_fleet(&self, start: UnixMs) -> Result<SimFleet, ScenarioRunError> {
+        if let Some(case) = self.find_case()? {
+            return Ok(case.build_fleet(start));
+        }
+        let scenario = Scenario::from_name(&self.name)?;
+        let nodes = self.nodes.unwrap_or(USUAL_NODES);
+        Ok(SimFleet::with_dialect(self.dialect, scenario, nodes, self.seed, start))
+    }
+
+    /// When it is worth looking.
+    pub fn run_timing(&self) -> Result<RunTiming, ScenarioRunError> {
+        let Some(case) = self.find_case()? else {
+            let first = first_onset(&Scenario::from_name(&self.name)?);
+            return Ok(RunTiming { first, look: USUAL_TELLING, span: USUAL_SPAN });
+        };
+        let fleet = case.build_fleet(UnixMs(0));
+        let first = first_onset(fleet.scenario());
+        let found =
+            fleet.ground_truths().iter().map(|truth| truth.onset + truth.limit + FAULT_LOOK).max();
+        let look = found.map_or(first + HARMLESS_LOOK, |found| found.duration_since(UnixMs(0)));
+        Ok(RunTiming { first, look, span: Duration::from_secs(case.seconds.into()) })
+    }
+
+    /// Its machines and cables.
+    pub fn fleet_shape(&self) -> Result<FleetShape, ScenarioRunError> {
+        Ok(match self.find_case()? {
+            Some(case) => case.shape,
+            None => FleetShape::new_usual(self.nodes.unwrap_or(USUAL_NODES)),
+        })
+    }
+
+    /// The case of this name, if it is one.
+    fn find_case(&self) -> Result<Option<SuiteCase>, ScenarioRunError> {
+        let Some(case) = SuiteCase::from_name(&self.name, self.level, self.seed) else {
+            return Ok(None);
+        };
+        let own = case.shape.nodes;
+        if self.nodes.is_some_and(|nodes| nodes != own) {
+            return Err(ScenarioRunError::OwnFleet { name: self.name.clone(), own });
+        }
+        Ok(Some(SuiteCase { dialect: self.dialect, ..case }))
+    }
+}
+
+/// Until something happens; no time at all if it is so from the start.
+fn first_onset(scenario: &Scenario) -> Duration {
+    let onsets = scenario.faults.iter().map(|fault| fault.onset_s).filter(|onset| *onset > 0.0);
+    let first = onsets.fold(f64::MAX, f64::min);
+    if first < f64::MAX { Duration::from_secs_f64(first) } else { Duration::ZERO }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named_run(name: &str) -> ScenarioRun {
+        let (nodes, seed, level) = (None, 3, FaultLevel::Hard);
+        ScenarioRun { name: name.into(), nodes, seed, level, dialect: Dialect::Gaunt }
+    }
+
+    #[test]
+    fn every_name_is_told_and_is_worth_a_look_while_it_lasts() {
+        for (name, line) in list_names() {
+            let timing = named_run(name).run_timing().unwrap();
+            assert!(!line.is_empty() && timing.look > timing.first, "{name}: {timing:?}");
+            assert!(timing.look <= timing.span, "{name}: {timing:?}");
+        }
+    }
+
+    #[test]
+    fn a_case_has_a_fleet_of_its_own() {
+        let few = ScenarioRun { nodes: Some(3_000), ..named_run("F3") };
+        let own = named_run("F3").build_fleet(UnixMs(0)).unwrap().node_count();
+        let refusal = few.build_fleet(UnixMs(0)).unwrap_err().to_string();
+        assert_eq!(refusal, format!("case F3 has {own} nodes; leave out --nodes"));
+        assert!(ScenarioRun { nodes: Some(own), ..named_run("F3") }.build_fleet(UnixMs(0)).is_ok());
+        assert_eq!(
+            ScenarioRun { nodes: Some(3), ..named_run("demo") }
+                .build_fleet(UnixMs(0))
+                .unwrap()
+                .node_count(),
+            3
+        );
+    }
+}

@@ -1,0 +1,162 @@
+//! Scrapes: what does not come, comes twice or comes late, and clocks that disagree.
+
+use std::time::Duration;
+
+use gaunt_schema::{Dialect, UnixMs};
+
+use crate::{
+    FaultEffect, Scenario, fleet_shape::FleetShape, noise_key::NoiseKey, sim_fault::WARM_UP,
+};
+
+/// dcgm-exporter asks its GPUs this often and tells the same until then.
+pub(crate) const COLLECT_S: f64 = 30.0;
+
+/// Trouble changes its form this often.
+const SPELL_S: f64 = 15.0;
+
+/// Clocks of nodes differ by at most this much; that of a troubled node by this much.
+const SKEW_S: f64 = 0.2;
+const TROUBLED_SKEW_S: f64 = 80.0;
+
+/// The pages of one exporter or two.
+pub(crate) type ExporterPages = Vec<(Dialect, String)>;
+
+/// How the nodes of a fleet answer their scrapers.
+#[derive(Debug)]
+pub(crate) struct ScrapeBehaviour {
+    noise: NoiseKey,
+    dialect: Dialect,
+    /// What each node told last that it will tell again, and under which key.
+    stored_pages: Vec<(Option<u64>, ExporterPages)>,
+    /// Nodes in trouble, from when until when, in seconds since the start.
+    troubled: Vec<(usize, f64, f64)>,
+    /// Nodes that are started anew, from when until when.
+    rebooted: Vec<(std::ops::Range<usize>, f64, f64)>,
+}
+
+/// What a node in trouble does for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ScrapeMode {
+    Answers,
+    Silent,
+    /// It tells again what it told first in this spell.
+    Repeats(u64),
+}
+
+impl ScrapeBehaviour {
+    pub(crate) fn new(
+        noise: NoiseKey,
+        scenario: &Scenario,
+        shape: &FleetShape,
+        dialect: Dialect,
+    ) -> Self {
+        let (mut troubled, mut rebooted) = (Vec::new(), Vec::new());
+        for fault in &scenario.faults {
+            let Some(gang) = fault.gang.checked_rem(shape.jobs.len()) else { continue };
+            let job = &shape.jobs[gang].nodes;
+            let node = job.start + fault.member % job.len();
+            let from = WARM_UP.as_secs_f64() + fault.onset_s;
+            let until = fault.lasts_s.map_or(f64::INFINITY, |lasts| from + lasts);
+            match fault.effect {
+                FaultEffect::ScrapeTrouble => troubled.push((node, from, until)),
+                FaultEffect::Reboot => rebooted.push((job.clone(), from, until)),
+                _ => {}
+            }
+        }
+        Self {
+            noise,
+            dialect,
+            stored_pages: vec![(None, Vec::new()); shape.nodes],
+            troubled,
+            rebooted,
+        }
+    }
+
+    /// Whether what the node tells now is to be kept, because it will be told again.
+    pub(crate) fn is_store_due(&self, node: usize, now: f64) -> bool {
+        let key = self.repeat_key(node, now);
+        key.is_some() && self.stored_pages[node].0 != key
+    }
+
+    pub(crate) fn store_pages(&mut self, node: usize, now: f64, pages: ExporterPages) {
+        self.stored_pages[node] = (self.repeat_key(node, now), pages);
+    }
+
+    /// What a scraper gets from a node that would tell `fresh` if it told what is.
+    pub(crate) fn scraped_pages(
+        &self,
+        node: usize,
+        now: f64,
+        fresh: impl FnOnce() -> ExporterPages,
+    ) -> ExporterPages {
+        match self.scrape_mode(node, now) {
+            ScrapeMode::Silent => return Vec::new(),
+            ScrapeMode::Repeats(_) => return self.stored_pages[node].1.clone(),
+            ScrapeMode::Answers => {}
+        }
+        let mut pages = fresh();
+        if self.dialect == Dialect::Dcgm {
+            let kept =
+                self.stored_pages[node].1.iter().find(|(dialect, _)| *dialect == Dialect::Dcgm);
+            if let (Some(old), Some(new)) =
+                (kept, pages.iter_mut().find(|(dialect, _)| *dialect == Dialect::Dcgm))
+            {
+                new.1.clone_from(&old.1);
+            }
+        }
+        pages
+    }
+
+    /// Whether a scraper reads what is: in gaunt's own words, and not what was told before.
+    pub(crate) fn is_live(&self, node: usize, now: f64) -> bool {
+        self.dialect == Dialect::Gaunt && self.scrape_mode(node, now) == ScrapeMode::Answers
+    }
+
+    /// What the clock of a node shows when it is `time`.
+    pub(crate) fn node_clock(&self, node: usize, time: UnixMs) -> UnixMs {
+        let most = if self.troubled.iter().any(|(troubled, ..)| *troubled == node) {
+            TROUBLED_SKEW_S
+        } else {
+            SKEW_S
+        };
+        let skew = self.noise.child_key(0).child_key(node as u64).random_unit() * most;
+        time - Duration::from_millis((skew * 1e3) as u64)
+    }
+
+    /// Under which key a page is told again: the number of the collection, or of the spell.
+    fn repeat_key(&self, node: usize, now: f64) -> Option<u64> {
+        if let ScrapeMode::Repeats(key) = self.scrape_mode(node, now) {
+            return Some(key);
+        }
+        let lag = self.noise.child_key(1).child_key(node as u64).random_unit() * COLLECT_S;
+        (self.dialect == Dialect::Dcgm).then_some(((now + lag) / COLLECT_S) as u64)
+    }
+
+    fn scrape_mode(&self, node: usize, now: f64) -> ScrapeMode {
+        let away = |(nodes, from, until): &(std::ops::Range<usize>, f64, f64)| {
+            nodes.contains(&node) && *from <= now && now < *until
+        };
+        if self.rebooted.iter().any(away) {
+            return ScrapeMode::Silent;
+        }
+        let here = |&&(troubled, from, until): &&(usize, f64, f64)| {
+            troubled == node && from <= now && now < until
+        };
+        let Some((_, from, _)) = self.troubled.iter().find(here) else {
+            return ScrapeMode::Answers;
+        };
+        let number = ((now - from) / SPELL_S) as u64;
+        let noise = self.noise.child_key(2).child_key(node as u64).child_key(number);
+        // Half of the spells are only part of their length, so that single scrapes fail too.
+        let whole = noise.child_key(0).random_unit() < 0.5;
+        if !whole && (now - from) % SPELL_S > 3.0 {
+            return ScrapeMode::Answers;
+        }
+        match noise.child_key(1).random_below(3) {
+            0 => ScrapeMode::Silent,
+            // Beyond the number of any collection.
+            1 => ScrapeMode::Repeats((1 << 32) + number),
+            _ => ScrapeMode::Answers,
+        }
+    }
+}

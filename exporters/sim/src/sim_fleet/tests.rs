@@ -1,0 +1,349 @@
+//! The laws that a fleet keeps, and that its faults can be read from its signals alone.
+
+#![expect(clippy::float_cmp, reason = "counters and codes are whole numbers")]
+
+use std::{collections::HashMap, ops::Range};
+
+use gaunt_schema::{
+    Device, Dialect, EntityKind, MetricId, MetricSample, Reading,
+    catalogue::{gpu, host, port},
+    text,
+    unit::{CounterWidth, MetricKind},
+};
+
+use super::*;
+use crate::GPUS_PER_NODE;
+
+const START: UnixMs = UnixMs(1_790_000_000_000);
+
+fn named_fleet(scenario: &str, nodes: usize, seed: u64) -> SimFleet {
+    SimFleet::new(Scenario::from_name(scenario).unwrap(), nodes, seed, START)
+}
+
+fn after_start(seconds: f64) -> UnixMs {
+    START + Duration::from_secs_f64(seconds)
+}
+
+fn metric_value(report: &Report, device: &Device, metric: MetricId) -> f64 {
+    report.find_reading(device, metric).unwrap().value().unwrap()
+}
+
+fn port_of(rail: usize) -> Device {
+    Device::new_port(&format!("mlx5_{rail}"), "1")
+}
+
+/// Bytes sent and received by all ports of some nodes.
+fn port_traffic(fleet: &SimFleet, nodes: Range<usize>) -> (f64, f64) {
+    nodes.map(|node| fleet.node_report(node)).fold((0.0, 0.0), |(sent, received), report| {
+        (0..GPUS_PER_NODE).fold((sent, received), |(sent, received), rail| {
+            let bytes = |metric| metric_value(&report, &port_of(rail), metric);
+            (sent + bytes(port::TRANSMIT_BYTES), received + bytes(port::RECEIVE_BYTES))
+        })
+    })
+}
+
+#[test]
+fn what_a_gang_sends_it_receives_before_and_after_a_port_goes_down() {
+    let mut fleet = named_fleet("demo", 32, 3);
+    let gangs: Vec<_> = fleet.job_groups().collect();
+    let mut last: Vec<_> = gangs.iter().map(|gang| port_traffic(&fleet, gang.clone())).collect();
+    for second in 1..40 {
+        fleet.advance_to(after_start(f64::from(second) + 0.37));
+        for (gang, last) in gangs.iter().zip(&mut last) {
+            let now = port_traffic(&fleet, gang.clone());
+            let (sent, received) = (now.0 - last.0, now.1 - last.1);
+            // Each port may hold back one word of four bytes in each direction.
+            let rounding = 8.0 * (gang.len() * GPUS_PER_NODE) as f64;
+            assert!((sent - received).abs() <= rounding, "sent {sent}, received {received}");
+            assert_eq!(sent > 0.0, gang.len() > 1 && now != *last);
+            *last = now;
+        }
+    }
+}
+
+#[test]
+fn no_rank_gets_ahead_of_its_gang() {
+    let mut fleet = named_fleet("data_starved", 32, 4);
+    let tensor = |fleet: &SimFleet, gang: Range<usize>| -> Vec<f64> {
+        let gpus = gang.flat_map(|node| fleet.machines[node].gpus.clone());
+        gpus.map(|gpu| gpu.shown.tensor_s).collect()
+    };
+    let gangs: Vec<_> = fleet.job_groups().collect();
+    let start: Vec<_> = gangs.iter().map(|gang| tensor(&fleet, gang.clone())).collect();
+    fleet.advance_to(after_start(300.0));
+    for (gang, start) in gangs.into_iter().zip(start) {
+        let done = tensor(&fleet, gang).into_iter().zip(start).map(|(now, then)| now - then);
+        let (least, most) =
+            done.fold((f64::MAX, 0.0_f64), |(least, most), done| (least.min(done), most.max(done)));
+        // A step is less than 0.15 tensor seconds; boards differ by their noise, which averages out.
+        assert!(least > 5.0 && most - least < 0.3, "{least} to {most}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_fleet_however_often_it_is_looked_at() {
+    let counters = |fleet: &SimFleet| -> Vec<MetricSample> {
+        let samples = (0..fleet.node_count()).flat_map(|node| fleet.node_report(node).samples);
+        samples
+            .filter(|sample| matches!(sample.metric.catalogue_row().kind, MetricKind::Counter(_)))
+            .collect()
+    };
+    let (mut seldom, mut often, mut other) =
+        (named_fleet("demo", 20, 7), named_fleet("demo", 20, 7), named_fleet("demo", 20, 8));
+    seldom.advance_to(after_start(47.0));
+    for step in 1..=(47 * 7) {
+        often.advance_to(after_start(f64::from(step) / 7.0));
+    }
+    other.advance_to(after_start(47.0));
+    assert_eq!(counters(&seldom), counters(&often));
+    assert_ne!(counters(&seldom), counters(&other));
+    let again = {
+        let mut again = named_fleet("demo", 20, 7);
+        again.advance_to(after_start(47.0));
+        again
+    };
+    for node in 0..20 {
+        assert_eq!(again.node_report(node), seldom.node_report(node));
+    }
+}
+
+#[test]
+fn counters_never_fall_and_activity_stays_a_share() {
+    let mut fleet = named_fleet("demo", 24, 11);
+    let mut last: HashMap<(usize, u32, MetricId), f64> = HashMap::new();
+    let mut now = 0.0;
+    for look in 0..160_u32 {
+        now += 0.013 + f64::from(look % 11) * 0.11;
+        fleet.advance_to(after_start(now));
+        for node in 0..fleet.node_count() {
+            for MetricSample { metric, device, reading } in fleet.node_report(node).samples {
+                let row = metric.catalogue_row();
+                let Some(value) = reading.value() else { continue };
+                if row.name.ends_with("_ratio") {
+                    assert!((0.0..=1.0).contains(&value), "{} is {value}", row.name);
+                }
+                if matches!(row.kind, MetricKind::Counter(width) if width != CounterWidth::Wrapping32)
+                {
+                    let before = last.insert((node, device, metric), value).unwrap_or(0.0);
+                    assert!(value >= before, "{} fell from {before} to {value}", row.name);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn integrals_agree_with_the_ratios_that_they_integrate() {
+    let mut fleet = named_fleet("healthy", 4, 2);
+    let device = Device::new_gpu(3);
+    let pair = [
+        (gpu::TENSOR_ACTIVE, gpu::TENSOR_ACTIVE_SECONDS),
+        (gpu::SM_ACTIVE, gpu::SM_ACTIVE_SECONDS),
+    ];
+    for (ratio, seconds) in pair {
+        let before = metric_value(&fleet.node_report(1), &device, seconds);
+        fleet.advance_to(fleet.current_time() + Duration::from_secs(4));
+        let report = fleet.node_report(1);
+        let mean = (metric_value(&report, &device, seconds) - before) / 4.0;
+        assert!((mean - metric_value(&report, &device, ratio)).abs() < 2e-4);
+        assert!(mean > 0.2);
+    }
+}
+
+#[test]
+fn every_value_survives_the_wire() {
+    let mut fleet = named_fleet("demo", 32, 6);
+    fleet.advance_to(after_start(40.0));
+    for node in 0..32 {
+        let report = fleet.node_report(node);
+        let mut body = String::new();
+        text::write_text(&report, &mut body);
+        let page = text::decode_page(body.as_bytes(), &text::PageLimits::default()).unwrap();
+        assert_eq!(
+            (page.rejected.total_count(), page.dialect),
+            (0, Dialect::Gaunt),
+            "{:?}",
+            page.rejected
+        );
+        let read: HashMap<_, _> = readings_by_series(&page.report).collect();
+        assert_eq!(read.len(), page.report.samples.len());
+        assert_eq!(readings_by_series(&report).collect::<HashMap<_, _>>(), read);
+        assert_eq!(page.report.node_time, Some(after_start(40.0)));
+        assert_eq!(page.report.infos.len(), report.infos.len());
+    }
+}
+
+fn readings_by_series(report: &Report) -> impl Iterator<Item = ((MetricId, &Device), Reading)> {
+    let device = |sample: &MetricSample| &report.devices[sample.device as usize];
+    report.samples.iter().map(move |sample| ((sample.metric, device(sample)), sample.reading))
+}
+
+#[test]
+fn a_truth_blames_what_exists_at_any_size() {
+    for scenario in crate::scenario::list_all() {
+        for nodes in [1, 2, 3, 8, 30, 32, 200] {
+            let fleet = named_fleet(&scenario.name, nodes, 1);
+            // What only looks like a fault has no truth, nor has the fabric of a job of a single node.
+            let breaks = scenario.name != "checkpoint" && nodes > 1;
+            let least = if breaks { scenario.faults.len() } else { 0 };
+            assert!((least..=scenario.faults.len()).contains(&fleet.ground_truths().len()));
+            for truth in fleet.ground_truths() {
+                assert!(truth.onset > START);
+                let Some(name) = truth.blamed.node.as_ref() else { continue };
+                let node = (0..nodes).find(|&node| fleet.node_name(node) == name.as_str()).unwrap();
+                if truth.blamed.kind == EntityKind::Port {
+                    let key = vec![
+                        truth.blamed.device.clone().unwrap(),
+                        truth.blamed.port.clone().unwrap(),
+                    ];
+                    let devices = fleet.node_report(node).devices;
+                    assert!(devices.iter().any(|device| *device.key == *key));
+                }
+            }
+        }
+    }
+    assert_eq!(named_fleet("demo", 0, 1).ground_truths(), []);
+}
+
+#[test]
+fn a_port_that_goes_down_shows_it_at_once_and_its_neighbour_carries_the_load() {
+    let mut fleet = named_fleet("port_down", 32, 5);
+    let at = |fleet: &SimFleet, rail, metric| {
+        metric_value(&fleet.node_report(5), &port_of(rail), metric)
+    };
+    fleet.advance_to(after_start(14.999));
+    let carried = at(&fleet, 3, port::TRANSMIT_BYTES);
+    let downed = at(&fleet, 3, port::LINK_DOWNED);
+    assert_eq!((at(&fleet, 3, port::STATE), at(&fleet, 3, port::PHYSICAL_STATE)), (4.0, 5.0));
+    assert_eq!(fleet.ground_truths()[0].onset, after_start(15.0));
+    fleet.advance_to(after_start(15.0));
+    assert_eq!((at(&fleet, 3, port::STATE), at(&fleet, 3, port::PHYSICAL_STATE)), (1.0, 3.0));
+    assert_eq!(at(&fleet, 3, port::LINK_DOWNED), downed + 1.0);
+    assert_eq!(at(&fleet, 3, port::TRANSMIT_BYTES), carried, "a port without a link sends nothing");
+    let (before, other) =
+        (at(&fleet, 2, port::TRANSMIT_BYTES), at(&fleet, 6, port::TRANSMIT_BYTES));
+    fleet.advance_to(after_start(75.0));
+    assert_eq!(at(&fleet, 3, port::TRANSMIT_BYTES), carried);
+    let (moved, usual) =
+        (at(&fleet, 2, port::TRANSMIT_BYTES) - before, at(&fleet, 6, port::TRANSMIT_BYTES) - other);
+    assert!((moved / usual - 2.0).abs() < 0.05, "{moved} against {usual}");
+}
+
+#[test]
+fn a_port_comes_back_when_its_fault_is_over() {
+    let text = "name = \"flap\"\nsummary = \"a flap\"\n[[fault]]\nonset_s = 5.0\nlasts_s = 10.0\n\
+                gang = 0\nmember = 0\neffect.port_down.rail = 0";
+    let mut fleet = SimFleet::new(Scenario::parse(text).unwrap(), 2, 1, START);
+    let state = |fleet: &SimFleet| metric_value(&fleet.node_report(0), &port_of(0), port::STATE);
+    let sent =
+        |fleet: &SimFleet| metric_value(&fleet.node_report(0), &port_of(0), port::TRANSMIT_BYTES);
+    fleet.advance_to(after_start(14.0));
+    let (down, before) = (state(&fleet), sent(&fleet));
+    fleet.advance_to(after_start(20.0));
+    assert_eq!((down, state(&fleet)), (1.0, 4.0));
+    assert!(sent(&fleet) > before);
+    let carrier = metric_value(
+        &fleet.node_report(0),
+        &Device::new_netdev("rail0"),
+        host::NETDEV_CARRIER_CHANGES,
+    );
+    assert_eq!((carrier, fleet.ground_truths()[0].ends), (4.0, Some(after_start(15.0))));
+}
+
+/// Exponential averages of one GPU, the newest second counting most.
+#[derive(Clone, Copy, Debug, Default)]
+struct MeanActivity {
+    utilization: f64,
+    tensor: f64,
+    sm: f64,
+    dram: f64,
+    link: f64,
+}
+
+/// Advances second by second from the start to `until` and returns what the averages of the GPUs of some nodes, of
+/// which one part in e is left after `memory_s`, were in each second of `shown`.
+fn mean_activities(
+    fleet: &mut SimFleet,
+    nodes: Range<usize>,
+    memory_s: f64,
+    shown: Range<u32>,
+) -> Vec<(usize, MeanActivity)> {
+    let keep = (-1.0 / memory_s).exp();
+    let mut means = vec![MeanActivity::default(); nodes.len() * GPUS_PER_NODE];
+    let mut sent = vec![None; means.len()];
+    let mut kept = Vec::new();
+    for second in 1..shown.end {
+        fleet.advance_to(after_start(f64::from(second)));
+        for (at, (mean, sent)) in means.iter_mut().zip(&mut sent).enumerate() {
+            let (node, index) = (nodes.start + at / GPUS_PER_NODE, at % GPUS_PER_NODE);
+            let machine = &fleet.machines[node];
+            let (now, before) = (&machine.gpus[index].shown, &machine.gpus[index].before);
+            let bytes = machine.ports[index].shown.transmit;
+            let rate = bytes - sent.replace(bytes).unwrap_or(bytes);
+            let blend = |old: &mut f64, new: f64| {
+                *old = if second == 1 { new } else { *old * keep + new * (1.0 - keep) };
+            };
+            blend(&mut mean.utilization, now.utilization_s - before.utilization_s);
+            blend(&mut mean.tensor, now.tensor_s - before.tensor_s);
+            blend(&mut mean.sm, now.sm_s - before.sm_s);
+            blend(&mut mean.dram, now.dram_s - before.dram_s);
+            blend(&mut mean.link, rate / 50e9);
+            if shown.contains(&second) {
+                kept.push((node, *mean));
+            }
+        }
+    }
+    kept
+}
+
+#[test]
+fn a_starved_host_and_those_who_wait_for_it_read_so_with_margin() {
+    for (seed, memory_s) in (1..=20).map(|seed| (seed, if seed % 2 == 0 { 5.0 } else { 10.0 })) {
+        let mut fleet = named_fleet("data_starved", 32, seed);
+        let gang = fleet.job_groups().nth(1).unwrap();
+        let starved = gang.start + 2;
+        // Averages need 30 s to forget the healthy time before the onset at 15 s.
+        for (node, mean) in mean_activities(&mut fleet, gang, memory_s, 50..120) {
+            assert!(mean.tensor < 0.045 && mean.dram < 0.08, "seed {seed}: {mean:?}");
+            if node == starved {
+                assert!(mean.utilization < 0.3 && mean.utilization > 0.025, "{mean:?}");
+                assert!(mean.sm > 0.012, "it is not idle: {mean:?}");
+            } else {
+                assert!(mean.utilization > 0.95 && mean.sm < 0.3, "{mean:?}");
+                assert!(mean.link < 0.04, "{mean:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_healthy_job_computes_even_with_a_port_down() {
+    for (seed, scenario) in (0..12).zip(["healthy", "port_down"].into_iter().cycle()) {
+        let mut fleet = named_fleet(scenario, 32, seed);
+        let working = 0..fleet.job_groups().last().unwrap().end;
+        for (_, mean) in mean_activities(&mut fleet, working, 5.0, 10..90) {
+            assert!(mean.tensor > 0.27 && mean.utilization > 0.9, "{scenario}: {mean:?}");
+        }
+    }
+}
+
+#[test]
+fn a_starved_host_shows_it_in_its_pressure_and_nobody_else_does() {
+    let mut fleet = named_fleet("data_starved", 32, 9);
+    let starved = fleet.ground_truths()[0].blamed.node.clone().unwrap();
+    let pressure = |fleet: &SimFleet, node| {
+        metric_value(&fleet.node_report(node), &Device::new_node(), host::IO_PRESSURE)
+    };
+    fleet.advance_to(after_start(15.0));
+    let before: Vec<_> = (0..32).map(|node| pressure(&fleet, node)).collect();
+    fleet.advance_to(after_start(45.0));
+    for (node, before) in before.into_iter().enumerate() {
+        let share = (pressure(&fleet, node) - before) / 30.0;
+        let here = fleet.node_name(node) == starved.as_str();
+        assert!(
+            if here { share > 0.5 } else { share < 0.03 },
+            "{}: {share}",
+            fleet.node_name(node)
+        );
+    }
+}

@@ -1,0 +1,59 @@
+//! Jobs as their users and their batch system know them.
+
+use crate::{job_workload::JobWorkload, sim_machine::NodeRole};
+
+/// The job that holds a node.
+#[derive(Debug)]
+pub(crate) struct SimJob {
+    pub(crate) id: String,
+    pub(crate) name: &'static str,
+    pub(crate) user: &'static str,
+    /// The rank of the node's first GPU.
+    pub(crate) rank: usize,
+    /// Memory that its processes take on each GPU.
+    pub(crate) memory_bytes: f64,
+    pub(crate) work: JobWorkload,
+}
+
+/// The number of the job that a gang is, as a word.
+pub(crate) fn job_id(gang: usize) -> String {
+    (48_211 + 7 * gang).to_string()
+}
+
+impl SimJob {
+    /// The job of a node in this role; `work` is that of its gang.
+    pub(crate) fn of(role: NodeRole, node: usize, gpus: usize, work: JobWorkload) -> Option<Self> {
+        const NAMES: [(&str, &str); 5] = [
+            ("pretrain-70b", "mira"),
+            ("moe-8x22b", "jonas"),
+            ("vision-sft", "aiko"),
+            ("ablation-13", "tomas"),
+            ("speech-base", "lena"),
+        ];
+        const GIB: f64 = 1_073_741_824.0;
+        match role {
+            NodeRole::Free => None,
+            NodeRole::Held => Some(Self {
+                id: (48_900 + node).to_string(),
+                name: "notebook",
+                user: "sam",
+                rank: 0,
+                memory_bytes: 11.3 * GIB,
+                work: JobWorkload::Train,
+            }),
+            NodeRole::JobMember { gang, member } => {
+                let serving = ("chat-serving", "platform");
+                let trains = work == JobWorkload::Train;
+                let (name, user) = if trains { NAMES[gang % NAMES.len()] } else { serving };
+                Some(Self {
+                    id: job_id(gang),
+                    name,
+                    user,
+                    rank: member * gpus,
+                    memory_bytes: 68.5 * GIB,
+                    work,
+                })
+            }
+        }
+    }
+}

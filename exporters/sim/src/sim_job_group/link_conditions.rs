@@ -1,0 +1,120 @@
+//! What cables and switches do to a gang's packets in a step.
+
+use gaunt_schema::catalogue::{ethernet, port};
+
+use super::SimJobGroup;
+use crate::{
+    ring_routes::{PACKET_BYTES, RATE_BYTES_PER_S},
+    sim_fault::FaultEffect,
+    sim_port::LinkCondition,
+};
+
+/// Time in which a packet is on a line that is full.
+const PACKET_S: f64 = PACKET_BYTES / RATE_BYTES_PER_S;
+
+/// A pause frame stops a line for about as long.
+const PAUSE_S: f64 = 80e-6;
+
+impl SimJobGroup {
+    /// What the cable of each port does at an instant; nothing if none does anything unusual.
+    pub(super) fn link_conditions_at(&self, at: f64) -> Option<Vec<LinkCondition>> {
+        let unusual = |fault: &&crate::sim_fault::ScheduledFault| {
+            fault.effect.is_link_effect() && fault.is_active_at(at)
+        };
+        self.current_faults.iter().find(unusual)?;
+        let members = self.nodes.len();
+        let mut wires = vec![self.usual_link; members * self.rails];
+        for member in 0..members {
+            for effect in self.active_effects(member, at) {
+                for rail in (0..self.rails).filter(|rail| is_rail_affected(effect, *rail)) {
+                    // What is received badly here was sent by the neighbour in the ring.
+                    let before = (member + members - 1) % members * self.rails + rail;
+                    let noise =
+                        self.noise.child_key(7).child_key(self.step).child_key(before as u64);
+                    Self::apply_link_effect(
+                        &mut wires,
+                        member * self.rails + rail,
+                        before,
+                        effect,
+                        noise.random_unit(),
+                    );
+                }
+            }
+        }
+        Some(wires)
+    }
+
+    /// What one effect does to a port and to the one that sends to it; `luck` is from 0 to 1.
+    fn apply_link_effect(
+        wires: &mut [LinkCondition],
+        here: usize,
+        sender: usize,
+        effect: FaultEffect,
+        luck: f64,
+    ) {
+        let add = |wire: &mut crate::sim_port::PortCounts, metric, number: f64| {
+            *wire = wire.with_count(metric, number);
+        };
+        match effect {
+            FaultEffect::RateLow { factor, .. } => wires[here].slow *= factor,
+            FaultEffect::LinkErrors { factor, errors, .. } => {
+                // Losses come in showers: one step is hardly touched, the next twice as much.
+                wires[here].slow *= 1.0 + (factor - 1.0) * 2.0 * luck;
+                let errors = errors * (0.5 + luck);
+                add(&mut wires[here].second, port::SYMBOL_ERRORS, errors);
+                add(&mut wires[here].second, port::RECEIVE_ERRORS, errors * 0.2);
+                add(&mut wires[here].second, ethernet::CORRECTED_BITS, errors * 5e4);
+                add(&mut wires[here].received, port::OUT_OF_SEQUENCE, 2e-5);
+                add(&mut wires[sender].sent, port::PACKET_SEQUENCE_ERRORS, 1.5e-5);
+                add(&mut wires[sender].sent, port::ADAPTIVE_RETRANSMITS, 8e-6);
+                add(&mut wires[sender].second, port::LOCAL_ACK_TIMEOUTS, 0.02 * errors.min(20.0));
+            }
+            FaultEffect::LeafCongested { factor, .. } | FaultEffect::RailSlow { factor, .. } => {
+                wires[here].slow *= factor * (0.9 + 0.2 * luck);
+                let deep = (1.0 - 1.0 / factor) * (0.7 + 0.6 * luck);
+                add(&mut wires[here].received, port::ECN_MARKED, 0.25 * deep);
+                add(&mut wires[here].received, port::CNP_SENT, 0.04 * deep);
+                add(&mut wires[sender].sent, port::CNP_HANDLED, 0.04 * deep);
+                add(&mut wires[sender].sent, port::TRANSMIT_WAIT, 9.0 * deep);
+                add(&mut wires[sender].second, port::SLOW_RESTARTS, 0.4 * deep);
+                // Before notifications take hold, the switch stops who sends into its full queues.
+                let paused = 0.15 * deep * (factor - 1.0) * PACKET_S;
+                add(&mut wires[sender].sent, ethernet::RECEIVE_PAUSED_3, paused);
+                add(&mut wires[sender].sent, ethernet::RECEIVE_PAUSE_3, paused / PAUSE_S);
+            }
+            FaultEffect::HostBlocks { factor } => {
+                wires[here].slow *= factor * (0.9 + 0.2 * luck);
+                let deep = 1.0 - 1.0 / factor;
+                // A line that takes so many times longer stands still for the rest of the time.
+                let paused = (factor - 1.0) * PACKET_S;
+                add(&mut wires[here].received, ethernet::TRANSMIT_PAUSED_3, paused);
+                add(&mut wires[here].received, ethernet::TRANSMIT_PAUSE_3, paused / PAUSE_S);
+                add(&mut wires[sender].sent, ethernet::RECEIVE_PAUSED_3, paused * 0.6);
+                add(&mut wires[sender].sent, ethernet::RECEIVE_PAUSE_3, paused * 0.6 / PAUSE_S);
+                add(&mut wires[here].received, port::OUT_OF_BUFFER, 3e-5 * deep);
+                add(&mut wires[sender].sent, port::RNR_NAK_RETRIES, 4e-5 * deep);
+                add(&mut wires[sender].sent, port::TRANSMIT_WAIT, 12.0 * deep);
+            }
+            FaultEffect::AdaptiveRouting => {
+                add(&mut wires[here].received, port::OUT_OF_SEQUENCE, 0.02 * (0.5 + luck));
+            }
+            FaultEffect::Crash => {
+                add(&mut wires[here].second, port::LOCAL_ACK_TIMEOUTS, 6.0 * luck);
+                add(&mut wires[here].second, port::RNR_NAK_RETRIES, 15.0 * luck);
+                add(&mut wires[here].second, port::PACKET_SEQUENCE_ERRORS, 2.0 * luck);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether an effect on a node touches its port on this rail.
+fn is_rail_affected(effect: FaultEffect, here: usize) -> bool {
+    match effect {
+        FaultEffect::RateLow { rail, .. }
+        | FaultEffect::LinkErrors { rail, .. }
+        | FaultEffect::LeafCongested { rail, .. }
+        | FaultEffect::RailSlow { rail, .. } => rail == here,
+        effect => effect.is_link_effect(),
+    }
+}

@@ -1,0 +1,187 @@
+//! What a gang does when it does not step: it starts, writes, evaluates, hangs, leaves, or answers requests.
+
+use super::{RankStep, SPANS, SimJobGroup};
+use crate::{
+    gpu_activity::{GpuCondition, GpuPhase},
+    job_workload::JobWorkload,
+    sim_fault::{FaultEffect, ScheduledFault},
+    sim_host::HostUse,
+};
+
+/// What does not step is planned for so many seconds at a time.
+const CHUNK_S: f64 = 0.5;
+
+/// The nodes of a job that ends leave within so many seconds; those of one that crashed hang about for longer.
+const LEAVING_S: f64 = 7.0;
+const CRASHED_S: f64 = 25.0;
+
+/// Requests come in bouts of so many seconds, and this share of bouts has any.
+const BOUT_S: f64 = 40.0;
+const BOUTS_ANSWERED: f64 = 0.18;
+
+/// What a node of a gang does at an instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MemberMode {
+    /// It takes part in steps.
+    Step,
+    /// It has left, or not come yet.
+    Gone,
+    /// Its processes are there and rest.
+    Rest,
+    /// It reads a model.
+    Load,
+    /// It writes a checkpoint and rests.
+    Write,
+    /// It waits in a barrier for a checkpoint to be written.
+    WriteBarrier,
+    /// It evaluates.
+    Evaluate,
+    /// It spins in a collective that does not end.
+    Spin,
+    /// It answers requests.
+    Serve,
+    /// Nobody's job runs, and its GPUs are tested.
+    Diagnose,
+}
+
+impl SimJobGroup {
+    /// What a member does at an instant.
+    pub(super) fn mode_at(&self, at: f64, member: usize) -> MemberMode {
+        let usual =
+            if self.pace.work == JobWorkload::Train { MemberMode::Step } else { MemberMode::Serve };
+        let here = self.current_faults.iter().filter(|fault| fault.is_active_at(at));
+        here.map(|fault| self.mode_under_fault(fault, at, member))
+            .max_by_key(|mode| mode_priority(*mode))
+            .map_or(usual, |mode| if mode == MemberMode::Step { usual } else { mode })
+    }
+
+    fn mode_under_fault(&self, fault: &ScheduledFault, at: f64, member: usize) -> MemberMode {
+        let luck = self.noise.child_key(5).child_key(member as u64).random_unit();
+        let leaves = |after: f64| {
+            if at >= fault.from + after { MemberMode::Gone } else { MemberMode::Spin }
+        };
+        match fault.effect {
+            FaultEffect::Absent => MemberMode::Gone,
+            FaultEffect::End => leaves(LEAVING_S * luck),
+            FaultEffect::Crash => leaves(CRASHED_S + LEAVING_S * luck),
+            FaultEffect::Hang { .. } | FaultEffect::GpuLost { .. } => MemberMode::Spin,
+            // Nothing else carries what the only rail does not.
+            FaultEffect::PortDown { .. } if self.rails == 1 && self.nodes.len() > 1 => {
+                MemberMode::Spin
+            }
+            FaultEffect::Diagnose => MemberMode::Diagnose,
+            FaultEffect::Idle => MemberMode::Rest,
+            FaultEffect::Start => match (at - fault.from) / (fault.until - fault.from) + 0.1 * luck
+            {
+                ..0.4 => MemberMode::Load,
+                0.4..0.7 => MemberMode::Rest,
+                _ => MemberMode::Spin,
+            },
+            FaultEffect::Checkpoint { spin: true } if member > 0 => MemberMode::WriteBarrier,
+            FaultEffect::Checkpoint { .. } => MemberMode::Write,
+            FaultEffect::Evaluate => MemberMode::Evaluate,
+            _ => MemberMode::Step,
+        }
+    }
+
+    /// What the host of a member that does not step is used for.
+    pub(super) fn host_use_in_mode(&self, mode: MemberMode, member: usize, at: f64) -> HostUse {
+        match mode {
+            MemberMode::Load => HostUse::Reading,
+            MemberMode::Write => HostUse::Writing,
+            MemberMode::Evaluate => {
+                HostUse::Feeding { bytes: self.pace.batch_bytes * 0.2, spins: self.pace.spins }
+            }
+            MemberMode::Serve => HostUse::Serving(self.request_load(member, 0, at)),
+            // Who polls for an answer keeps a processor as busy as who feeds.
+            MemberMode::Spin | MemberMode::WriteBarrier => {
+                HostUse::Feeding { bytes: 0.0, spins: self.pace.spins }
+            }
+            MemberMode::Step | MemberMode::Gone | MemberMode::Rest | MemberMode::Diagnose => {
+                HostUse::Idle
+            }
+        }
+    }
+
+    /// Decides what every rank does in the next moment, if any of them does not step.
+    pub(super) fn plan_outside_steps(&mut self) -> bool {
+        let modes: Vec<MemberMode> =
+            (0..self.nodes.len()).map(|member| self.mode_at(self.step_start, member)).collect();
+        if modes.iter().all(|mode| *mode == MemberMode::Step) {
+            return false;
+        }
+        self.arrival_s = 0.0;
+        self.rail_s.fill(0.0);
+        self.step_s = CHUNK_S;
+        for (member, mode) in modes.into_iter().enumerate() {
+            for gpu in 0..self.gpus {
+                self.rank_steps[member * self.gpus + gpu] =
+                    self.rank_step_in_mode(mode, member, gpu);
+            }
+        }
+        true
+    }
+
+    fn rank_step_in_mode(&self, mode: MemberMode, member: usize, gpu: usize) -> RankStep {
+        let phase = match mode {
+            MemberMode::Gone => GpuPhase::Free,
+            MemberMode::Rest | MemberMode::Load | MemberMode::Write => GpuPhase::Gap,
+            MemberMode::Evaluate => GpuPhase::Evaluate,
+            MemberMode::Diagnose => GpuPhase::Compute,
+            MemberMode::Serve => {
+                let load = self.request_load(member, gpu, self.step_start);
+                let mut spans = [(GpuPhase::Held, 0.0); SPANS];
+                spans[0] = (GpuPhase::Decode, CHUNK_S * load);
+                spans[1].1 = CHUNK_S * (1.0 - load);
+                return RankStep { spans, condition: GpuCondition::USUAL };
+            }
+            MemberMode::Spin if self.is_missing_rank(member, gpu) => GpuPhase::Gap,
+            // Who would step finds that somebody is missing.
+            MemberMode::Step | MemberMode::Spin | MemberMode::WriteBarrier => GpuPhase::Wait,
+        };
+        // An idle job's context draws less than one between two steps.
+        let idle =
+            self.active_effects(member, self.step_start).any(|effect| effect == FaultEffect::Idle);
+        RankStep::with_phase(
+            if idle && phase == GpuPhase::Gap { GpuPhase::Held } else { phase },
+            CHUNK_S,
+        )
+    }
+
+    /// Whether this is the rank that the others wait for, and it does not even wait itself.
+    fn is_missing_rank(&self, member: usize, gpu: usize) -> bool {
+        self.current_faults.iter().any(|fault| {
+            let here = fault.is_active_at(self.step_start) && self.is_affected(fault, member);
+            here && match fault.effect {
+                FaultEffect::Hang { odd } => odd && gpu == 0,
+                FaultEffect::GpuLost { gpu: lost, .. } => lost == gpu,
+                _ => false,
+            }
+        })
+    }
+
+    /// How busy the requests keep one GPU at an instant: in bouts, and mostly not at all.
+    fn request_load(&self, member: usize, gpu: usize, at: f64) -> f64 {
+        let noise = self.noise.child_key(6).child_key((member * self.gpus + gpu) as u64);
+        let bout = (at / BOUT_S + noise.child_key(0).random_unit()).floor();
+        let noise = noise.child_key(1).child_key(bout as u64);
+        if noise.child_key(0).random_unit() >= BOUTS_ANSWERED {
+            return 0.0;
+        }
+        let level = noise.child_key(1).random_between(0.1, 0.8);
+        (level * noise.child_key(2).child_key((at * 2.0) as u64).random_factor(0.4)).min(1.0)
+    }
+}
+
+/// Which of several modes wins: what is gone does nothing else.
+fn mode_priority(mode: MemberMode) -> u8 {
+    match mode {
+        MemberMode::Step | MemberMode::Serve => 0,
+        MemberMode::Evaluate => 1,
+        MemberMode::Write | MemberMode::WriteBarrier => 2,
+        MemberMode::Load | MemberMode::Rest => 3,
+        MemberMode::Spin => 4,
+        MemberMode::Gone => 5,
+        MemberMode::Diagnose => 6,
+    }
+}

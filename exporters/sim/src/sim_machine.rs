@@ -1,0 +1,138 @@
+//! One node: its GPUs, ports and host, each with what it had counted at the last look.
+
+use crate::{
+    gpu_activity::{GpuCondition, GpuLoadProfile, GpuMeters, GpuModel, GpuPhase, GpuVariation},
+    noise_key::NoiseKey,
+    sim_host::{HostUse, SimHost},
+    sim_port::SimPort,
+};
+
+/// Nodes were booted between two and forty days ago.
+const UPTIME_S: (f64, f64) = (2.0 * 86_400.0, 40.0 * 86_400.0);
+
+/// What a node is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeRole {
+    /// Nobody has it.
+    Free,
+    /// A job holds it and does nothing.
+    Held,
+    /// It is this member of this gang.
+    JobMember {
+        /// The gang's position in the fleet.
+        gang: usize,
+        /// The node's position in the gang.
+        member: usize,
+    },
+}
+
+/// One GPU and the instants at which it was looked at.
+#[derive(Clone, Debug)]
+pub(crate) struct SimGpu {
+    pub(crate) variation: GpuVariation,
+    /// Meters when the current step began.
+    pub(crate) base: GpuMeters,
+    /// Meters at the instant that is shown.
+    pub(crate) shown: GpuMeters,
+    /// Meters at the look before.
+    pub(crate) before: GpuMeters,
+    /// Meters when the page was last written that is told for a while.
+    pub(crate) collected: GpuMeters,
+    /// What it does at the instant that is shown.
+    pub(crate) phase: GpuPhase,
+    /// What is different about it in the current step.
+    pub(crate) condition: GpuCondition,
+    /// When and how it fails, if it does.
+    pub(crate) failures: Vec<GpuFailure>,
+    /// Errors that its memory corrected since the driver was loaded.
+    pub(crate) corrected: f64,
+}
+
+/// How a GPU fails.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct GpuFailure {
+    /// In seconds since the origin.
+    pub(crate) from: f64,
+    /// When it is replaced or reset; never if it is not.
+    pub(crate) until: f64,
+    /// Its memory has an error that it cannot correct; else it is gone from the bus.
+    pub(crate) ecc: bool,
+}
+
+impl SimGpu {
+    /// How it has failed at an instant, if it has.
+    pub(crate) fn failure_at(&self, now: f64) -> Option<GpuFailure> {
+        self.failures.iter().find(|failure| failure.from <= now && now < failure.until).copied()
+    }
+
+    pub(crate) fn is_gone(&self, now: f64) -> bool {
+        self.failure_at(now).is_some_and(|failure| !failure.ecc)
+    }
+}
+
+/// One node.
+#[derive(Clone, Debug)]
+pub(crate) struct SimMachine {
+    pub(crate) role: NodeRole,
+    pub(crate) gpus: Vec<SimGpu>,
+    pub(crate) ports: Vec<SimPort>,
+    pub(crate) host: SimHost,
+    /// Whether its job is there at the instant that is shown.
+    pub(crate) working: bool,
+    /// Whether it is held for maintenance at the instant that is shown.
+    pub(crate) maintained: bool,
+    /// When the page was last written that is told for a while, in seconds since the origin.
+    pub(crate) collected: f64,
+}
+
+impl SimMachine {
+    pub(crate) fn new(
+        noise: NoiseKey,
+        role: NodeRole,
+        gpus: usize,
+        rails: usize,
+        model: GpuModel,
+    ) -> Self {
+        let uptime = noise.child_key(0).random_between(UPTIME_S.0, UPTIME_S.1);
+        let gpu = |position: usize| {
+            let noise = noise.child_key(1).child_key(position as u64);
+            let board = GpuVariation::new(noise, position, model);
+            let meters = GpuMeters::after_boot(noise, &board, uptime);
+            SimGpu {
+                variation: board,
+                base: meters,
+                shown: meters,
+                before: meters,
+                collected: meters,
+                phase: if role == NodeRole::Free { GpuPhase::Free } else { GpuPhase::Held },
+                condition: GpuCondition::USUAL,
+                failures: Vec::new(),
+                // Now and then a bit flips and is put right.
+                corrected: noise.child_key(9).random_below(12).saturating_sub(8) as f64,
+            }
+        };
+        let port =
+            |rail: usize| SimPort::after_boot(noise.child_key(2).child_key(rail as u64), uptime);
+        Self {
+            role,
+            gpus: (0..gpus).map(gpu).collect(),
+            ports: (0..rails).map(port).collect(),
+            host: SimHost::after_boot(noise.child_key(3), uptime, HostUse::Idle),
+            working: role != NodeRole::Free,
+            maintained: false,
+            collected: 0.0,
+        }
+    }
+
+    /// Lets a node without work be idle until `now`.
+    pub(crate) fn idle_until(&mut self, now: f64) {
+        // Nothing drives an idle GPU.
+        let idle = GpuLoadProfile { tensor: 0.0, copy_rate: 0.0, gradient_rate: 0.0 };
+        for gpu in &mut self.gpus {
+            let doing = gpu.phase.phase_activity(&idle);
+            gpu.shown = gpu.base;
+            gpu.shown.run(&doing, &gpu.variation, now);
+        }
+        self.host.advance_to(now, |_| HostUse::Idle);
+    }
+}

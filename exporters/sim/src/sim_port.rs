@@ -1,0 +1,221 @@
+//! A port: what it has sent, received and counted, and what its cable does to packets.
+
+use gaunt_schema::{
+    MetricId,
+    catalogue::{ethernet, port},
+};
+
+use crate::{
+    noise_key::NoiseKey,
+    ring_routes::{PACKET_BYTES, PortLoad},
+};
+
+/// What a port and its network device count beside bytes and packets. RoCE has the fourth priority to itself.
+pub(crate) const COUNTED: [MetricId; 20] = [
+    port::TRANSMIT_WAIT,
+    port::SYMBOL_ERRORS,
+    port::LINK_ERROR_RECOVERY,
+    port::RECEIVE_ERRORS,
+    port::TRANSMIT_DISCARDS,
+    port::ECN_MARKED,
+    port::CNP_SENT,
+    port::CNP_HANDLED,
+    port::OUT_OF_SEQUENCE,
+    port::PACKET_SEQUENCE_ERRORS,
+    port::LOCAL_ACK_TIMEOUTS,
+    port::RNR_NAK_RETRIES,
+    port::OUT_OF_BUFFER,
+    port::ADAPTIVE_RETRANSMITS,
+    port::SLOW_RESTARTS,
+    ethernet::RECEIVE_PAUSE_3,
+    ethernet::TRANSMIT_PAUSE_3,
+    ethernet::RECEIVE_PAUSED_3,
+    ethernet::TRANSMIT_PAUSED_3,
+    ethernet::CORRECTED_BITS,
+];
+
+/// Shares of packets: marked for congestion, notifications per packet, out of order.
+const MARKED: f64 = 1.5e-5;
+const NOTIFIED: f64 = 4e-6;
+const REORDERED: f64 = 6e-7;
+
+/// Ticks of waiting per packet sent: a port that carries its share waits now and then.
+const WAIT_TICKS: f64 = 1.2e-6 * PACKET_BYTES;
+
+/// A number for each of [`COUNTED`].
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct PortCounts([f64; COUNTED.len()]);
+
+impl PortCounts {
+    /// These with a number more for one of them.
+    pub(crate) fn with_count(mut self, metric: MetricId, number: f64) -> Self {
+        for (at, counted) in COUNTED.into_iter().enumerate() {
+            if counted == metric {
+                self.0[at] += number;
+            }
+        }
+        self
+    }
+
+    pub(crate) fn of(&self, metric: MetricId) -> f64 {
+        let at = COUNTED.iter().position(|counted| *counted == metric);
+        at.map_or(0.0, |at| self.0[at])
+    }
+
+    fn add_scaled(mut self, other: &Self, times: f64) -> Self {
+        for (total, more) in self.0.iter_mut().zip(other.0) {
+            *total += more * times;
+        }
+        self
+    }
+}
+
+/// What a port and its cable do in a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct LinkCondition {
+    /// How many times longer everything takes.
+    pub(crate) slow: f64,
+    /// What is counted for each packet sent.
+    pub(crate) sent: PortCounts,
+    /// What is counted for each packet received.
+    pub(crate) received: PortCounts,
+    /// What is counted each second.
+    pub(crate) second: PortCounts,
+}
+
+impl LinkCondition {
+    /// A cable that does what it should.
+    pub(crate) fn new_healthy() -> Self {
+        Self {
+            slow: 1.0,
+            sent: PortCounts::default()
+                .with_count(port::TRANSMIT_WAIT, WAIT_TICKS)
+                .with_count(port::CNP_HANDLED, NOTIFIED),
+            received: PortCounts::default()
+                .with_count(port::ECN_MARKED, MARKED)
+                .with_count(port::CNP_SENT, NOTIFIED)
+                .with_count(port::OUT_OF_SEQUENCE, REORDERED),
+            // Forward error correction repairs a bit now and then on any cable.
+            second: PortCounts::default().with_count(ethernet::CORRECTED_BITS, 40.0),
+        }
+    }
+}
+
+/// Bytes in both directions.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct PortBytes {
+    pub(crate) transmit: f64,
+    pub(crate) receive: f64,
+}
+
+impl PortBytes {
+    /// These, and what a load carries if each of its shares has moved `share` bytes.
+    fn add_load(self, load: PortLoad, share: f64) -> Self {
+        Self {
+            transmit: self.transmit + f64::from(load.transmit) * share,
+            receive: self.receive + f64::from(load.receive) * share,
+        }
+    }
+}
+
+/// A port and all that it has counted.
+#[derive(Clone, Debug)]
+pub(crate) struct SimPort {
+    /// Bytes sent and received from the origin until the current step began. Apart from those before, so that
+    /// fractions are not lost beside a large total.
+    base: PortBytes,
+    /// Bytes sent and received from the origin until the instant that is shown.
+    pub(crate) shown: PortBytes,
+    /// Bytes sent and received before the origin.
+    pub(crate) before_origin: PortBytes,
+    base_counts: PortCounts,
+    /// What it has counted until the instant that is shown.
+    pub(crate) counts: PortCounts,
+    /// When its link is down, in seconds since the origin.
+    pub(crate) outages: Vec<(f64, f64)>,
+    /// When the port that it talks to goes down.
+    pub(crate) peer_outages: Vec<f64>,
+    /// When its rate is lower than it should be, and how many times.
+    pub(crate) reduced_rates: Vec<(f64, f64, f64)>,
+    /// Times that the link went down before the run.
+    pub(crate) link_downed: f64,
+}
+
+impl SimPort {
+    pub(crate) fn after_boot(noise: NoiseKey, uptime: f64) -> Self {
+        // A port counts words of four bytes.
+        let words = |mean_rate: f64| (uptime * mean_rate / 4.0).floor() * 4.0;
+        let rate = noise.child_key(0).random_between(1e9, 2e9);
+        let booted = PortBytes {
+            transmit: words(rate),
+            receive: words(rate * noise.child_key(1).random_factor(0.01)),
+        };
+        let usual = LinkCondition::new_healthy();
+        let mut counts = PortCounts::default()
+            .add_scaled(&usual.sent, booted.transmit / PACKET_BYTES)
+            .add_scaled(&usual.received, booted.receive / PACKET_BYTES)
+            .with_count(port::SYMBOL_ERRORS, noise.child_key(2).random_below(4) as f64);
+        // Somebody clears this one when it is full.
+        counts = counts.with_count(port::TRANSMIT_WAIT, -counts.of(port::TRANSMIT_WAIT));
+        Self {
+            base: PortBytes::default(),
+            shown: PortBytes::default(),
+            before_origin: booted,
+            base_counts: counts,
+            counts,
+            outages: Vec::new(),
+            peer_outages: Vec::new(),
+            reduced_rates: Vec::new(),
+            link_downed: noise.child_key(3).random_below(2) as f64,
+        }
+    }
+
+    /// Brings the port to `elapsed` seconds into a step in which each share of its load moves `share` bytes.
+    pub(crate) fn carry_load(
+        &mut self,
+        load: PortLoad,
+        share: f64,
+        wire: &LinkCondition,
+        elapsed: f64,
+        over: bool,
+    ) {
+        self.shown = self.base.add_load(load, share);
+        let sent = (self.shown.transmit - self.base.transmit) / PACKET_BYTES;
+        let received = (self.shown.receive - self.base.receive) / PACKET_BYTES;
+        self.counts = self
+            .base_counts
+            .add_scaled(&wire.sent, sent)
+            .add_scaled(&wire.received, received)
+            .add_scaled(&wire.second, elapsed);
+        if over {
+            self.base = self.shown;
+            self.base_counts = self.counts;
+        }
+    }
+
+    /// Sets a counter to where it stood before the run.
+    pub(crate) fn set_initial_count(&mut self, metric: MetricId, total: f64) {
+        let change = total - self.base_counts.of(metric);
+        self.base_counts = self.base_counts.with_count(metric, change);
+        self.counts = self.base_counts;
+    }
+
+    pub(crate) fn is_up(&self, now: f64) -> bool {
+        !self.outages.iter().any(|&(from, until)| from <= now && now < until)
+    }
+
+    /// How many times lower its rate is than it should be.
+    pub(crate) fn rate_divisor(&self, now: f64) -> f64 {
+        let now = self.reduced_rates.iter().filter(|&&(from, until, _)| from <= now && now < until);
+        now.map(|&(_, _, times)| times).fold(1.0, f64::max)
+    }
+
+    /// How often the link has gone down and come up again in this run.
+    pub(crate) fn count_link_changes(&self, now: f64) -> (usize, usize) {
+        let downs = self.outages.iter().filter(|(from, _)| *from <= now).count();
+        let ups = self.outages.iter().filter(|(_, until)| *until <= now).count();
+        // A port that comes up at another rate was down for a moment.
+        let again = self.reduced_rates.iter().filter(|(from, ..)| *from <= now).count();
+        (downs + again, ups + again)
+    }
+}

@@ -1,0 +1,269 @@
+//! Standing faults: for each kind of finding a small fleet in which one fault begins and never ends.
+//!
+//! What the model of jobs and machines cannot draw (targets and drivers that do not answer) is written over its reports.
+
+use std::time::Duration;
+
+use gaunt_schema::{
+    AbsenceReason, Batch, DeviceClass, Dialect, FindingKind, RejectionCounts, Report,
+    SanitizedText, ScrapeFailure, ScrapeTarget, ScrapedPage, TargetId, UnixMs, catalogue::exporter,
+};
+
+use super::{FaultLevel, SuiteCase};
+use crate::{
+    FaultEffect, SimFault, SimFleet,
+    fleet_shape::{FleetShape, GpuModelMix, JobShape, JobWorkload},
+};
+
+/// Seconds from the start to the onset of what is written over reports.
+const ONSET: Duration = Duration::from_mins(2);
+
+/// Times that a fault comes which comes again.
+const MOST_TIMES: u32 = 30;
+
+/// How often a job writes a checkpoint, for how long, and how often at most.
+const CHECKPOINT_EVERY: Duration = Duration::from_mins(7);
+const CHECKPOINT_LASTS: Duration = Duration::from_mins(1);
+const CHECKPOINTS: u32 = 60;
+
+/// A pause that outlasts every run.
+const NEVER: Duration = Duration::from_hours(10_000);
+
+/// The node over whose reports is written: one of the largest job.
+const NODE: usize = 1;
+
+/// A fleet with one fault that stands, and what its targets bring.
+#[derive(Debug)]
+pub struct SingleFaultFleet {
+    kind: FindingKind,
+    fleet: SimFleet,
+    onset: UnixMs,
+    /// How long it lasts, and how long it is away then, over and over; it never ends without.
+    rhythm: Option<(Duration, Duration)>,
+    /// The last report of the node whose page stops changing.
+    kept: Option<Report>,
+}
+
+impl SingleFaultFleet {
+    /// A fault of this kind in a fleet that begins at `start`; `seed` varies what happens.
+    pub fn of(kind: FindingKind, seed: u64, start: UnixMs) -> Self {
+        Self::with_optional_end(kind, seed, start, None, Vec::new())
+    }
+
+    /// The same, whose job stops for a minute now and then to write a checkpoint.
+    pub fn with_checkpoints(kind: FindingKind, seed: u64, start: UnixMs) -> Self {
+        let pause = |number: u32| SimFault {
+            onset_s: CHECKPOINT_EVERY.as_secs_f64() * f64::from(number),
+            lasts_s: Some(CHECKPOINT_LASTS.as_secs_f64()),
+            gang: 0,
+            member: 0,
+            effect: FaultEffect::Checkpoint { spin: number % 2 == 0 },
+        };
+        Self::with_optional_end(kind, seed, start, None, (1..CHECKPOINTS).map(pause).collect())
+    }
+
+    fn with_optional_end(
+        kind: FindingKind,
+        seed: u64,
+        start: UnixMs,
+        rhythm: Option<(Duration, Duration)>,
+        pauses: Vec<SimFault>,
+    ) -> Self {
+        let scenario = scenario_of_kind(kind);
+        let case = SuiteCase::from_name(scenario.unwrap_or("F8"), FaultLevel::Hard, seed);
+        let case = case.expect("a test makes one of every kind");
+        let mut plan = SuiteCase { shape: small_shape(kind), ..case.clone() }.fleet_plan();
+        plan.scenario.faults.truncate(usize::from(scenario.is_some()));
+        let lasts_s = rhythm.map(|(lasts, _)| lasts.as_secs_f64());
+        let every = rhythm.map_or(Duration::MAX, |(lasts, pause)| lasts.saturating_add(pause));
+        let one = plan.scenario.faults.first().cloned();
+        let again = (1..MOST_TIMES).take_while(|_| every < NEVER).filter_map(|time| {
+            let fault = one.clone()?;
+            let onset_s = fault.onset_s + every.as_secs_f64() * f64::from(time);
+            Some(SimFault { onset_s, ..fault })
+        });
+        plan.scenario.faults.extend(again);
+        plan.scenario.faults.iter_mut().for_each(|fault| fault.lasts_s = lasts_s);
+        plan.scenario.faults.extend(pauses);
+        let fleet = SimFleet::of(plan, case.seed, start);
+        let onset = fleet.ground_truths().first().map_or(start + ONSET, |truth| truth.onset);
+        Self { kind, fleet, onset, rhythm, kept: None }
+    }
+
+    /// The same fault that is over after so many seconds.
+    pub fn with_end(kind: FindingKind, seed: u64, start: UnixMs, lasts_s: f64) -> Self {
+        Self::with_optional_end(
+            kind,
+            seed,
+            start,
+            Some((Duration::from_secs_f64(lasts_s), NEVER)),
+            Vec::new(),
+        )
+    }
+
+    /// The same fault that lasts so long, is away for so long, and comes again, thirty times in all.
+    pub fn repeating(
+        kind: FindingKind,
+        seed: u64,
+        start: UnixMs,
+        lasts: Duration,
+        pause: Duration,
+    ) -> Self {
+        Self::with_optional_end(kind, seed, start, Some((lasts, pause)), Vec::new())
+    }
+
+    /// Whether it is there at an instant.
+    pub fn is_there(&self, at: UnixMs) -> bool {
+        let Some((lasts, pause)) = self.rhythm.filter(|_| at >= self.onset) else {
+            return at >= self.onset;
+        };
+        let (passed, every) = (at.duration_since(self.onset), lasts.saturating_add(pause));
+        let (times, within) = (
+            passed.as_millis() / every.as_millis().max(1),
+            passed.as_millis() % every.as_millis().max(1),
+        );
+        times < u128::from(MOST_TIMES) && within < lasts.as_millis()
+    }
+
+    /// What stands.
+    pub fn kind(&self) -> FindingKind {
+        self.kind
+    }
+
+    /// When it began.
+    pub fn onset_time(&self) -> UnixMs {
+        self.onset
+    }
+
+    /// The fleet that it stands in.
+    pub fn fleet(&self) -> &SimFleet {
+        &self.fleet
+    }
+
+    /// What is read: one target for each node.
+    pub fn scrape_targets(&self) -> Vec<ScrapeTarget> {
+        let target = |node| ScrapeTarget {
+            id: TargetId(node as u32),
+            address: SanitizedText::new(&format!("{}:9770", self.fleet.node_name(node))),
+            node: None,
+            origin: "a standing fault".into(),
+        };
+        (0..self.fleet.node_count()).map(target).collect()
+    }
+
+    /// Lets time pass until `now`, and reads every target.
+    pub fn scrape_at(&mut self, now: UnixMs) -> Vec<Batch> {
+        self.fleet.advance_to(now);
+        (0..self.fleet.node_count()).map(|node| self.scrape_node(node, now)).collect()
+    }
+
+    fn scrape_node(&mut self, node: usize, at: UnixMs) -> Batch {
+        let outcome = self.scrape_outcome(node, at).map(|report| ScrapedPage {
+            report,
+            dialect: Dialect::Gaunt,
+            bytes: 0,
+            rejected: RejectionCounts::default(),
+        });
+        Batch { target: TargetId(node as u32), at, duration_ms: 1.0, outcome }
+    }
+
+    fn scrape_outcome(&mut self, node: usize, at: UnixMs) -> Result<Report, ScrapeFailure> {
+        let mut report = self.fleet.node_report(node);
+        let stands = node == NODE && self.is_there(at);
+        match self.kind {
+            FindingKind::TargetDown if stands => {
+                return Err(ScrapeFailure::Connect("connection refused".into()));
+            }
+            FindingKind::DriverHung if node == NODE => hang_driver(&mut report, stands),
+            FindingKind::DataStale if stands => {
+                report = self.kept.get_or_insert(report).clone();
+            }
+            FindingKind::DataStale if node == NODE => self.kept = None,
+            _ => {}
+        }
+        Ok(report)
+    }
+}
+
+/// The scenario of the suite that is a fault of this kind; none where reports are written over.
+fn scenario_of_kind(kind: FindingKind) -> Option<&'static str> {
+    Some(match kind {
+        FindingKind::DataStarved => "F1",
+        FindingKind::StorageSlow => "F2",
+        FindingKind::ComputeStraggler => "F3",
+        FindingKind::Throttled => "F4",
+        FindingKind::HostBound => "F5",
+        FindingKind::PcieDegraded => "F6",
+        FindingKind::NvlinkDegraded => "F7",
+        FindingKind::PortDown => "F8",
+        FindingKind::PortRateLow => "F9",
+        FindingKind::LinkErrors => "F10",
+        FindingKind::LeafCongested => "F11",
+        FindingKind::RailSlow => "F12",
+        FindingKind::HostBlocksNetwork => "F13",
+        FindingKind::CollectiveHang => "F14",
+        FindingKind::GpuFailed => "F15",
+        FindingKind::IdleAllocated => "F16",
+        FindingKind::StageImbalance => "F17",
+        FindingKind::DataSkew => "F18",
+        FindingKind::TargetDown
+        | FindingKind::DriverHung
+        | FindingKind::DataStale
+        // What gaunt says of itself is no fault of a fleet.
+        | FindingKind::AggregatorLate
+        | FindingKind::FindingsOverLimit => return None,
+    })
+}
+
+/// A job of four nodes, or of eight below two leaves where what many have in common is to blame, and one free node.
+fn small_shape(kind: FindingKind) -> FleetShape {
+    let several =
+        matches!(kind, FindingKind::LeafCongested | FindingKind::RailSlow | FindingKind::DataSkew);
+    let nodes = if several { 8 } else { 4 };
+    let stages = if kind == FindingKind::StageImbalance { 4 } else { 1 };
+    let job = JobShape { nodes: 0..nodes, work: JobWorkload::Train, stages, experts: false };
+    FleetShape {
+        nodes: nodes + 1,
+        gpus: 4,
+        rails: 2,
+        leaf_nodes: 4,
+        gpu_models: GpuModelMix::Usual,
+        domain_nodes: 1,
+        jobs: vec![job],
+        held: nodes..nodes,
+    }
+}
+
+/// Its driver does not return: what it said of GPUs is late, and so is the collector that asks.
+fn hang_driver(report: &mut Report, hangs: bool) {
+    let collector = report.ensure_device(gaunt_schema::Device::new_collector("nvml"));
+    report.push(collector, exporter::COLLECTOR_SUCCESS, f64::from(u8::from(!hangs)));
+    if !hangs {
+        return;
+    }
+    for sample in &mut report.samples {
+        let device = report.devices.get(sample.device as usize);
+        if device.is_some_and(|device| device.class == DeviceClass::Gpu) {
+            sample.reading = AbsenceReason::Stale.into();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_a_fault_that_stands() {
+        for kind in FindingKind::ALL {
+            let mut standing = SingleFaultFleet::of(*kind, 0, UnixMs(0));
+            let truth = standing.fleet.ground_truths().first().cloned();
+            assert!(
+                truth.is_none_or(|truth| truth.kind == *kind && truth.ends.is_none()),
+                "{kind}"
+            );
+            let after = standing.scrape_at(standing.onset_time() + Duration::from_secs(1));
+            assert_eq!(after.len(), standing.scrape_targets().len());
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The soak: days of a fleet on which faults of every kind begin and heal at random, several at a time, while its jobs
+//! write checkpoints.
+
+use gaunt_schema::{Dialect, UnixMs};
+
+use super::{FaultLevel, SCENARIOS, SuiteCase, SuiteSplit, timeline};
+use crate::{
+    FaultEffect, Scenario, SimFault, SimFleet,
+    fleet_shape::{FleetShape, GpuModelMix, JobShape, JobWorkload},
+    job_workload::JobPace,
+    noise_key::NoiseKey,
+    report_template::ReportedContent,
+    sim_fleet::FleetPlan,
+};
+
+/// Nodes of the jobs that faults strike; the last has pipeline stages. A node under one leaf works for one job.
+const JOBS: [usize; 6] = [32, 16, 16, 16, 16, 8];
+
+/// Nodes of the whole fleet: some serve, some are held idle by a job from the start, the rest is free.
+const NODES: usize = 128;
+
+/// Nothing breaks before so much was seen of what is usual.
+const FIRST_S: f64 = 1_800.0;
+
+/// Between two faults of one job so much time is healthy at least.
+const CALM_S: f64 = 2_400.0;
+
+/// A fault lasts from `SHORTEST_S` to `LONGEST_S`, spread evenly over its logarithm. One that is to be seen within ten
+/// minutes lasts at least `QUIET_S`.
+const SHORTEST_S: f64 = 600.0;
+const QUIET_S: f64 = 3_600.0;
+const LONGEST_S: f64 = 36_000.0;
+
+/// A job writes a checkpoint about so often.
+const CHECKPOINT_EVERY_S: f64 = 3_600.0;
+
+/// Faults of the suite that a fleet of eight-GPU boxes can have.
+fn fault_scenarios() -> impl Iterator<Item = &'static str> {
+    SCENARIOS.iter().map(|(name, _)| *name).filter(|name| name.starts_with('F'))
+}
+
+/// A fleet of 128 nodes for so many days from `start` on; its truths say what is wrong when.
+pub fn soak_fleet(days: f64, seed: u64, start: UnixMs) -> SimFleet {
+    let noise = NoiseKey::new(seed).child_key(77);
+    let shape = soak_shape();
+    let paces: Vec<JobPace> = (0..)
+        .zip(&shape.jobs)
+        .map(|(at, job)| {
+            let drawn = JobPace::new_random(noise.child_key(0).child_key(at), false);
+            JobPace { work: job.work, stages: job.stages, ..drawn }
+        })
+        .collect();
+    let mut faults = draw(days * 86_400.0, noise.child_key(1), &shape, &paces);
+    faults.extend(checkpoint_faults(days * 86_400.0, noise.child_key(2)));
+    let scenario = Scenario {
+        name: "soak".to_owned(),
+        summary: "faults of every kind begin and heal at random".to_owned(),
+        faults,
+    };
+    let told = ReportedContent { dialect: Dialect::Gaunt, ..ReportedContent::ALL };
+    SimFleet::of(
+        FleetPlan { scenario, shape, paces, content: told, has_saturated_counters: false },
+        seed,
+        start,
+    )
+}
+
+fn soak_shape() -> FleetShape {
+    let mut jobs = Vec::new();
+    let mut next = 0;
+    for (at, nodes) in JOBS.into_iter().enumerate() {
+        let stages = if at + 1 == JOBS.len() { 4 } else { 1 };
+        jobs.push(JobShape {
+            nodes: next..next + nodes,
+            work: JobWorkload::Train,
+            stages,
+            experts: false,
+        });
+        next += nodes;
+    }
+    let serving = next..next + 8;
+    jobs.push(JobShape {
+        nodes: serving.clone(),
+        work: JobWorkload::Serve,
+        stages: 1,
+        experts: false,
+    });
+    FleetShape {
+        gpu_models: GpuModelMix::Usual,
+        held: serving.end..serving.end + 2,
+        jobs,
+        ..FleetShape::new_usual(NODES)
+    }
+}
+
+/// Faults one after the other on each job, every kind in turn; what strikes all jobs waits until nothing else is wrong.
+fn draw(seconds: f64, noise: NoiseKey, shape: &FleetShape, paces: &[JobPace]) -> Vec<SimFault> {
+    let mut faults = Vec::new();
+    // When each job is healthy for long enough.
+    let mut free = [FIRST_S; JOBS.len()];
+    for number in 0.. {
+        let noise = noise.child_key(number);
+        let kinds = fault_scenarios().count();
+        let scenario = fault_scenarios().nth(number as usize * 7 % kinds).unwrap_or("F1");
+        let staged = scenario == "F17";
+        let first = |free: &[f64]| (0..free.len()).min_by(|a, b| free[*a].total_cmp(&free[*b]));
+        let gang =
+            if staged { JOBS.len() - 1 } else { first(&free[..JOBS.len() - 1]).unwrap_or(0) };
+        let (effect, lasts) =
+            (random_effect(scenario, gang, noise, shape, paces), random_duration(scenario, noise));
+        let everywhere = effect.is_fleet_effect();
+        let ready = if everywhere { free.iter().copied().fold(0.0, f64::max) } else { free[gang] };
+        let onset_s = ready + noise.child_key(3).random_between(0.0, 1_200.0);
+        if onset_s + lasts > seconds {
+            return faults;
+        }
+        let member = noise.child_key(4).random_below(1 << 20) as usize;
+        faults.push(SimFault { onset_s, lasts_s: Some(lasts), gang, member, effect });
+        let over = onset_s + lasts + CALM_S;
+        if everywhere {
+            free = [over; JOBS.len()];
+        } else {
+            free[gang] = over;
+        }
+    }
+    faults
+}
+
+fn random_effect(
+    scenario: &'static str,
+    gang: usize,
+    noise: NoiseKey,
+    shape: &FleetShape,
+    paces: &[JobPace],
+) -> FaultEffect {
+    let level = [FaultLevel::Medium, FaultLevel::Hard][noise.child_key(1).random_below(2) as usize];
+    let case = SuiteCase {
+        scenario,
+        level,
+        seed: 0,
+        // The kind of fault is drawn for the first job of a shape.
+        shape: FleetShape { jobs: vec![shape.jobs[gang].clone()], ..shape.clone() },
+        gpm: true,
+        labels: true,
+        dialect: Dialect::Gaunt,
+        seconds: 0,
+        split: SuiteSplit::Tune,
+    };
+    timeline::case_effect(&case, noise.child_key(2), &paces[gang])
+}
+
+/// How long a fault lasts.
+fn random_duration(scenario: &str, noise: NoiseKey) -> f64 {
+    let shortest = if scenario == "F16" { QUIET_S } else { SHORTEST_S };
+    shortest * (LONGEST_S / shortest).powf(noise.child_key(5).random_unit())
+}
+
+/// What every training job does now and then.
+fn checkpoint_faults(seconds: f64, noise: NoiseKey) -> Vec<SimFault> {
+    let mut all = Vec::new();
+    for gang in 0..JOBS.len() {
+        let noise = noise.child_key(gang as u64);
+        let mut onset_s = 600.0 * gang as f64 + 900.0;
+        for number in 0.. {
+            let noise = noise.child_key(number);
+            onset_s += CHECKPOINT_EVERY_S * noise.child_key(0).random_between(0.7, 1.3);
+            if onset_s > seconds {
+                break;
+            }
+            let lasts_s = Some(noise.child_key(1).random_between(20.0, 90.0));
+            let effect = FaultEffect::Checkpoint { spin: noise.child_key(2).random_below(2) == 0 };
+            all.push(SimFault { onset_s, lasts_s, gang, member: 0, effect });
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn a_soak_has_every_kind_of_fault_several_times_and_no_two_on_one_job_at_once() {
+        let fleet = soak_fleet(7.0, 1, UnixMs(0));
+        let mut kinds: BTreeMap<_, usize> = BTreeMap::new();
+        for truth in fleet.ground_truths() {
+            assert!(truth.ends.is_some(), "it heals: {truth:?}");
+            *kinds.entry(truth.kind).or_default() += 1;
+        }
+        assert!(kinds.len() >= 17 && kinds.values().all(|times| *times >= 4), "{kinds:?}");
+        let faults = fleet.scenario().faults.iter();
+        let faults: Vec<_> = faults
+            .filter(|fault| !matches!(fault.effect, FaultEffect::Checkpoint { .. }))
+            .collect();
+        for (at, fault) in faults.iter().enumerate() {
+            for other in &faults[..at] {
+                let shared = fault.gang == other.gang
+                    || fault.effect.is_fleet_effect()
+                    || other.effect.is_fleet_effect();
+                let over = other.onset_s + other.lasts_s.unwrap();
+                let apart =
+                    over < fault.onset_s || fault.onset_s + fault.lasts_s.unwrap() < other.onset_s;
+                assert!(!shared || apart, "{other:?} {fault:?}");
+            }
+        }
+    }
+}

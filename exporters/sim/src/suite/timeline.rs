@@ -1,0 +1,226 @@
+//! What happens in a case: its fault as strong as its level says, or what only looks like one.
+
+use super::{CALM, FaultLevel, SuiteCase, SuiteSplit};
+use crate::{
+    FaultEffect, SimFault, gpu_activity::TRADED, job_workload::JobPace, noise_key::NoiseKey,
+};
+
+/// What happens, at least one thing, in a case with these jobs.
+pub(super) fn draw(case: &SuiteCase, noise: NoiseKey, paces: &[JobPace]) -> Vec<SimFault> {
+    let mut faults = match case.scenario {
+        CALM => calm_faults(noise),
+        scenario if scenario.starts_with('F') => {
+            let onset_s = noise.child_key(0).random_between(90.0, 180.0);
+            let member = noise.child_key(1).random_below(1 << 20) as usize;
+            let effect = case_effect(case, noise, &paces[0]);
+            vec![SimFault { onset_s, lasts_s: None, gang: 0, member, effect }]
+        }
+        _ => harmless_faults(case, noise),
+    };
+    // While one job has its trouble, another writes a checkpoint now and then.
+    if case.scenario.starts_with('F') && noise.child_key(8).random_below(3) == 0 {
+        let onset = noise.child_key(9).random_between(30.0, 240.0);
+        let lasts = noise.child_key(10).random_between(20.0, 40.0);
+        faults.push(job_fault(
+            1,
+            onset,
+            lasts,
+            FaultEffect::Checkpoint { spin: noise.child_key(11).random_below(2) == 0 },
+        ));
+    }
+    faults
+}
+
+/// Something that a whole job does for a while.
+fn job_fault(gang: usize, onset_s: f64, lasts_s: f64, effect: FaultEffect) -> SimFault {
+    SimFault { onset_s, lasts_s: Some(lasts_s), gang, member: 0, effect }
+}
+
+/// The share of throughput that a fault costs.
+fn throughput_loss(case: &SuiteCase, noise: NoiseKey) -> f64 {
+    let (low, high) = match (case.split, case.level) {
+        (SuiteSplit::Tune, FaultLevel::Mild) => (0.13, 0.155),
+        (SuiteSplit::Tune, FaultLevel::Medium) => (0.27, 0.32),
+        (SuiteSplit::Tune, FaultLevel::Hard) => (0.55, 0.62),
+        (SuiteSplit::Test, FaultLevel::Mild) => (0.155, 0.18),
+        (SuiteSplit::Test, FaultLevel::Medium) => (0.32, 0.36),
+        (SuiteSplit::Test, FaultLevel::Hard) => (0.62, 0.68),
+    };
+    noise.child_key(2).random_between(low, high)
+}
+
+/// The fault of a case in a job with this pace: as slow as its step must become.
+pub(super) fn case_effect(case: &SuiteCase, noise: NoiseKey, pace: &JobPace) -> FaultEffect {
+    let level = case.level as usize;
+    let step = pace.step_s();
+    let batch_s = step / (1.0 - throughput_loss(case, noise));
+    let extra = batch_s - step;
+    let clock = pace.compute_s / (pace.compute_s + extra);
+    let network = 1.0 + extra / pace.communicate_s;
+    let rail = noise.child_key(3).random_below(case.shape.rails as u64) as usize;
+    let gpu = noise.child_key(4).random_below(case.shape.gpus as u64) as usize;
+    let coin = noise.child_key(5).random_below(2) == 0;
+    match case.scenario {
+        "F1" => FaultEffect::DataStarved { batch_s, by_cpu: coin },
+        "F2" => FaultEffect::StorageSlow { batch_s },
+        "F3" => FaultEffect::SlowGpu { gpu, clock },
+        "F4" => FaultEffect::Throttled { gpu, clock },
+        "F5" => FaultEffect::LaunchBound { duty: clock, gpu: coin.then_some(gpu) },
+        "F6" => FaultEffect::PcieSlow { gpu, factor: 1.0 + extra / pace.copy_s, replays: coin },
+        "F7" => FaultEffect::NvlinkSlow { gpu, factor: 1.0 + extra / (pace.compute_s * TRADED) },
+        "F8" => FaultEffect::PortDown { rail },
+        "F9" => FaultEffect::RateLow { rail, factor: [2.0, 2.0, 4.0][level] },
+        "F10" => {
+            let errors = [3.0, 30.0, 200.0][level] * noise.child_key(6).random_between(0.7, 1.4);
+            FaultEffect::LinkErrors { rail, factor: 1.0 + 0.5 * (network - 1.0), errors }
+        }
+        "F11" => FaultEffect::LeafCongested { rail, factor: network },
+        "F12" => FaultEffect::RailSlow { rail, factor: network },
+        "F13" => FaultEffect::HostBlocks { factor: network },
+        "F14" => FaultEffect::Hang { odd: coin },
+        "F15" => FaultEffect::GpuLost { gpu, ecc: coin },
+        "F16" => FaultEffect::Idle,
+        "F17" => {
+            let stage = noise.child_key(6).random_below(case.shape.jobs[0].stages as u64) as usize;
+            FaultEffect::StageImbalance { stage, factor: 1.0 / clock }
+        }
+        _ => FaultEffect::Skew { factor: 1.0 / clock },
+    }
+}
+
+/// What only looks like a fault, as strong as the level says.
+fn harmless_faults(case: &SuiteCase, noise: NoiseKey) -> Vec<SimFault> {
+    let level = case.level as usize;
+    let at = noise.child_key(0).random_between(100.0, 200.0);
+    let luck = noise.child_key(1).random_unit();
+    let spin = noise.child_key(2).random_below(2) == 0;
+    let ever = f64::INFINITY;
+    let always = |effect| vec![job_fault(0, 0.0, ever, effect)];
+    match case.scenario {
+        "H1" => {
+            let lasts = [20.0, 50.0, 90.0][level] + 30.0 * luck;
+            let pause = FaultEffect::Checkpoint { spin };
+            vec![
+                job_fault(0, at, lasts, pause),
+                job_fault(0, at + 310.0, lasts * 0.95, pause),
+                job_fault(1, at * 0.6, lasts * 0.5, FaultEffect::Checkpoint { spin: !spin }),
+            ]
+        }
+        "H2" => {
+            vec![job_fault(0, at, [60.0, 150.0, 300.0][level] + 30.0 * luck, FaultEffect::Evaluate)]
+        }
+        "H3" => vec![
+            job_fault(0, 0.0, at, FaultEffect::Absent),
+            job_fault(0, at, [60.0, 120.0, 180.0][level] + 30.0 * luck, FaultEffect::Start),
+        ],
+        "H4" => vec![job_fault(0, at, ever, FaultEffect::End)],
+        "H5" => {
+            let stage = noise.child_key(3).random_below(4) as usize;
+            always(FaultEffect::StageImbalance { stage, factor: [1.08, 1.15, 1.25][level] })
+        }
+        "H8" => drained_faults(at, level),
+        "H9" => {
+            let cap = FaultEffect::PowerCap { clock: [0.9, 0.8, 0.65][level] };
+            vec![job_fault(0, if spin { 0.0 } else { at }, ever, cap)]
+        }
+        "H10" => (0..=level)
+            .map(|count| node_fault(noise, count, at, FaultEffect::CounterReset))
+            .collect(),
+        "H11" => (0..1 << level)
+            .flat_map(|count| {
+                let trouble = node_fault(noise, count, at, FaultEffect::ScrapeTrouble);
+                let again = node_fault(noise, count, at + 20.0, FaultEffect::CounterReset);
+                [SimFault { lasts_s: Some(240.0), ..trouble }, again]
+            })
+            .collect(),
+        "H12" => always(FaultEffect::AdaptiveRouting),
+        "H13" => probe_faults(at, [180.0, 90.0, 45.0][level]),
+        "H15" => always(FaultEffect::LongTail { factor: [1.5, 2.0, 2.6][level] }),
+        "H16" => vec![
+            job_fault(0, at, ever, FaultEffect::Absent),
+            job_fault(0, at - 40.0, 40.0, FaultEffect::Crash),
+        ],
+        // Inference, slices and mixed boards are what they are all the time.
+        _ => Vec::new(),
+    }
+}
+
+/// Something that happens to one node of the first job, the `count`th of several.
+fn node_fault(noise: NoiseKey, count: usize, at: f64, effect: FaultEffect) -> SimFault {
+    let member = noise.child_key(7).child_key(count as u64).random_below(1 << 20) as usize;
+    SimFault { onset_s: at + 17.0 * count as f64, lasts_s: None, gang: 0, member, effect }
+}
+
+/// Nodes are drained: their jobs end. Then they are tested, started anew, and held for maintenance.
+fn drained_faults(at: f64, level: usize) -> Vec<SimFault> {
+    let ever = f64::INFINITY;
+    let mut faults = vec![
+        job_fault(1, at, ever, FaultEffect::End),
+        job_fault(0, at + 60.0, ever, FaultEffect::End),
+    ];
+    match level {
+        0 => {}
+        1 => faults.push(job_fault(1, at + 20.0, ever, FaultEffect::Maintain)),
+        // Nobody holds a node that is started anew; afterwards it is held until somebody has looked at it.
+        _ => faults.extend([
+            job_fault(1, at + 80.0, 70.0, FaultEffect::Diagnose),
+            job_fault(1, at + 180.0, 90.0, FaultEffect::Reboot),
+            job_fault(1, at + 275.0, ever, FaultEffect::Maintain),
+            job_fault(0, at + 110.0, ever, FaultEffect::Maintain),
+        ]),
+    }
+    faults
+}
+
+/// A second job that is there for five seconds now and then.
+fn probe_faults(first: f64, every: f64) -> Vec<SimFault> {
+    const LASTS_S: f64 = 5.0;
+    let mut faults = vec![job_fault(1, 0.0, first, FaultEffect::Absent)];
+    let mut at = first + LASTS_S;
+    while at < 3_600.0 {
+        faults.push(job_fault(1, at, every - LASTS_S, FaultEffect::Absent));
+        at += every;
+    }
+    faults
+}
+
+/// Three days in the life of two jobs: checkpoints, evaluations, ends and starts, scrapes that fail, reloads.
+fn calm_faults(noise: NoiseKey) -> Vec<SimFault> {
+    let mut faults = Vec::new();
+    for gang in 0..2 {
+        let noise = noise.child_key(gang as u64);
+        let mut at = noise.child_key(0).random_between(300.0, 1_200.0);
+        let mut number = 0;
+        while at < 72.0 * 3_600.0 {
+            let noise = noise.child_key(1).child_key(number);
+            let lasts = noise.child_key(0).random_between(20.0, 120.0);
+            number += 1;
+            match noise.child_key(1).random_below(40) {
+                0 => {
+                    let away = noise.child_key(2).random_between(120.0, 900.0);
+                    faults.push(job_fault(gang, at, away, FaultEffect::End));
+                    faults.push(job_fault(gang, at + away, 150.0, FaultEffect::Start));
+                    at += away + 150.0;
+                }
+                1..4 => faults.push(job_fault(gang, at, lasts * 3.0, FaultEffect::Evaluate)),
+                4 => faults
+                    .push(SimFault { gang, ..node_fault(noise, 0, at, FaultEffect::CounterReset) }),
+                5..8 => faults.push(SimFault {
+                    gang,
+                    lasts_s: Some(lasts * 2.0),
+                    ..node_fault(noise, 0, at, FaultEffect::ScrapeTrouble)
+                }),
+                _ => {
+                    faults.push(job_fault(
+                        gang,
+                        at,
+                        lasts,
+                        FaultEffect::Checkpoint { spin: number % 2 == 0 },
+                    ));
+                }
+            }
+            at += noise.child_key(3).random_between(600.0, 1_800.0);
+        }
+    }
+    faults
+}

@@ -1,0 +1,90 @@
+//! A finding as an alert: the labels of the shipped rules, and what is said beside them.
+
+use std::collections::BTreeMap;
+
+use gaunt_schema::{FindingKind, SanitizedText, UnixMs};
+
+use crate::answer::Finding;
+
+/// Where the runbook has a section for each alert.
+const RUNBOOK: &str = "config/prometheus/runbooks.md";
+
+/// One alert as Alertmanager takes it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct FindingAlert {
+    /// What makes it the same alert.
+    pub(super) labels: BTreeMap<&'static str, String>,
+    /// What is said about it.
+    pub(super) annotations: BTreeMap<&'static str, String>,
+    /// When its evidence began.
+    pub(super) since: UnixMs,
+}
+
+impl FindingAlert {
+    /// The alert of a finding.
+    pub(super) fn of(finding: &Finding, cluster: &SanitizedText) -> Self {
+        let name = alert_name(finding.kind);
+        let entity = &finding.entity;
+        let mut labels = BTreeMap::from([
+            ("alertname", name.clone()),
+            ("severity", finding.severity.to_string()),
+            ("layer", "finding".to_owned()),
+            ("kind", finding.kind.to_string()),
+            ("id", finding.id.clone()),
+            ("entity", entity.kind.to_string()),
+        ]);
+        for (label, part) in [
+            ("cluster", Some(cluster)),
+            ("node", entity.node.as_ref()),
+            ("gpu", entity.gpu.as_ref()),
+            ("device", entity.device.as_ref()),
+            ("port", entity.port.as_ref()),
+            ("cluster_job", entity.job.as_ref()),
+            ("rail", entity.rail.as_ref()),
+            ("leaf", entity.leaf.as_ref()),
+            ("source", entity.source.as_ref()),
+        ] {
+            // To Alertmanager an empty label is one that is not there.
+            labels.extend(part.filter(|part| !part.is_empty()).map(|p| (label, p.to_string())));
+        }
+        let annotations = BTreeMap::from([
+            ("summary", finding.summary.clone()),
+            ("description", finding.next.clone()),
+            ("runbook", format!("{RUNBOOK}#{}", name.to_lowercase())),
+        ]);
+        Self { labels, annotations, since: finding.since }
+    }
+
+    /// How urgent it is, as its label says.
+    pub(super) fn severity_label(&self) -> &str {
+        self.labels.get("severity").map_or("", String::as_str)
+    }
+}
+
+/// The name that the rules give to the alert of a kind: `port_down` is `GauntPortDown`.
+fn alert_name(kind: FindingKind) -> String {
+    let mut name = "Gaunt".to_owned();
+    for word in kind.as_str().split('_') {
+        let mut letters = word.chars();
+        name.extend(letters.next().map(|letter| letter.to_ascii_uppercase()));
+        name.push_str(letters.as_str());
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alert_has_the_name_that_the_rules_give_it() {
+        let rules = include_str!("../../config/prometheus/rules/gaunt/findings.yml");
+        for kind in FindingKind::ALL {
+            let named = format!(
+                "- alert: {}\n        expr: 'gaunt:finding{{kind=\"{kind}\"}}",
+                alert_name(*kind)
+            );
+            assert!(rules.contains(&named), "{named}");
+        }
+    }
+}

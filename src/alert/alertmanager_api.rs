@@ -1,0 +1,164 @@
+//! Alertmanager's API v2 as JSON: what is posted, and what is read back.
+
+use std::collections::BTreeMap;
+
+use gaunt_schema::{SanitizedText, Severity, UnixMs};
+use serde::{Deserialize, Serialize};
+
+use super::{AlertSnapshot, alert_labels::FindingAlert};
+use crate::answer::{AlertLine, AlertSilence, AlertState};
+
+/// One alert on its way to Alertmanager.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AlertPost<'a> {
+    labels: &'a BTreeMap<&'static str, String>,
+    annotations: &'a BTreeMap<&'static str, String>,
+    starts_at: String,
+    ends_at: String,
+}
+
+impl<'a> AlertPost<'a> {
+    /// All that is to be told at `now`. What is open is over at `until` unless it is told again.
+    pub(super) fn from_snapshot(told: &'a AlertSnapshot, until: UnixMs) -> Vec<Self> {
+        let open = told.open.values().map(|alert| Self::of(alert, until));
+        let ended = told.ended.values().map(|(alert, ended)| Self::of(alert, *ended));
+        open.chain(ended).collect()
+    }
+
+    fn of(alert: &'a FindingAlert, ends: UnixMs) -> Self {
+        // Alertmanager refuses what ends before it begins.
+        let starts = alert.since.min(ends);
+        Self {
+            labels: &alert.labels,
+            annotations: &alert.annotations,
+            starts_at: starts.to_rfc3339(),
+            ends_at: ends.to_rfc3339(),
+        }
+    }
+}
+
+/// An alert as Alertmanager shows it; what we do not need is left out.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ShownAlert {
+    labels: BTreeMap<String, String>,
+    status: ShownAlertStatus,
+    #[serde(default)]
+    starts_at: String,
+    #[serde(default)]
+    receivers: Vec<AlertReceiver>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ShownAlertStatus {
+    state: AlertState,
+    #[serde(default)]
+    silenced_by: Vec<String>,
+    #[serde(default)]
+    inhibited_by: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct AlertReceiver {
+    name: String,
+}
+
+/// A silence as Alertmanager shows it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ShownSilence {
+    id: String,
+    #[serde(default)]
+    created_by: String,
+    #[serde(default)]
+    comment: String,
+    #[serde(default)]
+    ends_at: String,
+}
+
+/// Silences of one alert that are told: more are one person's mistake.
+const MAX_SILENCES: usize = 8;
+
+/// The alerts about findings, with the silences that keep them quiet.
+pub(super) fn alert_lines(shown: Vec<ShownAlert>, kept: &[ShownSilence]) -> Vec<AlertLine> {
+    let line = |alert: ShownAlert| {
+        let label = |name: &str| alert.labels.get(name).map(|value| SanitizedText::new(value));
+        let silences = alert.status.silenced_by.iter().take(MAX_SILENCES);
+        let silences = silences.map(|id| {
+            let kept = kept.iter().find(|kept| kept.id == *id);
+            let text = |part: fn(&ShownSilence) -> &String| {
+                kept.map_or_else(SanitizedText::default, |k| SanitizedText::new(part(k)))
+            };
+            AlertSilence {
+                id: SanitizedText::new(id),
+                by: text(|kept| &kept.created_by),
+                comment: text(|kept| &kept.comment),
+                until: text(|kept| &kept.ends_at),
+            }
+        });
+        Some(AlertLine {
+            finding: label("id")?,
+            name: label("alertname")?,
+            severity: label("severity").and_then(|word| Severity::parse(&word)),
+            state: alert.status.state,
+            since: SanitizedText::new(&alert.starts_at),
+            receivers: alert
+                .receivers
+                .iter()
+                .map(|receiver| SanitizedText::new(&receiver.name))
+                .collect(),
+            silences: silences.collect(),
+            inhibited_by: alert.status.inhibited_by.len() as u32,
+        })
+    };
+    shown.into_iter().filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An answer as Alertmanager 0.25 gives it.
+    const SHOWN: &str = r#"[{"annotations":{"summary":"x"},"endsAt":"2026-11-21T08:05:00.000Z",
+        "fingerprint":"a1","receivers":[{"name":"pager"}],"startsAt":"2026-11-21T08:00:00.000Z",
+        "status":{"inhibitedBy":[],"silencedBy":["s-1","s-2"],"state":"suppressed"},
+        "updatedAt":"2026-11-21T08:01:00.000Z",
+        "labels":{"alertname":"GauntPortDown","id":"port_down/gpu003/mlx5_1/1","severity":"critical"}},
+        {"labels":{"alertname":"SomethingElse"},"status":{"state":"active"}}]"#;
+
+    #[test]
+    fn what_alertmanager_shows_becomes_a_line_with_its_silences() {
+        let shown: Vec<ShownAlert> = serde_json::from_str(SHOWN).unwrap();
+        let kept: Vec<ShownSilence> = serde_json::from_str(
+            r#"[{"id":"s-1","createdBy":"mira\u001b[2J","comment":"cable ordered","endsAt":"2026-11-22T00:00:00Z"}]"#,
+        )
+        .unwrap();
+        let lines = alert_lines(shown, &kept);
+        assert_eq!(lines.len(), 1, "what is about no finding of ours is left out");
+        let line = &lines[0];
+        assert_eq!((line.state, line.severity), (AlertState::Suppressed, Some(Severity::Critical)));
+        assert_eq!(line.finding, "port_down/gpu003/mlx5_1/1");
+        assert!(!line.silences[0].by.contains('\u{1b}'), "it may reach a terminal");
+        assert_eq!(line.silences[0].comment, "cable ordered");
+        assert_eq!((line.silences.len(), line.silences[1].comment.as_str()), (2, ""));
+    }
+
+    #[test]
+    fn nothing_ends_before_it_begins() {
+        let mut told = AlertSnapshot::default();
+        let alert = FindingAlert { since: UnixMs(10_000), ..FindingAlert::default() };
+        told.open.insert("a".to_owned(), alert.clone());
+        told.ended.insert("b".to_owned(), (alert, UnixMs(9_000)));
+        let posts = AlertPost::from_snapshot(&told, UnixMs(250_000));
+        let times = posts.iter().map(|post| (post.starts_at.as_str(), post.ends_at.as_str()));
+        assert_eq!(
+            times.collect::<Vec<_>>(),
+            [
+                ("1970-01-01T00:00:10.000Z", "1970-01-01T00:04:10.000Z"),
+                ("1970-01-01T00:00:09.000Z", "1970-01-01T00:00:09.000Z")
+            ]
+        );
+    }
+}

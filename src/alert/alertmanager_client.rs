@@ -1,0 +1,275 @@
+//! One Alertmanager: posts what is news, repeats what is open, waits longer after each failure, reads back.
+
+use std::time::Duration;
+
+use gaunt_schema::{SanitizedText, plain_error};
+use reqwest::{Client, Method, RequestBuilder, Url, header::AUTHORIZATION};
+use serde::de::DeserializeOwned;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until, timeout},
+};
+
+use super::{AlertError, AlertSnapshot, alertmanager_api};
+use crate::{
+    answer::{AlertLine, AlertServer},
+    gather::{CredentialState, LoadedCredentials},
+};
+
+/// The time for one request.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// The largest answer that is read, in bytes: some thousand alerts.
+const MAX_ANSWER: usize = 8 << 20;
+
+/// The time between two looks at silences and states.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// The pause after the first failure; it doubles with each one more.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The longest pause: an Alertmanager that is back is told within this time.
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+
+/// Who hears nothing for so many repetitions takes an alert for over, as with Prometheus.
+const PATIENCE: u32 = 4;
+
+/// One Alertmanager.
+pub(super) struct AlertmanagerClient {
+    /// The client with the keys of now; none until it is needed.
+    client: Option<Client>,
+    keys: watch::Receiver<CredentialState>,
+    base: Url,
+    every: Duration,
+    state: AlertServer,
+    failures: u32,
+}
+
+/// The base address that an operator wrote.
+pub(super) fn parse_base_url(address: &str) -> Result<Url, AlertError> {
+    let wrong = || AlertError::Address(address.to_owned());
+    let mut url = Url::parse(address).map_err(|_| wrong())?;
+    let web = matches!(url.scheme(), "http" | "https") && url.host_str().is_some();
+    if !web || !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
+        return Err(wrong());
+    }
+    if !url.path().ends_with('/') {
+        url.set_path(&format!("{}/", url.path()));
+    }
+    Ok(url)
+}
+
+impl AlertmanagerClient {
+    pub(super) fn new(
+        address: &str,
+        every: Duration,
+        keys: watch::Receiver<CredentialState>,
+    ) -> Result<Self, AlertError> {
+        let state = AlertServer { address: SanitizedText::new(address), ..AlertServer::default() };
+        Ok(Self { client: None, keys, base: parse_base_url(address)?, every, state, failures: 0 })
+    }
+
+    /// Posts and reads until nobody tells anything any more.
+    pub(super) async fn run(
+        mut self,
+        mut told: watch::Receiver<AlertSnapshot>,
+        said: watch::Sender<(AlertServer, Vec<AlertLine>)>,
+    ) {
+        let (mut post_at, mut look_at) = (Instant::now(), Instant::now());
+        let mut lines = Vec::new();
+        said.send_replace((self.state.clone(), Vec::new()));
+        loop {
+            tokio::select! {
+                news = told.changed() => match news {
+                    // News are told at once, unless the server needs its rest.
+                    Ok(()) if self.failures == 0 => post_at = Instant::now(),
+                    Ok(()) => {}
+                    Err(_) => return,
+                },
+                () = sleep_until(post_at.min(look_at)) => {}
+            }
+            let now = Instant::now();
+            if now >= post_at {
+                let told = told.borrow_and_update().clone();
+                post_at = now + self.post_alerts(&told).await;
+                // What was posted is looked at soon: it is worth seeing whether anybody is told.
+                look_at = look_at.min(now + Duration::from_secs(1));
+            }
+            if now >= look_at {
+                look_at = now + LOOK;
+                if self.failures == 0 {
+                    match self.fetch_alerts().await {
+                        Ok(read) => lines = read,
+                        Err(why) => {
+                            tracing::debug!(server = %self.state.address, why, "cannot read alerts");
+                        }
+                    }
+                }
+            }
+            said.send_replace((self.state.clone(), lines.clone()));
+        }
+    }
+
+    /// Posts everything once; says how long to wait before the next time.
+    async fn post_alerts(&mut self, told: &AlertSnapshot) -> Duration {
+        let posts =
+            alertmanager_api::AlertPost::from_snapshot(told, told.at + self.every * PATIENCE);
+        if posts.is_empty() {
+            return self.every;
+        }
+        match self.send_posts(&posts).await {
+            Ok(()) => {
+                if self.failures > 0 {
+                    tracing::info!(server = %self.state.address, "Alertmanager takes findings again");
+                }
+                self.state.posted += posts.len() as u64;
+                (self.failures, self.state.failure) = (0, None);
+                self.every
+            }
+            Err(why) => {
+                // The first failure of a row is worth a line, the others repeat it.
+                if self.failures == 0 {
+                    tracing::warn!(server = %self.state.address, why, "cannot post findings");
+                }
+                self.failures = self.failures.saturating_add(1);
+                self.state.failed += 1;
+                self.state.failure = Some(SanitizedText::new(&why));
+                self.retry_pause()
+            }
+        }
+    }
+
+    /// The pause after a failure, a quarter more or less by the server's address, so that two aggregators and several
+    /// servers do not come at once.
+    fn retry_pause(&self) -> Duration {
+        let doubled = FIRST_PAUSE * (1 << (self.failures - 1).min(6));
+        let seed =
+            self.state.address.bytes().fold(self.failures, |seed, byte| {
+                seed.wrapping_mul(31).wrapping_add(u32::from(byte))
+            });
+        let share = 0.75 + f64::from(seed % 100) / 200.0;
+        doubled.min(LONGEST_PAUSE).mul_f64(share)
+    }
+
+    async fn send_posts(
+        &mut self,
+        posts: &[alertmanager_api::AlertPost<'_>],
+    ) -> Result<(), String> {
+        let request = self.build_request(Method::POST, "api/v2/alerts")?.json(posts);
+        let response = request.send().await.map_err(|error| failure_reason(&error))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(());
+        }
+        let said = read_body(response).await.unwrap_or_default();
+        let said = String::from_utf8_lossy(&said[..said.len().min(200)]).into_owned();
+        Err(format!("HTTP status {}: {said}; is it an Alertmanager?", status.as_u16()))
+    }
+
+    /// The alerts about findings, with their silences.
+    async fn fetch_alerts(&mut self) -> Result<Vec<AlertLine>, String> {
+        let filter = "api/v2/alerts?filter=layer%3D%22finding%22";
+        let shown = self.get(filter).await?;
+        let kept: Vec<alertmanager_api::ShownSilence> = self.get("api/v2/silences").await?;
+        Ok(alertmanager_api::alert_lines(shown, &kept))
+    }
+
+    async fn get<T: DeserializeOwned>(&mut self, path: &str) -> Result<T, String> {
+        let response = self.build_request(Method::GET, path)?.send().await;
+        let response = response.map_err(|error| failure_reason(&error))?;
+        if !response.status().is_success() {
+            return Err(format!("HTTP status {}", response.status().as_u16()));
+        }
+        let body = timeout(DEADLINE, read_body(response)).await;
+        let body = body.map_err(|_| "no answer in time".to_owned())??;
+        serde_json::from_slice(&body).map_err(|error| {
+            let why = plain_error::json(&error);
+            format!("its answer cannot be read: {why}; is it an Alertmanager?")
+        })
+    }
+
+    fn build_request(&mut self, method: Method, path: &str) -> Result<RequestBuilder, String> {
+        let url = self.base.join(path).map_err(|_| format!("{path} is no path of its address"))?;
+        // Renewed keys want new connections.
+        if self.keys.has_changed().unwrap_or(false) {
+            self.client = None;
+        }
+        let client = if let Some(client) = &self.client {
+            client
+        } else {
+            let keys = self.keys.borrow_and_update().clone().map_err(|why| why.to_string())?;
+            self.client.insert(build_client(&keys)?)
+        };
+        Ok(client.request(method, url))
+    }
+}
+
+/// A client that shows and believes what these keys say.
+fn build_client(keys: &LoadedCredentials) -> Result<Client, String> {
+    let headers = keys.authorization.iter().map(|value| (AUTHORIZATION, value.clone())).collect();
+    Client::builder()
+        .timeout(DEADLINE)
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .tls_backend_preconfigured(keys.tls_config().clone())
+        .default_headers(headers)
+        .build()
+        .map_err(|error| format!("no HTTP client can be made: {}", plain_error::network(&error)))
+}
+
+/// The body of an answer, up to its limit.
+async fn read_body(mut response: reqwest::Response) -> Result<Vec<u8>, String> {
+    let mut body = Vec::new();
+    while let Some(part) = response.chunk().await.map_err(|error| failure_reason(&error))? {
+        if body.len() + part.len() > MAX_ANSWER {
+            return Err(format!("the answer is larger than {MAX_ANSWER} bytes"));
+        }
+        body.extend_from_slice(&part);
+    }
+    Ok(body)
+}
+
+/// The innermost reason of a failure, with the next step.
+fn failure_reason(error: &reqwest::Error) -> String {
+    if error.is_timeout() {
+        return format!("no answer within {DEADLINE:?}; is it overloaded?");
+    }
+    format!("{}; is Alertmanager running there?", plain_error::network(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_addresses_of_a_web_server_are_taken() {
+        assert_eq!(
+            parse_base_url("http://10.0.0.5:9093").unwrap().as_str(),
+            "http://10.0.0.5:9093/"
+        );
+        let below = parse_base_url("http://proxy/alerts").unwrap();
+        assert_eq!(
+            below.join("api/v2/alerts").unwrap().as_str(),
+            "http://proxy/alerts/api/v2/alerts"
+        );
+        assert_eq!(parse_base_url("https://a").unwrap().as_str(), "https://a/");
+        for wrong in ["10.0.0.5:9093", "ftp://a", "http://u:p@a", "http://a?b=c", "", "file:///x"] {
+            assert!(matches!(parse_base_url(wrong), Err(AlertError::Address(_))), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn pauses_double_and_have_an_end() {
+        let (_, keys) = watch::channel(Err(SanitizedText::default()));
+        let mut server =
+            AlertmanagerClient::new("http://127.0.0.1:1", Duration::from_mins(1), keys).unwrap();
+        let mut pauses = Vec::new();
+        for failures in 1..=12 {
+            server.failures = failures;
+            pauses.push(server.retry_pause());
+        }
+        assert!(pauses[0] >= FIRST_PAUSE.mul_f64(0.75) && pauses[0] <= FIRST_PAUSE.mul_f64(1.25));
+        assert!(pauses[4] > pauses[1] * 3);
+        assert!(pauses.iter().all(|pause| *pause <= LONGEST_PAUSE.mul_f64(1.25)), "{pauses:?}");
+    }
+}

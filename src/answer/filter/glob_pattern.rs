@@ -1,0 +1,173 @@
+//! Patterns of text: `*`, `?` and `[a-z]`, whatever the case, in time bounded by both lengths.
+
+/// A pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct GlobPattern(Vec<GlobPart>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum GlobPart {
+    One(char),
+    Any,
+    /// Any number of characters.
+    Many,
+    /// One of these, or none of them.
+    Among {
+        ranges: Vec<(char, char)>,
+        contrary: bool,
+    },
+}
+
+/// Why a text is no pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct UnclosedBracket;
+
+impl GlobPattern {
+    /// Reads a pattern; without any sign of one it is looked for anywhere.
+    pub(super) fn new(text: &str) -> Result<Self, UnclosedBracket> {
+        let mut parts = Vec::new();
+        let mut rest = text.chars();
+        while let Some(character) = rest.next() {
+            parts.push(match character {
+                '*' if parts.last() == Some(&GlobPart::Many) => continue,
+                '*' => GlobPart::Many,
+                '?' => GlobPart::Any,
+                '[' => parse_bracket(&mut rest)?,
+                other => GlobPart::One(other.to_ascii_lowercase()),
+            });
+        }
+        if parts.iter().all(|part| matches!(part, GlobPart::One(_))) {
+            parts.insert(0, GlobPart::Many);
+            parts.push(GlobPart::Many);
+        }
+        Ok(Self(parts))
+    }
+
+    /// Whether the whole text fits. Going back to the last star only, this takes at most both lengths multiplied.
+    pub(super) fn matches_text(&self, text: &str) -> bool {
+        let (mut part, mut at) = (0, text);
+        let mut star: Option<(usize, &str)> = None;
+        loop {
+            let Some(character) = at.chars().next() else {
+                return self.0[part..].iter().all(|part| *part == GlobPart::Many);
+            };
+            let rest = &at[character.len_utf8()..];
+            match self.0.get(part) {
+                Some(GlobPart::Many) => {
+                    star = Some((part, at));
+                    part += 1;
+                }
+                Some(known) if known.matches_char(character.to_ascii_lowercase()) => {
+                    part += 1;
+                    at = rest;
+                }
+                _ => {
+                    let Some((many, from)) = star else { return false };
+                    let Some(skipped) = from.chars().next() else { return false };
+                    let from = &from[skipped.len_utf8()..];
+                    star = Some((many, from));
+                    (part, at) = (many + 1, from);
+                }
+            }
+        }
+    }
+}
+
+impl GlobPart {
+    fn matches_char(&self, character: char) -> bool {
+        match self {
+            Self::One(one) => *one == character,
+            Self::Any => true,
+            Self::Many => false,
+            Self::Among { ranges, contrary } => {
+                let inside = ranges.iter().any(|(from, to)| (*from..=*to).contains(&character));
+                inside != *contrary
+            }
+        }
+    }
+}
+
+/// What stands between brackets; the opening one is read already.
+fn parse_bracket(rest: &mut std::str::Chars<'_>) -> Result<GlobPart, UnclosedBracket> {
+    let contrary = rest.as_str().starts_with('!');
+    if contrary {
+        rest.next();
+    }
+    let mut ranges = Vec::new();
+    loop {
+        let from = rest.next().ok_or(UnclosedBracket)?;
+        if from == ']' && !ranges.is_empty() {
+            return Ok(GlobPart::Among { ranges, contrary });
+        }
+        let from = from.to_ascii_lowercase();
+        let mut ahead = rest.clone();
+        match (ahead.next(), ahead.next()) {
+            (Some('-'), Some(to)) if to != ']' => {
+                *rest = ahead;
+                ranges.push((from, to.to_ascii_lowercase()));
+            }
+            _ => ranges.push((from, from)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_fit_as_in_a_shell_and_plain_text_anywhere() {
+        for (pattern, text, fits) in [
+            ("h100", "NVIDIA H100 80GB", true),
+            ("h200", "NVIDIA H100 80GB", false),
+            ("gpu-0*", "gpu-0417", true),
+            ("gpu-0*", "xgpu-0417", false),
+            ("gpu-0?17", "gpu-0417", true),
+            ("gpu-0[!1-3]*", "gpu-0417", true),
+            ("gpu-0[!1-4]*", "gpu-0417", false),
+            ("*a*b*c", "xaybzc", true),
+            ("*a*b*c", "xaybz", false),
+            ("", "", true),
+            ("*", "", true),
+            ("?", "", false),
+            ("[]]x", "]x", true),
+        ] {
+            assert_eq!(
+                GlobPattern::new(pattern).unwrap().matches_text(text),
+                fits,
+                "{pattern} {text}"
+            );
+        }
+        assert_eq!(GlobPattern::new("gpu[1-"), Err(UnclosedBracket));
+        assert_eq!(GlobPattern::new("["), Err(UnclosedBracket));
+    }
+
+    #[test]
+    fn a_hostile_pattern_takes_no_longer_than_both_lengths() {
+        let pattern = GlobPattern::new(&"*a".repeat(500)).unwrap();
+        assert!(!pattern.matches_text(&"a".repeat(256).replace("aa", "ab")));
+    }
+
+    /// Fits by trying every way, for short texts.
+    fn matches_slowly(pattern: &[char], text: &[char]) -> bool {
+        match (pattern.first(), text.first()) {
+            (None, None) => true,
+            (Some('*'), _) => {
+                matches_slowly(&pattern[1..], text)
+                    || (!text.is_empty() && matches_slowly(pattern, &text[1..]))
+            }
+            (Some(p), Some(t)) => {
+                (*p == '?' || p == t) && matches_slowly(&pattern[1..], &text[1..])
+            }
+            _ => false,
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn it_fits_what_trying_every_way_fits(pattern in "[ab?]{0,3}\\*[ab*?]{0,5}", text in "[ab]{0,8}") {
+            let chars = |text: &str| text.chars().collect::<Vec<_>>();
+            let slow = matches_slowly(&chars(&pattern), &chars(&text));
+            assert_eq!(GlobPattern::new(&pattern).unwrap().matches_text(&text), slow);
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! Questions as paths: the same words in the API, in a stream, on the command line and from one gaunt to another.
+
+use std::time::Duration;
+
+use gaunt_schema::SanitizedText;
+
+use super::{
+    Filter, FilterError, HistoryAggregation, HistoryQuery, Question, Refusal, Subject, TimeParam,
+    history_answer::{MAX_POINTS, USUAL_POINTS},
+    usage_report,
+};
+
+/// Parameters that narrow and order rows; they are put behind the filter in this order, in its own words.
+const CLAUSES: [&str; 4] = ["sort", "limit", "offset", "columns"];
+
+/// Every path below the API that is a question, a placeholder in braces, with its parameters.
+pub const PATHS: [(&str, &[&str]); 18] = [
+    ("overview", &["at"]),
+    ("nodes", &["filter", "sort", "limit", "offset", "at"]),
+    ("nodes/{node}", &["at"]),
+    ("gpus", &["filter", "sort", "limit", "offset", "columns", "at"]),
+    ("jobs", &["filter", "sort", "limit", "offset", "columns", "at"]),
+    ("jobs/{job}", &["at"]),
+    ("ports", &["filter", "sort", "limit", "offset", "columns", "at"]),
+    ("fabric", &["filter", "at"]),
+    ("findings", &["filter", "sort", "limit", "offset", "at"]),
+    ("findings/{finding}", &[]),
+    ("closed", &["filter", "sort", "limit", "offset"]),
+    ("gpu_time", &[]),
+    ("targets", &["filter", "sort", "limit", "offset"]),
+    ("table/{subject}", &["filter", "sort", "limit", "offset", "columns", "at"]),
+    ("probe", &[]),
+    ("history", &["metric", "subject", "filter", "together", "points", "at"]),
+    ("usage", &["last"]),
+    ("alerts", &[]),
+];
+
+impl Question {
+    /// The question of a path below the API and its parameters, both unescaped.
+    pub fn parse_path(path: &str, parameters: &[(String, String)]) -> Result<Self, Refusal> {
+        // A name may hold a slash: only the first one parts.
+        let (head, last) = path.split_once('/').map_or((path, None), |(h, l)| (h, Some(l)));
+        let unknown = || Refusal::UnknownQuestion { ask: SanitizedText::new(path) };
+        let (known, allowed) = PATHS
+            .iter()
+            .find(|(known, _)| match known.split_once('/') {
+                Some((first, _)) => first == head && last.is_some_and(|last| !last.is_empty()),
+                None => *known == head && last.is_none(),
+            })
+            .ok_or_else(unknown)?;
+        let given = QueryParameters::new(parameters, known, allowed)?;
+        let last = last.unwrap_or_default();
+        let question = match *known {
+            "overview" => Self::Overview,
+            "nodes" => given.parse_list(Subject::Nodes, Self::Nodes)?,
+            "nodes/{node}" => Self::Node(SanitizedText::new(last)),
+            "gpus" => Self::Table(given.parse_filter(Subject::Gpus)?),
+            "jobs" => Self::Table(given.parse_filter(Subject::Jobs)?),
+            "jobs/{job}" => Self::Job(SanitizedText::new(last)),
+            "ports" => Self::Table(given.parse_filter(Subject::Ports)?),
+            "fabric" => Self::Fabric(given.parse_filter(Subject::Ports)?),
+            "findings" => given.parse_list(Subject::Findings, Self::Findings)?,
+            "findings/{finding}" => Self::Finding(last.to_owned()),
+            "gpu_time" => Self::GpuTime,
+            "closed" => given.parse_list(Subject::Closed, Self::Closed)?,
+            "targets" => given.parse_list(Subject::Targets, Self::Targets)?,
+            "table/{subject}" => {
+                Self::Table(given.parse_filter(Subject::parse(last).ok_or_else(unknown)?)?)
+            }
+            "probe" => Self::Probe,
+            "history" => Self::History(given.parse_history()?),
+            "usage" => Self::Usage(given.parse_usage_span()?),
+            "alerts" => Self::Alerts,
+            _ => return Err(unknown()),
+        };
+        Ok(match given.parse_time()? {
+            Some(when) => Self::AtTime(when, Box::new(question)),
+            None => question,
+        })
+    }
+
+    /// The question of one text, as on the command line: `gpus`, `nodes/gpu003`, `history?metric=power`.
+    pub fn parse_line(line: &str, more: &[(String, String)]) -> Result<Self, Refusal> {
+        let (path, query) = line.split_once('?').unwrap_or((line, ""));
+        let pairs = query.split('&').filter(|pair| !pair.is_empty());
+        let mut parameters: Vec<(String, String)> = pairs
+            .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        parameters.extend_from_slice(more);
+        Self::parse_path(path, &parameters)
+    }
+
+    /// The segments of its path below the API, and its parameters; [`Self::read`] reads them back.
+    pub fn to_path(&self) -> (Vec<&str>, Vec<(&'static str, String)>) {
+        match self {
+            Self::Overview => (vec!["overview"], Vec::new()),
+            Self::Nodes => (vec!["nodes"], Vec::new()),
+            Self::Node(name) => (vec!["nodes", name], Vec::new()),
+            Self::Job(job) => (vec!["jobs", job], Vec::new()),
+            Self::Findings => (vec!["findings"], Vec::new()),
+            Self::Finding(id) => (vec!["findings", id], Vec::new()),
+            Self::GpuTime => (vec!["gpu_time"], Vec::new()),
+            Self::Closed => (vec!["closed"], Vec::new()),
+            Self::Targets => (vec!["targets"], Vec::new()),
+            Self::Probe => (vec!["probe"], Vec::new()),
+            Self::List(filter) => (vec![filter.subject().as_str()], filter_parameter(filter)),
+            Self::Fabric(filter) => (vec!["fabric"], filter_parameter(filter)),
+            Self::Table(filter) => {
+                (vec!["table", filter.subject().as_str()], filter_parameter(filter))
+            }
+            Self::Usage(span) => (vec!["usage"], vec![("last", format!("{}s", span.as_secs()))]),
+            Self::Alerts => (vec!["alerts"], Vec::new()),
+            Self::History(ask) => {
+                let mut parameters = vec![
+                    ("metric", ask.metric.to_string()),
+                    ("subject", ask.of.subject().as_str().to_owned()),
+                    ("together", ask.together.as_str().to_owned()),
+                    ("points", ask.points.to_string()),
+                ];
+                parameters.extend(filter_parameter(&ask.of));
+                (vec!["history"], parameters)
+            }
+            Self::AtTime(when, question) => {
+                let (segments, mut parameters) = question.to_path();
+                parameters.push(("at", when.to_string()));
+                (segments, parameters)
+            }
+        }
+    }
+}
+
+fn filter_parameter(filter: &Filter) -> Vec<(&'static str, String)> {
+    if filter.is_all() { Vec::new() } else { vec![("filter", filter.source_text().to_owned())] }
+}
+
+/// The parameters of one question.
+struct QueryParameters<'a>(&'a [(String, String)]);
+
+impl<'a> QueryParameters<'a> {
+    /// Checks that every parameter is known here and said once.
+    fn new(
+        parameters: &'a [(String, String)],
+        path: &str,
+        allowed: &[&str],
+    ) -> Result<Self, Refusal> {
+        for (at, (name, _)) in parameters.iter().enumerate() {
+            let twice = parameters[..at].iter().any(|(known, _)| known == name);
+            if twice || !allowed.contains(&name.as_str()) {
+                let how = if twice { "is given twice" } else { "is not known here" };
+                let known = if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") };
+                return Err(Refusal::BadParameter {
+                    parameter: SanitizedText::new(name),
+                    why: SanitizedText::new(&format!("{how}; {path} takes {known}")),
+                });
+            }
+        }
+        Ok(Self(parameters))
+    }
+
+    fn get(&self, name: &str) -> Option<&'a str> {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// The instant that is asked about, if it is not now.
+    fn parse_time(&self) -> Result<Option<TimeParam>, Refusal> {
+        let Some(text) = self.get("at") else { return Ok(None) };
+        let why = format!("{text} is no instant; write -20m, or milliseconds since 1970");
+        let bad =
+            || Refusal::BadParameter { parameter: "at".into(), why: SanitizedText::new(&why) };
+        TimeParam::parse(text).map(Some).ok_or_else(bad)
+    }
+
+    /// The filter with the clauses that are parameters of their own.
+    fn parse_filter(&self, subject: Subject) -> Result<Filter, FilterError> {
+        let mut text = self.get("filter").unwrap_or("").trim().to_owned();
+        for clause in CLAUSES {
+            if let Some(value) = self.get(clause) {
+                text = format!("{text} {clause} {value}");
+            }
+        }
+        Filter::parse(subject, &text)
+    }
+
+    /// The narrowed list, or the whole one.
+    fn parse_list(&self, subject: Subject, whole: Question) -> Result<Question, Refusal> {
+        let filter = self.parse_filter(subject)?;
+        if filter.has_columns() {
+            let why = format!("is not known here; table/{} has columns", subject.as_str());
+            return Err(Refusal::BadParameter {
+                parameter: "columns".into(),
+                why: SanitizedText::new(&why),
+            });
+        }
+        Ok(if filter.is_all() { whole } else { Question::List(filter) })
+    }
+
+    /// The span that a report is about.
+    fn parse_usage_span(&self) -> Result<Duration, Refusal> {
+        let Some(text) = self.get("last") else { return Ok(usage_report::USUAL_SPAN) };
+        let why = format!("{text} is no span; write 15m, 90s or 1h");
+        let bad =
+            || Refusal::BadParameter { parameter: "last".into(), why: SanitizedText::new(&why) };
+        usage_report::parse_span(text).ok_or_else(bad)
+    }
+
+    fn parse_history(&self) -> Result<HistoryQuery, Refusal> {
+        let bad = |parameter: &str, why: String| Refusal::BadParameter {
+            parameter: SanitizedText::new(parameter),
+            why: SanitizedText::new(&why),
+        };
+        let metric = self
+            .get("metric")
+            .ok_or_else(|| bad("metric", "is missing; name a field, such as power".to_owned()))?;
+        let subject = match self.get("subject") {
+            None => Subject::Gpus,
+            Some(word) => Subject::parse(word)
+                .filter(|s| matches!(s, Subject::Gpus | Subject::Nodes | Subject::Ports))
+                .ok_or_else(|| bad("subject", format!("{word} is none of gpus, nodes, ports")))?,
+        };
+        let together = match self.get("together") {
+            None => HistoryAggregation::Mean,
+            Some(word) => HistoryAggregation::parse(word)
+                .ok_or_else(|| bad("together", format!("{word} is none of mean, sum, min, max")))?,
+        };
+        let points = match self.get("points") {
+            None => USUAL_POINTS,
+            Some(word) => word
+                .parse()
+                .ok()
+                .filter(|points| (1..=MAX_POINTS).contains(points))
+                .ok_or_else(|| bad("points", format!("{word} is not from 1 to {MAX_POINTS}")))?,
+        };
+        Ok(HistoryQuery {
+            metric: SanitizedText::new(metric),
+            of: self.parse_filter(subject)?,
+            together,
+            points,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse_question(line: &str) -> Result<Question, Refusal> {
+        Question::parse_line(line, &[])
+    }
+
+    #[test]
+    fn a_question_becomes_a_path_and_back() {
+        for line in [
+            "overview",
+            "nodes",
+            "nodes?filter=lost>0&limit=5",
+            "nodes/gpu 1/a",
+            "gpus?filter=job=8812 and sm_active<0.3&sort=power desc&limit=20&columns=node,gpu",
+            "jobs?sort=lost desc",
+            "jobs/8812",
+            "ports?filter=rail=3",
+            "fabric?filter=rail=3",
+            "findings?filter=severity=critical",
+            "findings/port_down/gpu003/mlx5_1/1",
+            "closed",
+            "gpu_time",
+            "closed?filter=kind=port_down&limit=3",
+            "targets",
+            "table/findings",
+            "overview?at=-20m",
+            "nodes/gpu003?at=1700000000000",
+            "jobs?sort=lost desc&at=-90s",
+            "history?metric=power&filter=node=gpu003 and gpu=5&points=60",
+            "usage?last=900s",
+            "alerts",
+        ] {
+            let question = parse_question(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+            let (segments, parameters) = question.to_path();
+            let owned: Vec<_> =
+                parameters.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+            assert_eq!(
+                Question::parse_path(&segments.join("/"), &owned).unwrap(),
+                question,
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused_with_what_is() {
+        for (line, said) in [
+            ("nodez", "there is no question nodez; overview, nodes, nodes/{node}, gpus, "),
+            ("table/wibble", "there is no question table/wibble; "),
+            ("targets?at=-1m", "parameter at is not known here; targets takes filter, sort, "),
+            ("overview?at=yesterday", "parameter at yesterday is no instant; write -20m, or"),
+            ("overview?limit=3", "parameter limit is not known here; overview takes at"),
+            ("gpus?limit=3&limit=4", "parameter limit is given twice; gpus takes filter, sort, "),
+            ("nodes?columns=node", "parameter columns is not known here; nodes takes filter, "),
+            (
+                "nodes?filter=columns node",
+                "parameter columns is not known here; table/nodes has columns",
+            ),
+            ("history", "parameter metric is missing; name a field, such as power"),
+            ("usage?last=15", "parameter last 15 is no span; write 15m, 90s or 1h"),
+            ("history?metric=power&points=0", "parameter points 0 is not from 1 to 2000"),
+            ("history?metric=power&subject=jobs", "parameter subject jobs is none of gpus, "),
+            (
+                "gpus?filter=powr>3",
+                "the filter is not understood: column 1: gpus have no field powr; did",
+            ),
+        ] {
+            let error = parse_question(line).unwrap_err().to_string();
+            assert!(error.starts_with(said), "{line}: {error}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! When: an instant of the past that a question is about, as people and programs write it.
+
+use std::{fmt, time::Duration};
+
+use gaunt_schema::UnixMs;
+
+/// The farthest back that can be asked for; what is kept reaches less far.
+const FARTHEST: Duration = Duration::from_hours(366 * 24);
+
+/// An instant, or so long before now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TimeParam {
+    /// An instant by the owner's clock.
+    At(UnixMs),
+    /// This long before the owner's now.
+    Ago(Duration),
+}
+
+impl TimeParam {
+    /// Reads `-20m`, `-90s`, `-1h`, `-500ms`, or milliseconds since the Unix epoch.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let Some(span) = text.strip_prefix('-') else {
+            return text.parse().ok().map(|ms| Self::At(UnixMs(ms)));
+        };
+        let end = span.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = span[..end].parse().ok()?;
+        let seconds = match span[end..].trim() {
+            "ms" => number / 1e3,
+            "s" => number,
+            "m" | "min" => number * 60.0,
+            "h" => number * 3_600.0,
+            "d" => number * 86_400.0,
+            _ => return None,
+        };
+        let ago = Duration::try_from_secs_f64(seconds).ok()?;
+        (ago <= FARTHEST).then_some(Self::Ago(ago))
+    }
+
+    /// The instant that is meant at `now`.
+    pub fn to_instant(self, now: UnixMs) -> UnixMs {
+        match self {
+            Self::At(at) => at,
+            Self::Ago(ago) => now - ago,
+        }
+    }
+}
+
+/// As it can be read back, to the millisecond.
+impl fmt::Display for TimeParam {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::At(at) => write!(f, "{}", at.0),
+            Self::Ago(ago) => write!(f, "-{}ms", ago.as_millis()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_and_spans_are_read_as_written_and_back() {
+        let now = UnixMs(10_000_000);
+        for (text, at) in [
+            ("-20m", 8_800_000),
+            ("-90s", 9_910_000),
+            ("-1.5s", 9_998_500),
+            ("-250 ms", 9_999_750),
+            ("1234567", 1_234_567),
+        ] {
+            let when = TimeParam::parse(text).unwrap();
+            assert_eq!(when.to_instant(now), UnixMs(at), "{text}");
+            assert_eq!(TimeParam::parse(&when.to_string()), Some(when), "{text}");
+        }
+        for text in ["", "-", "-20", "20m", "-m", "-1y", "now", "-99999d", "--1s", "-1.2.3s"] {
+            assert_eq!(TimeParam::parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Where answers come from: the owner in this process, or an aggregator over HTTP.
+
+use std::time::Duration;
+
+use gaunt_schema::{
+    UnixMs,
+    probe_pairing::{PairingReply, PairingRequest},
+};
+use tokio::time::sleep;
+
+use crate::{
+    answer::{Answer, FindingAction, Question},
+    engine::{EngineHandle, EngineStopped},
+};
+
+mod aggregator_client;
+mod aggregator_streams;
+mod remote_recording;
+mod replay_control;
+mod safe_json;
+
+pub use aggregator_client::{AggregatorClient, AggregatorError};
+pub use remote_recording::RemoteRecording;
+pub use replay_control::{ReplayControl, ReplayProgress};
+
+/// Something that answers questions.
+#[derive(Clone, Debug)]
+pub enum AnswerSource {
+    /// The owner in this process.
+    Engine(EngineHandle),
+    /// `gaunt serve` somewhere else.
+    Aggregator(AggregatorClient),
+}
+
+/// Why a source has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AnswerSourceError {
+    /// The owner in this process ended.
+    #[error(transparent)]
+    Engine(#[from] EngineStopped),
+    /// The aggregator did not answer, or not in a way that can be understood.
+    #[error(transparent)]
+    Aggregator(#[from] AggregatorError),
+}
+
+/// How often an aggregator is asked again by who waits for news of it.
+const AGAIN: Duration = Duration::from_secs(1);
+
+impl AnswerSource {
+    /// Asks, and waits for the answer.
+    pub async fn ask_question(&self, question: Question) -> Result<Answer, AnswerSourceError> {
+        match self {
+            Self::Engine(owner) => Ok(owner.ask_question(question).await?),
+            Self::Aggregator(aggregator) => Ok(aggregator.ask_question(&question).await?),
+        }
+    }
+
+    /// Does something, and waits until it is done.
+    pub async fn send_action(&self, act: FindingAction) -> Result<Answer, AnswerSourceError> {
+        match self {
+            Self::Engine(owner) => Ok(owner.send_action(act).await?),
+            Self::Aggregator(aggregator) => Ok(aggregator.send_action(&act).await?),
+        }
+    }
+
+    /// Says what a probe says, and waits for the reply.
+    pub async fn send_pairing_request(
+        &self,
+        word: PairingRequest,
+    ) -> Result<PairingReply, AnswerSourceError> {
+        match self {
+            Self::Engine(owner) => Ok(owner.send_pairing_request(word).await?),
+            Self::Aggregator(aggregator) => Ok(aggregator.send_pairing_request(&word).await?),
+        }
+    }
+
+    /// The same source for one who asks the same questions again and again: an aggregator is followed by streams.
+    #[must_use]
+    pub fn with_streams(self) -> Self {
+        match self {
+            Self::Engine(owner) => Self::Engine(owner),
+            Self::Aggregator(aggregator) => Self::Aggregator(aggregator.with_streams()),
+        }
+    }
+
+    /// Waits until there may be news after `last`: until the owner has ticked. Says when it last did.
+    pub async fn wait_for_tick(&self, last: UnixMs) -> Result<UnixMs, AnswerSourceError> {
+        match self {
+            Self::Engine(owner) => Ok(owner.wait_for_tick(last).await?),
+            Self::Aggregator(aggregator) => loop {
+                if let Answer::Overview(overview) =
+                    aggregator.ask_question(&Question::Overview).await?
+                    && overview.at > last
+                {
+                    return Ok(overview.at);
+                }
+                sleep(AGAIN).await;
+            },
+        }
+    }
+
+    /// What a person calls this source: an address, or none for this process.
+    pub fn display_address(&self) -> Option<&str> {
+        match self {
+            Self::Engine(_) => None,
+            Self::Aggregator(aggregator) => Some(aggregator.display_address()),
+        }
+    }
+}

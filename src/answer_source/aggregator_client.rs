@@ -1,0 +1,293 @@
+//! Asking an aggregator over HTTP: the same questions, the same answers, as JSON.
+
+use std::{sync::Arc, time::Duration};
+
+use gaunt_schema::{
+    SanitizedText, plain_error,
+    probe_pairing::{PairingReply, PairingRequest},
+};
+use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
+use serde_json::error::Category;
+use tokio::time::timeout;
+
+use super::{
+    aggregator_streams::AggregatorStreams,
+    safe_json::{decode_json, decode_value},
+};
+use crate::{
+    answer::{
+        API, Answer, FindingAction, FindingCommand, Question, finding_action::AcknowledgementBody,
+    },
+    tls::{self, TlsError, TlsOptions},
+};
+
+/// The longest that a question may take, connecting and reading included.
+pub(super) const DEADLINE: Duration = Duration::from_secs(5);
+
+/// The largest answer that is read, in bytes: 100,000 GPUs need less than 1 MB for the overview.
+pub(super) const MAX_ANSWER: usize = 64 << 20;
+
+/// An aggregator reached over HTTP.
+#[derive(Clone, Debug)]
+pub struct AggregatorClient {
+    client: Client,
+    base: Url,
+    address: Arc<str>,
+    followed: Option<AggregatorStreams>,
+    /// What opens its write API, if this process has it.
+    token: Option<Arc<str>>,
+}
+
+/// Why an aggregator has no answer.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum AggregatorError {
+    /// The address cannot be used.
+    #[error(
+        "{0:?} is not an aggregator's address; use http://HOST:9771, or https://HOST where something encrypts before it"
+    )]
+    Address(String),
+    /// What is needed to encrypt is not there.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// No answer in time, or no connection.
+    #[error("aggregator {address} unreachable: {why}; is `gaunt serve` running there?")]
+    Unreachable {
+        /// Who was asked.
+        address: Arc<str>,
+        /// The innermost reason.
+        why: SanitizedText,
+    },
+    /// An answer with a status that the API does not use.
+    #[error(
+        "aggregator {address} answered with HTTP status {status}; is it gaunt, and of this version?"
+    )]
+    Status {
+        /// Who was asked.
+        address: Arc<str>,
+        /// What it said.
+        status: u16,
+    },
+    /// An answer that cannot be understood.
+    #[error(
+        "aggregator {address} gave an answer that cannot be read: {why}; is it of this version?"
+    )]
+    Answer {
+        /// Who was asked.
+        address: Arc<str>,
+        /// What is wrong with it.
+        why: SanitizedText,
+    },
+}
+
+impl AggregatorClient {
+    /// An aggregator at `address`: `http://10.0.0.5:9771`, or only `10.0.0.5:9771`.
+    pub fn new(address: &str) -> Result<Self, AggregatorError> {
+        let bad = || AggregatorError::Address(address.to_owned());
+        let full =
+            if address.contains("://") { address.into() } else { format!("http://{address}") };
+        let base = Url::parse(&full).map_err(|_| bad())?;
+        if !matches!(base.scheme(), "http" | "https") || base.host_str().is_none() {
+            return Err(bad());
+        }
+        let encrypted = base.scheme() == "https";
+        let tls = if encrypted {
+            tls::client_config(&TlsOptions::default())
+        } else {
+            tls::plaintext_config()
+        };
+        let client = Client::builder()
+            .connect_timeout(DEADLINE)
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .tls_backend_preconfigured(tls?)
+            .build()
+            .map_err(|_| bad())?;
+        let shown = base.as_str().trim_start_matches("http://").trim_end_matches('/');
+        Ok(Self { client, address: shown.into(), base, followed: None, token: None })
+    }
+
+    /// The address, as a person writes it.
+    pub fn display_address(&self) -> &str {
+        &self.address
+    }
+
+    /// Asks, and waits for the answer.
+    pub async fn ask_question(&self, question: &Question) -> Result<Answer, AggregatorError> {
+        // The past does not change: there is nothing to follow.
+        if let (Some(followed), false) = (&self.followed, matches!(question, Question::AtTime(..)))
+        {
+            return followed.ask_question(self, question).await;
+        }
+        let (segments, parameters) = question.to_path();
+        let response = self.get(&segments, &parameters).await?;
+        let refused = response.status() != StatusCode::OK;
+        let body = self.read_body(response).await?;
+        let unreadable = |error: serde_json::Error| self.unreadable_error(json_problem(&error));
+        if refused {
+            return decode_value(&body).map(Answer::Refused).map_err(unreadable);
+        }
+        let value = decode_json(&body).map_err(unreadable)?;
+        Answer::from_json(question, &value).map_err(unreadable)
+    }
+
+    /// The same aggregator, asked by streams: each question is followed from the first time on, and answered from what
+    /// was last heard.
+    #[must_use]
+    pub fn with_streams(self) -> Self {
+        Self { followed: Some(AggregatorStreams::spawn_streams(self.clone())), ..self }
+    }
+
+    /// The same aggregator, with the token that opens its write API.
+    #[must_use]
+    pub fn with_token(self, token: Option<String>) -> Self {
+        Self { token: token.map(Into::into), ..self }
+    }
+
+    /// Does something, and waits for the answer.
+    pub async fn send_action(&self, act: &FindingAction) -> Result<Answer, AggregatorError> {
+        let mut url = self.api_url(&["findings", &act.finding, "acknowledge"]);
+        let request = match &act.command {
+            FindingCommand::Acknowledge { note } | FindingCommand::Accept { note } => {
+                let accept = matches!(act.command, FindingCommand::Accept { .. });
+                let note =
+                    AcknowledgementBody { by: act.by.to_string(), note: note.to_string(), accept };
+                self.client.post(url).json(&note)
+            }
+            FindingCommand::Withdraw => {
+                url.query_pairs_mut().append_pair("by", &act.by);
+                self.client.delete(url)
+            }
+        };
+        let response = self.send_request(self.authorize_request(request)).await?;
+        let refused = response.status() != StatusCode::OK;
+        let body = self.read_body(response).await?;
+        let unreadable = |error: serde_json::Error| self.unreadable_error(json_problem(&error));
+        if refused {
+            return decode_value(&body).map(Answer::Refused).map_err(unreadable);
+        }
+        let told = decode_value(&body).map_err(unreadable)?;
+        Ok(Answer::Finding(Arc::new(told)))
+    }
+
+    /// Says what a probe says, and waits for the reply.
+    pub async fn send_pairing_request(
+        &self,
+        word: &PairingRequest,
+    ) -> Result<PairingReply, AggregatorError> {
+        let request = self.client.post(self.api_url(&["probe", "meeting"])).json(word);
+        let response = self.send_request(self.authorize_request(request)).await?;
+        let status = response.status();
+        if status != StatusCode::OK {
+            let (address, status) = (self.address.clone(), status.as_u16());
+            return Err(AggregatorError::Status { address, status });
+        }
+        let body = self.read_body(response).await?;
+        decode_value(&body).map_err(|error| self.unreadable_error(json_problem(&error)))
+    }
+
+    fn authorize_request(&self, request: RequestBuilder) -> RequestBuilder {
+        match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
+    }
+
+    /// An address below the API.
+    fn api_url(&self, segments: &[&str]) -> Url {
+        let mut url = self.base.clone();
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(API.split('/').skip(1)).extend(segments);
+        }
+        url
+    }
+
+    /// One GET below the API, its segments and parameters escaped; the answer, or the refusal of one.
+    pub(super) async fn get(
+        &self,
+        segments: &[&str],
+        parameters: &[(&str, String)],
+    ) -> Result<Response, AggregatorError> {
+        let mut url = self.api_url(segments);
+        if !parameters.is_empty() {
+            url.query_pairs_mut().extend_pairs(parameters);
+        }
+        self.send_request(self.client.get(url)).await
+    }
+
+    /// Sends a request; the answer, or the refusal of one.
+    async fn send_request(&self, request: RequestBuilder) -> Result<Response, AggregatorError> {
+        let asked = timeout(DEADLINE, request.send()).await;
+        let response =
+            asked.map_err(|_| self.timeout_error())?.map_err(|e| self.unreachable_error(&e))?;
+        match response.status() {
+            StatusCode::OK
+            | StatusCode::NOT_FOUND
+            | StatusCode::BAD_REQUEST
+            | StatusCode::UNAUTHORIZED
+            | StatusCode::FORBIDDEN
+            | StatusCode::CONFLICT => Ok(response),
+            status => Err(AggregatorError::Status {
+                address: self.address.clone(),
+                status: status.as_u16(),
+            }),
+        }
+    }
+
+    /// The whole of an answer, within the deadline and the limit.
+    pub(super) async fn read_body(
+        &self,
+        mut response: Response,
+    ) -> Result<Vec<u8>, AggregatorError> {
+        let read = async {
+            let mut body = Vec::new();
+            while let Some(chunk) =
+                response.chunk().await.map_err(|e| self.unreachable_error(&e))?
+            {
+                if body.len() + chunk.len() > MAX_ANSWER {
+                    return Err(self.too_large_error());
+                }
+                body.extend_from_slice(&chunk);
+            }
+            Ok(body)
+        };
+        timeout(DEADLINE, read).await.map_err(|_| self.timeout_error())?
+    }
+
+    pub(super) fn unreachable_error(&self, error: &reqwest::Error) -> AggregatorError {
+        AggregatorError::Unreachable {
+            address: self.address.clone(),
+            why: innermost_cause(error).into(),
+        }
+    }
+
+    pub(super) fn timeout_error(&self) -> AggregatorError {
+        let why = format!("no answer within {} s", DEADLINE.as_secs()).into();
+        AggregatorError::Unreachable { address: self.address.clone(), why }
+    }
+
+    pub(super) fn too_large_error(&self) -> AggregatorError {
+        self.unreadable_error(&format!("it is larger than {MAX_ANSWER} bytes"))
+    }
+
+    pub(super) fn unreadable_error(&self, why: &str) -> AggregatorError {
+        AggregatorError::Answer { address: self.address.clone(), why: SanitizedText::new(why) }
+    }
+}
+
+/// What is wrong with an answer, in words for people: where in the JSON it is helps nobody who asked.
+pub(super) fn json_problem(error: &serde_json::Error) -> &'static str {
+    tracing::debug!(%error, "an answer cannot be read");
+    match error.classify() {
+        Category::Io | Category::Syntax => "it is not JSON",
+        Category::Eof => "it ends too early",
+        Category::Data => "a value in it is missing or of another type",
+    }
+}
+
+/// Why nothing came, in plain words.
+fn innermost_cause(error: &reqwest::Error) -> String {
+    if error.is_timeout() {
+        return format!("no answer within {} s", DEADLINE.as_secs());
+    }
+    plain_error::network(error)
+}

@@ -1,0 +1,307 @@
+//! Following an aggregator: each question that is asked again and again is a stream of changes.
+//!
+//! Whoever asks gets at once what was last heard. A stream that nobody asked for in a while is closed; one that breaks
+//! is taken up where it ended, and meanwhile the question has no answer but the reason.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use reqwest::{Response, StatusCode};
+use serde_json::Value;
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    task::AbortHandle,
+    time::{sleep, timeout},
+};
+
+use super::{
+    aggregator_client::{AggregatorClient, AggregatorError, DEADLINE, MAX_ANSWER, json_problem},
+    safe_json::{decode_json, decode_value},
+};
+use crate::answer::{Answer, Question, json_diff};
+
+/// Questions that are followed at once; a console asks three or four.
+const STREAMS: usize = 16;
+
+/// A stream that nobody asked for in this time is closed.
+const UNASKED: Duration = Duration::from_secs(15);
+
+/// An aggregator says something every five seconds; one that is silent for longer is out of reach.
+const SILENCE: Duration = Duration::from_secs(8);
+
+/// The pause before a stream that broke is taken up again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What was last heard of a question; nothing before the first answer.
+type StreamedAnswer = Option<Result<Answer, AggregatorError>>;
+
+type StreamRequest = (Question, oneshot::Sender<watch::Receiver<StreamedAnswer>>);
+
+/// The streams of one aggregator. They end when the last copy is dropped.
+#[derive(Clone, Debug)]
+pub(super) struct AggregatorStreams {
+    requests: mpsc::Sender<StreamRequest>,
+}
+
+impl AggregatorStreams {
+    /// Starts following, with nothing to follow yet.
+    pub(super) fn spawn_streams(aggregator: AggregatorClient) -> Self {
+        let (wanted, asked) = mpsc::channel(STREAMS);
+        tokio::spawn(run_streams(aggregator, asked));
+        Self { requests: wanted }
+    }
+
+    /// What was last heard; the first time the stream is opened and its first answer awaited.
+    pub(super) async fn ask_question(
+        &self,
+        aggregator: &AggregatorClient,
+        question: &Question,
+    ) -> Result<Answer, AggregatorError> {
+        let (back, heard) = oneshot::channel();
+        let ended = || aggregator.unreadable_error("the stream has ended");
+        self.requests.send((question.clone(), back)).await.map_err(|_| ended())?;
+        let mut heard = heard.await.map_err(|_| ended())?;
+        let first = timeout(DEADLINE, heard.wait_for(Option::is_some)).await;
+        let newest = first.map_err(|_| aggregator.timeout_error())?.map_err(|_| ended())?;
+        newest.clone().unwrap_or_else(|| Err(aggregator.timeout_error()))
+    }
+}
+
+/// One stream that is kept open.
+struct FollowedStream {
+    heard: watch::Receiver<StreamedAnswer>,
+    asked: Instant,
+    reading: AbortHandle,
+}
+
+impl Drop for FollowedStream {
+    fn drop(&mut self) {
+        self.reading.abort();
+    }
+}
+
+/// Opens a stream for each question that is asked, and closes those that are not asked any more.
+async fn run_streams(aggregator: AggregatorClient, mut asked: mpsc::Receiver<StreamRequest>) {
+    let mut streams: HashMap<Question, FollowedStream> = HashMap::new();
+    while let Some((question, back)) = asked.recv().await {
+        streams.retain(|known, stream| *known == question || stream.asked.elapsed() < UNASKED);
+        if !streams.contains_key(&question) && streams.len() >= STREAMS {
+            let oldest = streams.iter().min_by_key(|(_, stream)| stream.asked);
+            let oldest = oldest.map(|(question, _)| question.clone());
+            oldest.and_then(|question| streams.remove(&question));
+        }
+        let stream = streams.entry(question).or_insert_with_key(|question| {
+            let (tell, heard) = watch::channel(None);
+            let reading = tokio::spawn(follow_stream(aggregator.clone(), question.clone(), tell));
+            FollowedStream { heard, asked: Instant::now(), reading: reading.abort_handle() }
+        });
+        stream.asked = Instant::now();
+        // Who asked may have given up.
+        drop(back.send(stream.heard.clone()));
+    }
+}
+
+/// Reads a stream, and takes it up again whenever it breaks.
+async fn follow_stream(
+    aggregator: AggregatorClient,
+    question: Question,
+    tell: watch::Sender<StreamedAnswer>,
+) {
+    let mut held = StreamedState::default();
+    loop {
+        let broken = match open_stream(&aggregator, &question, &held).await {
+            Ok(StreamOpening::Stream(response)) => {
+                read_stream(&aggregator, &question, response, &mut held, &tell).await
+            }
+            Ok(StreamOpening::Refused(answer)) => {
+                tell.send_replace(Some(Ok(answer)));
+                sleep(PAUSE).await;
+                continue;
+            }
+            Err(error) => error,
+        };
+        tell.send_replace(Some(Err(broken)));
+        sleep(PAUSE).await;
+    }
+}
+
+/// What a stream has led to.
+#[derive(Default)]
+struct StreamedState {
+    /// The name of the stream and the number of the answer.
+    position: Option<(String, u64)>,
+    answer: Value,
+}
+
+enum StreamOpening {
+    Stream(Response),
+    Refused(Answer),
+}
+
+async fn open_stream(
+    aggregator: &AggregatorClient,
+    question: &Question,
+    held: &StreamedState,
+) -> Result<StreamOpening, AggregatorError> {
+    let (segments, mut parameters) = question.to_path();
+    parameters.push(("ask", segments.join("/")));
+    if let Some((stream, number)) = &held.position {
+        parameters.push(("from", format!("{stream}-{number}")));
+    }
+    let response = aggregator.get(&["stream"], &parameters).await?;
+    if response.status() == StatusCode::OK {
+        return Ok(StreamOpening::Stream(response));
+    }
+    let body = aggregator.read_body(response).await?;
+    let refusal = decode_value(&body);
+    let refusal = refusal.map_err(|error| aggregator.unreadable_error(json_problem(&error)))?;
+    Ok(StreamOpening::Refused(Answer::Refused(refusal)))
+}
+
+/// Takes line after line until the stream breaks; says how it broke.
+async fn read_stream(
+    aggregator: &AggregatorClient,
+    question: &Question,
+    mut response: Response,
+    held: &mut StreamedState,
+    tell: &watch::Sender<StreamedAnswer>,
+) -> AggregatorError {
+    let mut buffer: Vec<u8> = Vec::new();
+    // What was read of the buffer without an end of a line in it.
+    let mut seen = 0;
+    loop {
+        let chunk = match timeout(SILENCE, response.chunk()).await {
+            Ok(Ok(Some(chunk))) => chunk,
+            Ok(Ok(None)) => return aggregator.unreadable_error("the stream has ended"),
+            Ok(Err(error)) => return aggregator.unreachable_error(&error),
+            Err(_) => return aggregator.timeout_error(),
+        };
+        if buffer.len() + chunk.len() > MAX_ANSWER {
+            return aggregator.too_large_error();
+        }
+        buffer.extend_from_slice(&chunk);
+        let mut start = 0;
+        while let Some(end) = buffer[seen..].iter().position(|byte| *byte == b'\n') {
+            let end = seen + end;
+            match held.apply_line(question, &buffer[start..end]) {
+                Ok(Some(answer)) => drop(tell.send_replace(Some(Ok(answer)))),
+                // It lives, so that a failure before is over.
+                Ok(None) => {}
+                Err(why) => {
+                    // What is held cannot be trusted any more: begin with the whole.
+                    *held = StreamedState::default();
+                    return aggregator.unreadable_error(&why);
+                }
+            }
+            (start, seen) = (end + 1, end + 1);
+        }
+        buffer.drain(..start);
+        seen = buffer.len();
+    }
+}
+
+impl StreamedState {
+    /// Takes one line; an answer if it led to another one.
+    fn apply_line(&mut self, question: &Question, line: &[u8]) -> Result<Option<Answer>, String> {
+        let mut line = decode_json(line).map_err(|error| json_problem(&error))?;
+        let number = line["number"].as_u64().ok_or("a line of the stream has no number")?;
+        if let (Some(stream), Some(members)) =
+            (line["stream"].as_str().map(str::to_owned), line.as_object_mut())
+        {
+            self.position = Some((stream, number));
+            if let Some(refused) = members.get("refused") {
+                let refusal = serde_json::from_value(refused.clone());
+                let refusal = refusal.map_err(|error| json_problem(&error))?;
+                return Ok(Some(Answer::Refused(refusal)));
+            }
+            self.answer = members.remove("whole").ok_or("a line of the stream has no answer")?;
+        } else {
+            let place = self.position.as_mut().ok_or("the stream does not begin with a whole")?;
+            let alive = line["alive"] == true;
+            if alive && place.1 == number {
+                // What is held is still so: say it again, for a failure may have been told meanwhile.
+                return self.read(question);
+            }
+            if alive || place.1 + 1 != number {
+                return Err(format!("the stream jumps from {} to {number}", place.1));
+            }
+            json_diff::apply_diff(&mut self.answer, &line["change"])
+                .map_err(|error| error.to_string())?;
+            place.1 = number;
+        }
+        self.read(question)
+    }
+
+    /// What is held, as an answer.
+    fn read(&self, question: &Question) -> Result<Option<Answer>, String> {
+        let answer = Answer::from_json(question, &self.answer);
+        answer.map(Some).map_err(|error| json_problem(&error).to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn apply_targets_line(held: &mut StreamedState, line: &str) -> Result<usize, String> {
+        match held.apply_line(&Question::Targets, line.as_bytes())? {
+            Some(Answer::Targets(list)) => Ok(list.total as usize),
+            other => Err(format!("{other:?}")),
+        }
+    }
+
+    #[test]
+    fn lines_lead_from_the_whole_to_the_newest() {
+        let mut held = StreamedState::default();
+        let whole = r#"{"stream":"a","number":4,"whole":{"at":1,"targets":[],"total":7,
+            "totals":{"scrapes":{},"samples":0,"rejected":{},"findings_opened":{}}}}"#;
+        assert_eq!(apply_targets_line(&mut held, whole), Ok(7));
+        assert_eq!(
+            apply_targets_line(&mut held, r#"{"number":5,"change":{"to":{"total":8}}}"#),
+            Ok(8)
+        );
+        assert_eq!(apply_targets_line(&mut held, r#"{"number":5,"alive":true}"#), Ok(8));
+        assert_eq!(held.position, Some(("a".to_owned(), 5)));
+        let jump = apply_targets_line(&mut held, r#"{"number":9,"change":{}}"#).unwrap_err();
+        assert_eq!(jump, "the stream jumps from 5 to 9");
+    }
+
+    /// Many more questions than streams, at an aggregator that is not there: each is answered, and streams stay few.
+    #[tokio::test]
+    async fn questions_beyond_the_streams_are_all_answered() {
+        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = nobody.local_addr().unwrap();
+        drop(nobody);
+        let aggregator = AggregatorClient::new(&address.to_string()).unwrap().with_streams();
+        let asking: Vec<_> = (0..8 * STREAMS)
+            .map(|nth| {
+                let aggregator = aggregator.clone();
+                let question = Question::Node(format!("gpu{nth}").into());
+                tokio::spawn(async move { aggregator.ask_question(&question).await })
+            })
+            .collect();
+        for asked in asking {
+            assert!(asked.await.unwrap().is_err(), "nobody is there to answer");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_followed_is_said() {
+        let mut held = StreamedState::default();
+        let another = "a value in it is missing or of another type";
+        for (line, why) in [
+            ("no json", "it is not JSON"),
+            (r#"{"number":5"#, "it ends too early"),
+            ("{}", "a line of the stream has no number"),
+            (r#"{"number":5,"change":{}}"#, "the stream does not begin with a whole"),
+            (r#"{"stream":"a","number":1}"#, "a line of the stream has no answer"),
+            (r#"{"stream":"a","number":1,"whole":{"at":"soon"}}"#, another),
+            (r#"{"stream":"a","number":1,"refused":{"code":7}}"#, another),
+            (r#"{"number":1,"alive":true}"#, another),
+        ] {
+            assert_eq!(apply_targets_line(&mut held, line), Err(why.to_owned()), "{line}");
+        }
+    }
+}

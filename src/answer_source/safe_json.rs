@@ -1,0 +1,62 @@
+//! Decoding of what an aggregator sends: the only place where its bytes become values. Whoever answers may be anybody,
+//! and what it says is shown on a terminal: every text in it is made safe before anything else looks at it.
+
+use gaunt_schema::sanitized_text::sanitize_in_place;
+use serde::de::DeserializeOwned;
+use serde_json::{Error, Value};
+
+/// The JSON in these bytes, with every text and every name of a member made safe at its full length.
+pub(super) fn decode_json(bytes: &[u8]) -> Result<Value, Error> {
+    let mut value = serde_json::from_slice(bytes)?;
+    sanitize_json(&mut value);
+    Ok(value)
+}
+
+/// A value of our own from the same; what is wrong is said in words that are as safe.
+pub(super) fn decode_value<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
+    serde_json::from_value(decode_json(bytes)?)
+}
+
+fn sanitize_json(value: &mut Value) {
+    match value {
+        Value::String(text) => sanitize_in_place(text),
+        Value::Array(items) => items.iter_mut().for_each(sanitize_json),
+        Value::Object(members) => {
+            let clean = |name: &String| {
+                let mut safe = name.clone();
+                sanitize_in_place(&mut safe);
+                (safe != *name).then_some((name.clone(), safe))
+            };
+            let unsafe_names: Vec<_> = members.keys().filter_map(clean).collect();
+            for (name, safe) in unsafe_names {
+                if let Some(value) = members.remove(&name) {
+                    members.insert(safe, value);
+                }
+            }
+            members.values_mut().for_each(sanitize_json);
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn decoding_makes_texts_and_names_safe_at_their_full_length() {
+        let long = "C".repeat(5_000);
+        let sent = json!({ "a": [{ "b\u{9b}31m": "x\u{1b}]52;c;aGk=\u{7}y" }, long], "c": 1.5 });
+        let read = decode_json(&serde_json::to_vec(&sent).unwrap()).unwrap();
+        assert_eq!(read, json!({ "a": [{ "b�31m": "x�]52;c;aGk=�y" }, long], "c": 1.5 }));
+    }
+
+    #[test]
+    fn decoding_errors_repeat_nothing_unsafe() {
+        let sent = serde_json::to_vec("\u{1b}[31m\u{202e}no state").unwrap();
+        let error = decode_value::<gaunt_schema::GpuState>(&sent).unwrap_err().to_string();
+        assert!(error.contains("no state") && !error.contains(['\u{1b}', '\u{202e}']), "{error:?}");
+    }
+}

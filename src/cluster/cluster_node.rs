@@ -1,0 +1,258 @@
+//! Nodes: who speaks for them, which devices they have.
+
+use std::{cmp::Ordering, collections::BTreeMap};
+
+use gaunt_schema::{
+    CowList, Device, DeviceClass, Dialect, MetricId, Report, SanitizedText, ScrapeTarget, TargetId,
+    UnixMs, natural_order,
+};
+
+use super::source_priority::MetricSource;
+
+/// A node's number; it may be given to another node once this one is forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub(super) u32);
+
+/// One machine.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Its name.
+    pub name: SanitizedText,
+    /// When its newest values came, by the owner's clock; pages that repeat an old sample do not count.
+    pub sampled: Option<UnixMs>,
+    /// Its clock minus the owner's in milliseconds, as last seen, transport included.
+    pub clock_skew_ms: Option<i64>,
+    /// The targets that speak for it, each in another dialect, model servers apart.
+    pub sources: Vec<MetricSource>,
+    /// Its devices of each class: rows of the class's columns, in the order of their names.
+    pub(super) rows: [Vec<u32>; DeviceClass::ALL.len()],
+    /// Who feeds each class.
+    pub(super) feeds: [Option<ClassFeed>; DeviceClass::ALL.len()],
+}
+
+/// The target that last brought values of a class of devices of a node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClassFeed {
+    pub(super) target: TargetId,
+    /// When it last brought new values of the class.
+    pub(super) last: UnixMs,
+}
+
+/// One device of a node.
+#[derive(Clone, Debug)]
+pub struct DeviceEntry {
+    /// The node that it is on.
+    pub node: NodeId,
+    /// What it is.
+    pub device: Device,
+    /// Who it is.
+    infos: Vec<AttributedInfo>,
+}
+
+/// What an info series says of a device, and who tells it.
+#[derive(Clone, Debug)]
+struct AttributedInfo {
+    series: MetricId,
+    source: (Dialect, TargetId),
+    labels: InfoSeriesLabels,
+}
+
+/// The labels of an info series. They are asked for by name for every GPU in every tick: names of another length are
+/// passed over without being looked at, which no tree of them does. Mostly it is the list that the page's layout has.
+type InfoSeriesLabels = CowList<(SanitizedText, SanitizedText)>;
+
+/// The most labels of one info series that are kept, as many as a line may have.
+const MAX_LABELS: usize = 64;
+
+impl Node {
+    pub(super) fn new(name: SanitizedText) -> Self {
+        Self {
+            name,
+            sampled: None,
+            clock_skew_ms: None,
+            sources: Vec::new(),
+            rows: std::array::from_fn(|_| Vec::new()),
+            feeds: [None; DeviceClass::ALL.len()],
+        }
+    }
+
+    /// Rows of its devices of a class, in the order of their names.
+    #[inline]
+    pub fn device_rows(&self, class: DeviceClass) -> &[u32] {
+        &self.rows[class as usize]
+    }
+
+    /// When the newest values of a class came, if anybody feeds it.
+    #[inline]
+    pub fn last_fed(&self, class: DeviceClass) -> Option<UnixMs> {
+        Some(self.feeds[class as usize]?.last)
+    }
+
+    /// Whether a target speaks for the node.
+    pub(super) fn has_source(&self, target: TargetId) -> bool {
+        self.sources.iter().any(|speaker| speaker.target == target)
+    }
+
+    /// The row of the node itself, once it said something about itself.
+    pub fn own_row(&self) -> Option<u32> {
+        self.device_rows(DeviceClass::Node).first().copied()
+    }
+}
+
+impl DeviceEntry {
+    pub(super) fn new(node: NodeId, device: Device) -> Self {
+        Self { node, device, infos: Vec::new() }
+    }
+
+    /// Takes an info series of the device, unless a better dialect tells it.
+    pub(super) fn record_info(
+        &mut self,
+        series: MetricId,
+        teller: (Dialect, TargetId),
+        labels: &InfoSeriesLabels,
+    ) {
+        let known = self.infos.iter().position(|told| told.series == series);
+        let at = known.unwrap_or_else(|| {
+            self.infos.push(AttributedInfo {
+                series,
+                source: teller,
+                labels: InfoSeriesLabels::default(),
+            });
+            self.infos.len() - 1
+        });
+        let told = &mut self.infos[at];
+        if told.source < teller {
+            return;
+        }
+        let mut now = if told.source == teller { told.labels.to_vec() } else { Vec::new() };
+        for (name, value) in labels {
+            if let Some((_, known)) = now.iter_mut().find(|(known, _)| known == name) {
+                known.clone_from(value);
+            } else if now.len() < MAX_LABELS {
+                now.push((name.clone(), value.clone()));
+            }
+        }
+        told.source = teller;
+        told.labels = if now == **labels { labels.clone() } else { now.into() };
+    }
+
+    /// Forgets what a target told of the device.
+    pub(super) fn forget_target(&mut self, target: TargetId) {
+        self.infos.retain(|told| told.source.1 != target);
+    }
+
+    /// A label of an info series.
+    pub fn info_label(&self, series: MetricId, label: &str) -> Option<&SanitizedText> {
+        let told = self.infos.iter().find(|told| told.series == series)?;
+        let (_, value) = told.labels.iter().find(|(name, _)| name == label)?;
+        Some(value).filter(|value| !value.is_empty())
+    }
+
+    /// Every info series, with its labels by name.
+    pub fn info_series(
+        &self,
+    ) -> impl Iterator<Item = (MetricId, BTreeMap<SanitizedText, SanitizedText>)> {
+        self.infos.iter().map(|told| (told.series, told.labels.iter().cloned().collect()))
+    }
+}
+
+/// The name of the node that a page speaks for: what the operator said, what the page says, or the address.
+pub(super) fn node_name(target: &ScrapeTarget, report: &Report) -> SanitizedText {
+    let told = |name: &Option<SanitizedText>| name.clone().filter(|name| !name.is_empty());
+    told(&target.node).or_else(|| told(&report.node)).unwrap_or_else(|| host_of(&target.address))
+}
+
+/// The host part of an address.
+pub fn host_of(address: &SanitizedText) -> SanitizedText {
+    let text = address.split_once("://").map_or(address.as_str(), |(_, rest)| rest);
+    let text = text.split('/').next().unwrap_or(text);
+    if let Some(inner) = text.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
+        return SanitizedText::new(inner);
+    }
+    match text.split_once(':') {
+        // A second colon is that of a bare IPv6 address.
+        Some((host, port)) if !port.contains(':') => SanitizedText::new(host),
+        _ => SanitizedText::new(text),
+    }
+}
+
+/// The order in which a person names devices: `mlx5_2` before `mlx5_10`.
+pub(super) fn compare_devices(a: &Device, b: &Device) -> Ordering {
+    let parts = a.key.iter().zip(b.key.iter()).map(|(a, b)| natural_order(a, b));
+    parts.fold(Ordering::Equal, Ordering::then).then_with(|| a.key.len().cmp(&b.key.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_operators_name_wins_over_the_pages_and_that_over_the_address() {
+        let mut target = ScrapeTarget {
+            id: TargetId(1),
+            address: "10.0.0.7:9770".into(),
+            node: Some("gpu007".into()),
+            origin: "flag".into(),
+        };
+        let mut report = Report { node: Some("node-7".into()), ..Report::default() };
+        assert_eq!(node_name(&target, &report), "gpu007");
+        target.node = None;
+        assert_eq!(node_name(&target, &report), "node-7");
+        report.node = None;
+        assert_eq!(node_name(&target, &report), "10.0.0.7");
+    }
+
+    #[test]
+    fn addresses_lose_their_ports() {
+        for (address, host) in [
+            ("gpu007:9770", "gpu007"),
+            ("[fd00::7]:9770", "fd00::7"),
+            ("fd00::7", "fd00::7"),
+            ("http://gpu007:9100/metrics", "gpu007"),
+            ("this box", "this box"),
+        ] {
+            assert_eq!(host_of(&address.into()), host);
+        }
+    }
+
+    #[test]
+    fn labels_are_those_that_were_told_last_and_not_without_end() {
+        use gaunt_schema::catalogue::gpu;
+
+        let teller = (Dialect::Gaunt, TargetId(1));
+        let mut entry = DeviceEntry::new(NodeId(0), Device::new_gpu(0));
+        let labels = |from: usize, to: usize| {
+            (from..to).map(|at| {
+                (SanitizedText::from(format!("l{at}")), SanitizedText::from(format!("v{at}")))
+            })
+        };
+        let first = labels(0, 3).chain([("uuid".into(), SanitizedText::default())]).collect();
+        entry.record_info(gpu::INFO, teller, &first);
+        assert!(entry.infos[0].labels.ptr_eq(&first), "the page's own list");
+        entry.record_info(gpu::INFO, teller, &vec![("l1".into(), "other".into())].into());
+        let told = |entry: &DeviceEntry, label: &str| {
+            entry.info_label(gpu::INFO, label).map(SanitizedText::to_string)
+        };
+        assert_eq!(told(&entry, "l1").as_deref(), Some("other"));
+        assert_eq!(told(&entry, "l2").as_deref(), Some("v2"));
+        assert_eq!(told(&entry, "uuid"), None, "an empty label is none");
+        assert_eq!(entry.info_label(gpu::JOB_INFO, "l1"), None);
+        entry.record_info(gpu::INFO, teller, &labels(0, 500).collect());
+        assert_eq!(
+            entry.info_series().map(|(_, labels)| labels.len()).collect::<Vec<_>>(),
+            [MAX_LABELS]
+        );
+        // Who knows it better says it alone; who does not is not heard.
+        entry.record_info(gpu::INFO, (Dialect::Dcgm, TargetId(2)), &labels(0, 1).collect());
+        assert_eq!(told(&entry, "l1").as_deref(), Some("v1"));
+        entry.forget_target(TargetId(1));
+        assert_eq!(told(&entry, "l1"), None);
+    }
+
+    #[test]
+    fn names_sort_as_a_person_counts() {
+        let mut gpus: Vec<_> = [10, 9, 0].map(Device::new_gpu).into();
+        gpus.sort_by(compare_devices);
+        assert_eq!(gpus, [0, 9, 10].map(Device::new_gpu));
+    }
+}

@@ -1,0 +1,273 @@
+//! Wiring: where every known node, port and GPU is, and who shares a leaf, a rail, a rack or an NVLink domain with it.
+//!
+//! It is what the sources say, resolved once after a change to the rows of the columns. What nobody says is none.
+
+use std::collections::{BTreeMap, HashMap};
+
+use gaunt_schema::{
+    DeviceClass, SanitizedText, TopologyOrigin,
+    catalogue::{gpu, port},
+};
+
+use super::{
+    cluster_node::{DeviceEntry, Node, NodeId},
+    device_inventory::DeviceInventory,
+};
+
+mod attributed_facts;
+#[cfg(test)]
+mod tests;
+
+pub(super) use attributed_facts::TopologyFacts;
+
+/// The most disputes that are kept as sentences; all are counted.
+const MAX_DISPUTES: usize = 32;
+
+/// One fact and who says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttributedFact {
+    /// What is said: the name of a rail, a switch, a rack, a domain.
+    pub value: SanitizedText,
+    /// How the source knows.
+    pub origin: TopologyOrigin,
+    /// Who says it: the name of a file, or `its page`.
+    pub source: SanitizedText,
+}
+
+/// Where a port is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PortTopology {
+    /// Its rail.
+    pub rail: Option<AttributedFact>,
+    /// The leaf switch that it is plugged into.
+    pub leaf: Option<AttributedFact>,
+}
+
+/// Where a GPU is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GpuTopology {
+    /// The NVLink domain, where that is larger than the node.
+    pub domain: Option<AttributedFact>,
+    /// Rows of the ports nearest to it on the bus, as far as the node says so.
+    pub ports: Vec<u32>,
+}
+
+/// Where a node is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeTopology {
+    /// The rack that it stands in.
+    pub rack: Option<AttributedFact>,
+    /// The one leaf that a source says of the whole node. A scheduler's word is not passed on to the node's ports.
+    pub leaf: Option<AttributedFact>,
+    /// The NVLink domain, where that is larger than the node.
+    pub domain: Option<AttributedFact>,
+}
+
+/// Who hangs at a leaf switch, and what it hangs at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeafSwitch {
+    /// Rows of the ports that are plugged into it.
+    pub ports: Vec<u32>,
+    /// Nodes that it serves: those of the ports, and those of which a source only says so as a whole.
+    pub nodes: Vec<NodeId>,
+    /// The switches above it.
+    pub spines: Vec<SanitizedText>,
+}
+
+/// Who shares an NVLink domain.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NvlinkDomainMembers {
+    /// Its nodes.
+    pub nodes: Vec<NodeId>,
+    /// Rows of its GPUs.
+    pub gpus: Vec<u32>,
+}
+
+/// What hangs where.
+#[derive(Debug, Default)]
+pub struct ClusterTopology {
+    ports: Vec<PortTopology>,
+    gpus: Vec<GpuTopology>,
+    nodes: HashMap<NodeId, NodeTopology>,
+    leaves: BTreeMap<SanitizedText, LeafSwitch>,
+    rails: BTreeMap<SanitizedText, Vec<u32>>,
+    racks: BTreeMap<SanitizedText, Vec<NodeId>>,
+    domains: BTreeMap<SanitizedText, NvlinkDomainMembers>,
+    spines: BTreeMap<SanitizedText, Vec<SanitizedText>>,
+    disputes: Vec<SanitizedText>,
+    disputed_ports: u64,
+}
+
+impl ClusterTopology {
+    /// Where the port at this row is.
+    pub fn port_topology(&self, row: u32) -> Option<&PortTopology> {
+        self.ports.get(row as usize)
+    }
+
+    /// Where the GPU at this row is.
+    pub fn gpu_topology(&self, row: u32) -> Option<&GpuTopology> {
+        self.gpus.get(row as usize)
+    }
+
+    /// Where a node is.
+    pub fn node_topology(&self, id: NodeId) -> Option<&NodeTopology> {
+        self.nodes.get(&id)
+    }
+
+    /// The rail of the GPU at this row: that of the ports nearest to it, if they agree.
+    pub fn rail_of_gpu(&self, row: u32) -> Option<&SanitizedText> {
+        let ports = self.gpu_topology(row)?.ports.iter();
+        let mut rails = ports.map(|port| Some(&self.port_topology(*port)?.rail.as_ref()?.value));
+        let first = rails.next()??;
+        rails.all(|rail| rail == Some(first)).then_some(first)
+    }
+
+    /// Every leaf switch that is known, by name, with who hangs at it.
+    pub fn leaf_switches(&self) -> &BTreeMap<SanitizedText, LeafSwitch> {
+        &self.leaves
+    }
+
+    /// Every rail with the rows of its ports.
+    pub fn ports_by_rail(&self) -> &BTreeMap<SanitizedText, Vec<u32>> {
+        &self.rails
+    }
+
+    /// Every rack with its nodes.
+    pub fn nodes_by_rack(&self) -> &BTreeMap<SanitizedText, Vec<NodeId>> {
+        &self.racks
+    }
+
+    /// Every NVLink domain that is larger than a node.
+    pub fn nvlink_domains(&self) -> &BTreeMap<SanitizedText, NvlinkDomainMembers> {
+        &self.domains
+    }
+
+    /// Every switch above a leaf, with the leaves below it.
+    pub fn leaves_by_spine(&self) -> &BTreeMap<SanitizedText, Vec<SanitizedText>> {
+        &self.spines
+    }
+
+    /// Where sources contradict each other about a leaf, as sentences; the first few.
+    pub fn dispute_sentences(&self) -> &[SanitizedText] {
+        &self.disputes
+    }
+
+    /// How many ports the sources contradict each other about.
+    pub fn disputed_ports(&self) -> u64 {
+        self.disputed_ports
+    }
+
+    /// Resolves what the sources and the pages say to the devices that are known now.
+    pub(super) fn from_facts(facts: &TopologyFacts, inventory: &DeviceInventory) -> Self {
+        let mut wiring = Self::default();
+        wiring.ports.resize_with(inventory.row_count(DeviceClass::Port), PortTopology::default);
+        wiring.gpus.resize_with(inventory.row_count(DeviceClass::Gpu), GpuTopology::default);
+        for (id, node) in inventory.sorted_nodes() {
+            let place = facts.locate_node(&node.name);
+            for row in node.device_rows(DeviceClass::Port) {
+                if let Some(entry) = inventory.entry_at(DeviceClass::Port, *row) {
+                    wiring.add_port(facts, id, node, *row, entry);
+                }
+            }
+            wiring.add_gpus(inventory, id, node, place.domain.as_ref());
+            wiring.add_node(id, place);
+        }
+        for (name, leaf) in &mut wiring.leaves {
+            leaf.nodes.sort_unstable();
+            leaf.nodes.dedup();
+            leaf.spines = facts.switches_above(name);
+            for spine in &leaf.spines {
+                wiring.spines.entry(spine.clone()).or_default().push(name.clone());
+            }
+        }
+        wiring
+    }
+
+    fn add_port(
+        &mut self,
+        facts: &TopologyFacts,
+        id: NodeId,
+        node: &Node,
+        row: u32,
+        entry: &DeviceEntry,
+    ) {
+        let (place, dispute) = facts.locate_port(&node.name, entry);
+        if let Some(dispute) = dispute {
+            self.disputed_ports += 1;
+            if self.disputes.len() < MAX_DISPUTES {
+                self.disputes.push(dispute);
+            }
+        }
+        if let Some(leaf) = &place.leaf {
+            let leaf = self.leaves.entry(leaf.value.clone()).or_default();
+            leaf.ports.push(row);
+            leaf.nodes.push(id);
+        }
+        if let Some(rail) = &place.rail {
+            self.rails.entry(rail.value.clone()).or_default().push(row);
+        }
+        self.ports[row as usize] = place;
+    }
+
+    fn add_node(&mut self, id: NodeId, place: NodeTopology) {
+        if let Some(leaf) = &place.leaf {
+            self.leaves.entry(leaf.value.clone()).or_default().nodes.push(id);
+        }
+        if let Some(rack) = &place.rack {
+            self.racks.entry(rack.value.clone()).or_default().push(id);
+        }
+        if place != NodeTopology::default() {
+            self.nodes.insert(id, place);
+        }
+    }
+
+    fn add_gpus(
+        &mut self,
+        inventory: &DeviceInventory,
+        id: NodeId,
+        node: &Node,
+        declared: Option<&AttributedFact>,
+    ) {
+        let mut ports: HashMap<String, Vec<u32>> = HashMap::new();
+        for row in node.device_rows(DeviceClass::Port) {
+            let entry = inventory.entry_at(DeviceClass::Port, *row);
+            let near = entry.and_then(|entry| entry.info_label(port::INFO, "gpu_pci_bus_ids"));
+            let near = near.into_iter().flat_map(|near| near.split([',', ' ']));
+            for bus in near.filter(|bus| !bus.is_empty()) {
+                let ports = ports.entry(normalize_bus_id(bus)).or_default();
+                if ports.last() != Some(row) {
+                    ports.push(*row);
+                }
+            }
+        }
+        for row in node.device_rows(DeviceClass::Gpu) {
+            let Some(entry) = inventory.entry_at(DeviceClass::Gpu, *row) else { continue };
+            let domain = declared.cloned().or_else(|| nvlink_domain_of(entry));
+            if let Some(domain) = &domain {
+                let domain = self.domains.entry(domain.value.clone()).or_default();
+                domain.gpus.push(*row);
+                if domain.nodes.last() != Some(&id) {
+                    domain.nodes.push(id);
+                }
+            }
+            let own = entry.info_label(gpu::INFO, "pci_bus_id");
+            let near = own.and_then(|own| ports.get(&normalize_bus_id(own))).cloned();
+            self.gpus[*row as usize] = GpuTopology { domain, ports: near.unwrap_or_default() };
+        }
+    }
+}
+
+/// The NVLink domain that the driver names: a cluster and a clique in it. A board that is in none says zeros.
+fn nvlink_domain_of(entry: &DeviceEntry) -> Option<AttributedFact> {
+    let cluster = entry.info_label(gpu::INFO, "cluster_uuid")?;
+    if cluster.chars().all(|c| matches!(c, '0' | '-')) {
+        return None;
+    }
+    let clique = entry.info_label(gpu::INFO, "clique").map_or("0", SanitizedText::as_str);
+    Some(attributed_facts::page_fact(&SanitizedText::new(&format!("{cluster}.{clique}"))))
+}
+
+/// A place on the bus in one spelling: the domain is written with four digits or eight, in either case.
+fn normalize_bus_id(text: &str) -> String {
+    text.trim_start_matches('0').to_ascii_lowercase()
+}

@@ -1,0 +1,219 @@
+//! Which device of a node a page means: a GPU by its UUID, then by its PCI address, then by its number.
+
+use std::collections::{HashMap, HashSet};
+
+use gaunt_schema::{CowList, Device, DeviceClass, MetricId, Report, SanitizedText, catalogue::gpu};
+
+use super::{
+    cluster_node::{DeviceEntry, NodeId},
+    device_inventory::DeviceInventory,
+};
+
+/// The label of a GPU's UUID.
+const UUID: &str = "uuid";
+
+/// The label of a GPU's PCI address.
+const PCI: &str = "pci_bus_id";
+
+/// What a page calls its devices, and what we call them.
+pub(super) struct DeviceNames<'a> {
+    /// Our name of the node, for switches that do not say theirs.
+    pub(super) node: &'a SanitizedText,
+    /// The target's address, for servers that do not say where they are.
+    pub(super) address: &'a SanitizedText,
+}
+
+impl DeviceNames<'_> {
+    /// The devices of a page as the node's other pages call them.
+    pub(super) fn resolve_devices(
+        &self,
+        inventory: &mut DeviceInventory,
+        id: NodeId,
+        report: &Report,
+    ) -> CowList<Device> {
+        // The page's own names of GPUs that the node calls otherwise.
+        let mut renamed: HashMap<SanitizedText, SanitizedText> = HashMap::new();
+        let mut told = GpuIdentifiers::from_report(report);
+        let mut known = KnownGpus::of(inventory, id);
+        for (at, device) in report.devices.iter().enumerate() {
+            if device.class == DeviceClass::Gpu {
+                let ours =
+                    known.resolve_gpu(inventory, device, &told.remove(&at).unwrap_or_default());
+                if ours != device.key[0] {
+                    renamed.insert(device.key[0].clone(), ours);
+                }
+            }
+        }
+        let ours: CowList<Device> =
+            report.devices.iter().map(|device| self.resolve_device(device, &renamed)).collect();
+        // Mostly the page calls them as all do: then it is its own list, which all pages like it share.
+        if ours == report.devices { report.devices.clone() } else { ours }
+    }
+
+    fn resolve_device(
+        &self,
+        device: &Device,
+        renamed: &HashMap<SanitizedText, SanitizedText>,
+    ) -> Device {
+        let mut device = device.clone();
+        let Some(first) = device.key.first() else { return device };
+        let ours = match device.class {
+            DeviceClass::SwitchPort if first.is_empty() => Some(self.node),
+            DeviceClass::Service if first.is_empty() => Some(self.address),
+            class if class.key_label_names().first() == Some(&"gpu") => renamed.get(first),
+            _ => None,
+        };
+        if let Some(ours) = ours {
+            device.set_first_key(ours);
+        }
+        device
+    }
+}
+
+/// What is known of who a GPU is, in one spelling.
+#[derive(Debug, Default, PartialEq)]
+struct GpuIdentifiers {
+    uuid: Option<String>,
+    pci: Option<String>,
+}
+
+impl GpuIdentifiers {
+    /// What a page says of each of its GPUs, by their positions among its devices.
+    fn from_report(report: &Report) -> HashMap<usize, Self> {
+        let mut all: HashMap<usize, Self> = HashMap::new();
+        for info in report.infos.iter().filter(|info| info.metric == gpu::INFO) {
+            let told = all.entry(info.device as usize).or_default();
+            let label = |name| {
+                let mut labels = info.labels.iter();
+                let found = labels.find(|(label, value)| *label == name && !value.is_empty());
+                found.map(|(_, value)| value)
+            };
+            told.uuid = told.uuid.take().or_else(|| label(UUID).map(|uuid| normalize_uuid(uuid)));
+            told.pci =
+                told.pci.take().or_else(|| label(PCI).and_then(|pci| normalize_pci_address(pci)));
+        }
+        all
+    }
+
+    /// What is known of a GPU of the node.
+    fn of(entry: &DeviceEntry) -> Self {
+        let label = |series: MetricId, name| entry.info_label(series, name);
+        Self {
+            uuid: label(gpu::INFO, UUID).map(|uuid| normalize_uuid(uuid)),
+            pci: label(gpu::INFO, PCI).and_then(|pci| normalize_pci_address(pci)),
+        }
+    }
+
+    /// Whether both are known and differ.
+    fn differs_from(&self, other: &Self) -> bool {
+        let differ = |one: &Option<String>, other: &Option<String>| {
+            one.is_some() && other.is_some() && one != other
+        };
+        match (&self.uuid, &other.uuid) {
+            (Some(one), Some(other)) => one != other,
+            _ => differ(&self.pci, &other.pci),
+        }
+    }
+}
+
+/// The GPUs that a node has, looked up once for all GPUs of a page.
+struct KnownGpus {
+    gpus: Vec<KnownGpu>,
+    /// Positions in `gpus`: the first of each UUID, and all of each PCI address.
+    by_uuid: HashMap<String, usize>,
+    by_pci: HashMap<String, Vec<usize>>,
+    names: HashSet<SanitizedText>,
+}
+
+/// One of them: its row, its name, and what is known of who it is.
+struct KnownGpu {
+    row: u32,
+    name: SanitizedText,
+    identifiers: GpuIdentifiers,
+}
+
+impl KnownGpus {
+    /// Those of this node.
+    fn of(inventory: &DeviceInventory, id: NodeId) -> Self {
+        let rows = inventory
+            .node_by_id(id)
+            .map(|node| node.device_rows(DeviceClass::Gpu))
+            .unwrap_or_default();
+        let known = |row: &u32| {
+            let entry = inventory.entry_at(DeviceClass::Gpu, *row)?;
+            let name = entry.device.key.first()?.clone();
+            Some(KnownGpu { row: *row, name, identifiers: GpuIdentifiers::of(entry) })
+        };
+        let gpus: Vec<KnownGpu> = rows.iter().filter_map(known).collect();
+        let (mut by_uuid, mut by_pci) = (HashMap::new(), HashMap::<_, Vec<_>>::new());
+        for (at, gpu) in gpus.iter().enumerate() {
+            if let Some(uuid) = &gpu.identifiers.uuid {
+                by_uuid.entry(uuid.clone()).or_insert(at);
+            }
+            if let Some(pci) = &gpu.identifiers.pci {
+                by_pci.entry(pci.clone()).or_default().push(at);
+            }
+        }
+        let names = gpus.iter().map(|gpu| gpu.name.clone()).collect();
+        Self { gpus, by_uuid, by_pci, names }
+    }
+
+    /// The name of the GPU of the node that is the one that a page means; the page's own name if the node has none.
+    fn resolve_gpu(
+        &mut self,
+        inventory: &mut DeviceInventory,
+        device: &Device,
+        told: &GpuIdentifiers,
+    ) -> SanitizedText {
+        let theirs = &device.key[0];
+        let by_uuid = told.uuid.as_ref().and_then(|uuid| self.by_uuid.get(uuid));
+        let by_pci = || {
+            let same = told.pci.as_ref().and_then(|pci| self.by_pci.get(pci));
+            same?.iter().find(|at| !self.gpus[**at].identifiers.differs_from(told))
+        };
+        let Some(found) = by_uuid.or_else(by_pci).copied() else { return theirs.clone() };
+        let gpu = &mut self.gpus[found];
+        // A number is what people call a GPU: who knows it names it.
+        if !is_number(&gpu.name) && is_number(theirs) && !self.names.contains(theirs) {
+            inventory.rename_device(DeviceClass::Gpu, gpu.row, device);
+            self.names.remove(&gpu.name);
+            self.names.insert(theirs.clone());
+            gpu.name = theirs.clone();
+        }
+        gpu.name.clone()
+    }
+}
+
+fn is_number(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// A UUID without what some write before it, in small letters.
+fn normalize_uuid(uuid: &str) -> String {
+    let lower = uuid.to_ascii_lowercase();
+    lower.strip_prefix("gpu-").unwrap_or(&lower).to_owned()
+}
+
+/// A PCI address in one spelling: `00000000:1B:00.0`, `0000:1b:00.0` and `1b:00.0` are one.
+fn normalize_pci_address(address: &str) -> Option<String> {
+    let mut parts = address.trim().rsplitn(3, ':');
+    let (device, bus, domain) = (parts.next()?, parts.next()?, parts.next().unwrap_or("0"));
+    let (device, function) = device.split_once('.').unwrap_or((device, "0"));
+    let hex = |text: &str| u32::from_str_radix(text, 16).ok();
+    Some(format!("{:x}:{:x}:{:x}.{:x}", hex(domain)?, hex(bus)?, hex(device)?, hex(function)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_slot_is_spelled_in_many_ways() {
+        let spelled = ["00000000:1B:00.0", "0000:1b:00.0", "1b:00.0", "0000:1b:00"];
+        for address in spelled {
+            assert_eq!(normalize_pci_address(address).as_deref(), Some("0:1b:0.0"), "{address}");
+        }
+        assert_eq!(normalize_pci_address("here"), None);
+        assert_ne!(normalize_pci_address("0001:1b:00.0"), normalize_pci_address("0000:1b:00.0"));
+    }
+}

@@ -1,0 +1,354 @@
+//! The inventory: which nodes and devices there are, and in which rows their cells lie.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use gaunt_schema::{
+    Device, DeviceClass, MetricId, SanitizedText, UnixMs, catalogue::gpu, natural_order,
+};
+
+use super::{
+    cluster_node::{DeviceEntry, Node, NodeId, compare_devices},
+    column::MetricColumn,
+};
+
+/// The most nodes that are kept: 12,500 nodes make 100,000 GPUs, and as many again may have left a name behind.
+const MAX_NODES: usize = 25_000;
+
+/// The most devices of one class on one node: a host of many containers has some hundred network devices.
+const MAX_DEVICES: usize = 1_024;
+
+/// The most switch ports that one target tells of: a fabric of 500 switches with 64 ports each.
+const MAX_SWITCH_PORTS: usize = 32_768;
+
+/// The most GPUs on one node: the largest machines have 16, and those that share boards over PCIe switches 32.
+const MAX_GPUS: usize = 64;
+
+/// The most MIG instances on one node: 7 on each of its GPUs, and some room.
+const MAX_MIG: usize = 512;
+
+/// The most devices of a class on one node. What is beyond is refused and counted; the rest of its page is taken.
+pub(super) const fn max_devices(class: DeviceClass) -> usize {
+    match class {
+        DeviceClass::Gpu => MAX_GPUS,
+        DeviceClass::Mig => MAX_MIG,
+        DeviceClass::SwitchPort => MAX_SWITCH_PORTS,
+        _ => MAX_DEVICES,
+    }
+}
+
+/// Network devices and collectors that no page names any more are forgotten after this time: containers bring new
+/// names all day. GPUs and ports are never forgotten as long as their node is there, for their absence is news.
+/// Nodes for which no target speaks any more are forgotten after the same time.
+const FORGET_AFTER: Duration = Duration::from_mins(10);
+
+/// Nodes, and the devices of each class in dense rows.
+#[derive(Debug, Default)]
+pub(super) struct DeviceInventory {
+    nodes: Vec<Option<Node>>,
+    free: Vec<NodeId>,
+    names: BTreeMap<SanitizedText, NodeId>,
+    /// Every node, in the order in which a person puts their names.
+    order: Vec<NodeId>,
+    classes: [ClassRows; DeviceClass::ALL.len()],
+    /// The model of each GPU by its row: it is asked for of all of them in every tick.
+    models: Vec<Option<SanitizedText>>,
+    last_forgotten: UnixMs,
+}
+
+#[derive(Debug, Default)]
+struct ClassRows {
+    entries: Vec<Option<DeviceEntry>>,
+    /// When a page last named each: every page says it of all its devices, and looks at nothing else of them.
+    seen: Vec<UnixMs>,
+    free: Vec<u32>,
+}
+
+impl DeviceInventory {
+    pub(super) fn sorted_nodes(&self) -> impl Iterator<Item = (NodeId, &Node)> {
+        self.order.iter().filter_map(|id| Some((*id, self.node_by_id(*id)?)))
+    }
+
+    #[inline]
+    pub(super) fn node_by_id(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(id.0 as usize)?.as_ref()
+    }
+
+    #[inline]
+    pub(super) fn node_mut(&mut self, id: NodeId) -> Option<&mut Node> {
+        self.nodes.get_mut(id.0 as usize)?.as_mut()
+    }
+
+    pub(super) fn id_by_name(&self, name: &str) -> Option<NodeId> {
+        self.names.get(name).copied()
+    }
+
+    /// The node whose name without its domain is this, or whose name is this without its domain.
+    pub(super) fn id_by_short_name(&self, name: &str) -> Option<NodeId> {
+        let longer = || {
+            let dotted = format!("{name}.");
+            let (known, id) = self.names.range(SanitizedText::new(&dotted)..).next()?;
+            known.starts_with(&dotted).then_some(*id)
+        };
+        name.split_once('.').map_or_else(longer, |(short, _)| self.id_by_name(short))
+    }
+
+    #[inline]
+    pub(super) fn row_count(&self, class: DeviceClass) -> usize {
+        self.classes[class as usize].entries.len()
+    }
+
+    #[inline]
+    pub(super) fn entry_at(&self, class: DeviceClass, row: u32) -> Option<&DeviceEntry> {
+        self.classes[class as usize].entries.get(row as usize)?.as_ref()
+    }
+
+    #[inline]
+    fn entry_mut(&mut self, class: DeviceClass, row: u32) -> Option<&mut DeviceEntry> {
+        self.classes[class as usize].entries.get_mut(row as usize)?.as_mut()
+    }
+
+    /// The model of the GPU at a row, if anybody says it.
+    #[inline]
+    pub(super) fn gpu_model(&self, gpu: u32) -> Option<&SanitizedText> {
+        self.models.get(gpu as usize)?.as_ref()
+    }
+
+    /// Takes what somebody tells of the device at a row, or forgets it.
+    pub(super) fn update_identity(
+        &mut self,
+        class: DeviceClass,
+        row: u32,
+        tell: impl FnOnce(&mut DeviceEntry),
+    ) {
+        let Some(entry) = self.entry_mut(class, row) else { return };
+        tell(entry);
+        if class == DeviceClass::Gpu {
+            let model = entry.info_label(gpu::INFO, "model").cloned();
+            let at = row as usize;
+            self.models.resize(self.models.len().max(at + 1), None);
+            self.models[at] = model;
+        }
+    }
+
+    /// When a page last named the device at a row.
+    #[inline]
+    pub(super) fn last_seen(&self, class: DeviceClass, row: u32) -> Option<UnixMs> {
+        self.classes[class as usize].seen.get(row as usize).copied()
+    }
+
+    /// A page names the device at a row.
+    #[inline]
+    pub(super) fn mark_seen(&mut self, class: DeviceClass, row: u32, at: UnixMs) {
+        if let Some(seen) = self.classes[class as usize].seen.get_mut(row as usize) {
+            *seen = at;
+        }
+    }
+
+    /// Every device of a class with its row.
+    pub(super) fn entries_of_class(
+        &self,
+        class: DeviceClass,
+    ) -> impl Iterator<Item = (u32, &DeviceEntry)> {
+        let entries = self.classes[class as usize].entries.iter().enumerate();
+        entries.filter_map(|(row, entry)| Some((row as u32, entry.as_ref()?)))
+    }
+
+    /// The node of this name, added if it is new; none if there are too many.
+    pub(super) fn ensure_node(&mut self, name: &SanitizedText) -> Option<NodeId> {
+        if let Some(known) = self.names.get(name) {
+            return Some(*known);
+        }
+        let id = match self.free.pop() {
+            Some(id) => id,
+            None if self.nodes.len() >= MAX_NODES => return None,
+            None => NodeId(self.nodes.len() as u32),
+        };
+        self.nodes.resize_with(self.nodes.len().max(id.0 as usize + 1), || None);
+        self.nodes[id.0 as usize] = Some(Node::new(name.clone()));
+        self.names.insert(name.clone(), id);
+        let at = self.order.partition_point(|known| {
+            self.node_by_id(*known).is_some_and(|node| natural_order(&node.name, name).is_lt())
+        });
+        self.order.insert(at, id);
+        Some(id)
+    }
+
+    /// The row of a node's device, added if it is new; none if the node has too many.
+    pub(super) fn ensure_row(&mut self, id: NodeId, device: &Device, at: UnixMs) -> Option<u32> {
+        let node = self.nodes.get_mut(id.0 as usize)?.as_mut()?;
+        let class = &mut self.classes[device.class as usize];
+        let rows = &mut node.rows[device.class as usize];
+        let place = rows.binary_search_by(|row| {
+            let known = class.entries[*row as usize].as_ref().map(|entry| &entry.device);
+            known.map_or(std::cmp::Ordering::Less, |known| compare_devices(known, device))
+        });
+        match place {
+            Ok(place) => Some(rows[place]),
+            Err(_) if rows.len() >= max_devices(device.class) => None,
+            Err(place) => {
+                let row = class.free.pop().unwrap_or_else(|| {
+                    class.entries.push(None);
+                    class.seen.push(at);
+                    class.entries.len() as u32 - 1
+                });
+                class.entries[row as usize] = Some(DeviceEntry::new(id, device.clone()));
+                class.seen[row as usize] = at;
+                rows.insert(place, row);
+                Some(row)
+            }
+        }
+    }
+
+    /// The row of a node's device, if it is known.
+    pub(super) fn device_row(&self, id: NodeId, device: &Device) -> Option<u32> {
+        let entries = &self.classes[device.class as usize].entries;
+        let rows = self.node_by_id(id)?.device_rows(device.class);
+        let place = rows.binary_search_by(|row| {
+            let known = entries[*row as usize].as_ref().map(|entry| &entry.device);
+            known.map_or(std::cmp::Ordering::Less, |known| compare_devices(known, device))
+        });
+        Some(rows[place.ok()?])
+    }
+
+    /// Gives a device of a node another name, which no other device of its class has there.
+    pub(super) fn rename_device(&mut self, class: DeviceClass, row: u32, device: &Device) {
+        let Some(entry) = self.entry_mut(class, row) else { return };
+        entry.device = device.clone();
+        let id = entry.node;
+        let Some(node) = self.nodes.get_mut(id.0 as usize).and_then(Option::as_mut) else { return };
+        let entries = &self.classes[class as usize].entries;
+        let name = |row: &u32| entries[*row as usize].as_ref().map(|entry| &entry.device);
+        node.rows[class as usize].sort_by(|one, other| match (name(one), name(other)) {
+            (Some(one), Some(other)) => compare_devices(one, other),
+            (one, other) => one.is_some().cmp(&other.is_some()),
+        });
+    }
+
+    /// Devices that no page names any more on nodes that have no room for another one: there, what was seen long ago gives
+    /// way, of those classes too of which absence is news.
+    fn evictable_devices(&self, gone: impl Fn(UnixMs) -> bool) -> Vec<(DeviceClass, u32)> {
+        let mut rows = Vec::new();
+        for (_, node) in self.sorted_nodes() {
+            for class in DeviceClass::ALL {
+                if node.device_rows(class).len() >= max_devices(class) {
+                    let old = |row: &&u32| self.last_seen(class, **row).is_none_or(&gone);
+                    rows.extend(
+                        node.device_rows(class).iter().filter(old).map(|row| (class, *row)),
+                    );
+                }
+            }
+        }
+        rows
+    }
+
+    /// Forgets what is long gone, looking for it now and then; says whether anything was forgotten.
+    pub(super) fn forget_gone(&mut self, now: UnixMs, columns: &mut [MetricColumn]) -> bool {
+        if now.duration_since(self.last_forgotten) < FORGET_AFTER / 10 {
+            return false;
+        }
+        self.last_forgotten = now;
+        let gone = |at: UnixMs| now.duration_since(at) > FORGET_AFTER;
+        let alone = |node: &Node| node.sources.is_empty() && node.sampled.is_none_or(gone);
+        let nodes: Vec<_> =
+            self.sorted_nodes().filter(|(_, node)| alone(node)).map(|(id, _)| id).collect();
+        for id in &nodes {
+            self.remove_node(*id, columns);
+        }
+        let mut any = !nodes.is_empty();
+        let mut rows = self.evictable_devices(gone);
+        for class in [
+            DeviceClass::Mig,
+            DeviceClass::Process,
+            DeviceClass::Netdev,
+            DeviceClass::Disk,
+            DeviceClass::Mount,
+            DeviceClass::Sensor,
+            DeviceClass::Service,
+            DeviceClass::Collective,
+            DeviceClass::Collector,
+        ] {
+            let old = |row: &u32| self.last_seen(class, *row).is_none_or(gone);
+            rows.extend(
+                self.entries_of_class(class)
+                    .map(|(row, _)| row)
+                    .filter(old)
+                    .map(|row| (class, row)),
+            );
+        }
+        any |= !rows.is_empty();
+        // Every node's own lists are gone through once, however many devices go.
+        let removed = rows
+            .into_iter()
+            .filter_map(|(class, row)| Some((self.remove_row(class, row, columns)?, class)));
+        let mut removed: Vec<(NodeId, DeviceClass)> = removed.collect();
+        removed.sort_unstable();
+        removed.dedup();
+        for (id, class) in removed {
+            self.drop_removed(class, id);
+        }
+        any
+    }
+
+    /// Forgets a node with all its devices.
+    pub(super) fn remove_node(&mut self, id: NodeId, columns: &mut [MetricColumn]) {
+        let Some(node) = self.nodes.get_mut(id.0 as usize).and_then(Option::take) else { return };
+        self.names.remove(&node.name);
+        self.order.retain(|known| *known != id);
+        self.free.push(id);
+        for class in DeviceClass::ALL {
+            for row in node.device_rows(class) {
+                self.remove_row(class, *row, columns);
+            }
+        }
+    }
+
+    /// Leaves those rows of a node that still have a device.
+    fn drop_removed(&mut self, class: DeviceClass, id: NodeId) {
+        let entries = &self.classes[class as usize].entries;
+        if let Some(node) = self.nodes.get_mut(id.0 as usize).and_then(Option::as_mut) {
+            node.rows[class as usize].retain(|row| entries[*row as usize].is_some());
+        }
+    }
+
+    /// Frees a row, and says whose device was there; the node's own list of rows is for the caller.
+    fn remove_row(
+        &mut self,
+        class: DeviceClass,
+        row: u32,
+        columns: &mut [MetricColumn],
+    ) -> Option<NodeId> {
+        let rows = &mut self.classes[class as usize];
+        let entry = rows.entries.get_mut(row as usize).and_then(Option::take)?;
+        rows.free.push(row);
+        if class == DeviceClass::Gpu
+            && let Some(model) = self.models.get_mut(row as usize)
+        {
+            *model = None;
+        }
+        for metric in MetricId::all_ids().filter(|metric| metric.catalogue_row().class == class) {
+            columns[usize::from(metric.0)].clear(row);
+        }
+        Some(entry.node)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_in_the_order_in_which_a_person_counts() {
+        let mut inventory = DeviceInventory::default();
+        for name in ["gpu10", "gpu2", "leaf-10", "gpu1", "leaf-2", "gpu2"] {
+            assert!(inventory.ensure_node(&name.into()).is_some());
+        }
+        let names = |inventory: &DeviceInventory| -> Vec<String> {
+            inventory.sorted_nodes().map(|(_, node)| node.name.to_string()).collect()
+        };
+        assert_eq!(names(&inventory), ["gpu1", "gpu2", "gpu10", "leaf-2", "leaf-10"]);
+        let gone = inventory.id_by_name("gpu2").unwrap();
+        inventory.remove_node(gone, &mut []);
+        inventory.ensure_node(&"gpu3".into());
+        assert_eq!(names(&inventory), ["gpu1", "gpu3", "gpu10", "leaf-2", "leaf-10"]);
+    }
+}

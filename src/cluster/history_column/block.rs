@@ -1,0 +1,312 @@
+//! A block: the points of some slots of neighbouring devices, quantised and packed into as few bits as they need.
+//!
+//! Each device begins with a tag: no point at all, points as they are, or the number of bits of a packed point. A point
+//! is a whole number of steps above the least of its device; the least is told as a difference to that of the device
+//! before. A step is the resolution of the metric, doubled until the largest point is no more steps than are needed.
+
+/// Slots of one block: long enough that the head of a device is small beside its points.
+pub(in super::super) const SLOTS: usize = 10;
+
+/// Devices of one block.
+pub(in super::super) const ROWS: usize = 64;
+
+/// The points of one slot of all devices of a block; not a number where there is none.
+pub(super) type SlotPoints = [f32; ROWS];
+
+/// A tag of these six bits is 1 more than the bits of a point.
+const WIDTH: u8 = 0x3f;
+
+/// The points are as they were: four bytes each.
+const RAW: u8 = 0x3f;
+
+/// Not every slot has a point; which have follows.
+const SOME: u8 = 0x40;
+
+/// The step is not the smallest one; how often it was doubled follows.
+const DOUBLED: u8 = 0x80;
+
+/// The most steps that a point is from zero, so that a step is never lost in a 32-bit number.
+const MOST_STEPS: f64 = (1_u32 << 30) as f64;
+
+/// How points of a metric are quantised.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in super::super) struct PointQuantization {
+    /// The smallest step.
+    pub(in super::super) step: f64,
+    /// From how many steps on a step is doubled.
+    pub(in super::super) steps: f64,
+}
+
+/// Packs the points of [`SLOTS`] slots.
+pub(super) fn pack_block(slots: &[Option<&SlotPoints>], quantum: PointQuantization) -> Box<[u8]> {
+    let mut out = Vec::with_capacity(ROWS * 8);
+    let mut before = 0;
+    for row in 0..ROWS {
+        let mut known = [0.0; SLOTS];
+        let (mut count, mut mask) = (0, 0_u16);
+        for (slot, points) in slots.iter().enumerate() {
+            let point = points.map_or(f32::NAN, |points| points[row]);
+            if !point.is_nan() {
+                known[count] = point;
+                (count, mask) = (count + 1, mask | 1 << slot);
+            }
+        }
+        pack_device(&known[..count], mask, quantum, &mut before, &mut out);
+    }
+    out.into_boxed_slice()
+}
+
+fn pack_device(
+    known: &[f32],
+    mask: u16,
+    quantum: PointQuantization,
+    before: &mut i64,
+    out: &mut Vec<u8>,
+) {
+    if known.is_empty() {
+        return out.push(0);
+    }
+    let some = if known.len() == SLOTS { 0 } else { SOME };
+    let place = |out: &mut Vec<u8>| {
+        if some != 0 {
+            out.extend_from_slice(&mask.to_le_bytes());
+        }
+    };
+    let Some((doubled, step)) = choose_step(known, quantum) else {
+        out.push(RAW | some);
+        place(out);
+        return known.iter().for_each(|point| out.extend_from_slice(&point.to_le_bytes()));
+    };
+    let mut steps = [0_i64; SLOTS];
+    for (steps, point) in steps.iter_mut().zip(known) {
+        *steps = (f64::from(*point) / step).round() as i64;
+    }
+    let steps = &steps[..known.len()];
+    let least = steps.iter().copied().min().unwrap_or_default();
+    let most = steps.iter().copied().max().unwrap_or_default();
+    let width = (64 - ((most - least) as u64).leading_zeros()) as u8;
+    out.push((width + 1) | some | if doubled > 0 { DOUBLED } else { 0 });
+    place(out);
+    if doubled > 0 {
+        out.push(doubled);
+    }
+    encode_signed(least - *before, out);
+    *before = least;
+    let (mut bits, mut held) = (0_u64, 0);
+    for steps in steps {
+        bits |= ((steps - least) as u64) << held;
+        held += u32::from(width);
+        while held >= 8 {
+            out.push(bits as u8);
+            (bits, held) = (bits >> 8, held - 8);
+        }
+    }
+    if held > 0 {
+        out.push(bits as u8);
+    }
+}
+
+/// How often the step is doubled for these points, and the step then; none for points that are no number of steps.
+fn choose_step(known: &[f32], quantum: PointQuantization) -> Option<(u8, f64)> {
+    let most = known.iter().fold(0.0_f32, |most, point| most.max(point.abs()));
+    let (mut step, mut doubled) = (quantum.step, 0_u8);
+    while f64::from(most) / step > quantum.steps.min(MOST_STEPS) {
+        step *= 2.0;
+        doubled = doubled.checked_add(1)?;
+    }
+    (most.is_finite() && step > 0.0).then_some((doubled, step))
+}
+
+fn encode_signed(number: i64, out: &mut Vec<u8>) {
+    let mut rest = ((number << 1) ^ (number >> 63)) as u64;
+    while rest >= 0x80 {
+        out.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    out.push(rest as u8);
+}
+
+/// The points of one device; not a number where there is none.
+pub(super) fn unpack_device(block: &[u8], row: usize, quantum: PointQuantization) -> [f32; SLOTS] {
+    let mut points = [f32::NAN; SLOTS];
+    let (mut reader, mut before) = (BlockReader { bytes: block }, 0);
+    for at in 0..=row {
+        let wanted = (at == row).then_some(&mut points);
+        if reader.decode_device(quantum, &mut before, wanted).is_none() {
+            break;
+        }
+    }
+    points
+}
+
+/// The points of all devices of a block at once: one pass over it.
+pub(super) fn unpack_all(block: &[u8], quantum: PointQuantization) -> Vec<[f32; SLOTS]> {
+    let mut all = vec![[f32::NAN; SLOTS]; ROWS];
+    let (mut reader, mut before) = (BlockReader { bytes: block }, 0);
+    for points in &mut all {
+        if reader.decode_device(quantum, &mut before, Some(points)).is_none() {
+            break;
+        }
+    }
+    all
+}
+
+struct BlockReader<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> BlockReader<'a> {
+    fn next_bytes(&mut self, bytes: usize) -> Option<&'a [u8]> {
+        let taken = self.bytes.get(..bytes)?;
+        self.bytes = &self.bytes[bytes..];
+        Some(taken)
+    }
+
+    fn decode_signed(&mut self) -> Option<i64> {
+        let (mut number, mut shift) = (0_u64, 0);
+        loop {
+            let byte = self.next_bytes(1)?[0];
+            number |= u64::from(byte & 0x7f).checked_shl(shift)?;
+            shift += 7;
+            if byte < 0x80 {
+                return Some((number >> 1) as i64 ^ -((number & 1) as i64));
+            }
+        }
+    }
+
+    /// Reads or passes over the next device.
+    fn decode_device(
+        &mut self,
+        quantum: PointQuantization,
+        before: &mut i64,
+        wanted: Option<&mut [f32; SLOTS]>,
+    ) -> Option<()> {
+        let tag = self.next_bytes(1)?[0];
+        if tag == 0 {
+            return Some(());
+        }
+        let mask = if tag & SOME == 0 {
+            (1 << SLOTS) - 1
+        } else {
+            u16::from_le_bytes(self.next_bytes(2)?.try_into().ok()?)
+        };
+        let count = mask.count_ones() as usize;
+        let slots = (0..SLOTS).filter(|slot| mask >> slot & 1 == 1);
+        if tag & WIDTH == RAW {
+            let raw = self.next_bytes(count * 4)?;
+            if let Some(points) = wanted {
+                for (slot, raw) in slots.zip(raw.chunks_exact(4)) {
+                    points[slot] = f32::from_le_bytes(raw.try_into().ok()?);
+                }
+            }
+            return Some(());
+        }
+        let width = u32::from((tag & WIDTH).checked_sub(1)?);
+        let doubled = if tag & DOUBLED == 0 { 0 } else { self.next_bytes(1)?[0] };
+        let least = before.wrapping_add(self.decode_signed()?);
+        *before = least;
+        let packed = self.next_bytes((count * width as usize).div_ceil(8))?;
+        let Some(points) = wanted else { return Some(()) };
+        let step = quantum.step * f64::from(doubled).exp2();
+        let (mut bits, mut held, mut next) = (0_u64, 0, packed.iter());
+        for slot in slots {
+            while held < width {
+                bits |= u64::from(*next.next()?) << held;
+                held += 8;
+            }
+            let above = bits & ((1 << width) - 1);
+            (bits, held) = (bits >> width, held - width);
+            points[slot] = (least.wrapping_add(above as i64) as f64 * step) as f32;
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn pack_points(points: &[f32], quantum: PointQuantization) -> Box<[u8]> {
+        let (slots, rest) = points.as_chunks::<ROWS>();
+        assert_eq!((slots.len(), rest.len()), (SLOTS, 0));
+        // A slot without any point has no room, or has room and no point.
+        let has_room = |at: usize, points: &SlotPoints| {
+            at.is_multiple_of(2) || points.iter().any(|point| !point.is_nan())
+        };
+        let slots = slots.iter().enumerate();
+        let slots = slots.map(|(at, points)| has_room(at, points).then_some(points));
+        pack_block(&slots.collect::<Vec<_>>(), quantum)
+    }
+
+    fn round_trip(points: &[f32], quantum: PointQuantization) -> Vec<f32> {
+        let block = pack_points(points, quantum);
+        let mut back = vec![f32::NAN; SLOTS * ROWS];
+        for row in 0..ROWS {
+            for (slot, point) in unpack_device(&block, row, quantum).into_iter().enumerate() {
+                back[slot * ROWS + row] = point;
+            }
+        }
+        back
+    }
+
+    fn any_point() -> impl Strategy<Value = f32> {
+        prop_oneof![
+            2 => Just(f32::NAN),
+            4 => -900.0_f32..900.0,
+            2 => 0.0_f32..1.0,
+            1 => prop::num::f32::NORMAL,
+            1 => Just(0.0),
+            1 => Just(f32::INFINITY),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn points_come_back_within_half_a_step(
+            points in prop::collection::vec(any_point(), SLOTS * ROWS),
+            step in prop_oneof![Just(1.0), Just(0.001), Just(0.25)],
+            steps in prop_oneof![Just(4096.0), Just(MOST_STEPS)],
+        ) {
+            let quantum = PointQuantization { step, steps };
+            for (at, (point, back)) in points.iter().zip(round_trip(&points, quantum)).enumerate() {
+                prop_assert_eq!(point.is_nan(), back.is_nan());
+                let row = at % ROWS;
+                let all = (0..SLOTS).map(|slot| points[slot * ROWS + row]).filter(|point| !point.is_nan());
+                let most = f64::from(all.fold(0.0_f32, |most, point| most.max(point.abs())));
+                let allowed = (step / 2.0).max(most / steps) * 1.001 + f64::from(point.abs()) * 1e-6;
+                let off = (f64::from(*point) - f64::from(back)).abs();
+                let same = point.to_bits() == back.to_bits();
+                prop_assert!(point.is_nan() || same || off <= allowed, "{} {}", point, back);
+            }
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), row in 0..ROWS) {
+            unpack_device(&bytes, row, PointQuantization { step: 1.0, steps: 4096.0 });
+        }
+    }
+
+    #[test]
+    fn what_stands_still_costs_next_to_nothing_and_noise_its_bits() {
+        let quantum = PointQuantization { step: 1.0, steps: MOST_STEPS };
+        let of = |point: &dyn Fn(usize, usize) -> f32| {
+            let all = (0..SLOTS * ROWS).map(|at| point(at / ROWS, at % ROWS));
+            pack_points(&all.collect::<Vec<_>>(), quantum).len()
+        };
+        assert_eq!(of(&|_, _| f32::NAN), ROWS);
+        assert_eq!(of(&|_, _| 0.0), 2 * ROWS);
+        // The first of them is far from zero, the others are no farther from it.
+        assert!(of(&|_, _| 700.0) <= 2 * ROWS + 1);
+        let noisy = of(&|slot, row| 690.0 + ((slot * 7 + row * 3) % 16) as f32);
+        assert!(noisy <= ROWS * (2 + 5) + 1, "four bits a point: {noisy}");
+    }
+
+    #[test]
+    fn what_is_a_number_of_steps_comes_back_as_it_was() {
+        let quantum = PointQuantization { step: 0.001, steps: MOST_STEPS };
+        let points: Vec<f32> = (0..SLOTS * ROWS).map(|at| (at % 1001) as f32 / 1000.0).collect();
+        assert_eq!(round_trip(&points, quantum), points);
+    }
+}

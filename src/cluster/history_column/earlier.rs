@@ -1,0 +1,100 @@
+//! Points that another process kept: packed blocks of them, read beside a device's own points until they are too old.
+
+use std::collections::HashMap;
+
+use super::block::{PointQuantization, ROWS, SLOTS, unpack_device};
+
+/// Blocks of some devices, one after the other.
+#[derive(Debug)]
+pub(in super::super) struct EarlierGroup {
+    /// The slot of the first point.
+    pub(in super::super) first: i64,
+    /// How the points are quantised.
+    pub(in super::super) quantum: PointQuantization,
+    /// Each has [`SLOTS`] slots; empty if there is no point in it.
+    pub(in super::super) blocks: Vec<Box<[u8]>>,
+}
+
+impl EarlierGroup {
+    /// The slot after the last point.
+    fn end(&self) -> i64 {
+        self.first.saturating_add((self.blocks.len() * SLOTS) as i64)
+    }
+
+    fn bytes(&self) -> usize {
+        self.blocks.iter().map(|block| block.len() + size_of::<Box<[u8]>>()).sum()
+    }
+}
+
+/// Earlier points of the devices of a class.
+#[derive(Debug, Default)]
+pub(super) struct Earlier {
+    groups: Vec<EarlierGroup>,
+    /// The group and the place in it of each row that has any.
+    rows: HashMap<usize, (u32, u8)>,
+    bytes: usize,
+}
+
+impl Earlier {
+    /// Takes a group; gives its number.
+    pub(super) fn push(&mut self, group: EarlierGroup) -> u32 {
+        self.bytes += group.bytes();
+        self.groups.push(group);
+        self.groups.len() as u32 - 1
+    }
+
+    /// From now on these are the points of the device at `row`.
+    pub(super) fn assign(&mut self, row: usize, group: u32, place: u8) {
+        if usize::from(place) < ROWS {
+            self.rows.insert(row, (group, place));
+        }
+    }
+
+    /// Forgets a device's points.
+    pub(super) fn clear(&mut self, row: usize) {
+        if !self.rows.is_empty() {
+            self.rows.remove(&row);
+        }
+    }
+
+    /// Gives every point of the device at `row` from the slot `from` on, with its slot.
+    pub(super) fn read(&self, row: usize, from: i64, mut put: impl FnMut(i64, f32)) {
+        if self.groups.is_empty() {
+            return;
+        }
+        let Some((group, place)) = self.rows.get(&row) else { return };
+        let Some(group) = self.groups.get(*group as usize) else { return };
+        for (number, block) in group.blocks.iter().enumerate() {
+            let start = group.first.saturating_add((number * SLOTS) as i64);
+            if block.is_empty() || start.saturating_add(SLOTS as i64) <= from {
+                continue;
+            }
+            let points = unpack_device(block, usize::from(*place), group.quantum);
+            (start..).zip(points).for_each(|(at, point)| put(at, point));
+        }
+    }
+
+    /// What the points cost, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The slot after the oldest group.
+    pub(super) fn oldest_end(&self) -> Option<i64> {
+        let kept = self.groups.iter().filter(|group| !group.blocks.is_empty());
+        kept.map(EarlierGroup::end).min()
+    }
+
+    /// Lets all groups go that end before this slot.
+    pub(super) fn shed(&mut self, before: i64) {
+        for group in &mut self.groups {
+            if group.end() <= before {
+                self.bytes -= group.bytes();
+                group.blocks = Vec::new();
+            }
+        }
+        if self.groups.iter().all(|group| group.blocks.is_empty()) {
+            *self = Self::default();
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Pages of several exporters on one node: they become one node, and each GPU one GPU.
+
+use gaunt_schema::{
+    Delivery, Device, DeviceClass, Dialect, MetricId, Reading, Report, UnixMs,
+    catalogue::{gpu, gpu_health, port, service, switch_port},
+};
+
+use super::{
+    Cluster, NodeFreshness,
+    tests::{new_cluster, new_targets, node_report, row_of, send_page},
+};
+
+/// What a page calls a GPU, the labels that say who it is, and a reading.
+type GpuOnPage<'a> = (&'a str, &'a [(&'a str, &'a str)], f64);
+
+/// A page of GPUs by number with what identifies them, each with one reading.
+fn gpu_report(node: &str, metric: MetricId, boards: &[GpuOnPage<'_>]) -> Report {
+    let mut page = Report { node: Some(node.into()), ..Report::default() };
+    for (name, identity, value) in boards {
+        let device = Device { class: DeviceClass::Gpu, key: [(*name).into()].into() };
+        let at = page.ensure_device(device);
+        page.push(at, metric, *value);
+        page.add_info(at, gpu::INFO, identity);
+    }
+    page
+}
+
+fn value_of(cluster: &Cluster, metric: MetricId, device: &Device) -> Option<f64> {
+    cluster.current_value(metric, row_of(cluster, "a", device))
+}
+
+#[test]
+fn a_gpu_is_known_by_its_uuid_then_by_its_slot_then_by_its_number() {
+    let mut cluster = new_cluster(&[
+        (1, "a:9770", None),
+        (2, "a:9835", None),
+        (3, "a:5000", None),
+        (4, "a:9400", None),
+    ]);
+    let ours: [GpuOnPage<'_>; 3] = [
+        ("0", &[("uuid", "GPU-AAAA"), ("pci_bus_id", "00000000:1B:00.0")], 0.1),
+        ("1", &[("uuid", "GPU-BBBB"), ("pci_bus_id", "00000000:9B:00.0")], 0.2),
+        ("2", &[], 0.3),
+    ];
+    send_page(&mut cluster, 1, 1_000, Dialect::Gaunt, gpu_report("a", gpu::UTILIZATION, &ours));
+    // The same boards, counted the other way round and known by UUID.
+    let theirs: [GpuOnPage<'_>; 2] =
+        [("1", &[("uuid", "aaaa")], 51.0), ("0", &[("uuid", "bbbb")], 52.0)];
+    send_page(
+        &mut cluster,
+        2,
+        1_100,
+        Dialect::NvidiaSmi,
+        gpu_report("a", gpu::TEMPERATURE, &theirs),
+    );
+    assert_eq!(value_of(&cluster, gpu::TEMPERATURE, &Device::new_gpu(0)), Some(51.0));
+    assert_eq!(value_of(&cluster, gpu::TEMPERATURE, &Device::new_gpu(1)), Some(52.0));
+    // By the slot, in another spelling.
+    let slots: [GpuOnPage<'_>; 1] = [("7", &[("pci_bus_id", "0000:9b:00.0")], 300.0)];
+    send_page(&mut cluster, 3, 1_200, Dialect::Amd, gpu_report("a", gpu::POWER, &slots));
+    assert_eq!(value_of(&cluster, gpu::POWER, &Device::new_gpu(1)), Some(300.0));
+    // By nothing but the number.
+    let numbers: [GpuOnPage<'_>; 1] = [("2", &[], 5.0)];
+    send_page(
+        &mut cluster,
+        4,
+        1_300,
+        Dialect::Dcgm,
+        gpu_report("a", gpu_health::PCIE_GENERATION, &numbers),
+    );
+    assert_eq!(value_of(&cluster, gpu_health::PCIE_GENERATION, &Device::new_gpu(2)), Some(5.0));
+    let (_, node) = cluster.node_by_name("a").unwrap();
+    assert_eq!(node.device_rows(DeviceClass::Gpu).len(), 3, "three boards, whoever looks");
+    assert!(cluster.tracked_targets().iter().all(|target| target.flag.is_none()));
+}
+
+#[test]
+fn who_comes_first_without_a_number_gets_it_from_who_knows() {
+    let mut cluster = new_cluster(&[(1, "a:8002", None), (2, "a:9770", None)]);
+    let server: [GpuOnPage<'_>; 1] = [("GPU-aa", &[("uuid", "GPU-aa")], 0.5)];
+    send_page(&mut cluster, 1, 1_000, Dialect::Triton, gpu_report("a", gpu::UTILIZATION, &server));
+    let ours: [GpuOnPage<'_>; 1] = [("4", &[("uuid", "GPU-aa")], 70.0)];
+    send_page(&mut cluster, 2, 1_100, Dialect::Gaunt, gpu_report("a", gpu::TEMPERATURE, &ours));
+    assert_eq!(value_of(&cluster, gpu::UTILIZATION, &Device::new_gpu(4)), Some(0.5));
+    assert_eq!(value_of(&cluster, gpu::TEMPERATURE, &Device::new_gpu(4)), Some(70.0));
+}
+
+#[test]
+fn what_one_page_does_not_say_another_does() {
+    let mut cluster = new_cluster(&[(1, "a:9770", None), (2, "a:9400", None)]);
+    let device = Device::new_gpu(0);
+    let ours = [(device.clone(), gpu::UTILIZATION, Reading::of(0.9))];
+    let theirs = [
+        (device.clone(), gpu::UTILIZATION, Reading::of(0.1)),
+        (device.clone(), gpu::TENSOR_ACTIVE, Reading::of(0.4)),
+    ];
+    send_page(&mut cluster, 1, 1_000, Dialect::Gaunt, node_report("a", None, &ours));
+    send_page(&mut cluster, 2, 1_100, Dialect::Dcgm, node_report("a", None, &theirs));
+    assert_eq!(value_of(&cluster, gpu::UTILIZATION, &device), Some(0.9));
+    assert_eq!(value_of(&cluster, gpu::TENSOR_ACTIVE, &device), Some(0.4));
+}
+
+#[test]
+fn a_counter_that_changes_hands_has_no_rate_across_them() {
+    let mut cluster = new_cluster(&[(1, "a:9770", None), (2, "a:9100", None)]);
+    let device = Device::new_port("mlx5_0", "1");
+    let bytes = |value: f64| [(device.clone(), port::RECEIVE_BYTES, Reading::of(value))];
+    send_page(&mut cluster, 2, 1_000, Dialect::NodeExporter, node_report("a", None, &bytes(1e6)));
+    send_page(&mut cluster, 2, 2_000, Dialect::NodeExporter, node_report("a", None, &bytes(2e6)));
+    let at = row_of(&cluster, "a", &device);
+    assert_eq!(cluster.current_rate(port::RECEIVE_BYTES, at), Some(1e6));
+    send_page(&mut cluster, 1, 2_500, Dialect::Gaunt, node_report("a", None, &bytes(9e9)));
+    assert_eq!(cluster.current_rate(port::RECEIVE_BYTES, at), None);
+    send_page(&mut cluster, 1, 3_500, Dialect::Gaunt, node_report("a", None, &bytes(9e9 + 5.0)));
+    assert_eq!(cluster.current_rate(port::RECEIVE_BYTES, at), Some(5.0));
+}
+
+/// dcgm-exporter looks every 30 s and is read every second: one new sample in thirty, and no burst.
+#[test]
+fn a_value_that_is_said_again_is_no_new_sample() {
+    let mut cluster = new_cluster(&[(1, "a:9400", None)]);
+    let device = Device::new_gpu(0);
+    for second in 0..=95_i64 {
+        let look = second / 30;
+        let page = [
+            (device.clone(), gpu::ENERGY, Reading::of(1e6 + 9_000.0 * look as f64)),
+            (device.clone(), gpu::POWER, Reading::of(300.0 + look as f64)),
+        ];
+        let at = 10_000 + second * 1_000;
+        send_page(&mut cluster, 1, at, Dialect::Dcgm, node_report("a", None, &page));
+        cluster.advance_to(UnixMs(at));
+        let gpu = row_of(&cluster, "a", &device);
+        let (rate, power) =
+            (cluster.current_rate(gpu::ENERGY, gpu), cluster.current_value(gpu::POWER, gpu));
+        assert_eq!(power, Some(300.0 + look as f64), "after {second} s");
+        assert_eq!(rate, (second >= 30).then_some(300.0), "after {second} s");
+        let (_, node) = cluster.node_by_name("a").unwrap();
+        assert_eq!(cluster.node_freshness(node), NodeFreshness::Live);
+    }
+    // Who says the same for longer than anybody waits between two looks says that nothing moves.
+    let still = [
+        (device.clone(), gpu::ENERGY, Reading::of(2e6)),
+        (device.clone(), gpu::POWER, Reading::of(60.0)),
+    ];
+    for second in 0..70_i64 {
+        send_page(
+            &mut cluster,
+            1,
+            200_000 + second * 1_000,
+            Dialect::Dcgm,
+            node_report("a", None, &still),
+        );
+    }
+    let gpu = row_of(&cluster, "a", &device);
+    assert_eq!(cluster.current_rate(gpu::ENERGY, gpu), Some(0.0));
+}
+
+#[test]
+fn several_model_servers_on_one_node_are_all_heard() {
+    let mut cluster = new_cluster(&[(1, "a:8000", None), (2, "a:8001", None)]);
+    let queue =
+        |value: f64| [(Device::new_service("", "llama"), service::WAITING, Reading::of(value))];
+    send_page(&mut cluster, 1, 1_000, Dialect::Vllm, node_report("a", None, &queue(3.0)));
+    send_page(&mut cluster, 2, 1_100, Dialect::Vllm, node_report("a", None, &queue(9.0)));
+    assert!(cluster.tracked_targets().iter().all(|target| target.flag.is_none()));
+    for (address, waiting) in [("a:8000", 3.0), ("a:8001", 9.0)] {
+        let server = Device::new_service(address, "llama");
+        assert_eq!(value_of(&cluster, service::WAITING, &server), Some(waiting), "{address}");
+    }
+}
+
+#[test]
+fn a_switch_that_does_not_say_its_name_has_that_of_its_node() {
+    let mut cluster = new_cluster(&[(1, "snmp:9116", Some("a"))]);
+    let port = [(Device::new_switch_port("", "swp1"), switch_port::UP, Reading::of(1.0))];
+    send_page(&mut cluster, 1, 1_000, Dialect::Snmp, node_report("other", None, &port));
+    assert_eq!(
+        value_of(&cluster, switch_port::UP, &Device::new_switch_port("a", "swp1")),
+        Some(1.0)
+    );
+}
+
+#[test]
+fn what_a_target_told_goes_with_it() {
+    let mut cluster = new_cluster(&[(1, "a:9770", None), (2, "a:9400", None)]);
+    let ours: [GpuOnPage<'_>; 1] = [("0", &[("model", "ours")], 0.1)];
+    let theirs: [GpuOnPage<'_>; 1] = [("0", &[("model", "theirs")], 0.2)];
+    let model = |cluster: &Cluster| {
+        let gpu = row_of(cluster, "a", &Device::new_gpu(0));
+        cluster
+            .device_at(DeviceClass::Gpu, gpu)
+            .unwrap()
+            .info_label(gpu::INFO, "model")
+            .map(ToString::to_string)
+    };
+    send_page(&mut cluster, 1, 1_000, Dialect::Gaunt, gpu_report("a", gpu::UTILIZATION, &ours));
+    send_page(&mut cluster, 2, 1_100, Dialect::Dcgm, gpu_report("a", gpu::TEMPERATURE, &theirs));
+    assert_eq!(model(&cluster).as_deref(), Some("ours"));
+    cluster.ingest_delivery(Delivery::Targets(new_targets(&[(2, "a:9400", None)])));
+    send_page(&mut cluster, 2, 2_100, Dialect::Dcgm, gpu_report("a", gpu::TEMPERATURE, &theirs));
+    assert_eq!(model(&cluster).as_deref(), Some("theirs"));
+}

@@ -1,0 +1,35 @@
+//! `gaunt`: the console on a view, or one plain snapshot where there is no terminal.
+
+use std::{
+    io::{self, IsTerminal as _},
+    process::ExitCode,
+    time::Duration,
+};
+
+use super::{ViewSource, snapshot_command};
+use crate::console::{self, ConsoleOptions};
+
+/// Whether there is a terminal to draw on.
+pub fn has_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// Opens the console until the user leaves it; without a terminal prints what a snapshot shows after `watch`.
+pub async fn run(
+    view: ViewSource,
+    options: ConsoleOptions,
+    watch: Duration,
+) -> anyhow::Result<ExitCode> {
+    if !has_terminal() {
+        let wanted = snapshot_command::SnapshotOptions {
+            question: None,
+            form: snapshot_command::OutputFormat::Text,
+            check: false,
+            watch,
+        };
+        return snapshot_command::run(view, &wanted).await;
+    }
+    let open = view.resolve_default(false).await.open_view().await?;
+    console::run(open.source.clone().with_streams(), options).await?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,236 @@
+//! Preambles of recordings: what an owner knows goes into every recording of its targets, and is read back from there.
+
+use std::{sync::Arc, time::Duration};
+
+use gaunt_schema::{ClockFn, PREAMBLE_VERSION, RecordingPreamble, UnixMs};
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::{
+    task::{JoinSet, spawn_blocking},
+    time::{MissedTickBehavior, interval},
+};
+
+use crate::{
+    engine::{self, BaselineSnapshot, Engine, EngineHandle, PersistedState, RecordedPast},
+    record::{Earlier, RecorderFollowHandle, Recording},
+};
+
+/// The time between two preambles: a segment begins with the last one.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// A segment waits so long for its preamble before it begins with the last one: on a large fleet a judgement and the packing of
+/// history come before the answer. A kill meanwhile costs what waits.
+pub(super) const WAIT: Duration = Duration::from_secs(10);
+
+/// A preamble that is older than this at the instant for which it is read says less than was known: within a segment one
+/// follows each minute.
+const OLD: Duration = Duration::from_secs(75);
+
+/// Who began to look so shortly before the first page knew nothing then.
+const BEGINNING: Duration = Duration::from_secs(10);
+
+/// Begins to give what the owner knows to its recorder, at once and with the kept past when that asks for it. `since` is when
+/// the owner began to look, if it knew nothing before; segments wait at most `wait` for it. Dropping it ends that.
+pub(super) fn spawn_preamble_task(
+    owner: EngineHandle,
+    follow: RecorderFollowHandle,
+    clock: ClockFn,
+    since: Option<UnixMs>,
+    wait: Duration,
+) -> JoinSet<()> {
+    follow.announce_preambles(wait);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let mut ticks = interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut last = SerializedBaselines::default();
+        loop {
+            let asked = tokio::select! {
+                biased;
+                () = follow.asked() => true,
+                _ = ticks.tick() => false,
+            };
+            if !follow.is_preamble_wanted() {
+                continue;
+            }
+            let Ok(remembered) = owner.persisted_state().await else { return };
+            let at = clock();
+            let written = spawn_blocking(move || {
+                let preamble = last.build_preamble(&remembered, since);
+                (last, preamble)
+            });
+            // It ended with a panic at worst, which the log has.
+            let Ok((kept, preamble)) = written.await else { return };
+            last = kept;
+            let preamble = match preamble {
+                Ok(preamble) => Some(preamble),
+                Err(error) => {
+                    tracing::error!(%error, "recordings begin without what is known");
+                    None
+                }
+            };
+            match preamble {
+                Some(preamble) if asked => {
+                    let Some(preamble) = with_past(preamble, &owner, &follow).await else { return };
+                    follow.answer_preamble(at, Some(preamble));
+                }
+                None if asked => follow.answer_preamble(at, None),
+                Some(preamble) => follow.send_preamble(at, preamble),
+                None => {}
+            }
+        }
+    });
+    tasks
+}
+
+/// A preamble with as much of the kept past as there is room for; none if the owner is gone.
+async fn with_past(
+    preamble: RecordingPreamble,
+    owner: &EngineHandle,
+    follow: &RecorderFollowHandle,
+) -> Option<RecordingPreamble> {
+    let room = follow.preamble_room().saturating_sub(preamble.len());
+    let past = owner.recorded_past(room.min(engine::MAX_PAST)).await.ok()?;
+    let past = spawn_blocking(move || past.to_bytes()).await.ok()?;
+    // The room is an estimate: what is too long after all is left out when it is written.
+    Some(RecordingPreamble { past: past.into(), ..preamble })
+}
+
+/// What is usual as it was last written: it is much and changes slowly.
+#[derive(Debug, Default)]
+struct SerializedBaselines(Option<(Arc<BaselineSnapshot>, Arc<str>)>);
+
+impl SerializedBaselines {
+    fn build_preamble(
+        &mut self,
+        remembered: &PersistedState,
+        since: Option<UnixMs>,
+    ) -> serde_json::Result<RecordingPreamble> {
+        let usual = match (remembered.learned_baselines(), &self.0) {
+            (None, _) => Arc::default(),
+            (Some(usual), Some((last, text))) if Arc::ptr_eq(usual, last) => text.clone(),
+            (Some(usual), _) => {
+                let text = to_json(&**usual)?;
+                self.0 = Some((usual.clone(), text.clone()));
+                text
+            }
+        };
+        let (findings, past) = (to_json(remembered)?, Arc::default());
+        Ok(RecordingPreamble { version: PREAMBLE_VERSION, since, findings, usual, past })
+    }
+}
+
+fn to_json(what: &impl Serialize) -> serde_json::Result<Arc<str>> {
+    serde_json::to_string(what).map(Into::into)
+}
+
+/// An owner that lives through a recording from this instant on: it knows what was known then, if the recording says. What it
+/// does not say is logged.
+pub(super) fn resume_engine(
+    recording: &Recording,
+    from: UnixMs,
+    options: engine::EngineOptions,
+) -> anyhow::Result<Engine> {
+    let (at, preamble) = match recording.earlier(from)? {
+        Earlier::Known(at, preamble) => (at, preamble),
+        Earlier::Unsaid => {
+            tracing::warn!(
+                "the recording does not say what was known before its first page: findings, usual values and history \
+                 begin there; it was made by an older gaunt, or the one that recorded was too busy to say it"
+            );
+            return Ok(Engine::new(options));
+        }
+        Earlier::Damaged(path, bytes) => {
+            tracing::warn!(
+                segment = %path.display(),
+                bytes,
+                "what was known before the first page is damaged and not read: findings, usual values and history begin \
+                 there; the rest is read"
+            );
+            return Ok(Engine::new(options));
+        }
+    };
+    let remembered = match parse_preamble(&preamble) {
+        Ok(remembered) => remembered,
+        Err(why) => {
+            tracing::error!("what was known before the recording is not read: {why}");
+            return Ok(Engine::new(options));
+        }
+    };
+    let past = past(&preamble);
+    say(recording, from, at, &preamble, &remembered, &past);
+    let began = preamble
+        .since
+        .is_some_and(|since| from.duration_since(since) <= BEGINNING + recording.scrape_period());
+    if began && remembered.finding_counts() == (0, 0) {
+        tracing::warn!(
+            "the recording has no earlier state: gaunt began to look when it began to record; findings need their time \
+             from the first page on"
+        );
+    }
+    Ok(Engine::from_recording(options, remembered).recalling_past(&past))
+}
+
+/// The points of history of a preamble; none where they cannot be read.
+fn past(preamble: &RecordingPreamble) -> RecordedPast {
+    if preamble.past.is_empty() {
+        return RecordedPast::default();
+    }
+    RecordedPast::from_bytes(&preamble.past).unwrap_or_else(|why| {
+        tracing::warn!("history from before the first page is not shown: it {why}");
+        RecordedPast::default()
+    })
+}
+
+/// Logs what was known, and warns where that is old.
+fn say(
+    recording: &Recording,
+    from: UnixMs,
+    at: UnixMs,
+    preamble: &RecordingPreamble,
+    remembered: &PersistedState,
+    past: &RecordedPast,
+) {
+    let (open, closed) = remembered.finding_counts();
+    let age = from.duration_since(at);
+    tracing::info!(
+        open,
+        closed,
+        usual = !preamble.usual.is_empty(),
+        series = past.series(),
+        history_seconds = past.begins().map(|begins| from.duration_since(begins).as_secs()),
+        "known before the first page"
+    );
+    if age > OLD + recording.scrape_period() {
+        tracing::warn!(
+            seconds = age.as_secs(),
+            "what was known is older than the first page: a finding that was opened between them may be missing"
+        );
+    }
+}
+
+/// What a preamble says, or why it is not read.
+fn parse_preamble(preamble: &RecordingPreamble) -> Result<PersistedState, String> {
+    if preamble.version != PREAMBLE_VERSION {
+        return Err(format!(
+            "its preamble is of version {} and this gaunt reads {PREAMBLE_VERSION}; use the gaunt that recorded it",
+            preamble.version
+        ));
+    }
+    let findings: PersistedState = parse_part(&preamble.findings, "findings")?;
+    if preamble.usual.is_empty() {
+        return Ok(findings);
+    }
+    Ok(findings.with_baselines(parse_part(&preamble.usual, "baselines")?))
+}
+
+/// One part of a preamble.
+fn parse_part<T: DeserializeOwned>(text: &str, what: &str) -> Result<T, String> {
+    serde_json::from_str(text).map_err(|_| {
+        format!(
+            "its {what} are not written as this gaunt writes them; use the gaunt that recorded it"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests;

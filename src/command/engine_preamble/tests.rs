@@ -1,0 +1,243 @@
+//! A recording that was made during an incident is read back with what was known then.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    sync::atomic::{AtomicI64, Ordering},
+};
+
+use gaunt_schema::{Batch, Delivery, LifeState, ScrapeTarget, TargetId, text};
+use gaunt_sim::{Scenario, SimFleet};
+
+use super::*;
+use crate::{
+    answer::{Answer, Finding, Question},
+    record::{self, Recorder},
+};
+
+const START: UnixMs = UnixMs(1_760_017_311_000);
+const PERIOD: Duration = Duration::from_secs(1);
+const NODES: usize = 4;
+
+/// When the recording begins and when it ends, in seconds after the owner.
+const BEGINS: i64 = 240;
+const ENDS: i64 = 300;
+
+fn at(second: i64) -> UnixMs {
+    UnixMs(START.0 + second * 1_000)
+}
+
+/// What a fleet delivers in each second, its targets first.
+fn deliveries(scenario: &str) -> Vec<(UnixMs, Vec<Delivery>)> {
+    let mut fleet = SimFleet::new(Scenario::from_name(scenario).unwrap(), NODES, 7, START);
+    let target = |node: usize| ScrapeTarget {
+        id: TargetId(node as u32),
+        address: format!("10.0.0.{node}:9770").into(),
+        node: None,
+        origin: "test".into(),
+    };
+    let mut all = vec![(START, vec![Delivery::Targets((0..NODES).map(target).collect())])];
+    for second in 1..=ENDS {
+        let at = at(second);
+        fleet.advance_to(at);
+        let pages = (0..NODES).map(|node| {
+            let mut page = String::new();
+            text::write_text(&fleet.node_report(node), &mut page);
+            let outcome = text::decode_page(page.as_bytes(), &text::PageLimits::default());
+            let target = TargetId(node as u32);
+            Delivery::Batch(Batch { target, at, duration_ms: 1.5, outcome })
+        });
+        all.push((at, pages.collect()));
+    }
+    all
+}
+
+/// The ids of the open findings that cost somebody something.
+fn open(owner: &mut Engine) -> BTreeSet<String> {
+    let Answer::Findings(list) = owner.answer_question(&Question::Findings) else {
+        panic!("no list")
+    };
+    let open = list.findings.iter().filter(|one| one.life.state != LifeState::Closed);
+    open.map(|finding| finding.id.clone()).collect()
+}
+
+#[test]
+fn recording_made_during_an_incident_has_its_findings_from_the_first_page_on() {
+    for scenario in ["port_down", "data_starved", "slow_gpu"] {
+        let folder = tempfile::tempdir().unwrap();
+        let options = engine::EngineOptions {
+            period: PERIOD,
+            says_usual: true,
+            ..engine::EngineOptions::default()
+        };
+        let mut owner = Engine::new(options.clone());
+        let recorder = Recorder::start_recording(record::RecordOptions {
+            folder: folder.path().to_owned(),
+            max_size: record::MAX_SIZE,
+            max_age: record::MAX_AGE,
+            period: PERIOD,
+        })
+        .unwrap();
+        let mut stood = BTreeSet::new();
+        for (at, all) in deliveries(scenario) {
+            let records = at >= self::at(BEGINS);
+            for delivery in all {
+                if records || matches!(delivery, Delivery::Targets(_)) {
+                    recorder.record_delivery(at, &delivery);
+                }
+                owner.ingest_delivery(delivery);
+            }
+            owner.run_tick(at);
+            if at == self::at(BEGINS - 1) {
+                stood = open(&mut owner);
+                let known = owner.persisted_state().unwrap();
+                let preamble = SerializedBaselines::default().build_preamble(&known, None).unwrap();
+                assert!(!preamble.usual.is_empty(), "what is usual is said");
+                recorder.follow_handle().send_preamble(at, preamble);
+            }
+        }
+        drop(recorder);
+        assert!(!stood.is_empty(), "{scenario}: nothing is found at all");
+        let recording = Recording::open_folder(folder.path()).unwrap();
+        let (first, last) = recording.time_span();
+        assert_eq!((first, last), (at(BEGINS), at(ENDS)), "{scenario}: from its first page on");
+        let mut replayed = resume_engine(&recording, first, options).unwrap();
+        let mut tick = first;
+        for one in recording.deliveries_from(first) {
+            let (at, delivery) = one.unwrap();
+            while tick < at {
+                replayed.run_tick(tick);
+                assert!(open(&mut replayed).is_superset(&stood), "{scenario} at {tick:?}");
+                tick = tick + PERIOD;
+            }
+            replayed.ingest_delivery(delivery);
+        }
+        assert!(tick > first, "{scenario}: something was replayed");
+    }
+}
+
+#[test]
+fn preamble_of_another_version_is_refused_with_the_next_step() {
+    let newer = RecordingPreamble { version: 9, ..RecordingPreamble::default() };
+    let why = parse_preamble(&newer).unwrap_err();
+    assert!(why.contains("of version 9 and this gaunt reads 1; use the gaunt that"), "{why}");
+    let broken = RecordingPreamble { version: PREAMBLE_VERSION, findings: "[".into(), ..newer };
+    let why = parse_preamble(&broken).unwrap_err();
+    assert_eq!(
+        why,
+        "its findings are not written as this gaunt writes them; use the gaunt that recorded it"
+    );
+}
+
+/// Open findings by their ids.
+fn standing(answer: Answer) -> BTreeMap<String, Finding> {
+    let Answer::Findings(list) = answer else { panic!("no list of findings") };
+    let open = list.findings.iter().filter(|one| one.life.state != LifeState::Closed);
+    open.map(|finding| (finding.id.clone(), finding.clone())).collect()
+}
+
+fn segments(folder: &Path) -> Vec<std::path::PathBuf> {
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.extension().is_some_and(|ending| ending == "gaunt")).collect()
+}
+
+/// Records a fleet with a fault past a running owner, removes every segment at `BEGINS` and goes on to the end. Gives the
+/// findings that were open when the segments were removed.
+async fn recorded_with_segments_removed(
+    folder: &Path,
+    scenario: &str,
+    options: engine::EngineOptions,
+) -> BTreeMap<String, Finding> {
+    let recorder = Recorder::start_recording(record::RecordOptions {
+        folder: folder.to_owned(),
+        max_size: record::MAX_SIZE,
+        max_age: record::MAX_AGE,
+        period: PERIOD,
+    })
+    .unwrap();
+    let now = Arc::new(AtomicI64::new(START.0));
+    let clock: ClockFn = {
+        let now = now.clone();
+        Arc::new(move || UnixMs(now.load(Ordering::Relaxed)))
+    };
+    let (handle, beats) = engine::spawn_stepped(Engine::new(options), START);
+    let _preambles = spawn_preamble_task(
+        handle.clone(),
+        recorder.follow_handle(),
+        clock,
+        Some(START),
+        Duration::from_mins(10),
+    );
+    let mut stood = BTreeMap::new();
+    for (at, all) in deliveries(scenario) {
+        now.store(at.0, Ordering::Relaxed);
+        for delivery in all {
+            recorder.record_delivery(at, &delivery);
+            handle.delivery_sender().send(delivery).await.unwrap();
+        }
+        beats.send(at).await.unwrap();
+        handle.wait_for_tick(at + Duration::ZERO - Duration::from_millis(1)).await.unwrap();
+        if at == self::at(BEGINS) {
+            stood = standing(handle.ask_question(Question::Findings).await.unwrap());
+            for path in segments(folder) {
+                fs::remove_file(path).unwrap();
+            }
+        }
+    }
+    // Its thread writes what waits.
+    drop(recorder);
+    stood
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn segment_is_replayed_by_itself_after_earlier_ones_are_removed() {
+    for scenario in ["port_down", "slow_gpu"] {
+        let folder = tempfile::tempdir().unwrap();
+        let options = engine::EngineOptions {
+            period: PERIOD,
+            says_usual: true,
+            ..engine::EngineOptions::default()
+        };
+        let stood = recorded_with_segments_removed(folder.path(), scenario, options.clone()).await;
+        assert!(!stood.is_empty(), "{scenario}: nothing is found at all");
+        let recording = Recording::open_folder(folder.path()).unwrap();
+        let (first, _) = recording.time_span();
+        assert!(first > at(BEGINS / 2), "{scenario}: the first segments are gone");
+        let mut replayed = resume_engine(&recording, first, options).unwrap();
+        let mut found = BTreeMap::new();
+        let mut tick = first;
+        'replay: for one in recording.deliveries_from(first) {
+            let (at, delivery) = one.unwrap();
+            while tick < at {
+                replayed.run_tick(tick);
+                found = standing(replayed.answer_question(&Question::Findings));
+                tick = tick + PERIOD;
+                if tick > first + PERIOD * 2 {
+                    break 'replay;
+                }
+            }
+            replayed.ingest_delivery(delivery);
+        }
+        for (id, before) in &stood {
+            let after = found.get(id).unwrap_or_else(|| panic!("{scenario}: {id} is not open"));
+            assert_eq!(after.life.opened, before.life.opened, "{scenario}: {id} opened anew");
+            // Averages begin anew with the first page: the cost is known to a factor of two at once.
+            let (now, then) = (after.lost_gpus, before.lost_gpus);
+            assert!(now >= then / 2.0 && now <= then * 2.0, "{scenario}: {id} costs {now}, {then}");
+        }
+        // History of a GPU, and of lost GPUs, begins long before the first page.
+        let ask = "history?metric=power&filter=gpu=0&points=120";
+        let question = Question::parse_line(ask, &[]).unwrap();
+        let Answer::History(history) = replayed.answer_question(&question) else {
+            panic!("no history")
+        };
+        let known = history.mean.iter().flatten().count();
+        assert!(known >= 100, "{scenario}: {known} points of history");
+        let Answer::Overview(overview) = replayed.answer_question(&Question::Overview) else {
+            panic!("no overview")
+        };
+        let known = overview.lost.history.iter().flatten().count();
+        assert!(known >= 20, "{scenario}: {known} points of lost GPUs");
+    }
+}

@@ -1,0 +1,131 @@
+//! `gaunt explain`: one finding, open or closed, with the whole chain of evidence behind it.
+
+use std::process::ExitCode;
+
+use super::{AggregatorAddress, judge_command, snapshot_command};
+use crate::{
+    answer::{Answer, Explanation, FindingList, Question},
+    engine,
+};
+
+/// Ids that are listed where a text names none or several.
+const LISTED: usize = 12;
+
+/// Which finding is explained, and how.
+#[derive(Debug)]
+pub struct ExplainOptions {
+    /// Its id, or a part of it that no other one has; the worst that is open if nothing is said.
+    pub finding: Option<String>,
+    /// Where it is.
+    pub from: ExplainSource,
+    /// One JSON object instead of text.
+    pub json: bool,
+}
+
+/// Where a finding is.
+#[derive(Debug)]
+pub enum ExplainSource {
+    /// At the aggregator of this address.
+    Aggregator(AggregatorAddress),
+    /// In a recording, which is lived through.
+    Recording(judge_command::JudgeOptions),
+}
+
+/// Prints the explanation.
+pub async fn run(wanted: ExplainOptions, owner: engine::EngineOptions) -> anyhow::Result<ExitCode> {
+    let told = match wanted.from {
+        ExplainSource::Aggregator(address) => {
+            let aggregator = address.build_client()?;
+            let ask = async |question| {
+                aggregator
+                    .ask_question(&question)
+                    .await
+                    .map_err(|error| address.explain_error(error))
+            };
+            let (open, closed) = (ask(Question::Findings).await?, ask(Question::Closed).await?);
+            let id = resolve_finding_id(
+                wanted.finding.as_deref(),
+                &finding_list(&open),
+                &finding_list(&closed),
+            )?;
+            ask(Question::Finding(id)).await?
+        }
+        ExplainSource::Recording(recording) => {
+            let mut witness = judge_command::judge_recording(&recording, owner)?;
+            let (open, closed) = (
+                witness.answer_question(&Question::Findings),
+                witness.answer_question(&Question::Closed),
+            );
+            let id = resolve_finding_id(
+                wanted.finding.as_deref(),
+                &finding_list(&open),
+                &finding_list(&closed),
+            )?;
+            witness.answer_question(&Question::Finding(id))
+        }
+    };
+    let told: &Explanation = match &told {
+        Answer::Finding(told) => told,
+        Answer::Refused(refusal) => anyhow::bail!("{refusal}"),
+        _ => anyhow::bail!("another answer came than one to the question"),
+    };
+    let page = if wanted.json {
+        serde_json::to_string(told)? + "\n"
+    } else {
+        snapshot_command::render_explanation(told)
+    };
+    snapshot_command::print_page(&page)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn finding_list(answer: &Answer) -> FindingList {
+    match answer {
+        Answer::Findings(list) => (**list).clone(),
+        _ => FindingList::default(),
+    }
+}
+
+/// The id that a text means: that itself, or the only one that it is a part of, those of open findings first.
+pub(super) fn resolve_finding_id(
+    text: Option<&str>,
+    open: &FindingList,
+    closed: &FindingList,
+) -> anyhow::Result<String> {
+    let ids = |list: &FindingList| -> Vec<String> {
+        list.findings.iter().map(|finding| finding.id.clone()).collect()
+    };
+    let (open, closed) = (ids(open), ids(closed));
+    let Some(text) = text else {
+        return open.first().or(closed.first()).cloned().ok_or_else(|| {
+            anyhow::anyhow!(
+                "no finding is open, and none is remembered: there is nothing to explain"
+            )
+        });
+    };
+    if let Some(id) = open.iter().chain(&closed).find(|id| *id == text) {
+        return Ok(id.clone());
+    }
+    let with = |ids: &[String]| -> Vec<String> {
+        ids.iter().filter(|id| id.contains(text)).cloned().collect()
+    };
+    for meant in [with(&open), with(&closed)] {
+        match meant.as_slice() {
+            [] => {}
+            [one] => return Ok(one.clone()),
+            several => anyhow::bail!("{text} may be any of\n{}", render_ids(several)),
+        }
+    }
+    let all: Vec<String> = open.into_iter().chain(closed).collect();
+    if all.is_empty() {
+        anyhow::bail!("no finding is open, and none is remembered");
+    }
+    anyhow::bail!("no finding has {text} in its id; there are\n{}", render_ids(&all))
+}
+
+fn render_ids(ids: &[String]) -> String {
+    let mut lines: Vec<String> = ids.iter().take(LISTED).map(|id| format!("  {id}")).collect();
+    if ids.len() > LISTED {
+        lines.push(format!("  and {} more", ids.len() - LISTED));
+    }
+    lines.join("\n")
+}

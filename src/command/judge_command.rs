@@ -1,0 +1,267 @@
+//! `gaunt judge`: the owner lives through a recording in virtual time, and what it finds is printed.
+
+use std::{fmt::Write as _, path::PathBuf, process::ExitCode, time::Duration};
+
+use gaunt_schema::{Delivery, UnixMs};
+use serde::Serialize;
+
+use super::{engine_preamble, snapshot_command};
+use crate::{answer::CumulativeTotals, engine, record, site};
+
+mod finding_log;
+mod page_recording;
+#[cfg(test)]
+mod standing_fault_tests;
+
+pub use finding_log::{FindingEpisode, FindingLog, MAX_EPISODES, VirtualRun};
+pub(super) use page_recording::PageRecording;
+pub use page_recording::PageRecordingError;
+
+/// An owner never waits longer than this from one tick to the next; nor does it here.
+const SLOWEST_TICK: Duration = Duration::from_secs(1);
+
+/// What is judged, and how it is told.
+#[derive(Clone, Debug)]
+pub struct JudgeOptions {
+    /// The folder of the recording.
+    pub from: PathBuf,
+    /// Files that say how the cluster is wired, and which jobs run.
+    pub site: site::SiteOptions,
+    /// The time between two pages of a target; worked out from the recording if it is not said.
+    pub period: Option<Duration>,
+    /// One JSON object instead of text.
+    pub json: bool,
+}
+
+/// What the owner said of a recording.
+#[derive(Debug, Serialize)]
+struct JudgeReport<'a> {
+    from: UnixMs,
+    until: UnixMs,
+    period_ms: u64,
+    targets: usize,
+    totals: CumulativeTotals,
+    findings: &'a [FindingEpisode],
+    unlisted: u64,
+}
+
+/// Lives through a recording, and says who saw it.
+pub(super) fn judge_recording(
+    wanted: &JudgeOptions,
+    owner: engine::EngineOptions,
+) -> anyhow::Result<VirtualRun> {
+    Ok(play_recording(wanted, owner)?.run)
+}
+
+fn play_recording(
+    wanted: &JudgeOptions,
+    owner: engine::EngineOptions,
+) -> anyhow::Result<PlayedRecording> {
+    let told = site_deliveries(&wanted.site)?;
+    let live =
+        if record::Recording::has_segments(&wanted.from) { play_segments } else { play_pages };
+    live(wanted, owner, told)
+}
+
+/// Judges a recording and prints what was found.
+pub fn run(wanted: &JudgeOptions, owner: engine::EngineOptions) -> anyhow::Result<ExitCode> {
+    let PlayedRecording { run: mut witness, span: (from, until), period, targets } =
+        play_recording(wanted, owner)?;
+    let totals = witness.cumulative_totals();
+    let verdict = JudgeReport {
+        from,
+        until,
+        period_ms: period.as_millis() as u64,
+        targets,
+        totals,
+        findings: witness.finding_log().all_episodes(),
+        unlisted: witness.finding_log().unlisted_count(),
+    };
+    let page =
+        if wanted.json { serde_json::to_string(&verdict)? + "\n" } else { verdict.render_text() };
+    snapshot_command::print_page(&page)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What an owner saw of a recording.
+struct PlayedRecording {
+    run: VirtualRun,
+    span: (UnixMs, UnixMs),
+    period: Duration,
+    targets: usize,
+}
+
+/// What the files of the site say.
+fn site_deliveries(files: &site::SiteOptions) -> Result<Vec<Delivery>, site::SiteError> {
+    let topology =
+        files.topology.iter().map(|file| site::read_topology(file).map(Delivery::Topology));
+    let jobs = files.jobs.iter().map(|file| site::read_jobs(file).map(Delivery::Jobs));
+    topology.chain(jobs).collect()
+}
+
+/// Lives through a folder of pages.
+fn play_pages(
+    wanted: &JudgeOptions,
+    owner: engine::EngineOptions,
+    told: Vec<Delivery>,
+) -> anyhow::Result<PlayedRecording> {
+    let recording = PageRecording::open_folder(&wanted.from)?;
+    let period = wanted.period.unwrap_or_else(|| recording.scrape_period());
+    let mut witness = VirtualRun::new(engine::EngineOptions { period, ..owner });
+    for delivery in told {
+        witness.ingest_delivery(delivery);
+    }
+    witness.ingest_delivery(Delivery::Targets(recording.recorded_targets()));
+    let batches = recording.read_batches().map(|batch| batch.map(|b| (b.at, Delivery::Batch(b))));
+    let span = recording.time_span();
+    run_deliveries(batches, &mut witness, span.0, period.min(SLOWEST_TICK))?;
+    Ok(PlayedRecording { run: witness, span, period, targets: recording.recorded_targets().len() })
+}
+
+/// Lives through the segments of a recorder.
+fn play_segments(
+    wanted: &JudgeOptions,
+    owner: engine::EngineOptions,
+    told: Vec<Delivery>,
+) -> anyhow::Result<PlayedRecording> {
+    let recording = record::Recording::open_folder(&wanted.from)?;
+    let period = wanted.period.unwrap_or_else(|| recording.scrape_period());
+    let options = engine::EngineOptions { period, ..owner };
+    let mut witness = VirtualRun::of(engine_preamble::resume_engine(
+        &recording,
+        recording.time_span().0,
+        options,
+    )?);
+    for delivery in told {
+        witness.ingest_delivery(delivery);
+    }
+    let (mut targets, span) = (0, recording.time_span());
+    let deliveries = recording.deliveries_from(span.0).inspect(|delivery| {
+        if let Ok((_, Delivery::Targets(named))) = delivery {
+            targets = named.len();
+        }
+    });
+    run_deliveries(deliveries, &mut witness, span.0, period.min(SLOWEST_TICK))?;
+    if recording.lost_bytes() > 0 {
+        tracing::warn!(
+            bytes = recording.lost_bytes(),
+            "unfinished or damaged parts are passed over"
+        );
+    }
+    Ok(PlayedRecording { run: witness, span, period, targets })
+}
+
+/// Delivers everything at its instant, and ticks from the first to the last of them as a running owner would.
+fn run_deliveries<E>(
+    deliveries: impl Iterator<Item = Result<(UnixMs, Delivery), E>>,
+    witness: &mut VirtualRun,
+    from: UnixMs,
+    step: Duration,
+) -> Result<(), E> {
+    let mut tick = from;
+    for delivery in deliveries {
+        let (at, delivery) = delivery?;
+        // What comes at the very instant of a tick was there before it.
+        while tick < at {
+            witness.run_tick(tick);
+            tick = tick + step;
+        }
+        witness.ingest_delivery(delivery);
+    }
+    witness.run_tick(tick);
+    Ok(())
+}
+
+impl JudgeReport<'_> {
+    /// The findings in the order in which they were opened, each with its numbers' sentence.
+    fn render_text(&self) -> String {
+        let mut page = String::new();
+        let pages = self.totals.scrapes.values().sum();
+        let seconds = self.until.duration_since(self.from).as_secs_f64();
+        push_line(
+            &mut page,
+            format_args!(
+                "gaunt judge  {} · {} every {} s · {} to {} ({seconds:.0} s)",
+                format_count(self.targets as u64, "target"),
+                format_count(pages, "page"),
+                self.period_ms as f64 / 1e3,
+                format_date_time(self.from),
+                format_date_time(self.until),
+            ),
+        );
+        for (outcome, attempts) in &self.totals.scrapes {
+            if outcome.as_str() != "ok" {
+                let pages = format_count(*attempts, "page");
+                push_line(&mut page, format_args!("not taken    {pages}: {outcome}"));
+            }
+        }
+        for (reason, lines) in &self.totals.rejected {
+            let lines = format_count(*lines, "line");
+            push_line(&mut page, format_args!("not taken    {lines}: {reason}"));
+        }
+        push_line(&mut page, format_args!("FINDINGS     {}", self.findings.len()));
+        for episode in self.findings {
+            self.render_episode(&mut page, episode);
+        }
+        if self.unlisted > 0 {
+            let limit = format_args!("and more: at most {MAX_EPISODES} are kept");
+            push_line(&mut page, limit);
+        }
+        page
+    }
+
+    fn render_episode(&self, page: &mut String, episode: &FindingEpisode) {
+        let finding = &episode.finding;
+        let after = |at: UnixMs| format!("+{:.1} s", at.duration_since(self.from).as_secs_f64());
+        push_line(
+            page,
+            format_args!(
+                "{:>10} to {:>10}  {:<8}  {:<18}  {}  sure {:.2}",
+                after(episode.opened),
+                episode.closed.map_or_else(|| "the end".to_owned(), after),
+                episode.worst.as_str(),
+                finding.kind.as_str(),
+                finding.entity,
+                finding.confidence,
+            ),
+        );
+        push_line(page, format_args!("             {}", finding.summary));
+    }
+}
+
+fn push_line(page: &mut String, words: std::fmt::Arguments<'_>) {
+    // Writing to a string cannot fail.
+    _ = writeln!(page, "{words}");
+}
+
+fn format_count(number: u64, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// An instant as `2026-11-21 03:24:05 UTC`.
+pub(super) fn format_date_time(at: UnixMs) -> String {
+    let (year, month, day) = at.to_date();
+    let second = at.0.div_euclid(1_000).rem_euclid(86_400);
+    let (hour, minute) = (second / 3_600, second / 60 % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{:02} UTC", second % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_date_is_that_of_the_calendar() {
+        let table = [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_782_400_000, "2000-02-29 00:00:00 UTC"),
+            (1_700_000_000_999, "2023-11-14 22:13:20 UTC"),
+            (4_107_542_399_000, "2100-02-28 23:59:59 UTC"),
+            (4_107_542_400_000, "2100-03-01 00:00:00 UTC"),
+            (-1, "1969-12-31 23:59:59 UTC"),
+        ];
+        for (ms, text) in table {
+            assert_eq!(format_date_time(UnixMs(ms)), text);
+        }
+    }
+}

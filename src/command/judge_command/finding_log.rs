@@ -1,0 +1,225 @@
+//! A chronicle: every finding that an owner in virtual time came to, with the instants at which it opened and closed.
+
+use std::collections::{HashMap, HashSet};
+
+use gaunt_schema::{Delivery, Severity, UnixMs};
+use serde::Serialize;
+
+use crate::{
+    answer::{Answer, CumulativeTotals, Finding, FindingAction, FindingList, Question},
+    engine::{self, Engine},
+};
+
+/// The most episodes that are kept, about a kilobyte each: a judge that says more than this says nothing.
+pub const MAX_EPISODES: usize = 100_000;
+
+/// One finding from its opening to its close.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FindingEpisode {
+    /// The tick at which it was first said.
+    pub opened: UnixMs,
+    /// The tick at which it was first said no more; none if it was open to the end.
+    pub closed: Option<UnixMs>,
+    /// The worst severity that it had.
+    pub worst: Severity,
+    /// The first tick at which it was a warning or worse.
+    pub warned: Option<UnixMs>,
+    /// The first tick at which it was critical.
+    pub paged: Option<UnixMs>,
+    /// How many findings stood before it when it was opened: 0 is the judge's first word.
+    pub rank: usize,
+    /// What was said last.
+    pub finding: Finding,
+}
+
+/// What was said, in the order in which it was opened.
+#[derive(Debug, Default)]
+pub struct FindingLog {
+    episodes: Vec<FindingEpisode>,
+    /// Position of each open episode, by the finding's id.
+    open: HashMap<String, usize>,
+    unlisted: u64,
+}
+
+impl FindingLog {
+    /// Notes what is open at one tick.
+    pub fn record_findings(&mut self, list: &FindingList) {
+        let still: HashSet<&str> = list.findings.iter().map(|f| f.id.as_str()).collect();
+        let episodes = &mut self.episodes;
+        self.open.retain(|id, at| {
+            let stays = still.contains(id.as_str());
+            if !stays {
+                episodes[*at].closed = Some(list.at);
+            }
+            stays
+        });
+        for (rank, finding) in list.findings.iter().enumerate() {
+            let at = self.open.get(&finding.id).copied();
+            let at = at.or_else(|| self.begin_episode(finding, rank, list.at));
+            let Some(episode) = at.and_then(|at| self.episodes.get_mut(at)) else { continue };
+            episode.worst = episode.worst.max(finding.severity);
+            if finding.severity >= Severity::Warning {
+                episode.warned.get_or_insert(list.at);
+            }
+            if finding.severity == Severity::Critical {
+                episode.paged.get_or_insert(list.at);
+            }
+            if episode.finding != *finding {
+                episode.finding.clone_from(finding);
+            }
+        }
+    }
+
+    /// Every episode, in the order in which they were opened.
+    pub fn all_episodes(&self) -> &[FindingEpisode] {
+        &self.episodes
+    }
+
+    /// How often a finding was open at a tick and not noted for want of room.
+    pub fn unlisted_count(&self) -> u64 {
+        self.unlisted
+    }
+
+    /// The place of a new episode, if there is room.
+    fn begin_episode(&mut self, finding: &Finding, rank: usize, at: UnixMs) -> Option<usize> {
+        if self.episodes.len() >= MAX_EPISODES {
+            self.unlisted += 1;
+            return None;
+        }
+        self.episodes.push(FindingEpisode {
+            opened: at,
+            closed: None,
+            worst: finding.severity,
+            warned: None,
+            paged: None,
+            rank,
+            finding: finding.clone(),
+        });
+        self.open.insert(finding.id.clone(), self.episodes.len() - 1);
+        Some(self.episodes.len() - 1)
+    }
+}
+
+/// An owner in virtual time and the chronicle of what it says.
+#[derive(Debug)]
+pub struct VirtualRun {
+    engine: Engine,
+    log: FindingLog,
+}
+
+impl VirtualRun {
+    /// A witness who has seen nothing yet.
+    pub fn new(options: engine::EngineOptions) -> Self {
+        Self::of(Engine::new(options))
+    }
+
+    /// A witness of an owner that may know something already.
+    pub fn of(owner: Engine) -> Self {
+        Self { engine: owner, log: FindingLog::default() }
+    }
+
+    /// Takes what a sender brought.
+    pub fn ingest_delivery(&mut self, delivery: Delivery) {
+        self.engine.ingest_delivery(delivery);
+    }
+
+    /// Lets time pass until `now` and notes what is said then.
+    pub fn run_tick(&mut self, now: UnixMs) {
+        self.engine.run_tick(now);
+        if let Answer::Findings(list) = self.engine.answer_question(&Question::Findings) {
+            self.log.record_findings(&list);
+        }
+    }
+
+    /// Does something to a finding.
+    pub fn apply_action(&mut self, act: &FindingAction) -> Answer {
+        self.engine.handle_action(act)
+    }
+
+    /// Asks about the last tick.
+    pub fn answer_question(&mut self, question: &Question) -> Answer {
+        self.engine.answer_question(question)
+    }
+
+    /// What was said.
+    pub fn finding_log(&self) -> &FindingLog {
+        &self.log
+    }
+
+    /// The same, for who needs the owner no longer.
+    pub fn into_finding_log(self) -> FindingLog {
+        self.log
+    }
+
+    /// What was done.
+    pub fn cumulative_totals(&mut self) -> CumulativeTotals {
+        match self.engine.answer_question(&Question::Targets) {
+            Answer::Targets(list) => list.totals.clone(),
+            _ => CumulativeTotals::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gaunt_schema::{Entity, FindingKind, SanitizedText};
+
+    use super::*;
+    use crate::answer::FindingLifecycle;
+
+    fn test_finding(id: &str, severity: Severity) -> Finding {
+        Finding {
+            id: id.to_owned(),
+            kind: FindingKind::DataStarved,
+            severity,
+            entity: Entity::new_node(&SanitizedText::new(id)),
+            since: UnixMs(0),
+            confidence: 0.5,
+            lost_gpus: 0.0,
+            cost_gpu_hours_per_hour: 0.0,
+            victims: Vec::new(),
+            summary: String::new(),
+            next: String::new(),
+            evidence: Vec::new(),
+            missing: Vec::new(),
+            life: FindingLifecycle::default(),
+            acknowledged: None,
+        }
+    }
+
+    #[test]
+    fn an_episode_lasts_from_the_first_tick_to_the_first_without_it() {
+        use Severity::{Critical, Info, Warning};
+        let ticks: [&[(&str, Severity)]; 6] = [
+            &[],
+            &[("a", Info)],
+            &[("b", Warning), ("a", Warning)],
+            &[("a", Critical)],
+            &[("a", Info), ("b", Warning)],
+            &[("b", Warning)],
+        ];
+        let mut chronicle = FindingLog::default();
+        for (tick, open) in (0..).zip(ticks) {
+            let findings = open.iter().map(|(id, severity)| test_finding(id, *severity)).collect();
+            chronicle.record_findings(&FindingList {
+                at: UnixMs(tick * 1_000),
+                findings,
+                ..FindingList::default()
+            });
+        }
+        let told: Vec<_> = chronicle
+            .all_episodes()
+            .iter()
+            .map(|e| (e.finding.id.as_str(), e.opened.0, e.closed.map(|at| at.0), e.worst, e.rank))
+            .collect();
+        let expected = [
+            ("a", 1_000, Some(5_000), Critical, 0),
+            ("b", 2_000, Some(3_000), Warning, 0),
+            ("b", 4_000, None, Warning, 1),
+        ];
+        assert_eq!(told, expected);
+        let a = &chronicle.all_episodes()[0];
+        assert_eq!((a.warned, a.paged), (Some(UnixMs(2_000)), Some(UnixMs(3_000))));
+        assert_eq!(a.finding.severity, Info);
+    }
+}

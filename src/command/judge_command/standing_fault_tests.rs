@@ -1,0 +1,249 @@
+//! Faults that stand: one finding of each kind, open from its first word to the end, at a steady cost.
+
+use std::time::Duration;
+
+use gaunt_schema::{Delivery, FindingEvent, FindingKind, UnixMs};
+use gaunt_sim::suite::SingleFaultFleet;
+
+use super::VirtualRun;
+use crate::{
+    answer::{Answer, Finding, FindingAction, FindingCommand, Question, Refusal},
+    engine,
+};
+
+const START: UnixMs = UnixMs(1_760_017_311_000);
+
+/// A fault that stands is found within its limit and this.
+const FOUND: Duration = Duration::from_mins(3);
+
+/// A cost is steady while it stays within this share of its middle, or within half a GPU.
+const STEADY: f64 = 0.25;
+
+/// A standing fault and the owner that reads it.
+struct StandingFaultRun {
+    fleet: SingleFaultFleet,
+    engine: VirtualRun,
+    now: UnixMs,
+    period: Duration,
+}
+
+impl StandingFaultRun {
+    fn new(standing: SingleFaultFleet, period: Duration, accepted_seconds: f64) -> Self {
+        let mut options = engine::EngineOptions { period, ..engine::EngineOptions::default() };
+        options.thresholds.usual_accepted_seconds = accepted_seconds;
+        let mut witness = VirtualRun::new(options);
+        witness.ingest_delivery(Delivery::Targets(standing.scrape_targets()));
+        Self { fleet: standing, engine: witness, now: START, period }
+    }
+
+    /// Lets time pass until `end`, and looks at what is open after each period.
+    fn run_until(&mut self, end: UnixMs, mut look: impl FnMut(UnixMs, &[Finding])) {
+        while self.now < end {
+            self.now = self.now + self.period;
+            for batch in self.fleet.scrape_at(self.now) {
+                self.engine.ingest_delivery(Delivery::Batch(batch));
+            }
+            self.engine.run_tick(self.now);
+            if let Answer::Findings(list) = self.engine.answer_question(&Question::Findings) {
+                look(self.now, &list.findings);
+            }
+        }
+    }
+}
+
+impl StandingFaultRun {
+    /// Lets time pass until the fault is found; the finding's id.
+    fn run_until_found(&mut self) -> String {
+        let (kind, truths) = (self.fleet.kind(), self.fleet.fleet().ground_truths());
+        let limit = truths.first().map_or(Duration::ZERO, |truth| truth.limit);
+        let found_by = self.fleet.onset_time() + limit + FOUND;
+        let mut found = None;
+        self.run_until(found_by, |_, open| {
+            let named = open.iter().find(|finding| finding.kind == kind);
+            found = named.map(|finding| finding.id.clone());
+        });
+        found.unwrap_or_else(|| panic!("{kind} is not found by {found_by:?}"))
+    }
+
+    /// What became of a finding, as an explanation of it says.
+    fn explain_finding(&mut self, id: &str) -> Finding {
+        match self.engine.answer_question(&Question::Finding(id.to_owned())) {
+            Answer::Finding(explained) => explained.finding.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A fault of this kind is found, and for `lasts` from then on its finding stays open, under one id, at one cost.
+fn check_standing(kind: FindingKind, period: Duration, accepted_seconds: f64, lasts: Duration) {
+    let mut run =
+        StandingFaultRun::new(SingleFaultFleet::of(kind, 0, START), period, accepted_seconds);
+    let id = run.run_until_found();
+    let end = run.now + lasts;
+    let (mut costs, mut gone) = (Vec::new(), None);
+    run.run_until(end, |at, open| match open.iter().find(|finding| finding.id == id) {
+        Some(finding) => costs.push(finding.cost_gpu_hours_per_hour),
+        None => gone = gone.or(Some(at)),
+    });
+    let episodes = run.engine.finding_log().all_episodes().iter();
+    let said: Vec<_> = episodes
+        .map(|e| {
+            let after = |at: UnixMs| at.duration_since(run.fleet.onset_time()).as_secs();
+            (e.finding.id.clone(), after(e.opened), e.closed.map(after))
+        })
+        .collect();
+    assert_eq!(gone, None, "{id} closed {said:?}");
+    let mean = |costs: &[f64]| costs.iter().sum::<f64>() / costs.len().max(1) as f64;
+    let part = (costs.len() / 8).max(1);
+    let (early, late) = (mean(&costs[..part]), mean(&costs[costs.len() - part..]));
+    let steady = (early * STEADY).max(0.5);
+    assert!((early - late).abs() <= steady, "{id} costs {early:.2} and then {late:.2}: {said:?}");
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+const SLOW: Duration = Duration::from_secs(10);
+
+/// What the settings say of a level that is accepted with time, and a test that has less of it.
+const HALF_AN_HOUR: f64 = 1_800.0;
+const MINUTES: f64 = 240.0;
+
+/// Longer than a level would have to last to be accepted as usual, either way.
+const LONG: Duration = Duration::from_mins(36);
+const SHORT: Duration = Duration::from_mins(9);
+const HOURS: Duration = Duration::from_hours(3);
+
+macro_rules! stand {
+    ($($test:ident: $kind:ident, $period:expr, $accepted:expr, $lasts:expr;)*) => {
+        $(
+            #[test]
+            fn $test() {
+                check_standing(FindingKind::$kind, $period, $accepted, $lasts);
+            }
+        )*
+    };
+}
+
+stand! {
+    data_starved_stands: DataStarved, SECOND, HALF_AN_HOUR, LONG;
+    storage_slow_stands: StorageSlow, SECOND, MINUTES, SHORT;
+    compute_straggler_stands: ComputeStraggler, SECOND, MINUTES, SHORT;
+    throttled_stands: Throttled, SLOW, HALF_AN_HOUR, HOURS;
+    host_bound_stands: HostBound, SECOND, MINUTES, SHORT;
+    pcie_degraded_stands: PcieDegraded, SECOND, MINUTES, SHORT;
+    nvlink_degraded_stands: NvlinkDegraded, SECOND, MINUTES, SHORT;
+    port_down_stands: PortDown, SLOW, HALF_AN_HOUR, HOURS;
+    port_rate_low_stands: PortRateLow, SLOW, HALF_AN_HOUR, HOURS;
+    link_errors_stands: LinkErrors, SLOW, HALF_AN_HOUR, HOURS;
+    leaf_congested_stands: LeafCongested, SECOND, MINUTES, SHORT;
+    rail_slow_stands: RailSlow, SECOND, MINUTES, SHORT;
+    host_blocks_network_stands: HostBlocksNetwork, SECOND, MINUTES, SHORT;
+    collective_hang_stands: CollectiveHang, SECOND, MINUTES, SHORT;
+    gpu_failed_stands: GpuFailed, SECOND, MINUTES, SHORT * 2;
+    idle_allocated_stands: IdleAllocated, SLOW, HALF_AN_HOUR, HOURS;
+    stage_imbalance_stands: StageImbalance, SECOND, MINUTES, SHORT;
+    data_skew_stands: DataSkew, SECOND, MINUTES, SHORT;
+    target_down_stands: TargetDown, SLOW, HALF_AN_HOUR, HOURS;
+    driver_hung_stands: DriverHung, SLOW, HALF_AN_HOUR, HOURS;
+    data_stale_stands: DataStale, SLOW, HALF_AN_HOUR, HOURS;
+}
+
+/// A fault of this kind stays open, under one id and without a second opening, while its job writes checkpoints.
+fn outlasts_checkpoints(kind: FindingKind, period: Duration) {
+    let mut run = StandingFaultRun::new(
+        SingleFaultFleet::with_checkpoints(kind, 0, START),
+        period,
+        HALF_AN_HOUR,
+    );
+    let id = run.run_until_found();
+    let (end, mut gone) = (run.now + Duration::from_mins(25), Vec::new());
+    run.run_until(end, |at, open| {
+        if !open.iter().any(|finding| finding.id == id) {
+            gone.push(at);
+        }
+    });
+    let after: Vec<_> =
+        gone.iter().map(|at| at.duration_since(run.fleet.onset_time()).as_secs()).collect();
+    assert!(gone.is_empty(), "{id} was away {after:?} seconds after its onset");
+    let openings = run.explain_finding(&id).life.openings;
+    assert_eq!(openings, 1, "{id} came back");
+}
+
+macro_rules! outlast {
+    ($($test:ident: $kind:ident, $period:expr;)*) => {
+        $(
+            #[test]
+            fn $test() {
+                outlasts_checkpoints(FindingKind::$kind, $period);
+            }
+        )*
+    };
+}
+
+outlast! {
+    data_starved_outlasts_checkpoints: DataStarved, SECOND;
+    compute_straggler_outlasts_checkpoints: ComputeStraggler, SLOW;
+    throttled_outlasts_checkpoints: Throttled, SLOW;
+    host_bound_outlasts_checkpoints: HostBound, SLOW;
+    nvlink_degraded_outlasts_checkpoints: NvlinkDegraded, SECOND;
+    leaf_congested_outlasts_checkpoints: LeafCongested, SLOW;
+    stage_imbalance_outlasts_checkpoints: StageImbalance, SLOW;
+    data_skew_outlasts_checkpoints: DataSkew, SLOW;
+}
+
+#[test]
+fn finding_that_closes_names_the_signal_that_recovered() {
+    for (kind, said) in [
+        (FindingKind::DataStarved, "utilization of these GPUs "),
+        (FindingKind::PortDown, "logical state 4 ≥ limit 4"),
+        (FindingKind::TargetDown, "the target answers again"),
+    ] {
+        let mut run = StandingFaultRun::new(
+            SingleFaultFleet::with_end(kind, 0, START, 240.0),
+            SECOND,
+            HALF_AN_HOUR,
+        );
+        let id = run.run_until_found();
+        run.run_until(run.fleet.onset_time() + Duration::from_mins(6), |_, _| {});
+        let life = run.explain_finding(&id).life;
+        let last = life.changes.last().map(|change| (change.what, change.to.to_string()));
+        let (what, signal) = last.unwrap_or_else(|| panic!("{kind} has no changes"));
+        assert_eq!(what, FindingEvent::Closed, "{kind}: {life:?}");
+        assert!(signal.starts_with(said), "{kind}: {signal:?}");
+    }
+}
+
+#[test]
+fn accepted_level_is_usual_and_its_finding_stays_closed() {
+    let mut run = StandingFaultRun::new(
+        SingleFaultFleet::of(FindingKind::DataStarved, 0, START),
+        SECOND,
+        HALF_AN_HOUR,
+    );
+    let id = run.run_until_found();
+    let deed = FindingCommand::Accept { note: "smaller batches".into() };
+    let act = FindingAction { finding: id.clone(), by: "alice".into(), command: deed };
+    let Answer::Finding(told) = run.engine.apply_action(&act) else { panic!("refused") };
+    let last = told.finding.life.changes.last().cloned().unwrap_or_else(|| panic!("no change"));
+    assert_eq!((last.what, &*last.to), (FindingEvent::Accepted, "alice: smaller batches"));
+    assert!(told.finding.life.closed.is_some());
+    let mut open = Vec::new();
+    let end = run.now + Duration::from_mins(5);
+    run.run_until(end, |_, findings| {
+        open.extend(findings.iter().map(|finding| finding.id.clone()));
+    });
+    assert_eq!(open, [""; 0], "what is accepted is no fault");
+}
+
+#[test]
+fn level_of_what_is_a_fault_at_every_level_is_not_accepted() {
+    let mut run = StandingFaultRun::new(
+        SingleFaultFleet::of(FindingKind::PortDown, 0, START),
+        SLOW,
+        HALF_AN_HOUR,
+    );
+    let id = run.run_until_found();
+    let deed = FindingCommand::Accept { note: "".into() };
+    let act = FindingAction { finding: id, by: "alice".into(), command: deed };
+    let Answer::Refused(refusal) = run.engine.apply_action(&act) else { panic!("accepted") };
+    assert!(matches!(refusal, Refusal::NotAcceptable { .. }), "{refusal}");
+}

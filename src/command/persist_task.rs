@@ -1,0 +1,190 @@
+//! Keeping what outlives a restart: written every few seconds, at each act, and at the end.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use gaunt_schema::{SanitizedText, plain_error};
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::{JoinHandle, spawn_blocking},
+    time::{MissedTickBehavior, interval, timeout},
+};
+
+use crate::{
+    engine::{BaselineSnapshot, EngineHandle, FlushRequest, PersistedState, UsageWindow},
+    state_store::{LoadedPart, StatePart, StateStore, StateStoreError},
+};
+
+#[cfg(test)]
+mod tests;
+
+/// The time between two writes. What is counted is told only once it was written, so that no counter falls when the
+/// process is killed; it is late by this much.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// The longest that the last write may take.
+const LAST: Duration = Duration::from_secs(5);
+
+/// Who keeps what an owner knows.
+pub(super) struct PersistTask {
+    flush_sender: mpsc::Sender<FlushRequest>,
+    task: JoinHandle<()>,
+}
+
+/// Opens the folder and reads what was kept there. What cannot be read is said and set aside.
+pub(super) fn load_state(folder: &Path) -> Result<(StateStore, PersistedState), StateStoreError> {
+    let memory = StateStore::open_folder(folder)?;
+    let remembered: PersistedState = load_part(&memory, StatePart::Findings)?;
+    let (open, closed) = remembered.finding_counts();
+    tracing::info!(open, closed, folder = %folder.display(), "findings go on from before");
+    let usual: BaselineSnapshot = load_part(&memory, StatePart::Baselines)?;
+    let recent: UsageWindow = load_part(&memory, StatePart::Usage)?;
+    Ok((memory, remembered.with_baselines(usual).with_usage_window(recent)))
+}
+
+/// One part of what was kept, or nothing.
+fn load_part<T: DeserializeOwned + Default>(
+    memory: &StateStore,
+    part: StatePart,
+) -> Result<T, StateStoreError> {
+    let found = match memory.load_part(part)? {
+        LoadedPart::Stored(bytes) => match serde_json::from_slice(&bytes) {
+            Ok(known) => return Ok(known),
+            Err(error) => memory.set_aside(part, &plain_error::json(&error))?,
+        },
+        found => found,
+    };
+    if let LoadedPart::Damaged { why, aside } = found {
+        let why = SanitizedText::new(&why);
+        tracing::error!(
+            %why,
+            aside = %aside.display(),
+            "what was kept cannot be read and is set aside; it begins anew"
+        );
+    }
+    Ok(T::default())
+}
+
+impl PersistTask {
+    /// Begins to keep what the owner knows; the handle is one whose acts are kept before they are answered.
+    pub(super) fn start_persisting(
+        memory: StateStore,
+        owner: &EngineHandle,
+    ) -> (Self, EngineHandle) {
+        let (flush, asked) = mpsc::channel(16);
+        let kept = owner.with_flush_sender(flush.clone());
+        let writing = tokio::spawn(run_persist_loop(memory, owner.clone(), asked));
+        (Self { flush_sender: flush, task: writing }, kept)
+    }
+
+    /// Writes once more, and ends.
+    pub(super) async fn finish_persisting(self) {
+        let (back, done) = oneshot::channel();
+        let written = async {
+            let asked = self.flush_sender.send(back).await;
+            asked.is_ok() && done.await.is_ok()
+        };
+        if timeout(LAST, written).await != Ok(true) {
+            tracing::warn!("the last seconds of findings and counters were not kept");
+        }
+        self.task.abort();
+    }
+}
+
+async fn run_persist_loop(
+    memory: StateStore,
+    owner: EngineHandle,
+    mut asked: mpsc::Receiver<FlushRequest>,
+) {
+    let mut book = Some(PersistWriter::new(memory));
+    let mut ticks = interval(EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut failing = false;
+    loop {
+        let waiting = tokio::select! {
+            flush = asked.recv() => match flush {
+                Some(flush) => Some(flush),
+                None => return,
+            },
+            _ = ticks.tick() => None,
+        };
+        let Ok(remembered) = owner.persisted_state().await else { return };
+        let remembered = Arc::new(remembered);
+        let (Some(mut written), same) = (book.take(), remembered.clone()) else { return };
+        let all = waiting.is_some();
+        let wrote = spawn_blocking(move || {
+            let wrote = written.write_changes(&same, all);
+            (written, wrote)
+        });
+        let Ok((back, wrote)) = wrote.await else { return };
+        book = Some(back);
+        if wrote.findings.is_ok() {
+            owner.confirm_persisted(&remembered).await;
+            if let Some(waiting) = waiting {
+                // Whoever waited may have given up.
+                let _gone = waiting.send(());
+            }
+        }
+        let (what, why) = match (wrote.findings, wrote.other_parts) {
+            (Err(why), _) => ("findings and counters", why),
+            (_, Err(why)) => ("what is usual, or the usage of the last hour,", why),
+            (Ok(()), Ok(())) => {
+                if std::mem::take(&mut failing) {
+                    tracing::info!("findings and counters are kept again");
+                }
+                continue;
+            }
+        };
+        if !std::mem::replace(&mut failing, true) {
+            tracing::error!("{what} would not outlive a restart: {why}");
+        }
+    }
+}
+
+/// The memory, and what of it was written last: what is much is put into JSON only when it is something else.
+struct PersistWriter {
+    store: StateStore,
+    baselines: Option<Arc<BaselineSnapshot>>,
+    /// The newest minute of usage.
+    minute: Option<i64>,
+}
+
+/// What became of a write: a part that cannot be written keeps none of the others from it.
+struct PersistOutcome {
+    /// Of findings and counters.
+    findings: Result<(), String>,
+    /// Of what is kept beside them.
+    other_parts: Result<(), String>,
+}
+
+impl PersistWriter {
+    fn new(memory: StateStore) -> Self {
+        Self { store: memory, baselines: None, minute: None }
+    }
+
+    /// Writes what changed; of usage only whole minutes, unless all is wanted.
+    fn write_changes(&mut self, what: &PersistedState, all: bool) -> PersistOutcome {
+        let findings = self.write_part(StatePart::Findings, what);
+        let other = |usual: &&Arc<BaselineSnapshot>| {
+            self.baselines.as_ref().is_none_or(|last| !Arc::ptr_eq(last, usual))
+        };
+        let usual = what.learned_baselines().filter(other).map_or(Ok(()), |usual| {
+            self.write_part(StatePart::Baselines, &**usual)?;
+            self.baselines = Some(usual.clone());
+            Ok(())
+        });
+        let minute = what.usage_window().newest_minute();
+        let due = minute.is_some() && (all || minute != self.minute);
+        let usage =
+            if due { self.write_part(StatePart::Usage, what.usage_window()) } else { Ok(()) };
+        if due && usage.is_ok() {
+            self.minute = minute;
+        }
+        PersistOutcome { findings, other_parts: usual.and(usage) }
+    }
+
+    fn write_part<T: Serialize>(&mut self, part: StatePart, what: &T) -> Result<(), String> {
+        let bytes = serde_json::to_vec(what).map_err(|error| error.to_string())?;
+        self.store.save_part(part, &bytes).map(drop).map_err(|error| error.to_string())
+    }
+}

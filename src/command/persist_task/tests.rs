@@ -1,0 +1,274 @@
+//! Owners that are killed at any moment of a finding's life, in virtual time: what they know is written as the running
+//! program writes it, and read as it reads it.
+
+use std::collections::BTreeMap;
+
+use gaunt_schema::{Batch, Delivery, FindingEvent, FindingKind, Severity, UnixMs};
+use gaunt_sim::suite::SingleFaultFleet;
+
+use super::*;
+use crate::{
+    answer::{Answer, Finding, Question},
+    engine::{self, Engine},
+};
+
+mod files;
+mod moments;
+
+const START: UnixMs = UnixMs(1_760_017_311_000);
+
+/// A fault that stands, and the owner that reads it and is killed now and then.
+struct KilledEngineRun {
+    fleet: SingleFaultFleet,
+    engine: Engine,
+    writer: Option<PersistWriter>,
+    folder: tempfile::TempDir,
+    options: engine::EngineOptions,
+    now: UnixMs,
+    /// Milliseconds by which the owner's clock is before that of the fleet.
+    ahead_ms: i64,
+    period: Duration,
+    written: UnixMs,
+}
+
+impl KilledEngineRun {
+    fn new(kind: FindingKind, period: Duration) -> Self {
+        Self::of(SingleFaultFleet::of(kind, 0, START), period)
+    }
+
+    fn of(standing: SingleFaultFleet, period: Duration) -> Self {
+        let options = engine::EngineOptions { period, ..engine::EngineOptions::default() };
+        let folder = tempfile::tempdir().unwrap();
+        let (memory, known) = load_state(folder.path()).unwrap();
+        let mut owner = Engine::from_persisted(options.clone(), known);
+        owner.ingest_delivery(Delivery::Targets(standing.scrape_targets()));
+        let book = Some(PersistWriter::new(memory));
+        Self {
+            fleet: standing,
+            engine: owner,
+            writer: book,
+            folder,
+            options,
+            now: START,
+            ahead_ms: 0,
+            period,
+            written: START,
+        }
+    }
+
+    /// One period, and a write where one is due.
+    fn step_period(&mut self) {
+        self.now = self.now + self.period;
+        let at = self.clock();
+        for batch in self.fleet.scrape_at(self.now) {
+            self.engine.ingest_delivery(Delivery::Batch(Batch { at, ..batch }));
+        }
+        self.engine.run_tick(at);
+        if self.now.duration_since(self.written) >= EVERY {
+            self.written = self.now;
+            let known = self.engine.persisted_state().unwrap();
+            let wrote = self.writer.as_mut().unwrap().write_changes(&known, false);
+            assert_eq!((wrote.findings, wrote.other_parts), (Ok(()), Ok(())));
+        }
+    }
+
+    fn run_until(&mut self, end: UnixMs, mut look: impl FnMut(&Self)) {
+        while self.now < end {
+            self.step_period();
+            look(self);
+        }
+    }
+
+    /// It is killed, and after so many periods another one begins with what is on the disk.
+    fn kill_and_resume(&mut self, gap: u32) {
+        self.writer = None;
+        for _ in 0..gap {
+            self.now = self.now + self.period;
+            drop(self.fleet.scrape_at(self.now));
+        }
+        self.begin();
+    }
+
+    /// Another one begins with what is on the disk.
+    fn begin(&mut self) {
+        let (memory, known) = load_state(self.folder.path()).unwrap();
+        self.engine = Engine::from_persisted(self.options.clone(), known);
+        self.engine.ingest_delivery(Delivery::Targets(self.fleet.scrape_targets()));
+        (self.writer, self.written) = (Some(PersistWriter::new(memory)), self.now);
+        self.engine.run_tick(self.clock());
+    }
+
+    /// What the owner's clock says.
+    fn clock(&self) -> UnixMs {
+        UnixMs(self.now.0 + self.ahead_ms)
+    }
+
+    fn open_findings(&self) -> Vec<Finding> {
+        match self.engine.answer_question(&Question::Findings) {
+            Answer::Findings(list) => list.findings.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The one that stands for the fault, if it is open.
+    fn fault_finding(&self) -> Option<Finding> {
+        self.open_findings().into_iter().find(|finding| finding.kind == self.fleet.kind())
+    }
+
+    /// What became of a finding that is open or remembered.
+    fn explained(&self, id: &str) -> Option<Finding> {
+        match self.engine.answer_question(&Question::Finding(id.to_owned())) {
+            Answer::Finding(explained) => Some(explained.finding.clone()),
+            _ => None,
+        }
+    }
+
+    fn opened_counts(&self) -> BTreeMap<FindingKind, u64> {
+        match self.engine.answer_question(&Question::Targets) {
+            Answer::Targets(list) => list.totals.findings_opened.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Seconds within which a fault is found although the owner is killed before and while it is suspected.
+fn detection_limit(kind: FindingKind) -> u64 {
+    match kind {
+        FindingKind::IdleAllocated => 900,
+        FindingKind::DataStale => 400,
+        _ => 240,
+    }
+}
+
+/// Periods for which nobody is there, one kill after the other, and for which the next one then lives.
+const GAPS: [(u32, u32); 8] =
+    [(2, 3), (5, 7), (20, 4), (1, 30), (90, 11), (3, 1), (40, 20), (2, 160)];
+
+/// Killed before its onset, while it is suspected, at its opening and again and again while it is open, a fault is one
+/// finding, and nothing else is said.
+fn check_survival(kind: FindingKind, period: Duration) {
+    let mut run = KilledEngineRun::new(kind, period);
+    let onset = run.fleet.onset_time();
+    run.run_until(UnixMs(onset.0 - 15_000), |_| {});
+    run.kill_and_resume(2);
+    run.run_until(onset + Duration::from_secs(4).max(period), |_| {});
+    run.kill_and_resume(3);
+    let end = onset + Duration::from_secs(detection_limit(kind)).max(period * 12);
+    while run.fault_finding().is_none() {
+        assert!(
+            run.now < end,
+            "{kind} is not found; unkilled: {:?}",
+            seconds_until_found(kind, period)
+        );
+        run.step_period();
+    }
+    // Killed before it was written it opens anew; from the write on it is the same one.
+    run.kill_and_resume(2);
+    let end = run.now + Duration::from_secs(detection_limit(kind)).max(period * 12);
+    while run.fault_finding().is_none() {
+        assert!(run.now < end, "{kind} is not found again");
+        run.step_period();
+    }
+    for _ in 0..6 {
+        run.step_period();
+    }
+    let first = run.fault_finding().unwrap_or_else(|| panic!("{kind} closed at once"));
+    let (counted, loud) = (run.opened_counts(), ids_above_info(&run.open_findings()));
+    let mut before = first.clone();
+    for (at, (gap, lives)) in GAPS.into_iter().enumerate() {
+        run.kill_and_resume(gap);
+        let end = run.now + period * lives;
+        run.run_until(end, |run| {
+            let context = || {
+                format!("{kind}, kill {at}, {:?}: {:?}", run.now, finding_ids(&run.open_findings()))
+            };
+            let found = run.open_findings().into_iter().find(|finding| finding.id == first.id);
+            let found = found.unwrap_or_else(|| panic!("closed: {}", context()));
+            assert_eq!(found.life.opened, first.life.opened, "{}", context());
+            assert!(found.severity >= before.severity, "less urgent: {}", context());
+            // It may become more urgent, and then says so.
+            let turns = |finding: &Finding| severity_turns(finding);
+            let rose = u32::from(found.severity > before.severity);
+            assert_eq!(turns(&found), turns(&before) + rose, "{}", context());
+            before = found;
+            let said = self::ids_above_info(&run.open_findings());
+            let others: Vec<_> = said.iter().filter(|id| !loud.contains(id)).collect();
+            assert!(others.is_empty(), "said too: {others:?}: {}", context());
+        });
+    }
+    let after = run.opened_counts();
+    assert_eq!(after.get(&kind), counted.get(&kind), "opened twice: {counted:?}, {after:?}");
+    let mut alive = KilledEngineRun::new(kind, period);
+    alive.run_until(run.now, |_| {});
+    let alive = alive
+        .fault_finding()
+        .unwrap_or_else(|| panic!("{kind} is not open where nobody is killed"));
+    assert_eq!(before.severity, alive.severity, "{kind}: as urgent as where nobody is killed");
+}
+
+/// How often it became more or less urgent.
+fn severity_turns(finding: &Finding) -> u32 {
+    let turns = finding.life.changes.iter().filter(|change| change.what == FindingEvent::Severity);
+    turns.count() as u32
+}
+
+/// Seconds after its onset within which a fault is found where nobody is killed; none within half an hour.
+fn seconds_until_found(kind: FindingKind, period: Duration) -> Option<u64> {
+    let mut run = KilledEngineRun::new(kind, period);
+    let onset = run.fleet.onset_time();
+    while run.fault_finding().is_none() {
+        if run.now >= onset + Duration::from_mins(30) {
+            return None;
+        }
+        run.step_period();
+    }
+    Some(run.now.duration_since(onset).as_secs())
+}
+
+fn finding_ids(findings: &[Finding]) -> Vec<&str> {
+    findings.iter().map(|finding| finding.id.as_str()).collect()
+}
+
+/// What somebody would have to look at.
+fn ids_above_info(findings: &[Finding]) -> Vec<String> {
+    let loud = findings.iter().filter(|finding| finding.severity > Severity::Info);
+    loud.map(|finding| finding.id.clone()).collect()
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+const SLOW: Duration = Duration::from_secs(10);
+
+macro_rules! outlive {
+    ($($test:ident: $kind:ident, $period:expr;)*) => {
+        $(
+            #[test]
+            fn $test() {
+                check_survival(FindingKind::$kind, $period);
+            }
+        )*
+    };
+}
+
+outlive! {
+    data_starved_outlives_kills: DataStarved, SECOND;
+    storage_slow_outlives_kills: StorageSlow, SECOND;
+    compute_straggler_outlives_kills: ComputeStraggler, SECOND;
+    throttled_outlives_kills: Throttled, SECOND;
+    host_bound_outlives_kills: HostBound, SECOND;
+    pcie_degraded_outlives_kills: PcieDegraded, SECOND;
+    nvlink_degraded_outlives_kills: NvlinkDegraded, SECOND;
+    port_down_outlives_kills: PortDown, SECOND;
+    port_rate_low_outlives_kills: PortRateLow, SECOND;
+    link_errors_outlives_kills: LinkErrors, SECOND;
+    leaf_congested_outlives_kills: LeafCongested, SECOND;
+    rail_slow_outlives_kills: RailSlow, SECOND;
+    host_blocks_network_outlives_kills: HostBlocksNetwork, SECOND;
+    collective_hang_outlives_kills: CollectiveHang, SECOND;
+    gpu_failed_outlives_kills: GpuFailed, SECOND;
+    idle_allocated_outlives_kills: IdleAllocated, SLOW;
+    stage_imbalance_outlives_kills: StageImbalance, SECOND;
+    data_skew_outlives_kills: DataSkew, SECOND;
+    target_down_outlives_kills: TargetDown, SLOW;
+    driver_hung_outlives_kills: DriverHung, SLOW;
+    data_stale_outlives_kills: DataStale, SLOW;
+}

@@ -1,0 +1,128 @@
+//! `gaunt record`: puts what targets say into a recording until it is told to stop, and judges meanwhile, so that every segment
+//! begins with what was known then.
+
+use std::{pin::Pin, process::ExitCode, sync::atomic::Ordering, time::Duration};
+
+use gaunt_schema::{ClockFn, Delivery};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::mpsc,
+    time::sleep,
+};
+
+use super::{ScrapingSetup, engine_preamble};
+use crate::{
+    answer_source::AggregatorClient,
+    engine::{self, Engine},
+    record::{RecordOptions, Recorder},
+    site,
+};
+
+mod remote_recorder;
+
+/// Deliveries that may wait for the recorder.
+const PASSING: usize = 64;
+
+/// Who says what is recorded.
+#[derive(Debug)]
+pub enum RecordSource {
+    /// These targets, scraped by this process.
+    Targets(Box<ScrapingSetup>),
+    /// An aggregator, with what its own targets say.
+    Aggregator(AggregatorClient),
+}
+
+/// Records until SIGTERM, SIGINT or the end of `duration`.
+pub async fn run(
+    from: RecordSource,
+    options: RecordOptions,
+    duration: Option<Duration>,
+) -> anyhow::Result<ExitCode> {
+    super::catch_file_size_signal()?;
+    let (mut terminate, mut interrupt) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let end: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
+        let over = async {
+            match duration {
+                Some(duration) => sleep(duration).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            () = over => {}
+        }
+    });
+    let recorder = match from {
+        RecordSource::Targets(scraping) => record_local(*scraping, options, end).await?,
+        RecordSource::Aggregator(aggregator) => {
+            remote_recorder::run(&aggregator, options, end).await?
+        }
+    };
+    let status = recorder.disk_status().cloned().unwrap_or_default();
+    // Its thread writes what waits.
+    drop(recorder);
+    let (written, dropped) = (status.written.load(Ordering::Relaxed), status.dropped_entries());
+    let bytes = status.bytes.load(Ordering::Relaxed);
+    tracing::info!(written, dropped, bytes, "recorded");
+    if dropped > 0 {
+        let why = if status.stop_reason().is_some() {
+            "nothing could be written at the end"
+        } else {
+            "the disk was full or too slow"
+        };
+        anyhow::bail!("{dropped} of {} deliveries were not written: {why}", written + dropped);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Records what this process scrapes. An owner looks at the same: the oldest segments go, and those that stay are to say
+/// what was known when they began.
+async fn record_local(
+    scraping: ScrapingSetup,
+    options: RecordOptions,
+    mut end: Pin<Box<dyn Future<Output = ()> + Send>>,
+) -> anyhow::Result<Recorder> {
+    if scraping.plan.is_empty() {
+        anyhow::bail!(
+            "no targets; name them with --targets 'gpu[001-064]', --targets-file FILE, or gather.targets \
+             in the settings"
+        );
+    }
+    let folder = options.folder.clone();
+    let recorder = Recorder::start_recording(options)?;
+    let clock: ClockFn = engine::monotonic_clock();
+    let (inbox, mut passing) = mpsc::channel::<Delivery>(PASSING);
+    let mut owner =
+        Engine::new(engine::EngineOptions { says_usual: true, ..scraping.engine.clone() });
+    owner.run_tick(clock());
+    let owner = engine::spawn_existing(owner, clock.clone());
+    let _preambles = engine_preamble::spawn_preamble_task(
+        owner.clone(),
+        recorder.follow_handle(),
+        clock.clone(),
+        Some(clock()),
+        engine_preamble::WAIT,
+    );
+    let _watch = site::start_watching(scraping.site.clone(), inbox.clone()).await?;
+    let gatherer = scraping.spawn_scrape_manager(inbox, clock.clone());
+    let onward = owner.delivery_sender();
+    tracing::info!(folder = %folder.display(), "recording");
+    loop {
+        tokio::select! {
+            () = &mut end => break,
+            delivery = passing.recv() => match delivery {
+                Some(delivery) => {
+                    recorder.record_delivery(clock(), &delivery);
+                    if onward.send(delivery).await.is_err() {
+                        anyhow::bail!("{}", engine::EngineStopped);
+                    }
+                }
+                None => break,
+            },
+        }
+    }
+    drop(gatherer);
+    Ok(recorder)
+}

@@ -1,0 +1,149 @@
+//! `gaunt report`: where GPU time and energy went, what it cost, and what of it was lost to which cause.
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use gaunt_schema::{Delivery, UnixMs};
+
+use super::{
+    ViewSource, engine_preamble,
+    judge_command::{PageRecording, format_date_time},
+    snapshot_command,
+};
+use crate::{
+    answer::{Answer, Question, UsageReport},
+    engine::{self, Engine},
+    record,
+};
+
+mod cost_report;
+mod gpu_prices;
+mod report_output;
+
+pub use cost_report::{CostReport, CostReportSum};
+pub use gpu_prices::{GpuModelPrice, GpuPrices};
+
+/// The longest time between two ticks of a running owner; so it is here.
+const SLOWEST_TICK: Duration = Duration::from_secs(1);
+
+/// Whose time is reported.
+#[derive(Debug)]
+pub enum ReportScope {
+    /// The last while, as an aggregator, or this process, knows it.
+    Recent(Box<ViewSource>, Duration),
+    /// A whole recording.
+    Recording(PathBuf, Box<engine::EngineOptions>),
+}
+
+/// What is wanted.
+#[derive(Debug)]
+pub struct ReportOptions {
+    /// Whose time.
+    pub of: ReportScope,
+    /// How it is written.
+    pub form: snapshot_command::OutputFormat,
+    /// How long to watch first where no aggregator has done so.
+    pub watch: Duration,
+    /// What boards cost.
+    pub prices: GpuPrices,
+    /// CO2 of a kilowatt-hour in kilograms, if it is known.
+    pub co2_kg_per_kwh: Option<f64>,
+}
+
+/// Counts and prints.
+pub async fn run(wanted: ReportOptions) -> anyhow::Result<ExitCode> {
+    let usage = match wanted.of {
+        ReportScope::Recent(view, span) => recent_usage(*view, span, wanted.watch).await?,
+        ReportScope::Recording(folder, options) => recorded_usage(&folder, *options)?,
+    };
+    let report = CostReport::of(&usage, &wanted.prices, wanted.co2_kg_per_kwh);
+    let page = match wanted.form {
+        snapshot_command::OutputFormat::Text => report_output::render_text(&report),
+        snapshot_command::OutputFormat::Json | snapshot_command::OutputFormat::Columns => {
+            serde_json::to_string_pretty(&report)? + "\n"
+        }
+        snapshot_command::OutputFormat::Csv => report_output::render_csv(&report),
+    };
+    snapshot_command::print_page(&page)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn recent_usage(
+    view: ViewSource,
+    span: Duration,
+    watch: Duration,
+) -> anyhow::Result<UsageReport> {
+    let view = view.resolve_default(true).await;
+    let aggregator = view.aggregator_address();
+    let usage = query_usage(view, span, watch).await;
+    usage.map_err(|error| super::explain_error(aggregator.as_ref(), error))
+}
+
+async fn query_usage(
+    view: ViewSource,
+    span: Duration,
+    watch: Duration,
+) -> anyhow::Result<UsageReport> {
+    let open = view.open_view().await?;
+    if open.needs_warmup {
+        snapshot_command::wait_for_samples(&open.source, watch).await?;
+    }
+    match open.source.ask_question(Question::Usage(span)).await? {
+        Answer::Usage(usage) => Ok(usage.as_ref().clone()),
+        Answer::Refused(refusal) => anyhow::bail!("{refusal}"),
+        _ => anyhow::bail!("the aggregator gave another answer; is it of another version?"),
+    }
+}
+
+/// Lives through a recording in virtual time and counts all of it.
+fn recorded_usage(folder: &Path, options: engine::EngineOptions) -> anyhow::Result<UsageReport> {
+    if record::Recording::has_segments(folder) {
+        let recording = record::Recording::open_folder(folder)?;
+        let (span, period) = (recording.time_span(), recording.scrape_period());
+        let options = engine::EngineOptions { usage: recording_length(span), period, ..options };
+        let owner = engine_preamble::resume_engine(&recording, span.0, options)?;
+        return count_usage(recording.deliveries_from(span.0), span, owner);
+    }
+    let recording = PageRecording::open_folder(folder)?;
+    let (span, period) = (recording.time_span(), recording.scrape_period());
+    let targets = std::iter::once(Ok((span.0, Delivery::Targets(recording.recorded_targets()))));
+    let batches = recording.read_batches().map(|batch| batch.map(|b| (b.at, Delivery::Batch(b))));
+    let options = engine::EngineOptions { usage: recording_length(span), period, ..options };
+    count_usage(targets.chain(batches), span, Engine::new(options))
+}
+
+/// All of a recording, with its last tick.
+fn recording_length((first, last): (UnixMs, UnixMs)) -> Duration {
+    last.duration_since(first) + SLOWEST_TICK
+}
+
+fn count_usage<E: std::error::Error + Send + Sync + 'static>(
+    deliveries: impl Iterator<Item = Result<(UnixMs, Delivery), E>>,
+    (first, last): (UnixMs, UnixMs),
+    mut owner: Engine,
+) -> anyhow::Result<UsageReport> {
+    let span = recording_length((first, last));
+    let step = owner.scrape_period().min(SLOWEST_TICK);
+    let mut tick = first;
+    for delivery in deliveries {
+        let (at, delivery) = delivery?;
+        while tick < at {
+            owner.run_tick(tick);
+            tick = tick + step;
+        }
+        owner.ingest_delivery(delivery);
+    }
+    owner.run_tick(tick);
+    match owner.answer_question(&Question::Usage(span)) {
+        Answer::Usage(usage) => Ok(usage.as_ref().clone()),
+        _ => anyhow::bail!("the owner gave no usage"),
+    }
+}
+
+/// From when to when, as a person reads it.
+fn format_span(from: UnixMs, until: UnixMs) -> String {
+    format!("{} to {}", format_date_time(from), format_date_time(until))
+}

@@ -1,0 +1,294 @@
+//! The sums of a report: in all, and by state, cause, job, user and model of board.
+
+use std::collections::BTreeMap;
+
+use gaunt_schema::{GpuState, SanitizedText, UnixMs, natural_order};
+use serde::Serialize;
+
+use super::GpuPrices;
+use crate::answer::{LossCause, UsageReport, UsageRow, gpu_time::NOBODY};
+
+/// All that a report says.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CostReport {
+    /// The cluster's name; empty if it has none.
+    pub cluster: SanitizedText,
+    /// When the first time that is counted begins.
+    pub from: UnixMs,
+    /// When it ends.
+    pub until: UnixMs,
+    /// Seconds that were watched.
+    pub watched_seconds: f64,
+    /// The currency of all costs.
+    pub currency: String,
+    /// Everything together.
+    pub total: CostReportSum,
+    /// By the state that GPUs were judged to be in.
+    pub by_state: Vec<CostReportSum>,
+    /// What of it was lost, by its cause: the kind of the finding that it is attributed to, `idle` or `unexplained`.
+    pub by_cause: Vec<CostReportSum>,
+    /// By the job that held them.
+    pub by_job: Vec<CostReportSum>,
+    /// By the user of the job.
+    pub by_user: Vec<CostReportSum>,
+    /// By the model of the boards.
+    pub by_model: Vec<CostReportSum>,
+    /// Each job in each state on each model of board.
+    pub rows: Vec<CostReportRow>,
+}
+
+/// One line of sums.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CostReportSum {
+    /// What is summed: a state, a job, a user, a model.
+    pub of: String,
+    /// The name of a job, where one is summed and it has one.
+    pub name: Option<SanitizedText>,
+    /// Its user, likewise.
+    pub user: Option<SanitizedText>,
+    /// Its account, likewise.
+    pub account: Option<SanitizedText>,
+    /// Time of all GPUs together, in hours.
+    pub gpu_hours: f64,
+    /// How much of it was lost: lost GPUs, added up over time.
+    pub lost_gpu_hours: f64,
+    /// The cause to which most of it was lost.
+    pub lost_most_to: Option<&'static str>,
+    /// Energy of the boards in kilowatt-hours; none if none of them told.
+    pub energy_kwh: Option<f64>,
+    /// What the GPU-hours cost; none without a price for each of them.
+    pub cost: Option<f64>,
+    /// What of it was paid for lost time.
+    pub lost_cost: Option<f64>,
+    /// CO2 of the energy in kilograms; none without a factor.
+    pub co2_kg: Option<f64>,
+}
+
+/// The finest line: one job, one state, one model.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CostReportRow {
+    /// The job; none for GPUs that nobody held.
+    pub job: Option<SanitizedText>,
+    /// What its user calls it.
+    pub name: Option<SanitizedText>,
+    /// Whose it is.
+    pub user: Option<SanitizedText>,
+    /// Who pays for it.
+    pub account: Option<SanitizedText>,
+    /// The model of the boards.
+    pub model: Option<SanitizedText>,
+    /// The state.
+    pub state: GpuState,
+    /// Whether any of its time is lost.
+    pub lost: bool,
+    /// The cause of lost time: a kind of finding, `idle` or `unexplained`.
+    pub cause: Option<&'static str>,
+    /// Time of all these GPUs in hours.
+    pub gpu_hours: f64,
+    /// How much of it was lost.
+    pub lost_gpu_hours: f64,
+    /// Their energy in kilowatt-hours.
+    pub energy_kwh: Option<f64>,
+    /// Their cost.
+    pub cost: Option<f64>,
+    /// CO2 of their energy in kilograms.
+    pub co2_kg: Option<f64>,
+}
+
+impl CostReport {
+    /// Counts what was used.
+    pub fn of(usage: &UsageReport, prices: &GpuPrices, co2_kg_per_kwh: Option<f64>) -> Self {
+        let rows: Vec<CostReportRow> =
+            usage.rows.iter().map(|row| CostReportRow::of(row, prices, co2_kg_per_kwh)).collect();
+        let text = |value: &Option<SanitizedText>| {
+            value.as_ref().map_or_else(|| NOBODY.to_owned(), ToString::to_string)
+        };
+        let mut by_job = sum_by_key(&rows, |row| text(&row.job));
+        for sum in &mut by_job {
+            let of = |row: &&CostReportRow| row.job.as_ref().is_some_and(|job| **job == *sum.of);
+            if let Some(row) = rows.iter().find(of) {
+                (sum.name, sum.user) = (row.name.clone(), row.user.clone());
+                sum.account.clone_from(&row.account);
+            }
+        }
+        let mut by_cause = sum_by_key(&rows, |row| row.cause.map(str::to_owned));
+        by_cause.sort_by(|one, other| other.lost_gpu_hours.total_cmp(&one.lost_gpu_hours));
+        Self {
+            cluster: usage.cluster.clone(),
+            from: usage.from,
+            until: usage.at,
+            watched_seconds: usage.watched_seconds,
+            currency: prices.currency.clone(),
+            total: sum_by_key(&rows, |_| "all".to_owned()).pop().unwrap_or_default(),
+            by_state: sum_by_key(&rows, |row| row.state.to_string()),
+            by_cause,
+            by_job,
+            by_user: sum_by_key(&rows, |row| text(&row.user)),
+            by_model: sum_by_key(&rows, |row| text(&row.model)),
+            rows,
+        }
+    }
+}
+
+impl CostReportRow {
+    fn of(row: &UsageRow, prices: &GpuPrices, co2_kg_per_kwh: Option<f64>) -> Self {
+        let state = row.state.unwrap_or(GpuState::Unknown);
+        let gpu_hours = row.gpu_seconds / 3_600.0;
+        let energy_kwh = row.joules.map(|joules| joules / 3.6e6);
+        Self {
+            job: row.job.clone(),
+            name: row.name.clone(),
+            user: row.user.clone(),
+            account: row.account.clone(),
+            model: row.model.clone(),
+            state,
+            lost: row.lost_gpu_seconds > 0.0,
+            cause: row.cause.map(LossCause::as_str),
+            gpu_hours,
+            lost_gpu_hours: row.lost_gpu_seconds / 3_600.0,
+            energy_kwh,
+            cost: prices.of(row.model.as_deref()).map(|price| price * gpu_hours),
+            co2_kg: energy_kwh.zip(co2_kg_per_kwh).map(|(kwh, factor)| kwh * factor),
+        }
+    }
+}
+
+impl CostReportRow {
+    /// The cost of the lost part.
+    fn lost_cost(&self) -> Option<f64> {
+        self.cost.map(|cost| cost * self.lost_gpu_hours / self.gpu_hours)
+    }
+}
+
+/// Sums of the rows that share a key, most GPU time first; rows without one are left out.
+fn sum_by_key<K: Into<Option<String>>>(
+    rows: &[CostReportRow],
+    key: impl Fn(&CostReportRow) -> K,
+) -> Vec<CostReportSum> {
+    let mut groups: BTreeMap<String, Vec<&CostReportRow>> = BTreeMap::new();
+    for row in rows {
+        if let Some(key) = key(row).into() {
+            groups.entry(key).or_default().push(row);
+        }
+    }
+    let mut sums: Vec<CostReportSum> =
+        groups.into_iter().map(|(of, rows)| sum_rows(of, &rows)).collect();
+    sums.sort_by(|one, other| {
+        let most = other.gpu_hours.total_cmp(&one.gpu_hours);
+        most.then_with(|| natural_order(&one.of, &other.of))
+    });
+    sums
+}
+
+fn sum_rows(of: String, rows: &[&CostReportRow]) -> CostReportSum {
+    let mut by_cause: BTreeMap<&'static str, f64> = BTreeMap::new();
+    for (row, cause) in rows.iter().filter_map(|row| Some((row, row.cause?))) {
+        *by_cause.entry(cause).or_default() += row.lost_gpu_hours;
+    }
+    let most = by_cause.into_iter().max_by(|one, other| one.1.total_cmp(&other.1));
+    // A sum of which a part is not known is not known.
+    let cost = rows.iter().map(|row| row.cost).collect::<Option<Vec<f64>>>();
+    let lost = rows.iter().filter(|row| row.lost);
+    let lost_cost = lost.map(|row| row.lost_cost()).collect::<Option<Vec<f64>>>();
+    let known = |value: fn(&CostReportRow) -> Option<f64>| {
+        rows.iter().filter_map(|row| value(row)).reduce(|one, other| one + other)
+    };
+    CostReportSum {
+        of,
+        gpu_hours: sum_values(rows.iter().map(|row| row.gpu_hours)),
+        lost_gpu_hours: sum_values(rows.iter().map(|row| row.lost_gpu_hours)),
+        lost_most_to: most.map(|(cause, _)| cause),
+        energy_kwh: known(|row| row.energy_kwh),
+        cost: cost.map(|costs| sum_values(costs.into_iter())),
+        lost_cost: lost_cost.map(|costs| sum_values(costs.into_iter())),
+        co2_kg: known(|row| row.co2_kg),
+        ..CostReportSum::default()
+    }
+}
+
+/// A sum that begins at zero: the standard library's sum of nothing is -0.0.
+fn sum_values(values: impl Iterator<Item = f64>) -> f64 {
+    values.fold(0.0, |sum, value| sum + value)
+}
+
+#[cfg(test)]
+mod tests {
+    use gaunt_schema::FindingKind;
+
+    use super::*;
+
+    fn usage_row(job: Option<&str>, state: GpuState, hours: f64, kwh: Option<f64>) -> UsageRow {
+        UsageRow {
+            job: job.map(SanitizedText::new),
+            user: job.map(|_| SanitizedText::new("mira")),
+            model: Some(SanitizedText::new("NVIDIA H100")),
+            state: Some(state),
+            gpu_seconds: hours * 3_600.0,
+            joules: kwh.map(|kwh| kwh * 3.6e6),
+            ..UsageRow::default()
+        }
+    }
+
+    fn sample_usage() -> UsageReport {
+        UsageReport {
+            rows: vec![
+                usage_row(Some("7"), GpuState::Computing, 6.0, Some(4.0)),
+                UsageRow {
+                    cause: Some(LossCause::Finding(FindingKind::ComputeStraggler)),
+                    lost_gpu_seconds: 1.25 * 3_600.0,
+                    ..usage_row(Some("7"), GpuState::Waiting, 1.5, Some(0.5))
+                },
+                UsageRow {
+                    cause: Some(LossCause::Unexplained),
+                    lost_gpu_seconds: 0.25 * 3_600.0,
+                    ..usage_row(Some("7"), GpuState::DataStarved, 0.5, None)
+                },
+                usage_row(None, GpuState::Idle, 2.0, Some(0.2)),
+            ],
+            ..UsageReport::default()
+        }
+    }
+
+    #[test]
+    fn sums_are_those_of_their_rows() {
+        let prices = GpuPrices { default: Some(2.0), ..GpuPrices::default() };
+        let report = CostReport::of(&sample_usage(), &prices, Some(0.5));
+        let all = &report.total;
+        assert_eq!((all.gpu_hours, all.lost_gpu_hours), (10.0, 1.5));
+        assert_eq!((all.cost, all.lost_cost), (Some(20.0), Some(3.0)));
+        assert_eq!(all.lost_most_to, Some("compute_straggler"));
+        assert!((all.energy_kwh.unwrap() - 4.7).abs() < 1e-9);
+        assert!((all.co2_kg.unwrap() - 2.35).abs() < 1e-9);
+        let by = |sums: &[CostReportSum]| {
+            sums.iter().map(|sum| (sum.of.clone(), sum.gpu_hours)).collect::<Vec<_>>()
+        };
+        assert_eq!(by(&report.by_job), [("7".to_owned(), 8.0), (NOBODY.to_owned(), 2.0)]);
+        assert_eq!(by(&report.by_user), [("mira".to_owned(), 8.0), (NOBODY.to_owned(), 2.0)]);
+        let causes = [("compute_straggler".to_owned(), 1.25), ("unexplained".to_owned(), 0.25)];
+        let lost = |sum: &CostReportSum| (sum.of.clone(), sum.lost_gpu_hours);
+        assert_eq!(report.by_cause.iter().map(lost).collect::<Vec<_>>(), causes);
+        let hours: f64 = report.by_state.iter().map(|sum| sum.gpu_hours).sum();
+        assert!((hours - 10.0).abs() < 1e-9, "{hours}");
+    }
+
+    #[test]
+    fn sum_of_nothing_has_no_sign() {
+        let rows = vec![usage_row(Some("7"), GpuState::Computing, 6.0, None)];
+        let prices = GpuPrices { default: Some(2.0), ..GpuPrices::default() };
+        let report = CostReport::of(&UsageReport { rows, ..UsageReport::default() }, &prices, None);
+        let job = &report.by_job[0];
+        assert_eq!(format!("{:.3}", job.lost_gpu_hours), "0.000");
+        assert_eq!(format!("{:.2}", job.lost_cost.unwrap()), "0.00");
+    }
+
+    #[test]
+    fn without_a_price_or_a_factor_nothing_is_free() {
+        let report = CostReport::of(&sample_usage(), &GpuPrices::default(), None);
+        assert_eq!(
+            (report.total.cost, report.total.lost_cost, report.total.co2_kg),
+            (None, None, None)
+        );
+        let nothing = CostReport::of(&UsageReport::default(), &GpuPrices::default(), None);
+        assert_eq!(nothing.total, CostReportSum::default());
+    }
+}

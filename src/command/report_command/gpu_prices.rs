@@ -1,0 +1,81 @@
+//! Prices: what an hour of a board costs, by its model.
+
+/// The price of the boards whose model fits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GpuModelPrice {
+    /// The model as the driver says it; `*` stands for anything.
+    pub model: String,
+    /// What an hour of one costs.
+    pub per_gpu_hour: f64,
+}
+
+/// The price table. The first entry that fits counts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GpuPrices {
+    /// By model.
+    pub by_model: Vec<GpuModelPrice>,
+    /// For boards of any other model, if it is known.
+    pub default: Option<f64>,
+    /// The currency of all of them.
+    pub currency: String,
+}
+
+impl GpuPrices {
+    /// What an hour of a board costs; none if nobody said it.
+    pub fn of(&self, model: Option<&str>) -> Option<f64> {
+        let fits = |price: &&GpuModelPrice| {
+            model.is_some_and(|model| matches_pattern(&price.model, model))
+        };
+        self.by_model.iter().find(fits).map(|price| price.per_gpu_hour).or(self.default)
+    }
+}
+
+/// Whether a text is as a pattern with `*` says.
+fn matches_pattern(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or_default()) else { return false };
+    let Some(last) = parts.next_back() else { return rest.is_empty() };
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_price_that_fits_counts() {
+        let price =
+            |model: &str, per_gpu_hour| GpuModelPrice { model: model.to_owned(), per_gpu_hour };
+        let prices = GpuPrices {
+            by_model: vec![
+                price("*H100*80GB*", 2.5),
+                price("NVIDIA A100*", 1.2),
+                price("*L4", 0.5),
+            ],
+            default: Some(9.0),
+            currency: "USD".to_owned(),
+        };
+        for (model, expected) in [
+            ("NVIDIA H100 80GB HBM3", 2.5),
+            ("NVIDIA A100-SXM4-40GB", 1.2),
+            ("NVIDIA L4", 0.5),
+            ("NVIDIA L40", 9.0),
+            ("NVIDIA H100 PCIe", 9.0),
+        ] {
+            assert_eq!(prices.of(Some(model)), Some(expected), "{model}");
+        }
+        assert_eq!(prices.of(None), Some(9.0));
+        assert_eq!(GpuPrices::default().of(Some("NVIDIA L4")), None, "unknown is not free");
+        assert!(
+            matches_pattern("exact", "exact")
+                && !matches_pattern("exact", "exactly")
+                && matches_pattern("*", "")
+        );
+    }
+}

@@ -1,0 +1,166 @@
+//! A report as plain columns, and as comma-separated values.
+
+use std::fmt::Write as _;
+
+use super::{CostReport, CostReportSum, format_span};
+
+/// Lines of a part that are written as text; comma-separated values and JSON have all of them.
+const MAX_LINES: usize = 20;
+
+/// The report for people.
+pub(super) fn render_text(report: &CostReport) -> String {
+    let mut page = String::new();
+    let all = &report.total;
+    let cluster = if report.cluster.is_empty() { "the cluster" } else { report.cluster.as_str() };
+    push_line(
+        &mut page,
+        format_args!(
+            "gaunt report  {cluster} · {} · {:.0} s watched",
+            format_span(report.from, report.until),
+            report.watched_seconds
+        ),
+    );
+    if report.rows.is_empty() {
+        push_line(&mut page, format_args!("nothing was watched yet: ask again in a minute"));
+        return page;
+    }
+    let lost = format_share(all.lost_gpu_hours, all.gpu_hours);
+    push_line(
+        &mut page,
+        format_args!(
+            "GPU-hours     {:.3} in all, {:.3} lost ({lost})",
+            all.gpu_hours, all.lost_gpu_hours
+        ),
+    );
+    let money = |amount: Option<f64>| {
+        amount
+            .map_or_else(|| "no price known".to_owned(), |a| format!("{a:.2} {}", report.currency))
+    };
+    push_line(
+        &mut page,
+        format_args!("cost          {}, of it lost {}", money(all.cost), money(all.lost_cost)),
+    );
+    let energy = all.energy_kwh.map_or("not told".to_owned(), |kwh| format!("{kwh:.3} kWh"));
+    let co2 = all.co2_kg.map_or("no factor known".to_owned(), |kg| format!("{kg:.3} kg"));
+    push_line(&mut page, format_args!("energy        {energy}, CO2 {co2}"));
+    for (title, sums) in [
+        ("STATE", &report.by_state),
+        ("LOST TO", &report.by_cause),
+        ("JOB", &report.by_job),
+        ("USER", &report.by_user),
+        ("BOARD", &report.by_model),
+    ] {
+        render_part(&mut page, title, sums, all.gpu_hours);
+    }
+    page
+}
+
+fn render_part(page: &mut String, title: &str, sums: &[CostReportSum], all: f64) {
+    push_line(
+        page,
+        format_args!(
+            "\n{title:<28} {:>10} {:>6} {:>10} {:>6}  {:<19} {:>9} {:>10} {:>10} {:>8}",
+            "GPU-HOURS", "SHARE", "LOST", "OF IT", "MOST TO", "KWH", "COST", "LOST COST", "CO2 KG"
+        ),
+    );
+    for sum in sums.iter().take(MAX_LINES) {
+        let mut who = sum.of.clone();
+        for more in [&sum.name, &sum.user].into_iter().flatten() {
+            _ = write!(who, " {more}");
+        }
+        let who: String = who.chars().take(28).collect();
+        let number = |value: Option<f64>, digits: usize| {
+            value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+        };
+        push_line(
+            page,
+            format_args!(
+                "{who:<28} {:>10.3} {:>6} {:>10.3} {:>6}  {:<19} {:>9} {:>10} {:>10} {:>8}",
+                sum.gpu_hours,
+                format_share(sum.gpu_hours, all),
+                sum.lost_gpu_hours,
+                format_share(sum.lost_gpu_hours, sum.gpu_hours),
+                sum.lost_most_to.unwrap_or("-"),
+                number(sum.energy_kwh, 3),
+                number(sum.cost, 2),
+                number(sum.lost_cost, 2),
+                number(sum.co2_kg, 3),
+            ),
+        );
+    }
+    if let Some(more) = sums.len().checked_sub(MAX_LINES).filter(|more| *more > 0) {
+        push_line(page, format_args!("and {more} more: --format csv has all"));
+    }
+}
+
+/// A part of a whole as a person says it.
+fn format_share(part: f64, whole: f64) -> String {
+    if whole > 0.0 { format!("{:.1} %", part / whole * 100.0) } else { "-".to_owned() }
+}
+
+/// Each job in each state on each model of board, a line each.
+pub(super) fn render_csv(report: &CostReport) -> String {
+    let mut page =
+        "job,name,user,account,model,state,lost,cause,gpu_hours,energy_kwh,cost,currency,co2_kg,lost_gpu_hours\n"
+            .to_owned();
+    for row in &report.rows {
+        let text = |value: &Option<gaunt_schema::SanitizedText>| {
+            quote_field(value.as_deref().unwrap_or(""))
+        };
+        let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+        push_line(
+            &mut page,
+            format_args!(
+                "{},{},{},{},{},{},{},{},{},{},{},{},{},{}",
+                text(&row.job),
+                text(&row.name),
+                text(&row.user),
+                text(&row.account),
+                text(&row.model),
+                row.state,
+                row.lost,
+                row.cause.unwrap_or(""),
+                row.gpu_hours,
+                number(row.energy_kwh),
+                number(row.cost),
+                if row.cost.is_some() { quote_field(&report.currency) } else { String::new() },
+                number(row.co2_kg),
+                row.lost_gpu_hours,
+            ),
+        );
+    }
+    page
+}
+
+/// A text as a field. What a spreadsheet would take for a formula is made text.
+fn quote_field(text: &str) -> String {
+    let formula = text.starts_with(['=', '+', '-', '@', '\t']);
+    let text = if formula { format!("'{text}") } else { text.to_owned() };
+    if text.contains([',', '"', '\n', '\r']) {
+        return format!("\"{}\"", text.replace('"', "\"\""));
+    }
+    text
+}
+
+fn push_line(page: &mut String, words: std::fmt::Arguments<'_>) {
+    // Writing to a string cannot fail.
+    _ = writeln!(page, "{words}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_cannot_break_its_line_or_become_a_formula() {
+        assert_eq!(quote_field("pretrain"), "pretrain");
+        assert_eq!(quote_field("a,\"b\""), "\"a,\"\"b\"\"\"");
+        assert_eq!(quote_field("=1+1"), "'=1+1");
+    }
+
+    #[test]
+    fn a_part_of_nothing_is_no_share() {
+        assert_eq!(format_share(1.0, 4.0), "25.0 %");
+        assert_eq!(format_share(0.0, 0.0), "-");
+    }
+}

@@ -1,0 +1,158 @@
+//! `gaunt serve`: the aggregator, until it is told to stop.
+
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
+
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+};
+
+use super::{
+    EngineFeed, ScrapingSetup,
+    persist_task::{self, PersistTask},
+};
+use crate::{
+    alert::{self, AlertError, AlertingTasks},
+    answer::AlertList,
+    answer_source::AnswerSource,
+    engine::Engine,
+    serve::AggregatorServer,
+};
+
+/// Where the aggregator answers, to whom, and what it keeps.
+#[derive(Debug)]
+pub struct ServeOptions {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// The names under which it is asked, beside its addresses.
+    pub names: Vec<String>,
+    /// Where findings, acknowledgements and counters outlive a restart, if they do.
+    pub state_folder: Option<PathBuf>,
+    /// The file of the token that lets its holder acknowledge findings, if anybody may.
+    pub token_file: Option<PathBuf>,
+}
+
+/// Reads the settings again: what is to be gathered from now on.
+pub type ReloadSettingsFn = Box<dyn Fn() -> anyhow::Result<ScrapingSetup>>;
+
+/// Scrapes, judges and answers until SIGTERM or SIGINT. SIGHUP reads targets and settings again.
+pub async fn run(
+    mut scraping: ScrapingSetup,
+    serving: ServeOptions,
+    reload: ReloadSettingsFn,
+) -> anyhow::Result<ExitCode> {
+    if scraping.plan.is_empty() {
+        anyhow::bail!(
+            "no targets; name them with --targets 'gpu[001-064]', --targets-file FILE, or gather.targets \
+             in the settings"
+        );
+    }
+    super::catch_file_size_signal()?;
+    // The port first: who cannot answer need not disturb the targets.
+    let mut server =
+        AggregatorServer::bind_address(serving.listen).await?.with_host_names(&serving.names);
+    if let Some(path) = &serving.token_file {
+        server = server.with_token_file(path)?;
+    }
+    let kept = serving.state_folder.as_deref().map(persist_task::load_state).transpose()?;
+    let (mut terminate, mut interrupt, mut hang_up) = (
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::hangup())?,
+    );
+    scraping.plan.check_lists()?;
+    let (sources, period) = (scraping.plan.source_count(), scraping.plan.options.period);
+    let alerting = scraping.alerting.take();
+    alerting.as_ref().map(alert::check_servers).transpose()?;
+    let (say, said) = watch::channel(Arc::default());
+    scraping.engine.alerts = Some(said);
+    scraping.engine.says_usual = true;
+    let options = scraping.engine.clone();
+    let (memory, owner) = match kept {
+        Some((memory, known)) => (Some(memory), Engine::from_persisted(options, known)),
+        None => (None, Engine::new(options)),
+    };
+    let (mut owner, feeding) = scraping.feed_engine(owner).await?;
+    let mut keeper = None;
+    if let Some(memory) = memory {
+        let (started, kept) = PersistTask::start_persisting(memory, &owner);
+        (keeper, owner) = (Some(started), kept);
+    }
+    let source = AnswerSource::Engine(owner);
+    let mut telling =
+        AlertingControl { source: source.clone(), alerts_sender: say, running_alerting: None };
+    telling.apply_options(alerting).await?;
+    let (follow, now) = (feeding.follow.clone(), feeding.clock.clone());
+    let server = server.with_recording(Arc::new(move || follow.start_following(now())));
+    tracing::info!(address = %server.local_address()?, sources, ?period, "serving");
+    let stop = async {
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => break,
+                _ = interrupt.recv() => break,
+                _ = hang_up.recv() => reload_settings(&feeding, &mut telling, &reload).await,
+            }
+        }
+        tracing::info!("stopping");
+    };
+    server.run(source, stop).await;
+    if let Some(keeper) = keeper {
+        keeper.finish_persisting().await;
+    }
+    drop((telling, feeding));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Takes up what the settings say now; what cannot be read changes nothing.
+async fn reload_settings(
+    feeding: &EngineFeed,
+    telling: &mut AlertingControl,
+    reload: &ReloadSettingsFn,
+) {
+    let scraping = reload().and_then(|scraping| {
+        scraping.plan.check_lists()?;
+        anyhow::ensure!(!scraping.plan.is_empty(), "they name no targets");
+        scraping.alerting.as_ref().map(alert::check_servers).transpose()?;
+        Ok(scraping)
+    });
+    match scraping {
+        Ok(scraping) => {
+            feeding.scrape_manager.reload_plan(scraping.plan).await;
+            feeding.watch.reload_options(scraping.site).await;
+            if let Err(error) = telling.apply_options(scraping.alerting).await {
+                tracing::error!("nobody is alerted: {error}");
+            }
+            tracing::info!("settings and targets are read again");
+        }
+        Err(error) => {
+            tracing::error!("the settings cannot be taken up, the old ones stand: {error:#}");
+        }
+    }
+}
+
+/// Who is alerted, as the settings say.
+struct AlertingControl {
+    source: AnswerSource,
+    alerts_sender: watch::Sender<Arc<AlertList>>,
+    running_alerting: Option<(alert::AlertOptions, AlertingTasks)>,
+}
+
+impl AlertingControl {
+    /// Begins to alert those that are named now. Who is named no longer takes what is open for over after a while.
+    async fn apply_options(
+        &mut self,
+        options: Option<alert::AlertOptions>,
+    ) -> Result<(), AlertError> {
+        if self.running_alerting.as_ref().map(|(options, _)| options) == options.as_ref() {
+            return Ok(());
+        }
+        self.running_alerting = None;
+        self.alerts_sender.send_replace(Arc::default());
+        if let Some(options) = options {
+            let (source, say) = (self.source.clone(), self.alerts_sender.clone());
+            let alerting = alert::start_alerting(options.clone(), source, say).await?;
+            self.running_alerting = Some((options, alerting));
+        }
+        Ok(())
+    }
+}

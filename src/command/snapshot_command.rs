@@ -1,0 +1,259 @@
+//! `gaunt snapshot`: one look at the fleet, as plain columns or one JSON object, with an exit code for alerting.
+
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use gaunt_schema::Severity;
+use serde::Serialize;
+
+use super::{FAILED, ViewSource, sleep_for};
+use crate::{
+    answer::{
+        Answer, Explanation, FindingList, NodeDetail, Overview, Question, TargetList, TargetState,
+    },
+    answer_source::AnswerSource,
+};
+
+mod explanation_text;
+mod fleet_text;
+mod json_rows;
+mod node_text;
+mod paged_rows;
+mod question;
+mod table_output;
+mod text_columns;
+
+pub use question::SnapshotQuestion;
+
+/// How long a fleet is watched before a snapshot of it, unless told otherwise: a GPU enters a state after 5 s of
+/// agreeing samples.
+pub const WATCH: Duration = Duration::from_secs(8);
+
+/// What is wanted of a snapshot.
+#[derive(Clone, Debug)]
+pub struct SnapshotOptions {
+    /// One question instead of the whole picture.
+    pub question: Option<SnapshotQuestion>,
+    /// How it is written.
+    pub form: OutputFormat,
+    /// An exit code by the worst severity.
+    pub check: bool,
+    /// How long to watch first where no aggregator has done so.
+    pub watch: Duration,
+}
+
+/// How a snapshot is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputFormat {
+    /// Plain columns.
+    Text,
+    /// One JSON object.
+    Json,
+    /// Comma-separated values; only of one question.
+    Csv,
+    /// One JSON object as the API gives it; only of one question.
+    Columns,
+}
+
+/// Everything that a snapshot shows, all of one source.
+#[derive(Debug, Default, Serialize)]
+pub struct FleetSnapshot {
+    /// The fleet at a glance.
+    pub overview: Arc<Overview>,
+    /// Every node in full, worst first; for text only that of a fleet of one.
+    pub nodes: Vec<Arc<NodeDetail>>,
+    /// Every open finding.
+    pub findings: Arc<FindingList>,
+    /// Every target.
+    pub targets: Arc<TargetList>,
+}
+
+/// Looks once and prints what is seen.
+pub async fn run(view: ViewSource, wanted: &SnapshotOptions) -> anyhow::Result<ExitCode> {
+    // A question that makes no sense is told before anybody is watched.
+    let question = match (&wanted.question, wanted.form) {
+        (Some(one), form) => Some(one.parse_question(form)?),
+        (None, OutputFormat::Csv) => {
+            anyhow::bail!("comma-separated values are of one question: say which with --ask gpus")
+        }
+        (None, OutputFormat::Columns) => {
+            anyhow::bail!("columns are of one question: say which with --ask gpus")
+        }
+        (None, OutputFormat::Text | OutputFormat::Json) => None,
+    };
+    let view = view.resolve_default(true).await;
+    let aggregator = view.aggregator_address();
+    let shown = print_snapshot(view, wanted, question).await;
+    shown.map_err(|error| super::explain_error(aggregator.as_ref(), error))
+}
+
+async fn print_snapshot(
+    view: ViewSource,
+    wanted: &SnapshotOptions,
+    question: Option<Question>,
+) -> anyhow::Result<ExitCode> {
+    let open = view.open_view().await?;
+    if open.needs_warmup {
+        wait_for_samples(&open.source, wanted.watch).await?;
+    }
+    let (page, picture) = if let Some(question) = question {
+        let page = question::render_answer(&open.source, question, wanted.form).await?;
+        (page, FleetSnapshot::fetch_health(&open.source).await?)
+    } else {
+        let json = wanted.form == OutputFormat::Json;
+        let picture = FleetSnapshot::fetch_all(&open.source, json).await?;
+        (if json { picture.render_json()? } else { picture.render_text() }, picture)
+    };
+    print_page(&page)?;
+    if let Some(gap) = picture.describe_gap() {
+        tracing::error!("partial data: {gap}");
+        return Ok(ExitCode::from(FAILED));
+    }
+    Ok(ExitCode::from(if wanted.check { picture.severity_code() } else { 0 }))
+}
+
+/// Waits until the fleet was watched for `span`, and every target was tried and read a second time for its rates.
+pub(super) async fn wait_for_samples(source: &AnswerSource, span: Duration) -> anyhow::Result<()> {
+    let Answer::Overview(overview) = source.ask_question(Question::Overview).await? else {
+        anyhow::bail!("the owner gave no overview");
+    };
+    let period = Duration::from_millis(overview.period_ms);
+    sleep_for(span.max(period * 3)).await;
+    Ok(())
+}
+
+/// One finding with its whole chain of evidence, for people.
+pub(super) fn render_explanation(told: &Explanation) -> String {
+    explanation_text::render_page(told)
+}
+
+/// Writes a page to the standard output; a reader that left is no fault.
+pub(super) fn print_page(page: &str) -> anyhow::Result<()> {
+    match io::stdout().lock().write_all(page.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to the standard output")
+        }
+        _ => Ok(()),
+    }
+}
+
+impl FleetSnapshot {
+    /// Puts answers in their places.
+    pub(super) fn from_answers(answers: impl IntoIterator<Item = Answer>) -> Self {
+        let mut picture = Self::default();
+        for answer in answers {
+            match answer {
+                Answer::Overview(overview) => picture.overview = overview,
+                Answer::Node(node) => picture.nodes.push(node),
+                Answer::Findings(findings) => picture.findings = findings,
+                Answer::Targets(targets) => picture.targets = targets,
+                _ => {}
+            }
+        }
+        picture
+    }
+
+    /// What the exit code is made of.
+    async fn fetch_health(source: &AnswerSource) -> anyhow::Result<Self> {
+        let mut answers = Vec::new();
+        for question in [Question::Findings, Question::Targets] {
+            answers.push(source.ask_question(question).await?);
+        }
+        Ok(Self::from_answers(answers))
+    }
+
+    async fn fetch_all(source: &AnswerSource, nodes: bool) -> anyhow::Result<Self> {
+        let mut answers = Vec::new();
+        for question in [Question::Overview, Question::Findings, Question::Targets] {
+            answers.push(source.ask_question(question).await?);
+        }
+        if let Answer::Nodes(list) = source.ask_question(Question::Nodes).await? {
+            // A fleet of one is shown in full on text too.
+            let all = nodes || list.nodes.len() == 1;
+            for line in list.nodes.iter().take(if all { usize::MAX } else { 0 }) {
+                answers.push(source.ask_question(Question::Node(line.node.clone())).await?);
+            }
+        }
+        Ok(Self::from_answers(answers))
+    }
+
+    fn render_json(&self) -> anyhow::Result<String> {
+        Ok(serde_json::to_string(self)? + "\n")
+    }
+
+    /// The picture in plain columns.
+    pub(super) fn render_text(&self) -> String {
+        fleet_text::render_page(self)
+    }
+
+    /// What is missing from the picture, as a sentence; none if everything was read.
+    fn describe_gap(&self) -> Option<String> {
+        let sources = self.source_gap();
+        let targets = self.target_gap();
+        match (sources, targets) {
+            (Some(sources), Some(targets)) => Some(format!("{sources}; {targets}")),
+            (sources, targets) => sources.or(targets),
+        }
+    }
+
+    /// What is missing because a source of targets cannot be read, or because nothing is read at all.
+    fn source_gap(&self) -> Option<String> {
+        let sources = &self.targets.sources;
+        let troubled = sources.iter().filter_map(|source| match &source.trouble {
+            Some(why) => Some(why.to_string()),
+            None if source.taken.is_none() => Some(format!("{} has not answered yet", source.name)),
+            None => None,
+        });
+        let troubled: Vec<String> = troubled.collect();
+        match troubled.first() {
+            Some(first) => Some(format!(
+                "{} of {} sources of targets cannot be read in full; first: {first}",
+                troubled.len(),
+                sources.len()
+            )),
+            None if self.targets.targets.is_empty() => {
+                Some("no target is read, because no source names one".to_owned())
+            }
+            None => None,
+        }
+    }
+
+    /// What is missing because a target cannot be read.
+    fn target_gap(&self) -> Option<String> {
+        let lines = &self.targets.targets;
+        let count = |state| lines.iter().filter(|line| line.state == state).count();
+        let (down, pending) = (count(TargetState::Down), count(TargetState::Pending));
+        let first = lines.iter().find(|line| line.state != TargetState::Live)?;
+        let why = first.message.as_ref().unwrap_or(&first.address);
+        let mut missing = Vec::new();
+        for (number, word) in [(down, "down"), (pending, "not tried yet")] {
+            if number > 0 {
+                missing.push(format!(
+                    "{number} of {} targets {} {word}",
+                    lines.len(),
+                    verb_for_count(number)
+                ));
+            }
+        }
+        Some(format!("{}; first: {why}", missing.join(", ")))
+    }
+
+    /// 0, 1 or 2 by the worst open finding that nobody took on.
+    fn severity_code(&self) -> u8 {
+        let open = self.findings.findings.iter().filter(|finding| finding.acknowledged.is_none());
+        match open.map(|finding| finding.severity).max() {
+            None | Some(Severity::Info) => 0,
+            Some(Severity::Warning) => 1,
+            Some(Severity::Critical) => 2,
+        }
+    }
+}
+
+fn verb_for_count(number: usize) -> &'static str {
+    if number == 1 { "is" } else { "are" }
+}

@@ -1,0 +1,276 @@
+//! One finding with its whole chain of evidence, in plain columns.
+
+use gaunt_schema::{FindingEvent, LifeState, UnixMs, unit::Unit};
+use unicode_width::UnicodeWidthStr as _;
+
+use super::text_columns::{
+    format_age, format_quantity, format_time_of_day, pad_text, truncate_text, wrap_pieces,
+};
+use crate::answer::{
+    AlternativeDetail, AlternativeOutcome, EvidenceContext, EvidenceItem, Explanation, Finding,
+    LifecycleChange, LimitDetail, SignalDetail,
+};
+
+/// What stands where nothing is known.
+const UNKNOWN: &str = "-";
+
+/// The width of the heads of sections.
+const HEAD: usize = 11;
+
+/// Victims that are named.
+const VICTIMS: usize = 12;
+
+/// The whole page.
+pub(super) fn render_page(told: &Explanation) -> String {
+    let finding = &told.finding;
+    let mut lines = render_head(finding, told.at);
+    lines.push(String::new());
+    lines.extend(render_section("WHAT", &finding.summary));
+    lines.extend(render_section("RULE", &told.rule));
+    lines.extend(render_section("NEXT", &finding.next));
+    if let Some(ack) = &finding.acknowledged {
+        let note = if ack.note.is_empty() { String::new() } else { format!(": {}", ack.note) };
+        lines.extend(render_section(
+            "TAKEN ON",
+            &format!("by {} at {}{note}", ack.by, format_time_of_day(ack.at)),
+        ));
+    }
+    lines.extend(render_section("VICTIMS", &render_victims(finding)));
+    lines.extend(render_evidence(&finding.evidence));
+    lines.extend(render_limits(&told.limits));
+    if let Some(chain) = &told.chain {
+        lines.extend(render_signals(chain));
+        for (title, ruling) in [
+            ("RULED OUT", AlternativeOutcome::RuledOut),
+            ("ALSO THERE", AlternativeOutcome::AlsoThere),
+            ("NOT KNOWN", AlternativeOutcome::Unknown),
+        ] {
+            lines.extend(render_alternatives(title, ruling, &chain.alternatives));
+        }
+    }
+    if !finding.missing.is_empty() {
+        lines.push(String::new());
+        lines.push("MISSING".to_owned());
+        lines.extend(
+            finding.missing.iter().flat_map(|what| wrap_pieces("  ", &split_words(what), " ")),
+        );
+    }
+    lines.extend(render_changes(&finding.life.changes));
+    let mut page = String::new();
+    for line in lines {
+        page.push_str(line.trim_end());
+        page.push('\n');
+    }
+    page
+}
+
+fn render_head(finding: &Finding, now: UnixMs) -> Vec<String> {
+    let life = &finding.life;
+    let stands = match (life.state, life.closed) {
+        (LifeState::Closed, Some(closed)) => format!(
+            "closed at {}, {} ago, after {}",
+            format_time_of_day(closed),
+            format_age(now.duration_since(closed)),
+            format_age(closed.duration_since(finding.since))
+        ),
+        (state, _) => format!(
+            "{state} since {} ({})",
+            format_time_of_day(finding.since),
+            format_age(now.duration_since(finding.since))
+        ),
+    };
+    let mut facts = vec![finding.severity.to_string(), stands];
+    facts.push(format!("sure {:.2}", finding.confidence));
+    facts.push(format!("{:.1} lost GPUs", finding.lost_gpus));
+    if life.openings > 1 {
+        facts.push(format!("came {} times", life.openings));
+    }
+    vec![
+        format!("{}  {}", finding.kind, finding.entity),
+        facts.join(" · "),
+        format!("id {}", finding.id),
+    ]
+}
+
+/// A titled text in as many lines as it takes; nothing of nothing.
+fn render_section(title: &str, text: &str) -> Vec<String> {
+    if text.is_empty() {
+        Vec::new()
+    } else {
+        wrap_pieces(&pad_text(title, HEAD), &split_words(text), " ")
+    }
+}
+
+fn split_words(text: &str) -> Vec<String> {
+    text.split(' ').map(str::to_owned).collect()
+}
+
+fn render_victims(finding: &Finding) -> String {
+    let named = finding.victims.iter().take(VICTIMS).map(ToString::to_string);
+    let named: Vec<String> = named.collect();
+    match finding.victims.len() {
+        0 => String::new(),
+        count if count > VICTIMS => {
+            format!("{}, and {} more", named.join(", "), count - VICTIMS)
+        }
+        _ => named.join(", "),
+    }
+}
+
+fn format_number(value: Option<f64>, unit: Unit) -> String {
+    value.map_or_else(|| UNKNOWN.to_owned(), |value| format_quantity(value, unit))
+}
+
+fn render_evidence(evidence: &[EvidenceItem]) -> Vec<String> {
+    if evidence.is_empty() {
+        return Vec::new();
+    }
+    let rows: Vec<[String; 5]> = evidence
+        .iter()
+        .map(|proof| {
+            let limit =
+                proof.limit.map_or_else(String::new, |limit| format_quantity(limit, proof.unit));
+            let (value, note) = (format_number(proof.value, proof.unit), proof.note.clone());
+            let key =
+                if proof.threshold.is_empty() { String::new() } else { proof.threshold.clone() };
+            [proof.what.clone(), value, limit, note, render_origin(&proof.source, &key)]
+        })
+        .collect();
+    render_table(["EVIDENCE", "is", "limit", "", "from"], 2, rows)
+}
+
+/// Where a number comes from: its series, and the key of its limit.
+fn render_origin(source: &str, key: &str) -> String {
+    match (source, key) {
+        (source, "") => source.to_owned(),
+        ("", key) => format!("limit {key}"),
+        (source, key) => format!("{source}; limit {key}"),
+    }
+}
+
+/// A table whose last column may be as wide as it is. The first column holds words, then as many as `numbers` hold numbers, the others words again.
+fn render_table<const N: usize>(
+    heads: [&str; N],
+    numbers: usize,
+    rows: Vec<[String; N]>,
+) -> Vec<String> {
+    /// Texts in the first columns are cut beyond this.
+    const WIDEST: usize = 58;
+    let heads = heads.map(str::to_owned);
+    let mut widths = [0; N];
+    for row in rows.iter().chain([&heads]) {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.width()).min(WIDEST);
+        }
+    }
+    let mut lines = vec![String::new()];
+    for row in std::iter::once(heads).chain(rows) {
+        let cells = row.iter().enumerate().map(|(at, cell)| {
+            let right = (1..=numbers).contains(&at);
+            match (right, at + 1 == N) {
+                (_, true) => cell.clone(),
+                (true, _) => {
+                    format!("{}{cell}", " ".repeat(widths[at].saturating_sub(cell.width())))
+                }
+                _ => pad_text(&truncate_text(cell, WIDEST), widths[at]),
+            }
+        });
+        lines.push(cells.collect::<Vec<_>>().join("  "));
+    }
+    lines
+}
+
+fn render_limits(limits: &[LimitDetail]) -> Vec<String> {
+    if limits.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = vec![String::new(), "LIMITS, from [judge] in the settings".to_owned()];
+    let width = limits.iter().map(|limit| limit.key.len()).max().unwrap_or(0);
+    for limit in limits {
+        let head = format!("  {:<width$} = {:<6}  ", limit.key, limit.value);
+        lines.extend(wrap_pieces(&head, &split_words(&limit.why), " "));
+    }
+    lines
+}
+
+fn render_signals(chain: &EvidenceContext) -> Vec<String> {
+    if chain.signals.is_empty() {
+        return Vec::new();
+    }
+    let beside =
+        if chain.peers.is_empty() { String::new() } else { format!(", beside {}", chain.peers) };
+    let rows: Vec<[String; 6]> = chain.signals.iter().map(signal_cells).collect();
+    let mut lines =
+        vec![String::new(), format!("SIGNALS at {}{beside}", format_time_of_day(chain.at))];
+    // The table brings an empty line of its own.
+    lines.extend(
+        render_table(["", "now", "usual", "peers", "quartiles", "from"], 4, rows)
+            .into_iter()
+            .skip(1),
+    );
+    lines
+}
+
+fn signal_cells(signal: &SignalDetail) -> [String; 6] {
+    let of =
+        |value: Option<f64>| value.map_or_else(String::new, |v| format_quantity(v, signal.unit));
+    let now = match (signal.value, signal.absent) {
+        (None, Some(reason)) => reason.as_str().to_owned(),
+        (value, _) => format_number(value, signal.unit),
+    };
+    let quartiles = signal.quartiles.map_or_else(String::new, |(low, high)| {
+        format!("{} to {}", format_quantity(low, signal.unit), format_quantity(high, signal.unit))
+    });
+    let what = format!("  {}", signal.what);
+    [what, now, of(signal.usual), of(signal.peers), quartiles, signal.source.clone()]
+}
+
+fn render_alternatives(
+    title: &str,
+    ruling: AlternativeOutcome,
+    all: &[AlternativeDetail],
+) -> Vec<String> {
+    let rows: Vec<[String; 5]> = all
+        .iter()
+        .filter(|other| other.ruling == ruling)
+        .map(|other| {
+            let proof = &other.number;
+            [
+                format!("  {}", other.kind),
+                format_number(proof.value, proof.unit),
+                proof.limit.map_or_else(String::new, |limit| format_quantity(limit, proof.unit)),
+                proof.what.clone(),
+                render_origin(&proof.source, &proof.threshold),
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        Vec::new()
+    } else {
+        render_table([title, "is", "limit", "", "from"], 2, rows)
+    }
+}
+
+fn render_changes(changes: &[LifecycleChange]) -> Vec<String> {
+    let mut lines = vec![String::new(), "LIFE".to_owned()];
+    for change in changes {
+        let (from, to) = (&change.from, &change.to);
+        let how = match change.what {
+            FindingEvent::Acknowledged | FindingEvent::Withdrawn | FindingEvent::Accepted => {
+                format!("by {to}")
+            }
+            FindingEvent::Opened | FindingEvent::Reopened => format!("as {to}"),
+            _ if from.is_empty() => to.to_string(),
+            _ => format!("{from} → {to}"),
+        };
+        lines.push(format!(
+            "  {}  {:<12}  {how}",
+            format_time_of_day(change.at),
+            change.what.as_str()
+        ));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! The page of one finding, line by line.
+
+use gaunt_schema::{AbsenceReason, Entity, FindingKind, SanitizedText, Severity};
+
+use super::*;
+use crate::answer::{Acknowledgement, FindingLifecycle};
+
+/// 12:03:41 UTC.
+const NOW: UnixMs = UnixMs(43_421_000);
+
+fn evidence_item(
+    what: &str,
+    value: Option<f64>,
+    limit: Option<f64>,
+    threshold: &str,
+) -> EvidenceItem {
+    EvidenceItem {
+        what: what.to_owned(),
+        value,
+        unit: Unit::Ratio,
+        limit,
+        note: String::new(),
+        source: "gaunt_gpu_sm_clock_hertz".to_owned(),
+        threshold: threshold.to_owned(),
+        past: crate::answer::HistoryRelation::default(),
+    }
+}
+
+fn lifecycle_change(seconds_ago: i64, what: FindingEvent, from: &str, to: &str) -> LifecycleChange {
+    LifecycleChange {
+        at: UnixMs(NOW.0 - seconds_ago * 1_000),
+        what,
+        from: from.into(),
+        to: to.into(),
+    }
+}
+
+fn sample_finding() -> Finding {
+    let node = SanitizedText::new("gpu-0417");
+    let job = |node: &str| Entity { job: Some("8812".into()), ..Entity::new_node(&node.into()) };
+    Finding {
+        id: "throttled/gpu-0417/5".to_owned(),
+        kind: FindingKind::Throttled,
+        severity: Severity::Critical,
+        entity: Entity::new_gpu(&node, &"5".into()),
+        since: UnixMs(NOW.0 - 370_000),
+        confidence: 0.97,
+        lost_gpus: 511.0,
+        cost_gpu_hours_per_hour: 511.0,
+        victims: (0..14).map(|n| job(&format!("gpu-{n:04}"))).collect(),
+        summary: "gpu-0417 · GPU 5 is throttled by heat or power, at 61 % of its peers' clock; 511 GPUs of its job wait.".to_owned(),
+        next: "Look at its temperature, its cooling and its power supply.".to_owned(),
+        evidence: vec![
+            evidence_item("share of the time in which heat or hardware held the clock", Some(0.93), Some(0.5), "clock_event_ratio"),
+            EvidenceItem { note: "beside 7 others".to_owned(), ..evidence_item("clock against that of its peers", Some(0.61), None, "") },
+        ],
+        missing: vec!["no pressure of the host is told: whether it waits for storage or a CPU is not known".to_owned()],
+        life: FindingLifecycle {
+            state: LifeState::Changing,
+            opened: UnixMs(NOW.0 - 365_000),
+            seen: NOW,
+            closed: None,
+            openings: 2,
+            changes: vec![
+                lifecycle_change(365, FindingEvent::Opened, "", "warning"),
+                lifecycle_change(40, FindingEvent::Severity, "warning", "critical"),
+                lifecycle_change(20, FindingEvent::Acknowledged, "", "alice"),
+            ],
+        },
+        acknowledged: Some(Acknowledgement {
+            by: "alice".into(),
+            at: UnixMs(NOW.0 - 20_000),
+            note: "fan ordered".into(),
+            severity: Severity::Critical,
+        }),
+    }
+}
+
+fn sample_explanation() -> Explanation {
+    let signal = |what: &str, value, absent, usual| SignalDetail {
+        what: what.to_owned(),
+        source: "gaunt_gpu_power_watts".to_owned(),
+        unit: Unit::Ratio,
+        value,
+        absent,
+        usual,
+        peers: Some(0.7),
+        quartiles: Some((0.68, 0.72)),
+    };
+    let other = |kind, ruling, value| AlternativeDetail {
+        kind,
+        ruling,
+        number: evidence_item("what is looked at", value, Some(0.08), "io_pressure_ratio"),
+    };
+    Explanation {
+        at: NOW,
+        finding: sample_finding(),
+        rule: "Hardware or heat holds the clock of a GPU that works for most of the time."
+            .to_owned(),
+        limits: vec![LimitDetail {
+            key: "clock_event_ratio".to_owned(),
+            value: 0.5,
+            why: "Share of the time that a clock-event reason must hold.".to_owned(),
+        }],
+        chain: Some(EvidenceContext {
+            at: NOW,
+            peers: "7 other GPUs of job 8812".to_owned(),
+            signals: vec![
+                signal("power over its limit", Some(0.41), None, Some(0.71)),
+                signal("tensor activity", None, Some(AbsenceReason::NoPermission), None),
+            ],
+            alternatives: vec![
+                other(FindingKind::DataStarved, AlternativeOutcome::RuledOut, Some(0.01)),
+                other(FindingKind::LinkErrors, AlternativeOutcome::AlsoThere, Some(0.5)),
+                other(FindingKind::LeafCongested, AlternativeOutcome::Unknown, None),
+            ],
+        }),
+    }
+}
+
+#[test]
+fn the_whole_chain_is_told_in_the_order_of_reading() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/screens/explain.txt");
+    let expected = std::fs::read_to_string(path).unwrap();
+    let page = render_page(&sample_explanation());
+    assert!(page == expected, "the page is not that of {path}:\n{page}");
+}
+
+#[test]
+fn a_closed_finding_says_how_long_it_lasted() {
+    let mut told = sample_explanation();
+    told.finding.life.state = LifeState::Closed;
+    told.finding.life.closed = Some(UnixMs(NOW.0 - 60_000));
+    let page = render_page(&told);
+    let line = page.lines().nth(1).unwrap();
+    assert!(
+        line.starts_with("critical · closed at 12:02:41Z, 60 s ago, after 5 min · sure"),
+        "{line}"
+    );
+}
+
+#[test]
+fn a_finding_of_which_little_is_known_has_no_empty_sections() {
+    let mut told = sample_explanation();
+    told.chain = None;
+    told.limits.clear();
+    told.finding.evidence.clear();
+    told.finding.missing.clear();
+    told.finding.victims.clear();
+    told.finding.acknowledged = None;
+    let page = render_page(&told);
+    for title in ["SIGNALS", "RULED OUT", "EVIDENCE", "LIMITS", "MISSING", "VICTIMS", "TAKEN ON"] {
+        assert!(!page.contains(title), "{title} in\n{page}");
+    }
+}

@@ -1,0 +1,277 @@
+//! A snapshot in plain columns: state of the fleet, what it costs, who is to blame, on what evidence.
+
+use std::time::Duration;
+
+use gaunt_schema::{FindingKind, GpuState, LifeState, Severity, UnixMs, unit::Unit};
+use unicode_width::UnicodeWidthStr as _;
+
+use super::{
+    FleetSnapshot, node_text,
+    text_columns::{
+        WIDTH, format_age, format_quantity, format_time_of_day, pad_text, truncate_text,
+        wrap_pieces,
+    },
+};
+use crate::answer::{
+    EvidenceItem, Finding, FindingGroup, FindingLine, FindingList, LostGpuTime, NodeLine, Overview,
+    finding_group,
+};
+
+/// What stands where nothing is known.
+const UNKNOWN: &str = "-";
+
+/// The findings and groups that are shown with their evidence; the others are counted.
+const FINDINGS: usize = 20;
+
+/// The nodes that are shown.
+const NODES: usize = 10;
+
+/// The whole page.
+pub(super) fn render_page(picture: &FleetSnapshot) -> String {
+    let overview = &*picture.overview;
+    let mut lines = vec![render_title(overview)];
+    lines.extend(render_gpu_time(overview));
+    lines.push(render_loss(&overview.lost, overview.gpu_count()));
+    lines.extend(render_loss_causes(&overview.lost));
+    lines.push(String::new());
+    lines.extend(render_findings(&picture.findings, overview.at));
+    lines.extend(render_worst_nodes(&overview.worst));
+    if let [one] = picture.nodes.as_slice() {
+        lines.extend(node_text::render_node(one));
+    }
+    lines.extend(render_troubles(overview));
+    let mut page = String::new();
+    for line in lines {
+        page.push_str(truncate_text(&line, WIDTH).trim_end());
+        page.push('\n');
+    }
+    page
+}
+
+fn render_title(overview: &Overview) -> String {
+    let nodes = &overview.nodes;
+    let mut parts = Vec::new();
+    if !overview.cluster.is_empty() {
+        parts.push(overview.cluster.to_string());
+    }
+    parts.push(format_count(nodes.live + nodes.stale + nodes.down, "node"));
+    parts.push(format_count(overview.gpu_count(), "GPU"));
+    parts.push(format!("{} live", nodes.live));
+    for (number, word) in
+        [(nodes.stale, "stale"), (nodes.down, "down"), (nodes.pending, "not known yet")]
+    {
+        if number > 0 {
+            parts.push(format!("{number} {word}"));
+        }
+    }
+    format!("gaunt  {}  at {}", parts.join(" · "), format_time_of_day(overview.at))
+}
+
+fn format_count(number: u32, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}
+
+/// The share of each state, as many as fit on each line.
+fn render_gpu_time(overview: &Overview) -> Vec<String> {
+    let gpus = overview.gpu_count();
+    if gpus == 0 {
+        return vec!["GPU TIME  no GPU is known".to_owned()];
+    }
+    let shares =
+        GpuState::ALL.iter().filter(|state| overview.gpus_in_state(**state) > 0).map(|state| {
+            let share = 100.0 * f64::from(overview.gpus_in_state(*state)) / f64::from(gpus);
+            format!("{} {share:.1} %", state.as_str())
+        });
+    wrap_pieces("GPU TIME  ", &shares.collect::<Vec<_>>(), "   ")
+}
+
+fn render_loss(lost: &LostGpuTime, gpus: u32) -> String {
+    let share = if gpus > 0 {
+        format!(" of {gpus} ({:.1} %)", 100.0 * lost.gpus / f64::from(gpus))
+    } else {
+        String::new()
+    };
+    let money = lost.cost_per_hour.map(|cost| format!("   {cost:.2} {}/h", lost.currency));
+    format!("LOST      {:.1} GPUs{share}{}", lost.gpus, money.unwrap_or_default())
+}
+
+/// What the lost GPUs are attributed to, which adds up to them; nothing where nothing is lost and everything known.
+fn render_loss_causes(lost: &LostGpuTime) -> Option<String> {
+    let mut parts = Vec::new();
+    if lost.gpus > 0.0 {
+        parts.push(format!("findings {:.1}", lost.findings_gpus));
+        parts.push(format!("idle {:.1}", lost.idle_gpus));
+        parts.push(format!("unexplained {:.1}", lost.unexplained_gpus));
+    }
+    if lost.unknown_gpus > 0 {
+        parts.push(format!("not known {}", format_count(lost.unknown_gpus, "GPU")));
+    }
+    (!parts.is_empty()).then(|| format!("          {}", parts.join("   ")))
+}
+
+fn render_findings(list: &FindingList, now: UnixMs) -> Vec<String> {
+    let findings = &list.findings;
+    let taken = findings.iter().filter(|finding| finding.acknowledged.is_some()).count();
+    let taken = if taken > 0 { format!(" · {taken} acknowledged") } else { String::new() };
+    let mut lines =
+        vec![format!("FINDINGS  {} open{taken}", list.total.max(findings.len() as u32))];
+    let all = finding_group::collect_lines(findings, &list.groups);
+    for line in all.iter().take(FINDINGS) {
+        match line {
+            FindingLine::Single(finding) => lines.extend(render_finding(finding, now)),
+            FindingLine::Group(group) => lines.extend(render_group(group, findings, now)),
+        }
+    }
+    let more: usize = all.iter().skip(FINDINGS).map(FindingLine::finding_count).sum();
+    if more > 0 {
+        lines.push(format!("          and {more} more"));
+    }
+    lines.push(String::new());
+    lines
+}
+
+/// A finding with everything that is known of it.
+fn render_finding(finding: &Finding, now: UnixMs) -> Vec<String> {
+    let mut lines = vec![render_headline(
+        (finding.severity, finding.kind),
+        &truncate_text(&finding.entity.to_string(), 32),
+        now.duration_since(finding.since),
+        (finding.lost_gpus, finding.confidence),
+    )];
+    lines.extend(wrap_pieces("          ", &split_words(&finding.summary), " "));
+    for evidence in &finding.evidence {
+        lines.push(format!("          · {}", render_evidence(evidence)));
+    }
+    if let Some(ack) = &finding.acknowledged {
+        let note = if ack.note.is_empty() { String::new() } else { format!(": {}", ack.note) };
+        lines.extend(wrap_pieces(
+            "          ",
+            &split_words(&format!("taken on by {}{note}", ack.by)),
+            " ",
+        ));
+    }
+    if !finding.missing.is_empty() {
+        let missing = format!("missing: {}", finding.missing.join("; "));
+        lines.extend(wrap_pieces("          ", &split_words(&missing), " "));
+    }
+    if matches!(finding.life.state, LifeState::Flapping) {
+        let times = finding.life.openings;
+        lines.push(format!("          it comes and goes: {times} times within the last minutes"));
+    }
+    if !finding.next.is_empty() {
+        lines.extend(wrap_pieces("          next: ", &split_words(&finding.next), " "));
+    }
+    lines
+}
+
+/// A group of findings, with the worst of them for all.
+fn render_group(group: &FindingGroup, findings: &[Finding], now: UnixMs) -> Vec<String> {
+    let cost = group.lost_gpus;
+    let gpus = (cost > 0.0).then(|| format!("{cost:.1}"));
+    let gpus = gpus.as_deref().map(|gpus| gpus.strip_suffix(".0").unwrap_or(gpus));
+    let mut lines = vec![render_headline(
+        (group.severity, group.kind),
+        &truncate_text(&format!("× {}", group.render_members(gpus)), 32),
+        now.duration_since(group.since),
+        (cost, group.confidence),
+    )];
+    if group.acknowledged > 0 {
+        let (taken, all) = (group.acknowledged, group.members.len());
+        lines.push(format!("          {taken} of {all} acknowledged"));
+    }
+    let worst = group.members.first().and_then(|id| findings.iter().find(|f| f.id == *id));
+    if let Some(worst) = worst {
+        lines.extend(wrap_pieces("          e.g. ", &split_words(&worst.summary), " "));
+        lines.extend(wrap_pieces("          next: ", &split_words(&worst.next), " "));
+    }
+    lines
+}
+
+/// What is wrong, where, since when, what it costs and how sure that is.
+fn render_headline(
+    (severity, kind): (Severity, FindingKind),
+    place: &str,
+    lasted: Duration,
+    (cost, confidence): (f64, f64),
+) -> String {
+    format!(
+        "{:<9} {:<16} {} {:>8} {:>7.1} lost GPUs  sure {:.2}",
+        severity.as_str(),
+        kind.as_str(),
+        pad_text(place, 32),
+        format_age(lasted),
+        cost,
+        confidence,
+    )
+}
+
+fn split_words(text: &str) -> Vec<String> {
+    text.split(' ').map(str::to_owned).collect()
+}
+
+/// One number beside its limit.
+fn render_evidence(evidence: &EvidenceItem) -> String {
+    let number = |number: f64| format_quantity(number, evidence.unit);
+    let mut parts = vec![evidence.what.clone()];
+    parts.extend(evidence.value.map(number));
+    parts.extend(evidence.limit.map(|limit| format!("(limit {})", number(limit))));
+    if !evidence.note.is_empty() {
+        parts.push(format!("{UNKNOWN} {}", evidence.note));
+    }
+    parts.join(" ")
+}
+
+fn render_worst_nodes(nodes: &[NodeLine]) -> Vec<String> {
+    if nodes.is_empty() {
+        return Vec::new();
+    }
+    let width = nodes.iter().map(|line| line.node.width()).max().unwrap_or(0).clamp(4, 24);
+    let mut lines = vec![format!(
+        "{}  state  GPUs              lost   util     power  ports  finding           jobs",
+        pad_text("NODE", width)
+    )];
+    for line in nodes.iter().take(NODES) {
+        let optional = |text: Option<String>| text.unwrap_or_else(|| UNKNOWN.to_owned());
+        let jobs: Vec<_> = line.jobs.iter().map(ToString::to_string).collect();
+        lines.push(format!(
+            "{}  {:<5}  {:<16} {:>5.1}  {:>5}  {:>8}  {:>5}  {:<16}  {}",
+            pad_text(&truncate_text(&line.node, width), width),
+            line.state.as_str(),
+            truncate_text(&line.gpu_states, 16),
+            line.lost_gpus,
+            optional(line.utilization_ratio.map(|ratio| format_quantity(ratio, Unit::Ratio))),
+            optional(line.power_watts.map(|watts| format_quantity(watts, Unit::Watts))),
+            format!("{}/{}", line.ports.0, line.ports.1),
+            line.finding.map_or(UNKNOWN, gaunt_schema::FindingKind::as_str),
+            jobs.join(", "),
+        ));
+    }
+    let mut seen: Vec<char> = nodes.iter().take(NODES).flat_map(|n| n.gpu_states.chars()).collect();
+    seen.sort_unstable();
+    seen.dedup();
+    let legend: Vec<_> = GpuState::ALL
+        .iter()
+        .filter(|state| seen.contains(&state.letter_code()))
+        .map(|state| format!("{} {}", state.letter_code(), state.as_str()))
+        .collect();
+    if !legend.is_empty() {
+        lines.extend(wrap_pieces("", &legend, "   "));
+    }
+    lines.push(String::new());
+    lines
+}
+
+fn render_troubles(overview: &Overview) -> Vec<String> {
+    if overview.trouble.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = vec!["TROUBLE".to_owned()];
+    for trouble in &overview.trouble {
+        let words: Vec<_> = trouble.split(' ').map(str::to_owned).collect();
+        lines.extend(wrap_pieces("  ", &words, " "));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! One question of a snapshot: its answer as plain columns, as JSON like the API's, or as comma-separated values.
+
+use std::io::{self, Write as _};
+
+use anyhow::Context as _;
+
+use super::{
+    FleetSnapshot, OutputFormat, json_rows, node_text, paged_rows, table_output::OutputTable,
+};
+use crate::{
+    answer::{Answer, Filter, FindingList, Question, Refusal, Subject},
+    answer_source::AnswerSource,
+};
+
+/// One question as it is typed.
+#[derive(Clone, Debug)]
+pub struct SnapshotQuestion {
+    /// The question: `gpus`, `nodes/gpu003`, `history?metric=power`.
+    pub text: String,
+    /// The filter, if it is not part of the question.
+    pub filter: Option<String>,
+    /// The most rows; all unless this or the filter says.
+    pub limit: Option<u32>,
+}
+
+impl SnapshotQuestion {
+    /// The question; what is wrong with it is shown where it stands.
+    pub(super) fn parse_question(&self, form: OutputFormat) -> anyhow::Result<Question> {
+        let filter = self.filter.iter().map(|filter| ("filter".to_owned(), filter.clone()));
+        let limit = self.limit.iter().map(|limit| ("limit".to_owned(), limit.to_string()));
+        let question = Question::parse_line(&self.text, &filter.chain(limit).collect::<Vec<_>>());
+        let question = question.map_err(|refusal| refusal_error(&refusal))?;
+        // What people and spreadsheets read are columns.
+        Ok(match question {
+            _ if matches!(form, OutputFormat::Json | OutputFormat::Columns) => question,
+            Question::Nodes => Question::Table(Filter::all_rows(Subject::Nodes)),
+            Question::Findings => Question::Table(Filter::all_rows(Subject::Findings)),
+            Question::Targets => Question::Table(Filter::all_rows(Subject::Targets)),
+            Question::List(filter) => Question::Table(filter),
+            other => other,
+        })
+    }
+}
+
+/// The page of one answer. Rows that a limit leaves out are said on the standard error where the page has no place for it.
+pub(super) async fn render_answer(
+    source: &AnswerSource,
+    question: Question,
+    form: OutputFormat,
+) -> anyhow::Result<String> {
+    let answer = paged_rows::ask_all(source, question).await?;
+    if let Answer::Refused(refusal) = &answer {
+        return Err(refusal_error(refusal));
+    }
+    if let (Some(cut), true) = (paged_rows::describe_omitted(&answer), form != OutputFormat::Text) {
+        // A closed standard error takes nothing from the page.
+        drop(writeln!(io::stderr(), "gaunt: {cut}"));
+    }
+    match (form, &answer) {
+        (OutputFormat::Columns, _) => Ok(serde_json::to_string(&answer)? + "\n"),
+        (OutputFormat::Json, _) => Ok(json_rows::answer_to_json(&answer)?.to_string() + "\n"),
+        (OutputFormat::Text, Answer::Overview(overview)) => {
+            let findings = overview.findings.clone();
+            let total = overview.findings_open;
+            let groups = overview.groups.clone();
+            let list = FindingList { at: overview.at, findings, total, matched: total, groups };
+            Ok(FleetSnapshot::from_answers([answer.clone(), Answer::Findings(list.into())])
+                .render_text())
+        }
+        (OutputFormat::Text, Answer::Node(node)) => {
+            let line = &node.line;
+            let head = format!("{}  {}  {}\n", line.node, line.state.as_str(), line.gpu_states);
+            Ok(head + &node_text::render_node(node).join("\n"))
+        }
+        (OutputFormat::Text, Answer::Finding(told)) => Ok(super::render_explanation(told)),
+        (OutputFormat::Text, Answer::Job(job)) => {
+            let line = OutputTable::of(&Answer::Table(job.line.clone().into()));
+            let line = line.map(|sheet| sheet.render_text()).unwrap_or_default();
+            let gpus =
+                OutputTable::of(&answer).map(|sheet| sheet.render_text()).unwrap_or_default();
+            Ok(format!("{line}\n{gpus}"))
+        }
+        _ => {
+            let sheet = OutputTable::of(&answer)
+                .context("this answer has no columns; use --format json")?;
+            Ok(if form == OutputFormat::Csv { sheet.render_csv() } else { sheet.render_text() })
+        }
+    }
+}
+
+/// A refusal as an error; one of a filter marks the place.
+fn refusal_error(refusal: &Refusal) -> anyhow::Error {
+    match refusal {
+        Refusal::BadFilter { error } => anyhow::anyhow!("{refusal}\n{}", error.render_pointer()),
+        _ => anyhow::anyhow!("{refusal}"),
+    }
+}

@@ -1,0 +1,495 @@
+//! A sheet: any answer as a head and rows, to be written as plain columns or as comma-separated values.
+
+use std::fmt::Write as _;
+
+use gaunt_schema::{
+    AbsenceReason, GpuState, MetricId, SanitizedText, Severity, UnixMs, unit::Unit,
+};
+use unicode_width::UnicodeWidthStr as _;
+
+use super::text_columns::{format_quantity, pad_text, truncate_text};
+use crate::answer::{
+    AlertList, AlertState, Answer, AnswerCells, AnswerTable, DeviceDetail, EvidenceItem,
+    FabricCellColumns, FabricMatrix, GpuTime, MetricHistory, NodeDetail, Overview, UsageReport,
+    field::shown_unit,
+};
+
+mod probe_matrix_table;
+
+/// The widest text in a plain column; comma-separated values are never cut.
+const WIDEST: usize = 60;
+
+/// Stands for the job of GPUs of which nobody says who holds them.
+const UNNAMED: &str = "(no job)";
+
+/// One cell.
+#[derive(Clone, Debug, PartialEq)]
+enum OutputCell {
+    Text(String),
+    /// A number in the unit of its column.
+    Number(f64),
+    /// None, and why if that is known.
+    Absent(Option<AbsenceReason>),
+}
+
+impl OutputCell {
+    /// A text; none if there is none.
+    fn text_or_absent(text: Option<&str>) -> Self {
+        match text {
+            None | Some("") => Self::Absent(None),
+            Some(text) => Self::Text(text.to_owned()),
+        }
+    }
+}
+
+/// One column's name and the unit of its numbers.
+#[derive(Clone, Debug, PartialEq)]
+struct OutputColumn {
+    name: String,
+    unit: Option<Unit>,
+}
+
+/// A head and rows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct OutputTable {
+    columns: Vec<OutputColumn>,
+    rows: Vec<Vec<OutputCell>>,
+    /// What is said below the plain columns.
+    footer: String,
+}
+
+impl OutputTable {
+    /// The sheet of an answer; none for an answer that is a list of lines, which is asked for as a table.
+    pub(super) fn of(answer: &Answer) -> Option<Self> {
+        Some(match answer {
+            Answer::Table(table) => Self::from_table(table),
+            Answer::Job(job) => Self::from_table(&job.gpus),
+            Answer::Fabric(fabric) => Self::from_fabric(fabric),
+            Answer::History(history) => Self::from_history(history),
+            Answer::Node(node) => Self::from_node(node),
+            Answer::Probe(matrix) => Self::from_probe_matrix(matrix),
+            Answer::Overview(overview) => Self::from_overview(overview),
+            Answer::GpuTime(time) => Self::from_gpu_time(time),
+            Answer::Finding(told) => Self::from_evidence(&told.finding.evidence),
+            Answer::Usage(usage) => Self::from_usage(usage),
+            Answer::Alerts(list) => Self::from_alerts(list),
+            Answer::Nodes(_) | Answer::Findings(_) | Answer::Targets(_) | Answer::Refused(_) => {
+                return None;
+            }
+        })
+    }
+
+    fn new(head: &[(&str, Option<Unit>)]) -> Self {
+        let head =
+            head.iter().map(|(name, unit)| OutputColumn { name: (*name).to_owned(), unit: *unit });
+        Self { columns: head.collect(), ..Self::default() }
+    }
+
+    fn from_table(table: &AnswerTable) -> Self {
+        let head = table.columns.iter();
+        let head = head.map(|column| OutputColumn { name: column.name.clone(), unit: column.unit });
+        let rows = (0..table.rows as usize).map(|row| {
+            let cell = |column: &crate::answer::AnswerColumn| match &column.cells {
+                AnswerCells::Numbers { .. } => column.number_at(row).map_or_else(
+                    || OutputCell::Absent(column.absent_reason(row)),
+                    OutputCell::Number,
+                ),
+                AnswerCells::Texts { .. } => column
+                    .text_at(row)
+                    .map_or(OutputCell::Absent(None), |text| OutputCell::Text(text.to_string())),
+            };
+            table.columns.iter().map(cell).collect()
+        });
+        let subject = table.subject.as_str();
+        let mut below = format!("{} of {} {subject}", table.rows, table.total);
+        if table.matched != table.total {
+            _ = write!(below, ", {} match", table.matched);
+        }
+        Self { columns: head.collect(), rows: rows.collect(), footer: below }
+    }
+
+    fn from_gpu_time(time: &GpuTime) -> Self {
+        let mut sheet =
+            Self::new(&[("job", None), ("cause", None), ("gpu_seconds", Some(Unit::Seconds))]);
+        for row in &time.starved {
+            let job = if row.job.is_empty() { UNNAMED } else { &row.job };
+            let texts = [job, &row.cause].map(|text| OutputCell::Text(text.to_owned()));
+            sheet
+                .rows
+                .push(texts.into_iter().chain([OutputCell::Number(row.gpu_seconds)]).collect());
+        }
+        sheet
+    }
+
+    /// Numbers in their own units: a sheet has one unit for a column.
+    fn from_evidence(evidence: &[EvidenceItem]) -> Self {
+        let names = ["what", "value", "limit", "unit", "threshold", "source", "note"];
+        let mut sheet = Self::new(&names.map(|name| (name, None)));
+        let text = |text: &str| match text {
+            "" => OutputCell::Absent(None),
+            text => OutputCell::Text(text.to_owned()),
+        };
+        for number in evidence {
+            let value = |value: Option<f64>| text(&value.map_or(String::new(), |v| v.to_string()));
+            let unit = number.unit.name_suffix().trim_start_matches('_');
+            sheet.rows.push(vec![
+                text(&number.what),
+                value(number.value),
+                value(number.limit),
+                text(unit),
+                text(&number.threshold),
+                text(&number.source),
+                text(&number.note),
+            ]);
+        }
+        sheet
+    }
+
+    fn from_usage(usage: &UsageReport) -> Self {
+        let mut sheet = Self::new(&[
+            ("job", None),
+            ("user", None),
+            ("model", None),
+            ("state", None),
+            ("gpu_time", Some(Unit::Seconds)),
+            ("energy", Some(Unit::Joules)),
+        ]);
+        for row in &usage.rows {
+            sheet.rows.push(vec![
+                OutputCell::text_or_absent(row.job.as_deref()),
+                OutputCell::text_or_absent(row.user.as_deref()),
+                OutputCell::text_or_absent(row.model.as_deref()),
+                OutputCell::text_or_absent(row.state.map(GpuState::as_str)),
+                OutputCell::Number(row.gpu_seconds),
+                row.joules.map_or(OutputCell::Absent(None), OutputCell::Number),
+            ]);
+        }
+        sheet
+    }
+
+    fn from_alerts(list: &AlertList) -> Self {
+        let names = ["finding", "severity", "state", "receivers", "silenced_by", "why", "until"];
+        let mut sheet = Self::new(&names.map(|name| (name, None)));
+        for alert in &list.alerts {
+            let receivers: Vec<&str> = alert.receivers.iter().map(SanitizedText::as_str).collect();
+            let silence = alert.silences.first();
+            let state = match alert.state {
+                AlertState::Unprocessed => "unprocessed",
+                AlertState::Active => "active",
+                AlertState::Suppressed if silence.is_some() => "silenced",
+                AlertState::Suppressed => "inhibited",
+            };
+            sheet.rows.push(vec![
+                OutputCell::text_or_absent(Some(&alert.finding)),
+                OutputCell::text_or_absent(alert.severity.map(Severity::as_str)),
+                OutputCell::text_or_absent(Some(state)),
+                OutputCell::text_or_absent(Some(&receivers.join(" "))),
+                OutputCell::text_or_absent(silence.map(|silence| silence.by.as_str())),
+                OutputCell::text_or_absent(silence.map(|silence| silence.comment.as_str())),
+                OutputCell::text_or_absent(silence.map(|silence| silence.until.as_str())),
+            ]);
+        }
+        for server in &list.servers {
+            let failure = server.failure.as_deref().unwrap_or("answers");
+            // Writing to a string cannot fail.
+            _ = writeln!(sheet.footer, "{}: {} posted, {failure}", server.address, server.posted);
+        }
+        if list.servers.is_empty() {
+            sheet.footer.push_str("no Alertmanager is named in the aggregator's settings\n");
+        }
+        sheet
+    }
+
+    fn from_fabric(fabric: &FabricMatrix) -> Self {
+        let mut sheet = Self::new(&[
+            ("leaf", None),
+            ("rail", None),
+            ("ports", Some(Unit::Count)),
+            ("active", Some(Unit::Count)),
+            ("receive", Some(Unit::Ratio)),
+            ("transmit", Some(Unit::Ratio)),
+            ("busiest", Some(Unit::Ratio)),
+            ("pause_received", Some(Unit::Ratio)),
+            ("pause_sent", Some(Unit::Ratio)),
+            ("cnp_handled_per_second", Some(Unit::Count)),
+            ("ecn_marked_per_second", Some(Unit::Count)),
+            ("errors_per_second", Some(Unit::Count)),
+            ("finding", None),
+        ]);
+        let FabricCellColumns { ports, active, finding, .. } = &fabric.cells;
+        let cells = &fabric.cells;
+        let shares = [
+            &cells.receive_ratio,
+            &cells.transmit_ratio,
+            &cells.busiest_ratio,
+            &cells.pause_received_ratio,
+            &cells.pause_sent_ratio,
+            &cells.cnp_handled_per_second,
+            &cells.ecn_marked_per_second,
+            &cells.errors_per_second,
+        ];
+        for at in 0..ports.len() {
+            let of = |places: &[u32], names: &[gaunt_schema::SanitizedText]| {
+                let name = places.get(at).and_then(|place| names.get(*place as usize));
+                name.cloned().unwrap_or_default()
+            };
+            let (leaf, rail) = (of(&cells.leaf, &fabric.leaves), of(&cells.rail, &fabric.rails));
+            let named = |name: &str| match name {
+                "" => OutputCell::Absent(None),
+                name => OutputCell::Text(name.to_owned()),
+            };
+            let count = |counts: &[u32]| {
+                counts
+                    .get(at)
+                    .map_or(OutputCell::Absent(None), |n| OutputCell::Number(f64::from(*n)))
+            };
+            let mut row = vec![named(&leaf), named(&rail), count(ports), count(active)];
+            row.extend(shares.iter().map(|of| number_cell(of.get(at).copied().flatten())));
+            let kind = finding.get(at).copied().flatten();
+            row.push(kind.map_or(OutputCell::Absent(None), |kind| {
+                OutputCell::Text(kind.as_str().to_owned())
+            }));
+            sheet.rows.push(row);
+        }
+        let (leaves, rails) = (fabric.leaves.len(), fabric.rails.len());
+        sheet.footer =
+            format!("{} of {} ports, {leaves} leaves, {rails} rails", fabric.matched, fabric.total);
+        sheet
+    }
+
+    fn from_history(history: &MetricHistory) -> Self {
+        let unit = Some(history.unit);
+        let thin = !history.low.is_empty();
+        let mut head = vec![("at", None), ("mean", unit)];
+        if thin {
+            head.extend([("low", unit), ("high", unit)]);
+        }
+        let mut sheet = Self::new(&head);
+        let points = history.mean.len();
+        for at in 0..points {
+            let ago = (points - 1 - at) as i64 * history.step_ms as i64;
+            let mut row = vec![
+                OutputCell::Text(format_iso8601(UnixMs(history.at.0 - ago))),
+                number_cell(history.mean[at]),
+            ];
+            if thin {
+                row.extend(
+                    [&history.low, &history.high]
+                        .map(|of| number_cell(of.get(at).copied().flatten())),
+                );
+            }
+            sheet.rows.push(row);
+        }
+        let (metric, together) = (&history.metric, history.together.as_str());
+        sheet.footer = format!("{metric}, {together} of {} devices", history.devices);
+        sheet
+    }
+
+    fn from_node(node: &NodeDetail) -> Self {
+        let mut sheet = Self::new(&[
+            ("class", None),
+            ("device", None),
+            ("metric", None),
+            ("unit", None),
+            ("value", Some(Unit::Count)),
+        ]);
+        for device in &node.devices {
+            for id in MetricId::all_ids() {
+                let key = id.series_key();
+                let Some(value) = metric_cell(device, &key) else { continue };
+                let unit = shown_unit(id.catalogue_row().kind, id.catalogue_row().unit);
+                sheet.rows.push(vec![
+                    OutputCell::Text(device.class.as_str().to_owned()),
+                    OutputCell::Text(device.name.to_string()),
+                    OutputCell::Text(key),
+                    OutputCell::Text(unit.name_suffix().trim_start_matches('_').to_owned()),
+                    value,
+                ]);
+            }
+        }
+        sheet
+    }
+
+    fn from_overview(overview: &Overview) -> Self {
+        let mut sheet = Self::new(&[("state", None), ("gpus", Some(Unit::Count))]);
+        for state in GpuState::ALL {
+            let gpus = f64::from(overview.gpus_in_state(*state));
+            sheet
+                .rows
+                .push(vec![OutputCell::Text(state.as_str().to_owned()), OutputCell::Number(gpus)]);
+        }
+        sheet
+    }
+
+    /// Plain columns: numbers to the right, each with its unit.
+    pub(super) fn render_text(&self) -> String {
+        let rows: Vec<Vec<String>> = self
+            .rows
+            .iter()
+            .map(|row| {
+                row.iter().zip(&self.columns).map(|(cell, head)| cell.render_cell(head)).collect()
+            })
+            .collect();
+        let widths: Vec<usize> = (0..self.columns.len())
+            .map(|at| {
+                let cells = rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.width());
+                cells.chain([self.columns[at].name.width()]).max().unwrap_or(0)
+            })
+            .collect();
+        let mut page = String::new();
+        let heads = self.columns.iter().map(|head| head.name.to_uppercase()).collect();
+        for row in std::iter::once(&heads).chain(&rows) {
+            let mut line = String::new();
+            for ((cell, width), head) in row.iter().zip(&widths).zip(&self.columns) {
+                let gap = if line.is_empty() { "" } else { "  " };
+                let blank = " ".repeat(width.saturating_sub(cell.width()));
+                line = match head.unit {
+                    Some(_) => format!("{line}{gap}{blank}{cell}"),
+                    None => format!("{line}{gap}{}", pad_text(cell, *width)),
+                };
+            }
+            page.push_str(line.trim_end());
+            page.push('\n');
+        }
+        if !self.footer.is_empty() {
+            page.push_str(&self.footer);
+            page.push('\n');
+        }
+        page
+    }
+
+    /// Comma-separated values as RFC 4180 has them, with the unit in each column's name; what is absent is empty.
+    pub(super) fn render_csv(&self) -> String {
+        let name = |head: &OutputColumn| {
+            let suffix = head.unit.map_or("", Unit::name_suffix);
+            let bare = head.name.strip_suffix(suffix).unwrap_or(&head.name);
+            quote_field(&format!("{bare}{suffix}"))
+        };
+        let mut page = self.columns.iter().map(name).collect::<Vec<_>>().join(",");
+        page.push_str("\r\n");
+        for row in &self.rows {
+            let cells = row.iter().map(|cell| match cell {
+                OutputCell::Text(text) => quote_field(text),
+                OutputCell::Number(value) => value.to_string(),
+                OutputCell::Absent(_) => String::new(),
+            });
+            page.push_str(&cells.collect::<Vec<_>>().join(","));
+            page.push_str("\r\n");
+        }
+        page
+    }
+}
+
+impl OutputCell {
+    fn render_cell(&self, head: &OutputColumn) -> String {
+        match self {
+            Self::Text(text) => truncate_text(text, WIDEST),
+            Self::Number(value) => format_quantity(*value, head.unit.unwrap_or(Unit::Count)),
+            Self::Absent(Some(reason)) => reason.as_str().to_owned(),
+            Self::Absent(None) => "-".to_owned(),
+        }
+    }
+}
+
+fn number_cell(value: Option<f32>) -> OutputCell {
+    value.map_or(OutputCell::Absent(None), |value| OutputCell::Number(f64::from(value)))
+}
+
+/// What is shown of a metric of a device: what a counter grows by, or the reading.
+fn metric_cell(device: &DeviceDetail, key: &str) -> Option<OutputCell> {
+    if let Some(rate) = device.rates.get(key) {
+        return Some(OutputCell::Number(*rate));
+    }
+    let reading = device.values.get(key)?;
+    if key.contains("_total") && reading.value().is_some() {
+        return None; // A counter that was read once grows by nothing that is known.
+    }
+    Some(reading.value().map_or(OutputCell::Absent(reading.absence_reason()), OutputCell::Number))
+}
+
+/// An instant as ISO 8601 writes it, in UTC.
+fn format_iso8601(at: UnixMs) -> String {
+    let (days, ms) = (at.0.div_euclid(86_400_000), at.0.rem_euclid(86_400_000));
+    // Days since 0000-03-01, in eras of 400 years of 146,097 days each.
+    let shifted = days + 719_468;
+    let (era, day) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year_of_era = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day_of_year = day - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = era * 400 + year_of_era + i64::from(month <= 2);
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let seconds = ms / 1_000;
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:03}Z",
+        seconds / 3_600,
+        seconds / 60 % 60,
+        seconds % 60,
+        ms % 1_000
+    )
+}
+
+/// A field in quotes where it needs them. Text that a spreadsheet would take for a formula is told that it is text.
+fn quote_field(text: &str) -> String {
+    let text =
+        if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.to_owned() };
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample_table() -> OutputTable {
+        OutputTable {
+            columns: vec![
+                OutputColumn { name: "node".into(), unit: None },
+                OutputColumn { name: "power".into(), unit: Some(Unit::Watts) },
+            ],
+            rows: vec![
+                vec![OutputCell::Text("gpu, \"1\"".into()), OutputCell::Number(701.5)],
+                vec![
+                    OutputCell::Text("=cmd()".into()),
+                    OutputCell::Absent(Some(AbsenceReason::NoPermission)),
+                ],
+            ],
+            footer: "2 of 2 gpus".into(),
+        }
+    }
+
+    #[test]
+    fn columns_are_aligned_and_what_is_absent_says_why() {
+        assert_eq!(
+            sample_table().render_text(),
+            "NODE              POWER\n\
+             gpu, \"1\"          702 W\n\
+             =cmd()    no_permission\n\
+             2 of 2 gpus\n"
+        );
+    }
+
+    #[test]
+    fn values_are_quoted_and_no_formula_gets_through() {
+        assert_eq!(
+            sample_table().render_csv(),
+            "node,power_watts\r\n\"gpu, \"\"1\"\"\",701.5\r\n'=cmd(),\r\n"
+        );
+    }
+
+    #[test]
+    fn instants_are_dates() {
+        for (ms, date) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_399_999, "2000-02-28T23:59:59.999Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (1_700_000_000_000, "2023-11-14T22:13:20.000Z"),
+            (-1, "1969-12-31T23:59:59.999Z"),
+        ] {
+            assert_eq!(format_iso8601(UnixMs(ms)), date);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The probe's matrix as a sheet: a row for each pair, and below it who is suspected.
+
+use std::fmt::Write as _;
+
+use gaunt_schema::{SanitizedText, unit::Unit};
+
+use super::{OutputCell, OutputTable};
+use crate::answer::{PairEnd, ProbeMatrix, SuspectKind};
+
+impl OutputTable {
+    pub(super) fn from_probe_matrix(matrix: &ProbeMatrix) -> Self {
+        let mut sheet = Self::new(&[
+            ("rail", None),
+            ("from", None),
+            ("from_leaf", None),
+            ("to", None),
+            ("to_leaf", None),
+            ("tool", None),
+            ("bandwidth", Some(Unit::BytesPerSecond)),
+            ("of_usual", Some(Unit::Ratio)),
+            ("failure", None),
+        ]);
+        let text = |text: &str| OutputCell::Text(text.to_owned());
+        let name =
+            |end: &PairEnd| OutputCell::Text(format!("{} {}:{}", end.node, end.device, end.port));
+        let told = |told: &Option<SanitizedText>| {
+            told.as_ref().map_or(OutputCell::Absent(None), |told| text(told))
+        };
+        let number =
+            |value: Option<f64>| value.map_or(OutputCell::Absent(None), OutputCell::Number);
+        for rail in &matrix.rails {
+            for pair in &rail.pairs {
+                sheet.rows.push(vec![
+                    text(&rail.rail),
+                    name(&pair.from),
+                    told(&pair.from.leaf),
+                    name(&pair.to),
+                    told(&pair.to.leaf),
+                    text(pair.tool.as_str()),
+                    number(pair.bytes_per_second),
+                    number(pair.ratio),
+                    told(&pair.failure),
+                ]);
+            }
+        }
+        let [ended, failed] = matrix.ended;
+        let below = &mut sheet.footer;
+        _ = write!(
+            below,
+            "{ended} pairs measured, {failed} of them failed; {} being measured, {} nodes are free for it",
+            matrix.measuring, matrix.free
+        );
+        for (rail, suspect) in matrix
+            .rails
+            .iter()
+            .flat_map(|rail| rail.suspects.iter().map(move |one| (&rail.rail, one)))
+        {
+            let what = match suspect.kind {
+                SuspectKind::Port => "slow port, card or cable:",
+                SuspectKind::Leaf => "slow leaf:",
+                SuspectKind::Uplink => "slow uplinks of leaf",
+                SuspectKind::Path => "slow way between leaves",
+            };
+            let (share, pairs) = (suspect.ratio * 100.0, suspect.pairs);
+            _ = write!(
+                below,
+                "\n{rail}: {what} {}, {share:.0} % of usual by {pairs} pairs",
+                suspect.name
+            );
+        }
+        sheet
+    }
+}

@@ -1,0 +1,89 @@
+//! Columns of plain text: cut, padded and wrapped by what a terminal shows, and numbers with their units.
+
+use std::time::Duration;
+
+use gaunt_schema::{UnixMs, unit::Unit};
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+/// The widest line.
+pub(super) const WIDTH: usize = 100;
+
+/// Pieces on as many lines as they need, each indented like the first.
+pub(super) fn wrap_pieces(head: &str, pieces: &[String], between: &str) -> Vec<String> {
+    let indent = head.width();
+    let (mut lines, mut line, mut empty) = (Vec::new(), head.to_owned(), true);
+    for piece in pieces {
+        if !empty && line.width() + between.len() + piece.width() > WIDTH {
+            lines.push(std::mem::replace(&mut line, " ".repeat(indent)));
+            empty = true;
+        }
+        if !empty {
+            line.push_str(between);
+        }
+        line.push_str(piece);
+        empty = false;
+    }
+    lines.push(line);
+    lines
+}
+
+/// A quantity with its unit, short enough for a column.
+pub(super) fn format_quantity(value: f64, unit: Unit) -> String {
+    let (scaled, prefix) = match value.abs() {
+        size if size >= 1e12 => (value / 1e12, "T"),
+        size if size >= 1e9 => (value / 1e9, "G"),
+        size if size >= 1e6 => (value / 1e6, "M"),
+        size if size >= 1e4 => (value / 1e3, "k"),
+        _ => (value, ""),
+    };
+    match unit {
+        Unit::Ratio => format!("{:.0} %", value * 100.0),
+        Unit::Bytes => format!("{scaled:.1} {prefix}B"),
+        Unit::BytesPerSecond => format!("{scaled:.1} {prefix}B/s"),
+        Unit::Watts => format!("{scaled:.0} {prefix}W"),
+        Unit::Joules => format!("{scaled:.0} {prefix}J"),
+        Unit::Hertz => format!("{scaled:.1} {prefix}Hz"),
+        Unit::Celsius => format!("{value:.0} °C"),
+        Unit::Seconds => format!("{value:.1} s"),
+        Unit::Count if value.fract() == 0.0 => format!("{value:.0}"),
+        Unit::Count => format!("{value:.2}"),
+    }
+}
+
+/// A span in its largest unit: `40 s`, `6 min`, `3 h`, `2 d`.
+pub(super) fn format_age(span: Duration) -> String {
+    match span.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7_200 => format!("{} min", seconds / 60),
+        seconds @ 7_200..172_800 => format!("{} h", seconds / 3_600),
+        seconds => format!("{} d", seconds / 86_400),
+    }
+}
+
+/// The time of day in UTC.
+pub(super) fn format_time_of_day(at: UnixMs) -> String {
+    let seconds = at.0.div_euclid(1_000).rem_euclid(86_400);
+    format!("{:02}:{:02}:{:02}Z", seconds / 3_600, seconds / 60 % 60, seconds % 60)
+}
+
+/// Text in at most `width` columns; what is cut is marked.
+pub(super) fn truncate_text(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let (mut kept, mut used) = (String::new(), 0);
+    for character in text.chars() {
+        used += character.width().unwrap_or(0);
+        if used + 1 > width {
+            break;
+        }
+        kept.push(character);
+    }
+    kept.push('…');
+    kept
+}
+
+/// Text filled up to `width` columns.
+pub(super) fn pad_text(text: &str, width: usize) -> String {
+    format!("{text}{}", " ".repeat(width.saturating_sub(text.width())))
+}

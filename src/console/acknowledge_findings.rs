@@ -1,0 +1,143 @@
+//! Acknowledging: findings are sent one after the other, and what became of all of them is told in one sentence.
+
+use std::{future::pending, pin::Pin};
+
+use gaunt_schema::SanitizedText;
+
+use crate::{
+    answer::{Answer, FindingAction, FindingCommand},
+    answer_source::{AnswerSource, AnswerSourceError},
+};
+
+/// What is being done to findings; what became of it in a sentence, or why it was not done.
+pub(super) type PendingAcknowledgement =
+    Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
+
+/// Acknowledges findings with a note, or without one withdraws that.
+pub(super) fn acknowledge_findings(
+    source: AnswerSource,
+    findings: Vec<SanitizedText>,
+    note: Option<String>,
+) -> PendingAcknowledgement {
+    let by = std::env::var("USER").ok().filter(|name| !name.is_empty());
+    let by = SanitizedText::new(by.as_deref().unwrap_or("console"));
+    let deed = note.map_or(FindingCommand::Withdraw, |note| FindingCommand::Acknowledge {
+        note: SanitizedText::new(&note),
+    });
+    Box::pin(async move {
+        let mut outcome =
+            AcknowledgementOutcome { count: findings.len(), ..AcknowledgementOutcome::default() };
+        for finding in findings {
+            let act = FindingAction {
+                finding: finding.to_string(),
+                by: by.clone(),
+                command: deed.clone(),
+            };
+            if !outcome.record_answer(source.send_action(act).await) {
+                break;
+            }
+        }
+        outcome.render_sentence()
+    })
+}
+
+/// What comes back of an act; never, while none is on its way.
+pub(super) async fn await_acknowledgement(
+    acting: &mut Option<PendingAcknowledgement>,
+) -> Result<String, String> {
+    match acting {
+        Some(acting) => acting.await,
+        None => pending().await,
+    }
+}
+
+/// What became of several acts.
+#[derive(Debug, Default)]
+struct AcknowledgementOutcome {
+    count: usize,
+    done: usize,
+    /// What was done, and to which finding last.
+    last: Option<(&'static str, String)>,
+    /// Why the first that was not done was not.
+    refused: Option<String>,
+}
+
+impl AcknowledgementOutcome {
+    /// Takes the answer to one; whether the next can be sent.
+    fn record_answer(&mut self, answer: Result<Answer, AnswerSourceError>) -> bool {
+        let why = match answer {
+            Ok(Answer::Refused(refusal)) if refusal.is_denied() => {
+                self.refused = Some(refusal.to_string());
+                return false;
+            }
+            // One that closed meanwhile does not hold up the others.
+            Ok(Answer::Refused(refusal)) => refusal.to_string(),
+            Ok(Answer::Finding(explanation)) => {
+                let finding = &explanation.finding;
+                let taken = finding.acknowledged.is_some();
+                self.last =
+                    Some((if taken { "acknowledged" } else { "withdrawn" }, finding.id.clone()));
+                self.done += 1;
+                return true;
+            }
+            Ok(_) => {
+                self.done += 1;
+                return true;
+            }
+            Err(error) => {
+                self.refused = Some(error.to_string());
+                return false;
+            }
+        };
+        self.refused.get_or_insert(why);
+        true
+    }
+
+    fn render_sentence(self) -> Result<String, String> {
+        let (what, last) = self.last.unwrap_or(("done", String::new()));
+        match (self.refused, self.count) {
+            (Some(why), 1) => Err(why),
+            (Some(why), count) => {
+                Err(format!("{} of {count} {what}; first refusal: {why}", self.done))
+            }
+            (None, 1) if last.is_empty() => Ok(what.to_owned()),
+            (None, 1) => Ok(format!("{what}: {last}")),
+            (None, count) => Ok(format!("{what}: {count} findings")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{answer::Refusal, console::sample_answers};
+
+    #[test]
+    fn outcome_of_many_is_one_sentence_with_its_numbers() {
+        let taken = || {
+            Ok(Answer::Finding(Arc::new(sample_answers::explanation_of(
+                sample_answers::port_down_finding(),
+            ))))
+        };
+        let closed = || Ok(Answer::Refused(Refusal::ClosedFinding { finding: "a".into() }));
+        let mut all = AcknowledgementOutcome { count: 2, ..AcknowledgementOutcome::default() };
+        assert!(all.record_answer(taken()) && all.record_answer(taken()));
+        assert_eq!(all.render_sentence(), Ok("acknowledged: 2 findings".into()));
+        let mut some = AcknowledgementOutcome { count: 3, ..AcknowledgementOutcome::default() };
+        assert!(
+            some.record_answer(taken()) && some.record_answer(closed()),
+            "one that closed holds nothing up"
+        );
+        assert!(
+            !some.record_answer(Ok(Answer::Refused(Refusal::NoToken))),
+            "no other will be allowed"
+        );
+        let why = some.render_sentence().unwrap_err();
+        assert!(why.starts_with("1 of 3 acknowledged; first refusal: "), "{why}");
+        let mut one = AcknowledgementOutcome { count: 1, ..AcknowledgementOutcome::default() };
+        assert!(one.record_answer(taken()));
+        assert_eq!(one.render_sentence(), Ok("acknowledged: port_down/gpu003/mlx5_1/1".into()));
+    }
+}

@@ -1,0 +1,78 @@
+//! Rows as a file: comma-separated values or JSON, as the reader sees them and all of them.
+
+use super::prompt_commands::ExportFormat;
+use crate::answer::{AnswerCells, AnswerColumn, AnswerTable};
+
+/// The text of a table in a form.
+pub(crate) fn render_export(table: &AnswerTable, form: ExportFormat) -> String {
+    match form {
+        ExportFormat::Csv => render_csv(table),
+        ExportFormat::Json => {
+            let json = serde_json::to_string_pretty(table);
+            // A table has no key that is no text and no number that is none.
+            json.map_or_else(|_| String::new(), |json| json + "\n")
+        }
+    }
+}
+
+fn render_csv(table: &AnswerTable) -> String {
+    let mut out = String::new();
+    let mut line = |cells: &mut dyn Iterator<Item = String>| {
+        let cells: Vec<String> = cells.map(|cell| quote_cell(&cell)).collect();
+        out.push_str(&cells.join(","));
+        out.push('\n');
+    };
+    line(&mut table.columns.iter().map(|column| column.name.clone()));
+    for row in 0..table.rows as usize {
+        line(&mut table.columns.iter().map(|column| csv_cell(column, row)));
+    }
+    out
+}
+
+/// One cell; what is absent is empty.
+fn csv_cell(column: &AnswerColumn, row: usize) -> String {
+    match &column.cells {
+        AnswerCells::Numbers { .. } => {
+            column.number_at(row).map_or_else(String::new, |n| n.to_string())
+        }
+        AnswerCells::Texts { .. } => {
+            column.text_at(row).map_or_else(String::new, ToString::to_string)
+        }
+    }
+}
+
+/// In quotes where it is needed; what a spreadsheet would take for a formula is marked as text.
+fn quote_cell(cell: &str) -> String {
+    let formula = cell.starts_with(['=', '@', '+'])
+        || (cell.starts_with('-') && cell.parse::<f64>().is_err());
+    let cell = if formula { format!("'{cell}") } else { cell.to_owned() };
+    if cell.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::console::sample_answers;
+
+    #[test]
+    fn rows_are_written_with_their_absences_and_no_formulas() {
+        let mut table = sample_answers::gpu_table();
+        if let AnswerCells::Texts { words, .. } = &mut table.columns[0].cells {
+            words[0] = "=cmd|\"x\",1".into();
+        }
+        let csv = render_export(&table, ExportFormat::Csv);
+        let lines: Vec<&str> = csv.lines().collect();
+        assert_eq!(lines.len(), 1 + table.rows as usize);
+        assert!(lines[0].starts_with("node,gpu,state,"), "{}", lines[0]);
+        assert!(lines[1].starts_with("\"'=cmd|\"\"x\"\",1\",0,"), "{}", lines[1]);
+        assert!(lines.iter().any(|line| line.contains(",,")), "an absent number is empty");
+        let json: serde_json::Value =
+            serde_json::from_str(&render_export(&table, ExportFormat::Json)).unwrap();
+        assert_eq!(json["rows"], table.rows);
+        assert_eq!(quote_cell("-3.5"), "-3.5");
+    }
+}

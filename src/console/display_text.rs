@@ -1,0 +1,347 @@
+//! Numbers, times and texts as a person reads them: aligned, with one unit, never wider than asked for.
+
+use std::time::Duration;
+
+use gaunt_schema::{UnixMs, unit::Unit};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// What stands where no number is known.
+pub(crate) const ABSENT: &str = "–";
+
+/// A count with its thousands apart: `12,500`.
+pub(crate) fn format_count(value: u64) -> String {
+    let digits = value.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A whole number with its thousands apart, and its sign where it is below zero.
+pub(crate) fn format_signed_count(value: f64) -> String {
+    let whole = format_count(value.abs().round() as u64);
+    if value <= -0.5 { format!("-{whole}") } else { whole }
+}
+
+/// A count of GPUs that may be a fraction: one decimal below 100, whole above.
+pub(crate) fn format_gpu_count(value: f64) -> String {
+    if !value.is_finite() {
+        return ABSENT.into();
+    }
+    let value = value.max(0.0);
+    let whole = (value - value.round()).abs() < 0.05;
+    if value < 99.95 && !whole { format!("{value:.1}") } else { format_count(value.round() as u64) }
+}
+
+/// A share of 1 in per cent without its mark: `64.1`; never `0.0` for something, never `100.0` for less.
+pub(crate) fn format_percent(share: f64) -> String {
+    let value = share * 100.0;
+    if !value.is_finite() {
+        ABSENT.into()
+    } else if value > 0.0 && value < 0.05 {
+        "<0.1".into()
+    } else if value < 100.0 && value > 99.95 {
+        ">99.9".into()
+    } else {
+        format!("{value:.1}")
+    }
+}
+
+/// A share of 1 in whole per cent without its mark.
+pub(crate) fn format_whole_percent(share: Option<f64>) -> String {
+    share.filter(|s| s.is_finite()).map_or_else(|| ABSENT.into(), |s| format!("{:.0}", s * 100.0))
+}
+
+/// A value without decimals, or the mark of absence.
+pub(crate) fn format_whole(value: Option<f64>) -> String {
+    value.filter(|v| v.is_finite()).map_or_else(|| ABSENT.into(), |v| format!("{v:.0}"))
+}
+
+/// How long something has lasted, in at most two units: `40s`, `6m`, `1h05`, `3d04h`.
+pub(crate) fn format_duration(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..600 if !seconds.is_multiple_of(60) => format!("{}m{:02}", seconds / 60, seconds % 60),
+        60..3_600 => format!("{}m", seconds / 60),
+        3_600..86_400 => format!("{}h{:02}", seconds / 3_600, seconds % 3_600 / 60),
+        _ => format!("{}d{:02}h", seconds / 86_400, seconds % 86_400 / 3_600),
+    }
+}
+
+/// How old something is: tenths of seconds at first, then as [`span`].
+pub(crate) fn format_age(milliseconds: u64) -> String {
+    if milliseconds < 10_000 {
+        format!("{:.1}s", milliseconds as f64 / 1e3)
+    } else {
+        format_duration(Duration::from_millis(milliseconds))
+    }
+}
+
+/// The time of day in UTC: `12:03:41Z`.
+pub(crate) fn format_time_of_day(at: UnixMs) -> String {
+    let second = at.0.div_euclid(1_000).rem_euclid(86_400);
+    format!("{:02}:{:02}:{:02}Z", second / 3_600, second % 3_600 / 60, second % 60)
+}
+
+/// A period between scrapes: `1 s`, `500 ms`.
+pub(crate) fn format_period(milliseconds: u64) -> String {
+    if milliseconds.is_multiple_of(1_000) {
+        format!("{} s", milliseconds / 1_000)
+    } else {
+        format!("{milliseconds} ms")
+    }
+}
+
+/// An amount of money in an hour: `$4,142/h`, `4,142 EUR/h`.
+pub(crate) fn format_cost(amount: f64, currency: &str) -> String {
+    let amount = if amount < 10.0 { format!("{amount:.2}") } else { format_count(amount as u64) };
+    match currency {
+        "" => format!("{amount}/h"),
+        "USD" => format!("${amount}/h"),
+        sign if sign.chars().count() == 1 => format!("{sign}{amount}/h"),
+        name => format!("{amount} {name}/h"),
+    }
+}
+
+/// A value with three digits and the prefix that fits, in powers of 1000.
+fn format_scaled(value: f64, unit: &str) -> String {
+    const PREFIXES: [&str; 6] = ["", "k", "M", "G", "T", "P"];
+    let mut value = value;
+    let mut prefix = 0;
+    while value.abs() >= 999.5 && prefix + 1 < PREFIXES.len() {
+        value /= 1e3;
+        prefix += 1;
+    }
+    let digits = if value.abs() >= 100.0 || value.fract().abs() < 1e-9 {
+        0
+    } else if value.abs() >= 10.0 {
+        1
+    } else {
+        2
+    };
+    let joint = if unit.is_empty() && PREFIXES[prefix].is_empty() { "" } else { " " };
+    format!("{value:.digits$}{joint}{}{unit}", PREFIXES[prefix])
+}
+
+/// Network traffic or line rate as engineers name it: bits in a second.
+pub(crate) fn format_bit_rate(bytes_per_second: f64) -> String {
+    format_scaled(bytes_per_second * 8.0, "b/s")
+}
+
+/// Memory in GiB with one decimal, without its unit.
+pub(crate) fn format_gibibytes(bytes: f64) -> String {
+    let value = bytes / f64::from(1 << 30);
+    if value >= 99.95 { format_count(value.round() as u64) } else { format!("{value:.1}") }
+}
+
+/// A value with its unit, as evidence shows it.
+pub(crate) fn format_with_unit(value: f64, unit: Unit) -> String {
+    match unit {
+        Unit::Ratio => format!("{} %", format_percent(value)),
+        Unit::Bytes => format!("{} GiB", format_gibibytes(value)),
+        Unit::BytesPerSecond => format_bit_rate(value),
+        Unit::Watts => format!("{value:.0} W"),
+        Unit::Joules => format_scaled(value, "J"),
+        Unit::Celsius => format!("{value:.0} °C"),
+        Unit::Hertz => format_scaled(value, "Hz"),
+        Unit::Seconds if value.abs() < 1.0 => format!("{:.0} ms", value * 1e3),
+        Unit::Seconds if value.abs() < 60.0 => format!("{value:.1} s"),
+        Unit::Seconds => format_duration(Duration::from_secs_f64(value.clamp(0.0, 1e12))),
+        Unit::Count => format_scaled(value, ""),
+    }
+}
+
+/// A rate in at most five columns: `0.02`, `9.4`, `312`, `18.8k`, `188k`; never `0` for something.
+pub(crate) fn format_short_rate(value: f64) -> String {
+    const PREFIXES: [&str; 6] = ["", "k", "M", "G", "T", "P"];
+    if !value.is_finite() {
+        return ABSENT.into();
+    }
+    let mut value = value.max(0.0);
+    if value == 0.0 {
+        return "0".into();
+    }
+    if value < 0.01 {
+        return "<0.01".into();
+    }
+    let mut prefix = 0;
+    while value >= 999.5 && prefix + 1 < PREFIXES.len() {
+        value /= 1e3;
+        prefix += 1;
+    }
+    let digits = match (value, prefix) {
+        (99.95.., _) => 0,
+        (0.995.., 0) | (_, 1..) => 1,
+        _ => 2,
+    };
+    format!("{value:.digits$}{}", PREFIXES[prefix])
+}
+
+/// How many columns of a terminal a text takes.
+pub(crate) fn text_width(text: &str) -> usize {
+    match text.as_bytes() {
+        // Boxes, blocks and braille, of which maps and graphs are made: U+2500 to U+25BF, U+2800 to U+28FF.
+        [0xe2, 0x94..=0x96 | 0xa0..=0xa3, _] => 1,
+        // Most names are ASCII, and a large fleet has many of them.
+        bytes if bytes.is_ascii() => bytes.len(),
+        _ => text.width(),
+    }
+}
+
+/// The beginning of a text that fits into `limit` columns, with an ellipsis if something is cut.
+pub(crate) fn truncate_text(text: &str, limit: usize) -> String {
+    if text_width(text) <= limit {
+        return text.into();
+    }
+    let mut out = String::new();
+    let mut used = 0;
+    for character in text.chars() {
+        let wide = character.width().unwrap_or(0);
+        if used + wide + 1 > limit {
+            break;
+        }
+        used += wide;
+        out.push(character);
+    }
+    if limit > 0 {
+        out.push('…');
+    }
+    out
+}
+
+/// A text in exactly `columns` columns, at the left.
+pub(crate) fn align_left(text: &str, columns: usize) -> String {
+    let mut out = truncate_text(text, columns);
+    out.extend(std::iter::repeat_n(' ', columns.saturating_sub(text_width(&out))));
+    out
+}
+
+/// A text in exactly `columns` columns, at the right.
+pub(crate) fn align_right(text: &str, columns: usize) -> String {
+    let kept = truncate_text(text, columns);
+    let mut out = " ".repeat(columns.saturating_sub(text_width(&kept)));
+    out.push_str(&kept);
+    out
+}
+
+/// A text in lines of at most `columns` columns, broken at spaces where that is possible.
+pub(crate) fn wrap_text(text: &str, columns: usize) -> Vec<String> {
+    let columns = columns.max(8);
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let word = truncate_text(word, columns);
+        let line = lines.last_mut().filter(|line| !line.is_empty());
+        match line {
+            Some(line) if text_width(line) + 1 + text_width(&word) <= columns => {
+                line.push(' ');
+                line.push_str(&word);
+            }
+            Some(_) => lines.push(word),
+            None => lines.last_mut().unwrap_or(&mut String::new()).push_str(&word),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_and_shares_are_readable() {
+        assert_eq!(format_count(0), "0");
+        assert_eq!(format_count(999), "999");
+        assert_eq!(format_count(1_234_567), "1,234,567");
+        assert_eq!(format_gpu_count(8.0), "8");
+        assert_eq!(format_gpu_count(7.25), "7.2");
+        assert_eq!(format_gpu_count(1_512.4), "1,512");
+        assert_eq!(format_percent(0.641), "64.1");
+        assert_eq!(format_percent(0.0), "0.0");
+        assert_eq!(format_percent(0.000_1), "<0.1");
+        assert_eq!(format_percent(0.999_9), ">99.9");
+        assert_eq!(format_percent(1.0), "100.0");
+        assert_eq!(format_whole_percent(None), ABSENT);
+    }
+
+    #[test]
+    fn rates_fit_into_a_cell_and_are_never_nothing() {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.004, "<0.01"),
+            (0.02, "0.02"),
+            (9.4, "9.4"),
+            (312.4, "312"),
+            (18_790.0, "18.8k"),
+            (187_523.0, "188k"),
+            (999_600.0, "1.0M"),
+        ] {
+            assert_eq!(format_short_rate(value), text);
+        }
+        assert!(
+            (0..18).all(|power| text_width(&format_short_rate(9.994 * 10_f64.powi(power))) <= 5)
+        );
+    }
+
+    #[test]
+    fn spans_have_at_most_two_units() {
+        let of = |seconds| format_duration(Duration::from_secs(seconds));
+        assert_eq!(of(40), "40s");
+        assert_eq!(of(120), "2m");
+        assert_eq!(of(370), "6m10");
+        assert_eq!(of(3_599), "59m");
+        assert_eq!(of(3_900), "1h05");
+        assert_eq!(of(3 * 86_400 + 4 * 3_600), "3d04h");
+        assert_eq!(format_age(400), "0.4s");
+        assert_eq!(format_age(75_000), "1m15");
+    }
+
+    #[test]
+    fn the_clock_is_utc() {
+        assert_eq!(format_time_of_day(UnixMs(0)), "00:00:00Z");
+        assert_eq!(format_time_of_day(UnixMs(86_399_999)), "23:59:59Z");
+        assert_eq!(format_time_of_day(UnixMs(-1)), "23:59:59Z");
+    }
+
+    #[test]
+    fn values_carry_the_prefix_that_fits() {
+        assert_eq!(format_bit_rate(50e9), "400 Gb/s");
+        assert_eq!(format_bit_rate(0.0), "0 b/s");
+        assert_eq!(format_with_unit(0.34, Unit::Ratio), "34.0 %");
+        assert_eq!(format_with_unit(1.98e9, Unit::Hertz), "1.98 GHz");
+        assert_eq!(format_with_unit(0.005, Unit::Seconds), "5 ms");
+        assert_eq!(format_with_unit(3.0, Unit::Count), "3");
+        assert_eq!(format_cost(4_142.4, "USD"), "$4,142/h");
+        assert_eq!(format_cost(4_142.4, "EUR"), "4,142 EUR/h");
+        assert_eq!(format_cost(4_142.4, "€"), "€4,142/h");
+    }
+
+    #[test]
+    fn texts_fit_their_columns_even_when_wide() {
+        assert_eq!(truncate_text("gpu-0417", 8), "gpu-0417");
+        assert_eq!(truncate_text("gpu-0417", 5), "gpu-…");
+        assert_eq!(truncate_text("東京東京", 6), "東京…");
+        assert_eq!(text_width(&align_left("東京東京", 6)), 6);
+        assert_eq!(text_width(&align_right("東", 5)), 5);
+        assert_eq!(truncate_text("abc", 0), "");
+    }
+
+    #[test]
+    fn the_signs_of_maps_and_graphs_are_as_wide_as_unicode_says() {
+        for sign in ('\u{2500}'..='\u{25bf}').chain('\u{2800}'..='\u{28ff}') {
+            let text = sign.to_string();
+            assert_eq!(text_width(&text), text.width(), "{sign}");
+        }
+    }
+
+    #[test]
+    fn sentences_are_wrapped_at_spaces() {
+        assert_eq!(wrap_text("one two three", 8), ["one two", "three"]);
+        assert_eq!(wrap_text("", 8), [""]);
+        assert_eq!(wrap_text("averyveryverylongword", 10), ["averyvery…"]);
+    }
+}

@@ -1,0 +1,188 @@
+//! Proof: the past that stands behind a number of a finding, as a question, and that past beside its limit.
+
+use gaunt_schema::{DeviceClass, MetricId, SanitizedText, UnixMs};
+
+use crate::answer::{
+    self, EvidenceItem, Filter, Finding, HistoryAggregation, HistoryQuery, MetricHistory, Question,
+    Subject, filter::quote_text, history_answer::USUAL_POINTS,
+};
+
+/// How far back a number is shown.
+const SPAN_MS: u64 = 15 * 60_000;
+
+/// Numbers of one finding whose past is asked for; an aggregator is followed by sixteen streams at most.
+const MOST: usize = 6;
+
+/// The past of one number, as it was last answered.
+#[derive(Clone, Debug)]
+pub(crate) struct EvidenceHistory {
+    /// What was asked.
+    pub(crate) ask: HistoryQuery,
+    /// When the answer came, by the console's clock.
+    pub(crate) received_at: UnixMs,
+    /// The answer; none if no past of this is kept.
+    pub(crate) history: Option<std::sync::Arc<MetricHistory>>,
+}
+
+impl EvidenceHistory {
+    /// How far back something is known of it, a quarter of an hour at most, in milliseconds.
+    pub(crate) fn span_ms(history: &MetricHistory) -> u64 {
+        let blank = history.mean.iter().take_while(|point| point.is_none()).count();
+        let known = (history.mean.len() - blank) as u64;
+        known.saturating_mul(history.step_ms).min(SPAN_MS)
+    }
+
+    /// The points of the last so many milliseconds.
+    pub(crate) fn newest_points(history: &MetricHistory, span_ms: u64) -> &[Option<f32>] {
+        let wanted = span_ms.div_ceil(history.step_ms.max(1)) as usize;
+        &history.mean[history.mean.len().saturating_sub(wanted)..]
+    }
+
+    /// The limit in the unit of the points, if the number is the series itself.
+    pub(crate) fn limit_in_unit(history: &MetricHistory, proof: &EvidenceItem) -> Option<f32> {
+        let limit = proof.limit.filter(|limit| limit.is_finite() && *limit > 0.0)?;
+        let like = history.unit == proof.unit && proof.past == answer::HistoryRelation::Same;
+        like.then_some(limit as f32)
+    }
+}
+
+/// The question for the past of each number of a finding that has one; none for the others. A past that is another
+/// number's own is shown there alone: a count of GPUs that rises beside their utilization that falls would puzzle.
+pub(crate) fn history_queries(finding: &Finding) -> Vec<Option<HistoryQuery>> {
+    let mut left = MOST;
+    let own = finding.evidence.iter().filter(|proof| proof.past == answer::HistoryRelation::Same);
+    let own: Vec<_> = own.filter_map(|proof| history_query(finding, proof)).collect();
+    let asks = finding.evidence.iter().map(|proof| {
+        let is_own = proof.past == answer::HistoryRelation::Same;
+        let ask = history_query(finding, proof)
+            .filter(|ask| left > 0 && (is_own || !own.contains(ask)))?;
+        left -= 1;
+        Some(ask)
+    });
+    asks.collect()
+}
+
+/// The questions for those pasts that were not answered since an instant.
+pub(crate) fn due_questions(
+    finding: &Finding,
+    known: &[EvidenceHistory],
+    since: UnixMs,
+) -> Vec<Question> {
+    let fresh =
+        |ask: &HistoryQuery| known.iter().any(|past| past.ask == *ask && past.received_at > since);
+    let asks = history_queries(finding).into_iter().flatten().filter(|ask| !fresh(ask));
+    asks.map(Question::History).collect()
+}
+
+fn history_query(finding: &Finding, proof: &EvidenceItem) -> Option<HistoryQuery> {
+    if proof.past == answer::HistoryRelation::Nothing {
+        return None;
+    }
+    let source = proof.source.split(", ").next().filter(|source| !source.is_empty())?;
+    let metric = MetricId::all_ids().find(|id| id.series_key() == source)?;
+    let entity = &finding.entity;
+    let is = |field: &str, value: &Option<SanitizedText>| {
+        value.as_deref().map(|value| format!("{field}={}", quote_text(value)))
+    };
+    let node = is("node", &entity.node);
+    let (subject, parts) = match metric.catalogue_row().class {
+        DeviceClass::Gpu if node.is_some() => (Subject::Gpus, vec![node, is("gpu", &entity.gpu)]),
+        DeviceClass::Gpu => (Subject::Gpus, vec![is("job", &entity.job)]),
+        DeviceClass::Node if node.is_some() => (Subject::Nodes, vec![node]),
+        DeviceClass::Node => (Subject::Nodes, vec![is("job", &entity.job)]),
+        DeviceClass::Port if node.is_some() => {
+            let parts = vec![node, is("device", &entity.device), is("port", &entity.port)];
+            (Subject::Ports, parts)
+        }
+        DeviceClass::Port => {
+            (Subject::Ports, vec![is("leaf", &entity.leaf), is("rail", &entity.rail)])
+        }
+        _ => return None,
+    };
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    // Without a place this would be the mean of the fleet, which proves nothing.
+    if parts.is_empty() {
+        return None;
+    }
+    let field = subject.find_field(&metric.series_key())?;
+    Some(HistoryQuery {
+        metric: SanitizedText::new(&field.name),
+        of: Filter::parse(subject, &parts.join(" and ")).ok()?,
+        together: HistoryAggregation::Mean,
+        points: USUAL_POINTS,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use gaunt_schema::unit::Unit;
+
+    use super::*;
+    use crate::console::sample_answers;
+
+    fn describe_query(proof: &EvidenceItem, finding: &Finding) -> Option<String> {
+        history_query(finding, proof)
+            .map(|ask| format!("{} of {}", ask.metric, ask.of.source_text()))
+    }
+
+    #[test]
+    fn a_number_of_a_port_and_one_of_a_host_are_asked_of_their_own_devices() {
+        let port = sample_answers::port_down_finding();
+        let state = describe_query(&port.evidence[0], &port);
+        assert_eq!(state.unwrap(), "state_id of node=gpu003 and device=mlx5_1 and port=1");
+        assert_eq!(describe_query(&port.evidence[1], &port), None, "siblings are others");
+        let starved = sample_answers::starved_finding();
+        let host = describe_query(&starved.evidence[0], &starved);
+        assert_eq!(host.unwrap(), "io_pressure_some of node=gpu006");
+        let job = Finding { entity: gaunt_schema::Entity::new_node(&"a b".into()), ..starved };
+        let odd = describe_query(&job.evidence[0], &job);
+        assert_eq!(odd.unwrap(), "io_pressure_some of node=\"a b\"");
+    }
+
+    #[test]
+    fn a_past_stands_beside_the_number_whose_own_it_is() {
+        let mut finding = sample_answers::starved_finding();
+        let own = finding.evidence[0].clone();
+        let part = EvidenceItem { past: answer::HistoryRelation::Part, ..own.clone() };
+        finding.evidence = vec![part.clone(), own.clone()];
+        assert_eq!(
+            history_queries(&finding).iter().map(Option::is_some).collect::<Vec<_>>(),
+            [false, true]
+        );
+        finding.evidence = vec![part.clone(), part];
+        assert!(
+            history_queries(&finding).iter().all(Option::is_some),
+            "where there is none of its own"
+        );
+    }
+
+    #[test]
+    fn what_was_answered_lately_is_not_asked_again() {
+        let finding = sample_answers::starved_finding();
+        let asked = due_questions(&finding, &[], UnixMs(0));
+        assert_eq!(asked.len(), 1);
+        let ask = history_queries(&finding).swap_remove(0).unwrap();
+        let known = [EvidenceHistory { ask, received_at: UnixMs(5_000), history: None }];
+        assert_eq!(due_questions(&finding, &known, UnixMs(4_000)), []);
+        assert_eq!(due_questions(&finding, &known, UnixMs(5_000)), asked);
+    }
+
+    #[test]
+    fn only_a_limit_in_the_words_of_the_series_is_drawn() {
+        let finding = sample_answers::starved_finding();
+        let mut history = sample_answers::device_history(&[Some(0.1); 200]);
+        let proof = &finding.evidence[0];
+        assert_eq!(EvidenceHistory::limit_in_unit(&history, proof), Some(0.1));
+        let newest = |history: &MetricHistory| {
+            EvidenceHistory::newest_points(history, EvidenceHistory::span_ms(history)).len()
+        };
+        assert_eq!(newest(&history), 90, "fifteen minutes of ten seconds");
+        history.mean[..150].fill(None);
+        assert_eq!(newest(&history), 50, "as far as anything is known");
+        history.unit = Unit::Count;
+        assert_eq!(EvidenceHistory::limit_in_unit(&history, proof), None);
+        history.unit = Unit::Ratio;
+        let counted = EvidenceItem { past: answer::HistoryRelation::Part, ..proof.clone() };
+        assert_eq!(EvidenceHistory::limit_in_unit(&history, &counted), None);
+    }
+}

@@ -1,0 +1,462 @@
+//! Golden screens: what is drawn for known answers, compared as pictures that a person can read.
+//!
+//! `GAUNT_BLESS=1 cargo test -p gaunt console` writes the pictures anew; look at them before they are committed.
+
+use std::{fs, path::PathBuf, sync::Arc};
+
+use gaunt_schema::{FindingKind, SanitizedText, UnixMs, unit::Unit};
+use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, layout::Rect, style::Modifier};
+
+use super::{
+    action::{ConsoleAction, ConsoleEffect},
+    console_state::ConsoleState,
+    keymap::KeyPress,
+    preferences::ConsolePreferences,
+    sample_answers::{self, AT},
+    screen::Screen,
+    theme::{ColourDepth, GlyphSet, Palette, Theme},
+    update::apply_action,
+    view,
+};
+use crate::answer::{
+    Answer, FindingList, MetricHistory, NodeList, Overview, Question, Refusal, Subject,
+};
+
+mod golden_lists;
+mod grouped_findings;
+mod key_sequences;
+mod stale_rows;
+
+/// The sizes at which every screen must be good.
+const SIZES: [(u16, u16); 3] = [(80, 24), (160, 48), (240, 60)];
+
+/// A console under test: state, and the screen that it draws.
+struct GoldenConsole {
+    state: ConsoleState,
+    glyphs: GlyphSet,
+}
+
+impl GoldenConsole {
+    fn new() -> Self {
+        Self {
+            state: ConsoleState::new(None, AT, ConsolePreferences::default()),
+            glyphs: GlyphSet::Unicode,
+        }
+    }
+
+    fn with_overview(overview: Overview) -> Self {
+        let mut desk = Self::new();
+        desk.deliver_answer(Answer::Overview(Arc::new(overview)));
+        desk
+    }
+
+    /// Answers the question that the shown screen asks for such an answer.
+    fn deliver_answer(&mut self, answer: Answer) -> Vec<ConsoleEffect> {
+        let question = match &answer {
+            Answer::Overview(_) => Question::Overview,
+            Answer::Nodes(_) => Question::Nodes,
+            Answer::Findings(_) => Question::Findings,
+            _ => self.state.screen_questions().pop().unwrap(),
+        };
+        self.answer_question(question, answer)
+    }
+
+    fn answer_question(&mut self, question: Question, answer: Answer) -> Vec<ConsoleEffect> {
+        apply_action(&mut self.state, ConsoleAction::Answered(AT, Box::new(question), answer))
+            .effects
+    }
+
+    fn press_keys(&mut self, keys: &[KeyPress]) -> Vec<ConsoleEffect> {
+        let pressed =
+            keys.iter().map(|key| apply_action(&mut self.state, ConsoleAction::Key(*key)));
+        pressed.flat_map(|outcome| outcome.effects).collect()
+    }
+
+    fn type_text(&mut self, text: &str) {
+        self.press_keys(&text.chars().map(KeyPress::Char).collect::<Vec<_>>());
+    }
+
+    fn draw(&mut self, width: u16, height: u16) -> Vec<String> {
+        let theme = Theme::new(ColourDepth::Indexed, self.glyphs, |_| None);
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        let mut room = None;
+        terminal
+            .draw(|frame| room = Some(view::draw(frame.buffer_mut(), &self.state, theme)))
+            .unwrap();
+        self.state.layout = room.unwrap();
+        buffer_lines(terminal.backend().buffer())
+    }
+
+    /// Compares the screen at every size with the pictures of this name.
+    fn expect_golden(&mut self, name: &str) {
+        for (width, height) in SIZES {
+            self.expect_golden_at(name, width, height);
+        }
+    }
+
+    fn expect_golden_at(&mut self, name: &str, width: u16, height: u16) {
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/screens");
+        let path = folder.join(format!("{name}-{width}x{height}.txt"));
+        let got = self.draw(width, height).join("\n") + "\n";
+        if std::env::var_os("GAUNT_BLESS").is_some() {
+            fs::write(&path, &got).unwrap();
+        }
+        let expected = fs::read_to_string(&path).unwrap_or_default();
+        assert!(expected == got, "{} differs\nexpected:\n{expected}\ngot:\n{got}", path.display());
+    }
+}
+
+/// The lines of a buffer without the blanks at their ends; the second half of a wide character is no blank.
+fn buffer_lines(buffer: &Buffer) -> Vec<String> {
+    let width = usize::from(buffer.area.width);
+    let rows = buffer.content.chunks(width.max(1));
+    rows.map(|row| {
+        let mut line = String::new();
+        let mut covered = 0;
+        for cell in row {
+            if covered == 0 {
+                line.push_str(cell.symbol());
+                covered = super::display_text::text_width(cell.symbol()).max(1);
+            }
+            covered -= 1;
+        }
+        line.trim_end().to_owned()
+    })
+    .collect()
+}
+
+fn findings_answer() -> Answer {
+    let findings = vec![sample_answers::port_down_finding(), sample_answers::starved_finding()];
+    Answer::Findings(Arc::new(FindingList { at: AT, findings, ..FindingList::default() }))
+}
+
+#[test]
+fn healthy_fleet() {
+    GoldenConsole::with_overview(sample_answers::healthy_overview(32)).expect_golden("healthy");
+}
+
+#[test]
+fn two_faults() {
+    GoldenConsole::with_overview(sample_answers::two_faults_overview(32))
+        .expect_golden("two-faults");
+}
+
+#[test]
+fn large_fleet() {
+    let mut overview = sample_answers::two_faults_overview(1_250);
+    overview.nodes.stale = 2;
+    overview.nodes.down = 1;
+    overview.nodes.live -= 3;
+    overview.trouble = vec![
+        "10.0.4.7:9770: cannot connect: connection refused; is gaunt-node running there?".into(),
+    ];
+    GoldenConsole::with_overview(overview).expect_golden("large");
+}
+
+#[test]
+fn a_fleet_whose_names_do_not_fit_still_shows_every_gpu() {
+    GoldenConsole::with_overview(sample_answers::two_faults_overview(200))
+        .expect_golden_at("nameless", 160, 48);
+}
+
+#[test]
+fn single_box_without_gpu() {
+    let (overview, detail) = sample_answers::single_node();
+    let mut desk = GoldenConsole::new();
+    let asked = desk.deliver_answer(Answer::Overview(Arc::new(overview)));
+    assert_eq!(asked, [ConsoleEffect::Ask(vec![Question::Overview, Question::Nodes])]);
+    let nodes = NodeList { at: AT, nodes: vec![detail.line.clone()], ..NodeList::default() };
+    let asked = desk.deliver_answer(Answer::Nodes(Arc::new(nodes)));
+    assert_eq!(
+        asked,
+        [ConsoleEffect::Ask(vec![Question::Overview, Question::Node("workbench".into())])]
+    );
+    desk.deliver_answer(Answer::Node(Arc::new(detail)));
+    desk.expect_golden("single-box");
+}
+
+#[test]
+fn node_screen() {
+    let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    let asked = desk.press_keys(&[
+        KeyPress::Tab,
+        KeyPress::Tab,
+        KeyPress::Down,
+        KeyPress::Down,
+        KeyPress::Down,
+        KeyPress::Enter,
+    ]);
+    let question = Question::Node("gpu003".into());
+    assert_eq!(asked.last(), Some(&ConsoleEffect::Ask(vec![Question::Overview, question])));
+    desk.deliver_answer(Answer::Node(Arc::new(sample_answers::node_detail("gpu003"))));
+    desk.expect_golden("node");
+}
+
+#[test]
+fn finding_screen() {
+    let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    desk.press_keys(&[KeyPress::Enter]);
+    let told = || {
+        Answer::Finding(Arc::new(sample_answers::explanation_of(
+            sample_answers::port_down_finding(),
+        )))
+    };
+    let id = "port_down/gpu003/mlx5_1/1";
+    desk.answer_question(Question::Finding(id.into()), told());
+    let asked = desk.state.screen_questions();
+    let [_, _, Question::History(state), Question::History(traffic), Question::Alerts] = &asked[..]
+    else {
+        panic!("{asked:?}")
+    };
+    assert_eq!((state.metric.as_str(), traffic.metric.as_str()), ("state_id", "receive"));
+    let fell = |up: f32, down: f32, unit| {
+        let points: Vec<_> = (0..90).map(|at| Some(if at < 53 { up } else { down })).collect();
+        Answer::History(Arc::new(MetricHistory { unit, ..sample_answers::device_history(&points) }))
+    };
+    desk.answer_question(asked[2].clone(), fell(4.0, 1.0, Unit::Count));
+    desk.answer_question(asked[3].clone(), fell(20e9, 0.0, Unit::BytesPerSecond));
+    desk.answer_question(Question::Alerts, Answer::Alerts(Arc::default()));
+    assert_eq!(desk.state.screen_questions().len(), 2, "the pasts are not asked for at every tick");
+    desk.expect_golden("finding");
+    desk.press_keys(&[KeyPress::Char('e')]);
+    assert_eq!(desk.state.screen, Screen::Explanation(id.into()));
+    desk.expect_golden("explanation");
+    desk.press_keys(&[KeyPress::Escape]);
+    assert_eq!(desk.state.screen, Screen::Finding(id.into()));
+}
+
+#[test]
+fn all_findings() {
+    let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    let asked = desk.press_keys(&[KeyPress::Char('2'), KeyPress::Down]);
+    let Some(ConsoleEffect::Ask(questions)) = asked.first() else { panic!("{asked:?}") };
+    assert!(questions.contains(&Question::Alerts), "{questions:?}");
+    desk.deliver_answer(findings_answer());
+    desk.draw(80, 24);
+    assert!(desk.state.evidence_finding().is_none(), "a low screen has room for the list only");
+    desk.expect_golden("findings");
+    let asked = desk.press_keys(&[KeyPress::Down]);
+    let asked = format!("{asked:?}");
+    assert!(asked.contains("io_pressure_some") && !asked.contains("state_id"), "{asked}");
+    desk.press_keys(&[KeyPress::Up]);
+    desk.answer_question(Question::Alerts, Answer::Alerts(Arc::new(sample_answers::alert_list())));
+    assert!(
+        !desk.state.screen_questions().contains(&Question::Alerts),
+        "it is not asked at every tick"
+    );
+    desk.expect_golden("findings-alerts");
+    desk.press_keys(&[KeyPress::Up, KeyPress::Enter]);
+    let told = Answer::Finding(Arc::new(sample_answers::explanation_of(
+        sample_answers::port_down_finding(),
+    )));
+    desk.answer_question(Question::Finding(sample_answers::port_down_finding().id), told);
+    desk.expect_golden_at("finding-silenced", 80, 24);
+}
+
+#[test]
+fn help() {
+    let mut desk = GoldenConsole::with_overview(sample_answers::healthy_overview(4));
+    desk.press_keys(&[KeyPress::Char('?')]);
+    desk.expect_golden("help");
+    assert_eq!(desk.press_keys(&[KeyPress::Escape]), []);
+    assert!(!desk.state.help);
+}
+
+#[test]
+fn nothing_answered_yet() {
+    GoldenConsole::new().expect_golden_at("loading", 80, 24);
+    let mut desk = GoldenConsole::new();
+    desk.state.source = Some("10.0.0.5:9771".into());
+    desk.fail_overview(1_000);
+    desk.expect_golden_at("loading-unreachable", 80, 24);
+}
+
+impl GoldenConsole {
+    fn fail_overview(&mut self, after_ms: i64) {
+        let why = "aggregator 10.0.0.5:9771 unreachable: Connection refused (os error 111); is \
+                   `gaunt serve` running there?";
+        apply_action(
+            &mut self.state,
+            ConsoleAction::Failed(
+                UnixMs(AT.0 + after_ms),
+                Box::new(Question::Overview),
+                why.into(),
+            ),
+        );
+    }
+}
+
+#[test]
+fn disconnected() {
+    let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    desk.state.source = Some("10.0.0.5:9771".into());
+    desk.fail_overview(1_000);
+    desk.fail_overview(32_000);
+    desk.expect_golden("disconnected");
+    desk.deliver_answer(Answer::Overview(Arc::new(sample_answers::healthy_overview(32))));
+    assert!(!desk.draw(160, 48).iter().any(|line| line.contains("no answer")));
+}
+
+#[test]
+fn an_answer_that_does_not_come_is_said() {
+    let mut desk = GoldenConsole::with_overview(sample_answers::healthy_overview(32));
+    let early = apply_action(&mut desk.state, ConsoleAction::Tick(UnixMs(AT.0 + 1_000)));
+    assert!(!early.changed, "nothing new is shown, so nothing is drawn");
+    let late = apply_action(&mut desk.state, ConsoleAction::Tick(UnixMs(AT.0 + 7_000)));
+    assert!(late.changed);
+    let screen = desk.draw(80, 24);
+    assert!(screen[0].contains("12:03:41Z ○"), "{screen:#?}");
+    assert!(screen[0].contains("12:03:41Z ○ 7s old"), "{screen:#?}");
+    assert!(screen[22].contains("waiting 7s for an answer"), "{screen:#?}");
+}
+
+#[test]
+fn a_node_that_nobody_knows_is_refused() {
+    let mut desk = GoldenConsole::with_overview(sample_answers::healthy_overview(4));
+    desk.press_keys(&[KeyPress::Tab, KeyPress::Enter]);
+    desk.deliver_answer(Answer::Refused(Refusal::UnknownNode { node: "gpu001".into() }));
+    desk.expect_golden_at("refused", 80, 24);
+    desk.press_keys(&[KeyPress::Escape]);
+    assert_eq!(desk.state.screen, Screen::Overview);
+}
+
+#[test]
+fn a_fleet_of_nobody_says_how_to_name_some() {
+    let mut desk = GoldenConsole::with_overview(sample_answers::healthy_overview(0));
+    desk.expect_golden_at("nobody", 80, 24);
+    let mut overview = sample_answers::healthy_overview(0);
+    overview.nodes.pending = 3;
+    overview.trouble = vec!["10.0.4.7:9770: cannot connect: connection refused".into()];
+    desk.deliver_answer(Answer::Overview(Arc::new(overview)));
+    let screen = desk.draw(80, 24).join("\n");
+    assert!(screen.contains("9 tells of each how that went"), "{screen}");
+    assert!(screen.contains("connection refused"), "{screen}");
+}
+
+#[test]
+fn too_small_and_no_size_makes_it_fail() {
+    GoldenConsole::with_overview(sample_answers::two_faults_overview(32)).expect_golden_at(
+        "too-small",
+        40,
+        8,
+    );
+    for overview in [
+        sample_answers::two_faults_overview(32),
+        sample_answers::healthy_overview(0),
+        sample_answers::two_faults_overview(1_250),
+    ] {
+        let mut desk = GoldenConsole::with_overview(overview);
+        for panel in 0..3 {
+            for (width, height) in [(1, 1), (60, 12), (61, 13), (139, 14), (140, 12), (1_000, 400)]
+            {
+                assert_eq!(desk.draw(width, height).len(), usize::from(height), "panel {panel}");
+            }
+            desk.press_keys(&[KeyPress::Tab, KeyPress::Down, KeyPress::Right, KeyPress::PageDown]);
+        }
+    }
+}
+
+#[test]
+fn ascii_terminals_get_ascii_only() {
+    let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    desk.glyphs = GlyphSet::Ascii;
+    desk.expect_golden_at("ascii", 80, 24);
+    assert!(desk.draw(160, 48).iter().all(|line| line.is_ascii()));
+}
+
+#[test]
+fn hostile_and_wide_names_stay_in_their_columns() {
+    let mut overview = sample_answers::two_faults_overview(8);
+    for (at, name) in
+        ["\x1b]0;owned\x07", "東京の計算機", "a\u{202e}b", &"n".repeat(300)].into_iter().enumerate()
+    {
+        overview.heat.nodes[at] = SanitizedText::new(name);
+        overview.worst[at].node = SanitizedText::new(name);
+    }
+    overview.cluster = SanitizedText::new("prod\x1b[2J\u{9b}31m");
+    overview.findings[0].summary = "\x1b[31mred\u{202e} evil".into();
+    overview.findings[0].entity.node = Some(SanitizedText::new("東京の計算機\x1b[31m"));
+    let mut desk = GoldenConsole::with_overview(overview);
+    for (width, height) in SIZES {
+        for line in desk.draw(width, height) {
+            assert!(!line.chars().any(char::is_control), "{line:?}");
+            assert!(!line.contains('\u{202e}'), "{line:?}");
+            assert!(super::display_text::text_width(&line) <= usize::from(width), "{line:?}");
+        }
+    }
+    desk.expect_golden_at("hostile", 80, 24);
+}
+
+#[test]
+fn every_screen_is_two_keys_away_and_esc_goes_back() {
+    let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    let nodes = Screen::List(Subject::Nodes);
+    for (key, place) in [('2', Screen::Findings), ('5', nodes), ('1', Screen::Overview)] {
+        desk.press_keys(&[KeyPress::Char(key)]);
+        assert_eq!(desk.state.screen, place);
+    }
+    desk.press_keys(&[KeyPress::Enter]);
+    assert_eq!(desk.state.screen, Screen::Finding("port_down/gpu003/mlx5_1/1".into()));
+    desk.press_keys(&[KeyPress::Enter]);
+    assert_eq!(desk.state.screen, Screen::Node("gpu003".into()));
+    desk.press_keys(&[KeyPress::Escape, KeyPress::Escape]);
+    assert_eq!(desk.state.screen, Screen::Overview);
+    assert_eq!(desk.press_keys(&[KeyPress::Char('q')]), [ConsoleEffect::Quit]);
+    assert_eq!(desk.press_keys(&[KeyPress::Ctrl('z')]), [ConsoleEffect::Suspend]);
+}
+
+#[test]
+fn the_cursor_walks_the_heat_map_by_rows() {
+    let mut desk = GoldenConsole::with_overview(sample_answers::healthy_overview(32));
+    desk.draw(80, 24);
+    desk.press_keys(&[KeyPress::Tab, KeyPress::Down, KeyPress::Right, KeyPress::Enter]);
+    let columns = desk.state.layout.heat_row + 1;
+    assert_eq!(
+        desk.state.screen,
+        Screen::Node(SanitizedText::new(&format!("gpu{:03}", columns + 1)))
+    );
+}
+
+#[test]
+fn the_cursor_is_seen_where_it_is_and_nowhere_else() {
+    let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    desk.press_keys(&[KeyPress::Down]);
+    let theme = Theme::new(ColourDepth::None, GlyphSet::Unicode, |_| None);
+    let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
+    view::draw(&mut buffer, &desk.state, theme);
+    let reversed = (0..24).filter(|&y| buffer[(10, y)].modifier.contains(Modifier::REVERSED));
+    assert_eq!(reversed.collect::<Vec<_>>(), [9], "only the second finding is chosen");
+}
+
+#[test]
+fn a_finding_that_closes_stays_readable() {
+    let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    desk.press_keys(&[KeyPress::Enter]);
+    let mut closed = sample_answers::explanation_of(sample_answers::port_down_finding());
+    closed.finding.life.closed = Some(AT);
+    let question = || Question::Finding(closed.finding.id.clone());
+    desk.answer_question(question(), Answer::Finding(Arc::new(closed.clone())));
+    let screen = desk.draw(80, 24).join("\n");
+    assert!(screen.contains("no longer open"), "{screen}");
+    let finding = SanitizedText::new(&closed.finding.id);
+    desk.answer_question(question(), Answer::Refused(Refusal::UnknownFinding { finding }));
+    let screen = desk.draw(80, 24).join("\n");
+    assert!(screen.contains("over and forgotten"), "{screen}");
+    assert!(screen.contains(FindingKind::PortDown.as_str()), "{screen}");
+}
+
+#[test]
+fn pages_scroll_to_their_end_and_no_further() {
+    let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    desk.press_keys(&[KeyPress::Tab, KeyPress::Enter]);
+    desk.deliver_answer(Answer::Node(Arc::new(sample_answers::node_detail("gpu001"))));
+    let top = desk.draw(80, 24);
+    desk.press_keys(&[KeyPress::Char('G')]);
+    let end = desk.draw(80, 24);
+    assert_ne!(top, end);
+    assert!(end.iter().any(|line| line.contains("kernel 6.1.0-18-amd64")), "{end:#?}");
+    desk.press_keys(&[KeyPress::PageDown]);
+    assert_eq!(desk.draw(80, 24), end);
+    desk.press_keys(&[KeyPress::Char('g')]);
+    assert_eq!(desk.draw(80, 24), top);
+}

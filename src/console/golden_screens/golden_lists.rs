@@ -1,0 +1,286 @@
+//! Golden screens of lists, jobs, the network, devices and what is around a node; each theme and depth once.
+
+use super::*;
+use crate::{
+    answer::{AnswerCells, ProbeMatrix},
+    console::theme::StyleRole,
+};
+
+fn console_showing(place: Screen) -> GoldenConsole {
+    let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    desk.state.screen = place;
+    desk
+}
+
+/// A table of what a list asks for, made of the columns of a sample.
+fn answer_list(desk: &mut GoldenConsole, table: crate::answer::AnswerTable) {
+    let question = desk.state.list_state(table.subject).rows_question();
+    desk.answer_question(question, Answer::Table(Arc::new(table)));
+}
+
+#[test]
+fn gpus_as_rows() {
+    let mut desk = console_showing(Screen::List(Subject::Gpus));
+    answer_list(&mut desk, sample_answers::gpu_table());
+    desk.press_keys(&[KeyPress::Down, KeyPress::Down]);
+    desk.expect_golden("gpus");
+}
+
+#[test]
+fn jobs_as_rows_and_users() {
+    let mut desk = console_showing(Screen::List(Subject::Jobs));
+    answer_list(&mut desk, sample_answers::job_table());
+    desk.expect_golden("jobs");
+    desk.press_keys(&[KeyPress::Char('8')]);
+    desk.deliver_answer(Answer::Table(Arc::new(sample_answers::job_table())));
+    desk.expect_golden("users");
+    desk.press_keys(&[KeyPress::Enter]);
+    assert_eq!(desk.state.screen, Screen::List(Subject::Jobs));
+    assert_eq!(desk.state.list_state(Subject::Jobs).rows, "user=alice");
+}
+
+#[test]
+fn the_processes_of_a_node_are_rows_like_others() {
+    let mut desk = console_showing(Screen::Node("gpu003".into()));
+    desk.deliver_answer(Answer::Node(Arc::new(sample_answers::node_detail("gpu003"))));
+    let asked = desk.press_keys(&[KeyPress::Char('p')]);
+    let Some(ConsoleEffect::Ask(questions)) = asked.last() else { panic!("{asked:?}") };
+    let Some(Question::Table(filter)) = questions.last() else { panic!("{questions:?}") };
+    assert!(
+        filter.source_text().starts_with("node=gpu003 sort memory desc limit"),
+        "{}",
+        filter.source_text()
+    );
+    answer_list(&mut desk, sample_answers::process_table());
+    desk.press_keys(&[KeyPress::Down]);
+    desk.expect_golden("processes");
+    desk.press_keys(&[KeyPress::Enter]);
+    let gpu = Screen::Device("gpu003".into(), gaunt_schema::DeviceClass::Gpu, "GPU 5".into());
+    assert_eq!(desk.state.screen, gpu);
+    desk.press_keys(&[KeyPress::Escape, KeyPress::Char('b')]);
+    assert_eq!(desk.state.screen, Screen::Job("8812".into()));
+}
+
+#[test]
+fn nodes_as_rows() {
+    let names: Vec<String> = (1..=40).map(|n| format!("gpu{n:03}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut table = sample_answers::build_table(
+        Subject::Nodes,
+        vec![
+            ("node", sample_answers::text_cells(&names)),
+            ("state", sample_answers::text_cells(&["live"; 40])),
+            ("gpu_states", sample_answers::text_cells(&["wwwwwwww"; 40])),
+            ("lost", sample_answers::number_cells(&[Some(8.0); 40])),
+            ("gpu_utilization", sample_answers::number_cells(&[None; 40])),
+        ],
+    );
+    table.total = 12_500;
+    let mut desk = console_showing(Screen::List(Subject::Nodes));
+    answer_list(&mut desk, table);
+    desk.press_keys(&[KeyPress::PageDown, KeyPress::Char('G')]);
+    desk.expect_golden("nodes");
+}
+
+#[test]
+fn a_list_without_rows_says_why() {
+    let mut desk = console_showing(Screen::List(Subject::Gpus));
+    let mut table = sample_answers::build_table(Subject::Gpus, Vec::new());
+    table.total = 256;
+    answer_list(&mut desk, table);
+    desk.expect_golden_at("no-rows", 80, 24);
+}
+
+#[test]
+fn a_job_whose_odd_gpu_stands_out() {
+    let mut desk = console_showing(Screen::Job("8812".into()));
+    desk.deliver_answer(Answer::Job(Arc::new(sample_answers::job_detail())));
+    desk.expect_golden("job");
+    desk.press_keys(&[KeyPress::Enter]);
+    let place = Screen::Device("gpu003".into(), gaunt_schema::DeviceClass::Gpu, "GPU 5".into());
+    assert_eq!(desk.state.screen, place);
+}
+
+#[test]
+fn the_network_by_each_measure() {
+    let mut desk = console_showing(Screen::Network);
+    desk.deliver_answer(Answer::Fabric(Arc::new(sample_answers::leaf_rail_fabric())));
+    desk.press_keys(&[KeyPress::Down, KeyPress::Right, KeyPress::Right]);
+    desk.expect_golden("network");
+    for name in ["pauses", "congestion", "errors", "flaps"] {
+        desk.press_keys(&[KeyPress::Char('m')]);
+        desk.expect_golden_at(&format!("network-{name}"), 80, 24);
+    }
+    desk.press_keys(&[KeyPress::Enter]);
+    assert_eq!(desk.state.list_state(Subject::Ports).rows, "leaf=leaf-01 and rail=2");
+}
+
+#[test]
+fn network_rates_fit_into_their_cells_and_only_what_is_blamed_is_red() {
+    let mut fabric = sample_answers::leaf_rail_fabric();
+    fabric.cells.ecn_marked_per_second = vec![Some(187_523.0); 16];
+    let mut desk = console_showing(Screen::Network);
+    desk.deliver_answer(Answer::Fabric(Arc::new(fabric)));
+    desk.press_keys(&[KeyPress::Char('m'), KeyPress::Char('m')]);
+    let screen = desk.draw(80, 24);
+    assert!(screen[1].ends_with("128 ports · 1 not active"), "{screen:#?}");
+    assert_eq!(screen[4], " leaf-01   188k   188k   188k   188k", "{screen:#?}");
+    let theme = Theme::new(ColourDepth::Indexed, GlyphSet::Unicode, |_| None);
+    let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
+    view::draw(&mut buffer, &desk.state, theme);
+    let bad = theme.style_for(StyleRole::Bad).fg;
+    let red = |line: u16| (10..40).filter(|x| buffer[(*x, line)].style().fg == bad).count();
+    assert_eq!((red(4), red(5) > 0), (0, true), "only the cell with a port that is down");
+}
+
+#[test]
+fn what_is_not_known_is_not_coloured_as_good() {
+    let mut overview = sample_answers::fleet_overview(4, 8, |_, _| gaunt_schema::GpuState::Unknown);
+    (overview.nodes.live, overview.nodes.down) = (0, 4);
+    let desk = GoldenConsole::with_overview(overview);
+    let theme = Theme::new(ColourDepth::Indexed, GlyphSet::Unicode, |_| None);
+    let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
+    view::draw(&mut buffer, &desk.state, theme);
+    let good = theme.style_for(StyleRole::Good).fg;
+    let body = (1..22).flat_map(|y| (0..80).map(move |x| (x, y)));
+    assert!(body.clone().all(|at| buffer[at].style().fg != good));
+    let screen = buffer_lines(&buffer).join("\n");
+    assert!(screen.contains("not known") && screen.contains("none open, and no node is read"));
+}
+
+#[test]
+fn the_probe_matrix_and_how_it_is_begun() {
+    let mut desk = console_showing(Screen::Network);
+    let asked = desk.press_keys(&[KeyPress::Char('p')]);
+    assert_eq!(asked.last(), Some(&ConsoleEffect::Ask(vec![Question::Overview, Question::Probe])));
+    let none = ProbeMatrix { at: AT, ..ProbeMatrix::default() };
+    desk.deliver_answer(Answer::Probe(Arc::new(none)));
+    desk.expect_golden_at("probe-empty", 80, 24);
+    desk.answer_question(Question::Probe, Answer::Probe(Arc::new(sample_answers::probe_matrix())));
+    desk.expect_golden("probe");
+    desk.press_keys(&[
+        KeyPress::Down,
+        KeyPress::Right,
+        KeyPress::Right,
+        KeyPress::Right,
+        KeyPress::Right,
+        KeyPress::Right,
+    ]);
+    let screen = desk.draw(80, 24).join("\n");
+    assert!(screen.contains("gpu001 mlx5_0:1 – gpu007 mlx5_0:1 leaf-00 to leaf-01 failed"));
+    desk.press_keys(&[KeyPress::Char('f')]);
+    desk.expect_golden_at("probe-leaves", 80, 24);
+    desk.press_keys(&[KeyPress::Char('f'), KeyPress::Char('m')]);
+    let screen = desk.draw(80, 24).join("\n");
+    assert!(screen.contains("rail 1 ") && !screen.contains('▲'), "{screen}");
+    desk.press_keys(&[KeyPress::Enter]);
+    assert_eq!(desk.state.screen, Screen::Node("gpu001".into()));
+}
+
+#[test]
+fn a_gpu_a_port_and_what_is_around_them() {
+    let mut desk = console_showing(Screen::Node("gpu003".into()));
+    desk.deliver_answer(Answer::Node(Arc::new(sample_answers::node_detail("gpu003"))));
+    for (keys, name) in [
+        (vec![KeyPress::Enter], "gpu"),
+        (vec![KeyPress::Char('t')], "topology"),
+        (vec![KeyPress::Char('e')], "events"),
+    ] {
+        desk.press_keys(&keys);
+        desk.expect_golden(name);
+    }
+    let mut desk = console_showing(Screen::Node("gpu003".into()));
+    desk.deliver_answer(Answer::Node(Arc::new(sample_answers::node_detail("gpu003"))));
+    desk.press_keys(&[KeyPress::Down; 9]);
+    desk.press_keys(&[KeyPress::Enter]);
+    desk.expect_golden("port");
+}
+
+#[test]
+fn the_heat_map_by_leaf_and_by_value() {
+    let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    desk.draw(80, 24);
+    desk.press_keys(&[KeyPress::Char('f')]);
+    let names: Vec<String> = (1..=32).map(|n| format!("gpu{n:03}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let leaves: Vec<&str> = (0..32).map(|n| ["leaf-a", "leaf-b, leaf-c"][n / 16]).collect();
+    let sites = sample_answers::build_table(
+        Subject::Nodes,
+        vec![
+            ("node", sample_answers::text_cells(&names)),
+            ("leaf", sample_answers::text_cells(&leaves)),
+        ],
+    );
+    desk.deliver_answer(Answer::Table(Arc::new(sites)));
+    desk.expect_golden("heat-leaf");
+    desk.press_keys(&[
+        KeyPress::Char('f'),
+        KeyPress::Char('f'),
+        KeyPress::Char('m'),
+        KeyPress::Char('m'),
+    ]);
+    let watts: Vec<Option<f64>> =
+        (0..256).map(|n| (n % 9 != 0).then_some(100.0 + f64::from(n))).collect();
+    let watts = AnswerCells::Numbers { values: watts, absent: std::collections::BTreeMap::new() };
+    desk.deliver_answer(Answer::Table(Arc::new(sample_answers::build_table(
+        Subject::Gpus,
+        vec![("power", watts)],
+    ))));
+    desk.expect_golden("heat-power");
+}
+
+#[test]
+fn each_theme_and_depth_says_the_same_in_its_own_colours() {
+    let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    let picture = |desk: &mut GoldenConsole, colour, palette| {
+        let theme = Theme::new(colour, GlyphSet::Unicode, |_| None).with_palette(palette);
+        let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
+        view::draw(&mut buffer, &desk.state, theme);
+        buffer
+    };
+    let plain = picture(&mut desk, ColourDepth::None, Palette::Dark);
+    assert!(plain.content.iter().all(|cell| cell.fg == ratatui::style::Color::Reset));
+    for colour in [ColourDepth::Sixteen, ColourDepth::Indexed, ColourDepth::True] {
+        let mut seen: Vec<Buffer> = Vec::new();
+        for palette in Palette::ALL {
+            let buffer = picture(&mut desk, colour, palette);
+            assert_eq!(buffer_lines(&buffer), buffer_lines(&plain), "{palette:?}");
+            assert!(seen.iter().all(|other| *other != buffer), "{palette:?} looks like another");
+            seen.push(buffer);
+        }
+    }
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/screens");
+    for palette in Palette::ALL {
+        let buffer = picture(&mut desk, ColourDepth::Indexed, palette);
+        let colours: Vec<String> = (0..24).map(|y| colour_runs(&buffer, y)).collect();
+        let path = path.join(format!("theme-{}.txt", palette.as_str()));
+        let got = colours.join("\n") + "\n";
+        if std::env::var_os("GAUNT_BLESS").is_some() {
+            fs::write(&path, &got).unwrap();
+        }
+        let expected = fs::read_to_string(&path).unwrap_or_default();
+        assert!(expected == got, "{} differs\ngot:\n{got}", path.display());
+    }
+}
+
+/// The colours of a line as runs: `245×12 36×8`.
+fn colour_runs(buffer: &Buffer, y: u16) -> String {
+    let mut runs: Vec<(String, usize)> = Vec::new();
+    for x in 0..buffer.area.width {
+        let cell = &buffer[(x, y)];
+        let mut look = match cell.fg {
+            ratatui::style::Color::Indexed(number) => number.to_string(),
+            _ => "-".to_owned(),
+        };
+        for (modifier, sign) in [(Modifier::BOLD, "b"), (Modifier::REVERSED, "r")] {
+            if cell.modifier.contains(modifier) {
+                look.push_str(sign);
+            }
+        }
+        match runs.last_mut() {
+            Some((known, length)) if *known == look => *length += 1,
+            _ => runs.push((look, 1)),
+        }
+    }
+    runs.iter().map(|(look, length)| format!("{look}×{length}")).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,152 @@
+//! Many findings of one kind: one row, which unfolds, is acknowledged as a whole, and buries nothing.
+
+use gaunt_schema::{Entity, Severity};
+
+use super::*;
+use crate::{
+    answer::{Finding, FindingGroup, JobOwner, finding_group::tests::idle_finding},
+    console::action::MouseEvent,
+};
+
+/// 83 jobs of one user that hold GPUs and do nothing, after a broken port and a starving node.
+fn many_findings() -> Vec<Finding> {
+    let big = [sample_answers::port_down_finding(), sample_answers::starved_finding()];
+    big.into_iter().chain((0..83).map(idle_finding)).collect()
+}
+
+fn group_findings(findings: &[Finding]) -> Vec<FindingGroup> {
+    let sam = JobOwner { user: Some("sam".into()), account: Some("ml".into()) };
+    FindingGroup::group_findings(findings, |_: &Entity| sam.clone())
+}
+
+/// As the owner tells it: of the group only some members have a place in the overview.
+fn grouped_console() -> GoldenConsole {
+    let mut overview = sample_answers::two_faults_overview(32);
+    let findings = many_findings();
+    overview.findings_open = findings.len() as u32;
+    overview.groups = group_findings(&findings);
+    overview.findings = findings.into_iter().take(32).collect();
+    GoldenConsole::with_overview(overview)
+}
+
+fn grouped_answer() -> Answer {
+    let (findings, total) = (many_findings(), 85);
+    let groups = group_findings(&findings);
+    Answer::Findings(Arc::new(FindingList { at: AT, findings, total, matched: total, groups }))
+}
+
+fn only_line_with<'a>(screen: &'a [String], part: &str) -> &'a str {
+    let mut found = screen.iter().filter(|line| line.contains(part));
+    let first = found.next().unwrap_or_else(|| panic!("no {part} in {screen:#?}"));
+    assert_eq!(found.next(), None, "{part} is there twice");
+    first
+}
+
+#[test]
+fn idle_jobs_of_one_user_are_one_row_below_what_is_urgent() {
+    let mut desk = grouped_console();
+    for (width, height) in SIZES {
+        let screen = desk.draw(width, height);
+        let row = only_line_with(&screen, "idle_allocated");
+        assert!(row.contains("× 83 jobs, 664 GPUs, user sam"), "{row}");
+        assert!(only_line_with(&screen, "FINDINGS").contains("85 open"), "{screen:#?}");
+        let place = |part: &str| screen.iter().position(|line| line.contains(part)).unwrap();
+        assert!(place("✔ port_down") < place("▲ data_starved"), "{screen:#?}");
+        assert!(place("▲ data_starved") < place("idle_allocated"), "{screen:#?}");
+        assert!(screen.iter().any(|line| line.contains("HEAT")), "{screen:#?}");
+    }
+    desk.expect_golden_at("grouped", 80, 24);
+}
+
+#[test]
+fn info_takes_at_most_three_lines_of_the_overview() {
+    let mut desk = grouped_console();
+    let mut overview = sample_answers::two_faults_overview(32);
+    overview.findings.extend((0..3).map(idle_finding));
+    let other = |number: usize, kind| Finding {
+        kind,
+        id: format!("{kind}/{number}"),
+        ..idle_finding(number)
+    };
+    overview.findings.extend((3..6).map(|at| other(at, FindingKind::DataSkew)));
+    overview.findings_open = overview.findings.len() as u32;
+    desk.deliver_answer(Answer::Overview(Arc::new(overview)));
+    for (width, height) in SIZES {
+        let screen = desk.draw(width, height);
+        let info = screen.iter().filter(|line| line.starts_with(" ● "));
+        assert_eq!(info.count(), 2, "{screen:#?}");
+        only_line_with(&screen, "and 4 more to know of: 2 lists them");
+    }
+}
+
+#[test]
+fn enter_unfolds_a_group_and_folds_it() {
+    let mut desk = grouped_console();
+    desk.press_keys(&[KeyPress::Down, KeyPress::Down, KeyPress::Enter]);
+    assert_eq!(desk.state.screen, Screen::Findings, "the overview has no room for members");
+    desk.deliver_answer(grouped_answer());
+    let screen = desk.draw(160, 48);
+    assert!(only_line_with(&screen, "●▾idle").contains("× 83 jobs"), "{screen:#?}");
+    assert!(screen.iter().filter(|line| line.starts_with(" ●│idle_allocated")).count() > 5);
+    desk.press_keys(&[KeyPress::Down, KeyPress::Enter]);
+    assert_eq!(desk.state.screen, Screen::Finding("idle_allocated/0".into()));
+    desk.press_keys(&[KeyPress::Escape, KeyPress::Up, KeyPress::Enter]);
+    let screen = desk.draw(160, 48);
+    assert!(only_line_with(&screen, "●▸idle").contains("× 83 jobs"), "{screen:#?}");
+    assert!(
+        only_line_with(&screen, "Enter unfolds them").contains("a acknowledges all"),
+        "{screen:#?}"
+    );
+    let row = screen.iter().position(|line| line.contains("●▸idle")).unwrap() as u16;
+    apply_action(&mut desk.state, ConsoleAction::Mouse(MouseEvent::Press(20, row)));
+    assert!(desk.draw(160, 48).iter().any(|line| line.starts_with(" ●│")), "so does the mouse");
+    desk.expect_golden_at("grouped-findings", 80, 24);
+}
+
+#[test]
+fn group_is_acknowledged_after_a_question_that_names_the_number() {
+    let mut desk = grouped_console();
+    desk.press_keys(&[KeyPress::Char('2')]);
+    desk.deliver_answer(grouped_answer());
+    desk.press_keys(&[KeyPress::Down, KeyPress::Down, KeyPress::Char('a')]);
+    assert!(desk.draw(80, 24)[22].contains("acknowledge 83 findings of idle_allocated"));
+    desk.type_text("sam is asked");
+    assert_eq!(desk.press_keys(&[KeyPress::Enter]), [], "not before a yes");
+    let screen = desk.draw(80, 24);
+    let asked = " ? acknowledge 83 findings of idle_allocated with the note: sam is asked?";
+    assert_eq!(screen[22], asked);
+    assert_eq!(screen[23], "   y acknowledges   any other key does not");
+    let effects = desk.press_keys(&[KeyPress::Char('y')]);
+    let [ConsoleEffect::Acknowledge(ids, Some(note))] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!(
+        (ids.len(), ids[0].as_str(), note.as_str()),
+        (83, "idle_allocated/0", "sam is asked")
+    );
+}
+
+#[test]
+fn answer_of_an_older_aggregator_is_grouped_too() {
+    let mut desk = grouped_console();
+    let mut overview = sample_answers::two_faults_overview(32);
+    overview.findings = many_findings();
+    desk.deliver_answer(Answer::Overview(Arc::new(overview)));
+    let screen = desk.draw(80, 24);
+    assert!(
+        only_line_with(&screen, "idle_allocated").contains("× 83 jobs, 664 GPUs"),
+        "{screen:#?}"
+    );
+}
+
+#[test]
+fn bell_rings_for_a_new_member_of_a_critical_group() {
+    let critical = |count: usize| -> Overview {
+        let all = (0..count).map(|at| Finding { severity: Severity::Critical, ..idle_finding(at) });
+        let findings: Vec<Finding> = all.collect();
+        let groups = group_findings(&findings);
+        let findings = findings.into_iter().take(32).collect();
+        Overview { findings, groups, ..sample_answers::healthy_overview(32) }
+    };
+    let mut desk = GoldenConsole::with_overview(critical(40));
+    let effects = desk.deliver_answer(Answer::Overview(Arc::new(critical(41))));
+    assert!(effects.contains(&ConsoleEffect::Bell), "{effects:?}");
+}

@@ -1,0 +1,212 @@
+//! Rows that are older than the screen: their age is said, by the instant of their own answer, with the reason.
+
+use super::*;
+use crate::console::action::MouseEvent;
+
+/// A source whose clock the test owns: every screen is answered as of an instant of its own.
+struct TimedConsole {
+    desk: GoldenConsole,
+    now: UnixMs,
+}
+
+impl TimedConsole {
+    fn new() -> Self {
+        let mut desk = GoldenConsole::new();
+        desk.state.source = Some("10.0.0.5:9771".into());
+        Self { desk, now: AT }
+    }
+
+    fn advance_clock(&mut self, seconds: i64) {
+        self.now = UnixMs(self.now.0 + seconds * 1_000);
+        apply_action(&mut self.desk.state, ConsoleAction::Tick(self.now));
+    }
+
+    fn deliver_answer(&mut self, question: Question, answer: Answer) {
+        apply_action(
+            &mut self.desk.state,
+            ConsoleAction::Answered(self.now, Box::new(question), answer),
+        );
+    }
+
+    fn answer_overview(&mut self) {
+        let overview = Overview { at: self.now, ..sample_answers::two_faults_overview(32) };
+        self.deliver_answer(Question::Overview, Answer::Overview(Arc::new(overview)));
+    }
+
+    fn answer_gpus(&mut self) {
+        let table = crate::answer::AnswerTable { at: self.now, ..sample_answers::gpu_table() };
+        let question = self.desk.state.list_state(Subject::Gpus).rows_question();
+        self.deliver_answer(question, Answer::Table(Arc::new(table)));
+    }
+
+    fn fail_question(&mut self, question: Question, why: &str) {
+        let failed = ConsoleAction::Failed(self.now, Box::new(question), why.into());
+        apply_action(&mut self.desk.state, failed);
+    }
+
+    fn draw_lines(&mut self) -> Vec<String> {
+        self.desk.draw(80, 24)
+    }
+}
+
+#[test]
+fn rows_of_a_screen_visited_before_say_their_age_while_the_aggregator_is_away() {
+    let mut clock = TimedConsole::new();
+    clock.answer_overview();
+    clock.desk.press_keys(&[KeyPress::Char('6')]);
+    clock.answer_gpus();
+    assert!(clock.draw_lines()[0].ends_with("12:03:41Z ● 1 s"));
+    clock.desk.press_keys(&[KeyPress::Char('1')]);
+    clock.advance_clock(600);
+    clock.answer_overview();
+    assert!(clock.draw_lines()[0].ends_with("12:13:41Z ● 1 s"));
+    let why = "aggregator 10.0.0.5:9771 unreachable: Connection refused (os error 111); is \
+               `gaunt serve` running there?";
+    clock.advance_clock(1);
+    clock.fail_question(Question::Overview, why);
+    clock.desk.press_keys(&[KeyPress::Char('6')]);
+    let screen = clock.draw_lines();
+    assert!(screen.iter().any(|line| line.contains("gpu001")), "{screen:#?}");
+    assert!(screen[0].ends_with("12:03:41Z ○ 10m old"), "{screen:#?}");
+    assert!(screen[0].contains("✖ aggregator 10.0.0.5:9771: no answer for 0s"), "{screen:#?}");
+    assert!(screen[22].contains("Connection refused"), "{screen:#?}");
+    clock.desk.press_keys(&[KeyPress::Char('1')]);
+    clock.advance_clock(30);
+    assert!(clock.draw_lines()[0].ends_with("12:13:41Z ○ 31s old"), "the overview has its own age");
+    clock.desk.press_keys(&[KeyPress::Char('5')]);
+    let screen = clock.draw_lines();
+    assert!(screen[0].ends_with("12:13:41Z ○ 31s old"), "never answered: {screen:#?}");
+}
+
+#[test]
+fn rows_whose_question_alone_fails_say_why_and_since_when() {
+    let mut clock = TimedConsole::new();
+    clock.answer_overview();
+    clock.desk.press_keys(&[KeyPress::Char('6')]);
+    clock.answer_gpus();
+    let question = clock.desk.state.list_state(Subject::Gpus).rows_question();
+    for _ in 0..20 {
+        clock.advance_clock(1);
+        clock.answer_overview();
+        clock.fail_question(question.clone(), "the answer is torn: EOF while parsing a list");
+    }
+    let screen = clock.draw_lines();
+    assert!(screen[0].ends_with("12:03:41Z ○ 20s old"), "{screen:#?}");
+    let why = " ✖ gpus: no answer since 12:03:42Z (19s): the answer is torn: EOF while parsing";
+    assert!(screen[22].starts_with(&why[..70]), "{screen:#?}");
+    clock.desk.press_keys(&[KeyPress::Char('1')]);
+    let screen = clock.draw_lines();
+    assert!(screen[0].ends_with("12:04:01Z ● 1 s"), "the overview is of now: {screen:#?}");
+    assert_eq!(screen[22], "", "and it did not fail");
+    clock.desk.press_keys(&[KeyPress::Char('6')]);
+    clock.answer_gpus();
+    let screen = clock.draw_lines();
+    assert_eq!((screen[0].ends_with("● 1 s"), screen[22].as_str()), (true, ""), "{screen:#?}");
+}
+
+#[test]
+fn same_answer_again_and_again_ages() {
+    let mut clock = TimedConsole::new();
+    clock.answer_overview();
+    let held = clock.desk.state.data.overview.clone().unwrap();
+    for _ in 0..12 {
+        clock.advance_clock(1);
+        clock.deliver_answer(Question::Overview, Answer::Overview(held.clone()));
+    }
+    let screen = clock.draw_lines();
+    assert!(screen[0].ends_with("12:03:41Z ○ 12s old"), "{screen:#?}");
+    assert!(screen[22].contains("these rows are 12s old and no newer ones come"), "{screen:#?}");
+}
+
+#[test]
+fn aggregator_whose_clock_is_another_has_rows_of_now() {
+    let mut clock = TimedConsole::new();
+    for at in [AT.0 + 7_200_000, AT.0 + 7_201_000, AT.0 - 3_600_000] {
+        let overview = Overview { at: UnixMs(at), ..sample_answers::healthy_overview(4) };
+        clock.deliver_answer(Question::Overview, Answer::Overview(Arc::new(overview)));
+        let screen = clock.draw_lines();
+        assert!(screen[0].ends_with("● 1 s"), "{screen:#?}");
+        clock.advance_clock(1);
+    }
+}
+
+#[test]
+fn answer_that_is_awaited_or_partial_is_said_on_its_screen() {
+    let mut clock = TimedConsole::new();
+    clock.answer_overview();
+    clock.desk.press_keys(&[KeyPress::Char('5')]);
+    for _ in 0..9 {
+        clock.advance_clock(1);
+        clock.answer_overview();
+    }
+    let screen = clock.draw_lines();
+    assert!(screen.iter().any(|line| line.contains("Reading the nodes … for 9s")), "{screen:#?}");
+    assert!(screen[22].contains("nodes: waiting 9s for an answer"), "{screen:#?}");
+    clock.desk.press_keys(&[KeyPress::Char('2')]);
+    let findings = vec![sample_answers::port_down_finding(), sample_answers::starved_finding()];
+    let list = FindingList { at: clock.now, findings, total: 9, matched: 7, groups: Vec::new() };
+    clock.deliver_answer(Question::Findings, Answer::Findings(Arc::new(list)));
+    let screen = clock.draw_lines();
+    assert!(screen[22].contains("partial: 2 of 7 findings are shown"), "{screen:#?}");
+}
+
+#[test]
+fn no_row_moves_because_something_is_said() {
+    let mut clock = TimedConsole::new();
+    clock.answer_overview();
+    let before = clock.draw_lines();
+    let rows = |screen: &[String]| screen[1..22].to_vec();
+    apply_action(
+        &mut clock.desk.state,
+        ConsoleAction::Done(Ok("wrote 17 lines into rows.csv".into())),
+    );
+    let said = clock.draw_lines();
+    assert!(said[22].contains("wrote 17 lines"), "{said:#?}");
+    assert_eq!(rows(&said), rows(&before));
+    clock.advance_clock(9);
+    clock.fail_question(Question::Overview, "no answer within 5 s");
+    let lost = clock.draw_lines();
+    assert!(lost[22].contains("no answer within 5 s"), "{lost:#?}");
+    assert_eq!(rows(&lost), rows(&before));
+    let row = before.iter().position(|line| line.starts_with(" gpu005")).unwrap() as u16;
+    apply_action(&mut clock.desk.state, ConsoleAction::Mouse(MouseEvent::Press(10, row)));
+    assert_eq!(clock.desk.state.heat_node().unwrap().as_str(), "gpu005");
+}
+
+#[test]
+fn map_that_is_coloured_by_old_values_says_their_age() {
+    let mut clock = TimedConsole::new();
+    clock.answer_overview();
+    clock.desk.press_keys(&[KeyPress::Char('m')]);
+    let tint =
+        crate::console::console_state::tint_question(clock.desk.state.tint.unwrap()).unwrap();
+    let table = crate::answer::AnswerTable { at: clock.now, ..sample_answers::gpu_table() };
+    clock.deliver_answer(tint.clone(), Answer::Table(Arc::new(table)));
+    for _ in 0..60 {
+        clock.advance_clock(1);
+        clock.answer_overview();
+    }
+    clock.fail_question(tint, "the answer is torn: EOF while parsing a list");
+    let screen = clock.draw_lines();
+    assert!(screen[0].ends_with("12:03:41Z ○ 1m old"), "{screen:#?}");
+    assert!(screen[22].contains("the answer is torn"), "{screen:#?}");
+}
+
+#[test]
+fn overview_keeps_map_and_nodes_with_three_lines_of_states_and_many_findings() {
+    use gaunt_schema::GpuState;
+    let states = GpuState::ALL;
+    let mut overview =
+        sample_answers::fleet_overview(32, 8, |node, gpu| states[(node + gpu) % states.len()]);
+    overview.worst = sample_answers::two_faults_overview(32).worst;
+    overview.trouble = vec!["10.0.4.7:9770: cannot connect".into(), "10.0.4.8:9770: torn".into()];
+    overview.findings =
+        vec![sample_answers::port_down_finding(), sample_answers::starved_finding()];
+    overview.findings.extend((0..3).map(crate::answer::finding_group::tests::idle_finding));
+    overview.findings_open = 5;
+    let screen = GoldenConsole::with_overview(overview).draw(80, 24);
+    for part in ["LOST", "port_down", "data_starved", "HEAT", " gpu0", "NODES", "torn"] {
+        assert!(screen.iter().any(|line| line.contains(part)), "{part} {screen:#?}");
+    }
+    assert_eq!(screen[22], "");
+}

@@ -1,0 +1,334 @@
+//! A list: which rows of a subject are wanted, in which order, with which columns, and where the cursor is in them.
+//!
+//! Only a window of the rows is asked for: the source filters and sorts, however large the fleet is.
+
+use crate::answer::{AnswerTable, Filter, FilterError, Question, Subject, SubjectField};
+
+/// Rows that are asked for at once: some screens full.
+pub(crate) const WINDOW: u32 = 240;
+
+/// What the reader wants to see of a subject's rows.
+#[derive(Clone, Debug)]
+pub(crate) struct ListState {
+    subject: Subject,
+    /// Which rows, in the filter language; empty for all.
+    pub(crate) rows: String,
+    /// The field that rows are sorted by, and whether it falls; none for the source's own order.
+    pub(crate) sort: Option<(&'static SubjectField, bool)>,
+    /// The columns, if the reader chose any.
+    pub(crate) chosen: Option<Vec<&'static SubjectField>>,
+    /// The identity of the row with the cursor; none until it was moved.
+    key: Option<String>,
+    /// The place of the cursor among all rows that match.
+    pub(crate) at: usize,
+}
+
+impl ListState {
+    /// All rows of a subject in its usual order.
+    pub(crate) fn new(subject: Subject) -> Self {
+        let sort = default_sort(subject).and_then(|name| Some((subject.find_field(name)?, true)));
+        Self { subject, rows: String::new(), sort, chosen: None, key: None, at: 0 }
+    }
+
+    /// The columns that are shown.
+    pub(crate) fn shown_columns(&self) -> Vec<&'static SubjectField> {
+        self.chosen.clone().unwrap_or_else(|| {
+            if default_columns(self.subject).is_empty() {
+                return self.subject.default_fields().collect();
+            }
+            default_columns(self.subject)
+                .iter()
+                .filter_map(|name| self.subject.find_field(name))
+                .collect()
+        })
+    }
+
+    /// The question whose answer is to be shown.
+    pub(crate) fn rows_question(&self) -> Question {
+        let filter = Filter::parse(self.subject, &self.filter_text(self.window_offset()));
+        // What was accepted before is understood again.
+        Question::Table(filter.unwrap_or_else(|_| Filter::all_rows(self.subject)))
+    }
+
+    fn window_offset(&self) -> u32 {
+        let half = WINDOW / 2;
+        (self.at as u32 / half).saturating_sub(1) * half
+    }
+
+    fn filter_text(&self, from: u32) -> String {
+        let mut names: Vec<&str> = identity_fields(self.subject)
+            .iter()
+            .copied()
+            .filter(|name| self.subject.find_field(name).is_some())
+            .collect();
+        for field in self.shown_columns() {
+            if !names.contains(&field.name.as_str()) {
+                names.push(&field.name);
+            }
+        }
+        let sort = self.sort.map_or_else(String::new, |(field, falls)| {
+            format!(" sort {}{}", field.name, if falls { " desc" } else { "" })
+        });
+        format!("{}{sort} limit {WINDOW} offset {from} columns {}", self.rows, names.join(","))
+    }
+
+    /// Takes a filter as the reader wrote it: clauses become the list's own order and columns. A single word without a
+    /// comparison is looked for in the name of each row.
+    pub(crate) fn apply_filter(&mut self, text: &str) -> Result<(), FilterError> {
+        let text = text.trim();
+        let filter = match Filter::parse(self.subject, text) {
+            Ok(filter) => filter,
+            Err(error) => {
+                let name = identity_fields(self.subject)[0];
+                let word = !text.is_empty()
+                    && text.chars().all(|c| c.is_alphanumeric() || "-_.:*?".contains(c));
+                match Filter::parse(self.subject, &format!("{name}~{text}")) {
+                    Ok(filter) if word => filter,
+                    _ => return Err(error),
+                }
+            }
+        };
+        let mut wanted = Self { rows: filter.rows_text().to_owned(), ..self.clone() };
+        if let Some(sort) = filter.sort_fields().next() {
+            wanted.sort = Some(sort);
+        }
+        if filter.has_columns() {
+            wanted.chosen = Some(filter.shown_columns());
+        }
+        // It must also be understood together with what the list adds.
+        Filter::parse(self.subject, &wanted.filter_text(0))?;
+        (wanted.key, wanted.at) = (None, 0);
+        *self = wanted;
+        Ok(())
+    }
+
+    /// Chooses columns by their names, or the usual ones with none.
+    pub(crate) fn choose_columns(&mut self, names: &str) -> Result<(), FilterError> {
+        if names.trim().is_empty() {
+            self.chosen = None;
+            return Ok(());
+        }
+        let filter = Filter::parse(self.subject, &format!("columns {names}"))?;
+        self.chosen = Some(filter.shown_columns());
+        Ok(())
+    }
+
+    /// Sorts by a field; by the same once more turns the order round.
+    pub(crate) fn sort_by(&mut self, field: &'static SubjectField) {
+        let numeric = matches!(field.kind, crate::answer::FieldKind::Number(_));
+        self.sort = match self.sort {
+            Some((known, falls)) if known == field => Some((field, !falls)),
+            _ => Some((field, numeric)),
+        };
+    }
+
+    /// Sorts by the column beside the one that decides now.
+    pub(crate) fn sort_by_neighbour(&mut self, next: bool) {
+        let columns = self.shown_columns();
+        if columns.is_empty() {
+            return;
+        }
+        let at = self.sort.and_then(|(field, _)| columns.iter().position(|c| *c == field));
+        let to = match (at, next) {
+            (None, true) => 0,
+            (None, false) => columns.len() - 1,
+            (Some(at), true) => (at + 1) % columns.len(),
+            (Some(at), false) => (at + columns.len() - 1) % columns.len(),
+        };
+        self.sort = None;
+        self.sort_by(columns[to]);
+    }
+
+    /// Turns the order round.
+    pub(crate) fn reverse_order(&mut self) {
+        self.sort = self.sort.map(|(field, falls)| (field, !falls));
+    }
+
+    /// Moves the cursor by so many rows of a table, and stops at the ends.
+    pub(crate) fn move_cursor_by(&mut self, by: isize, table: &AnswerTable) {
+        let count = table.matched as usize;
+        if count > 0 {
+            let at = self.cursor_position(table).saturating_add_signed(by).min(count - 1);
+            self.move_cursor_to(at, table);
+        }
+    }
+
+    /// Puts the cursor on a row.
+    pub(crate) fn move_cursor_to(&mut self, at: usize, table: &AnswerTable) {
+        self.at = at;
+        self.key = at.checked_sub(table.offset as usize).and_then(|row| row_key(table, row));
+    }
+
+    /// Where the cursor is among all rows that match: it follows its row where the table still has it.
+    pub(crate) fn cursor_position(&self, table: &AnswerTable) -> usize {
+        let offset = table.offset as usize;
+        let here = self.at.checked_sub(offset);
+        if let Some(wanted) = &self.key
+            && here.and_then(|row| row_key(table, row)).as_ref() != Some(wanted)
+            && let Some(row) =
+                (0..table.rows as usize).find(|row| row_key(table, *row).as_ref() == Some(wanted))
+        {
+            return offset + row;
+        }
+        self.at.min((table.matched as usize).saturating_sub(1))
+    }
+
+    /// The row of a table that has the cursor.
+    pub(crate) fn cursor_row(&self, table: &AnswerTable) -> Option<usize> {
+        let row = self.cursor_position(table).checked_sub(table.offset as usize)?;
+        (row < table.rows as usize).then_some(row)
+    }
+
+    /// Lets the cursor follow its row through a new table.
+    pub(crate) fn follow_row(&mut self, table: &AnswerTable) {
+        self.at = self.cursor_position(table);
+    }
+}
+
+/// What tells rows apart.
+fn row_key(table: &AnswerTable, row: usize) -> Option<String> {
+    if row >= table.rows as usize {
+        return None;
+    }
+    let parts = identity_fields(table.subject).iter().map(|name| {
+        table
+            .find_column(name)
+            .and_then(|column| column.text_at(row))
+            .map_or("", |text| text.as_str())
+    });
+    Some(parts.collect::<Vec<_>>().join("/"))
+}
+
+/// The fields that tell rows apart, the name first.
+pub(crate) const fn identity_fields(subject: Subject) -> &'static [&'static str] {
+    match subject {
+        Subject::Gpus => &["node", "gpu"],
+        Subject::Nodes => &["node"],
+        Subject::Jobs => &["job"],
+        Subject::Ports => &["node", "device", "port"],
+        Subject::Findings | Subject::Closed => &["id"],
+        Subject::Processes => &["node", "gpu", "pid"],
+        Subject::Targets => &["address"],
+    }
+}
+
+const fn default_sort(subject: Subject) -> Option<&'static str> {
+    match subject {
+        Subject::Jobs => Some("lost"),
+        Subject::Ports => Some("load"),
+        Subject::Processes => Some("memory"),
+        _ => None,
+    }
+}
+
+/// The columns of a list, the most important first: what does not fit is left out from the end.
+const fn default_columns(subject: Subject) -> &'static [&'static str] {
+    match subject {
+        Subject::Gpus => GPUS,
+        Subject::Nodes => NODES,
+        Subject::Jobs => JOBS,
+        Subject::Ports => PORTS,
+        Subject::Findings => &["severity", "finding", "entity", "age", "cost", "confidence"],
+        Subject::Targets => TARGETS,
+        // Those that are usual everywhere.
+        Subject::Closed | Subject::Processes => &[],
+    }
+}
+
+#[rustfmt::skip]
+const GPUS: &[&str] = &[
+    "node", "gpu", "state", "job", "utilization", "power", "temperature", "memory_used", "finding",
+    "sm_active", "tensor_active", "sm_clock", "user", "model",
+];
+
+#[rustfmt::skip]
+const NODES: &[&str] = &[
+    "node", "state", "gpu_states", "lost", "gpu_utilization", "finding", "ports_active", "ports",
+    "gpu_power", "io_pressure_some", "rack", "job", "user",
+];
+
+#[rustfmt::skip]
+const JOBS: &[&str] = &[
+    "job", "job_name", "user", "gpus", "lost", "useful", "finding", "nodes", "gpu_utilization",
+    "gpu_power", "runtime", "account", "partition",
+];
+
+#[rustfmt::skip]
+const PORTS: &[&str] = &[
+    "node", "device", "state", "load", "leaf", "rail", "receive", "transmit", "rate",
+    "symbol_errors", "link_downed", "ecn_marked_packets", "finding",
+];
+
+#[rustfmt::skip]
+const TARGETS: &[&str] = &[
+    "address", "node", "state", "age", "duration", "failure", "dialect", "samples", "rejected",
+    "origin",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn question_text(list: &ListState) -> String {
+        match list.rows_question() {
+            Question::Table(filter) => filter.source_text().to_owned(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_list_asks_a_question_that_is_understood() {
+        for subject in Subject::ALL {
+            let list = ListState::new(subject);
+            let named = default_columns(subject).len();
+            assert!(named == 0 || list.shown_columns().len() == named, "{subject:?}");
+            assert!(!list.shown_columns().is_empty(), "{subject:?}");
+            assert!(question_text(&list).contains("limit 240 offset 0 columns"), "{subject:?}");
+        }
+    }
+
+    #[test]
+    fn a_filter_brings_its_order_and_its_columns_with_it() {
+        let mut list = ListState::new(Subject::Gpus);
+        list.apply_filter("power>300W sort temperature desc columns gpu,power").unwrap();
+        assert_eq!(
+            question_text(&list),
+            "power>300W sort temperature desc limit 240 offset 0 columns node,gpu,power"
+        );
+        list.apply_filter("gpu003").unwrap();
+        assert!(
+            question_text(&list).starts_with("node~gpu003 sort temperature desc"),
+            "{}",
+            question_text(&list)
+        );
+        let error = list.apply_filter("powr>3 and gpu=1").unwrap_err();
+        assert_eq!((error.column, error.length), (1, 4));
+        assert_eq!(list.rows, "node~gpu003", "what is not understood changes nothing");
+        list.apply_filter("").unwrap();
+        assert_eq!(list.rows, "");
+    }
+
+    #[test]
+    fn the_order_walks_over_the_columns_and_turns() {
+        let mut list = ListState::new(Subject::Nodes);
+        assert!(list.sort.is_none());
+        list.sort_by_neighbour(true);
+        assert_eq!(
+            list.sort.map(|(field, falls)| (field.name.as_str(), falls)),
+            Some(("node", false))
+        );
+        list.sort_by_neighbour(false);
+        assert_eq!(list.sort.unwrap().0.name, "user");
+        list.sort_by(Subject::Nodes.find_field("lost").unwrap());
+        assert!(list.sort.unwrap().1, "numbers fall first");
+        list.reverse_order();
+        assert!(!list.sort.unwrap().1);
+    }
+
+    #[test]
+    fn far_rows_are_asked_for_when_the_cursor_comes_near() {
+        let mut list = ListState::new(Subject::Gpus);
+        list.at = 1_000;
+        assert!(question_text(&list).contains("limit 240 offset 840 "), "{}", question_text(&list));
+    }
+}

@@ -1,0 +1,211 @@
+//! Events of a node: what its recent past shows to have happened, the newest first, with what to do about it.
+
+use gaunt_schema::{
+    DeviceClass, SanitizedText, Severity, UnixMs,
+    catalogue::{gpu, gpu_health, gpu_parts, port},
+};
+
+use crate::answer::{DeviceDetail, NodeDetail};
+
+/// The most events that are told.
+const MOST: usize = 200;
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NodeEvent {
+    /// When; none if it was before the past that is kept.
+    pub(crate) at: Option<UnixMs>,
+    /// How bad it is.
+    pub(crate) severity: Severity,
+    /// To what.
+    pub(crate) device: SanitizedText,
+    /// What, in a few words.
+    pub(crate) what: SanitizedText,
+    /// What to do about it.
+    pub(crate) action: SanitizedText,
+}
+
+/// Reasons that hold a clock down and are a fault.
+const HELD: [(gaunt_schema::MetricId, &str, &str); 4] = [
+    (gpu::CLOCK_EVENT_HW_THERMAL, "clock held down by heat", "look at fans, inlet air and paste"),
+    (gpu::CLOCK_EVENT_SW_THERMAL, "clock lowered because of heat", "look at fans and inlet air"),
+    (
+        gpu::CLOCK_EVENT_HW_POWER_BRAKE,
+        "power brake by the board's supply",
+        "look at power supplies",
+    ),
+    (gpu::CLOCK_EVENT_HW_SLOWDOWN, "hardware slowdown", "look at heat and power of the board"),
+];
+
+/// Errors of memory, which have a number and no past.
+const ECC: [(gaunt_schema::MetricId, Severity, &str, &str); 2] = [
+    (
+        gpu_health::ECC_UNCORRECTED_VOLATILE,
+        Severity::Critical,
+        "uncorrected memory errors",
+        "drain the node and reset the GPU",
+    ),
+    (
+        gpu_health::ECC_CORRECTED_VOLATILE,
+        Severity::Info,
+        "corrected memory errors",
+        "nothing now; look again if it repeats",
+    ),
+];
+
+/// Counters of a port whose growth is an event.
+const ERRORS: [(gaunt_schema::MetricId, &str, &str); 4] = [
+    (port::LINK_DOWNED, "link went down", "look at the cable and the switch port"),
+    (port::LINK_ERROR_RECOVERY, "link recovered from errors", "clean or exchange the cable"),
+    (port::SYMBOL_ERRORS, "symbol errors", "clean or exchange the cable"),
+    (port::TRANSMIT_DISCARDS, "packets discarded", "look for congestion behind this port"),
+];
+
+/// Every event that the node's past shows.
+pub(crate) fn of(detail: &NodeDetail) -> Vec<NodeEvent> {
+    let mut events = Vec::new();
+    for device in &detail.devices {
+        match device.class {
+            DeviceClass::Xid => events.extend(xid_event(device)),
+            DeviceClass::Gpu => collect_gpu_events(detail, device, &mut events),
+            DeviceClass::Port => collect_port_events(detail, device, &mut events),
+            _ => {}
+        }
+    }
+    events.sort_by(|a, b| b.at.cmp(&a.at).then(b.severity.cmp(&a.severity)));
+    events.truncate(MOST);
+    events
+}
+
+/// An error that the driver reported, with what NVIDIA's list says about it.
+fn xid_event(device: &DeviceDetail) -> Option<NodeEvent> {
+    let label = |name: &str| device.labels.get(name).map_or("?", |value| value.as_str());
+    let info = device.info.get(gpu_parts::XID_INFO.catalogue_row().name);
+    let told = |name: &str| info.and_then(|info| info.get(name)).map(SanitizedText::as_str);
+    let code = label("xid").parse().unwrap_or(0);
+    let known = gaunt_schema::xid::describe_xid(code);
+    let count = device.last_value(gpu_parts::XID_ERRORS.catalogue_row().name);
+    let recent = device.last_value(gpu_parts::XID_RECENT.catalogue_row().name);
+    let seen =
+        device.last_value(gpu_parts::XID_LAST_SEEN.catalogue_row().name).map(UnixMs::from_seconds);
+    if count.is_none() && recent.is_none() && seen.is_none() {
+        return None;
+    }
+    let times = count.map_or_else(String::new, |count| format!(", {count:.0} times"));
+    let meaning = told("meaning").unwrap_or(known.meaning);
+    Some(NodeEvent {
+        at: seen,
+        severity: known.severity,
+        device: SanitizedText::new(&format!("GPU {}", label("gpu"))),
+        what: SanitizedText::new(&format!("XID {}: {meaning}{times}", label("xid"))),
+        action: SanitizedText::new(told("action").unwrap_or(known.action)),
+    })
+}
+
+fn collect_gpu_events(detail: &NodeDetail, device: &DeviceDetail, events: &mut Vec<NodeEvent>) {
+    for (metric, what, action) in HELD {
+        for (at, held) in
+            detect_edges(detail, device.recent_points(&metric.series_key()), |value| value > 0.5)
+        {
+            let (severity, what) = if held {
+                (Severity::Warning, what.to_owned())
+            } else {
+                (Severity::Info, format!("{what}: over"))
+            };
+            let action = if held { action } else { "nothing now" };
+            events.push(device_event(Some(at), severity, device, &what, action));
+        }
+    }
+    for (metric, severity, what, action) in ECC {
+        let Some(errors) = device.last_value(&metric.series_key()).filter(|errors| *errors > 0.0)
+        else {
+            continue;
+        };
+        let growing = device.rates.get(&metric.series_key()).is_some_and(|rate| *rate > 0.0);
+        let what = format!("{errors:.0} {what} since the driver was loaded");
+        events.push(device_event(growing.then_some(detail.at), severity, device, &what, action));
+    }
+}
+
+fn collect_port_events(detail: &NodeDetail, device: &DeviceDetail, events: &mut Vec<NodeEvent>) {
+    for (at, up) in
+        detect_edges(detail, device.recent_points(&port::STATE.series_key()), |state| state > 3.5)
+    {
+        events.push(if up {
+            device_event(Some(at), Severity::Info, device, "port is active again", "nothing now")
+        } else {
+            let action = "look at the cable and the switch port";
+            device_event(Some(at), Severity::Critical, device, "port is no longer active", action)
+        });
+    }
+    for (metric, what, action) in ERRORS {
+        for (at, began) in
+            detect_edges(detail, device.recent_points(&metric.series_key()), |rate| rate > 0.0)
+        {
+            if began {
+                events.push(device_event(Some(at), Severity::Warning, device, what, action));
+            }
+        }
+    }
+}
+
+fn device_event(
+    at: Option<UnixMs>,
+    severity: Severity,
+    device: &DeviceDetail,
+    what: &str,
+    action: &str,
+) -> NodeEvent {
+    let (what, action) = (SanitizedText::new(what), SanitizedText::new(action));
+    NodeEvent { at, severity, device: device.name.clone(), what, action }
+}
+
+/// The instants at which something began or ended to hold; what is not known begins and ends nothing.
+fn detect_edges(
+    detail: &NodeDetail,
+    past: &[Option<f32>],
+    holds: impl Fn(f32) -> bool,
+) -> Vec<(UnixMs, bool)> {
+    let mut last = None;
+    let mut found = Vec::new();
+    for (at, value) in past.iter().enumerate() {
+        let Some(now) = value.map(&holds) else { continue };
+        if last.is_some_and(|last| last != now) {
+            let ago = (past.len() - 1 - at) as u64 * detail.history_step_ms;
+            found.push((detail.at - std::time::Duration::from_millis(ago), now));
+        }
+        last = Some(now);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::console::sample_answers;
+
+    #[test]
+    fn what_happened_is_told_newest_first_with_what_to_do() {
+        let events = of(&sample_answers::node_detail("gpu003"));
+        assert!(events.is_sorted_by(|a, b| a.at >= b.at));
+        let down = events.iter().find(|event| event.what.contains("no longer active")).unwrap();
+        assert_eq!((down.device.as_str(), down.severity), ("mlx5_1/1", Severity::Critical));
+        assert_eq!(
+            sample_answers::AT.duration_since(down.at.unwrap()).as_secs(),
+            78,
+            "39 points of 2 s ago"
+        );
+        let xid = events.iter().find(|event| event.what.contains("XID 79")).unwrap();
+        assert_eq!(xid.action.as_str(), "drain the node and reboot it");
+    }
+
+    #[test]
+    fn what_is_not_known_is_no_event() {
+        let mut detail = sample_answers::node_detail("gpu003");
+        for device in &mut detail.devices {
+            device.history.iter_mut().for_each(|series| series.points.fill(None));
+            device.values.clear();
+        }
+        assert_eq!(of(&detail), []);
+    }
+}

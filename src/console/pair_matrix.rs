@@ -1,0 +1,178 @@
+//! The matrix of what probes between nodes measured: one rail of it as a square of ends, nodes or leaves, those that are
+//! suspected first.
+
+use std::collections::BTreeMap;
+
+use gaunt_schema::natural_order;
+
+use crate::answer::{PairEnd, ProbePair, RailMatrix};
+
+/// One rail, as a square.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct PairMatrix {
+    /// Whether its ends are leaves.
+    pub(crate) by_leaf: bool,
+    /// The ends, in the order of their rows and columns.
+    pub(crate) ends: Vec<PairMatrixEnd>,
+    /// What was measured between two of them, by their places, the lower one first.
+    cells: BTreeMap<(usize, usize), PairMatrixCell>,
+}
+
+/// One end of pairs.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PairMatrixEnd {
+    /// A node, with its port where it has several of the rail; or a leaf.
+    pub(crate) name: String,
+    /// The leaf that it is below, if that is known and another thing.
+    pub(crate) leaf: Option<String>,
+    /// Whether it is suspected, or the leaf that it is below.
+    pub(crate) suspected: bool,
+}
+
+/// What was measured between two ends.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct PairMatrixCell {
+    /// The pairs, by their places in the rail's list.
+    pub(crate) pairs: Vec<usize>,
+    /// The median of their shares of what is usual; none if none has one.
+    pub(crate) ratio: Option<f64>,
+    /// Pairs that failed.
+    pub(crate) failed: usize,
+}
+
+impl PairMatrix {
+    /// A rail by nodes, or by leaves.
+    pub(crate) fn of(rail: &RailMatrix, by_leaf: bool) -> Self {
+        let mut ends: BTreeMap<String, PairMatrixEnd> = BTreeMap::new();
+        let several = !by_leaf && has_several_ports(&rail.pairs);
+        for end in rail.pairs.iter().flat_map(|pair| [&pair.from, &pair.to]) {
+            let name = end_name(end, by_leaf, several);
+            ends.entry(name.clone()).or_insert_with(|| {
+                let leaf = end.leaf.as_ref().map(ToString::to_string);
+                let port = format!("{} {}:{}", end.node, end.device, end.port);
+                let named = |of: &str| rail.suspects.iter().any(|suspect| *suspect.name == *of);
+                let suspected = leaf.as_deref().is_some_and(named) || (!by_leaf && named(&port));
+                PairMatrixEnd { name, leaf: leaf.filter(|_| !by_leaf), suspected }
+            });
+        }
+        let mut ends: Vec<PairMatrixEnd> = ends.into_values().collect();
+        // Ends below one leaf stay together, so that a slow way up is seen as a block.
+        ends.sort_by(|one, other| {
+            let leaf = |end: &PairMatrixEnd| end.leaf.clone().unwrap_or_default();
+            (!one.suspected, one.leaf.is_some())
+                .cmp(&(!other.suspected, other.leaf.is_some()))
+                .then_with(|| natural_order(&leaf(one), &leaf(other)))
+                .then_with(|| natural_order(&one.name, &other.name))
+        });
+        let places: BTreeMap<&str, usize> =
+            ends.iter().enumerate().map(|(at, end)| (end.name.as_str(), at)).collect();
+        let mut cells: BTreeMap<(usize, usize), PairMatrixCell> = BTreeMap::new();
+        for (at, pair) in rail.pairs.iter().enumerate() {
+            let place =
+                |end: &PairEnd| places.get(end_name(end, by_leaf, several).as_str()).copied();
+            let Some((one, other)) = place(&pair.from).zip(place(&pair.to)) else { continue };
+            let cell = cells.entry((one.min(other), one.max(other))).or_default();
+            cell.pairs.push(at);
+            cell.failed += usize::from(pair.failure.is_some());
+        }
+        for cell in cells.values_mut() {
+            cell.ratio = median_of_values(
+                cell.pairs.iter().filter_map(|at| rail.pairs[*at].ratio).collect(),
+            );
+        }
+        Self { by_leaf, ends, cells }
+    }
+
+    /// What was measured between two ends, if anything.
+    pub(crate) fn cell_between(&self, one: usize, other: usize) -> Option<&PairMatrixCell> {
+        self.cells.get(&(one.min(other), one.max(other)))
+    }
+}
+
+/// Whether some node has several ports of the rail.
+fn has_several_ports(pairs: &[ProbePair]) -> bool {
+    let mut known: BTreeMap<&str, (&str, &str)> = BTreeMap::new();
+    let mut ends = pairs.iter().flat_map(|pair| [&pair.from, &pair.to]);
+    ends.any(|end| {
+        let port = (end.device.as_str(), end.port.as_str());
+        *known.entry(end.node.as_str()).or_insert(port) != port
+    })
+}
+
+fn end_name(end: &PairEnd, by_leaf: bool, several: bool) -> String {
+    match (by_leaf, several) {
+        (true, _) => end.leaf.as_ref().map_or_else(|| "(unknown)".into(), ToString::to_string),
+        (false, true) => format!("{} {}:{}", end.node, end.device, end.port),
+        (false, false) => end.node.to_string(),
+    }
+}
+
+fn median_of_values(mut values: Vec<f64>) -> Option<f64> {
+    values.retain(|value| value.is_finite());
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::console::sample_answers;
+
+    #[test]
+    fn suspects_come_first_and_both_halves_say_the_same() {
+        let matrix = sample_answers::probe_matrix();
+        let square = PairMatrix::of(&matrix.rails[0], false);
+        assert_eq!(square.ends.len(), 8);
+        assert_eq!((square.ends[0].name.as_str(), square.ends[0].suspected), ("gpu003", true));
+        assert!(square.ends[1..].iter().all(|end| !end.suspected));
+        assert_eq!(square.cell_between(0, 3), square.cell_between(3, 0));
+        assert_eq!(square.cell_between(2, 2), None, "nobody is measured with himself");
+        let slow = square.cell_between(0, 1).unwrap().ratio.unwrap();
+        assert!((slow - 0.41).abs() < 0.01, "{slow}");
+    }
+
+    #[test]
+    fn by_leaf_many_pairs_are_one_cell_and_the_diagonal_is_within_the_leaf() {
+        let matrix = sample_answers::probe_matrix();
+        let square = PairMatrix::of(&matrix.rails[0], true);
+        let names: Vec<&str> = square.ends.iter().map(|end| end.name.as_str()).collect();
+        assert_eq!(names, ["leaf-00", "leaf-01"]);
+        let (within, across) =
+            (square.cell_between(0, 0).unwrap(), square.cell_between(0, 1).unwrap());
+        assert_eq!((within.pairs.len(), across.pairs.len()), (6, 16));
+        assert_eq!(across.failed, 1);
+        assert!(across.ratio.unwrap() > 0.9, "one slow port is not the whole way");
+    }
+
+    #[test]
+    fn leaves_are_in_the_order_in_which_a_person_counts() {
+        let mut rail = sample_answers::probe_matrix().rails.swap_remove(0);
+        rail.suspects.clear();
+        for end in rail.pairs.iter_mut().flat_map(|pair| [&mut pair.from, &mut pair.to]) {
+            let leaf = end
+                .leaf
+                .as_deref()
+                .map(|leaf| if leaf == "leaf-00" { "leaf-10" } else { "leaf-2" });
+            end.leaf = leaf.map(Into::into);
+        }
+        let names = |by_leaf| -> Vec<String> {
+            PairMatrix::of(&rail, by_leaf).ends.into_iter().map(|end| end.name).collect()
+        };
+        assert_eq!(names(true), ["leaf-2", "leaf-10"]);
+        let nodes = names(false);
+        assert_eq!(
+            (nodes.len(), nodes.last().map(String::as_str)),
+            (8, Some("gpu004")),
+            "{nodes:?}"
+        );
+    }
+
+    #[test]
+    fn a_node_with_two_ports_of_a_rail_is_two_ends() {
+        let mut rail = sample_answers::probe_matrix().rails.swap_remove(0);
+        rail.pairs[0].from.device = "mlx5_9".into();
+        let square = PairMatrix::of(&rail, false);
+        assert!(square.ends.iter().any(|end| end.name == "gpu001 mlx5_9:1"));
+        assert!(square.ends.iter().any(|end| end.name == "gpu001 mlx5_0:1"));
+    }
+}

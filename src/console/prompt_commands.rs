@@ -1,0 +1,295 @@
+//! What can be said after `:`: one table that reads commands, completes them and writes their help.
+
+use std::{path::PathBuf, time::Duration};
+
+use gaunt_schema::{DeviceClass, SanitizedText, UnixMs};
+
+use super::{
+    prompt::{CompletionContext, PromptCompletion},
+    screen::{MAIN, Screen},
+    theme::Palette,
+};
+use crate::answer::{Subject, TimeParam};
+
+/// A command that was understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PromptCommand {
+    /// Show a screen.
+    OpenScreen(Screen),
+    /// Show an instant of the past; none for now.
+    ShowInstant(Option<TimeArgument>),
+    /// Other colours.
+    Theme(Palette),
+    /// Write the rows that are shown into a file.
+    Write(ExportFormat, PathBuf),
+    /// Choose columns.
+    Columns(String),
+    /// Sort by a field.
+    Sort(String),
+    /// Narrow the rows.
+    Filter(String),
+    /// Colour the heat map by a field of GPUs; none for their states.
+    Colour(Option<String>),
+    /// Take the mouse, or leave it to the terminal.
+    Mouse(bool),
+    /// Show the keys.
+    Help,
+    /// End.
+    Quit,
+}
+
+/// An instant as a reader writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TimeArgument {
+    /// As programs write it too.
+    When(TimeParam),
+    /// A time of day in UTC, in seconds: the last one that has passed.
+    Clock(i64),
+}
+
+/// How rows are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExportFormat {
+    /// Comma-separated values.
+    Csv,
+    /// One JSON object.
+    Json,
+}
+
+/// Every command that is no screen: its word, what follows it, what it does.
+pub(crate) const COMMANDS: [(&str, &str, &str); 17] = [
+    ("node", "NAME", "one node"),
+    ("gpu", "NODE GPU", "one GPU"),
+    ("job", "NUMBER", "one job"),
+    ("closed", "", "findings that are over"),
+    ("processes", "", "the processes on all GPUs"),
+    ("probe", "", "what probes between nodes measured"),
+    ("at", "-20m | 12:03 | now", "the screen as it was then"),
+    ("live", "", "back to now"),
+    ("filter", "FILTER", "which rows, as after /"),
+    ("sort", "FIELD [desc]", "in which order"),
+    ("columns", "FIELD,…", "which columns; none for the usual ones"),
+    ("colour", "state | FIELD", "what the heat map shows"),
+    ("theme", "NAME", "dark, light, contrast or colourblind"),
+    ("write", "csv|json FILE", "write the rows into a new file"),
+    ("mouse", "on | off", "off leaves the mouse to the terminal"),
+    ("help", "", "the keys of this screen"),
+    ("quit", "", "end"),
+];
+
+impl TimeArgument {
+    /// Reads `-20m`, `12:03` or `12:03:41`.
+    fn parse(text: &str) -> Option<Self> {
+        if let Some(when) = TimeParam::parse(text) {
+            return Some(Self::When(when));
+        }
+        let mut parts = text.trim_end_matches('Z').split(':');
+        let mut next = |limit: i64| parts.next()?.parse().ok().filter(|n| (0..limit).contains(n));
+        let (hour, minute): (i64, i64) = (next(24)?, next(60)?);
+        let second = if text.matches(':').count() == 2 { next(60)? } else { 0 };
+        parts.next().is_none().then_some(Self::Clock(hour * 3_600 + minute * 60 + second))
+    }
+
+    /// The instant that is meant when it is `now`, which has passed.
+    pub(crate) fn resolve_instant(self, now: UnixMs) -> UnixMs {
+        match self {
+            Self::When(when) => when.to_instant(now),
+            Self::Clock(second) => {
+                let today = instant_today(now, second);
+                if today > now { today - DAY } else { today }
+            }
+        }
+    }
+
+    /// The same where it is still to come today.
+    pub(crate) fn upcoming_instant(self, now: UnixMs) -> Option<UnixMs> {
+        match self {
+            Self::When(_) => None,
+            Self::Clock(second) => Some(instant_today(now, second)).filter(|today| *today > now),
+        }
+    }
+}
+
+const DAY: Duration = Duration::from_hours(24);
+
+/// A second of the day of `now`.
+fn instant_today(now: UnixMs, second: i64) -> UnixMs {
+    let day = DAY.as_millis() as i64;
+    UnixMs(now.0.div_euclid(day) * day + second * 1_000)
+}
+
+/// The command of a line, or why it is none.
+pub(crate) fn parse(line: &str) -> Result<PromptCommand, String> {
+    let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let rest = rest.trim();
+    if let Some(place) = Screen::from_word(word) {
+        return if rest.is_empty() {
+            Ok(PromptCommand::OpenScreen(place))
+        } else {
+            Err(format!("{word} takes nothing"))
+        };
+    }
+    let needs =
+        |what: &str| if rest.is_empty() { Err(format!("{word} needs {what}")) } else { Ok(rest) };
+    Ok(match word {
+        "node" => PromptCommand::OpenScreen(Screen::Node(SanitizedText::new(needs("a name")?))),
+        "job" => PromptCommand::OpenScreen(Screen::Job(SanitizedText::new(needs("a number")?))),
+        "gpu" => {
+            let (node, gpu) = needs("a node and a number")?
+                .rsplit_once(char::is_whitespace)
+                .ok_or("gpu needs a node and a number: gpu gpu003 5")?;
+            let name = SanitizedText::new(&format!("GPU {gpu}"));
+            PromptCommand::OpenScreen(Screen::Device(
+                SanitizedText::new(node.trim()),
+                DeviceClass::Gpu,
+                name,
+            ))
+        }
+        "at" if rest == "now" => PromptCommand::ShowInstant(None),
+        "at" => {
+            let instant = TimeArgument::parse(needs("an instant: -20m, 12:03, now")?);
+            PromptCommand::ShowInstant(Some(
+                instant.ok_or("write an instant as -20m, -90s, 12:03 or now")?,
+            ))
+        }
+        "closed" => PromptCommand::OpenScreen(Screen::List(Subject::Closed)),
+        "processes" => PromptCommand::OpenScreen(Screen::List(Subject::Processes)),
+        "probe" => PromptCommand::OpenScreen(Screen::Probe),
+        "live" | "now" => PromptCommand::ShowInstant(None),
+        "filter" => PromptCommand::Filter(rest.to_owned()),
+        "sort" => PromptCommand::Sort(needs("a field")?.to_owned()),
+        "columns" => PromptCommand::Columns(rest.to_owned()),
+        "colour" | "color" if rest == "state" || rest.is_empty() => PromptCommand::Colour(None),
+        "colour" | "color" => PromptCommand::Colour(Some(rest.to_owned())),
+        "theme" => PromptCommand::Theme(Palette::parse(rest).ok_or_else(|| {
+            format!("the themes are {}", Palette::ALL.map(Palette::as_str).join(", "))
+        })?),
+        "write" => {
+            let (form, path) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+            let form = match form {
+                "csv" => ExportFormat::Csv,
+                "json" => ExportFormat::Json,
+                _ => return Err("write needs csv or json, and a file: write csv gpus.csv".into()),
+            };
+            match path.trim() {
+                "" => return Err("write needs a file: write csv gpus.csv".into()),
+                path => PromptCommand::Write(form, PathBuf::from(path)),
+            }
+        }
+        "mouse" => PromptCommand::Mouse(match rest {
+            "on" => true,
+            "off" => false,
+            _ => return Err("the mouse can be on or off".into()),
+        }),
+        "help" => PromptCommand::Help,
+        "quit" | "q" | "exit" => PromptCommand::Quit,
+        _ => return Err(format!("{word} is no command; Tab lists them")),
+    })
+}
+
+/// What can stand at the end of the beginning of a command.
+pub(crate) fn complete_command(before: &str, known: &CompletionContext<'_>) -> PromptCompletion {
+    let pick = |from: usize, typed: &str, words: Vec<(String, String)>| {
+        let candidates = words.into_iter().filter(|(word, _)| word.starts_with(typed)).take(64);
+        PromptCompletion {
+            from,
+            to: before.len(),
+            candidates: candidates.collect(),
+            inserted: None,
+        }
+    };
+    let Some((word, rest)) = before.split_once(' ') else {
+        let screens = MAIN.iter().map(|(_, word, help)| ((*word).to_owned(), (*help).to_owned()));
+        let others = COMMANDS.iter().map(|(word, args, help)| {
+            ((*word).to_owned(), format!("{args}{}{help}", if args.is_empty() { "" } else { "  " }))
+        });
+        return pick(0, before, screens.chain(others).collect());
+    };
+    let typed = rest.rsplit([' ', ',']).next().unwrap_or(rest);
+    let from = before.len() - typed.len();
+    let plain =
+        |words: &[&str]| words.iter().map(|word| ((*word).to_owned(), String::new())).collect();
+    let fields = |subject: Subject| {
+        let fields = subject.all_fields().iter();
+        fields.map(|field| (field.name.clone(), field.help.to_owned())).collect()
+    };
+    let subject = known.screen.filter_subject().unwrap_or(Subject::Gpus);
+    match word {
+        "theme" => pick(from, typed, plain(&Palette::ALL.map(Palette::as_str))),
+        "mouse" => pick(from, typed, plain(&["on", "off"])),
+        "write" if rest == typed => pick(from, typed, plain(&["csv", "json"])),
+        "at" => pick(from, typed, plain(&["-1m", "-5m", "-10m", "-20m", "now"])),
+        "columns" | "sort" => pick(from, typed, fields(subject)),
+        "colour" | "color" => pick(from, typed, fields(Subject::Gpus)),
+        "node" | "gpu" if rest == typed => pick(
+            from,
+            typed,
+            known.nodes.iter().map(|node| (node.to_string(), String::new())).collect(),
+        ),
+        _ => PromptCompletion::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_of_the_table_is_understood() {
+        for (line, wanted) in [
+            ("jobs", PromptCommand::OpenScreen(Screen::List(Subject::Jobs))),
+            ("node gpu003", PromptCommand::OpenScreen(Screen::Node("gpu003".into()))),
+            (
+                "gpu gpu003 5",
+                PromptCommand::OpenScreen(Screen::Device(
+                    "gpu003".into(),
+                    DeviceClass::Gpu,
+                    "GPU 5".into(),
+                )),
+            ),
+            ("live", PromptCommand::ShowInstant(None)),
+            ("at now", PromptCommand::ShowInstant(None)),
+            ("at 12:03", PromptCommand::ShowInstant(Some(TimeArgument::Clock(43_380)))),
+            ("theme light", PromptCommand::Theme(Palette::Light)),
+            ("write csv a b.csv", PromptCommand::Write(ExportFormat::Csv, "a b.csv".into())),
+            ("columns", PromptCommand::Columns(String::new())),
+            ("colour power", PromptCommand::Colour(Some("power".into()))),
+            ("mouse off", PromptCommand::Mouse(false)),
+            ("sort power desc", PromptCommand::Sort("power desc".into())),
+            ("filter lost>0", PromptCommand::Filter("lost>0".into())),
+            ("help", PromptCommand::Help),
+            ("job 8812", PromptCommand::OpenScreen(Screen::Job("8812".into()))),
+            ("quit", PromptCommand::Quit),
+        ] {
+            assert_eq!(parse(line), Ok(wanted), "{line}");
+        }
+        for (word, ..) in COMMANDS {
+            assert!(!parse(word).is_err_and(|why| why.contains("no command")), "{word}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_understood_is_told_with_what_is() {
+        for (line, said) in [
+            ("wibble", "wibble is no command; Tab lists them"),
+            ("node", "node needs a name"),
+            ("at 25:00", "write an instant as -20m"),
+            ("theme pink", "the themes are dark, light"),
+            ("write xml f", "write needs csv or json"),
+            ("jobs 3", "jobs takes nothing"),
+        ] {
+            let why = parse(line).unwrap_err();
+            assert!(why.starts_with(said), "{line}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_time_of_day_is_the_last_one_that_has_passed() {
+        let now = UnixMs(10 * 86_400_000 + 43_421_000);
+        assert_eq!(TimeArgument::parse("12:03:41").unwrap().resolve_instant(now), now);
+        let later = TimeArgument::parse("23:00Z").unwrap().resolve_instant(now);
+        assert_eq!(later, UnixMs(9 * 86_400_000 + 23 * 3_600_000));
+        assert_eq!(TimeArgument::parse("-20m").unwrap().resolve_instant(now).0, now.0 - 1_200_000);
+        assert_eq!(TimeArgument::parse("12:3:4:5"), None);
+    }
+}

@@ -1,0 +1,128 @@
+//! The questions that are out and those that wait: the fleet at a glance on a way of its own, the others one at a time.
+
+use std::{
+    collections::VecDeque,
+    future::{pending, poll_fn},
+    pin::Pin,
+    task::Poll,
+};
+
+use super::freshness::is_overview;
+use crate::{
+    answer::{Answer, Question},
+    answer_source::{AnswerSource, AnswerSourceError},
+};
+
+/// A question on its way.
+type PendingAnswer = Pin<Box<dyn Future<Output = Result<Answer, AnswerSourceError>> + Send>>;
+
+/// The questions that are out, and those that wait for them. A screen whose answer is slow must not hold up the
+/// overview, which every screen shows.
+#[derive(Default)]
+pub(super) struct QuestionQueues {
+    overview: QuestionQueue,
+    others: QuestionQueue,
+}
+
+/// The question that is out, at most one, and those that wait for it.
+#[derive(Default)]
+struct QuestionQueue {
+    out: Option<(Question, PendingAnswer)>,
+    waiting: VecDeque<Question>,
+}
+
+impl QuestionQueues {
+    /// These are to be asked now; others that wait are no longer of interest.
+    pub(super) fn enqueue_questions(&mut self, questions: Vec<Question>) {
+        let (overview, others) = questions.into_iter().partition(is_overview);
+        self.overview.enqueue_questions(overview);
+        self.others.enqueue_questions(others);
+    }
+
+    /// The next answer; never, while nothing is to be asked.
+    pub(super) async fn next_answer(
+        &mut self,
+        source: &AnswerSource,
+    ) -> (Question, Result<Answer, AnswerSourceError>) {
+        let lanes = [&mut self.overview, &mut self.others];
+        if lanes.iter().all(|lane| lane.out.is_none() && lane.waiting.is_empty()) {
+            return pending().await;
+        }
+        let mut lanes = lanes.map(|lane| {
+            lane.ask_next(source);
+            lane
+        });
+        poll_fn(|context| {
+            for lane in &mut lanes {
+                let Some((_, out)) = &mut lane.out else { continue };
+                if let Poll::Ready(answer) = out.as_mut().poll(context)
+                    && let Some((question, _)) = lane.out.take()
+                {
+                    return Poll::Ready((question, answer));
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+impl QuestionQueue {
+    /// What waited longer comes first, so that a slow source does not answer the same question for ever.
+    fn enqueue_questions(&mut self, questions: Vec<Question>) {
+        self.waiting.retain(|waiting| questions.contains(waiting));
+        for question in questions {
+            if !self.waiting.contains(&question) {
+                self.waiting.push_back(question);
+            }
+        }
+    }
+
+    /// Asks what waits, if nothing is out.
+    fn ask_next(&mut self, source: &AnswerSource) {
+        if self.out.is_some() {
+            return;
+        }
+        let Some(question) = self.waiting.pop_front() else { return };
+        let (source, asked) = (source.clone(), question.clone());
+        self.out = Some((question, Box::pin(async move { source.ask_question(asked).await })));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waited_longer_is_asked_first_and_nothing_twice() {
+        let nodes = ["gpu001", "gpu002", "gpu003"].map(|node| Question::Node(node.into()));
+        let [one, two, three] = nodes;
+        let mut asking = QuestionQueues::default();
+        asking.enqueue_questions(vec![Question::Overview, one.clone(), two.clone()]);
+        assert_eq!(asking.overview.waiting, [Question::Overview]);
+        assert_eq!(asking.others.waiting.pop_front(), Some(one.clone()));
+        asking.enqueue_questions(vec![Question::Overview, one.clone(), two.clone()]);
+        assert_eq!(asking.others.waiting, [two, one.clone()]);
+        asking.enqueue_questions(vec![one.clone(), three.clone()]);
+        assert_eq!(asking.others.waiting, [one, three]);
+        assert_eq!(asking.overview.waiting, []);
+    }
+
+    #[tokio::test]
+    async fn overview_is_answered_while_another_question_hangs() {
+        let mut asking = QuestionQueues::default();
+        let node = Question::Node("gpu001".into());
+        asking.others.out = Some((node, Box::pin(pending())));
+        let answered = || Ok(Answer::Overview(std::sync::Arc::default()));
+        asking.overview.out = Some((Question::Overview, Box::pin(async move { answered() })));
+        let lanes = [&mut asking.others, &mut asking.overview];
+        assert!(lanes.iter().all(|lane| lane.out.is_some()));
+        let (handle, _told) = crate::engine::spawn_stepped(
+            crate::engine::Engine::new(crate::engine::EngineOptions::default()),
+            gaunt_schema::UnixMs(0),
+        );
+        let (question, answer) = asking.next_answer(&AnswerSource::Engine(handle)).await;
+        assert_eq!(question, Question::Overview);
+        assert!(answer.is_ok() && asking.others.out.is_some(), "what hangs stays out");
+    }
+}

@@ -1,0 +1,214 @@
+//! Findings, what is known of them, and what Alertmanager does about them, for tests of screens.
+
+use gaunt_schema::{
+    AbsenceReason, Entity, EntityKind, FindingEvent, FindingKind, SanitizedText, Severity, UnixMs,
+    catalogue::{host, port},
+    unit::Unit,
+};
+
+use super::AT;
+use crate::answer::{
+    Acknowledgement, AlertLine, AlertList, AlertServer, AlertSilence, AlertState,
+    AlternativeDetail, AlternativeOutcome, EvidenceContext, EvidenceItem, Explanation, Finding,
+    FindingLifecycle, HistoryAggregation, HistoryRelation, LifecycleChange, LimitDetail,
+    MetricHistory, SignalDetail,
+};
+
+pub(in crate::console) fn port_down_finding() -> Finding {
+    let victims =
+        (0..8).map(|n| Entity::new_gpu(&"gpu003".into(), &SanitizedText::new(&n.to_string())));
+    Finding {
+        id: "port_down/gpu003/mlx5_1/1".into(),
+        kind: FindingKind::PortDown,
+        severity: Severity::Critical,
+        entity: Entity::new_port(&"gpu003".into(), &"mlx5_1".into(), &"1".into()),
+        since: UnixMs(AT.0 - 370_000),
+        confidence: 0.97,
+        lost_gpus: 112.0,
+        cost_gpu_hours_per_hour: 112.0,
+        victims: victims.collect(),
+        summary: "port mlx5_1/1 of gpu003 is down since 11:57:31Z; its 7 siblings are up".into(),
+        next: "look at the cable and the switch port of gpu003 mlx5_1".into(),
+        evidence: port_evidence(),
+        missing: vec!["counters of the switch".into()],
+        life: FindingLifecycle {
+            opened: UnixMs(AT.0 - 368_000),
+            seen: AT,
+            openings: 1,
+            changes: vec![
+                LifecycleChange {
+                    at: UnixMs(AT.0 - 368_000),
+                    what: FindingEvent::Opened,
+                    from: SanitizedText::default(),
+                    to: "warning".into(),
+                },
+                LifecycleChange {
+                    at: UnixMs(AT.0 - 340_000),
+                    what: FindingEvent::Severity,
+                    from: "warning".into(),
+                    to: "critical".into(),
+                },
+            ],
+            ..FindingLifecycle::default()
+        },
+        acknowledged: Some(Acknowledgement {
+            by: "mira".into(),
+            at: UnixMs(AT.0 - 120_000),
+            note: "cable is on its way".into(),
+            severity: Severity::Critical,
+        }),
+    }
+}
+
+fn port_evidence() -> Vec<EvidenceItem> {
+    vec![
+        EvidenceItem {
+            what: "state of the port".into(),
+            value: Some(1.0),
+            unit: Unit::Count,
+            limit: Some(4.0),
+            note: "1 down, 4 active".into(),
+            source: port::STATE.series_key(),
+            threshold: "port_samples".into(),
+            past: HistoryRelation::Same,
+        },
+        EvidenceItem {
+            what: "sibling ports that are active".into(),
+            value: Some(7.0),
+            unit: Unit::Count,
+            limit: None,
+            note: "so it is not the node".into(),
+            source: port::STATE.series_key(),
+            threshold: String::new(),
+            past: HistoryRelation::Nothing,
+        },
+        EvidenceItem {
+            what: "receive traffic".into(),
+            value: None,
+            unit: Unit::BytesPerSecond,
+            limit: None,
+            note: "nothing is counted while it is down".into(),
+            source: port::RECEIVE_BYTES.series_key(),
+            threshold: String::new(),
+            past: HistoryRelation::Part,
+        },
+    ]
+}
+
+pub(in crate::console) fn starved_finding() -> Finding {
+    let entity = Entity { job: Some("8812".into()), ..Entity::new_node(&"gpu006".into()) };
+    Finding {
+        id: "data_starved/gpu006".into(),
+        kind: FindingKind::DataStarved,
+        severity: Severity::Warning,
+        entity,
+        since: UnixMs(AT.0 - 40_000),
+        confidence: 0.71,
+        lost_gpus: 7.4,
+        cost_gpu_hours_per_hour: 7.4,
+        victims: vec![Entity { job: Some("8812".into()), ..Entity::new(EntityKind::Job) }],
+        summary: "8 GPUs of gpu006 wait for input: tasks wait for storage 34 % of the time".into(),
+        next: "look at the data loader of job 8812 on gpu006".into(),
+        evidence: vec![EvidenceItem {
+            what: "tasks wait for input or output".into(),
+            value: Some(0.34),
+            unit: Unit::Ratio,
+            limit: Some(0.1),
+            note: String::new(),
+            source: host::IO_PRESSURE.series_key(),
+            threshold: "io_pressure_ratio".into(),
+            past: HistoryRelation::Same,
+        }],
+        missing: Vec::new(),
+        life: FindingLifecycle::default(),
+        acknowledged: None,
+    }
+}
+
+/// What is known of a finding.
+pub(in crate::console) fn explanation_of(finding: Finding) -> Explanation {
+    let proof = finding.evidence[0].clone();
+    let signal = |what: &str, value: Option<f64>| SignalDetail {
+        what: what.into(),
+        source: port::RECEIVE_BYTES.series_key(),
+        unit: Unit::Ratio,
+        value,
+        absent: value.is_none().then_some(AbsenceReason::NoPermission),
+        usual: Some(0.41),
+        peers: Some(0.4),
+        quartiles: Some((0.38, 0.42)),
+    };
+    let other = |kind, ruling| AlternativeDetail { kind, ruling, number: proof.clone() };
+    Explanation {
+        at: AT,
+        finding,
+        rule:
+            "A port that was active, or whose siblings are, is not; it counted a fall of its link \
+               or two samples say so."
+                .into(),
+        limits: vec![LimitDetail {
+            key: "port_samples".into(),
+            value: 2.0,
+            why: "Samples in a row that must show a port down before it is said to be.".into(),
+        }],
+        chain: Some(EvidenceContext {
+            at: AT,
+            peers: "7 sibling ports".into(),
+            signals: vec![
+                signal("busier direction over its rate", Some(0.0)),
+                signal("packets sent again in a second", None),
+            ],
+            alternatives: vec![
+                other(FindingKind::PortRateLow, AlternativeOutcome::RuledOut),
+                other(FindingKind::LinkErrors, AlternativeOutcome::AlsoThere),
+                other(FindingKind::LeafCongested, AlternativeOutcome::Unknown),
+            ],
+        }),
+    }
+}
+
+/// Two Alertmanagers, one of which fails; the finding about the port is silenced.
+pub(in crate::console) fn alert_list() -> AlertList {
+    let server = |address: &str, failure: Option<&str>| AlertServer {
+        address: address.into(),
+        posted: 12,
+        failed: u64::from(failure.is_some()),
+        failure: failure.map(SanitizedText::new),
+    };
+    AlertList {
+        servers: vec![
+            server("http://10.0.0.5:9093", None),
+            server("http://10.0.0.6:9093", Some("cannot connect: connection refused")),
+        ],
+        alerts: vec![AlertLine {
+            finding: "port_down/gpu003/mlx5_1/1".into(),
+            name: "GauntPortDown".into(),
+            severity: Some(Severity::Critical),
+            state: AlertState::Suppressed,
+            since: "1970-01-01T11:57:31.000Z".into(),
+            receivers: vec!["pager".into()],
+            silences: vec![AlertSilence {
+                id: "7f3c".into(),
+                by: "mira".into(),
+                comment: "cable is on its way".into(),
+                until: "1970-01-01T14:00:00.000Z".into(),
+            }],
+            inhibited_by: 0,
+        }],
+    }
+}
+
+/// A history of one device, ten seconds a point.
+pub(in crate::console) fn device_history(points: &[Option<f32>]) -> MetricHistory {
+    MetricHistory {
+        at: AT,
+        metric: "io_pressure_some".into(),
+        unit: Unit::Ratio,
+        devices: 1,
+        together: HistoryAggregation::Mean,
+        step_ms: 10_000,
+        mean: points.to_vec(),
+        low: Vec::new(),
+        high: Vec::new(),
+    }
+}

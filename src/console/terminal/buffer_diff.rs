@@ -1,0 +1,223 @@
+//! Cells as bytes for a terminal, in as few of them as possible: what a slow line carries.
+
+use std::io::Write as _;
+
+use ratatui::{
+    buffer::{Buffer, Cell},
+    style::{Color, Modifier},
+};
+
+use crate::console::display_text;
+
+/// The modifiers that themes use, with their numbers. Dim is none of them: beside bold, terminals differ in it.
+const MODIFIERS: [(Modifier, &str); 3] =
+    [(Modifier::BOLD, "1;"), (Modifier::UNDERLINED, "4;"), (Modifier::REVERSED, "7;")];
+
+/// How a cell looks, apart from its sign.
+#[derive(Clone, Copy, PartialEq)]
+struct TerminalStyle {
+    front: Color,
+    back: Color,
+    modifier: Modifier,
+}
+
+/// As the terminal has it.
+const PLAIN: TerminalStyle =
+    TerminalStyle { front: Color::Reset, back: Color::Reset, modifier: Modifier::empty() };
+
+/// Writes what changed between two pictures of one size; the look is plain before and after.
+pub(super) fn write_changes(out: &mut Vec<u8>, shown: &Buffer, next: &Buffer) {
+    let mut look = PLAIN;
+    // Where the terminal's cursor is known to stand.
+    let mut stands: Option<(u16, u16)> = None;
+    for (x, y, cell) in changed_cells(shown, next) {
+        move_cursor(out, stands, (x, y));
+        let wanted = TerminalStyle { front: cell.fg, back: cell.bg, modifier: cell.modifier };
+        if wanted != look {
+            write_style(out, look, wanted);
+            look = wanted;
+        }
+        out.extend_from_slice(cell.symbol().as_bytes());
+        // Terminals differ in how wide unusual signs are, and in what follows the last column.
+        stands = (display_text::text_width(cell.symbol()) == 1).then_some((x + 1, y));
+    }
+    if look != PLAIN {
+        write_style(out, look, PLAIN);
+    }
+}
+
+/// The cells that differ, line by line and from left to right. Beside a wide sign that goes, the half that a terminal
+/// blanks is drawn again too.
+fn changed_cells<'a>(
+    shown: &'a Buffer,
+    next: &'a Buffer,
+) -> impl Iterator<Item = (u16, u16, &'a Cell)> {
+    let columns = usize::from(next.area.width.max(1));
+    let more = |cell: &Cell| display_text::text_width(cell.symbol()).saturating_sub(1);
+    // Columns to come that the sign before covers, and those where it blanks half of another.
+    let (mut covered, mut blanked) = (0_usize, 0_usize);
+    let cells = shown.content.iter().zip(&next.content).enumerate();
+    cells.filter_map(move |(at, (old, new))| {
+        let (x, y) = ((at % columns) as u16, (at / columns) as u16);
+        if x == 0 {
+            (covered, blanked) = (0, 0);
+        }
+        let is_covered = covered > 0;
+        let differs = blanked > 0 || old != new;
+        (covered, blanked) = (covered.saturating_sub(1), blanked.saturating_sub(1));
+        if differs {
+            blanked = blanked.max(more(old));
+        }
+        if is_covered {
+            return None;
+        }
+        covered = more(new);
+        differs.then_some((x, y, new))
+    })
+}
+
+/// Moves the cursor, if it is not there.
+fn move_cursor(out: &mut Vec<u8>, stands: Option<(u16, u16)>, (x, y): (u16, u16)) {
+    // A vector takes every byte.
+    let _ = match stands {
+        Some((at, line)) if line == y && at == x => Ok(()),
+        Some((at, line)) if line == y && at + 1 == x => out.write_all(b"\x1b[C"),
+        Some((at, line)) if line == y && at < x => write!(out, "\x1b[{}C", x - at),
+        _ if x == 0 => write!(out, "\x1b[{}H", y + 1),
+        _ => write!(out, "\x1b[{};{}H", y + 1, x + 1),
+    };
+}
+
+/// Changes the look: by what is added to it, or anew where something is taken away.
+fn write_style(out: &mut Vec<u8>, from: TerminalStyle, to: TerminalStyle) {
+    let anew = to == PLAIN || !to.modifier.contains(from.modifier);
+    let from = if anew { PLAIN } else { from };
+    let mut numbers = if anew && to != PLAIN { "0;".to_owned() } else { String::new() };
+    for (modifier, number) in MODIFIERS {
+        if (to.modifier - from.modifier).contains(modifier) {
+            numbers.push_str(number);
+        }
+    }
+    if to.front != from.front {
+        numbers.push_str(&sgr_colour(to.front, 30));
+    }
+    if to.back != from.back {
+        numbers.push_str(&sgr_colour(to.back, 40));
+    }
+    if anew || !numbers.is_empty() {
+        // A vector takes every byte.
+        let _ = write!(out, "\x1b[{}m", numbers.trim_end_matches(';'));
+    }
+}
+
+/// The numbers of a colour, where `base` is that of black.
+fn sgr_colour(colour: Color, base: u8) -> String {
+    let plain = match colour {
+        Color::Rgb(red, green, blue) => return format!("{};2;{red};{green};{blue};", base + 8),
+        Color::Indexed(index) => return format!("{};5;{index};", base + 8),
+        Color::Reset => 9,
+        Color::Black => 0,
+        Color::Red => 1,
+        Color::Green => 2,
+        Color::Yellow => 3,
+        Color::Blue => 4,
+        Color::Magenta => 5,
+        Color::Cyan => 6,
+        Color::Gray => 7,
+        Color::DarkGray => 60,
+        Color::LightRed => 61,
+        Color::LightGreen => 62,
+        Color::LightYellow => 63,
+        Color::LightBlue => 64,
+        Color::LightMagenta => 65,
+        Color::LightCyan => 66,
+        Color::White => 67,
+    };
+    format!("{};", base + plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use ratatui::{layout::Rect, style::Style};
+
+    use super::*;
+
+    const AREA: Rect = Rect { x: 0, y: 0, width: 12, height: 3 };
+
+    fn changes_between(from: &Buffer, to: &Buffer) -> Vec<u8> {
+        let mut out = Vec::new();
+        write_changes(&mut out, from, to);
+        out
+    }
+
+    #[test]
+    fn neighbours_need_no_words_and_gaps_few() {
+        let empty = Buffer::empty(AREA);
+        let mut next = empty.clone();
+        next.set_string(0, 0, "ab", Style::new());
+        next.set_string(3, 0, "c", Style::new().fg(Color::Indexed(34)));
+        next.set_string(8, 0, "d", Style::new().fg(Color::Indexed(34)));
+        next.set_string(2, 1, "e", Style::new().add_modifier(Modifier::BOLD));
+        let bytes = changes_between(&empty, &next);
+        let text = "\x1b[1Hab\x1b[C\x1b[38;5;34mc\x1b[4Cd\x1b[2;3H\x1b[1;39me\x1b[m";
+        assert_eq!(String::from_utf8(bytes).unwrap(), text);
+        assert!(changes_between(&next, &next).is_empty(), "what did not change is not written");
+    }
+
+    fn any_style() -> impl Strategy<Value = Style> {
+        let colour = prop_oneof![
+            Just(Color::Reset),
+            Just(Color::Red),
+            Just(Color::LightBlue),
+            any::<u8>().prop_map(Color::Indexed),
+            any::<[u8; 3]>().prop_map(|[r, g, b]| Color::Rgb(r, g, b)),
+        ];
+        let modifier = proptest::sample::subsequence(MODIFIERS.map(|(m, _)| m).to_vec(), 0..=3);
+        (colour.clone(), colour, modifier).prop_map(|(front, back, modifiers)| {
+            let style = Style::new().fg(front).bg(back);
+            modifiers.into_iter().fold(style, Style::add_modifier)
+        })
+    }
+
+    type StyledText = (u16, u16, String, Style);
+
+    fn any_texts() -> impl Strategy<Value = Vec<StyledText>> {
+        let sign = prop_oneof!["[a-z█░ ]{1,5}", Just("東京".to_owned()), Just("é".to_owned())];
+        proptest::collection::vec((0..12_u16, 0..3_u16, sign, any_style()), 0..8)
+    }
+
+    fn text_buffer(texts: &[StyledText]) -> Buffer {
+        let mut buffer = Buffer::empty(AREA);
+        for (x, y, text, style) in texts {
+            buffer.set_string(*x, *y, text, *style);
+        }
+        buffer
+    }
+
+    proptest! {
+        #[test]
+        fn a_terminal_that_is_told_the_changes_shows_what_one_shows_that_is_told_all(
+            before in any_texts(),
+            after in any_texts(),
+        ) {
+            let (empty, before, after) = (Buffer::empty(AREA), text_buffer(&before), text_buffer(&after));
+            let mut told = vt100::Parser::new(AREA.height, AREA.width, 0);
+            told.process(&changes_between(&empty, &before));
+            told.process(&changes_between(&before, &after));
+            let mut anew = vt100::Parser::new(AREA.height, AREA.width, 0);
+            anew.process(&changes_between(&empty, &after));
+            let cells = |parser: &vt100::Parser| -> Vec<Option<vt100::Cell>> {
+                let places = (0..AREA.height).flat_map(|y| (0..AREA.width).map(move |x| (y, x)));
+                places.map(|(y, x)| parser.screen().cell(y, x).cloned()).collect()
+            };
+            let looks = |parser: &vt100::Parser| -> Vec<_> {
+                cells(parser).into_iter().flatten().map(|cell| {
+                    let text = cell.contents().trim_end().to_owned();
+                    (text, cell.fgcolor(), cell.bgcolor(), cell.bold(), cell.inverse(), cell.underline())
+                }).collect()
+            };
+            prop_assert_eq!(looks(&told), looks(&anew));
+        }
+    }
+}

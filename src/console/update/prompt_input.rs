@@ -1,0 +1,264 @@
+//! What the reader types at the bottom: filters, commands, notes.
+
+use std::path::PathBuf;
+
+use gaunt_schema::SanitizedText;
+
+use super::{UpdateOutcome, confirm, navigation, show_message, time_navigation};
+use crate::{
+    answer::{Filter, Question, Subject, SubjectField, filter::MAX_ROWS},
+    console::{
+        action::{ConsoleEffect, KeyIntent},
+        console_state::{ConsoleState, OverviewPanel},
+        keymap::KeyPress,
+        prompt::{CompletionContext, Prompt, PromptError, PromptKind, PromptOutcome},
+        prompt_commands::{self, ExportFormat, PromptCommand},
+        screen::Screen,
+    },
+};
+
+/// Opens the line.
+pub(super) fn open_prompt(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
+    let prompt = match intent {
+        KeyIntent::Filter => {
+            let Some(subject) = state.screen.filter_subject() else {
+                return UpdateOutcome::default();
+            };
+            let rows = state.list_state(subject).rows.clone();
+            Prompt::new(PromptKind::Filter(subject), &rows)
+        }
+        KeyIntent::Columns => {
+            let Some(subject) = state.screen.filter_subject() else {
+                return UpdateOutcome::default();
+            };
+            let columns = state.list_state(subject).shown_columns();
+            let names: Vec<&str> = columns.iter().map(|field| field.name.as_str()).collect();
+            Prompt::new(PromptKind::Command, &format!("columns {}", names.join(",")))
+        }
+        KeyIntent::Acknowledge => return start_acknowledgement(state),
+        _ => Prompt::new(PromptKind::Command, ""),
+    };
+    show_prompt(state, prompt);
+    UpdateOutcome::with_redraw()
+}
+
+/// Shows the line with what could stand in it.
+fn show_prompt(state: &mut ConsoleState, mut prompt: Prompt) {
+    prompt.completion = with_completion_context(state, |known| prompt.compute_completion(known));
+    state.prompt = Some(prompt);
+}
+
+/// Asks for a note about the finding, or withdraws what was acknowledged.
+fn start_acknowledgement(state: &mut ConsoleState) -> UpdateOutcome {
+    let findings = state.findings_to_acknowledge();
+    let Some(first) = findings.first() else { return UpdateOutcome::default() };
+    if state.past_instant.is_some() {
+        show_message(state, false, "the past cannot be acknowledged; . goes back to now");
+        return UpdateOutcome::with_redraw();
+    }
+    let open: Vec<SanitizedText> = findings
+        .iter()
+        .filter(|finding| finding.acknowledged.is_none())
+        .map(|finding| SanitizedText::new(&finding.id))
+        .collect();
+    let what = match &open[..] {
+        // What others did is not undone by one key.
+        [] => {
+            state.confirm = Some(confirm::confirm_withdrawal(state, &findings));
+            return UpdateOutcome::with_redraw();
+        }
+        [one] => one.clone(),
+        many => SanitizedText::new(&format!("{} findings of {}", many.len(), first.kind)),
+    };
+    show_prompt(state, Prompt::new(PromptKind::Note(open, what), ""));
+    UpdateOutcome::with_redraw()
+}
+
+/// Takes a key into the line.
+pub(super) fn handle_key(state: &mut ConsoleState, key: KeyPress) -> UpdateOutcome {
+    let Some(mut prompt) = state.prompt.take() else { return UpdateOutcome::default() };
+    let past = state.prompt_history.clone();
+    let typed = with_completion_context(state, |known| prompt.handle_key(key, &past, known));
+    match typed {
+        PromptOutcome::Cancelled => UpdateOutcome::with_redraw(),
+        PromptOutcome::Continues => {
+            state.prompt = Some(prompt);
+            UpdateOutcome::with_redraw()
+        }
+        PromptOutcome::Entered(line) => {
+            let asks = prompt.asks.clone();
+            let taken = match &asks {
+                PromptKind::Filter(subject) => submit_filter(state, &mut prompt, *subject, &line),
+                PromptKind::Command => submit_command(state, &mut prompt, &line),
+                PromptKind::Note(findings, what) => {
+                    Ok(submit_note(state, findings.clone(), what, line.clone()))
+                }
+            };
+            if let Ok(outcome) = taken {
+                state.prompt_history.record_line(&asks, &line);
+                outcome
+            } else {
+                // The line stays, with what is wrong with it.
+                state.prompt = Some(prompt);
+                UpdateOutcome::with_redraw()
+            }
+        }
+    }
+}
+
+/// Acknowledges a finding with what was noted; many only after a question that names their number.
+fn submit_note(
+    state: &mut ConsoleState,
+    findings: Vec<SanitizedText>,
+    what: &SanitizedText,
+    line: String,
+) -> UpdateOutcome {
+    if findings.len() < 2 {
+        return UpdateOutcome::with_effect(ConsoleEffect::Acknowledge(findings, Some(line)));
+    }
+    state.confirm = Some(confirm::confirm_acknowledgement(findings, what, line));
+    UpdateOutcome::with_redraw()
+}
+
+/// The line says itself why it was not taken.
+struct PromptRejected;
+
+fn submit_filter(
+    state: &mut ConsoleState,
+    prompt: &mut Prompt,
+    subject: Subject,
+    line: &str,
+) -> Result<UpdateOutcome, PromptRejected> {
+    state.list_state_mut(subject).apply_filter(line).map_err(|error| {
+        prompt.show_error(&error);
+        PromptRejected
+    })?;
+    Ok(UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions())))
+}
+
+fn submit_command(
+    state: &mut ConsoleState,
+    prompt: &mut Prompt,
+    line: &str,
+) -> Result<UpdateOutcome, PromptRejected> {
+    if line.is_empty() {
+        return Ok(UpdateOutcome::with_redraw());
+    }
+    let done = prompt_commands::parse(line).and_then(|command| run(state, command));
+    done.map_err(|why| {
+        prompt.error = Some(PromptError { place: None, why: SanitizedText::new(&why) });
+        PromptRejected
+    })
+}
+
+fn run(state: &mut ConsoleState, command: PromptCommand) -> Result<UpdateOutcome, String> {
+    Ok(match command {
+        PromptCommand::OpenScreen(place) => navigation::open_screen(state, place),
+        PromptCommand::ShowInstant(None) => time_navigation::show_instant(state, None),
+        PromptCommand::ShowInstant(Some(instant)) => {
+            time_navigation::show_named_instant(state, instant)?
+        }
+        PromptCommand::Theme(palette) => {
+            state.preferences.theme = Some(palette.as_str().to_owned());
+            UpdateOutcome::with_effect(ConsoleEffect::SavePreferences(state.preferences.clone()))
+        }
+        PromptCommand::Write(form, path) => return export_rows(state, form, path),
+        PromptCommand::Columns(names) => return choose_columns(state, &names),
+        PromptCommand::Sort(words) => {
+            let subject = shown_list_subject(state)?;
+            let text = format!("sort {words}");
+            let filter = Filter::parse(subject, &text).map_err(|error| error.to_string())?;
+            state.list_state_mut(subject).sort = filter.sort_fields().next();
+            UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
+        }
+        PromptCommand::Filter(text) => {
+            let subject =
+                state.screen.filter_subject().ok_or("this screen has no rows to narrow")?;
+            state.list_state_mut(subject).apply_filter(&text).map_err(|error| error.to_string())?;
+            UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
+        }
+        PromptCommand::Colour(name) => {
+            state.tint = match name {
+                None => None,
+                Some(name) => {
+                    let field = Subject::Gpus.find_field(&name);
+                    let number = |f: &&'static SubjectField| !f.is_text();
+                    Some(
+                        field
+                            .filter(number)
+                            .ok_or_else(|| format!("GPUs have no number {name}"))?,
+                    )
+                }
+            };
+            state.panel = OverviewPanel::Heat;
+            navigation::open_screen(state, Screen::Overview);
+            UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
+        }
+        PromptCommand::Mouse(on) => UpdateOutcome::with_effect(ConsoleEffect::Mouse(on)),
+        PromptCommand::Help => {
+            state.help = true;
+            UpdateOutcome::with_redraw()
+        }
+        PromptCommand::Quit => UpdateOutcome::with_effect(ConsoleEffect::Quit),
+    })
+}
+
+/// The subject of the list that is shown.
+fn shown_list_subject(state: &ConsoleState) -> Result<Subject, String> {
+    match state.screen {
+        Screen::List(subject) => Ok(subject),
+        _ => Err("this screen has no columns; 3, 5, 6, 7 and 9 do".into()),
+    }
+}
+
+fn choose_columns(state: &mut ConsoleState, names: &str) -> Result<UpdateOutcome, String> {
+    let subject = shown_list_subject(state)?;
+    state.list_state_mut(subject).choose_columns(names).map_err(|error| error.to_string())?;
+    let (key, kept) = (subject.as_str().to_owned(), &mut state.preferences.columns);
+    if names.trim().is_empty() {
+        kept.remove(&key);
+    } else {
+        kept.insert(key, names.to_owned());
+    }
+    let effects = vec![
+        ConsoleEffect::SavePreferences(state.preferences.clone()),
+        ConsoleEffect::Ask(state.screen_questions()),
+    ];
+    Ok(UpdateOutcome { changed: true, effects })
+}
+
+/// Asks for all rows; they are written when they come.
+fn export_rows(
+    state: &mut ConsoleState,
+    form: ExportFormat,
+    path: PathBuf,
+) -> Result<UpdateOutcome, String> {
+    let subject =
+        state.screen.filter_subject().ok_or("this screen has no rows; open a list first")?;
+    let list = state.list_state(subject);
+    let names: Vec<&str> = list.shown_columns().iter().map(|field| field.name.as_str()).collect();
+    let sort = list.sort.map_or_else(String::new, |(field, falls)| {
+        format!(" sort {}{}", field.name, if falls { " desc" } else { "" })
+    });
+    let text = format!("{}{sort} limit {MAX_ROWS} columns {}", list.rows, names.join(","));
+    let filter = Filter::parse(subject, &text).map_err(|error| error.to_string())?;
+    state.to_write = Some((Question::Table(filter), form, path));
+    Ok(UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions())))
+}
+
+/// Hands over what can be completed: the texts of the rows that are shown, and the names of nodes.
+fn with_completion_context<T>(
+    state: &ConsoleState,
+    take: impl FnOnce(&CompletionContext<'_>) -> T,
+) -> T {
+    let table = state.screen.filter_subject().and_then(|subject| state.subject_table(subject));
+    let values = |field: &SubjectField| -> Vec<SanitizedText> {
+        let column = table.and_then(|table| table.find_column(&field.name));
+        match column.map(|column| &column.cells) {
+            Some(crate::answer::AnswerCells::Texts { words, .. }) => words.clone(),
+            _ => Vec::new(),
+        }
+    };
+    let nodes = state.data.overview.as_deref().map_or(&[][..], |overview| &overview.heat.nodes);
+    take(&CompletionContext { values: &values, nodes, screen: &state.screen })
+}

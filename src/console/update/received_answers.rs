@@ -1,0 +1,200 @@
+//! What the source answers, put where it is shown.
+
+use std::{collections::HashSet, sync::Arc};
+
+use gaunt_schema::Severity;
+
+use super::{UpdateOutcome, time_navigation};
+use crate::{
+    answer::{
+        Answer, AnswerTable, Explanation, Finding, FindingGroup, FindingList, JobOwner,
+        MetricHistory, Overview, Question, Refusal, Subject, TimeParam,
+    },
+    console::{
+        action::ConsoleEffect,
+        console_state::{ConsoleState, sites_question, tint_question, users_question},
+        csv_export,
+        evidence_history::{self, EvidenceHistory},
+        screen::Screen,
+    },
+};
+
+/// Takes an answer, if it is about the instant that is shown.
+pub(super) fn handle_answer(
+    state: &mut ConsoleState,
+    question: Question,
+    answer: Answer,
+) -> UpdateOutcome {
+    let (at, question) = match question {
+        Question::AtTime(TimeParam::At(at), question) => (Some(at), *question),
+        question => (None, question),
+    };
+    let targets = |q: &Question| matches!(q, Question::Table(f) if f.subject() == Subject::Targets);
+    if at != state.past_instant && !targets(&question) {
+        return UpdateOutcome::default();
+    }
+    if let Answer::Refused(refusal @ Refusal::NotKept { .. }) = &answer {
+        return time_navigation::handle_missing_instant(state, refusal);
+    }
+    store_answer(state, &question, answer)
+}
+
+fn store_answer(state: &mut ConsoleState, question: &Question, answer: Answer) -> UpdateOutcome {
+    match answer {
+        Answer::Overview(overview) => return store_overview(state, overview),
+        Answer::Nodes(nodes) => {
+            let first = state.data.nodes.replace(nodes).is_none();
+            if first && state.screen == Screen::Overview && state.only_node().is_some() {
+                return UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()));
+            }
+        }
+        Answer::Node(node) => {
+            state.data.refused = None;
+            state.data.node = Some(node);
+        }
+        Answer::Job(job) => {
+            state.data.refused = None;
+            state.data.job = Some(job);
+        }
+        Answer::Fabric(fabric) => state.data.fabric = Some(fabric),
+        Answer::Findings(list) => store_findings(state, list),
+        Answer::Finding(explained) => store_explanation(state, question, explained),
+        Answer::History(history) => store_history(state, question, Some(history)),
+        Answer::Alerts(list) => state.data.alerts = Some((state.now, list)),
+        Answer::Probe(matrix) => state.data.probe = Some((state.now, matrix)),
+        Answer::Table(table) => return store_table(state, question, table),
+        Answer::Refused(refusal) => store_refusal(state, question, refusal),
+        // An answer that nobody waits for changes nothing.
+        _ => return UpdateOutcome::default(),
+    }
+    UpdateOutcome::with_redraw()
+}
+
+fn store_overview(state: &mut ConsoleState, mut overview: Arc<Overview>) -> UpdateOutcome {
+    state.record_overview_time(overview.at);
+    if let Some(groups) = missing_groups(&overview.findings, &overview.groups) {
+        Arc::make_mut(&mut overview).groups = groups;
+    }
+    let changed = state.data.overview.as_ref() != Some(&overview);
+    let bell = detect_new_critical(state, &overview);
+    let first = state.data.overview.replace(overview).is_none();
+    let mut outcome = UpdateOutcome { changed, effects: Vec::new() };
+    outcome.effects.extend(bell);
+    // A fleet of one node is shown in full: what that needs can be asked at once.
+    if first && state.screen_questions().len() > 1 {
+        outcome.effects.push(ConsoleEffect::Ask(state.screen_questions()));
+    }
+    outcome
+}
+
+/// The groups of an answer that tells none: an older aggregator knows nothing of them.
+fn missing_groups(findings: &[Finding], groups: &[FindingGroup]) -> Option<Vec<FindingGroup>> {
+    if !groups.is_empty() {
+        return None;
+    }
+    let groups = FindingGroup::group_findings(findings, |_| JobOwner::default());
+    (!groups.is_empty()).then_some(groups)
+}
+
+fn store_findings(state: &mut ConsoleState, mut list: Arc<FindingList>) {
+    if let Some(groups) = missing_groups(&list.findings, &list.groups) {
+        Arc::make_mut(&mut list).groups = groups;
+    }
+    let known = |id: &String| list.groups.iter().any(|group| group.id == *id);
+    if state.list_state(Subject::Findings).rows.is_empty() {
+        state.unfolded.retain(known);
+    }
+    if let (Screen::Finding(id), Some((kept, open))) = (&state.screen, &mut state.data.finding) {
+        let now = list.findings.iter().find(|finding| *id == *finding.id);
+        *open = now.is_some();
+        if let Some(now) = now {
+            *kept = now.clone();
+        }
+    }
+    state.data.findings = Some(list);
+}
+
+fn store_refusal(state: &mut ConsoleState, question: &Question, refusal: Refusal) {
+    match (question, &refusal) {
+        // Of a number whose past is not kept there is nothing to draw.
+        (Question::History(_), _) => store_history(state, question, None),
+        // An older aggregator knows nothing of alerts.
+        (Question::Alerts, _) => state.data.alerts = Some((state.now, Arc::default())),
+        (_, Refusal::UnknownFinding { .. }) => {
+            if let Some((_, open)) = &mut state.data.finding {
+                *open = false;
+            }
+            state.data.refused = Some(refusal);
+        }
+        _ => state.data.refused = Some(refusal),
+    }
+}
+
+/// Takes what is known of the finding that is shown.
+fn store_explanation(state: &mut ConsoleState, question: &Question, explained: Arc<Explanation>) {
+    if state.screen.finding_id().is_some_and(|id| *question == Question::Finding(id.to_string())) {
+        let open = explained.finding.life.closed.is_none();
+        state.data.refused = None;
+        state.data.finding = Some((explained.finding.clone(), open));
+        state.data.explained = Some(explained);
+    }
+}
+
+/// Takes the past behind a number of the finding that is shown.
+fn store_history(
+    state: &mut ConsoleState,
+    question: &Question,
+    history: Option<Arc<MetricHistory>>,
+) {
+    let Question::History(ask) = question else { return };
+    let Some(finding) = state.evidence_finding() else { return };
+    let wanted: Vec<_> = evidence_history::history_queries(finding).into_iter().flatten().collect();
+    let pasts = &mut state.data.histories;
+    pasts.retain(|past| past.ask != *ask && wanted.contains(&past.ask));
+    if wanted.contains(ask) {
+        pasts.push(EvidenceHistory { ask: ask.clone(), received_at: state.now, history });
+    }
+}
+
+/// Takes rows: for a file, for a list, for the users or for the heat map.
+fn store_table(
+    state: &mut ConsoleState,
+    question: &Question,
+    table: Arc<AnswerTable>,
+) -> UpdateOutcome {
+    if let Some((_, form, path)) = state.to_write.take_if(|(wanted, ..)| wanted == question) {
+        return UpdateOutcome::with_effect(ConsoleEffect::WriteFile(
+            path,
+            csv_export::render_export(&table, form),
+        ));
+    }
+    let subject = table.subject;
+    if *question == state.list_state(subject).rows_question() {
+        state.list_state_mut(subject).follow_row(&table);
+        state.data.tables[subject as usize] = Some(table);
+    } else if *question == users_question() {
+        state.data.users = Some(table);
+    } else if let Some(field) = state.tint.filter(|f| tint_question(f).as_ref() == Some(question)) {
+        state.data.tint = Some((field, state.now, table));
+    } else if sites_question().as_ref() == Some(question) {
+        state.data.sites = Some((state.now, table));
+    } else {
+        return UpdateOutcome::default();
+    }
+    UpdateOutcome::with_redraw()
+}
+
+/// Calls the reader if a critical finding is new.
+fn detect_new_critical(state: &mut ConsoleState, overview: &Overview) -> Option<ConsoleEffect> {
+    if state.past_instant.is_some() {
+        return None;
+    }
+    let critical = overview.findings.iter().filter(|f| f.severity == Severity::Critical);
+    let groups = overview.groups.iter().filter(|group| group.severity == Severity::Critical);
+    let members = groups.flat_map(|group| &group.members);
+    let now: HashSet<String> = critical.map(|f| &f.id).chain(members).cloned().collect();
+    let new =
+        state.seen_critical.as_ref().is_some_and(|seen| now.iter().any(|id| !seen.contains(id)));
+    state.seen_critical = Some(now);
+    new.then_some(ConsoleEffect::Bell)
+}

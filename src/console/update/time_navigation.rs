@@ -1,0 +1,103 @@
+//! Back and forth in time: the whole screen as it was.
+
+use std::time::Duration;
+
+use gaunt_schema::UnixMs;
+
+use super::{UpdateOutcome, show_message};
+use crate::{
+    answer::Refusal,
+    answer_source::ReplayProgress,
+    console::{
+        action::{ConsoleEffect, KeyIntent},
+        console_state::{ConsoleState, LatestAnswers},
+        display_text,
+        prompt_commands::TimeArgument,
+    },
+};
+
+/// One step back or forth.
+const STEP: Duration = Duration::from_secs(10);
+
+/// A large step.
+const MINUTE: Duration = Duration::from_mins(1);
+
+/// Goes back or forth by a step; forth beyond now is now.
+pub(super) fn step_time(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
+    let Some(shown) = state.data.overview.as_deref().map(|overview| overview.at) else {
+        return UpdateOutcome::default();
+    };
+    let from = state.past_instant.unwrap_or(shown);
+    let to = match intent {
+        KeyIntent::Earlier => from - STEP,
+        KeyIntent::MuchEarlier => from - MINUTE,
+        KeyIntent::Later => from + STEP,
+        _ => from + MINUTE,
+    };
+    let forth = matches!(intent, KeyIntent::Later | KeyIntent::MuchLater);
+    match (forth, state.past_instant) {
+        (true, None) => state.replay.map_or_else(UpdateOutcome::default, |replay| {
+            let span = to.duration_since(from);
+            seek_replay(state, replay, replay.seek_target.unwrap_or(replay.now) + span)
+        }),
+        (true, Some(_)) if state.newest_now().is_none_or(|newest| to >= newest) => {
+            show_instant(state, None)
+        }
+        _ => show_instant(state, Some(to)),
+    }
+}
+
+/// Leads a replay to an instant, or to its end.
+fn seek_replay(state: &mut ConsoleState, replay: ReplayProgress, to: UnixMs) -> UpdateOutcome {
+    if replay.seek_target.unwrap_or(replay.now) >= replay.last {
+        show_message(
+            state,
+            false,
+            &format!("the recording ends at {}", display_text::format_time_of_day(replay.last)),
+        );
+        return UpdateOutcome::with_redraw();
+    }
+    UpdateOutcome::with_effect(ConsoleEffect::SeekReplay(to.min(replay.last)))
+}
+
+/// Shows an instant that was named; of a replay also one that is still to come.
+pub(super) fn show_named_instant(
+    state: &mut ConsoleState,
+    instant: TimeArgument,
+) -> Result<UpdateOutcome, String> {
+    let now = state.newest_now().ok_or("nothing is shown yet")?;
+    let ahead = |replay: ReplayProgress| {
+        Some((replay, instant.upcoming_instant(now).filter(|to| *to <= replay.last)?))
+    };
+    Ok(match state.replay.and_then(ahead) {
+        Some((replay, to)) => {
+            let shown = show_instant(state, None);
+            let led = seek_replay(state, replay, to);
+            UpdateOutcome { effects: shown.effects.into_iter().chain(led.effects).collect(), ..led }
+        }
+        None => show_instant(state, Some(instant.resolve_instant(now))),
+    })
+}
+
+/// Shows an instant, or now.
+pub(super) fn show_instant(state: &mut ConsoleState, then: Option<UnixMs>) -> UpdateOutcome {
+    if state.past_instant != then {
+        if state.past_instant.is_none() {
+            state.last_present =
+                state.data.overview.as_deref().map(|overview| (state.now, overview.at));
+        }
+        state.past_instant = then;
+        // What is shown until the answer comes is of another instant: only the frame stays.
+        let kept =
+            LatestAnswers { overview: state.data.overview.take(), ..LatestAnswers::default() };
+        let finding = state.data.finding.take();
+        state.data = LatestAnswers { finding, ..kept };
+    }
+    UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
+}
+
+/// Nothing is kept of that instant: as it was before.
+pub(super) fn handle_missing_instant(state: &mut ConsoleState, refusal: &Refusal) -> UpdateOutcome {
+    show_message(state, false, &refusal.to_string());
+    show_instant(state, None)
+}

@@ -1,0 +1,88 @@
+//! Users: what the jobs of each hold and lose, rolled up from the table of jobs.
+
+use std::collections::BTreeMap;
+
+use gaunt_schema::natural_order;
+
+use crate::answer::{AnswerTable, filter::quote_text};
+
+/// What the jobs of one user add up to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct UserTotals {
+    /// The user; empty for jobs whose user nobody says.
+    pub(crate) name: String,
+    /// The accounts that the jobs are charged to.
+    pub(crate) accounts: Vec<String>,
+    /// Jobs.
+    pub(crate) jobs: usize,
+    /// GPUs that they hold.
+    pub(crate) gpus: f64,
+    /// GPUs whose time is lost.
+    pub(crate) lost: f64,
+    /// Power of their GPUs, if any is known.
+    pub(crate) power: Option<f64>,
+}
+
+/// Accounts that are named of one user.
+const ACCOUNTS: usize = 3;
+
+impl UserTotals {
+    /// Every user of a table of jobs, those who lose most first.
+    pub(crate) fn of(jobs: &AnswerTable) -> Vec<Self> {
+        let text = |name: &str, row| {
+            jobs.find_column(name).and_then(|c| c.text_at(row)).map_or("", |text| text.as_str())
+        };
+        let number =
+            |name: &str, row| jobs.find_column(name).and_then(|column| column.number_at(row));
+        let mut rolls: BTreeMap<&str, Self> = BTreeMap::new();
+        for row in 0..jobs.rows as usize {
+            let name = text("user", row);
+            let roll = rolls.entry(name).or_default();
+            roll.jobs += 1;
+            roll.gpus += number("gpus", row).unwrap_or(0.0);
+            roll.lost += number("lost", row).unwrap_or(0.0);
+            if let Some(power) = number("gpu_power", row) {
+                *roll.power.get_or_insert(0.0) += power;
+            }
+            let account = text("account", row);
+            let known = roll.accounts.iter().any(|known| known == account);
+            if !account.is_empty() && !known && roll.accounts.len() < ACCOUNTS {
+                roll.accounts.push(account.to_owned());
+            }
+        }
+        let mut rolls: Vec<Self> =
+            rolls.into_iter().map(|(name, roll)| Self { name: name.to_owned(), ..roll }).collect();
+        rolls.sort_by(|a, b| {
+            let most = b.lost.total_cmp(&a.lost).then_with(|| b.gpus.total_cmp(&a.gpus));
+            most.then_with(|| natural_order(&a.name, &b.name))
+        });
+        rolls
+    }
+
+    /// The filter that leaves the jobs of this user.
+    pub(crate) fn jobs_filter(&self) -> String {
+        if self.name.is_empty() {
+            "not has user".into()
+        } else {
+            format!("user={}", quote_text(&self.name))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::console::sample_answers;
+
+    #[test]
+    fn jobs_add_up_by_user_and_those_who_lose_most_come_first() {
+        let rolls = UserTotals::of(&sample_answers::job_table());
+        let told: Vec<_> =
+            rolls.iter().map(|r| (r.name.as_str(), r.jobs, r.gpus, r.lost)).collect();
+        assert_eq!(told, [("alice", 2, 192.0, 60.0), ("", 1, 8.0, 0.0)]);
+        assert_eq!(rolls[0].accounts, ["llm", "vision"]);
+        assert_eq!((rolls[0].power, rolls[1].power), (Some(90_000.0), None));
+        assert_eq!(rolls[0].jobs_filter(), "user=alice");
+        assert_eq!(rolls[1].jobs_filter(), "not has user");
+    }
+}

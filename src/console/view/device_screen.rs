@@ -1,0 +1,247 @@
+//! One GPU or port: what it is, what it does, and its recent past as graphs.
+
+use std::time::Duration;
+
+use gaunt_schema::{
+    DeviceClass, GpuState, MetricId, SanitizedText,
+    catalogue::{gpu, port},
+    unit::{MetricKind, Unit},
+};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    text::{Line, Span},
+};
+
+use super::{
+    draw_lines, events_screen, node_screen, node_tables, placeholders, render_titled_line,
+};
+use crate::{
+    answer::{DeviceDetail, field::shown_unit},
+    console::{
+        console_state::{ConsoleState, ScreenLayout},
+        display_text,
+        screen::Screen,
+        theme::{self, StyleRole, Theme},
+        widget::graph,
+    },
+};
+
+/// The narrowest graph that still shows a shape.
+const NARROW: usize = 34;
+/// Lines of a graph where there is room, without its title.
+const TALL: usize = 8;
+/// Events below the graphs.
+const EVENTS: usize = 6;
+
+/// What is drawn of a GPU, the most important first, and the value at the upper edge of each.
+const GPU: [(MetricId, &str, Option<MetricId>); 10] = [
+    (gpu::UTILIZATION, "busy", None),
+    (gpu::POWER, "power", Some(gpu::POWER_LIMIT)),
+    (gpu::SM_ACTIVE, "SM active", None),
+    (gpu::TENSOR_ACTIVE, "tensor active", None),
+    (gpu::SM_CLOCK, "SM clock", Some(gpu::SM_CLOCK_MAX)),
+    (gpu::TEMPERATURE, "temperature", None),
+    (gpu::MEMORY_USED, "memory used", Some(gpu::MEMORY_TOTAL)),
+    (gpu::DRAM_ACTIVE, "memory active", None),
+    (gpu::NVLINK_RECEIVE, "NVLink in", None),
+    (gpu::PCIE_RECEIVE, "PCIe in", None),
+];
+
+/// What is drawn of a port.
+const PORT: [(MetricId, &str, Option<MetricId>); 8] = [
+    (port::RECEIVE_BYTES, "in", Some(port::RATE)),
+    (port::TRANSMIT_BYTES, "out", Some(port::RATE)),
+    (port::ECN_MARKED, "ECN marks/s", None),
+    (port::CNP_HANDLED, "CNP handled/s", None),
+    (port::TRANSMIT_WAIT, "transmit wait/s", None),
+    (port::SYMBOL_ERRORS, "symbol errors/s", None),
+    (port::LINK_DOWNED, "link downs/s", None),
+    (port::TRANSMIT_DISCARDS, "discards/s", None),
+];
+
+/// Draws the device.
+///
+/// ```text
+///  gpu003  live, read 0.4s ago   8 GPUs lost   3,412 W   job 8812
+///  gpu003 GPU 5   ░ waiting for peers   job llama-pt   H100-SXM   GPU-1234…
+///  busy  100 %                     of 100 %   power  312 W             of 700 W
+///  ⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿   ⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤
+///  EVENTS …
+/// ```
+pub(super) fn draw(
+    buffer: &mut Buffer,
+    area: Rect,
+    state: &ConsoleState,
+    theme: Theme,
+) -> ScreenLayout {
+    let Screen::Device(node, class, name) = &state.screen else { return ScreenLayout::default() };
+    let answered = state.node_detail(node).filter(|_| state.data.refused.is_none());
+    let Some(detail) = answered else {
+        draw_lines(buffer, area, &placeholders::render_waiting(node, state, area.width, theme));
+        return ScreenLayout::default();
+    };
+    let is = |device: &&DeviceDetail| device.class == *class && device.name == *name;
+    let Some(device) = detail.devices.iter().find(is) else {
+        let text = format!(" {node} has no {name} now; Esc goes back");
+        draw_lines(
+            buffer,
+            area,
+            &[Line::default(), Line::styled(text, theme.style_for(StyleRole::Bad))],
+        );
+        return ScreenLayout::default();
+    };
+    let width = usize::from(area.width);
+    let mut lines =
+        vec![node_screen::render_headline(detail, theme), render_headline(node, device, theme)];
+    let longest = device.history.iter().map(|series| series.points.len()).max().unwrap_or(0);
+    let span = display_text::format_duration(Duration::from_millis(
+        detail.history_step_ms * longest as u64,
+    ));
+    let text = format!("   the last {span}, now at the right");
+    lines[1].push_span(Span::styled(text, theme.style_for(StyleRole::Dim)));
+    lines.extend(render_info_labels(device, width, theme));
+    lines.push(Line::default());
+    let happened = events_screen::render_device_events(detail, name, EVENTS, width, theme);
+    let left = usize::from(area.height).saturating_sub(lines.len() + happened.len());
+    lines.extend(render_graphs(device, width, left, theme));
+    lines.extend(happened);
+    draw_lines(buffer, area, &lines);
+    ScreenLayout { page: usize::from(area.height), ..ScreenLayout::default() }
+}
+
+fn render_headline(node: &SanitizedText, device: &DeviceDetail, theme: Theme) -> Line<'static> {
+    let mut spans = vec![Span::styled(
+        format!(" {node} {}   ", device.name),
+        theme.style_for(StyleRole::Title),
+    )];
+    if let Some(state) = device.state {
+        spans.push(render_gpu_state(state, theme));
+    } else if device.class == DeviceClass::Port {
+        let (word, style) = node_tables::port_table::render_port_state(device, theme);
+        spans.push(Span::styled(word, style));
+    }
+    Line::from(spans)
+}
+
+/// What a GPU does, with its sign.
+pub(super) fn render_gpu_state(state: GpuState, theme: Theme) -> Span<'static> {
+    let text = format!("{} {}", theme::state_sign(state), theme::state_label(state));
+    Span::styled(text, theme.state_style(state))
+}
+
+/// Who it is: the labels of its info series, in as many lines as they take.
+fn render_info_labels(device: &DeviceDetail, width: usize, theme: Theme) -> Vec<Line<'static>> {
+    let mut words = Vec::new();
+    for labels in device.info.values() {
+        let said = labels.iter().filter(|(_, value)| !value.is_empty());
+        words.extend(said.map(|(label, value)| format!("{label} {value}")));
+    }
+    if words.is_empty() {
+        return Vec::new();
+    }
+    let text = display_text::wrap_text(&words.join("   "), width.saturating_sub(12));
+    let titles = std::iter::once("WHO").chain(std::iter::repeat(""));
+    let style = theme.style_for(StyleRole::Dim);
+    titles
+        .zip(text.into_iter().take(3))
+        .map(|(title, line)| render_titled_line(title, vec![Span::styled(line, style)], theme))
+        .collect()
+}
+
+/// One graph: its title and its lines.
+struct DeviceGraph {
+    title: Line<'static>,
+    lines: Vec<String>,
+    style: ratatui::style::Style,
+}
+
+/// As many graphs as fit, side by side and below each other.
+fn render_graphs(
+    device: &DeviceDetail,
+    width: usize,
+    height: usize,
+    theme: Theme,
+) -> Vec<Line<'static>> {
+    let wanted: &[(MetricId, &str, Option<MetricId>)] =
+        if device.class == DeviceClass::Gpu { &GPU } else { &PORT };
+    let kept: Vec<_> = wanted
+        .iter()
+        .filter(|(metric, ..)| !device.recent_points(&metric.series_key()).is_empty())
+        .collect();
+    if kept.is_empty() {
+        let text = " no past of this device is kept";
+        return vec![Line::styled(text, theme.style_for(StyleRole::Dim)), Line::default()];
+    }
+    let across = (width / NARROW).clamp(1, 4).min(kept.len());
+    let each = width.saturating_sub(1) / across - 2;
+    let rows = kept.len().div_ceil(across);
+    // All in few lines, or fewer of them with a shape that can be read.
+    let tall = (height / rows).saturating_sub(2).clamp(1, TALL);
+    let rows = rows.min(height / (tall + 2)).max(1);
+    let mut lines = Vec::new();
+    for row in kept.chunks(across).take(rows) {
+        let row: Vec<DeviceGraph> =
+            row.iter().map(|one| render_metric_graph(device, one, each, tall, theme)).collect();
+        let mut title = vec![Span::raw(" ")];
+        for graph in &row {
+            let used = graph.title.width();
+            title.extend(graph.title.spans.iter().cloned());
+            title.push(Span::raw(" ".repeat((each + 2).saturating_sub(used))));
+        }
+        lines.push(Line::from(title));
+        for line in 0..tall {
+            let mut spans = vec![Span::raw(" ")];
+            for graph in &row {
+                spans.push(Span::styled(graph.lines[line].clone(), graph.style));
+                spans.push(Span::raw("  "));
+            }
+            lines.push(Line::from(spans));
+        }
+        lines.push(Line::default());
+    }
+    lines
+}
+
+fn render_metric_graph(
+    device: &DeviceDetail,
+    (metric, name, limit): &(MetricId, &str, Option<MetricId>),
+    columns: usize,
+    height: usize,
+    theme: Theme,
+) -> DeviceGraph {
+    let row = metric.catalogue_row();
+    let unit = shown_unit(row.kind, row.unit);
+    let past = device.recent_points(&metric.series_key());
+    let now = match row.kind {
+        MetricKind::Counter(_) => device.rates.get(&metric.series_key()).copied(),
+        _ => device.last_value(&metric.series_key()),
+    };
+    let largest = past.iter().flatten().copied().filter(|v| v.is_finite()).fold(0.0, f32::max);
+    let limit = match (limit.and_then(|limit| device.last_value(&limit.series_key())), unit) {
+        (Some(limit), _) => Some(limit),
+        (None, Unit::Ratio) => Some(1.0),
+        _ => None,
+    };
+    let top = limit.map_or(largest, |limit| (limit as f32).max(largest));
+    let reading = device.values.get(&metric.series_key());
+    let text = now.map_or_else(
+        || {
+            node_tables::absence_label(reading.and_then(|reading| reading.absence_reason()))
+                .to_owned()
+        },
+        |now| display_text::format_with_unit(now, unit),
+    );
+    let edge = format!("  of {}", display_text::format_with_unit(f64::from(top), unit));
+    let room = columns
+        .saturating_sub(display_text::text_width(name) + 2 + display_text::text_width(&text));
+    DeviceGraph {
+        title: Line::from(vec![
+            Span::styled(format!("{name}  "), theme.style_for(StyleRole::Title)),
+            Span::raw(text),
+            Span::styled(display_text::truncate_text(&edge, room), theme.style_for(StyleRole::Dim)),
+        ]),
+        lines: graph::render_graph(past, Some(top), columns, height, theme.is_ascii()),
+        style: theme.style_for(StyleRole::Neutral),
+    }
+}

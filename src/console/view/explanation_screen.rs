@@ -1,0 +1,210 @@
+//! A finding explained: its rule and limits, its signals beside what is usual and what its peers do, what was ruled out.
+
+use gaunt_schema::SanitizedText;
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    style::Style,
+    text::{Line, Span},
+};
+
+use super::{draw_lines, draw_page, finding_screen, placeholders};
+use crate::{
+    answer::{
+        AlternativeDetail, AlternativeOutcome, EvidenceContext, Explanation, LimitDetail,
+        SignalDetail,
+    },
+    console::{
+        console_state::{ConsoleState, ScreenLayout},
+        display_text,
+        theme::{StyleRole, Theme},
+        widget::text_table::{self, number_column, text_column},
+    },
+};
+
+/// Below this width the quartiles of the peers are left out.
+const NARROW: usize = 100;
+/// Columns of a number.
+const NUMBER: usize = 10;
+
+/// Draws everything that is known of the finding.
+///
+/// ```text
+///  ✖ throttled  gpu-0417 · GPU 5                                     critical
+///  RULE      Hardware or heat holds the clock of a GPU that works …
+///
+///  SIGNALS at 12:03:41Z, beside 7 other GPUs of job 8812
+///  power over its limit        41 %      71 %      70 %  68 % to 72 %
+///
+///  RULED OUT
+///  data_starved   io pressure is 1 %, the limit 8 %
+/// ```
+pub(super) fn draw(
+    buffer: &mut Buffer,
+    area: Rect,
+    state: &ConsoleState,
+    theme: Theme,
+) -> ScreenLayout {
+    let Some(told) = state.data.explained.as_deref() else {
+        let lines = if state.past_instant.is_some() {
+            let text =
+                " what was known around a finding of the past is not kept; . goes back to now";
+            vec![Line::default(), Line::styled(text, theme.style_for(StyleRole::Dim))]
+        } else {
+            placeholders::render_waiting("the explanation", state, area.width, theme)
+        };
+        draw_lines(buffer, area, &lines);
+        return ScreenLayout::default();
+    };
+    let width = usize::from(area.width);
+    let finding = &told.finding;
+    let mut lines = vec![finding_screen::render_headline(finding, width, theme)];
+    lines.extend(finding_screen::render_paragraph(
+        "WHAT",
+        &SanitizedText::new(&finding.summary),
+        width,
+        theme,
+    ));
+    lines.extend(finding_screen::render_paragraph(
+        "RULE",
+        &SanitizedText::new(&told.rule),
+        width,
+        theme,
+    ));
+    lines.extend(finding_screen::render_paragraph(
+        "NEXT",
+        &SanitizedText::new(&finding.next),
+        width,
+        theme,
+    ));
+    lines.extend(render_chain(told, width, theme));
+    lines.extend(render_limits(&told.limits, width, theme));
+    if !finding.missing.is_empty() {
+        lines.push(Line::default());
+        lines.push(Line::styled(" UNKNOWN", theme.style_for(StyleRole::Title)));
+        lines.extend(finding.missing.iter().flat_map(|what| render_indented(what, width)));
+    }
+    draw_page(buffer, area, &lines, state.scroll, theme)
+}
+
+/// What was looked at around the thing that is blamed.
+fn render_chain(told: &Explanation, width: usize, theme: Theme) -> Vec<Line<'static>> {
+    let Some(chain) = &told.chain else {
+        let text = " what was known beside the evidence was not kept with this finding";
+        return vec![Line::default(), Line::styled(text, theme.style_for(StyleRole::Dim))];
+    };
+    let mut lines = render_signals(chain, width, theme);
+    for (title, ruling) in [
+        ("RULED OUT", AlternativeOutcome::RuledOut),
+        ("ALSO THERE", AlternativeOutcome::AlsoThere),
+        ("NOT KNOWN", AlternativeOutcome::Unknown),
+    ] {
+        let others = chain.alternatives.iter().filter(|other| other.ruling == ruling);
+        let others: Vec<&AlternativeDetail> = others.collect();
+        if !others.is_empty() {
+            lines.push(Line::default());
+            lines.push(Line::styled(format!(" {title}"), theme.style_for(StyleRole::Title)));
+            lines.extend(others.iter().flat_map(|other| render_alternative(other, width, theme)));
+        }
+    }
+    lines
+}
+
+fn render_signals(chain: &EvidenceContext, width: usize, theme: Theme) -> Vec<Line<'static>> {
+    let beside = match &*SanitizedText::new(&chain.peers) {
+        "" => String::new(),
+        peers => format!(", beside {peers}"),
+    };
+    let title = format!(" SIGNALS at {}{beside}", display_text::format_time_of_day(chain.at));
+    let mut lines = vec![Line::default(), Line::styled(title, theme.style_for(StyleRole::Title))];
+    if chain.signals.is_empty() {
+        lines.push(Line::styled("   none is known", theme.style_for(StyleRole::Dim)));
+        return lines;
+    }
+    let quartiles = if width < NARROW { 0 } else { 23 };
+    let what = chain
+        .signals
+        .iter()
+        .map(|signal| display_text::text_width(&SanitizedText::new(&signal.what)))
+        .max();
+    let what =
+        what.unwrap_or(0).min(width.saturating_sub(3 * (NUMBER + 2) + quartiles + 4)).max(16);
+    let columns = [
+        text_column("", what),
+        number_column("now", NUMBER),
+        number_column("usual", NUMBER),
+        number_column("peers", NUMBER),
+        text_column("half of them are", quartiles),
+    ];
+    let columns = &columns[..if quartiles > 0 { 5 } else { 4 }];
+    lines.push(text_table::render_heading(columns, theme.style_for(StyleRole::Dim)));
+    lines.extend(
+        chain.signals.iter().map(|of| text_table::render_row(columns, render_signal(of, theme))),
+    );
+    lines
+}
+
+fn render_signal(signal: &SignalDetail, theme: Theme) -> [(String, Style); 5] {
+    let of = |value: Option<f64>| {
+        value.map_or_else(String::new, |value| display_text::format_with_unit(value, signal.unit))
+    };
+    let now = match (signal.value, signal.absent) {
+        (None, reason) => super::node_tables::absence_label(reason).to_owned(),
+        (value, _) => of(value),
+    };
+    let quartiles = signal
+        .quartiles
+        .map_or_else(String::new, |(low, high)| format!("{} – {}", of(Some(low)), of(Some(high))));
+    let plain = Style::new();
+    [
+        (SanitizedText::new(&signal.what).to_string(), plain),
+        (now, theme.style_for(StyleRole::Title)),
+        (of(signal.usual), plain),
+        (of(signal.peers), plain),
+        (quartiles, theme.style_for(StyleRole::Dim)),
+    ]
+}
+
+fn render_alternative(other: &AlternativeDetail, width: usize, theme: Theme) -> Vec<Line<'static>> {
+    let proof = &other.number;
+    let number = |value: Option<f64>| {
+        value.map_or_else(
+            || display_text::ABSENT.into(),
+            |value| display_text::format_with_unit(value, proof.unit),
+        )
+    };
+    let limit =
+        proof.limit.map_or_else(String::new, |limit| format!(", limit {}", number(Some(limit))));
+    let text = format!("{}: {}{limit}", SanitizedText::new(&proof.what), number(proof.value));
+    let name = format!("   {}", display_text::align_left(other.kind.as_str(), 20));
+    let indent = " ".repeat(display_text::text_width(&name));
+    let lines = display_text::wrap_text(&text, width.saturating_sub(indent.len() + 1));
+    let heads = std::iter::once(name).chain(std::iter::repeat(indent));
+    let lines = heads.zip(lines);
+    lines
+        .map(|(head, line)| {
+            Line::from(vec![Span::styled(head, theme.style_for(StyleRole::Dim)), Span::raw(line)])
+        })
+        .collect()
+}
+
+fn render_limits(limits: &[LimitDetail], width: usize, theme: Theme) -> Vec<Line<'static>> {
+    if limits.is_empty() {
+        return Vec::new();
+    }
+    let title = " LIMITS, from [judge] in the settings";
+    let mut lines = vec![Line::default(), Line::styled(title, theme.style_for(StyleRole::Title))];
+    for limit in limits {
+        let head = format!("   {} = {}", SanitizedText::new(&limit.key), limit.value);
+        lines.push(Line::raw(head));
+        let why = display_text::wrap_text(&SanitizedText::new(&limit.why), width.saturating_sub(6));
+        let dim = theme.style_for(StyleRole::Dim);
+        lines.extend(why.into_iter().map(|line| Line::styled(format!("     {line}"), dim)));
+    }
+    lines
+}
+
+fn render_indented(text: &str, width: usize) -> Vec<Line<'static>> {
+    let lines = display_text::wrap_text(&SanitizedText::new(text), width.saturating_sub(4));
+    lines.into_iter().map(|line| Line::raw(format!("   {line}"))).collect()
+}

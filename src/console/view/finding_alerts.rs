@@ -1,0 +1,151 @@
+//! What Alertmanager does about a finding: who is told, who keeps it quiet, and which servers do not answer.
+
+use gaunt_schema::{SanitizedText, UnixMs};
+use ratatui::text::Line;
+
+use super::finding_screen::render_paragraph;
+use crate::{
+    answer::{AlertLine, AlertList, AlertSilence, AlertState, Finding},
+    console::{
+        display_text,
+        theme::{StyleRole, Theme},
+    },
+};
+
+/// What is done about a finding, in one word for its row; none if its receivers are told, or nobody knows.
+pub(super) fn alert_label(list: &AlertList, finding: &Finding) -> Option<&'static str> {
+    let alert = of(list, finding)?;
+    match alert.state {
+        AlertState::Suppressed if !alert.silences.is_empty() => Some("silenced"),
+        AlertState::Suppressed => Some("inhibited"),
+        AlertState::Active | AlertState::Unprocessed => None,
+    }
+}
+
+/// What is done about a finding, in as many lines as it takes; nothing where no Alertmanager is named.
+///
+/// ```text
+///  ALERT     GauntPortDown is silenced by mira until 14:00Z: cable is on its way
+/// ```
+pub(super) fn render_alert(
+    list: &AlertList,
+    finding: &Finding,
+    at: UnixMs,
+    width: usize,
+    theme: Theme,
+) -> Vec<Line<'static>> {
+    if list.servers.is_empty() {
+        return Vec::new();
+    }
+    let text = match of(list, finding) {
+        Some(alert) => render_alert_state(alert, at),
+        None if finding.acknowledged.is_some() => "none: whoever took it on is told enough".into(),
+        None => "none at Alertmanager: nobody is told of this one".into(),
+    };
+    let mut lines = render_paragraph("ALERT", &text, width, theme);
+    lines.extend(render_failing_servers(list, width, theme));
+    lines
+}
+
+/// Which servers fail, in one line.
+pub(super) fn render_failing_servers(
+    list: &AlertList,
+    width: usize,
+    theme: Theme,
+) -> Option<Line<'static>> {
+    let failing = || list.servers.iter().filter(|server| server.failure.is_some());
+    let first = failing().next()?;
+    let why = first.failure.as_ref().map_or("", SanitizedText::as_str);
+    let text = match list.servers.len() {
+        1 => format!("Alertmanager {}: {why}", first.address),
+        all => {
+            format!("{} of {all} Alertmanagers fail; {}: {why}", failing().count(), first.address)
+        }
+    };
+    let text = display_text::truncate_text(&text, width.saturating_sub(4));
+    Some(Line::styled(format!(" ▲ {text}"), theme.style_for(StyleRole::Waiting)))
+}
+
+/// The alert about a finding: the most urgent one, which the list has first.
+fn of<'a>(list: &'a AlertList, finding: &Finding) -> Option<&'a AlertLine> {
+    list.alerts.iter().find(|alert| *alert.finding == *finding.id)
+}
+
+fn render_alert_state(alert: &AlertLine, at: UnixMs) -> String {
+    let how = match alert.state {
+        AlertState::Unprocessed => "is not looked at yet".to_owned(),
+        AlertState::Active if alert.receivers.is_empty() => "is active, and has no receiver".into(),
+        AlertState::Active => format!("is active → {}", join_names(&alert.receivers)),
+        AlertState::Suppressed if !alert.silences.is_empty() => {
+            let silences = alert.silences.iter().map(|silence| render_silence(silence, at));
+            silences.collect::<Vec<_>>().join("; ")
+        }
+        AlertState::Suppressed => match alert.inhibited_by {
+            0 | 1 => "is inhibited by another alert that says why".to_owned(),
+            others => format!("is inhibited by {others} other alerts that say why"),
+        },
+    };
+    format!("{} {how}", alert.name)
+}
+
+fn render_silence(silence: &AlertSilence, at: UnixMs) -> String {
+    let by = if silence.by.is_empty() { &silence.id } else { &silence.by };
+    let until = match &*render_until(&silence.until, at) {
+        "" => String::new(),
+        until => format!(" until {until}"),
+    };
+    let comment = match silence.comment.as_str() {
+        "" => String::new(),
+        comment => format!(": {comment}"),
+    };
+    format!("is silenced by {by}{until}{comment}")
+}
+
+/// An instant as Alertmanager writes it, without its seconds, and without its day if that is today.
+fn render_until(text: &str, at: UnixMs) -> String {
+    let Some((day, time)) = text.split_once('T') else { return text.to_owned() };
+    let Some(minute) = time.get(..5).filter(|_| time.ends_with('Z')) else {
+        return text.to_owned();
+    };
+    let today = at.to_rfc3339().starts_with(day);
+    if today { format!("{minute}Z") } else { format!("{day} {minute}Z") }
+}
+
+fn join_names(names: &[SanitizedText]) -> String {
+    names.iter().map(SanitizedText::as_str).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::console::sample_answers::{self, AT};
+
+    #[test]
+    fn an_end_is_told_by_its_minute_and_by_its_day_where_that_is_another() {
+        assert_eq!(render_until("1970-01-01T14:00:59.123Z", AT), "14:00Z");
+        assert_eq!(render_until("1970-01-02T14:00:59.123Z", AT), "1970-01-02 14:00Z");
+        assert_eq!(render_until("1970-01-01T14:00:59+02:00", AT), "1970-01-01T14:00:59+02:00");
+        assert_eq!(render_until("", AT), "");
+    }
+
+    #[test]
+    fn each_state_has_its_own_word_and_none_is_guessed() {
+        let finding = sample_answers::port_down_finding();
+        let mut list = sample_answers::alert_list();
+        assert_eq!(alert_label(&list, &finding), Some("silenced"));
+        assert_eq!(alert_label(&list, &sample_answers::starved_finding()), None);
+        list.alerts[0].silences.clear();
+        assert_eq!(alert_label(&list, &finding), Some("inhibited"));
+        assert!(
+            render_alert_state(&list.alerts[0], AT)
+                .ends_with("is inhibited by another alert that says why")
+        );
+        list.alerts[0].state = AlertState::Unprocessed;
+        assert_eq!(
+            (alert_label(&list, &finding), render_alert_state(&list.alerts[0], AT).as_str()),
+            (None, "GauntPortDown is not looked at yet")
+        );
+        list.alerts.clear();
+        assert_eq!(alert_label(&list, &finding), None);
+    }
+}

@@ -1,0 +1,324 @@
+//! One finding: a sentence, what to look at next, and the numbers that prove it.
+
+use std::time::Duration;
+
+use gaunt_schema::SanitizedText;
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    style::Style,
+    text::{Line, Span},
+};
+
+use super::{LABEL, draw_lines, draw_page, finding_alerts, placeholders, render_titled_line};
+use crate::{
+    answer::{EvidenceItem, Finding, HistoryRelation, MetricHistory},
+    console::{
+        console_state::{ConsoleState, ScreenLayout},
+        display_text,
+        evidence_history::{self, EvidenceHistory},
+        theme::{self, StyleRole, Theme},
+        widget::{
+            sparkline,
+            text_table::{self, number_column, text_column},
+        },
+    },
+};
+
+/// Victims that are named; the others are counted.
+const VICTIMS: usize = 64;
+
+/// Draws the finding that was opened.
+///
+/// ```text
+///  ✖ port_down  gpu003 · mlx5_1/1                                    critical
+///
+///    port mlx5_1/1 of gpu003 is down since 11:57:32; its seven siblings are up
+///
+///  SINCE     11:57:32Z (6m10)   costs 8 GPUs   97 % sure
+///  NEXT      look at the cable and the switch port of gpu003 mlx5_1
+///
+///  EVIDENCE                           now       limit  last 15m
+///  tasks waiting for input           34 %        10 %  ▁▁▁▁▁▁▁▁▅▆▇▇▇▇▇  its own usual is 2 %
+///
+///  VICTIMS   8: gpu003 · GPU 0, gpu003 · GPU 1, …
+/// ```
+pub(super) fn draw(
+    buffer: &mut Buffer,
+    area: Rect,
+    state: &ConsoleState,
+    theme: Theme,
+) -> ScreenLayout {
+    let Some((finding, open)) = &state.data.finding else {
+        draw_lines(
+            buffer,
+            area,
+            &placeholders::render_waiting("the finding", state, area.width, theme),
+        );
+        return ScreenLayout::default();
+    };
+    let width = usize::from(area.width);
+    let mut lines = vec![render_headline(finding, width, theme)];
+    if !open {
+        let text = match (state.past_instant, &state.data.refused) {
+            (Some(_), _) => " ● not open at this instant: this is how it was seen at another one",
+            (None, Some(_)) => " ● over and forgotten by now: this is how it was last seen",
+            (None, None) => " ● no longer open: this is how it was last seen",
+        };
+        lines.push(Line::styled(text, theme.style_for(StyleRole::Good)));
+    }
+    lines.push(Line::default());
+    lines.extend(render_details(finding, *open, state, width, theme));
+    if let Some(node) = &finding.entity.node {
+        let text = format!(" Enter opens {node}, b its job, e explains all of it");
+        lines.extend([Line::default(), Line::styled(text, theme.style_for(StyleRole::Dim))]);
+    }
+    draw_page(buffer, area, &lines, state.scroll, theme)
+}
+
+/// Draws the finding under the cursor below the list of all, as far as there is room.
+pub(super) fn draw_below_list(
+    buffer: &mut Buffer,
+    area: Rect,
+    finding: &Finding,
+    state: &ConsoleState,
+    theme: Theme,
+) {
+    let width = usize::from(area.width);
+    let mut lines = vec![render_headline(finding, width, theme)];
+    lines.extend(render_details(finding, finding.life.closed.is_none(), state, width, theme));
+    let room = usize::from(area.height);
+    if lines.len() > room {
+        lines.truncate(room.saturating_sub(1));
+        lines.push(Line::styled(" … Enter shows all of it", theme.style_for(StyleRole::Dim)));
+    }
+    draw_lines(buffer, area, &lines);
+}
+
+/// What is known of a finding, below its headline.
+fn render_details(
+    finding: &Finding,
+    open: bool,
+    state: &ConsoleState,
+    width: usize,
+    theme: Theme,
+) -> Vec<Line<'static>> {
+    let at = state.data.overview.as_deref().map_or(state.now, |overview| overview.at);
+    let mut lines = Vec::new();
+    let summary =
+        display_text::wrap_text(&SanitizedText::new(&finding.summary), width.saturating_sub(4));
+    lines.extend(summary.into_iter().map(|line| Line::raw(format!("   {line}"))));
+    lines.push(Line::default());
+    let facts = format!(
+        "{} ({})   {} lost GPUs   {} % sure",
+        display_text::format_time_of_day(finding.since),
+        display_text::format_duration(at.duration_since(finding.since)),
+        display_text::format_gpu_count(finding.lost_gpus),
+        display_text::format_whole_percent(Some(finding.confidence)),
+    );
+    lines.push(render_titled_line("SINCE", vec![Span::raw(facts)], theme));
+    lines.extend(render_paragraph("NEXT", &SanitizedText::new(&finding.next), width, theme));
+    if let Some(taken) = &finding.acknowledged {
+        let note = if taken.note.is_empty() { String::new() } else { format!(": {}", taken.note) };
+        let text =
+            format!("✔ {} at {}{note}", taken.by, display_text::format_time_of_day(taken.at));
+        lines.extend(render_paragraph("TAKEN BY", &text, width, theme));
+    }
+    if let Some(list) = state.current_alerts().filter(|_| open) {
+        lines.extend(finding_alerts::render_alert(list, finding, at, width, theme));
+    }
+    if let Some(text) = render_lifecycle(finding) {
+        lines.extend(render_paragraph("LIFE", &text, width, theme));
+    }
+    if !finding.evidence.is_empty() {
+        lines.push(Line::default());
+        lines.extend(render_evidence(finding, &state.data.histories, width, theme));
+    }
+    if !finding.missing.is_empty() {
+        lines.push(Line::default());
+        let missing = SanitizedText::new(&finding.missing.join(", "));
+        lines.extend(render_paragraph("UNKNOWN", &missing, width, theme));
+    }
+    if !finding.victims.is_empty() {
+        lines.push(Line::default());
+        lines.extend(render_paragraph("VICTIMS", &render_victims(finding), width, theme));
+    }
+    lines
+}
+
+/// What became of it so far: what changed, and when.
+fn render_lifecycle(finding: &Finding) -> Option<String> {
+    let changes = &finding.life.changes;
+    let told = changes.iter().map(|change| {
+        let to = if change.to.is_empty() { String::new() } else { format!(" {}", change.to) };
+        format!("{} {}{to}", display_text::format_time_of_day(change.at), change.what)
+    });
+    let told: Vec<String> = told.collect();
+    let times = finding.life.openings;
+    let often = if times > 1 { format!("; opened {times} times") } else { String::new() };
+    (!told.is_empty()).then(|| format!("{}{often}: {}", finding.life.state, told.join(", ")))
+}
+
+pub(super) fn render_headline(finding: &Finding, width: usize, theme: Theme) -> Line<'static> {
+    let severity = theme.severity_style(finding.severity);
+    let sign = theme::severity_sign(finding.severity);
+    let name = format!(" {sign} {}  ", finding.kind);
+    let word = format!("{} ", finding.severity);
+    let room = width.saturating_sub(display_text::text_width(&name) + word.len());
+    Line::from(vec![
+        Span::styled(name, severity),
+        Span::styled(
+            display_text::align_left(&finding.entity.to_string(), room),
+            theme.style_for(StyleRole::Title),
+        ),
+        Span::styled(word, severity),
+    ])
+}
+
+/// A titled text in as many lines as it takes.
+pub(super) fn render_paragraph(
+    title: &str,
+    words: &str,
+    width: usize,
+    theme: Theme,
+) -> Vec<Line<'static>> {
+    let wrapped = display_text::wrap_text(words, width.saturating_sub(LABEL + 2));
+    let titles = std::iter::once(title).chain(std::iter::repeat(""));
+    let lines = titles.zip(wrapped);
+    lines.map(|(title, line)| render_titled_line(title, vec![Span::raw(line)], theme)).collect()
+}
+
+fn render_victims(finding: &Finding) -> String {
+    let count = finding.victims.len();
+    let named: Vec<String> =
+        finding.victims.iter().take(VICTIMS).map(ToString::to_string).collect();
+    let more = if count > VICTIMS { ", …" } else { "" };
+    format!("{}: {}{more}", display_text::format_count(count as u64), named.join(", "))
+}
+
+/// Columns of a number.
+const NUMBER: usize = 10;
+/// From this width on the note of a number stands beside it, else below it.
+const NOTED: usize = 120;
+
+/// The numbers, each beside its limit and its past.
+fn render_evidence(
+    finding: &Finding,
+    pasts: &[EvidenceHistory],
+    width: usize,
+    theme: Theme,
+) -> Vec<Line<'static>> {
+    let asks = evidence_history::history_queries(finding);
+    let has_past = asks.iter().any(Option::is_some);
+    let longest = finding
+        .evidence
+        .iter()
+        .map(|e| display_text::text_width(&SanitizedText::new(&e.what)))
+        .max();
+    let numbers = 2 * (NUMBER + 2) + 2 + 2;
+    // What was measured must be told apart: where its words lack room, the past and the note give some of theirs.
+    let wide = longest.unwrap_or(0) + numbers + 30 + 36 <= width;
+    let (past, beside) = match (has_past, width) {
+        (_, 0..NOTED) => (15, 0),
+        (false, _) => (0, 36),
+        (true, _) if wide => (30, 36),
+        (true, _) => (15, 28),
+    };
+    let past = if has_past { past } else { 0 };
+    let fixed = numbers + past;
+    let what = longest.unwrap_or(0).clamp(20, width.saturating_sub(fixed + beside).max(20));
+    let note = width.saturating_sub(what + fixed + 2);
+    let columns = [
+        text_column("EVIDENCE", what),
+        number_column("now", NUMBER),
+        number_column("limit", NUMBER),
+    ];
+    let known =
+        pasts.iter().filter_map(|past| past.history.as_deref()).map(EvidenceHistory::span_ms).max();
+    let mut heading = text_table::render_heading(&columns, theme.style_for(StyleRole::Title));
+    if let Some(span) = known.filter(|span| has_past && *span > 0) {
+        let text = format!("  last {}", display_text::format_duration(Duration::from_millis(span)));
+        heading.push_span(Span::styled(text, theme.style_for(StyleRole::Title)));
+    }
+    let mut lines = vec![heading];
+    let mut drawn = false;
+    for (proof, ask) in finding.evidence.iter().zip(asks) {
+        let past_of = ask.and_then(|ask| pasts.iter().find(|past| past.ask == ask));
+        let history = past_of.and_then(|past| past.history.as_deref());
+        let number = |value: Option<f64>| {
+            value.map_or_else(
+                || display_text::ABSENT.into(),
+                |v| display_text::format_with_unit(v, proof.unit),
+            )
+        };
+        let limit =
+            proof.limit.map_or_else(String::new, |v| display_text::format_with_unit(v, proof.unit));
+        let cells = [
+            (SanitizedText::new(&proof.what).to_string(), Style::new()),
+            (number(proof.value), theme.style_for(StyleRole::Title)),
+            (limit, Style::new()),
+        ];
+        let mut line = text_table::render_row(&columns, cells);
+        if has_past {
+            line.push_span(Span::raw("  "));
+            drawn |= history
+                .is_some_and(|history| EvidenceHistory::limit_in_unit(history, proof).is_some());
+            line.spans.extend(history.map_or_else(
+                || vec![Span::raw(" ".repeat(past))],
+                |history| render_evidence_history(history, known.unwrap_or(0), proof, past, theme),
+            ));
+        }
+        let dim = theme.style_for(StyleRole::Dim);
+        let room = if beside > 0 { note } else { width.saturating_sub(6) };
+        let notes = display_text::wrap_text(
+            &SanitizedText::new(&render_evidence_note(proof, past_of)),
+            room,
+        );
+        let (first, rest) = if beside > 0 { notes.split_at(1) } else { (&[][..], &notes[..]) };
+        line.spans.extend(first.iter().map(|note| Span::styled(format!("  {note}"), dim)));
+        lines.push(line);
+        let indent = if beside > 0 { width.saturating_sub(note) } else { 4 };
+        let rest = rest.iter().filter(|note| !note.is_empty());
+        lines.extend(rest.map(|note| Line::styled(format!("{}{note}", " ".repeat(indent)), dim)));
+    }
+    if drawn {
+        let text = " half of the height is the limit";
+        lines.push(Line::styled(text, theme.style_for(StyleRole::Dim)));
+    }
+    lines
+}
+
+/// What is said of a number: its note, and which series its past is of. What was reckoned from others has the past of one
+/// of them, which may well fall while the number rises.
+fn render_evidence_note(proof: &EvidenceItem, past: Option<&EvidenceHistory>) -> String {
+    let other = past.filter(|past| proof.past == HistoryRelation::Part && past.history.is_some());
+    match other {
+        None => proof.note.clone(),
+        Some(past) if proof.note.is_empty() => format!("past: {}", past.ask.metric),
+        Some(past) => format!("{}; past: {}", proof.note, past.ask.metric),
+    }
+}
+
+/// The last minutes of a number, the wrong side of its limit in another colour.
+fn render_evidence_history(
+    history: &MetricHistory,
+    span_ms: u64,
+    proof: &EvidenceItem,
+    columns: usize,
+    theme: Theme,
+) -> Vec<Span<'static>> {
+    let points = EvidenceHistory::newest_points(history, span_ms);
+    let Some(limit) = EvidenceHistory::limit_in_unit(history, proof) else {
+        let line = sparkline::render_sparkline(points, None, columns);
+        return vec![Span::styled(line, theme.style_for(StyleRole::Neutral))];
+    };
+    // The number passed its limit: the side on which it is now is the wrong one.
+    let wrong = proof.value.is_none_or(|value| value >= f64::from(limit));
+    let signs = sparkline::render_against_limit(points, limit, columns);
+    let meaning = |sign| match sparkline::reaches_limit(sign) {
+        Some(reached) if reached == wrong => StyleRole::Bad,
+        _ => StyleRole::Neutral,
+    };
+    let signs = signs.chars();
+    signs.map(|sign| Span::styled(sign.to_string(), theme.style_for(meaning(sign)))).collect()
+}

@@ -1,0 +1,343 @@
+//! Findings as rows: on the overview the worst of them, on their own screen all.
+
+use gaunt_schema::{FindingKind, LifeState, SanitizedText, Severity, UnixMs};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    style::Style,
+    text::{Line, Span},
+};
+
+use super::{draw_lines, finding_alerts, finding_screen, placeholders};
+use crate::{
+    answer::{AlertList, Finding, FindingGroup, Subject},
+    console::{
+        console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
+        cursor::first_visible_row,
+        display_text,
+        finding_list_rows::{FindingRow, group_title},
+        theme::{self, StyleRole, Theme},
+    },
+};
+
+/// Columns of a finding's kind: the longest is `host_blocks_network`.
+const KIND: usize = 19;
+/// Columns of the numbers at the right: since, GPUs lost, sure.
+const NUMBERS: usize = 7 + 11 + 6;
+/// From this width on a finding's sentence stands in its row, else below it.
+const ONE_LINE: usize = 120;
+/// Columns of the blamed place where the sentence stands beside it.
+const PLACE: usize = 26;
+/// The same on a wide screen, with what is done about it.
+const WIDE_PLACE: usize = 38;
+/// From this many lines on the finding under the cursor is shown below the list.
+const HIGH: usize = 36;
+/// From this width on a screen is wide.
+const WIDE: usize = 150;
+
+/// How findings are shown.
+#[derive(Clone, Copy)]
+pub(super) struct FindingRenderer<'a> {
+    /// Columns there are.
+    pub(super) width: usize,
+    /// The row of the cursor, if it is here.
+    pub(super) selected: Option<usize>,
+    /// The instant from which ages count.
+    pub(super) at: UnixMs,
+    /// What Alertmanager does about them, if that is known.
+    pub(super) alerts: Option<&'a AlertList>,
+    /// The theme.
+    pub(super) theme: Theme,
+}
+
+/// Every open finding; many of one kind in one row, which unfolds.
+///
+/// ```text
+///  FINDINGS  3 open                                       since  GPUs lost  sure
+///  ✖ port_down           gpu003 · mlx5_1/1                 6m10          8  97 %
+///    port mlx5_1/1 of gpu003 is down: …
+/// ```
+pub(super) fn draw(
+    buffer: &mut Buffer,
+    area: Rect,
+    state: &ConsoleState,
+    theme: Theme,
+) -> ScreenLayout {
+    let Some(list) = state.data.findings.as_deref() else {
+        draw_lines(
+            buffer,
+            area,
+            &placeholders::render_waiting("the findings", state, area.width, theme),
+        );
+        return ScreenLayout::default();
+    };
+    let shown = state.finding_rows();
+    let at = state.cursors.findings.row_index(shown.len(), |at| shown[at].row_key());
+    let width = usize::from(area.width);
+    let rows = FindingRenderer {
+        width,
+        selected: Some(at),
+        at: list.at,
+        alerts: state.current_alerts(),
+        theme,
+    };
+    let each = if width >= ONE_LINE { 1 } else { 2 };
+    let read = state.data.overview.as_deref().is_some_and(|overview| overview.nodes.live > 0);
+    let open = u64::from(list.total).max(list.findings.len() as u64);
+    let mut lines = vec![rows.render_heading(open, false, read)];
+    let filter = &state.list_state(Subject::Findings).rows;
+    if !filter.is_empty() {
+        let text = format!("   {} of {} match {filter}", list.matched, list.total);
+        lines.push(Line::styled(text, theme.style_for(StyleRole::Dim)));
+    }
+    lines.extend(
+        state
+            .current_alerts()
+            .and_then(|list| finding_alerts::render_failing_servers(list, width, theme)),
+    );
+    let (height, needed) = (usize::from(area.height), lines.len() + each * shown.len());
+    // On a high screen the finding under the cursor stands below the list, which keeps at least its third.
+    let below = (height >= HIGH && !shown.is_empty()).then(|| (needed + 1).min(height / 3));
+    let page = (below.unwrap_or(height).saturating_sub(lines.len() + usize::from(below.is_some()))
+        / each)
+        .max(1);
+    let from = first_visible_row(at, shown.len(), page);
+    let mut spots = Vec::new();
+    for (at, row) in shown.iter().enumerate().skip(from).take(page) {
+        let y = area.y + lines.len() as u16;
+        let area = Rect { y, height: each as u16, ..area };
+        spots.push(ClickArea { area, target: ClickTarget::Row(at) });
+        lines.push(rows.render_row(at, *row));
+        if each == 2 {
+            lines.push(rows.render_sentence(*row));
+        }
+    }
+    draw_lines(buffer, area, &lines);
+    if let (Some(below), Some(row)) = (below, shown.get(at)) {
+        let gone = (below.max(lines.len() + 1)) as u16;
+        let area = Rect { y: area.y + gone, height: area.height.saturating_sub(gone), ..area };
+        match row {
+            FindingRow::Single(finding) | FindingRow::Member(finding) => {
+                finding_screen::draw_below_list(buffer, area, finding, state, theme);
+            }
+            FindingRow::Group { group, unfolded, worst } => {
+                let lines = render_group_summary(group, *worst, *unfolded, width, theme);
+                draw_lines(buffer, area, &lines);
+            }
+        }
+    }
+    ScreenLayout {
+        page,
+        click_areas: spots,
+        has_side_pane: below.is_some(),
+        ..ScreenLayout::default()
+    }
+}
+
+/// What the findings of a group have in common, below the list.
+fn render_group_summary(
+    group: &FindingGroup,
+    worst: Option<&Finding>,
+    unfolded: bool,
+    width: usize,
+    theme: Theme,
+) -> Vec<Line<'static>> {
+    let severity = theme.severity_style(group.severity);
+    let dim = theme.style_for(StyleRole::Dim);
+    let title = format!(" {} {}", group.kind, group_title(group));
+    let mut lines =
+        vec![Line::styled(display_text::truncate_text(&title, width), severity), Line::default()];
+    let mut say = |text: &str| {
+        let text = display_text::wrap_text(&SanitizedText::new(text), width.saturating_sub(4));
+        lines.extend(text.into_iter().map(|line| Line::raw(format!("   {line}"))));
+    };
+    say(&format!(
+        "the oldest since {}; {} of {} acknowledged; confidence at least {} %",
+        display_text::format_time_of_day(group.since),
+        group.acknowledged,
+        group.members.len(),
+        display_text::format_whole_percent(Some(group.confidence)),
+    ));
+    if let Some(worst) = worst {
+        say(&format!("the worst: {}", worst.summary));
+        say(&format!("next: {}", worst.next));
+    }
+    let verb = if unfolded { "folds them" } else { "unfolds them" };
+    lines.push(Line::default());
+    lines.push(Line::styled(format!(" Enter {verb}, a acknowledges all of them"), dim));
+    lines
+}
+
+impl FindingRenderer<'_> {
+    /// The title with the headings of the numbers; `focused` if the cursor is in this panel. That none is open is good
+    /// news only where something is `read`.
+    pub(super) fn render_heading(self, open: u64, focused: bool, read: bool) -> Line<'static> {
+        let title = if focused { "▸FINDINGS  " } else { " FINDINGS  " };
+        let (count, meaning) = match open {
+            0 if read => ("none open".to_owned(), StyleRole::Good),
+            0 => ("none open, and no node is read".to_owned(), StyleRole::Dim),
+            open => (format!("{} open", display_text::format_count(open)), StyleRole::Plain),
+        };
+        let left = display_text::align_left(&count, self.width.saturating_sub(11 + NUMBERS));
+        let mut spans = vec![
+            Span::styled(title, self.theme.style_for(StyleRole::Title)),
+            Span::styled(left, self.theme.style_for(meaning)),
+        ];
+        if open > 0 {
+            let names = align_numbers("since", "GPUs lost", "sure");
+            spans.push(Span::styled(names, self.theme.style_for(StyleRole::Dim)));
+        }
+        Line::from(spans)
+    }
+
+    /// As many of the worst rows as fit into `height` lines, with their sentences where there is room, each line with
+    /// the place of its row. What is only worth knowing has no sentence, and at the end those that have no row are
+    /// counted.
+    pub(super) fn render_worst(
+        self,
+        rows: &[FindingRow<'_>],
+        more: usize,
+        height: usize,
+    ) -> Vec<(Line<'static>, Option<usize>)> {
+        let height = height.saturating_sub(usize::from(more > 0));
+        let shown = rows.len().min(height);
+        let at = self.selected.unwrap_or(0);
+        let from = first_visible_row(at, rows.len(), shown);
+        let mut sentences = if self.has_inline_sentence() { 0 } else { height - shown };
+        let mut lines = Vec::with_capacity(height + 1);
+        for (at, row) in rows.iter().enumerate().skip(from).take(shown) {
+            lines.push((self.render_row(at, *row), Some(at)));
+            if sentences > 0 && row.severity() > Severity::Info {
+                sentences -= 1;
+                lines.push((self.render_sentence(*row), Some(at)));
+            }
+        }
+        if more > 0 {
+            let text = format!(
+                "   and {} more to know of: 2 lists them",
+                display_text::format_count(more as u64)
+            );
+            let text = display_text::truncate_text(&text, self.width);
+            lines.push((Line::styled(text, self.theme.style_for(StyleRole::Dim)), None));
+        }
+        lines
+    }
+
+    /// How many lines these rows would take.
+    pub(super) fn lines_needed(self, rows: &[FindingRow<'_>], more: usize) -> usize {
+        let urgent = rows.iter().filter(|row| row.severity() > Severity::Info).count();
+        let sentences = if self.has_inline_sentence() { 0 } else { urgent };
+        rows.len() + sentences + usize::from(more > 0)
+    }
+
+    const fn has_inline_sentence(self) -> bool {
+        self.width >= ONE_LINE
+    }
+
+    /// A row of a finding, or of a group of them.
+    fn render_row(self, at: usize, row: FindingRow<'_>) -> Line<'static> {
+        let (finding, indent) = match row {
+            FindingRow::Single(finding) => (finding, " "),
+            FindingRow::Member(finding) => (finding, "│"),
+            FindingRow::Group { group, unfolded, worst } => {
+                let summary =
+                    worst.map(|worst| SanitizedText::new(&format!("e.g. {}", worst.summary)));
+                let all = group.acknowledged as usize == group.members.len();
+                return self.render_cells(&FindingCells {
+                    chosen: self.selected == Some(at),
+                    severity: group.severity,
+                    acknowledged: all,
+                    mark: if unfolded { "▾" } else { "▸" },
+                    kind: group.kind,
+                    entity: group_title(group).to_string(),
+                    // Its place says more than that of one finding, and takes the room of both.
+                    sentence: summary.filter(|_| self.width >= WIDE),
+                    since: group.since,
+                    cost: group.lost_gpus,
+                    confidence: group.confidence,
+                });
+            }
+        };
+        let mut place = finding.entity.to_string();
+        if finding.life.state == LifeState::Flapping {
+            place.push_str(" (flapping)");
+        }
+        if let Some(word) = self.alerts.and_then(|list| finding_alerts::alert_label(list, finding))
+        {
+            place.extend([" (", word, ")"]);
+        }
+        self.render_cells(&FindingCells {
+            chosen: self.selected == Some(at),
+            severity: finding.severity,
+            acknowledged: finding.acknowledged.is_some(),
+            mark: indent,
+            kind: finding.kind,
+            entity: place,
+            sentence: Some(SanitizedText::new(&finding.summary)),
+            since: finding.since,
+            cost: finding.lost_gpus,
+            confidence: finding.confidence,
+        })
+    }
+
+    fn render_cells(self, cells: &FindingCells) -> Line<'static> {
+        let severity = self.theme.severity_style(cells.severity);
+        let chosen = |style: Style| if cells.chosen { theme::selected_style(style) } else { style };
+        let room = self.width.saturating_sub(3 + KIND + 1 + NUMBERS);
+        let middle = match &cells.sentence {
+            Some(sentence) if self.has_inline_sentence() => {
+                let columns = if self.width >= WIDE { WIDE_PLACE } else { PLACE };
+                let sentence =
+                    display_text::truncate_text(sentence, room.saturating_sub(columns + 1));
+                format!("{} {sentence}", display_text::align_left(&cells.entity, columns))
+            }
+            _ => cells.entity.clone(),
+        };
+        let sign = if cells.acknowledged { "✔" } else { theme::severity_sign(cells.severity) };
+        let lasted = display_text::format_duration(self.at.duration_since(cells.since));
+        let cost = display_text::format_gpu_count(cells.cost);
+        let sure = format!("{} %", display_text::format_whole_percent(Some(cells.confidence)));
+        Line::from(vec![
+            Span::styled(format!(" {sign}{}", cells.mark), severity),
+            Span::styled(display_text::align_left(cells.kind.as_str(), KIND), chosen(severity)),
+            Span::styled(
+                format!(" {}", display_text::align_left(&middle, room)),
+                chosen(Style::new()),
+            ),
+            Span::styled(align_numbers(&lasted, &cost, &sure), chosen(Style::new())),
+        ])
+    }
+
+    /// The line below a row: what is wrong, in a sentence.
+    fn render_sentence(self, row: FindingRow<'_>) -> Line<'static> {
+        let text = match row {
+            FindingRow::Single(finding) | FindingRow::Member(finding) => {
+                SanitizedText::new(&finding.summary)
+            }
+            FindingRow::Group { worst: None, .. } => SanitizedText::default(),
+            FindingRow::Group { worst: Some(worst), .. } => {
+                SanitizedText::new(&format!("e.g. {}", worst.summary))
+            }
+        };
+        let text = display_text::truncate_text(&text, self.width.saturating_sub(4));
+        Line::styled(format!("   {text}"), self.theme.style_for(StyleRole::Dim))
+    }
+}
+
+/// What a row says.
+struct FindingCells {
+    chosen: bool,
+    severity: Severity,
+    acknowledged: bool,
+    mark: &'static str,
+    kind: FindingKind,
+    entity: String,
+    sentence: Option<SanitizedText>,
+    since: UnixMs,
+    cost: f64,
+    confidence: f64,
+}
+
+fn align_numbers(since: &str, lost: &str, sure: &str) -> String {
+    format!("{since:>7}{lost:>11}{sure:>6}")
+}

@@ -1,0 +1,161 @@
+//! The top of the overview: what all GPU time is spent on, and what is lost.
+
+use std::time::Duration;
+
+use gaunt_schema::GpuState;
+use ratatui::text::{Line, Span};
+
+use super::{INDENT, render_titled_line};
+use crate::{
+    answer::Overview,
+    console::{
+        display_text,
+        theme::{self, StyleRole, Theme},
+        widget::{bar, sparkline},
+    },
+};
+
+/// The widest picture of lost GPUs, in columns.
+const PAST: usize = 40;
+
+/// The bar, its legend and the line of losses, `width` columns wide.
+///
+/// ```text
+///  GPU TIME  █████████████████████████████████████▒▒▒▒▒▒░░░░░░░░░░░░ddddiii········
+///            █ computing 64.1  ▒ communicating 9.8  ░ waiting for peers 15.2  …  %
+///  LOST      2,071 GPUs (20.7 %)   $4,142/h   ▁▁▁▁▂▂▃▅▇▇▇▇▇▇▇▇  last 15m
+///            findings 1,982   idle 64   unexplained 25   not known 8 GPUs
+/// ```
+pub(super) fn render_summary(
+    overview: &Overview,
+    width: usize,
+    theme: Theme,
+) -> Vec<Line<'static>> {
+    let total = overview.gpu_count();
+    if total == 0 {
+        let nodes = overview.nodes;
+        let why = match nodes.live + nodes.stale + nodes.down {
+            0 => "no node has been read yet",
+            1 => "there is no GPU on this node",
+            _ => "there is no GPU on any of these nodes",
+        };
+        return vec![render_titled_line(
+            "GPU TIME",
+            vec![Span::styled(why, theme.style_for(StyleRole::Dim))],
+            theme,
+        )];
+    }
+    let mut lines =
+        vec![render_titled_line("GPU TIME", render_fleet_bar(overview, width, theme), theme)];
+    lines.extend(render_legend(overview, total, width, theme));
+    lines.push(render_losses(overview, total, width, theme));
+    lines.extend(render_loss_causes(overview, theme));
+    lines
+}
+
+fn render_fleet_bar(overview: &Overview, width: usize, theme: Theme) -> Vec<Span<'static>> {
+    let amounts: Vec<u64> = overview.states.iter().map(|count| count.gpus.into()).collect();
+    let columns = bar::share_columns(&amounts, width.saturating_sub(INDENT + 1));
+    let parts = overview.states.iter().zip(columns);
+    parts
+        .map(|(count, columns)| {
+            let sign = theme::state_sign(count.state).repeat(columns);
+            Span::styled(sign, theme.state_style(count.state))
+        })
+        .collect()
+}
+
+/// Each state that occurs with its share, in as many lines as that takes.
+fn render_legend(
+    overview: &Overview,
+    total: u32,
+    width: usize,
+    theme: Theme,
+) -> Vec<Line<'static>> {
+    let mut lines: Vec<Vec<Span<'static>>> = vec![vec![Span::raw(" ".repeat(INDENT))]];
+    let mut used = INDENT;
+    for count in overview.states.iter().filter(|count| count.gpus > 0) {
+        let (sign, words) = (theme::state_sign(count.state), theme::state_label(count.state));
+        let share = display_text::format_percent(f64::from(count.gpus) / f64::from(total));
+        let text = format!(" {words} {share} %");
+        let columns = 1 + display_text::text_width(&text) + 2;
+        if used + columns > width + 2 && used > INDENT {
+            lines.push(vec![Span::raw(" ".repeat(INDENT))]);
+            used = INDENT;
+        }
+        used += columns;
+        if let Some(line) = lines.last_mut() {
+            line.push(Span::styled(sign, theme.state_style(count.state)));
+            line.push(Span::raw(format!("{text}  ")));
+        }
+    }
+    lines.into_iter().map(Line::from).collect()
+}
+
+fn render_losses(overview: &Overview, total: u32, width: usize, theme: Theme) -> Line<'static> {
+    let lost = &overview.lost;
+    let some = lost.gpus > 0.0;
+    let unknown = overview.gpus_in_state(GpuState::Unknown)
+        + overview.gpus_in_state(GpuState::Stale)
+        == total;
+    // What nobody knows is not good.
+    let meaning = match (some, unknown) {
+        (true, _) => StyleRole::Bad,
+        (false, true) => StyleRole::Dim,
+        (false, false) => StyleRole::Good,
+    };
+    let share = display_text::format_percent(lost.gpus / f64::from(total));
+    let amount = if some {
+        format!(
+            "{} of {} GPUs ({share} %)",
+            display_text::format_gpu_count(lost.gpus),
+            display_text::format_count(total.into())
+        )
+    } else if unknown {
+        "not known".to_owned()
+    } else {
+        "nothing".to_owned()
+    };
+    let mut spans = vec![Span::styled(amount, theme.style_for(meaning))];
+    if let Some(cost) = lost.cost_per_hour.filter(|cost| cost.is_finite()) {
+        spans.push(Span::raw(format!("   {}", display_text::format_cost(cost, &lost.currency))));
+    }
+    let used: usize = spans.iter().map(Span::width).sum::<usize>() + INDENT;
+    // Before the first point nobody looked: that is no past.
+    let blank = lost.history.iter().take_while(|point| point.is_none()).count();
+    let history = &lost.history[blank..];
+    let room = sparkline::filled_columns(history.len(), width.saturating_sub(used + 16).min(PAST));
+    if room > 1 {
+        let span = lost.history_step_ms.saturating_mul(history.len() as u64);
+        let past = display_text::format_duration(Duration::from_millis(span));
+        let picture = sparkline::render_sparkline(history, None, room);
+        spans.push(Span::styled(format!("   {picture}"), theme.style_for(meaning)));
+        spans.push(Span::styled(format!("  last {past}"), theme.style_for(StyleRole::Dim)));
+    }
+    render_titled_line("LOST", spans, theme)
+}
+
+/// What the lost GPUs are attributed to, which adds up to them; nothing where nothing is lost and everything known.
+fn render_loss_causes(overview: &Overview, theme: Theme) -> Option<Line<'static>> {
+    let lost = &overview.lost;
+    if lost.gpus <= 0.0 && lost.unknown_gpus == 0 {
+        return None;
+    }
+    let mut spans = vec![Span::raw(" ".repeat(INDENT))];
+    if lost.gpus > 0.0 {
+        let part =
+            |word: &str, gpus: f64| format!("{word} {}   ", display_text::format_gpu_count(gpus));
+        spans.push(Span::raw(part("findings", lost.findings_gpus)));
+        spans.push(Span::raw(part("idle", lost.idle_gpus)));
+        let some = lost.unexplained_gpus > 0.0;
+        let meaning = if some { StyleRole::Waiting } else { StyleRole::Plain };
+        let text = part("unexplained", lost.unexplained_gpus);
+        spans.push(Span::styled(text, theme.style_for(meaning)));
+    }
+    if lost.unknown_gpus > 0 {
+        let text =
+            format!("not known {} GPUs", display_text::format_count(lost.unknown_gpus.into()));
+        spans.push(Span::styled(text, theme.style_for(StyleRole::Dim)));
+    }
+    Some(Line::from(spans))
+}

@@ -1,0 +1,321 @@
+//! The heat map: one cell per GPU while they fit, then one per node, then one for several nodes, the worst of each.
+
+use std::sync::LazyLock;
+
+use gaunt_schema::GpuState;
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    style::Style,
+    text::{Line, Span},
+};
+
+use super::heat_groups::{HeatValues, NodeGroups};
+use crate::console::{
+    console_state::{
+        ClickArea, ClickTarget, ConsoleState, HeatGrouping, OverviewPanel, ScreenLayout,
+    },
+    display_text,
+    theme::{self, StyleRole, Theme},
+    widget::grid::{GridCell, GridLayout},
+};
+
+/// The widest label of a row.
+const LABEL: usize = 16;
+
+/// Draws the map into its area, title first.
+///
+/// ```text
+///  HEAT      one cell = one GPU, by node              gpu003: 8 waiting for peers
+///  gpu001 ████████  gpu009 ████████  gpu017 ████████  gpu025 ████████
+///  gpu002 ████████  gpu010 ████████  gpu018 ████████  gpu026 ████████
+///  gpu003 ░░░░░░░░  gpu011 ████████  gpu019 ████████  gpu027 ········
+/// ```
+pub(super) fn draw(
+    buffer: &mut Buffer,
+    area: Rect,
+    state: &ConsoleState,
+    theme: Theme,
+) -> ScreenLayout {
+    let Some(overview) = state.data.overview.as_deref().filter(|_| area.height >= 2) else {
+        return ScreenLayout::default();
+    };
+    let heat = &overview.heat;
+    let groups = NodeGroups::of(heat, state);
+    let values = HeatValues::of(state, heat);
+    let body =
+        Rect { x: area.x + 1, width: area.width - 1, y: area.y + 1, height: area.height - 1 };
+    let (width, height) = (usize::from(body.width), usize::from(body.height));
+    let (grid, whole) = plan_grid(&groups, width, height);
+    let focused = state.panel == OverviewPanel::Heat;
+    let node = state.cursors.heat.row_index(heat.nodes.len(), |at| &heat.nodes[at]);
+    let title = render_title(
+        &groups,
+        grid,
+        whole,
+        state,
+        values.as_ref(),
+        focused.then_some(node),
+        area,
+        theme,
+    );
+    buffer.set_line(area.x, area.y, &title, area.width);
+    let map = HeatRenderer {
+        groups: &groups,
+        grid,
+        whole,
+        values: values.as_ref(),
+        chosen: focused.then_some(node),
+        theme,
+    };
+    let mut spots = Vec::new();
+    for (y, row) in (body.top()..body.bottom()).zip(0..grid.rows) {
+        let first = row * grid.groups_per_row();
+        let line = map.render_row(first, (body.x, y), &mut spots);
+        buffer.set_line(body.x, y, &line, body.width);
+    }
+    let (heat_row, heat_step) = groups.cursor_steps(grid.groups_per_row(), grid.groups_per_step());
+    ScreenLayout {
+        heat_row,
+        heat_step,
+        page: height,
+        click_areas: spots,
+        ..ScreenLayout::default()
+    }
+}
+
+/// How the groups are laid out, and whether a cell of a group is a whole node.
+fn plan_grid(groups: &NodeGroups<'_>, width: usize, height: usize) -> (GridLayout, bool) {
+    let label = groups.label.min(LABEL);
+    let grid = GridLayout::fit_groups(groups.list.len(), groups.gpus, label, width, height);
+    if grid.cell == GridCell::One || groups.nodes <= 1 {
+        return (grid, false);
+    }
+    (GridLayout::fit_groups(groups.list.len(), groups.nodes, label, width, height), true)
+}
+
+/// The lines that a map with a cell for every GPU takes, title included.
+pub(super) fn full_height(state: &ConsoleState, width: u16) -> usize {
+    let Some(overview) = state.data.overview.as_deref() else { return 0 };
+    let groups = NodeGroups::of(&overview.heat, state);
+    let width = usize::from(width).saturating_sub(1);
+    let label = groups.label.min(LABEL);
+    let grid = GridLayout::fit_groups(groups.list.len(), groups.gpus, label, width, usize::MAX);
+    if grid.rows == 0 { 0 } else { 1 + grid.rows }
+}
+
+#[expect(clippy::too_many_arguments, reason = "a title tells of all that the map is made of")]
+fn render_title(
+    groups: &NodeGroups<'_>,
+    grid: GridLayout,
+    whole: bool,
+    state: &ConsoleState,
+    values: Option<&HeatValues<'_>>,
+    chosen: Option<usize>,
+    area: Rect,
+    theme: Theme,
+) -> Line<'static> {
+    let name = if chosen.is_some() { "▸HEAT      " } else { " HEAT      " };
+    let (one, many) = match state.grouping {
+        HeatGrouping::Node => ("node", "nodes"),
+        HeatGrouping::Leaf => ("leaf", "leaves"),
+        HeatGrouping::Rack => ("rack", "racks"),
+    };
+    let shown = if values.is_some() { "highest" } else { "worst" };
+    let mut unit = match grid.cell {
+        GridCell::One if whole => format!("one cell = one node, its {shown} GPU"),
+        GridCell::One => "one cell = one GPU".to_owned(),
+        GridCell::Groups(1) => format!("one cell = one {one}, its {shown} GPU"),
+        GridCell::Groups(shared) => format!("one cell = {shared} {many}, their {shown} GPU"),
+    };
+    if state.grouping != HeatGrouping::Node {
+        unit.push_str(if groups.known { ", by " } else { ", nobody says the " });
+        unit.push_str(one);
+    }
+    if let Some(values) = values {
+        unit.push_str(&values.render_scale());
+    } else if state.tint.is_some() {
+        unit.push_str("; reading the values …");
+    }
+    let here = chosen.map_or_else(String::new, |node| groups.render_node(node, values));
+    let here = format!("  {here}");
+    let room = usize::from(area.width).saturating_sub(12 + display_text::text_width(&unit));
+    Line::from(vec![
+        Span::styled(name, theme.style_for(StyleRole::Title)),
+        Span::styled(unit, theme.style_for(StyleRole::Dim)),
+        Span::raw(display_text::align_right(&here, room)),
+    ])
+}
+
+/// What rows of the map are drawn from.
+struct HeatRenderer<'a> {
+    groups: &'a NodeGroups<'a>,
+    grid: GridLayout,
+    /// Whether a cell of a group is a whole node.
+    whole: bool,
+    values: Option<&'a HeatValues<'a>>,
+    /// The node with the cursor.
+    chosen: Option<usize>,
+    theme: Theme,
+}
+
+impl HeatRenderer<'_> {
+    fn render_row(
+        &self,
+        first: usize,
+        at: (u16, u16),
+        spots: &mut Vec<ClickArea>,
+    ) -> Line<'static> {
+        match self.grid.cell {
+            GridCell::One => self.render_tiles(first, at, spots),
+            GridCell::Groups(shared) => self.render_shared_cells(first, shared, at, spots),
+        }
+    }
+
+    /// One row of groups side by side, each with its name, or behind the name of the first.
+    fn render_tiles(
+        &self,
+        first: usize,
+        (x, y): (u16, u16),
+        spots: &mut Vec<ClickArea>,
+    ) -> Line<'static> {
+        let (mut spans, grid) = (Vec::new(), self.grid);
+        let mut left = x;
+        let groups = self.groups.list.iter().enumerate().skip(first).take(grid.per_row);
+        for (at, group) in groups {
+            let nodes = self.groups.nodes_of(group);
+            let here = self.chosen.is_some_and(|node| nodes.contains(&node));
+            if grid.named || at == first {
+                let dim = self.theme.style_for(StyleRole::Dim);
+                let name = if here && grid.named { theme::selected_style(dim) } else { dim };
+                spans
+                    .push(Span::styled(display_text::align_left(group.name, grid.label - 1), name));
+                spans.push(Span::raw(" "));
+                left += grid.label as u16;
+            }
+            let room = grid.tile - if grid.named { grid.label } else { 0 };
+            // Where a group has no name to mark, its cells are marked; in a group of many the node's own.
+            let cells = self.member_cells(nodes, here && (!grid.named || nodes.len() > 1));
+            let used = cells.len().min(room);
+            self.add_click_areas(nodes, left, y, used, spots);
+            push_runs(&mut spans, cells.into_iter().take(room));
+            spans.push(Span::raw(" ".repeat(room - used)));
+            left += room as u16;
+        }
+        Line::from(spans)
+    }
+
+    /// What can be pointed at in a tile: each node's cells.
+    fn add_click_areas(
+        &self,
+        nodes: &[usize],
+        left: u16,
+        y: u16,
+        used: usize,
+        spots: &mut Vec<ClickArea>,
+    ) {
+        let mut x = left;
+        for node in nodes {
+            let width = if self.whole { 1 } else { self.groups.rows[*node].1.len() } as u16;
+            if usize::from(x + width - left) > used {
+                return;
+            }
+            let area = Rect { x, y, width, height: 1 };
+            spots.push(ClickArea { area, target: ClickTarget::Panel(OverviewPanel::Heat, *node) });
+            x += width;
+        }
+    }
+
+    /// The cells of a group: its GPUs, or its nodes.
+    fn member_cells(&self, nodes: &[usize], marked: bool) -> Vec<(&'static str, Style)> {
+        let mut cells = Vec::new();
+        for node in nodes {
+            let own = marked && self.chosen == Some(*node);
+            let mark =
+                |(sign, style)| (sign, if own { theme::selected_style(style) } else { style });
+            if self.whole {
+                cells.push(mark(self.worst_cell(&[*node])));
+                continue;
+            }
+            let (_, states, from) = self.groups.rows[*node];
+            cells.extend(states.bytes().enumerate().map(|(at, code)| {
+                mark(match self.values {
+                    Some(values) => values.gpu_cell(from + at, self.theme),
+                    None => state_cell(STATES[usize::from(code)].1, self.theme),
+                })
+            }));
+        }
+        cells
+    }
+
+    /// The one cell that stands for all GPUs of some nodes.
+    fn worst_cell(&self, nodes: &[usize]) -> (&'static str, Style) {
+        let rows = nodes.iter().map(|node| self.groups.rows[*node]);
+        let Some(values) = self.values else {
+            let states = &*STATES;
+            let codes = rows.flat_map(|(_, codes, _)| codes.bytes());
+            let worst = codes.map(|code| states[usize::from(code)]).max_by_key(|(rank, _)| *rank);
+            return state_cell(worst.map_or(GpuState::Unknown, |(_, state)| state), self.theme);
+        };
+        values.highest_cell(rows.flat_map(|(_, codes, from)| from..from + codes.len()), self.theme)
+    }
+
+    /// One row of cells, each for `shared` groups, behind the name of the first.
+    fn render_shared_cells(
+        &self,
+        first: usize,
+        shared: usize,
+        (x, y): (u16, u16),
+        spots: &mut Vec<ClickArea>,
+    ) -> Line<'static> {
+        let row = self.groups.list.get(first..).unwrap_or_default();
+        let Some(head) = row.first() else { return Line::default() };
+        let name = format!("{} ", display_text::align_left(head.name, self.grid.label - 1));
+        let mut spans = vec![Span::styled(name, self.theme.style_for(StyleRole::Dim))];
+        let mut left = x + self.grid.label as u16;
+        let cells = row.chunks(shared).take(self.grid.per_row).map(|groups| {
+            let nodes = self.groups.nodes_of_all(groups);
+            let here = self.chosen.is_some_and(|node| nodes.contains(&node));
+            if let Some(node) = nodes.first() {
+                let area = Rect { x: left, y, width: 1, height: 1 };
+                spots.push(ClickArea {
+                    area,
+                    target: ClickTarget::Panel(OverviewPanel::Heat, *node),
+                });
+            }
+            left += 1;
+            let (sign, style) = self.worst_cell(nodes);
+            (sign, if here { theme::selected_style(style) } else { style })
+        });
+        let cells: Vec<(&'static str, Style)> = cells.collect();
+        push_runs(&mut spans, cells.into_iter());
+        Line::from(spans)
+    }
+}
+
+/// How a state looks.
+fn state_cell(state: GpuState, theme: Theme) -> (&'static str, Style) {
+    (theme::state_sign(state), theme.state_style(state))
+}
+
+/// Cells as spans, neighbours of one look in one span.
+fn push_runs(spans: &mut Vec<Span<'static>>, cells: impl Iterator<Item = (&'static str, Style)>) {
+    let mut last: Option<(&'static str, Style)> = None;
+    for (sign, style) in cells {
+        match spans.last_mut() {
+            Some(span) if last.is_some_and(|(_, known)| known == style) => {
+                span.content.to_mut().push_str(sign);
+            }
+            _ => spans.push(Span::styled(sign, style)),
+        }
+        last = Some((sign, style));
+    }
+}
+
+/// The rank and the state of each code letter, looked up once: a frame of a large fleet asks a hundred thousand times.
+static STATES: LazyLock<[(u8, GpuState); 256]> = LazyLock::new(|| {
+    std::array::from_fn(|code| {
+        let state = GpuState::from_letter_code(char::from(code as u8)).unwrap_or(GpuState::Unknown);
+        (theme::state_rank(state), state)
+    })
+});

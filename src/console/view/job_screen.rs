@@ -1,0 +1,218 @@
+//! One job: how efficient it is, what it loses by cause, and which of its GPUs stand out.
+
+use std::time::Duration;
+
+use gaunt_schema::{GpuState, SanitizedText};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    style::Style,
+    text::{Line, Span},
+};
+
+use super::{LABEL, draw_lines, placeholders, render_titled_line};
+use crate::{
+    answer::{GpuTimeline, JobDetail},
+    console::{
+        console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
+        cursor::first_visible_row,
+        display_text,
+        theme::{self, StyleRole, Theme},
+        widget::bar,
+    },
+};
+
+/// Columns of the name of a strip.
+const NAME: usize = 22;
+/// The share of points from which on a GPU stands out.
+const ODD: f64 = 0.3;
+
+/// Draws the job.
+///
+/// ```text
+///  job 8812  llama-pt   alice · llm   64 nodes · 512 GPUs   running 3d04h
+///  USEFUL    ███████████████████████████░░░░░░░░░░░░░  68 %   useful 349, lost 163 GPUs
+///  LOST BY   waiting for peers 12.4 GPU·h  data-starved 1.1 GPU·h      last 30m
+///  ✖ compute_straggler  gpu-0417 · GPU 5   since 2m
+///
+///  STANDS OUT              what it did in the last 1m58, now at the right
+///  most of its GPUs        ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░
+///  gpu-0417 GPU 5          █████████████████████████████████████████████  ◂ 98 % unlike most
+/// ```
+pub(super) fn draw(
+    buffer: &mut Buffer,
+    area: Rect,
+    state: &ConsoleState,
+    name: &SanitizedText,
+    theme: Theme,
+) -> ScreenLayout {
+    let known = state.data.job.as_deref().filter(|job| job.job == *name);
+    let Some(job) = known.filter(|_| state.data.refused.is_none()) else {
+        let what = format!("job {name}");
+        draw_lines(buffer, area, &placeholders::render_waiting(&what, state, area.width, theme));
+        return ScreenLayout::default();
+    };
+    let width = usize::from(area.width);
+    let mut lines = vec![render_headline(job, theme)];
+    lines.push(render_titled_line("USEFUL", render_useful_share(job, width, theme), theme));
+    lines.push(render_titled_line("LOST BY", render_loss_causes(job, theme), theme));
+    for finding in &job.findings {
+        let severity = theme.severity_style(finding.severity);
+        let sign = theme::severity_sign(finding.severity);
+        let lasted = display_text::format_duration(job.at.duration_since(finding.since));
+        lines.push(Line::from(vec![
+            Span::styled(format!(" {sign} {}", finding.kind), severity),
+            Span::raw(format!("  {}  since {lasted}", finding.entity)),
+        ]));
+    }
+    lines.push(Line::default());
+    let used = (lines.len() as u16).min(area.height);
+    let rest = Rect { y: area.y + used, height: area.height - used, ..area };
+    let (strips, room) = render_timelines(job, state, rest, theme);
+    lines.extend(strips);
+    draw_lines(buffer, area, &lines);
+    room
+}
+
+fn render_headline(job: &JobDetail, theme: Theme) -> Line<'static> {
+    let text = |name: &str| job.line.find_column(name).and_then(|column| column.text_at(0));
+    let number = |name: &str| job.line.find_column(name).and_then(|column| column.number_at(0));
+    let mut spans =
+        vec![Span::styled(format!(" job {}", job.job), theme.style_for(StyleRole::Title))];
+    if let Some(name) = text("job_name") {
+        spans.push(Span::styled(format!("  {name}"), theme.style_for(StyleRole::Title)));
+    }
+    let who: Vec<String> = ["user", "account", "partition", "namespace"]
+        .iter()
+        .filter_map(|name| text(name).map(ToString::to_string))
+        .collect();
+    if !who.is_empty() {
+        spans.push(Span::raw(format!("   {}", who.join(" · "))));
+    }
+    let count = |name: &str| {
+        number(name).map_or_else(|| display_text::ABSENT.into(), display_text::format_gpu_count)
+    };
+    spans.push(Span::raw(format!("   {} nodes · {} GPUs", count("nodes"), count("gpus"))));
+    if let Some(seconds) = number("runtime") {
+        let span = display_text::format_duration(Duration::from_secs_f64(seconds.clamp(0.0, 1e12)));
+        spans.push(Span::raw(format!("   running {span}")));
+    }
+    Line::from(spans)
+}
+
+/// The GPUs by state, and the share whose time is not lost.
+fn render_useful_share(job: &JobDetail, width: usize, theme: Theme) -> Vec<Span<'static>> {
+    let amounts: Vec<u64> = job.states.iter().map(|count| count.gpus.into()).collect();
+    let columns = bar::share_columns(&amounts, width.saturating_sub(LABEL + 1 + 46).min(60));
+    let mut spans: Vec<Span<'static>> = job
+        .states
+        .iter()
+        .zip(columns)
+        .map(|(count, columns)| {
+            Span::styled(
+                theme::state_sign(count.state).repeat(columns),
+                theme.state_style(count.state),
+            )
+        })
+        .collect();
+    let of = |wanted: fn(GpuState) -> bool| -> u32 {
+        job.states.iter().filter(|count| wanted(count.state)).map(|count| count.gpus).sum()
+    };
+    let unknown = of(|state| matches!(state, GpuState::Stale | GpuState::Unknown));
+    let (all, lost) = (of(|_| true), job.lost_gpus);
+    let known = f64::from(all - unknown);
+    let share = (known > 0.0).then(|| (known - lost) / known);
+    let meaning = if lost > 0.0 { StyleRole::Bad } else { StyleRole::Good };
+    let text = format!("  {} %", display_text::format_whole_percent(share));
+    spans.push(Span::styled(text, theme.style_for(meaning)));
+    spans
+        .push(Span::raw(format!("   {} of {all} GPUs lost", display_text::format_gpu_count(lost))));
+    spans
+}
+
+/// What was lost in the past that is kept, by what the GPUs did instead.
+fn render_loss_causes(job: &JobDetail, theme: Theme) -> Vec<Span<'static>> {
+    let past = &job.past;
+    let span = display_text::format_duration(Duration::from_millis(past.span_ms));
+    let mut spans = Vec::new();
+    for time in &past.lost {
+        let text = format!("{} {:.2} GPU·h  ", theme::state_label(time.state), time.gpu_hours);
+        spans.push(Span::styled(text, theme.state_style(time.state)));
+    }
+    if spans.is_empty() {
+        spans.push(Span::styled("nothing", theme.style_for(StyleRole::Good)));
+        spans.push(Span::raw("  "));
+    }
+    spans.push(Span::styled(format!("in the last {span}"), theme.style_for(StyleRole::Dim)));
+    spans
+}
+
+fn render_timelines(
+    job: &JobDetail,
+    state: &ConsoleState,
+    area: Rect,
+    theme: Theme,
+) -> (Vec<Line<'static>>, ScreenLayout) {
+    let past = &job.past;
+    let room = usize::from(area.width).saturating_sub(NAME + 2 + 20).max(10);
+    let points = past.most.chars().count().min(room);
+    let span = display_text::format_duration(Duration::from_millis(past.step_ms * points as u64));
+    let mut lines = vec![Line::from(vec![
+        Span::styled(format!(" {:<NAME$}", "STANDS OUT"), theme.style_for(StyleRole::Title)),
+        Span::styled(format!("the last {span}, now at the right"), theme.style_for(StyleRole::Dim)),
+    ])];
+    let mut most = vec![Span::styled(
+        format!(" {}", display_text::align_left("most of its GPUs", NAME)),
+        theme.style_for(StyleRole::Dim),
+    )];
+    most.extend(render_timeline(&past.most, points, theme));
+    lines.push(Line::from(most));
+    let page = usize::from(area.height).saturating_sub(2).max(1);
+    let at = state.cursors.timelines.row_index(past.strips.len(), |at| &past.strips[at].node);
+    let from = first_visible_row(at, past.strips.len(), page);
+    let mut spots = Vec::new();
+    for (row, one) in past.strips.iter().enumerate().skip(from).take(page) {
+        let y = area.y + lines.len() as u16;
+        spots
+            .push(ClickArea { area: Rect { y, height: 1, ..area }, target: ClickTarget::Row(row) });
+        lines.push(render_named_timeline(one, row == at, points, theme));
+    }
+    (lines, ScreenLayout { page, click_areas: spots, ..ScreenLayout::default() })
+}
+
+fn render_named_timeline(
+    one: &GpuTimeline,
+    chosen: bool,
+    points: usize,
+    theme: Theme,
+) -> Line<'static> {
+    let name = display_text::align_left(&format!("{} GPU {}", one.node, one.gpu), NAME);
+    let style = if chosen { theme::selected_style(Style::new()) } else { Style::new() };
+    let mut spans = vec![Span::raw(" "), Span::styled(name, style)];
+    spans.extend(render_timeline(&one.states, points, theme));
+    if one.odd_ratio >= ODD {
+        let text = format!(
+            "  ◂ {} % unlike most",
+            display_text::format_whole_percent(Some(one.odd_ratio))
+        );
+        spans.push(Span::styled(text, theme.style_for(StyleRole::Title)));
+    }
+    Line::from(spans)
+}
+
+/// The newest part of a strip; neighbours of one state are one span.
+fn render_timeline(states: &str, points: usize, theme: Theme) -> Vec<Span<'static>> {
+    let skipped = states.chars().count().saturating_sub(points);
+    let mut spans: Vec<Span<'static>> = Vec::new();
+    let mut last = None;
+    for code in states.chars().skip(skipped) {
+        let state = GpuState::from_letter_code(code).unwrap_or(GpuState::Unknown);
+        let sign = theme::state_sign(state);
+        match spans.last_mut() {
+            Some(span) if last == Some(state) => span.content.to_mut().push_str(sign),
+            _ => spans.push(Span::styled(sign, theme.state_style(state))),
+        }
+        last = Some(state);
+    }
+    spans
+}

@@ -1,0 +1,181 @@
+//! How the column of a field looks: a short title with its unit, a width that stays, and its numbers.
+
+use std::time::Duration;
+
+use gaunt_schema::unit::Unit;
+
+use crate::{
+    answer::{AnswerColumn, AnswerTable, FieldKind, Subject, SubjectField},
+    console::{display_text, widget::text_table},
+};
+
+/// A column of a table that is shown.
+pub(super) struct ListColumn<'a> {
+    /// Its place among the columns that are wanted.
+    pub(super) place: usize,
+    /// What it shows.
+    pub(super) field: &'static SubjectField,
+    /// Its cells.
+    pub(super) column: &'a AnswerColumn,
+    /// Its title, with the unit.
+    pub(super) title: String,
+    /// Where it stands.
+    pub(super) layout: text_table::ColumnLayout,
+}
+
+/// Short words for fields that stand in many tables.
+const TITLES: [(&str, &str); 23] = [
+    ("gpu", "GPU"),
+    ("gpus", "GPUs"),
+    ("gpu_states", "GPUs do"),
+    ("utilization", "busy"),
+    ("gpu_utilization", "busy"),
+    ("gpu_power", "power"),
+    ("memory", "mem"),
+    ("memory_used", "mem"),
+    ("temperature", "temp"),
+    ("sm_active", "SM"),
+    ("tensor_active", "tensor"),
+    ("sm_clock", "clock"),
+    ("ports_active", "up"),
+    ("io_pressure_some", "io wait"),
+    ("job_name", "name"),
+    ("symbol_errors", "symb err/s"),
+    ("link_downed", "downs/s"),
+    ("ecn_marked_packets", "ECN/s"),
+    ("receive", "in"),
+    ("transmit", "out"),
+    ("rate", "line"),
+    ("useful", "useful"),
+    ("confidence", "sure"),
+];
+
+/// Texts whose columns need more or less room than others.
+const WIDTHS: [(&str, usize); 16] = [
+    ("gpu", 3),
+    ("port", 4),
+    ("rail", 6),
+    ("state", 12),
+    ("finding", 19),
+    ("device", 10),
+    ("leaf", 12),
+    ("rack", 8),
+    ("user", 10),
+    ("account", 10),
+    ("failure", 12),
+    ("dialect", 9),
+    ("model", 22),
+    ("entity", 28),
+    ("summary", 60),
+    ("severity", 8),
+];
+
+/// The narrowest and the widest column of names.
+const NAMES: (usize, usize) = (8, 24);
+
+impl<'a> ListColumn<'a> {
+    /// The column of a field, if the table has it.
+    pub(super) fn of(
+        place: usize,
+        field: &'static SubjectField,
+        table: &'a AnswerTable,
+    ) -> Option<Self> {
+        let column = table.find_column(&field.name)?;
+        let named = TITLES.iter().find(|(name, _)| *name == field.name).map(|(_, title)| *title);
+        let bare = named.map_or_else(|| field.name.replace('_', " "), str::to_owned);
+        let (title, layout) = match field.kind {
+            FieldKind::Number(unit) => {
+                let (sign, digits) = unit_of(unit);
+                let title = if sign.is_empty() { bare } else { format!("{bare} {sign}") };
+                let width = display_text::text_width(&title).clamp(digits, 14)
+                    + usize::from(title.len() < 9);
+                (title, text_table::number_column("", width))
+            }
+            _ => (bare, text_table::text_column("", text_column_width(field, column, table))),
+        };
+        Some(Self { place, field, column, title, layout })
+    }
+
+    /// A number in the unit of the title.
+    pub(super) fn render_number(&self, value: f64) -> String {
+        let FieldKind::Number(unit) = self.field.kind else { return String::new() };
+        match unit {
+            Unit::Ratio => display_text::format_whole_percent(Some(value)),
+            Unit::Bytes => display_text::format_gibibytes(value),
+            Unit::BytesPerSecond => format_gigabits(value),
+            Unit::Watts | Unit::Celsius => display_text::format_signed_count(value),
+            Unit::Hertz => format!("{:.0}", value / 1e6),
+            Unit::Seconds if value < 1.0 => display_text::format_with_unit(value.max(0.0), unit),
+            Unit::Seconds => {
+                display_text::format_duration(Duration::from_secs_f64(value.clamp(0.0, 1e12)))
+            }
+            Unit::Joules => display_text::format_with_unit(value, unit),
+            Unit::Count => display_text::format_gpu_count(value),
+        }
+    }
+}
+
+/// The sign of a unit in a title, and how wide its numbers are.
+const fn unit_of(unit: Unit) -> (&'static str, usize) {
+    match unit {
+        Unit::Ratio => ("%", 5),
+        Unit::Bytes => ("GiB", 6),
+        Unit::BytesPerSecond => ("Gb/s", 6),
+        Unit::Watts => ("W", 7),
+        Unit::Celsius => ("°C", 4),
+        Unit::Hertz => ("MHz", 6),
+        Unit::Seconds => ("", 6),
+        Unit::Joules => ("", 9),
+        Unit::Count => ("", 5),
+    }
+}
+
+/// Network traffic in gigabits a second, with as many decimals as say something.
+fn format_gigabits(bytes: f64) -> String {
+    let value = bytes * 8.0 / 1e9;
+    match value.abs() {
+        0.0 => "0".into(),
+        v if v < 0.01 => "<0.01".into(),
+        v if v < 9.995 => format!("{value:.2}"),
+        v if v < 99.95 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+/// Names are as wide as the widest of the window; other texts as their field needs.
+fn text_column_width(field: &SubjectField, column: &AnswerColumn, table: &AnswerTable) -> usize {
+    match (field.name.as_str(), table.subject) {
+        ("state", Subject::Gpus) => return 19,
+        ("state", Subject::Nodes | Subject::Targets) => return 7,
+        _ => {}
+    }
+    if let Some((_, width)) = WIDTHS.iter().find(|(name, _)| *name == field.name) {
+        return *width;
+    }
+    let longest = (0..table.rows as usize).filter_map(|row| column.text_at(row));
+    let longest = longest.map(|text| display_text::text_width(text)).max().unwrap_or(0);
+    if field.name == "gpu_states" { longest.clamp(8, 16) } else { longest.clamp(NAMES.0, NAMES.1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::console::sample_answers;
+
+    #[test]
+    fn titles_carry_the_unit_and_numbers_do_not() {
+        let table = sample_answers::gpu_table();
+        let power = ListColumn::of(0, Subject::Gpus.find_field("power").unwrap(), &table).unwrap();
+        assert_eq!(
+            (power.title.as_str(), power.render_number(1_512.4).as_str()),
+            ("power W", "1,512")
+        );
+        let busy =
+            ListColumn::of(0, Subject::Gpus.find_field("utilization").unwrap(), &table).unwrap();
+        assert_eq!((busy.title.as_str(), busy.render_number(0.985).as_str()), ("busy %", "98"));
+        assert!(ListColumn::of(0, Subject::Gpus.find_field("uuid").unwrap(), &table).is_none());
+        assert_eq!(format_gigabits(50e9), "400");
+        assert_eq!(format_gigabits(1.0), "<0.01");
+        assert_eq!(format_gigabits(1.2e9), "9.60");
+    }
+}

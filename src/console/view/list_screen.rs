@@ -1,0 +1,246 @@
+//! The rows of a subject as a table: order, columns and filter as the reader chose them.
+
+use gaunt_schema::GpuState;
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    style::Style,
+    text::{Line, Span},
+};
+
+use super::{draw_lines, list_columns::ListColumn, placeholders, worst_nodes};
+use crate::{
+    answer::{AnswerTable, Subject},
+    console::{
+        console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
+        cursor::first_visible_row,
+        display_text,
+        list_state::ListState,
+        theme::{self, StyleRole, Theme},
+        widget::text_table,
+    },
+};
+
+/// Draws the rows of a subject.
+///
+/// ```text
+///  GPUS  12 of 10,000: power>300W                                  sorted by power ▼
+///  node      GPU  state                job    busy %  power W ▼   °C  mem GiB  finding
+///  gpu003    5    ░ waiting for peers  8812      100        312   61     61.2
+/// ```
+pub(super) fn draw(
+    buffer: &mut Buffer,
+    area: Rect,
+    state: &ConsoleState,
+    subject: Subject,
+    theme: Theme,
+) -> ScreenLayout {
+    let what = format!("the {}", subject.as_str());
+    let Some(table) = state.subject_table(subject).map(|table| &**table) else {
+        draw_lines(buffer, area, &placeholders::render_waiting(&what, state, area.width, theme));
+        return ScreenLayout::default();
+    };
+    let list = state.list_state(subject);
+    let width = usize::from(area.width);
+    let shown: Vec<ListColumn<'_>> = list
+        .shown_columns()
+        .into_iter()
+        .enumerate()
+        .filter_map(|(at, field)| ListColumn::of(at, field, table))
+        .collect();
+    let columns: Vec<text_table::ColumnLayout> = shown.iter().map(|column| column.layout).collect();
+    let (fits, _) = text_table::fit_columns(&columns, width.saturating_sub(2));
+    let (shown, columns) = (&shown[..fits], &columns[..fits]);
+    let mut spots = Vec::new();
+    let mut lines = vec![render_title(table, list, width, theme)];
+    lines.push(render_heading(shown, columns, list, theme, (area.x, area.y + 1), &mut spots));
+    let height = usize::from(area.height).saturating_sub(lines.len());
+    if table.matched == 0 {
+        lines.push(Line::default());
+        lines.push(Line::styled(
+            format!(" {}", empty_reason(table)),
+            theme.style_for(StyleRole::Dim),
+        ));
+    }
+    let at = list.cursor_position(table);
+    let (offset, rows) = (table.offset as usize, table.rows as usize);
+    let from = first_visible_row(at.saturating_sub(offset), rows, height);
+    for row in from..(from + height).min(rows) {
+        let y = area.y + lines.len() as u16;
+        let area = Rect { y, height: 1, ..area };
+        spots.push(ClickArea { area, target: ClickTarget::Row(offset + row) });
+        let chosen = offset + row == at;
+        let cells = shown.iter().enumerate().map(|(number, column)| {
+            let (text, style) = render_cell(column, table, row, theme);
+            let marked = chosen && number == 0;
+            (text, if marked { theme::selected_style(style) } else { style })
+        });
+        lines.push(text_table::render_row(columns, cells));
+    }
+    draw_lines(buffer, area, &lines);
+    ScreenLayout { page: height, click_areas: spots, ..ScreenLayout::default() }
+}
+
+/// Why there is no row.
+fn empty_reason(table: &AnswerTable) -> String {
+    let what = table.subject.as_str();
+    if table.total > 0 {
+        return format!(
+            "none of {} {what} matches; / changes the filter",
+            display_text::format_count(table.total.into())
+        );
+    }
+    match table.subject {
+        Subject::Jobs => {
+            "no job holds a GPU now, or nobody says so: see [jobs] in the settings".into()
+        }
+        Subject::Ports => "no node has an RDMA port".into(),
+        Subject::Processes => {
+            "no process holds a GPU, or nobody may say so; of the past none are kept".into()
+        }
+        Subject::Gpus => "no node has a GPU".into(),
+        Subject::Closed => "no finding closed in the last day".into(),
+        _ => format!("there are no {what}"),
+    }
+}
+
+fn render_title(
+    table: &AnswerTable,
+    list: &ListState,
+    width: usize,
+    theme: Theme,
+) -> Line<'static> {
+    let name = table.subject.as_str().to_uppercase();
+    let (matched, total) = (
+        display_text::format_count(table.matched.into()),
+        display_text::format_count(table.total.into()),
+    );
+    let count = if list.rows.is_empty() { total } else { format!("{matched} of {total}") };
+    let order = list.sort.map_or_else(
+        || {
+            let worst = matches!(table.subject, Subject::Nodes | Subject::Findings);
+            if worst { "worst first ".to_owned() } else { "by name ".to_owned() }
+        },
+        |(field, falls)| format!("by {} {} ", field.name, sort_arrow(falls)),
+    );
+    let filter = if list.rows.is_empty() { String::new() } else { format!(": {}", list.rows) };
+    let head = format!(" {name}  ");
+    let room =
+        width.saturating_sub(display_text::text_width(&head) + display_text::text_width(&order));
+    Line::from(vec![
+        Span::styled(head, theme.style_for(StyleRole::Title)),
+        Span::raw(display_text::align_left(&format!("{count}{filter}"), room)),
+        Span::styled(order, theme.style_for(StyleRole::Dim)),
+    ])
+}
+
+const fn sort_arrow(falls: bool) -> &'static str {
+    if falls { "▼" } else { "▲" }
+}
+
+fn render_heading(
+    shown: &[ListColumn<'_>],
+    columns: &[text_table::ColumnLayout],
+    list: &ListState,
+    theme: Theme,
+    (x, y): (u16, u16),
+    spots: &mut Vec<ClickArea>,
+) -> Line<'static> {
+    let mut left = x + 1;
+    for column in shown {
+        let width = column.layout.width as u16;
+        let area = Rect { x: left, y, width, height: 1 };
+        spots.push(ClickArea { area, target: ClickTarget::Heading(column.place) });
+        left += width + 2;
+    }
+    let style = theme.style_for(StyleRole::Title);
+    let names = shown.iter().map(|column| {
+        let mark = list.sort.filter(|(field, _)| *field == column.field);
+        match mark {
+            None => (column.title.clone(), style),
+            Some((_, falls)) => {
+                let room = column.layout.width.saturating_sub(1);
+                (
+                    format!(
+                        "{}{}",
+                        display_text::truncate_text(&column.title, room),
+                        sort_arrow(falls)
+                    ),
+                    style,
+                )
+            }
+        }
+    });
+    text_table::render_row(columns, names)
+}
+
+/// One cell as it is shown.
+fn render_cell(
+    column: &ListColumn<'_>,
+    table: &AnswerTable,
+    row: usize,
+    theme: Theme,
+) -> (String, Style) {
+    let name = column.field.name.as_str();
+    let plain = Style::new();
+    let Some(text) = column.column.text_at(row) else {
+        return render_number(column, row, theme);
+    };
+    match (name, table.subject) {
+        ("state", Subject::Gpus) => match GpuState::parse(text) {
+            Some(state) => {
+                let words = format!("{} {}", theme::state_sign(state), theme::state_label(state));
+                (words, theme.state_style(state))
+            }
+            None => (text.to_string(), plain),
+        },
+        ("state" | "severity", _) => (text.to_string(), theme.style_for(state_word_role(text))),
+        ("gpu_states", _) => {
+            let states = text.chars().filter_map(GpuState::from_letter_code);
+            let worst = states.max_by_key(|state| theme::state_rank(*state));
+            (
+                worst_nodes::gpu_state_signs(text),
+                worst.map_or(plain, |state| theme.state_style(state)),
+            )
+        }
+        ("finding" | "failure", _) => (text.to_string(), theme.style_for(StyleRole::Bad)),
+        _ => (text.to_string(), plain),
+    }
+}
+
+/// What a word of a state means.
+fn state_word_role(word: &str) -> StyleRole {
+    match word {
+        "live" | "active" => StyleRole::Dim,
+        "stale" | "pending" | "armed" | "initializing" | "warning" => StyleRole::Waiting,
+        "down" | "critical" => StyleRole::Bad,
+        _ => StyleRole::Plain,
+    }
+}
+
+fn render_number(column: &ListColumn<'_>, row: usize, theme: Theme) -> (String, Style) {
+    let dim = theme.style_for(StyleRole::Dim);
+    if column.field.is_text() {
+        return (String::new(), dim);
+    }
+    let Some(value) = column.column.number_at(row).filter(|value| value.is_finite()) else {
+        return (super::node_tables::absence_label(column.column.absent_reason(row)).into(), dim);
+    };
+    let bad = value > 0.0 && WRONG.contains(&column.field.name.as_str());
+    let style = if bad { theme.style_for(StyleRole::Bad) } else { Style::new() };
+    (column.render_number(value), style)
+}
+
+/// Numbers of which anything above none is wrong.
+const WRONG: [&str; 10] = [
+    "lost",
+    "symbol_errors",
+    "link_downed",
+    "link_error_recovery",
+    "receive_errors",
+    "rejected",
+    "missed",
+    "transmit_discards",
+    "ecc_uncorrected",
+    "packet_sequence_errors",
+];

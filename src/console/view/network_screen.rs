@@ -1,0 +1,283 @@
+//! The network: leaves by rails, each cell the worse of its two directions.
+
+use gaunt_schema::SanitizedText;
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    style::Style,
+    text::{Line, Span},
+};
+
+use super::{draw_lines, placeholders};
+use crate::{
+    answer::{FabricCellColumns, FabricMatrix},
+    console::{
+        console_state::{ClickArea, ClickTarget, ConsoleState, NetworkMeasure, ScreenLayout},
+        cursor::first_visible_row,
+        display_text,
+        fabric_map::{self, FabricMapRow},
+        theme::{self, StyleRole, Theme},
+    },
+};
+
+/// Columns of a cell, its gap included.
+const CELL: usize = 7;
+/// The widest name of a leaf.
+const LEAF: usize = 16;
+/// A share of time in pauses that is worth a look.
+const PAUSED: f32 = 0.01;
+/// A share of the rate that leaves no room.
+const FULL: f32 = 0.9;
+
+/// Draws the map, and below it the numbers of the cell with the cursor.
+///
+/// ```text
+///  NETWORK  load, % of the rate      256 ports · 1 down       m: pauses, congestion, errors, flaps
+///             r0     r1     r2     r3
+///  leaf-06    41     40     42     41
+///  leaf-07    38     39     38    ◀9%
+///
+///  leaf-07 · rail 3   16 ports, 15 active   in 38 %  out 37 %   paused 9.1 % by the network, …
+/// ```
+pub(super) fn draw(
+    buffer: &mut Buffer,
+    area: Rect,
+    state: &ConsoleState,
+    theme: Theme,
+) -> ScreenLayout {
+    let Some(fabric) = state.data.fabric.as_deref() else {
+        draw_lines(
+            buffer,
+            area,
+            &placeholders::render_waiting("the fabric", state, area.width, theme),
+        );
+        return ScreenLayout::default();
+    };
+    let mut lines = vec![render_title(fabric, state.measure, theme)];
+    if fabric.cells.ports.is_empty() {
+        let text = " no node has an RDMA port";
+        lines.extend([Line::default(), Line::styled(text, theme.style_for(StyleRole::Dim))]);
+        draw_lines(buffer, area, &lines);
+        return ScreenLayout::default();
+    }
+    let rows = fabric_map::fabric_map_rows(fabric);
+    let names = |row: &FabricMapRow| {
+        if row.name.is_empty() { 9 } else { display_text::text_width(&row.name) }
+    };
+    let label = rows.iter().map(names).max().unwrap_or(0).clamp(6, LEAF);
+    let width = usize::from(area.width);
+    let fits = (width.saturating_sub(label + 2) / CELL).max(1);
+    let (leaf, rail) = state.cursors.cell;
+    let leaf = leaf.min(rows.len().saturating_sub(1));
+    let rail = rail.min(fabric.rails.len().saturating_sub(1));
+    let chosen = rows.get(leaf).and_then(|row| row.cells.get(rail).copied().flatten());
+    let below = render_detail(fabric, chosen, width, theme);
+    let page = usize::from(area.height).saturating_sub(2 + below.len() + 1).max(1);
+    let (top, left) = (
+        first_visible_row(leaf, rows.len(), page),
+        first_visible_row(rail, fabric.rails.len(), fits),
+    );
+    lines.push(render_rails(fabric, label, left, fits, theme));
+    let mut spots = Vec::new();
+    for (at, row) in rows.iter().enumerate().skip(top).take(page) {
+        let y = area.y + lines.len() as u16;
+        let name = if row.name.is_empty() { "(unknown)" } else { row.name.as_str() };
+        let head = format!(" {} ", display_text::align_left(name, label));
+        let mut spans = vec![Span::styled(head, theme.style_for(StyleRole::Dim))];
+        for (of, place) in row.cells.iter().enumerate().skip(left).take(fits) {
+            let x = area.x + (label + 2 + (of - left) * CELL) as u16;
+            let spot = Rect { x, y, width: CELL as u16, height: 1 };
+            spots.push(ClickArea { area: spot, target: ClickTarget::Cell(at, of) });
+            let (text, style) = place.map_or_else(
+                || (String::new(), Style::new()),
+                |place| render_cell(fabric, place, state.measure, theme),
+            );
+            let chosen = (at, of) == (leaf, rail);
+            let style = if chosen { theme::selected_style(style) } else { style };
+            spans.push(Span::styled(display_text::align_right(&text, CELL - 1), style));
+            spans.push(Span::raw(" "));
+        }
+        lines.push(Line::from(spans));
+    }
+    lines.push(Line::default());
+    lines.extend(below);
+    draw_lines(buffer, area, &lines);
+    ScreenLayout { page, click_areas: spots, ..ScreenLayout::default() }
+}
+
+fn render_title(fabric: &FabricMatrix, measure: NetworkMeasure, theme: Theme) -> Line<'static> {
+    let ports: u32 = fabric.cells.ports.iter().sum();
+    let active: u32 = fabric.cells.active.iter().sum();
+    let down = ports - active.min(ports);
+    let mut spans = vec![
+        Span::styled(" NETWORK  ", theme.style_for(StyleRole::Title)),
+        Span::raw(format!("{}   ", measure_label(measure))),
+        Span::raw(format!("{} ports", display_text::format_count(ports.into()))),
+    ];
+    if down > 0 {
+        let text = format!(" · {} not active", display_text::format_count(down.into()));
+        spans.push(Span::styled(text, theme.style_for(StyleRole::Bad)));
+    }
+    if fabric.leaves.iter().all(|leaf| leaf.is_empty()) {
+        let text = "   no leaf is known: see [topology] in the settings";
+        spans.push(Span::styled(text, theme.style_for(StyleRole::Dim)));
+    }
+    Line::from(spans)
+}
+
+/// What the map shows, with its unit and its signs.
+pub(super) const fn measure_label(measure: NetworkMeasure) -> &'static str {
+    match measure {
+        NetworkMeasure::Load => "load, % of the line rate; x port down",
+        NetworkMeasure::Pauses => "PFC pause, % of time: ◀ received  ▶ sent",
+        NetworkMeasure::Congestion => "CNPs and ECN-marked packets per second",
+        NetworkMeasure::Errors => "link errors per second",
+        NetworkMeasure::Flaps => "links that went down per second",
+    }
+}
+
+fn render_rails(
+    fabric: &FabricMatrix,
+    label: usize,
+    left: usize,
+    fits: usize,
+    theme: Theme,
+) -> Line<'static> {
+    let mut text = " ".repeat(label + 2);
+    for rail in fabric.rails.iter().skip(left).take(fits) {
+        let name = if rail.is_empty() { "rail ?".to_owned() } else { format!("r{rail}") };
+        text.push_str(&display_text::align_right(&name, CELL - 1));
+        text.push(' ');
+    }
+    Line::styled(text, theme.style_for(StyleRole::Title))
+}
+
+fn value_at(column: &[Option<f32>], place: usize) -> Option<f32> {
+    column.get(place).copied().flatten().filter(|value| value.is_finite())
+}
+
+fn larger_of(a: Option<f32>, b: Option<f32>) -> Option<f32> {
+    a.into_iter().chain(b).reduce(f32::max)
+}
+
+fn render_cell(
+    fabric: &FabricMatrix,
+    place: usize,
+    measure: NetworkMeasure,
+    theme: Theme,
+) -> (String, Style) {
+    let cells = &fabric.cells;
+    let (ports, active) = (cells.ports[place], cells.active[place]);
+    if active == 0 && ports > 0 {
+        return ("x".into(), theme.style_for(StyleRole::Bad));
+    }
+    let blamed = cells.finding.get(place).copied().flatten().is_some();
+    let (mut text, meaning) = render_measure(cells, place, measure);
+    if active < ports {
+        text = format!("x{text}");
+    }
+    let meaning = if blamed || active < ports { StyleRole::Bad } else { meaning };
+    (text, theme.style_for(meaning))
+}
+
+/// The number of a cell and what it means.
+fn render_measure(
+    cells: &FabricCellColumns,
+    place: usize,
+    measure: NetworkMeasure,
+) -> (String, StyleRole) {
+    let absent = || (display_text::ABSENT.to_owned(), StyleRole::Dim);
+    let rate = |value: Option<f32>, meaning| match value {
+        None => absent(),
+        Some(0.0) => ("0".into(), StyleRole::Dim),
+        // A number alone is no fault: what is beyond a limit has a finding, and is coloured by that.
+        Some(value) => (display_text::format_short_rate(value.into()), meaning),
+    };
+    match measure {
+        NetworkMeasure::Load => {
+            let load = larger_of(
+                value_at(&cells.receive_ratio, place),
+                value_at(&cells.transmit_ratio, place),
+            );
+            load.map_or_else(absent, |load| {
+                let meaning = if load >= FULL { StyleRole::Waiting } else { StyleRole::Plain };
+                (format!("{:.0}", load * 100.0), meaning)
+            })
+        }
+        NetworkMeasure::Pauses => {
+            let received = value_at(&cells.pause_received_ratio, place);
+            let sent = value_at(&cells.pause_sent_ratio, place);
+            let Some(most) = larger_of(received, sent) else { return absent() };
+            let sign = match most {
+                most if most < 0.000_5 => return ("0".into(), StyleRole::Dim),
+                most if received == Some(most) => "◀",
+                _ => "▶",
+            };
+            let meaning = if most >= PAUSED { StyleRole::Waiting } else { StyleRole::Plain };
+            (format!("{sign}{:.1}", most * 100.0), meaning)
+        }
+        NetworkMeasure::Congestion => rate(
+            larger_of(
+                value_at(&cells.cnp_handled_per_second, place),
+                value_at(&cells.ecn_marked_per_second, place),
+            ),
+            StyleRole::Plain,
+        ),
+        NetworkMeasure::Errors => {
+            rate(value_at(&cells.errors_per_second, place), StyleRole::Waiting)
+        }
+        NetworkMeasure::Flaps => rate(value_at(&cells.downs_per_second, place), StyleRole::Waiting),
+    }
+}
+
+/// Every number of the cell with the cursor.
+fn render_detail(
+    fabric: &FabricMatrix,
+    cell: Option<usize>,
+    width: usize,
+    theme: Theme,
+) -> Vec<Line<'static>> {
+    let cells = &fabric.cells;
+    let Some(place) = cell else {
+        return vec![Line::styled("   no port of ours is here", theme.style_for(StyleRole::Dim))];
+    };
+    let name = |names: &[SanitizedText], at: u32, word: &str| match names.get(at as usize) {
+        Some(name) if !name.is_empty() => format!("{word}{name}"),
+        _ => format!("{word}unknown"),
+    };
+    let leaf = name(&fabric.leaves, cells.leaf[place], "");
+    let head = format!(" {leaf} · {}", name(&fabric.rails, cells.rail[place], "rail "));
+    let share = |column: &[Option<f32>]| {
+        value_at(column, place)
+            .map_or_else(|| display_text::ABSENT.into(), |v| format!("{:.1}", v * 100.0))
+    };
+    let rate = |column: &[Option<f32>]| {
+        value_at(column, place).map_or_else(
+            || display_text::ABSENT.into(),
+            |v| display_text::format_short_rate(v.into()),
+        )
+    };
+    let facts = format!(
+        "{} ports, {} active   in {} %  out {} %  busiest {} %   paused {} % by the network, {} % \
+         of the network by us   CNP {}/s  ECN {}/s   errors {}/s  downs {}/s",
+        cells.ports[place],
+        cells.active[place],
+        share(&cells.receive_ratio),
+        share(&cells.transmit_ratio),
+        share(&cells.busiest_ratio),
+        share(&cells.pause_received_ratio),
+        share(&cells.pause_sent_ratio),
+        rate(&cells.cnp_handled_per_second),
+        rate(&cells.ecn_marked_per_second),
+        rate(&cells.errors_per_second),
+        rate(&cells.downs_per_second),
+    );
+    let mut lines = vec![Line::styled(head, theme.style_for(StyleRole::Title))];
+    let facts = display_text::wrap_text(&facts, width.saturating_sub(4));
+    lines.extend(facts.into_iter().map(|line| Line::raw(format!("   {line}"))));
+    if let Some(kind) = cells.finding.get(place).copied().flatten() {
+        lines.push(Line::styled(format!("   ✖ {kind}"), theme.style_for(StyleRole::Bad)));
+    }
+    lines.push(Line::styled("   Enter lists the ports", theme.style_for(StyleRole::Dim)));
+    lines
+}

@@ -1,0 +1,215 @@
+//! One node: who it is, what is wrong on it, its GPUs, ports and host with their recent past.
+
+use gaunt_schema::{
+    DeviceClass, SanitizedText, UnixMs,
+    catalogue::{exporter, host},
+};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    text::{Line, Span},
+};
+
+use super::{
+    INDENT, draw_lines, draw_page,
+    node_tables::{gpu_table, host_table as host_lines, port_table, probe_table},
+    placeholders, render_titled_line, worst_nodes,
+};
+use crate::{
+    answer::{Finding, NodeDetail, TargetState},
+    console::{
+        console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
+        display_text,
+        theme::{self, StyleRole, Theme},
+        update::openable_devices,
+    },
+};
+
+/// A clock that differs by less than this agrees, as far as one scrape can tell.
+const SKEW_MS: u64 = 500;
+
+/// Draws the node that was opened.
+///
+/// ```text
+///  gpu003  live, read 0.4s ago   8 GPUs lost   3,412 W   jobs: llama-pt
+///          gaunt 127.1.0.3:9770   kernel 6.1.0   clock +2 ms
+///  ✖ port_down  mlx5_1/1  6m10  port mlx5_1/1 of gpu003 is down: …
+///  GPU  doing              busy %  last 2m     …
+///  PORT      …
+///  HOST      …
+/// ```
+pub(super) fn draw(
+    buffer: &mut Buffer,
+    area: Rect,
+    state: &ConsoleState,
+    name: &SanitizedText,
+    theme: Theme,
+) -> ScreenLayout {
+    let Some(detail) = state.node_detail(name).filter(|_| state.data.refused.is_none()) else {
+        draw_lines(buffer, area, &placeholders::render_waiting(name, state, area.width, theme));
+        return ScreenLayout::default();
+    };
+    let width = usize::from(area.width);
+    let mut lines = vec![render_headline(detail, theme)];
+    for finding in &detail.findings {
+        lines.extend(render_finding(finding, detail.at, width, theme));
+    }
+    lines.push(Line::default());
+    let devices = openable_devices(detail);
+    let at = state.cursors.devices.row_index(devices.len(), |at| &devices[at].name);
+    let body = render_body(detail, width, Some(at), theme);
+    let chosen = lines.len() + body.iter().position(|(_, row)| *row == Some(at)).unwrap_or(0);
+    // The cursor is seen, and what is above it as long as there is room.
+    let below = usize::from(area.height).saturating_sub(2);
+    let needed = chosen.saturating_sub(below);
+    let from = needed + state.scroll;
+    let head = lines.len();
+    let mut spots = Vec::new();
+    for (number, (line, row)) in body.into_iter().enumerate() {
+        let place = (head + number).checked_sub(from).filter(|place| *place < below + 1);
+        if let (Some(place), Some(row)) = (place, row) {
+            let area = Rect { y: area.y + place as u16, height: 1, ..area };
+            spots.push(ClickArea { area, target: ClickTarget::Row(row) });
+        }
+        lines.push(line);
+    }
+    let room = draw_page(buffer, area, &lines, from, theme);
+    ScreenLayout { hidden: room.hidden.saturating_sub(needed), click_areas: spots, ..room }
+}
+
+/// The devices of a node and what is known about its reading, each line with the place of its device among those that
+/// can be opened: also the lower part of a single box's overview.
+pub(super) fn render_body(
+    detail: &NodeDetail,
+    width: usize,
+    chosen: Option<usize>,
+    theme: Theme,
+) -> Vec<(Line<'static>, Option<usize>)> {
+    let count = detail.devices.iter().filter(|device| device.class == DeviceClass::Gpu).count();
+    let mut lines = Vec::new();
+    for (number, line) in gpu_table::render_gpus(detail, width, theme).into_iter().enumerate() {
+        lines.push((line, number.checked_sub(1).filter(|_| count > 0)));
+    }
+    // A blank line and the heading come before the ports.
+    for (number, line) in port_table::render_ports(detail, width, theme).into_iter().enumerate() {
+        lines.push((line, number.checked_sub(2).map(|row| count + row)));
+    }
+    for (line, row) in &mut lines {
+        if let (Some(chosen), true) = (line.spans.get_mut(1), row.is_some() && *row == chosen) {
+            chosen.style = theme::selected_style(chosen.style);
+        }
+    }
+    let others = port_table::render_netdevs(detail, width, theme)
+        .into_iter()
+        .chain(host_lines::render_host(detail, width, theme))
+        .chain(probe_table::render_probes(detail, width, theme))
+        .chain(render_sources(detail, width, theme));
+    lines.extend(others.map(|line| (line, None)));
+    lines
+}
+
+/// The node in a line, the same above everything that is shown of it.
+pub(super) fn render_headline(detail: &NodeDetail, theme: Theme) -> Line<'static> {
+    let line = &detail.line;
+    let (fresh, style) = worst_nodes::render_freshness(line, theme);
+    let mut spans = vec![
+        Span::styled(format!(" {}  ", line.node), theme.style_for(StyleRole::Title)),
+        Span::styled(fresh, style),
+    ];
+    if let Some(age) = line.age_ms {
+        spans.push(Span::raw(format!(", read {} ago", display_text::format_age(age))));
+    }
+    if line.lost_gpus > 0.0 {
+        let lost = format!("   {} GPUs lost", display_text::format_gpu_count(line.lost_gpus));
+        spans.push(Span::styled(lost, theme.style_for(StyleRole::Bad)));
+    }
+    if let Some(power) = line.power_watts.filter(|power| power.is_finite()) {
+        spans
+            .push(Span::raw(format!("   {} W", display_text::format_count(power.max(0.0) as u64))));
+    }
+    if !line.jobs.is_empty() {
+        let jobs: Vec<&str> = line.jobs.iter().map(|job| &**job).collect();
+        spans.push(Span::raw(format!("   job {}", jobs.join(", "))));
+    }
+    Line::from(spans)
+}
+
+fn render_finding(finding: &Finding, at: UnixMs, width: usize, theme: Theme) -> Vec<Line<'static>> {
+    let severity = theme.severity_style(finding.severity);
+    let sign = theme::severity_sign(finding.severity);
+    let lasted = display_text::format_duration(at.duration_since(finding.since));
+    let summary =
+        display_text::truncate_text(&SanitizedText::new(&finding.summary), width.saturating_sub(4));
+    let next =
+        display_text::truncate_text(&SanitizedText::new(&finding.next), width.saturating_sub(10));
+    vec![
+        Line::from(vec![
+            Span::styled(format!(" {sign} {}", finding.kind), severity),
+            Span::raw(format!("  {}  since {lasted}", finding.entity)),
+        ]),
+        Line::raw(format!("   {summary}")),
+        Line::styled(format!("   next: {next}"), theme.style_for(StyleRole::Dim)),
+    ]
+}
+
+/// Where the values come from: targets, versions, the node's clock, collectors in trouble.
+fn render_sources(detail: &NodeDetail, width: usize, theme: Theme) -> Vec<Line<'static>> {
+    let mut lines = Vec::new();
+    let has_gpus = detail.devices.iter().any(|device| device.class == DeviceClass::Gpu);
+    let mut title = "SOURCE";
+    let mut push = |text: String, meaning| {
+        for line in display_text::wrap_text(&text, width.saturating_sub(INDENT + 1)) {
+            lines.push(render_titled_line(
+                title,
+                vec![Span::styled(line, theme.style_for(meaning))],
+                theme,
+            ));
+            title = "";
+        }
+    };
+    for target in &detail.targets {
+        let dialect = target.dialect.map_or("", |dialect| dialect.as_str());
+        let took = target
+            .duration_ms
+            .filter(|ms| *ms >= 0.05)
+            .map_or_else(String::new, |ms| format!(" in {ms:.1} ms"));
+        let samples = display_text::format_count(target.samples);
+        let base = format!("{} {dialect}", target.address);
+        match (&target.message, target.state) {
+            (Some(message), _) => push(format!("{base}: {message}"), StyleRole::Bad),
+            (None, TargetState::Live) => {
+                push(format!("{base}, {samples} values{took}"), StyleRole::Plain);
+            }
+            (None, state) => push(format!("{base}: {}", state.as_str()), StyleRole::Dim),
+        }
+    }
+    for collector in detail.devices.iter().filter(|device| device.class == DeviceClass::Collector) {
+        // Why there is no GPU stands where the GPUs would.
+        let said = gpu_table::is_driver(collector) && !has_gpus;
+        if let Some(message) = collector.collector_message().filter(|_| !said) {
+            // Having nothing to collect is no trouble.
+            let success = collector.last_value(exporter::COLLECTOR_SUCCESS.catalogue_row().name);
+            let meaning = if success == Some(0.0) { StyleRole::Waiting } else { StyleRole::Dim };
+            push(format!("{}: {message}", collector.name), meaning);
+        }
+    }
+    if let Some(skew) = detail.clock_skew_ms.filter(|skew| skew.unsigned_abs() >= SKEW_MS) {
+        push(format!("the node's clock is {skew:+} ms from ours"), StyleRole::Waiting);
+    }
+    if let Some(text) = render_versions(detail) {
+        push(text, StyleRole::Dim);
+    }
+    lines
+}
+
+fn render_versions(detail: &NodeDetail) -> Option<String> {
+    let node = detail.devices.iter().find(|device| device.class == DeviceClass::Node)?;
+    let labels = node.info.get(host::NODE_INFO.catalogue_row().name)?;
+    let part = |label: &str, words: &str| {
+        let value = labels.get(label).filter(|value| !value.is_empty());
+        value.map(|value| format!("{words} {value}"))
+    };
+    let parts = [part("version", "gaunt-node"), part("kernel", "kernel")];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}

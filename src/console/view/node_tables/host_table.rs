@@ -1,0 +1,74 @@
+//! What is known about a node's host: processors, pressure, memory.
+
+use gaunt_schema::{DeviceClass, MetricId, catalogue::host};
+use ratatui::text::{Line, Span};
+
+use super::{super::render_titled_line, history_width, metric_key, metric_rate, of};
+use crate::{
+    answer::NodeDetail,
+    console::{
+        display_text,
+        theme::{StyleRole, Theme},
+        widget::sparkline,
+    },
+};
+
+/// The host: processors, what its tasks wait for, memory.
+///
+/// ```text
+///  HOST      CPU      12.3 of 64 busy, the busiest 100 %   ▁▂▂▃▇▇
+///            waiting  input/output 34 %   CPU 3 %   memory 0 %   ▁▁▁▃▃▃
+///            memory   412 of 1,024 GiB used
+/// ```
+pub(in super::super) fn render_host(
+    detail: &NodeDetail,
+    width: usize,
+    theme: Theme,
+) -> Vec<Line<'static>> {
+    let Some(node) = of(detail, DeviceClass::Node).next() else { return Vec::new() };
+    let cpus = node.last_value(metric_key(host::CPUS));
+    let busy = metric_rate(node, host::CPU_BUSY)
+        .map_or_else(|| display_text::ABSENT.into(), |rate| format!("{rate:.1}"));
+    let busiest =
+        display_text::format_whole_percent(node.last_value(metric_key(host::CPU_BUSIEST)));
+    let cpu =
+        format!("{busy} of {} busy, the busiest {busiest} %", display_text::format_whole(cpus));
+    let share = |metric: MetricId| display_text::format_whole_percent(metric_rate(node, metric));
+    let waiting = format!(
+        "input/output {} %   CPU {} %   memory {} %",
+        share(host::IO_PRESSURE),
+        share(host::CPU_PRESSURE),
+        share(host::MEMORY_PRESSURE),
+    );
+    let memory = node.last_value(metric_key(host::MEMORY_TOTAL)).map_or_else(
+        || display_text::ABSENT.into(),
+        |total| {
+            let free = node.last_value(metric_key(host::MEMORY_AVAILABLE));
+            let used = free.map_or_else(
+                || display_text::ABSENT.into(),
+                |f| display_text::format_gibibytes(total - f),
+            );
+            format!("{used} of {} GiB used", display_text::format_gibibytes(total))
+        },
+    );
+    let past = history_width(width);
+    let top = cpus.map(|cpus| cpus as f32);
+    let cpu_past =
+        sparkline::render_sparkline(node.recent_points(metric_key(host::CPU_BUSY)), top, past);
+    let io_past = sparkline::render_sparkline(
+        node.recent_points(metric_key(host::IO_PRESSURE)),
+        Some(1.0),
+        past,
+    );
+    let line = |title: &str, name: &str, words: String, past: &str| {
+        let picture =
+            Span::styled(past.trim_start().to_owned(), theme.style_for(StyleRole::Neutral));
+        render_titled_line(title, vec![Span::raw(format!("{name:<9}{words}   ")), picture], theme)
+    };
+    vec![
+        Line::default(),
+        line("HOST", "CPU", cpu, &cpu_past),
+        line("", "waiting", waiting, &io_past),
+        line("", "memory", memory, ""),
+    ]
+}

@@ -1,0 +1,121 @@
+//! Pictures for when there is nothing to show: each says why, and what comes next.
+
+use ratatui::{buffer::Buffer, layout::Rect, text::Line};
+
+use super::{MIN_HEIGHT, MIN_WIDTH, draw_lines};
+use crate::{
+    answer::Overview,
+    console::{
+        console_state::{ConsoleState, SourceStatus},
+        display_text,
+        theme::{StyleRole, Theme},
+    },
+};
+
+/// A terminal that is too small, said in as few columns as possible.
+///
+/// ```text
+/// 40×10 is too small:
+/// gaunt needs 60×12
+/// ```
+pub(super) fn draw_too_small(buffer: &mut Buffer, area: Rect) {
+    let (width, height) = (area.width, area.height);
+    let lines = [
+        Line::raw(format!("{width}×{height} is too small:")),
+        Line::raw(format!("gaunt needs {MIN_WIDTH}×{MIN_HEIGHT}")),
+        Line::raw("q quits"),
+    ];
+    draw_lines(buffer, area, &lines);
+}
+
+/// Nothing was answered yet: whom we ask, and why it did not work if it did not.
+///
+/// ```text
+///  Asking aggregator 10.0.0.5:9771 …
+///
+///  ✖ no answer since 12:01:10Z (31s)
+///    aggregator 10.0.0.5:9771 unreachable: connection refused; is `gaunt serve`
+///    running there?
+///    Asking again until it answers.
+/// ```
+pub(super) fn draw_loading(buffer: &mut Buffer, area: Rect, state: &ConsoleState, theme: Theme) {
+    let whom = state.source.as_deref().map_or_else(
+        || "Reading the first values …".to_owned(),
+        |address| format!("Asking aggregator {address} …"),
+    );
+    let mut lines = vec![Line::default(), Line::raw(format!(" {whom}"))];
+    if let SourceStatus::Lost { since, why, .. } = &state.source_status {
+        let lasted = display_text::format_duration(state.now.duration_since(*since));
+        let first =
+            format!(" ✖ no answer since {} ({lasted})", display_text::format_time_of_day(*since));
+        lines.push(Line::default());
+        lines.push(Line::styled(first, theme.style_for(StyleRole::Bad)));
+        let width = usize::from(area.width).saturating_sub(4);
+        lines.extend(
+            display_text::wrap_text(why, width).into_iter().map(|l| Line::raw(format!("   {l}"))),
+        );
+        lines.push(Line::styled(
+            "   Asking again until it answers.",
+            theme.style_for(StyleRole::Dim),
+        ));
+    }
+    draw_lines(buffer, area, &lines);
+}
+
+/// A fleet of nobody: what would make it one.
+pub(super) fn render_empty_fleet(
+    overview: &Overview,
+    width: u16,
+    theme: Theme,
+) -> Vec<Line<'static>> {
+    let text = match overview.nodes.pending {
+        0 => {
+            "No target is named. `gaunt-node` runs on each machine with GPUs, and `gaunt serve` is \
+             told of them by --targets 'gpu[001-064]', by --file-sd 'sd/*.json', or by groups in its \
+             settings; SIGHUP reads files and settings again."
+        }
+        _ if overview.trouble.is_empty() => "Reading the first values of every target …",
+        _ => "None of the targets has answered yet: 9 tells of each how that went.",
+    };
+    let mut lines = vec![Line::default()];
+    let wrapped = display_text::wrap_text(text, usize::from(width).saturating_sub(4));
+    let style = theme.style_for(StyleRole::Plain);
+    lines.extend(wrapped.into_iter().map(|line| Line::styled(format!("   {line}"), style)));
+    lines
+}
+
+/// The lines of a screen that waits for its own answer, or will get none.
+pub(super) fn render_waiting(
+    what: &str,
+    state: &ConsoleState,
+    width: u16,
+    theme: Theme,
+) -> Vec<Line<'static>> {
+    let mut lines = vec![Line::default()];
+    if let Some(refusal) = &state.data.refused {
+        let text =
+            display_text::wrap_text(&refusal.to_string(), usize::from(width).saturating_sub(4));
+        let signs = std::iter::once("✖").chain(std::iter::repeat(" "));
+        let text = signs.zip(text).map(|(sign, line)| format!(" {sign} {line}"));
+        lines.extend(text.map(|line| Line::styled(line, theme.style_for(StyleRole::Bad))));
+        lines.push(Line::styled(
+            "   Esc goes back, 5 lists the nodes.",
+            theme.style_for(StyleRole::Dim),
+        ));
+    } else {
+        let waited = state.now.duration_since(state.entered);
+        let waited = if waited < state.late_threshold() {
+            String::new()
+        } else {
+            format!(" for {}", display_text::format_duration(waited))
+        };
+        let text = format!(" Reading {what} …{waited}");
+        lines.push(Line::styled(text, theme.style_for(StyleRole::Dim)));
+        if let Some(failed) = state.failed_question() {
+            let why = display_text::wrap_text(&failed.why, usize::from(width).saturating_sub(4));
+            let why = why.into_iter().map(|line| format!("   {line}"));
+            lines.extend(why.map(|line| Line::styled(line, theme.style_for(StyleRole::Bad))));
+        }
+    }
+    lines
+}

@@ -1,0 +1,307 @@
+//! The probe matrix: what every pair of nodes, or of leaves, carried as a share of what is usual, one rail at a time.
+
+use gaunt_schema::SanitizedText;
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    style::Style,
+    text::{Line, Span},
+};
+
+use super::{draw_lines, placeholders};
+use crate::{
+    answer::{PairEnd, ProbeMatrix, ProbePair, ProbeSuspect, RailMatrix, SuspectKind},
+    console::{
+        console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
+        cursor::first_visible_row,
+        display_text,
+        pair_matrix::{PairMatrix, PairMatrixCell},
+        theme::{self, StyleRole, Theme},
+    },
+};
+
+/// The widest name of an end.
+const NAME: usize = 18;
+/// Suspects that are named above the square.
+const SUSPECTS: usize = 5;
+/// From this share on a pair is as usual: two measurements of the same wires differ by a few per cent.
+const USUAL: f64 = 0.95;
+/// Below this share a pair is slow.
+const SLOW: f64 = 0.8;
+
+/// Draws one rail.
+///
+/// ```text
+///  PROBE     rail 3   28 pairs of 8 nodes   within a leaf 48 GB/s, across leaves 47 GB/s
+///  ▲ port    gpu003 mlx5_3:1     41 % of what is usual, in 7 pairs
+///                  ▼
+///  gpu003           44444x4
+///  gpu001          4 =====9
+///  gpu002          4= =====
+///
+///  gpu003 mlx5_3:1 – gpu001 mlx5_3:1   19.7 GB/s, 41 % of what is usual within leaf-00; nccl, 4m ago
+/// ```
+pub(super) fn draw(
+    buffer: &mut Buffer,
+    area: Rect,
+    state: &ConsoleState,
+    theme: Theme,
+) -> ScreenLayout {
+    if state.past_instant.is_some() {
+        let text =
+            " what probes measured at an instant of the past is not kept; . goes back to now";
+        draw_lines(
+            buffer,
+            area,
+            &[Line::default(), Line::styled(text, theme.style_for(StyleRole::Dim))],
+        );
+        return ScreenLayout::default();
+    }
+    let Some(matrix) = state.probe_matrix() else {
+        draw_lines(
+            buffer,
+            area,
+            &placeholders::render_waiting("the probe matrix", state, area.width, theme),
+        );
+        return ScreenLayout::default();
+    };
+    let width = usize::from(area.width);
+    let Some((rail, square)) = state.shown_matrix() else {
+        draw_lines(buffer, area, &render_empty(matrix, width, theme));
+        return ScreenLayout::default();
+    };
+    let mut lines = vec![render_title(matrix, rail, &square, width, theme)];
+    lines.extend(rail.suspects.iter().take(SUSPECTS).map(|one| render_suspect(one, theme)));
+    if rail.suspects.len() > SUSPECTS {
+        let text = format!("   and {} more", rail.suspects.len() - SUSPECTS);
+        lines.push(Line::styled(text, theme.style_for(StyleRole::Dim)));
+    }
+    let chosen = state.selected_pair(&square);
+    let below = render_detail(rail, &square, chosen, matrix, width, theme);
+    let height = usize::from(area.height).saturating_sub(lines.len() + 1 + 1 + below.len());
+    let (map, room) = render_matrix(&square, chosen, (area, lines.len()), height, theme);
+    lines.extend(map);
+    lines.push(Line::default());
+    lines.extend(below);
+    draw_lines(buffer, area, &lines);
+    room
+}
+
+/// Nothing was measured: what begins it.
+fn render_empty(matrix: &ProbeMatrix, width: usize, theme: Theme) -> Vec<Line<'static>> {
+    let mut lines = vec![
+        Line::from(vec![
+            Span::styled(" PROBE     ", theme.style_for(StyleRole::Title)),
+            Span::raw("no pair of nodes was measured yet"),
+        ]),
+        Line::default(),
+    ];
+    let offers = match (matrix.free, matrix.measuring) {
+        (0, 0) => "Nobody offers to be measured.".to_owned(),
+        (free, 0) => format!("{free} of the two nodes that a measurement needs offer themselves."),
+        (free, measuring) => format!("{measuring} pairs are being measured, {free} nodes wait."),
+    };
+    let how = "On each of some idle nodes run";
+    let command = "gaunt-probe meet --aggregator http://THIS-AGGREGATOR:9771 --token-file FILE";
+    let what = "It measures what the network between two of them carries, pair by pair, keeps its \
+                hands off GPUs that are in use, and ends by itself with --rounds. What is slow with \
+                everybody else then stands here: a port, a leaf, an uplink or a way between leaves.";
+    let room = width.saturating_sub(4);
+    let plain = |text: &str| -> Vec<Line<'static>> {
+        let lines = display_text::wrap_text(text, room).into_iter();
+        lines.map(|line| Line::raw(format!("   {line}"))).collect()
+    };
+    lines.extend(plain(&offers));
+    lines.push(Line::default());
+    lines.extend(plain(how));
+    lines.push(Line::styled(format!("     {command}"), theme.style_for(StyleRole::Title)));
+    lines.push(Line::default());
+    lines.extend(plain(what));
+    lines
+}
+
+fn render_title(
+    matrix: &ProbeMatrix,
+    rail: &RailMatrix,
+    square: &PairMatrix,
+    width: usize,
+    theme: Theme,
+) -> Line<'static> {
+    let name =
+        if rail.rail.is_empty() { "rail unknown".into() } else { format!("rail {}", rail.rail) };
+    let of = if square.by_leaf { "leaves" } else { "ends" };
+    let median = |words: &str, value: Option<f64>| {
+        value.map_or_else(String::new, |value| format!("   {words} {}", format_bandwidth(value)))
+    };
+    let mut facts = format!(
+        "{name}   {} pairs of {} {of}{}{}",
+        display_text::format_count(rail.pairs.len() as u64),
+        square.ends.len(),
+        median("within a leaf", rail.within_leaf),
+        median("across leaves", rail.across_leaves),
+    );
+    if matrix.measuring > 0 {
+        facts.extend(["   ", &matrix.measuring.to_string(), " being measured"]);
+    }
+    let rails = match matrix.rails.len() {
+        1 => String::new(),
+        rails => format!("   m: {rails} rails"),
+    };
+    let room = width.saturating_sub(11 + display_text::text_width(&rails));
+    let facts = display_text::truncate_text(&facts, room);
+    Line::from(vec![
+        Span::styled(" PROBE     ", theme.style_for(StyleRole::Title)),
+        Span::raw(facts),
+        Span::styled(rails, theme.style_for(StyleRole::Dim)),
+    ])
+}
+
+fn render_suspect(suspect: &ProbeSuspect, theme: Theme) -> Line<'static> {
+    let kind = match suspect.kind {
+        SuspectKind::Port => "port",
+        SuspectKind::Leaf => "leaf",
+        SuspectKind::Uplink => "uplink",
+        SuspectKind::Path => "way",
+    };
+    let share = display_text::format_whole_percent(Some(suspect.ratio));
+    let pairs = if suspect.pairs == 1 { "pair" } else { "pairs" };
+    Line::from(vec![
+        Span::styled(format!(" ▲ {kind:<8}"), theme.style_for(StyleRole::Waiting)),
+        Span::styled(format!("{}", suspect.name), theme.style_for(StyleRole::Title)),
+        Span::raw(format!("   {share} % of what is usual, in {} {pairs}", suspect.pairs)),
+    ])
+}
+
+/// The square, as much of it as fits around the cursor, and what of it can be pressed.
+fn render_matrix(
+    square: &PairMatrix,
+    chosen: (usize, usize),
+    (area, above): (Rect, usize),
+    height: usize,
+    theme: Theme,
+) -> (Vec<Line<'static>>, ScreenLayout) {
+    let longest =
+        square.ends.iter().map(|end| display_text::text_width(&end.name)).max().unwrap_or(0);
+    let label = longest.clamp(6, NAME);
+    let room = usize::from(area.width).saturating_sub(label + 3);
+    // Two columns a cell as long as they fit: then the square looks like one.
+    let cell = if 2 * square.ends.len() <= room { 2 } else { 1 };
+    let (across, down) = ((room / cell).max(1), height.max(1));
+    let (row, column) = chosen;
+    let (top, left) = (
+        first_visible_row(row, square.ends.len(), down),
+        first_visible_row(column, square.ends.len(), across),
+    );
+    let mark = " ".repeat(label + 2 + (column - left) * cell) + "▼";
+    let mut lines = vec![Line::styled(mark, theme.style_for(StyleRole::Dim))];
+    let mut spots = Vec::new();
+    for (at, end) in square.ends.iter().enumerate().skip(top).take(down) {
+        let name = format!(" {} ", display_text::align_left(&end.name, label));
+        let meaning = if end.suspected { StyleRole::Waiting } else { StyleRole::Dim };
+        let style = theme.style_for(meaning);
+        let mut spans =
+            vec![Span::styled(name, if at == row { theme::selected_style(style) } else { style })];
+        let y = area.y + (above + lines.len()) as u16;
+        for to in (left..square.ends.len()).take(across) {
+            let x = area.x + (label + 2 + (to - left) * cell) as u16;
+            let spot = Rect { x, y, width: cell as u16, height: 1 };
+            spots.push(ClickArea { area: spot, target: ClickTarget::Cell(at, to) });
+            let (sign, style) = render_cell(square.cell_between(at, to), at == to, theme);
+            let style = if (at, to) == chosen { theme::selected_style(style) } else { style };
+            spans.push(Span::styled(sign, style));
+            spans.extend((cell > 1).then(|| Span::raw(" ")));
+        }
+        lines.push(Line::from(spans));
+    }
+    let shown = (square.ends.len().min(down), square.ends.len().min(across));
+    if shown != (square.ends.len(), square.ends.len()) {
+        let text = format!(
+            " {} by {} of {} ends are shown: f puts them together by leaf",
+            shown.0,
+            shown.1,
+            square.ends.len()
+        );
+        lines.pop();
+        lines.push(Line::styled(text, theme.style_for(StyleRole::Dim)));
+    }
+    (lines, ScreenLayout { page: down, click_areas: spots, ..ScreenLayout::default() })
+}
+
+/// The sign of a cell: tenths of what is usual, told apart without colour.
+fn render_cell(cell: Option<&PairMatrixCell>, same: bool, theme: Theme) -> (&'static str, Style) {
+    const TENTHS: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
+    let (sign, meaning) = match cell {
+        None if same => (" ", StyleRole::Dim),
+        None => ("·", StyleRole::Dim),
+        Some(cell) => match cell.ratio {
+            None => ("x", StyleRole::Worst),
+            Some(ratio) if ratio >= USUAL => ("=", StyleRole::Good),
+            Some(ratio) => {
+                let meaning = if ratio < SLOW { StyleRole::Bad } else { StyleRole::Waiting };
+                (TENTHS[((ratio * 10.0) as usize).min(9)], meaning)
+            }
+        },
+    };
+    (sign, theme.style_for(meaning))
+}
+
+/// The pair with the cursor, and what the signs mean.
+fn render_detail(
+    rail: &RailMatrix,
+    square: &PairMatrix,
+    (one, other): (usize, usize),
+    matrix: &ProbeMatrix,
+    width: usize,
+    theme: Theme,
+) -> Vec<Line<'static>> {
+    let name = |at: usize| square.ends.get(at).map_or("", |end| end.name.as_str());
+    let mut lines = Vec::new();
+    let told = match square.cell_between(one, other) {
+        Some(cell) if cell.pairs.len() == 1 => render_pair(&rail.pairs[cell.pairs[0]], matrix),
+        Some(cell) => {
+            let share = display_text::format_whole_percent(cell.ratio);
+            let failed = match cell.failed {
+                0 => String::new(),
+                failed => format!(", {failed} failed"),
+            };
+            let pairs = cell.pairs.len();
+            format!(
+                "{} – {}: {pairs} pairs{failed}, the median {share} % of what is usual",
+                name(one),
+                name(other)
+            )
+        }
+        None if one == other => format!("{}: nothing is measured with itself", name(one)),
+        None => format!("{} – {}: not measured", name(one), name(other)),
+    };
+    let told = display_text::wrap_text(&told, width.saturating_sub(2));
+    lines.extend(told.into_iter().take(3).map(|line| Line::raw(format!(" {line}"))));
+    let legend = " = as usual   0–9 tenths of it   x failed   · not measured";
+    lines.push(Line::styled(legend, theme.style_for(StyleRole::Dim)));
+    lines
+}
+
+fn render_pair(pair: &ProbePair, matrix: &ProbeMatrix) -> String {
+    let end = |end: &PairEnd| format!("{} {}:{}", end.node, end.device, end.port);
+    let leaf = |end: &PairEnd| end.leaf.as_ref().map_or("?", SanitizedText::as_str).to_owned();
+    let where_to = match (leaf(&pair.from), leaf(&pair.to)) {
+        (from, to) if from == to => format!("within {from}"),
+        (from, to) => format!("{from} to {to}"),
+    };
+    let ago = display_text::format_duration(matrix.at.duration_since(pair.at));
+    let result = match (&pair.failure, pair.bytes_per_second) {
+        (Some(why), _) => format!("failed: {why}"),
+        (None, Some(value)) => {
+            let share = display_text::format_whole_percent(pair.ratio);
+            format!("{}, {share} % of what is usual", format_bandwidth(value))
+        }
+        (None, None) => "nothing is known".to_owned(),
+    };
+    let (from, to) = (end(&pair.from), end(&pair.to));
+    format!("{from} – {to}   {where_to}   {result}   {}, {ago} ago", pair.tool.as_str())
+}
+
+/// What a pair carried.
+fn format_bandwidth(bytes_per_second: f64) -> String {
+    format!("{:.1} GB/s", bytes_per_second / 1e9)
+}

@@ -1,0 +1,114 @@
+//! The line that is typed into, with what could stand there above it and what is wrong with it.
+
+use ratatui::{
+    style::{Modifier, Style},
+    text::{Line, Span},
+};
+
+use crate::console::{
+    display_text,
+    prompt::{Prompt, PromptKind},
+    theme::{self, StyleRole, Theme},
+};
+
+/// Columns of the widest candidate.
+const CANDIDATE: usize = 28;
+
+/// The lines from the candidates down to the line itself, which is the last.
+///
+/// ```text
+///  power  power_limit  power_10s_min
+///  power: Power draw of the board.
+///  /pow▏
+/// ```
+pub(super) fn render_prompt(prompt: &Prompt, width: usize, theme: Theme) -> Vec<Line<'static>> {
+    let mut lines = Vec::new();
+    lines.extend(render_candidates(prompt, width, theme));
+    let (line, offset) = render_input(prompt, width, theme);
+    if let Some(wrong) = &prompt.error {
+        let bad = theme.style_for(StyleRole::Bad);
+        let mut text = " ".repeat(1 + prompt_sign(&prompt.asks).len());
+        if let Some((from, length)) = wrong.place {
+            text.push_str(&" ".repeat(from.saturating_sub(offset)));
+            text.push_str(&"^".repeat(length.clamp(1, 40)));
+            text.push(' ');
+        }
+        let why = format!("{text}{}", wrong.why);
+        // Where the place is far to the right, the sentence matters more.
+        let why =
+            if display_text::text_width(&why) > width { format!(" {}", wrong.why) } else { why };
+        lines.push(Line::styled(display_text::truncate_text(&why, width), bad));
+    }
+    lines.push(line);
+    lines
+}
+
+const fn prompt_sign(asks: &PromptKind) -> &'static str {
+    match asks {
+        PromptKind::Filter(_) => "/",
+        PromptKind::Command => ":",
+        PromptKind::Note(..) => "note: ",
+    }
+}
+
+/// The line itself, and how many columns of it are passed over at the left so that the cursor is seen.
+fn render_input(prompt: &Prompt, width: usize, theme: Theme) -> (Line<'static>, usize) {
+    let head = prompt_sign(&prompt.asks);
+    let room = width.saturating_sub(head.len() + 3).max(1);
+    let before: Vec<char> = prompt.text[..prompt.cursor].chars().collect();
+    let offset = before.len().saturating_sub(room);
+    let visible = |part: &[char]| part.iter().collect::<String>();
+    let left = visible(&before[offset..]);
+    let mut rest = prompt.text[prompt.cursor..].chars();
+    let under = rest.next().unwrap_or(' ');
+    let right = display_text::truncate_text(
+        rest.as_str(),
+        room.saturating_sub(display_text::text_width(&left)),
+    );
+    let line = Line::from(vec![
+        Span::styled(format!(" {head}"), theme.style_for(StyleRole::Title)),
+        Span::raw(left),
+        Span::styled(under.to_string(), Style::new().add_modifier(Modifier::REVERSED)),
+        Span::raw(right),
+    ]);
+    (line, offset)
+}
+
+/// What could stand at the cursor, in one line, and what the first of it means in another.
+fn render_candidates(prompt: &Prompt, width: usize, theme: Theme) -> Vec<Line<'static>> {
+    let offer = &prompt.completion;
+    if let (PromptKind::Note(_, what), true) = (&prompt.asks, offer.candidates.is_empty()) {
+        let text =
+            format!(" acknowledge {what}: what is being done about it? Enter sends, Esc does not");
+        return vec![Line::styled(
+            display_text::truncate_text(&text, width),
+            theme.style_for(StyleRole::Dim),
+        )];
+    }
+    if offer.candidates.is_empty() {
+        return Vec::new();
+    }
+    let at = offer.inserted.unwrap_or(0);
+    let mut spans = vec![Span::raw(" ")];
+    let mut used = 1;
+    for (number, (text, _)) in offer.candidates.iter().enumerate().skip(at) {
+        let text = display_text::truncate_text(text, CANDIDATE);
+        let columns = display_text::text_width(&text) + 2;
+        if used + columns > width {
+            break;
+        }
+        used += columns;
+        let style = theme.style_for(StyleRole::Neutral);
+        let style =
+            if offer.inserted == Some(number) { theme::selected_style(style) } else { style };
+        spans.push(Span::styled(text, style));
+        spans.push(Span::raw("  "));
+    }
+    let mut lines = vec![Line::from(spans)];
+    let (text, note) = &offer.candidates[at];
+    if !note.is_empty() {
+        let note = display_text::truncate_text(&format!(" {text}: {note}"), width);
+        lines.push(Line::styled(note, theme.style_for(StyleRole::Dim)));
+    }
+    lines
+}

@@ -1,0 +1,238 @@
+//! What is the same on every screen: who and when at the top, what is to be said and the keys at the bottom.
+
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    text::{Line, Span},
+};
+
+use super::{prompt_view, status_line};
+use crate::{
+    answer::Overview,
+    answer_source::ReplayProgress,
+    console::{
+        action::KeyIntent,
+        console_state::{ClickArea, ClickTarget, ConsoleState, SourceStatus},
+        display_text, keymap,
+        screen::{MAIN, Screen},
+        theme::{StyleRole, Theme},
+    },
+};
+
+/// Lines below the body: what is to be said, and the keys.
+const BELOW: u16 = 2;
+
+/// Draws header, status line and footer, and gives back what is left between them, and what of it can be pressed. What
+/// is said has a line of its own, so that no row moves under the pointer because something is said.
+///
+/// ```text
+///  gaunt  prod-a   32 nodes · 256 GPUs · 1 down                 12:03:41Z ● 1 s
+///  …
+///  ▲ nodes: no answer since 12:03:42Z (31s): …
+///  1 2 3 4 5 6 7 8 9 overview   Enter open  Tab panel  / filter  ? keys  q quit
+/// ```
+pub(super) fn draw(
+    buffer: &mut Buffer,
+    area: Rect,
+    state: &ConsoleState,
+    theme: Theme,
+) -> (Rect, Vec<ClickArea>) {
+    let overview = state.data.overview.as_deref();
+    draw_header(buffer, area, overview, state, theme);
+    let width = usize::from(area.width);
+    let mut body = Rect { y: area.y + 1, height: area.height - 1 - BELOW, ..area };
+    let last = Rect { y: area.bottom() - 1, height: 1, ..area };
+    let lines = match (&state.confirm, &state.prompt) {
+        (Some(confirm), _) => status_line::render_confirm(confirm, width, theme).into(),
+        (None, Some(prompt)) => prompt_view::render_prompt(prompt, width, theme),
+        (None, None) => {
+            if let Some(line) = status_line::render_status(state, width, theme) {
+                buffer.set_line(area.x, last.y - 1, &line, area.width);
+            }
+            return (body, draw_footer(buffer, last, state, theme));
+        }
+    };
+    // A line that is typed into may need more room for what could stand there: the reader opened it himself.
+    let more = (lines.len() as u16).saturating_sub(BELOW).min(body.height);
+    body.height -= more;
+    let first = area.bottom().saturating_sub(lines.len() as u16).max(body.bottom());
+    for (y, line) in (first..area.bottom()).zip(&lines) {
+        buffer.set_line(area.x, y, line, area.width);
+    }
+    (body, Vec::new())
+}
+
+fn draw_header(
+    buffer: &mut Buffer,
+    area: Rect,
+    overview: Option<&Overview>,
+    state: &ConsoleState,
+    theme: Theme,
+) {
+    let now = render_shown_time(overview, state, theme);
+    let width = now.width() as u16;
+    // Counts of long ago say nothing: who does not answer stands in their place.
+    let mut left = match status_line::render_lost_source(state) {
+        Some(lost) if overview.is_some() => {
+            vec![Span::styled(lost, theme.style_for(StyleRole::Bad))]
+        }
+        _ => render_identity(overview, theme),
+    };
+    if !matches!(state.screen, Screen::Overview) {
+        let title = format!("   {}", state.screen.header_title());
+        left.push(Span::styled(title, theme.style_for(StyleRole::Title)));
+    }
+    let left = Line::from(left);
+    buffer.set_line(area.x, area.y, &left, area.width.saturating_sub(width + 1));
+    buffer.set_line(area.right().saturating_sub(width), area.y, &now, width);
+}
+
+fn render_identity(overview: Option<&Overview>, theme: Theme) -> Vec<Span<'static>> {
+    let mut spans = vec![Span::styled(" gaunt  ", theme.style_for(StyleRole::Title))];
+    let Some(overview) = overview else { return spans };
+    if !overview.cluster.is_empty() {
+        let cluster = format!("{}   ", display_text::truncate_text(&overview.cluster, 24));
+        spans.push(Span::styled(cluster, theme.style_for(StyleRole::Title)));
+    }
+    let nodes = overview.nodes;
+    let known = nodes.live + nodes.stale + nodes.down;
+    if known == 0 {
+        let text = match nodes.pending {
+            0 => "no node yet".to_owned(),
+            pending => {
+                format!("no node of {} read yet", display_text::format_count(pending.into()))
+            }
+        };
+        spans.push(Span::styled(text, theme.style_for(StyleRole::Dim)));
+        return spans;
+    }
+    let (gpus, s) = (u64::from(overview.gpu_count()), |n: u64| if n == 1 { "" } else { "s" });
+    spans.push(Span::raw(format!(
+        "{} node{} · {} GPU{}",
+        display_text::format_count(known.into()),
+        s(known.into()),
+        display_text::format_count(gpus),
+        s(gpus)
+    )));
+    let mut add = |count: u32, words: &str, meaning| {
+        if count > 0 {
+            let text = format!(" · {} {words}", display_text::format_count(count.into()));
+            spans.push(Span::styled(text, theme.style_for(meaning)));
+        }
+    };
+    // What is wrong comes first: that all others are live needs no room.
+    add(nodes.down, "down", StyleRole::Bad);
+    add(nodes.stale, "stale", StyleRole::Waiting);
+    add(nodes.pending, "not yet read", StyleRole::Dim);
+    if nodes.live > 0 && nodes.live == known && nodes.pending == 0 {
+        let all = if known == 1 { " · live" } else { " · all live" };
+        spans.push(Span::styled(all, theme.style_for(StyleRole::Dim)));
+    }
+    spans
+}
+
+/// The instant of the rows that are shown, and how old they are where they are not of now.
+fn render_shown_time(
+    overview: Option<&Overview>,
+    state: &ConsoleState,
+    theme: Theme,
+) -> Line<'static> {
+    let Some(overview) = overview else { return Line::default() };
+    let answered = matches!(state.source_status, SourceStatus::Fresh(at) if state.now.duration_since(at) < state.late_threshold());
+    let age = state.stale_age();
+    let fresh = state.past_instant.is_none() && answered && age.is_none();
+    let (sign, meaning) = if fresh { ("●", StyleRole::Good) } else { ("○", StyleRole::Bad) };
+    let replay = state.replay.map_or_else(Span::default, |replay| {
+        let (text, meaning) = match replay {
+            ReplayProgress { seek_target: Some(to), .. } => (
+                format!("forward to {}  ", display_text::format_time_of_day(to)),
+                StyleRole::Waiting,
+            ),
+            ReplayProgress { paused: true, .. } => {
+                ("HELD, z goes on  ".to_owned(), StyleRole::Waiting)
+            }
+            ReplayProgress { now, last, .. } if now >= last => {
+                ("end of the replay  ".to_owned(), StyleRole::Waiting)
+            }
+            ReplayProgress { .. } => ("replay, z holds  ".to_owned(), StyleRole::Dim),
+        };
+        Span::styled(text, theme.style_for(meaning))
+    });
+    let at = state.shown_at().unwrap_or(overview.at);
+    let (period, style) = match (age, state.past_instant) {
+        (Some(age), _) => (
+            format!("{} old ", display_text::format_duration(age)),
+            theme.style_for(StyleRole::Bad),
+        ),
+        (None, Some(_)) => ("past ".to_owned(), theme.style_for(StyleRole::Starved)),
+        (None, None) => (
+            format!("{} ", display_text::format_period(overview.period_ms)),
+            theme.style_for(StyleRole::Plain),
+        ),
+    };
+    Line::from(vec![
+        replay,
+        Span::raw(display_text::format_time_of_day(at)),
+        Span::styled(format!(" {sign} "), theme.style_for(meaning)),
+        Span::styled(period, style),
+    ])
+}
+
+/// The main screens and the keys that mean something here, as many as fit; what can be pressed of it.
+fn draw_footer(
+    buffer: &mut Buffer,
+    area: Rect,
+    state: &ConsoleState,
+    theme: Theme,
+) -> Vec<ClickArea> {
+    let mut spots = Vec::new();
+    let (title, dim) = (theme.style_for(StyleRole::Title), theme.style_for(StyleRole::Dim));
+    let mut x = area.x + 1;
+    let mut put = |text: &str, style, key: Option<KeyIntent>, x: &mut u16| {
+        let width = display_text::text_width(text) as u16;
+        if *x + width > area.right() {
+            return false;
+        }
+        buffer.set_string(*x, area.y, text, style);
+        if let Some(intent) = key {
+            let area = Rect { x: *x, width, ..area };
+            spots.push(ClickArea { area, target: ClickTarget::Key(intent) });
+        }
+        *x += width;
+        true
+    };
+    let known = state.data.overview.is_some();
+    if !state.help {
+        for (number, word, _) in MAIN {
+            let here = state.screen == Screen::main(number);
+            let text = if here { format!("{number} {word} ") } else { format!("{number} ") };
+            let style = if here { title } else { dim };
+            put(&text, style, Some(KeyIntent::Screen(number)), &mut x);
+        }
+        put(" ", dim, None, &mut x);
+    }
+    // The way to all other keys is always there.
+    let keys = "? keys ";
+    let right = area.right() - keys.len() as u16;
+    for binding in keymap::screen_bindings(&state.screen) {
+        let Some(word) = binding.footer else { continue };
+        let here = match binding.intent {
+            KeyIntent::Help => false,
+            KeyIntent::Quit | KeyIntent::Back => true,
+            _ if state.help => false,
+            KeyIntent::NextPanel | KeyIntent::Fold => known && state.only_node().is_none(),
+            KeyIntent::Open => known,
+            _ => true,
+        };
+        let width = display_text::text_width(binding.label) + word.len() + 3;
+        if !here || usize::from(x) + width > usize::from(right) {
+            continue;
+        }
+        put(binding.label, title, Some(binding.intent), &mut x);
+        put(&format!(" {word}  "), dim, Some(binding.intent), &mut x);
+    }
+    let mut x = right;
+    put("?", title, Some(KeyIntent::Help), &mut x);
+    put(" keys", dim, Some(KeyIntent::Help), &mut x);
+    spots
+}

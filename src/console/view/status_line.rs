@@ -1,0 +1,125 @@
+//! The status line: what was done last, what is wrong between this screen and its source, which instant of the past is
+//! shown. It is always there, mostly empty.
+
+use gaunt_schema::SanitizedText;
+use ratatui::text::{Line, Span};
+
+use crate::console::{
+    console_state::{ConfirmDialog, ConsoleState, SourceStatus},
+    display_text,
+    theme::{StyleRole, Theme},
+};
+
+/// What is to be said now, the most important of it; none if there is nothing.
+pub(super) fn render_status(
+    state: &ConsoleState,
+    width: usize,
+    theme: Theme,
+) -> Option<Line<'static>> {
+    let (text, meaning) = render_message(state)
+        .or_else(|| render_failure_reason(state))
+        .or_else(|| render_failed_question(state))
+        .or_else(|| render_late_answer(state))
+        .or_else(|| Some((format!(" ▲ {}", state.missing_rows()?), StyleRole::Waiting)))
+        .or_else(|| render_past_time(state))?;
+    let text = display_text::truncate_text(&SanitizedText::new(&text), width);
+    Some(Line::styled(text, theme.style_for(meaning)))
+}
+
+/// The question that waits for a yes, and the keys that answer it.
+///
+/// ```text
+///  ? withdraw mira's acknowledgement of 2m ago: cable is on its way (port_down/gpu003/mlx5_1/1)?
+///    y withdraws   any other key does not
+/// ```
+pub(super) fn render_confirm(
+    confirm: &ConfirmDialog,
+    width: usize,
+    theme: Theme,
+) -> [Line<'static>; 2] {
+    let question = display_text::truncate_text(&format!(" ? {}", confirm.question), width);
+    let keys = vec![
+        Span::styled("   y", theme.style_for(StyleRole::Title)),
+        Span::styled(
+            format!(" {}   any other key does not", confirm.yes),
+            theme.style_for(StyleRole::Dim),
+        ),
+    ];
+    [Line::styled(question, theme.style_for(StyleRole::Waiting)), Line::from(keys)]
+}
+
+/// Who does not answer, and for how long; none while the source answers.
+pub(super) fn render_lost_source(state: &ConsoleState) -> Option<String> {
+    let SourceStatus::Lost { since, .. } = &state.source_status else { return None };
+    let who = state.source.as_deref().map_or_else(
+        || "the sampler in this process".to_owned(),
+        |address| format!("aggregator {address}"),
+    );
+    let lasted = display_text::format_duration(state.now.duration_since(*since));
+    Some(format!(" ✖ {who}: no answer for {lasted}"))
+}
+
+/// What was done last, or why it was not.
+fn render_message(state: &ConsoleState) -> Option<(String, StyleRole)> {
+    let message = state.message.as_ref()?;
+    let (sign, meaning) =
+        if message.succeeded { ("✔", StyleRole::Good) } else { ("▲", StyleRole::Waiting) };
+    Some((format!(" {sign} {}", message.text), meaning))
+}
+
+/// Why nothing is answered; who does not answer stands in the header.
+fn render_failure_reason(state: &ConsoleState) -> Option<(String, StyleRole)> {
+    let SourceStatus::Lost { since, why, .. } = &state.source_status else { return None };
+    // The address is in the header.
+    let why = match (why.split_once(" unreachable: "), &state.source) {
+        (Some((who, why)), Some(address)) if who.ends_with(address.as_str()) => why,
+        _ => why,
+    };
+    Some((format!(" ✖ since {}: {why}", display_text::format_time_of_day(*since)), StyleRole::Bad))
+}
+
+/// Why the question of this screen alone has no answer.
+fn render_failed_question(state: &ConsoleState) -> Option<(String, StyleRole)> {
+    let failed = state.failed_question()?;
+    let lasted = display_text::format_duration(state.now.duration_since(failed.since));
+    let (title, since) =
+        (state.screen.header_title(), display_text::format_time_of_day(failed.since));
+    Some((
+        format!(" ✖ {title}: no answer since {since} ({lasted}): {}", failed.why),
+        StyleRole::Bad,
+    ))
+}
+
+/// An answer that does not come, and one that came before and does not change.
+fn render_late_answer(state: &ConsoleState) -> Option<(String, StyleRole)> {
+    let waits = |since| display_text::format_duration(state.now.duration_since(since));
+    let late = |since| state.now.duration_since(since) >= state.late_threshold();
+    let title = state.screen.header_title();
+    let text = match (&state.source_status, state.shown_at()) {
+        (SourceStatus::Fresh(at), _) if late(*at) => {
+            format!(" ▲ waiting {} for an answer to everything", waits(*at))
+        }
+        (SourceStatus::Fresh(_), None) if late(state.entered) && state.data.refused.is_none() => {
+            format!(" ▲ {title}: waiting {} for an answer", waits(state.entered))
+        }
+        _ => {
+            state.shown_at()?;
+            let age = display_text::format_duration(state.stale_age()?);
+            format!(" ▲ {title}: these rows are {age} old and no newer ones come")
+        }
+    };
+    Some((text, StyleRole::Waiting))
+}
+
+/// Which instant of the past is shown.
+fn render_past_time(state: &ConsoleState) -> Option<(String, StyleRole)> {
+    let then = state.past_instant?;
+    let ago = state.newest_now().map_or_else(String::new, |now| {
+        format!(", {} ago", display_text::format_duration(now.duration_since(then)))
+    });
+    let text = format!(
+        " ◀ the past: {}{ago}   [ ] 10 s back and forth, {{ }} a minute, . now",
+        display_text::format_time_of_day(then)
+    );
+    Some((text, StyleRole::Starved))
+}

@@ -1,0 +1,102 @@
+//! Nodes as rows: the worst of them, on the overview.
+
+use gaunt_schema::GpuState;
+use ratatui::{style::Style, text::Line};
+
+use crate::{
+    answer::{NodeLine, NodeState},
+    console::{
+        cursor::first_visible_row,
+        display_text,
+        theme::{self, StyleRole, Theme},
+        widget::text_table::{self, ColumnLayout, number_column, text_column},
+    },
+};
+
+/// The columns of a node, the most important first: what does not fit is left out from the end.
+const COLUMNS: [ColumnLayout; 8] = [
+    text_column("NODES", 16),
+    text_column("data", 10),
+    text_column("GPUs", 8),
+    number_column("lost", 5),
+    number_column("busy %", 6),
+    text_column("finding", 19),
+    number_column("ports", 5),
+    number_column("power W", 7),
+];
+
+/// The column of the jobs, as wide as what is left.
+const JOBS_MIN: usize = 12;
+
+/// The heading and as many nodes as fit into `height` more lines.
+pub(super) fn render_nodes(
+    title: &'static str,
+    nodes: &[NodeLine],
+    selected: Option<usize>,
+    height: usize,
+    width: usize,
+    theme: Theme,
+) -> Vec<Line<'static>> {
+    let (fits, used) = text_table::fit_columns(&COLUMNS, width.saturating_sub(2));
+    let mut columns = COLUMNS[..fits].to_vec();
+    if let Some(first) = columns.first_mut() {
+        first.title = title;
+    }
+    let rest = width.saturating_sub(used + 4);
+    if fits == COLUMNS.len() && rest >= JOBS_MIN {
+        columns.push(text_column("jobs", rest));
+    }
+    let mut lines = vec![text_table::render_heading(&columns, theme.style_for(StyleRole::Title))];
+    let from = first_visible_row(selected.unwrap_or(0), nodes.len(), height);
+    for (at, node) in nodes.iter().enumerate().skip(from).take(height) {
+        lines.push(text_table::render_row(&columns, node_cells(node, selected == Some(at), theme)));
+    }
+    lines
+}
+
+fn node_cells(node: &NodeLine, selected: bool, theme: Theme) -> [(String, Style); 9] {
+    let plain = Style::new();
+    let name = if selected { theme::selected_style(plain) } else { plain };
+    let (data, data_style) = render_freshness(node, theme);
+    let lost = if node.lost_gpus > 0.0 { theme.style_for(StyleRole::Bad) } else { plain };
+    let worst = node.gpu_states.chars().filter_map(GpuState::from_letter_code);
+    let worst = worst.max_by_key(|state| theme::state_rank(*state));
+    let (active, ports) = node.ports;
+    let short = if active < ports { theme.style_for(StyleRole::Bad) } else { plain };
+    let ports = if ports == 0 { display_text::ABSENT.into() } else { format!("{active}/{ports}") };
+    let power = node.power_watts.filter(|power| power.is_finite());
+    let power = power.map_or_else(
+        || display_text::ABSENT.into(),
+        |w| display_text::format_count(w.max(0.0) as u64),
+    );
+    let jobs: Vec<&str> = node.jobs.iter().map(|job| &**job).collect();
+    [
+        (node.node.to_string(), name),
+        (data, data_style),
+        (gpu_state_signs(&node.gpu_states), worst.map_or(plain, |state| theme.state_style(state))),
+        (display_text::format_gpu_count(node.lost_gpus), lost),
+        (display_text::format_whole_percent(node.utilization_ratio), plain),
+        (node.finding.map_or_else(String::new, |kind| kind.to_string()), plain),
+        (ports, short),
+        (power, plain),
+        (jobs.join(", "), theme.style_for(StyleRole::Dim)),
+    ]
+}
+
+/// How fresh a node's data is, with its age where that matters.
+pub(super) fn render_freshness(node: &NodeLine, theme: Theme) -> (String, Style) {
+    let age =
+        node.age_ms.map_or_else(String::new, |age| format!(" {}", display_text::format_age(age)));
+    match node.state {
+        NodeState::Live => ("live".into(), theme.style_for(StyleRole::Dim)),
+        NodeState::Stale => (format!("stale{age}"), theme.style_for(StyleRole::Waiting)),
+        NodeState::Down => (format!("down{age}"), theme.style_for(StyleRole::Bad)),
+    }
+}
+
+/// The signs of a node's GPUs, one column each.
+pub(super) fn gpu_state_signs(codes: &str) -> String {
+    let states =
+        codes.chars().map(|code| GpuState::from_letter_code(code).unwrap_or(GpuState::Unknown));
+    states.map(theme::state_sign).collect()
+}

@@ -1,0 +1,101 @@
+//! A small picture of the past: one column a point, a gap where nothing was known.
+
+/// From low to high. The highest is not the full block, which means something else on our screens.
+const LEVELS: [&str; 7] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇"];
+
+/// The newest part of `points` in exactly `columns` columns, now at the right. `top` is the value of the highest
+/// level; without one the largest point is. A column that stands for several points shows the largest of them.
+pub(crate) fn render_sparkline(points: &[Option<f32>], top: Option<f32>, columns: usize) -> String {
+    let known = || points.iter().flatten().copied().filter(|value| value.is_finite());
+    let top = top.unwrap_or_else(|| known().fold(0.0, f32::max));
+    render_levels(points, columns, |value| LEVELS[value_level(value, top)])
+}
+
+fn render_levels(
+    points: &[Option<f32>],
+    columns: usize,
+    sign: impl Fn(f32) -> &'static str,
+) -> String {
+    let each = points.len().div_ceil(columns.max(1)).max(1);
+    let drawn = points.len().div_ceil(each).min(columns);
+    let mut out = " ".repeat(columns - drawn);
+    let first = points.len() % each;
+    let head = (first > 0).then(|| &points[..first]);
+    for group in head.into_iter().chain(points[first..].chunks(each)) {
+        let value = group.iter().flatten().copied().filter(|v| v.is_finite()).reduce(f32::max);
+        out.push_str(value.map_or(" ", &sign));
+    }
+    out
+}
+
+/// The same with a limit at half of the height: what is below it has one of the three lowest levels, what reaches it
+/// one of the three highest, so that it is told apart without colour.
+pub(crate) fn render_against_limit(points: &[Option<f32>], limit: f32, columns: usize) -> String {
+    let half = LEVELS.len() / 2;
+    let level = |value: f32| {
+        let share = if limit > 0.0 { value / limit } else { 2.0 };
+        let (from, part) = if share < 1.0 { (0, share) } else { (half + 1, share - 1.0) };
+        LEVELS[from + ((part.max(0.0) * half as f32) as usize).min(half - 1)]
+    };
+    render_levels(points, columns, level)
+}
+
+/// Whether a sign of [`against`] reaches the limit; none for a gap.
+pub(crate) fn reaches_limit(sign: char) -> Option<bool> {
+    let at = LEVELS.iter().position(|level| level.starts_with(sign))?;
+    Some(at > LEVELS.len() / 2)
+}
+
+/// How many of `room` columns so many points fill when each column stands for equally many.
+pub(crate) const fn filled_columns(points: usize, room: usize) -> usize {
+    if points == 0 || room == 0 {
+        return 0;
+    }
+    points.div_ceil(points.div_ceil(room))
+}
+
+fn value_level(value: f32, top: f32) -> usize {
+    if top <= 0.0 {
+        return 0;
+    }
+    let share = (value / top).clamp(0.0, 1.0);
+    ((share * (LEVELS.len() - 1) as f32).round() as usize).min(LEVELS.len() - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn now_is_at_the_right_and_gaps_stay_gaps() {
+        assert_eq!(render_sparkline(&[Some(0.0), None, Some(1.0)], Some(1.0), 5), "  ▁ ▇");
+        assert_eq!(render_sparkline(&[], None, 3), "   ");
+        assert_eq!(render_sparkline(&[Some(0.0), Some(0.0)], None, 2), "▁▁");
+        assert_eq!(render_sparkline(&[Some(f32::NAN)], None, 1), " ");
+    }
+
+    #[test]
+    fn what_reaches_its_limit_is_high_and_what_does_not_is_low() {
+        let points = [Some(0.0), Some(0.99), None, Some(1.0), Some(1.4), Some(9.0)];
+        assert_eq!(render_against_limit(&points, 1.0, 6), "▁▃ ▅▆▇");
+        let reached: Vec<_> =
+            render_against_limit(&points, 1.0, 6).chars().map(reaches_limit).collect();
+        let yes = Some(true);
+        assert_eq!(reached, [Some(false), Some(false), None, yes, yes, yes]);
+        assert_eq!(render_against_limit(&[], 0.0, 2), "  ");
+    }
+
+    #[test]
+    fn many_points_share_columns_and_their_peaks_survive() {
+        let mut points = vec![Some(0.0); 90];
+        points[45] = Some(9.0);
+        let drawn = render_sparkline(&points, None, 30);
+        assert_eq!(drawn.chars().count(), 30);
+        assert_eq!(drawn.matches('▇').count(), 1);
+        assert_eq!(filled_columns(90, 40), 30);
+        assert_eq!(filled_columns(5, 40), 5);
+        assert_eq!(filled_columns(0, 40) + filled_columns(5, 0), 0);
+        let odd = render_sparkline(&points[..89], None, 30);
+        assert_eq!(odd.chars().count(), 30);
+    }
+}

@@ -1,0 +1,88 @@
+//! Rows of columns: widths are decided once, numbers stand at the right.
+
+use ratatui::{
+    style::Style,
+    text::{Line, Span},
+};
+
+use crate::console::display_text;
+
+/// One column of a table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ColumnLayout {
+    /// Its heading.
+    pub(crate) title: &'static str,
+    /// How many columns of the terminal it takes.
+    pub(crate) width: usize,
+    /// Whether its values stand at the right.
+    pub(crate) right: bool,
+}
+
+/// A column whose values stand at the left.
+pub(crate) const fn text_column(title: &'static str, width: usize) -> ColumnLayout {
+    ColumnLayout { title, width, right: false }
+}
+
+/// A column whose values stand at the right.
+pub(crate) const fn number_column(title: &'static str, width: usize) -> ColumnLayout {
+    ColumnLayout { title, width, right: true }
+}
+
+/// What stands between two columns.
+const GAP: &str = "  ";
+
+/// How many of the first columns fit into `room`, and how wide they are together.
+pub(crate) fn fit_columns(columns: &[ColumnLayout], room: usize) -> (usize, usize) {
+    let mut used = 0;
+    for (at, column) in columns.iter().enumerate() {
+        let next = used + column.width + if at > 0 { GAP.len() } else { 0 };
+        if next > room {
+            return (at, used);
+        }
+        used = next;
+    }
+    (columns.len(), used)
+}
+
+/// The line of headings.
+pub(crate) fn render_heading(columns: &[ColumnLayout], style: Style) -> Line<'static> {
+    render_row(columns, columns.iter().map(|column| (column.title.to_owned(), style)))
+}
+
+/// One line of values.
+pub(crate) fn render_row(
+    columns: &[ColumnLayout],
+    cells: impl IntoIterator<Item = (String, Style)>,
+) -> Line<'static> {
+    let mut spans = Vec::with_capacity(2 * columns.len() + 1);
+    spans.push(Span::raw(" "));
+    for (at, (column, (value, style))) in columns.iter().zip(cells).enumerate() {
+        if at > 0 {
+            spans.push(Span::raw(GAP));
+        }
+        let fit = if column.right { display_text::align_right } else { display_text::align_left };
+        spans.push(Span::styled(fit(&value, column.width), style));
+    }
+    Line::from(spans)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_that_do_not_fit_are_left_out_whole() {
+        let columns = [text_column("node", 6), number_column("lost", 4), text_column("job", 10)];
+        assert_eq!(fit_columns(&columns, 80), (3, 24));
+        assert_eq!(fit_columns(&columns, 23), (2, 12));
+        assert_eq!(fit_columns(&columns, 5), (0, 0));
+    }
+
+    #[test]
+    fn numbers_stand_at_the_right() {
+        let columns = [text_column("node", 6), number_column("lost", 4)];
+        let line =
+            render_row(&columns, [("gpu001".into(), Style::new()), ("8".into(), Style::new())]);
+        assert_eq!(line.to_string(), " gpu001     8");
+    }
+}

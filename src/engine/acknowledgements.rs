@@ -1,0 +1,198 @@
+//! Acknowledgements: who took which finding on, and what became of that.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use gaunt_schema::{FindingEvent, LifeState, SanitizedText, UnixMs};
+use serde::{Deserialize, Serialize};
+
+use super::{Engine, finding_answers::convert_finding};
+use crate::{
+    answer::{
+        Acknowledgement, Answer, Finding, FindingAction, FindingCommand, FindingList,
+        LifecycleChange, Refusal,
+    },
+    judge::is_acceptable,
+};
+
+/// Turns of one finding's acknowledgement that are kept, the newest.
+const MAX_TURNS: usize = 16;
+
+/// What was done about findings, by their ids.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Acknowledgements(BTreeMap<String, AcknowledgementRecord>);
+
+/// What was done about one finding.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct AcknowledgementRecord {
+    /// When the finding was opened: one that begins anew is another.
+    opened: UnixMs,
+    /// The acknowledgement, if it holds.
+    holds: Option<Acknowledgement>,
+    /// What became of it, oldest first.
+    turns: Vec<LifecycleChange>,
+    /// Who accepted its level, until the judge takes that in.
+    #[serde(default)]
+    accepted: Option<SanitizedText>,
+}
+
+impl AcknowledgementRecord {
+    fn record_event(&mut self, at: UnixMs, what: FindingEvent, to: &SanitizedText) {
+        if self.turns.len() == MAX_TURNS {
+            self.turns.remove(0);
+        }
+        self.turns.push(LifecycleChange {
+            at,
+            what,
+            from: SanitizedText::default(),
+            to: to.clone(),
+        });
+    }
+}
+
+impl Acknowledgements {
+    /// Writes into findings who took them on. One that became more urgent since is not acknowledged any more.
+    pub(super) fn apply_to_findings(&mut self, findings: &mut [Finding], at: UnixMs) {
+        for finding in findings {
+            let Some(taken) = self.0.get_mut(&finding.id) else { continue };
+            if taken.opened != finding.life.opened {
+                self.0.remove(&finding.id);
+                continue;
+            }
+            let open = finding.life.state != LifeState::Closed;
+            if open && taken.holds.as_ref().is_some_and(|ack| finding.severity > ack.severity) {
+                taken.holds = None;
+                taken.record_event(
+                    at,
+                    FindingEvent::Lapsed,
+                    &SanitizedText::new(finding.severity.as_str()),
+                );
+            }
+            finding.acknowledged.clone_from(&taken.holds);
+            finding.life.changes.retain(|change| !is_acknowledgement_event(change.what));
+            finding.life.changes.extend(taken.turns.iter().cloned());
+            finding.life.changes.sort_by_key(|change| change.at);
+        }
+    }
+
+    /// Forgets what was done about findings that nobody knows any more.
+    pub(super) fn retain_known(&mut self, known: &BTreeSet<&str>) {
+        self.0.retain(|id, _| known.contains(id.as_str()));
+    }
+
+    /// Levels that somebody accepted and that the judge does not know of: the finding's id, and who it was.
+    fn take_accepted(&mut self) -> Vec<(String, SanitizedText)> {
+        let taken = self.0.iter_mut();
+        taken.filter_map(|(id, taken)| Some((id.clone(), taken.accepted.take()?))).collect()
+    }
+
+    /// Does something to a finding that is open.
+    fn apply_action(
+        &mut self,
+        act: &FindingAction,
+        finding: &Finding,
+        at: UnixMs,
+    ) -> Result<(), Refusal> {
+        let id = SanitizedText::new(&finding.id);
+        let fresh = AcknowledgementRecord {
+            opened: finding.life.opened,
+            holds: None,
+            turns: Vec::new(),
+            accepted: None,
+        };
+        let taken = self.0.entry(finding.id.clone()).or_insert(fresh);
+        match (&act.command, &taken.holds) {
+            (FindingCommand::Accept { .. }, _) if !is_acceptable(finding.kind) => {
+                return Err(Refusal::NotAcceptable { finding: id });
+            }
+            (FindingCommand::Accept { note }, _) => {
+                let says = if note.is_empty() { String::new() } else { format!(": {note}") };
+                taken.accepted = Some(SanitizedText::new(&format!("{}{says}", act.by)));
+            }
+            (FindingCommand::Acknowledge { .. }, Some(held)) => {
+                return Err(Refusal::AlreadyAcknowledged { finding: id, by: held.by.clone() });
+            }
+            (FindingCommand::Withdraw, None) => {
+                return Err(Refusal::NotAcknowledged { finding: id });
+            }
+            (FindingCommand::Acknowledge { note }, None) => {
+                let (by, note, severity) = (act.by.clone(), note.clone(), finding.severity);
+                taken.holds = Some(Acknowledgement { by, at, note, severity });
+                taken.record_event(at, FindingEvent::Acknowledged, &act.by);
+            }
+            (FindingCommand::Withdraw, Some(_)) => {
+                taken.holds = None;
+                taken.record_event(at, FindingEvent::Withdrawn, &act.by);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_acknowledgement_event(what: FindingEvent) -> bool {
+    matches!(what, FindingEvent::Acknowledged | FindingEvent::Withdrawn | FindingEvent::Lapsed)
+}
+
+impl Engine {
+    /// Does something to a finding; the answer is the finding as it is then, or why it cannot be done.
+    pub fn handle_action(&mut self, act: &FindingAction) -> Answer {
+        match self.try_action(act) {
+            Ok(()) => {
+                self.explain_finding(&act.finding).map_or_else(Answer::Refused, Answer::Finding)
+            }
+            Err(refusal) => Answer::Refused(refusal),
+        }
+    }
+
+    /// Tells the judge which levels were accepted; while he judges that waits for the next tick.
+    pub(super) fn apply_accepted_levels(&mut self) {
+        let Some(judge) = &mut self.judge else { return };
+        let accepted = self.acknowledgements.take_accepted();
+        if accepted.is_empty() {
+            return;
+        }
+        for (id, by) in &accepted {
+            judge.accept_finding(&self.cluster, id, by);
+        }
+        let open = judge.open_records().into_iter().map(convert_finding).collect();
+        let closed = judge.closed_records().into_iter().map(convert_finding).collect();
+        self.closed_revision = judge.closed_revision();
+        self.store_findings(open, Some(closed));
+        let overview = Arc::make_mut(&mut self.overview);
+        overview.findings.retain(|finding| accepted.iter().all(|(id, _)| *id != finding.id));
+    }
+
+    fn try_action(&mut self, act: &FindingAction) -> Result<(), Refusal> {
+        let id = || SanitizedText::new(&act.finding);
+        let finding = self.find_finding(&act.finding);
+        let finding = finding.ok_or_else(|| Refusal::UnknownFinding { finding: id() })?.clone();
+        if finding.life.state == LifeState::Closed {
+            return Err(Refusal::ClosedFinding { finding: id() });
+        }
+        let now = self.cluster.now();
+        self.acknowledgements.apply_action(act, &finding, now)?;
+        self.apply_accepted_levels();
+        // What was published is told anew at once: who acts wants to see that he did.
+        self.acknowledgements
+            .apply_to_findings(&mut Arc::make_mut(&mut self.findings).findings, now);
+        let groups = self.group_findings(&self.findings.findings);
+        let acknowledged = count_acknowledged(&self.findings);
+        let overview = Arc::make_mut(&mut self.overview);
+        self.acknowledgements.apply_to_findings(&mut overview.findings, now);
+        overview.findings_acknowledged = acknowledged;
+        for told in &mut overview.groups {
+            if let Some(group) = groups.iter().find(|group| group.id == told.id) {
+                told.clone_from(group);
+            }
+        }
+        Arc::make_mut(&mut self.findings).groups = groups;
+        Ok(())
+    }
+}
+
+/// How many of these findings somebody took on.
+pub(super) fn count_acknowledged(list: &FindingList) -> u32 {
+    list.findings.iter().filter(|finding| finding.acknowledged.is_some()).count() as u32
+}

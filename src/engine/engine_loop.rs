@@ -1,0 +1,306 @@
+//! The owner's loop: questions first, then the tick, then what the senders bring, one thing at a time.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use gaunt_schema::{ClockFn, UnixMs};
+use tokio::{
+    sync::mpsc,
+    task::spawn_blocking,
+    time::{Interval, MissedTickBehavior, interval},
+};
+
+use super::{
+    Engine, EngineHandle, EngineOptions,
+    engine_handle::{EngineChannels, EngineRequest, INBOX},
+    ingest_quota::IngestQuota,
+    query_scheduler::QueryScheduler,
+};
+
+/// The longest time between two ticks: a screen that is older than this looks frozen.
+const SLOWEST_TICK: Duration = Duration::from_secs(1);
+
+/// The shortest time between two ticks, so that a tiny period cannot make the owner spin.
+const FASTEST_TICK: Duration = Duration::from_millis(50);
+
+/// Judgements in one period at least: targets that are read every ten seconds say little that is new in each second.
+const JUDGEMENTS: u32 = 4;
+
+/// A tick that comes later than this is late.
+const LATE: Duration = Duration::from_millis(50);
+
+/// So many times as long as a judgement took, none is made.
+const REST: u32 = 3;
+
+/// The longest time without a judgement for that reason: on a machine that is too busy, something has to be late.
+const LONGEST_REST: Duration = Duration::from_secs(5);
+
+/// A clock that never goes back: the monotonic clock, anchored to the wall clock once, here.
+pub fn monotonic_clock() -> ClockFn {
+    let anchor = Instant::now();
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Arc::new(move || UnixMs(0) + (wall + anchor.elapsed()))
+}
+
+/// Starts an owner on the current tokio runtime. It ends when the last handle is dropped.
+pub fn spawn_new(options: EngineOptions, clock: ClockFn) -> EngineHandle {
+    let mut owner = Engine::new(options);
+    owner.run_tick(clock());
+    spawn_existing(owner, clock)
+}
+
+/// The same with an owner that knows something already.
+pub fn spawn_existing(owner: Engine, clock: ClockFn) -> EngineHandle {
+    let mut timer = interval(tick_interval(owner.options.period));
+    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    spawn_loop(owner, TickSource::Timer(timer, clock))
+}
+
+/// The same with an owner for whom time passes when it is told: it ticks at each instant that is sent, after all that
+/// was delivered before.
+pub fn spawn_stepped(mut owner: Engine, start: UnixMs) -> (EngineHandle, mpsc::Sender<UnixMs>) {
+    owner.run_tick(start);
+    let (send, told) = mpsc::channel(1);
+    (spawn_loop(owner, TickSource::Channel(told)), send)
+}
+
+fn spawn_loop(owner: Engine, beats: TickSource) -> EngineHandle {
+    let (handle, ends) = EngineHandle::new(owner.published_state());
+    tokio::spawn(run(owner, beats, ends));
+    handle
+}
+
+/// What lets time pass.
+enum TickSource {
+    /// A timer, and the clock to read then.
+    Timer(Interval, ClockFn),
+    /// Somebody who says which instant it is.
+    Channel(mpsc::Receiver<UnixMs>),
+}
+
+impl TickSource {
+    /// The next instant, and how late it comes; never, once nobody tells it any more.
+    async fn next(&mut self) -> (UnixMs, Duration) {
+        match self {
+            Self::Timer(timer, clock) => {
+                let due = timer.tick().await;
+                (clock(), due.elapsed())
+            }
+            Self::Channel(told) => match told.recv().await {
+                Some(at) => (at, Duration::ZERO),
+                None => std::future::pending().await,
+            },
+        }
+    }
+}
+
+/// The time between two ticks for targets that are read once a period.
+pub fn tick_interval(period: Duration) -> Duration {
+    period.clamp(FASTEST_TICK, SLOWEST_TICK)
+}
+
+/// How often time passes.
+#[derive(Clone, Copy, Debug)]
+struct TickPace {
+    /// The time between two ticks.
+    tick: Duration,
+    /// The ticks from one judgement to the next.
+    judge_every: u32,
+}
+
+impl TickPace {
+    /// The pace for targets that are read once a period.
+    fn of(period: Duration) -> Self {
+        let (tick, between) = (tick_interval(period), period / JUDGEMENTS);
+        Self { tick, judge_every: (between.div_duration_f64(tick) as u32).max(1) }
+    }
+
+    /// The ticks without a judgement after one that took so long: deliveries wait while the judge judges, and must not
+    /// wait most of the time.
+    fn ticks_to_skip(self, spent: Duration) -> u32 {
+        let needed = (spent * REST).min(LONGEST_REST).div_duration_f64(self.tick) as u32;
+        needed.max(self.judge_every - 1)
+    }
+}
+
+/// When the next judgement is made.
+#[derive(Debug)]
+struct JudgePacer {
+    pace: TickPace,
+    /// Ticks that pass before it is due.
+    left: u32,
+    /// Ticks since the last one, as long as deliveries wait that came while it was made: they come first. Who judged
+    /// again before would fall behind further with each, and lose pages.
+    behind: Option<u32>,
+}
+
+impl JudgePacer {
+    fn new(pace: TickPace) -> Self {
+        Self { pace, left: 0, behind: None }
+    }
+
+    /// So many deliveries wait.
+    fn update_backlog(&mut self, deliveries: usize) {
+        if deliveries == 0 {
+            self.behind = None;
+        }
+    }
+
+    /// Whether it is made at this tick.
+    fn take_due(&mut self) -> bool {
+        let longest = LONGEST_REST.div_duration_f64(self.pace.tick) as u32;
+        let waits = self.behind.is_some_and(|ticks| ticks < longest);
+        self.behind = self.behind.map(|ticks| ticks + 1);
+        let is_due = self.left == 0;
+        self.left = self.left.saturating_sub(1);
+        is_due && !waits
+    }
+
+    /// It was made, and took so long.
+    fn record_judgement(&mut self, spent: Duration) {
+        (self.left, self.behind) = (self.pace.ticks_to_skip(spent), Some(0));
+    }
+}
+
+/// Runs until nobody is left to ask, or until a part of it panicked.
+async fn run(owner: Engine, mut beats: TickSource, ends: EngineChannels) {
+    let EngineChannels { mut deliveries, requests: asked, published } = ends;
+    let mut turn = JudgePacer::new(TickPace::of(owner.options.period));
+    let mut desk = QueryScheduler::new(owner, asked, published);
+    let mut budget = IngestQuota::default();
+    loop {
+        desk.update_backlog(deliveries.len());
+        turn.update_backlog(deliveries.len());
+        tokio::select! {
+            biased;
+            going_on = desk.serve_next() => if !going_on { return },
+            (now, late) = beats.next() => {
+                // Time that is told does not press: all that came before counts, and no judgement is left out.
+                let is_told = matches!(beats, TickSource::Channel(_));
+                while let Some(delivery) = is_told.then(|| deliveries.try_recv().ok()).flatten() {
+                    let Some(owner) = desk.engine_mut().await else { return };
+                    owner.ingest_delivery(delivery);
+                }
+                if is_told {
+                    turn.update_backlog(0);
+                }
+                if let Some(late) = own_lateness(turn.pace, late, deliveries.len()) {
+                    let Some(owner) = desk.engine_mut().await else { return };
+                    owner.excuse_lateness(late);
+                }
+                let (begun, judges) = (Instant::now(), turn.take_due());
+                if step_engine(&mut desk, now, judges).await.is_none() {
+                    return;
+                }
+                if judges {
+                    turn.record_judgement(if is_told { Duration::ZERO } else { begun.elapsed() });
+                }
+            }
+            Some(delivery) = deliveries.recv(), if desk.is_free() => {
+                let Some(owner) = desk.engine_mut().await else { return };
+                budget.ingest_within_quota(owner, delivery);
+                desk.record_ingested();
+            }
+        }
+    }
+}
+
+/// By how much this process is late, if it is: its tick came late, or so many deliveries wait that those of a whole tick
+/// are among them. Nobody is missed for that.
+fn own_lateness(pace: TickPace, late: Duration, waiting: usize) -> Option<Duration> {
+    let late = if waiting >= INBOX / 2 { late.max(pace.tick) } else { late };
+    (late >= LATE).then_some(late)
+}
+
+/// One tick. What takes long in it is done on a thread of its own while questions are answered: on a large fleet a
+/// judgement takes longer than a question may wait.
+async fn step_engine(desk: &mut QueryScheduler, now: UnixMs, judges: bool) -> Option<()> {
+    if judges {
+        let Some(judging) = desk.engine_mut().await?.begin_tick(now) else { return Some(()) };
+        let done = desk.serve_during(spawn_blocking(move || judging.run())).await?;
+        desk.engine_mut().await?.end_tick(done);
+    } else {
+        desk.engine_mut().await?.tick_without_judgement(now);
+    }
+    let owner = desk.shared_engine();
+    let told = desk.serve_during(spawn_blocking(move || owner.build_tick_output())).await?;
+    desk.engine_mut().await?.publish_tick(told);
+    desk.publish_state();
+    Some(())
+}
+
+/// The way in which questions come.
+pub(super) type RequestReceiver = mpsc::Receiver<EngineRequest>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_read_seldom_is_judged_seldom_and_shown_every_second() {
+        let told = |millis| {
+            let TickPace { tick, judge_every } = TickPace::of(Duration::from_millis(millis));
+            (tick.as_millis(), judge_every)
+        };
+        assert_eq!(told(1), (50, 1));
+        assert_eq!(told(200), (200, 1));
+        assert_eq!(told(1_000), (1_000, 1));
+        assert_eq!(told(7_900), (1_000, 1));
+        assert_eq!(told(10_000), (1_000, 2));
+        assert_eq!(told(60_000), (1_000, 15));
+    }
+
+    #[test]
+    fn own_lateness_is_a_late_tick_or_a_full_inbox() {
+        let pace = TickPace::of(Duration::from_secs(10));
+        let (soon, late) = (Duration::from_millis(20), Duration::from_secs(3));
+        assert_eq!(own_lateness(pace, soon, 100), None);
+        assert_eq!(own_lateness(pace, late, 0), Some(late));
+        assert_eq!(own_lateness(pace, soon, INBOX), Some(pace.tick));
+        assert_eq!(own_lateness(pace, late, INBOX), Some(late));
+    }
+
+    #[test]
+    fn a_judgement_that_takes_long_is_made_seldom() {
+        let rest = |period, spent| {
+            TickPace::of(Duration::from_secs(period)).ticks_to_skip(Duration::from_millis(spent))
+        };
+        assert_eq!((rest(1, 20), rest(10, 20)), (0, 1));
+        assert_eq!((rest(1, 300), rest(10, 700)), (0, 2));
+        assert_eq!((rest(1, 700), rest(10, 1_600)), (2, 4));
+        assert_eq!(rest(1, 90_000), 5);
+    }
+
+    #[test]
+    fn who_is_behind_takes_what_waits_before_the_next_judgement_and_not_for_ever() {
+        let mut turn = JudgePacer::new(TickPace::of(Duration::from_secs(1)));
+        let made = |turn: &mut JudgePacer| {
+            let due = turn.take_due();
+            if due {
+                turn.record_judgement(Duration::from_millis(300));
+            }
+            due
+        };
+        // While nothing waits, every tick.
+        assert!((0..3).all(|_| {
+            turn.update_backlog(0);
+            made(&mut turn)
+        }));
+        // What waits is taken in time.
+        turn.update_backlog(700);
+        assert!(!made(&mut turn));
+        turn.update_backlog(20);
+        assert!(!made(&mut turn));
+        turn.update_backlog(0);
+        turn.update_backlog(3);
+        assert!(made(&mut turn), "what came since counts at the next one");
+        // A machine that is too slow for all is judged now and then.
+        let often = (0..60).filter(|_| {
+            turn.update_backlog(5_000);
+            made(&mut turn)
+        });
+        assert_eq!(often.count(), 10);
+    }
+}

@@ -1,0 +1,186 @@
+//! The fabric: ports put together by leaf and rail.
+
+use std::collections::{HashMap, HashSet};
+
+use gaunt_schema::{
+    DeviceClass, FindingKind, MetricId, SanitizedText,
+    catalogue::{ethernet, port},
+    natural_order,
+};
+
+use super::{
+    Engine,
+    subject_rows::{PortRows, port_load},
+    time_view::TimeView,
+};
+use crate::{
+    answer::{
+        FabricCellColumns, FabricMatrix, Filter,
+        filter::{MAX_ROWS, RowSource as _, select_rows},
+    },
+    cluster::{Cluster, NodeId},
+};
+
+/// The most cells: more than any fabric of 100,000 ports has; what lies beyond is put under the empty names.
+const MAX_CELLS: usize = 65_536;
+
+/// Errors that are added up to one number.
+const ERRORS: [MetricId; 4] =
+    [port::SYMBOL_ERRORS, port::LINK_ERROR_RECOVERY, port::LINK_DOWNED, port::RECEIVE_ERRORS];
+
+/// The time that the network stops a port, by priority, and that the port stops the network.
+const PAUSES: [(MetricId, usize); 2] =
+    [(ethernet::RECEIVE_PAUSED_0, 0), (ethernet::TRANSMIT_PAUSED_0, 1)];
+
+/// Priorities of a port's traffic: the rows of the catalogue follow one another.
+const PRIORITIES: u16 = 8;
+
+/// What the ports of one cell add up to.
+#[derive(Clone, Copy, Default)]
+struct FabricCellSums {
+    ports: u32,
+    active: u32,
+    receive: FabricCellMean,
+    transmit: FabricCellMean,
+    busiest: Option<f64>,
+    paused: [FabricCellMean; 2],
+    cnp: FabricCellMean,
+    ecn: FabricCellMean,
+    errors: Option<f64>,
+    downs: Option<f64>,
+    /// The worst finding, by its place among all.
+    finding: Option<FindingKind>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct FabricCellMean {
+    sum: f64,
+    known: u32,
+}
+
+impl FabricCellMean {
+    fn add_value(&mut self, value: Option<f64>) {
+        if let Some(value) = value {
+            self.sum += value;
+            self.known += 1;
+        }
+    }
+
+    fn get(self) -> Option<f32> {
+        (self.known > 0).then(|| (self.sum / f64::from(self.known)) as f32)
+    }
+}
+
+impl Engine {
+    /// Leaves by rails, of the ports that a filter leaves.
+    pub(super) fn compute_fabric(&self, filter: &Filter) -> FabricMatrix {
+        let ports = PortRows::new(self);
+        let selected = select_rows(filter, &ports, MAX_ROWS);
+        let blamed = ports.blaming_findings(&selected.rows);
+        let unknown = SanitizedText::default();
+        let wiring = self.cluster.topology();
+        let mut cells: HashMap<(&str, &str), FabricCellSums> = HashMap::new();
+        for (row, finding) in selected.rows.iter().zip(blamed) {
+            let (place, id) = ports.cluster_row(*row);
+            let told = wiring.port_topology(place);
+            let leaf = told.and_then(|port| Some(&port.leaf.as_ref()?.value)).unwrap_or(&unknown);
+            let rail = told.and_then(|port| Some(&port.rail.as_ref()?.value)).unwrap_or(&unknown);
+            let mut key = (leaf.as_str(), rail.as_str());
+            if !cells.contains_key(&key) && cells.len() >= MAX_CELLS {
+                key = ("", "");
+            }
+            cells.entry(key).or_default().add_port(self.time_view(), place, id, finding);
+        }
+        let names = |of: fn(&(&str, &str)) -> String| {
+            // A comparison costs more than knowing a name again.
+            let names: HashSet<String> = cells.keys().map(of).collect();
+            let mut names: Vec<String> = names.into_iter().collect();
+            names.sort_by(|a, b| natural_order(a, b));
+            names
+        };
+        let (leaves, rails) = (names(|key| key.0.to_owned()), names(|key| key.1.to_owned()));
+        let mut columns = FabricCellColumns::default();
+        for (at, leaf) in leaves.iter().enumerate() {
+            for (of, rail) in rails.iter().enumerate() {
+                if let Some(cell) = cells.get(&(leaf.as_str(), rail.as_str())) {
+                    columns.leaf.push(at as u32);
+                    columns.rail.push(of as u32);
+                    cell.append_to_columns(&mut columns);
+                }
+            }
+        }
+        let safe = |names: Vec<String>| names.iter().map(|name| SanitizedText::new(name)).collect();
+        FabricMatrix {
+            at: self.time_view().view_time(),
+            total: ports.len() as u32,
+            matched: selected.matched,
+            leaves: safe(leaves),
+            rails: safe(rails),
+            cells: columns,
+        }
+    }
+}
+
+impl FabricCellSums {
+    fn add_port(
+        &mut self,
+        cluster: TimeView<'_>,
+        place: u32,
+        id: NodeId,
+        finding: Option<FindingKind>,
+    ) {
+        self.ports += 1;
+        self.finding = self.finding.or(finding);
+        let errors = ERRORS.iter().filter_map(|metric| cluster.counter_rate(*metric, place));
+        if let Some(errors) = errors.reduce(|a, b| a + b) {
+            self.errors = Some(self.errors.unwrap_or(0.0) + errors);
+        }
+        if let Some(downs) = cluster.counter_rate(port::LINK_DOWNED, place) {
+            self.downs = Some(self.downs.unwrap_or(0.0) + downs);
+        }
+        if cluster.is_active(place) != Some(true) {
+            return;
+        }
+        self.active += 1;
+        let load = port_load(cluster, place);
+        self.receive.add_value(load.map(|(receive, _)| receive));
+        self.transmit.add_value(load.map(|(_, transmit)| transmit));
+        let busier = load.map(|(receive, transmit)| receive.max(transmit));
+        self.busiest = self.busiest.into_iter().chain(busier).reduce(f64::max);
+        self.cnp.add_value(cluster.counter_rate(port::CNP_HANDLED, place));
+        self.ecn.add_value(cluster.counter_rate(port::ECN_MARKED, place));
+        let Some(netdev) = netdev_of_port(cluster.live_cluster(), place, id) else { return };
+        for (first, direction) in PAUSES {
+            // What a port's priorities are stopped for overlaps: the longest is the time lost at least.
+            let of =
+                (0..PRIORITIES).filter_map(|p| cluster.counter_rate(MetricId(first.0 + p), netdev));
+            self.paused[direction].add_value(of.reduce(f64::max));
+        }
+    }
+
+    fn append_to_columns(self, columns: &mut FabricCellColumns) {
+        columns.ports.push(self.ports);
+        columns.active.push(self.active);
+        columns.receive_ratio.push(self.receive.get());
+        columns.transmit_ratio.push(self.transmit.get());
+        columns.busiest_ratio.push(self.busiest.map(|share| share as f32));
+        columns.pause_received_ratio.push(self.paused[0].get());
+        columns.pause_sent_ratio.push(self.paused[1].get());
+        columns.cnp_handled_per_second.push(self.cnp.get());
+        columns.ecn_marked_per_second.push(self.ecn.get());
+        columns.errors_per_second.push(self.errors.map(|errors| errors as f32));
+        columns.downs_per_second.push(self.downs.map(|downs| downs as f32));
+        columns.finding.push(self.finding);
+    }
+}
+
+/// The row of the network device that is the same hardware as a port.
+fn netdev_of_port(cluster: &Cluster, row: u32, id: NodeId) -> Option<u32> {
+    let name = cluster.device_at(DeviceClass::Port, row)?.info_label(port::INFO, "netdev")?;
+    let rows = cluster.node_by_id(id)?.device_rows(DeviceClass::Netdev).iter().copied();
+    let is = |row: &u32| {
+        let key = cluster.device_at(DeviceClass::Netdev, *row).map(|entry| &entry.device.key);
+        key.and_then(|key| key.first()) == Some(name)
+    };
+    rows.into_iter().find(is)
+}

@@ -1,0 +1,192 @@
+//! The judge's findings in the words of answers, and the explanation of one of them.
+
+use std::{collections::HashMap, sync::Arc};
+
+use gaunt_schema::{FindingKind, SanitizedText};
+
+use super::Engine;
+use crate::{
+    answer::{
+        self, AlternativeOutcome, Explanation, FindingGroup, FindingLifecycle, FindingList,
+        JobOwner, LifecycleChange, LimitDetail, Refusal,
+    },
+    judge::{self, FindingExplanation, FindingHistory, FindingRecord, Judge},
+};
+
+/// A finding as an answer: a GPU whose time is lost costs one GPU-hour in an hour.
+pub(super) fn convert_finding(told: &FindingRecord) -> answer::Finding {
+    let finding = &told.finding;
+    answer::Finding {
+        id: finding.id.clone(),
+        kind: finding.kind,
+        severity: finding.severity,
+        entity: finding.entity.clone(),
+        since: finding.since,
+        confidence: finding.confidence,
+        lost_gpus: finding.lost_gpus,
+        cost_gpu_hours_per_hour: finding.lost_gpus,
+        victims: finding.victims.clone(),
+        summary: finding.summary.clone(),
+        next: finding.next.clone(),
+        evidence: finding
+            .evidence
+            .iter()
+            .map(|number| convert_sourced_evidence(finding.kind, number))
+            .collect(),
+        missing: told.chain.as_ref().map(|chain| chain.missing.clone()).unwrap_or_default(),
+        life: convert_lifecycle(&told.life),
+        acknowledged: None,
+    }
+}
+
+/// A number of a finding, with what it is made of.
+fn convert_sourced_evidence(
+    kind: FindingKind,
+    number: &judge::FindingEvidence,
+) -> answer::EvidenceItem {
+    let ground = judge::evidence_row(kind, &number.what);
+    let series: Vec<String> = ground.series.iter().map(|id| id.series_key()).collect();
+    let threshold = ground.threshold.to_owned();
+    let past = match (ground.own && !series.is_empty(), ground.alike) {
+        (false, _) => answer::HistoryRelation::Nothing,
+        (true, false) => answer::HistoryRelation::Part,
+        (true, true) => answer::HistoryRelation::Same,
+    };
+    answer::EvidenceItem { source: series.join(", "), threshold, past, ..convert_evidence(number) }
+}
+
+fn convert_evidence(number: &judge::FindingEvidence) -> answer::EvidenceItem {
+    answer::EvidenceItem {
+        what: number.what.clone(),
+        value: number.value,
+        unit: number.unit,
+        limit: number.limit,
+        note: number.note.clone(),
+        source: String::new(),
+        threshold: String::new(),
+        past: answer::HistoryRelation::default(),
+    }
+}
+
+fn convert_lifecycle(lived: &FindingHistory) -> FindingLifecycle {
+    let changes = lived.changes.iter().map(|turn| LifecycleChange {
+        at: turn.at,
+        what: turn.what,
+        from: turn.from.clone(),
+        to: turn.to.clone(),
+    });
+    FindingLifecycle {
+        state: lived.state,
+        opened: lived.opened,
+        seen: lived.seen,
+        closed: lived.closed,
+        openings: lived.openings.len() as u32,
+        changes: changes.collect(),
+    }
+}
+
+fn convert_context(seen: &FindingExplanation) -> answer::EvidenceContext {
+    let signals = seen.signals.iter().map(|signal| answer::SignalDetail {
+        what: signal.what.clone(),
+        source: signal.source.clone(),
+        unit: signal.unit,
+        value: signal.value,
+        absent: signal.absent,
+        usual: signal.usual,
+        peers: signal.peers,
+        quartiles: signal.quartiles,
+    });
+    let alternatives = seen.alternatives.iter().map(|other| answer::AlternativeDetail {
+        kind: other.kind,
+        ruling: match other.beyond {
+            Some(true) => AlternativeOutcome::AlsoThere,
+            Some(false) => AlternativeOutcome::RuledOut,
+            None => AlternativeOutcome::Unknown,
+        },
+        number: answer::EvidenceItem {
+            source: other.source.clone(),
+            threshold: other.threshold.clone(),
+            ..convert_evidence(&other.number)
+        },
+    });
+    answer::EvidenceContext {
+        at: seen.at,
+        peers: seen.peers.clone(),
+        signals: signals.collect(),
+        alternatives: alternatives.collect(),
+    }
+}
+
+/// Chains of evidence, by the ids of their findings.
+pub(super) type ExplanationsById = HashMap<String, Arc<FindingExplanation>>;
+
+/// The chain of every finding that has one.
+pub(super) fn collect_explanations(judge: &Judge) -> ExplanationsById {
+    let all = judge.open_records().into_iter().chain(judge.closed_records());
+    let chained = all.filter_map(|told| Some((told.finding.id.clone(), told.chain.clone()?)));
+    chained.collect()
+}
+
+impl Engine {
+    /// Takes what the judge says now; closed findings only if they are others than before.
+    pub(super) fn store_findings(
+        &mut self,
+        mut open: Vec<answer::Finding>,
+        closed: Option<Vec<answer::Finding>>,
+    ) {
+        let at = self.cluster.now();
+        self.acknowledgements.apply_to_findings(&mut open, at);
+        let list = |findings: Vec<answer::Finding>, groups| {
+            let total = findings.len() as u32;
+            Arc::new(FindingList { at, findings, total, matched: total, groups })
+        };
+        if let Some(mut closed) = closed {
+            self.acknowledgements.apply_to_findings(&mut closed, at);
+            let known = open.iter().chain(&closed).map(|finding| finding.id.as_str());
+            self.acknowledgements.retain_known(&known.collect());
+            self.closed = list(closed, Vec::new());
+        } else {
+            Arc::make_mut(&mut self.closed).at = at;
+        }
+        let groups = self.group_findings(&open);
+        self.findings = list(open, groups);
+    }
+
+    /// Groups of open findings, by kind and by the users of their jobs.
+    pub(super) fn group_findings(&self, findings: &[answer::Finding]) -> Vec<FindingGroup> {
+        FindingGroup::group_findings(findings, |entity| {
+            let told = entity.job.as_ref().and_then(|job| self.cluster.job_attributes(job));
+            told.map_or_else(JobOwner::default, |told| JobOwner {
+                user: told.user.clone(),
+                account: told.account.clone(),
+            })
+        })
+    }
+
+    /// The finding of this id, open or closed.
+    pub(super) fn find_finding(&self, id: &str) -> Option<&answer::Finding> {
+        let of = |list: &FindingList| list.findings.iter().position(|finding| finding.id == id);
+        let open = of(&self.findings).map(|at| &self.findings.findings[at]);
+        open.or_else(|| of(&self.closed).map(|at| &self.closed.findings[at]))
+    }
+
+    /// Everything that is known of one finding.
+    pub(super) fn explain_finding(&self, id: &str) -> Result<Arc<Explanation>, Refusal> {
+        let unknown = || Refusal::UnknownFinding { finding: SanitizedText::new(id) };
+        let finding = self.find_finding(id).ok_or_else(unknown)?.clone();
+        let (rule, keys) = judge::detection_rule(finding.kind);
+        let chain = self.explanations.get(id).map(|seen| convert_context(seen));
+        let mut named: Vec<&str> = keys.to_vec();
+        named.extend(finding.evidence.iter().map(|number| number.threshold.as_str()));
+        named.extend(judge::confidence_limit(&self.options.thresholds, finding.confidence));
+        named.sort_unstable();
+        named.dedup();
+        let limit = |key: &&str| {
+            let (value, why) = judge::explain_limit(&self.options.thresholds, key)?;
+            Some(LimitDetail { key: (*key).to_owned(), value, why })
+        };
+        let limits = named.iter().filter_map(limit).collect();
+        let (at, rule) = (self.cluster.now(), rule.to_owned());
+        Ok(Arc::new(Explanation { at, finding, rule, limits, chain }))
+    }
+}

@@ -1,0 +1,208 @@
+//! The overview: one pass over the fleet, once a tick.
+
+use std::collections::{BTreeSet, HashSet};
+
+use gaunt_schema::{DeviceClass, GpuState, SanitizedText};
+
+use super::{Engine, acknowledgements::count_acknowledged, lost_gpus, node_answers::NodeSortKey};
+use crate::{
+    answer::{
+        Finding, FindingGroup, FindingLine, FindingList, HeatMap, LostGpuTime, NodeCounts,
+        NodeState, Overview, StateCount, finding_group,
+    },
+    cluster::{NodeId, TargetHealth},
+    judge::{self, gpus_of_parts},
+};
+
+/// Lines of findings and groups in the overview, and findings in it: more than any screen shows at once.
+const MAX_FINDINGS: usize = 32;
+
+/// Nodes in the overview: more than any screen shows at once.
+const MAX_WORST: usize = 32;
+
+/// Sentences about the recording, about sources of targets, and about targets, in the overview.
+const MAX_TROUBLE: usize = 8;
+
+/// Lost GPUs of an overview; none if nothing is known of any.
+pub(super) fn known_loss(overview: &Overview) -> Option<f64> {
+    overview.states.iter().copied().any(is_known).then_some(overview.lost.gpus)
+}
+
+/// Whether it is known what these GPUs do.
+fn is_known(count: StateCount) -> bool {
+    !matches!(count.state, GpuState::Stale | GpuState::Unknown)
+}
+
+/// The findings and groups of the worst lines. A group is never cut: it tells the number and the cost of all of its
+/// members, of which the first are here.
+fn worst_findings(list: &FindingList) -> (Vec<Finding>, Vec<FindingGroup>) {
+    let lines = finding_group::collect_lines(&list.findings, &list.groups);
+    let (mut wanted, mut groups) = (HashSet::new(), Vec::new());
+    for line in lines.iter().take(MAX_FINDINGS) {
+        match line {
+            FindingLine::Single(finding) => _ = wanted.insert(finding.id.as_str()),
+            FindingLine::Group(group) => {
+                wanted.extend(group.members.first().map(String::as_str));
+                groups.push((*group).clone());
+            }
+        }
+    }
+    // What is left over goes to the worst of the others.
+    let mut left = MAX_FINDINGS.saturating_sub(wanted.len());
+    let findings = list.findings.iter().filter(|finding| {
+        let known = wanted.contains(finding.id.as_str());
+        let more = !known && left > 0;
+        left -= usize::from(more);
+        known || more
+    });
+    (findings.cloned().collect(), groups)
+}
+
+impl Engine {
+    /// The overview of what is known and judged at the instant that is seen; `self.findings` must be those of then.
+    pub(super) fn build_overview(&self) -> Overview {
+        let blamed = self.blamed_nodes();
+        let (mut heat, mut nodes) = (HeatMap::default(), self.pending_and_down());
+        let mut states = vec![0_u32; GpuState::ALL.len()];
+        let mut worst: Vec<(NodeSortKey, NodeId)> = Vec::new();
+        for (id, node) in self.cluster.sorted_nodes() {
+            match self.node_state(node) {
+                NodeState::Live => nodes.live += 1,
+                NodeState::Stale => nodes.stale += 1,
+                NodeState::Down => nodes.down += 1,
+            }
+            let gpus = node.device_rows(DeviceClass::Gpu);
+            if !gpus.is_empty() {
+                heat.nodes.push(node.name.clone());
+                heat.gpus.push(gpus.len() as u16);
+            }
+            for row in gpus {
+                let state = self.gpu_state(*row);
+                heat.states.push(state.letter_code());
+                states[state as usize] += 1;
+            }
+            worst.push((self.node_sort_key(node, &blamed), id));
+        }
+        if worst.len() > MAX_WORST {
+            worst.select_nth_unstable(MAX_WORST);
+            worst.truncate(MAX_WORST);
+        }
+        worst.sort_unstable();
+        let counts = GpuState::ALL.iter().map(|state| (*state, states[*state as usize]));
+        let states: Vec<_> = counts
+            .filter(|(_, gpus)| *gpus > 0)
+            .map(|(state, gpus)| StateCount { state, gpus })
+            .collect();
+        let (findings, groups) = worst_findings(&self.findings);
+        Overview {
+            cluster: self.options.cluster.clone(),
+            at: self.time_view().view_time(),
+            period_ms: self.cluster.scrape_period().as_millis() as u64,
+            nodes,
+            lost: self.lost_now(&states),
+            states,
+            findings_open: self.findings.findings.len() as u32,
+            findings_acknowledged: count_acknowledged(&self.findings),
+            findings_without_place: self.without_place.values().sum(),
+            findings,
+            groups,
+            heat,
+            worst: self.node_lines(worst.into_iter().map(|(_, id)| id), &blamed),
+            trouble: self.trouble_messages(),
+        }
+    }
+
+    /// Targets that no node can be counted for: not tried, not known, or named by the operator and never reached.
+    fn pending_and_down(&self) -> NodeCounts {
+        let (mut counts, mut unreached) = (NodeCounts::default(), BTreeSet::new());
+        if let Some(picture) = &self.snapshot {
+            // Nodes that are gone by now are counted as they were.
+            let ailing = |state| picture.not_live.values().filter(|known| **known == state).count();
+            counts.pending = picture.nodes.pending;
+            counts.down = picture.nodes.down.saturating_sub(ailing(NodeState::Down) as u32);
+            return counts;
+        }
+        for target in self.cluster.tracked_targets().iter().filter(|target| target.node.is_none()) {
+            match (self.standing(target), &target.target.node) {
+                (TargetHealth::Live, _) => {}
+                (TargetHealth::Down, Some(name)) => {
+                    if self.cluster.node_by_name(name).is_none() {
+                        unreached.insert(name);
+                    }
+                }
+                (TargetHealth::Down, None) | (TargetHealth::Pending, _) => counts.pending += 1,
+            }
+        }
+        counts.down = unreached.len() as u32;
+        counts
+    }
+
+    fn lost_now(&self, states: &[StateCount]) -> LostGpuTime {
+        let (totals, gpus) = (self.loss.totals, gpus_of_parts(self.loss.totals.total_parts()));
+        let unknown = states.iter().filter(|count| !is_known(**count));
+        LostGpuTime {
+            gpus,
+            findings_gpus: gpus_of_parts(totals.findings),
+            idle_gpus: gpus_of_parts(totals.idle),
+            unexplained_gpus: gpus_of_parts(totals.unexplained),
+            unknown_gpus: unknown.map(|count| count.gpus).sum(),
+            cost_per_hour: self.options.price_per_gpu_hour.map(|price| price * gpus),
+            currency: self.options.currency.clone(),
+            history: self.lost_series.points_until(self.time_view().view_time()),
+            history_step_ms: lost_gpus::STEP.as_millis() as u64,
+        }
+    }
+
+    fn trouble_messages(&self) -> Vec<SanitizedText> {
+        if self.past_time.is_some() {
+            return Vec::new();
+        }
+        let keeping = self.cluster.recording_status().and_then(|keeping| keeping.trouble.clone());
+        let sources =
+            self.cluster.target_sources().iter().filter_map(|source| source.trouble.clone());
+        let targets = self.cluster.tracked_targets().iter().filter_map(judge::target_problem);
+        let unlisted = self.unlisted_findings_message();
+        let all = keeping.into_iter().chain(unlisted).chain(sources).chain(targets);
+        all.take(MAX_TROUBLE).collect()
+    }
+
+    /// A sentence about findings that have no place.
+    fn unlisted_findings_message(&self) -> Option<SanitizedText> {
+        let kinds: Vec<String> = self
+            .without_place
+            .iter()
+            .map(|(kind, findings)| format!("{findings} {kind}"))
+            .collect();
+        (!kinds.is_empty()).then(|| {
+            SanitizedText::new(&format!(
+                "there are more findings than places for them; not listed are {}. Look at `findings_over_limit` and at \
+                 the nodes with most findings first",
+                kinds.join(", ")
+            ))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gaunt_schema::{Entity, Severity};
+
+    use super::*;
+    use crate::answer::{JobOwner, finding_group::tests::idle_finding};
+
+    #[test]
+    fn group_is_whole_and_hides_no_finding_that_is_worse() {
+        let mut findings: Vec<Finding> = (0..83).map(idle_finding).collect();
+        let warning = |at| Finding { severity: Severity::Warning, ..idle_finding(at) };
+        findings.extend([100, 101].map(warning));
+        let sam = |_: &Entity| JobOwner { user: Some("sam".into()), account: None };
+        let groups = FindingGroup::group_findings(&findings, sam);
+        let list = FindingList { findings, groups, ..FindingList::default() };
+        let (worst, groups) = worst_findings(&list);
+        assert_eq!(worst.len(), MAX_FINDINGS);
+        let urgent = worst.iter().filter(|finding| finding.severity == Severity::Warning);
+        assert_eq!(urgent.count(), 2, "what comes after 83 others has its place");
+        assert_eq!((groups[0].members.len(), groups[0].lost_gpus), (83, 664.0));
+        assert!(worst.iter().any(|finding| finding.id == groups[0].members[0]));
+    }
+}

@@ -1,0 +1,147 @@
+//! The time budget of a target: how much processor time taking in one of its pages may need.
+//!
+//! Budgets of size hold whatever a page costs in step with its size; this one holds whatever else a page may cost. A
+//! target that is over it several times in a row is refused for a while, twice as long each time, and then tried again.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+use gaunt_schema::{Batch, Delivery, LimitExceeded, Quota, ScrapeFailure, TargetId};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::Engine;
+
+/// What any page may need, and what each sample on it adds: many times what pages need that are taken for the first time.
+const OF_A_PAGE: Duration = Duration::from_millis(50);
+const OF_A_SAMPLE: Duration = Duration::from_micros(2);
+
+/// Pages in a row that must be over it: one may have met a busy cache, or bring everything anew.
+const IN_A_ROW: u32 = 3;
+
+/// Pages that are refused the first time, and the most.
+const FIRST_REST: u32 = 8;
+const LONGEST_REST: u32 = 64;
+
+/// Targets that were over their budgets lately.
+#[derive(Debug, Default)]
+pub(super) struct IngestQuota {
+    over: HashMap<TargetId, QuotaOverrun>,
+}
+
+#[derive(Debug)]
+struct QuotaOverrun {
+    /// Pages in a row that were over it.
+    pages: u32,
+    /// Pages that are still to be refused, and how many were the last time.
+    left: u32,
+    rest: u32,
+    excess: LimitExceeded,
+}
+
+impl IngestQuota {
+    /// Has the owner take a delivery, unless its target is refused.
+    pub(super) fn ingest_within_quota(&mut self, owner: &mut Engine, delivery: Delivery) {
+        let Delivery::Batch(batch) = delivery else {
+            if let Delivery::Targets(targets) = &delivery {
+                let known: HashSet<TargetId> = targets.iter().map(|target| target.id).collect();
+                self.over.retain(|target, _| known.contains(target));
+            }
+            return owner.ingest_delivery(delivery);
+        };
+        let Ok(page) = &batch.outcome else { return owner.ingest_delivery(Delivery::Batch(batch)) };
+        let (target, samples) = (batch.target, page.report.samples.len());
+        if let Some(excess) = self.refuse_next(target) {
+            let outcome = Err(ScrapeFailure::OverBudget(excess));
+            return owner.ingest_delivery(Delivery::Batch(Batch { outcome, ..batch }));
+        }
+        let began = thread_cpu_time();
+        owner.ingest_delivery(Delivery::Batch(batch));
+        self.record_cost(target, samples, thread_cpu_time().saturating_sub(began));
+    }
+
+    /// Whether the next page of a target is refused, and why.
+    fn refuse_next(&mut self, target: TargetId) -> Option<LimitExceeded> {
+        let over = self.over.get_mut(&target).filter(|over| over.left > 0)?;
+        over.left -= 1;
+        Some(over.excess)
+    }
+
+    /// A page with so many samples needed so much.
+    fn record_cost(&mut self, target: TargetId, samples: usize, spent: Duration) {
+        let limit = OF_A_PAGE + OF_A_SAMPLE * u32::try_from(samples).unwrap_or(u32::MAX);
+        if spent <= limit {
+            self.over.remove(&target);
+            return;
+        }
+        let (found, limit) = (spent.as_millis() as u64, limit.as_millis() as u64);
+        let excess = LimitExceeded { budget: Quota::IngestTime, found, limit };
+        let fresh = QuotaOverrun { pages: 0, left: 0, rest: 0, excess };
+        let over = self.over.entry(target).or_insert(fresh);
+        over.excess = excess;
+        over.pages = over.pages.saturating_add(1);
+        if over.pages >= IN_A_ROW {
+            over.rest = (over.rest * 2).clamp(FIRST_REST, LONGEST_REST);
+            over.left = over.rest;
+            tracing::warn!(
+                target = target.0,
+                found,
+                limit,
+                refused = over.left,
+                "page costs too much time"
+            );
+        }
+    }
+}
+
+/// What this thread has used so far: what else runs on the machine does not count.
+fn thread_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
+    Duration::new(seconds.unwrap_or_default(), nanos.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TARGET: TargetId = TargetId(7);
+
+    #[test]
+    fn ingest_budget_refuses_after_three_pages_in_a_row_and_tries_again() {
+        let mut budget = IngestQuota::default();
+        let (cheap, dear) = (Duration::from_millis(5), Duration::from_millis(400));
+        for spent in [dear, dear, cheap, dear, dear] {
+            budget.record_cost(TARGET, 1_000, spent);
+            assert_eq!(budget.refuse_next(TARGET), None, "not three in a row");
+        }
+        let mut rests = Vec::new();
+        for _ in 0..6 {
+            budget.record_cost(TARGET, 1_000, dear);
+            let mut refused = 0;
+            while let Some(excess) = budget.refuse_next(TARGET) {
+                assert_eq!(
+                    (excess.budget, excess.found, excess.limit),
+                    (Quota::IngestTime, 400, 52)
+                );
+                refused += 1;
+            }
+            rests.push(refused);
+        }
+        assert_eq!(rests, [8, 16, 32, 64, 64, 64]);
+        assert_eq!(budget.refuse_next(TargetId(8)), None, "others are taken");
+        budget.record_cost(TARGET, 1_000, cheap);
+        budget.record_cost(TARGET, 1_000, dear);
+        assert_eq!(budget.refuse_next(TARGET), None, "a page within it ends it");
+    }
+
+    #[test]
+    fn ingest_budget_grows_with_the_page() {
+        let mut budget = IngestQuota::default();
+        for _ in 0..5 {
+            budget.record_cost(TARGET, 500_000, Duration::from_millis(900));
+        }
+        assert_eq!(budget.refuse_next(TARGET), None);
+    }
+}

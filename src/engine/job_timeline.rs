@@ -1,0 +1,102 @@
+//! Strips: what the GPUs of a job did over the last minutes, those that stand out first.
+
+use gaunt_schema::{DeviceClass, GpuState};
+
+use super::{Engine, snapshot_history::TickSnapshot};
+use crate::{
+    answer::{GpuTimeline, JobTimeline, StateTime},
+    judge::gpus_of_parts,
+};
+
+/// Points of a strip: as many as a screen has columns for.
+const POINTS: usize = 120;
+
+/// Strips of one job: more than any screen shows at once.
+const STRIPS: usize = 128;
+
+/// The longest time that one picture stands for: a pause in the album is no loss that was seen.
+const LONGEST_MS: f64 = 15_000.0;
+
+const HOUR_MS: f64 = 3.6e6;
+
+impl Engine {
+    /// What these GPUs did of late.
+    pub(super) fn job_timeline(&self, gpus: &[u32]) -> JobTimeline {
+        let now = self.time_view().view_time();
+        let pictures: Vec<&TickSnapshot> = self.snapshots.snapshots_until(now).collect();
+        let near = &pictures[pictures.len().saturating_sub(POINTS)..];
+        let span = |of: &[&TickSnapshot]| {
+            of.first().map_or(0, |first| now.duration_since(first.at).as_millis())
+        };
+        let most: Vec<GpuState> =
+            near.iter().map(|picture| most_common_state(picture, gpus)).collect();
+        let mut odd: Vec<(usize, u32)> =
+            gpus.iter().map(|gpu| (count_differing(near, &most, *gpu), *gpu)).collect();
+        // Those that differ equally keep their order.
+        odd.sort_by_key(|(differs, _)| std::cmp::Reverse(*differs));
+        odd.truncate(STRIPS);
+        let strips =
+            odd.iter().filter_map(|(differs, gpu)| self.gpu_timeline(near, *gpu, *differs));
+        JobTimeline {
+            step_ms: span(near) as u64 / (near.len().max(2) as u64 - 1),
+            most: most.iter().map(|state| state.letter_code()).collect(),
+            strips: strips.collect(),
+            span_ms: span(&pictures) as u64,
+            lost: lost_time_by_state(&pictures, gpus),
+        }
+    }
+
+    fn gpu_timeline(
+        &self,
+        pictures: &[&TickSnapshot],
+        gpu: u32,
+        differs: usize,
+    ) -> Option<GpuTimeline> {
+        let entry = self.cluster.device_at(DeviceClass::Gpu, gpu)?;
+        Some(GpuTimeline {
+            node: self.cluster.node_by_id(entry.node)?.name.clone(),
+            gpu: entry.device.key.first()?.clone(),
+            states: pictures.iter().map(|picture| picture.gpu_state(gpu).letter_code()).collect(),
+            odd_ratio: differs as f64 / pictures.len().max(1) as f64,
+        })
+    }
+}
+
+/// How often a GPU did something else than most.
+fn count_differing(pictures: &[&TickSnapshot], most: &[GpuState], gpu: u32) -> usize {
+    let pairs = pictures.iter().zip(most);
+    // What was not known of it is not odd.
+    let odd = |state: GpuState, most: GpuState| {
+        state != most && !matches!(state, GpuState::Stale | GpuState::Unknown)
+    };
+    pairs.filter(|(picture, most)| odd(picture.gpu_state(gpu), **most)).count()
+}
+
+/// What most of the GPUs did; of two equally many the one that comes first in the order of states.
+fn most_common_state(picture: &TickSnapshot, gpus: &[u32]) -> GpuState {
+    let mut counts = [0_u32; GpuState::ALL.len()];
+    for gpu in gpus {
+        counts[picture.gpu_state(*gpu) as usize] += 1;
+    }
+    let most = GpuState::ALL.iter().rev().max_by_key(|state| counts[**state as usize]);
+    most.copied().unwrap_or(GpuState::Unknown)
+}
+
+/// Lost GPU time by the state of the GPUs, the most first: each picture stands for the time since the one before.
+fn lost_time_by_state(pictures: &[&TickSnapshot], gpus: &[u32]) -> Vec<StateTime> {
+    let mut spent = [0.0; GpuState::ALL.len()];
+    for pair in pictures.windows(2) {
+        let span = (pair[1].at.duration_since(pair[0].at).as_millis() as f64).min(LONGEST_MS);
+        for gpu in gpus {
+            let lost = gpus_of_parts(u64::from(pair[1].lost_parts(*gpu)));
+            spent[pair[1].gpu_state(*gpu) as usize] += lost * span / HOUR_MS;
+        }
+    }
+    let mut lost: Vec<StateTime> = GpuState::ALL
+        .iter()
+        .map(|state| StateTime { state: *state, gpu_hours: spent[*state as usize] })
+        .filter(|time| time.gpu_hours > 0.0)
+        .collect();
+    lost.sort_by(|a, b| b.gpu_hours.total_cmp(&a.gpu_hours));
+    lost
+}

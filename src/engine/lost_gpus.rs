@@ -1,0 +1,95 @@
+//! The ledger of lost GPUs: what was lost in the last minutes.
+
+use std::{collections::VecDeque, time::Duration};
+
+use gaunt_schema::UnixMs;
+use serde::{Deserialize, Serialize};
+
+/// One point stands for this time.
+pub(super) const STEP: Duration = Duration::from_secs(10);
+
+/// Points that are kept: a quarter of an hour.
+const POINTS: usize = 90;
+
+/// Means of lost GPUs, one for each step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct LostGpuSeries {
+    /// The step of the newest point.
+    step: i64,
+    /// Sum and number of the entries of each step, oldest first.
+    points: VecDeque<(f64, u32)>,
+}
+
+impl LostGpuSeries {
+    /// Notes what is lost at `now`; none if nothing is known.
+    pub(super) fn record_loss(&mut self, now: UnixMs, lost: Option<f64>) {
+        let step = now.0.div_euclid(STEP.as_millis() as i64);
+        let passed = if self.points.is_empty() { 1 } else { step.saturating_sub(self.step) };
+        for _ in 0..passed.clamp(0, POINTS as i64) {
+            self.points.push_back((0.0, 0));
+        }
+        self.points.drain(..self.points.len().saturating_sub(POINTS));
+        self.step = self.step.max(step);
+        if let (Some(lost), Some((sum, entries))) = (lost, self.points.back_mut()) {
+            *sum += lost;
+            *entries += 1;
+        }
+    }
+
+    /// The same with no more points than are kept.
+    pub(super) fn bounded(mut self) -> Self {
+        self.points.drain(..self.points.len().saturating_sub(POINTS));
+        self
+    }
+
+    /// Every point up to an instant, oldest first, as many as are kept; none where nothing was known.
+    pub(super) fn points_until(&self, at: UnixMs) -> Vec<Option<f32>> {
+        let step = at.0.div_euclid(STEP.as_millis() as i64);
+        let later = self.step.saturating_sub(step).clamp(0, POINTS as i64) as usize;
+        let mut history = vec![None; later];
+        history.extend(self.all_points());
+        history.truncate(POINTS);
+        history
+    }
+
+    /// Every point, oldest first, as many as are kept; none where nothing was known.
+    pub(super) fn all_points(&self) -> Vec<Option<f32>> {
+        let before = std::iter::repeat_n(None, POINTS - self.points.len());
+        let mean = |(sum, entries): &(f64, u32)| {
+            (*entries > 0).then(|| (sum / f64::from(*entries)) as f32)
+        };
+        before.chain(self.points.iter().map(mean)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_point_is_the_mean_of_its_step_and_what_was_not_known_is_none() {
+        let mut ledger = LostGpuSeries::default();
+        for (second, lost) in [(0, Some(1.0)), (5, Some(3.0)), (10, None), (20, Some(4.0))] {
+            ledger.record_loss(UnixMs(second * 1_000), lost);
+        }
+        let history = ledger.all_points();
+        assert_eq!(history.len(), POINTS);
+        assert_eq!(history[POINTS - 3..], [Some(2.0), None, Some(4.0)]);
+        assert!(history[..POINTS - 3].iter().all(Option::is_none));
+    }
+
+    #[test]
+    fn the_past_is_bounded_and_a_pause_leaves_gaps() {
+        let mut ledger = LostGpuSeries::default();
+        for step in 0..200 {
+            ledger.record_loss(UnixMs(step * 10_000), Some(step as f64));
+        }
+        let history = ledger.all_points();
+        assert_eq!((history.len(), history[0], history[89]), (90, Some(110.0), Some(199.0)));
+        let then = ledger.points_until(UnixMs(1_950_000));
+        assert_eq!((then.len(), then[0], then[4], then[89]), (90, None, Some(110.0), Some(195.0)));
+        ledger.record_loss(UnixMs(100_000_000), Some(1.0));
+        let history = ledger.all_points();
+        assert_eq!(history.iter().flatten().count(), 1);
+    }
+}

@@ -1,0 +1,226 @@
+//! Nodes as answers: a line for each, and one of them in full.
+
+use std::{cmp::Reverse, collections::HashMap};
+
+use gaunt_schema::{
+    DeviceClass, GpuState, MetricId, NaturalName, SanitizedText, catalogue::gpu, natural_order,
+    unit::MetricKind,
+};
+
+use super::Engine;
+use crate::{
+    answer::{DeviceDetail, MetricSeries, NodeDetail, NodeLine, NodeList, NodeState},
+    cluster::{Node, NodeFreshness, NodeId},
+};
+
+/// The most jobs that are named in a line.
+const MAX_JOBS: usize = 8;
+
+/// The most devices of one class on a node's page: an exporter that asks a whole fabric speaks for all ports of all its
+/// switches, and the largest switch has 512.
+const MAX_SHOWN: usize = 512;
+
+/// Points of each series of a node in full: as many as a small graph shows. `history` tells all.
+const DETAIL: usize = 120;
+
+/// The classes of a node's devices in the order of its page.
+const ORDER: [DeviceClass; 16] = [
+    DeviceClass::Node,
+    DeviceClass::Gpu,
+    DeviceClass::Nvlink,
+    DeviceClass::Xid,
+    DeviceClass::Mig,
+    DeviceClass::Process,
+    DeviceClass::Port,
+    DeviceClass::Netdev,
+    DeviceClass::Disk,
+    DeviceClass::Mount,
+    DeviceClass::Sensor,
+    DeviceClass::SwitchPort,
+    DeviceClass::Service,
+    DeviceClass::Collective,
+    DeviceClass::Probe,
+    DeviceClass::Collector,
+];
+
+/// What decides how bad a node is: what it loses, whether it is blamed, how fresh it is, and then its name.
+pub(super) type NodeSortKey = (Reverse<u64>, bool, Reverse<NodeState>, NaturalName);
+
+impl Engine {
+    pub(super) fn node_list(&self) -> NodeList {
+        let blamed = self.blamed_nodes();
+        let mut order: Vec<_> = self
+            .cluster
+            .sorted_nodes()
+            .map(|(id, node)| (self.node_sort_key(node, &blamed), id))
+            .collect();
+        order.sort();
+        let lines = order
+            .iter()
+            .filter_map(|(_, id)| Some(self.node_line(self.cluster.node_by_id(*id)?, &blamed)));
+        let nodes: Vec<NodeLine> = lines.collect();
+        let total = nodes.len() as u32;
+        NodeList { at: self.time_view().view_time(), nodes, total, matched: total }
+    }
+
+    pub(super) fn node_detail(&self, name: &SanitizedText) -> Option<NodeDetail> {
+        let (id, node) = self.cluster.node_by_name(name)?;
+        let devices = ORDER
+            .into_iter()
+            .flat_map(|class| {
+                node.device_rows(class).iter().take(MAX_SHOWN).map(move |row| (class, *row))
+            })
+            .filter_map(|(class, row)| self.device_detail(node, class, row));
+        let about = |finding: &&crate::answer::Finding| finding.entity.node.as_ref() == Some(name);
+        let speaks = |target: &&crate::cluster::TrackedTarget| {
+            target.node == Some(id) || target.target.node.as_ref() == Some(name)
+        };
+        let now = self.past_time.is_none();
+        Some(NodeDetail {
+            at: self.time_view().view_time(),
+            line: self.node_line(node, &self.blamed_nodes()),
+            clock_skew_ms: node.clock_skew_ms.filter(|_| now),
+            devices: devices.collect(),
+            history_step_ms: self.cluster.scrape_period().as_millis() as u64,
+            findings: self.findings.findings.iter().filter(about).cloned().collect(),
+            targets: self
+                .cluster
+                .tracked_targets()
+                .iter()
+                // What became of scrapes in the past is not kept.
+                .filter(|target| now && speaks(target))
+                .map(|t| self.target_line(t))
+                .collect(),
+        })
+    }
+
+    /// The worst finding of each node that is blamed, by its position in the list of findings.
+    pub(super) fn blamed_nodes(&self) -> HashMap<SanitizedText, usize> {
+        let mut blamed = HashMap::new();
+        for (place, finding) in self.findings.findings.iter().enumerate() {
+            if let Some(node) = &finding.entity.node {
+                blamed.entry(node.clone()).or_insert(place);
+            }
+        }
+        blamed
+    }
+
+    pub(super) fn node_sort_key(
+        &self,
+        node: &Node,
+        blamed: &HashMap<SanitizedText, usize>,
+    ) -> NodeSortKey {
+        let lost = self.lost_parts(node);
+        (
+            Reverse(lost),
+            !blamed.contains_key(&node.name),
+            Reverse(self.node_state(node)),
+            NaturalName(node.name.clone()),
+        )
+    }
+
+    /// Ten-thousandths of lost GPUs on a node: whole numbers, by which nodes are ordered.
+    pub(super) fn lost_parts(&self, node: &Node) -> u64 {
+        node.device_rows(DeviceClass::Gpu)
+            .iter()
+            .map(|row| u64::from(self.gpu_loss(*row).lost_parts()))
+            .sum()
+    }
+
+    pub(super) fn node_state(&self, node: &Node) -> NodeState {
+        if let Some(picture) = &self.snapshot {
+            return picture.not_live.get(&node.name).copied().unwrap_or(NodeState::Live);
+        }
+        match self.cluster.node_freshness(node) {
+            NodeFreshness::Live => NodeState::Live,
+            NodeFreshness::Stale => NodeState::Stale,
+            NodeFreshness::Down => NodeState::Down,
+        }
+    }
+
+    pub(super) fn node_line(
+        &self,
+        node: &Node,
+        blamed: &HashMap<SanitizedText, usize>,
+    ) -> NodeLine {
+        let (gpus, ports) =
+            (node.device_rows(DeviceClass::Gpu), node.device_rows(DeviceClass::Port));
+        let sight = self.time_view();
+        let values = |metric| gpus.iter().filter_map(move |row| sight.metric_value(metric, *row));
+        let (busy, known) = values(gpu::UTILIZATION).fold((0.0, 0), |(sum, n), v| (sum + v, n + 1));
+        let mut jobs: Vec<SanitizedText> =
+            gpus.iter().filter_map(|row| self.cluster.job_of_gpu(*row).cloned()).collect();
+        jobs.sort_by(|a, b| natural_order(a, b));
+        jobs.dedup();
+        jobs.truncate(MAX_JOBS);
+        let active = ports.iter().filter(|row| sight.is_active(**row) == Some(true));
+        let finding = blamed.get(&node.name).and_then(|place| self.findings.findings.get(*place));
+        NodeLine {
+            node: node.name.clone(),
+            state: self.node_state(node),
+            age_ms: node.sampled.and_then(|at| Some(sight.age_of(at)?.as_millis() as u64)),
+            gpu_states: gpus.iter().map(|row| self.gpu_state(*row).letter_code()).collect(),
+            lost_gpus: self.lost_gpus(gpus),
+            utilization_ratio: (known > 0).then(|| busy / f64::from(known)),
+            power_watts: values(gpu::POWER).reduce(|a, b| a + b),
+            ports: (active.count() as u32, ports.len() as u32),
+            jobs,
+            finding: finding.map(|finding| finding.kind),
+        }
+    }
+
+    fn device_detail(&self, node: &Node, class: DeviceClass, row: u32) -> Option<DeviceDetail> {
+        let entry = self.cluster.device_at(class, row)?;
+        let sight = self.time_view();
+        let measured = || {
+            MetricId::all_ids().filter(move |id| {
+                id.catalogue_row().class == class && id.catalogue_row().kind != MetricKind::Info
+            })
+        };
+        let state: Option<GpuState> = (class == DeviceClass::Gpu).then(|| self.gpu_state(row));
+        Some(DeviceDetail {
+            class,
+            name: SanitizedText::new(&entry.device.to_string()),
+            labels: entry
+                .device
+                .key_labels()
+                .map(|(name, value)| (name.to_owned(), value.clone()))
+                .collect(),
+            info: entry.info_series().map(|(id, labels)| (id.series_key(), labels)).collect(),
+            state,
+            values: measured()
+                .filter_map(|id| Some((id.series_key(), sight.last_reading(id, row)?)))
+                .collect(),
+            rates: measured()
+                .filter_map(|id| Some((id.series_key(), sight.counter_rate(id, row)?)))
+                .collect(),
+            history: measured()
+                .filter_map(|id| {
+                    let points = sight.past_points(id, node, row, DETAIL)?;
+                    Some(MetricSeries { metric: id.series_key(), points })
+                })
+                .collect(),
+        })
+    }
+
+    /// The nodes of these numbers in a line each.
+    pub(super) fn node_lines(
+        &self,
+        ids: impl Iterator<Item = NodeId>,
+        blamed: &HashMap<SanitizedText, usize>,
+    ) -> Vec<NodeLine> {
+        ids.filter_map(|id| Some(self.node_line(self.cluster.node_by_id(id)?, blamed))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_has_every_class_of_a_node() {
+        for class in DeviceClass::ALL {
+            assert_eq!(ORDER.contains(&class), class != DeviceClass::Fleet, "{class:?}");
+        }
+    }
+}

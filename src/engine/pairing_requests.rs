@@ -1,0 +1,82 @@
+//! The owner's part in meetings of probes: what it knows of a node's ports, and the time.
+
+use gaunt_schema::{
+    DeviceClass, Entity, EntityKind, SanitizedText, UnixMs,
+    probe_pairing::{PairingReply, PairingRequest},
+};
+
+use super::Engine;
+use crate::{
+    answer::ProbeMatrix,
+    judge::CrossNodeBandwidth,
+    pairing_scheduler::{PairingPort, PairingSuspect, SuspectPart},
+};
+
+/// Milliseconds after which it is looked whether a measurement became too old.
+const LOOK: i64 = 60_000;
+
+impl Engine {
+    /// Hears what a probe says, and answers it.
+    pub fn handle_pairing_request(&mut self, word: PairingRequest) -> PairingReply {
+        let mut meetings = std::mem::take(&mut self.meetings);
+        let reply = meetings.handle_request(self.cluster.now(), word, |node| self.ports_of(node));
+        self.meetings = meetings;
+        reply
+    }
+
+    pub(super) fn probe_matrix(&self) -> ProbeMatrix {
+        self.meetings.build_matrix(self.cluster.now())
+    }
+
+    /// Tells the judge what was measured between nodes: when that is something else, or too old.
+    pub(super) fn submit_measurements(&mut self) {
+        let now = self.cluster.now();
+        let news = (self.meetings.ended_count(), now.0.div_euclid(LOOK));
+        let Some(judge) = self.judge.as_mut().filter(|_| self.submitted_measurements != Some(news))
+        else {
+            return;
+        };
+        self.submitted_measurements = Some(news);
+        let valid = (self.options.thresholds.probe_valid_seconds * 1e3) as i64;
+        let accused = self.meetings.suspects_since(UnixMs(now.0.saturating_sub(valid)));
+        judge.set_probe_results(accused.into_iter().map(convert_suspect).collect());
+    }
+
+    /// A node's RDMA ports, as far as they can be measured.
+    fn ports_of(&self, node: &SanitizedText) -> Vec<PairingPort> {
+        let Some((_, node)) = self.cluster.node_by_name(node) else { return Vec::new() };
+        let wiring = self.cluster.topology();
+        let near = |port: u32| {
+            let gpus = node.device_rows(DeviceClass::Gpu).iter();
+            let mut near = gpus.filter(|gpu| {
+                wiring.gpu_topology(**gpu).is_some_and(|wiring| wiring.ports.contains(&port))
+            });
+            let entry = self.cluster.device_at(DeviceClass::Gpu, *near.next()?)?;
+            entry.device.key.first()?.parse().ok()
+        };
+        let port = |row: u32| {
+            let entry = self.cluster.device_at(DeviceClass::Port, row)?;
+            let place = wiring.port_topology(row);
+            Some(PairingPort {
+                device: entry.device.key.first()?.clone(),
+                port: entry.device.key.get(1)?.clone(),
+                rail: place.and_then(|place| Some(place.rail.as_ref()?.value.clone())),
+                leaf: place.and_then(|place| Some(place.leaf.as_ref()?.value.clone())),
+                gpu: near(row),
+            })
+        };
+        node.device_rows(DeviceClass::Port).iter().filter_map(|row| port(*row)).collect()
+    }
+}
+
+fn convert_suspect(accused: PairingSuspect) -> CrossNodeBandwidth {
+    let PairingSuspect { part: what, ratio, pairs } = accused;
+    let across = matches!(what, SuspectPart::Uplink(_));
+    let entity = match what {
+        SuspectPart::Port(end) => Entity::new_port(&end.node, &end.device, &end.port),
+        SuspectPart::Leaf(leaf) | SuspectPart::Uplink(leaf) => {
+            Entity { leaf: Some(leaf), ..Entity::new(EntityKind::Leaf) }
+        }
+    };
+    CrossNodeBandwidth { entity, across, ratio, pairs }
+}

@@ -1,0 +1,121 @@
+//! What an owner hands on over a restart: findings, who took them on, what was counted, and what is usual.
+
+use std::sync::Arc;
+
+use gaunt_schema::LifeState;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Engine, EngineOptions,
+    acknowledgements::Acknowledgements,
+    usage_accounting::{LostTimeTotals, UsageWindow},
+};
+use crate::{
+    answer::{CumulativeTotals, JobLostTime},
+    judge::{BaselineSnapshot, FindingSnapshot},
+};
+
+/// Everything that outlives a restart.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PersistedState {
+    past: FindingSnapshot,
+    acknowledgements: Acknowledgements,
+    spent: LostTimeTotals,
+    totals: CumulativeTotals,
+    /// It is much, changes slowly, and is kept beside the rest.
+    #[serde(skip)]
+    usual: Option<Arc<BaselineSnapshot>>,
+    /// Kept beside the rest likewise.
+    #[serde(skip)]
+    recent: UsageWindow,
+}
+
+impl PersistedState {
+    /// How many findings are open, and how many closed.
+    pub fn finding_counts(&self) -> (usize, usize) {
+        let closed = |told: &&crate::judge::FindingRecord| told.life.state == LifeState::Closed;
+        let closed = self.past.findings.iter().filter(closed).count();
+        (self.past.findings.len() - closed, closed)
+    }
+
+    /// What is usual for everything, as it was learned within the last minute.
+    pub fn learned_baselines(&self) -> Option<&Arc<BaselineSnapshot>> {
+        self.usual.as_ref()
+    }
+
+    /// The same with what was usual before.
+    #[must_use]
+    pub fn with_baselines(self, usual: BaselineSnapshot) -> Self {
+        Self { usual: Some(Arc::new(usual)), ..self }
+    }
+
+    /// Where GPU time went in the last while.
+    pub fn usage_window(&self) -> &UsageWindow {
+        &self.recent
+    }
+
+    /// The same with where GPU time went before.
+    #[must_use]
+    pub fn with_usage_window(self, recent: UsageWindow) -> Self {
+        Self { recent, ..self }
+    }
+
+    /// What was lost by then.
+    pub(super) fn lost_time_rows(&self) -> Vec<JobLostTime> {
+        self.spent.sorted_rows()
+    }
+}
+
+impl Engine {
+    /// An owner that goes on where another one ended. What it counts is told only once it is kept.
+    pub fn from_persisted(options: EngineOptions, remembered: PersistedState) -> Self {
+        let mut owner = Self::new(options);
+        let PersistedState { past, acknowledgements, spent, totals, usual, recent } = remembered;
+        let usual = usual.map(|usual| (*usual).clone()).unwrap_or_default();
+        owner.judge = owner.judge.map(|judge| judge.with_findings(past).with_baselines(usual));
+        owner.acknowledgements = acknowledgements;
+        owner.usage.window = recent;
+        owner.usage.lost_totals = spent.into_restored();
+        owner.confirmed_lost_time = Some(owner.usage.lost_totals.sorted_rows());
+        owner.baselines_opened = totals.findings_opened.values().sum();
+        owner.totals = totals;
+        owner
+    }
+
+    /// An owner that lives through a recording from where another one made it. It goes on with findings and with what is
+    /// usual; what it counts is that of the recording alone.
+    pub fn from_recording(options: EngineOptions, remembered: PersistedState) -> Self {
+        let (spent, totals, recent) =
+            (LostTimeTotals::default(), CumulativeTotals::default(), UsageWindow::default());
+        let mut owner =
+            Self::from_persisted(options, PersistedState { spent, totals, recent, ..remembered });
+        owner.confirmed_lost_time = None;
+        owner
+    }
+
+    /// Whether it goes on from no earlier state and has found nothing yet.
+    pub fn is_new(&self) -> bool {
+        let known = self.persisted_state();
+        self.confirmed_lost_time.is_none()
+            && known.is_some_and(|known| known.finding_counts() == (0, 0))
+    }
+
+    /// What outlives a restart; none while the judge is away.
+    pub fn persisted_state(&self) -> Option<PersistedState> {
+        let judge = self.judge.as_ref()?;
+        Some(PersistedState {
+            past: judge.snapshot_findings(),
+            acknowledgements: self.acknowledgements.clone(),
+            spent: self.usage.lost_totals.clone(),
+            totals: self.totals.clone(),
+            usual: self.baselines.clone(),
+            recent: self.usage.window.clone(),
+        })
+    }
+
+    /// This much is kept, and may be told.
+    pub(super) fn confirm_lost_time(&mut self, starved: Vec<JobLostTime>) {
+        self.confirmed_lost_time = Some(starved);
+    }
+}

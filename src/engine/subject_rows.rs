@@ -1,0 +1,187 @@
+//! What is known as rows: the columns that the filter language chooses from and that tables are made of.
+
+use std::collections::HashMap;
+
+use gaunt_schema::{
+    AbsenceReason, FindingKind, MetricId, Reading, SanitizedText, unit::MetricKind,
+};
+
+use super::{Engine, time_view::TimeView};
+use crate::answer::{
+    Filter, FindingList, NodeList, Subject,
+    filter::{NO_TEXT, RowSource, TextColumn},
+};
+
+mod finding_rows;
+mod gpu_rows;
+mod job_rows;
+mod node_rows;
+mod port_rows;
+mod process_rows;
+mod target_rows;
+
+pub(super) use gpu_rows::GpuRows;
+pub(super) use port_rows::{PortRows, port_load};
+
+impl Engine {
+    /// The rows of a filter's subject that can match it; `nodes` is the list of all nodes as of now.
+    pub(super) fn subject_rows<'a>(
+        &'a self,
+        filter: &Filter,
+        nodes: &'a NodeList,
+    ) -> Box<dyn RowSource + 'a> {
+        match filter.subject() {
+            Subject::Gpus => Box::new(GpuRows::new(self, filter)),
+            Subject::Nodes => Box::new(node_rows::NodeRows::new(self, nodes)),
+            Subject::Jobs => Box::new(job_rows::JobRows::new(self)),
+            Subject::Ports => Box::new(PortRows::new(self)),
+            Subject::Processes => Box::new(process_rows::ProcessRows::new(self)),
+            Subject::Findings => Box::new(finding_rows::FindingRows::new(&self.findings)),
+            Subject::Closed => Box::new(finding_rows::FindingRows::new(&self.closed)),
+            Subject::Targets => Box::new(target_rows::TargetRows::new(self)),
+        }
+    }
+}
+
+impl Engine {
+    /// How many rows a subject has in all.
+    pub(super) fn total_rows(&self, subject: Subject, rows: &dyn RowSource) -> u32 {
+        match subject {
+            // Fewer rows than there are stand for a filter that names nodes or jobs.
+            Subject::Gpus => self.overview.gpu_count().max(rows.len() as u32),
+            _ => rows.len() as u32,
+        }
+    }
+}
+
+/// What is shown of a metric of the device at a row: a gauge's value, or what a counter grows by in a second.
+fn shown_value(cluster: TimeView<'_>, metric: MetricId, row: u32) -> Option<f64> {
+    match metric.catalogue_row().kind {
+        MetricKind::Counter(_) => cluster.counter_rate(metric, row),
+        MetricKind::Gauge | MetricKind::Info => cluster.metric_value(metric, row),
+    }
+}
+
+/// Why nothing is shown of it, where that is known.
+fn absent_reason(cluster: TimeView<'_>, metric: MetricId, row: u32) -> Option<AbsenceReason> {
+    cluster.last_reading(metric, row).and_then(Reading::absence_reason)
+}
+
+/// Texts being collected, each different one once.
+#[derive(Default)]
+struct TextColumnBuilder {
+    texts: TextColumn,
+    known: HashMap<SanitizedText, u32>,
+}
+
+impl TextColumnBuilder {
+    /// Rows of one text each.
+    fn of<'a>(texts: impl Iterator<Item = Option<&'a SanitizedText>>) -> TextColumn {
+        let mut collected = Self::default();
+        for text in texts {
+            let code = text.map_or(NO_TEXT, |text| collected.intern_text(text));
+            collected.texts.codes.push(code);
+        }
+        collected.texts
+    }
+
+    /// Rows of several texts each.
+    fn of_many<'a, T: Iterator<Item = &'a SanitizedText>>(
+        rows: impl Iterator<Item = T>,
+    ) -> TextColumn {
+        let mut collected = Self::default();
+        let mut starts = vec![0];
+        for row in rows {
+            let start = collected.texts.codes.len();
+            for text in row {
+                let code = collected.intern_text(text);
+                if !collected.texts.codes[start..].contains(&code) {
+                    collected.texts.codes.push(code);
+                }
+            }
+            starts.push(collected.texts.codes.len() as u32);
+        }
+        TextColumn { starts: Some(starts), ..collected.texts }
+    }
+
+    fn intern_text(&mut self, text: &SanitizedText) -> u32 {
+        // Neighbours mostly say the same.
+        if let Some(last) = self.texts.codes.last()
+            && self.texts.words.get(*last as usize) == Some(text)
+        {
+            return *last;
+        }
+        if let Some(code) = self.known.get(text) {
+            return *code;
+        }
+        let code = self.texts.words.len() as u32;
+        self.texts.words.push(text.clone());
+        self.known.insert(text.clone(), code);
+        code
+    }
+}
+
+/// Rows of words of a closed list.
+fn coded_texts(words: &[&str], codes: impl Iterator<Item = Option<usize>>) -> TextColumn {
+    TextColumn {
+        words: words.iter().map(|word| SanitizedText::new(word)).collect(),
+        codes: codes.map(|code| code.map_or(NO_TEXT, |code| code as u32)).collect(),
+        starts: None,
+    }
+}
+
+/// Rows of kinds of findings.
+fn kind_texts(kinds: impl Iterator<Item = Option<FindingKind>>) -> TextColumn {
+    let words: Vec<&str> = FindingKind::ALL.iter().map(|kind| kind.as_str()).collect();
+    coded_texts(&words, kinds.map(|kind| kind.map(|kind| kind as usize)))
+}
+
+/// Numbers, of which those that are absent are none.
+fn number_column(values: impl Iterator<Item = Option<f64>>) -> Vec<f64> {
+    values.map(|value| value.unwrap_or(f64::NAN)).collect()
+}
+
+/// Whom the open findings blame, the worst first.
+struct BlameIndex<'a> {
+    nodes: HashMap<&'a str, Vec<&'a crate::answer::Finding>>,
+    jobs: HashMap<&'a str, FindingKind>,
+}
+
+impl<'a> BlameIndex<'a> {
+    fn of(list: &'a FindingList) -> Self {
+        let mut blame = Self { nodes: HashMap::new(), jobs: HashMap::new() };
+        for finding in &list.findings {
+            if let Some(node) = finding.entity.node.as_deref() {
+                blame.nodes.entry(node).or_default().push(finding);
+            }
+            if let Some(job) = finding.entity.job.as_deref() {
+                blame.jobs.entry(job).or_insert(finding.kind);
+            }
+        }
+        blame
+    }
+
+    /// The worst that blames a node or a part of it.
+    fn worst_of_node(&self, node: &str) -> Option<FindingKind> {
+        self.nodes.get(node)?.first().map(|finding| finding.kind)
+    }
+
+    /// The worst that blames a GPU, or its node as a whole.
+    fn worst_of_gpu(&self, node: &str, gpu: &str) -> Option<FindingKind> {
+        let about = |finding: &&&crate::answer::Finding| match &finding.entity.gpu {
+            Some(blamed) => *blamed == *gpu,
+            None => finding.entity.device.is_none(),
+        };
+        self.nodes.get(node)?.iter().find(about).map(|finding| finding.kind)
+    }
+
+    /// The worst that blames a port.
+    fn worst_of_port(&self, node: &str, device: &str, port: &str) -> Option<FindingKind> {
+        let about = |finding: &&&crate::answer::Finding| {
+            let entity = &finding.entity;
+            entity.device.as_deref() == Some(device)
+                && entity.port.as_deref().is_none_or(|blamed| blamed == port)
+        };
+        self.nodes.get(node)?.iter().find(about).map(|finding| finding.kind)
+    }
+}

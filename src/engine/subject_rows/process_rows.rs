@@ -1,0 +1,103 @@
+//! Processes on GPUs as rows, node by node in name order.
+
+use gaunt_schema::{AbsenceReason, DeviceClass, SanitizedText, catalogue::gpu_parts};
+
+use super::{TextColumnBuilder, absent_reason, number_column, shown_value};
+use crate::{
+    answer::{
+        BuiltinField, FieldKey,
+        filter::{RowSource, TextColumn},
+    },
+    cluster::{Node, NodeId},
+    engine::Engine,
+};
+
+/// Every process that a page names.
+pub(super) struct ProcessRows<'a> {
+    engine: &'a Engine,
+    places: Vec<(u32, NodeId)>,
+}
+
+impl<'a> ProcessRows<'a> {
+    /// Those of now: which processes there were is not kept, so that of the past there are none.
+    pub(super) fn new(owner: &'a Engine) -> Self {
+        let mut places = Vec::new();
+        if owner.past_time.is_none() {
+            for (id, node) in owner.cluster.sorted_nodes() {
+                places.extend(node.device_rows(DeviceClass::Process).iter().map(|row| (*row, id)));
+            }
+        }
+        Self { engine: owner, places }
+    }
+
+    fn cluster_row(&self, row: u32) -> (u32, NodeId) {
+        self.places[row as usize]
+    }
+
+    fn node_of(&self, row: u32) -> Option<&'a Node> {
+        self.engine.cluster.node_by_id(self.cluster_row(row).1)
+    }
+
+    /// The parts of its name: the GPU, and the number of the process.
+    fn name_part(&self, row: u32, part: usize) -> Option<&'a SanitizedText> {
+        self.engine
+            .cluster
+            .device_at(DeviceClass::Process, self.cluster_row(row).0)?
+            .device
+            .key
+            .get(part)
+    }
+
+    /// What a page says of it.
+    fn info_label(&self, row: u32, label: &str) -> Option<&'a SanitizedText> {
+        let device =
+            self.engine.cluster.device_at(DeviceClass::Process, self.cluster_row(row).0)?;
+        device.info_label(gpu_parts::PROCESS_INFO, label)
+    }
+}
+
+impl RowSource for ProcessRows<'_> {
+    fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    fn collect_numbers(&self, key: FieldKey, rows: &[u32]) -> Vec<f64> {
+        let cluster = self.engine.time_view();
+        let number = |row: &u32| match key {
+            FieldKey::Metric(metric) => shown_value(cluster, metric, self.cluster_row(*row).0),
+            FieldKey::Builtin(_) => {
+                Some(cluster.age_of(self.node_of(*row)?.sampled?)?.as_secs_f64())
+            }
+        };
+        number_column(rows.iter().map(number))
+    }
+
+    fn collect_texts(&self, key: FieldKey, rows: &[u32]) -> TextColumn {
+        let FieldKey::Builtin(own) = key else { return TextColumn::default() };
+        let rows = rows.iter().copied();
+        let label = match own {
+            BuiltinField::Node => {
+                return TextColumnBuilder::of(rows.map(|row| Some(&self.node_of(row)?.name)));
+            }
+            BuiltinField::Gpu => {
+                return TextColumnBuilder::of(rows.map(|row| self.name_part(row, 0)));
+            }
+            BuiltinField::Pid => {
+                return TextColumnBuilder::of(rows.map(|row| self.name_part(row, 1)));
+            }
+            BuiltinField::Program => "name",
+            BuiltinField::User => "user",
+            BuiltinField::Job => "job",
+            BuiltinField::Namespace => "namespace",
+            BuiltinField::Pod => "pod",
+            BuiltinField::Container => "container",
+            _ => return TextColumn::default(),
+        };
+        TextColumnBuilder::of(rows.map(|row| self.info_label(row, label)))
+    }
+
+    fn absent_reason(&self, key: FieldKey, row: u32) -> Option<AbsenceReason> {
+        let FieldKey::Metric(metric) = key else { return None };
+        absent_reason(self.engine.time_view(), metric, self.cluster_row(row).0)
+    }
+}

@@ -1,0 +1,112 @@
+//! Tables and narrowed lists: the rows that a filter leaves.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use gaunt_schema::{AbsenceReason, SanitizedText};
+
+use super::Engine;
+use crate::answer::{
+    Answer, AnswerCells, AnswerColumn, AnswerTable, FieldKind, Filter, Finding, FindingList,
+    NodeList, Refusal, Subject, SubjectField,
+    filter::{MAX_CELLS, RowSource, TextColumn, USUAL_ROWS, select_rows},
+};
+
+impl Engine {
+    /// The rows that a filter leaves, as columns.
+    pub(super) fn build_table(&self, filter: &Filter, nodes: &NodeList) -> AnswerTable {
+        let rows = self.subject_rows(filter, nodes);
+        let columns = filter.shown_columns();
+        let mut selected = select_rows(filter, &*rows, USUAL_ROWS);
+        // The rest is for the next page; `rows` says where this one ends.
+        selected.rows.truncate(MAX_CELLS as usize / columns.len().max(1));
+        AnswerTable {
+            at: self.time_view().view_time(),
+            subject: filter.subject(),
+            total: self.total_rows(filter.subject(), &*rows),
+            matched: selected.matched,
+            offset: filter.offset(),
+            rows: selected.rows.len() as u32,
+            columns: columns
+                .iter()
+                .map(|field| build_column(field, &*rows, &selected.rows))
+                .collect(),
+        }
+    }
+
+    /// Those nodes, findings or targets that a filter leaves.
+    pub(super) fn build_list(&self, filter: &Filter, nodes: &NodeList) -> Result<Answer, Refusal> {
+        let rows = self.subject_rows(filter, nodes);
+        let selected = select_rows(filter, &*rows, USUAL_ROWS);
+        let (at, total, matched) =
+            (self.time_view().view_time(), rows.len() as u32, selected.matched);
+        Ok(match filter.subject() {
+            Subject::Nodes => {
+                let lines = selected.rows.iter().filter_map(|row| nodes.nodes.get(*row as usize));
+                let nodes = lines.cloned().collect();
+                Answer::Nodes(Arc::new(NodeList { at, nodes, total, matched }))
+            }
+            Subject::Findings | Subject::Closed => {
+                let closed = filter.subject() == Subject::Closed;
+                let all = if closed { &self.closed.findings } else { &self.findings.findings };
+                let lines = selected.rows.iter().filter_map(|row| all.get(*row as usize));
+                let findings: Vec<Finding> = lines.cloned().collect();
+                let groups = if closed { Vec::new() } else { self.group_findings(&findings) };
+                Answer::Findings(Arc::new(FindingList { at, findings, total, matched, groups }))
+            }
+            Subject::Targets => Answer::Targets(Arc::new(self.some_targets(&selected))),
+            other => {
+                return Err(Refusal::UnknownQuestion {
+                    ask: SanitizedText::new(&format!("a list of {}", other.as_str())),
+                });
+            }
+        })
+    }
+}
+
+fn build_column(field: &SubjectField, rows: &dyn RowSource, selected: &[u32]) -> AnswerColumn {
+    let (unit, cells) = match field.kind {
+        FieldKind::Number(unit) => (Some(unit), number_cells(field, rows, selected)),
+        FieldKind::Text | FieldKind::Texts => {
+            (None, text_cells(&rows.collect_texts(field.key, selected), selected.len()))
+        }
+    };
+    AnswerColumn { name: field.name.clone(), metric: field.metric_key(), unit, cells }
+}
+
+fn number_cells(field: &SubjectField, rows: &dyn RowSource, selected: &[u32]) -> AnswerCells {
+    let mut absent: BTreeMap<AbsenceReason, Vec<u32>> = BTreeMap::new();
+    let numbers = rows.collect_numbers(field.key, selected);
+    let values = numbers.into_iter().enumerate().map(|(at, value)| {
+        if value.is_nan() {
+            if let Some(reason) = rows.absent_reason(field.key, selected[at]) {
+                absent.entry(reason).or_default().push(at as u32);
+            }
+            return None;
+        }
+        Some(value)
+    });
+    let values = values.collect();
+    AnswerCells::Numbers { values, absent }
+}
+
+/// Several texts of one row are told in one cell.
+fn text_cells(texts: &TextColumn, rows: usize) -> AnswerCells {
+    let mut words: Vec<SanitizedText> = Vec::new();
+    let mut known: BTreeMap<Vec<u32>, u32> = BTreeMap::new();
+    let mut codes = Vec::with_capacity(rows);
+    for row in 0..rows {
+        let of = texts.of(row);
+        if of.is_empty() {
+            codes.push(None);
+            continue;
+        }
+        let code = known.get(of).copied().unwrap_or_else(|| {
+            let said: Vec<&str> = texts.row_texts(row).map(SanitizedText::as_str).collect();
+            words.push(SanitizedText::new(&said.join(", ")));
+            known.insert(of.to_vec(), words.len() as u32 - 1);
+            words.len() as u32 - 1
+        });
+        codes.push(Some(code));
+    }
+    AnswerCells::Texts { words, codes }
+}

@@ -1,0 +1,126 @@
+//! Targets as answers, and the counters of what was done since the start.
+
+use std::collections::BTreeMap;
+
+use gaunt_schema::{Batch, SanitizedText};
+
+use super::Engine;
+use crate::{
+    answer::{
+        CumulativeTotals, LimitOmissions, TargetLine, TargetList, TargetState, filter::SelectedRows,
+    },
+    cluster::{TargetHealth, TrackedTarget},
+    judge,
+};
+
+/// The most reasons of rejected lines that are told apart; a page chooses them only among the reader's own words.
+const MAX_REASONS: usize = 64;
+
+/// Why a batch is not taken, if it is not: nobody announced its target, or a later attempt has been taken already.
+pub(super) fn drop_reason(target: Option<&TrackedTarget>, batch: &Batch) -> Option<&'static str> {
+    let Some(target) = target else { return Some("unannounced") };
+    target.last_attempt.is_some_and(|last| batch.at < last).then_some("overtaken")
+}
+
+/// Counts one attempt.
+pub(super) fn count_attempt(totals: &mut CumulativeTotals, batch: &Batch) {
+    let outcome = match &batch.outcome {
+        Ok(page) => {
+            totals.samples += page.report.samples.len() as u64;
+            for (reason, lines) in &page.rejected.by_reason {
+                if totals.rejected.len() < MAX_REASONS || totals.rejected.contains_key(reason) {
+                    *totals.rejected.entry(reason.clone()).or_default() += lines;
+                }
+            }
+            "ok"
+        }
+        Err(failure) => failure.as_str(),
+    };
+    match totals.scrapes.get_mut(outcome) {
+        Some(count) => *count += 1,
+        None => drop(totals.scrapes.insert(SanitizedText::new(outcome), 1)),
+    }
+}
+
+impl Engine {
+    pub(super) fn target_list(&self) -> TargetList {
+        let all: Vec<u32> = (0..self.cluster.tracked_targets().len() as u32).collect();
+        let matched = all.len() as u32;
+        self.some_targets(&SelectedRows { matched, rows: all })
+    }
+
+    /// The targets at these places.
+    pub(super) fn some_targets(&self, selected: &SelectedRows) -> TargetList {
+        let targets = self.cluster.tracked_targets();
+        let lines = selected.rows.iter().filter_map(|row| targets.get(*row as usize));
+        TargetList {
+            at: self.cluster.now(),
+            targets: lines.map(|target| self.target_line(target)).collect(),
+            total: targets.len() as u32,
+            matched: selected.matched,
+            sources: self.cluster.target_sources().to_vec(),
+            totals: self.totals.clone(),
+            left_out: self.left_out(),
+            keeping: self.cluster.recording_status().cloned(),
+        }
+    }
+
+    /// What limits leave out now.
+    fn left_out(&self) -> LimitOmissions {
+        let mut refused_devices: BTreeMap<SanitizedText, u64> = BTreeMap::new();
+        let targets = self.cluster.tracked_targets();
+        for (class, devices) in targets.iter().flat_map(|target| target.refused_devices().iter()) {
+            *refused_devices.entry(SanitizedText::new(class.as_str())).or_default() +=
+                u64::from(devices);
+        }
+        LimitOmissions {
+            findings_without_place: self.without_place.clone(),
+            refused_devices,
+            unjudged_targets: targets.iter().filter(|target| target.unjudged > 0).count() as u32,
+            dropped_batches: self.dropped_batches.clone(),
+        }
+    }
+
+    /// Whether a target is read. Where gaunt itself did not come to read several, the last attempt at each still stands.
+    pub(super) fn standing(&self, target: &TrackedTarget) -> TargetHealth {
+        let least = self.options.thresholds.untried_targets.max(1.0);
+        let is_late = self.cluster.untried() as f64 >= least;
+        if !is_late || !target.is_missed() || target.has_failed() {
+            return target.health;
+        }
+        if target.last_success.is_some() { TargetHealth::Live } else { TargetHealth::Pending }
+    }
+
+    /// The node that a target speaks for: as the operator named it, or as its page says.
+    pub(super) fn node_of_target<'a>(
+        &'a self,
+        target: &'a TrackedTarget,
+    ) -> Option<&'a SanitizedText> {
+        let spoken = || Some(&self.cluster.node_by_id(target.node?)?.name);
+        target.target.node.as_ref().or_else(spoken)
+    }
+
+    pub(super) fn target_line(&self, target: &TrackedTarget) -> TargetLine {
+        TargetLine {
+            address: target.target.address.clone(),
+            node: self.node_of_target(target).cloned(),
+            origin: target.target.origin.clone(),
+            state: match self.standing(target) {
+                TargetHealth::Pending => TargetState::Pending,
+                TargetHealth::Live => TargetState::Live,
+                TargetHealth::Down => TargetState::Down,
+            },
+            dialect: target.dialect,
+            last_attempt: target.last_attempt,
+            last_success: target.last_success,
+            failure: target.failure.clone(),
+            message: judge::target_problem(target),
+            duration_ms: target.duration_ms,
+            samples: target.samples,
+            bytes: target.bytes,
+            rejected: target.rejected.clone(),
+            missed: target.missed,
+            dropped_batches: target.dropped,
+        }
+    }
+}

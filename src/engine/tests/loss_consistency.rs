@@ -1,0 +1,167 @@
+//! Lost GPUs are one number: in the overview, of findings, nodes, jobs and GPUs, in usage, and of the past, at every tick
+//! of every scenario.
+
+use gaunt_schema::Dialect;
+use gaunt_sim::{ScenarioRun, scenario_run, suite::FaultLevel};
+
+use super::*;
+use crate::answer::{AnswerTable, Filter, LostGpuTime};
+
+/// A tenth of the least share that is counted.
+const SAME: f64 = 1e-6;
+
+/// A fleet of any story, read by all its exporters once a period.
+struct ScenarioTestRun {
+    fleet: SimFleet,
+    engine: Engine,
+    now: UnixMs,
+    period: Duration,
+    dialects: &'static [Dialect],
+}
+
+impl ScenarioTestRun {
+    fn new(story: &ScenarioRun, period: u64) -> Self {
+        let fleet = story.build_fleet(START).unwrap();
+        let period = Duration::from_secs(period);
+        let mut owner = Engine::new(EngineOptions { period, ..EngineOptions::default() });
+        let dialects: &[Dialect] = match story.dialect {
+            Dialect::Gaunt => &[Dialect::Gaunt],
+            _ => &[Dialect::Dcgm, Dialect::NodeExporter],
+        };
+        owner.run_tick(START);
+        let targets = (0..fleet.node_count() * dialects.len()).map(|id| ScrapeTarget {
+            id: TargetId(id as u32),
+            address: format!("{}:{}", fleet.node_name(id / dialects.len()), 9_000 + id).into(),
+            node: Some(SanitizedText::new(fleet.node_name(id / dialects.len()))),
+            origin: "test".into(),
+        });
+        owner.ingest_delivery(Delivery::Targets(targets.collect()));
+        Self { fleet, engine: owner, now: START, period, dialects }
+    }
+
+    fn step_period(&mut self) {
+        self.now = self.now + self.period;
+        self.fleet.advance_to(self.now);
+        for node in 0..self.fleet.node_count() {
+            let pages = self.fleet.scraped_pages(node);
+            for (at, dialect) in self.dialects.iter().enumerate() {
+                let page = pages.iter().find(|(speaks, _)| speaks == dialect);
+                let refused = ScrapeFailure::Connect("connection refused".into());
+                let read =
+                    |page: &String| text::decode_page(page.as_bytes(), &PageLimits::default());
+                let outcome = page.map_or(Err(refused), |(_, page)| read(page));
+                let target = TargetId((node * self.dialects.len() + at) as u32);
+                let batch = Batch { target, at: self.now, duration_ms: 1.0, outcome };
+                self.engine.ingest_delivery(Delivery::Batch(batch));
+            }
+        }
+        self.engine.run_tick(self.now);
+    }
+
+    fn ask_at(&self, question: &Question, then: Option<TimeParam>) -> Answer {
+        let then = then.map(|when| Question::AtTime(when, Box::new(question.clone())));
+        self.engine.answer_question(then.as_ref().unwrap_or(question))
+    }
+
+    fn sum_of_rows(&self, subject: Subject, then: Option<TimeParam>) -> f64 {
+        let filter = Filter::parse(subject, "limit 100000 columns lost").unwrap();
+        match self.ask_at(&Question::Table(filter), then) {
+            Answer::Table(table) => sum_column(&table),
+            other => panic!("no table: {other:?}"),
+        }
+    }
+
+    /// What is lost, which everything that is published says alike.
+    fn check_published(&self, then: Option<TimeParam>) -> LostGpuTime {
+        let Answer::Overview(overview) = self.ask_at(&Question::Overview, then) else { panic!() };
+        let Answer::Findings(open) = self.ask_at(&Question::Findings, then) else { panic!() };
+        let Answer::Nodes(nodes) = self.ask_at(&Question::Nodes, then) else { panic!() };
+        let lost = overview.lost.clone();
+        let place = format!("{} at {:?}, {then:?}: {lost:?}", self.fleet.scenario().name, self.now);
+        let same = |what: &str, sum: f64, all: f64| {
+            assert!((sum - all).abs() < SAME, "{what}: {sum} beside {all}, {place}");
+        };
+        let causes = lost.findings_gpus + lost.idle_gpus + lost.unexplained_gpus;
+        same("causes", causes, lost.gpus);
+        same("findings", open.findings.iter().map(|f| f.lost_gpus).sum(), lost.findings_gpus);
+        same("nodes", nodes.nodes.iter().map(|line| line.lost_gpus).sum(), lost.gpus);
+        let unknown =
+            [GpuState::Stale, GpuState::Unknown].map(|state| overview.gpus_in_state(state));
+        assert_eq!(lost.unknown_gpus, unknown.iter().sum::<u32>(), "{place}");
+        lost
+    }
+
+    /// What is lost, which rows of all subjects say alike.
+    fn check_rows(&self, then: Option<TimeParam>) -> LostGpuTime {
+        let lost = self.check_published(then);
+        let place = format!("{} at {:?}, {then:?}: {lost:?}", self.fleet.scenario().name, self.now);
+        let same = |what: &str, sum: f64, all: f64| {
+            assert!((sum - all).abs() < SAME, "{what}: {sum} beside {all}, {place}");
+        };
+        same("rows of GPUs", self.sum_of_rows(Subject::Gpus, then), lost.gpus);
+        same("rows of nodes", self.sum_of_rows(Subject::Nodes, then), lost.gpus);
+        same("rows of findings", self.sum_of_rows(Subject::Findings, then), lost.findings_gpus);
+        let nobody = Filter::parse(Subject::Gpus, "not has job limit 100000 columns lost").unwrap();
+        let Answer::Table(nobody) = self.ask_at(&Question::Table(nobody), then) else { panic!() };
+        let jobs = self.sum_of_rows(Subject::Jobs, then) + sum_column(&nobody);
+        same("jobs, and GPUs of which nobody names one", jobs, lost.gpus);
+        if then.is_none() {
+            let Answer::GpuTime(time) = self.ask_at(&Question::GpuTime, None) else { panic!() };
+            let jobs: f64 = time.jobs.iter().map(|job| job.lost_gpus).sum();
+            same("GPU time of jobs", jobs + sum_column(&nobody), lost.gpus);
+        }
+        lost
+    }
+
+    /// Plays it to its end, and looks at every tick; says the last losses.
+    fn play_and_check(&mut self, seconds: u64) -> LostGpuTime {
+        let (mut seen, mut last) = (0.0, LostGpuTime::default());
+        for step in 1..=seconds / self.period.as_secs() {
+            self.step_period();
+            last = if step % 4 == 0 { self.check_rows(None) } else { self.check_published(None) };
+            // A longer time between two ticks is not counted.
+            seen += last.gpus * self.period.as_secs_f64();
+            if step == 12 {
+                self.check_rows(Some(TimeParam::At(UnixMs(self.now.0 - 50_000))));
+            }
+        }
+        let span = Duration::from_secs(seconds + 60);
+        let Answer::Usage(usage) = self.engine.answer_question(&Question::Usage(span)) else {
+            panic!()
+        };
+        let used: f64 = usage.rows.iter().map(|row| row.lost_gpu_seconds).sum();
+        assert!((used - seen).abs() < SAME * seen.max(1.0), "usage {used}, at ticks {seen}");
+        assert!(usage.rows.iter().all(|row| (row.lost_gpu_seconds > 0.0) == row.cause.is_some()));
+        let spent: f64 =
+            self.engine.usage.lost_totals.sorted_rows().iter().map(|row| row.gpu_seconds).sum();
+        assert!((spent - seen).abs() < SAME * seen.max(1.0), "counters {spent}, at ticks {seen}");
+        last
+    }
+}
+
+fn sum_column(table: &AnswerTable) -> f64 {
+    let crate::answer::AnswerCells::Numbers { values, .. } = &table.columns[0].cells else {
+        panic!("no numbers: {:?}", table.columns)
+    };
+    values.iter().flatten().sum()
+}
+
+fn scenario_named(name: &str, dialect: Dialect) -> ScenarioRun {
+    ScenarioRun { name: name.to_owned(), nodes: None, seed: 1, level: FaultLevel::Hard, dialect }
+}
+
+/// Every story, every other one in other exporters' words, read every ten seconds: the longest time between two ticks that
+/// is counted.
+#[test]
+fn lost_gpus_are_one_number_in_every_scenario() {
+    for (at, (name, _)) in scenario_run::list_names().enumerate() {
+        let dialect = if at % 2 == 0 { Dialect::Gaunt } else { Dialect::Dcgm };
+        let story = scenario_named(name, dialect);
+        let seconds = story.run_timing().unwrap().look.as_secs().min(180);
+        let lost = ScenarioTestRun::new(&story, 10).play_and_check(seconds);
+        println!(
+            "{name:<12} {dialect:<6?} {seconds:>4} s  lost {:>7.1} = findings {:.1} + idle {:.1} + unexplained {:.1}, unknown {}",
+            lost.gpus, lost.findings_gpus, lost.idle_gpus, lost.unexplained_gpus, lost.unknown_gpus
+        );
+    }
+}

@@ -1,0 +1,237 @@
+//! The account of GPU time: at each tick one look at what every GPU did since the last, which goes into two books.
+//!
+//! The one ([`Recent`]) is the last while in full; the other ([`Spent`]) is what was lost ever since, and only grows.
+
+use std::{collections::HashMap, time::Duration};
+
+use gaunt_schema::{DeviceClass, FindingKind, GpuState, SanitizedText, UnixMs, catalogue::gpu};
+
+use super::Engine;
+use crate::{
+    answer::{GpuTime, JobTime, LossCause, StateCount, UsageReport},
+    cluster::Cluster,
+    judge::{AttributedCause, FleetLoss, GpuLoss, gpus_of_parts},
+};
+pub(super) use lost_time_totals::LostTimeTotals;
+pub use usage_window::UsageWindow;
+
+mod lost_time_totals;
+mod usage_window;
+
+/// The longest time between two looks that is counted: after a longer one nobody knows what was between.
+const LONGEST_GAP: Duration = Duration::from_secs(10);
+
+/// Jobs whose states are told one by one.
+const MAX_JOBS: usize = 1_000;
+
+/// What is counted together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct UsageKey<S> {
+    /// Who held the GPU, if anybody.
+    job: Option<S>,
+    /// The model of its board.
+    model: Option<S>,
+    state: GpuState,
+    /// What the lost part of the time is attributed to; none where nothing was lost.
+    cause: Option<LossCause>,
+}
+
+impl UsageKey<&SanitizedText> {
+    fn to_owned_key(&self) -> UsageKey<SanitizedText> {
+        let Self { job, model, state, cause } = self;
+        UsageKey { job: job.cloned(), model: model.cloned(), state: *state, cause: *cause }
+    }
+}
+
+/// GPU seconds, how many of them were lost, and joules where they are known.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct UsageAmount {
+    seconds: f64,
+    lost: f64,
+    joules: Option<f64>,
+}
+
+impl std::ops::AddAssign for UsageAmount {
+    fn add_assign(&mut self, more: Self) {
+        self.seconds += more.seconds;
+        self.lost += more.lost;
+        self.joules = match (self.joules, more.joules) {
+            (Some(one), Some(other)) => Some(one + other),
+            (one, other) => one.or(other),
+        };
+    }
+}
+
+/// Both books, and when they were last written.
+#[derive(Clone, Debug, Default)]
+pub(super) struct UsageAccounting {
+    last: Option<UnixMs>,
+    pub(super) window: UsageWindow,
+    pub(super) lost_totals: LostTimeTotals,
+}
+
+impl UsageAccounting {
+    /// Seconds since the last look, if they can be counted.
+    fn since_last(&self, now: UnixMs) -> Option<f64> {
+        let gap = now.duration_since(self.last?);
+        (!gap.is_zero() && gap <= LONGEST_GAP).then_some(gap.as_secs_f64())
+    }
+}
+
+/// What was counted of the time since the last look, not written yet.
+#[derive(Debug)]
+pub(super) struct UsageDelta {
+    now: UnixMs,
+    /// The seconds, and what was used in them; none if they cannot be counted.
+    used: Option<(f64, HashMap<UsageKey<SanitizedText>, UsageAmount>)>,
+}
+
+impl Engine {
+    /// Counts the time since the last look; states and findings must be those of now. Every GPU is looked at, which
+    /// takes longer than a question may wait: it can be done elsewhere.
+    pub(super) fn count_usage(&self) -> UsageDelta {
+        let now = self.cluster.now();
+        let used = self.usage.since_last(now).map(|seconds| {
+            let used = collect_usage(&self.cluster, &self.loss, seconds);
+            (seconds, used.into_iter().map(|(key, used)| (key.to_owned_key(), used)).collect())
+        });
+        UsageDelta { now, used }
+    }
+
+    /// Writes what was counted into both books.
+    pub(super) fn record_usage(&mut self, counted: UsageDelta) {
+        self.usage.last = Some(counted.now);
+        let Some((seconds, used)) = counted.used else { return };
+        self.usage.lost_totals.add_lost_time(counted.now, &used);
+        let told = self.cluster.gpus_by_job().keys();
+        let told = told.filter_map(|job| Some((job, self.cluster.job_attributes(job)?)));
+        self.usage.window.record_jobs(told);
+        self.usage.window.add_usage(counted.now, seconds, self.options.usage, used);
+    }
+
+    /// The kind of the finding that the loss of a GPU is attributed to.
+    pub(super) fn loss_finding(&self, row: u32) -> Option<FindingKind> {
+        match loss_cause(&self.loss, self.gpu_loss(row))? {
+            LossCause::Finding(kind) => Some(kind),
+            LossCause::Idle | LossCause::Unexplained => None,
+        }
+    }
+
+    /// Where GPU time went in the last `span`.
+    pub(super) fn usage_report(&self, span: Duration) -> UsageReport {
+        let cluster = self.options.cluster.clone();
+        UsageReport { cluster, ..self.usage.window.usage_report(self.cluster.now(), span) }
+    }
+
+    /// What the GPUs of each job do, and what was lost.
+    pub(super) fn gpu_time(&self) -> GpuTime {
+        let mut jobs: Vec<(&SanitizedText, &Vec<u32>)> =
+            self.cluster.gpus_by_job().iter().collect();
+        jobs.sort_by(|a, b| b.1.len().cmp(&a.1.len()).then_with(|| a.0.cmp(b.0)));
+        let unlisted_jobs = jobs.len().saturating_sub(MAX_JOBS) as u32;
+        let jobs = jobs.into_iter().take(MAX_JOBS).map(|(job, gpus)| {
+            let mut counts = vec![0_u32; GpuState::ALL.len()];
+            for gpu in gpus {
+                counts[self.gpu_state(*gpu) as usize] += 1;
+            }
+            let states = GpuState::ALL.iter().map(|state| (*state, counts[*state as usize]));
+            let states = states.filter(|(_, gpus)| *gpus > 0);
+            let states = states.map(|(state, gpus)| StateCount { state, gpus }).collect();
+            let lost_gpus = self.lost_gpus(gpus);
+            JobTime { job: job.clone(), gpus: gpus.len() as u32, states, lost_gpus }
+        });
+        GpuTime {
+            at: self.cluster.now(),
+            jobs: jobs.collect(),
+            unlisted_jobs,
+            starved: self
+                .confirmed_lost_time
+                .clone()
+                .unwrap_or_else(|| self.usage.lost_totals.sorted_rows()),
+        }
+    }
+}
+
+/// What all GPUs did in these seconds.
+fn collect_usage<'a>(
+    cluster: &'a Cluster,
+    loss: &FleetLoss,
+    seconds: f64,
+) -> HashMap<UsageKey<&'a SanitizedText>, UsageAmount> {
+    let mut used: HashMap<UsageKey<&SanitizedText>, UsageAmount> = HashMap::new();
+    let rows = cluster.sorted_nodes().flat_map(|(_, node)| node.device_rows(DeviceClass::Gpu));
+    // The GPUs of a node mostly do the same for the same job: they are added up before they are looked up.
+    let mut run: Option<(UsageKey<&SanitizedText>, UsageAmount)> = None;
+    for row in rows.copied() {
+        let gpu = loss.gpus.get(row as usize).copied().unwrap_or_default();
+        let key = UsageKey {
+            job: cluster.job_of_gpu(row),
+            model: cluster.gpu_model(row),
+            state: gpu.shown_state(),
+            cause: loss_cause(loss, gpu),
+        };
+        // The counter loses nothing between two looks; a board without one is taken at its word.
+        let watts = cluster.current_rate(gpu::ENERGY, row);
+        let watts = watts.or_else(|| cluster.current_value(gpu::POWER, row));
+        let joules = watts.map(|watts| watts * seconds);
+        let more = UsageAmount {
+            seconds,
+            lost: gpus_of_parts(u64::from(gpu.lost_parts())) * seconds,
+            joules,
+        };
+        match &mut run {
+            Some((same, sum)) if *same == key => *sum += more,
+            _ => {
+                if let Some((done, sum)) = run.replace((key, more)) {
+                    *used.entry(done).or_default() += sum;
+                }
+            }
+        }
+    }
+    if let Some((done, sum)) = run {
+        *used.entry(done).or_default() += sum;
+    }
+    used
+}
+
+/// What the loss of a GPU is attributed to; none if it loses nothing.
+fn loss_cause(loss: &FleetLoss, gpu: GpuLoss) -> Option<LossCause> {
+    Some(match gpu.attributed_cause()? {
+        AttributedCause::Finding(place) => loss
+            .findings
+            .get(usize::from(place))
+            .map_or(LossCause::Unexplained, |(_, kind)| LossCause::Finding(*kind)),
+        AttributedCause::Idle => LossCause::Idle,
+        AttributedCause::Unexplained => LossCause::Unexplained,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_counted_between_two_looks_and_a_long_gap_is_not() {
+        let since = |last: Option<i64>, now| {
+            UsageAccounting { last: last.map(UnixMs), ..UsageAccounting::default() }
+                .since_last(UnixMs(now))
+        };
+        assert_eq!(since(None, 1_000), None, "nothing is known of the time before");
+        assert_eq!(since(Some(1_000), 2_500), Some(1.5));
+        assert_eq!(since(Some(2_500), 2_500), None);
+        assert_eq!(since(Some(2_500), 300_000), None, "nobody saw the time between");
+        assert_eq!(since(Some(300_000), 301_000), Some(1.0));
+    }
+
+    #[test]
+    fn what_is_not_told_adds_nothing_and_takes_nothing() {
+        let sum = |one: Option<f64>, other: Option<f64>| {
+            let mut used = UsageAmount { seconds: 1.0, lost: 0.5, joules: one };
+            used += UsageAmount { seconds: 1.0, lost: 0.25, joules: other };
+            used.joules
+        };
+        assert_eq!(sum(None, None), None);
+        assert_eq!(sum(Some(1.0), None), Some(1.0));
+        assert_eq!(sum(Some(1.0), Some(2.0)), Some(3.0));
+    }
+}

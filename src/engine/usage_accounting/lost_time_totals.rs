@@ -1,0 +1,165 @@
+//! What was lost ever since: GPU seconds by job and cause, which only grow, in a bounded table.
+
+use std::collections::{BTreeMap, HashMap};
+
+use gaunt_schema::{SanitizedText, UnixMs};
+use serde::{Deserialize, Serialize};
+
+use super::{UsageAmount, UsageKey};
+use crate::answer::{
+    JobLostTime, LossCause,
+    gpu_time::{ENDED, NOBODY},
+};
+
+/// Rows of the account: a thousand jobs with four causes each. Those of the jobs that lost nothing for longest are put
+/// together when there are more.
+const MAX_ROWS: usize = 4_096;
+
+/// GPU seconds by job and cause.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::engine) struct LostTimeTotals {
+    rows: Vec<LostTimeRow>,
+    #[serde(skip)]
+    places: HashMap<(SanitizedText, SanitizedText), usize>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct LostTimeRow {
+    job: SanitizedText,
+    cause: SanitizedText,
+    gpu_seconds: f64,
+    /// When it last grew.
+    grew: UnixMs,
+}
+
+impl LostTimeTotals {
+    /// The same after it was read back.
+    pub(in crate::engine) fn into_restored(mut self) -> Self {
+        self.rows.truncate(MAX_ROWS);
+        self.rebuild_index();
+        self
+    }
+
+    fn rebuild_index(&mut self) {
+        let places = self.rows.iter().enumerate();
+        self.places = places.map(|(at, row)| ((row.job.clone(), row.cause.clone()), at)).collect();
+    }
+
+    /// Adds what of this was lost.
+    pub(super) fn add_lost_time(
+        &mut self,
+        now: UnixMs,
+        used: &HashMap<UsageKey<SanitizedText>, UsageAmount>,
+    ) {
+        let mut lost: BTreeMap<(SanitizedText, &'static str), f64> = BTreeMap::new();
+        for (key, used) in used {
+            if let Some(cause) = key.cause.map(LossCause::as_str) {
+                *lost
+                    .entry((key.job.clone().unwrap_or_else(|| SanitizedText::new(NOBODY)), cause))
+                    .or_default() += used.lost;
+            }
+        }
+        for ((job, cause), seconds) in lost {
+            self.grow_row(job, SanitizedText::new(cause), seconds, now);
+        }
+    }
+
+    fn grow_row(&mut self, job: SanitizedText, cause: SanitizedText, seconds: f64, now: UnixMs) {
+        let key = (job, cause);
+        if let Some(at) = self.places.get(&key) {
+            let row = &mut self.rows[*at];
+            row.gpu_seconds += seconds;
+            row.grew = now;
+            return;
+        }
+        if self.rows.len() >= MAX_ROWS {
+            self.fold_oldest(now);
+        }
+        let (job, cause) = key.clone();
+        self.places.insert(key, self.rows.len());
+        self.rows.push(LostTimeRow { job, cause, gpu_seconds: seconds, grew: now });
+    }
+
+    /// Puts the older half of the rows together under one name, so that what is summed over jobs never falls.
+    fn fold_oldest(&mut self, now: UnixMs) {
+        self.rows.sort_by_key(|row| (row.job != *ENDED, row.grew));
+        let mut ended: BTreeMap<SanitizedText, f64> = BTreeMap::new();
+        for row in self.rows.drain(..MAX_ROWS / 2) {
+            *ended.entry(row.cause).or_default() += row.gpu_seconds;
+        }
+        let ended = ended.into_iter().map(|(cause, gpu_seconds)| LostTimeRow {
+            job: SanitizedText::new(ENDED),
+            cause,
+            gpu_seconds,
+            grew: now,
+        });
+        self.rows.extend(ended);
+        self.rebuild_index();
+    }
+
+    /// Every row.
+    pub(in crate::engine) fn sorted_rows(&self) -> Vec<JobLostTime> {
+        let rows = self.rows.iter().map(|row| JobLostTime {
+            job: row.job.clone(),
+            cause: row.cause.clone(),
+            gpu_seconds: row.gpu_seconds,
+        });
+        let mut rows: Vec<_> = rows.collect();
+        rows.sort_by(|a, b| (&a.job, &a.cause).cmp(&(&b.job, &b.cause)));
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gaunt_schema::GpuState;
+
+    use super::*;
+
+    /// Adds a second of a GPU that waits.
+    fn lose_second(spent: &mut LostTimeTotals, job: &str, at: i64) {
+        let job = SanitizedText::new(job);
+        let cause = Some(LossCause::Unexplained);
+        let key = UsageKey { job: Some(&job), model: None, state: GpuState::Waiting, cause };
+        let worked = UsageKey { state: GpuState::Computing, cause: None, ..key.clone() };
+        let used = UsageAmount { seconds: 2.0, lost: 1.0, joules: None };
+        let more = UsageAmount { lost: 0.0, ..used };
+        spent.add_lost_time(
+            UnixMs(at),
+            &HashMap::from([(key.to_owned_key(), used), (worked.to_owned_key(), more)]),
+        );
+    }
+
+    fn sum_seconds(spent: &LostTimeTotals) -> f64 {
+        spent.rows.iter().map(|row| row.gpu_seconds).sum()
+    }
+
+    #[test]
+    fn a_job_that_ended_keeps_its_time_until_there_is_no_room() {
+        let mut spent = LostTimeTotals::default();
+        let mut before = 0.0;
+        for job in 0..10_000 {
+            lose_second(&mut spent, &format!("job{job}"), job * 1_000);
+            assert!(spent.rows.len() <= MAX_ROWS);
+            assert!(sum_seconds(&spent) >= before, "the sum over jobs never falls");
+            before = sum_seconds(&spent);
+        }
+        assert_eq!(before.to_string(), "10000", "what was worked is not lost");
+        let told = spent.sorted_rows();
+        let ended = told.iter().find(|row| *row.job == *ENDED).unwrap();
+        assert!(ended.gpu_seconds > 5_000.0);
+        assert!(told.iter().any(|row| &*row.job == "job9999"), "the newest have their own");
+    }
+
+    #[test]
+    fn it_goes_on_after_a_restart() {
+        let mut spent = LostTimeTotals::default();
+        lose_second(&mut spent, "a", 1_000);
+        let text = serde_json::to_string(&spent).unwrap();
+        let mut again = serde_json::from_str::<LostTimeTotals>(&text).unwrap().into_restored();
+        lose_second(&mut again, "a", 500_000);
+        let told = again.sorted_rows();
+        assert_eq!((told.len(), &*told[0].cause), (1, "unexplained"));
+        assert_eq!(told[0].gpu_seconds.to_string(), "2");
+    }
+}

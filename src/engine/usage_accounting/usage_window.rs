@@ -1,0 +1,337 @@
+//! The last while in full: GPU time and energy by job, board, state and cause, step by step.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use gaunt_schema::{GpuState, SanitizedText, UnixMs};
+use serde::{Deserialize, Serialize};
+
+use super::{UsageAmount, UsageKey};
+use crate::{
+    answer::{LossCause, UsageReport, UsageRow},
+    cluster::JobAttributes,
+};
+
+/// What is told begins and ends with one of these.
+const STEP: Duration = Duration::from_secs(10);
+
+/// Steps that are kept on the disk as one: a minute.
+const STEPS_KEPT: i64 = 6;
+
+/// Rows of one step: more jobs than a cluster runs at once. What is beyond is counted, without its job.
+const MAX_ROWS: usize = 20_000;
+
+/// Rows that are kept on the disk, the newest minutes first: some 20 MB before they are packed.
+const MAX_KEPT: usize = 400_000;
+
+/// Jobs whose names are remembered after their end.
+const MAX_TOLD: usize = 20_000;
+
+/// One step.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct UsageBucket {
+    step: i64,
+    watched: f64,
+    used: HashMap<UsageKey<SanitizedText>, UsageAmount>,
+}
+
+impl UsageBucket {
+    fn add_usage(&mut self, key: UsageKey<SanitizedText>, more: UsageAmount) {
+        let full = self.used.len() >= MAX_ROWS && !self.used.contains_key(&key);
+        let key = if full { UsageKey { job: None, model: None, ..key } } else { key };
+        *self.used.entry(key).or_default() += more;
+    }
+}
+
+/// What is known of a job that may be over.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct StoredJobInfo {
+    name: Option<SanitizedText>,
+    user: Option<SanitizedText>,
+    account: Option<SanitizedText>,
+}
+
+/// The last while, step by step. A copy is cheap: what is over is shared.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct UsageWindow {
+    /// Oldest first.
+    buckets: VecDeque<Arc<UsageBucket>>,
+    told: Arc<BTreeMap<SanitizedText, StoredJobInfo>>,
+}
+
+impl UsageWindow {
+    /// Adds what was used in the last seconds; what is older than `span` goes.
+    pub(super) fn add_usage(
+        &mut self,
+        now: UnixMs,
+        seconds: f64,
+        span: Duration,
+        used: HashMap<UsageKey<SanitizedText>, UsageAmount>,
+    ) {
+        let bucket = self.current_bucket(now, span);
+        bucket.watched += seconds;
+        for (key, more) in used {
+            bucket.add_usage(key, more);
+        }
+        self.forget_jobs();
+    }
+
+    /// Notes what is known of jobs.
+    pub(super) fn record_jobs<'a>(
+        &mut self,
+        jobs: impl Iterator<Item = (&'a SanitizedText, &'a JobAttributes)>,
+    ) {
+        for (job, said) in jobs {
+            let same = |told: &StoredJobInfo| {
+                (&told.name, &told.user, &told.account) == (&said.name, &said.user, &said.account)
+            };
+            let known = self.told.get(job);
+            if known.is_some_and(same) || (known.is_none() && self.told.len() >= MAX_TOLD) {
+                continue;
+            }
+            let told = StoredJobInfo {
+                name: said.name.clone(),
+                user: said.user.clone(),
+                account: said.account.clone(),
+            };
+            Arc::make_mut(&mut self.told).insert(job.clone(), told);
+        }
+    }
+
+    /// The step of this instant.
+    fn current_bucket(&mut self, now: UnixMs, span: Duration) -> &mut UsageBucket {
+        let step = step_of(now);
+        if self.buckets.back().is_none_or(|newest| newest.step < step) {
+            self.buckets.push_back(Arc::new(UsageBucket { step, ..UsageBucket::default() }));
+        }
+        let oldest = step - steps_in(span);
+        while self.buckets.front().is_some_and(|bucket| bucket.step < oldest) {
+            self.buckets.pop_front();
+        }
+        Arc::make_mut(self.buckets.back_mut().expect("one was just put there"))
+    }
+
+    /// Forgets the names of jobs of which nothing is counted any more, once there are too many.
+    fn forget_jobs(&mut self) {
+        if self.told.len() < MAX_TOLD {
+            return;
+        }
+        let counted = self.buckets.iter().flat_map(|bucket| bucket.used.keys());
+        let counted: HashSet<&SanitizedText> = counted.filter_map(|key| key.job.as_ref()).collect();
+        Arc::make_mut(&mut self.told).retain(|job, _| counted.contains(job));
+    }
+
+    /// What was used in the steps of the last `span`.
+    pub(super) fn usage_report(&self, at: UnixMs, span: Duration) -> UsageReport {
+        let oldest = step_of(at) - steps_in(span);
+        let kept = || self.buckets.iter().filter(|bucket| bucket.step > oldest);
+        let mut all: HashMap<&UsageKey<SanitizedText>, UsageAmount> = HashMap::new();
+        for (key, used) in kept().flat_map(|bucket| &bucket.used) {
+            *all.entry(key).or_default() += *used;
+        }
+        let from = kept().next().map(|bucket| UnixMs(bucket.step * STEP.as_millis() as i64));
+        let mut rows: Vec<UsageRow> =
+            all.into_iter().map(|(key, used)| self.usage_row(key, used)).collect();
+        rows.sort_by(|one, other| {
+            let by_time = other.gpu_seconds.total_cmp(&one.gpu_seconds);
+            let named = |row: &UsageRow| (row.job.clone(), row.state, row.cause);
+            by_time.then_with(|| named(one).cmp(&named(other)))
+        });
+        UsageReport {
+            cluster: SanitizedText::default(),
+            at,
+            from: from.unwrap_or(at),
+            watched_seconds: kept().map(|bucket| bucket.watched).sum(),
+            rows,
+        }
+    }
+
+    fn usage_row(&self, key: &UsageKey<SanitizedText>, used: UsageAmount) -> UsageRow {
+        let told = key.job.as_ref().and_then(|job| self.told.get(job)).cloned();
+        let StoredJobInfo { name, user, account } = told.unwrap_or_default();
+        UsageRow {
+            job: key.job.clone(),
+            name,
+            user,
+            account,
+            model: key.model.clone(),
+            state: Some(key.state),
+            cause: key.cause,
+            gpu_seconds: used.seconds,
+            lost_gpu_seconds: used.lost,
+            joules: used.joules,
+        }
+    }
+
+    /// The minute of the newest step; whoever keeps it writes when that changes.
+    pub fn newest_minute(&self) -> Option<i64> {
+        self.buckets.back().map(|bucket| bucket.step.div_euclid(STEPS_KEPT))
+    }
+}
+
+fn step_of(at: UnixMs) -> i64 {
+    at.0.div_euclid(STEP.as_millis() as i64)
+}
+
+fn steps_in(span: Duration) -> i64 {
+    span.as_secs().div_ceil(STEP.as_secs()).try_into().unwrap_or(i64::MAX / 2)
+}
+
+/// How it lies on the disk: minutes, and each text once.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct StoredUsage {
+    texts: Vec<SanitizedText>,
+    minutes: Vec<StoredMinute>,
+    told: Arc<BTreeMap<SanitizedText, StoredJobInfo>>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredMinute {
+    step: i64,
+    watched: f64,
+    used: Vec<StoredUsageRow>,
+    /// The lost seconds of each row; files that were written without it say it by the state.
+    #[serde(default)]
+    lost: Vec<f64>,
+}
+
+/// Job and model by the place of their text, state, cause, seconds, joules.
+type StoredUsageRow = (Option<usize>, Option<usize>, GpuState, Option<LossCause>, f64, Option<f64>);
+
+impl Serialize for UsageWindow {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut minutes: Vec<UsageBucket> = Vec::new();
+        let mut rows = 0;
+        for bucket in self.buckets.iter().rev() {
+            let step = bucket.step.div_euclid(STEPS_KEPT) * STEPS_KEPT;
+            if minutes.last().is_none_or(|newest| newest.step != step) {
+                rows += minutes.last().map_or(0, |minute| minute.used.len());
+                if rows + bucket.used.len() > MAX_KEPT {
+                    break;
+                }
+                minutes.push(UsageBucket { step, ..UsageBucket::default() });
+            }
+            if let Some(minute) = minutes.last_mut() {
+                minute.watched += bucket.watched;
+                bucket.used.iter().for_each(|(key, used)| minute.add_usage(key.clone(), *used));
+            }
+        }
+        let mut kept = StoredUsage { told: self.told.clone(), ..StoredUsage::default() };
+        let mut places: HashMap<SanitizedText, usize> = HashMap::new();
+        let mut place = |text: SanitizedText| {
+            *places.entry(text).or_insert_with_key(|text| {
+                kept.texts.push(text.clone());
+                kept.texts.len() - 1
+            })
+        };
+        for minute in minutes.into_iter().rev() {
+            let row = |(key, used): (UsageKey<SanitizedText>, UsageAmount)| {
+                let (job, model) = (key.job.map(&mut place), key.model.map(&mut place));
+                (job, model, key.state, key.cause, used.seconds, used.joules)
+            };
+            let lost = minute.used.values().map(|used| used.lost).collect();
+            let used = minute.used.into_iter().map(row).collect();
+            kept.minutes.push(StoredMinute {
+                step: minute.step,
+                watched: minute.watched,
+                used,
+                lost,
+            });
+        }
+        kept.serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for UsageWindow {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let StoredUsage { texts, minutes, told } = StoredUsage::deserialize(from)?;
+        let buckets = minutes.into_iter().map(|minute| {
+            let text = |place: Option<usize>| place.and_then(|place| texts.get(place)).cloned();
+            let mut lost = minute.lost.into_iter();
+            let used =
+                minute.used.into_iter().map(|(job, model, state, cause, seconds, joules)| {
+                    let by_state = || if state.is_lost_time() { seconds } else { 0.0 };
+                    let lost = lost.next().unwrap_or_else(by_state);
+                    let cause = cause.or_else(|| (lost > 0.0).then(|| default_cause(state)));
+                    let key = UsageKey { job: text(job), model: text(model), state, cause };
+                    (key, UsageAmount { seconds, lost, joules })
+                });
+            let used = used.collect();
+            Arc::new(UsageBucket { step: minute.step, watched: minute.watched, used })
+        });
+        Ok(Self { buckets: buckets.collect(), told })
+    }
+}
+
+/// The cause of lost time that was kept without one.
+fn default_cause(state: GpuState) -> LossCause {
+    match state {
+        GpuState::IdleAllocated => LossCause::Idle,
+        _ => LossCause::Unexplained,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPAN: Duration = Duration::from_mins(10);
+
+    fn add_second(recent: &mut UsageWindow, job: &str, second: i64) {
+        let job = SanitizedText::new(job);
+        let cause = Some(LossCause::Unexplained);
+        let key = UsageKey { job: Some(&job), model: None, state: GpuState::Slowed, cause };
+        let used = UsageAmount { seconds: 1.0, lost: 0.25, joules: Some(700.0) };
+        recent.add_usage(
+            UnixMs(second * 1_000),
+            1.0,
+            SPAN,
+            HashMap::from([(key.to_owned_key(), used)]),
+        );
+    }
+
+    #[test]
+    fn old_steps_go() {
+        let mut recent = UsageWindow::default();
+        (1..=1_000).for_each(|second| add_second(&mut recent, "7", second));
+        let usage = recent.usage_report(UnixMs(1_000_000), Duration::from_mins(1));
+        assert_eq!((usage.from, usage.watched_seconds), (UnixMs(950_000), 51.0));
+        assert_eq!((usage.rows[0].gpu_seconds, usage.rows[0].joules), (51.0, Some(35_700.0)));
+        assert_eq!(recent.buckets.len(), 61);
+    }
+
+    #[test]
+    fn it_is_kept_by_the_minute_and_goes_on() {
+        let mut recent = UsageWindow::default();
+        (0..300).for_each(|second| {
+            add_second(&mut recent, if second < 90 { "6" } else { "7" }, second)
+        });
+        let said = JobAttributes { user: Some(SanitizedText::new("mira")), ..Default::default() };
+        recent.record_jobs(std::iter::once((&SanitizedText::new("6"), &said)));
+        let text = serde_json::to_string(&recent).unwrap();
+        let mut again: UsageWindow = serde_json::from_str(&text).unwrap();
+        assert_eq!(again.buckets.len(), 5);
+        let at = UnixMs(299_000);
+        assert_eq!(again.usage_report(at, SPAN), recent.usage_report(at, SPAN));
+        assert_eq!(again.usage_report(at, SPAN).rows[1].user.as_deref(), Some("mira"));
+        assert_eq!(again.newest_minute(), Some(4));
+        add_second(&mut again, "7", 301);
+        assert_eq!(again.usage_report(UnixMs(301_000), SPAN).watched_seconds.to_string(), "301");
+    }
+
+    #[test]
+    fn more_jobs_than_there_is_room_for_are_counted_without_their_names() {
+        let mut bucket = UsageBucket::default();
+        for job in 0..MAX_ROWS + 10 {
+            let job = Some(SanitizedText::new(&job.to_string()));
+            let key = UsageKey { job, model: None, state: GpuState::Idle, cause: None };
+            bucket.add_usage(key, UsageAmount { seconds: 1.0, lost: 0.0, joules: None });
+        }
+        assert_eq!(bucket.used.len(), MAX_ROWS + 1);
+        let nobody = UsageKey { job: None, model: None, state: GpuState::Idle, cause: None };
+        assert_eq!(bucket.used[&nobody].seconds.to_string(), "10");
+    }
+}

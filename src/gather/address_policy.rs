@@ -1,0 +1,323 @@
+//! Where targets may be: which addresses and ports are asked, decided after the name was looked up.
+//!
+//! Whoever edits a list of targets, answers for a name in DNS or serves targets over HTTP decides where gaunt connects
+//! to. The address that passes here is the one that is connected to: no second look-up lies between.
+
+use std::{
+    fmt, io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _},
+    ops::RangeInclusive,
+    str::FromStr,
+    sync::Arc,
+};
+
+use gaunt_schema::plain_error;
+use tokio::sync::Semaphore;
+
+use super::endpoint::EndpointNamedBy;
+
+/// Names that are looked up at once. The system's resolver blocks a thread for each, for 30 s where DNS is dead.
+const LOOKUPS: usize = 64;
+
+/// The most addresses of one name that are tried.
+const MAX_ADDRESSES: usize = 8;
+
+/// Addresses at which clouds serve credentials to the machine itself, apart from the link-local one.
+const METADATA: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x0254)),
+];
+
+/// A network, and ports in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddressRange {
+    network: IpAddr,
+    prefix: u8,
+    ports: RangeInclusive<u16>,
+}
+
+/// What is wrong with a network.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is not a network; write ADDRESS/BITS, with :PORT or :FIRST-LAST if only those ports are meant"
+)]
+pub struct AddressRangeError(String);
+
+impl FromStr for AddressRange {
+    type Err = AddressRangeError;
+
+    fn from_str(text: &str) -> Result<Self, AddressRangeError> {
+        parse(text).ok_or_else(|| AddressRangeError(text.to_owned()))
+    }
+}
+
+/// `10.0.0.0/8`, `10.0.0.7:9100`, `[fd00::]/8:9000-9999`, `fd00::/8`.
+fn parse(text: &str) -> Option<AddressRange> {
+    let (network, rest) = match text.strip_prefix('[') {
+        Some(inner) => inner.split_once(']')?,
+        None if text.matches(':').count() > 1 => {
+            text.split_at(text.find('/').unwrap_or(text.len()))
+        }
+        None => text.split_at(text.find(['/', ':']).unwrap_or(text.len())),
+    };
+    let network: IpAddr = network.parse().ok()?;
+    let bits = if network.is_ipv4() { 32 } else { 128 };
+    let (prefix, ports) = match rest.strip_prefix('/') {
+        None => (bits, rest),
+        Some(rest) => {
+            let (prefix, ports) = rest.split_at(rest.find(':').unwrap_or(rest.len()));
+            (prefix.parse().ok().filter(|prefix| *prefix <= bits)?, ports)
+        }
+    };
+    let ports = match ports {
+        "" => 1..=u16::MAX,
+        ports => {
+            let ports = ports.strip_prefix(':')?;
+            let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
+            let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+            (first > 0 && first <= last).then_some(first..=last)?
+        }
+    };
+    Some(AddressRange { network, prefix, ports })
+}
+
+impl AddressRange {
+    fn contains_address(&self, address: IpAddr, port: u16) -> bool {
+        let same = match (self.network, address) {
+            (IpAddr::V4(network), IpAddr::V4(address)) => {
+                let wide = |a: Ipv4Addr| u128::from(a.to_bits()) << 96;
+                same_bits(wide(network), wide(address), self.prefix)
+            }
+            (IpAddr::V6(network), IpAddr::V6(address)) => {
+                same_bits(network.to_bits(), address.to_bits(), self.prefix)
+            }
+            _ => false,
+        };
+        same && self.ports.contains(&port)
+    }
+}
+
+fn same_bits(a: u128, b: u128, prefix: u8) -> bool {
+    // A prefix of nothing would shift by all bits.
+    prefix == 0 || (a ^ b) >> (128 - u32::from(prefix)) == 0
+}
+
+impl fmt::Display for AddressRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}:{}-{}", self.network, self.prefix, self.ports.start(), self.ports.end())
+    }
+}
+
+/// Where the targets of a group may be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AddressPolicy {
+    /// Only there, if anything is named; else anywhere but where no exporter can honestly be.
+    pub allow: Vec<AddressRange>,
+}
+
+impl AddressPolicy {
+    /// Whether this address may be asked; if not, why.
+    pub(super) fn check_address(
+        &self,
+        address: SocketAddr,
+        named_by: EndpointNamedBy,
+    ) -> Result<(), String> {
+        let (ip, port) = (canonical_ip(address.ip()), address.port());
+        if !self.allow.is_empty() {
+            let allowed = self.allow.iter().any(|range| range.contains_address(ip, port));
+            return if allowed {
+                Ok(())
+            } else {
+                Err(format!(
+                    "{address} is outside of `allow`; add its network, or remove the target"
+                ))
+            };
+        }
+        let what = if METADATA.contains(&ip) {
+            "where a cloud keeps this machine's credentials"
+        } else if is_link_local(ip) {
+            "link-local, where clouds keep this machine's credentials"
+        } else if ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST)
+        {
+            "no address of one machine"
+        } else if ip.is_loopback() && named_by == EndpointNamedBy::Network {
+            "this machine itself, named by another one"
+        } else {
+            return Ok(());
+        };
+        Err(format!(
+            "{address} is {what}; if an exporter is really there, name its network in `allow`"
+        ))
+    }
+}
+
+/// An IPv4 address that is dressed as IPv6 is judged as what it is: mapped, or behind the well-known NAT64 prefix.
+fn canonical_ip(ip: IpAddr) -> IpAddr {
+    let IpAddr::V6(six) = ip else { return ip };
+    if let Some(four) = six.to_ipv4_mapped() {
+        return four.into();
+    }
+    match six.segments() {
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
+            Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)).into()
+        }
+        _ => ip,
+    }
+}
+
+fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(four) => four.is_link_local(),
+        IpAddr::V6(six) => six.is_unicast_link_local(),
+    }
+}
+
+/// Looks names up, a bounded number at once.
+#[derive(Clone, Debug)]
+pub(super) struct NameResolver {
+    permits: Arc<Semaphore>,
+}
+
+impl Default for NameResolver {
+    fn default() -> Self {
+        Self { permits: Arc::new(Semaphore::new(LOOKUPS)) }
+    }
+}
+
+impl NameResolver {
+    /// The addresses of a host, by the system's own resolver: what /etc/hosts and nsswitch.conf say counts. Whoever no
+    /// longer waits leaves a thread that still does, which keeps its seat until it ends.
+    pub(super) async fn look_up(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+        if let Ok(ip) = host.parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(ip, port)]);
+        }
+        let seat = self.permits.clone().acquire_owned().await;
+        let seat = seat.map_err(|_| "gaunt is ending".to_owned())?;
+        let name = host.to_owned();
+        let found = tokio::task::spawn_blocking(move || {
+            let found = (name.as_str(), port).to_socket_addrs();
+            drop(seat);
+            found.map(|found| found.take(MAX_ADDRESSES).collect::<Vec<_>>())
+        });
+        match found.await {
+            Ok(Ok(found)) if !found.is_empty() => Ok(found),
+            Ok(Ok(_)) => Err(format!("the name {host} has no address")),
+            Ok(Err(error)) => {
+                Err(format!("the name {host} cannot be looked up: {}", no_address(&error)))
+            }
+            Err(error) => {
+                tracing::error!(%error, "looking up a name ended unexpectedly");
+                Err(format!("the name {host} cannot be looked up; see the log"))
+            }
+        }
+    }
+}
+
+/// Why the system does not say an address: its resolver adds its own words to those of the library.
+fn no_address(error: &io::Error) -> String {
+    if error.raw_os_error().is_some() {
+        return plain_error::io(error);
+    }
+    let said = error.to_string();
+    tracing::debug!(error = %said, "a name is not looked up");
+    // What getaddrinfo says stands behind a colon.
+    said.rsplit_once(": ").map_or(said.clone(), |(_, reason)| reason.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_with_allow(
+        allow: &[&str],
+        address: &str,
+        named_by: EndpointNamedBy,
+    ) -> Result<(), String> {
+        let allow = allow.iter().map(|range| range.parse().unwrap()).collect();
+        AddressPolicy { allow }.check_address(address.parse().unwrap(), named_by)
+    }
+
+    #[test]
+    fn nobody_is_sent_to_where_credentials_lie() {
+        for address in [
+            "169.254.169.254:80",
+            "[fe80::1]:80",
+            "[::ffff:169.254.169.254]:80",
+            "[64:ff9b::a9fe:a9fe]:80",
+            "[fd00:ec2::254]:80",
+            "100.100.100.200:80",
+            "0.0.0.0:9100",
+            "[::]:9100",
+            "[::ffff:0.0.0.0]:9100",
+            "224.0.0.1:9100",
+            "[ff02::1]:9100",
+            "255.255.255.255:9100",
+        ] {
+            for named_by in [EndpointNamedBy::Operator, EndpointNamedBy::Network] {
+                let why = check_with_allow(&[], address, named_by).unwrap_err();
+                assert!(why.starts_with(address) && why.contains("`allow`"), "{why}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_the_operator_names_this_machine() {
+        for address in ["127.0.0.1:9100", "127.1.2.3:1", "[::1]:9100", "[::ffff:127.0.0.1]:1"] {
+            check_with_allow(&[], address, EndpointNamedBy::Operator).unwrap();
+            let why = check_with_allow(&[], address, EndpointNamedBy::Network).unwrap_err();
+            assert!(why.contains("this machine itself, named by another one"), "{why}");
+        }
+        for address in ["10.0.0.7:9100", "[2001:db8::7]:9100", "192.168.0.1:80"] {
+            check_with_allow(&[], address, EndpointNamedBy::Network).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_allowed_is_all_that_is_allowed() {
+        let allow = ["10.1.0.0/16:9100-9199", "fd00::/8", "127.0.0.1:9770", "169.254.0.0/16"];
+        for (address, fine) in [
+            ("10.1.2.3:9100", true),
+            ("10.1.2.3:9200", false),
+            ("10.2.2.3:9100", false),
+            ("[fd12::1]:1", true),
+            ("[fe12::1]:1", false),
+            ("127.0.0.1:9770", true),
+            ("127.0.0.2:9770", false),
+            ("[::ffff:10.1.2.3]:9100", true),
+            ("169.254.7.7:9100", true),
+        ] {
+            assert_eq!(
+                check_with_allow(&allow, address, EndpointNamedBy::Network).is_ok(),
+                fine,
+                "{address}"
+            );
+        }
+    }
+
+    #[test]
+    fn networks_are_read_strictly() {
+        for (text, shown) in [
+            ("10.0.0.0/8", "10.0.0.0/8:1-65535"),
+            ("10.0.0.7", "10.0.0.7/32:1-65535"),
+            ("10.0.0.7:9100", "10.0.0.7/32:9100-9100"),
+            ("fd00::/8", "fd00::/8:1-65535"),
+            ("[fd00::]/8:1-2", "fd00::/8:1-2"),
+            ("[::1]:80", "::1/128:80-80"),
+            ("0.0.0.0/0", "0.0.0.0/0:1-65535"),
+        ] {
+            assert_eq!(text.parse::<AddressRange>().unwrap().to_string(), shown);
+        }
+        for wrong in [
+            "",
+            "10.0.0.0/33",
+            "fd00::/129",
+            "10.0.0/8",
+            "gpu1",
+            "10.0.0.0/8:0",
+            "10.0.0.0/8:9-1",
+            "10.0.0.0/",
+        ] {
+            assert!(wrong.parse::<AddressRange>().is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Rest for targets that fail: after some failures in a row they are asked more seldom, each after a time of its own.
+
+use std::time::Duration;
+
+/// Failures in a row after which every period is tried as before: a restart is over by then, or it is none.
+const AT_ONCE: u32 = 3;
+
+/// The longest rest. A target that is back is seen within this time and a quarter.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// How a target failed lately, and for how many periods it is spared.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ScrapeBackoff {
+    failures: u32,
+    periods: u32,
+}
+
+impl ScrapeBackoff {
+    /// Whether this period is one of rest; it is used up by asking.
+    pub(super) fn take_skipped_period(&mut self) -> bool {
+        let resting = self.periods > 0;
+        self.periods = self.periods.saturating_sub(1);
+        resting
+    }
+
+    /// An attempt succeeded.
+    pub(super) fn record_success(&mut self) {
+        *self = Self::default();
+    }
+
+    /// An attempt failed: the rest doubles with each, up to [`LONGEST`], and a quarter more or less by `seed`, so that
+    /// targets that failed together do not come back together.
+    pub(super) fn record_failure(&mut self, period: Duration, seed: u64) {
+        self.failures = self.failures.saturating_add(1);
+        let most = (LONGEST.as_millis() / period.as_millis().max(1)) as u64;
+        let doubled = match self.failures.checked_sub(AT_ONCE) {
+            None => 0,
+            Some(times) => 1_u64.checked_shl(times).unwrap_or(u64::MAX).min(most),
+        };
+        let jitter = doubled / 4;
+        let drawn = mix_bits(seed ^ u64::from(self.failures)) % (2 * jitter + 1);
+        self.periods = (doubled + drawn - jitter) as u32;
+    }
+}
+
+/// Spreads the bits of a number over all of it (SplitMix64).
+fn mix_bits(seed: u64) -> u64 {
+    let mut mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Periods of rest after each of so many failures.
+    fn skipped_periods(period: Duration, seed: u64, failures: usize) -> Vec<u32> {
+        let mut rest = ScrapeBackoff::default();
+        let mut rests = Vec::new();
+        for _ in 0..failures {
+            rest.record_failure(period, seed);
+            let mut periods = 0;
+            while rest.take_skipped_period() {
+                periods += 1;
+            }
+            rests.push(periods);
+        }
+        rests
+    }
+
+    #[test]
+    fn rest_doubles_up_to_its_limit() {
+        let second = skipped_periods(Duration::from_secs(1), 7, 12);
+        assert_eq!(second[..4], [0, 0, 1, 2]);
+        assert!((3..=5).contains(&second[4]) && (6..=10).contains(&second[5]), "{second:?}");
+        assert!(second[8..].iter().all(|periods| (23..=37).contains(periods)), "{second:?}");
+        let ten = skipped_periods(Duration::from_secs(10), 7, 40);
+        assert!(ten.iter().all(|periods| *periods <= 3), "{ten:?}");
+        assert_eq!(skipped_periods(Duration::from_mins(1), 7, 40), [0; 40]);
+    }
+
+    #[test]
+    fn who_failed_together_comes_back_apart() {
+        let last = |seed| skipped_periods(Duration::from_secs(1), seed, 9)[8];
+        let found: std::collections::BTreeSet<_> = (0..200).map(last).collect();
+        assert!(found.len() > 10, "{found:?}");
+    }
+
+    #[test]
+    fn a_success_ends_it() {
+        let mut rest = ScrapeBackoff::default();
+        for _ in 0..10 {
+            rest.record_failure(Duration::from_secs(1), 1);
+        }
+        assert!(rest.take_skipped_period());
+        rest.record_success();
+        assert!(!rest.take_skipped_period());
+        rest.record_failure(Duration::from_secs(1), 1);
+        assert!(!rest.take_skipped_period());
+    }
+}

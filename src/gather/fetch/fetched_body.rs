@@ -1,0 +1,142 @@
+//! A body that is being read: decoded as it comes, into a buffer of a pool, never beyond what it may hold.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gaunt_schema::{LimitExceeded, Quota, ScrapeFailure};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::{SMALL_BODY, content_decoder::ContentDecoder};
+
+/// Buffers that are kept for the next body: as many as are read at once in a fleet of 12,500 at 1 s, with some to spare.
+const KEPT: usize = 64;
+
+/// A body that is no larger than this may have any ratio to its compressed size: it can do no harm.
+const HARMLESS: usize = 1 << 20;
+
+/// Buffers between two bodies: 64 of half a MiB at the very most.
+#[derive(Debug, Default)]
+pub(super) struct BodyBufferPool(Mutex<Vec<Vec<u8>>>);
+
+impl BodyBufferPool {
+    fn take_buffer(&self) -> Vec<u8> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    }
+
+    fn return_buffer(&self, buffer: Vec<u8>) {
+        if buffer.len() > SMALL_BODY {
+            return; // One large page does not keep its buffer for ever.
+        }
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < KEPT {
+            kept.push(buffer);
+        }
+    }
+}
+
+/// A body, whole after [`Body::finish`]. Its buffer goes back to the pool when it is dropped.
+#[derive(Debug)]
+pub(crate) struct FetchedBody {
+    pool: Arc<BodyBufferPool>,
+    /// Written once when it grows, and then only over what is not needed any more.
+    buffer: Vec<u8>,
+    /// Bytes of the buffer that are the body.
+    filled: usize,
+    /// Bytes of the buffer that may be used now.
+    usable: usize,
+    /// Bytes that came over the wire.
+    wire_bytes: u64,
+    coding: ContentDecoder,
+    memory_permits: Vec<OwnedSemaphorePermit>,
+    media: String,
+}
+
+impl FetchedBody {
+    pub(super) fn new(pool: Arc<BodyBufferPool>, coding: ContentDecoder, media: String) -> Self {
+        let buffer = pool.take_buffer();
+        Self {
+            pool,
+            buffer,
+            filled: 0,
+            usable: 0,
+            wire_bytes: 0,
+            coding,
+            memory_permits: Vec::new(),
+            media,
+        }
+    }
+
+    /// The bytes, decoded.
+    pub(crate) fn decoded_bytes(&self) -> &[u8] {
+        &self.buffer[..self.filled]
+    }
+
+    /// What the server calls them, in lower case.
+    pub(crate) fn content_type(&self) -> &str {
+        &self.media
+    }
+
+    /// Bytes that may be used now.
+    pub(super) fn usable_bytes(&self) -> usize {
+        self.usable
+    }
+
+    /// Whether no byte more can be taken before the room is widened.
+    pub(super) fn is_full(&self) -> bool {
+        self.filled == self.usable
+    }
+
+    /// Whether there may be something to take: input, or output that found no room.
+    pub(super) fn has_pending(&self, input: &[u8]) -> bool {
+        !input.is_empty() || self.is_full() && self.coding.has_pending_output()
+    }
+
+    /// Gives room for so many bytes more.
+    pub(super) fn grow_buffer(&mut self, bytes: usize, claim: Option<OwnedSemaphorePermit>) {
+        self.usable += bytes;
+        self.memory_permits.extend(claim);
+        if self.buffer.len() < self.usable {
+            self.buffer.resize(self.usable, 0);
+        }
+    }
+
+    /// Takes from the input what finds room.
+    pub(super) fn decode_chunk(
+        &mut self,
+        input: &mut &[u8],
+        limit: usize,
+        ratio: u64,
+    ) -> Result<(), ScrapeFailure> {
+        // One byte more than the limit, so that what is over it is seen.
+        let end = self.usable.min(limit.saturating_add(1));
+        let (read, written) = self.coding.decode_step(input, &mut self.buffer[self.filled..end])?;
+        *input = &input[read..];
+        self.wire_bytes += read as u64;
+        self.filled += written;
+        if self.filled > limit {
+            return Err(ScrapeFailure::TooLarge(limit as u64));
+        }
+        let found = self.filled as u64 / self.wire_bytes.max(1);
+        if self.filled > HARMLESS && found > ratio {
+            return Err(ScrapeFailure::OverBudget(LimitExceeded {
+                budget: Quota::Ratio,
+                found,
+                limit: ratio,
+            }));
+        }
+        Ok(())
+    }
+
+    /// Nothing more comes: whether that was all.
+    pub(super) fn check_complete(&self) -> Result<(), ScrapeFailure> {
+        if self.coding.is_done() {
+            return Ok(());
+        }
+        Err(ScrapeFailure::Broken("the compressed page ends in its middle".into()))
+    }
+}
+
+impl Drop for FetchedBody {
+    fn drop(&mut self) {
+        self.pool.return_buffer(std::mem::take(&mut self.buffer));
+    }
+}

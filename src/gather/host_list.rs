@@ -1,0 +1,312 @@
+//! Host lists as Slurm and ClusterShell write them: `gpu[001-064]:9770`, `r[1-2]c[01-02]`, `a,b,c[1-9/2]`.
+
+use std::{fmt, net::Ipv6Addr};
+
+/// The most names that all lists of one start may stand for: half as many again as the largest fleet that one
+/// aggregator is made for, so that a slip such as `gpu[1-99999999]` is refused before it fills memory.
+pub const MAX_NAMES: usize = 20_000;
+
+/// The most brackets in one name: more than any rack, chassis, board and port scheme needs.
+const MAX_BRACKETS: usize = 8;
+
+/// The longest number in a range, so that it fits 64 bits with room to spare.
+const MAX_DIGITS: usize = 18;
+
+/// What is said of brackets that have no other half.
+const NEVER_OPENED: &str = "this bracket was never opened; remove it";
+const NEVER_CLOSED: &str = "this bracket is never closed; add \"]\"";
+
+/// What is wrong with a host list, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("host list {list:?}, character {at}: {why}")]
+pub struct HostListError {
+    /// The list as it was given.
+    pub list: String,
+    /// The place of the fault, in characters from 1.
+    pub at: usize,
+    /// What is wrong there and what to write instead.
+    pub why: String,
+}
+
+/// One item of a list, not yet expanded: where it starts in the list, and its text.
+type HostListItem<'a> = (usize, &'a str);
+
+/// Every name that `list` stands for, in order; `room` is how many more there may be.
+pub fn expand_host_list(list: &str, room: usize) -> Result<Vec<String>, HostListError> {
+    let mut names = Vec::new();
+    for item in split_items(list)? {
+        names.extend(expand_item(list, item, room.saturating_sub(names.len()))?);
+    }
+    Ok(names)
+}
+
+/// Cuts a list at commas and blanks outside brackets.
+pub(super) fn split_items(list: &str) -> Result<Vec<HostListItem<'_>>, HostListError> {
+    let mut items = Vec::new();
+    let (mut start, mut open) = (0, None);
+    for (at, character) in list.char_indices() {
+        match (character, open) {
+            ('[', None) => open = Some(at),
+            ('[', Some(_)) => {
+                return Err(error_at(
+                    list,
+                    at,
+                    "a bracket inside a bracket; close the first one before it",
+                ));
+            }
+            (']', Some(_)) => open = None,
+            (']', None) => {
+                return Err(error_at(list, at, NEVER_OPENED));
+            }
+            (c, None) if c == ',' || c.is_whitespace() => {
+                items.push((start, &list[start..at]));
+                start = at + c.len_utf8();
+            }
+            _ => {}
+        }
+    }
+    if let Some(at) = open {
+        return Err(error_at(list, at, NEVER_CLOSED));
+    }
+    items.push((start, &list[start..]));
+    items.retain(|(_, text)| !text.is_empty());
+    Ok(items)
+}
+
+/// One part of a name: letters that stand, or numbers that run.
+enum HostNamePart<'a> {
+    Text(&'a str),
+    Ranges(Vec<NumberRange>),
+}
+
+/// Numbers from `first` to `last`, every `step`, padded with zeros to `width`.
+struct NumberRange {
+    first: u64,
+    last: u64,
+    step: u64,
+    width: usize,
+}
+
+impl NumberRange {
+    fn count_numbers(&self) -> u64 {
+        (self.last - self.first) / self.step + 1
+    }
+
+    fn padded_numbers(&self) -> impl Iterator<Item = String> + '_ {
+        let number = |i| format!("{:0width$}", self.first + i * self.step, width = self.width);
+        (0..self.count_numbers()).map(number)
+    }
+}
+
+/// The names of one item: the product of its brackets, the last one running fastest.
+pub(super) fn expand_item(
+    list: &str,
+    (start, text): HostListItem<'_>,
+    room: usize,
+) -> Result<Vec<String>, HostListError> {
+    let parts = parse_name_parts(list, start, text)?;
+    let mut total: u64 = 1;
+    for part in &parts {
+        if let HostNamePart::Ranges(ranges) = part {
+            let count = ranges.iter().map(NumberRange::count_numbers).fold(0, u64::saturating_add);
+            total = total.saturating_mul(count);
+        }
+    }
+    if total > room as u64 {
+        let why = format!(
+            "{text} stands for {total} names, and there may be {room} more (at most {MAX_NAMES} in \
+             all); check the range"
+        );
+        return Err(error_at(list, start, &why));
+    }
+    let mut names = vec![String::new()];
+    for part in &parts {
+        match part {
+            HostNamePart::Text(text) => names.iter_mut().for_each(|name| name.push_str(text)),
+            HostNamePart::Ranges(ranges) => {
+                let numbers: Vec<_> = ranges.iter().flat_map(NumberRange::padded_numbers).collect();
+                let each = |name: &String| -> Vec<_> {
+                    numbers.iter().map(|number| format!("{name}{number}")).collect()
+                };
+                names = names.iter().flat_map(each).collect();
+            }
+        }
+    }
+    Ok(names)
+}
+
+fn parse_name_parts<'a>(
+    list: &str,
+    start: usize,
+    text: &'a str,
+) -> Result<Vec<HostNamePart<'a>>, HostListError> {
+    let (mut parts, mut rest, mut at) = (Vec::new(), text, start);
+    while let Some(open) = rest.find('[') {
+        // Brackets are paired in a list as a whole, and not in the halves of an item that is cut inside one.
+        check_opened(list, at, &rest[..open])?;
+        let Some(close) = rest[open..].find(']').map(|length| open + length) else {
+            return Err(error_at(list, at + open, NEVER_CLOSED));
+        };
+        let inside = &rest[open + 1..close];
+        parts.push(HostNamePart::Text(&rest[..open]));
+        // An IPv6 address wears brackets of its own.
+        if inside.contains(':') {
+            if inside.parse::<Ipv6Addr>().is_err() {
+                let why = format!(
+                    "{inside:?} is neither a range nor an IPv6 address; write 1-8 or [ADDRESS]:PORT"
+                );
+                return Err(error_at(list, at + open + 1, why));
+            }
+            parts.push(HostNamePart::Text(&rest[open..=close]));
+        } else {
+            parts.push(HostNamePart::Ranges(parse_ranges(list, at + open + 1, inside)?));
+        }
+        at += close + 1;
+        rest = &rest[close + 1..];
+        if parts.len() > 2 * MAX_BRACKETS {
+            let why = format!("more than {MAX_BRACKETS} brackets in one name; write it as two");
+            return Err(error_at(list, start, &why));
+        }
+    }
+    check_opened(list, at, rest)?;
+    parts.push(HostNamePart::Text(rest));
+    Ok(parts)
+}
+
+/// Refuses text that closes a bracket which it did not open.
+fn check_opened(list: &str, start: usize, text: &str) -> Result<(), HostListError> {
+    text.find(']').map_or(Ok(()), |close| Err(error_at(list, start + close, NEVER_OPENED)))
+}
+
+fn parse_ranges(list: &str, start: usize, inside: &str) -> Result<Vec<NumberRange>, HostListError> {
+    let (mut at, mut ranges) = (start, Vec::new());
+    for text in inside.split(',') {
+        ranges.push(parse_range(text.trim()).map_err(|why| error_at(list, at, &why))?);
+        at += text.len() + 1;
+    }
+    Ok(ranges)
+}
+
+/// One range: `7`, `001-064`, `0-30/2`.
+fn parse_range(text: &str) -> Result<NumberRange, String> {
+    let (span, step) = text.split_once('/').unwrap_or((text, "1"));
+    let (first, last) = span.split_once('-').unwrap_or((span, span));
+    let number = |digits: &str| -> Result<u64, String> {
+        let fine = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        if !fine || digits.len() > MAX_DIGITS {
+            return Err(format!(
+                "{text:?} is not a range; write numbers as 1-8, 001-064, 1,3,7 or 0-30/2"
+            ));
+        }
+        digits.parse().map_err(|_| format!("{digits} is too large"))
+    };
+    let range = NumberRange {
+        first: number(first)?,
+        last: number(last)?,
+        step: number(step)?,
+        width: padding_width(first),
+    };
+    if range.step == 0 {
+        return Err(format!("{text:?} has a step of 0; the smallest is 1"));
+    }
+    if range.last < range.first {
+        return Err(format!("{text:?} runs backwards; write {last}-{first}"));
+    }
+    if last.len() > 1 && last.starts_with('0') && last.len() != first.len() {
+        return Err(format!(
+            "{text:?} pads its ends differently; write {first:0>width$}-{last}",
+            width = last.len()
+        ));
+    }
+    Ok(range)
+}
+
+/// The width to which a range is padded: that of its first number, if it is padded.
+fn padding_width(first: &str) -> usize {
+    if first.len() > 1 && first.starts_with('0') { first.len() } else { 0 }
+}
+
+/// A fault at a byte of the list, told in characters.
+pub(super) fn error_at(list: &str, byte: usize, why: impl fmt::Display) -> HostListError {
+    let at = list.get(..byte).map_or(0, |before| before.chars().count()) + 1;
+    HostListError { list: shorten_list(list), at, why: why.to_string() }
+}
+
+/// A list as a message shows it.
+fn shorten_list(list: &str) -> String {
+    const SHOWN: usize = 80;
+    let mut shown: String = list.chars().take(SHOWN).collect();
+    if shown.len() < list.len() {
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_stand_for_their_names() {
+        let table: &[(&str, &[&str])] = &[
+            ("gpu1", &["gpu1"]),
+            ("a, b\tc", &["a", "b", "c"]),
+            ("", &[]),
+            (",,", &[]),
+            ("gpu[1-3]", &["gpu1", "gpu2", "gpu3"]),
+            ("gpu[008-011]:9770", &["gpu008:9770", "gpu009:9770", "gpu010:9770", "gpu011:9770"]),
+            ("gpu[8-11]", &["gpu8", "gpu9", "gpu10", "gpu11"]),
+            ("gpu[098-101]", &["gpu098", "gpu099", "gpu100", "gpu101"]),
+            ("gpu[1,3,7-8]", &["gpu1", "gpu3", "gpu7", "gpu8"]),
+            ("gpu[01, 03]", &["gpu01", "gpu03"]),
+            ("r[1-2]c[01-02]", &["r1c01", "r1c02", "r2c01", "r2c02"]),
+            ("n[0-6/3]x", &["n0x", "n3x", "n6x"]),
+            ("n[0-7/3]", &["n0", "n3", "n6"]),
+            ("n[0]", &["n0"]),
+            ("h:[9001-9002]", &["h:9001", "h:9002"]),
+            ("[::1]:9770,b", &["[::1]:9770", "b"]),
+            ("[1-2]", &["1", "2"]),
+        ];
+        for (list, expected) in table {
+            assert_eq!(expand_host_list(list, MAX_NAMES).unwrap(), *expected, "{list}");
+        }
+    }
+
+    #[test]
+    fn a_fault_is_named_at_its_place() {
+        let table = [
+            ("gpu[001-064", 4, "this bracket is never closed; add \"]\""),
+            ("a,gpu001-064]", 13, "this bracket was never opened; remove it"),
+            ("a[1[2]]", 4, "a bracket inside a bracket; close the first one before it"),
+            ("a[9-1]", 3, "\"9-1\" runs backwards; write 1-9"),
+            ("a[1-064]", 3, "\"1-064\" pads its ends differently; write 001-064"),
+            ("a[0-9/0]", 3, "\"0-9/0\" has a step of 0; the smallest is 1"),
+            ("ä,b[1,x]", 7, "\"x\" is not a range; write numbers as 1-8, 001-064, 1,3,7 or 0-30/2"),
+            ("b[]", 3, "\"\" is not a range; write numbers as 1-8, 001-064, 1,3,7 or 0-30/2"),
+            // A comma in what looks like an address made a name with a comma in it.
+            (
+                "a:910[,:01]:9",
+                7,
+                "\",:01\" is neither a range nor an IPv6 address; write 1-8 or [ADDRESS]:PORT",
+            ),
+            ("b[-5]", 3, "\"-5\" is not a range; write numbers as 1-8, 001-064, 1,3,7 or 0-30/2"),
+        ];
+        for (list, at, why) in table {
+            let error = expand_host_list(list, MAX_NAMES).unwrap_err();
+            assert_eq!((error.at, error.why.as_str()), (at, why), "{list}");
+        }
+    }
+
+    #[test]
+    fn expansion_is_bounded_before_it_happens() {
+        let error = expand_host_list("a[1-99999999999]", MAX_NAMES).unwrap_err();
+        assert!(error.to_string().contains("99999999999 names"), "{error}");
+        assert!(
+            expand_host_list("a[1-999999]b[1-999999]c[1-999999]d[1-999999]", MAX_NAMES).is_err()
+        );
+        assert!(expand_host_list("a[1-15000],b[1-15000]", MAX_NAMES).is_err());
+        assert_eq!(expand_host_list("a[1-20000]", MAX_NAMES).unwrap().len(), 20_000);
+        assert!(expand_host_list(&"[1]".repeat(9), MAX_NAMES).is_err());
+        assert!(expand_host_list("a[99999999999999999999]", MAX_NAMES).is_err());
+    }
+}

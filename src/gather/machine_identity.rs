@@ -1,0 +1,101 @@
+//! Identity: which machine answers at an address, so that another one in its place is noticed.
+
+use gaunt_schema::{CowList, InfoSeries, SanitizedText, ScrapedPage, catalogue::gpu};
+
+/// The label of a GPU that no other GPU has.
+const UUID: &str = "uuid";
+
+/// Who answered, as far as its page tells.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct MachineIdentity {
+    node: Option<SanitizedText>,
+    gpus: Vec<SanitizedText>,
+    /// Where this was read, so that a page that repeats it need not be looked through.
+    told_by: CowList<InfoSeries>,
+}
+
+impl MachineIdentity {
+    /// Who wrote this page.
+    pub(super) fn of(page: &ScrapedPage) -> Self {
+        let infos = page.report.infos.iter().filter(|info| info.metric == gpu::INFO);
+        let labels = infos.flat_map(|info| &info.labels);
+        let mut gpus: Vec<SanitizedText> = labels
+            .filter(|(name, value)| *name == UUID && !value.is_empty())
+            .map(|(_, value)| value.clone())
+            .collect();
+        gpus.sort_unstable();
+        Self { node: page.report.node.clone(), gpus, told_by: page.report.infos.clone() }
+    }
+
+    /// Whether the page certainly tells the same.
+    pub(super) fn is_unchanged_in(&self, page: &ScrapedPage) -> bool {
+        self.told_by.ptr_eq(&page.report.infos) && self.node == page.report.node
+    }
+
+    /// Whether `now` is another machine: it calls itself by another name, or not one of its GPUs was there before. A
+    /// page that tells less than before proves nothing.
+    pub(super) fn is_replaced_by(&self, now: &Self) -> bool {
+        let renamed = matches!((&self.node, &now.node), (Some(before), Some(now)) if before != now);
+        let told = !self.gpus.is_empty() && !now.gpus.is_empty();
+        let strangers = now.gpus.iter().all(|gpu| self.gpus.binary_search(gpu).is_err());
+        renamed || told && strangers
+    }
+
+    /// Takes what a later page of the same machine tells.
+    pub(super) fn update_from(&mut self, now: Self) {
+        self.node = now.node.or(self.node.take());
+        self.told_by = now.told_by;
+        if !now.gpus.is_empty() {
+            self.gpus = now.gpus;
+        }
+    }
+
+    /// In a few words, for the log.
+    pub(super) fn describe_machine(&self) -> String {
+        let name = self.node.as_deref().unwrap_or("a machine without a name");
+        match self.gpus.first() {
+            Some(first) => format!("{name} with {} GPUs, the first is {first}", self.gpus.len()),
+            None => name.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample_identity(node: Option<&str>, gpus: &[&str]) -> MachineIdentity {
+        let gpus = gpus.iter().map(|gpu| SanitizedText::new(gpu)).collect();
+        MachineIdentity { node: node.map(SanitizedText::new), gpus, told_by: CowList::default() }
+    }
+
+    #[test]
+    fn another_machine_is_told_from_a_swapped_board_and_from_silence() {
+        let before = sample_identity(Some("gpu1"), &["A", "B"]);
+        for (now, replaced) in [
+            (sample_identity(Some("gpu1"), &["A", "B"]), false),
+            (sample_identity(Some("gpu1"), &["A", "C"]), false),
+            (sample_identity(Some("gpu1"), &["C", "D"]), true),
+            (sample_identity(Some("gpu2"), &["A", "B"]), true),
+            (sample_identity(Some("gpu1"), &[]), false),
+            (sample_identity(None, &["A", "B"]), false),
+            (sample_identity(None, &["C"]), true),
+            (sample_identity(None, &[]), false),
+        ] {
+            assert_eq!(before.is_replaced_by(&now), replaced, "{now:?}");
+        }
+        assert!(
+            !MachineIdentity::default().is_replaced_by(&before),
+            "the first page replaces nobody"
+        );
+    }
+
+    #[test]
+    fn what_was_told_once_is_remembered() {
+        let mut known = sample_identity(Some("gpu1"), &["A"]);
+        known.update_from(sample_identity(None, &[]));
+        assert_eq!(known, sample_identity(Some("gpu1"), &["A"]));
+        known.update_from(sample_identity(None, &["A", "B"]));
+        assert_eq!(known.describe_machine(), "gpu1 with 2 GPUs, the first is A");
+    }
+}

@@ -1,0 +1,349 @@
+//! Budgets: what one target may use, and what all of them may use together. Whoever is over one brings no page at all.
+//!
+//! While all targets together stay within a budget of theirs, each may use what its own limit allows. Once they are over
+//! it, those are refused first that use more than their share: one target that explodes costs itself, not the others.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use gaunt_schema::{CowList, Device, LimitExceeded, Quota, ScrapeFailure, ScrapedPage, UnixMs};
+
+/// The span in which new series are counted.
+const MINUTE_MS: i64 = 60_000;
+
+/// The reason under which the reader refuses what goes over the samples of a page.
+const TOO_MANY: &str = "too_many_samples";
+
+/// What targets may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScrapeQuotas {
+    /// How many times its compressed size a page may have. A page of 8 GPUs with all labels has 25 times.
+    pub ratio: u64,
+    /// Samples on one page, known to gaunt or not: some 200 nodes' worth.
+    pub samples: u64,
+    /// Series of one target that gaunt keeps: fifty nodes' worth, or a large switch.
+    pub series: u64,
+    /// Series in one minute that a target did not have before; its first page is not counted.
+    pub new_series: u64,
+    /// Samples in one period of all targets: half as many again as 12,500 nodes send.
+    pub all_samples: u64,
+    /// Series of all targets: twice as many as 12,500 nodes have.
+    pub all_series: u64,
+    /// Series in one minute that their targets did not have before, of all targets.
+    pub all_new_series: u64,
+    /// Bytes of pages that are being read, of all targets, beside the few large ones that have seats.
+    pub all_bytes: u64,
+}
+
+impl Default for ScrapeQuotas {
+    fn default() -> Self {
+        Self {
+            ratio: 200,
+            samples: 200_000,
+            series: 50_000,
+            new_series: 10_000,
+            all_samples: 18_000_000,
+            all_series: 24_000_000,
+            all_new_series: 1_000_000,
+            all_bytes: 256 << 20,
+        }
+    }
+}
+
+/// What all targets use together.
+#[derive(Debug, Default)]
+pub(super) struct FleetQuotaUsage {
+    limits: ScrapeQuotas,
+    targets: AtomicU64,
+    samples: AtomicU64,
+    series: AtomicU64,
+    /// The minute in which `new` was counted.
+    minute: AtomicU64,
+    new: AtomicU64,
+}
+
+impl FleetQuotaUsage {
+    pub(super) fn new(limits: ScrapeQuotas) -> Arc<Self> {
+        Arc::new(Self { limits, ..Self::default() })
+    }
+
+    /// New series of this minute so far, after `more` are added; nothing is added if that is too many.
+    fn add_new_series(&self, more: u64, now: UnixMs) -> Result<(), u64> {
+        let minute = now.0.div_euclid(MINUTE_MS) as u64;
+        if self.minute.swap(minute, Relaxed) != minute {
+            self.new.store(0, Relaxed);
+        }
+        let limit = self.limits.all_new_series;
+        let fits = |used: u64| (used + more <= limit).then_some(used + more);
+        match self.new.fetch_update(Relaxed, Relaxed, fits) {
+            Ok(_) => Ok(()),
+            Err(used) => Err(limit.saturating_sub(used)),
+        }
+    }
+}
+
+/// What one target uses.
+#[derive(Debug)]
+pub(super) struct TargetQuotaUsage {
+    fleet: Arc<FleetQuotaUsage>,
+    samples: u64,
+    series: u64,
+    /// What its last page named; nothing before the first page.
+    last_counts: Option<DeviceSampleCounts>,
+    minute: i64,
+    new: u64,
+}
+
+impl TargetQuotaUsage {
+    pub(super) fn new(ledger: Arc<FleetQuotaUsage>) -> Self {
+        ledger.targets.fetch_add(1, Relaxed);
+        Self { fleet: ledger, samples: 0, series: 0, last_counts: None, minute: 0, new: 0 }
+    }
+
+    /// Whether a page is within every budget. What it uses is counted from now on; a page that is refused uses nothing.
+    pub(super) fn admit_page(
+        &mut self,
+        page: &ScrapedPage,
+        now: UnixMs,
+    ) -> Result<(), ScrapeFailure> {
+        self.release_usage();
+        let report = &page.report;
+        let (samples, series) =
+            (report.samples.len() as u64, (report.samples.len() + report.infos.len()) as u64);
+        let limits = self.fleet.limits;
+        let refused = page.rejected.by_reason.iter().find(|(reason, _)| *reason == TOO_MANY);
+        if let Some((_, over)) = refused {
+            return quota_exceeded(Quota::Samples, limits.samples + over, limits.samples);
+        }
+        if series > limits.series {
+            return quota_exceeded(Quota::Series, series, limits.series);
+        }
+        if !self.last_counts.as_ref().is_some_and(|named| named.has_same_devices(page)) {
+            let named = DeviceSampleCounts::of(page);
+            let new = self.last_counts.as_ref().map_or(0, |before| before.new_series_in(&named));
+            self.admit_new_series(new, now)?;
+            self.last_counts = Some(named);
+        }
+        let ledger = &self.fleet;
+        reserve_share(&ledger.samples, samples, limits.all_samples, ledger)
+            .or_else(|share| quota_exceeded(Quota::AllSamples, samples, share))?;
+        self.samples = samples;
+        reserve_share(&ledger.series, series, limits.all_series, ledger)
+            .or_else(|share| quota_exceeded(Quota::AllSeries, series, share))?;
+        self.series = series;
+        Ok(())
+    }
+
+    fn admit_new_series(&mut self, new: u64, now: UnixMs) -> Result<(), ScrapeFailure> {
+        let minute = now.0.div_euclid(MINUTE_MS);
+        if self.minute != minute {
+            (self.minute, self.new) = (minute, 0);
+        }
+        if new == 0 {
+            return Ok(());
+        }
+        let left = self.fleet.limits.new_series.saturating_sub(self.new);
+        if new > left {
+            return quota_exceeded(Quota::NewSeries, new, left);
+        }
+        self.fleet
+            .add_new_series(new, now)
+            .or_else(|left| quota_exceeded(Quota::AllNewSeries, new, left))?;
+        self.new += new;
+        Ok(())
+    }
+
+    fn release_usage(&mut self) {
+        self.fleet.samples.fetch_sub(self.samples, Relaxed);
+        self.fleet.series.fetch_sub(self.series, Relaxed);
+        (self.samples, self.series) = (0, 0);
+    }
+}
+
+impl Drop for TargetQuotaUsage {
+    fn drop(&mut self) {
+        self.release_usage();
+        self.fleet.targets.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Adds `mine` to what all use. Over the limit only those may still add who stay within their share, which is told.
+fn reserve_share(
+    used: &AtomicU64,
+    mine: u64,
+    limit: u64,
+    ledger: &FleetQuotaUsage,
+) -> Result<(), u64> {
+    let share = limit / ledger.targets.load(Relaxed).max(1);
+    let fits = |used: u64| (used + mine <= limit || mine <= share).then_some(used + mine);
+    used.fetch_update(Relaxed, Relaxed, fits).map(|_| ()).map_err(|_| share)
+}
+
+fn quota_exceeded<T>(budget: Quota, found: u64, limit: u64) -> Result<T, ScrapeFailure> {
+    Err(ScrapeFailure::OverBudget(LimitExceeded { budget, found, limit }))
+}
+
+/// The devices of a page, each with its number of samples.
+#[derive(Debug)]
+struct DeviceSampleCounts {
+    devices: CowList<Device>,
+    counts: Vec<u32>,
+    samples: usize,
+}
+
+impl DeviceSampleCounts {
+    fn of(page: &ScrapedPage) -> Self {
+        let report = &page.report;
+        let mut counts = vec![0; report.devices.len()];
+        for sample in &report.samples {
+            if let Some(count) = counts.get_mut(sample.device as usize) {
+                *count += 1;
+            }
+        }
+        Self { devices: report.devices.clone(), counts, samples: report.samples.len() }
+    }
+
+    /// Whether the page certainly names what this one did: pages of one target mostly do.
+    fn has_same_devices(&self, page: &ScrapedPage) -> bool {
+        self.devices.ptr_eq(&page.report.devices) && self.samples == page.report.samples.len()
+    }
+
+    /// Series of `now` that were not there before: those of new devices, and more of those that are known.
+    fn new_series_in(&self, now: &Self) -> u64 {
+        let more = |is: &u32, was: Option<&u32>| u64::from(is.saturating_sub(*was.unwrap_or(&0)));
+        if self.devices == now.devices {
+            return now.counts.iter().zip(&self.counts).map(|(is, was)| more(is, Some(was))).sum();
+        }
+        let known: HashMap<&Device, &u32> = self.devices.iter().zip(&self.counts).collect();
+        let pairs = now.devices.iter().zip(&now.counts);
+        pairs.map(|(device, is)| more(is, known.get(device).copied())).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gaunt_schema::{Dialect, RejectionCounts, Report, catalogue::host};
+
+    use super::*;
+
+    const NOW: UnixMs = UnixMs(1_000_000);
+
+    fn page_with_devices(devices: &[&str]) -> ScrapedPage {
+        let mut report = Report::default();
+        for name in devices {
+            let device = report.ensure_device(Device::new_netdev(name));
+            report.push(device, host::CPUS, 1.0);
+        }
+        ScrapedPage {
+            report,
+            dialect: Dialect::Gaunt,
+            bytes: 1,
+            rejected: RejectionCounts::default(),
+        }
+    }
+
+    fn device_names(range: std::ops::Range<usize>) -> Vec<String> {
+        range.map(|n| format!("veth{n}")).collect()
+    }
+
+    fn page_with_range(range: std::ops::Range<usize>) -> ScrapedPage {
+        page_with_devices(&device_names(range).iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    fn expect_over_quota(result: Result<(), ScrapeFailure>) -> (Quota, u64, u64) {
+        match result {
+            Err(ScrapeFailure::OverBudget(LimitExceeded { budget, found, limit })) => {
+                (budget, found, limit)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_page_over_its_own_limits_is_refused_whole() {
+        let ledger =
+            FleetQuotaUsage::new(ScrapeQuotas { series: 3, samples: 7, ..ScrapeQuotas::default() });
+        let mut account = TargetQuotaUsage::new(ledger.clone());
+        account.admit_page(&page_with_range(0..3), NOW).unwrap();
+        assert_eq!(
+            expect_over_quota(account.admit_page(&page_with_range(0..4), NOW)),
+            (Quota::Series, 4, 3)
+        );
+        assert_eq!(ledger.series.load(Relaxed), 0, "who is refused uses nothing");
+        let mut cut = page_with_range(0..1);
+        cut.rejected.by_reason.push((TOO_MANY.into(), 5));
+        assert_eq!(expect_over_quota(account.admit_page(&cut, NOW)), (Quota::Samples, 12, 7));
+        account.admit_page(&page_with_range(0..3), NOW).unwrap();
+    }
+
+    #[test]
+    fn who_brings_new_names_all_the_time_runs_out_of_them() {
+        let ledger =
+            FleetQuotaUsage::new(ScrapeQuotas { new_series: 10, ..ScrapeQuotas::default() });
+        let mut account = TargetQuotaUsage::new(ledger);
+        account.admit_page(&page_with_range(0..1_000), NOW).unwrap();
+        account.admit_page(&page_with_range(0..1_006), NOW).unwrap();
+        assert_eq!(
+            expect_over_quota(account.admit_page(&page_with_range(6..1_012), NOW)),
+            (Quota::NewSeries, 6, 4)
+        );
+        account.admit_page(&page_with_range(0..1_000), NOW).unwrap();
+        account.admit_page(&page_with_range(10..1_000), NOW).unwrap();
+        let next = UnixMs(NOW.0 + MINUTE_MS);
+        account.admit_page(&page_with_range(0..1_000), next).unwrap();
+        assert_eq!(
+            expect_over_quota(account.admit_page(&page_with_range(0..1_001), next)),
+            (Quota::NewSeries, 1, 0)
+        );
+    }
+
+    #[test]
+    fn all_targets_together_have_so_many_new_names_a_minute() {
+        let ledger =
+            FleetQuotaUsage::new(ScrapeQuotas { all_new_series: 10, ..ScrapeQuotas::default() });
+        let mut accounts = [TargetQuotaUsage::new(ledger.clone()), TargetQuotaUsage::new(ledger)];
+        for account in &mut accounts {
+            account.admit_page(&page_with_range(0..1), NOW).unwrap();
+        }
+        accounts[0].admit_page(&page_with_range(0..8), NOW).unwrap();
+        assert_eq!(
+            expect_over_quota(accounts[1].admit_page(&page_with_range(0..5), NOW)),
+            (Quota::AllNewSeries, 4, 3)
+        );
+        accounts[1].admit_page(&page_with_range(0..4), NOW).unwrap();
+        accounts[1].admit_page(&page_with_range(0..9), UnixMs(NOW.0 + MINUTE_MS)).unwrap();
+    }
+
+    #[test]
+    fn who_takes_more_than_its_share_is_refused_first() {
+        for (limits, budget) in [
+            (ScrapeQuotas { all_series: 100, ..ScrapeQuotas::default() }, Quota::AllSeries),
+            (ScrapeQuotas { all_samples: 100, ..ScrapeQuotas::default() }, Quota::AllSamples),
+        ] {
+            let ledger = FleetQuotaUsage::new(limits);
+            let mut modest: Vec<_> =
+                (0..9).map(|_| TargetQuotaUsage::new(ledger.clone())).collect();
+            let mut greedy = TargetQuotaUsage::new(ledger.clone());
+            greedy.admit_page(&page_with_range(0..95), NOW).unwrap();
+            for account in &mut modest {
+                account.admit_page(&page_with_range(0..10), NOW).unwrap();
+            }
+            assert_eq!(
+                expect_over_quota(greedy.admit_page(&page_with_range(0..95), NOW)),
+                (budget, 95, 10)
+            );
+            for account in &mut modest {
+                account.admit_page(&page_with_range(0..10), NOW).unwrap();
+            }
+            drop(modest);
+            greedy.admit_page(&page_with_range(0..95), NOW).unwrap();
+            drop(greedy);
+            assert_eq!(ledger.series.load(Relaxed) + ledger.samples.load(Relaxed), 0);
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! The desk: hears what the sources name, keeps the roster, and starts and ends the scrapes by it.
+
+use std::{collections::HashMap, sync::Arc};
+
+use gaunt_schema::{ClockFn, Delivery, SanitizedText, TargetId};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    task::{AbortHandle, JoinSet},
+};
+
+use super::{
+    ScrapePlan, TargetGroup,
+    address_policy::AddressPolicy,
+    content_negotiation::RequestedFormat,
+    discovery_source::{DiscoveryUpdate, GroupDefaults},
+    endpoint::{Endpoint, UrlScheme},
+    fetch::{FetchContext, RequestOptions, TargetClient},
+    quotas::{FleetQuotaUsage, TargetQuotaUsage},
+    scrape_slots::ScrapeSlots,
+    scrape_task::{MachineReplaced, ScrapeTask},
+    server_access::CredentialState,
+    target_set::TargetSet,
+    timer_lateness::{LatenessTaskGuard, TimerLateness},
+};
+
+/// News of sources that may wait; full, a source waits and its list stands as it is.
+const NEWS: usize = 64;
+
+/// Replaced machines that may wait for their new number; full, their scrapes wait, and slots that pass are skipped.
+const REPLACED: usize = 64;
+
+/// A group that is in use: what its targets share, and what keeps its keys.
+#[derive(Debug)]
+struct OpenGroup {
+    group: TargetGroup,
+    address_policy: Arc<AddressPolicy>,
+    credentials: watch::Receiver<CredentialState>,
+    _tasks: JoinSet<()>,
+}
+
+/// Everything that runs. It ends with its task.
+pub(super) struct ScrapeManager {
+    plan: ScrapePlan,
+    targets: TargetSet<OpenGroup>,
+    opened: Vec<Arc<OpenGroup>>,
+    /// The sources' tasks, in the order of the roster, and the number of the first.
+    tasks: JoinSet<()>,
+    first_source: u64,
+    scrapes: HashMap<TargetId, AbortHandle>,
+    scrape_tasks: JoinSet<()>,
+    fetch_context: Arc<FetchContext>,
+    lateness: (Arc<TimerLateness>, LatenessTaskGuard),
+    fleet_usage: Arc<FleetQuotaUsage>,
+    updates: (mpsc::Sender<DiscoveryUpdate>, mpsc::Receiver<DiscoveryUpdate>),
+    replaced: (mpsc::Sender<MachineReplaced>, mpsc::Receiver<MachineReplaced>),
+    inbox: mpsc::Sender<Delivery>,
+    clock: ClockFn,
+}
+
+/// The inbox is closed: nobody wants to know any more.
+struct ManagerInboxClosed;
+
+impl ScrapeManager {
+    pub(super) fn new(plan: ScrapePlan, inbox: mpsc::Sender<Delivery>, clock: ClockFn) -> Self {
+        let options = &plan.options;
+        Self {
+            targets: TargetSet::new(options.removal),
+            opened: Vec::new(),
+            tasks: JoinSet::new(),
+            first_source: 0,
+            scrapes: HashMap::new(),
+            scrape_tasks: JoinSet::new(),
+            fetch_context: Arc::new(FetchContext::new(
+                options.timeout,
+                options.max_body,
+                &options.limits,
+            )),
+            lateness: TimerLateness::spawn_timer(),
+            fleet_usage: FleetQuotaUsage::new(options.limits),
+            updates: mpsc::channel(NEWS),
+            replaced: mpsc::channel(REPLACED),
+            plan,
+            inbox,
+            clock,
+        }
+    }
+
+    /// Runs until nobody listens, or nobody can reload any more.
+    pub(super) async fn run(mut self, mut plans: mpsc::Receiver<ScrapePlan>) {
+        self.open_sources().await;
+        if self.announce_targets().await.is_err() {
+            return;
+        }
+        loop {
+            let done = tokio::select! {
+                biased;
+                plan = plans.recv() => match plan {
+                    Some(plan) => self.reload_plan(plan).await,
+                    None => return,
+                },
+                Some(replaced) = self.replaced.1.recv() => self.assign_new_id(replaced).await,
+                Some(news) = self.updates.1.recv() => self.handle_update(news).await,
+                Some(_) = self.scrape_tasks.join_next() => Ok(()),
+            };
+            if done.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Opens every group anew, but those that are as before, and starts every source.
+    async fn open_sources(&mut self) {
+        self.tasks.abort_all();
+        self.first_source += self.targets.source_statuses().len() as u64;
+        let mut before = std::mem::take(&mut self.opened);
+        let (mut names, mut starts) = (Vec::new(), Vec::new());
+        for group in self.plan.groups.clone() {
+            let known = before.iter().position(|open| open.group.has_same_transport(&group));
+            let open = match known {
+                Some(at) => before.swap_remove(at),
+                None => Arc::new(open_group(group.clone()).await),
+            };
+            let common = group_defaults(&group);
+            for source in group.sources {
+                names.push((source.display_name(), open.clone()));
+                starts.push((source, common.clone()));
+            }
+            self.opened.push(open);
+        }
+        self.targets.set_sources(names, self.plan.options.removal);
+        for (number, (source, common)) in (self.first_source..).zip(starts) {
+            self.tasks.spawn(source.run(number, common, self.updates.0.clone()));
+        }
+    }
+
+    async fn reload_plan(&mut self, plan: ScrapePlan) -> Result<(), ManagerInboxClosed> {
+        if self.plan.options.is_restart_needed(&plan.options) {
+            tracing::warn!(
+                "period, timeout and limits stay as they are until gaunt is started again; targets are reloaded"
+            );
+        }
+        let options =
+            super::ScrapeOptions { removal: plan.options.removal, ..self.plan.options.clone() };
+        self.plan = ScrapePlan { options, ..plan };
+        self.open_sources().await;
+        self.reconcile_scrapes().await
+    }
+
+    async fn handle_update(&mut self, news: DiscoveryUpdate) -> Result<(), ManagerInboxClosed> {
+        // A source that was ended may have spoken before.
+        let Some(at) = news.source.checked_sub(self.first_source) else { return Ok(()) };
+        let before = self
+            .targets
+            .source_statuses()
+            .get(at as usize)
+            .and_then(|source| source.trouble.clone());
+        match news.list {
+            Ok(listing) => self.targets.offer_targets(at as usize, listing, (self.clock)()),
+            Err(error) => {
+                self.targets.record_failure(at as usize, &error.to_string(), (self.clock)())
+            }
+        }
+        if let Some(now) = self.targets.source_statuses().get(at as usize) {
+            log_source_change(before.as_ref(), now);
+        }
+        self.reconcile_scrapes().await
+    }
+
+    /// Makes what runs the same as what the roster says.
+    async fn reconcile_scrapes(&mut self) -> Result<(), ManagerInboxClosed> {
+        let changes = self.targets.merge();
+        for id in &changes.gone {
+            if let Some(scrape) = self.scrapes.remove(id) {
+                scrape.abort();
+            }
+        }
+        if changes.any {
+            let (new, gone) = (changes.new.len(), changes.gone.len());
+            tracing::info!(targets = self.targets.len(), new, gone, "targets changed");
+            self.announce_targets().await?;
+        } else {
+            self.announce_sources().await?;
+        }
+        for (id, slot, place, open) in changes.new {
+            self.spawn_scrape(id, slot, place, &open);
+        }
+        Ok(())
+    }
+
+    async fn announce_targets(&self) -> Result<(), ManagerInboxClosed> {
+        let targets = Delivery::Targets(self.targets.announced_targets());
+        self.inbox.send(targets).await.map_err(|_| ManagerInboxClosed)?;
+        self.announce_sources().await
+    }
+
+    async fn announce_sources(&self) -> Result<(), ManagerInboxClosed> {
+        let sources = Delivery::Sources(self.targets.source_statuses());
+        self.inbox.send(sources).await.map_err(|_| ManagerInboxClosed)
+    }
+
+    fn spawn_scrape(&mut self, id: TargetId, slot: usize, place: Endpoint, open: &OpenGroup) {
+        let form = RequestedFormat::initial_format(open.group.open_metrics, open.group.frames);
+        let (accept, compress) = (form.accept_header(), open.group.compress);
+        let manners = RequestOptions { accept, compress, ..RequestOptions::default() };
+        let period = self.plan.options.period;
+        let address = SanitizedText::new(&place.to_string());
+        let scrape = ScrapeTask {
+            target: id,
+            address,
+            slots: ScrapeSlots::new(slot, period),
+            period,
+            form,
+            client: TargetClient::new(
+                place,
+                open.address_policy.clone(),
+                open.credentials.clone(),
+                manners,
+            ),
+            rules: self.fetch_context.clone(),
+            lateness: self.lateness.0.clone(),
+            quota_usage: TargetQuotaUsage::new(self.fleet_usage.clone()),
+            replaced: self.replaced.0.clone(),
+            inbox: self.inbox.clone(),
+            clock: self.clock.clone(),
+        };
+        let handle = self.scrape_tasks.spawn(scrape.run());
+        if let Some(before) = self.scrapes.insert(id, handle) {
+            before.abort();
+        }
+    }
+
+    /// Another machine answers at an address: it is another target, so that nothing of the old one is taken for its own.
+    async fn assign_new_id(&mut self, replaced: MachineReplaced) -> Result<(), ManagerInboxClosed> {
+        let Some(id) = self.targets.assign_new_id(replaced.target) else { return Ok(()) };
+        if let Some(scrape) = self.scrapes.remove(&replaced.target) {
+            self.scrapes.insert(id, scrape);
+        }
+        self.announce_targets().await?;
+        // The scrape may have been ended meanwhile.
+        _ = replaced.reply.send(id);
+        Ok(())
+    }
+}
+
+async fn open_group(group: TargetGroup) -> OpenGroup {
+    let mut tasks = JoinSet::new();
+    let keys = group.access.clone().watch_credentials(&mut tasks).await;
+    if group.access.tls.insecure {
+        tracing::warn!(
+            group = %group.name,
+            "servers of this group are believed without proof: whoever sits between can read and change everything"
+        );
+    }
+    if let Err(why) = &*keys.borrow() {
+        tracing::error!(group = %group.name, %why, "targets of this group are not asked");
+    }
+    OpenGroup {
+        address_policy: Arc::new(group.address_policy.clone()),
+        credentials: keys,
+        group,
+        _tasks: tasks,
+    }
+}
+
+fn group_defaults(group: &TargetGroup) -> GroupDefaults {
+    let guarded = group.access.credentials.is_some() && group.defaults.scheme == UrlScheme::Https;
+    GroupDefaults { defaults: group.defaults.clone(), may_downgrade: !guarded }
+}
+
+/// Says in the log what is new about a source.
+fn log_source_change(before: Option<&SanitizedText>, now: &gaunt_schema::TargetSource) {
+    match (&now.trouble, before) {
+        (Some(trouble), before) if before != Some(trouble) => {
+            tracing::error!(source = %now.name, "{trouble}");
+        }
+        (None, Some(_)) => {
+            tracing::info!(source = %now.name, targets = now.targets, "is read again");
+        }
+        _ => {}
+    }
+}
+
+/// Waits for the number that a replaced machine gets.
+pub(super) type NewTargetIdSender = oneshot::Sender<TargetId>;
+
+#[cfg(test)]
+mod tests {
+    use gaunt_schema::UnixMs;
+
+    use super::{
+        super::{DiscoverySource, discovery_source::DiscoveredTargets, tests::test_options},
+        *,
+    };
+
+    /// Many more lists and replaced machines than may wait: their senders wait, and the last list stands.
+    #[tokio::test]
+    async fn desk_takes_all_news_however_fast_they_come() {
+        let (inbox, mut deliveries) = mpsc::channel(8);
+        let source = DiscoverySource::List(String::new(), "here".into());
+        let group = TargetGroup { sources: vec![source], ..TargetGroup::default() };
+        let usual = group.defaults.clone();
+        let plan = ScrapePlan { options: test_options(), groups: vec![group] };
+        let desk = ScrapeManager::new(plan, inbox, Arc::new(|| UnixMs(1)));
+        let (news, replaced) = (desk.updates.0.clone(), desk.replaced.0.clone());
+        let (plans, reloads) = mpsc::channel(1);
+        let running = tokio::spawn(desk.run(reloads));
+        let (rounds, most) = (10 * NEWS, 5);
+        let naming = tokio::spawn(async move {
+            for nth in 0..=rounds {
+                let mut places = super::super::endpoint::EndpointList::new(usual.clone());
+                // Addresses at which nobody listens.
+                let list = format!("127.0.0.[1-{}]:1", 1 + nth * (most - 1) / rounds);
+                places.add_list(&list, &"here".into()).unwrap();
+                let list = Ok(DiscoveredTargets { endpoints: places.into_vec(), trouble: None });
+                news.send(DiscoveryUpdate { source: 0, list }).await.unwrap();
+            }
+        });
+        let renewing = tokio::spawn(async move {
+            for nth in 0..10 * REPLACED as u32 {
+                let (back, number) = oneshot::channel();
+                let target = TargetId(1_000_000 + nth);
+                replaced.send(MachineReplaced { target, reply: back }).await.unwrap();
+                assert!(number.await.is_err(), "a target that nobody named gets no number");
+            }
+        });
+        while let Some(delivery) = deliveries.recv().await {
+            if matches!(&delivery, Delivery::Targets(targets) if targets.len() == most) {
+                break;
+            }
+        }
+        // Batches of those that fail go on meanwhile.
+        let taking = tokio::spawn(async move { while deliveries.recv().await.is_some() {} });
+        naming.await.unwrap();
+        renewing.await.unwrap();
+        drop(plans);
+        running.await.unwrap();
+        taking.await.unwrap();
+    }
+}

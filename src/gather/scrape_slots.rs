@@ -1,0 +1,86 @@
+//! When each target is read: its own moment of every period, spread so evenly that no moment has many more than another.
+
+use std::time::Duration;
+
+use gaunt_schema::UnixMs;
+
+/// The golden section of 2^64. Its multiples, cut to 64 bits, fall into the largest gap that the earlier ones left: any
+/// number of targets is spread evenly, and the next one moves none of them.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// A target's slots: one instant in every period, on the absolute time of the owner's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScrapeSlots {
+    period_ms: i64,
+    offset_ms: i64,
+}
+
+impl ScrapeSlots {
+    /// The slots of the target in this place of the order. The period is at least a millisecond.
+    pub fn new(place: usize, period: Duration) -> Self {
+        let period_ms = (period.as_millis() as i64).max(1);
+        let share = GOLDEN.wrapping_mul(place as u64 + 1);
+        let offset_ms = (u128::from(share) * period_ms as u128) >> 64;
+        Self { period_ms, offset_ms: offset_ms as i64 }
+    }
+
+    /// The first slot after `now`.
+    pub fn next(self, now: UnixMs) -> UnixMs {
+        let since = (now.0 - self.offset_ms).rem_euclid(self.period_ms);
+        UnixMs(now.0 - since + self.period_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_period_has_exactly_one_slot_of_a_target() {
+        let slots = ScrapeSlots::new(3, Duration::from_secs(10));
+        let start = UnixMs(1_700_000_000_000);
+        let first = slots.next(start);
+        assert!(first > start && first.0 <= start.0 + 10_000);
+        assert_eq!(slots.next(first).0, first.0 + 10_000);
+        assert_eq!(slots.next(UnixMs(first.0 - 1)), first);
+        assert_eq!(slots.next(UnixMs(first.0 + 1)).0, first.0 + 10_000);
+        assert_eq!(slots, ScrapeSlots::new(3, Duration::from_secs(10)), "stable");
+    }
+
+    /// At no time come more than 1.2 times as many as on average, in windows that hold some ten targets and more,
+    /// wherever they begin; and what fits into a window is a whole number.
+    #[test]
+    fn no_wave_is_higher_than_a_fifth_above_the_mean() {
+        let period = Duration::from_secs(10);
+        for targets in [16, 100, 999, 1_000, 4_321, 12_500, 20_000] {
+            let mut offsets: Vec<i64> =
+                (0..targets).map(|place| ScrapeSlots::new(place, period).offset_ms).collect();
+            offsets.sort_unstable();
+            let next: Vec<i64> = offsets.iter().map(|offset| offset + 10_000).collect();
+            let line = [offsets.as_slice(), &next].concat();
+            for window in [100, 250, 1_000, 2_500] {
+                let mean = targets as f64 * window as f64 / 1e4;
+                if mean < 10.0 {
+                    continue;
+                }
+                let holds = |start: &i64| {
+                    line.partition_point(|at| *at < start + window)
+                        - line.partition_point(|at| at < start)
+                };
+                let most = offsets.iter().map(holds).max().unwrap();
+                let allowed = (1.2 * mean).ceil() as usize;
+                assert!(
+                    most <= allowed,
+                    "{targets} targets: {most} within {window} ms, mean {mean}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_clock_before_the_epoch_still_has_slots() {
+        let slots = ScrapeSlots::new(0, Duration::from_secs(1));
+        let next = slots.next(UnixMs(-5_000));
+        assert!(next.0 > -5_000 && next.0 <= -4_000);
+    }
+}

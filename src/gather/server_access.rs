@@ -1,0 +1,314 @@
+//! Access to targets: encryption and credentials of one group, read from files and read again when they change.
+//!
+//! Credentials belong to a group, not to a host: they go with requests to its targets and nowhere else. No redirect is
+//! followed, nothing here is ever logged, and a secret is never part of the settings themselves.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use gaunt_schema::{SanitizedText, plain_error};
+use hyper::header::HeaderValue;
+use tokio::{sync::watch, task::JoinSet, time::sleep};
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{ClientConfig, pki_types::ServerName},
+};
+
+use super::file_polling;
+use crate::tls::{self, TlsError, TlsOptions};
+
+/// The time between two looks at the files of keys: a renewed certificate or token is taken up within it.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// The largest secret, in bytes: a token with all its claims is some kilobytes.
+const MAX_SECRET: u64 = 64 << 10;
+
+/// How the targets of a group are reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerAccess {
+    /// Encryption, where the scheme asks for it.
+    pub tls: TlsOptions,
+    /// Who asks.
+    pub credentials: Option<HttpCredentials>,
+}
+
+/// What is shown to a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HttpCredentials {
+    /// The token in this file.
+    Bearer(PathBuf),
+    /// This user with the password in this file.
+    Basic {
+        /// The user.
+        user: String,
+        /// Where the password is.
+        password_file: PathBuf,
+    },
+}
+
+/// The keys of one group as they are now. Their text is never shown.
+#[derive(Clone)]
+pub struct LoadedCredentials {
+    /// The header that says who asks.
+    pub authorization: Option<HeaderValue>,
+    connector: TlsConnector,
+    server_name: Option<ServerName<'static>>,
+}
+
+impl fmt::Debug for LoadedCredentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Keys(not shown)")
+    }
+}
+
+/// The keys, or why there are none. A group whose files cannot be read is not asked without them.
+pub type CredentialState = Result<Arc<LoadedCredentials>, SanitizedText>;
+
+impl LoadedCredentials {
+    /// Who is believed, and by what gaunt is known.
+    pub fn tls_config(&self) -> &ClientConfig {
+        self.connector.config()
+    }
+
+    /// How to start TLS with a server.
+    pub(super) fn tls_connector(&self) -> &TlsConnector {
+        &self.connector
+    }
+
+    /// The name that a server on `host` must prove.
+    pub(super) fn server_name(&self, host: &str) -> Result<ServerName<'static>, String> {
+        match &self.server_name {
+            Some(name) => Ok(name.clone()),
+            None => ServerName::try_from(host.to_owned()).map_err(|_| {
+                format!("{host:?} is no name that a certificate can prove; set server_name")
+            }),
+        }
+    }
+}
+
+impl ServerAccess {
+    /// Reads everything that the files say now.
+    fn read_credentials(&self) -> Result<LoadedCredentials, TlsError> {
+        let authorization =
+            self.credentials.as_ref().map(HttpCredentials::authorization_header).transpose()?;
+        let connector = TlsConnector::from(Arc::new(tls::client_config(&self.tls)?));
+        let server_name = self.tls.server_name.clone().map(ServerName::try_from).transpose();
+        let server_name = server_name.map_err(|error| TlsError::Content {
+            path: self.tls.server_name.clone().unwrap_or_default().into(),
+            why: {
+                tracing::debug!(%error, "server_name is refused");
+                "server_name is no name that a certificate can prove".to_owned()
+            },
+        })?;
+        Ok(LoadedCredentials { authorization, connector, server_name })
+    }
+
+    fn credential_files(&self) -> Vec<PathBuf> {
+        let mut files: Vec<PathBuf> = self.tls.ca_file.iter().cloned().collect();
+        files.extend(
+            self.tls.client_certificate.iter().flat_map(|(cert, key)| [cert.clone(), key.clone()]),
+        );
+        match &self.credentials {
+            Some(
+                HttpCredentials::Bearer(path) | HttpCredentials::Basic { password_file: path, .. },
+            ) => {
+                files.push(path.clone());
+            }
+            None => {}
+        }
+        files
+    }
+
+    /// The keys of now, and of every later moment as long as `tasks` live.
+    pub async fn watch_credentials(
+        self,
+        tasks: &mut JoinSet<()>,
+    ) -> watch::Receiver<CredentialState> {
+        let access = Arc::new(self);
+        let (ring, seen) = read_if_changed(&access, None).await;
+        let (send, keys) =
+            watch::channel(ring.unwrap_or_else(|| Err("its keys cannot be read".into())));
+        if !seen.is_empty() {
+            tasks.spawn(refresh_credentials(access, seen, send));
+        }
+        keys
+    }
+}
+
+/// What the files looked like when they were read.
+type CredentialFileMarks = Vec<Option<file_polling::FileMark>>;
+
+/// Reads the files if they look different from before, on a thread that may wait for a disk.
+async fn read_if_changed(
+    access: &Arc<ServerAccess>,
+    before: Option<CredentialFileMarks>,
+) -> (Option<CredentialState>, CredentialFileMarks) {
+    let access = access.clone();
+    let work = tokio::task::spawn_blocking(move || {
+        let seen: CredentialFileMarks = access
+            .credential_files()
+            .iter()
+            .map(|path| file_polling::FileMark::of(path).ok())
+            .collect();
+        if before.as_ref() == Some(&seen) {
+            return (None, seen);
+        }
+        let ring = access
+            .read_credentials()
+            .map(Arc::new)
+            .map_err(|error| SanitizedText::new(&error.to_string()));
+        (Some(ring), seen)
+    });
+    work.await.unwrap_or_else(|error| {
+        tracing::error!(%error, "reading keys ended unexpectedly");
+        let why = SanitizedText::new("reading its keys ended unexpectedly; see the log");
+        (Some(Err(why)), CredentialFileMarks::new())
+    })
+}
+
+/// Takes up what changes. Keys that were right once stay until others are.
+async fn refresh_credentials(
+    access: Arc<ServerAccess>,
+    mut seen: CredentialFileMarks,
+    send: watch::Sender<CredentialState>,
+) {
+    loop {
+        sleep(LOOK).await;
+        let (ring, now) = read_if_changed(&access, Some(seen)).await;
+        seen = now;
+        match ring {
+            None => {}
+            Some(Ok(keys)) => {
+                tracing::debug!("keys are read anew");
+                if send.send(Ok(keys)).is_err() {
+                    return;
+                }
+            }
+            Some(Err(why)) => {
+                tracing::error!(%why, "changed keys cannot be used");
+                send.send_if_modified(|ring| {
+                    let worse = ring.is_err();
+                    if worse {
+                        *ring = Err(why);
+                    }
+                    worse
+                });
+            }
+        }
+        if send.is_closed() {
+            return;
+        }
+    }
+}
+
+impl HttpCredentials {
+    fn authorization_header(&self) -> Result<HeaderValue, TlsError> {
+        let (path, text) = match self {
+            Self::Bearer(path) => (path, format!("Bearer {}", read_secret(path)?)),
+            Self::Basic { user, password_file } => {
+                let pair = format!("{user}:{}", read_secret(password_file)?);
+                (password_file, format!("Basic {}", encode_base64(pair.as_bytes())))
+            }
+        };
+        let mut header = HeaderValue::from_str(&text).map_err(|_| TlsError::Content {
+            path: path.clone(),
+            why: "it has characters that no header can carry".to_owned(),
+        })?;
+        // Libraries that print requests leave it out.
+        header.set_sensitive(true);
+        Ok(header)
+    }
+}
+
+/// The text of a file of one secret, without the line end that editors add.
+fn read_secret(path: &Path) -> Result<String, TlsError> {
+    let text = file_polling::read_bounded(path, MAX_SECRET).map_err(|error| TlsError::Read {
+        path: path.to_path_buf(),
+        why: plain_error::io(&error),
+    })?;
+    let text = text.trim_end_matches(['\r', '\n']);
+    if text.is_empty() {
+        return Err(TlsError::Content { path: path.to_path_buf(), why: "it is empty".to_owned() });
+    }
+    Ok(text.to_owned())
+}
+
+/// The standard alphabet of RFC 4648 with padding.
+fn encode_base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for at in 0..4 {
+            let sextet = (bits >> (18 - 6 * at)) as usize & 63;
+            text.push(if at <= chunk.len() { ALPHABET[sextet] as char } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_the_rfc() {
+        for (plain, coded) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+            ("Aladdin:open sesame", "QWxhZGRpbjpvcGVuIHNlc2FtZQ=="),
+        ] {
+            assert_eq!(encode_base64(plain.as_bytes()), coded);
+        }
+    }
+
+    #[test]
+    fn a_secret_is_never_shown() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(&file, "hunter2\n").unwrap();
+        let access = ServerAccess {
+            credentials: Some(HttpCredentials::Bearer(file.path().to_path_buf())),
+            tls: TlsOptions { insecure: true, ..TlsOptions::default() },
+        };
+        let keys = access.read_credentials().unwrap();
+        assert_eq!(keys.authorization.as_ref().unwrap(), "Bearer hunter2");
+        for shown in
+            [format!("{access:?}"), format!("{keys:?}"), format!("{:?}", keys.authorization)]
+        {
+            assert!(!shown.contains("hunter2"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named_without_its_content() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_path_buf();
+        let header = |content: &str| {
+            fs::write(&path, content).unwrap();
+            HttpCredentials::Bearer(path.clone())
+                .authorization_header()
+                .map_err(|error| error.to_string())
+        };
+        for (content, why) in [("", "it is empty"), ("a\nb", "characters that no header can carry")]
+        {
+            let error = header(content).unwrap_err();
+            assert!(error.starts_with(path.to_str().unwrap()) && error.contains(why), "{error}");
+        }
+        let missing =
+            HttpCredentials::Bearer("/nowhere/token".into()).authorization_header().unwrap_err();
+        assert!(missing.to_string().starts_with("cannot read /nowhere/token: "), "{missing}");
+        header(&"x".repeat(70_000)).unwrap_err();
+    }
+}

@@ -1,0 +1,156 @@
+//! Servers for tests: each treats every connection in one manner, most of them badly.
+
+use std::{io::Write as _, time::Duration};
+
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    time::sleep,
+};
+
+/// What a server does with a connection on which a request arrived.
+#[derive(Clone, Debug)]
+pub(super) enum ServerBehaviour {
+    /// Answers this, and keeps the connection.
+    Answers(String),
+    /// The same in bytes.
+    AnswersBytes(Vec<u8>),
+    /// Answers this, and closes.
+    AnswersAndCloses(Vec<u8>),
+    /// Answers this, and resets the connection.
+    AnswersAndResets(Vec<u8>),
+    /// Answers this, and holds the connection without another byte.
+    Holds(&'static str),
+    /// Answers this a byte at a time, for ever so slowly.
+    Drips(String),
+    /// Sends the second part again and again after the first.
+    Repeats(&'static str, Vec<u8>),
+    /// Closes each connection before it reads from it.
+    Slams,
+    /// Answers with a page that is made anew for each request, of the number of the request.
+    Makes(fn(u64) -> String),
+    /// Answers what is made of the head of the request, in lower case.
+    Hears(fn(&str) -> String),
+    /// The same in bytes, and of the number of the request.
+    HearsBytes(fn(&str, u64) -> Vec<u8>),
+}
+
+pub(super) fn ok_response(body: &str) -> String {
+    format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+}
+
+/// An answer that says what it is.
+pub(super) fn typed_response(media: &str, body: &str) -> String {
+    format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: {media}\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// An answer in bytes that says what it is.
+pub(super) fn typed_bytes_response(media: &str, body: &[u8]) -> Vec<u8> {
+    let length = body.len();
+    let head =
+        format!("HTTP/1.1 200 OK\r\ncontent-type: {media}\r\ncontent-length: {length}\r\n\r\n");
+    [head.as_bytes(), body].concat()
+}
+
+/// An answer with an encoded body.
+pub(super) fn encoded_response(coding: &str, body: &[u8]) -> Vec<u8> {
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-encoding: {coding}\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    [head.as_bytes(), body].concat()
+}
+
+pub(super) fn gzip_bytes(plain: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    encoder.write_all(plain).unwrap();
+    encoder.finish().unwrap()
+}
+
+pub(super) fn zstd_bytes(plain: &[u8]) -> Vec<u8> {
+    zstd::encode_all(plain, 9).unwrap()
+}
+
+/// Starts a server and says where it is.
+pub(super) async fn start_server(manner: ServerBehaviour) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        let mut connections = 0;
+        while let Ok((stream, _)) = listener.accept().await {
+            connections += 1;
+            tokio::spawn(serve_connection(stream, manner.clone(), connections << 32));
+        }
+    });
+    address
+}
+
+/// Reads a request; its head in lower case.
+pub(super) async fn read_request<S: AsyncRead + Unpin>(stream: &mut S) -> Option<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.ok()?);
+    }
+    Some(String::from_utf8(head).unwrap().to_lowercase())
+}
+
+async fn serve_connection(
+    mut stream: TcpStream,
+    manner: ServerBehaviour,
+    mut number: u64,
+) -> Option<()> {
+    /// The time between two bytes of somebody who drips.
+    const DRIP: Duration = Duration::from_millis(200);
+
+    loop {
+        if matches!(manner, ServerBehaviour::Slams) {
+            return None;
+        }
+        let head = read_request(&mut stream).await?;
+        assert!(head.starts_with("get /metrics http/1.1\r\n"), "{head}");
+        assert!(head.contains("\r\naccept: "), "{head}");
+        number += 1;
+        match &manner {
+            ServerBehaviour::Answers(text) => stream.write_all(text.as_bytes()).await.ok()?,
+            ServerBehaviour::AnswersBytes(bytes) => stream.write_all(bytes).await.ok()?,
+            ServerBehaviour::Hears(answer) => {
+                stream.write_all(answer(&head).as_bytes()).await.ok()?
+            }
+            ServerBehaviour::HearsBytes(answer) => {
+                stream.write_all(&answer(&head, number)).await.ok()?
+            }
+            ServerBehaviour::Makes(page) => {
+                stream.write_all(ok_response(&page(number)).as_bytes()).await.ok()?
+            }
+            ServerBehaviour::AnswersAndCloses(bytes) => {
+                stream.write_all(bytes).await.ok()?;
+                return None;
+            }
+            ServerBehaviour::AnswersAndResets(bytes) => {
+                stream.write_all(bytes).await.ok()?;
+                stream.set_zero_linger().ok()?;
+                return None;
+            }
+            ServerBehaviour::Holds(text) => {
+                stream.write_all(text.as_bytes()).await.ok()?;
+                std::future::pending::<()>().await;
+            }
+            ServerBehaviour::Drips(text) => {
+                for byte in text.bytes() {
+                    stream.write_all(&[byte]).await.ok()?;
+                    sleep(DRIP).await;
+                }
+            }
+            ServerBehaviour::Repeats(first, again) => {
+                stream.write_all(first.as_bytes()).await.ok()?;
+                loop {
+                    stream.write_all(again).await.ok()?;
+                }
+            }
+            ServerBehaviour::Slams => return None,
+        }
+    }
+}

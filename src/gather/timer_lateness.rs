@@ -1,0 +1,145 @@
+//! How late this process runs its own timers: what it could not attend to in time is not the targets' fault.
+//!
+//! A beat is due every [`BEAT`]. However much later it comes, for so long nobody here was served: an attempt during which
+//! that was a large part of its deadline says nothing about its target.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    task::AbortHandle,
+    time::{Instant, sleep},
+};
+
+/// The time between two beats.
+const BEAT: Duration = Duration::from_millis(20);
+
+/// A beat that comes late by less is on time: timers are that coarse.
+const TOLERATED: Duration = Duration::from_millis(10);
+
+/// An attempt during which the process was late for this share of its deadline is not judged.
+const SHARE: f64 = 0.2;
+
+/// How late the beats came, all together.
+#[derive(Debug)]
+pub(super) struct TimerLateness {
+    start: Instant,
+    sum: LatenessSum,
+}
+
+/// All lateness until the last beat, and when that was, in microseconds since the start.
+#[derive(Debug, Default)]
+struct LatenessSum {
+    late: AtomicU64,
+    last: AtomicU64,
+}
+
+impl LatenessSum {
+    /// A beat comes at this instant.
+    fn record_beat(&self, now: u64) {
+        let last = self.last.swap(now, Ordering::Relaxed);
+        self.late.fetch_add(overdue_micros(now, last), Ordering::Relaxed);
+    }
+
+    /// All lateness until this instant: that of the beat that has not come yet is part of it.
+    fn total_at(&self, now: u64) -> Duration {
+        let last = self.last.load(Ordering::Relaxed);
+        Duration::from_micros(self.late.load(Ordering::Relaxed) + overdue_micros(now, last))
+    }
+}
+
+/// Ends the beats when it is dropped.
+#[derive(Debug)]
+pub(super) struct LatenessTaskGuard(AbortHandle);
+
+impl Drop for LatenessTaskGuard {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl TimerLateness {
+    /// Starts the beats.
+    pub(super) fn spawn_timer() -> (Arc<Self>, LatenessTaskGuard) {
+        let lateness = Arc::new(Self { start: Instant::now(), sum: LatenessSum::default() });
+        let own = lateness.clone();
+        let beats = tokio::spawn(async move {
+            loop {
+                sleep(BEAT).await;
+                own.sum.record_beat(own.since_start());
+            }
+        });
+        (lateness, LatenessTaskGuard(beats.abort_handle()))
+    }
+
+    /// All lateness until now.
+    pub(super) fn total_lateness(&self) -> Duration {
+        self.sum.total_at(self.since_start())
+    }
+
+    /// How late the process was since `before`, which was its total then, if that is too much for an attempt with this
+    /// deadline to be judged.
+    pub(super) fn excessive_lateness(
+        &self,
+        before: Duration,
+        deadline: Duration,
+    ) -> Option<Duration> {
+        lateness_over_share(self.total_lateness().saturating_sub(before), deadline)
+    }
+
+    fn since_start(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The lateness during an attempt with this deadline, if it is too much for the attempt to be judged.
+fn lateness_over_share(late: Duration, deadline: Duration) -> Option<Duration> {
+    (late >= deadline.mul_f64(SHARE)).then_some(late)
+}
+
+/// By how much more than a beat two instants are apart, in microseconds; 0 if it is within what timers are late anyway.
+fn overdue_micros(now: u64, last: u64) -> u64 {
+    let late = now.saturating_sub(last).saturating_sub(BEAT.as_micros() as u64);
+    if late <= TOLERATED.as_micros() as u64 { 0 } else { late }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000;
+
+    #[test]
+    fn lateness_counts_stalls_and_no_calm_time() {
+        let sum = LatenessSum::default();
+        // Ten calm seconds, in which timers are as coarse as ever.
+        for beat in 1..=500 {
+            sum.record_beat(beat * 20 * MS + beat % 3 * MS);
+        }
+        let now = 500 * 20 * MS + 2 * MS;
+        assert_eq!(sum.total_at(now), Duration::ZERO);
+        // Nobody is served for two seconds: that is seen before the next beat, and counted once.
+        let stalled = Duration::from_millis(2_000 - 20);
+        assert_eq!(sum.total_at(now + 2_000 * MS), stalled);
+        sum.record_beat(now + 2_000 * MS);
+        assert_eq!(sum.total_at(now + 2_000 * MS), stalled);
+        sum.record_beat(now + 2_020 * MS);
+        assert_eq!(sum.total_at(now + 2_025 * MS), stalled);
+        // Many short stalls add up: a busy machine is late a little all the time.
+        (1..=10).for_each(|beat| sum.record_beat(now + 2_020 * MS + beat * 60 * MS));
+        assert_eq!(sum.total_at(now + 2_620 * MS), stalled + Duration::from_millis(10 * 40));
+    }
+
+    #[test]
+    fn lateness_of_a_small_part_of_the_deadline_leaves_the_attempt_judged() {
+        let late = Duration::from_millis(120);
+        assert_eq!(lateness_over_share(late, Duration::from_secs(4)), None);
+        assert_eq!(lateness_over_share(late, Duration::from_millis(400)), Some(late));
+        assert_eq!(lateness_over_share(Duration::ZERO, Duration::from_millis(1)), None);
+    }
+}

@@ -1,0 +1,178 @@
+//! Drift: GPUs that grow slower little by little beside their peers, seen by a sum of small deficits (CUSUM).
+//!
+//! What a GPU's clock is beside those of its peers does not change when all of them do something else. Deficits that
+//! are too small to stand out are summed for as long as they last; what is usual is slow enough not to follow them.
+
+use gaunt_schema::{DeviceClass, UnixMs};
+use serde::{Deserialize, Serialize};
+
+use super::{Judge, Thresholds, moving_average::CompactTimestamp, peer_clocks};
+use crate::cluster::Cluster;
+
+/// The clock of one GPU beside the middle of its peers, over a long time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "SavedDrift", into = "SavedDrift")]
+pub(super) struct ClockDrift {
+    usual: f32,
+    /// Seconds that made what is usual.
+    seconds: f32,
+    /// The sum of deficits, in seconds of a whole clock.
+    sum: f32,
+    at: CompactTimestamp,
+}
+
+/// What is kept of it: what is usual, the seconds that made it, the sum, and when it was last looked at.
+type SavedDrift = (f32, f32, f32, i64);
+
+impl From<SavedDrift> for ClockDrift {
+    fn from((usual, seconds, sum, at): SavedDrift) -> Self {
+        Self { usual, seconds, sum, at: CompactTimestamp::from_millis(at) }
+    }
+}
+
+impl From<ClockDrift> for SavedDrift {
+    fn from(known: ClockDrift) -> Self {
+        (known.usual, known.seconds, known.sum, known.at.to_millis())
+    }
+}
+
+impl ClockDrift {
+    /// Whether nothing was seen yet.
+    pub(super) fn is_new(&self) -> bool {
+        !self.at.is_set()
+    }
+
+    /// Takes in how the clock is beside its peers'.
+    fn add_clock_ratio(
+        &mut self,
+        beside: f64,
+        at: CompactTimestamp,
+        frozen: bool,
+        limits: &Thresholds,
+    ) {
+        let passed = if self.at.is_set() { at.seconds_since(self.at) } else { 0.0 };
+        // A sample that stands for long is still one sample.
+        let passed = passed.min(limits.slow_period_seconds);
+        self.at = at;
+        let learning = f64::from(self.seconds) < limits.drift_learned_seconds;
+        if learning {
+            self.seconds += passed as f32;
+        }
+        let span = if learning { f64::from(self.seconds) } else { limits.drift_seconds };
+        let part = if self.usual > 0.0 { (passed / span).clamp(0.0, 1.0) } else { 1.0 };
+        // While a finding names it what is usual stands, so that a decline is never taken for usual.
+        if learning || !frozen {
+            self.usual += (beside as f32 - self.usual) * part as f32;
+        }
+        if learning {
+            return;
+        }
+        let deficit = 1.0 - beside / f64::from(self.usual);
+        let sum = f64::from(self.sum) + (deficit - limits.drift_slack_ratio) * passed;
+        self.sum = sum.clamp(0.0, 2.0 * limits.drift_sum_seconds) as f32;
+    }
+
+    /// Whether it has become slower beside its peers, and that has lasted.
+    fn has_declined(&self, limits: &Thresholds) -> bool {
+        f64::from(self.sum) >= limits.drift_sum_seconds
+    }
+}
+
+impl ClockDrift {
+    /// Looks at every GPU that works as much as ever.
+    pub(super) fn observe_clocks(judge: &mut Judge, cluster: &Cluster) {
+        for (_, node) in cluster.sorted_nodes() {
+            let Some(at) = node.last_fed(DeviceClass::Gpu) else { continue };
+            let stamp = CompactTimestamp::of(at);
+            for row in node.device_rows(DeviceClass::Gpu) {
+                let known = judge.gpus.get(*row as usize).map(|gpu| gpu.drift);
+                let Some(mut drift) = known.filter(|drift| drift.at != stamp) else { continue };
+                let Some(beside) = clock_over_peers(judge, cluster, *row, at) else { continue };
+                drift.add_clock_ratio(beside, stamp, judge.frozen.has_gpu(*row), &judge.limits);
+                judge.gpus[*row as usize].drift = drift;
+            }
+        }
+    }
+
+    /// The clock beside that of its peers, now and usually, of a GPU that has declined.
+    pub(super) fn of(judge: &Judge, cluster: &Cluster, row: u32) -> Option<(f64, f64)> {
+        let drift = judge.gpus.get(row as usize)?.drift;
+        let now = clock_over_peers(judge, cluster, row, cluster.now())?;
+        // Who is as fast as its peers, or has come back, holds nobody up: it was faster for a while.
+        let usual = f64::from(drift.usual);
+        let slower = now < usual.min(1.0) * (1.0 - judge.limits.drift_slack_ratio);
+        (slower && drift.has_declined(&judge.limits)).then_some((now, usual))
+    }
+}
+
+/// The clock beside the middle of its peers, while it is as busy as ever and draws no more than ever: who has more to
+/// do is clocked lower, and who waits higher.
+fn clock_over_peers(judge: &Judge, cluster: &Cluster, row: u32, at: UnixMs) -> Option<f64> {
+    let (limits, gap) = (&judge.limits, cluster.freshness_window());
+    let own = &judge.gpus.get(row as usize)?.averages;
+    let gang = judge.job_groups.of(row)?;
+    let busy = own.utilization_at(at, gap)? >= own.usual_utilization()? * limits.hungry_ratio;
+    let draws = own.power_at(at, gap)? <= own.usual_power()? * (1.0 + limits.as_ever_ratio);
+    if !busy || !draws {
+        return None;
+    }
+    let middle = peer_clocks::clocks_of_peers(judge, cluster, row, Some(gang))?.median;
+    (middle > 0.0).then_some(own.clock_hertz(at, limits)? / middle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The second in which a GPU is said to have declined that follows this course, if it is.
+    fn declined_after(course: impl Fn(i64) -> f64, seconds: i64) -> Option<i64> {
+        let (mut drift, limits) = (ClockDrift::default(), Thresholds::default());
+        (0..seconds).find(|second| {
+            drift.add_clock_ratio(
+                course(*second),
+                CompactTimestamp::of(UnixMs(second * 1_000)),
+                false,
+                &limits,
+            );
+            drift.has_declined(&limits)
+        })
+    }
+
+    #[test]
+    fn a_tenth_less_is_seen_within_minutes_and_a_slow_decline_within_the_hour() {
+        let step = declined_after(|second| if second < 600 { 1.0 } else { 0.9 }, 3_600).unwrap();
+        assert!((630..780).contains(&step), "{step}");
+        // A hundredth in five minutes: at no time is there anything to see.
+        let slope = declined_after(|second| 1.0 - second as f64 / 30_000.0, 7_200).unwrap();
+        assert!(slope < 3_600, "{slope}");
+    }
+
+    #[test]
+    fn decline_that_a_finding_names_stays_one() {
+        let (mut drift, limits) = (ClockDrift::default(), Thresholds::default());
+        for second in 0..172_800 {
+            let beside = if second < 600 { 1.0 } else { 0.9 };
+            let frozen = drift.has_declined(&limits);
+            drift.add_clock_ratio(
+                beside,
+                CompactTimestamp::of(UnixMs(second * 1_000)),
+                frozen,
+                &limits,
+            );
+        }
+        assert!(drift.has_declined(&limits) && drift.usual > 0.97, "{drift:?}");
+    }
+
+    #[test]
+    fn noise_and_what_always_was_so_are_no_decline() {
+        // Sums of two rotations of an angle that no second repeats.
+        let noise =
+            |second: i64| 0.03 * ((second as f64 * 2.4).sin() + (second as f64 * 0.7).sin());
+        assert_eq!(declined_after(|second| 1.0 + noise(second), 86_400), None);
+        assert_eq!(declined_after(|_| 0.8, 7_200), None, "a board that was always slower");
+        assert_eq!(
+            declined_after(|second| if second % 600 < 20 { 0.9 } else { 1.0 }, 86_400),
+            None
+        );
+    }
+}

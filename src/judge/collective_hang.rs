@@ -1,0 +1,210 @@
+//! Jobs that stand still: a collective that never ends, or GPUs that are held and not used.
+
+use gaunt_schema::{DeviceClass, Entity, FindingKind, GpuState, unit::Unit};
+
+use super::{
+    FindingEvidence, GpuTracker, Judge,
+    finding_lifecycle::DetectorOutcome,
+    job_group::JobGroup,
+    pending_finding::{PendingFinding, format_count},
+    robust_stats::median,
+};
+use crate::cluster::{Cluster, NodeId};
+
+/// Adds jobs that hang and jobs that hold GPUs without a use for them.
+pub(super) fn detect_hung_jobs(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
+    for gang in judge.job_groups.all_groups().iter().filter(|gang| gang.gpus.len() > 1) {
+        seen.suspicions.extend(
+            detect_collective_hang(judge, cluster, gang)
+                .or_else(|| detect_idle_allocation(judge, cluster, gang)),
+        );
+    }
+}
+
+/// All ranks spin, none computes, nothing is sent, no host reads or writes.
+fn detect_collective_hang(
+    judge: &Judge,
+    cluster: &Cluster,
+    gang: &JobGroup,
+) -> Option<PendingFinding> {
+    let limits = &judge.limits;
+    let nodes =
+        nodes_where(judge, cluster, gang, |gpu| is_still(judge, cluster, gpu) == Some(true));
+    let ranks = RankActivity::of(judge, cluster, gang, &nodes);
+    // One rank may be missing from the collective: for it the others wait.
+    let least = (limits.hung_gpus_ratio * ranks.known as f64).min(ranks.known as f64 - 1.0);
+    if ranks.known < limits.hung_ranks as usize || (ranks.spin as f64) < least {
+        return None;
+    }
+    // A job that never did anything is starting.
+    if ranks.still * 2 < ranks.known {
+        return None;
+    }
+    let hosts = || nodes.iter().filter_map(|id| judge.hosts.get(id));
+    let traffic =
+        hosts().filter_map(|host| Some(host.compare_traffic(cluster)?.now)).reduce(f64::max);
+    let io =
+        hosts().filter_map(|host| Some(host.compare_io_pressure(cluster)?.now)).reduce(f64::max);
+    if traffic.is_some_and(|share| share >= limits.silent_network_ratio)
+        || io.is_some_and(|io| io >= limits.io_pressure_ratio)
+    {
+        return None;
+    }
+    let kinds = 1 + usize::from(traffic.is_some()) + usize::from(io.is_some());
+    let entity = gang.to_entity();
+    let spin = format_count(ranks.spin, "GPU");
+    let (odd, ask) = match &ranks.odd {
+        Some(odd) => (format!("; {odd} does not even wait"), odd.to_string()),
+        None => (String::new(), "the odd rank".to_owned()),
+    };
+    Some(
+        PendingFinding::of(FindingKind::CollectiveHang, entity, kinds, false)
+            .with_hold_seconds(limits.hung_seconds)
+            .with_page_delay(if gang.job.is_some() { 0.0 } else { limits.inferred_hang_seconds })
+            .with_cost(ranks.known as f64, list_victims(cluster, gang, &nodes))
+            .with_summary(
+                format!("{} hangs: {spin} spin in a collective, and nothing moves{odd}.", gang.render_title()),
+                format!("Ask the collective library who is missing (NCCL RAS, py-spy on {ask}), then restart the job."),
+            )
+            .with_evidence([
+                FindingEvidence::new("GPUs that spin", Some(ranks.spin as f64), Unit::Count, Some(least)).with_note(format!("the limit is a share of {}", ranks.known)),
+                FindingEvidence::new("work against what is usual", ranks.pace, Unit::Ratio, Some(limits.hung_pace_ratio)).with_note("the limit is an upper one"),
+                FindingEvidence::new("power over its limit", ranks.power, Unit::Ratio, Some(limits.power_waiting_ratio)).with_note("the limit is an upper one, where no profiling counter says more"),
+                FindingEvidence::new("traffic of its ports", traffic, Unit::Ratio, Some(limits.silent_network_ratio)).with_note("the limit is an upper one"),
+                FindingEvidence::new("tasks of its hosts waiting for input or output", io, Unit::Ratio, Some(limits.io_pressure_ratio)).with_note("the limit is an upper one"),
+            ]),
+    )
+}
+
+/// What the ranks of a gang do that may hang.
+struct RankActivity {
+    known: usize,
+    spin: usize,
+    still: usize,
+    pace: Option<f64>,
+    power: Option<f64>,
+    /// The one that does not spin, if there is a single one.
+    odd: Option<Entity>,
+}
+
+impl RankActivity {
+    fn of(judge: &Judge, cluster: &Cluster, gang: &JobGroup, nodes: &[NodeId]) -> Self {
+        let limits = &judge.limits;
+        let (now, gap) = (cluster.now(), cluster.freshness_window());
+        let (mut paces, mut powers, mut odd) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut known, mut spin, mut still) = (0, 0, 0);
+        for row in &gang.gpus {
+            let Some(entry) = cluster.device_at(DeviceClass::Gpu, *row) else { continue };
+            let Some(gpu) = judge.gpus.get(*row as usize) else { continue };
+            let Some(busy) = gpu.averages.utilization_at(now, gap) else { continue };
+            if nodes.binary_search(&entry.node).is_err() {
+                continue;
+            }
+            known += 1;
+            if busy >= limits.utilization_spinning_ratio {
+                spin += 1;
+            } else {
+                odd.push(entry);
+            }
+            still += usize::from(is_still(judge, cluster, gpu) == Some(true));
+            paces.extend(gpu.averages.activity_ratio(now, gap, &judge.limits));
+            powers.extend(gpu.averages.power_at(now, gap));
+        }
+        let odd = match odd.as_slice() {
+            [entry] => cluster
+                .node_by_id(entry.node)
+                .zip(entry.device.key.first())
+                .map(|(node, gpu)| Entity::new_gpu(&node.name, gpu)),
+            _ => None,
+        };
+        Self { known, spin, still, pace: median(paces), power: median(powers), odd }
+    }
+}
+
+/// Whether a GPU does nothing of what it usually does. Where no profiling counter says so, one that spins draws little,
+/// and always as much. None if nobody knows what is usual.
+fn is_still(judge: &Judge, cluster: &Cluster, gpu: &GpuTracker) -> Option<bool> {
+    let limits = &judge.limits;
+    let (now, gap) = (cluster.now(), cluster.freshness_window());
+    let pace = gpu.averages.activity_ratio(now, gap, &judge.limits)?;
+    if gpu.averages.is_profiled(now, gap) {
+        return Some(pace < limits.hung_pace_ratio);
+    }
+    let power = gpu.averages.power_at(now, gap)?;
+    let flat = gpu.averages.power_spread(now, gap).is_some_and(|it| it < limits.flat_power_ratio);
+    Some(flat && power < limits.power_waiting_ratio && pace < limits.hung_power_pace_ratio)
+}
+
+/// The nodes that may stand still together: of a job all; where nobody names jobs two may have been taken for one, so
+/// those of which most GPUs are like that. In the order of their numbers.
+fn nodes_where(
+    judge: &Judge,
+    cluster: &Cluster,
+    gang: &JobGroup,
+    is: impl Fn(&GpuTracker) -> bool,
+) -> Vec<NodeId> {
+    if gang.job.is_some() {
+        return gang.nodes.clone();
+    }
+    let wanted = |id: &&NodeId| {
+        let rows = cluster
+            .node_by_id(**id)
+            .map(|node| node.device_rows(DeviceClass::Gpu))
+            .unwrap_or_default();
+        let are = rows.iter().filter_map(|row| judge.gpus.get(*row as usize)).filter(|gpu| is(gpu));
+        are.count() * 2 > rows.len()
+    };
+    gang.nodes.iter().filter(wanted).copied().collect()
+}
+
+/// The job and its nodes that stand still.
+fn list_victims(cluster: &Cluster, gang: &JobGroup, nodes: &[NodeId]) -> Vec<Entity> {
+    let on = |victim: &Entity| {
+        let node = victim.node.as_ref().and_then(|node| cluster.node_by_name(node));
+        victim.node.is_none() || node.is_some_and(|(id, _)| nodes.binary_search(&id).is_ok())
+    };
+    gang.list_victims(cluster, None).into_iter().filter(on).collect()
+}
+
+/// A job holds its GPUs and does nothing with any of them: a line of cost, which wakes nobody.
+fn detect_idle_allocation(
+    judge: &Judge,
+    cluster: &Cluster,
+    gang: &JobGroup,
+) -> Option<PendingFinding> {
+    let is = |gpu: &GpuTracker| gpu.hysteresis.current_state() == GpuState::IdleAllocated;
+    let nodes = nodes_where(judge, cluster, gang, is);
+    let on = |row: &&u32| {
+        cluster
+            .device_at(DeviceClass::Gpu, **row)
+            .is_some_and(|entry| nodes.binary_search(&entry.node).is_ok())
+    };
+    let gpus: Vec<u32> = gang.gpus.iter().filter(on).copied().collect();
+    let idle = gpus.iter().filter(|row| judge.gpu_state(**row) == GpuState::IdleAllocated).count();
+    if idle == 0 || idle < gpus.len() {
+        return None;
+    }
+    let serves =
+        nodes.iter().any(|id| judge.hosts.get(id).is_some_and(|host| host.queue.is_some()));
+    let seconds =
+        if serves { judge.limits.serving_idle_seconds } else { judge.limits.idle_seconds };
+    Some(
+        PendingFinding::of(FindingKind::IdleAllocated, gang.to_entity(), 1, false)
+            .with_hold_seconds(seconds)
+            .with_cost(idle as f64, list_victims(cluster, gang, &nodes))
+            .with_summary(
+                format!(
+                    "{} holds {} and does nothing with any of them.",
+                    gang.render_title(),
+                    format_count(idle, "GPU")
+                ),
+                "Ask its owner whether it still needs them.".to_owned(),
+            )
+            .with_evidence([FindingEvidence::new(
+                "GPUs that are held and idle",
+                Some(idle as f64),
+                Unit::Count,
+                None,
+            )]),
+    )
+}

@@ -1,0 +1,186 @@
+//! Findings from before a restart: whether what each one rests on is looked at again, so that its absence says something.
+//!
+//! A restart empties averages and forgets states. Until what a finding rests on was read for long enough again nobody can
+//! say that its evidence is gone, however long that takes; only what never comes back is given up, with a reason.
+
+use gaunt_schema::{DeviceClass, EntityKind, FindingKind, SanitizedText};
+
+use super::{DetectedFinding, Gone, Judge, Whereabouts, finding_lifecycle::EvidenceCoverage};
+use crate::cluster::{Cluster, Node, TargetHealth};
+
+/// Why what never comes back is given up.
+const NO_DEVICE: &str = "its node does not have it any more since the restart";
+const NO_PAST: &str = "what was usual before the restart is not known any more";
+
+/// How far each finding from before a restart is looked at, by its id.
+pub(super) fn check_coverage(judge: &Judge, cluster: &Cluster) -> Vec<(String, EvidenceCoverage)> {
+    let nodes = Whereabouts::of(judge, cluster);
+    let ids = judge.tracker.unsettled_findings();
+    ids.map(|finding| (finding.id.clone(), finding_coverage(judge, cluster, &nodes, finding)))
+        .collect()
+}
+
+/// Whether a node's pages say nothing now of what a finding of this kind rests on, although they did.
+pub(super) fn is_silent(cluster: &Cluster, node: &Node, kind: FindingKind) -> bool {
+    let old = |at: Option<_>| at.is_none_or(|at| cluster.is_stale(at));
+    let part = evidence_class(kind).filter(|class| !node.device_rows(*class).is_empty());
+    old(node.sampled) || part.is_some_and(|class| old(node.last_fed(class)))
+}
+
+/// The devices whose pages a kind of finding rests on; none if it rests on those of the node itself.
+fn evidence_class(kind: FindingKind) -> Option<DeviceClass> {
+    use FindingKind::{
+        AggregatorLate, CollectiveHang, ComputeStraggler, DataSkew, DataStale, DataStarved,
+        DriverHung, FindingsOverLimit, GpuFailed, HostBlocksNetwork, HostBound, IdleAllocated,
+        LeafCongested, LinkErrors, NvlinkDegraded, PcieDegraded, PortDown, PortRateLow, RailSlow,
+        StageImbalance, StorageSlow, TargetDown, Throttled,
+    };
+    match kind {
+        DataStarved | StorageSlow | ComputeStraggler | Throttled | HostBound | PcieDegraded
+        | NvlinkDegraded | CollectiveHang | GpuFailed | IdleAllocated | StageImbalance
+        | DataSkew => Some(DeviceClass::Gpu),
+        PortDown | PortRateLow | LinkErrors | LeafCongested | RailSlow | HostBlocksNetwork => {
+            Some(DeviceClass::Port)
+        }
+        TargetDown | DriverHung | DataStale | AggregatorLate | FindingsOverLimit => None,
+    }
+}
+
+/// Whether a kind of finding compares GPUs with what is usual for them.
+fn needs_baseline(kind: FindingKind) -> bool {
+    use FindingKind::{
+        CollectiveHang, DataSkew, DataStarved, HostBound, StageImbalance, StorageSlow,
+    };
+    matches!(
+        kind,
+        DataStarved | StorageSlow | HostBound | CollectiveHang | StageImbalance | DataSkew
+    )
+}
+
+/// Seconds for which it must be looked at before its absence says that a finding of this kind is over.
+fn needed_seconds(judge: &Judge, cluster: &Cluster, finding: &DetectedFinding) -> f64 {
+    let (limits, period) = (&judge.limits, cluster.scrape_period().as_secs_f64());
+    match finding.kind {
+        FindingKind::PortDown
+        | FindingKind::PortRateLow
+        | FindingKind::GpuFailed
+        | FindingKind::DriverHung => f64::from(limits.port_samples + 1) * period,
+        FindingKind::TargetDown | FindingKind::AggregatorLate => {
+            f64::from(limits.target_failures + 2) * period
+        }
+        FindingKind::DataStale => {
+            limits.stale_seconds.max(limits.stale_periods * period) + 2.0 * period
+        }
+        _ => {
+            let unnamed = finding.entity.kind == EntityKind::Job && finding.entity.job.is_none();
+            let regroups = if unnamed { limits.regroup_seconds } else { 0.0 };
+            limits.resume_seconds.max(judge.two_sample_seconds_of_all(cluster) + 2.0 * period)
+                + regroups
+        }
+    }
+}
+
+fn finding_coverage(
+    judge: &Judge,
+    cluster: &Cluster,
+    nodes: &Whereabouts<'_>,
+    finding: &DetectedFinding,
+) -> EvidenceCoverage {
+    let limits = &judge.limits;
+    let since = judge.first_step.map(|began| cluster.now().duration_since(began).as_secs_f64());
+    let waited = limits.resume_seconds * limits.resume_unread_times;
+    let waited = since.is_some_and(|since| since >= waited);
+    let never = |why: SanitizedText| {
+        if waited { EvidenceCoverage::NeverRead(why) } else { EvidenceCoverage::Unread }
+    };
+    // A target that was not tried yet may be any node.
+    let pending =
+        cluster.tracked_targets().iter().any(|target| target.health == TargetHealth::Pending);
+    let enough = EvidenceCoverage::ReadFor(needed_seconds(judge, cluster, finding));
+    match finding.entity.node.as_ref().and_then(|name| nodes.gone(name)) {
+        Some(Gone::Renamed(name)) => {
+            return EvidenceCoverage::NeverRead(Gone::Renamed(name).reason());
+        }
+        // A list of targets may come in parts.
+        Some(Gone::Removed) => return never(Gone::Removed.reason()),
+        None => {}
+    }
+    if finding.kind == FindingKind::TargetDown {
+        return if pending { EvidenceCoverage::Unread } else { enough };
+    }
+    let Some(name) = &finding.entity.node else {
+        return if are_victims_read(cluster, finding, waited) && (!pending || waited) {
+            enough
+        } else {
+            EvidenceCoverage::Unread
+        };
+    };
+    // Its target is there, and was not read yet: that may take as long as it likes.
+    let Some((_, node)) = cluster.node_by_name(name) else { return EvidenceCoverage::Unread };
+    if is_silent(cluster, node, finding.kind) {
+        return EvidenceCoverage::Unread;
+    }
+    if is_gpu_missing(judge, node, finding) {
+        return EvidenceCoverage::Unread;
+    }
+    if !has_device(cluster, node, finding) {
+        return never(NO_DEVICE.into());
+    }
+    if needs_baseline(finding.kind) && !has_baseline(judge, node) {
+        return never(NO_PAST.into());
+    }
+    enough
+}
+
+/// Whether every node that suffers is read: what is to blame is larger than one. After a while those that do not come
+/// back are not waited for.
+fn are_victims_read(cluster: &Cluster, finding: &DetectedFinding, waited: bool) -> bool {
+    let read = |name: &SanitizedText| {
+        cluster.node_by_name(name).is_some_and(|(_, node)| !is_silent(cluster, node, finding.kind))
+    };
+    let mut nodes = finding.victims.iter().filter_map(|victim| victim.node.as_ref()).peekable();
+    if nodes.peek().is_none() {
+        return true;
+    }
+    if waited { nodes.any(read) } else { nodes.all(read) }
+}
+
+/// Whether a board that failed is still missing: its node has fewer than it had.
+fn is_gpu_missing(judge: &Judge, node: &Node, finding: &DetectedFinding) -> bool {
+    let Some(gpu) = finding.entity.gpu.as_ref() else { return false };
+    let Some(before) = judge.restored_gpus.get(&node.name) else { return false };
+    finding.kind == FindingKind::GpuFailed
+        && before.contains(gpu)
+        && node.device_rows(DeviceClass::Gpu).len() < before.len()
+}
+
+/// Whether the device that is blamed is on its node.
+fn has_device(cluster: &Cluster, node: &Node, finding: &DetectedFinding) -> bool {
+    let entity = &finding.entity;
+    let (class, first) = match (&entity.gpu, &entity.device) {
+        (Some(gpu), _) => (DeviceClass::Gpu, gpu),
+        (None, Some(device)) => (DeviceClass::Port, device),
+        (None, None) => {
+            let part = evidence_class(finding.kind);
+            return part.is_none_or(|class| !node.device_rows(class).is_empty());
+        }
+    };
+    let is = |row: &u32| {
+        let key = cluster.device_at(class, *row).map(|entry| &entry.device.key);
+        key.is_some_and(|key| {
+            let port = entity.port.as_ref().filter(|_| class == DeviceClass::Port);
+            key.first() == Some(first) && (port.is_none() || key.get(1) == port)
+        })
+    };
+    node.device_rows(class).iter().any(is)
+}
+
+/// Whether it is known what is usual for any GPU of a node.
+fn has_baseline(judge: &Judge, node: &Node) -> bool {
+    let known =
+        node.device_rows(DeviceClass::Gpu).iter().filter_map(|row| judge.gpus.get(*row as usize));
+    let usual = |gpu: &super::GpuTracker| {
+        gpu.averages.usual_utilization().or_else(|| gpu.averages.usual_power())
+    };
+    known.into_iter().any(|gpu| usual(gpu).is_some())
+}

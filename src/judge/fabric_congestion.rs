@@ -1,0 +1,554 @@
+//! Where in the fabric packets queue up: the port that blocks it, the leaf, the rail.
+//!
+//! Bad ports vote for what they have in common: the smallest thing of which most members are bad is to blame.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use gaunt_schema::{DeviceClass, Entity, EntityKind, FindingKind, SanitizedText, unit::Unit};
+
+use super::{
+    FindingEvidence, Judge,
+    finding_lifecycle::DetectorOutcome,
+    inferred_leaf::CongestionGroup,
+    job_group::JobGroup,
+    link_averages::{LinkAverages, current_value},
+    pending_finding::{MAX_VICTIMS, PendingFinding, format_count, format_percent},
+    robust_stats::median,
+};
+use crate::cluster::{Cluster, Node, NodeId};
+
+/// Adds hosts that block the network, and congested leaves and rails.
+pub(super) fn detect_congestion(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
+    let mut blockers = BTreeSet::new();
+    for (id, node) in cluster.sorted_nodes() {
+        if let Some(suspicion) = detect_blocking_host(judge, cluster, id, node) {
+            blockers.insert(id);
+            seen.suspicions.push(suspicion);
+        }
+    }
+    if !judge.inferred_leaves.is_any_congested() {
+        return;
+    }
+    let ports = collect_loaded_ports(judge, cluster);
+    detect_incasts(judge, cluster, &ports, seen);
+    for group in judge.inferred_leaves.groups_at(cluster.now()) {
+        seen.suspicions.push(unnamed_leaf_finding(judge, cluster, &ports, group));
+    }
+    let mut rails: BTreeMap<&SanitizedText, Vec<LeafRailPorts<'_>>> = BTreeMap::new();
+    for place in group_by_leaf(&ports) {
+        if place.is_mostly_congested(judge) {
+            rails.entry(place.rail).or_default().push(place);
+        }
+    }
+    let many = rails.len() >= judge.limits.many_rails as usize;
+    for (rail, leaves) in rails {
+        // A rail that is slow under several leaves is more than any of them; so is one whose leaves nobody knows.
+        let named: BTreeSet<&SanitizedText> =
+            leaves.iter().filter_map(|place| place.leaf).collect();
+        let suspicion = match named.len() {
+            1 if leaves.len() == 1 => {
+                leaf_congested_finding(judge, cluster, named.into_iter().next(), rail, &leaves[0])
+            }
+            _ if many && named.len() == 1 => continue,
+            _ => rail_slow_finding(judge, cluster, rail, &leaves),
+        };
+        seen.suspicions.push(suspicion);
+    }
+}
+
+/// Whether packets of any port queue up.
+pub(super) fn is_any_port_congested(judge: &Judge, cluster: &Cluster) -> bool {
+    let congested = |row: u32| {
+        let link = judge.links.of(row)?;
+        current_value(link.utilization, cluster)
+            .filter(|share| *share >= judge.limits.carries_ratio)?;
+        congestion_over_limit(judge, cluster, row, link)
+    };
+    let mut rows = cluster.sorted_nodes().flat_map(|(_, node)| node.device_rows(DeviceClass::Port));
+    rows.any(|row| congested(*row).is_some())
+}
+
+/// Congested ports of which nobody says the leaf, by rail, where they are too few for the rail to be to blame and too
+/// many for each to be. Nodes with several congested rails have that in common, and not a switch.
+pub(super) fn unnamed_leaf_ports(
+    judge: &Judge,
+    cluster: &Cluster,
+) -> Vec<(SanitizedText, Vec<u32>)> {
+    let ports = collect_loaded_ports(judge, cluster);
+    let mut rails: BTreeMap<NodeId, usize> = BTreeMap::new();
+    for port in ports.iter().filter(|port| port.congested.is_some()) {
+        *rails.entry(port.node).or_default() += 1;
+    }
+    let few = |place: &LeafRailPorts<'_>| {
+        let bad = place.congested_ports();
+        let alone = bad.iter().filter(|port| rails.get(&port.node) == Some(&1)).count();
+        bad.len() as f64 >= judge.limits.together_ports && alone * 2 > bad.len()
+    };
+    let places = group_by_leaf(&ports).into_iter().filter(|place| place.leaf.is_none());
+    let apart = places.filter(|place| !place.is_mostly_congested(judge) && few(place));
+    let rows =
+        |place: &LeafRailPorts<'_>| place.congested_ports().iter().map(|port| port.row).collect();
+    apart.map(|place| (place.rail.clone(), rows(&place))).collect()
+}
+
+/// Ports that are congested together, of which nobody says what they have in common: most likely a leaf.
+fn unnamed_leaf_finding(
+    judge: &Judge,
+    cluster: &Cluster,
+    ports: &[LoadedPort<'_>],
+    group: &CongestionGroup,
+) -> PendingFinding {
+    let congested: HashSet<u32> = group.bad.iter().copied().collect();
+    let bad: Vec<&LoadedPort<'_>> =
+        ports.iter().filter(|port| congested.contains(&port.row)).collect();
+    let all = ports.iter().filter(|port| port.rail == group.rail).count();
+    let nodes: BTreeSet<NodeId> = bad.iter().map(|port| port.node).collect();
+    let names: Vec<&str> = nodes
+        .iter()
+        .filter_map(|id| Some(cluster.node_by_id(*id)?.name.as_str()))
+        .take(MOST_NAMED)
+        .collect();
+    let more = if nodes.len() > names.len() { " and others" } else { "" };
+    let again = if group.times > 1 {
+        format!(", for the {} time", render_ordinal(group.times))
+    } else {
+        String::new()
+    };
+    let entity = Entity { rail: Some(group.rail.clone()), ..Entity::new(EntityKind::Rail) };
+    let times = FindingEvidence::new(
+        "times that these ports were congested together",
+        Some(f64::from(group.times)),
+        Unit::Count,
+        None,
+    )
+    .with_note("nobody names their leaf: that they share one is learned from this");
+    congestion_finding(judge, cluster, FindingKind::LeafCongested, entity, &bad, format!("of {all}"))
+        .with_hold_seconds(judge.limits.incast_seconds.max(judge.two_sample_seconds(cluster)))
+        .mark_learned()
+        .with_summary(
+            format!(
+                "{} of {all} on rail {} are congested together{again}, those of {}{more}: probably they share a leaf switch, which nobody names.",
+                format_count(bad.len(), "port"),
+                group.rail,
+                names.join(", "),
+            ),
+            "Look at the switch that these nodes' ports are plugged into, and write the wiring down for gaunt.".to_owned(),
+        )
+        .with_evidence([times])
+}
+
+/// Nodes that are named in a sentence.
+const MOST_NAMED: usize = 4;
+
+fn render_ordinal(number: u32) -> String {
+    match number {
+        2 => "second".to_owned(),
+        3 => "third".to_owned(),
+        more => format!("{more}th"),
+    }
+}
+
+/// Adds receivers to which several send more than they can take, where nothing larger is congested.
+fn detect_incasts(
+    judge: &Judge,
+    cluster: &Cluster,
+    ports: &[LoadedPort<'_>],
+    seen: &mut DetectorOutcome,
+) {
+    let mut rails: BTreeMap<&SanitizedText, Vec<&LoadedPort<'_>>> = BTreeMap::new();
+    for port in ports.iter().filter(|port| port.congested.is_some()) {
+        rails.entry(&port.rail).or_default().push(port);
+    }
+    // Where several ports of a rail are congested, what they share is.
+    let mut senders: HashMap<NodeId, usize> = HashMap::new();
+    for bad in rails.values() {
+        if let [port] = bad.as_slice() {
+            seen.suspicions.extend(detect_incast(judge, cluster, port, &mut senders));
+        }
+    }
+}
+
+/// Nodes with which a node shares a job and whose ports obey notifications to slow down.
+fn count_senders(judge: &Judge, cluster: &Cluster, of: NodeId, node: &Node) -> usize {
+    let limits = &judge.limits;
+    let gangs = judge.job_groups.groups_on(node.device_rows(DeviceClass::Gpu));
+    let peers = gangs.iter().flat_map(|gang| &gang.nodes).filter(|id| **id != of);
+    let obeys = |id: &&NodeId| {
+        let rows = cluster
+            .node_by_id(**id)
+            .map(|node| node.device_rows(DeviceClass::Port))
+            .unwrap_or_default();
+        rows.iter().filter_map(|row| judge.links.of(*row)).any(|link| {
+            link.notified_times(cluster, limits).is_some_and(|times| times >= limits.notified_times)
+        })
+    };
+    peers.filter(obeys).count()
+}
+
+/// `known` holds the senders of those nodes that were looked at: a node may have a thousand ports.
+fn detect_incast(
+    judge: &Judge,
+    cluster: &Cluster,
+    port: &LoadedPort<'_>,
+    known: &mut HashMap<NodeId, usize>,
+) -> Option<PendingFinding> {
+    let limits = &judge.limits;
+    let marked = current_value(port.link.ecn_marked, cluster)
+        .filter(|it| *it >= limits.marked_packets_ratio);
+    let far = judge.switches.of(port.row).and_then(|far| far.queue_over_limit(cluster, limits));
+    // What waits to be sent is the sender's, and not the receiver's.
+    if marked.is_none() && far.is_none() {
+        return None;
+    }
+    let node = cluster.node_by_id(port.node)?;
+    let senders =
+        *known.entry(port.node).or_insert_with(|| count_senders(judge, cluster, port.node, node));
+    if (senders as f64) < limits.incast_senders {
+        return None;
+    }
+    let slowed = slowed_groups(judge, cluster, &BTreeSet::from([port.node]));
+    let kinds =
+        1 + usize::from(marked.is_some() && far.is_some()) + usize::from(!slowed.is_empty());
+    let key = &cluster.device_at(DeviceClass::Port, port.row)?.device.key;
+    let (device, number) = (key.first()?, key.get(1)?);
+    let entity =
+        Entity { leaf: port.leaf.cloned(), ..Entity::new_port(&node.name, device, number) };
+    let lost = slowed.iter().map(|gang| gang.lost_gpus()).sum();
+    let victims = slowed.iter().flat_map(|gang| gang.list_victims(cluster, Some(port.node)));
+    Some(
+        PendingFinding::of(FindingKind::LeafCongested, entity, kinds, true)
+            .with_hold_seconds(limits.incast_seconds.max(judge.two_sample_seconds(cluster)))
+            .with_slowed_jobs(slowed.iter().copied())
+            .with_cost(lost, victims.take(MAX_VICTIMS).collect())
+            .with_summary(
+                format!("Packets for {device} of {} queue up before it, and {} slow down: more is sent to it at once than it can take.", node.name, format_count(senders, "sender")),
+                "Look at what sends to this node at the same time, and at how its ranks are laid over the rails.".to_owned(),
+            )
+            .with_evidence([
+                FindingEvidence::new("packets with a congestion mark", marked, Unit::Ratio, Some(limits.marked_packets_ratio)),
+                FindingEvidence::new("waiting and drops at its switch, times their limits", far, Unit::Count, Some(1.0)).with_note("the limit is those themselves"),
+                FindingEvidence::new("nodes that are told to slow down", Some(senders as f64), Unit::Count, Some(limits.incast_senders)),
+            ]),
+    )
+}
+
+/// A port that carries something, where it is, and how its packets queue.
+struct LoadedPort<'a> {
+    node: NodeId,
+    row: u32,
+    link: &'a LinkAverages,
+    leaf: Option<&'a SanitizedText>,
+    rail: SanitizedText,
+    /// The strongest sign of congestion, as how many times its limit; none if there is none.
+    congested: Option<f64>,
+}
+
+/// Ports of one rail below one leaf.
+struct LeafRailPorts<'a> {
+    leaf: Option<&'a SanitizedText>,
+    rail: &'a SanitizedText,
+    members: Vec<&'a LoadedPort<'a>>,
+}
+
+impl LeafRailPorts<'_> {
+    fn congested_ports(&self) -> Vec<&LoadedPort<'_>> {
+        self.members.iter().filter(|port| port.congested.is_some()).copied().collect()
+    }
+
+    fn is_mostly_congested(&self, judge: &Judge) -> bool {
+        let bad = self.congested_ports().len();
+        bad as f64 >= judge.limits.least_members
+            && bad as f64 >= judge.limits.members_bad_ratio * self.members.len() as f64
+    }
+}
+
+fn collect_loaded_ports<'a>(judge: &'a Judge, cluster: &'a Cluster) -> Vec<LoadedPort<'a>> {
+    let mut ports = Vec::new();
+    for (id, node) in cluster.sorted_nodes() {
+        for row in node.device_rows(DeviceClass::Port) {
+            let Some(link) = judge.links.of(*row) else { continue };
+            if !current_value(link.utilization, cluster)
+                .is_some_and(|it| it >= judge.limits.carries_ratio)
+            {
+                continue;
+            }
+            let Some(rail) = rail_of(cluster, *row) else { continue };
+            let wiring = cluster.topology().port_topology(*row);
+            let leaf = wiring.and_then(|wiring| wiring.leaf.as_ref()).map(|told| &told.value);
+            ports.push(LoadedPort {
+                node: id,
+                row: *row,
+                link,
+                leaf,
+                rail,
+                congested: congestion_over_limit(judge, cluster, *row, link),
+            });
+        }
+    }
+    ports
+}
+
+/// The ports of a leaf or a rail that carry something, at most so many of them.
+pub(super) fn ports_of_entity(
+    judge: &Judge,
+    cluster: &Cluster,
+    of: &Entity,
+    most: usize,
+) -> Vec<u32> {
+    if of.leaf.is_none() && of.rail.is_none() {
+        return Vec::new();
+    }
+    let ports = collect_loaded_ports(judge, cluster);
+    let leaf = |port: &&LoadedPort<'_>| of.leaf.is_none() || port.leaf == of.leaf.as_ref();
+    let rail = |port: &&LoadedPort<'_>| of.rail.as_ref().is_none_or(|rail| port.rail == *rail);
+    let rows: Vec<u32> = ports.iter().filter(leaf).filter(rail).map(|port| port.row).collect();
+    let step = rows.len().div_ceil(most.max(1)).max(1);
+    rows.into_iter().step_by(step).collect()
+}
+
+/// The rail of a port.
+pub(super) fn rail_of(cluster: &Cluster, row: u32) -> Option<SanitizedText> {
+    let wiring = cluster.topology().port_topology(row);
+    let told = wiring.and_then(|wiring| wiring.rail.as_ref()).map(|told| told.value.clone());
+    told.or_else(|| {
+        Some(trailing_number(cluster.device_at(DeviceClass::Port, row)?.device.key.first()))
+    })
+}
+
+/// The number at the end of a device's name: where nobody says the rail, equal devices are on equal rails.
+fn trailing_number(device: Option<&SanitizedText>) -> SanitizedText {
+    let name = device.map(SanitizedText::as_str).unwrap_or_default();
+    let digits = name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    if digits < name.len() { SanitizedText::new(&name[digits..]) } else { SanitizedText::new(name) }
+}
+
+fn group_by_leaf<'a>(ports: &'a [LoadedPort<'a>]) -> Vec<LeafRailPorts<'a>> {
+    let mut places: BTreeMap<(Option<&SanitizedText>, &SanitizedText), Vec<&LoadedPort<'a>>> =
+        BTreeMap::new();
+    for port in ports {
+        places.entry((port.leaf, &port.rail)).or_default().push(port);
+    }
+    let place = |((leaf, rail), members)| LeafRailPorts { leaf, rail, members };
+    places.into_iter().map(place).collect()
+}
+
+/// Marks where packets arrive say that a queue on their way is full, and name the place. Where no switch marks packets,
+/// as on InfiniBand, those who wait to send are all that is seen.
+fn congestion_over_limit(
+    judge: &Judge,
+    cluster: &Cluster,
+    row: u32,
+    link: &LinkAverages,
+) -> Option<f64> {
+    let limits = &judge.limits;
+    let far = judge.switches.of(row).and_then(|far| far.queue_over_limit(cluster, limits));
+    if let Some(marked) = current_value(link.ecn_marked, cluster) {
+        let marks = marked / limits.marked_packets_ratio;
+        return far.into_iter().chain([marks]).filter(|times| *times >= 1.0).reduce(f64::max);
+    }
+    let waited = link.waited_times(cluster, limits).map(|times| times / limits.waited_times);
+    let paused =
+        current_value(link.pause_received, cluster).map(|share| share / limits.paused_ratio);
+    let signs = waited.into_iter().chain(paused).chain(far);
+    signs.filter(|times| *times >= 1.0).reduce(f64::max)
+}
+
+fn slowed_groups<'a>(
+    judge: &'a Judge,
+    cluster: &'a Cluster,
+    nodes: &BTreeSet<NodeId>,
+) -> Vec<&'a JobGroup> {
+    let (mut gangs, mut known): (Vec<&JobGroup>, HashSet<*const JobGroup>) = Default::default();
+    for node in nodes.iter().filter_map(|id| cluster.node_by_id(*id)) {
+        for gang in judge.job_groups.groups_on(node.device_rows(DeviceClass::Gpu)) {
+            let slow =
+                gang.slowdown_ratio().is_some_and(|slowed| slowed >= judge.limits.slowed_ratio);
+            if slow && known.insert(std::ptr::from_ref(gang)) {
+                gangs.push(gang);
+            }
+        }
+    }
+    gangs
+}
+
+fn leaf_congested_finding(
+    judge: &Judge,
+    cluster: &Cluster,
+    leaf: Option<&SanitizedText>,
+    rail: &SanitizedText,
+    place: &LeafRailPorts<'_>,
+) -> PendingFinding {
+    let entity = Entity { leaf: leaf.cloned(), ..Entity::new(EntityKind::Leaf) };
+    let bad = place.congested_ports();
+    let summary = format!(
+        "{} of {} below {} on rail {rail} are congested.",
+        format_count(bad.len(), "port"),
+        place.members.len(),
+        leaf.map(SanitizedText::as_str).unwrap_or_default()
+    );
+    let of = format!("of {} on rail {rail}", place.members.len());
+    congestion_finding(judge, cluster, FindingKind::LeafCongested, entity, &bad, of).with_summary(
+        summary,
+        "Look at the queues and the uplinks of this switch, and at who sends to the ports below it.".to_owned(),
+    )
+}
+
+fn rail_slow_finding(
+    judge: &Judge,
+    cluster: &Cluster,
+    rail: &SanitizedText,
+    places: &[LeafRailPorts<'_>],
+) -> PendingFinding {
+    let entity = Entity { rail: Some(rail.clone()), ..Entity::new(EntityKind::Rail) };
+    let bad: Vec<&LoadedPort<'_>> =
+        places.iter().flat_map(LeafRailPorts::congested_ports).collect();
+    let leaves = places.iter().filter(|place| place.leaf.is_some()).count();
+    let below = if leaves > 0 {
+        format!(" below {}", format_count(leaves, "leaf switch").replace("switchs", "switches"))
+    } else {
+        String::new()
+    };
+    let members: usize = places.iter().map(|place| place.members.len()).sum();
+    let of = format!("of {members}{below}");
+    congestion_finding(judge, cluster, FindingKind::RailSlow, entity, &bad, of).with_summary(
+        format!("{} on rail {rail}{below} are congested.", format_count(bad.len(), "port")),
+        "Look at the spine switches of this rail and at their links to the leaves.".to_owned(),
+    )
+}
+
+fn congestion_finding(
+    judge: &Judge,
+    cluster: &Cluster,
+    kind: FindingKind,
+    entity: Entity,
+    bad: &[&LoadedPort<'_>],
+    of: String,
+) -> PendingFinding {
+    let limits = &judge.limits;
+    let nodes: BTreeSet<NodeId> = bad.iter().map(|port| port.node).collect();
+    let gangs = slowed_groups(judge, cluster, &nodes);
+    let middle = |of: fn(&LinkAverages) -> super::moving_average::MovingAverage| {
+        median(bad.iter().filter_map(|port| current_value(of(port.link), cluster)))
+    };
+    let paused = middle(|link| link.pause_received);
+    let notified = median(bad.iter().filter_map(|port| port.link.notified_times(cluster, limits)));
+    let far = bad
+        .iter()
+        .filter_map(|port| judge.switches.of(port.row)?.queue_over_limit(cluster, limits));
+    let far = far.reduce(f64::max);
+    let kinds = 1
+        + usize::from(far.is_some())
+        + usize::from(paused.is_some_and(|share| share >= limits.paused_ratio))
+        + usize::from(notified.is_some_and(|times| times >= limits.notified_times))
+        + usize::from(!gangs.is_empty());
+    let lost = gangs.iter().map(|gang| gang.lost_gpus()).sum();
+    let victims =
+        gangs.iter().flat_map(|gang| gang.list_victims(cluster, None)).take(MAX_VICTIMS).collect();
+    let suspicion = PendingFinding::of(kind, entity, kinds, true).with_slowed_jobs(gangs);
+    suspicion.with_hold_seconds(limits.hotspot_seconds).with_cost(lost, victims).with_evidence([
+        FindingEvidence::new("congested ports", Some(bad.len() as f64), Unit::Count, None)
+            .with_note(of),
+        FindingEvidence::new(
+            "packets with a congestion mark",
+            middle(|link| link.ecn_marked),
+            Unit::Ratio,
+            Some(limits.marked_packets_ratio),
+        ),
+        FindingEvidence::new(
+            "time in which the network stops them",
+            paused,
+            Unit::Ratio,
+            Some(limits.paused_ratio),
+        ),
+        FindingEvidence::new(
+            "notifications to slow down, times the usual number",
+            notified,
+            Unit::Count,
+            Some(limits.notified_times),
+        ),
+        FindingEvidence::new(
+            "waiting and drops at the switch, times their limits",
+            far,
+            Unit::Count,
+            Some(1.0),
+        )
+        .with_note("the limit is those themselves"),
+    ])
+}
+
+/// A host that takes what it receives too slowly, and so stops the network.
+fn detect_blocking_host(
+    judge: &Judge,
+    cluster: &Cluster,
+    id: NodeId,
+    node: &Node,
+) -> Option<PendingFinding> {
+    let limits = &judge.limits;
+    let suspect = |link: &LinkAverages| {
+        current_value(link.pause_sent, cluster).is_some_and(|share| share >= limits.pauses_ratio)
+            || current_value(link.out_of_buffer, cluster)
+                .is_some_and(|it| it >= limits.unbuffered_per_second)
+    };
+    if !node
+        .device_rows(DeviceClass::Port)
+        .iter()
+        .filter_map(|row| judge.links.of(*row))
+        .any(suspect)
+    {
+        return None;
+    }
+    let links: Vec<&LinkAverages> =
+        node.device_rows(DeviceClass::Port).iter().filter_map(|row| judge.links.of(*row)).collect();
+    let carrying: Vec<&&LinkAverages> = links
+        .iter()
+        .filter(|link| {
+            current_value(link.utilization, cluster)
+                .is_some_and(|share| share >= limits.carries_ratio)
+        })
+        .collect();
+    let pauses = |link: &&&&LinkAverages| {
+        current_value(link.pause_sent, cluster).is_some_and(|share| share >= limits.pauses_ratio)
+    };
+    let drops = |link: &&&&LinkAverages| {
+        current_value(link.out_of_buffer, cluster)
+            .is_some_and(|rate| rate >= limits.unbuffered_per_second)
+    };
+    let (stopping, dropping) =
+        (carrying.iter().filter(pauses).count(), carrying.iter().filter(drops).count());
+    let rows = node.device_rows(DeviceClass::Port).iter();
+    let stopped = rows.filter_map(|row| current_value(judge.switches.of(*row)?.stopped, cluster));
+    let stopped = stopped.reduce(f64::max);
+    if stopping.max(dropping) == 0 || stopping.max(dropping) * 2 < carrying.len() {
+        return None;
+    }
+    let gangs = slowed_groups(judge, cluster, &BTreeSet::from([id]));
+    let share = median(carrying.iter().filter_map(|link| current_value(link.pause_sent, cluster)));
+    let unbuffered =
+        median(carrying.iter().filter_map(|link| current_value(link.out_of_buffer, cluster)));
+    let confirmed = stopped.is_some_and(|frames| frames >= limits.switch_stopped_per_second);
+    let kinds = [stopping > 0, dropping > 0, confirmed, !gangs.is_empty()];
+    let kinds = kinds.into_iter().filter(|kind| *kind).count();
+    let how = match share.filter(|_| stopping > 0) {
+        Some(share) => format!("stops the network {} of the time", format_percent(share)),
+        None => format!("has no buffer for {:.1} packets a second", unbuffered.unwrap_or_default()),
+    };
+    Some(
+        PendingFinding::of(FindingKind::HostBlocksNetwork, Entity::new_node(&node.name), kinds, true)
+            .with_hold_seconds(limits.hotspot_seconds)
+            .with_slowed_jobs(gangs.iter().copied())
+            .with_cost(
+                gangs.iter().map(|gang| gang.lost_gpus()).sum(),
+                gangs.iter().flat_map(|gang| gang.list_victims(cluster, Some(id))).take(MAX_VICTIMS).collect(),
+            )
+            .with_summary(
+                format!("{} {how}: it takes what it receives too slowly.", node.name),
+                format!("Look at the PCIe links of {}'s adapters, at its IOMMU and memory settings, and at what else loads its memory.", node.name),
+            )
+            .with_evidence([
+                FindingEvidence::new("ports that stop the network", Some(stopping as f64), Unit::Count, None).with_note(format!("of {}", carrying.len())),
+                FindingEvidence::new("time in which they stop it", share, Unit::Ratio, Some(limits.pauses_ratio)),
+                FindingEvidence::new("packets without a buffer in a second", unbuffered, Unit::Count, Some(limits.unbuffered_per_second)),
+                FindingEvidence::new("pause frames that its switch receives in a second", stopped, Unit::Count, Some(limits.switch_stopped_per_second)),
+            ]),
+    )
+}

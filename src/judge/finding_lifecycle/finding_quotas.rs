@@ -1,0 +1,236 @@
+//! Places: how many findings may be open, of all and of one node, so that no source and no kind takes those of another.
+//!
+//! What finds no place on its node is said by one finding that stands for the rest; whatever has no place is counted.
+
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, HashMap, HashSet},
+};
+
+use gaunt_schema::{Entity, FindingKind, SanitizedText, Severity, UnixMs};
+
+use super::{MAX_OPEN, TrackedFinding};
+use crate::judge::{
+    DetectedFinding,
+    pending_finding::{finding_id, format_count},
+};
+
+/// Open findings of all nodes together: so many of each kind, and as many more as all kinds share.
+const OF_ALL: FindingQuota =
+    FindingQuota { own: 20, shared: MAX_OPEN - 20 * FindingKind::ALL.len() };
+
+/// The most open findings of one node, beside that which stands for the rest: a machine has fewer parts that break at once.
+const MAX_OF_NODE: usize = 64;
+
+/// The same of one node.
+const OF_NODE: FindingQuota =
+    FindingQuota { own: 1, shared: MAX_OF_NODE - (FindingKind::ALL.len() - 1) };
+
+/// Kinds that are named in a sentence.
+const MOST_NAMED: usize = 4;
+
+/// How places are divided.
+#[derive(Clone, Copy, Debug)]
+struct FindingQuota {
+    /// Places that each kind has for itself.
+    own: usize,
+    /// Places beyond those, for whichever kind comes first.
+    shared: usize,
+}
+
+/// Places that are taken, by kind.
+#[derive(Debug, Default)]
+struct QuotaUsage {
+    kinds: BTreeMap<FindingKind, usize>,
+    /// Of those that all kinds share.
+    shared: usize,
+}
+
+impl QuotaUsage {
+    fn has_quota(&self, kind: FindingKind, share: FindingQuota) -> bool {
+        let own = self.kinds.get(&kind).copied().unwrap_or_default();
+        own < share.own || self.shared < share.shared
+    }
+
+    fn use_quota(&mut self, kind: FindingKind, share: FindingQuota) {
+        let own = self.kinds.entry(kind).or_default();
+        *own += 1;
+        self.shared += usize::from(*own > share.own);
+    }
+}
+
+/// All places that are taken.
+#[derive(Debug, Default)]
+struct FindingQuotas {
+    all: QuotaUsage,
+    nodes: HashMap<SanitizedText, QuotaUsage>,
+}
+
+impl FindingQuotas {
+    /// Those of the findings that are open.
+    fn of<'a>(open: impl Iterator<Item = &'a DetectedFinding>) -> Self {
+        let mut places = Self::default();
+        open.for_each(|finding| places.use_quotas(finding));
+        places
+    }
+
+    fn use_quotas(&mut self, finding: &DetectedFinding) {
+        self.all.use_quota(finding.kind, OF_ALL);
+        if let Some(node) = quota_node(finding) {
+            self.nodes.entry(node.clone()).or_default().use_quota(finding.kind, OF_NODE);
+        }
+    }
+
+    /// Whether its node has a place for it.
+    fn has_node_quota(&self, finding: &DetectedFinding) -> bool {
+        let taken = quota_node(finding).and_then(|node| self.nodes.get(node));
+        taken.is_none_or(|taken| taken.has_quota(finding.kind, OF_NODE))
+    }
+}
+
+/// The node among whose places a finding is; that which stands for the rest is beside them.
+fn quota_node(finding: &DetectedFinding) -> Option<&SanitizedText> {
+    finding.entity.node.as_ref().filter(|_| finding.kind != FindingKind::FindingsOverLimit)
+}
+
+/// Findings of a node that found no place there.
+#[derive(Debug, Default)]
+struct OverLimitSummary {
+    kinds: BTreeMap<FindingKind, u32>,
+    severity: Option<Severity>,
+    since: Option<UnixMs>,
+    lost_gpus: f64,
+}
+
+impl OverLimitSummary {
+    fn add_finding(&mut self, finding: &DetectedFinding) {
+        *self.kinds.entry(finding.kind).or_default() += 1;
+        self.severity = self.severity.max(Some(finding.severity));
+        self.since = Some(self.since.map_or(finding.since, |since| since.min(finding.since)));
+        // They may cost the same GPUs their time: the dearest of them at least does.
+        self.lost_gpus = self.lost_gpus.max(finding.lost_gpus);
+    }
+
+    /// The finding that stands for them.
+    fn to_finding(&self, node: &SanitizedText, confidence: f64) -> DetectedFinding {
+        let entity = Entity::new_node(node);
+        let kind = FindingKind::FindingsOverLimit;
+        let mut kinds: Vec<_> = self.kinds.iter().collect();
+        kinds.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
+        let named =
+            kinds.iter().take(MOST_NAMED).map(|(kind, findings)| format!("{findings} {kind}"));
+        let named: Vec<String> = named.collect();
+        let others = match kinds.len().saturating_sub(MOST_NAMED) {
+            0 => String::new(),
+            more => format!(" and {} more", format_count(more, "kind")),
+        };
+        let all: u32 = self.kinds.values().sum();
+        DetectedFinding {
+            id: finding_id(kind, &entity),
+            kind,
+            severity: self.severity.unwrap_or(Severity::Info),
+            since: self.since.unwrap_or_default(),
+            confidence,
+            lost_gpus: self.lost_gpus,
+            jobs: Vec::new(),
+            victims: Vec::new(),
+            summary: format!(
+                "{node} has as many open findings as one node may have, and {all} more that {} not listed: {}{others}.",
+                if all == 1 { "is" } else { "are" },
+                named.join(", "),
+            ),
+            next: format!(
+                "Look at the findings of {node} that are listed; where they cannot all be true, look at what its exporter reports."
+            ),
+            entity,
+            evidence: Vec::new(),
+        }
+    }
+}
+
+/// Findings that are seen and have no place, by kind.
+pub(super) type OverLimitCounts = BTreeMap<FindingKind, u32>;
+
+/// Leaves those findings that have a place or get one, and adds one for the rest of each node; says how many of each kind
+/// have none. What is open keeps its place; of the others the most urgent come first.
+pub(super) fn apply_quotas(
+    known: &BTreeMap<String, TrackedFinding>,
+    seen: Vec<DetectedFinding>,
+    confidence: f64,
+) -> (Vec<DetectedFinding>, OverLimitCounts) {
+    let open =
+        |finding: &DetectedFinding| known.get(&finding.id).is_some_and(TrackedFinding::is_open);
+    let mut places = FindingQuotas::of(
+        known.values().filter(|known| known.is_open()).map(|known| &known.record.finding),
+    );
+    let (mut listed, mut new): (Vec<DetectedFinding>, Vec<DetectedFinding>) =
+        seen.into_iter().partition(open);
+    new.sort_by(compare_urgency);
+    let mut without = OverLimitCounts::new();
+    let mut rests: BTreeMap<SanitizedText, OverLimitSummary> = BTreeMap::new();
+    let mut admitted: HashSet<String> = HashSet::new();
+    for finding in new {
+        // Two detectors may name one fault: it has one place.
+        let again = admitted.contains(&finding.id);
+        let on_node = again || places.has_node_quota(&finding);
+        if on_node && (again || places.all.has_quota(finding.kind, OF_ALL)) {
+            if !again {
+                places.use_quotas(&finding);
+                admitted.insert(finding.id.clone());
+            }
+            listed.push(finding);
+            continue;
+        }
+        *without.entry(finding.kind).or_default() += 1;
+        if let Some(node) = finding.entity.node.as_ref().filter(|_| !on_node) {
+            rests.entry(node.clone()).or_default().add_finding(&finding);
+        }
+    }
+    for (node, rest) in rests {
+        let finding = rest.to_finding(&node, confidence);
+        if open(&finding) {
+            listed.push(finding);
+        } else if places.all.has_quota(finding.kind, OF_ALL) {
+            places.use_quotas(&finding);
+            listed.push(finding);
+        } else {
+            *without.entry(finding.kind).or_default() += 1;
+        }
+    }
+    (listed, without)
+}
+
+fn compare_urgency(a: &DetectedFinding, b: &DetectedFinding) -> Ordering {
+    let cost = b.lost_gpus.total_cmp(&a.lost_gpus);
+    b.severity.cmp(&a.severity).then(cost).then_with(|| a.id.cmp(&b.id))
+}
+
+/// The closed findings that are to be forgotten so that at most `most` are left: the oldest of the node that has most, so
+/// that what one node opens and closes does not push out what others did.
+pub(super) fn oldest_closed(known: &BTreeMap<String, TrackedFinding>, most: usize) -> Vec<String> {
+    let closed = known.values().filter(|known| !known.is_open());
+    let mut nodes: HashMap<(Option<&SanitizedText>, Option<&SanitizedText>), Vec<&TrackedFinding>> =
+        HashMap::new();
+    let mut all = 0;
+    for known in closed {
+        let entity = &known.record.finding.entity;
+        nodes.entry((entity.node.as_ref(), entity.job.as_ref())).or_default().push(known);
+        all += 1;
+    }
+    // The newest of each node first.
+    let age = |a: &&TrackedFinding, b: &&TrackedFinding| {
+        let newest = b.record.life.closed.cmp(&a.record.life.closed);
+        newest.then_with(|| a.record.finding.id.cmp(&b.record.finding.id))
+    };
+    let mut ranked: Vec<(usize, &TrackedFinding)> = Vec::with_capacity(all);
+    for of_node in nodes.values_mut() {
+        of_node.sort_by(age);
+        ranked.extend(of_node.iter().copied().enumerate());
+    }
+    // Who is the n-th newest of its node goes after every (n-1)-th.
+    ranked.sort_by(|(a, one), (b, other)| a.cmp(b).then_with(|| age(one, other)));
+    ranked.into_iter().skip(most).map(|(_, known)| known.record.finding.id.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! What open findings name: while they are open its usual values stand still, so that a fault never becomes usual.
+
+use std::collections::BTreeSet;
+
+use gaunt_schema::{DeviceClass, EntityKind, SanitizedText};
+
+use super::{Judge, fabric_congestion};
+use crate::cluster::{Cluster, NodeId};
+
+/// The GPUs and nodes whose usual values do not change now.
+#[derive(Debug, Default)]
+pub(super) struct FrozenBaselines {
+    /// What all share is slow: everything.
+    all: bool,
+    gpus: BTreeSet<u32>,
+    nodes: BTreeSet<NodeId>,
+}
+
+/// What findings name, each once.
+#[derive(Debug, Default)]
+struct NamedEntities {
+    nodes: BTreeSet<SanitizedText>,
+    jobs: BTreeSet<SanitizedText>,
+    leaves: BTreeSet<SanitizedText>,
+    rails: BTreeSet<SanitizedText>,
+    storage: bool,
+}
+
+impl FrozenBaselines {
+    /// What the open findings name, with all of each job that is on it.
+    pub(super) fn of(judge: &Judge, cluster: &Cluster) -> Self {
+        Self::from_entities(
+            judge,
+            cluster,
+            &NamedEntities::from_findings(judge.tracker.iter_open()),
+        )
+    }
+
+    /// The same for one finding alone.
+    pub(super) fn from_finding(judge: &Judge, cluster: &Cluster, id: &str) -> Self {
+        let one = judge.tracker.iter_open().filter(|finding| finding.id == id);
+        Self::from_entities(judge, cluster, &NamedEntities::from_findings(one))
+    }
+
+    /// Whether the usual values of the GPU at this row stand still.
+    pub(super) fn has_gpu(&self, row: u32) -> bool {
+        self.all || self.gpus.contains(&row)
+    }
+
+    /// Whether those of this node's host and ports do.
+    pub(super) fn has_node(&self, id: NodeId) -> bool {
+        self.all || self.nodes.contains(&id)
+    }
+
+    fn from_entities(judge: &Judge, cluster: &Cluster, named: &NamedEntities) -> Self {
+        let mut frozen = Self { all: named.storage, ..Self::default() };
+        if frozen.all {
+            return frozen;
+        }
+        let nodes = named.nodes.iter().filter_map(|name| Some(cluster.node_by_name(name)?.0));
+        frozen.nodes.extend(nodes);
+        if !named.leaves.is_empty() || !named.rails.is_empty() {
+            frozen.nodes.extend(nodes_below(cluster, named));
+        }
+        for id in &frozen.nodes {
+            let rows = cluster
+                .node_by_id(*id)
+                .map(|node| node.device_rows(DeviceClass::Gpu))
+                .unwrap_or_default();
+            frozen.gpus.extend(rows);
+        }
+        let of_jobs = named.jobs.iter().filter_map(|job| cluster.gpus_by_job().get(job)).flatten();
+        frozen.gpus.extend(of_jobs);
+        // Who steps together suffers together: whole gangs, however many victims are listed.
+        let gangs: BTreeSet<usize> =
+            frozen.gpus.iter().filter_map(|row| judge.job_groups.group_index(*row)).collect();
+        for gang in gangs.into_iter().filter_map(|at| judge.job_groups.all_groups().get(at)) {
+            frozen.gpus.extend(&gang.gpus);
+            frozen.nodes.extend(&gang.nodes);
+        }
+        frozen
+    }
+}
+
+impl NamedEntities {
+    fn from_findings<'a>(findings: impl Iterator<Item = &'a super::DetectedFinding>) -> Self {
+        let mut named = Self::default();
+        for finding in findings {
+            let culprit = &finding.entity;
+            named.storage |= culprit.kind == EntityKind::Storage;
+            // A port names its leaf as its place; who is below it has nothing to do with that.
+            if culprit.node.is_none() {
+                named.leaves.extend(culprit.leaf.clone());
+                if culprit.leaf.is_none() {
+                    named.rails.extend(culprit.rail.clone());
+                }
+            }
+            for entity in std::iter::once(culprit).chain(&finding.victims) {
+                named.nodes.extend(entity.node.clone());
+                // A node of a job stands for the node; the job itself is named beside it.
+                if entity.node.is_none() {
+                    named.jobs.extend(entity.job.clone());
+                }
+            }
+        }
+        named
+    }
+}
+
+/// The nodes with a port below these leaves or on these rails.
+fn nodes_below(cluster: &Cluster, named: &NamedEntities) -> BTreeSet<NodeId> {
+    let is_below = |row: &u32| {
+        let wiring = cluster.topology().port_topology(*row);
+        let leaf = wiring.and_then(|wiring| wiring.leaf.as_ref());
+        let rail = fabric_congestion::rail_of(cluster, *row);
+        leaf.is_some_and(|leaf| named.leaves.contains(&leaf.value))
+            || rail.is_some_and(|rail| named.rails.contains(&rail))
+    };
+    let nodes = cluster.sorted_nodes();
+    let below = nodes.filter(|(_, node)| node.device_rows(DeviceClass::Port).iter().any(is_below));
+    below.map(|(id, _)| id).collect()
+}

@@ -1,0 +1,102 @@
+//! Who holds a GPU: what is usual for one job says nothing about the next one.
+
+use gaunt_schema::{SanitizedText, UnixMs};
+
+use super::{Judge, Thresholds};
+use crate::cluster::{Cluster, Node, NodeId};
+
+/// The last job that held a GPU.
+#[derive(Clone, Debug, Default)]
+pub(super) struct GpuAllocation {
+    job: Option<SanitizedText>,
+    started: Option<UnixMs>,
+    /// Since when nobody holds it.
+    free: Option<UnixMs>,
+}
+
+impl GpuAllocation {
+    /// Sees who holds the GPU now; says whether another job began on it, or the same one anew. Where nobody names jobs
+    /// that somebody holds it again says so, and counts only for a GPU that an open finding names: of others a past is
+    /// accepted with time.
+    fn observe_holder(
+        &mut self,
+        now: UnixMs,
+        job: Option<(&SanitizedText, Option<UnixMs>)>,
+        allocated: Option<bool>,
+        frozen: bool,
+        limits: &Thresholds,
+    ) -> bool {
+        if allocated == Some(false) && job.is_none() {
+            self.free.get_or_insert(now);
+            return false;
+        }
+        if allocated != Some(true) {
+            return false;
+        }
+        let free = self.free.take();
+        let was_free = free
+            .is_some_and(|since| now.duration_since(since).as_secs_f64() >= limits.leave_seconds);
+        let Some((job, started)) = job else { return was_free && frozen };
+        let known = self.job.replace(job.clone());
+        let before = self.started;
+        self.started = started.or(before);
+        let another = known.as_ref().is_some_and(|known| known != job);
+        let anew = before.zip(started).is_some_and(|(before, started)| started > before);
+        if another {
+            self.started = started;
+        }
+        another || anew || (was_free && frozen)
+    }
+}
+
+impl Judge {
+    /// Whether a job begins on the GPU at this row: then what is usual for it is learned anew.
+    pub(super) fn observe_job_start(&mut self, cluster: &Cluster, row: u32, at: UnixMs) -> bool {
+        let job = cluster.job_of_gpu(row);
+        let started = job.and_then(|job| cluster.job_attributes(job)?.started);
+        let frozen = self.frozen.has_gpu(row);
+        let Some(gpu) = self.gpus.get_mut(row as usize) else { return false };
+        let named = job.map(|job| (job, started));
+        let begins = gpu.allocation.observe_holder(at, named, gpu.allocated, frozen, &self.limits);
+        if begins {
+            gpu.averages.reset_baselines();
+            gpu.drift = super::ClockDrift::default();
+        }
+        begins
+    }
+
+    /// All jobs of a node began: nothing that its host and ports usually do is known any more.
+    pub(super) fn reset_node_baselines(&mut self, id: NodeId, node: &Node) {
+        if let Some(host) = self.hosts.get_mut(&id) {
+            host.reset_baselines();
+        }
+        for row in node.device_rows(gaunt_schema::DeviceClass::Port) {
+            self.links.reset_traffic_baselines(*row);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_job_and_the_same_one_started_anew_begin() {
+        let limits = Thresholds::default();
+        let (a, b) = (SanitizedText::new("a"), SanitizedText::new("b"));
+        let mut holder = GpuAllocation::default();
+        let mut see =
+            |second: i64, job: Option<(&SanitizedText, Option<i64>)>, held: bool, frozen: bool| {
+                let job = job.map(|(job, started)| (job, started.map(UnixMs)));
+                holder.observe_holder(UnixMs(second * 1_000), job, Some(held), frozen, &limits)
+            };
+        assert!(!see(0, Some((&a, None)), true, false), "the first that is seen is not new");
+        assert!(see(1, Some((&b, Some(5))), true, false), "another job");
+        assert!(!see(2, Some((&b, None)), true, false), "a page that does not say when");
+        assert!(see(3, Some((&b, Some(9))), true, false), "the same one, started anew");
+        assert!(!see(4, None, false, true) && !see(5, Some((&b, Some(9))), true, true), "a gap");
+        assert!(!see(6, None, false, true) && see(30, Some((&b, Some(9))), true, true));
+        assert!(!see(31, None, false, false) && !see(60, None, true, false), "no finding names it");
+        assert!(!see(61, None, false, true) && see(90, None, true, true), "nobody names jobs");
+    }
+}

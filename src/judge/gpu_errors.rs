@@ -1,0 +1,264 @@
+//! What GPUs and their drivers report as broken: errors by number, memory errors, boards that are gone.
+
+use std::collections::HashMap;
+
+use gaunt_schema::{
+    DeviceClass, SanitizedText, Severity, UnixMs,
+    catalogue::{gpu, gpu_health, gpu_parts},
+    xid::describe_xid,
+};
+use serde::{Deserialize, Serialize};
+
+use super::Thresholds;
+use crate::cluster::{Cluster, Node};
+
+/// What was reported as broken, by row of the GPU.
+#[derive(Debug, Default)]
+pub(super) struct GpuErrorTracker {
+    /// The few GPUs of which anything is known to be broken.
+    broken: HashMap<u32, GpuErrors>,
+    /// Memory errors that could not be corrected, as last counted; not a number before any count.
+    uncorrected: Vec<f64>,
+    /// Counts of driver errors as last seen, by row of their own class.
+    counted: HashMap<u32, f64>,
+}
+
+/// What is known to be broken about one GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct GpuErrors {
+    /// The number of the last critical error of the driver, and when it was seen.
+    pub(super) xid: Option<(u32, UnixMs)>,
+    /// When more memory errors were counted that could not be corrected.
+    pub(super) memory: Option<UnixMs>,
+    /// Since when it is gone.
+    pub(super) gone: Option<UnixMs>,
+    /// Since when it works as usual.
+    well: Option<UnixMs>,
+    /// Its counter of energy, which begins anew when it is reset.
+    energy: Option<f64>,
+}
+
+impl GpuErrors {
+    /// Whether nothing of it is known to be broken.
+    fn is_healthy(&self) -> bool {
+        self.xid.is_none() && self.memory.is_none() && self.gone.is_none()
+    }
+
+    /// Whether its counter of energy was higher than this before.
+    fn is_counter_reset(&self, energy: Option<f64>) -> bool {
+        self.energy.zip(energy).is_some_and(|(before, now)| now < before)
+    }
+}
+
+/// Counts of driver errors that are kept of one node over a restart: eight GPUs with more kinds of error are all broken.
+const MAX_COUNTED: usize = 512;
+
+/// What was counted on one node, and what is broken there, as it outlives a restart: by the keys of GPUs and of their
+/// driver's errors.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct NodeErrorSnapshot {
+    #[serde(skip_serializing_if = "HashMap::is_empty")]
+    broken: HashMap<SanitizedText, GpuErrors>,
+    #[serde(skip_serializing_if = "HashMap::is_empty")]
+    uncorrected: HashMap<SanitizedText, f64>,
+    #[serde(skip_serializing_if = "HashMap::is_empty")]
+    counted: HashMap<SanitizedText, f64>,
+}
+
+impl NodeErrorSnapshot {
+    /// Whether nothing is left of it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.broken.is_empty() && self.uncorrected.is_empty() && self.counted.is_empty()
+    }
+}
+
+impl GpuErrors {
+    /// The same, of which nothing is of the time to come: a clock may have been set back.
+    fn clamp_times(self, now: UnixMs) -> Self {
+        Self {
+            xid: self.xid.map(|(code, at)| (code, at.min(now))),
+            memory: self.memory.map(|at| at.min(now)),
+            gone: self.gone.map(|at| at.min(now)),
+            well: self.well.map(|at| at.min(now)),
+            energy: self.energy,
+        }
+    }
+}
+
+impl GpuErrorTracker {
+    /// Adds what was counted on a node to what is kept of it.
+    pub(super) fn snapshot_errors(
+        &self,
+        cluster: &Cluster,
+        node: &Node,
+        errors: &mut NodeErrorSnapshot,
+    ) {
+        for row in node.device_rows(DeviceClass::Gpu) {
+            let Some(key) = gpu_key(cluster, *row) else { continue };
+            let counted = self.uncorrected.get(*row as usize);
+            if let Some(counted) = counted.filter(|counted| counted.is_finite()) {
+                errors.uncorrected.insert(key.clone(), *counted);
+            }
+            match self.broken.get(row) {
+                Some(broken) => drop(errors.broken.insert(key.clone(), *broken)),
+                None => drop(errors.broken.remove(key)),
+            }
+        }
+        for row in node.device_rows(DeviceClass::Xid) {
+            let (Some(key), Some(counted)) = (xid_key(cluster, *row), self.counted.get(row)) else {
+                continue;
+            };
+            if errors.counted.len() < MAX_COUNTED || errors.counted.contains_key(&key) {
+                errors.counted.insert(key, *counted);
+            }
+        }
+    }
+
+    /// Takes what was counted on a node before a restart, of those devices that it has now.
+    pub(super) fn restore_errors(
+        &mut self,
+        cluster: &Cluster,
+        node: &Node,
+        errors: &mut NodeErrorSnapshot,
+    ) {
+        if self.uncorrected.len() < cluster.row_count(DeviceClass::Gpu) {
+            self.uncorrected.resize(cluster.row_count(DeviceClass::Gpu), f64::NAN);
+        }
+        for row in node.device_rows(DeviceClass::Gpu) {
+            let Some(key) = gpu_key(cluster, *row) else { continue };
+            if let Some(counted) = errors.uncorrected.remove(key) {
+                self.uncorrected[*row as usize] = counted;
+            }
+            if let Some(broken) = errors.broken.remove(key) {
+                self.broken.insert(*row, broken.clamp_times(cluster.now()));
+            }
+        }
+        for row in node.device_rows(DeviceClass::Xid) {
+            let before = xid_key(cluster, *row).and_then(|key| errors.counted.remove(&key));
+            if let Some(before) = before {
+                self.counted.insert(*row, before);
+            }
+        }
+    }
+
+    /// Looks at a node whose page is of `at`; `first` if nothing of it was known before, so that what it counts is old.
+    pub(super) fn observe_node(
+        &mut self,
+        cluster: &Cluster,
+        node: &Node,
+        at: UnixMs,
+        first: bool,
+        limits: &Thresholds,
+    ) {
+        self.uncorrected.resize(cluster.row_count(DeviceClass::Gpu), f64::NAN);
+        for row in node.device_rows(DeviceClass::Gpu) {
+            let counted = &mut self.uncorrected[*row as usize];
+            if first {
+                (*counted, _) = (f64::NAN, self.broken.remove(row));
+            }
+            let mut broken = self.broken.get(row).copied().unwrap_or_default();
+            let count = cluster.current_value(gpu_health::ECC_UNCORRECTED_VOLATILE, *row);
+            if count.is_some_and(|now| now > *counted) {
+                broken.memory = Some(at);
+            }
+            let energy = cluster.current_value(gpu::ENERGY, *row);
+            // Counters that began anew: the board was reset, or its driver loaded anew.
+            if count.is_some_and(|now| now < *counted) || broken.is_counter_reset(energy) {
+                (broken.xid, broken.memory) = (None, None);
+            }
+            broken.energy = energy.or(broken.energy);
+            *counted = count.unwrap_or(*counted);
+            match is_gone(cluster, node, *row, at, limits) {
+                Some(true) => broken.gone = broken.gone.or(Some(at)),
+                // It came back to the bus, which only a reset or a restart of its node does.
+                Some(false) if broken.gone.is_some() => {
+                    (broken.gone, broken.xid, broken.memory) = (None, None, None);
+                }
+                Some(false) | None => {}
+            }
+            if broken.is_healthy() {
+                self.broken.remove(row);
+            } else {
+                self.broken.insert(*row, broken);
+            }
+        }
+        for row in node.device_rows(DeviceClass::Xid) {
+            self.observe_xid(cluster, node, *row, at, first);
+        }
+    }
+
+    /// Hears whether a GPU works as usual. One that did for long after its error is broken no more; nor does time alone
+    /// mend any.
+    pub(super) fn observe_work(&mut self, row: u32, at: UnixMs, well: bool, limits: &Thresholds) {
+        let Some(broken) = self.broken.get_mut(&row) else { return };
+        if !well {
+            broken.well = None;
+            return;
+        }
+        let since = *broken.well.get_or_insert(at);
+        let over = |error: UnixMs| {
+            at.duration_since(error.max(since)).as_secs_f64() >= limits.error_speaks_seconds
+        };
+        broken.memory = broken.memory.filter(|error| !over(*error));
+        broken.xid = broken.xid.filter(|(_, error)| !over(*error));
+        if broken.is_healthy() {
+            self.broken.remove(&row);
+        }
+    }
+
+    fn observe_xid(&mut self, cluster: &Cluster, node: &Node, row: u32, at: UnixMs, first: bool) {
+        let Some(count) = cluster.current_value(gpu_parts::XID_ERRORS, row) else { return };
+        let before = self.counted.insert(row, count);
+        if first || before.unwrap_or(0.0) >= count {
+            return;
+        }
+        let Some(entry) = cluster.device_at(DeviceClass::Xid, row) else { return };
+        let code = entry.device.key.get(1).and_then(|code| code.parse().ok()).map(describe_xid);
+        let Some(code) = code.filter(|xid| xid.severity == Severity::Critical) else { return };
+        let board = node.device_rows(DeviceClass::Gpu).iter().find(|row| {
+            let board = cluster.device_at(DeviceClass::Gpu, **row);
+            board.is_some_and(|board| board.device.key.first() == entry.device.key.first())
+        });
+        if let Some(board) = board {
+            self.broken.entry(*board).or_default().xid = Some((code.code, at));
+        }
+    }
+
+    /// What is known to be broken about the GPU at this row.
+    pub(super) fn of(&self, row: u32) -> GpuErrors {
+        self.broken.get(&row).copied().unwrap_or_default()
+    }
+}
+
+fn gpu_key(cluster: &Cluster, row: u32) -> Option<&SanitizedText> {
+    cluster.device_at(DeviceClass::Gpu, row)?.device.key.first()
+}
+
+/// The GPU and the number of a driver's error in one word.
+fn xid_key(cluster: &Cluster, row: u32) -> Option<SanitizedText> {
+    Some(SanitizedText::new(&cluster.device_at(DeviceClass::Xid, row)?.device.key.join("/")))
+}
+
+/// Whether a GPU that was there is gone, while its neighbours or its driver say so; none if its page fails, which says
+/// nothing.
+fn is_gone(
+    cluster: &Cluster,
+    node: &Node,
+    row: u32,
+    at: UnixMs,
+    limits: &Thresholds,
+) -> Option<bool> {
+    if cluster.current_value(gpu::PRESENT, row) == Some(0.0) {
+        return Some(true);
+    }
+    let last = |row: u32| cluster.last_value_at(gpu::POWER, row);
+    let missed =
+        |seen: UnixMs| at.duration_since(seen) >= cluster.scrape_period() * limits.gone_samples;
+    if !last(row).is_some_and(missed) {
+        return last(row).map(|_| false);
+    }
+    let mut neighbours = node.device_rows(DeviceClass::Gpu).iter().filter(|other| **other != row);
+    neighbours.any(|other| last(*other).is_some_and(|seen| !missed(seen))).then_some(true)
+}

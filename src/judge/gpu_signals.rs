@@ -1,0 +1,393 @@
+//! The signals of one GPU: averages of what its columns say, ready for the table of states.
+
+use std::time::Duration;
+
+use gaunt_schema::{
+    DeviceClass, MetricId, UnixMs,
+    catalogue::{gpu, gpu_health, port},
+};
+
+use super::{
+    Thresholds,
+    baseline::{Baseline, SampleMoment, WorseDirection},
+    gpu_power_limits,
+    moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
+};
+use crate::cluster::{Cluster, Node};
+
+/// What the table of states looks at; none where it is not known.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct GpuSignals {
+    /// Whether somebody holds the GPU.
+    pub(super) allocated: Option<bool>,
+    /// Whether its job has other GPUs that it could wait for.
+    pub(super) has_peers: bool,
+    pub(super) utilization: Option<f64>,
+    /// Share of samples in which it did something.
+    pub(super) active: Option<f64>,
+    /// Seconds since it last began to do something after a sample in which it did nothing.
+    pub(super) since_active_again: Option<f64>,
+    pub(super) tensor: Option<f64>,
+    pub(super) sm: Option<f64>,
+    pub(super) dram: Option<f64>,
+    pub(super) memory: Option<f64>,
+    /// Power over the enforced limit.
+    pub(super) power: Option<f64>,
+    /// Standard deviation of power over its mean.
+    pub(super) power_spread: Option<f64>,
+    /// Power over the lowest power that was seen.
+    pub(super) power_over_floor: Option<f64>,
+    /// The larger share of the nominal NVLink and network rates.
+    pub(super) comm: Option<f64>,
+    pub(super) pcie: Option<f64>,
+    /// Clock over its maximum.
+    pub(super) clock: Option<f64>,
+    /// Clock over the median of the job, where heat is in question.
+    pub(super) clock_in_job: Option<f64>,
+    /// Share of the time in which hardware held the clock down.
+    pub(super) hw_slowdown: Option<f64>,
+    pub(super) sw_thermal: Option<f64>,
+    pub(super) io_pressure: Option<f64>,
+    pub(super) cpu_pressure: Option<f64>,
+    pub(super) busiest_cpu: Option<f64>,
+    /// Requests that wait at the model servers of its node, if it has any.
+    pub(super) queue: Option<f64>,
+}
+
+/// The averages behind them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct GpuAverages {
+    utilization: MovingAverage,
+    active: MovingAverage,
+    last_utilization: Option<f32>,
+    active_again: CompactTimestamp,
+    /// When it last did less than usual, and something.
+    low: CompactTimestamp,
+    tensor: MovingAverage,
+    sm: MovingAverage,
+    dram: MovingAverage,
+    memory: MovingAverage,
+    power: MovingAverage,
+    power_squared: MovingAverage,
+    power_floor: Option<f32>,
+    last_power: Option<f32>,
+    nvlink: MovingAverage,
+    pcie: MovingAverage,
+    /// The highest clock that the board can have.
+    clock_max: Option<f32>,
+    clock_hertz: MovingAverage,
+    hw_slowdown: MovingAverage,
+    sw_thermal: MovingAverage,
+    pcie_replays: MovingAverage,
+    usual_utilization: Baseline,
+    usual_tensor: Baseline,
+    usual_power: Baseline,
+    usual_clock: Baseline,
+}
+
+impl GpuAverages {
+    /// Takes in the newest sample of the GPU at `row`.
+    pub(super) fn add_sample(
+        &mut self,
+        cluster: &Cluster,
+        row: u32,
+        at: UnixMs,
+        tick: &mut SampleTiming,
+        limits: &Thresholds,
+    ) {
+        let value = |metric| cluster.current_value(metric, row);
+        // The integral says what happened between two samples; the gauge only what the driver's window saw.
+        let share = |gauge: MetricId, integral| {
+            cluster.current_rate(integral, row).or_else(|| value(gauge))
+        };
+        let utilization = share(gpu::UTILIZATION, gpu::UTILIZATION_SECONDS);
+        self.utilization.add_sample(utilization, tick);
+        let active = utilization.map(|share| share >= limits.active_ratio);
+        self.active.add_sample(active.map(f64::from), tick);
+        let was_active = self.utilization_now().map(|share| share >= limits.active_ratio);
+        if was_active == Some(false) && active == Some(true) {
+            self.active_again = tick.sampled_at();
+        }
+        self.last_utilization = utilization.map(|share| share as f32);
+        self.tensor.add_sample(share(gpu::TENSOR_ACTIVE, gpu::TENSOR_ACTIVE_SECONDS), tick);
+        self.sm.add_sample(share(gpu::SM_ACTIVE, gpu::SM_ACTIVE_SECONDS), tick);
+        self.dram.add_sample(share(gpu::DRAM_ACTIVE, gpu::DRAM_ACTIVE_SECONDS), tick);
+        self.memory.add_sample(share(gpu::MEMORY_ACTIVITY, gpu::MEMORY_ACTIVITY_SECONDS), tick);
+        let power = value(gpu::POWER);
+        let limit = power.and_then(|_| power_limit(cluster, row));
+        let power_share = power.zip(limit).map(|(power, limit)| power / limit);
+        self.power.add_sample(power_share, tick);
+        self.last_power = power_share.map(|share| share as f32);
+        self.power_squared.add_sample(power_share.map(|share| share * share), tick);
+        self.power_floor = self.power_floor.into_iter().chain(self.last_power).reduce(f32::min);
+        let receive = cluster.current_rate(gpu::NVLINK_RECEIVE, row);
+        let transmit = cluster.current_rate(gpu::NVLINK_TRANSMIT, row);
+        self.nvlink.add_sample(max_known(receive, transmit), tick);
+        self.pcie.add_sample(cluster.current_rate(gpu::PCIE_RECEIVE, row), tick);
+        let clock = value(gpu::SM_CLOCK);
+        let max = value(gpu::SM_CLOCK_MAX).filter(|max| *max > 0.0);
+        self.clock_max = max.map(|max| max as f32).or(self.clock_max);
+        self.clock_hertz.add_sample(clock, tick);
+        let hardware = [
+            gpu::CLOCK_EVENT_HW_SLOWDOWN,
+            gpu::CLOCK_EVENT_HW_THERMAL,
+            gpu::CLOCK_EVENT_HW_POWER_BRAKE,
+        ];
+        let hardware = hardware.into_iter().filter_map(value).reduce(f64::max);
+        self.hw_slowdown.add_sample(hardware, tick);
+        self.sw_thermal.add_sample(value(gpu::CLOCK_EVENT_SW_THERMAL), tick);
+        self.pcie_replays.add_sample(cluster.current_rate(gpu_health::PCIE_REPLAYS, row), tick);
+        let usual = self.usual_utilization.usual_value();
+        let low = |(now, usual): (f64, f64)| {
+            now >= limits.standstill_ratio && now < usual * limits.hungry_slow_ratio
+        };
+        if self.utilization.value_at(at, cluster.freshness_window()).zip(usual).is_some_and(low) {
+            self.low = tick.sampled_at();
+        }
+    }
+
+    /// Learns what is usual from the averages; not while an open finding names it.
+    pub(super) fn learn_baselines(
+        &mut self,
+        at: UnixMs,
+        gap: Duration,
+        frozen: bool,
+        limits: &Thresholds,
+    ) {
+        let moment = SampleMoment { at: CompactTimestamp::of(at), frozen };
+        for (usual, average) in [
+            (&mut self.usual_utilization, &self.utilization),
+            (&mut self.usual_tensor, &self.tensor),
+            (&mut self.usual_power, &self.power),
+        ] {
+            usual.learn_value(
+                average.value_at(at, gap),
+                moment,
+                WorseDirection::Lower,
+                limits.active_ratio,
+                limits,
+            );
+        }
+        // What a board that does nothing is clocked at says nothing about one that works.
+        let busy = self
+            .utilization
+            .value_at(at, gap)
+            .is_some_and(|it| it >= limits.utilization_launch_ratio);
+        self.usual_clock.learn_value(
+            self.clock_hertz.value_at(at, gap).filter(|_| busy),
+            moment,
+            WorseDirection::Lower,
+            1.0,
+            limits,
+        );
+    }
+
+    /// Another job does something else: what is usual is learned anew.
+    pub(super) fn reset_baselines(&mut self) {
+        self.usual_utilization = Baseline::default();
+        self.usual_tensor = Baseline::default();
+        self.usual_power = Baseline::default();
+        self.usual_clock = Baseline::default();
+    }
+
+    /// What it does now is usual from now on.
+    pub(super) fn accept_baselines(&mut self, now: UnixMs, gap: Duration, limits: &Thresholds) {
+        for (usual, average) in [
+            (&mut self.usual_utilization, &self.utilization),
+            (&mut self.usual_tensor, &self.tensor),
+            (&mut self.usual_power, &self.power),
+            (&mut self.usual_clock, &self.clock_hertz),
+        ] {
+            *usual = usual.with_accepted(average.value_at(now, gap), limits);
+        }
+        self.low = CompactTimestamp::NEVER;
+    }
+
+    /// What it learned of itself, and the least power that it was seen to draw.
+    pub(super) fn learned_baselines(&self) -> ([Baseline; 4], Option<f32>) {
+        let usual = [self.usual_utilization, self.usual_tensor, self.usual_power, self.usual_clock];
+        (usual, self.power_floor)
+    }
+
+    /// Averages that begin anew, of a GPU of which this was learned before.
+    pub(super) fn from_baselines((usual, power_floor): ([Baseline; 4], Option<f32>)) -> Self {
+        let [usual_utilization, usual_tensor, usual_power, usual_clock] = usual;
+        Self {
+            power_floor,
+            usual_utilization,
+            usual_tensor,
+            usual_power,
+            usual_clock,
+            ..Self::default()
+        }
+    }
+
+    /// The average utilization.
+    pub(super) fn utilization_at(&self, now: UnixMs, gap: Duration) -> Option<f64> {
+        self.utilization.value_at(now, gap)
+    }
+
+    /// The utilization of its last sample.
+    pub(super) fn utilization_now(&self) -> Option<f64> {
+        self.last_utilization.map(f64::from)
+    }
+
+    /// Seconds since it last began to do something after a sample in which it did nothing.
+    pub(super) fn since_active_again(&self, now: UnixMs) -> Option<f64> {
+        let again = self.active_again.is_set();
+        again.then(|| CompactTimestamp::of(now).seconds_since(self.active_again))
+    }
+
+    /// Seconds since it last did much less than usual, and something.
+    pub(super) fn since_low(&self, now: UnixMs) -> Option<f64> {
+        self.low.is_set().then(|| CompactTimestamp::of(now).seconds_since(self.low))
+    }
+
+    /// The utilization that is usual.
+    pub(super) fn usual_utilization(&self) -> Option<f64> {
+        self.usual_utilization.usual_value()
+    }
+
+    /// Whether profiling counters are told.
+    pub(super) fn is_profiled(&self, now: UnixMs, gap: Duration) -> bool {
+        self.tensor.value_at(now, gap).is_some()
+    }
+
+    /// The average share of the power limit.
+    pub(super) fn power_at(&self, now: UnixMs, gap: Duration) -> Option<f64> {
+        self.power.value_at(now, gap)
+    }
+
+    /// Standard deviation of power over its mean.
+    pub(super) fn power_spread(&self, now: UnixMs, gap: Duration) -> Option<f64> {
+        let mean = self.power.value_at(now, gap).filter(|mean| *mean > 0.0)?;
+        let squared = self.power_squared.value_at(now, gap)?;
+        Some((squared - mean * mean).max(0.0).sqrt() / mean)
+    }
+
+    /// The share of the power limit that is usual.
+    pub(super) fn usual_power(&self) -> Option<f64> {
+        self.usual_power.usual_value()
+    }
+
+    /// How much it does at its last sample against what is usual, by the power above that of a board that does nothing.
+    pub(super) fn effort_now(&self, limits: &Thresholds) -> Option<f64> {
+        let idle = self.idle_power(limits);
+        let usual = self.usual_power()? - idle;
+        (usual > limits.least_work_ratio).then_some((f64::from(self.last_power?) - idle) / usual)
+    }
+
+    fn idle_power(&self, limits: &Thresholds) -> f64 {
+        self.power_floor.map_or(limits.idle_power_ratio, f64::from).min(limits.idle_power_ratio)
+    }
+
+    /// The clock that is usual while it works.
+    pub(super) fn usual_clock(&self) -> Option<f64> {
+        self.usual_clock.usual_value()
+    }
+
+    /// Packets that its PCIe link sends again in a second.
+    pub(super) fn pcie_replays(&self, now: UnixMs, gap: Duration) -> Option<f64> {
+        self.pcie_replays.value_at(now, gap)
+    }
+
+    /// How much it works against what is usual for it: 1 is as usual. By its tensor cores where they are told and
+    /// used, else by its power above that of a board that does nothing.
+    pub(super) fn activity_ratio(
+        &self,
+        now: UnixMs,
+        gap: Duration,
+        limits: &Thresholds,
+    ) -> Option<f64> {
+        let of = |average: &MovingAverage, usual: &Baseline, idle: f64| {
+            let usual = usual.usual_value()? - idle;
+            let now = average.value_at(now, gap)? - idle;
+            (usual > limits.least_work_ratio).then(|| (now / usual).max(0.0))
+        };
+        let idle = self.idle_power(limits);
+        of(&self.tensor, &self.usual_tensor, 0.0)
+            .or_else(|| of(&self.power, &self.usual_power, idle))
+    }
+
+    /// Whether it works at its usual pace, or better.
+    pub(super) fn works_as_usual(&self, now: UnixMs, gap: Duration, limits: &Thresholds) -> bool {
+        let busy = self.utilization.value_at(now, gap);
+        busy.is_some_and(|it| it >= limits.utilization_launch_ratio)
+            && self
+                .activity_ratio(now, gap, limits)
+                .is_some_and(|pace| pace >= 1.0 - limits.slowed_ratio)
+    }
+
+    /// The GPU's own signals at `now`; the caller adds those of its host and its job.
+    pub(super) fn signals_at(&self, now: UnixMs, gap: Duration, limits: &Thresholds) -> GpuSignals {
+        let of = |average: &MovingAverage| average.value_at(now, gap);
+        let power = of(&self.power);
+        GpuSignals {
+            utilization: of(&self.utilization),
+            active: of(&self.active),
+            since_active_again: self.since_active_again(now),
+            tensor: of(&self.tensor),
+            sm: of(&self.sm),
+            dram: of(&self.dram),
+            memory: of(&self.memory),
+            power,
+            power_spread: self.power_spread(now, gap),
+            power_over_floor: power
+                .zip(self.power_floor.filter(|floor| *floor > 0.0))
+                .map(|(power, floor)| power / f64::from(floor)),
+            comm: of(&self.nvlink).map(|rate| rate / limits.nvlink_bytes_per_second),
+            pcie: of(&self.pcie),
+            clock: of(&self.clock_hertz).zip(self.clock_max).map(|(is, max)| is / f64::from(max)),
+            hw_slowdown: of(&self.hw_slowdown),
+            sw_thermal: of(&self.sw_thermal),
+            ..GpuSignals::default()
+        }
+    }
+
+    /// The average clock, also some time after its last sample.
+    pub(super) fn clock_hertz(&self, now: UnixMs, limits: &Thresholds) -> Option<f64> {
+        self.clock_hertz.value_at(now, Duration::from_secs_f64(limits.clock_stands_seconds))
+    }
+}
+
+/// Whether somebody holds the GPU: a job says so, or processes do, or memory that is in use; none if nothing is known.
+pub(super) fn is_allocated(cluster: &Cluster, row: u32, limits: &Thresholds) -> Option<bool> {
+    if cluster.job_size(row).is_some() {
+        return Some(true);
+    }
+    if let Some(processes) = cluster.current_value(gpu::PROCESSES, row) {
+        return Some(processes > 0.0);
+    }
+    let used = cluster.current_value(gpu::MEMORY_USED, row)?;
+    // dcgm-exporter tells what is used and what is free, and not the sum.
+    let total = cluster
+        .current_value(gpu::MEMORY_TOTAL, row)
+        .or_else(|| Some(used + cluster.current_value(gpu::MEMORY_FREE, row)?))?;
+    // Little memory may still be somebody's.
+    (used >= total * limits.held_memory_ratio).then_some(true)
+}
+
+/// The power limit that is enforced, else that of its model as it is sold.
+fn power_limit(cluster: &Cluster, row: u32) -> Option<f64> {
+    let told = cluster.current_value(gpu::POWER_LIMIT, row).filter(|limit| *limit > 0.0);
+    told.or_else(|| gpu_power_limits::rated_power_limit(cluster.gpu_model(row)?))
+}
+
+/// The larger direction of all the node's ports together, as a share of their line rates.
+pub(super) fn network_share(cluster: &Cluster, node: &Node) -> Option<f64> {
+    let (mut receive, mut transmit, mut rate) = (0.0, 0.0, 0.0);
+    for row in node.device_rows(DeviceClass::Port) {
+        let traffic = cluster.current_rate(port::RECEIVE_BYTES, *row);
+        let traffic = traffic.zip(cluster.current_rate(port::TRANSMIT_BYTES, *row));
+        if let (Some((r, t)), Some(line)) = (traffic, cluster.current_value(port::RATE, *row)) {
+            receive += r;
+            transmit += t;
+            rate += line;
+        }
+    }
+    (rate > 0.0).then(|| f64::max(receive, transmit) / rate)
+}
+
+fn max_known(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    a.into_iter().chain(b).reduce(f64::max)
+}

@@ -1,0 +1,190 @@
+//! One host: the averages of its trouble, and what is usual for it.
+
+use gaunt_schema::{UnixMs, catalogue::host};
+
+use super::{
+    Thresholds,
+    baseline::{Baseline, SampleMoment, WorseDirection},
+    gpu_signals,
+    moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
+    serving_queue::{self, ServingQueue},
+};
+use crate::cluster::{Cluster, Node};
+
+/// What is remembered of one host.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct HostAverages {
+    pub(super) io_pressure: MovingAverage,
+    pub(super) cpu_pressure: MovingAverage,
+    pub(super) busiest_cpu: MovingAverage,
+    /// Share of the nominal rate of all its ports.
+    pub(super) network: MovingAverage,
+    /// What its model servers say, if it has any.
+    pub(super) queue: Option<ServingQueue>,
+    usual_io: Baseline,
+    usual_cpu: Baseline,
+    usual_busiest: Baseline,
+    usual_network: Baseline,
+    /// When its ports last carried more than next to nothing of what is usual.
+    carried: CompactTimestamp,
+    looked: Option<UnixMs>,
+}
+
+/// A number of a host beside what is usual for it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct BaselineComparison {
+    pub(super) now: f64,
+    pub(super) usual: Option<f64>,
+    /// Somebody said that this is usual.
+    accepted: bool,
+}
+
+impl HostAverages {
+    /// Takes in the newest sample of a node.
+    pub(super) fn observe_node(
+        &mut self,
+        cluster: &Cluster,
+        node: &Node,
+        frozen: bool,
+        limits: &Thresholds,
+    ) {
+        let Some(at) = node.sampled.filter(|at| self.looked.is_none_or(|last| last < *at)) else {
+            return;
+        };
+        self.looked = Some(at);
+        self.queue = serving_queue::sum_queues(cluster, node);
+        let gap = cluster.freshness_window();
+        let tick = &mut SampleTiming::new(at, limits.average_seconds, gap);
+        let moment = SampleMoment { at: tick.sampled_at(), frozen };
+        let share = gpu_signals::network_share(cluster, node);
+        let usual = self.usual_network.usual_value();
+        let little = usual.map_or(0.0, |usual| usual * limits.standstill_ratio);
+        if share.is_some_and(|share| share > little) {
+            self.carried = tick.sampled_at();
+        }
+        self.network.add_sample(share, tick);
+        self.usual_network.learn_value(
+            self.network.value_at(at, gap),
+            moment,
+            WorseDirection::Lower,
+            limits.carries_ratio,
+            limits,
+        );
+        let Some(row) = node.own_row() else { return };
+        self.io_pressure.add_sample(cluster.current_rate(host::IO_PRESSURE, row), tick);
+        self.cpu_pressure.add_sample(cluster.current_rate(host::CPU_PRESSURE, row), tick);
+        self.busiest_cpu.add_sample(cluster.current_value(host::CPU_BUSIEST, row), tick);
+        for (usual, average) in [
+            (&mut self.usual_io, &self.io_pressure),
+            (&mut self.usual_cpu, &self.cpu_pressure),
+            (&mut self.usual_busiest, &self.busiest_cpu),
+        ] {
+            usual.learn_value(
+                average.value_at(at, gap),
+                moment,
+                WorseDirection::Higher,
+                limits.pressure_floor_ratio,
+                limits,
+            );
+        }
+    }
+
+    /// Other jobs run on it: what is usual is learned anew.
+    pub(super) fn reset_baselines(&mut self) {
+        self.usual_io = Baseline::default();
+        self.usual_cpu = Baseline::default();
+        self.usual_busiest = Baseline::default();
+        self.usual_network = Baseline::default();
+    }
+
+    /// What it does now is usual from now on.
+    pub(super) fn accept_baselines(&mut self, cluster: &Cluster, limits: &Thresholds) {
+        let (now, gap) = (cluster.now(), cluster.freshness_window());
+        for (usual, average) in [
+            (&mut self.usual_io, &self.io_pressure),
+            (&mut self.usual_cpu, &self.cpu_pressure),
+            (&mut self.usual_busiest, &self.busiest_cpu),
+            (&mut self.usual_network, &self.network),
+        ] {
+            *usual = usual.with_accepted(average.value_at(now, gap), limits);
+        }
+    }
+
+    /// Whether it was read at all.
+    pub(super) fn is_read(&self) -> bool {
+        self.looked.is_some()
+    }
+
+    /// What it learned of itself.
+    pub(super) fn learned_baselines(&self) -> [Baseline; 4] {
+        [self.usual_io, self.usual_cpu, self.usual_busiest, self.usual_network]
+    }
+
+    /// A host of which this was learned before.
+    pub(super) fn from_baselines(usual: [Baseline; 4]) -> Self {
+        let [usual_io, usual_cpu, usual_busiest, usual_network] = usual;
+        Self { usual_io, usual_cpu, usual_busiest, usual_network, ..Self::default() }
+    }
+
+    /// Share of the time in which a task waits for input or output.
+    pub(super) fn compare_io_pressure(&self, cluster: &Cluster) -> Option<BaselineComparison> {
+        compare_average(self.io_pressure, &self.usual_io, cluster)
+    }
+
+    /// Share of the time in which a task waits for a CPU.
+    pub(super) fn compare_cpu_pressure(&self, cluster: &Cluster) -> Option<BaselineComparison> {
+        compare_average(self.cpu_pressure, &self.usual_cpu, cluster)
+    }
+
+    /// Busy share of the busiest CPU.
+    pub(super) fn compare_busiest_cpu(&self, cluster: &Cluster) -> Option<BaselineComparison> {
+        compare_average(self.busiest_cpu, &self.usual_busiest, cluster)
+    }
+
+    /// Share of the nominal rate that its ports carry.
+    pub(super) fn compare_traffic(&self, cluster: &Cluster) -> Option<BaselineComparison> {
+        compare_average(self.network, &self.usual_network, cluster)
+    }
+
+    /// Whether it is known to send as jobs do that step, however slowly.
+    pub(super) fn is_progressing(&self, cluster: &Cluster, limits: &Thresholds) -> bool {
+        let traffic = self.compare_traffic(cluster);
+        let usual = traffic.and_then(|it| Some((it.now, it.usual?)));
+        usual.is_some_and(|(now, usual)| usual > 0.0 && now >= usual * limits.standstill_ratio)
+    }
+
+    /// Whether no sample of a while has shown it send more than next to nothing; none where it is not known to send much.
+    pub(super) fn is_silent(&self, cluster: &Cluster, limits: &Thresholds) -> Option<bool> {
+        let usual =
+            self.compare_traffic(cluster)?.usual.filter(|usual| *usual >= limits.carries_ratio)?;
+        let silent = CompactTimestamp::of(cluster.now()).seconds_since(self.carried);
+        Some(usual > 0.0 && self.carried.is_set() && silent >= limits.pause_seconds)
+    }
+
+    /// Whether it sends next to nothing of what is usual for it, and has not for a while: who is starved sends something
+    /// with each of its few steps. None where it is not known what is usual.
+    pub(super) fn is_pausing(&self, cluster: &Cluster, limits: &Thresholds) -> Option<bool> {
+        let BaselineComparison { now, usual, .. } = self.compare_traffic(cluster)?;
+        let silent = CompactTimestamp::of(cluster.now()).seconds_since(self.carried);
+        Some(now < usual? * limits.standstill_ratio && silent >= limits.pause_seconds)
+    }
+}
+
+impl BaselineComparison {
+    /// Whether it is at least `limit`, and so many times what is usual, if that is known. Far above its limit it counts
+    /// in any case: trouble that is as old as the first look would be taken for usual.
+    pub(super) fn exceeds_limit(&self, limit: f64, limits: &Thresholds) -> bool {
+        let far = !self.accepted && self.now >= limit * limits.pressure_far_times;
+        let more = |usual: f64| self.now >= usual * limits.pressure_times;
+        self.now >= limit && (far || self.usual.is_none_or(more))
+    }
+}
+
+fn compare_average(
+    average: MovingAverage,
+    usual: &Baseline,
+    cluster: &Cluster,
+) -> Option<BaselineComparison> {
+    let now = average.value_at(cluster.now(), cluster.freshness_window())?;
+    Some(BaselineComparison { now, usual: usual.usual_value(), accepted: usual.is_accepted() })
+}

@@ -1,0 +1,264 @@
+//! Gangs: GPUs that step together, what most of them do, and how much slower they are than usual.
+//!
+//! A job's label makes a gang. Where nobody names jobs, nodes that are equally busy in calm times are taken for one.
+
+use std::collections::BTreeMap;
+
+use gaunt_schema::{DeviceClass, Entity, EntityKind, GpuState, SanitizedText, UnixMs};
+
+use super::{
+    Judge, loss_attribution,
+    peer_clocks::PeerClocks,
+    pending_finding::{MAX_VICTIMS, format_count},
+    robust_stats::median,
+};
+use crate::cluster::{Cluster, NodeId};
+
+/// Every gang, and which one each GPU belongs to.
+#[derive(Debug, Default)]
+pub(super) struct JobGroups {
+    all: Vec<JobGroup>,
+    /// The gang of each GPU by row: its place in `all` and one, 0 without one.
+    of_gpu: Vec<u32>,
+    /// Nodes without named jobs, by the gang that they were taken for, and when that was.
+    unnamed: Vec<Vec<NodeId>>,
+    regrouped: Option<UnixMs>,
+}
+
+/// GPUs that step together.
+#[derive(Debug, Default)]
+pub(super) struct JobGroup {
+    /// The job, if somebody names it.
+    pub(super) job: Option<SanitizedText>,
+    /// Where nobody names it, the node by which it is known.
+    pub(super) first_node: Option<SanitizedText>,
+    /// Its GPUs by row.
+    pub(super) gpus: Vec<u32>,
+    /// Its nodes.
+    pub(super) nodes: Vec<NodeId>,
+    /// The middle of its GPUs' utilization.
+    pub(super) utilization: Option<f64>,
+    /// How fast its middle GPU works, against what is usual for it: 1 is as usual.
+    pub(super) pace: Option<f64>,
+    /// Whether it goes on, however slowly.
+    goes_on: bool,
+    /// Whether it is below its usual speed by enough to count as lost time.
+    is_slowed: bool,
+    /// GPUs of its that spin in a collective: each GPU that is slow tells how many.
+    waiting: usize,
+    /// The clocks of its busy GPUs, by model and role.
+    pub(super) peers: PeerClocks,
+}
+
+impl JobGroups {
+    /// Puts gangs together, and looks at what their members do.
+    pub(super) fn rebuild_groups(judge: &mut Judge, cluster: &Cluster) {
+        let mut gangs = std::mem::take(&mut judge.job_groups);
+        let due = gangs.regrouped.is_none_or(|at| {
+            cluster.now().duration_since(at).as_secs_f64() >= judge.limits.regroup_seconds
+        });
+        if due {
+            gangs.unnamed = infer_groups(judge, cluster);
+            gangs.regrouped = Some(cluster.now());
+        }
+        let named =
+            cluster.gpus_by_job().iter().map(|(job, gpus)| (Some(job.clone()), gpus.clone()));
+        let of_nodes = |nodes: &Vec<NodeId>| {
+            let nodes = nodes.iter().filter_map(|id| cluster.node_by_id(*id));
+            nodes.flat_map(|node| node.device_rows(DeviceClass::Gpu).to_vec()).collect::<Vec<u32>>()
+        };
+        let unnamed = gangs.unnamed.iter().map(|nodes| (None, of_nodes(nodes)));
+        let mut all: Vec<JobGroup> = named
+            .chain(unnamed)
+            .map(|(job, gpus)| JobGroup::of(judge, cluster, job, gpus))
+            .collect();
+        for gang in &mut all {
+            let before = gang.gpus.first().and_then(|row| gangs.of(*row));
+            let before = before.is_some_and(|before| before.is_slowed);
+            gang.is_slowed =
+                loss_attribution::is_slowed(gang.slowdown_ratio(), before, &judge.limits);
+        }
+        gangs.all = all;
+        gangs.of_gpu.clear();
+        gangs.of_gpu.resize(cluster.row_count(DeviceClass::Gpu), 0);
+        for (at, gang) in gangs.all.iter().enumerate() {
+            for row in &gang.gpus {
+                gangs.of_gpu[*row as usize] = at as u32 + 1;
+            }
+        }
+        judge.job_groups = gangs;
+    }
+
+    /// Every gang.
+    pub(super) fn all_groups(&self) -> &[JobGroup] {
+        &self.all
+    }
+
+    /// The gang of a GPU.
+    pub(super) fn of(&self, gpu: u32) -> Option<&JobGroup> {
+        self.all.get(self.group_index(gpu)?)
+    }
+
+    /// The position of a GPU's gang in [`Self::all`].
+    pub(super) fn group_index(&self, gpu: u32) -> Option<usize> {
+        self.of_gpu.get(gpu as usize)?.checked_sub(1).map(|place| place as usize)
+    }
+
+    /// Every gang that has GPUs on a node.
+    pub(super) fn groups_on<'a>(&'a self, gpus: &'a [u32]) -> Vec<&'a JobGroup> {
+        let mut gangs: Vec<&JobGroup> = gpus.iter().filter_map(|row| self.of(*row)).collect();
+        gangs.dedup_by(|a, b| std::ptr::eq(*a, *b));
+        gangs
+    }
+
+    /// The gang with GPUs among these that has lost most of its speed, if that is at least `least`, and how much.
+    pub(super) fn most_slowed_on(&self, gpus: &[u32], least: f64) -> Option<(&JobGroup, f64)> {
+        let gangs = gpus.iter().filter_map(|row| self.of(*row));
+        let slowed = gangs.filter_map(|gang| Some((gang, gang.slowdown_ratio()?)));
+        slowed.filter(|(_, slowed)| *slowed >= least).max_by(|(_, a), (_, b)| a.total_cmp(b))
+    }
+}
+
+impl JobGroup {
+    fn of(judge: &Judge, cluster: &Cluster, job: Option<SanitizedText>, gpus: Vec<u32>) -> Self {
+        let mut nodes: Vec<NodeId> = gpus
+            .iter()
+            .filter_map(|row| Some(cluster.device_at(DeviceClass::Gpu, *row)?.node))
+            .collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        let known = || gpus.iter().filter_map(|row| judge.gpus.get(*row as usize));
+        let (now, gap) = (cluster.now(), cluster.freshness_window());
+        let utilization = median(known().filter_map(|gpu| gpu.averages.utilization_at(now, gap)));
+        let pace =
+            median(known().filter_map(|gpu| gpu.averages.activity_ratio(now, gap, &judge.limits)));
+        let peers = PeerClocks::of(judge, cluster, &gpus);
+        let first = nodes.first().filter(|_| job.is_none());
+        let first = first.and_then(|id| Some(cluster.node_by_id(*id)?.name.clone()));
+        let goes_on = pace.is_none_or(|pace| pace >= judge.limits.standstill_ratio);
+        let waits = |row: &&u32| judge.gpu_state(**row) == GpuState::Waiting;
+        let waiting = gpus.iter().filter(waits).count();
+        Self {
+            job,
+            first_node: first,
+            gpus,
+            nodes,
+            utilization,
+            pace,
+            goes_on,
+            is_slowed: false,
+            waiting,
+            peers,
+        }
+    }
+
+    /// Whether a node is one of its nodes, which lie in the order of their numbers.
+    pub(super) fn has_node(&self, id: NodeId) -> bool {
+        self.nodes.binary_search(&id).is_ok()
+    }
+
+    /// The share of its usual speed that it has lost; none if that is not known.
+    pub(super) fn slowdown_ratio(&self) -> Option<f64> {
+        self.pace.map(|pace| (1.0 - pace).max(0.0))
+    }
+
+    /// Whether it goes on, however slowly.
+    pub(super) fn is_progressing(&self) -> bool {
+        self.goes_on
+    }
+
+    /// Whether most of its GPUs tell profiling counters.
+    pub(super) fn is_profiled(&self, judge: &Judge, now: UnixMs, gap: std::time::Duration) -> bool {
+        let known = self.gpus.iter().filter_map(|row| judge.gpus.get(*row as usize));
+        known.filter(|gpu| gpu.averages.is_profiled(now, gap)).count() * 2 > self.gpus.len()
+    }
+
+    /// The share of its usual speed that counts as lost time: none below the limit, where noise is as large; none where
+    /// no usual speed is known.
+    pub(super) fn lost_share(&self) -> Option<f64> {
+        self.slowdown_ratio().map(|slowed| if self.is_slowed { slowed } else { 0.0 })
+    }
+
+    /// An estimate for suspicions, before they open: the whole gang's slowdown. What an open finding costs is the sum of
+    /// the shares that are attributed to it ([`loss`]).
+    pub(super) fn lost_gpus(&self) -> f64 {
+        self.slowdown_ratio().unwrap_or_default() * self.gpus.len() as f64
+    }
+
+    /// The gang itself as something that can be blamed or suffers.
+    pub(super) fn to_entity(&self) -> Entity {
+        Entity {
+            job: self.job.clone(),
+            node: self.first_node.clone(),
+            ..Entity::new(EntityKind::Job)
+        }
+    }
+
+    /// By what it is known from step to step.
+    pub(super) fn group_key(&self) -> String {
+        self.job.as_ref().map_or_else(
+            || format!("on {}", self.first_node.as_deref().unwrap_or_default()),
+            ToString::to_string,
+        )
+    }
+
+    /// The gang as the subject of a sentence.
+    pub(super) fn render_title(&self) -> String {
+        match (&self.job, &self.first_node, self.nodes.len()) {
+            (Some(job), ..) => format!("Job {job}"),
+            (None, Some(place), 0 | 1) => format!("A job without a name on {place}"),
+            (None, Some(place), nodes) => {
+                format!("A job without a name on {place} and {}", format_count(nodes - 1, "node"))
+            }
+            _ => "A job without a name".to_owned(),
+        }
+    }
+
+    /// Who suffers when one of its nodes is to blame.
+    pub(super) fn list_victims(&self, cluster: &Cluster, but: Option<NodeId>) -> Vec<Entity> {
+        let job = self.job.as_ref().map(|_| self.to_entity());
+        let nodes = self.nodes.iter().filter(|id| Some(**id) != but);
+        let nodes = nodes.filter_map(|id| {
+            Some(Entity {
+                job: self.job.clone(),
+                ..Entity::new_node(&cluster.node_by_id(*id)?.name)
+            })
+        });
+        job.into_iter().chain(nodes).take(MAX_VICTIMS).collect()
+    }
+
+    /// GPUs of its that spin in a collective.
+    pub(super) fn waiting_gpus(&self) -> usize {
+        self.waiting
+    }
+}
+
+/// Nodes on which nobody names a job, put together by what they usually do: power and traffic, on boards of a model.
+fn infer_groups(judge: &Judge, cluster: &Cluster) -> Vec<Vec<NodeId>> {
+    let limits = &judge.limits;
+    let mut groups: BTreeMap<SanitizedText, Vec<(f64, f64, Vec<NodeId>)>> = BTreeMap::new();
+    for (id, node) in cluster.sorted_nodes() {
+        let rows = node.device_rows(DeviceClass::Gpu);
+        if rows.is_empty() || rows.iter().any(|row| cluster.job_of_gpu(*row).is_some()) {
+            continue;
+        }
+        let known = rows.iter().filter_map(|row| judge.gpus.get(*row as usize));
+        let Some(power) = median(known.filter_map(|gpu| gpu.averages.usual_power())) else {
+            continue;
+        };
+        let traffic = judge.hosts.get(&id).and_then(|host| host.compare_traffic(cluster)?.usual);
+        let traffic = traffic.unwrap_or_default();
+        let model = cluster.gpu_model(rows[0]);
+        let groups = groups.entry(model.cloned().unwrap_or_default()).or_default();
+        let like = |a: f64, b: f64, share: f64| {
+            (a - b).abs() <= share * a.max(b).max(limits.like_floor_ratio)
+        };
+        match groups.iter_mut().find(|(p, t, _)| {
+            like(*p, power, limits.like_power_ratio) && like(*t, traffic, limits.like_traffic_ratio)
+        }) {
+            Some((_, _, nodes)) => nodes.push(id),
+            None => groups.push((power, traffic, vec![id])),
+        }
+    }
+    groups.into_values().flatten().map(|(_, _, nodes)| nodes).collect()
+}

@@ -1,0 +1,356 @@
+//! Work that is unevenly divided: pipeline stages that differ, or a slowest rank that changes with the data. Software,
+//! and nobody's fault: lines of cost that wake nobody.
+
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, HashSet, VecDeque},
+};
+
+use gaunt_schema::{DeviceClass, Entity, EntityKind, FindingKind, UnixMs, unit::Unit};
+
+use super::{
+    FindingEvidence, Judge, Thresholds,
+    finding_lifecycle::DetectorOutcome,
+    job_group::JobGroup,
+    moving_average::{MovingAverage, SampleTiming},
+    pending_finding::{PendingFinding, finding_id, format_percent},
+    robust_stats::median,
+};
+use crate::cluster::{Cluster, NodeId};
+
+/// How a gang's nodes share the work, remembered from second to second.
+#[derive(Debug, Default)]
+pub(super) struct WorkShares {
+    histories: BTreeMap<String, WorkHistory>,
+}
+
+/// What a gang did over a longer time: a step that is long beside the moving averages makes them swing.
+#[derive(Clone, Debug, Default)]
+struct WorkHistory {
+    /// How much each node worked against what is usual for it.
+    paces: BTreeMap<NodeId, MovingAverage>,
+    /// Who worked at the last looks at which most others waited.
+    busiest: VecDeque<NodeId>,
+    looked: Option<UnixMs>,
+}
+
+/// More looks than these are not remembered, whatever the settings say.
+const MOST_LOOKS: usize = 256;
+
+/// Nodes of a gang below which nothing can be divided.
+const LEAST_NODES: usize = 2;
+
+/// Adds gangs whose work is uneven, and that are slower for it.
+pub(super) fn detect_job_imbalance(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
+    // What is added here is only worth knowing and explains nothing: the nodes are the same for all gangs.
+    let explained = OnceCell::new();
+    let is_explained = |gang: &JobGroup, seen: &DetectorOutcome| {
+        let explained = explained.get_or_init(|| explained_nodes(cluster, seen));
+        gang.nodes.iter().any(|id| explained.contains(id))
+    };
+    for gang in judge
+        .job_groups
+        .all_groups()
+        .iter()
+        .filter(|gang| gang.is_progressing() && gang.nodes.len() >= LEAST_NODES)
+    {
+        let Some(uneven) = UnevenGroup::from_group(judge, cluster, gang) else { continue };
+        if uneven.slowed >= judge.limits.slowed_ratio && !is_explained(gang, seen) {
+            seen.suspicions.extend(uneven.detect_imbalance());
+        }
+    }
+}
+
+impl WorkShares {
+    /// What a gang does now is usual: how it was before says nothing.
+    pub(super) fn forget_group(&mut self, gang: &str) {
+        self.histories.remove(gang);
+    }
+
+    /// Remembers how much each node works, and who works while the others wait.
+    pub(super) fn observe_groups(judge: &mut Judge, cluster: &Cluster) {
+        let slow = judge.has_slow_period(cluster);
+        let mut shares = std::mem::take(&mut judge.shares);
+        let names: Vec<String> =
+            judge.job_groups.all_groups().iter().map(JobGroup::group_key).collect();
+        let known: HashSet<&String> = names.iter().collect();
+        shares.histories.retain(|name, _| known.contains(name));
+        for (gang, name) in judge.job_groups.all_groups().iter().zip(names) {
+            if gang.nodes.len() < LEAST_NODES {
+                continue;
+            }
+            let turns = shares.histories.entry(name).or_default();
+            let looked = gang.nodes.iter().filter_map(|id| cluster.node_by_id(*id)?.sampled).max();
+            let Some(at) = looked.filter(|_| turns.looked != looked) else { continue };
+            turns.looked = looked;
+            let limits = &judge.limits;
+            let span = if slow { limits.pace_slow_seconds } else { limits.pace_seconds };
+            let tick = &mut SampleTiming::new(at, span, cluster.freshness_window());
+            turns.paces.retain(|id, _| gang.has_node(*id));
+            for (id, pace) in node_activity_ratios(judge, cluster, gang) {
+                turns.paces.entry(id).or_default().add_sample(Some(pace), tick);
+            }
+            let looks = kept_looks(limits);
+            // What exporters collect now and then is of other moments on every node.
+            let busiest = if slow { None } else { busiest_node(judge, cluster, gang) };
+            let Some(busiest) = busiest else { continue };
+            while turns.busiest.len() >= looks {
+                turns.busiest.pop_front();
+            }
+            turns.busiest.push_back(busiest);
+        }
+        judge.shares = shares;
+    }
+}
+
+/// Looks that are remembered: several steps of a slow job.
+fn kept_looks(limits: &Thresholds) -> usize {
+    (limits.favourite_looks.max(limits.favourite_kept_looks) as usize).clamp(1, MOST_LOOKS)
+}
+
+/// The node that works now while most others of its gang wait.
+fn busiest_node(judge: &Judge, cluster: &Cluster, gang: &JobGroup) -> Option<NodeId> {
+    let of = |id: &NodeId| {
+        let rows = cluster.node_by_id(*id)?.device_rows(DeviceClass::Gpu);
+        let own = rows.iter().filter_map(|row| judge.gpus.get(*row as usize));
+        Some((*id, own.filter_map(|gpu| gpu.averages.effort_now(&judge.limits)).reduce(f64::max)?))
+    };
+    let efforts: Vec<(NodeId, f64)> = gang.nodes.iter().filter_map(of).collect();
+    let middle = median(efforts.iter().map(|(_, effort)| *effort))?;
+    let (busiest, most) = efforts.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    (most >= middle * judge.limits.stands_out_times).then_some(busiest)
+}
+
+impl WorkHistory {
+    /// The share of looks at which the one that was busiest most often was it; none before enough looks.
+    fn busiest_share(&self, limits: &Thresholds) -> Option<f64> {
+        let looks = self.busiest.len();
+        if looks < (limits.favourite_looks as usize).clamp(1, MOST_LOOKS) {
+            return None;
+        }
+        let mut times: BTreeMap<NodeId, usize> = BTreeMap::new();
+        for node in &self.busiest {
+            *times.entry(*node).or_default() += 1;
+        }
+        times.into_values().max().map(|most| most as f64 / looks as f64)
+    }
+}
+
+/// How much each node of a gang works, against its own usual pace.
+fn node_activity_ratios(judge: &Judge, cluster: &Cluster, gang: &JobGroup) -> Vec<(NodeId, f64)> {
+    let (now, gap) = (cluster.now(), cluster.freshness_window());
+    let of = |id: &NodeId| {
+        let rows = cluster.node_by_id(*id)?.device_rows(DeviceClass::Gpu);
+        let own = rows.iter().filter_map(|row| judge.gpus.get(*row as usize));
+        // Of what is sampled at single instants the middle says nothing: most instants are of the busiest phase.
+        let (mut sum, mut known) = (0.0, 0.0);
+        for pace in own.filter_map(|gpu| gpu.averages.activity_ratio(now, gap, &judge.limits)) {
+            sum += pace;
+            known += 1.0;
+        }
+        (known > 0.0).then(|| (*id, sum / known))
+    };
+    gang.nodes.iter().filter_map(of).collect()
+}
+
+/// The nodes that something suspected now blames or names as victims: it costs the gangs there their time.
+fn explained_nodes(cluster: &Cluster, seen: &DetectorOutcome) -> HashSet<NodeId> {
+    let held = seen.suspicions.iter().map(|held| &held.finding);
+    let all = seen.findings.iter().chain(held);
+    let urgent = all.filter(|finding| finding.severity > gaunt_schema::Severity::Info);
+    let entities =
+        urgent.flat_map(|finding| std::iter::once(&finding.entity).chain(&finding.victims));
+    let nodes = entities.filter_map(|entity| Some(cluster.node_by_name(entity.node.as_ref()?)?.0));
+    nodes.collect()
+}
+
+/// A gang of which some may work more than others.
+struct UnevenGroup<'a> {
+    judge: &'a Judge,
+    cluster: &'a Cluster,
+    gang: &'a JobGroup,
+    turns: &'a WorkHistory,
+    /// The share of its usual speed that it has lost, over a longer time.
+    slowed: f64,
+    /// The middle of its nodes' paces.
+    middle: f64,
+    /// Nodes that work much more than the middle, and how much they do.
+    heavy: Vec<(NodeId, f64)>,
+    of: usize,
+    /// Its work is only known from single instants.
+    instants: bool,
+}
+
+impl<'a> UnevenGroup<'a> {
+    fn from_group(judge: &'a Judge, cluster: &'a Cluster, gang: &'a JobGroup) -> Option<Self> {
+        let limits = &judge.limits;
+        let (now, gap) = (cluster.now(), cluster.freshness_window());
+        let turns = judge.shares.histories.get(&gang.group_key())?;
+        let known =
+            turns.paces.iter().filter_map(|(id, pace)| Some((*id, pace.value_at(now, gap)?)));
+        // Where nobody names jobs another one may be among them, which goes on as ever.
+        let as_ever = |pace: f64| gang.job.is_none() && (pace - 1.0).abs() < limits.as_ever_ratio;
+        let paces: Vec<(NodeId, f64)> = known.filter(|(_, pace)| !as_ever(*pace)).collect();
+        if paces.len() < LEAST_NODES {
+            return None;
+        }
+        let middle = median(paces.iter().map(|(_, pace)| *pace))?;
+        let instants = judge.has_slow_period(cluster) && !gang.is_profiled(judge, now, gap);
+        let times = if instants { limits.uneven_slow_times } else { limits.uneven_times };
+        let of = paces.len();
+        let slowed = (1.0 - middle).max(0.0);
+        // The stage that the others wait for has lost next to nothing. Where all have lost alike chance makes some node
+        // stand out: steps are few beside the span of the averages.
+        let least = (middle * times).max(1.0 - slowed * limits.uneven_lost_share);
+        let heavy = paces.into_iter().filter(|(_, pace)| *pace >= least).collect();
+        Some(Self { judge, cluster, gang, turns, slowed, middle, heavy, of, instants })
+    }
+
+    fn detect_imbalance(&self) -> Option<PendingFinding> {
+        if self.heavy.is_empty() {
+            // Of instants chance makes more than a job loses.
+            return if self.instants { None } else { self.detect_data_skew() };
+        }
+        (self.heavy.len() * 2 <= self.of).then(|| self.stage_imbalance())
+    }
+
+    /// Some nodes always work more than the others.
+    fn stage_imbalance(&self) -> PendingFinding {
+        let names: Vec<&str> = self
+            .heavy
+            .iter()
+            .filter_map(|(id, _)| Some(self.cluster.node_by_id(*id)?.name.as_str()))
+            .take(MOST_NAMED)
+            .collect();
+        let entity = Entity { kind: EntityKind::Stage, ..self.gang.to_entity() };
+        let says = format!(
+            "The stage on {} has more to compute than the others, which wait for it {} of the time.",
+            names.join(", "),
+            format_percent(self.slowed)
+        );
+        let next = "Divide the layers anew between the stages of the pipeline.".to_owned();
+        let work = median(self.heavy.iter().map(|(_, pace)| pace / self.middle));
+        let limit = Some(self.judge.limits.uneven_times);
+        self.of(FindingKind::StageImbalance, entity).with_summary(says, next).with_evidence([
+            self.slowdown_evidence(),
+            FindingEvidence::new(
+                "work of these nodes against the others",
+                work,
+                Unit::Count,
+                limit,
+            ),
+        ])
+    }
+
+    /// All lose the same, and nothing of their machines says why; in the best case it shows that they wait for another
+    /// one each time.
+    fn detect_data_skew(&self) -> Option<PendingFinding> {
+        let limits = &self.judge.limits;
+        let favourite = self.turns.busiest_share(limits);
+        // Of two nodes one is the busiest half of the time at least.
+        let most = limits.favourite_ratio.max(1.5 / self.gang.nodes.len() as f64);
+        let entity = self.gang.to_entity();
+        // Chance favours one node for a while: a finding that is open is left for a node that is nearly always the busiest.
+        let open =
+            self.judge.tracker.open_one(&finding_id(FindingKind::DataSkew, &entity)).is_some();
+        let most = if open { f64::midpoint(most, 1.0) } else { most };
+        let like = SlowdownProfile::of(self.judge, self.cluster, self.gang);
+        if favourite.is_some_and(|share| share >= most) || !like.is_only_slower(limits, self.middle)
+        {
+            return None;
+        }
+        let summary = match favourite {
+            Some(_) => format!(
+                "{} waits {} of the time for whichever rank has most to compute in a step, each time another one: no machine is to blame.",
+                self.gang.render_title(),
+                format_percent(self.slowed)
+            ),
+            None => format!(
+                "{} has lost {} of its speed on all ranks alike, and no machine or port says why: its work is unevenly divided, or has changed.",
+                self.gang.render_title(),
+                format_percent(self.slowed)
+            ),
+        };
+        let next =
+            "Look at how samples of different length are divided between the ranks.".to_owned();
+        Some(
+            self.of(FindingKind::DataSkew, entity).with_summary(summary, next).with_evidence([
+                self.slowdown_evidence(),
+                FindingEvidence::new(
+                    "looks at which the same node was the busiest",
+                    favourite,
+                    Unit::Ratio,
+                    Some(most),
+                )
+                .with_note("the limit is an upper one"),
+                FindingEvidence::new(
+                    "traffic against what is usual",
+                    like.traffic,
+                    Unit::Ratio,
+                    Some(self.middle * limits.like_pace_share),
+                ),
+                FindingEvidence::new(
+                    "clock against what is usual",
+                    like.clock,
+                    Unit::Ratio,
+                    Some(limits.capped_clock_ratio),
+                )
+                .with_note("the limit is a lower one"),
+            ]),
+        )
+    }
+
+    fn of(&self, kind: FindingKind, entity: Entity) -> PendingFinding {
+        let lost = self.slowed * self.gang.gpus.len() as f64;
+        PendingFinding::of(kind, entity, 1, false)
+            .with_hold_seconds(self.judge.limits.uneven_seconds)
+            .with_cost(lost, self.gang.list_victims(self.cluster, None))
+    }
+
+    fn slowdown_evidence(&self) -> FindingEvidence {
+        let limit = Some(self.judge.limits.slowed_ratio);
+        FindingEvidence::new("speed that the job has lost", Some(self.slowed), Unit::Ratio, limit)
+    }
+}
+
+/// What a gang that is slower does as ever: middles of its members, each against what is usual for it.
+struct SlowdownProfile {
+    utilization: Option<f64>,
+    clock: Option<f64>,
+    traffic: Option<f64>,
+}
+
+impl SlowdownProfile {
+    fn of(judge: &Judge, cluster: &Cluster, gang: &JobGroup) -> Self {
+        let (now, gap) = (cluster.now(), cluster.freshness_window());
+        let gpus = || gang.gpus.iter().filter_map(|row| judge.gpus.get(*row as usize));
+        let hosts = gang.nodes.iter().filter_map(|id| judge.hosts.get(id));
+        let traffic = hosts.filter_map(|host| {
+            let traffic = host.compare_traffic(cluster)?;
+            Some(
+                traffic.now
+                    / traffic.usual.filter(|usual| *usual > judge.limits.silent_network_ratio)?,
+            )
+        });
+        Self {
+            utilization: median(gpus().filter_map(|gpu| {
+                Some(gpu.averages.utilization_at(now, gap)? / gpu.averages.usual_utilization()?)
+            })),
+            clock: median(gpus().filter_map(|gpu| {
+                Some(gpu.averages.clock_hertz(now, &judge.limits)? / gpu.averages.usual_clock()?)
+            })),
+            traffic: median(traffic),
+        }
+    }
+
+    /// Whether nothing but time was lost: it spins as ever, at its usual clock, and moves about as much less as it is
+    /// slower.
+    fn is_only_slower(&self, limits: &Thresholds, pace: f64) -> bool {
+        self.utilization.is_some_and(|share| share >= limits.hungry_slow_ratio)
+            && self.clock.is_none_or(|share| share >= limits.capped_clock_ratio)
+            && self.traffic.is_none_or(|share| share >= pace * limits.like_pace_share)
+    }
+}
+
+/// Nodes that are named in a sentence.
+const MOST_NAMED: usize = 4;

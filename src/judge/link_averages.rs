@@ -1,0 +1,377 @@
+//! What every port carries, loses and is stopped by: averages of its counters.
+
+use std::{cell::OnceCell, collections::HashMap};
+
+use gaunt_schema::{
+    DeviceClass, MetricId, SanitizedText, UnixMs,
+    catalogue::{ethernet, port},
+};
+
+use super::{
+    Thresholds,
+    baseline::{Baseline, SampleMoment, WorseDirection},
+    frozen_baselines::FrozenBaselines,
+    moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
+};
+use crate::cluster::{Cluster, Node};
+
+/// Counters of errors of the link itself; what an application causes is not among them.
+pub(super) const LINK_ERRORS: [MetricId; 4] = [
+    port::SYMBOL_ERRORS,
+    port::RECEIVE_ERRORS,
+    port::LOCAL_LINK_INTEGRITY_ERRORS,
+    port::ICRC_ERRORS,
+];
+
+/// Counters of packets that had to be sent again.
+const RESENT: [MetricId; 3] =
+    [port::PACKET_SEQUENCE_ERRORS, port::ADAPTIVE_RETRANSMITS, port::RETRANSMIT_PACKETS];
+
+/// Time for which the network stopped a priority of the port.
+const PAUSED: [MetricId; 9] = [
+    ethernet::RECEIVE_PAUSED_0,
+    ethernet::RECEIVE_PAUSED_1,
+    ethernet::RECEIVE_PAUSED_2,
+    ethernet::RECEIVE_PAUSED_3,
+    ethernet::RECEIVE_PAUSED_4,
+    ethernet::RECEIVE_PAUSED_5,
+    ethernet::RECEIVE_PAUSED_6,
+    ethernet::RECEIVE_PAUSED_7,
+    ethernet::RECEIVE_GLOBAL_PAUSED,
+];
+
+/// Time for which the port stopped a priority of the network.
+const PAUSES: [MetricId; 9] = [
+    ethernet::TRANSMIT_PAUSED_0,
+    ethernet::TRANSMIT_PAUSED_1,
+    ethernet::TRANSMIT_PAUSED_2,
+    ethernet::TRANSMIT_PAUSED_3,
+    ethernet::TRANSMIT_PAUSED_4,
+    ethernet::TRANSMIT_PAUSED_5,
+    ethernet::TRANSMIT_PAUSED_6,
+    ethernet::TRANSMIT_PAUSED_7,
+    ethernet::TRANSMIT_GLOBAL_PAUSED,
+];
+
+/// The network device of a port is looked for after so many seconds: it hardly ever changes.
+const SEEK_S: f64 = 20.0;
+
+/// What is remembered of every port, by row.
+#[derive(Debug, Default)]
+pub(super) struct LinkTable {
+    links: Vec<Option<LinkAverages>>,
+}
+
+/// The averages of one port, all in a second unless it is said otherwise.
+#[derive(Clone, Debug)]
+pub(super) struct LinkAverages {
+    node: SanitizedText,
+    looked: CompactTimestamp,
+    /// Traffic of the busier direction, as a share of the line rate.
+    pub(super) utilization: MovingAverage,
+    /// Symbols and packets that arrived broken.
+    pub(super) errors: MovingAverage,
+    /// Packets sent again.
+    pub(super) retransmitted: MovingAverage,
+    /// Bits that forward error correction repaired.
+    pub(super) fec_corrected: MovingAverage,
+    usual_corrected: Baseline,
+    /// Share of received packets with a congestion mark.
+    pub(super) ecn_marked: MovingAverage,
+    /// Notifications to slow down that it obeyed, for each gigabyte sent.
+    pub(super) cnps_handled: MovingAverage,
+    usual_notified: Baseline,
+    /// Share of the time in which the network stopped it.
+    pub(super) pause_received: MovingAverage,
+    /// Share of the time in which it stopped the network.
+    pub(super) pause_sent: MovingAverage,
+    /// Ticks in which data waited, for each kilobyte sent.
+    pub(super) transmit_wait: MovingAverage,
+    usual_waited: Baseline,
+    /// Packets for which the host had no buffer.
+    pub(super) out_of_buffer: MovingAverage,
+    /// The row of its network device, and when that was last looked for.
+    netdev: Option<u32>,
+    sought: CompactTimestamp,
+    /// The highest line rate that it was seen at; 0 before any.
+    best_rate: f64,
+}
+
+impl LinkTable {
+    /// Takes in the newest sample of every port.
+    pub(super) fn observe_ports(
+        &mut self,
+        cluster: &Cluster,
+        frozen: &FrozenBaselines,
+        limits: &Thresholds,
+    ) {
+        self.links.resize(cluster.row_count(DeviceClass::Port), None);
+        for (id, node) in cluster.sorted_nodes() {
+            let Some(at) = node.last_fed(DeviceClass::Port) else { continue };
+            let stamp = CompactTimestamp::of(at);
+            let frozen = frozen.has_node(id);
+            let netdevs = NetdevIndex { cluster, node, rows: OnceCell::new() };
+            for row in node.device_rows(DeviceClass::Port) {
+                let link = &mut self.links[*row as usize];
+                if link.as_ref().is_none_or(|link| link.node != node.name) {
+                    *link = Some(LinkAverages::new(&node.name));
+                }
+                if let Some(link) = link.as_mut().filter(|link| link.looked != stamp) {
+                    link.looked = stamp;
+                    link.add_sample(cluster, &netdevs, *row, at, limits);
+                    link.learn_baselines(at, cluster, frozen, limits);
+                }
+            }
+        }
+    }
+
+    /// What each port learned of itself, by row.
+    pub(super) fn learned_baselines(
+        &self,
+    ) -> impl Iterator<Item = (u32, ([Baseline; 3], Option<f64>))> {
+        let known = self.links.iter().enumerate();
+        known.filter_map(|(row, link)| Some((row as u32, link.as_ref()?.learned_baselines())))
+    }
+
+    /// A port of this node, of which this was learned before.
+    pub(super) fn restore_port(
+        &mut self,
+        node: &SanitizedText,
+        row: u32,
+        of: ([Baseline; 3], Option<f64>),
+    ) {
+        let ([usual_corrected, usual_notified, usual_waited], best_rate) = of;
+        if self.links.len() <= row as usize {
+            self.links.resize(row as usize + 1, None);
+        }
+        let link = &mut self.links[row as usize];
+        if link.as_ref().is_none_or(|link| link.node != *node) {
+            let usual = LinkAverages {
+                usual_corrected,
+                usual_notified,
+                usual_waited,
+                ..LinkAverages::new(node)
+            };
+            *link = Some(LinkAverages { best_rate: best_rate.unwrap_or_default(), ..usual });
+        }
+    }
+
+    /// Another job sends over it: what its traffic usually meets is learned anew.
+    pub(super) fn reset_traffic_baselines(&mut self, row: u32) {
+        if let Some(Some(link)) = self.links.get_mut(row as usize) {
+            (link.usual_notified, link.usual_waited) = (Baseline::default(), Baseline::default());
+        }
+    }
+
+    /// What a port meets now is usual from now on.
+    pub(super) fn accept_baselines(&mut self, row: u32, cluster: &Cluster, limits: &Thresholds) {
+        let Some(Some(link)) = self.links.get_mut(row as usize) else { return };
+        for (usual, average) in [
+            (&mut link.usual_corrected, link.fec_corrected),
+            (&mut link.usual_notified, link.cnps_handled),
+            (&mut link.usual_waited, link.transmit_wait),
+        ] {
+            *usual = usual.with_accepted(current_value(average, cluster), limits);
+        }
+    }
+
+    /// The averages of the port at this row.
+    pub(super) fn of(&self, row: u32) -> Option<&LinkAverages> {
+        self.links.get(row as usize)?.as_ref()
+    }
+}
+
+impl LinkAverages {
+    fn new(node: &SanitizedText) -> Self {
+        Self {
+            node: node.clone(),
+            looked: CompactTimestamp::NEVER,
+            utilization: MovingAverage::default(),
+            errors: MovingAverage::default(),
+            retransmitted: MovingAverage::default(),
+            fec_corrected: MovingAverage::default(),
+            usual_corrected: Baseline::default(),
+            ecn_marked: MovingAverage::default(),
+            cnps_handled: MovingAverage::default(),
+            usual_notified: Baseline::default(),
+            pause_received: MovingAverage::default(),
+            pause_sent: MovingAverage::default(),
+            transmit_wait: MovingAverage::default(),
+            usual_waited: Baseline::default(),
+            out_of_buffer: MovingAverage::default(),
+            netdev: None,
+            sought: CompactTimestamp::NEVER,
+            best_rate: 0.0,
+        }
+    }
+
+    fn add_sample(
+        &mut self,
+        cluster: &Cluster,
+        netdevs: &NetdevIndex<'_>,
+        row: u32,
+        at: UnixMs,
+        limits: &Thresholds,
+    ) {
+        let rate = |metric| cluster.current_rate(metric, row);
+        let gap = cluster.freshness_window();
+        let tick = &mut SampleTiming::new(at, limits.average_seconds, gap);
+        let least = limits.least_bytes_per_second;
+        let line = cluster.current_value(port::RATE, row).filter(|rate| *rate > 0.0);
+        self.best_rate = line.map_or(self.best_rate, |line| self.best_rate.max(line));
+        let sent = rate(port::TRANSMIT_BYTES);
+        let busier = sent.zip(rate(port::RECEIVE_BYTES)).map(|(sent, received)| sent.max(received));
+        self.utilization.add_sample(busier.zip(line).map(|(bytes, line)| bytes / line), tick);
+        self.errors.add_sample(sum_known(LINK_ERRORS.into_iter().filter_map(rate)), tick);
+        self.retransmitted.add_sample(sum_known(RESENT.into_iter().filter_map(rate)), tick);
+        let of = |count: Option<f64>, whole: Option<f64>, least: f64| {
+            count.zip(whole.filter(|whole| *whole >= least)).map(|(count, whole)| count / whole)
+        };
+        let received =
+            rate(port::RECEIVE_PACKETS).or_else(|| Some(rate(port::RECEIVE_BYTES)? / PACKET_BYTES));
+        self.ecn_marked.add_sample(
+            of(rate(port::ECN_MARKED), received, limits.least_packets_per_second),
+            tick,
+        );
+        self.cnps_handled.add_sample(
+            of(rate(port::CNP_HANDLED), sent.map(|bytes| bytes / 1e9), least / 1e9),
+            tick,
+        );
+        self.transmit_wait.add_sample(
+            of(rate(port::TRANSMIT_WAIT), sent.map(|bytes| bytes / 1e3), least / 1e3),
+            tick,
+        );
+        self.out_of_buffer.add_sample(rate(port::OUT_OF_BUFFER), tick);
+        let seek = !self.sought.is_set() || tick.sampled_at().seconds_since(self.sought) >= SEEK_S;
+        if seek {
+            self.sought = tick.sampled_at();
+            self.netdev = netdevs.netdev_of_port(row);
+        }
+        if let Some(netdev) = self.netdev {
+            let most = |of: [MetricId; 9]| {
+                of.into_iter()
+                    .filter_map(|metric| cluster.current_rate(metric, netdev))
+                    .reduce(f64::max)
+            };
+            self.pause_received.add_sample(most(PAUSED), tick);
+            self.pause_sent.add_sample(most(PAUSES), tick);
+            self.fec_corrected
+                .add_sample(cluster.current_rate(ethernet::CORRECTED_BITS, netdev), tick);
+        }
+    }
+
+    /// Learns what is usual from its averages.
+    fn learn_baselines(
+        &mut self,
+        at: UnixMs,
+        cluster: &Cluster,
+        frozen: bool,
+        limits: &Thresholds,
+    ) {
+        let moment = SampleMoment { at: CompactTimestamp::of(at), frozen };
+        for (usual, average, floor) in [
+            (&mut self.usual_corrected, &self.fec_corrected, limits.usual_corrected_per_second),
+            (&mut self.usual_notified, &self.cnps_handled, limits.usual_notified_per_gigabyte),
+            (&mut self.usual_waited, &self.transmit_wait, limits.usual_waited_per_kilobyte),
+        ] {
+            usual.learn_value(
+                average.value_at(at, cluster.freshness_window()),
+                moment,
+                WorseDirection::Higher,
+                floor,
+                limits,
+            );
+        }
+    }
+
+    /// What it learned of itself, and the highest rate that it was seen at.
+    fn learned_baselines(&self) -> ([Baseline; 3], Option<f64>) {
+        ([self.usual_corrected, self.usual_notified, self.usual_waited], self.best_rate())
+    }
+
+    /// The row of its network device, if it has one.
+    pub(super) fn netdev_row(&self) -> Option<u32> {
+        self.netdev
+    }
+
+    /// The highest line rate that it was seen at.
+    pub(super) fn best_rate(&self) -> Option<f64> {
+        (self.best_rate > 0.0).then_some(self.best_rate)
+    }
+
+    /// How many times the usual number of bits are repaired.
+    pub(super) fn corrected_times(&self, cluster: &Cluster, limits: &Thresholds) -> Option<f64> {
+        ratio_to_baseline(
+            self.fec_corrected,
+            &self.usual_corrected,
+            limits.usual_corrected_per_second,
+            cluster,
+        )
+    }
+
+    /// How many times as often as usual it is told to slow down.
+    pub(super) fn notified_times(&self, cluster: &Cluster, limits: &Thresholds) -> Option<f64> {
+        ratio_to_baseline(
+            self.cnps_handled,
+            &self.usual_notified,
+            limits.usual_notified_per_gigabyte,
+            cluster,
+        )
+    }
+
+    /// How many times as long as usual its data waits.
+    pub(super) fn waited_times(&self, cluster: &Cluster, limits: &Thresholds) -> Option<f64> {
+        ratio_to_baseline(
+            self.transmit_wait,
+            &self.usual_waited,
+            limits.usual_waited_per_kilobyte,
+            cluster,
+        )
+    }
+}
+
+/// An average, if it is of now.
+pub(super) fn current_value(average: MovingAverage, cluster: &Cluster) -> Option<f64> {
+    average.value_at(cluster.now(), cluster.freshness_window())
+}
+
+/// Where packets are not counted they are taken for as long as those of RoCE.
+const PACKET_BYTES: f64 = 4_096.0;
+
+fn ratio_to_baseline(
+    average: MovingAverage,
+    usual: &Baseline,
+    floor: f64,
+    cluster: &Cluster,
+) -> Option<f64> {
+    let now = average.value_at(cluster.now(), cluster.freshness_window())?;
+    Some(now / usual.usual_value()?.max(floor))
+}
+
+fn sum_known(values: impl Iterator<Item = f64>) -> Option<f64> {
+    values.reduce(|a, b| a + b)
+}
+
+/// The network devices of a node by name, looked up once for all of its ports and only if one asks.
+struct NetdevIndex<'a> {
+    cluster: &'a Cluster,
+    node: &'a Node,
+    rows: OnceCell<HashMap<&'a SanitizedText, u32>>,
+}
+
+impl NetdevIndex<'_> {
+    /// The network device that belongs to a port.
+    fn netdev_of_port(&self, row: u32) -> Option<u32> {
+        let name =
+            self.cluster.device_at(DeviceClass::Port, row)?.info_label(port::INFO, "netdev")?;
+        let rows = self.rows.get_or_init(|| {
+            let rows = self.node.device_rows(DeviceClass::Netdev).iter();
+            let named = |row: &u32| {
+                let entry = self.cluster.device_at(DeviceClass::Netdev, *row)?;
+                Some((entry.device.key.first()?, *row))
+            };
+            rows.filter_map(named).collect()
+        });
+        rows.get(name).copied()
+    }
+}

@@ -1,0 +1,410 @@
+//! Lost GPUs: the share of each GPU's time that is lost now, and the one cause that it is attributed to. Every figure of
+//! loss (fleet, nodes, jobs, findings, usage, metrics) is a sum of these shares.
+//!
+//! A share is a whole number of ten-thousandths, so that sums agree to the last digit in whatever order they are made.
+
+use std::{cmp::Ordering, collections::HashMap, sync::Arc};
+
+use gaunt_schema::{DeviceClass, Entity, EntityKind, FindingKind, GpuState, Severity};
+
+use super::{GpuTracker, Judge, Thresholds, job_group::JobGroup};
+use crate::cluster::Cluster;
+
+/// Parts of one GPU in which shares are counted.
+const PARTS: f64 = 10_000.0;
+
+/// The share of a GPU that does nothing for its job.
+const WHOLE: u16 = 10_000;
+
+/// What lost time is attributed to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AttributedCause {
+    /// The open finding at this place of [`Loss::findings`].
+    Finding(u16),
+    /// No finding: a job holds the GPU and does nothing with it.
+    Idle,
+    /// No finding, and the GPU is not idle.
+    Unexplained,
+}
+
+/// One GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GpuLoss {
+    state: GpuState,
+    /// Ten-thousandths of its time.
+    parts: u16,
+    /// The place of a finding, [`IDLE`] or [`UNEXPLAINED`]; no meaning without parts.
+    cause: u16,
+}
+
+/// No open finding has these places: there are at most a thousand.
+const IDLE: u16 = u16::MAX;
+const UNEXPLAINED: u16 = u16::MAX - 1;
+
+impl Default for GpuLoss {
+    fn default() -> Self {
+        Self { state: GpuState::Unknown, parts: 0, cause: UNEXPLAINED }
+    }
+}
+
+impl GpuLoss {
+    /// A GPU in a state that loses nothing, or that was kept with these parts.
+    pub fn from_parts(state: GpuState, parts: u16, cause: u16) -> Self {
+        Self { state, parts: parts.min(WHOLE), cause }
+    }
+
+    /// What the GPU is doing, as it is shown.
+    pub fn shown_state(self) -> GpuState {
+        self.state
+    }
+
+    /// Ten-thousandths of its time that are lost: sums of these are exact.
+    pub fn lost_parts(self) -> u16 {
+        self.parts
+    }
+
+    /// The number by which the cause is kept.
+    pub fn cause_code(self) -> u16 {
+        self.cause
+    }
+
+    /// What its lost time is attributed to; none if nothing is lost.
+    pub fn attributed_cause(self) -> Option<AttributedCause> {
+        (self.parts > 0).then_some(match self.cause {
+            IDLE => AttributedCause::Idle,
+            UNEXPLAINED => AttributedCause::Unexplained,
+            place => AttributedCause::Finding(place),
+        })
+    }
+}
+
+/// GPUs of so many parts.
+pub fn gpus_of_parts(parts: u64) -> f64 {
+    parts as f64 / PARTS
+}
+
+/// Parts lost by whole groups of causes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LossTotals {
+    /// Attributed to open findings.
+    pub findings: u64,
+    /// GPUs that a job holds idle, without a finding.
+    pub idle: u64,
+    /// Attributed to nothing.
+    pub unexplained: u64,
+}
+
+impl LossTotals {
+    /// All of it.
+    pub fn total_parts(self) -> u64 {
+        self.findings + self.idle + self.unexplained
+    }
+}
+
+/// What is lost at one step.
+#[derive(Clone, Debug, Default)]
+pub struct FleetLoss {
+    /// Every GPU by row.
+    pub gpus: Vec<GpuLoss>,
+    /// Findings that were open, by id: what a cause points to.
+    pub findings: Arc<[(String, FindingKind)]>,
+    /// The sums.
+    pub totals: LossTotals,
+}
+
+/// Whether a slowdown counts as lost time: it is left under a lower limit than it is entered.
+pub(super) fn is_slowed(slowed: Option<f64>, before: bool, limits: &Thresholds) -> bool {
+    let slack = if before { limits.leave_share.clamp(0.1, 1.0) } else { 1.0 };
+    slowed.is_some_and(|slowed| slowed >= limits.slowed_ratio * slack)
+}
+
+/// How well a finding explains loss; the greater one is the cause.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct CauseRank {
+    /// Whether its detector says that it costs anything.
+    costs: bool,
+    severity: Severity,
+    confidence: f64,
+    /// How closely it names the GPU: 3 itself, 2 its node, 1 its job.
+    specificity: u8,
+    /// The order of the list decides between equals: earlier is greater.
+    place: u16,
+    kind: FindingKind,
+}
+
+impl CauseRank {
+    fn is_better_than(self, other: Option<Self>) -> bool {
+        let Some(other) = other else { return true };
+        let of = |rank: &Self| (rank.costs, rank.severity);
+        let order = of(&self).cmp(&of(&other));
+        let order = order.then_with(|| self.confidence.total_cmp(&other.confidence));
+        let order = order.then_with(|| self.specificity.cmp(&other.specificity));
+        order.then_with(|| other.place.cmp(&self.place)) == Ordering::Greater
+    }
+
+    /// Whether it explains GPUs that are idle in a job at its usual speed: what slows a job down does not.
+    fn explains_idle(self) -> bool {
+        use FindingKind::{CollectiveHang, GpuFailed, IdleAllocated};
+        self.specificity > 1 || matches!(self.kind, CollectiveHang | GpuFailed | IdleAllocated)
+    }
+}
+
+/// The best finding by what it names.
+#[derive(Default)]
+struct CauseCandidates {
+    gpus: HashMap<u32, CauseRank>,
+    gangs: Vec<Option<CauseRank>>,
+    /// The best of those that explain GPUs that are idle in a job at its usual speed.
+    idle: Vec<Option<CauseRank>>,
+}
+
+impl CauseCandidates {
+    fn of(judge: &Judge, cluster: &Cluster) -> (Self, Vec<(String, FindingKind)>) {
+        let all = judge.job_groups.all_groups();
+        let mut named =
+            Self { gangs: vec![None; all.len()], idle: vec![None; all.len()], ..Self::default() };
+        let mut findings = Vec::new();
+        let mut by_name: HashMap<String, usize> = HashMap::new();
+        for (told, estimate) in judge.tracker.open_with_estimates() {
+            if by_name.is_empty() {
+                by_name.extend(all.iter().enumerate().map(|(at, gang)| (gang.group_key(), at)));
+            }
+            let finding = &told.finding;
+            let place = findings.len().min(usize::from(UNEXPLAINED) - 1) as u16;
+            findings.push((finding.id.clone(), finding.kind));
+            if explains_nothing(finding.kind) {
+                continue;
+            }
+            let rank = |specificity| CauseRank {
+                costs: estimate > 0.0,
+                severity: finding.severity,
+                confidence: finding.confidence,
+                specificity,
+                place,
+                kind: finding.kind,
+            };
+            named.rank_culprit(cluster, &finding.entity, rank);
+            let whole = Some(&finding.entity).filter(|entity| entity.kind == EntityKind::Job);
+            let victims = finding.victims.iter().chain(whole);
+            let of_victims =
+                victims.filter_map(|entity| group_of_entity(judge, cluster, &by_name, entity));
+            let of_jobs = finding.jobs.iter().filter_map(|job| by_name.get(job.as_str()).copied());
+            for gang in of_victims.chain(of_jobs) {
+                keep_better(&mut named.gangs[gang], rank(1));
+                if rank(1).explains_idle() {
+                    keep_better(&mut named.idle[gang], rank(1));
+                }
+            }
+        }
+        (named, findings)
+    }
+
+    /// GPUs that are blamed themselves, or are on a blamed node.
+    fn rank_culprit(&mut self, cluster: &Cluster, entity: &Entity, rank: impl Fn(u8) -> CauseRank) {
+        let Some((_, node)) = entity.node.as_ref().and_then(|name| cluster.node_by_name(name))
+        else {
+            return;
+        };
+        let (specificity, gpu) = match (entity.kind, &entity.gpu) {
+            (EntityKind::Gpu, Some(gpu)) => (3, Some(gpu)),
+            (EntityKind::Node, _) => (2, None),
+            _ => return,
+        };
+        for row in node.device_rows(DeviceClass::Gpu) {
+            let key = || cluster.device_at(DeviceClass::Gpu, *row)?.device.key.first();
+            if gpu.is_some() && key() != gpu {
+                continue;
+            }
+            let rank = rank(specificity);
+            let known = self.gpus.entry(*row).or_insert(rank);
+            if rank.is_better_than(Some(*known)) {
+                *known = rank;
+            }
+        }
+    }
+
+    /// The cause of what a GPU has lost.
+    fn best_cause(&self, row: u32, gang: Option<usize>, idle: bool) -> Option<CauseRank> {
+        let own = self.gpus.get(&row).copied();
+        let of = if idle { &self.idle } else { &self.gangs };
+        let gang = gang.and_then(|gang| of.get(gang).copied().flatten());
+        match (own, gang) {
+            (Some(own), Some(gang)) if gang.is_better_than(Some(own)) => Some(gang),
+            (own, gang) => own.or(gang),
+        }
+    }
+}
+
+fn keep_better(known: &mut Option<CauseRank>, rank: CauseRank) {
+    if rank.is_better_than(*known) {
+        *known = Some(rank);
+    }
+}
+
+/// Findings about telemetry explain what is not known, and no time that is lost; what stands for other findings has no
+/// loss of its own.
+fn explains_nothing(kind: FindingKind) -> bool {
+    use FindingKind::{AggregatorLate, DataStale, DriverHung, FindingsOverLimit, TargetDown};
+    matches!(kind, TargetDown | DataStale | DriverHung | AggregatorLate | FindingsOverLimit)
+}
+
+/// The gang that an entity stands for: its job; where nobody names jobs, the gang of a node that suffers.
+fn group_of_entity(
+    judge: &Judge,
+    cluster: &Cluster,
+    by_name: &HashMap<String, usize>,
+    entity: &Entity,
+) -> Option<usize> {
+    if let Some(job) = &entity.job {
+        return by_name.get(job.as_str()).copied();
+    }
+    if entity.gpu.is_some() || entity.device.is_some() {
+        return None;
+    }
+    let (_, node) = cluster.node_by_name(entity.node.as_ref()?)?;
+    let gang = node
+        .device_rows(DeviceClass::Gpu)
+        .iter()
+        .find_map(|row| judge.job_groups.group_index(*row))?;
+    judge.job_groups.all_groups()[gang].job.is_none().then_some(gang)
+}
+
+impl FleetLoss {
+    /// Works out what every GPU loses now, and what each open finding costs.
+    pub(super) fn compute_losses(judge: &mut Judge, cluster: &Cluster) {
+        let mut loss = std::mem::take(&mut judge.loss);
+        loss.gpus.clear();
+        loss.gpus.resize(cluster.row_count(DeviceClass::Gpu), GpuLoss::default());
+        loss.totals = LossTotals::default();
+        let (named, findings) = CauseCandidates::of(judge, cluster);
+        let mut costs = vec![0_u64; findings.len()];
+        let (now, gap) = (cluster.now(), cluster.freshness_window());
+        for (id, node) in cluster.sorted_nodes() {
+            let serves = judge.hosts.get(&id).is_some_and(|host| host.queue.is_some());
+            for row in node.device_rows(DeviceClass::Gpu) {
+                let Some(gpu) = judge.gpus.get(*row as usize) else { continue };
+                let position = judge.job_groups.group_index(*row);
+                let gang = position.map(|position| &judge.job_groups.all_groups()[position]);
+                let one = GpuLossInput { gpu, gang, serves, now, gap, limits: &judge.limits };
+                let slowdown = one.job_slowdown();
+                let mut share = one.lost_share(slowdown);
+                let state = one.effective_state();
+                let idle = state == GpuState::IdleAllocated;
+                let usual = slowdown.is_some_and(|slowdown| slowdown <= 0.0);
+                let cause = named.best_cause(*row, position, idle && (usual || serves));
+                if cause.is_some_and(|cause| cause.kind == FindingKind::CollectiveHang)
+                    && matches!(state, GpuState::Waiting | GpuState::Hung)
+                {
+                    share = 1.0;
+                }
+                let parts = (share.clamp(0.0, 1.0) * PARTS).round() as u16;
+                let code = match cause {
+                    Some(cause) => cause.place,
+                    None if idle => IDLE,
+                    None => UNEXPLAINED,
+                };
+                match (code, costs.get_mut(usize::from(code))) {
+                    (_, Some(cost)) => {
+                        *cost += u64::from(parts);
+                        loss.totals.findings += u64::from(parts);
+                    }
+                    (IDLE, None) => loss.totals.idle += u64::from(parts),
+                    (_, None) => loss.totals.unexplained += u64::from(parts),
+                }
+                loss.gpus[*row as usize] =
+                    GpuLoss { state: one.shown_state(parts), parts, cause: code };
+            }
+        }
+        judge.tracker.set_costs(
+            now,
+            findings.iter().zip(&costs).map(|((id, _), cost)| (id, gpus_of_parts(*cost))),
+        );
+        loss.findings = findings.into();
+        judge.loss = loss;
+    }
+}
+
+/// One GPU, its job and its host.
+struct GpuLossInput<'a> {
+    gpu: &'a GpuTracker,
+    gang: Option<&'a JobGroup>,
+    /// Whether its host serves requests: then what it does follows the requests, and has no usual speed.
+    serves: bool,
+    now: gaunt_schema::UnixMs,
+    gap: std::time::Duration,
+    limits: &'a Thresholds,
+}
+
+impl GpuLossInput<'_> {
+    /// What it does. Where signals do not decide, one on which nothing runs is idle.
+    fn effective_state(&self) -> GpuState {
+        let state = self.gpu.hysteresis.current_state();
+        let unused = |share: f64| share < self.limits.utilization_idle_ratio;
+        match (state, self.average_utilization(), self.gpu.allocated) {
+            (GpuState::Unknown, Some(share), allocated) if unused(share) => match allocated {
+                Some(true) => GpuState::IdleAllocated,
+                _ => GpuState::Idle,
+            },
+            _ => state,
+        }
+    }
+
+    /// The share of its usual speed that its job has lost, or it alone where it has none; 0 at its usual speed.
+    fn job_slowdown(&self) -> Option<f64> {
+        if self.serves {
+            return None;
+        }
+        let of_gang = self.gang.and_then(JobGroup::lost_share);
+        of_gang.or_else(|| self.own_slowdown().filter(|_| self.gang.is_none()))
+    }
+
+    fn own_slowdown(&self) -> Option<f64> {
+        let pace = self.gpu.averages.activity_ratio(self.now, self.gap, self.limits)?;
+        let slowed = (1.0 - pace).max(0.0);
+        Some(if is_slowed(Some(slowed), false, self.limits) { slowed } else { 0.0 })
+    }
+
+    fn average_utilization(&self) -> Option<f64> {
+        self.gpu.averages.utilization_at(self.now, self.gap)
+    }
+
+    /// The share of its time that is lost, from 0 to 1.
+    fn lost_share(&self, slowdown: Option<f64>) -> f64 {
+        let unused = || 1.0 - self.average_utilization().unwrap_or(0.0);
+        match self.effective_state() {
+            // What no job holds is not lost.
+            _ if self.gpu.allocated == Some(false) => 0.0,
+            GpuState::Idle | GpuState::Stale => 0.0,
+            GpuState::Lost | GpuState::Hung | GpuState::IdleAllocated => 1.0,
+            // To wait for peers is usual in a job at its usual speed.
+            GpuState::Waiting => slowdown.unwrap_or(if self.serves { 0.0 } else { 1.0 }),
+            GpuState::DataStarved | GpuState::LaunchBound => match slowdown {
+                Some(slowdown) if slowdown > 0.0 => slowdown,
+                known => self.own_slowdown().or(known).unwrap_or_else(unused),
+            },
+            GpuState::Throttled => match slowdown {
+                Some(slowdown) if slowdown > 0.0 => slowdown,
+                known => self.own_slowdown().or(known).unwrap_or_else(|| self.clock_held_down()),
+            },
+            GpuState::Unknown if self.average_utilization().is_none() => 0.0,
+            _ => slowdown.unwrap_or(0.0),
+        }
+    }
+
+    /// The share of its highest clock that it is held below.
+    fn clock_held_down(&self) -> f64 {
+        let signals = self.gpu.averages.signals_at(self.now, self.gap, self.limits);
+        signals.clock.map_or(0.0, |clock| 1.0 - clock)
+    }
+
+    /// The state as it is shown: one that works in a job below its usual speed is slowed, and one of which the counters do
+    /// not say what it works on is busy. Unknown is only what nothing is told of.
+    fn shown_state(&self, parts: u16) -> GpuState {
+        use GpuState::{Busy, Communicating, Computing, MemoryBound, Slowed, Unknown};
+        match self.effective_state() {
+            Computing | MemoryBound | Communicating | Unknown if parts > 0 => Slowed,
+            Unknown if self.average_utilization().is_some() => Busy,
+            state => state,
+        }
+    }
+}

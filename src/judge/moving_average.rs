@@ -1,0 +1,174 @@
+//! Moving averages over uneven samples that know when they have nothing to say.
+
+use std::time::Duration;
+
+use gaunt_schema::UnixMs;
+
+/// An instant in half the bytes, of which every GPU and port keeps dozens: twentieths of a second that begin anew
+/// after seven years.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct CompactTimestamp(u32);
+
+/// Milliseconds in one unit of a stamp.
+const UNIT_MS: i64 = 50;
+
+/// Units by which one stamp may lie before another that should be later: two clocks differ, no seven years passed.
+const SKEW: u32 = 72_000;
+
+impl CompactTimestamp {
+    /// Before everything.
+    pub(super) const NEVER: Self = Self(0);
+
+    /// The stamp of an instant.
+    pub(super) fn of(at: UnixMs) -> Self {
+        // The one that is taken for never is that of a twentieth of a second in seven years.
+        Self((at.0.div_euclid(UNIT_MS) as u32).wrapping_add(1).max(1))
+    }
+
+    /// Whether it is of an instant at all.
+    pub(super) fn is_set(self) -> bool {
+        self != Self::NEVER
+    }
+
+    /// As it outlives a restart: milliseconds, of which only the stamp counts.
+    pub(super) fn to_millis(self) -> i64 {
+        if self.is_set() { i64::from(self.0 - 1) * UNIT_MS } else { i64::MIN }
+    }
+
+    /// The stamp that was kept so.
+    pub(super) fn from_millis(kept: i64) -> Self {
+        if kept < 0 { Self::NEVER } else { Self::of(UnixMs(kept)) }
+    }
+
+    /// Units since an earlier one.
+    fn units_since(self, earlier: Self) -> u32 {
+        let passed = self.0.wrapping_sub(earlier.0);
+        if passed > u32::MAX - SKEW { 0 } else { passed }
+    }
+
+    /// Seconds since an earlier one.
+    pub(super) fn seconds_since(self, earlier: Self) -> f64 {
+        f64::from(self.units_since(earlier)) * (UNIT_MS as f64 / 1e3)
+    }
+}
+
+/// One sample's place in time, with the weight that it gets.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SampleTiming {
+    at: CompactTimestamp,
+    span: f64,
+    gap: u32,
+    /// The last interval that was asked for, with its weight: nearly always the same for all averages of a device.
+    known: (u32, f32),
+}
+
+/// The units of a stamp within a span.
+fn duration_units(span: Duration) -> u32 {
+    u32::try_from(span.as_millis() / UNIT_MS as u128).unwrap_or(u32::MAX / 2)
+}
+
+impl SampleTiming {
+    /// A sample at `at`, in averages over `span` seconds that start anew after `gap` without one.
+    pub(super) fn new(at: UnixMs, span: f64, gap: Duration) -> Self {
+        Self {
+            at: CompactTimestamp::of(at),
+            span: span.max(1e-3),
+            gap: duration_units(gap),
+            known: (0, 0.0),
+        }
+    }
+
+    /// The weight of the sample after `passed`.
+    ///
+    /// Half the span is the time constant: then samples are as old on average as in a plain mean over the span.
+    fn weight_after(&mut self, passed: u32) -> f32 {
+        if passed != self.known.0 {
+            let seconds = f64::from(passed) * (UNIT_MS as f64 / 1e3);
+            self.known = (passed, -(-2.0 * seconds / self.span).exp_m1() as f32);
+        }
+        self.known.1
+    }
+
+    /// When the sample came.
+    pub(super) fn sampled_at(&self) -> CompactTimestamp {
+        self.at
+    }
+}
+
+/// An exponentially weighted average: eight bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct MovingAverage {
+    value: f32,
+    /// When its last sample came.
+    at: CompactTimestamp,
+}
+
+impl MovingAverage {
+    /// Adds a sample; an absent one changes nothing, and the average grows old.
+    pub(super) fn add_sample(&mut self, sample: Option<f64>, tick: &mut SampleTiming) {
+        let Some(sample) = sample else { return };
+        let passed = tick.at.units_since(self.at);
+        self.value = if self.at.is_set() && passed <= tick.gap {
+            self.value + (sample as f32 - self.value) * tick.weight_after(passed)
+        } else {
+            sample as f32
+        };
+        self.at = tick.at;
+    }
+
+    /// The average, unless its last sample is more than `gap` before `now`.
+    pub(super) fn value_at(self, now: UnixMs, gap: Duration) -> Option<f64> {
+        let fresh = self.at.is_set()
+            && CompactTimestamp::of(now).units_since(self.at) <= duration_units(gap);
+        fresh.then_some(f64::from(self.value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GAP: Duration = Duration::from_secs(3);
+
+    fn average_of(samples: &[(i64, Option<f64>)]) -> MovingAverage {
+        let mut average = MovingAverage::default();
+        for (at, sample) in samples {
+            average.add_sample(*sample, &mut SampleTiming::new(UnixMs(*at), 10.0, GAP));
+        }
+        average
+    }
+
+    #[test]
+    fn half_the_way_is_gone_after_a_third_of_the_span() {
+        let samples: Vec<_> = (0..=4).map(|s| (s * 1_000, Some(f64::from(s > 0)))).collect();
+        let value = average_of(&samples).value_at(UnixMs(4_000), GAP).unwrap();
+        assert!((value - (1.0 - (-0.8_f64).exp())).abs() < 1e-6, "{value}");
+    }
+
+    #[test]
+    fn the_rate_of_sampling_does_not_matter() {
+        let slow = average_of(&[(0, Some(1.0)), (2_000, Some(0.0))]);
+        let fast = average_of(&[(0, Some(1.0)), (1_000, Some(0.0)), (2_000, Some(0.0))]);
+        assert!((slow.value - fast.value).abs() < 1e-6);
+    }
+
+    #[test]
+    fn absent_samples_are_not_zero_and_a_gap_starts_anew() {
+        let average = average_of(&[(0, Some(0.5)), (1_000, None), (2_000, None)]);
+        assert_eq!(average.value_at(UnixMs(3_000), GAP), Some(0.5));
+        assert_eq!(average.value_at(UnixMs(3_101), GAP), None);
+        assert_eq!(average_of(&[(0, Some(0.5)), (9_000, Some(0.1))]).value.to_string(), "0.1");
+        assert_eq!(MovingAverage::default().value_at(UnixMs(0), GAP), None);
+    }
+
+    #[test]
+    fn a_stamp_outlives_the_turn_of_its_years_and_a_clock_that_is_behind() {
+        let turn = (i64::from(u32::MAX) + 1) * UNIT_MS;
+        let of = |ms| CompactTimestamp::of(UnixMs(turn + ms));
+        assert!((of(2_000).seconds_since(of(-1_000)) - 3.0).abs() < 1e-9);
+        assert_eq!(of(0).seconds_since(of(5_000)).to_string(), "0", "a minute ahead is no time");
+        let average = average_of(&[(0, Some(0.5))]);
+        assert_eq!(average.value_at(UnixMs(365 * 86_400_000), GAP), None);
+        assert_eq!(size_of::<MovingAverage>(), 8);
+    }
+}

@@ -1,0 +1,136 @@
+//! Peers: GPUs that can be compared with each other, being of one model and doing the same part of their job.
+//!
+//! Nobody says which part a GPU does. Parts that differ steadily, such as the stages of a pipeline, usually draw
+//! different power: where that leaves a gap with enough GPUs on both sides, they are two roles.
+
+use std::collections::BTreeMap;
+
+use gaunt_schema::{DeviceClass, SanitizedText};
+
+use super::{Judge, Thresholds, job_group::JobGroup, robust_stats::RobustStats};
+use crate::cluster::Cluster;
+
+/// The clocks of busy GPUs that belong together, by model and role.
+#[derive(Debug, Default)]
+pub(super) struct PeerClocks(BTreeMap<SanitizedText, Vec<PeerRole>>);
+
+/// GPUs that do the same part.
+#[derive(Debug)]
+struct PeerRole {
+    /// The most that any of them usually draws.
+    most: f64,
+    /// Their clocks; none of too few.
+    clocks: Option<RobustStats>,
+}
+
+impl PeerClocks {
+    /// The peers among these GPUs.
+    pub(super) fn of(judge: &Judge, cluster: &Cluster, gpus: &[u32]) -> Self {
+        let (now, gap) = (cluster.now(), cluster.freshness_window());
+        let least = judge.limits.utilization_launch_ratio;
+        let mut models: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
+        for row in gpus {
+            let Some(gpu) = judge.gpus.get(*row as usize) else { continue };
+            let busy = gpu.averages.utilization_at(now, gap).is_some_and(|busy| busy >= least);
+            if let Some(clock) = gpu.averages.clock_hertz(now, &judge.limits).filter(|_| busy) {
+                let power = gpu.averages.usual_power().unwrap_or(f64::NAN);
+                models.entry(model_of(cluster, *row)).or_default().push((power, clock));
+            }
+        }
+        let models = models.into_iter();
+        Self(
+            models
+                .map(|(model, of)| (SanitizedText::new(model), split_roles(of, &judge.limits)))
+                .collect(),
+        )
+    }
+
+    /// The clocks of a GPU's peers.
+    fn role_clocks(&self, model: &str, usual_power: Option<f64>) -> Option<RobustStats> {
+        let roles = self.0.get(model)?;
+        let role = match (roles.as_slice(), usual_power) {
+            ([only], _) => only,
+            (many, Some(power)) => many.iter().find(|role| power <= role.most).or(many.last())?,
+            _ => return None,
+        };
+        role.clocks
+    }
+
+    /// How many roles the GPUs of a model have.
+    pub(super) fn count_roles(&self, model: &str) -> usize {
+        self.0.get(model).map_or(0, Vec::len)
+    }
+}
+
+/// GPUs divided where their usual power has a gap with enough of them on both sides.
+fn split_roles(mut gpus: Vec<(f64, f64)>, limits: &Thresholds) -> Vec<PeerRole> {
+    let least = limits.least_peers as usize;
+    let role = |gpus: &[(f64, f64)]| {
+        let clocks: Vec<f64> = gpus.iter().map(|(_, clock)| *clock).collect();
+        let most = gpus.iter().map(|(power, _)| *power).fold(f64::MIN, f64::max);
+        PeerRole { most, clocks: RobustStats::of(&clocks, least) }
+    };
+    if gpus.iter().any(|(power, _)| power.is_nan()) {
+        return vec![role(&gpus)];
+    }
+    gpus.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (mut roles, mut from) = (Vec::new(), 0);
+    for at in 1..gpus.len() {
+        let gap = gpus[at].0 > gpus[at - 1].0 * (1.0 + limits.role_gap_ratio);
+        if gap && at - from >= least && gpus.len() - at >= least {
+            roles.push(role(&gpus[from..at]));
+            from = at;
+        }
+    }
+    roles.push(role(&gpus[from..]));
+    roles
+}
+
+/// The clocks of the GPUs of its model and role in its gang, or on its node where there is no gang.
+pub(super) fn clocks_of_peers(
+    judge: &Judge,
+    cluster: &Cluster,
+    row: u32,
+    gang: Option<&JobGroup>,
+) -> Option<RobustStats> {
+    let model = model_of(cluster, row);
+    let power = judge.gpus.get(row as usize)?.averages.usual_power();
+    if let Some(gang) = gang {
+        return gang.peers.role_clocks(model, power);
+    }
+    let node = cluster.node_by_id(cluster.device_at(DeviceClass::Gpu, row)?.node)?;
+    PeerClocks::of(judge, cluster, node.device_rows(DeviceClass::Gpu)).role_clocks(model, power)
+}
+
+/// The model of a GPU; empty where nobody says it.
+pub(super) fn model_of(cluster: &Cluster, row: u32) -> &str {
+    cluster.gpu_model(row).map(SanitizedText::as_str).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn medians_of_roles(gpus: &[(f64, f64)]) -> Vec<Option<f64>> {
+        let roles = split_roles(gpus.to_vec(), &Thresholds::default());
+        roles.into_iter().map(|role| role.clocks.map(|clocks| clocks.median)).collect()
+    }
+
+    #[test]
+    fn a_gap_in_what_is_usual_makes_two_roles_and_a_slope_does_not() {
+        let stages = [(0.5, 1.9), (0.52, 1.9), (0.9, 1.4), (0.51, 1.9), (0.5, 1.9), (0.92, 1.4)];
+        let stages: Vec<(f64, f64)> = stages.into_iter().chain([(0.91, 1.4), (0.9, 1.4)]).collect();
+        assert_eq!(medians_of_roles(&stages), [Some(1.9), Some(1.4)]);
+        let slope: Vec<(f64, f64)> = (0..12).map(|at| (0.5 + f64::from(at) * 0.04, 1.5)).collect();
+        assert_eq!(medians_of_roles(&slope), [Some(1.5)]);
+    }
+
+    #[test]
+    fn few_are_no_role_and_neither_are_those_of_whom_nothing_is_usual() {
+        let odd = [(0.5, 1.9), (0.5, 1.9), (0.5, 1.9), (0.5, 1.9), (0.9, 1.0), (0.9, 1.0)];
+        assert_eq!(medians_of_roles(&odd), [Some(1.9)], "two that draw more are two odd ones");
+        let new = [(f64::NAN, 1.9), (0.9, 1.9), (0.5, 1.9), (0.5, 1.9)];
+        assert_eq!(medians_of_roles(&new), [Some(1.9)]);
+        assert_eq!(medians_of_roles(&new[..2]), [None]);
+    }
+}

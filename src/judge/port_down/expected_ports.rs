@@ -1,0 +1,180 @@
+//! Ports that were down before the first look: whether they should be up, by their siblings and by the same port of
+//! other nodes.
+
+use std::collections::HashMap;
+
+use gaunt_schema::{DeviceClass, MetricId, SanitizedText, catalogue::port};
+
+use super::{DISABLED, Judge, is_port_active, sibling_kind};
+use crate::cluster::{Cluster, DeviceEntry, Node};
+
+/// The same port of nodes that are built alike: its device and number, link layer and type of adapter.
+type PortSlot<'a> = (&'a [SanitizedText], Option<&'a SanitizedText>, Option<&'a SanitizedText>);
+
+/// How many ports of each slot are active, and how many there are; only of slots that are asked for.
+#[derive(Debug, Default)]
+pub(super) struct PortSlotCounts<'a>(HashMap<PortSlot<'a>, (usize, usize)>);
+
+impl<'a> PortSlotCounts<'a> {
+    /// Counts the slots of all ports that are down and were never seen active.
+    pub(super) fn count_slots(judge: &Judge, cluster: &'a Cluster) -> Self {
+        let mut slots = HashMap::new();
+        let ports = || {
+            cluster
+                .sorted_nodes()
+                .flat_map(|(_, node)| node.device_rows(DeviceClass::Port).iter().copied())
+        };
+        for row in ports() {
+            let port = judge.ports.ports.get(row as usize).and_then(Option::as_ref);
+            if port.is_some_and(|port| !port.was_active && port.down > 0)
+                && let Some(entry) = cluster.device_at(DeviceClass::Port, row)
+            {
+                slots.insert(port_slot(entry), (0, 0));
+            }
+        }
+        if slots.is_empty() {
+            return Self::default();
+        }
+        for row in ports() {
+            let Some(entry) = cluster.device_at(DeviceClass::Port, row) else { continue };
+            let Some(active) = is_port_active(cluster, row) else { continue };
+            if let Some((up, all)) = slots.get_mut(&port_slot(entry)) {
+                *up += usize::from(active);
+                *all += 1;
+            }
+        }
+        Self(slots)
+    }
+
+    /// How many other nodes' ports of this slot are active, and how many there are; the port itself is down.
+    pub(super) fn count_others(&self, entry: &'a DeviceEntry) -> (usize, usize) {
+        let (active, all) = self.0.get(&port_slot(entry)).copied().unwrap_or_default();
+        (active, all.saturating_sub(1))
+    }
+}
+
+fn port_slot(entry: &DeviceEntry) -> PortSlot<'_> {
+    let info = |label| entry.info_label(port::INFO, label);
+    (&entry.device.key[..], info("link_layer"), info("hca_type"))
+}
+
+/// What is around a port that is down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct PortSurroundings {
+    /// Ports of the same kind of device on its node: active ones, and all.
+    pub(super) siblings: (usize, usize),
+    /// The same port of other nodes.
+    pub(super) others: (usize, usize),
+    /// Whether the link counted that it went down: it was up once.
+    pub(super) fell: bool,
+    /// Whether it is switched off; over Ethernet a port without a carrier looks the same.
+    pub(super) disabled: bool,
+}
+
+impl PortSurroundings {
+    /// Of one port.
+    pub(super) fn of(
+        cluster: &Cluster,
+        siblings: &SiblingCounts,
+        row: u32,
+        entry: &DeviceEntry,
+        slots: &PortSlotCounts<'_>,
+    ) -> Self {
+        let value = |metric: MetricId| cluster.current_value(metric, row);
+        Self {
+            siblings: siblings.count_siblings(entry),
+            others: slots.count_others(entry),
+            fell: value(port::LINK_DOWNED).is_some_and(|downed| downed > 0.0),
+            disabled: value(port::PHYSICAL_STATE) == Some(DISABLED),
+        }
+    }
+
+    /// Whether a port that was never seen active should be. `enough` is how many siblings, or other nodes, are needed.
+    pub(super) fn expects_active(self, enough: f64) -> bool {
+        let ((active, siblings), (others_active, others)) = (self.siblings, self.others);
+        let siblings_say = siblings as f64 >= enough && active == siblings;
+        if others == 0 {
+            // Nobody is built alike: a port that is switched off and never was up may be meant to be so.
+            return siblings_say && (self.fell || !self.disabled);
+        }
+        // A port that most nodes do not use is unused by design.
+        if others_active * 2 <= others {
+            return false;
+        }
+        let others_say = others as f64 >= enough;
+        if self.disabled && !self.fell {
+            return siblings_say && others_say && others_active == others;
+        }
+        siblings_say || others_say
+    }
+}
+
+/// What makes two ports siblings.
+pub(super) type SiblingKind = (SanitizedText, SanitizedText, SanitizedText);
+
+/// The ports of a node that say whether they are active, by kind: how many are, and how many there are.
+pub(super) struct SiblingCounts(HashMap<SiblingKind, (usize, usize)>);
+
+impl SiblingCounts {
+    /// Of a node.
+    pub(super) fn of(cluster: &Cluster, node: &Node) -> Self {
+        let mut counts: HashMap<SiblingKind, (usize, usize)> = HashMap::new();
+        for row in node.device_rows(DeviceClass::Port) {
+            let Some(entry) = cluster.device_at(DeviceClass::Port, *row) else { continue };
+            let Some(is_active) = is_port_active(cluster, *row) else { continue };
+            let (active, all) = counts.entry(sibling_kind(entry)).or_default();
+            *active += usize::from(is_active);
+            *all += 1;
+        }
+        Self(counts)
+    }
+
+    /// How many others of its kind are active, and how many there are, for a port that is down.
+    fn count_siblings(&self, entry: &DeviceEntry) -> (usize, usize) {
+        let (active, all) = self.0.get(&sibling_kind(entry)).copied().unwrap_or_default();
+        (active, all.saturating_sub(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOWN: PortSurroundings =
+        PortSurroundings { siblings: (3, 3), others: (7, 7), fell: false, disabled: false };
+
+    #[test]
+    fn what_most_nodes_do_not_use_is_unused_by_design() {
+        for others in [(0, 1), (0, 7), (3, 7), (1, 2)] {
+            let unused = PortSurroundings { others, ..DOWN };
+            assert!(!unused.expects_active(2.0), "{others:?}");
+            assert!(!PortSurroundings { fell: true, disabled: true, ..unused }.expects_active(2.0));
+        }
+        assert!(PortSurroundings { others: (4, 7), ..DOWN }.expects_active(2.0));
+    }
+
+    #[test]
+    fn siblings_or_other_nodes_say_that_a_port_should_be_up() {
+        let alone = PortSurroundings { others: (0, 0), ..DOWN };
+        assert!(alone.expects_active(2.0));
+        assert!(!PortSurroundings { siblings: (2, 3), ..alone }.expects_active(2.0));
+        assert!(!PortSurroundings { siblings: (1, 1), ..alone }.expects_active(2.0));
+        let only_others = PortSurroundings { siblings: (0, 0), ..DOWN };
+        assert!(only_others.expects_active(2.0));
+        assert!(!PortSurroundings { others: (1, 1), ..only_others }.expects_active(2.0));
+    }
+
+    #[test]
+    fn a_port_that_is_switched_off_counts_if_it_was_up_once_or_all_others_are() {
+        let off = PortSurroundings { disabled: true, ..DOWN };
+        assert!(off.expects_active(2.0), "all others use it");
+        assert!(
+            !PortSurroundings { others: (6, 7), ..off }.expects_active(2.0),
+            "it is off elsewhere too"
+        );
+        assert!(PortSurroundings { others: (6, 7), fell: true, ..off }.expects_active(2.0));
+        let alone = PortSurroundings { others: (0, 0), ..off };
+        assert!(!alone.expects_active(2.0));
+        assert!(PortSurroundings { fell: true, ..alone }.expects_active(2.0));
+    }
+}

@@ -1,0 +1,233 @@
+//! What probes measured on idle wires: evidence beside what counters say, and worth a look where they say nothing.
+
+use gaunt_schema::{
+    DeviceClass, Entity, EntityKind, FindingKind, SanitizedText, catalogue::probe_results,
+    unit::Unit,
+};
+
+use super::{
+    DetectedFinding, FindingEvidence, Judge,
+    finding_lifecycle::DetectorOutcome,
+    pending_finding::{PendingFinding, format_count, format_percent},
+};
+use crate::cluster::{Cluster, Node};
+
+/// The words of the evidence.
+pub(super) const OWN: &str = "bandwidth of its probe against what is usual for it";
+pub(super) const MODEL: &str =
+    "bandwidth of its probe against what boards of its model should reach";
+pub(super) const OTHERS: &str = "bandwidth between idle nodes against what is usual for its rail";
+pub(super) const WRONG: &str = "elements that a probe found wrong";
+
+/// What the probes of many nodes say together of a port or a leaf.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CrossNodeBandwidth {
+    /// The port, or the leaf.
+    pub entity: Entity,
+    /// Whether only what goes to other leaves is slow.
+    pub across: bool,
+    /// The median share of what is usual that its pairs reach.
+    pub ratio: f64,
+    /// How many pairs say so.
+    pub pairs: u32,
+}
+
+/// Adds what probes say. It comes last: a probe is of an hour ago, and hides nothing that is seen now.
+pub(super) fn add_probe_evidence(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
+    for (_, node) in
+        cluster.sorted_nodes().filter(|(_, node)| !node.device_rows(DeviceClass::Probe).is_empty())
+    {
+        if let Some(probe) = NodeProbe::of(judge, cluster, node) {
+            probe.report_findings(node, seen);
+        }
+    }
+    for measured in &judge.cross_node {
+        add_cross_node(judge, measured, seen);
+    }
+}
+
+/// The last probe of one node, where it found something.
+#[derive(Default)]
+struct NodeProbe {
+    /// The series that is furthest from what it should be.
+    slow: Option<SlowProbeSeries>,
+    /// The most elements that came out wrong, and of what.
+    wrong: Option<(String, f64)>,
+}
+
+/// A series that is not what it should be.
+struct SlowProbeSeries {
+    /// What was measured.
+    what: String,
+    ratio: f64,
+    limit: f64,
+    /// Whether it is compared with what boards of its model reach elsewhere, not with its own past.
+    elsewhere: bool,
+    /// Whether it went through the host.
+    through_host: bool,
+}
+
+impl SlowProbeSeries {
+    /// The worst that is said of one series. Within one GPU it says nothing of any wire.
+    fn of(judge: &Judge, cluster: &Cluster, row: u32, what: &str) -> Option<Self> {
+        let entry = cluster.device_at(DeviceClass::Probe, row)?;
+        let path = entry.info_label(probe_results::INFO, "path").map(SanitizedText::as_str);
+        let said = [
+            (probe_results::BASELINE_RATIO, judge.limits.probe_baseline_ratio, false),
+            (probe_results::REFERENCE_RATIO, 1.0, true),
+        ];
+        let said = said.into_iter().filter_map(|(metric, limit, elsewhere)| {
+            let ratio = cluster.current_value(metric, row).filter(|ratio| *ratio < limit)?;
+            let through_host = matches!(path, Some("host" | "staged"));
+            Some(Self { what: what.to_owned(), ratio, limit, elsewhere, through_host })
+        });
+        said.filter(|_| path != Some("local"))
+            .min_by(|a, b| a.share_of_limit().total_cmp(&b.share_of_limit()))
+    }
+
+    /// What it reached of its limit.
+    fn share_of_limit(&self) -> f64 {
+        self.ratio / self.limit
+    }
+
+    fn to_evidence(&self) -> FindingEvidence {
+        let what = if self.elsewhere { MODEL } else { OWN };
+        FindingEvidence::new(what, Some(self.ratio), Unit::Ratio, Some(self.limit))
+            .with_note(&self.what)
+    }
+}
+
+impl NodeProbe {
+    fn of(judge: &Judge, cluster: &Cluster, node: &Node) -> Option<Self> {
+        let own = *node.device_rows(DeviceClass::Node).first()?;
+        let ended = cluster.current_value(probe_results::LAST_RUN, own)?;
+        let age = cluster.now().0 as f64 / 1e3 - ended;
+        if age > judge.limits.probe_valid_seconds {
+            return None;
+        }
+        let mut found = Self::default();
+        for row in node.device_rows(DeviceClass::Probe) {
+            let Some(entry) = cluster.device_at(DeviceClass::Probe, *row) else { continue };
+            let name = entry.device.key.first().map_or("", SanitizedText::as_str).replace('_', "-");
+            if let Some(slow) = SlowProbeSeries::of(judge, cluster, *row, &name)
+                && found
+                    .slow
+                    .as_ref()
+                    .is_none_or(|worst| slow.share_of_limit() < worst.share_of_limit())
+            {
+                found.slow = Some(slow);
+            }
+            let wrong =
+                cluster.current_value(probe_results::WRONG, *row).filter(|wrong| *wrong > 0.0);
+            if let Some(wrong) = wrong
+                && found.wrong.as_ref().is_none_or(|(_, most)| wrong > *most)
+            {
+                found.wrong = Some((name, wrong));
+            }
+        }
+        (found.slow.is_some() || found.wrong.is_some()).then_some(found)
+    }
+
+    fn report_findings(self, node: &Node, seen: &mut DetectorOutcome) {
+        let entity = Entity::new_node(&node.name);
+        if let Some((what, wrong)) = self.wrong {
+            let evidence =
+                FindingEvidence::new(WRONG, Some(wrong), Unit::Count, None).with_note(&what);
+            seen.suspicions.push(
+                PendingFinding::of(FindingKind::GpuFailed, entity.clone(), 1, true)
+                    .with_summary(
+                        format!("{entity} gets wrong data from its own GPUs: {what} of its probe."),
+                        "Drain the node: what its GPUs exchange cannot be trusted. `gaunt-probe matrix` shows between which of them.".to_owned(),
+                    )
+                    .with_evidence([evidence]),
+            );
+        }
+        let Some(slow) = self.slow else { return };
+        let evidence = slow.to_evidence();
+        let kind =
+            if slow.through_host { FindingKind::PcieDegraded } else { FindingKind::NvlinkDegraded };
+        let same = |finding: &DetectedFinding| {
+            finding.kind == kind && finding.entity.node.as_ref() == Some(&node.name)
+        };
+        if support_findings(seen, same, &evidence) {
+            return;
+        }
+        let usual =
+            if slow.elsewhere { "what boards of its model should" } else { "what is usual for it" };
+        seen.suspicions.push(
+            PendingFinding::of(kind, entity.clone(), 1, true)
+                .with_summary(
+                    format!(
+                        "{} on {entity} reaches {} of {usual}, while its GPUs are idle.",
+                        slow.what,
+                        format_percent(slow.ratio)
+                    ),
+                    "Run `gaunt-probe matrix` there: it shows between which GPUs data is slow."
+                        .to_owned(),
+                )
+                .with_evidence([evidence]),
+        );
+    }
+}
+
+/// Adds what probes between nodes say of one port or leaf.
+fn add_cross_node(judge: &Judge, measured: &CrossNodeBandwidth, seen: &mut DetectorOutcome) {
+    let CrossNodeBandwidth { entity, across, ratio, pairs } = measured;
+    if *ratio >= judge.limits.probe_baseline_ratio {
+        return;
+    }
+    let limit = Some(judge.limits.probe_baseline_ratio);
+    let said = format!("{} say so", format_count(*pairs as usize, "pair"));
+    let evidence = FindingEvidence::new(OTHERS, Some(*ratio), Unit::Ratio, limit).with_note(said);
+    let port = entity.kind == EntityKind::Port;
+    let same = |finding: &DetectedFinding| match finding.kind {
+        FindingKind::PortRateLow | FindingKind::LinkErrors => port && finding.entity == *entity,
+        FindingKind::LeafCongested => !port && finding.entity.leaf == entity.leaf,
+        _ => false,
+    };
+    if support_findings(seen, same, &evidence) {
+        return;
+    }
+    let (kind, whom, next) = match (port, across) {
+        (true, _) => (
+            FindingKind::PortRateLow,
+            "with every other port of its rail",
+            "Look at the cable and the transceivers at both ends, and at the PCIe slot of the card.",
+        ),
+        (false, false) => (
+            FindingKind::LeafCongested,
+            "between ports below it",
+            "Look at the switch itself: its ports are slow with each other while nobody else sends.",
+        ),
+        (false, true) => (
+            FindingKind::LeafCongested,
+            "with ports below other leaves",
+            "Look at the uplinks of this switch: below it everything is as usual.",
+        ),
+    };
+    seen.suspicions.push(
+        PendingFinding::of(kind, entity.clone(), 1, true)
+            .with_summary(
+                format!(
+                    "{entity} carries {} of what is usual {whom}, measured between idle nodes.",
+                    format_percent(*ratio)
+                ),
+                next.to_owned(),
+            )
+            .with_evidence([evidence]),
+    );
+}
+
+/// Adds the evidence to every finding that it supports; whether there is one. Evidence of another kind wakes somebody.
+fn support_findings(
+    seen: &mut DetectorOutcome,
+    same: impl Fn(&DetectedFinding) -> bool,
+    evidence: &FindingEvidence,
+) -> bool {
+    let mut any = false;
+    for held in seen.suspicions.iter_mut().filter(|held| same(&held.finding)) {
+        held.add_confirmation(evidence.clone());
+        any = true;
+    }
+    any
+}

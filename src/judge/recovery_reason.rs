@@ -1,0 +1,255 @@
+//! Why a finding closes: which of its numbers was beyond its limit and is not any more.
+
+use std::collections::BTreeSet;
+
+use gaunt_schema::{
+    DeviceClass, EntityKind, FindingKind,
+    catalogue::{gpu_health, port},
+    unit::Unit,
+};
+
+use super::{
+    DetectedFinding, FindingEvidence, Judge, Whereabouts, job_group::JobGroup, link_averages,
+    moving_average::MovingAverage, robust_stats::median,
+};
+use crate::cluster::{Cluster, NodeId};
+
+/// A number of findings: its words, whether less of it is worse, and how it is measured now.
+type RecoveryMeasure = (&'static str, LimitSide, fn(&BlamedDevices<'_>) -> Option<f64>);
+
+/// In which direction a number is worse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LimitSide {
+    Below,
+    Above,
+}
+
+use LimitSide::{Above, Below};
+
+/// Every number that can say that a fault is over, by the words of the evidence.
+const MEASURES: &[RecoveryMeasure] = &[
+    ("utilization of these GPUs", Below, |it| it.median_of_gpus(|of| of.signals.utilization)),
+    ("utilization of their GPUs", Below, |it| it.median_of_gpus(|of| of.signals.utilization)),
+    ("tasks of the host waiting for input or output", Above, |it| it.median_io_pressure()),
+    ("tasks of these hosts waiting for input or output", Above, |it| it.median_io_pressure()),
+    ("tasks of the host waiting for a CPU", Above, |it| {
+        it.median_of_hosts(|host| Some(host.compare_cpu_pressure(it.cluster)?.now))
+    }),
+    ("busiest CPU of the host", Above, |it| {
+        it.median_of_hosts(|host| Some(host.compare_busiest_cpu(it.cluster)?.now))
+    }),
+    ("share of the time in which heat or hardware held the clock", Above, |it| {
+        it.median_of_gpus(|of| max_known(of.signals.hw_slowdown, of.signals.sw_thermal))
+    }),
+    ("clock", Below, |it| it.median_of_gpus(|of| of.clock)),
+    ("PCIe lanes", Below, |it| {
+        it.median_of_rows(|row| it.cluster.current_value(gpu_health::PCIE_WIDTH, row))
+    }),
+    ("PCIe generation", Below, |it| {
+        it.median_of_rows(|row| it.cluster.current_value(gpu_health::PCIE_GENERATION, row))
+    }),
+    ("NVLink errors in a second", Above, |it| {
+        it.median_of_rows(|row| it.judge.nvlinks.error_rate(row, it.cluster))
+    }),
+    ("active NVLinks", Below, |it| it.median_of_rows(|row| it.judge.nvlinks.active_links(row))),
+    ("logical state", Below, |it| {
+        it.lowest_of_ports(|row| it.cluster.current_value(port::STATE, row))
+    }),
+    ("physical state", Below, |it| {
+        it.lowest_of_ports(|row| it.cluster.current_value(port::PHYSICAL_STATE, row))
+    }),
+    ("line rate", Below, |it| it.lowest_of_ports(|row| it.cluster.current_value(port::RATE, row))),
+    ("broken symbols and packets in a second", Above, |it| it.median_of_links(|link| link.errors)),
+    ("packets with a congestion mark", Above, |it| it.median_of_links(|link| link.ecn_marked)),
+    ("time in which the network stops them", Above, |it| {
+        it.median_of_links(|link| link.pause_received)
+    }),
+    ("time in which they stop it", Above, |it| it.median_of_links(|link| link.pause_sent)),
+    ("packets without a buffer in a second", Above, |it| {
+        it.median_of_links(|link| link.out_of_buffer)
+    }),
+    ("packets sent again in a second", Above, |it| it.retransmit_rate()),
+    ("work against what is usual", Below, |it| it.gang.and_then(|gang| gang.pace)),
+    ("speed that the job has lost", Above, |it| it.slowdown_ratio()),
+    ("speed that its job has lost", Above, |it| it.slowdown_ratio()),
+];
+
+/// What a finding is about, as it is now.
+struct BlamedDevices<'a> {
+    judge: &'a Judge,
+    cluster: &'a Cluster,
+    kind: FindingKind,
+    gpus: Vec<u32>,
+    nodes: BTreeSet<NodeId>,
+    ports: Vec<u32>,
+    gang: Option<&'a JobGroup>,
+}
+
+/// The averages of one GPU.
+struct GpuRecoveryInput {
+    signals: super::gpu_signals::GpuSignals,
+    clock: Option<f64>,
+}
+
+/// The signal that recovered, beside its limit, as a person reads it: `tasks of the host waiting for input or output
+/// 2 %, limit 8 %`.
+pub(super) fn explain_recovery(
+    judge: &Judge,
+    cluster: &Cluster,
+    finding: &DetectedFinding,
+) -> String {
+    let nodes = Whereabouts::of(judge, cluster);
+    if let Some(gone) = finding.entity.node.as_ref().and_then(|name| nodes.gone(name)) {
+        return gone.reason().to_string();
+    }
+    let around = BlamedDevices::of(judge, cluster, finding);
+    let recovered = finding.evidence.iter().find_map(|number| around.recovered_number(number));
+    recovered.unwrap_or_else(|| default_reason(finding.kind).to_owned())
+}
+
+/// Where no number says it.
+const fn default_reason(kind: FindingKind) -> &'static str {
+    match kind {
+        FindingKind::TargetDown => "the target answers again",
+        FindingKind::DriverHung => "the driver answers again",
+        FindingKind::DataStale => "values change again",
+        FindingKind::GpuFailed => "the GPU works as usual again, was reset or is back",
+        FindingKind::IdleAllocated => "its GPUs are in use again, or no job holds them",
+        FindingKind::CollectiveHang => "the job moves again, or has ended",
+        _ => "no evidence any more",
+    }
+}
+
+impl<'a> BlamedDevices<'a> {
+    fn of(judge: &'a Judge, cluster: &'a Cluster, finding: &DetectedFinding) -> Self {
+        let culprit = &finding.entity;
+        let node = culprit.node.as_ref().and_then(|name| cluster.node_by_name(name));
+        let job = culprit.job.as_ref().and_then(|job| cluster.gpus_by_job().get(job));
+        let mut nodes: BTreeSet<NodeId> = node.iter().map(|(id, _)| *id).collect();
+        if matches!(culprit.kind, EntityKind::Storage | EntityKind::Leaf | EntityKind::Rail) {
+            let victims = finding.victims.iter().filter_map(|victim| victim.node.as_ref());
+            nodes.extend(victims.filter_map(|name| Some(cluster.node_by_name(name)?.0)));
+        }
+        let rows = |class: DeviceClass| {
+            let nodes = nodes.iter().filter_map(|id| cluster.node_by_id(*id));
+            nodes.flat_map(|node| node.device_rows(class).to_vec()).collect::<Vec<u32>>()
+        };
+        let is = |class: DeviceClass, row: &u32, keys: &[Option<&gaunt_schema::SanitizedText>]| {
+            let entry = cluster.device_at(class, *row);
+            keys.iter().enumerate().all(|(at, key)| {
+                key.is_none() || entry.and_then(|entry| entry.device.key.get(at)) == *key
+            })
+        };
+        let mut gpus = rows(DeviceClass::Gpu);
+        gpus.retain(|row| is(DeviceClass::Gpu, row, &[culprit.gpu.as_ref()]));
+        if node.is_none() && nodes.is_empty() {
+            gpus = job.cloned().unwrap_or_default();
+        }
+        let mut ports = rows(DeviceClass::Port);
+        ports.retain(|row| {
+            is(DeviceClass::Port, row, &[culprit.device.as_ref(), culprit.port.as_ref()])
+        });
+        let gang = gpus.first().and_then(|row| judge.job_groups.of(*row));
+        Self { judge, cluster, kind: finding.kind, gpus, nodes, ports, gang }
+    }
+
+    /// What is said of a number that was beyond its limit when it was last looked at, and is not now.
+    fn recovered_number(&self, number: &FindingEvidence) -> Option<String> {
+        let (before, limit) = number.value.zip(number.limit)?;
+        let (_, worse, measure) = MEASURES.iter().find(|(what, ..)| *what == number.what)?;
+        let beyond = |value: f64| if *worse == Below { value < limit } else { value >= limit };
+        let now = measure(self).filter(|now| beyond(before) && !beyond(*now))?;
+        let sign = if *worse == Below { "≥" } else { "<" };
+        let unit = number.unit;
+        Some(format!(
+            "{} {} {sign} limit {}",
+            number.what,
+            format_value(now, unit),
+            format_value(limit, unit)
+        ))
+    }
+
+    fn median_of_gpus(&self, of: impl Fn(&GpuRecoveryInput) -> Option<f64>) -> Option<f64> {
+        let (now, gap) = (self.cluster.now(), self.cluster.freshness_window());
+        self.median_of_rows(|row| {
+            let averages = &self.judge.gpus.get(row as usize)?.averages;
+            let clock = averages.clock_hertz(now, &self.judge.limits);
+            of(&GpuRecoveryInput {
+                signals: averages.signals_at(now, gap, &self.judge.limits),
+                clock,
+            })
+        })
+    }
+
+    fn median_of_rows(&self, of: impl Fn(u32) -> Option<f64>) -> Option<f64> {
+        median(self.gpus.iter().filter_map(|row| of(*row)))
+    }
+
+    fn median_of_hosts(&self, of: impl Fn(&super::HostAverages) -> Option<f64>) -> Option<f64> {
+        let hosts = self.nodes.iter().filter_map(|id| self.judge.hosts.get(id));
+        median(hosts.filter_map(of))
+    }
+
+    fn median_io_pressure(&self) -> Option<f64> {
+        self.median_of_hosts(|host| Some(host.compare_io_pressure(self.cluster)?.now))
+    }
+
+    fn lowest_of_ports(&self, of: impl Fn(u32) -> Option<f64>) -> Option<f64> {
+        self.ports.iter().filter_map(|row| of(*row)).reduce(f64::min)
+    }
+
+    fn median_of_links(
+        &self,
+        of: impl Fn(&link_averages::LinkAverages) -> MovingAverage,
+    ) -> Option<f64> {
+        let now =
+            |row: &u32| link_averages::current_value(of(self.judge.links.of(*row)?), self.cluster);
+        median(self.ports.iter().filter_map(now))
+    }
+
+    fn retransmit_rate(&self) -> Option<f64> {
+        if self.kind != FindingKind::PcieDegraded {
+            return self.median_of_links(|link| link.retransmitted);
+        }
+        let (now, gap) = (self.cluster.now(), self.cluster.freshness_window());
+        self.median_of_rows(|row| {
+            self.judge.gpus.get(row as usize)?.averages.pcie_replays(now, gap)
+        })
+    }
+
+    fn slowdown_ratio(&self) -> Option<f64> {
+        self.gang.and_then(JobGroup::slowdown_ratio)
+    }
+}
+
+fn max_known(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    a.into_iter().chain(b).reduce(f64::max)
+}
+
+/// A number with its unit.
+fn format_value(value: f64, unit: Unit) -> String {
+    match unit {
+        Unit::Ratio => super::pending_finding::format_percent(value),
+        Unit::Hertz => format!("{:.0} MHz", value / 1e6),
+        Unit::BytesPerSecond => format!("{:.0} Gb/s", value * 8.0 / 1e9),
+        Unit::Seconds => format!("{value:.0} s"),
+        _ if value.fract().abs() < 1e-9 => format!("{value:.0}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_measure_is_a_number_of_some_finding() {
+        for (what, ..) in MEASURES {
+            let known = FindingKind::ALL.iter().any(|kind| {
+                let ground = super::super::evidence_row(*kind, what);
+                !ground.series.is_empty() || !ground.threshold.is_empty()
+            });
+            assert!(known, "{what}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What most of a group do: medians, and how far one stands from the others.
+
+/// The median; of an even number the lower of the two in the middle. None of none.
+pub(super) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+    let middle = values.len().checked_sub(1)? / 2;
+    Some(*values.select_nth_unstable_by(middle, f64::total_cmp).1)
+}
+
+/// The middle of a group and how far its members usually stand from it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct RobustStats {
+    /// The median.
+    pub(super) median: f64,
+    /// The lower quartile: below it is every fourth.
+    pub(super) lower_quartile: f64,
+    /// The spread: 1.4826 times the median deviation, as large as a standard deviation would be.
+    pub(super) spread: f64,
+}
+
+/// Turns a median of deviations into what a standard deviation would be in a bell curve.
+const LIKE_SIGMA: f64 = 1.4826;
+
+impl RobustStats {
+    /// The crowd of these values; none of fewer than `least`.
+    pub(super) fn of(values: &[f64], least: usize) -> Option<Self> {
+        if values.len() < least.max(1) {
+            return None;
+        }
+        let middle = median(values.iter().copied())?;
+        let mut sorted = values.to_vec();
+        let low = *sorted.select_nth_unstable_by(values.len() / 4, f64::total_cmp).1;
+        let spread = median(values.iter().map(|value| (value - middle).abs()))? * LIKE_SIGMA;
+        Some(Self { median: middle, lower_quartile: low, spread })
+    }
+
+    /// How many spreads a value stands above the middle, where a spread is at least `floor` of the middle: in a small
+    /// group the spread itself is a matter of luck.
+    pub(super) fn robust_score(&self, value: f64, floor: f64) -> f64 {
+        let spread = self.spread.max(floor * self.median.abs()).max(f64::MIN_POSITIVE);
+        (value - self.median) / spread
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_odd_value_moves_neither_middle_nor_spread() {
+        let crowd = RobustStats::of(&[1.0, 1.02, 0.98, 1.01, 40.0], 4).unwrap();
+        assert_eq!(crowd.median.to_string(), "1.01");
+        assert!(crowd.spread < 0.05);
+        assert!(crowd.robust_score(40.0, 0.03) > 100.0);
+        assert!(crowd.robust_score(1.05, 0.03) < 4.0, "a small group has a floor");
+    }
+
+    #[test]
+    fn few_are_no_crowd() {
+        assert_eq!(RobustStats::of(&[1.0, 2.0, 3.0], 4), None);
+        assert_eq!(median([]), None);
+        assert_eq!(median([3.0, f64::NAN, 1.0, 2.0]), Some(2.0));
+    }
+}

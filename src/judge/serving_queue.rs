@@ -1,0 +1,116 @@
+//! Model servers: whether requests wait at them, and hosts on which requests wait beside GPUs that have nothing to do.
+
+use gaunt_schema::{
+    DeviceClass, Entity, FindingKind, SanitizedText, catalogue::service, unit::Unit,
+};
+
+use super::{
+    FindingEvidence, Judge,
+    data_starvation::CpuPressure,
+    finding_lifecycle::DetectorOutcome,
+    pending_finding::{PendingFinding, format_count, format_percent},
+};
+use crate::cluster::{Cluster, Node, NodeId};
+
+/// What the model servers of a node say of their work.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct ServingQueue {
+    /// Requests that wait.
+    pub(super) waiting: f64,
+    /// Requests that are being answered.
+    pub(super) running: f64,
+    /// Requests that were answered in a second, if that is known.
+    pub(super) answered: Option<f64>,
+}
+
+/// The queues of all model servers of a node together; none if it has none, or none says how many wait.
+pub(super) fn sum_queues(cluster: &Cluster, node: &Node) -> Option<ServingQueue> {
+    let mut queue: Option<ServingQueue> = None;
+    for row in node.device_rows(DeviceClass::Service) {
+        let Some(waiting) = cluster.current_value(service::WAITING, *row) else { continue };
+        let all = queue.get_or_insert_default();
+        all.waiting += waiting;
+        all.running += cluster.current_value(service::RUNNING, *row).unwrap_or_default();
+        if let Some(answered) = cluster.current_rate(service::REQUESTS, *row) {
+            *all.answered.get_or_insert(0.0) += answered;
+        }
+    }
+    queue
+}
+
+/// Adds the nodes on which requests wait and GPUs do next to nothing.
+pub(super) fn detect_stuck_queues(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
+    for (id, node) in cluster
+        .sorted_nodes()
+        .filter(|(_, node)| !node.device_rows(DeviceClass::Service).is_empty())
+    {
+        seen.suspicions.extend(detect_stuck_queue(judge, cluster, id, node));
+    }
+}
+
+fn detect_stuck_queue(
+    judge: &Judge,
+    cluster: &Cluster,
+    id: NodeId,
+    node: &Node,
+) -> Option<PendingFinding> {
+    let limits = &judge.limits;
+    let (now, gap) = (cluster.now(), cluster.freshness_window());
+    let queue = sum_queues(cluster, node).filter(|queue| queue.waiting >= limits.queue_requests)?;
+    let busy = node
+        .device_rows(DeviceClass::Gpu)
+        .iter()
+        .filter_map(|row| judge.gpus.get(*row as usize)?.averages.utilization_at(now, gap));
+    let busy: Vec<f64> = busy.collect();
+    // Which GPU serves which model nobody says: while any of them works hard, the queue may be its own.
+    let most = busy.iter().copied().reduce(f64::max)?;
+    if most >= limits.queue_idle_ratio {
+        return None;
+    }
+    let host = judge.hosts.get(&id).copied().unwrap_or_default();
+    let cpu = CpuPressure::of(&host, cluster, limits);
+    let stands = queue.answered.is_some_and(|answered| answered <= 0.0);
+    let kinds = 1 + usize::from(cpu.is_any_unusual()) + usize::from(stands);
+    let kind = if cpu.pegged { FindingKind::HostBound } else { FindingKind::DataStarved };
+    let services = node.device_rows(DeviceClass::Service).iter();
+    let names: Vec<&str> = services
+        .filter(|row| {
+            cluster.current_value(service::WAITING, **row).is_some_and(|waiting| waiting > 0.0)
+        })
+        .filter_map(|row| {
+            cluster
+                .device_at(DeviceClass::Service, *row)?
+                .device
+                .key
+                .last()
+                .map(SanitizedText::as_str)
+        })
+        .take(MOST_NAMED)
+        .collect();
+    let of = if names.is_empty() { String::new() } else { format!(" for {}", names.join(", ")) };
+    Some(
+        PendingFinding::of(kind, Entity::new_node(&node.name), kinds, true)
+            .with_hold_seconds(limits.queue_seconds.max(judge.two_sample_seconds(cluster)))
+            .with_cost(busy.iter().map(|busy| 1.0 - busy).sum(), Vec::new())
+            .with_summary(
+                format!(
+                    "{} wait{of} on {}, and its {} are busy {} of the time at most.",
+                    format_count(queue.waiting as usize, "request"),
+                    node.name,
+                    format_count(busy.len(), "GPU"),
+                    format_percent(most),
+                ),
+                format!("Look at the model server on {}: its log, its front end and tokenizer on the CPU, and whether its cache is full.", node.name),
+            )
+            .with_evidence([
+                FindingEvidence::new("requests that wait", Some(queue.waiting), Unit::Count, Some(limits.queue_requests)),
+                FindingEvidence::new("requests that are being answered", Some(queue.running), Unit::Count, None),
+                FindingEvidence::new("requests answered in a second", queue.answered, Unit::Count, None),
+                FindingEvidence::new("utilization of the busiest GPU", Some(most), Unit::Ratio, Some(limits.queue_idle_ratio)).with_note("the limit is an upper one"),
+                FindingEvidence::new("busiest CPU of the host", cpu.busiest, Unit::Ratio, Some(limits.busiest_cpu_ratio)),
+            ]),
+    )
+}
+
+/// Models that are named in a sentence.
+const MOST_NAMED: usize = 3;

@@ -1,0 +1,115 @@
+//! What pages hide: drivers that do not return, so that a page has no GPU in it, and pages that say the same for ever.
+
+use gaunt_schema::{
+    AbsenceReason, DeviceClass, Dialect, Entity, FindingKind, SanitizedText,
+    catalogue::{exporter, gpu},
+    unit::Unit,
+};
+
+use super::{
+    FindingEvidence, Judge,
+    finding_lifecycle::DetectorOutcome,
+    pending_finding::{PendingFinding, format_count, format_time_of_day},
+};
+use crate::cluster::{Cluster, Node, TargetHealth, TrackedTarget};
+
+/// Adds the nodes whose driver hangs, and those whose pages stand still.
+pub(super) fn detect_stale_telemetry(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
+    for (_, node) in cluster.sorted_nodes() {
+        seen.suspicions.extend(detect_driver_hang(judge, cluster, node));
+        seen.suspicions.extend(detect_stale_data(judge, cluster, node));
+    }
+}
+
+/// The exporter answers and says that its values of GPUs are old: a call to the driver has not returned.
+fn detect_driver_hang(judge: &Judge, cluster: &Cluster, node: &Node) -> Option<PendingFinding> {
+    let limits = &judge.limits;
+    let gpus = node.device_rows(DeviceClass::Gpu);
+    // A page that does not come says nothing of the driver; this one came, and names what is late.
+    if node.sampled.is_none_or(|at| cluster.is_stale(at)) {
+        return None;
+    }
+    let late = gpus.iter().filter(|row| is_gpu_stale(cluster, **row)).count();
+    let failing = node
+        .device_rows(DeviceClass::Collector)
+        .iter()
+        .find(|row| cluster.current_value(exporter::COLLECTOR_SUCCESS, **row) == Some(0.0));
+    if gpus.is_empty() || late < gpus.len() {
+        return None;
+    }
+    let collector = cluster.device_at(DeviceClass::Collector, *failing?)?;
+    let empty = SanitizedText::default();
+    let name = collector.device.key.first().unwrap_or(&empty);
+    let why = collector.info_label(exporter::COLLECTOR_INFO, "message");
+    let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+    let kinds =
+        1 + usize::from(judge.job_groups.most_slowed_on(gpus, limits.slowed_ratio).is_some());
+    let jobs = judge
+        .job_groups
+        .groups_on(gpus)
+        .into_iter()
+        .flat_map(|gang| gang.list_victims(cluster, None));
+    let jobs: Vec<Entity> = jobs.filter(|victim| victim.node.is_none()).collect();
+    Some(
+        PendingFinding::of(FindingKind::DriverHung, Entity::new_node(&node.name), kinds, true)
+            .with_hold_seconds(limits.driver_hung_seconds)
+            .with_cost(0.0, jobs)
+            .with_summary(
+                format!("The GPU driver of {} does not answer{why}.", node.name),
+                format!("Look at the kernel log of {} (dmesg) and for processes that cannot be killed; drain it, and reset the GPUs or start it anew.", node.name),
+            )
+            .with_evidence([
+                FindingEvidence::new("GPUs whose values are late", Some(late as f64), Unit::Count, Some(gpus.len() as f64)).with_note("the limit is how many it has"),
+                FindingEvidence::new(&format!("success of the collector {name}"), Some(0.0), Unit::Count, Some(1.0)).with_note("the limit is what it should be"),
+            ]),
+    )
+}
+
+/// Whether the page itself says that what it knows of a GPU is old.
+fn is_gpu_stale(cluster: &Cluster, row: u32) -> bool {
+    [gpu::UTILIZATION, gpu::POWER]
+        .into_iter()
+        .any(|metric| cluster.current_reading(metric, row) == Some(AbsenceReason::Stale.into()))
+}
+
+/// Pages come, and nothing in them moves.
+fn detect_stale_data(judge: &Judge, cluster: &Cluster, node: &Node) -> Option<PendingFinding> {
+    let limits = &judge.limits;
+    let least =
+        limits.stale_seconds.max(limits.stale_periods * cluster.scrape_period().as_secs_f64());
+    let frozen = |target: &&TrackedTarget| {
+        let since =
+            target.last_change().map(|news| cluster.now().duration_since(news).as_secs_f64());
+        target.health == TargetHealth::Live
+            && target.dialect.is_some_and(has_changing_values)
+            && since.is_some_and(|seconds| seconds >= least)
+    };
+    let targets = node.sources.iter().filter_map(|speaker| cluster.target_by_id(speaker.target));
+    let frozen: Vec<&TrackedTarget> = targets.filter(frozen).collect();
+    let first = frozen.first()?;
+    let since = frozen.iter().filter_map(|target| target.last_change()).min()?;
+    let address = &first.target.address;
+    let others = match frozen.len() {
+        1 => String::new(),
+        more => format!(" and {} more", format_count(more - 1, "target")),
+    };
+    Some(
+        PendingFinding::of(FindingKind::DataStale, Entity::new_node(&node.name), 1, true)
+            .with_summary(
+                format!("{address}{others} of {} answers, and nothing on its page has moved since {}.", node.name, format_time_of_day(since)),
+                format!("Look at the exporter behind {address}: start it anew, and see whether what it asks answers."),
+            )
+            .with_evidence([FindingEvidence::new(
+                "seconds without anything new",
+                Some(cluster.now().duration_since(since).as_secs_f64()),
+                Unit::Seconds,
+                Some(least),
+            )]),
+    )
+}
+
+/// Whether something on a page of this dialect moves from one look to the next, whatever the node does: a clock, an
+/// energy.
+const fn has_changing_values(dialect: Dialect) -> bool {
+    matches!(dialect, Dialect::Gaunt | Dialect::NodeExporter | Dialect::Dcgm | Dialect::Amd)
+}

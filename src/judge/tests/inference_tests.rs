@@ -1,0 +1,237 @@
+//! What nobody says and the judge learns: leaves from who is congested together, roles from what is usual, a slow decline;
+//! and what it says was missing.
+
+use gaunt_schema::{
+    Device, Dialect, Entity, EntityKind, Report, Severity,
+    catalogue::{gpu, host, port},
+};
+
+use super::telemetry_tests::{TargetFixture, node_report, push_reading};
+use crate::judge::DetectedFinding;
+
+/// So many nodes of one job, with names that say nothing of their place.
+const NODES: [(&str, Dialect); 8] = [
+    ("ash", Dialect::Gaunt),
+    ("birch", Dialect::Gaunt),
+    ("cedar", Dialect::Gaunt),
+    ("elm", Dialect::Gaunt),
+    ("fir", Dialect::Gaunt),
+    ("hazel", Dialect::Gaunt),
+    ("larch", Dialect::Gaunt),
+    ("oak", Dialect::Gaunt),
+];
+
+const DEVICES: [&str; 2] = ["bond0", "bond1"];
+
+/// A node whose two ports carry half of what they could; `marked` is the share of packets that queued on their way.
+fn network_report(place: usize, second: i64, marked: [f64; 2], leaf: Option<&str>) -> Report {
+    let mut page = node_report(NODES[place].0);
+    for (name, marked) in DEVICES.into_iter().zip(marked) {
+        let device = page.ensure_device(Device::new_port(name, "1"));
+        if let Some(leaf) = leaf {
+            page.add_info(device, port::INFO, &[("leaf", leaf), ("rail", &name[4..])]);
+        }
+        let seconds = second as f64;
+        for (metric, value) in [
+            (port::STATE, 4.0),
+            (port::RATE, 5e10),
+            (port::RECEIVE_BYTES, 1e12 + 2.5e10 * seconds),
+            (port::TRANSMIT_BYTES, 1e12 + 2.5e10 * seconds),
+            (port::RECEIVE_PACKETS, 1e9 + 6e6 * seconds),
+            (port::ECN_MARKED, 1e6 + 6e6 * marked * (seconds - 60.0).max(0.0)),
+        ] {
+            push_reading(&mut page, Device::new_port(name, "1"), metric, value);
+        }
+    }
+    page
+}
+
+fn finding_by_id<'a>(stage: &'a TargetFixture, id: &str) -> &'a DetectedFinding {
+    stage.judge.open_findings().into_iter().find(|finding| finding.id == id).unwrap()
+}
+
+fn missing_telemetry<'a>(stage: &'a TargetFixture, id: &str) -> &'a [String] {
+    let told = stage.judge.open_records().into_iter().find(|told| told.finding.id == id).unwrap();
+    &told.chain.as_ref().unwrap().missing
+}
+
+#[test]
+fn ports_that_are_congested_together_are_taken_for_a_leaf_that_nobody_names() {
+    // Of eight nodes three suffer on one rail.
+    let page = |second: i64, place: usize| {
+        network_report(place, second, [if place % 3 == 1 { 0.05 } else { 0.0 }, 0.0], None)
+    };
+    let mut stage = TargetFixture::new(&NODES);
+    assert_eq!(stage.run(65, page).open_ids(), [""; 0]);
+    assert_eq!(stage.run(30, page).open_ids(), ["leaf_congested/0"]);
+    let learned = finding_by_id(&stage, "leaf_congested/0");
+    assert_eq!(learned.severity, Severity::Warning, "what is learned wakes nobody");
+    assert!(learned.confidence <= 0.5);
+    let rail = Entity { rail: Some("0".into()), ..Entity::new(EntityKind::Rail) };
+    assert_eq!(learned.entity, rail, "no switch is invented");
+    assert_eq!(
+        learned.summary,
+        "3 ports of 8 on rail 0 are congested together, those of birch, fir, oak: probably they share a leaf switch, which nobody names."
+    );
+    let lacks = missing_telemetry(&stage, "leaf_congested/0");
+    assert!(lacks.iter().any(|lack| lack.starts_with("nobody names its leaf")), "{lacks:?}");
+}
+
+#[test]
+fn a_leaf_that_is_named_is_never_guessed() {
+    let page = |second: i64, place: usize| {
+        let marked = if place % 3 == 1 { 0.05 } else { 0.0 };
+        let leaf = if place % 3 == 1 { "north" } else { "south" };
+        network_report(place, second, [marked, 0.0], Some(leaf))
+    };
+    let mut stage = TargetFixture::new(&NODES);
+    assert_eq!(stage.run(95, page).open_ids(), ["leaf_congested/north"]);
+    let lacks = missing_telemetry(&stage, "leaf_congested/north");
+    assert!(lacks.iter().all(|lack| !lack.starts_with("nobody names its leaf")), "{lacks:?}");
+    assert!(lacks.iter().any(|lack| lack.starts_with("its switch is not read")), "{lacks:?}");
+}
+
+#[test]
+fn who_is_congested_on_all_rails_shares_its_work_and_no_switch() {
+    let page = |second: i64, place: usize| {
+        let marked = if place < 3 { 0.05 } else { 0.0 };
+        network_report(place, second, [marked, marked], None)
+    };
+    assert_eq!(TargetFixture::new(&NODES).run(120, page).open_ids(), [""; 0]);
+}
+
+/// A node with four GPUs of one job that do this: power over 700 W and clock in GHz of each.
+fn power_report(place: usize, gpus: [(f64, f64); 4]) -> Report {
+    let mut page = node_report(NODES[place].0);
+    for (index, (power, clock)) in (0..).zip(gpus) {
+        let device = page.ensure_device(Device::new_gpu(index));
+        page.add_info(device, gpu::JOB_INFO, &[("job", "train")]);
+        page.add_info(device, gpu::INFO, &[("model", "a board")]);
+        for (metric, value) in [
+            (gpu::UTILIZATION, 1.0),
+            (gpu::TENSOR_ACTIVE, 0.4),
+            (gpu::POWER, power * 700.0),
+            (gpu::POWER_LIMIT, 700.0),
+            (gpu::SM_CLOCK, clock * 1e9),
+        ] {
+            push_reading(&mut page, Device::new_gpu(index), metric, value);
+        }
+    }
+    page
+}
+
+#[test]
+fn a_gpu_is_compared_with_those_that_do_the_same_part() {
+    // Half of the job's nodes compute more, at a lower clock, and always did.
+    let page = |slow_from: i64| {
+        move |second: i64, place: usize| {
+            let usual = if place.is_multiple_of(2) { (0.9, 1.3) } else { (0.5, 1.9) };
+            let mut gpus = [usual; 4];
+            if place == 3 && second >= slow_from {
+                gpus[2].1 = 1.45;
+            }
+            power_report(place, gpus)
+        }
+    };
+    let mut stage = TargetFixture::new(&NODES[..4]);
+    assert_eq!(stage.run(90, page(91)).open_ids(), [""; 0], "stages that differ are no fault");
+    assert_eq!(stage.run(30, page(91)).open_ids(), ["compute_straggler/elm/2"]);
+    let slow = finding_by_id(&stage, "compute_straggler/elm/2");
+    assert!(slow.summary.contains("at 76 % of its peers' clock"), "{}", slow.summary);
+    let told = stage.judge.open_records()[0].chain.as_ref().unwrap();
+    assert!(told.peers.contains("clocks within 2 roles"), "{}", told.peers);
+}
+
+#[test]
+fn a_gpu_that_grows_slower_little_by_little_is_found_and_a_warm_room_is_not() {
+    // A hundredth in three minutes, of one or of all.
+    let page = |all: bool| {
+        move |second: i64, place: usize| {
+            let lost = (second - 600).max(0) as f64 / 18_000.0;
+            let mut gpus = [(0.8, 1.6); 4];
+            for (at, gpu) in gpus.iter_mut().enumerate() {
+                if all || (place == 1 && at == 3) {
+                    gpu.1 *= 1.0 - lost.min(0.12);
+                }
+            }
+            power_report(place, gpus)
+        }
+    };
+    let mut stage = TargetFixture::new(&NODES[..2]);
+    assert_eq!(stage.run(1_200, page(false)).open_ids(), [""; 0]);
+    assert_eq!(stage.run(1_800, page(false)).open_ids(), ["compute_straggler/birch/3"]);
+    let slow = finding_by_id(&stage, "compute_straggler/birch/3");
+    assert_eq!(slow.severity, Severity::Warning);
+    assert!(slow.summary.contains("has grown slower little by little"), "{}", slow.summary);
+    assert_eq!(TargetFixture::new(&NODES[..2]).run(3_000, page(true)).open_ids(), [""; 0]);
+}
+
+#[test]
+fn a_hang_of_a_job_that_nobody_names_is_said_at_once_and_wakes_later() {
+    let page = |second: i64, place: usize| {
+        let mut page = node_report(NODES[place].0);
+        for index in 0..4 {
+            let hangs = second > 90;
+            push_reading(&mut page, Device::new_gpu(index), gpu::UTILIZATION, 1.0);
+            push_reading(
+                &mut page,
+                Device::new_gpu(index),
+                gpu::TENSOR_ACTIVE,
+                if hangs { 0.0 } else { 0.4 },
+            );
+            push_reading(
+                &mut page,
+                Device::new_gpu(index),
+                gpu::POWER,
+                if hangs { 200.0 } else { 600.0 },
+            );
+            push_reading(&mut page, Device::new_gpu(index), gpu::POWER_LIMIT, 700.0);
+            push_reading(&mut page, Device::new_gpu(index), gpu::PROCESSES, 1.0);
+        }
+        let waited = 1e3 + 0.001 * second as f64;
+        push_reading(&mut page, Device::new_node(), host::IO_PRESSURE, waited);
+        page
+    };
+    let mut stage = TargetFixture::new(&NODES[..2]);
+    assert_eq!(stage.run(150, page).open_ids(), [""; 0]);
+    assert_eq!(stage.run(60, page).open_ids(), ["collective_hang/ash"]);
+    assert_eq!(finding_by_id(&stage, "collective_hang/ash").severity, Severity::Warning);
+    assert_eq!(stage.run(120, page).open_ids(), ["collective_hang/ash"]);
+    assert_eq!(finding_by_id(&stage, "collective_hang/ash").severity, Severity::Critical);
+}
+
+#[test]
+fn a_finding_says_what_was_missing() {
+    // Neither profiling counters nor ports, nor a job's name; only one node has a pressure.
+    let page = |second: i64, place: usize| {
+        let mut page = node_report(NODES[place].0);
+        let starves = place == 0 && second > 90;
+        for index in 0..4 {
+            let busy = if starves { 0.4 } else { 1.0 };
+            push_reading(&mut page, Device::new_gpu(index), gpu::UTILIZATION, busy);
+            push_reading(&mut page, Device::new_gpu(index), gpu::POWER, 600.0 * busy);
+            push_reading(&mut page, Device::new_gpu(index), gpu::POWER_LIMIT, 700.0);
+            push_reading(&mut page, Device::new_gpu(index), gpu::PROCESSES, 1.0);
+        }
+        let waited = 1e3 + 0.5 * (second - 90).max(0) as f64;
+        push_reading(
+            &mut page,
+            Device::new_node(),
+            host::IO_PRESSURE,
+            if place == 0 { waited } else { 1e3 },
+        );
+        page
+    };
+    let mut stage = TargetFixture::new(&NODES[..2]);
+    assert_eq!(stage.run(130, page).open_ids(), ["data_starved/ash"]);
+    let lacks = missing_telemetry(&stage, "data_starved/ash");
+    for lack in [
+        "no profiling counters",
+        "nobody names the jobs",
+        "no PCIe traffic is told",
+        "no port of the node is told",
+    ] {
+        assert!(lacks.iter().any(|said| said.starts_with(lack)), "{lack} is not in {lacks:?}");
+    }
+    assert!(!lacks.iter().any(|said| said.starts_with("no pressure")), "{lacks:?}");
+}

@@ -1,0 +1,188 @@
+//! Judges that go on where another one ended, and first looks at what was down before.
+
+use super::*;
+use crate::judge::{BaselineSnapshot, FindingSnapshot};
+
+impl JobFixture {
+    /// Another judge goes on after so many seconds with what was written down of this one, and reads all anew.
+    pub(super) fn restart_judge(&mut self, gap: i64) -> &mut Self {
+        let past = serde_json::to_string(&self.judge.snapshot_findings()).unwrap();
+        let usual = serde_json::to_string(&self.judge.snapshot_baselines(&self.cluster)).unwrap();
+        self.restart_from(gap, &past, &usual)
+    }
+
+    fn restart_from(&mut self, gap: i64, past: &str, usual: &str) -> &mut Self {
+        let targets = self.cluster.tracked_targets().iter().map(|scraped| scraped.target.clone());
+        let targets = targets.collect();
+        self.cluster = Cluster::new(Duration::from_secs(1), 10);
+        self.cluster.ingest_delivery(Delivery::Targets(targets));
+        self.second += gap;
+        self.cluster.advance_to(UnixMs(self.second * 1_000));
+        let (past, usual): (FindingSnapshot, BaselineSnapshot) =
+            (serde_json::from_str(past).unwrap(), serde_json::from_str(usual).unwrap());
+        self.judge = Judge::new(Thresholds::default()).with_findings(past).with_baselines(usual);
+        self.judge.evaluate_cluster(&self.cluster);
+        self
+    }
+}
+
+const DISABLED: [f64; 3] = [1.0, 3.0, 1.0];
+
+#[test]
+fn port_down_stays_open_long_after_a_restart() {
+    for state in [DOWN, DISABLED, [2.0, 5.0, 0.0]] {
+        let mut bench = JobFixture::new();
+        bench.run(60, with_port(UP)).run(30, with_port(state));
+        let before = bench.judge.open_records()[0].clone();
+        bench.restart_judge(20);
+        assert_eq!(bench.open_ids(), [PORT], "nobody looked yet");
+        for second in 0..1_500 {
+            assert_eq!(bench.run(1, with_port(state)).open_ids(), [PORT], "{state:?}, {second} s");
+        }
+        let after = &bench.judge.open_records()[0];
+        assert_eq!((after.life.opened, after.finding.since), (before.life.opened, UnixMs(61_000)));
+        assert_eq!(after.finding.confidence.to_string(), "0.99", "it was active before");
+        assert_eq!(bench.judge.opened_counts()[&FindingKind::PortDown], 1);
+        assert_eq!(bench.run(20, with_port(UP)).open_ids(), [""; 0]);
+    }
+}
+
+#[test]
+fn port_that_went_down_while_nobody_looked_is_found_at_the_first_looks() {
+    let mut bench = JobFixture::new();
+    bench.run(60, with_port(UP)).restart_judge(300);
+    // It was active before: no sibling needs to say that it should be.
+    assert_eq!(bench.run(2, with_port([1.0, 3.0, 0.0])).open_ids(), [PORT]);
+    assert_eq!(bench.finding_by_id(PORT).severity, Severity::Critical);
+    let mut counted = JobFixture::new();
+    counted.run(60, with_port(UP)).restart_judge(300);
+    assert_eq!(counted.run(1, with_port(DISABLED)).open_ids(), [PORT], "the link counted its fall");
+}
+
+#[test]
+fn port_down_before_the_first_look_is_told_with_less_confidence() {
+    let mut bench = JobFixture::of(4);
+    let shown =
+        |port| [Some(NodeShown { port: Some(port), ..BUSY }), Some(BUSY), Some(BUSY), Some(BUSY)];
+    assert_eq!(bench.run(10, shown(DOWN)).open_ids(), [""; 0]);
+    assert_eq!(bench.run(5, shown(DOWN)).open_ids(), [PORT]);
+    let finding = bench.finding_by_id(PORT);
+    assert_eq!(finding.severity, Severity::Warning, "only others speak against it");
+    assert_eq!(finding.confidence.to_string(), "0.7");
+    assert_eq!(
+        finding.summary,
+        "mlx5_0/1 on gpu001 is down since before the first look: 2 of its 2 sibling ports are active, and the same port on 3 of 3 other nodes."
+    );
+    let mut disabled = JobFixture::of(4);
+    assert_eq!(disabled.run(20, shown(DISABLED)).open_ids(), [PORT]);
+    let finding = disabled.finding_by_id(PORT);
+    assert_eq!(finding.severity, Severity::Critical, "its link was up once");
+    assert!(finding.summary.contains("is disabled since before"), "{}", finding.summary);
+}
+
+#[test]
+fn port_down_on_every_node_since_before_the_first_look_is_unused() {
+    for state in [DOWN, DISABLED, [1.0, 3.0, 0.0], [1.0, 2.0, 4.0]] {
+        let unused = Some(NodeShown { port: Some(state), ..BUSY });
+        assert_eq!(JobFixture::of(4).run(120, [unused; 4]).open_ids(), [""; 0], "{state:?}");
+        let mostly = [unused, unused, Some(BUSY), unused];
+        assert_eq!(JobFixture::of(4).run(120, mostly).open_ids(), [""; 0], "{state:?} on most");
+    }
+}
+
+/// The words with which a finding was closed; none while it is open.
+fn closed_because(bench: &JobFixture, id: &str) -> Option<String> {
+    let closed = bench.judge.closed_records();
+    let told = closed.into_iter().find(|told| told.finding.id == id)?;
+    told.life.changes.last().map(|turn| turn.to.to_string())
+}
+
+impl JobFixture {
+    /// Only these of its nodes are targets from now on.
+    fn keep_targets(&mut self, nodes: &[usize]) -> &mut Self {
+        let targets = self.cluster.tracked_targets().iter().map(|scraped| scraped.target.clone());
+        let targets: Vec<_> = targets.collect();
+        let kept = nodes.iter().map(|node| targets[*node].clone()).collect();
+        self.cluster.ingest_delivery(Delivery::Targets(kept));
+        self
+    }
+}
+
+const REMOVED: &str = "its node is not among the targets any more";
+
+#[test]
+fn finding_of_a_node_that_is_no_target_any_more_ends_and_says_so() {
+    let mut bench = JobFixture::new();
+    bench.run(60, with_port(UP)).run(30, with_port(DOWN)).keep_targets(&[1]);
+    assert_eq!(bench.run(15, [None, Some(BUSY)]).open_ids(), [""; 0]);
+    assert_eq!(closed_because(&bench, PORT).unwrap(), REMOVED);
+    let mut bench = JobFixture::new();
+    bench.run(60, [Some(BUSY), Some(BUSY)]).run(30, [None, Some(BUSY)]);
+    assert_eq!(bench.open_ids(), ["target_down/gpu001"]);
+    assert_eq!(bench.keep_targets(&[1]).run(15, [None, Some(BUSY)]).open_ids(), [""; 0]);
+    assert_eq!(closed_because(&bench, "target_down/gpu001").unwrap(), REMOVED);
+}
+
+#[test]
+fn finding_of_a_node_that_is_no_target_since_a_restart_ends_and_says_so() {
+    let mut bench = JobFixture::new();
+    bench.run(60, with_port(UP)).run(30, with_port(DOWN)).keep_targets(&[1]).restart_judge(20);
+    for second in 0..590 {
+        assert_eq!(
+            bench.run(1, [None, Some(BUSY)]).open_ids(),
+            [PORT],
+            "{second} s: it may come yet"
+        );
+    }
+    assert_eq!(bench.run(20, [None, Some(BUSY)]).open_ids(), [""; 0]);
+    assert_eq!(closed_because(&bench, PORT).unwrap(), REMOVED);
+    let mut bench = JobFixture::new();
+    bench.run(60, [Some(BUSY), Some(BUSY)]).run(30, [None, Some(BUSY)]);
+    bench.keep_targets(&[1]).restart_judge(20).run(700, [None, Some(BUSY)]);
+    assert_eq!(closed_because(&bench, "target_down/gpu001").unwrap(), REMOVED);
+}
+
+#[test]
+fn finding_of_a_node_that_is_not_read_since_a_restart_stays_while_it_is_a_target() {
+    let mut bench = JobFixture::new();
+    bench.run(60, with_port(UP)).run(30, with_port(DOWN)).restart_judge(20);
+    bench.run(1_500, [None, Some(BUSY)]);
+    assert_eq!(bench.open_ids(), ["port_down/gpu001/mlx5_0/1", "target_down/gpu001"]);
+}
+
+#[test]
+fn finding_of_a_node_with_another_name_ends_and_names_it() {
+    const RENAMED: &str = "its target reports as node gpu901 now";
+    const OTHER: &str = "port_down/gpu901/mlx5_0/1";
+    let mut bench = JobFixture::new();
+    bench.run(60, with_port(UP)).run(30, with_port(DOWN));
+    bench.names[0] = "gpu901";
+    // Its siblings say that the port of the node that is new should be active.
+    assert_eq!(bench.run(15, with_port(DOWN)).open_ids(), [OTHER]);
+    assert_eq!(closed_because(&bench, PORT).unwrap(), RENAMED);
+    let mut bench = JobFixture::new();
+    bench.run(60, with_port(UP)).run(30, with_port(DOWN)).restart_judge(20);
+    bench.names[0] = "gpu901";
+    assert_eq!(bench.run(15, with_port(DOWN)).open_ids(), [OTHER]);
+    assert_eq!(closed_because(&bench, PORT).unwrap(), RENAMED);
+}
+
+#[test]
+fn board_that_is_missing_since_a_restart_is_found() {
+    const BOARD: &str = "gpu_failed/gpu001/0";
+    let mut bench = JobFixture::new();
+    bench.run(120, [Some(BUSY), Some(BUSY)]).restart_judge(60);
+    bench.unlisted = 1;
+    assert_eq!(bench.run(30, [Some(BUSY), Some(BUSY)]).open_ids(), [BOARD]);
+    let finding = bench.finding_by_id(BOARD);
+    assert!(finding.summary.contains("is gone since the restart"), "{}", finding.summary);
+    assert_eq!(bench.restart_judge(60).run(900, [Some(BUSY), Some(BUSY)]).open_ids(), [BOARD]);
+    assert_eq!(bench.judge.opened_counts()[&FindingKind::GpuFailed], 1);
+    bench.unlisted = 0;
+    assert_eq!(bench.run(200, [Some(BUSY), Some(BUSY)]).open_ids(), [""; 0]);
+    // A board in another place of the list, under another name, is no missing one.
+    let mut bench = JobFixture::new();
+    bench.run(120, [Some(BUSY), Some(BUSY)]).restart_judge(60);
+    (bench.unlisted, bench.boards) = (1, 3);
+    assert_eq!(bench.run(30, [Some(BUSY), Some(BUSY)]).open_ids(), [""; 0]);
+}

@@ -1,0 +1,114 @@
+//! What is judged where pages come seldom, and GPUs are known from single instants only.
+
+use std::time::Duration;
+
+use gaunt_schema::{
+    Batch, Delivery, Device, Dialect, RejectionCounts, Report, ScrapeTarget, ScrapedPage, TargetId,
+    UnixMs,
+    catalogue::{gpu, host},
+};
+
+use super::telemetry_tests::{node_report, push_reading};
+use crate::{
+    cluster::Cluster,
+    judge::{Judge, Thresholds},
+};
+
+const NODES: [&str; 4] = ["ash", "birch", "cedar", "elm"];
+
+/// Seconds from one page to the next, which is more than some exporters take to look again.
+const PERIOD_S: i64 = 15;
+
+/// When something begins.
+const ONSET_S: i64 = 600;
+
+/// What happens from then on.
+#[derive(Clone, Copy)]
+struct StarvationCase {
+    /// What the GPUs of `birch` are seen to do at this look; none for as much as ever.
+    busy: fn(look: i64) -> Option<f64>,
+    /// Share of the time in which its tasks wait for input.
+    io: f64,
+    /// How fast the job is.
+    pace: f64,
+}
+
+/// Two GPUs of a job on a host, at an instant of which no counter tells what was between.
+fn starvation_report(node: &str, second: i64, trouble: StarvationCase) -> Report {
+    let since = (second - ONSET_S).max(0);
+    let struck = node == "birch" && since > 0;
+    let seen = (trouble.busy)(second / PERIOD_S).filter(|_| struck).unwrap_or(0.97);
+    let speed = if since > 0 { trouble.pace } else { 1.0 };
+    let mut page = node_report(node);
+    for index in 0..2 {
+        let device = page.ensure_device(Device::new_gpu(index));
+        page.add_info(device, gpu::JOB_INFO, &[("job", "8812")]);
+        push_reading(&mut page, Device::new_gpu(index), gpu::UTILIZATION, seen);
+        push_reading(&mut page, Device::new_gpu(index), gpu::TENSOR_ACTIVE, 0.4 * speed);
+    }
+    let more = if node == "birch" { trouble.io * since as f64 } else { 0.0 };
+    push_reading(&mut page, Device::new_node(), host::IO_PRESSURE, 0.01 * second as f64 + more);
+    page
+}
+
+/// The second after the onset at which something wakes somebody, and what that is.
+fn first_finding(seconds: i64, trouble: StarvationCase) -> Option<(i64, String)> {
+    let mut cluster = Cluster::new(Duration::from_secs(PERIOD_S as u64), 10);
+    let target = |(id, node): (u32, &str)| ScrapeTarget {
+        id: TargetId(id),
+        address: node.into(),
+        node: None,
+        origin: "test".into(),
+    };
+    cluster.ingest_delivery(Delivery::Targets((0..).zip(NODES).map(target).collect()));
+    let mut judge = Judge::new(Thresholds::default());
+    for second in 1..=ONSET_S + seconds {
+        let at = UnixMs(second * 1_000);
+        for (place, node) in (0..).zip(NODES) {
+            if second % PERIOD_S != place {
+                continue;
+            }
+            let page = ScrapedPage {
+                report: starvation_report(node, second, trouble),
+                dialect: Dialect::Gaunt,
+                bytes: 1,
+                rejected: RejectionCounts::default(),
+            };
+            let target = TargetId(place as u32);
+            let batch = Batch { target, at, duration_ms: 1.0, outcome: Ok(page) };
+            cluster.ingest_delivery(Delivery::Batch(batch));
+        }
+        cluster.advance_to(at);
+        judge.evaluate_cluster(&cluster);
+        if let Some(finding) = judge.open_findings().first() {
+            return Some((second - ONSET_S, finding.id.clone()));
+        }
+    }
+    None
+}
+
+/// Each fourth look catches it at doing less.
+fn low_every_fourth(look: i64) -> Option<f64> {
+    (look % 4 == 0).then_some(0.4)
+}
+
+#[test]
+fn a_host_that_starves_is_held_on_to_between_looks() {
+    let (after, id) =
+        first_finding(600, StarvationCase { busy: low_every_fourth, io: 0.3, pace: 0.6 }).unwrap();
+    assert_eq!(id, "data_starved/birch");
+    assert!(after <= 120, "after {after} s");
+}
+
+#[test]
+fn who_is_never_seen_to_starve_is_not_said_to() {
+    assert_eq!(first_finding(600, StarvationCase { busy: |_| None, io: 0.3, pace: 0.6 }), None);
+}
+
+#[test]
+fn a_job_that_is_as_fast_as_ever_has_a_host_that_only_reads_much() {
+    assert_eq!(
+        first_finding(600, StarvationCase { busy: low_every_fourth, io: 0.3, pace: 1.0 }),
+        None
+    );
+}

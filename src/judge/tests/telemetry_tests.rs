@@ -1,0 +1,267 @@
+//! What only some pages say: drivers that hang, pages that stand still, queues of model servers, switches.
+
+use std::time::Duration;
+
+use gaunt_schema::{
+    AbsenceReason, Batch, Delivery, Device, DeviceClass, Dialect, FindingKind, GpuState, MetricId,
+    Reading, RejectionCounts, Report, ScrapeTarget, ScrapedPage, Severity, TargetId, UnixMs,
+    catalogue::{exporter, gpu, host, port, service, switch_port},
+};
+
+use crate::{
+    cluster::Cluster,
+    judge::{Judge, Thresholds},
+};
+
+/// Targets that are read once a second, whatever they say.
+pub(super) struct TargetFixture {
+    pub(super) cluster: Cluster,
+    pub(super) judge: Judge,
+    dialects: Vec<Dialect>,
+    second: i64,
+}
+
+impl TargetFixture {
+    pub(super) fn new(targets: &[(&str, Dialect)]) -> Self {
+        let mut cluster = Cluster::new(Duration::from_secs(1), 10);
+        let named = targets.iter().zip(0..).map(|((address, _), id)| ScrapeTarget {
+            id: TargetId(id),
+            address: (*address).into(),
+            node: None,
+            origin: "test".into(),
+        });
+        cluster.ingest_delivery(Delivery::Targets(named.collect()));
+        cluster.advance_to(UnixMs(0));
+        let dialects = targets.iter().map(|(_, dialect)| *dialect).collect();
+        Self { cluster, judge: Judge::new(Thresholds::default()), dialects, second: 0 }
+    }
+
+    /// Seconds in which the targets bring what `page` makes of the second and the target's place.
+    pub(super) fn run(&mut self, seconds: i64, page: impl Fn(i64, usize) -> Report) -> &mut Self {
+        for _ in 0..seconds {
+            self.second += 1;
+            let at = UnixMs(self.second * 1_000);
+            for (place, dialect) in self.dialects.clone().into_iter().enumerate() {
+                let report = page(self.second, place);
+                let page =
+                    ScrapedPage { report, dialect, bytes: 1, rejected: RejectionCounts::default() };
+                let target = TargetId(place as u32);
+                let batch = Batch { target, at, duration_ms: 1.0, outcome: Ok(page) };
+                self.cluster.ingest_delivery(Delivery::Batch(batch));
+            }
+            self.cluster.advance_to(at);
+            self.judge.evaluate_cluster(&self.cluster);
+            self.judge.open_findings().into_iter().for_each(super::assert_sourced);
+        }
+        self
+    }
+
+    pub(super) fn open_ids(&self) -> Vec<&str> {
+        self.judge.open_findings().into_iter().map(|finding| finding.id.as_str()).collect()
+    }
+}
+
+pub(super) fn node_report(node: &str) -> Report {
+    Report { node: Some(node.into()), ..Report::default() }
+}
+
+pub(super) fn push_reading(
+    report: &mut Report,
+    device: Device,
+    metric: MetricId,
+    reading: impl Into<Reading>,
+) {
+    let device = report.ensure_device(device);
+    report.push(device, metric, reading.into());
+}
+
+/// A node with two GPUs of one job, as busy as said.
+fn busy_report(node: &str, busy: f64, tensor: f64) -> Report {
+    let mut page = node_report(node);
+    for index in 0..2 {
+        let device = page.ensure_device(Device::new_gpu(index));
+        page.add_info(device, gpu::JOB_INFO, &[("job", "8812")]);
+        push_reading(&mut page, Device::new_gpu(index), gpu::UTILIZATION, busy);
+        push_reading(&mut page, Device::new_gpu(index), gpu::TENSOR_ACTIVE, tensor);
+    }
+    page
+}
+
+#[test]
+fn a_driver_that_does_not_return_is_said_once_its_values_are_late_for_long() {
+    let hung = |second: i64, _| {
+        let late = (31..=100).contains(&second);
+        let mut page = node_report("gpu001");
+        for index in 0..2 {
+            let read = if late { AbsenceReason::Stale.into() } else { Reading::of(0.9) };
+            push_reading(&mut page, Device::new_gpu(index), gpu::UTILIZATION, read);
+        }
+        let collector = page.ensure_device(Device::new_collector("nvml"));
+        page.push(collector, exporter::COLLECTOR_SUCCESS, Reading::of(f64::from(!late)));
+        if late {
+            page.add_info(collector, exporter::COLLECTOR_INFO, &[("message", "a call is late")]);
+        }
+        page
+    };
+    let mut stage = TargetFixture::new(&[("gpu001:9770", Dialect::Gaunt)]);
+    assert_eq!(stage.run(38, hung).open_ids(), [""; 0], "a call that only takes long returns");
+    assert_eq!(stage.run(10, hung).open_ids(), ["driver_hung/gpu001"]);
+    let finding = stage.judge.open_findings()[0];
+    assert_eq!(finding.severity, Severity::Warning);
+    assert_eq!(finding.summary, "The GPU driver of gpu001 does not answer: a call is late.");
+    assert_eq!(stage.run(80, hung).open_ids(), [""; 0]);
+}
+
+#[test]
+fn a_node_without_a_driver_has_none_that_hangs() {
+    let mut stage = TargetFixture::new(&[("cpu001:9770", Dialect::Gaunt)]);
+    stage.run(60, |_, _| {
+        let mut page = node_report("cpu001");
+        push_reading(&mut page, Device::new_collector("nvml"), exporter::COLLECTOR_SUCCESS, 0.0);
+        page
+    });
+    assert_eq!(stage.open_ids(), [""; 0]);
+}
+
+#[test]
+fn a_page_that_stands_still_is_said_and_one_of_a_calm_server_is_not() {
+    let mut stage =
+        TargetFixture::new(&[("gpu001:9770", Dialect::Gaunt), ("gpu001:8000", Dialect::Vllm)]);
+    let page = |stops: i64| {
+        move |second: i64, place: usize| {
+            let mut page = node_report("gpu001");
+            if place == 1 {
+                push_reading(
+                    &mut page,
+                    Device::new_service("gpu001:8000", "m"),
+                    service::WAITING,
+                    0.0,
+                );
+                return page;
+            }
+            page.node_time = Some(UnixMs(second.min(stops) * 1_000));
+            push_reading(&mut page, Device::new_node(), host::CPUS, 64.0);
+            page
+        }
+    };
+    assert_eq!(stage.run(200, page(i64::MAX)).open_ids(), [""; 0]);
+    assert_eq!(stage.run(100, page(200)).open_ids(), [""; 0]);
+    assert_eq!(stage.run(30, page(200)).open_ids(), ["data_stale/gpu001"]);
+    let finding = stage.judge.open_findings()[0];
+    assert!(
+        finding.summary.starts_with("gpu001:9770 of gpu001 answers, and nothing"),
+        "{finding:?}"
+    );
+    assert_eq!(stage.run(20, page(i64::MAX)).open_ids(), [""; 0]);
+}
+
+#[test]
+fn a_full_queue_beside_idle_gpus_starves_and_an_empty_one_does_not() {
+    let mut stage =
+        TargetFixture::new(&[("gpu001:9770", Dialect::Gaunt), ("gpu001:8000", Dialect::Vllm)]);
+    let page = |waiting: f64, answered: f64, busy: f64| {
+        move |second: i64, place: usize| {
+            let mut page = busy_report("gpu001", busy, 0.0);
+            if place == 1 {
+                page = node_report("gpu001");
+                let server = || Device::new_service("gpu001:8000", "chat-13b");
+                push_reading(&mut page, server(), service::WAITING, waiting);
+                push_reading(
+                    &mut page,
+                    server(),
+                    service::REQUESTS,
+                    1e3 + answered * second as f64,
+                );
+                return page;
+            }
+            // The host has trouble of its own: without requests that is nothing to starve for.
+            push_reading(&mut page, Device::new_node(), host::IO_PRESSURE, 0.4 * second as f64);
+            page
+        }
+    };
+    assert_eq!(stage.run(120, page(0.0, 1.0, 0.1)).open_ids(), [""; 0]);
+    assert_ne!(stage.judge.gpu_state(0), GpuState::DataStarved);
+    assert_eq!(stage.run(60, page(30.0, 4.0, 0.9)).open_ids(), [""; 0], "they work on it");
+    assert_eq!(stage.run(60, page(30.0, 0.0, 0.02)).open_ids(), ["data_starved/gpu001"]);
+    assert_eq!(stage.judge.gpu_state(0), GpuState::DataStarved);
+    let finding = stage.judge.open_findings()[0];
+    assert_eq!(finding.severity, Severity::Critical, "requests wait, and none is answered");
+    assert_eq!(
+        finding.summary,
+        "30 requests wait for chat-13b on gpu001, and its 2 GPUs are busy 2 % of the time at most."
+    );
+}
+
+/// A node with a port whose counters grow by so much a second.
+fn port_report(node: &str, second: i64, grows: &[(MetricId, f64)]) -> Report {
+    let mut page = busy_report(node, 1.0, 0.4);
+    let card = || Device::new_port("mlx5_0", "1");
+    for (metric, value) in [(port::STATE, 4.0), (port::PHYSICAL_STATE, 5.0), (port::RATE, 5e10)] {
+        push_reading(&mut page, card(), metric, value);
+    }
+    let usual = [
+        (port::TRANSMIT_BYTES, 8e9),
+        (port::RECEIVE_BYTES, 8e9),
+        (port::RECEIVE_PACKETS, 2e6),
+        (port::SYMBOL_ERRORS, 0.0),
+        (port::ECN_MARKED, 0.0),
+        (port::CNP_HANDLED, 2.0),
+    ];
+    for (metric, by) in usual {
+        let by = grows.iter().find(|(grown, _)| *grown == metric).map_or(by, |(_, by)| *by);
+        push_reading(&mut page, card(), metric, 1e9 + by * second as f64);
+    }
+    page
+}
+
+#[test]
+fn what_a_switch_receives_broken_is_said_of_the_port_at_the_other_end_of_the_cable() {
+    let mut stage = TargetFixture::new(&[
+        ("gpu001:9770", Dialect::Gaunt),
+        ("gpu002:9770", Dialect::Gaunt),
+        ("exporter:9315", Dialect::Infiniband),
+    ]);
+    let page = |broken: f64| {
+        move |second: i64, place: usize| {
+            if place < 2 {
+                return port_report(["gpu001", "gpu002"][place], second, &[]);
+            }
+            let mut page = node_report("exporter");
+            for (number, peer) in ["gpu001", "gpu002"].into_iter().enumerate() {
+                let device =
+                    page.ensure_device(Device::new_switch_port("leaf-1", &number.to_string()));
+                let labels = [("peer", peer), ("peer_kind", "node"), ("peer_device", "HCA-1")];
+                page.add_info(device, switch_port::INFO, &labels);
+                let errors = if number == 1 { broken * second as f64 } else { 0.0 };
+                page.push(device, switch_port::SYMBOL_ERRORS, Reading::of(errors.floor()));
+            }
+            page
+        }
+    };
+    assert_eq!(stage.run(60, page(0.0)).open_ids(), [""; 0]);
+    assert_eq!(stage.run(60, page(20.0)).open_ids(), ["link_errors/gpu002/mlx5_0/1"]);
+    let summary = &stage.judge.open_findings()[0].summary;
+    assert!(summary.contains(" sends 20.0 broken symbols"), "{summary}");
+}
+
+#[test]
+fn a_port_to_which_many_send_at_once_is_an_incast_and_its_senders_suffer() {
+    let names = ["gpu001", "gpu002", "gpu003", "gpu004"];
+    let targets: Vec<_> = names.map(|name| (name, Dialect::Gaunt)).into();
+    let mut stage = TargetFixture::new(&targets);
+    let page = |onset: i64| {
+        move |second: i64, place: usize| {
+            let many = (second - onset).max(0) as f64 / second as f64;
+            match place {
+                0 => port_report(names[0], second, &[(port::ECN_MARKED, 1e5 * many)]),
+                _ => port_report(names[place], second, &[(port::CNP_HANDLED, 2.0 + 900.0 * many)]),
+            }
+        }
+    };
+    assert_eq!(stage.run(60, page(60)).open_ids(), [""; 0]);
+    assert_eq!(stage.run(60, page(60)).open_ids(), ["leaf_congested/gpu001/mlx5_0/1"]);
+    let finding = stage.judge.open_findings()[0];
+    assert_eq!(finding.kind, FindingKind::LeafCongested);
+    assert!(finding.summary.contains("3 senders slow down"), "{}", finding.summary);
+    assert_eq!(stage.cluster.row_count(DeviceClass::Port), 4);
+}

@@ -1,0 +1,204 @@
+//! How a recording stands: counted by its thread, told to the owner by the tap.
+
+use std::{
+    io::{self, ErrorKind},
+    path::Path,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use gaunt_schema::{RecordingStatus, RecordingStop, RecordingStopReason, SanitizedText, UnixMs};
+
+/// How long it is told that deliveries are missing because the disk was behind.
+const TOLD: Duration = Duration::from_mins(1);
+
+/// How a recording stands.
+#[derive(Debug, Default)]
+pub struct RecorderStatus {
+    folder: SanitizedText,
+    /// Entries that were written.
+    pub written: AtomicU64,
+    /// Bytes that were written.
+    pub bytes: AtomicU64,
+    /// Entries that were not written because the disk was behind.
+    pub behind: AtomicU64,
+    /// Entries that were not written because nothing could be.
+    pub missed: AtomicU64,
+    stopped: Mutex<Option<(RecordingStop, SanitizedText)>>,
+}
+
+impl RecorderStatus {
+    pub(super) fn new(folder: &Path) -> Self {
+        Self { folder: SanitizedText::new(&folder.to_string_lossy()), ..Self::default() }
+    }
+
+    /// Entries that are missing, for whatever reason.
+    pub fn dropped_entries(&self) -> u64 {
+        self.behind.load(Ordering::Relaxed) + self.missed.load(Ordering::Relaxed)
+    }
+
+    /// Why nothing can be written now, if so.
+    pub fn stop_reason(&self) -> Option<RecordingStopReason> {
+        let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
+        stopped.as_ref().map(|(stopped, _)| stopped.reason)
+    }
+
+    /// Nothing can be written since now; said once in the log.
+    pub(super) fn record_stop(&self, error: &io::Error, at: UnixMs) {
+        let reason = reason_of_error(error);
+        let why = SanitizedText::new(&format!(
+            "recording stopped: cannot write to {}: {error}; {}",
+            self.folder,
+            next(reason)
+        ));
+        let mut stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = stopped.as_ref().map_or(at, |(stopped, _)| stopped.since);
+        let before = stopped.replace((RecordingStop { reason, since }, why.clone()));
+        if before.is_none_or(|(before, _)| before.reason != reason) {
+            tracing::error!("{why}; everything else goes on");
+        }
+    }
+
+    /// It is written again.
+    pub(super) fn record_resume(&self) {
+        let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if stopped.is_some() {
+            let missing = self.missed.load(Ordering::Relaxed);
+            tracing::info!(folder = %self.folder, missing, "recording goes on");
+        }
+    }
+
+    fn to_recording_status(&self) -> RecordingStatus {
+        let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (stopped, trouble) = stopped.unzip();
+        RecordingStatus {
+            folder: self.folder.clone(),
+            written: self.written.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            dropped_behind: self.behind.load(Ordering::Relaxed),
+            dropped_stopped: self.missed.load(Ordering::Relaxed),
+            stopped,
+            trouble,
+        }
+    }
+}
+
+/// Who tells how a recording stands, and what of it is new.
+#[derive(Debug, Default)]
+pub(super) struct RecorderStatusReporter {
+    told: Option<RecordingStatus>,
+    /// When deliveries were last seen to be missing because the disk was behind.
+    behind: Option<UnixMs>,
+}
+
+impl RecorderStatusReporter {
+    /// How it stands now, unless that was told.
+    pub(super) fn changed_status(
+        &mut self,
+        status: &RecorderStatus,
+        now: UnixMs,
+    ) -> Option<RecordingStatus> {
+        let mut keeping = status.to_recording_status();
+        let before = self.told.as_ref().map_or(0, |told| told.dropped_behind);
+        if keeping.dropped_behind > before {
+            if self.behind.is_none() {
+                tracing::warn!(
+                    folder = %keeping.folder,
+                    missing = keeping.dropped_behind,
+                    "recording is behind: the disk is slower than what comes, and what it misses is dropped"
+                );
+            }
+            self.behind = Some(now);
+        }
+        self.behind = self.behind.filter(|seen| now.duration_since(*seen) <= TOLD);
+        if self.behind.is_some() && keeping.trouble.is_none() {
+            keeping.trouble = Some(SanitizedText::new(&format!(
+                "recording is behind: {} batches are missing in {}; record to a faster disk, or less",
+                keeping.dropped_behind, keeping.folder
+            )));
+        }
+        if self.told.as_ref() == Some(&keeping) {
+            return None;
+        }
+        self.told = Some(keeping.clone());
+        Some(keeping)
+    }
+}
+
+/// What an error of the disk means.
+fn reason_of_error(error: &io::Error) -> RecordingStopReason {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => RecordingStopReason::NoSpace,
+        ErrorKind::FileTooLarge => RecordingStopReason::TooLarge,
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            RecordingStopReason::NoPermission
+        }
+        _ => RecordingStopReason::Error,
+    }
+}
+
+/// What there is to be done.
+const fn next(reason: RecordingStopReason) -> &'static str {
+    match reason {
+        RecordingStopReason::NoSpace => "make room, or lower record.max_size",
+        RecordingStopReason::TooLarge => "raise the limit of file sizes (ulimit -f, LimitFSIZE=)",
+        RecordingStopReason::NoPermission => "let this user write there",
+        RecordingStopReason::Error => "see to the disk",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_until_there_is_room_again() {
+        let (status, mut teller) =
+            (RecorderStatus::new(Path::new("/rec")), RecorderStatusReporter::default());
+        let mut news = |now| teller.changed_status(&status, UnixMs(now));
+        assert_eq!(news(0).unwrap().folder, "/rec");
+        assert_eq!(news(0), None, "nothing is new");
+        let full = io::Error::from(ErrorKind::StorageFull);
+        status.record_stop(&full, UnixMs(5));
+        status.record_stop(&full, UnixMs(9));
+        let told = news(9).unwrap();
+        assert_eq!(
+            told.stopped,
+            Some(RecordingStop { reason: RecordingStopReason::NoSpace, since: UnixMs(5) })
+        );
+        let trouble = told.trouble.unwrap();
+        assert!(trouble.starts_with("recording stopped: cannot write to /rec: "), "{trouble}");
+        assert!(trouble.ends_with("; make room, or lower record.max_size"), "{trouble}");
+        status.record_resume();
+        let told = news(10).unwrap();
+        assert_eq!((told.stopped, told.trouble), (None, None));
+    }
+
+    #[test]
+    fn what_is_missing_is_told_for_a_while() {
+        let (status, mut teller) =
+            (RecorderStatus::new(Path::new("/rec")), RecorderStatusReporter::default());
+        let mut news = |now| teller.changed_status(&status, UnixMs(now));
+        news(0);
+        status.behind.store(7, Ordering::Relaxed);
+        let trouble = news(1_000).unwrap().trouble.unwrap();
+        assert!(trouble.contains("7 batches are missing in /rec"), "{trouble}");
+        assert_eq!(news(60_000), None);
+        assert_eq!(news(62_000).unwrap().trouble, None);
+    }
+
+    #[test]
+    fn an_error_of_the_disk_is_named() {
+        for (kind, reason) in [
+            (ErrorKind::QuotaExceeded, RecordingStopReason::NoSpace),
+            (ErrorKind::FileTooLarge, RecordingStopReason::TooLarge),
+            (ErrorKind::ReadOnlyFilesystem, RecordingStopReason::NoPermission),
+            (ErrorKind::TimedOut, RecordingStopReason::Error),
+        ] {
+            assert_eq!(reason_of_error(&kind.into()), reason);
+        }
+    }
+}

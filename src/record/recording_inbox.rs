@@ -1,0 +1,92 @@
+//! The tap: an inbox before the owner's own, past a recorder.
+
+use std::time::Duration;
+
+use gaunt_schema::{ClockFn, Delivery};
+use tokio::{
+    sync::mpsc,
+    time::{MissedTickBehavior, interval},
+};
+
+use super::{Recorder, recorder_status::RecorderStatusReporter};
+
+/// Deliveries that may wait between the senders and the owner.
+const PASSING: usize = 64;
+
+/// How often the owner is told how the recording stands.
+const TELLING: Duration = Duration::from_secs(1);
+
+/// An inbox that passes everything on to another one, and to a recorder on the way. The other one is told how the
+/// recording stands.
+pub fn spawn_recording_inbox(
+    recorder: Recorder,
+    onward: mpsc::Sender<Delivery>,
+    clock: ClockFn,
+) -> mpsc::Sender<Delivery> {
+    let (inbox, mut passing) = mpsc::channel::<Delivery>(PASSING);
+    tokio::spawn(async move {
+        let (mut teller, mut ticks) = (RecorderStatusReporter::default(), interval(TELLING));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let passed = tokio::select! {
+                delivery = passing.recv() => {
+                    let Some(delivery) = delivery else { return };
+                    recorder.record_delivery(clock(), &delivery);
+                    delivery
+                }
+                _ = ticks.tick() => {
+                    let status = recorder.disk_status();
+                    let news = status.and_then(|status| teller.changed_status(status, clock()));
+                    let Some(keeping) = news else { continue };
+                    Delivery::RecordingStatus(keeping)
+                }
+            };
+            if onward.send(passed).await.is_err() {
+                return;
+            }
+        }
+    });
+    inbox
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use gaunt_schema::{Batch, ScrapeFailure, TargetId, UnixMs};
+
+    use super::*;
+
+    /// An owner that takes nothing makes the senders wait; then all that was sent comes, in its order.
+    #[tokio::test]
+    async fn tap_is_bounded_and_passes_on_all_that_it_held() {
+        let recorder = Recorder::forward_only(Duration::from_secs(1)).unwrap();
+        let (onward, mut taken) = mpsc::channel(1);
+        let inbox = spawn_recording_inbox(recorder, onward, Arc::new(|| UnixMs(1)));
+        let batch = |nth: u32| {
+            let outcome = Err(ScrapeFailure::Skipped);
+            Delivery::Batch(Batch {
+                target: TargetId(nth),
+                at: UnixMs(1),
+                duration_ms: 1.0,
+                outcome,
+            })
+        };
+        // The tap's task runs on this thread, which does not let go meanwhile.
+        let held = (0..).take_while(|nth| inbox.try_send(batch(*nth)).is_ok()).count();
+        assert_eq!(held, PASSING);
+        let sending = tokio::spawn(async move {
+            for nth in held as u32..10 * PASSING as u32 {
+                inbox.send(batch(nth)).await.unwrap();
+            }
+        });
+        for nth in 0..10 * PASSING as u32 {
+            let Some(Delivery::Batch(batch)) = taken.recv().await else {
+                panic!("{nth} is missing")
+            };
+            assert_eq!(batch.target, TargetId(nth));
+        }
+        sending.await.unwrap();
+        assert!(taken.recv().await.is_none(), "it ends with its senders");
+    }
+}

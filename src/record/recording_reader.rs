@@ -1,0 +1,199 @@
+//! Reading a recording back: which time it spans, and its deliveries from any instant on.
+
+use std::{
+    collections::VecDeque,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use gaunt_schema::{Delivery, RecordingPreamble, UnixMs, text};
+
+use super::{
+    RecordError,
+    segment::{self, SegmentError, VERSION},
+    segment_ring,
+};
+
+/// The blocks in which the first page is looked for: the first one after what stands has it, unless nothing answered.
+const FIRST_BLOCKS: usize = 8;
+
+/// What a recording says of the time before an instant of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Earlier {
+    /// This was known, and when.
+    Known(UnixMs, RecordingPreamble),
+    /// It says nothing: it was made by an older gaunt, or nobody could say it in time.
+    Unsaid,
+    /// It may have said something in this segment, of which so many bytes are damaged.
+    Damaged(PathBuf, usize),
+}
+
+/// A recording whose segments were looked through.
+#[derive(Debug)]
+pub struct Recording {
+    /// Each segment that holds a block, with its span.
+    segments: Vec<(PathBuf, UnixMs, UnixMs)>,
+    period: Duration,
+    lost: usize,
+    /// When the first page came: what stands is said before it, and may be as old as who recorded it.
+    first_page: Option<UnixMs>,
+}
+
+impl Recording {
+    /// Whether a folder holds segments.
+    pub fn has_segments(folder: &Path) -> bool {
+        segment_ring::segments_in(folder).is_ok_and(|segments| !segments.is_empty())
+    }
+
+    /// Looks through a folder.
+    pub fn open_folder(folder: &Path) -> Result<Self, RecordError> {
+        let paths = segment_ring::segments_in(folder)
+            .map_err(|error| RecordError::Folder { path: folder.to_owned(), error })?;
+        let mut recording = Self {
+            segments: Vec::new(),
+            period: Duration::from_secs(1),
+            lost: 0,
+            first_page: None,
+        };
+        for path in paths {
+            let bytes = read_segment_file(&path)?;
+            let segment = match segment::decode_segment(&bytes) {
+                Ok(segment) => segment,
+                Err(SegmentError::NoHeader) => {
+                    recording.lost += bytes.len();
+                    continue;
+                }
+                Err(SegmentError::Version(version)) => {
+                    return Err(RecordError::Version { path, version, known: VERSION });
+                }
+            };
+            recording.lost += segment.lost;
+            recording.period = Duration::from_millis(u64::from(segment.period_ms.max(1)));
+            let (first, last) =
+                (segment.blocks.first(), segment.blocks.iter().map(|b| b.last).max());
+            if recording.first_page.is_none() {
+                recording.first_page = first_page_time(&segment);
+            }
+            if let (Some(first), Some(last)) = (first, last) {
+                let span = (first.first, last);
+                recording.segments.push((path, span.0, span.1));
+            }
+        }
+        if recording.segments.is_empty() {
+            return Err(RecordError::Empty(folder.to_owned()));
+        }
+        Ok(recording)
+    }
+
+    /// The instants of the first page and of the last delivery.
+    pub fn time_span(&self) -> (UnixMs, UnixMs) {
+        let first = self.segments.iter().map(|(_, first, _)| *first).min().unwrap_or_default();
+        let first = self.first_page.map_or(first, |page| first.max(page));
+        let last = self.segments.iter().map(|(_, _, last)| *last).max().unwrap_or_default();
+        (first, last)
+    }
+
+    /// The time between two scrapes of a target.
+    pub fn scrape_period(&self) -> Duration {
+        self.period
+    }
+
+    /// Bytes of unfinished tails and of damage.
+    pub fn lost_bytes(&self) -> usize {
+        self.lost
+    }
+
+    /// What was known at this instant, or at the latest a minute before: the preamble of the segment that holds it.
+    pub fn earlier(&self, at: UnixMs) -> Result<Earlier, RecordError> {
+        let Some((path, _, _)) = self.segments.iter().find(|(_, _, last)| *last >= at) else {
+            return Ok(Earlier::Unsaid);
+        };
+        let bytes = read_segment_file(path)?;
+        let Ok(segment) = segment::decode_segment(&bytes) else { return Ok(Earlier::Unsaid) };
+        let mut found = None;
+        for block in segment.blocks.iter().take_while(|block| block.first <= at) {
+            found = block.find_preamble(at).or(found);
+        }
+        Ok(match found {
+            Some((at, preamble)) => Earlier::Known(at, preamble),
+            None if segment.lost > 0 => Earlier::Damaged(path.clone(), segment.lost),
+            None => Earlier::Unsaid,
+        })
+    }
+
+    /// Every delivery from this instant on, after what stood at the beginning of its segment.
+    pub fn deliveries_from(&self, from: UnixMs) -> RecordedDeliveries {
+        let segments = self.segments.iter().filter(|(_, _, last)| *last >= from);
+        RecordedDeliveries {
+            segments: segments.map(|(path, _, _)| path.clone()).collect(),
+            waiting: VecDeque::new(),
+            blocks: VecDeque::new(),
+            from,
+            limits: text::PageLimits::default(),
+        }
+    }
+}
+
+/// Deliveries in the order in which they were written, read segment by segment.
+#[derive(Debug)]
+pub struct RecordedDeliveries {
+    segments: VecDeque<PathBuf>,
+    /// Blocks of the segment that is read, still compressed.
+    blocks: VecDeque<Vec<u8>>,
+    waiting: VecDeque<(UnixMs, Delivery)>,
+    from: UnixMs,
+    limits: text::PageLimits,
+}
+
+impl Iterator for RecordedDeliveries {
+    type Item = Result<(UnixMs, Delivery), RecordError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            while let Some((at, delivery)) = self.waiting.pop_front() {
+                // What stands for a while holds at the instant too, however long before it was said.
+                if at >= self.from || !matches!(delivery, Delivery::Batch(_)) {
+                    return Some(Ok((at, delivery)));
+                }
+            }
+            if let Some(bytes) = self.blocks.pop_front() {
+                let block = segment::decode_block(&bytes).map(|(block, _)| block);
+                self.waiting
+                    .extend(block.into_iter().flat_map(|b| b.decode_deliveries(&self.limits)));
+                continue;
+            }
+            let path = self.segments.pop_front()?;
+            match read_segment_file(&path) {
+                Ok(bytes) => self.queue_blocks(&bytes),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+}
+
+impl RecordedDeliveries {
+    /// Keeps the blocks of a segment that matter: the first says what stands, of the others those from the instant on.
+    fn queue_blocks(&mut self, bytes: &[u8]) {
+        let Ok(segment) = segment::decode_segment(bytes) else { return };
+        for (number, block) in segment.blocks.iter().enumerate() {
+            if number == 0 || block.last >= self.from {
+                self.blocks.push_back(block.bytes.to_vec());
+            }
+        }
+    }
+}
+
+/// The instant of the first page of a segment, or of the first failure to get one.
+fn first_page_time(segment: &segment::RecordingSegment<'_>) -> Option<UnixMs> {
+    let limits = text::PageLimits::default();
+    segment.blocks.iter().take(FIRST_BLOCKS).find_map(|block| {
+        let deliveries = block.decode_deliveries(&limits);
+        let mut pages = deliveries.iter().filter(|(_, what)| matches!(what, Delivery::Batch(_)));
+        pages.next().map(|(at, _)| *at)
+    })
+}
+
+fn read_segment_file(path: &Path) -> Result<Vec<u8>, RecordError> {
+    fs::read(path).map_err(|error| RecordError::Read { path: path.to_owned(), error })
+}

@@ -1,0 +1,380 @@
+//! The recorder's thread: the block that grows, the ring that it is written to, and those who follow.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{Receiver, RecvTimeoutError},
+    },
+    time::{Duration, Instant},
+};
+
+use gaunt_schema::{Delivery, RecordingPreamble, UnixMs};
+use hyper::body::Bytes;
+use tokio::sync::mpsc;
+
+use super::{
+    entry_codec,
+    recorder::Waiting,
+    recorder_status::RecorderStatus,
+    segment,
+    segment_ring::SegmentRing,
+    segment_start::{Preambles, Standing, has_waited, preamble_room},
+};
+
+/// A block is written once it has this size before compression.
+const BLOCK_SIZE: usize = 1 << 20;
+
+/// A block is written at the latest this long after its first entry: what a kill can cost.
+const BLOCK_TIME: Duration = Duration::from_secs(1);
+
+/// The time between two attempts to write to a disk that is full.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// The time between two preambles within a segment: what a reader who begins there must live through to know the rest.
+const PREAMBLE_EVERY: Duration = Duration::from_mins(1);
+
+/// What comes to the thread.
+#[derive(Debug)]
+pub(super) enum WriterMessage {
+    /// What a sender brought, and when.
+    Delivery(UnixMs, Box<Delivery>),
+    /// The preamble that was asked for, and when it was known; none if it cannot be said.
+    Answer(UnixMs, Option<Box<RecordingPreamble>>),
+    /// Somebody who wants every block from now on, and when that is; whether a preamble of now is under way.
+    Follower(mpsc::Sender<Bytes>, UnixMs, bool),
+    /// Nothing more: write what there is.
+    End,
+}
+
+/// The ring, and when it is tried again after a failure.
+#[derive(Debug)]
+struct RingOutput {
+    ring: SegmentRing,
+    status: Arc<RecorderStatus>,
+    retry: Option<Instant>,
+}
+
+/// Entries that make a block.
+#[derive(Debug, Default)]
+struct PendingBlock {
+    payload: Vec<u8>,
+    entries: u32,
+    span: Option<(UnixMs, UnixMs)>,
+}
+
+/// The thread's own.
+#[derive(Debug)]
+pub(super) struct SegmentWriter {
+    kept: Option<RingOutput>,
+    period: Duration,
+    standing: Standing,
+    growing: PendingBlock,
+    begun: Instant,
+    /// The instant of the newest entry.
+    newest: UnixMs,
+    preambles: Preambles,
+    /// When a preamble was last written.
+    preambled: Option<UnixMs>,
+    /// Followers who wait for a preamble of now, with the instant from which they follow, and since when they wait.
+    arriving: Vec<(mpsc::Sender<Bytes>, UnixMs, Instant)>,
+    followers: Vec<mpsc::Sender<Bytes>>,
+    seats: Arc<AtomicUsize>,
+}
+
+impl SegmentWriter {
+    pub(super) fn new(
+        keep: Option<(SegmentRing, Arc<RecorderStatus>)>,
+        period: Duration,
+        seats: Arc<AtomicUsize>,
+        preambles: Preambles,
+    ) -> Self {
+        Self {
+            kept: keep.map(|(ring, status)| RingOutput { ring, status, retry: None }),
+            period,
+            standing: Standing::default(),
+            growing: PendingBlock::default(),
+            begun: Instant::now(),
+            newest: UnixMs::default(),
+            preambles,
+            preambled: None,
+            arriving: Vec::new(),
+            followers: Vec::new(),
+            seats,
+        }
+    }
+
+    /// Takes what comes until the end; `waiting` says what of it waits.
+    pub(super) fn run(&mut self, given: &Receiver<WriterMessage>, waiting: &Waiting) {
+        loop {
+            let left = BLOCK_TIME.saturating_sub(self.begun.elapsed());
+            let wait = if self.growing.entries == 0 { BLOCK_TIME } else { left };
+            // A block that waits for the preamble of its segment is looked at again when that comes, or does not.
+            let wait = self.preambles.left().unwrap_or(wait);
+            match given.recv_timeout(wait) {
+                Ok(WriterMessage::Delivery(at, delivery)) => {
+                    match *delivery {
+                        Delivery::Batch(_) => drop(waiting.batches.fetch_sub(1, Ordering::Relaxed)),
+                        Delivery::Preamble(_) => waiting.preamble.store(false, Ordering::Relaxed),
+                        _ => {}
+                    }
+                    self.handle_delivery(at, &delivery);
+                }
+                Ok(WriterMessage::Answer(at, preamble)) => self.take_answer(at, preamble),
+                Ok(WriterMessage::Follower(follower, at, false)) => {
+                    self.start_follower(follower, at)
+                }
+                Ok(WriterMessage::Follower(follower, at, true)) => {
+                    self.arriving.push((follower, at, Instant::now()));
+                }
+                Err(RecvTimeoutError::Timeout) => self.drop_closed_followers(),
+                Ok(WriterMessage::End) | Err(RecvTimeoutError::Disconnected) => {
+                    return self.end_block();
+                }
+            }
+            if self.arriving.iter().any(|(_, _, since)| has_waited(*since)) {
+                self.start_waiting_followers();
+            }
+            let late = self.growing.entries > 0 && self.begun.elapsed() >= BLOCK_TIME;
+            if late || self.growing.payload.len() >= BLOCK_SIZE {
+                self.flush_block();
+            }
+        }
+    }
+
+    fn handle_delivery(&mut self, at: UnixMs, delivery: &Delivery) {
+        if let Delivery::Preamble(preamble) = delivery {
+            return self.handle_preamble(at, preamble);
+        }
+        self.standing.note(delivery);
+        self.append_entry(at, delivery);
+    }
+
+    /// Keeps a preamble for the next segment; between two pages it is written now and then, without points of history, which
+    /// were written before it.
+    fn handle_preamble(&mut self, at: UnixMs, preamble: &RecordingPreamble) {
+        self.standing.note_preamble(at, preamble.clone());
+        let due = self.preambled.is_none_or(|last| at.duration_since(last) >= PREAMBLE_EVERY);
+        let preamble = preamble.without_past().fit_within(self.max_preamble_bytes());
+        if let (true, Some(preamble)) = (due, preamble) {
+            self.preambled = Some(at);
+            self.append_entry(at, &Delivery::Preamble(preamble));
+        }
+    }
+
+    /// Begins the segment that waits with what is known now, and with those who begin to follow.
+    fn take_answer(&mut self, at: UnixMs, preamble: Option<Box<RecordingPreamble>>) {
+        if let Some(preamble) = preamble {
+            self.standing.note_preamble(at, *preamble);
+        }
+        self.start_waiting_followers();
+        if self.preambles.answer() {
+            self.flush_block();
+        }
+    }
+
+    /// The most bytes that a preamble may have here.
+    fn max_preamble_bytes(&self) -> usize {
+        preamble_room(self.kept.as_ref().map(|kept| &kept.ring))
+    }
+
+    /// Whether the block begins a segment and waits for its preamble: what is known when it begins is said there, and not what
+    /// was known before.
+    fn waits_for_preamble(&mut self) -> bool {
+        let (Some(kept), Some((first, _))) = (&self.kept, self.growing.span) else { return false };
+        let rests = kept.retry.is_some_and(|at| Instant::now() < at);
+        if rests || !kept.ring.needs_new_segment(first) || self.standing.knows_now(first) {
+            self.preambles.reset();
+            return false;
+        }
+        self.preambles.keep_waiting(self.growing.payload.len())
+    }
+
+    fn append_entry(&mut self, at: UnixMs, delivery: &Delivery) {
+        self.newest = self.newest.max(at);
+        if self.growing.entries == 0 {
+            self.begun = Instant::now();
+        }
+        entry_codec::encode_delivery(delivery, at, &mut self.growing.payload);
+        self.growing.entries += 1;
+        let (first, last) = self.growing.span.get_or_insert((at, at));
+        (*first, *last) = ((*first).min(at), (*last).max(at));
+    }
+
+    /// Begins with all who wait.
+    fn start_waiting_followers(&mut self) {
+        for (follower, at, _) in std::mem::take(&mut self.arriving) {
+            self.start_follower(follower, at);
+        }
+    }
+
+    /// Begins a segment for one who follows from `at` on, with what stands.
+    fn start_follower(&mut self, follower: mpsc::Sender<Bytes>, at: UnixMs) {
+        // Pages are given only while somebody follows: the newest entry may be as old as this process.
+        let at = self.newest.max(at);
+        let mut begin = segment::encode_header(to_header_millis(self.period), at);
+        let mut standing = Vec::new();
+        let entries = self.standing.write(at, &mut standing);
+        let room = preamble_room(None);
+        let preamble = self.standing.preamble_block((at, at), room);
+        match segment::encode_block(&standing, entries, at, at)
+            .and_then(|block| Ok((block, preamble?)))
+        {
+            Ok((block, preamble)) => begin.extend([block, preamble].concat()),
+            Err(error) => tracing::error!(%error, "what stands cannot be passed on"),
+        }
+        if follower.try_send(begin.into()).is_ok() {
+            return self.followers.push(follower);
+        }
+        self.seats.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Lets those go who have gone.
+    fn drop_closed_followers(&mut self) {
+        self.followers.retain(|follower| {
+            let stays = !follower.is_closed();
+            if !stays {
+                self.seats.fetch_sub(1, Ordering::Relaxed);
+            }
+            stays
+        });
+    }
+
+    /// Passes a block on; who is too slow for it is cut off, and begins anew if he wants to.
+    fn forward_block(&mut self, block: &[u8]) {
+        if self.followers.is_empty() {
+            return;
+        }
+        let block = Bytes::copy_from_slice(block);
+        self.followers.retain(|follower| {
+            let stays = follower.try_send(block.clone()).is_ok();
+            if !stays {
+                self.seats.fetch_sub(1, Ordering::Relaxed);
+            }
+            stays
+        });
+    }
+
+    /// Ends the block, unless it waits for the preamble of the segment that it begins.
+    fn flush_block(&mut self) {
+        if !self.waits_for_preamble() {
+            self.end_block();
+        }
+    }
+
+    /// Ends the block: writes it and passes it on. On a full disk it is dropped and counted, and the next attempt
+    /// waits a little.
+    fn end_block(&mut self) {
+        let mut done = std::mem::take(&mut self.growing);
+        let Some(span) = done.span else { return };
+        if let Some(mut kept) = self.kept.take() {
+            self.store_block(&mut kept, &done, span);
+            self.kept = Some(kept);
+        } else if !self.followers.is_empty() {
+            match segment::encode_block(&done.payload, done.entries, span.0, span.1) {
+                Ok(block) => self.forward_block(&block),
+                Err(error) => tracing::error!(%error, "a block cannot be passed on"),
+            }
+        }
+        done.payload.clear();
+        self.growing.payload = done.payload;
+    }
+
+    fn store_block(&mut self, kept: &mut RingOutput, done: &PendingBlock, span: (UnixMs, UnixMs)) {
+        let given = u64::from(done.entries);
+        let resting = kept.retry.is_some_and(|at| Instant::now() < at);
+        if resting && self.followers.is_empty() {
+            kept.status.missed.fetch_add(given, Ordering::Relaxed);
+            return;
+        }
+        let mut written = self.write_block(kept, done, span, resting);
+        let full = |error: &io::Error| error.kind() == io::ErrorKind::FileTooLarge;
+        if written.as_ref().is_err_and(full) {
+            // Another segment may still have room.
+            written = self.write_block(kept, done, span, resting);
+        }
+        match written {
+            Ok(None) => drop(kept.status.missed.fetch_add(given, Ordering::Relaxed)),
+            Ok(Some(bytes)) => {
+                kept.retry = None;
+                kept.status.record_resume();
+                kept.status.written.fetch_add(given, Ordering::Relaxed);
+                kept.status.bytes.fetch_add(bytes, Ordering::Relaxed);
+            }
+            Err(error) => {
+                kept.retry = Some(Instant::now() + RETRY);
+                kept.status.missed.fetch_add(given, Ordering::Relaxed);
+                kept.status.record_stop(&error, span.1);
+            }
+        }
+    }
+
+    /// Makes the block, passes it on and writes it, unless the disk is resting; says how many bytes it has on disk.
+    fn write_block(
+        &mut self,
+        kept: &mut RingOutput,
+        done: &PendingBlock,
+        (first, last): (UnixMs, UnixMs),
+        resting: bool,
+    ) -> io::Result<Option<u64>> {
+        let begin = kept.ring.needs_new_segment(first);
+        if resting || !begin {
+            let block = segment::encode_block(&done.payload, done.entries, first, last)?;
+            self.forward_block(&block);
+            if !resting {
+                kept.ring.write_block(&block, first, begin)?;
+            }
+            return Ok((!resting).then_some(block.len() as u64));
+        }
+        let mut whole = Vec::with_capacity(done.payload.len());
+        let told = self.standing.write(first, &mut whole);
+        whole.extend_from_slice(&done.payload);
+        let mut block = segment::encode_block(&whole, told + done.entries, first, last)?;
+        self.forward_block(&block);
+        block.extend(self.standing.preamble_block((first, last), preamble_room(Some(&kept.ring)))?);
+        kept.ring.write_block(&block, first, begin)?;
+        self.preambles.reset();
+        self.preambled = Some(first);
+        self.standing.drop_past();
+        Ok(Some(block.len() as u64))
+    }
+}
+
+/// A span as headers have it.
+pub(super) fn to_header_millis(span: Duration) -> u32 {
+    u32::try_from(span.as_millis()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One of two followers reads nothing: it is cut off and its place is free; the other one gets every block.
+    #[test]
+    fn follower_that_is_too_slow_is_cut_off_and_holds_up_nobody() {
+        let seats = Arc::new(AtomicUsize::new(2));
+        let mut writer = SegmentWriter::new(
+            None,
+            Duration::from_secs(1),
+            seats.clone(),
+            Preambles::new(Arc::default(), Arc::default()),
+        );
+        let (slow, mut unread) = mpsc::channel(4);
+        let (quick, mut read) = mpsc::channel(4);
+        writer.start_follower(slow, UnixMs(1));
+        writer.start_follower(quick, UnixMs(1));
+        let blocks = 100_u8;
+        let mut came = vec![read.try_recv().unwrap()];
+        for nth in 0..blocks {
+            writer.forward_block(&[nth]);
+            came.extend(read.try_recv());
+        }
+        assert_eq!(seats.load(Ordering::Relaxed), 1);
+        assert_eq!(came.len(), 1 + usize::from(blocks));
+        assert!((0..blocks).all(|nth| *came[1 + usize::from(nth)] == [nth]), "in order");
+        let kept = std::iter::from_fn(|| unread.try_recv().ok()).count();
+        assert_eq!(kept, 4, "what it was given before");
+        assert!(unread.is_closed(), "its stream ends, and it can begin anew");
+    }
+}

@@ -1,0 +1,304 @@
+//! Streams: an answer, and then what changes in it, line by line, until the client goes.
+//!
+//! Each line is a JSON object with the `number` of the answer that it leads to. `whole` is an answer in full and comes
+//! first, or when a client was too slow for the changes; `change` is what is new since the number before (see
+//! `answer::change`); `refused` says why there is no answer now; `alive` says that nothing is new. A client that comes
+//! back with `from=STREAM-NUMBER` is sent only what it missed, if that is still kept.
+//!
+//! Clients of one question share one feed: it asks once a tick, and each line is written once. A client keeps nothing
+//! but the number it was last sent, so that a slow one costs no memory and gets the newest state when it is ready.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use axum::{
+    extract::{Query, State},
+    http::header::CONTENT_TYPE,
+    response::{IntoResponse as _, Response},
+};
+use gaunt_schema::{SanitizedText, UnixMs};
+use hyper::body::Bytes;
+use serde_json::{Value, json};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    time::sleep,
+};
+
+use super::{
+    chunked_body::{self, ChunkSource, NextChunk},
+    json_api::{
+        ApiParameters, busy_response, refusal_json, refusal_response, unavailable_response,
+    },
+};
+use crate::{
+    answer::{Answer, Question, Refusal, json_diff},
+    answer_source::{AnswerSource, AnswerSourceError},
+};
+
+/// Streams that may be open at once: a hundred consoles follow two questions each. It is half of the connections, so
+/// that others can still ask.
+const STREAMS: usize = 256;
+
+/// Different questions that are followed at once: each is asked anew every tick.
+const FEEDS: usize = 64;
+
+/// Changes that are kept for who comes back or is slow: a quarter of a minute at one a second.
+const KEPT: usize = 16;
+
+/// Bytes of changes that are kept of one question; beyond, the whole answer is no dearer.
+const KEPT_BYTES: usize = 1 << 20;
+
+/// A line comes at least as often, so that a client knows a silent aggregator from a dead one.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// All feeds.
+#[derive(Clone)]
+pub(super) struct StreamHub {
+    source: AnswerSource,
+    feeds: Arc<Mutex<HashMap<Question, watch::Receiver<Arc<FeedState>>>>>,
+    stream_permits: Arc<Semaphore>,
+    stopped: watch::Receiver<bool>,
+}
+
+/// The newest answer to one question, and how it came to be.
+struct FeedState {
+    /// Names the feed; numbers mean nothing in another.
+    feed: Arc<str>,
+    /// Counts the answers of this feed.
+    number: u64,
+    /// The answer, or why there is none.
+    value: Result<Arc<Value>, Refusal>,
+    /// Written for the first client that needs it.
+    whole: OnceLock<Bytes>,
+    /// The last changes, oldest first, each with the number that it leads to.
+    changes: VecDeque<(u64, Bytes)>,
+}
+
+impl FeedState {
+    fn whole_line(&self) -> Bytes {
+        let line = || match &self.value {
+            Ok(value) => {
+                json!({ "stream": *self.feed, "number": self.number, "whole": **value })
+            }
+            Err(refusal) => {
+                json!({ "stream": *self.feed, "number": self.number, "refused": refusal_json(refusal) })
+            }
+        };
+        self.whole.get_or_init(|| Bytes::from(format!("{}\n", line()))).clone()
+    }
+
+    /// What leads from `number` to this one; none if that is not kept.
+    fn changes_since(&self, number: u64) -> Option<Bytes> {
+        let (first, _) = self.changes.front()?;
+        if *first > number + 1 || number >= self.number {
+            return None;
+        }
+        let missed = self.changes.iter().filter(|(to, _)| *to > number);
+        let missed: Vec<&Bytes> = missed.map(|(_, line)| line).collect();
+        match missed.as_slice() {
+            [one] => Some((*one).clone()),
+            all => Some(Bytes::from(all.iter().map(|line| &line[..]).collect::<Vec<_>>().concat())),
+        }
+    }
+
+    /// The picture after this one, if the answer is another.
+    fn next(&self, answer: Result<Value, Refusal>) -> Option<Self> {
+        let number = self.number + 1;
+        let mut changes = VecDeque::new();
+        let value = match (&self.value, answer) {
+            (Ok(old), Ok(new)) => {
+                let change = json_diff::diff_values(old, &new)?;
+                let line = json!({ "number": number, "change": change });
+                changes.clone_from(&self.changes);
+                changes.push_back((number, Bytes::from(format!("{line}\n"))));
+                let mut bytes: usize = changes.iter().map(|(_, line)| line.len()).sum();
+                while changes.len() > KEPT || bytes > KEPT_BYTES {
+                    bytes -= changes.pop_front().map_or(bytes, |(_, line)| line.len());
+                }
+                Ok(Arc::new(new))
+            }
+            (Err(old), Err(new)) if *old == new => return None,
+            (_, new) => new.map(Arc::new),
+        };
+        Some(Self { feed: self.feed.clone(), number, value, whole: OnceLock::new(), changes })
+    }
+}
+
+impl StreamHub {
+    pub(super) fn new(source: AnswerSource, stopped: watch::Receiver<bool>) -> Self {
+        let seats = Arc::new(Semaphore::new(STREAMS));
+        Self { source, feeds: Arc::default(), stream_permits: seats, stopped }
+    }
+
+    /// The feed of a question, started if nobody follows it yet; none if there are too many.
+    async fn open_feed(
+        &self,
+        question: &Question,
+    ) -> Result<Option<watch::Receiver<Arc<FeedState>>>, AnswerSourceError> {
+        if let Some(feed) = self.running_feed(question) {
+            return Ok(Some(feed));
+        }
+        let (at, first) = next_answer(&self.source, question, UnixMs(0)).await?;
+        let mut feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
+        // Somebody else may have been quicker.
+        if let Some(feed) = feeds.get(question).filter(|feed| feed.has_changed().is_ok()) {
+            return Ok(Some(feed.clone()));
+        }
+        if feeds.len() >= FEEDS {
+            return Ok(None);
+        }
+        let picture = FeedState {
+            feed: format!("{:x}", at.0).into(),
+            number: 1,
+            value: first.map(Arc::new),
+            whole: OnceLock::new(),
+            changes: VecDeque::new(),
+        };
+        let (publish, feed) = watch::channel(Arc::new(picture));
+        feeds.insert(question.clone(), feed.clone());
+        drop(feeds);
+        tokio::spawn(self.clone().run(question.clone(), publish, at));
+        Ok(Some(feed))
+    }
+
+    fn running_feed(&self, question: &Question) -> Option<watch::Receiver<Arc<FeedState>>> {
+        let feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
+        feeds.get(question).filter(|feed| feed.has_changed().is_ok()).cloned()
+    }
+
+    /// Asks once a tick and publishes what is new, until nobody follows or the source has ended.
+    async fn run(self, question: Question, publish: watch::Sender<Arc<FeedState>>, mut at: UnixMs) {
+        loop {
+            let Ok((tick, answer)) = next_answer(&self.source, &question, at).await else { break };
+            at = tick;
+            {
+                let mut feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
+                // One receiver is the list's own. Who wants the feed takes it under the same lock.
+                if publish.receiver_count() <= 1 {
+                    feeds.remove(&question);
+                    return;
+                }
+            }
+            let next = publish.borrow().next(answer);
+            if let Some(next) = next {
+                publish.send_replace(Arc::new(next));
+            }
+        }
+        self.feeds.lock().unwrap_or_else(PoisonError::into_inner).remove(&question);
+    }
+}
+
+/// The answer of the first tick after `last`, and that tick.
+async fn next_answer(
+    source: &AnswerSource,
+    question: &Question,
+    last: UnixMs,
+) -> Result<(UnixMs, Result<Value, Refusal>), AnswerSourceError> {
+    let tick = source.wait_for_tick(last).await?;
+    Ok((
+        tick,
+        match source.ask_question(question.clone()).await? {
+            Answer::Refused(refusal) => Err(refusal),
+            answer => Ok(serde_json::to_value(answer).unwrap_or_default()),
+        },
+    ))
+}
+
+/// Answers with a stream, or says why not.
+pub(super) async fn handle_stream(
+    State(hub): State<StreamHub>,
+    Query(parameters): ApiParameters,
+) -> Response {
+    let (question, from) = match parse_stream_query(parameters) {
+        Ok(read) => read,
+        Err(refusal) => return refusal_response(&refusal),
+    };
+    let Ok(seat) = hub.stream_permits.clone().try_acquire_owned() else {
+        return busy_response(&format!(
+            "{STREAMS} streams are open, and more are not served; ask later"
+        ));
+    };
+    let feed = match hub.open_feed(&question).await {
+        Ok(Some(feed)) => feed,
+        Ok(None) => {
+            return busy_response(&format!(
+                "{FEEDS} different questions are followed already; ask later"
+            ));
+        }
+        Err(error) => return unavailable_response(&error),
+    };
+    if let Err(refusal) = &feed.borrow().value {
+        return refusal_response(refusal);
+    }
+    let known = from.and_then(|(name, number)| (*feed.borrow().feed == *name).then_some(number));
+    let follower =
+        StreamFollower { feed, sent: known, stopped: hub.stopped.clone(), _permit: seat };
+    ([(CONTENT_TYPE, "application/x-ndjson")], chunked_body::of(follower)).into_response()
+}
+
+/// The question that is to be followed, and where the client was.
+fn parse_stream_query(
+    mut parameters: Vec<(String, String)>,
+) -> Result<(Question, Option<(String, u64)>), Refusal> {
+    let mut take = |name: &str| {
+        let at = parameters.iter().position(|(known, _)| known == name)?;
+        Some(parameters.remove(at).1)
+    };
+    let bad = |parameter: &str, why: &str| Refusal::BadParameter {
+        parameter: SanitizedText::new(parameter),
+        why: SanitizedText::new(why),
+    };
+    let ask =
+        take("ask").ok_or_else(|| bad("ask", "is missing; name a question, such as overview"))?;
+    let from = take("from")
+        .map(|from| {
+            let parts = from.split_once('-');
+            let parts =
+                parts.and_then(|(feed, number)| Some((feed.to_owned(), number.parse().ok()?)));
+            parts.ok_or_else(|| {
+                bad("from", "is the stream and the number that were last read: 18c2f-7")
+            })
+        })
+        .transpose()?;
+    Ok((Question::parse_line(&ask, &parameters)?, from))
+}
+
+/// One client of a feed.
+struct StreamFollower {
+    feed: watch::Receiver<Arc<FeedState>>,
+    /// The number that it was last sent.
+    sent: Option<u64>,
+    stopped: watch::Receiver<bool>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl ChunkSource for StreamFollower {
+    async fn next(mut self) -> NextChunk<Self> {
+        loop {
+            let picture = self.feed.borrow_and_update().clone();
+            if self.sent != Some(picture.number) {
+                let missed = self.sent.and_then(|sent| picture.changes_since(sent));
+                self.sent = Some(picture.number);
+                return Some((missed.unwrap_or_else(|| picture.whole_line()), self));
+            }
+            let quiet = tokio::select! {
+                changed = self.feed.changed() => {
+                    changed.ok()?;
+                    false
+                }
+                _ = self.stopped.wait_for(|stopped| *stopped) => return None,
+                () = sleep(HEARTBEAT) => true,
+            };
+            if quiet {
+                let line = json!({ "number": picture.number, "alive": true });
+                return Some((Bytes::from(format!("{line}\n")), self));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

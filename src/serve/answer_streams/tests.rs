@@ -1,0 +1,80 @@
+//! Feeds: what a client that keeps up, a slow one and one that comes back are sent.
+
+use super::*;
+
+fn feed_state(value: Value) -> FeedState {
+    FeedState {
+        feed: "a".into(),
+        number: 1,
+        value: Ok(Arc::new(value)),
+        whole: OnceLock::new(),
+        changes: VecDeque::new(),
+    }
+}
+
+fn parse_lines(bytes: &Bytes) -> Vec<Value> {
+    let text = std::str::from_utf8(bytes).unwrap();
+    assert!(text.ends_with('\n'));
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn what_was_missed_is_sent_as_long_as_it_is_kept() {
+    let mut now = feed_state(json!({ "at": 0 }));
+    assert_eq!(
+        parse_lines(&now.whole_line()),
+        [json!({"stream": "a", "number": 1, "whole": {"at": 0}})]
+    );
+    assert!(now.next(Ok(json!({ "at": 0 }))).is_none(), "nothing is new");
+    for at in 1..=KEPT as u64 + 3 {
+        now = now.next(Ok(json!({ "at": at }))).unwrap();
+    }
+    let newest = now.number;
+    let last = parse_lines(&now.changes_since(newest - 1).unwrap());
+    assert_eq!(last, [json!({"number": newest, "change": {"to": {"at": newest - 1}}})]);
+    assert_eq!(parse_lines(&now.changes_since(newest - KEPT as u64).unwrap()).len(), KEPT);
+    assert!(now.changes_since(newest - KEPT as u64 - 1).is_none(), "then the whole is sent");
+    assert!(now.changes_since(newest).is_none() && now.changes_since(newest + 5).is_none());
+}
+
+#[test]
+fn changes_that_are_too_large_are_not_kept() {
+    let mut now = feed_state(json!({ "text": "" }));
+    for round in 0..3_u8 {
+        let text = char::from(b'a' + round).to_string().repeat(KEPT_BYTES / 2);
+        now = now.next(Ok(json!({ "text": text }))).unwrap();
+    }
+    assert_eq!(now.changes.len(), 1);
+    assert!(now.changes_since(1).is_none());
+}
+
+#[test]
+fn an_answer_that_is_refused_and_comes_back_is_sent_whole() {
+    let gone = Refusal::UnknownNode { node: "gpu001".into() };
+    let refused = feed_state(json!({ "at": 0 })).next(Err(gone.clone())).unwrap();
+    assert!(refused.changes_since(1).is_none());
+    assert_eq!(parse_lines(&refused.whole_line())[0]["refused"]["node"], "gpu001");
+    assert!(refused.next(Err(gone)).is_none());
+    let back = refused.next(Ok(json!({ "at": 1 }))).unwrap();
+    assert!(back.changes_since(2).is_none());
+    assert_eq!(parse_lines(&back.whole_line())[0]["whole"]["at"], 1);
+}
+
+#[test]
+fn a_stream_is_asked_for_like_a_question() {
+    let given = |pairs: &[(&str, &str)]| {
+        parse_stream_query(pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect())
+    };
+    let (question, from) =
+        given(&[("filter", "power>300W"), ("ask", "gpus"), ("from", "1f-7")]).unwrap();
+    assert!(matches!(question, Question::Table(filter) if filter.source_text() == "power>300W"));
+    assert_eq!(from, Some(("1f".to_owned(), 7)));
+    for (pairs, said) in [
+        (&[][..], "parameter ask is missing"),
+        (&[("ask", "overview"), ("from", "x")], "parameter from is the stream"),
+        (&[("ask", "nodez")], "there is no question nodez"),
+    ] {
+        let error = given(pairs).unwrap_err().to_string();
+        assert!(error.starts_with(said), "{error}");
+    }
+}

@@ -1,0 +1,133 @@
+//! Health for probes and an index for people.
+
+use axum::{
+    extract::State,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+
+use super::json_api::unavailable_response;
+use crate::{
+    answer::{Answer, Question, TargetState},
+    answer_source::AnswerSource,
+};
+
+const INDEX: &str = "\
+gaunt aggregator
+
+/metrics                      the fleet's state for Prometheus
+/node/NAME/metrics            one node's page, as it was last read
+/sd/http                      targets for Prometheus's service discovery; ?through=aggregator names the pages above
+/api/gaunt/v1/overview        the fleet at a glance, JSON
+/api/gaunt/v1/nodes           every node, worst first, JSON
+/api/gaunt/v1/nodes/NAME      one node in full, JSON
+/api/gaunt/v1/gpus            GPUs as columns: ?filter=job=8812 and power>300W sort power desc limit 20
+/api/gaunt/v1/jobs            jobs as columns; /jobs/NUMBER is one of them with its GPUs
+/api/gaunt/v1/ports           RDMA ports as columns
+/api/gaunt/v1/fabric          leaves by rails
+/api/gaunt/v1/findings        open findings, worst first, JSON
+/api/gaunt/v1/findings/ID     one finding, open or closed, with the whole chain of evidence
+                              POST and DELETE …/ID/acknowledge take it on and give it back
+/api/gaunt/v1/closed          findings that closed, newest first, JSON
+/api/gaunt/v1/gpu_time        what the GPUs of each job do, and the time that was lost by cause
+/api/gaunt/v1/targets         targets and the fate of their last scrape, JSON
+/api/gaunt/v1/table/SUBJECT   nodes, findings or targets as columns
+/api/gaunt/v1/history         one metric over time: ?metric=power&filter=node=NAME and gpu=0
+/api/gaunt/v1/usage           where GPU time and energy went: ?last=15m
+/api/gaunt/v1/alerts          what Alertmanager knows of findings
+/api/gaunt/v1/stream          any of these and what changes in it: ?ask=overview
+/api/gaunt/v1/recording       all that targets say, for `gaunt record --aggregator`
+/api/gaunt/v1/openapi.json    all of this for programs
+/healthz                      200 while the process lives
+/readyz                       200 once every target was tried
+";
+
+pub(super) async fn handle_index() -> &'static str {
+    INDEX
+}
+
+pub(super) async fn handle_not_found() -> (StatusCode, &'static str) {
+    (StatusCode::NOT_FOUND, "nothing is here; / lists what is\n")
+}
+
+pub(super) async fn handle_healthz() -> &'static str {
+    "alive\n"
+}
+
+/// Ready is who has tried every target: before that, a missing node means nothing.
+pub(super) async fn handle_readyz(State(source): State<AnswerSource>) -> Response {
+    match source.ask_question(Question::Targets).await {
+        Ok(Answer::Targets(list)) => {
+            let all = list.targets.len();
+            let pending =
+                list.targets.iter().filter(|line| line.state == TargetState::Pending).count();
+            if pending > 0 {
+                let why = format!("not ready: {pending} of {all} targets not tried yet\n");
+                (StatusCode::SERVICE_UNAVAILABLE, why).into_response()
+            } else if all == 0 {
+                (StatusCode::SERVICE_UNAVAILABLE, "not ready: no targets announced yet\n")
+                    .into_response()
+            } else {
+                // A recording that stops is no reason to ask somebody else: it is only said.
+                let said = list.keeping.as_ref().and_then(|keeping| keeping.trouble.as_ref());
+                let said = said.map_or_else(String::new, |trouble| format!("{trouble}\n"));
+                format!("ready: {all} of {all} targets tried\n{said}").into_response()
+            }
+        }
+        Ok(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        Err(error) => unavailable_response(&error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::to_bytes;
+    use gaunt_schema::{Batch, Delivery, ScrapeFailure, ScrapeTarget, TargetId};
+
+    use super::*;
+    use crate::engine;
+
+    async fn ask_readyz(source: &AnswerSource) -> (u16, String) {
+        let answer = handle_readyz(State(source.clone())).await;
+        let status = answer.status().as_u16();
+        let body = to_bytes(answer.into_body(), 1024).await.unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    /// The answer once the owner has taken what lies in its inbox: questions overtake deliveries.
+    async fn await_readyz(source: &AnswerSource, expected: (u16, &str)) {
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        loop {
+            let last = ask_readyz(source).await;
+            if (last.0, last.1.as_str()) == expected {
+                return;
+            }
+            assert!(std::time::Instant::now() < end, "{last:?} instead of {expected:?}");
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn ready_is_who_has_tried_every_target() {
+        let clock = engine::monotonic_clock();
+        let owner = engine::spawn_new(engine::EngineOptions::default(), clock.clone());
+        let source = AnswerSource::Engine(owner.clone());
+        await_readyz(&source, (503, "not ready: no targets announced yet\n")).await;
+        let target = ScrapeTarget {
+            id: TargetId(0),
+            address: "a:1".into(),
+            node: None,
+            origin: "test".into(),
+        };
+        owner.delivery_sender().send(Delivery::Targets(vec![target])).await.unwrap();
+        await_readyz(&source, (503, "not ready: 1 of 1 targets not tried yet\n")).await;
+        let batch = Batch {
+            target: TargetId(0),
+            at: clock(),
+            duration_ms: 1.0,
+            outcome: Err(ScrapeFailure::Status(500)),
+        };
+        owner.delivery_sender().send(Delivery::Batch(batch)).await.unwrap();
+        await_readyz(&source, (200, "ready: 1 of 1 targets tried\n")).await;
+    }
+}

@@ -1,0 +1,44 @@
+//! Probes over HTTP: what one says to meet another, for who has the token.
+
+use axum::{
+    Json,
+    extract::State,
+    http::HeaderMap,
+    response::{IntoResponse, Response},
+};
+use gaunt_schema::{SanitizedText, plain_error, probe_pairing::PairingRequest};
+use hyper::body::Bytes;
+
+use super::{
+    acknowledge::denied_response,
+    json_api::{ApiState, refusal_response, unavailable_response},
+};
+use crate::answer::Refusal;
+
+/// Its path below the API.
+pub(super) const PATH: &str = "/probe/meeting";
+
+/// Hears a word, and answers with the reply to it.
+pub(super) async fn handle_pairing(
+    State(ApiState { source, token, .. }): State<ApiState>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    if let Err(refusal) = token.check_headers(&headers).await {
+        return denied_response(&refusal);
+    }
+    let word: PairingRequest = match serde_json::from_slice(&body) {
+        Ok(word) => word,
+        Err(error) => {
+            let parameter = SanitizedText::new("body");
+            let why = plain_error::json(&error);
+            let why = format!("is no word of a probe: {why}; use a gaunt-probe of this version");
+            let why = SanitizedText::new(&why);
+            return refusal_response(&Refusal::BadParameter { parameter, why });
+        }
+    };
+    match source.send_pairing_request(word).await {
+        Ok(reply) => Json(reply).into_response(),
+        Err(error) => unavailable_response(&error),
+    }
+}

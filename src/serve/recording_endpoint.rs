@@ -1,0 +1,44 @@
+//! What targets say, passed on as a recording that has no end: for `gaunt record` somewhere else.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::State,
+    http::header::CONTENT_TYPE,
+    response::{IntoResponse as _, Response},
+};
+use hyper::body::Bytes;
+use tokio::sync::{mpsc, watch};
+
+use super::{
+    chunked_body::{self, ChunkSource, NextChunk},
+    json_api::{ApiState, busy_response},
+};
+
+/// Somebody who gives the bytes of a segment from now on; nothing if too many have them already.
+pub type RecordingFollowFn = Arc<dyn Fn() -> Option<mpsc::Receiver<Bytes>> + Send + Sync>;
+
+pub(super) async fn handle_recording(State(serving): State<ApiState>) -> Response {
+    let Some(blocks) = serving.recording.as_ref().and_then(|start| start()) else {
+        return busy_response("as many follow already as are served; ask later");
+    };
+    let blocks = FollowerBlocks { blocks, stopped: serving.stopped };
+    ([(CONTENT_TYPE, "application/vnd.gaunt.recording")], chunked_body::of(blocks)).into_response()
+}
+
+/// The blocks of one follower.
+struct FollowerBlocks {
+    blocks: mpsc::Receiver<Bytes>,
+    stopped: watch::Receiver<bool>,
+}
+
+impl ChunkSource for FollowerBlocks {
+    // None when the follower was too slow, or when all ends.
+    async fn next(mut self) -> NextChunk<Self> {
+        let block = tokio::select! {
+            block = self.blocks.recv() => block?,
+            _ = self.stopped.wait_for(|stopped| *stopped) => return None,
+        };
+        Some((block, self))
+    }
+}

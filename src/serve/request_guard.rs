@@ -1,0 +1,77 @@
+//! The guard before every route: only reading but for acts, only by names that are ours, nothing for other people's web
+//! pages, and only what is short on a connection of the reserve.
+
+use std::time::Duration;
+
+use axum::{
+    extract::{Request, State},
+    http::{
+        Method, StatusCode,
+        header::{ALLOW, CONTENT_LENGTH, TRANSFER_ENCODING},
+    },
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use gaunt_node::host_check::{HostNames, protect_from_browsers};
+use tokio::time::timeout;
+
+use super::{acknowledge, json_api::busy_response};
+
+/// The longest that an answer may take to begin. The owner answers in milliseconds; who waits longer asks in vain.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What may be asked while all other connections are busy: whether it lives, and what it measures.
+const SHORT: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+
+/// Marks a request of a connection that was admitted beyond the seats.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReserveConnection;
+
+/// Lets a request through, or says why not.
+pub(super) async fn guard_request(
+    State(names): State<HostNames>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let mut response = match reject_request(&names, &request) {
+        Some(response) => response,
+        None => timeout(ANSWER_TIMEOUT, next.run(request)).await.unwrap_or_else(|_| {
+            busy_response("no answer in time: gaunt is overloaded; ask again later")
+        }),
+    };
+    protect_from_browsers(response.headers_mut());
+    response
+}
+
+fn reject_request(names: &HostNames, request: &Request) -> Option<Response> {
+    let headers = request.headers();
+    let acts = acknowledge::is_write_request(request.method(), request.uri());
+    if !acts && !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let allowed = [(ALLOW, "GET, HEAD")];
+        let why = "gaunt is only read, but for POST and DELETE at findings/ID/acknowledge and POST at \
+                   probe/meeting; ask with GET\n";
+        return Some((StatusCode::METHOD_NOT_ALLOWED, allowed, why).into_response());
+    }
+    let length = headers.get(CONTENT_LENGTH);
+    let told = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    let fits = length.is_none() || told.is_some_and(|told| told <= acknowledge::MAX_BODY);
+    if acts && (!fits || headers.contains_key(TRANSFER_ENCODING)) {
+        let why =
+            format!("an act has at most {} bytes, and says how many\n", acknowledge::MAX_BODY);
+        return Some((StatusCode::PAYLOAD_TOO_LARGE, why).into_response());
+    }
+    let length = length.is_some_and(|length| length != "0");
+    if !acts && (length || headers.contains_key(TRANSFER_ENCODING)) {
+        let why = "a question has no body; put it into the address\n";
+        return Some((StatusCode::PAYLOAD_TOO_LARGE, why).into_response());
+    }
+    if let Err(refused) = names.check_request(request.uri(), headers) {
+        return Some((refused.status, refused.why).into_response());
+    }
+    if request.extensions().get::<ReserveConnection>().is_some()
+        && !SHORT.contains(&request.uri().path())
+    {
+        return Some(busy_response("all connections are busy; ask later"));
+    }
+    None
+}

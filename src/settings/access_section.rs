@@ -1,0 +1,84 @@
+//! How servers are reached, as it is written: TLS and credentials of targets, of those who name them, of Alertmanagers.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::{
+    gather::{HttpCredentials, ServerAccess},
+    tls::TlsOptions,
+};
+
+/// How servers prove who they are.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct TlsSection {
+    ca_file: Option<PathBuf>,
+    server_name: Option<String>,
+    cert_file: Option<PathBuf>,
+    key_file: Option<PathBuf>,
+    insecure: bool,
+}
+
+impl TlsSection {
+    /// Whether gaunt has a certificate of its own.
+    pub(super) fn has_client_certificate(&self) -> bool {
+        self.cert_file.is_some()
+    }
+
+    /// The name that the server must prove, if that is not the host of its address.
+    pub(super) fn server_name(&self) -> Option<&str> {
+        self.server_name.as_deref()
+    }
+}
+
+/// A user and where the password is.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BasicAuthSection {
+    user: String,
+    password_file: PathBuf,
+}
+
+/// What no single key can know; `whose` they are, such as `group "a"`.
+pub(super) fn check_access(
+    whose: &str,
+    tls: &TlsSection,
+    bearer: Option<&PathBuf>,
+    basic: Option<&BasicAuthSection>,
+) -> Result<(), String> {
+    if bearer.is_some() && basic.is_some() {
+        return Err(format!("{whose} has bearer_file and basic; keep one"));
+    }
+    if tls.cert_file.is_some() != tls.key_file.is_some() {
+        return Err(format!("{whose} has one of tls.cert_file and tls.key_file; give both"));
+    }
+    if tls.insecure && tls.ca_file.is_some() {
+        return Err(format!("{whose} has tls.insecure and tls.ca_file; keep one"));
+    }
+    Ok(())
+}
+
+/// What these keys mean; their files lie beside the settings unless their paths say where.
+pub(super) fn of(
+    tls: TlsSection,
+    bearer_file: Option<PathBuf>,
+    basic: Option<BasicAuthSection>,
+    folder: &Path,
+) -> ServerAccess {
+    let bearer = bearer_file.map(|file| HttpCredentials::Bearer(folder.join(file)));
+    let basic = basic.map(|basic| HttpCredentials::Basic {
+        user: basic.user,
+        password_file: folder.join(basic.password_file),
+    });
+    let client = tls.cert_file.zip(tls.key_file);
+    ServerAccess {
+        tls: TlsOptions {
+            ca_file: tls.ca_file.map(|file| folder.join(file)),
+            server_name: tls.server_name,
+            client_certificate: client.map(|(cert, key)| (folder.join(cert), folder.join(key))),
+            insecure: tls.insecure,
+        },
+        credentials: bearer.or(basic),
+    }
+}

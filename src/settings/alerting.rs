@@ -1,0 +1,108 @@
+//! What the settings file says of who is told: Alertmanagers, and whoever reads reports.
+
+use std::path::{Path, PathBuf};
+
+use gaunt_schema::{SanitizedText, Severity};
+use serde::{Deserialize, Deserializer, de::Error as _};
+
+use super::{
+    access_section::{self, BasicAuthSection, TlsSection},
+    settings_file::{ClusterSection, PriceSetting, SpanSetting},
+};
+use crate::{
+    alert,
+    command::report_command::{self, GpuPrices},
+};
+
+/// Where findings are posted without Prometheus.
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct AlertmanagerSection {
+    urls: Vec<String>,
+    every: SpanSetting,
+    least: Severity,
+    tls: TlsSection,
+    bearer_file: Option<PathBuf>,
+    basic: Option<BasicAuthSection>,
+}
+
+impl Default for AlertmanagerSection {
+    fn default() -> Self {
+        let (urls, every, least) = (Vec::new(), SpanSetting::from_seconds(60), Severity::Info);
+        Self { urls, every, least, tls: TlsSection::default(), bearer_file: None, basic: None }
+    }
+}
+
+impl AlertmanagerSection {
+    /// What no single key can know.
+    pub(super) fn check_section(&self) -> Result<(), String> {
+        let (bearer, basic) = (self.bearer_file.as_ref(), self.basic.as_ref());
+        access_section::check_access("alertmanager", &self.tls, bearer, basic)?;
+        match self.tls.server_name() {
+            None => Ok(()),
+            Some(name) => Err(format!(
+                "alertmanager has tls.server_name; write {name:?} in alertmanager.urls instead"
+            )),
+        }
+    }
+
+    /// None unless an Alertmanager is named.
+    pub(super) fn alert_options(
+        self,
+        settings: &Path,
+        cluster: &str,
+    ) -> Option<alert::AlertOptions> {
+        let folder = settings.parent().unwrap_or(Path::new(""));
+        (!self.urls.is_empty()).then(|| alert::AlertOptions {
+            servers: self.urls,
+            repeat_interval: self.every.to_duration(),
+            min_severity: self.least,
+            cluster: SanitizedText::new(cluster),
+            access: access_section::of(self.tls, self.bearer_file, self.basic, folder),
+        })
+    }
+}
+
+/// What a report reckons with.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ReportSection {
+    #[serde(deserialize_with = "deserialize_co2_factor")]
+    co2_kg_per_kwh: Option<f64>,
+    prices: Vec<ModelPriceSection>,
+}
+
+/// The price of boards of one model.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ModelPriceSection {
+    model: String,
+    per_gpu_hour: PriceSetting,
+}
+
+impl ReportSection {
+    pub(super) fn co2_kg_per_kwh(&self) -> Option<f64> {
+        self.co2_kg_per_kwh
+    }
+
+    /// The price table; what it does not name costs what the section of the cluster says.
+    pub(super) fn gpu_prices(&self, cluster: &ClusterSection) -> GpuPrices {
+        let price = |price: &ModelPriceSection| report_command::GpuModelPrice {
+            model: price.model.clone(),
+            per_gpu_hour: price.per_gpu_hour.to_amount(),
+        };
+        GpuPrices {
+            by_model: self.prices.iter().map(price).collect(),
+            default: cluster.price_per_gpu_hour.map(PriceSetting::to_amount),
+            currency: SanitizedText::new(&cluster.currency).to_string(),
+        }
+    }
+}
+
+fn deserialize_co2_factor<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
+    let factor = f64::deserialize(from)?;
+    if (0.0..=10.0).contains(&factor) {
+        return Ok(Some(factor));
+    }
+    Err(D::Error::custom(format!("{factor} is no factor; give kilograms of CO2 from 0 to 10")))
+}

@@ -1,0 +1,351 @@
+//! The settings file as it is written: its sections, its keys, and what each of them may say.
+
+use std::{net::SocketAddr, ops::Range, time::Duration};
+
+use gaunt_schema::plain_error;
+use serde::{Deserialize, Deserializer, de::Error as _};
+use toml::Spanned;
+
+use super::{
+    LISTEN,
+    alerting::{AlertmanagerSection, ReportSection},
+    gather_section::GatherSection,
+    storage::{HistorySection, RecordSection, SiteFilesSection},
+};
+use crate::{
+    cli::{parse_size, parse_span},
+    console::{self, ColourDepth, GlyphSet, Palette},
+    judge::Thresholds,
+};
+
+/// The largest limit of a page, in bytes: sixteen of them at once are all that is read above half a mebibyte.
+const LARGEST_BODY: u64 = 256 << 20;
+
+/// The whole file.
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct SettingsFile {
+    pub(super) cluster: ClusterSection,
+    pub(super) gather: GatherSection,
+    pub(super) serve: ServeSection,
+    pub(super) judge: Thresholds,
+    pub(super) console: ConsoleSection,
+    pub(super) topology: SiteFilesSection,
+    pub(super) jobs: SiteFilesSection,
+    pub(super) record: RecordSection,
+    pub(super) alertmanager: Spanned<AlertmanagerSection>,
+    pub(super) report: ReportSection,
+    pub(super) history: HistorySection,
+}
+
+impl Default for SettingsFile {
+    fn default() -> Self {
+        Self {
+            cluster: ClusterSection::default(),
+            gather: GatherSection::default(),
+            serve: ServeSection::default(),
+            judge: Thresholds::default(),
+            console: ConsoleSection::default(),
+            topology: SiteFilesSection::default(),
+            jobs: SiteFilesSection::default(),
+            record: RecordSection::default(),
+            alertmanager: Spanned::new(0..0, AlertmanagerSection::default()),
+            report: ReportSection::default(),
+            history: HistorySection::default(),
+        }
+    }
+}
+
+/// What the operator calls the cluster, and what it costs.
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ClusterSection {
+    pub(super) name: String,
+    pub(super) price_per_gpu_hour: Option<PriceSetting>,
+    pub(super) currency: String,
+}
+
+impl Default for ClusterSection {
+    fn default() -> Self {
+        Self { name: String::new(), price_per_gpu_hour: None, currency: "USD".to_owned() }
+    }
+}
+
+/// Where the aggregator answers.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ServeSection {
+    pub(super) listen: ListenSetting,
+    pub(super) names: Vec<String>,
+    pub(super) state_folder: String,
+    pub(super) token_file: String,
+}
+
+/// How the console looks.
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ConsoleSection {
+    pub(super) aggregator: String,
+    refresh: SpanSetting,
+    colour: ColourName,
+    glyphs: GlyphsName,
+    theme: ThemeName,
+}
+
+impl Default for ConsoleSection {
+    fn default() -> Self {
+        Self {
+            aggregator: String::new(),
+            refresh: SpanSetting(Duration::from_secs(1)),
+            colour: ColourName::default(),
+            glyphs: GlyphsName::default(),
+            theme: ThemeName::default(),
+        }
+    }
+}
+
+/// The console's colours as the file names them.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+enum ColourName {
+    #[default]
+    #[serde(rename = "auto")]
+    Auto,
+    #[serde(rename = "none")]
+    None,
+    #[serde(rename = "16")]
+    Sixteen,
+    #[serde(rename = "256")]
+    Indexed,
+    #[serde(rename = "true")]
+    True,
+}
+
+/// The console's palette as the file names it.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ThemeName {
+    #[default]
+    Dark,
+    Light,
+    Contrast,
+    Colourblind,
+}
+
+/// The console's characters as the file names them.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum GlyphsName {
+    #[default]
+    Auto,
+    Unicode,
+    Ascii,
+}
+
+impl ConsoleSection {
+    pub(super) fn console_options(&self) -> console::ConsoleOptions {
+        console::ConsoleOptions {
+            period: self.refresh.to_duration(),
+            colour: match self.colour {
+                ColourName::Auto => ColourDepth::Auto,
+                ColourName::None => ColourDepth::None,
+                ColourName::Sixteen => ColourDepth::Sixteen,
+                ColourName::Indexed => ColourDepth::Indexed,
+                ColourName::True => ColourDepth::True,
+            },
+            glyphs: match self.glyphs {
+                GlyphsName::Auto => GlyphSet::Auto,
+                GlyphsName::Unicode => GlyphSet::Unicode,
+                GlyphsName::Ascii => GlyphSet::Ascii,
+            },
+            palette: match self.theme {
+                ThemeName::Dark => Palette::Dark,
+                ThemeName::Light => Palette::Light,
+                ThemeName::Contrast => Palette::Contrast,
+                ThemeName::Colourblind => Palette::Colourblind,
+            },
+            player: None,
+        }
+    }
+}
+
+/// What is wrong with a file, and where in it.
+#[derive(Debug)]
+pub(super) struct SettingsFault {
+    pub(super) what: String,
+    at: Range<usize>,
+}
+
+impl SettingsFault {
+    /// The line of the fault, from 1.
+    pub(super) fn line_number(&self, text: &str) -> usize {
+        let before = text.get(..self.at.start).unwrap_or(text);
+        before.matches('\n').count() + 1
+    }
+}
+
+impl SettingsFile {
+    pub(super) fn parse(text: &str) -> Result<Self, SettingsFault> {
+        let file: Self = toml::from_str(text).map_err(|error| {
+            let at = error.span().unwrap_or(0..0);
+            SettingsFault { what: explain_error(text, &at, error.message()), at }
+        })?;
+        file.check_sections()?;
+        file.check_thresholds(text)?;
+        Ok(file)
+    }
+
+    /// What the judge cannot judge by, at the line of its key.
+    fn check_thresholds(&self, text: &str) -> Result<(), SettingsFault> {
+        self.judge.validate_limits().map_err(|impossible| {
+            let at = text.find(&impossible.name).unwrap_or(0);
+            SettingsFault {
+                what: format!("{impossible}; correct it or remove the line"),
+                at: at..at,
+            }
+        })
+    }
+
+    /// What no single key can know.
+    fn check_sections(&self) -> Result<(), SettingsFault> {
+        let period = self.gather.period.to_duration();
+        if self.gather.max_body.get_ref().to_bytes() as u64 > LARGEST_BODY {
+            let what = "max_body: a page of more than 256MiB is none; lower it".to_owned();
+            return Err(SettingsFault { what, at: self.gather.max_body.span() });
+        }
+        if let Some(timeout) = &self.gather.timeout
+            && timeout.get_ref().to_duration() > period
+        {
+            let what = format!(
+                "timeout: {:?} is longer than the period of {period:?}; lower it, or leave it out",
+                timeout.get_ref().to_duration()
+            );
+            return Err(SettingsFault { what, at: timeout.span() });
+        }
+        for group in &self.gather.groups {
+            group
+                .get_ref()
+                .check_group()
+                .map_err(|what| SettingsFault { what, at: group.span() })?;
+        }
+        let alertmanager = &self.alertmanager;
+        alertmanager
+            .get_ref()
+            .check_section()
+            .map_err(|what| SettingsFault { what, at: alertmanager.span() })
+    }
+}
+
+/// The reader's message with the key that it is about, in words for people.
+fn explain_error(text: &str, at: &Range<usize>, message: &str) -> String {
+    let message = message.trim_end();
+    let message = match message.strip_prefix("unknown field") {
+        None => plain_error::document(message, "TOML", toml::from_str::<toml::Table>(text).is_ok()),
+        Some(rest) => format!("unknown key{rest}")
+            .replace("expected one of", "this section knows")
+            .replace(", expected `", "; this section knows only `")
+            .replace("there are no fields", "this section has no keys yet"),
+    };
+    let (before, after) = text.split_at(at.start.min(text.len()));
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    let line = &before[line_start..];
+    let line = format!("{line}{}", after.lines().next().unwrap_or(""));
+    if message.starts_with("unknown key") {
+        return format!("{message}; correct the name or remove the line");
+    }
+    match line.split_once('=') {
+        Some((key, _)) if !key.trim().is_empty() => format!("{}: {message}", key.trim()),
+        // A line without a key is no setting at all.
+        _ => format!("{message}; write [SECTION], KEY = VALUE or a comment"),
+    }
+}
+
+/// A span of time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SpanSetting(Duration);
+
+impl SpanSetting {
+    pub(super) const fn from_seconds(seconds: u64) -> Self {
+        Self(Duration::from_secs(seconds))
+    }
+
+    pub(super) fn to_duration(self) -> Duration {
+        self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for SpanSetting {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        parse_span(&text).map(Self).map_err(D::Error::custom)
+    }
+}
+
+/// A price that is possible.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PriceSetting(f64);
+
+impl PriceSetting {
+    pub(super) fn to_amount(self) -> f64 {
+        self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for PriceSetting {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let price = f64::deserialize(deserializer)?;
+        if price.is_finite() && price > 0.0 {
+            return Ok(Self(price));
+        }
+        Err(D::Error::custom(format!(
+            "{price} is not a price; give a number above 0, or leave it out"
+        )))
+    }
+}
+
+/// A number of bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SizeSetting(u64);
+
+impl SizeSetting {
+    pub(super) const fn new(bytes: u64) -> Self {
+        Self(bytes)
+    }
+
+    pub(super) fn to_bytes(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl<'de> Deserialize<'de> for SizeSetting {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        parse_size(&text).map(Self).map_err(D::Error::custom)
+    }
+}
+
+/// An address to listen on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ListenSetting(SocketAddr);
+
+impl ListenSetting {
+    pub(super) fn to_socket_address(self) -> SocketAddr {
+        self.0
+    }
+}
+
+impl Default for ListenSetting {
+    fn default() -> Self {
+        Self(LISTEN.parse().expect("the usual address is an address"))
+    }
+}
+
+impl<'de> Deserialize<'de> for ListenSetting {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map(Self).map_err(|_| {
+            D::Error::custom(format!(
+                "{text:?} is not an address to listen on; write ADDRESS:PORT, such as {LISTEN}"
+            ))
+        })
+    }
+}

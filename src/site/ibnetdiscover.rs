@@ -1,0 +1,231 @@
+//! The output of `ibnetdiscover`: which port hangs at which leaf switch, and which switches are above it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use gaunt_schema::{
+    FabricSwitch, NodeLocation, PortLocation, SanitizedText, SourceTopology, TopologyOrigin,
+};
+
+use super::site_error::{SiteFault, quote_excerpt};
+
+/// The most switches that are taken: a fat tree of 100,000 ports has some 5,000.
+const MAX_SWITCHES: usize = 20_000;
+
+/// The most cables that are taken.
+const MAX_CABLES: usize = 2_000_000;
+
+/// What begins a line that says nothing about a cable.
+const PASSED_OVER: [&str; 8] =
+    ["#", "vendid=", "devid=", "sysimgguid=", "switchguid=", "caguid=", "rtguid=", "Chassis"];
+
+/// What a switch's own management and collective engines call themselves: they are no ports of a node.
+const ENGINES: [&str; 2] = ["Aggregation Node", "SHArP"];
+
+/// Reads the output of `ibnetdiscover`.
+pub(super) fn parse_topology(
+    text: &str,
+    source: SanitizedText,
+) -> Result<SourceTopology, SiteFault> {
+    let mut fabric = IbnetdiscoverParser::default();
+    for (number, line) in (1..).zip(text.lines()) {
+        fabric.parse_line(line.trim_end()).map_err(|what| SiteFault::at_line(number, what))?;
+    }
+    if fabric.switches.is_empty() {
+        return Err(SiteFault::at_line(
+            1,
+            "no switch is in it; give the whole output of `ibnetdiscover`",
+        ));
+    }
+    Ok(fabric.into_topology(source))
+}
+
+/// What was read so far; switches and adapters by their GUID.
+#[derive(Debug, Default)]
+struct IbnetdiscoverParser<'a> {
+    /// The switch whose section is read; none in the section of an adapter or a router.
+    current_switch: Option<&'a str>,
+    /// Description of each switch.
+    switches: BTreeMap<&'a str, &'a str>,
+    /// Switches beside each switch.
+    adjacent: BTreeMap<&'a str, BTreeSet<&'a str>>,
+    /// Adapters at each switch: description and port.
+    adapters: BTreeMap<&'a str, Vec<(&'a str, &'a str)>>,
+    cables: usize,
+}
+
+impl<'a> IbnetdiscoverParser<'a> {
+    fn parse_line(&mut self, line: &'a str) -> Result<(), String> {
+        let start = line.trim_start();
+        if start.is_empty() || PASSED_OVER.iter().any(|word| start.starts_with(word)) {
+            return Ok(());
+        }
+        if let Some(rest) = start.strip_prefix("Switch") {
+            let guid = first_quoted(rest).ok_or_else(|| missing_guid_message(line))?;
+            let comment = rest.split_once('#').map_or("", |(_, comment)| comment);
+            if self.switches.len() >= MAX_SWITCHES {
+                return Err(format!("more than {MAX_SWITCHES} switches; is this one fabric?"));
+            }
+            self.switches.insert(guid, first_quoted(comment).unwrap_or_default());
+            self.current_switch = Some(guid);
+            return Ok(());
+        }
+        if start.starts_with("Ca") || start.starts_with("Rt") {
+            first_quoted(start).ok_or_else(|| missing_guid_message(line))?;
+            self.current_switch = None;
+            return Ok(());
+        }
+        if start.starts_with('[') {
+            return self.parse_cable(start).ok_or_else(|| {
+                format!(
+                    "{} is no cable; one reads [PORT] \"H-GUID\"[PORT] # \"NAME\" …",
+                    quote_excerpt(line)
+                )
+            });
+        }
+        let what = "no line of `ibnetdiscover`; give its output as it is, without -p, -l or -H";
+        Err(format!("{} is {what}", quote_excerpt(line)))
+    }
+
+    /// A cable of the open section. Each stands in it twice, once at either end; that of the switch counts.
+    fn parse_cable(&mut self, line: &'a str) -> Option<()> {
+        let (peer, comment) = line.split_once('#').unwrap_or((line, ""));
+        let guid = first_quoted(peer)?;
+        let after = &peer[peer.find(guid)? + guid.len()..];
+        let port = after.split_once('[')?.1.split_once(']')?.0;
+        let Some(switch) = self.current_switch else { return Some(()) };
+        self.cables += 1;
+        if self.cables > MAX_CABLES {
+            return None;
+        }
+        if guid.starts_with("S-") {
+            self.adjacent.entry(switch).or_default().insert(guid);
+        } else if guid.starts_with("H-") {
+            let name = first_quoted(comment)?;
+            if !ENGINES.iter().any(|engine| name.contains(engine)) {
+                self.adapters.entry(switch).or_default().push((name, port));
+            }
+        }
+        Some(())
+    }
+
+    fn into_topology(self, source: SanitizedText) -> SourceTopology {
+        let names = self.switch_names();
+        let levels = self.switch_levels();
+        let mut topology = SourceTopology::new(source, TopologyOrigin::Fabric);
+        let mut whole: BTreeMap<&str, Option<&SanitizedText>> = BTreeMap::new();
+        for (switch, adapters) in &self.adapters {
+            let Some(leaf) = names.get(switch) else { continue };
+            for (description, port) in adapters {
+                match adapter_owner(description) {
+                    AdapterOwner::Port(node, device) => topology.ports.push(PortLocation {
+                        node: node.into(),
+                        device: device.into(),
+                        port: Some((*port).into()),
+                        rail: None,
+                        leaf: Some(leaf.clone()),
+                    }),
+                    AdapterOwner::Node(node) => {
+                        let same = whole.get(node).is_none_or(|known| *known == Some(leaf));
+                        whole.insert(node, same.then_some(leaf));
+                    }
+                }
+            }
+        }
+        // Which of a node's ports it is was not said; that all of them hang at one leaf may have been.
+        for (node, leaf) in whole {
+            let leaf = leaf.cloned();
+            topology.nodes.extend(leaf.is_some().then(|| NodeLocation {
+                node: node.into(),
+                leaf,
+                ..NodeLocation::default()
+            }));
+        }
+        for (switch, beside) in &self.adjacent {
+            let own = levels.get(switch);
+            let higher = |other: &&&str| levels.get(**other).zip(own).is_some_and(|(a, b)| a > b);
+            let above: Vec<_> = beside
+                .iter()
+                .filter(higher)
+                .filter_map(|other| names.get(other).cloned())
+                .collect();
+            let name = names.get(switch).filter(|_| !above.is_empty());
+            let switch = name.map(|name| FabricSwitch { name: name.clone(), above, rail: None });
+            topology.switches.extend(switch);
+        }
+        topology
+    }
+
+    /// How many switches lie between each switch and the nearest node.
+    fn switch_levels(&self) -> HashMap<&'a str, usize> {
+        let mut levels: HashMap<&str, usize> = HashMap::new();
+        let mut row: Vec<&str> = self.adapters.keys().copied().collect();
+        let mut level = 0;
+        while !row.is_empty() {
+            levels.extend(row.iter().map(|switch| (*switch, level)));
+            let next = row.iter().filter_map(|switch| self.adjacent.get(switch)).flatten().copied();
+            let next: BTreeSet<&str> = next.filter(|switch| !levels.contains_key(switch)).collect();
+            row = next.into_iter().collect();
+            level += 1;
+        }
+        levels
+    }
+
+    /// A name for each switch: what it calls itself if no other does, or else its GUID.
+    fn switch_names(&self) -> HashMap<&'a str, SanitizedText> {
+        let mut uses: HashMap<String, usize> = HashMap::new();
+        for description in self.switches.values() {
+            *uses.entry(switch_name(description)).or_default() += 1;
+        }
+        let name = |(guid, description): (&&'a str, &&str)| {
+            let name = switch_name(description);
+            let alone = uses.get(&name) == Some(&1) && !name.is_empty();
+            (*guid, if alone { SanitizedText::new(&name) } else { SanitizedText::new(guid) })
+        };
+        self.switches.iter().map(name).collect()
+    }
+}
+
+fn missing_guid_message(line: &str) -> String {
+    format!(
+        "{} names no GUID; a section begins like Switch 40 \"S-GUID\" # \"NAME\"",
+        quote_excerpt(line)
+    )
+}
+
+/// The first text between quotation marks.
+fn first_quoted(text: &str) -> Option<&str> {
+    text.split('"').nth(1)
+}
+
+/// A switch's own name: `MF0;leaf-1:MQM9790/U1` is leaf-1; of a chassis the board stays: `cs-1/L03/U1`.
+fn switch_name(description: &str) -> String {
+    let Some((host, kind)) = description.split_once(';').and_then(|(_, rest)| rest.split_once(':'))
+    else {
+        return description.to_owned();
+    };
+    match kind.split_once('/') {
+        Some((_, board)) if board.contains('/') => format!("{host}/{board}"),
+        _ => host.to_owned(),
+    }
+}
+
+/// Whose an adapter is, as far as its description tells.
+enum AdapterOwner<'a> {
+    /// A device of a node: `gpu-001 mlx5_0`.
+    Port(&'a str, &'a str),
+    /// A node, by an adapter that is only numbered: `gpu-001 HCA-1`; or one that has no name.
+    Node(&'a str),
+}
+
+fn adapter_owner(description: &str) -> AdapterOwner<'_> {
+    match description.trim().split_once(' ') {
+        Some((node, device)) if !device.starts_with("HCA-") && !device.contains(' ') => {
+            AdapterOwner::Port(node, device)
+        }
+        Some((node, _)) => AdapterOwner::Node(node),
+        None => AdapterOwner::Node(description),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! A small fat tree as `ibnetdiscover` prints it.
+
+use super::*;
+
+const FABRIC: &str = "\
+#
+# Topology file: generated on Tue Oct  7 08:12:44 2025
+#
+# Initiated from node b8cef603007ad1f0 port b8cef603007ad1f0
+
+vendid=0x2c9
+devid=0xd2f2
+sysimgguid=0xfc6a1c0300aa0100
+switchguid=0xfc6a1c0300aa0100(fc6a1c0300aa0100)
+Switch\t65 \"S-fc6a1c0300aa0100\"\t\t# \"MF0;leaf-01:MQM9790/U1\" enhanced port 0 lid 2 lmc 0
+[1]\t\"H-b8cef603007ad1f0\"[1](b8cef603007ad1f0) \t\t# \"gpu-001 mlx5_0\" lid 11 4xNDR
+[2]\t\"H-b8cef603007ad2f0\"[1](b8cef603007ad2f0) \t\t# \"gpu-002 mlx5_0\" lid 12 4xNDR
+[3]\t\"H-b8cef603007ad3f0\"[1](b8cef603007ad3f0) \t\t# \"old-7 HCA-1\" lid 13 4xHDR
+[33][ext 17/1]\t\"S-fc6a1c0300aa0300\"[1]\t\t# \"MF0;spine-01:MQM9790/U1\" lid 4 4xNDR
+[65]\t\"H-fc6a1c0300aa0108\"[1](fc6a1c0300aa0108) \t\t# \"Mellanox Technologies Aggregation Node\" lid 90 4xNDR
+
+vendid=0x2c9
+devid=0xd2f2
+switchguid=0xfc6a1c0300aa0200(fc6a1c0300aa0200)
+Switch\t65 \"S-fc6a1c0300aa0200\"\t\t# \"MF0;leaf-02:MQM9790/U1\" enhanced port 0 lid 3 lmc 0
+[1]\t\"H-b8cef603007ad1f4\"[1](b8cef603007ad1f4) \t\t# \"gpu-001 mlx5_1\" lid 14 4xNDR
+[33]\t\"S-fc6a1c0300aa0300\"[2]\t\t# \"MF0;spine-01:MQM9790/U1\" lid 4 4xNDR
+
+switchguid=0xfc6a1c0300aa0300(fc6a1c0300aa0300)
+Switch\t65 \"S-fc6a1c0300aa0300\"\t\t# \"MF0;spine-01:MQM9790/U1\" enhanced port 0 lid 4 lmc 0
+[1]\t\"S-fc6a1c0300aa0100\"[33]\t\t# \"MF0;leaf-01:MQM9790/U1\" lid 2 4xNDR
+[2]\t\"S-fc6a1c0300aa0200\"[33]\t\t# \"MF0;leaf-02:MQM9790/U1\" lid 3 4xNDR
+
+vendid=0x2c9
+devid=0x1021
+caguid=0xb8cef603007ad1f0
+Ca\t1 \"H-b8cef603007ad1f0\"\t\t# \"gpu-001 mlx5_0\"
+[1](b8cef603007ad1f0) \t\"S-fc6a1c0300aa0100\"[1]\t\t# lid 11 lmc 0 \"MF0;leaf-01:MQM9790/U1\" lid 2 4xNDR
+";
+
+fn parse_error(text: &str) -> String {
+    let fault = parse_topology(text, "fabric.txt".into()).unwrap_err();
+    format!("{}: {}", fault.line, fault.what)
+}
+
+#[test]
+fn each_cable_gives_a_port_its_leaf_and_each_leaf_its_spines() {
+    let topology = parse_topology(FABRIC, "fabric.txt".into()).unwrap();
+    let ports: Vec<_> = topology
+        .ports
+        .iter()
+        .map(|p| {
+            format!(
+                "{} {}/{} {}",
+                p.node,
+                p.device,
+                p.port.as_ref().unwrap(),
+                p.leaf.as_ref().unwrap()
+            )
+        })
+        .collect();
+    let expected =
+        ["gpu-001 mlx5_0/1 leaf-01", "gpu-002 mlx5_0/1 leaf-01", "gpu-001 mlx5_1/1 leaf-02"];
+    assert_eq!(ports, expected);
+    let above: Vec<_> =
+        topology.switches.iter().map(|s| (s.name.as_str(), s.above[0].as_str())).collect();
+    assert_eq!(above, [("leaf-01", "spine-01"), ("leaf-02", "spine-01")]);
+    // An adapter that is only numbered places its node, not a port.
+    assert_eq!((topology.nodes.len(), topology.nodes[0].node.as_str()), (1, "old-7"));
+}
+
+#[test]
+fn switches_that_share_a_name_keep_their_guids() {
+    let text = FABRIC.replace("MF0;leaf-01:MQM9790/U1", "Quantum Mellanox Technologies");
+    let text = text.replace("MF0;leaf-02:MQM9790/U1", "Quantum Mellanox Technologies");
+    let topology = parse_topology(&text, "fabric.txt".into()).unwrap();
+    assert_eq!(topology.ports[0].leaf.as_deref(), Some("S-fc6a1c0300aa0100"));
+    assert_eq!(switch_name("MF0;cs-1:CS8500/L03/U1"), "cs-1/L03/U1");
+}
+
+#[test]
+fn what_is_no_output_of_ibnetdiscover_is_refused_with_its_line() {
+    assert!(parse_error("").starts_with("1: no switch is in it"));
+    let broken = parse_error("vendid=0x2c9\nSwitch 40 S-1\n");
+    assert!(broken.starts_with("2: \"Switch 40 S-1\" names no GUID"), "{broken}");
+    let list = "SW  1  1 0xfc6a1c0300aa0100 4x NDR - CA 11 1 0xb8 ( 'leaf' - 'gpu' )\n";
+    assert!(parse_error(list).contains("without -p, -l or -H"));
+    let broken = parse_error("Switch\t4 \"S-1\"\t# \"a\" port 0\n[1]\t\"H-2\n");
+    assert!(broken.starts_with("2: ") && broken.contains("is no cable"), "{broken}");
+}

@@ -1,0 +1,47 @@
+//! Names in files of the site: host lists, expanded under one limit for the whole file.
+
+use gaunt_schema::SanitizedText;
+
+use super::site_error::SiteFault;
+use crate::gather::{MAX_NAMES, expand_host_list};
+
+/// How many names a file may still stand for, and each name once.
+#[derive(Debug)]
+pub(super) struct NameExpander(usize);
+
+impl Default for NameExpander {
+    fn default() -> Self {
+        // A fabric of rails names each node eight times.
+        Self(16 * MAX_NAMES)
+    }
+}
+
+impl NameExpander {
+    /// Every name of a host list that stands in this line.
+    pub(super) fn expand_list(
+        &mut self,
+        list: &str,
+        line: usize,
+    ) -> Result<Vec<SanitizedText>, SiteFault> {
+        let names = expand_host_list(list, self.0.min(MAX_NAMES))
+            .map_err(|error| SiteFault::at_line(line, error.to_string()))?;
+        self.0 -= names.len();
+        Ok(names.iter().map(|name| SanitizedText::new(name)).collect())
+    }
+
+    /// The same, but at least one name must come of it.
+    pub(super) fn expand_non_empty(
+        &mut self,
+        list: &str,
+        line: usize,
+    ) -> Result<Vec<SanitizedText>, SiteFault> {
+        let names = self.expand_list(list, line)?;
+        if names.is_empty() {
+            return Err(SiteFault::at_line(
+                line,
+                "an empty host list; name at least one, such as gpu[001-032]",
+            ));
+        }
+        Ok(names)
+    }
+}

@@ -1,0 +1,242 @@
+//! Watching: files are looked at now and then and delivered when they changed; what cannot be read changes nothing.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+use gaunt_schema::{Delivery, JobList, SourceTopology, TopologyOrigin};
+use tokio::{
+    sync::mpsc,
+    task::AbortHandle,
+    time::{MissedTickBehavior, interval},
+};
+
+use super::{SiteError, SiteOptions, read_jobs, read_topology, source_name};
+
+/// The time between two looks at the files. It asks the file system for a date and a size only.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Jobs that nobody wrote down anew for this long are withdrawn: they may have ended.
+const JOBS_STAND: Duration = Duration::from_mins(15);
+
+/// Options that may wait to be taken up: the operator reloads by hand.
+const RELOADS: usize = 4;
+
+/// A running watch. Dropping it ends it; what was delivered stays.
+#[derive(Debug)]
+pub struct SiteWatch {
+    reloads: mpsc::Sender<SiteOptions>,
+    task: AbortHandle,
+}
+
+impl Drop for SiteWatch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl SiteWatch {
+    /// Takes other files, and reads all of them again.
+    pub async fn reload_options(&self, options: SiteOptions) {
+        // The watch ends only with the owner.
+        drop(self.reloads.send(options).await);
+    }
+}
+
+/// Reads every file once, which must succeed, and watches them from then on.
+pub async fn start_watching(
+    options: SiteOptions,
+    inbox: mpsc::Sender<Delivery>,
+) -> Result<SiteWatch, SiteError> {
+    let mut desk = SiteFilePoller { inbox, stamps: BTreeMap::new() };
+    for path in &options.topology {
+        let stamp = file_stamp(path);
+        desk.deliver_file(path, stamp, Delivery::Topology(read_topology(path)?)).await;
+    }
+    for path in &options.jobs {
+        let stamp = file_stamp(path);
+        desk.deliver_file(path, stamp, Delivery::Jobs(read_jobs(path)?)).await;
+    }
+    let (reloads, taken) = mpsc::channel(RELOADS);
+    let task = tokio::spawn(desk.run(options, taken)).abort_handle();
+    Ok(SiteWatch { reloads, task })
+}
+
+/// What tells a file that changed from one that did not: of a folder, all of its files.
+type FileStamp = Option<(u64, SystemTime)>;
+
+/// What was delivered, by file.
+struct SiteFilePoller {
+    inbox: mpsc::Sender<Delivery>,
+    stamps: BTreeMap<PathBuf, FileStamp>,
+}
+
+impl SiteFilePoller {
+    async fn run(mut self, mut options: SiteOptions, mut reloads: mpsc::Receiver<SiteOptions>) {
+        let mut looks = interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = looks.tick() => self.poll_changes(&options).await,
+                next = reloads.recv() => {
+                    let Some(next) = next else { return };
+                    self.withdraw_removed(&options, &next).await;
+                    options = next;
+                    self.stamps.clear();
+                    self.poll_changes(&options).await;
+                }
+            }
+        }
+    }
+
+    /// Delivers what changed.
+    async fn poll_changes(&mut self, options: &SiteOptions) {
+        for path in &options.topology {
+            let stamp = file_stamp(path);
+            if self.stamps.get(path) != Some(&stamp) {
+                let told = read_blocking(path, read_topology).await;
+                self.deliver_result(path, stamp, told.map(Delivery::Topology)).await;
+            }
+        }
+        for path in &options.jobs {
+            let stamp = file_stamp(path);
+            let age = stamp.and_then(|(_, at)| SystemTime::now().duration_since(at).ok());
+            if age.is_some_and(|age| age > JOBS_STAND) {
+                // A list that nobody writes any more is no list of running jobs.
+                if self.stamps.insert(path.clone(), None) != Some(None) {
+                    tracing::warn!(file = %path.display(), ?age, "jobs are too old and withdrawn: is it still written?");
+                    self.send_delivery(Delivery::Jobs(JobList {
+                        source: source_name(path),
+                        jobs: vec![],
+                    }))
+                    .await;
+                }
+            } else if self.stamps.get(path) != Some(&stamp) {
+                let told = read_blocking(path, read_jobs).await;
+                self.deliver_result(path, stamp, told.map(Delivery::Jobs)).await;
+            }
+        }
+    }
+
+    async fn deliver_result(
+        &mut self,
+        path: &Path,
+        stamp: FileStamp,
+        told: Result<Delivery, SiteError>,
+    ) {
+        match told {
+            Ok(delivery) => {
+                tracing::info!(file = %path.display(), "read anew");
+                self.deliver_file(path, stamp, delivery).await;
+            }
+            Err(error) => {
+                // It is looked at again when it changes.
+                self.stamps.insert(path.to_owned(), stamp);
+                tracing::error!("what it said before stands: {error}");
+            }
+        }
+    }
+
+    async fn deliver_file(&mut self, path: &Path, stamp: FileStamp, delivery: Delivery) {
+        self.stamps.insert(path.to_owned(), stamp);
+        self.send_delivery(delivery).await;
+    }
+
+    /// Takes back what files said that are named no more.
+    async fn withdraw_removed(&mut self, before: &SiteOptions, now: &SiteOptions) {
+        let gone = |path: &&PathBuf, all: &[PathBuf]| !all.contains(path);
+        for path in before.topology.iter().filter(|path| gone(path, &now.topology)) {
+            let nothing = SourceTopology::new(source_name(path), TopologyOrigin::Declared);
+            self.send_delivery(Delivery::Topology(nothing)).await;
+        }
+        for path in before.jobs.iter().filter(|path| gone(path, &now.jobs)) {
+            self.send_delivery(Delivery::Jobs(JobList { source: source_name(path), jobs: vec![] }))
+                .await;
+        }
+    }
+
+    async fn send_delivery(&self, delivery: Delivery) {
+        // Without an owner there is nobody to tell, and the watch is about to end.
+        drop(self.inbox.send(delivery).await);
+    }
+}
+
+/// Reads a file where it holds up nobody.
+async fn read_blocking<T: Send + 'static>(
+    path: &Path,
+    read: fn(&Path) -> Result<T, SiteError>,
+) -> Result<T, SiteError> {
+    let owned = path.to_owned();
+    let read = tokio::task::spawn_blocking(move || read(&owned)).await;
+    read.unwrap_or_else(|error| {
+        tracing::error!(%error, "reading a file ended unexpectedly");
+        let error = std::io::Error::other("reading it ended unexpectedly; see the log");
+        Err(SiteError::Read { path: path.to_owned(), error })
+    })
+}
+
+fn file_stamp(path: &Path) -> FileStamp {
+    let one = |path: &Path| {
+        let meta = fs::metadata(path).ok()?;
+        Some((meta.len(), meta.modified().ok()?))
+    };
+    if !path.is_dir() {
+        return one(path);
+    }
+    let files = fs::read_dir(path).ok()?.filter_map(|entry| one(&entry.ok()?.path()));
+    files.reduce(|(size, last), (more, at)| (size.wrapping_add(more), last.max(at)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn next(inbox: &mut mpsc::Receiver<Delivery>) -> Delivery {
+        tokio::time::timeout(Duration::from_secs(30), inbox.recv()).await.unwrap().unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_changes_is_told_again_and_what_is_broken_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("site.toml");
+        fs::write(&file, "[[nodes]]\nnames = \"a\"\nrack = \"r1\"\n").unwrap();
+        let options = SiteOptions { topology: vec![file.clone()], jobs: vec![] };
+        let (inbox, mut told) = mpsc::channel(8);
+        let mut desk = SiteFilePoller { inbox, stamps: BTreeMap::new() };
+        desk.poll_changes(&options).await;
+        let Delivery::Topology(first) = next(&mut told).await else { panic!("a topology") };
+        assert_eq!(first.nodes[0].rack.as_deref(), Some("r1"));
+        desk.poll_changes(&options).await;
+        fs::write(&file, "[[nodes]]\nnames = \"a\"\nrack = \n").unwrap();
+        desk.poll_changes(&options).await;
+        assert!(told.try_recv().is_err(), "nothing was told");
+        fs::write(&file, "[[nodes]]\nnames = \"a\"\nrack = \"r22\"\n").unwrap();
+        desk.poll_changes(&options).await;
+        let Delivery::Topology(second) = next(&mut told).await else { panic!("a topology") };
+        assert_eq!(second.nodes[0].rack.as_deref(), Some("r22"));
+        desk.withdraw_removed(&options, &SiteOptions::default()).await;
+        let Delivery::Topology(last) = next(&mut told).await else { panic!("a topology") };
+        assert!(last.is_empty() && last.source == first.source);
+    }
+
+    #[tokio::test]
+    async fn an_old_list_of_jobs_is_withdrawn() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("squeue.json");
+        fs::write(&file, r#"{"jobs":[{"job_id":7,"job_state":["RUNNING"],"nodes":"a"}]}"#).unwrap();
+        let options = SiteOptions { topology: vec![], jobs: vec![file.clone()] };
+        let (inbox, mut told) = mpsc::channel(8);
+        let mut desk = SiteFilePoller { inbox, stamps: BTreeMap::new() };
+        desk.poll_changes(&options).await;
+        let Delivery::Jobs(list) = next(&mut told).await else { panic!("jobs") };
+        assert_eq!(list.jobs[0].id, "7");
+        let old = SystemTime::now() - JOBS_STAND * 2;
+        fs::File::options().write(true).open(&file).unwrap().set_modified(old).unwrap();
+        desk.poll_changes(&options).await;
+        let Delivery::Jobs(list) = next(&mut told).await else { panic!("jobs") };
+        assert!(list.jobs.is_empty());
+    }
+}

@@ -1,0 +1,402 @@
+//! Memory: what outlives a restart, in files that are checked, written whole, and put in place by renaming.
+//!
+//! Each part is a file. It begins with a header (magic, version, size, checksum), then comes the payload, packed by zstd. Whoever reads
+//! it gets all of what was written last, or is told why not; a file that is damaged is set aside and never written over.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, Read as _, Write as _},
+    path::{Path, PathBuf},
+};
+
+/// What the file begins with.
+const MAGIC: &[u8; 8] = b"gauntmem";
+
+/// The version of the format and of what is in it.
+const VERSION: u32 = 1;
+
+/// Magic, version, size of what is packed, checksum of all that and of the packed payload.
+const HEADER: usize = 20;
+
+/// The largest payload. Two thousand findings with everything that is known of them need 8 MiB; what is usual for 100,000
+/// GPUs and as many ports is 600 bytes for each GPU, 60 MB.
+const MAX_SIZE: usize = 256 << 20;
+
+/// zstd's fastest usual level: JSON shrinks ten times at it.
+const LEVEL: i32 = 1;
+
+/// The endings of a part's file, of the one that is being written, and of one that could not be read; another version's
+/// has its number behind.
+const ENDING: &str = "gaunt";
+const UNFINISHED: &str = "gaunt.new";
+const ASIDE: &str = "gaunt.damaged";
+const OTHER_VERSION: &str = "gaunt.version";
+
+/// The most files of one part that are kept aside; then the last of them is written over.
+const MAX_ASIDE: u32 = 9;
+
+/// The file that says who is here.
+const LOCK: &str = "lock";
+
+/// Why nothing can be kept.
+#[derive(Debug, thiserror::Error)]
+pub enum StateStoreError {
+    /// The folder cannot be used.
+    #[error("cannot keep anything in {}: {error}; check the path and its permissions", path.display())]
+    Folder {
+        /// Which folder.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// Another process is there.
+    #[error("another gaunt keeps its findings in {}; stop it, or give this one a folder of its own", .0.display())]
+    InUse(PathBuf),
+    /// It is too large to be kept.
+    #[error("{size} bytes are more than can be kept ({MAX_SIZE})")]
+    TooLarge {
+        /// How large it is.
+        size: usize,
+    },
+}
+
+/// What was found at the beginning.
+#[derive(Debug, PartialEq, Eq)]
+pub enum LoadedPart {
+    /// Nothing was kept before.
+    Nothing,
+    /// This.
+    Stored(Vec<u8>),
+    /// Something that cannot be read; it is set aside.
+    Damaged {
+        /// What is wrong with it.
+        why: String,
+        /// Where it lies now.
+        aside: PathBuf,
+    },
+}
+
+/// What is kept in a file of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StatePart {
+    /// Findings, acknowledgements and counters: little, and it changes all the time.
+    Findings,
+    /// What is usual for everything: much, and it changes slowly.
+    Baselines,
+    /// Where GPU time went in the last while: it grows by the minute.
+    Usage,
+}
+
+impl StatePart {
+    const ALL: [Self; 3] = [Self::Findings, Self::Baselines, Self::Usage];
+
+    const fn file_stem(self) -> &'static str {
+        match self {
+            Self::Findings => "findings",
+            Self::Baselines => "usual",
+            Self::Usage => "usage",
+        }
+    }
+}
+
+/// A folder with one memory, held by this process alone.
+#[derive(Debug)]
+pub struct StateStore {
+    folder: PathBuf,
+    /// The checksum of what was written last: what did not change need not be written.
+    last: BTreeMap<StatePart, u32>,
+    _lock: File,
+}
+
+impl StateStore {
+    /// Takes the folder, which is made if it is not there.
+    pub fn open_folder(folder: &Path) -> Result<Self, StateStoreError> {
+        let failed = |error| StateStoreError::Folder { path: folder.to_path_buf(), error };
+        fs::create_dir_all(folder).map_err(failed)?;
+        let lock = File::create(folder.join(LOCK)).map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(fs::TryLockError::WouldBlock) => {
+                return Err(StateStoreError::InUse(folder.to_path_buf()));
+            }
+            Err(fs::TryLockError::Error(error)) => return Err(failed(error)),
+        }
+        // Left by one who was killed while he wrote.
+        let memory = Self { folder: folder.to_path_buf(), last: BTreeMap::new(), _lock: lock };
+        for part in StatePart::ALL {
+            match fs::remove_file(memory.part_path(part, UNFINISHED)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+                _ => {}
+            }
+        }
+        Ok(memory)
+    }
+
+    fn part_path(&self, part: StatePart, ending: &str) -> PathBuf {
+        self.folder.join(format!("{}.{ending}", part.file_stem()))
+    }
+
+    /// What was kept of a part before.
+    pub fn load_part(&self, part: StatePart) -> Result<LoadedPart, StateStoreError> {
+        let file = match File::open(self.part_path(part, ENDING)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(LoadedPart::Nothing);
+            }
+            Err(error) => return Err(self.folder_error(error)),
+        };
+        let mut bytes = Vec::new();
+        let most = (HEADER + MAX_SIZE) as u64;
+        file.take(most + 1).read_to_end(&mut bytes).map_err(|error| self.folder_error(error))?;
+        match decode_file(&bytes) {
+            Ok(payload) => Ok(LoadedPart::Stored(payload)),
+            Err(Unreadable::Damaged(why)) => self.set_aside(part, &why),
+            Err(Unreadable::Version(version)) => {
+                let why = format!(
+                    "it is of version {version}, and this gaunt reads {VERSION}; to use it, stop gaunt, rename it \
+                     to {}.{ENDING}, and start the gaunt that wrote it",
+                    part.file_stem()
+                );
+                self.move_aside(part, &format!("{OTHER_VERSION}{version}"), why)
+            }
+        }
+    }
+
+    /// Sets aside what lies there, so that it can be looked at: it cannot be understood.
+    pub fn set_aside(&self, part: StatePart, why: &str) -> Result<LoadedPart, StateStoreError> {
+        self.move_aside(part, ASIDE, why.to_owned())
+    }
+
+    /// Gives a part's file a name that no other one has: what was set aside before is not written over.
+    fn move_aside(
+        &self,
+        part: StatePart,
+        ending: &str,
+        why: String,
+    ) -> Result<LoadedPart, StateStoreError> {
+        let name = |number: u32| match number {
+            1 => self.part_path(part, ending),
+            number => self.part_path(part, &format!("{ending}.{number}")),
+        };
+        let free = (1..MAX_ASIDE).map(name).find(|path| !path.exists());
+        let aside = free.unwrap_or_else(|| name(MAX_ASIDE));
+        fs::rename(self.part_path(part, ENDING), &aside)
+            .map_err(|error| self.folder_error(error))?;
+        Ok(LoadedPart::Damaged { why, aside })
+    }
+
+    /// Writes this in the place of what was there; says whether it was something else.
+    pub fn save_part(&mut self, part: StatePart, payload: &[u8]) -> Result<bool, StateStoreError> {
+        let sum = crc32fast::hash(payload);
+        if self.last.get(&part) == Some(&sum) {
+            return Ok(false);
+        }
+        if payload.len() > MAX_SIZE {
+            return Err(StateStoreError::TooLarge { size: payload.len() });
+        }
+        self.write_part_file(part, payload).map_err(|error| self.folder_error(error))?;
+        self.last.insert(part, sum);
+        Ok(true)
+    }
+
+    fn write_part_file(&self, part: StatePart, payload: &[u8]) -> io::Result<()> {
+        let new = self.part_path(part, UNFINISHED);
+        let mut file = File::create(&new)?;
+        file.write_all(&encode_file(payload)?)?;
+        // The name must not come to stand for bytes that are not on the disk yet.
+        file.sync_all()?;
+        fs::rename(&new, self.part_path(part, ENDING))?;
+        File::open(&self.folder)?.sync_all()
+    }
+
+    fn folder_error(&self, error: io::Error) -> StateStoreError {
+        StateStoreError::Folder { path: self.folder.clone(), error }
+    }
+}
+
+fn encode_file(payload: &[u8]) -> io::Result<Vec<u8>> {
+    let packed = zstd::bulk::compress(payload, LEVEL)?;
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    bytes.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(&compute_checksum(&bytes, &packed).to_le_bytes());
+    bytes.extend_from_slice(&packed);
+    Ok(bytes)
+}
+
+/// Why the bytes of a file cannot be read.
+#[derive(Debug, PartialEq, Eq)]
+enum Unreadable {
+    /// They are not as they were written, for this reason.
+    Damaged(String),
+    /// They are whole, and of this version.
+    Version(u32),
+}
+
+fn decode_file(bytes: &[u8]) -> Result<Vec<u8>, Unreadable> {
+    let damaged = |why: &str| Unreadable::Damaged(why.to_owned());
+    let cut = || damaged("it is cut off");
+    let (head, packed) = bytes.split_at_checked(HEADER).ok_or_else(cut)?;
+    let number = |at: usize| head[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
+    if &head[..8] != MAGIC {
+        return Err(damaged("it is no memory of gaunt"));
+    }
+    // Another version may have its checksum elsewhere.
+    if number(8) > VERSION {
+        return Err(Unreadable::Version(number(8)));
+    }
+    if compute_checksum(&head[..16], packed) != number(16) {
+        return Err(damaged("its checksum does not hold"));
+    }
+    if number(8) != VERSION {
+        return Err(Unreadable::Version(number(8)));
+    }
+    let size = number(12) as usize;
+    if size > MAX_SIZE {
+        return Err(damaged(&format!("it holds {size} bytes, and {MAX_SIZE} are possible")));
+    }
+    zstd::bulk::decompress(packed, size).map_err(|error| {
+        tracing::debug!(%error, "what was kept cannot be unpacked");
+        damaged("it cannot be unpacked")
+    })
+}
+
+fn compute_checksum(head: &[u8], packed: &[u8]) -> u32 {
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(head);
+    sum.update(packed);
+    sum.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open_test_store() -> (tempfile::TempDir, StateStore) {
+        let folder = tempfile::tempdir().unwrap();
+        let memory = StateStore::open_folder(&folder.path().join("gaunt")).unwrap();
+        (folder, memory)
+    }
+
+    #[test]
+    fn what_was_written_last_is_read() {
+        let (_folder, mut memory) = open_test_store();
+        assert_eq!(memory.load_part(StatePart::Findings).unwrap(), LoadedPart::Nothing);
+        assert!(memory.save_part(StatePart::Findings, b"first").unwrap());
+        assert!(memory.save_part(StatePart::Findings, b"second").unwrap());
+        assert!(!memory.save_part(StatePart::Findings, b"second").unwrap(), "nothing new");
+        assert_eq!(
+            memory.load_part(StatePart::Findings).unwrap(),
+            LoadedPart::Stored(b"second".to_vec())
+        );
+        let folder = memory.folder.clone();
+        drop(memory);
+        let memory = StateStore::open_folder(&folder).unwrap();
+        assert_eq!(
+            memory.load_part(StatePart::Findings).unwrap(),
+            LoadedPart::Stored(b"second".to_vec())
+        );
+    }
+
+    #[test]
+    fn every_damage_is_noticed_and_set_aside() {
+        let (_folder, mut memory) = open_test_store();
+        let payload: Vec<u8> = (0..2_000_u32).flat_map(|n| (n % 251).to_le_bytes()).collect();
+        memory.save_part(StatePart::Findings, &payload).unwrap();
+        let path = memory.part_path(StatePart::Findings, ENDING);
+        let whole = fs::read(&path).unwrap();
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1 << (at % 8);
+            assert!(decode_file(&bytes).is_err(), "a bit at {at}");
+            assert!(decode_file(&whole[..at]).is_err(), "cut at {at}");
+        }
+        fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+        let LoadedPart::Damaged { why, aside } = memory.load_part(StatePart::Findings).unwrap()
+        else {
+            panic!("not noticed")
+        };
+        assert_eq!(why, "its checksum does not hold");
+        assert_eq!(fs::read(aside).unwrap(), whole[..whole.len() - 1]);
+        assert_eq!(
+            memory.load_part(StatePart::Findings).unwrap(),
+            LoadedPart::Nothing,
+            "one begins anew"
+        );
+    }
+
+    #[test]
+    fn another_version_is_not_guessed_at() {
+        let (_folder, mut memory) = open_test_store();
+        memory.save_part(StatePart::Findings, b"payload").unwrap();
+        let path = memory.part_path(StatePart::Findings, ENDING);
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[8] = 9;
+        fs::write(&path, &bytes).unwrap();
+        let LoadedPart::Damaged { why, aside } = memory.load_part(StatePart::Findings).unwrap()
+        else {
+            panic!("guessed at")
+        };
+        assert_eq!(
+            why,
+            "it is of version 9, and this gaunt reads 1; to use it, stop gaunt, rename it to findings.gaunt, and start \
+             the gaunt that wrote it"
+        );
+        assert!(aside.ends_with("findings.gaunt.version9"), "{aside:?}");
+        assert_eq!(fs::read(aside).unwrap(), bytes);
+        let damaged = |bytes: &[u8], why: &str| {
+            assert_eq!(decode_file(bytes), Err(Unreadable::Damaged(why.to_owned())));
+        };
+        damaged(b"something else entirely", "it is no memory of gaunt");
+        damaged(b"", "it is cut off");
+    }
+
+    #[test]
+    fn what_was_set_aside_is_not_written_over() {
+        let (_folder, memory) = open_test_store();
+        let path = memory.part_path(StatePart::Baselines, ENDING);
+        let mut asides = std::collections::BTreeSet::new();
+        for number in 0..u8::try_from(MAX_ASIDE).unwrap() {
+            fs::write(&path, [number; 30]).unwrap();
+            let LoadedPart::Damaged { aside, .. } = memory.load_part(StatePart::Baselines).unwrap()
+            else {
+                panic!("not noticed")
+            };
+            assert_eq!(fs::read(&aside).unwrap(), [number; 30]);
+            assert!(asides.insert(aside), "written over");
+        }
+        fs::write(&path, [99; 30]).unwrap();
+        memory.load_part(StatePart::Baselines).unwrap();
+        let files = fs::read_dir(&memory.folder).unwrap().count();
+        assert_eq!(files, 1 + asides.len(), "there is a limit");
+    }
+
+    #[test]
+    fn two_do_not_share_a_folder_and_an_unfinished_file_is_nothing() {
+        let (_folder, memory) = open_test_store();
+        let error = StateStore::open_folder(&memory.folder).unwrap_err().to_string();
+        assert!(error.starts_with("another gaunt keeps its findings in "), "{error}");
+        fs::write(memory.part_path(StatePart::Baselines, UNFINISHED), b"half").unwrap();
+        let folder = memory.folder.clone();
+        drop(memory);
+        assert_eq!(
+            StateStore::open_folder(&folder).unwrap().load_part(StatePart::Findings).unwrap(),
+            LoadedPart::Nothing
+        );
+        let file = folder.join("lock");
+        assert!(matches!(StateStore::open_folder(&file), Err(StateStoreError::Folder { .. })));
+    }
+
+    #[test]
+    fn what_is_too_large_is_not_written() {
+        let (_folder, mut memory) = open_test_store();
+        memory.save_part(StatePart::Findings, b"small").unwrap();
+        let error = memory.save_part(StatePart::Findings, &vec![0; MAX_SIZE + 1]).unwrap_err();
+        assert!(matches!(error, StateStoreError::TooLarge { .. }));
+        assert_eq!(
+            memory.load_part(StatePart::Findings).unwrap(),
+            LoadedPart::Stored(b"small".to_vec())
+        );
+    }
+}

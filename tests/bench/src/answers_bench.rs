@@ -1,0 +1,361 @@
+//! What answers cost at fleet scale: microseconds in the owner, bytes on the wire, and the wait of who asks.
+
+use std::{
+    hint::black_box,
+    io::Write,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use gaunt::{
+    answer::{Answer, Filter, Question, Subject, json_diff},
+    engine::{self, Engine, EngineHandle},
+};
+use gaunt_schema::{
+    Batch, ClockFn, Delivery, Dialect, RejectionCounts, ScrapeTarget, ScrapedPage, TargetId, UnixMs,
+};
+use gaunt_sim::{Scenario, SimFleet};
+use serde_json::{Value, json};
+
+use crate::cpu_clock;
+
+/// What a fleet is read every: large ones are read every ten seconds.
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// A quarter of an hour at that period.
+const SLOTS: usize = 90;
+
+/// Periods that are lived through before anything is asked: rates, averages and states are known then.
+const PERIODS: u64 = 4;
+
+/// How often each question is asked, each time a little differently, so that no answer is kept from before.
+const ROUNDS: usize = 41;
+
+/// The pause of who asks long questions while others wait for short ones.
+const LONG_PAUSE: Duration = Duration::from_millis(100);
+
+/// Where the simulated time begins.
+const START: UnixMs = UnixMs(1_700_000_000_000);
+
+/// How large a fleet is asked about.
+#[derive(Args, Clone, Debug)]
+#[group(id = "answers")]
+pub(crate) struct AnswersBenchOptions {
+    /// Nodes of the fleet that `answers` asks about, 8 GPUs and 8 ports each.
+    #[arg(long, default_value_t = 12_500)]
+    pub(crate) answer_nodes: usize,
+}
+
+/// One question in several almost equal forms.
+struct BenchQuestion {
+    name: &'static str,
+    question: fn(usize, &QuestionSubjects) -> String,
+}
+
+/// Names that the questions are about.
+struct QuestionSubjects {
+    node: String,
+    job: String,
+}
+
+const ASKED: &[BenchQuestion] = &[
+    BenchQuestion {
+        name: "one GPU's power, 15 min",
+        question: |at, names| {
+            format!("history?metric=power&points={}&filter=node={} and gpu=0", 90 + at, names.node)
+        },
+    },
+    BenchQuestion {
+        name: "a job's mean power, 15 min",
+        question: |at, names| {
+            format!("history?metric=power&points={}&filter=job={}", 90 + at, names.job)
+        },
+    },
+    BenchQuestion {
+        name: "20 of a job, by power",
+        question: |at, names| {
+            format!("gpus?filter=job={} and power>{at} sort power desc limit 20", names.job)
+        },
+    },
+    BenchQuestion {
+        name: "20 of all, by power",
+        question: |at, _| format!("gpus?filter=power>{at}W sort power desc limit 20"),
+    },
+    BenchQuestion {
+        name: "20 of all, by two numbers",
+        question: |at, _| format!("gpus?filter=sm_active<0.3 and power>{at}W limit 20"),
+    },
+    BenchQuestion {
+        name: "20 of all, by node and model",
+        question: |at, _| format!("gpus?filter=node~*{at}* and model~h100 limit 20"),
+    },
+    BenchQuestion {
+        name: "all GPUs: power, one column",
+        question: |at, _| format!("gpus?filter=power>{at}W&columns=power&limit=131072"),
+    },
+    BenchQuestion {
+        name: "20 nodes, by loss",
+        question: |at, _| format!("table/nodes?filter=gpus>0 sort lost desc limit {}", 20 + at),
+    },
+    BenchQuestion {
+        name: "all jobs, 100 of them",
+        question: |at, _| format!("jobs?filter=gpus>0 sort lost desc limit {}", 100 + at),
+    },
+    BenchQuestion { name: "one job", question: |_, names| format!("jobs/{}", names.job) },
+    BenchQuestion {
+        name: "fabric, all ports",
+        question: |at, _| format!("fabric?filter=symbol_errors<{}", 1_000_000 + at),
+    },
+    BenchQuestion { name: "one node", question: |_, names| format!("nodes/{}", names.node) },
+];
+
+/// Measures, prints the table and the JSON line.
+pub(crate) fn run(options: &AnswersBenchOptions, out: &mut dyn Write) -> anyhow::Result<()> {
+    let mut fleet = SimFleet::new(Scenario::from_name("demo")?, options.answer_nodes, 7, START);
+    let mut owner = Engine::new(engine::EngineOptions {
+        period: PERIOD,
+        slots: SLOTS,
+        ..engine::EngineOptions::default()
+    });
+    owner.ingest_delivery(Delivery::Targets(fleet_targets(&fleet)));
+    for period in 1..=PERIODS {
+        run_period(&mut fleet, &mut owner, START + PERIOD * period as u32);
+    }
+    let names = pick_subjects(&mut owner)?;
+    writeln!(out, "{} nodes, {} GPUs", fleet.node_count(), fleet.node_count() * 8)?;
+    writeln!(out, "{:32} {:>12} {:>12} {:>12}", "question", "owner ms", "JSON ms", "bytes")?;
+    let mut figures = serde_json::Map::new();
+    for asked in ASKED {
+        let cost = measure_answer(&mut owner, asked, &names)?;
+        writeln!(
+            out,
+            "{:32} {:>12.3} {:>12.3} {:>12}",
+            asked.name, cost.engine_ms, cost.json_ms, cost.bytes
+        )?;
+        let key: String =
+            asked.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+        figures.insert(key, json!({ "owner_ms": round_millis(cost.engine_ms), "json_ms": round_millis(cost.json_ms), "bytes": cost.bytes }));
+    }
+    let published = measure_published(&mut owner, &mut fleet, out)?;
+    figures.insert("published".to_owned(), published);
+    let waits = measure_waits(owner, fleet, &names, out)?;
+    figures.insert("waits".to_owned(), waits);
+    writeln!(out, "{}", Value::Object(figures))?;
+    Ok(())
+}
+
+fn round_millis(ms: f64) -> f64 {
+    (ms * 1e4).round() / 1e4
+}
+
+fn fleet_targets(fleet: &SimFleet) -> Vec<ScrapeTarget> {
+    let target = |node| ScrapeTarget {
+        id: TargetId(node as u32),
+        address: fleet.node_name(node).into(),
+        node: None,
+        origin: "bench".into(),
+    };
+    (0..fleet.node_count()).map(target).collect()
+}
+
+fn node_delivery(fleet: &SimFleet, node: usize, at: UnixMs) -> Delivery {
+    let mut report = fleet.node_report(node);
+    // A page that repeats its clock is not taken a second time.
+    report.node_time = Some(at);
+    let page = ScrapedPage {
+        report,
+        dialect: Dialect::Gaunt,
+        bytes: 0,
+        rejected: RejectionCounts::default(),
+    };
+    let target = TargetId(node as u32);
+    Delivery::Batch(Batch { target, at, duration_ms: 1.0, outcome: Ok(page) })
+}
+
+/// One period of the whole fleet, and the tick after it.
+fn run_period(fleet: &mut SimFleet, owner: &mut Engine, now: UnixMs) {
+    fleet.advance_to(now);
+    for node in 0..fleet.node_count() {
+        owner.ingest_delivery(node_delivery(fleet, node, now));
+    }
+    owner.run_tick(now);
+}
+
+/// A node in the middle of the fleet, and the job with the most GPUs.
+fn pick_subjects(owner: &mut Engine) -> anyhow::Result<QuestionSubjects> {
+    let Answer::Overview(overview) = owner.answer_question(&Question::Overview) else {
+        bail!("no overview")
+    };
+    let node = &overview.heat.nodes[overview.heat.nodes.len() / 2];
+    let jobs = Filter::parse(Subject::Jobs, "sort gpus desc limit 1 columns job")?;
+    let Answer::Table(table) = owner.answer_question(&Question::Table(jobs)) else {
+        bail!("no jobs")
+    };
+    let job = table.columns[0].text_at(0).context("no job in the fleet")?;
+    Ok(QuestionSubjects { node: node.to_string(), job: job.to_string() })
+}
+
+struct AnswerCost {
+    engine_ms: f64,
+    json_ms: f64,
+    bytes: usize,
+}
+
+/// The median of some rounds, in milliseconds of CPU.
+fn measure_answer(
+    owner: &mut Engine,
+    asked: &BenchQuestion,
+    names: &QuestionSubjects,
+) -> anyhow::Result<AnswerCost> {
+    let (mut owners, mut jsons, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for at in 0..ROUNDS {
+        let line = (asked.question)(at, names);
+        let question = Question::parse_line(&line, &[])?;
+        let before = cpu_clock::process_cpu_time();
+        let answer = owner.answer_question(&question);
+        let made = cpu_clock::process_cpu_time();
+        if let Answer::Refused(refusal) = &answer {
+            bail!("{line}: {refusal}");
+        }
+        let json = serde_json::to_vec(&answer)?;
+        owners.push((made.saturating_sub(before)).as_secs_f64() * 1e3);
+        jsons.push((cpu_clock::process_cpu_time().saturating_sub(made)).as_secs_f64() * 1e3);
+        bytes = black_box(json).len();
+    }
+    owners.sort_by(f64::total_cmp);
+    jsons.sort_by(f64::total_cmp);
+    Ok(AnswerCost { engine_ms: owners[ROUNDS / 2], json_ms: jsons[ROUNDS / 2], bytes })
+}
+
+/// What is made once a tick for everybody: the overview, and the difference that a stream sends.
+fn measure_published(
+    owner: &mut Engine,
+    fleet: &mut SimFleet,
+    out: &mut dyn Write,
+) -> anyhow::Result<Value> {
+    let now = fleet.current_time();
+    let overview = |owner: &mut Engine| -> anyhow::Result<Value> {
+        Ok(serde_json::to_value(owner.answer_question(&Question::Overview))?)
+    };
+    let old = overview(owner)?;
+    let before = cpu_clock::process_cpu_time();
+    owner.run_tick(now + Duration::from_secs(1));
+    let tick = cpu_clock::process_cpu_time().saturating_sub(before).as_secs_f64() * 1e3;
+    let calm = overview(owner)?;
+    run_period(fleet, owner, now + PERIOD);
+    let before = cpu_clock::process_cpu_time();
+    let busy = overview(owner)?;
+    let value = cpu_clock::process_cpu_time().saturating_sub(before).as_secs_f64() * 1e3;
+    let length = |old: &Value, new: &Value| {
+        json_diff::diff_values(old, new).map_or(0, |c| c.to_string().len())
+    };
+    let before = cpu_clock::process_cpu_time();
+    let busy_bytes = length(&calm, &busy);
+    let difference = cpu_clock::process_cpu_time().saturating_sub(before).as_secs_f64() * 1e3;
+    let (calm_bytes, whole) = (length(&old, &calm), busy.to_string().len());
+    writeln!(out, "{:32} {tick:>12.3}", "a tick without news: judge, overview")?;
+    writeln!(out, "{:32} {value:>12.3} {:>12} {whole:>12}", "the overview as a value", "")?;
+    writeln!(
+        out,
+        "{:32} {difference:>12.3} {:>12} {busy_bytes:>12}",
+        "its change after a period", ""
+    )?;
+    writeln!(
+        out,
+        "{:32} {:>12} {:>12} {calm_bytes:>12}",
+        "its change after a calm second", "", ""
+    )?;
+    Ok(json!({
+        "tick_ms": round_millis(tick),
+        "overview_value_ms": round_millis(value),
+        "overview_bytes": whole,
+        "difference_ms": round_millis(difference),
+        "change_bytes_period": busy_bytes,
+        "change_bytes_calm": calm_bytes,
+    }))
+}
+
+/// How long one waits who asks an owner that is fed and ticks: wall-clock time, of a busy machine too.
+fn measure_waits(
+    owner: Engine,
+    fleet: SimFleet,
+    names: &QuestionSubjects,
+    out: &mut dyn Write,
+) -> anyhow::Result<Value> {
+    // The simulated time goes on from here.
+    let (anchor, begun) = (fleet.current_time() + PERIOD, Instant::now());
+    let clock: ClockFn = Arc::new(move || anchor + begun.elapsed());
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let (heat, history) = runtime.block_on(async {
+        let handle = engine::spawn_existing(owner, clock.clone());
+        let feeding = tokio::task::spawn_blocking({
+            let inbox = handle.delivery_sender();
+            let clock = clock.clone();
+            move || {
+                let end = Instant::now() + Duration::from_secs(12);
+                for node in (0..fleet.node_count()).cycle() {
+                    if Instant::now() > end
+                        || inbox.blocking_send(node_delivery(&fleet, node, clock())).is_err()
+                    {
+                        return;
+                    }
+                    // As many pages in a second as the fleet sends.
+                    std::thread::sleep(PERIOD / fleet.node_count() as u32);
+                }
+            }
+        });
+        let long = tokio::spawn(flood_questions(handle.clone()));
+        let overview = Question::Overview;
+        let power = Question::parse_line(
+            &format!("history?metric=power&filter=node={} and gpu=0", names.node),
+            &[],
+        )?;
+        let mut waits = (Vec::new(), Vec::new());
+        let end = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < end {
+            waits.0.push(time_question(&handle, overview.clone()).await?);
+            waits.1.push(time_question(&handle, power.clone()).await?);
+            tokio::time::sleep(Duration::from_millis(7)).await;
+        }
+        feeding.await?;
+        long.abort();
+        anyhow::Ok(waits)
+    })?;
+    let mut told = serde_json::Map::new();
+    for (name, mut waits) in [("heatmap", heat), ("history", history)] {
+        waits.sort_by(f64::total_cmp);
+        let (half, most) = (waits[waits.len() / 2], waits[waits.len() * 99 / 100]);
+        writeln!(
+            out,
+            "{name:32} waits p50 {half:.3} ms, p99 {most:.3} ms of {} questions",
+            waits.len()
+        )?;
+        told.insert(format!("{name}_p50_ms"), json!(round_millis(half)));
+        told.insert(format!("{name}_p99_ms"), json!(round_millis(most)));
+    }
+    Ok(Value::Object(told))
+}
+
+async fn time_question(handle: &EngineHandle, question: Question) -> anyhow::Result<f64> {
+    let asked = Instant::now();
+    black_box(handle.ask_question(question).await?);
+    Ok(asked.elapsed().as_secs_f64() * 1e3)
+}
+
+/// Somebody asks for the whole fabric and the whole fleet all the time.
+async fn flood_questions(handle: EngineHandle) {
+    for at in 0_usize.. {
+        let line = if at.is_multiple_of(2) {
+            format!("fabric?filter=symbol_errors<{}", 1_000_000 + at)
+        } else {
+            format!("gpus?filter=power>{}W sort power desc limit 20", at % 90)
+        };
+        let Ok(question) = Question::parse_line(&line, &[]) else { return };
+        if handle.ask_question(question).await.is_err() {
+            return;
+        }
+        tokio::time::sleep(LONG_PAUSE).await;
+    }
+}

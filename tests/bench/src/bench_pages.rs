@@ -1,0 +1,184 @@
+//! The pages that are measured on: 8 GPUs with 120 metrics each, in dcgm-exporter's labels and in short ones.
+//!
+//! They are made by this file and committed, so that a figure can be traced to the bytes it was measured on.
+
+use std::{
+    fmt::Write as _,
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context;
+
+use crate::dcgm_fields::{FIELDS, FieldShape};
+
+/// GPUs of the node.
+const GPUS: u64 = 8;
+
+/// Samples of each page.
+pub(crate) const SAMPLES: usize = FIELDS.len() * GPUS as usize;
+
+/// What the values of the committed pages are drawn from.
+const SEED: u64 = 2026;
+
+/// What makes a page.
+type PageGenerator = fn() -> String;
+
+/// Every page: its file, and what makes it.
+const PAGES: [(&str, PageGenerator); 2] = [("dcgm.prom", dcgm_page), ("short.prom", short_page)];
+
+/// Writes the pages to their place.
+pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
+    for (name, make) in PAGES {
+        let path = fixture_path(name);
+        let page = make();
+        std::fs::write(&path, &page).with_context(|| format!("cannot write {}", path.display()))?;
+        writeln!(out, "{name}: {SAMPLES} samples, {} bytes", page.len())?;
+    }
+    writeln!(out, "{}", serde_json::json!({ "pages": PAGES.len() }))?;
+    Ok(())
+}
+
+fn fixture_path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/scrapes").join(name)
+}
+
+/// The page as dcgm-exporter writes it: seven labels on every sample.
+pub(crate) fn dcgm_page() -> String {
+    dcgm_page_of_seed(SEED)
+}
+
+/// The same page at eight instants: nothing but values differs.
+pub(crate) fn dcgm_page_sequence() -> Vec<String> {
+    (0..8).map(|later| dcgm_page_of_seed(SEED + later)).collect()
+}
+
+fn dcgm_page_of_seed(seed: u64) -> String {
+    build_page(
+        seed,
+        |field| format!("DCGM_FI_{field}"),
+        |gpu| {
+            let mut id = SplitMix64(gpu + 1);
+            let (head, mid, tail) = (
+                id.next_number() >> 32,
+                id.next_number() & 0xffff,
+                id.next_number() & 0xffff_ffff_ffff,
+            );
+            format!(
+                "gpu=\"{gpu}\",UUID=\"GPU-{head:08x}-{mid:04x}-4be1-9d27-{tail:012x}\",\
+             pci_bus_id=\"00000000:{:02X}:00.0\",device=\"nvidia{gpu}\",\
+             modelName=\"NVIDIA H100 80GB HBM3\",Hostname=\"gpu-0417\",\
+             DCGM_FI_DRIVER_VERSION=\"550.54.15\"",
+                gpu * 17 + 0x1b
+            )
+        },
+    )
+}
+
+/// The page with one short label on every sample, as gaunt-node writes its GPUs.
+pub(crate) fn short_page() -> String {
+    short_page_of_seed(SEED)
+}
+
+/// The same page at eight instants: nothing but values differs.
+pub(crate) fn short_page_sequence() -> Vec<String> {
+    (0..8).map(|later| short_page_of_seed(SEED + later)).collect()
+}
+
+fn short_page_of_seed(seed: u64) -> String {
+    let name = |field: &str| {
+        let (_, bare) = field.split_once('_').unwrap_or(("", field));
+        format!("gaunt_gpu_{}", bare.to_lowercase())
+    };
+    build_page(seed, name, |gpu| format!("gpu=\"{gpu}\""))
+}
+
+fn build_page(seed: u64, name: impl Fn(&str) -> String, labels: impl Fn(u64) -> String) -> String {
+    let labels: Vec<String> = (0..GPUS).map(labels).collect();
+    let mut dice = SplitMix64(seed);
+    let mut page = String::new();
+    for (field, shape) in FIELDS {
+        let name = name(field);
+        let kind = if shape == FieldShape::Large { "counter" } else { "gauge" };
+        let help = field.replace('_', " ").to_lowercase();
+        let _ = writeln!(page, "# HELP {name} {help}.\n# TYPE {name} {kind}");
+        for labels in &labels {
+            let _ = writeln!(page, "{name}{{{labels}}} {}", random_value(shape, &mut dice));
+        }
+    }
+    page
+}
+
+/// A number as an exporter would print it.
+fn random_value(shape: FieldShape, dice: &mut SplitMix64) -> String {
+    match shape {
+        FieldShape::Megahertz => (1095 + dice.next_below(886)).to_string(),
+        FieldShape::Celsius => (31 + dice.next_below(60)).to_string(),
+        FieldShape::Watts => format!("{}.{:03}", 70 + dice.next_below(630), dice.next_below(1000)),
+        FieldShape::Percent => dice.next_below(101).to_string(),
+        FieldShape::Mebibytes => dice.next_below(81_559).to_string(),
+        FieldShape::Ratio => format!("0.{:06}", dice.next_below(1_000_000)),
+        FieldShape::Rare => {
+            (if dice.next_below(20) == 0 { dice.next_below(64) } else { 0 }).to_string()
+        }
+        FieldShape::Large => {
+            let magnitude = dice.next_below(6) as u32;
+            dice.next_below(10_u64.pow(9 + magnitude)).to_string()
+        }
+        FieldShape::Rate if dice.next_below(3) == 0 => {
+            format!(
+                "{}.{:06}e+{:02}",
+                1 + dice.next_below(9),
+                dice.next_below(1_000_000),
+                8 + dice.next_below(3)
+            )
+        }
+        FieldShape::Rate => {
+            format!("{}.{:06}", dice.next_below(900_000_000), dice.next_below(1_000_000))
+        }
+    }
+}
+
+/// A small source of numbers that are the same on every machine (SplitMix64).
+struct SplitMix64(u64);
+
+impl SplitMix64 {
+    fn next_number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn next_below(&mut self, limit: u64) -> u64 {
+        self.next_number() % limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_committed_pages_are_those_that_this_file_makes() {
+        for (name, make) in PAGES {
+            let committed = std::fs::read_to_string(fixture_path(name)).unwrap();
+            assert!(committed == make(), "{name} is stale: cargo run -p gaunt-bench -- pages");
+        }
+    }
+
+    #[test]
+    fn every_sample_of_the_pages_is_taken() {
+        use gaunt_schema::text::{PageLimits, PageLine, TextReader};
+        for (_, make) in PAGES {
+            let page = make();
+            let mut reader = TextReader::new(page.as_bytes(), &PageLimits::default());
+            let mut samples = 0;
+            while let Some(line) = reader.next() {
+                samples += usize::from(matches!(line.unwrap(), PageLine::Sample(_)));
+            }
+            assert_eq!(samples, SAMPLES);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Bench `captures`: what the screen says of every fault, and of what only looks like one, as a page of its own.
+
+use std::{io::Write, time::Duration};
+
+use anyhow::Context;
+use gaunt::{
+    command::demo_command::{DemoCapture, DemoOptions, capture_demo},
+    engine,
+};
+use gaunt_schema::Severity;
+use gaunt_sim::{scenario_run, suite::FaultLevel};
+use serde_json::json;
+
+use crate::judge_bench::START;
+
+/// The stories that are captured: usual scenarios, then cases of which the name says whether they are faults.
+const STORIES: &[(&str, u64)] = &[
+    ("data_starved", 1),
+    ("storage_slow", 1),
+    ("slow_gpu", 1),
+    ("throttled", 1),
+    ("launch_bound", 1),
+    ("port_down", 1),
+    ("link_errors", 1),
+    ("leaf_congested", 1),
+    ("hang", 1),
+    ("gpu_lost", 1),
+    ("F6", 1),
+    ("F7", 1),
+    ("healthy", 1),
+    ("checkpoint", 1),
+    ("H2", 1),
+    ("H4", 1),
+    ("H5", 1),
+    ("H7", 1),
+];
+
+/// Nodes of a fleet: one leaf of them, and another.
+const NODES: usize = 16;
+
+/// When it is looked at: a minute and more after a fault began, so that all that is said of it is said.
+const LOOK: Duration = Duration::from_secs(150);
+
+/// Lines of a snapshot that are shown: the fleet, its findings, and the worst nodes.
+const LINES: usize = 34;
+
+pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
+    let (mut right, mut quiet, mut faults) = (0, 0, 0);
+    for (name, seed) in STORIES {
+        // A case has its own size, and says itself when there is most to see.
+        let is_case = name.starts_with(char::is_uppercase);
+        let story = DemoOptions {
+            nodes: (!is_case).then_some(NODES),
+            scenario: (*name).to_owned(),
+            seed: *seed,
+            level: FaultLevel::Hard,
+            snapshot_after: (!is_case).then_some(LOOK),
+        };
+        let seen = capture_demo(&story, START, engine::EngineOptions::default()).context(*name)?;
+        let line = scenario_run::list_names()
+            .find(|(known, _)| known == name)
+            .map_or("", |(_, line)| line);
+        write_section(name, line, &seen, out)?;
+        faults += usize::from(!seen.truths.is_empty());
+        if seen.truths.is_empty() {
+            quiet += usize::from(count_warnings(&seen) == 0);
+        } else {
+            right += usize::from(is_kind_found(&seen));
+        }
+    }
+    let row = json!({
+        "bench": "captures",
+        "faults": faults,
+        "faults_named": right,
+        "harmless": STORIES.len() - faults,
+        "harmless_quiet": quiet,
+    });
+    writeln!(out, "{row}").context("cannot write")
+}
+
+fn write_section(
+    name: &str,
+    line: &str,
+    seen: &DemoCapture,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let DemoCapture { page, truths, after, nodes, .. } = seen;
+    let truth = truths.first().map_or_else(
+        || "nothing is wrong".to_owned(),
+        |truth| {
+            format!(
+                "{}, {}, since +{} s",
+                truth.kind,
+                truth.blamed,
+                truth.onset.duration_since(START).as_secs()
+            )
+        },
+    );
+    writeln!(out, "### {name}: {line}\n")?;
+    writeln!(
+        out,
+        "`gaunt demo --scenario {name} --snapshot-after {}s`, {nodes} nodes; truth: {truth}.\n",
+        whole_seconds(*after)
+    )?;
+    let shown: Vec<&str> = page.lines().take(LINES).collect();
+    writeln!(out, "```\n{}\n```\n", shown.join("\n").trim_end())?;
+    Ok(())
+}
+
+fn whole_seconds(span: Duration) -> u64 {
+    span.as_secs()
+}
+
+/// Whether the right kind was said of the right thing.
+fn is_kind_found(seen: &DemoCapture) -> bool {
+    seen.truths.iter().all(|truth| {
+        seen.finding_log.all_episodes().iter().any(|episode| episode.finding.kind == truth.kind)
+    })
+}
+
+/// Findings that were said to be more than worth knowing.
+fn count_warnings(seen: &DemoCapture) -> usize {
+    let loud = |worst: Severity| worst > Severity::Info;
+    seen.finding_log.all_episodes().iter().filter(|episode| loud(episode.worst)).count()
+}

@@ -1,0 +1,175 @@
+//! The stream of an overview of 100,000 GPUs, as an aggregator serves it; a calm fleet is not a still one.
+
+use std::{
+    collections::BTreeSet,
+    io::{BufRead as _, BufReader, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use gaunt::answer::{
+    Finding, FindingLifecycle, HeatMap, LostGpuTime, NodeCounts, NodeLine, NodeState, Overview,
+    StateCount, json_diff,
+};
+use gaunt_schema::{Entity, EntityKind, FindingKind, GpuState, SanitizedText, Severity, UnixMs};
+use serde_json::json;
+
+use super::NODES;
+
+/// GPUs of a node.
+const GPUS: usize = 8;
+
+/// When the stream begins.
+const BEGIN: i64 = 1_700_000_000_000;
+
+/// Worst nodes and points of the past, as many as an aggregator sends.
+const WORST: usize = 32;
+const PAST: usize = 180;
+
+/// Serves until the bench ends; `busy` says how many nodes wait in each second, others in the next one.
+pub(super) fn serve_overview(busy: Arc<AtomicUsize>) -> anyhow::Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let busy = Arc::clone(&busy);
+            // Who hangs up has heard enough.
+            thread::spawn(move || _ = stream_overview(&stream, &busy));
+        }
+    });
+    Ok(address)
+}
+
+fn stream_overview(stream: &TcpStream, busy: &AtomicUsize) -> anyhow::Result<()> {
+    let mut lines = BufReader::new(stream).lines();
+    let request = lines.next().context("no request")??;
+    while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+    let mut out = stream;
+    if !request.contains("ask=overview") {
+        let body = json!({ "refused": "unknown_node", "node": "none" }).to_string();
+        write!(out, "HTTP/1.1 404 Not Found\r\ncontent-length: {}\r\n\r\n{body}", body.len())?;
+        return Ok(());
+    }
+    write!(
+        out,
+        "HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\nconnection: close\r\n\r\n"
+    )?;
+    let mut noise = OverviewNoise(1);
+    let mut last = serde_json::to_value(build_overview(&BTreeSet::new(), 0, &mut noise))?;
+    writeln!(out, "{}", json!({ "stream": "bench", "number": 1, "whole": last }))?;
+    for second in 1_usize.. {
+        thread::sleep(Duration::from_secs(1));
+        let count = busy.load(Ordering::Relaxed);
+        let waiting: BTreeSet<usize> = (0..count).map(|_| noise.next_below(NODES)).collect();
+        let next = serde_json::to_value(build_overview(&waiting, second, &mut noise))?;
+        let change = json_diff::diff_values(&last, &next).context("nothing changed")?;
+        writeln!(out, "{}", json!({ "number": second + 1, "change": change }))?;
+        last = next;
+    }
+    Ok(())
+}
+
+/// The whole fleet in one second: everything computes but one GPU of each node that waits.
+fn build_overview(waiting: &BTreeSet<usize>, second: usize, noise: &mut OverviewNoise) -> Overview {
+    let mut states = "C".repeat(NODES * GPUS).into_bytes();
+    for node in waiting {
+        states[node * GPUS + 3] = b'w';
+    }
+    let name = |node: usize| SanitizedText::new(&format!("gpu{node:05}"));
+    let heat = HeatMap {
+        nodes: (0..NODES).map(name).collect(),
+        gpus: vec![GPUS as u16; NODES],
+        // Only letters were put in.
+        states: String::from_utf8(states).unwrap_or_default(),
+    };
+    let at = UnixMs(BEGIN + second as i64 * 1_000);
+    let lost = 2_000.0 + noise.next_below(60) as f64 + waiting.len() as f64;
+    let past = (0..PAST).map(|point| {
+        let point = (second + point) as f32;
+        Some(2_000.0 + 500.0 * (point / 40.0).sin() + 60.0 * (point * 1.7).sin())
+    });
+    let count = |state, gpus: usize| StateCount { state, gpus: gpus as u32 };
+    let busy = NODES * GPUS - waiting.len() - lost as usize;
+    Overview {
+        cluster: "bench".into(),
+        at,
+        period_ms: 1_000,
+        nodes: NodeCounts { live: NODES as u32, ..NodeCounts::default() },
+        states: vec![
+            count(GpuState::Computing, busy),
+            count(GpuState::Waiting, waiting.len() + lost as usize),
+        ],
+        lost: LostGpuTime {
+            gpus: lost,
+            cost_per_hour: Some(lost * 2.0),
+            currency: "USD".into(),
+            history: past.collect(),
+            history_step_ms: 5_000,
+            ..LostGpuTime::default()
+        },
+        findings_open: 2,
+        findings_acknowledged: 0,
+        findings_without_place: 0,
+        findings: [(3, Severity::Critical), (700, Severity::Warning)]
+            .map(|(node, severity)| build_finding(&name(node), severity))
+            .into(),
+        groups: Vec::new(),
+        heat,
+        worst: (0..WORST).map(|at| build_worst_node(name(3 + at * 37), noise)).collect(),
+        trouble: Vec::new(),
+    }
+}
+
+fn build_finding(node: &SanitizedText, severity: Severity) -> Finding {
+    let entity = Entity { node: Some(node.clone()), ..Entity::new(EntityKind::Node) };
+    Finding {
+        id: format!("data_starved/{node}"),
+        kind: FindingKind::DataStarved,
+        severity,
+        entity,
+        since: UnixMs(BEGIN - 130_000),
+        confidence: 0.9,
+        lost_gpus: 6.0,
+        cost_gpu_hours_per_hour: 6.0,
+        victims: Vec::new(),
+        summary: format!("the GPUs of {node} wait for input: its disks are busy"),
+        next: "look at the host's disks".into(),
+        evidence: Vec::new(),
+        missing: Vec::new(),
+        life: FindingLifecycle::default(),
+        acknowledged: None,
+    }
+}
+
+/// A node whose power and utilization are never quite the same.
+fn build_worst_node(node: SanitizedText, noise: &mut OverviewNoise) -> NodeLine {
+    NodeLine {
+        node,
+        state: NodeState::Live,
+        age_ms: Some(400),
+        gpu_states: "CCCwCCCC".into(),
+        lost_gpus: 1.0,
+        utilization_ratio: Some(0.95 + noise.next_below(5) as f64 / 100.0),
+        power_watts: Some(3_400.0 + noise.next_below(40) as f64),
+        ports: (8, 8),
+        jobs: vec!["8812".into()],
+        finding: None,
+    }
+}
+
+/// Numbers that look drawn and are the same in every run.
+struct OverviewNoise(u64);
+
+impl OverviewNoise {
+    fn next_below(&mut self, limit: usize) -> usize {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) % limit as u64) as usize
+    }
+}

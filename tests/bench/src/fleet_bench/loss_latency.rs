@@ -1,0 +1,62 @@
+//! How long it takes until a lost board is told: the farm loses one every five seconds by the wall clock, and whoever
+//! watches the findings sees when.
+
+use std::{
+    collections::HashSet,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use serde_json::Value;
+
+use crate::scrape_client::{PLAIN, ScrapeClient};
+
+/// The time between two losses, as `gaunt-sim --lose-boards` has it.
+const LOSS_EVERY_MS: u64 = 5_000;
+
+/// A board that is told later than this was lost before anybody watched.
+const OLD_MS: f64 = 60_000.0;
+
+/// The time between two looks.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Milliseconds from a loss until it was told, of each board that was lost until `over`.
+pub(super) fn measure_loss_latency(
+    address: &str,
+    nodes: usize,
+    over: &AtomicBool,
+) -> anyhow::Result<Vec<f64>> {
+    let mut client = ScrapeClient::new(address)?;
+    let mut told: HashSet<u64> = lost_gpu_nodes(&mut client)?.into_iter().collect();
+    let mut lags = Vec::new();
+    while !over.load(Ordering::Relaxed) {
+        thread::sleep(LOOK);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        for node in lost_gpu_nodes(&mut client)? {
+            if !told.insert(node) {
+                continue;
+            }
+            let (nodes, span) = (nodes as u64, now as u64 / LOSS_EVERY_MS);
+            let since = (span % nodes + nodes - node % nodes) % nodes;
+            let lag = now as f64 - ((span - since) * LOSS_EVERY_MS) as f64;
+            if lag < OLD_MS {
+                lags.push(lag);
+            }
+        }
+    }
+    Ok(lags)
+}
+
+/// The numbers of the nodes of which it is told that they lost their first board.
+fn lost_gpu_nodes(client: &mut ScrapeClient) -> anyhow::Result<Vec<u64>> {
+    let (_, body) = client.get("/api/gaunt/v1/findings", PLAIN)?;
+    let told: Value = serde_json::from_slice(body)?;
+    let findings = told["findings"].as_array().into_iter().flatten();
+    let failed = findings.filter(|finding| finding["kind"] == "gpu_failed");
+    let node = |finding: &Value| {
+        let name = finding["entity"]["node"].as_str()?;
+        name.strip_prefix("gpu")?.parse::<u64>().ok()?.checked_sub(1)
+    };
+    Ok(failed.filter_map(node).collect())
+}

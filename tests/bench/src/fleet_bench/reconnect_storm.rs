@@ -1,0 +1,106 @@
+//! Storms: every exporter of the fleet goes away and comes back at once, and the aggregator is started anew.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use super::{
+    BenchServerProcess, FleetBenchOptions, fetch_targets, start_aggregator, start_simulator,
+    wait_for_scrapes,
+};
+use crate::{bench_process::BenchProcess, scrape_client::ScrapeClient};
+
+/// The share of all targets that must answer within a period before the rate counts as full.
+const FULL: f64 = 0.999;
+
+/// The time between two looks.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// When everybody must be back.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// What storms cost.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReconnectFigures {
+    /// Seconds from the moment at which all exporters are there again until each was read within one period.
+    pub(super) reconnect: f64,
+    /// The most pages in a tenth of a period meanwhile, over the mean.
+    pub(super) peak_rate_ratio: f64,
+    /// Seconds from the start of a new aggregator until it has read every target.
+    pub(super) restart: f64,
+}
+
+/// Kills the farm, starts it again at its port, and then does the same to the aggregator.
+pub(super) fn measure_storms(
+    farm: BenchServerProcess,
+    gaunt: BenchProcess,
+    targets: &str,
+    options: &FleetBenchOptions,
+    nodes: usize,
+) -> anyhow::Result<ReconnectFigures> {
+    let mut client = ScrapeClient::new(&gaunt.address)?;
+    let port = targets.rsplit(':').next().context("no port")?.parse()?;
+    drop(farm);
+    // Long enough that every target is seen to be away.
+    let period = Duration::from_secs(options.period);
+    thread::sleep(period);
+    let (farm, _) = start_simulator(nodes, options.period, port)?;
+    let (reconnect, wave) = wait_for_full_rate(&mut client, nodes, period)?;
+    drop((client, gaunt));
+    let begun = Instant::now();
+    let (again, _settings) = start_aggregator(targets, options)?;
+    let mut client = ScrapeClient::new(&again.address)?;
+    wait_for_scrapes(&mut client, nodes as u64)?;
+    drop(farm);
+    Ok(ReconnectFigures {
+        reconnect,
+        peak_rate_ratio: wave,
+        restart: begun.elapsed().as_secs_f64(),
+    })
+}
+
+/// Seconds until, within one period, nearly every target answered; and the largest wave on the way.
+fn wait_for_full_rate(
+    client: &mut ScrapeClient,
+    nodes: usize,
+    period: Duration,
+) -> anyhow::Result<(f64, f64)> {
+    let begun = Instant::now();
+    let mut seen = vec![(0.0, ok_scrapes(&fetch_targets(client)?))];
+    loop {
+        thread::sleep(LOOK);
+        let now = begun.elapsed().as_secs_f64();
+        let count = ok_scrapes(&fetch_targets(client)?);
+        seen.push((now, count));
+        let before = seen.iter().rev().find(|(at, _)| now - at >= period.as_secs_f64());
+        if before.is_some_and(|(_, before)| (count - before) as f64 >= FULL * nodes as f64) {
+            return Ok((now, peak_rate_ratio(&seen, nodes, period)));
+        }
+        ensure!(
+            begun.elapsed() < PATIENCE,
+            "{count} pages in {PATIENCE:?} after everybody came back"
+        );
+    }
+}
+
+/// The most pages within a quarter of a period, over the mean of as long a time at full rate.
+fn peak_rate_ratio(seen: &[(f64, u64)], nodes: usize, period: Duration) -> f64 {
+    let window = period.as_secs_f64() / 4.0;
+    let mut most = 0.0_f64;
+    for (at, (now, count)) in seen.iter().enumerate() {
+        let before = seen[..at].iter().rev().find(|(then, _)| now - then >= window);
+        if let Some((then, before)) = before {
+            let rate = (count - before) as f64 / (now - then);
+            most = most.max(rate / (nodes as f64 / period.as_secs_f64()));
+        }
+    }
+    most
+}
+
+fn ok_scrapes(told: &Value) -> u64 {
+    told["totals"]["scrapes"]["ok"].as_u64().unwrap_or_default()
+}

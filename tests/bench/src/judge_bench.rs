@@ -1,0 +1,180 @@
+//! Bench `judge`: how often the judge is right, how fast, and what it costs, on labelled simulated runs.
+
+use std::{
+    collections::BTreeMap,
+    io::Write,
+    sync::{
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
+    time::Instant,
+};
+
+use anyhow::ensure;
+use gaunt::command::judge_command::FindingEpisode;
+use gaunt_schema::Dialect;
+use gaunt_sim::GroundTruth;
+use serde_json::json;
+
+mod failed_runs;
+mod judge_cost;
+mod played_run;
+mod run_score;
+mod run_selection;
+mod score_table;
+mod score_totals;
+
+pub(crate) use played_run::START;
+use run_score::ScoreTerms;
+pub(crate) use run_score::{accepts_entity, is_about};
+pub(crate) use run_selection::JudgeBenchOptions;
+use run_selection::LabelledRun;
+use score_totals::{FaultFreeCounts, FlagCounts, ScoredRun, compute_figures, round_figure};
+
+use crate::cpu_clock;
+
+/// What a played run gives.
+struct RunOutcome {
+    scored: ScoredRun,
+    truths: Vec<GroundTruth>,
+    episodes: Vec<FindingEpisode>,
+    pages: u64,
+    rejected: u64,
+}
+
+/// Plays the sample on all cores, and prints the table and the JSON line.
+pub(crate) fn run(options: &JudgeBenchOptions, out: &mut dyn Write) -> anyhow::Result<()> {
+    let started = Instant::now();
+    // Alone on the machine and before the heap is torn by the runs.
+    let cost = judge_cost::measure_judge()?;
+    let runs = options.select_runs()?;
+    let outcomes = play_all(&runs)?;
+    let rejected: u64 = outcomes.iter().map(|outcome| outcome.rejected).sum();
+    ensure!(rejected == 0, "{rejected} lines of simulated pages are not taken by our own reader");
+    let pages: u64 = outcomes.iter().map(|outcome| outcome.pages).sum();
+
+    let of = |wanted: &dyn Fn(&LabelledRun) -> bool| -> Vec<ScoredRun> {
+        let pairs = runs.iter().zip(&outcomes).filter(|(run, _)| wanted(run));
+        pairs.map(|(_, outcome)| outcome.scored.clone()).collect()
+    };
+    let short = of(&|run| !run.is_fault_free);
+    let long = of(&|run| run.is_fault_free);
+    let calm = by_period(&runs, &outcomes);
+    score_table::write_table(out, &short)?;
+    if !long.is_empty() {
+        write_fault_free(out, options, &long, &calm)?;
+    }
+    if options.explain {
+        for (run, outcome) in runs.iter().zip(&outcomes) {
+            failed_runs::write_if_failed(out, run, outcome)?;
+        }
+    }
+    // In a hard negative something happens within minutes; pages are counted where it happens as often as in life.
+    let (negatives, peace) = (FaultFreeCounts::of(&short), FaultFreeCounts::of(&long));
+    let mut line = compute_figures(&short);
+    let told = json!({
+        "hard_negative_rate": round_figure(negatives.flag_rate()),
+        "hard_negative_pages": negatives.pages,
+        "false_pages_per_1000_gpu_days": round_figure(peace.pages_per_1000_gpu_days()),
+        "gpu_days": round_figure(Some(peace.gpu_days)),
+        "calm_by_period_s": calm.iter().map(|(period, peace)| json!({
+            "period_s": period,
+            "gpu_days": round_figure(Some(peace.gpu_days)),
+            "pages": peace.pages,
+            "false_pages_per_1000_gpu_days": round_figure(peace.pages_per_1000_gpu_days()),
+        })).collect::<Vec<_>>(),
+        "ns_per_signal": round_figure(Some(cost.ns_per_signal)),
+        "bytes_per_gpu": cost.bytes_per_gpu.round(),
+        "gaunt_1s": dialect_figures(&of(&|run| !run.is_fault_free && run.dialect == Dialect::Gaunt)),
+        "dcgm_15s": dialect_figures(&of(&|run| !run.is_fault_free && run.dialect != Dialect::Gaunt)),
+        "seeds": options.seed_set_name(),
+        "sample": options.size_name(),
+        "runs": runs.len(),
+        "pages": pages,
+        "cpu_s": cpu_clock::process_cpu_time().as_secs(),
+        "wall_s": started.elapsed().as_secs(),
+    });
+    if let (Some(line), serde_json::Value::Object(told)) = (line.as_object_mut(), told) {
+        line.extend(told);
+    }
+    writeln!(out, "{line}")?;
+    Ok(())
+}
+
+/// Writes of the long fault-free runs, and how often they were looked at.
+fn write_fault_free(
+    out: &mut dyn Write,
+    options: &JudgeBenchOptions,
+    long: &[ScoredRun],
+    calm: &BTreeMap<u64, FaultFreeCounts>,
+) -> anyhow::Result<()> {
+    let close =
+        if options.size_name() == "full" { "each second" } else { "each 30 s, a part each second" };
+    writeln!(out, "long fault-free runs, read {close}; other exporters at most each 15 s:")?;
+    score_table::write_table(out, long)?;
+    for (period, peace) in calm {
+        let rate = peace.pages_per_1000_gpu_days().unwrap_or_default();
+        let (pages, days) = (peace.pages, peace.gpu_days);
+        writeln!(
+            out,
+            "     read each {period:>2} s: {pages} pages in {days:.1} GPU-days, {rate:.1} in a thousand"
+        )?;
+    }
+    Ok(())
+}
+
+/// What was said in the long fault-free runs, by the seconds from one look at a node to the next.
+fn by_period(runs: &[LabelledRun], outcomes: &[RunOutcome]) -> BTreeMap<u64, FaultFreeCounts> {
+    let mut scored: BTreeMap<u64, Vec<&ScoredRun>> = BTreeMap::new();
+    for (run, outcome) in runs.iter().zip(outcomes).filter(|(run, _)| run.is_fault_free) {
+        scored.entry(run.scrape_plan.scrape_period().as_secs()).or_default().push(&outcome.scored);
+    }
+    scored.into_iter().map(|(period, scored)| (period, FaultFreeCounts::of(scored))).collect()
+}
+
+/// The main figures of the runs in one dialect, side by side with the other.
+fn dialect_figures(runs: &[ScoredRun]) -> serde_json::Value {
+    let mut all = compute_figures(runs);
+    if let Some(all) = all.as_object_mut() {
+        let rate = round_figure(FaultFreeCounts::of(runs).flag_rate());
+        all.insert("hard_negative_rate".to_owned(), json!(rate));
+        all.insert("false_flags".to_owned(), json!(FlagCounts::of(runs).false_flags));
+    }
+    all
+}
+
+/// Plays every run, the longest first, on as many threads as there are cores; in the order of the runs.
+fn play_all(runs: &[LabelledRun]) -> anyhow::Result<Vec<RunOutcome>> {
+    let mut order: Vec<usize> = (0..runs.len()).collect();
+    order.sort_by_key(|at| std::cmp::Reverse(runs[*at].run_weight()));
+    let next = AtomicUsize::new(0);
+    let (send, outcomes) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            let (send, next, order) = (send.clone(), &next, &order);
+            scope.spawn(move || {
+                while let Some(at) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    // The receiver outlives the scope.
+                    _ = send.send((*at, play_one(&runs[*at])));
+                }
+            });
+        }
+    });
+    drop(send);
+    let mut played: Vec<_> = outcomes.into_iter().collect();
+    ensure!(played.len() == runs.len(), "a run ended before its score was known");
+    played.sort_by_key(|(at, _)| *at);
+    Ok(played.into_iter().map(|(_, outcome)| outcome).collect())
+}
+
+fn play_one(run: &LabelledRun) -> RunOutcome {
+    let played =
+        played_run::play_run((run.fleet)(), run.gpus, &run.scrape_plan, run.topology.as_ref());
+    let terms = ScoreTerms { labels: run.labels, grace: run.scrape_plan.limit_grace() };
+    let score = run_score::score_run(&played.truths, &played.episodes, terms);
+    let (scenario, level, gpu_days) = (run.scenario, run.level, played.gpu_days);
+    let scored = ScoredRun { scenario, level, gpu_days, score };
+    let (pages, rejected) = (played.pages, played.rejected);
+    RunOutcome { scored, truths: played.truths, episodes: played.episodes, pages, rejected }
+}

@@ -1,0 +1,100 @@
+//! What went wrong in a run: enough to play it again, what was true, and what was said.
+
+use std::io::{self, Write};
+
+use gaunt::command::judge_command::FindingEpisode;
+use gaunt_schema::{Dialect, Severity, UnixMs};
+
+use super::{RunOutcome, played_run::START, run_score::FaultAnswer, run_selection::LabelledRun};
+
+/// At most so many findings of a run are told: one that flaps for days has thousands.
+const MOST_SAID: usize = 12;
+
+/// Writes of a run in which a fault was missed or somebody was accused without a reason; of no other.
+pub(super) fn write_if_failed(
+    out: &mut dyn Write,
+    run: &LabelledRun,
+    outcome: &RunOutcome,
+) -> io::Result<()> {
+    let score = &outcome.scored.score;
+    let missed = score.answers.iter().any(|answer| answer.in_time().is_none());
+    let misplaced =
+        score.answers.iter().filter_map(FaultAnswer::in_time).any(|f| !f.is_blame_right);
+    if !missed && !misplaced && score.false_flags.is_empty() {
+        return Ok(());
+    }
+    let dialect = if run.dialect == Dialect::Gaunt { "gaunt" } else { "dcgm" };
+    writeln!(
+        out,
+        "{} {} · {dialect} · {} · {} · {} GPUs · --only {} --seed {} to play it again",
+        run.scenario,
+        run.level.as_str(),
+        if run.gpm { "gpm" } else { "no gpm" },
+        if run.labels { "labels" } else { "no labels" },
+        run.gpus,
+        run.scenario,
+        run.seed,
+    )?;
+    for (truth, answer) in outcome.truths.iter().zip(&score.answers) {
+        let onset = seconds_since_start(truth.onset);
+        let limit = answer.limit.as_secs();
+        writeln!(
+            out,
+            "  true from {onset:.1} s: {} {}, to be said within {limit} s",
+            truth.kind, truth.blamed
+        )?;
+        let also = truth.also.iter().map(|entity| format!("{} {entity}", entity.kind));
+        let also: Vec<_> = also.chain(truth.kinds.iter().map(ToString::to_string)).collect();
+        if !also.is_empty() {
+            writeln!(out, "    also right: {}", also.join(", "))?;
+        }
+        let told = match (answer.in_time(), answer.flag, answer.misnamed) {
+            (Some(found), ..) if found.is_blame_right => "found",
+            (Some(_), ..) => "found, and the wrong one was blamed first",
+            (None, Some(_), _) => "late",
+            (None, None, Some(_)) => "taken for something else",
+            (None, None, None) => "not found",
+        };
+        writeln!(out, "    {told}")?;
+    }
+    // What woke somebody comes first: it may be one line of thousands.
+    let pages = |episode: &&FindingEpisode| episode.worst == Severity::Critical;
+    let others = outcome.episodes.iter().filter(|episode| !pages(episode));
+    for episode in outcome.episodes.iter().filter(pages).chain(others).take(MOST_SAID) {
+        write_episode(out, episode)?;
+    }
+    if outcome.episodes.len() > MOST_SAID {
+        writeln!(out, "  and {} more", outcome.episodes.len() - MOST_SAID)?;
+    }
+    if outcome.episodes.is_empty() {
+        writeln!(out, "  said nothing")?;
+    }
+    Ok(())
+}
+
+fn write_episode(out: &mut dyn Write, episode: &FindingEpisode) -> io::Result<()> {
+    let finding = &episode.finding;
+    let opened = seconds_since_start(episode.opened);
+    let closed = episode
+        .closed
+        .map_or("the end".to_owned(), |at| format!("{:.1} s", seconds_since_start(at)));
+    let (worst, kind, entity) = (episode.worst, finding.kind, &finding.entity);
+    writeln!(
+        out,
+        "  said {opened:.1} s to {closed}: {worst} {kind} {} {entity}: {}",
+        entity.kind, finding.summary
+    )?;
+    if worst < Severity::Critical {
+        return Ok(());
+    }
+    let numbers = finding.evidence.iter().map(|number| {
+        let value = number.value.unwrap_or(f64::NAN);
+        format!("{} {value:.3} ({:.3})", number.what, number.limit.unwrap_or(f64::NAN))
+    });
+    writeln!(out, "    on {}", numbers.collect::<Vec<_>>().join(", "))
+}
+
+/// Seconds since the run began.
+fn seconds_since_start(at: UnixMs) -> f64 {
+    at.duration_since(START).as_secs_f64()
+}

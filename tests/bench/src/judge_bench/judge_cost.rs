@@ -1,0 +1,123 @@
+//! What judging costs: processor time for each signal of a GPU, memory for each GPU.
+
+use std::{fs, hint::black_box, time::Duration};
+
+use anyhow::{Context, ensure};
+use gaunt::{
+    cluster::Cluster,
+    judge::{Judge, Thresholds},
+};
+use gaunt_schema::{
+    Batch, Delivery, DeviceClass, Dialect, RejectionCounts, SanitizedText, ScrapeTarget,
+    ScrapedPage, TargetId, UnixMs,
+};
+use gaunt_sim::{Scenario, SimFleet};
+
+use super::played_run::START;
+use crate::cpu_clock;
+
+/// Enough GPUs that the judge's memory does not stay in a cache: 1,024.
+const NODES: usize = 128;
+
+/// Seconds that are judged before the clock is looked at, so that every average and state is set.
+const WARM_UP: i64 = 20;
+
+/// Seconds that are timed; the middle one of them is told.
+const TIMED: i64 = 21;
+
+/// Judges that are held side by side while memory is measured, so that pages of memory do not blur a GPU's share.
+const JUDGES: usize = 24;
+
+/// Steps after which a judge holds all that it ever holds of a fleet that does not change.
+const FILL: i64 = 5;
+
+/// The cost of the judge.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JudgeCost {
+    /// Nanoseconds of a processor for each sample of a GPU.
+    pub(crate) ns_per_signal: f64,
+    /// Bytes of memory for each GPU.
+    pub(crate) bytes_per_gpu: f64,
+}
+
+/// Measures a judge on a fleet with the faults of the demonstration.
+pub(crate) fn measure_judge() -> anyhow::Result<JudgeCost> {
+    let scenario = Scenario::from_name(gaunt_sim::scenario::DEFAULT)?;
+    let mut fleet = SimFleet::new(scenario, NODES, 1, START);
+    let mut cluster = Cluster::new(Duration::from_secs(1), 120);
+    cluster.ingest_delivery(Delivery::Targets((0..NODES).map(bench_target).collect()));
+    let mut judge = Judge::new(Thresholds::default());
+    let (mut times, mut signals) = (Vec::new(), 0);
+    for second in 1..=WARM_UP + TIMED {
+        signals = ingest_second(&mut fleet, &mut cluster, second);
+        let before = cpu_clock::process_cpu_time();
+        judge.evaluate_cluster(&cluster);
+        let time = cpu_clock::process_cpu_time().saturating_sub(before);
+        if second > WARM_UP {
+            times.push(time);
+        }
+    }
+    let gpus = cluster.row_count(DeviceClass::Gpu);
+    ensure!(gpus > 0 && signals > 0, "the fleet shows no GPU");
+    times.sort_unstable();
+    let time = times[times.len() / 2];
+
+    let before = resident_bytes()?;
+    let mut judges: Vec<Judge> = (0..JUDGES).map(|_| Judge::new(Thresholds::default())).collect();
+    for second in 1..=FILL {
+        ingest_second(&mut fleet, &mut cluster, WARM_UP + TIMED + second);
+        for judge in &mut judges {
+            judge.evaluate_cluster(&cluster);
+        }
+    }
+    let after = resident_bytes()?;
+    black_box(&judges);
+    Ok(JudgeCost {
+        ns_per_signal: time.as_nanos() as f64 / signals as f64,
+        bytes_per_gpu: after.saturating_sub(before) as f64 / (JUDGES * gpus) as f64,
+    })
+}
+
+fn bench_target(node: usize) -> ScrapeTarget {
+    let address = SanitizedText::from(format!("node {node}"));
+    ScrapeTarget { id: TargetId(node as u32), address, node: None, origin: "the bench".into() }
+}
+
+/// Lets the cluster take a second's reports, and counts their samples of GPUs.
+fn ingest_second(fleet: &mut SimFleet, cluster: &mut Cluster, second: i64) -> usize {
+    let at = UnixMs(START.0 + second * 1_000);
+    fleet.advance_to(at);
+    let mut signals = 0;
+    for node in 0..fleet.node_count() {
+        let report = fleet.node_report(node);
+        let of_gpu = |sample: &&gaunt_schema::MetricSample| {
+            let device = report.devices.get(sample.device as usize);
+            device.is_some_and(|device| device.class == DeviceClass::Gpu)
+        };
+        signals += report.samples.iter().filter(of_gpu).count();
+        let page = ScrapedPage {
+            report,
+            dialect: Dialect::Gaunt,
+            bytes: 0,
+            rejected: RejectionCounts::default(),
+        };
+        let target = TargetId(node as u32);
+        cluster.ingest_delivery(Delivery::Batch(Batch {
+            target,
+            at,
+            duration_ms: 1.0,
+            outcome: Ok(page),
+        }));
+    }
+    cluster.advance_to(at);
+    signals
+}
+
+/// The memory that this process has in use, in bytes.
+fn resident_bytes() -> anyhow::Result<u64> {
+    let status =
+        fs::read_to_string("/proc/self/status").context("cannot read /proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    Ok(kilobytes.context("/proc/self/status has no VmRSS in kB")? * 1024)
+}

@@ -1,0 +1,248 @@
+//! One run: a simulated fleet lives, its pages go through the wire to an owner in virtual time, and a chronicle is kept.
+
+use std::time::Duration;
+
+use gaunt::{
+    command::judge_command::{FindingEpisode, VirtualRun},
+    engine,
+};
+use gaunt_schema::{
+    Batch, Delivery, Dialect, RejectionCounts, Report, SanitizedText, ScrapeFailure, ScrapeTarget,
+    ScrapedPage, SourceTopology, TargetId, UnixMs, text,
+};
+use gaunt_sim::{GroundTruth, SimFleet};
+
+/// When every run begins: an afternoon in autumn, far from any rounding of a clock.
+pub(crate) const START: UnixMs = UnixMs(1_760_017_311_000);
+
+/// A running owner ticks at least this often.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Steps of a second from one scrape of a foreign exporter to the next: what most Prometheus servers are set to.
+const FOREIGN_STEPS: u32 = 15;
+
+/// Spreads neighbouring numbers over a period (Knuth's multiplicative hash).
+const MIXER: u32 = 2_654_435_769;
+
+/// Targets of a node: its number is that of the node times this, plus that of the dialect.
+const TARGETS_PER_NODE: u32 = 2;
+
+/// How a fleet is watched.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FleetScrapePlan {
+    /// In whose words its targets speak: gaunt's, or dcgm-exporter's and node_exporter's.
+    pub(crate) dialect: Dialect,
+    /// How long, in steps.
+    pub(crate) steps: u32,
+    /// The time between two ticks of the owner. The fleet moves with them.
+    pub(crate) step: Duration,
+    /// Steps from one scrape of a target to the next; each target has its own phase.
+    pub(crate) steps_per_scrape: u32,
+    /// From the fleet's clock to the scraper's: faults do not wait for a scrape to begin.
+    pub(crate) phase: Duration,
+    /// Whether pages in gaunt's own words are handed over without being written and read.
+    pub(crate) without_encoding: bool,
+}
+
+impl FleetScrapePlan {
+    /// A fleet watched as an operator would: each second, or each 15 where dcgm-exporter and node_exporter speak.
+    pub(crate) fn with_dialect(dialect: Dialect, seconds: u32, seed: u64) -> Self {
+        let every = if dialect == Dialect::Gaunt { 1 } else { FOREIGN_STEPS };
+        let mixed = (seed as u32).wrapping_mul(MIXER) >> 16;
+        let phase = Duration::from_millis(u64::from(mixed) % TICK.as_millis() as u64);
+        Self {
+            dialect,
+            steps: seconds,
+            step: TICK,
+            steps_per_scrape: every,
+            phase,
+            without_encoding: false,
+        }
+    }
+
+    /// The time between two scrapes of a target.
+    pub(crate) fn scrape_period(&self) -> Duration {
+        self.step * self.steps_per_scrape
+    }
+
+    /// What a slow period adds to every limit: three periods, where it is longer than a second.
+    pub(crate) fn limit_grace(&self) -> Duration {
+        if self.scrape_period() > TICK { self.scrape_period() * 3 } else { Duration::ZERO }
+    }
+
+    /// Whether a target is read in this step.
+    fn is_due(&self, target: TargetId, step: u32) -> bool {
+        let mixed = target.0.wrapping_mul(MIXER) >> 16;
+        step % self.steps_per_scrape == mixed % self.steps_per_scrape
+    }
+
+    fn scraped_dialects(&self) -> &'static [Dialect] {
+        match self.dialect {
+            Dialect::Dcgm | Dialect::NodeExporter => &[Dialect::Dcgm, Dialect::NodeExporter],
+            _ => &[Dialect::Gaunt],
+        }
+    }
+}
+
+/// What happened in a run.
+#[derive(Debug)]
+pub(crate) struct PlayedRun {
+    /// What was really wrong.
+    pub(crate) truths: Vec<GroundTruth>,
+    /// What was said.
+    pub(crate) episodes: Vec<FindingEpisode>,
+    /// Days of GPUs that were watched.
+    pub(crate) gpu_days: f64,
+    /// Pages that went over the wire.
+    pub(crate) pages: u64,
+    /// Lines of pages that the reader did not take.
+    pub(crate) rejected: u64,
+}
+
+/// Plays one run of a fleet that begins at [`START`].
+pub(crate) fn play_run(
+    mut fleet: SimFleet,
+    gpus: usize,
+    watch: &FleetScrapePlan,
+    topology: Option<&SourceTopology>,
+) -> PlayedRun {
+    let limits = text::PageLimits::default();
+    let options =
+        engine::EngineOptions { period: watch.scrape_period(), ..engine::EngineOptions::default() };
+    let mut witness = VirtualRun::new(options);
+    witness.ingest_delivery(Delivery::Targets(fleet_targets(&fleet, watch.scraped_dialects())));
+    if let Some(topology) = topology {
+        witness.ingest_delivery(Delivery::Topology(topology.clone()));
+    }
+    let truths = fleet.ground_truths().to_vec();
+    let (mut read, mut now) = (0, START + watch.phase);
+    for step in 0..watch.steps {
+        now = now + watch.step;
+        if watch.step > TICK {
+            // Exporters look at their boards each second, however seldom they are read.
+            fleet.advance_to(now - TICK);
+        }
+        fleet.advance_to(now);
+        for node in 0..fleet.node_count() {
+            let due = |dialect| watch.is_due(target_id(node, dialect), step);
+            if !watch.scraped_dialects().iter().any(|dialect| due(*dialect)) {
+                continue;
+            }
+            let report = if watch.without_encoding { fleet.scraped_report(node) } else { None };
+            if let Some(report) = report {
+                read += 1;
+                witness.ingest_delivery(Delivery::Batch(report_batch(report, node, now)));
+                continue;
+            }
+            let pages = fleet.scraped_pages(node);
+            for dialect in watch.scraped_dialects().iter().copied().filter(|dialect| due(*dialect))
+            {
+                let page = pages.iter().find(|(speaks, _)| *speaks == dialect);
+                read += u64::from(page.is_some());
+                let outcome = match page {
+                    Some((_, page)) => text::decode_page(page.as_bytes(), &limits),
+                    None => Err(ScrapeFailure::Connect("connection refused".into())),
+                };
+                let target = target_id(node, dialect);
+                let batch = Batch { target, at: now, duration_ms: 1.0, outcome };
+                witness.ingest_delivery(Delivery::Batch(batch));
+            }
+        }
+        witness.run_tick(now);
+    }
+    PlayedRun {
+        truths,
+        episodes: witness.finding_log().all_episodes().to_vec(),
+        gpu_days: gpus as f64 * (watch.step * watch.steps).as_secs_f64() / 86_400.0,
+        pages: read,
+        rejected: witness.cumulative_totals().rejected.values().sum(),
+    }
+}
+
+/// The batch of a report that was neither written nor read.
+fn report_batch(report: Report, node: usize, at: UnixMs) -> Batch {
+    let dialect = Dialect::Gaunt;
+    let page = ScrapedPage { report, dialect, bytes: 0, rejected: RejectionCounts::default() };
+    Batch { target: target_id(node, dialect), at, duration_ms: 1.0, outcome: Ok(page) }
+}
+
+fn fleet_targets(fleet: &SimFleet, dialects: &[Dialect]) -> Vec<ScrapeTarget> {
+    let of = |node: usize| dialects.iter().map(move |dialect| (node, *dialect));
+    let target = |(node, dialect): (usize, Dialect)| ScrapeTarget {
+        id: target_id(node, dialect),
+        address: SanitizedText::from(format!(
+            "10.{}.{}.7:{}",
+            node / 250,
+            node % 250,
+            dialect_port(dialect)
+        )),
+        node: None,
+        origin: "the bench".into(),
+    };
+    (0..fleet.node_count()).flat_map(of).map(target).collect()
+}
+
+fn target_id(node: usize, dialect: Dialect) -> TargetId {
+    let number = u32::from(dialect == Dialect::NodeExporter);
+    TargetId(node as u32 * TARGETS_PER_NODE + number)
+}
+
+fn dialect_port(dialect: Dialect) -> u16 {
+    match dialect {
+        Dialect::Dcgm => 9400,
+        Dialect::NodeExporter => 9100,
+        _ => 9770,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gaunt_sim::Scenario;
+
+    use super::*;
+
+    #[test]
+    fn every_target_is_read_once_a_period_and_not_all_in_one_step() {
+        let watch = FleetScrapePlan::with_dialect(Dialect::Dcgm, 240, 1);
+        assert_eq!(watch.limit_grace(), Duration::from_secs(45));
+        let mut steps = [0; FOREIGN_STEPS as usize];
+        for number in 0..300 {
+            let due: Vec<_> =
+                (0..30).filter(|step| watch.is_due(TargetId(number), *step)).collect();
+            assert_eq!(due[1] - due[0], FOREIGN_STEPS);
+            steps[due[0] as usize] += 1;
+        }
+        assert!(steps.iter().all(|targets| (5..60).contains(targets)), "{steps:?}");
+        let watch = FleetScrapePlan::with_dialect(Dialect::Gaunt, 240, 1);
+        assert_eq!(watch.limit_grace(), Duration::ZERO);
+        assert!((0..300).all(|step| watch.is_due(TargetId(7), step)));
+    }
+
+    #[test]
+    fn no_two_seeds_are_read_at_the_same_moment_of_the_second() {
+        let phase = |seed| FleetScrapePlan::with_dialect(Dialect::Gaunt, 240, seed).phase;
+        let mut phases: Vec<_> = (1..=20).map(|number| phase(number * 1_000)).collect();
+        phases.sort_unstable();
+        phases.dedup();
+        assert!(phases.len() >= 18, "{phases:?}");
+        assert!(phases[0] < TICK / 4 && phases.last().is_some_and(|last| *last > TICK * 3 / 4));
+    }
+
+    #[test]
+    fn what_happens_in_a_fleet_is_said_and_nothing_else() {
+        let scenario = Scenario::from_name("port_down").unwrap();
+        let watch = FleetScrapePlan::with_dialect(Dialect::Gaunt, 75, 3);
+        let fleet = || SimFleet::new(scenario.clone(), 4, 3, START);
+        let played = play_run(fleet(), 32, &watch, None);
+        let [truth] = played.truths.as_slice() else { panic!("{:?}", played.truths) };
+        let [episode] = played.episodes.as_slice() else { panic!("{:?}", played.episodes) };
+        assert_eq!((episode.finding.kind, &episode.finding.entity), (truth.kind, &truth.blamed));
+        assert!(episode.opened > truth.onset);
+        assert_eq!((played.pages, played.rejected), (4 * 75, 0));
+        assert!((played.gpu_days - 32.0 * 75.0 / 86_400.0).abs() < 1e-9);
+        // The same once more is the same, and so it is without the wire.
+        let unwired = FleetScrapePlan { without_encoding: true, ..watch };
+        assert_eq!(play_run(fleet(), 32, &unwired, None).episodes, played.episodes);
+        assert_eq!(play_run(fleet(), 32, &watch, None).episodes, played.episodes);
+    }
+}

@@ -1,0 +1,271 @@
+//! The score of one run: which faults were found, whom the judge blamed, and what it said without a reason.
+//!
+//! A *flag* is a finding that is a warning or worse. It answers a fault if it is of an accepted kind, opens between
+//! the fault's onset and its limit, and touches the fault: it blames an accepted entity, a node that the fault
+//! strikes, or names such a node among its victims. The first such flag, the judge's own order deciding among those of
+//! one tick, is the answer; what it blames is the judge's first choice. Every other flag is false, unless it blames an
+//! accepted entity while the fault lasts, or says what follows from the fault.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use gaunt::{answer::Finding, command::judge_command::FindingEpisode};
+use gaunt_schema::{Entity, EntityKind, FindingKind, SanitizedText, Severity, UnixMs};
+use gaunt_sim::GroundTruth;
+
+/// Kinds that cost money or time and wake nobody: an information line answers them.
+const QUIET: [FindingKind; 3] =
+    [FindingKind::IdleAllocated, FindingKind::StageImbalance, FindingKind::DataSkew];
+
+/// Kinds that speak of gaunt's own sight: a warning of theirs, where pages really stop, accuses nobody.
+const OWN: [FindingKind; 3] =
+    [FindingKind::TargetDown, FindingKind::DriverHung, FindingKind::DataStale];
+
+/// What the judge could know, and how much time it is given.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ScoreTerms {
+    /// Whether the pages say which job holds a GPU; a judge cannot name a job that nobody names.
+    pub(crate) labels: bool,
+    /// Added to every limit: slow scrapes cannot be judged fast.
+    pub(crate) grace: Duration,
+}
+
+/// How one fault was answered.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct FaultAnswer {
+    /// The fault's kind.
+    pub(crate) kind: FindingKind,
+    /// The time that it was to be found in.
+    pub(crate) limit: Duration,
+    /// The first right flag, in time or late; none if there was none.
+    pub(crate) flag: Option<AnsweringFlag>,
+    /// What the right entity was blamed for instead, if nothing right was said in time.
+    pub(crate) misnamed: Option<FindingKind>,
+}
+
+/// The flag that answers a fault.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct AnsweringFlag {
+    /// From onset to flag.
+    pub(crate) delay: Duration,
+    /// Whether it blames an accepted entity.
+    pub(crate) is_blame_right: bool,
+    /// The kind that was said.
+    pub(crate) kind: FindingKind,
+}
+
+impl FaultAnswer {
+    /// The answer, if it came in time.
+    pub(crate) fn in_time(&self) -> Option<AnsweringFlag> {
+        self.flag.filter(|found| found.delay <= self.limit)
+    }
+}
+
+/// The score of one run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct RunScore {
+    /// Each fault with its answer.
+    pub(crate) answers: Vec<FaultAnswer>,
+    /// Kinds of the false flags: each kind on each entity once.
+    pub(crate) false_flags: Vec<FindingKind>,
+    /// False flags that were critical, as often as they were opened: each wakes somebody.
+    pub(crate) false_pages: u32,
+}
+
+/// Scores what was said in a run.
+pub(crate) fn score_run(
+    truths: &[GroundTruth],
+    said: &[FindingEpisode],
+    terms: ScoreTerms,
+) -> RunScore {
+    let faults: Vec<ScoredFault<'_>> =
+        truths.iter().map(|truth| ScoredFault { truth, terms }).collect();
+    let mut order: Vec<&FindingEpisode> = said.iter().collect();
+    order.sort_by_key(|episode| (episode.opened, episode.rank));
+    let mut used = BTreeSet::new();
+    let mut score = RunScore::default();
+    for fault in &faults {
+        let mut right: Vec<_> = order
+            .iter()
+            .enumerate()
+            .filter_map(|(at, episode)| Some((fault.answered_at(episode)?, at)))
+            .filter(|(_, at)| !used.contains(at) && !is_of_another(&faults, fault, order[*at]))
+            .collect();
+        right.sort_by_key(|(when, at)| (*when, order[*at].rank));
+        let found = right.first().map(|(when, at)| {
+            used.insert(*at);
+            let finding = &order[*at].finding;
+            let blamed = fault.accepts_entity(&finding.entity, &finding.victims);
+            AnsweringFlag {
+                delay: when.duration_since(fault.truth.onset),
+                is_blame_right: blamed,
+                kind: finding.kind,
+            }
+        });
+        let limit = fault.detection_limit();
+        let late = found.is_none_or(|found| found.delay > limit);
+        let misnamed = order.iter().find(|episode| fault.is_misnamed_by(episode));
+        let misnamed = misnamed.filter(|_| late).map(|episode| episode.finding.kind);
+        score.answers.push(FaultAnswer { kind: fault.truth.kind, limit, flag: found, misnamed });
+    }
+    let mut false_flags = BTreeSet::new();
+    for (at, episode) in order.iter().enumerate() {
+        let answers = used.contains(&at);
+        if answers || faults.iter().any(|fault| fault.is_about(episode)) {
+            continue;
+        }
+        let Some(_) = flagged_at(episode) else { continue };
+        score.false_pages += u32::from(episode.paged.is_some());
+        if false_flags.insert((episode.finding.kind, &episode.finding.entity)) {
+            score.false_flags.push(episode.finding.kind);
+        }
+    }
+    score
+}
+
+/// Whether blaming this entity is right for a fault of which the pages name every job.
+pub(crate) fn accepts_entity(truth: &GroundTruth, entity: &Entity, victims: &[Entity]) -> bool {
+    let terms = ScoreTerms { labels: true, grace: Duration::ZERO };
+    ScoredFault { truth, terms }.accepts_entity(entity, victims)
+}
+
+/// Whether what is said while a fault lasts is about it, or follows from it.
+pub(crate) fn is_about(truth: &GroundTruth, finding: &Finding) -> bool {
+    let follows = |(kind, entity): &(FindingKind, Entity)| {
+        *kind == finding.kind && is_same_entity(entity, &finding.entity)
+    };
+    accepts_entity(truth, &finding.entity, &finding.victims) || truth.follows.iter().any(follows)
+}
+
+/// Whether a flag blames what another fault of the run is about, and not what this one is about.
+fn is_of_another(
+    faults: &[ScoredFault<'_>],
+    fault: &ScoredFault<'_>,
+    episode: &FindingEpisode,
+) -> bool {
+    let others = faults.iter().filter(|other| !std::ptr::eq(*other, fault));
+    !fault.is_about(episode) && others.into_iter().any(|other| other.is_about(episode))
+}
+
+/// When a finding became a flag, if it did.
+fn flagged_at(episode: &FindingEpisode) -> Option<UnixMs> {
+    let own = OWN.contains(&episode.finding.kind) && episode.worst < Severity::Critical;
+    episode.warned.filter(|_| !own)
+}
+
+/// A fault as the scorer sees it.
+struct ScoredFault<'a> {
+    truth: &'a GroundTruth,
+    terms: ScoreTerms,
+}
+
+impl ScoredFault<'_> {
+    fn detection_limit(&self) -> Duration {
+        self.truth.limit + self.terms.grace
+    }
+
+    /// Whether a flag of this instant can be about the fault: it lasts, or ended less than its limit ago.
+    fn lasts_at(&self, at: UnixMs) -> bool {
+        at >= self.truth.onset
+            && self.truth.ends.is_none_or(|end| at <= end + self.detection_limit())
+    }
+
+    /// The instant at which an episode answers the fault, if it does.
+    fn answered_at(&self, episode: &FindingEpisode) -> Option<UnixMs> {
+        let finding = &episode.finding;
+        let kind = finding.kind == self.truth.kind || self.truth.kinds.contains(&finding.kind);
+        let quiet = QUIET.contains(&finding.kind).then_some(episode.opened);
+        let when = quiet.or(episode.warned)?;
+        // What was open before the fault cannot know of it, even if it grew worse later.
+        let new = episode.opened >= self.truth.onset;
+        (kind && new && self.lasts_at(when) && self.is_touched_by(episode)).then_some(when)
+    }
+
+    /// Whether an accepted entity is blamed while the fault lasts, for whatever, or what follows from it is said.
+    fn is_about(&self, episode: &FindingEpisode) -> bool {
+        let finding = &episode.finding;
+        let follows = self.truth.follows.iter().any(|(kind, entity)| {
+            *kind == finding.kind && self.matches_entity(entity, &finding.entity, &finding.victims)
+        });
+        let accepted = follows || self.accepts_entity(&finding.entity, &finding.victims);
+        self.lasts_at(episode.opened) && accepted
+    }
+
+    /// Whether an accepted entity is blamed in time, but for something else.
+    fn is_misnamed_by(&self, episode: &FindingEpisode) -> bool {
+        let in_time = |at: UnixMs| at.duration_since(self.truth.onset) <= self.detection_limit();
+        let kind = episode.finding.kind;
+        kind != self.truth.kind
+            && !self.truth.kinds.contains(&kind)
+            && flagged_at(episode).is_some_and(in_time)
+            && self.is_about(episode)
+    }
+
+    fn is_touched_by(&self, episode: &FindingEpisode) -> bool {
+        let finding = &episode.finding;
+        let struck: Vec<&SanitizedText> = self.affected_nodes().collect();
+        let on_it = |entity: &Entity| entity.node.as_ref().is_some_and(|n| struck.contains(&n));
+        self.accepts_entity(&finding.entity, &finding.victims)
+            || on_it(&finding.entity)
+            || finding.victims.iter().any(on_it)
+    }
+
+    /// Whether blaming this entity is right.
+    fn accepts_entity(&self, entity: &Entity, victims: &[Entity]) -> bool {
+        let accepted = std::iter::once(&self.truth.blamed).chain(&self.truth.also);
+        accepted.into_iter().any(|right| self.matches_entity(right, entity, victims))
+    }
+
+    /// Whether the entity of a finding is this one.
+    fn matches_entity(&self, right: &Entity, entity: &Entity, victims: &[Entity]) -> bool {
+        let unnamed = !self.terms.labels && is_of_job(right.kind) && right.kind == entity.kind;
+        if unnamed {
+            // Nobody names the job: it is known by its nodes.
+            let struck: Vec<&SanitizedText> = self.affected_nodes().collect();
+            return victims.iter().filter_map(|v| v.node.as_ref()).any(|n| struck.contains(&n));
+        }
+        is_same_entity(right, entity)
+    }
+
+    /// The nodes that the fault strikes.
+    fn affected_nodes(&self) -> impl Iterator<Item = &SanitizedText> {
+        let truth = self.truth;
+        let all = std::iter::once(&truth.blamed).chain(&truth.also).chain(&truth.victims);
+        all.filter_map(|entity| entity.node.as_ref())
+    }
+}
+
+fn is_of_job(kind: EntityKind) -> bool {
+    matches!(kind, EntityKind::Job | EntityKind::Stage)
+}
+
+/// Whether a pair, such as `2-5`, has the GPU of the other among its numbers.
+fn pair_has(pair: &Entity, one: &Entity) -> bool {
+    let (Some(pair), Some(one)) = (&pair.gpu, &one.gpu) else { return false };
+    pair.split(|c: char| !c.is_ascii_digit()).any(|number| number == one.as_str())
+}
+
+/// Whether two entities are one thing: of one type, at one place. What is only said besides, such as the leaf of a
+/// port, does not count.
+fn is_same_entity(right: &Entity, said: &Entity) -> bool {
+    type EntityPart = fn(&Entity) -> Option<&SanitizedText>;
+    if right.kind == EntityKind::GpuPair {
+        return right.kind == said.kind && right.node == said.node && pair_has(said, right);
+    }
+    let place: &[EntityPart] = match right.kind {
+        EntityKind::Gpu | EntityKind::GpuPair => &[|e| e.node.as_ref(), |e| e.gpu.as_ref()],
+        EntityKind::Node | EntityKind::NvlinkDomain => &[|e| e.node.as_ref()],
+        EntityKind::Port => &[|e| e.node.as_ref(), |e| e.device.as_ref(), |e| e.port.as_ref()],
+        EntityKind::Leaf => &[|e| e.leaf.as_ref()],
+        EntityKind::Rail => &[|e| e.rail.as_ref()],
+        EntityKind::Job | EntityKind::Stage => &[|e| e.job.as_ref()],
+        EntityKind::Spine
+        | EntityKind::Rack
+        | EntityKind::Storage
+        | EntityKind::Aggregator
+        | EntityKind::Source => &[],
+    };
+    right.kind == said.kind && place.iter().all(|part| part(right) == part(said))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,286 @@
+//! What the score makes of flags that are right, late, misnamed, misplaced, doubled or without a reason.
+
+use gaunt::answer::{Finding, FindingLifecycle};
+
+use super::*;
+
+const TERMS: ScoreTerms = ScoreTerms { labels: true, grace: Duration::ZERO };
+
+fn node_entity(name: &str) -> Entity {
+    Entity::new_node(&SanitizedText::new(name))
+}
+
+fn at_second(second: i64) -> UnixMs {
+    UnixMs(second * 1_000)
+}
+
+/// Node `a` starves from second 100 to 200, which is to be seen within 30 seconds; `b` and `c` wait for it.
+fn starvation_truth() -> GroundTruth {
+    GroundTruth {
+        kind: FindingKind::DataStarved,
+        blamed: node_entity("a"),
+        also: Vec::new(),
+        kinds: vec![FindingKind::HostBound],
+        follows: Vec::new(),
+        onset: at_second(100),
+        ends: Some(at_second(200)),
+        limit: Duration::from_secs(30),
+        victims: vec![node_entity("b"), node_entity("c")],
+    }
+}
+
+fn flag_episode(
+    second: i64,
+    kind: FindingKind,
+    entity: Entity,
+    severity: Severity,
+) -> FindingEpisode {
+    let when = at_second(second);
+    FindingEpisode {
+        opened: when,
+        closed: None,
+        worst: severity,
+        warned: (severity >= Severity::Warning).then_some(when),
+        paged: (severity == Severity::Critical).then_some(when),
+        rank: 0,
+        finding: Finding {
+            id: format!("{kind}/{entity}"),
+            kind,
+            severity,
+            entity,
+            since: when,
+            confidence: 0.9,
+            lost_gpus: 1.0,
+            cost_gpu_hours_per_hour: 1.0,
+            victims: Vec::new(),
+            summary: String::new(),
+            next: String::new(),
+            evidence: Vec::new(),
+            missing: Vec::new(),
+            life: FindingLifecycle::default(),
+            acknowledged: None,
+        },
+    }
+}
+
+fn page_episode(second: i64, kind: FindingKind, name: &str) -> FindingEpisode {
+    flag_episode(second, kind, node_entity(name), Severity::Critical)
+}
+
+/// Whether the fault was found in time, seconds to the right flag, whether it blames rightly, what it was taken for,
+/// false flags and pages.
+type ScoreFacts = (bool, Option<u64>, Option<bool>, Option<FindingKind>, usize, u32);
+
+fn score_starvation(said: &[FindingEpisode]) -> ScoreFacts {
+    let score = score_run(&[starvation_truth()], said, TERMS);
+    let answer = &score.answers[0];
+    (
+        answer.in_time().is_some(),
+        answer.flag.map(|found| found.delay.as_secs()),
+        answer.flag.map(|found| found.is_blame_right),
+        answer.misnamed,
+        score.false_flags.len(),
+        score.false_pages,
+    )
+}
+
+#[test]
+fn a_flag_of_an_accepted_kind_in_the_window_answers_the_fault() {
+    use FindingKind::{DataStarved, HostBound};
+    let right = (true, Some(20), Some(true), None, 0, 0);
+    assert_eq!(score_starvation(&[page_episode(120, DataStarved, "a")]), right);
+    assert_eq!(score_starvation(&[page_episode(120, HostBound, "a")]), right);
+    assert_eq!(score_starvation(&[]), (false, None, None, None, 0, 0));
+    // The last instant still counts; the next one is late, and neither false nor in time.
+    assert_eq!(
+        score_starvation(&[page_episode(130, DataStarved, "a")]),
+        (true, Some(30), Some(true), None, 0, 0)
+    );
+    assert_eq!(
+        score_starvation(&[page_episode(131, DataStarved, "a")]),
+        (false, Some(31), Some(true), None, 0, 0)
+    );
+}
+
+#[test]
+fn slow_scrapes_are_given_time() {
+    let said = [page_episode(150, FindingKind::DataStarved, "a")];
+    let terms = ScoreTerms { grace: Duration::from_secs(45), ..TERMS };
+    let answer = &score_run(&[starvation_truth()], &said, terms).answers[0];
+    assert_eq!((answer.limit.as_secs(), answer.in_time().is_some()), (75, true));
+}
+
+#[test]
+fn what_is_said_before_the_onset_or_long_after_the_end_is_false() {
+    use FindingKind::DataStarved;
+    assert_eq!(
+        score_starvation(&[page_episode(99, DataStarved, "a")]),
+        (false, None, None, None, 1, 1)
+    );
+    assert_eq!(
+        score_starvation(&[page_episode(230, DataStarved, "a")]),
+        (false, Some(130), Some(true), None, 0, 0)
+    );
+    assert_eq!(
+        score_starvation(&[page_episode(231, DataStarved, "a")]),
+        (false, None, None, None, 1, 1)
+    );
+    // It was open before as a line of information: it does not know of the fault.
+    let mut grown = page_episode(120, DataStarved, "a");
+    grown.opened = at_second(50);
+    assert_eq!(score_starvation(&[grown]), (false, None, None, None, 1, 1));
+}
+
+#[test]
+fn the_wrong_kind_on_the_right_entity_is_misnamed_and_a_miss() {
+    let said = [page_episode(120, FindingKind::Throttled, "a")];
+    let taken_for = Some(FindingKind::Throttled);
+    assert_eq!(score_starvation(&said), (false, None, None, taken_for, 0, 0));
+    // Beside the right word it is no more than a second opinion.
+    let said = [said[0].clone(), page_episode(121, FindingKind::DataStarved, "a")];
+    assert_eq!(score_starvation(&said), (true, Some(21), Some(true), None, 0, 0));
+}
+
+#[test]
+fn a_victim_that_is_blamed_first_is_a_wrong_blame_and_others_are_false() {
+    use FindingKind::DataStarved;
+    let said = [
+        page_episode(110, DataStarved, "b"),
+        page_episode(112, DataStarved, "a"),
+        page_episode(113, DataStarved, "c"),
+    ];
+    assert_eq!(score_starvation(&said), (true, Some(10), Some(false), None, 1, 1));
+    // Of one tick the judge's own order decides.
+    let mut said = [page_episode(110, DataStarved, "b"), page_episode(110, DataStarved, "a")];
+    said[0].rank = 1;
+    assert_eq!(score_starvation(&said), (true, Some(10), Some(true), None, 1, 1));
+    // A node that has nothing to do with it answers nothing.
+    assert_eq!(
+        score_starvation(&[page_episode(110, DataStarved, "z")]),
+        (false, None, None, None, 1, 1)
+    );
+}
+
+#[test]
+fn flapping_is_one_false_flag_and_many_pages() {
+    let said = [10, 30, 50].map(|second| page_episode(second, FindingKind::PortDown, "z"));
+    assert_eq!(score_starvation(&said), (false, None, None, None, 1, 3));
+    let warning = flag_episode(10, FindingKind::PortDown, node_entity("z"), Severity::Warning);
+    assert_eq!(score_starvation(&[warning]), (false, None, None, None, 1, 0));
+}
+
+#[test]
+fn information_is_no_flag_but_answers_what_only_costs() {
+    let line = |kind| flag_episode(120, kind, node_entity("a"), Severity::Info);
+    assert_eq!(
+        score_starvation(&[line(FindingKind::DataStarved)]),
+        (false, None, None, None, 0, 0)
+    );
+    let idle = GroundTruth { kind: FindingKind::IdleAllocated, ..starvation_truth() };
+    let score = score_run(&[idle], &[line(FindingKind::IdleAllocated)], TERMS);
+    assert!(score.answers[0].in_time().is_some());
+}
+
+#[test]
+fn a_warning_about_the_own_sight_accuses_nobody_and_a_page_does() {
+    let kind = FindingKind::TargetDown;
+    assert_eq!(
+        score_starvation(&[flag_episode(10, kind, node_entity("z"), Severity::Warning)]).4,
+        0
+    );
+    assert_eq!(
+        score_starvation(&[flag_episode(10, kind, node_entity("z"), Severity::Critical)]).4,
+        1
+    );
+}
+
+#[test]
+fn an_entity_is_known_by_its_place_and_not_by_what_is_said_besides() {
+    let port = |name: &str| {
+        Entity::new_port(
+            &SanitizedText::new(name),
+            &SanitizedText::new("mlx5_1"),
+            &SanitizedText::new("1"),
+        )
+    };
+    let more = Entity {
+        leaf: Some(SanitizedText::new("leaf-1")),
+        job: Some(SanitizedText::new("7")),
+        ..port("a")
+    };
+    assert!(is_same_entity(&port("a"), &more));
+    assert!(!is_same_entity(&port("a"), &port("b")));
+    assert!(!is_same_entity(&port("a"), &node_entity("a")));
+    let less = Entity { port: None, ..port("a") };
+    assert!(!is_same_entity(&port("a"), &less));
+}
+
+#[test]
+fn a_job_that_nobody_names_is_known_by_its_nodes() {
+    let job =
+        |name: &str| Entity { job: Some(SanitizedText::new(name)), ..Entity::new(EntityKind::Job) };
+    let truth = GroundTruth {
+        kind: FindingKind::CollectiveHang,
+        blamed: job("8812"),
+        ..starvation_truth()
+    };
+    let mut said =
+        flag_episode(120, FindingKind::CollectiveHang, job("gang 1"), Severity::Critical);
+    said.finding.victims = vec![node_entity("b")];
+    let blames = |said: &FindingEpisode, labels| {
+        let terms = ScoreTerms { labels, ..TERMS };
+        let score = score_run(std::slice::from_ref(&truth), std::slice::from_ref(said), terms);
+        score.answers[0].flag.map(|found| found.is_blame_right)
+    };
+    assert_eq!(blames(&said, false), Some(true));
+    assert_eq!(blames(&said, true), Some(false));
+    said.finding.victims = vec![node_entity("z")];
+    assert_eq!(blames(&said, false), None);
+}
+
+#[test]
+fn what_follows_is_neither_right_nor_wrong() {
+    let job =
+        |name: &str| Entity { job: Some(SanitizedText::new(name)), ..Entity::new(EntityKind::Job) };
+    let follows = vec![(FindingKind::CollectiveHang, job("8812"))];
+    let truth = GroundTruth { follows, ..starvation_truth() };
+    let made_of = |second: i64, kind, name: &str| {
+        let said = flag_episode(second, kind, job(name), Severity::Critical);
+        let score = score_run(std::slice::from_ref(&truth), &[said], TERMS);
+        (score.answers[0].flag.is_some(), score.false_flags.len(), score.false_pages)
+    };
+    assert_eq!(made_of(160, FindingKind::CollectiveHang, "8812"), (false, 0, 0));
+    // Before the fault, of another job, or something else of this one, it does not follow.
+    assert_eq!(made_of(60, FindingKind::CollectiveHang, "8812"), (false, 1, 1));
+    assert_eq!(made_of(160, FindingKind::CollectiveHang, "8813"), (false, 1, 1));
+    assert_eq!(made_of(160, FindingKind::StorageSlow, "8812"), (false, 1, 1));
+}
+
+#[test]
+fn a_pair_is_known_by_either_of_its_gpus() {
+    let pair = |gpus: &str| Entity {
+        kind: EntityKind::GpuPair,
+        ..Entity::new_gpu(&SanitizedText::new("a"), &SanitizedText::new(gpus))
+    };
+    assert!(is_same_entity(&pair("5"), &pair("5")));
+    assert!(is_same_entity(&pair("5"), &pair("2-5")));
+    assert!(!is_same_entity(&pair("5"), &pair("2-15")));
+    assert!(!is_same_entity(&pair("5"), &Entity { node: None, ..pair("2-5") }));
+}
+
+#[test]
+fn two_faults_want_two_flags() {
+    let other = GroundTruth {
+        blamed: node_entity("b"),
+        victims: vec![node_entity("a")],
+        ..starvation_truth()
+    };
+    let said = [page_episode(120, FindingKind::DataStarved, "a")];
+    let found = |said: &[FindingEpisode]| {
+        // The one whose node is flagged second is asked first.
+        let score = score_run(&[other.clone(), starvation_truth()], said, TERMS);
+        score.answers.iter().filter(|answer| answer.in_time().is_some()).count()
+    };
+    assert_eq!(found(&said), 1);
+    assert_eq!(found(&[said[0].clone(), page_episode(125, FindingKind::DataStarved, "b")]), 2);
+}

@@ -1,0 +1,125 @@
+//! Faults of exporters: an exporter that is gone, one that serves the same page for ever, a driver that never returns.
+
+use std::{collections::HashMap, time::Duration};
+
+use gaunt_schema::{
+    AbsenceReason, Batch, Device, DeviceClass, Dialect, Entity, FindingKind, RejectionCounts,
+    Report, SanitizedText, ScrapeFailure, ScrapedPage, TargetId, UnixMs, catalogue::exporter,
+};
+use gaunt_sim::{GroundTruth, SimFleet};
+
+use super::soak_run::SoakRandom;
+
+/// Nodes that no job works on, from this one on: what an exporter hides there costs nothing.
+const FIRST_NODE: usize = 114;
+
+/// Kinds, each on a node of its own so that no two are at once.
+const KINDS: [(FindingKind, u64); 3] =
+    [(FindingKind::TargetDown, 60), (FindingKind::DataStale, 180), (FindingKind::DriverHung, 60)];
+
+/// A fault lasts from ten minutes to six hours, and so long do the pauses between.
+const LASTS_S: (u64, u64) = (600, 21_600);
+
+/// Every fault of an exporter in a run, and the page that each stale one repeats.
+pub(super) struct ExporterFaults {
+    faults: Vec<(usize, GroundTruth)>,
+    frozen: HashMap<usize, Report>,
+}
+
+impl ExporterFaults {
+    /// Draws them for so many seconds.
+    pub(super) fn draw(
+        fleet: &SimFleet,
+        start: UnixMs,
+        seconds: u64,
+        luck: &mut SoakRandom,
+    ) -> Self {
+        let mut faults = Vec::new();
+        for (at, (kind, limit)) in KINDS.into_iter().enumerate() {
+            let node = FIRST_NODE + at;
+            let mut from = 1_800;
+            loop {
+                from += LASTS_S.0 + luck.next_below(LASTS_S.1);
+                let until = from + LASTS_S.0 + luck.next_below(LASTS_S.1);
+                if until > seconds {
+                    break;
+                }
+                let after = |s: u64| start + Duration::from_secs(s);
+                faults.push((
+                    node,
+                    exporter_truth(kind, fleet.node_name(node), after(from), after(until), limit),
+                ));
+                from = until;
+            }
+        }
+        Self { faults, frozen: HashMap::new() }
+    }
+
+    /// What is wrong when.
+    pub(super) fn fault_truths(&self) -> impl Iterator<Item = &GroundTruth> {
+        self.faults.iter().map(|(_, truth)| truth)
+    }
+
+    /// The batch of a node at an instant: as its exporter is.
+    pub(super) fn node_batch(&mut self, node: usize, report: Report, at: UnixMs) -> Batch {
+        let there = |(of, truth): &&(usize, GroundTruth)| {
+            *of == node && at >= truth.onset && truth.ends.is_some_and(|end| at < end)
+        };
+        let kind = self.faults.iter().find(there).map(|(_, truth)| truth.kind);
+        let report = match kind {
+            Some(FindingKind::TargetDown) => {
+                Err(ScrapeFailure::Connect("connection refused".into()))
+            }
+            Some(FindingKind::DataStale) => Ok(self.frozen.entry(node).or_insert(report).clone()),
+            Some(_) => Ok(without_driver(report)),
+            None => {
+                self.frozen.remove(&node);
+                Ok(report)
+            }
+        };
+        let page = |report| ScrapedPage {
+            report,
+            dialect: Dialect::Gaunt,
+            bytes: 0,
+            rejected: RejectionCounts::default(),
+        };
+        Batch { target: TargetId(node as u32), at, duration_ms: 1.0, outcome: report.map(page) }
+    }
+}
+
+fn exporter_truth(
+    kind: FindingKind,
+    node: &str,
+    onset: UnixMs,
+    ends: UnixMs,
+    limit: u64,
+) -> GroundTruth {
+    GroundTruth {
+        kind,
+        blamed: Entity::new_node(&SanitizedText::new(node)),
+        also: Vec::new(),
+        kinds: Vec::new(),
+        follows: Vec::new(),
+        onset,
+        ends: Some(ends),
+        limit: Duration::from_secs(limit),
+        victims: Vec::new(),
+    }
+}
+
+/// The report of a node whose driver does not return: its GPUs' values are old, and the collector says so.
+fn without_driver(mut report: Report) -> Report {
+    let gpus: Vec<bool> =
+        report.devices.iter().map(|device| device.class == DeviceClass::Gpu).collect();
+    for sample in &mut report.samples {
+        if gpus.get(sample.device as usize) == Some(&true) {
+            sample.reading = AbsenceReason::Stale.into();
+        }
+    }
+    let collector = report.ensure_device(Device {
+        class: DeviceClass::Collector,
+        key: [SanitizedText::new("nvml")].into(),
+    });
+    report.push(collector, exporter::COLLECTOR_SUCCESS, 0.0);
+    report
+}

@@ -1,0 +1,205 @@
+//! What became of each fault: when its finding came, whether it stayed, under how many ids, and when it went.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use gaunt::answer::{Finding, FindingList};
+use gaunt_schema::{FindingKind, Severity, UnixMs};
+use gaunt_sim::GroundTruth;
+
+use crate::judge_bench::{accepts_entity, is_about};
+
+/// Kinds that inform, or speak of gaunt's own sight: a line of any severity answers them.
+const QUIET: [FindingKind; 6] = [
+    FindingKind::IdleAllocated,
+    FindingKind::StageImbalance,
+    FindingKind::DataSkew,
+    FindingKind::TargetDown,
+    FindingKind::DriverHung,
+    FindingKind::DataStale,
+];
+
+/// Beside its own limit a fault is given three periods, and a finding that flaps three minutes to close.
+const PERIODS: u32 = 3;
+const CLOSES: Duration = Duration::from_mins(4);
+
+/// What became of one fault.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FaultOutcome {
+    /// How long after its onset it was found.
+    pub(super) found: Option<Duration>,
+    /// Whether that was after its limit.
+    pub(super) late: bool,
+    /// For how long in all it was not said after it had been found and before it ended.
+    pub(super) away: Duration,
+    /// The ids under which it was said at its own kind.
+    pub(super) ids: BTreeSet<String>,
+    /// What was said of it long after its end, and for how long after it, if it was.
+    pub(super) lingers: Option<(String, Duration)>,
+    /// What it cost while it was said: least and most.
+    cost: Option<(f64, f64)>,
+}
+
+/// A warning or page that no fault explains.
+#[derive(Clone, Debug)]
+pub(super) struct UnexplainedFinding {
+    pub(super) id: String,
+    pub(super) opened: UnixMs,
+    pub(super) paged: bool,
+    pub(super) summary: String,
+}
+
+/// Looks at the findings of each tick.
+#[derive(Debug)]
+pub(super) struct FindingObserver {
+    truths: Vec<GroundTruth>,
+    standings: Vec<FaultOutcome>,
+    beside: BTreeMap<(String, UnixMs), UnexplainedFinding>,
+    /// What was open at the last look, and how often something came to be open.
+    open: BTreeSet<String>,
+    openings: u64,
+    last: Option<UnixMs>,
+}
+
+impl FaultOutcome {
+    pub(super) fn is_right(&self) -> bool {
+        self.found.is_some()
+            && !self.late
+            && self.away.is_zero()
+            && self.ids.len() == 1
+            && self.lingers.is_none()
+    }
+
+    pub(super) fn render_line(&self, truth: &GroundTruth, start: UnixMs) -> String {
+        let lasts = truth.ends.map_or(0, |end| end.duration_since(truth.onset).as_secs());
+        let found =
+            self.found.map_or("never found".to_owned(), |f| format!("found {} s", f.as_secs()));
+        let cost =
+            self.cost.map_or(String::new(), |(low, high)| format!("  cost {low:.1}-{high:.1}"));
+        format!(
+            "+{} s for {lasts} s  {} {}  {found}{}{}{}{cost}  {:?}",
+            truth.onset.duration_since(start).as_secs(),
+            truth.kind.as_str(),
+            truth.blamed,
+            if self.late { " late" } else { "" },
+            if self.away.is_zero() {
+                String::new()
+            } else {
+                format!("  away {} s", self.away.as_secs())
+            },
+            self.lingers.as_ref().map_or(String::new(), |(said, after)| format!(
+                "  lingers for {} s: {said}",
+                after.as_secs()
+            )),
+            self.ids,
+        )
+    }
+}
+
+impl FindingObserver {
+    pub(super) fn new(truths: &[GroundTruth]) -> Self {
+        let standings = vec![FaultOutcome::default(); truths.len()];
+        let (beside, open) = (BTreeMap::new(), BTreeSet::new());
+        Self { truths: truths.to_vec(), standings, beside, open, openings: 0, last: None }
+    }
+
+    /// Takes in what is open at one tick.
+    pub(super) fn observe_findings(&mut self, list: &FindingList, step: Duration) {
+        let now = list.at;
+        let passed = self.last.map_or(step, |last| now.duration_since(last));
+        self.last = Some(now);
+        let open: BTreeSet<String> = list.findings.iter().map(|f| f.id.clone()).collect();
+        self.openings += open.difference(&self.open).count() as u64;
+        self.open = open;
+        for (truth, standing) in self.truths.iter().zip(&mut self.standings) {
+            let since = now.duration_since(truth.onset);
+            let limit = truth.limit + step * PERIODS;
+            let ended = truth.ends.is_some_and(|end| now > end + limit + CLOSES * 2);
+            if now < truth.onset || (ended && standing.lingers.is_none()) {
+                continue;
+            }
+            let said: Vec<&Finding> =
+                list.findings.iter().filter(|finding| answers_fault(truth, finding)).collect();
+            if let Some(end) = truth.ends.filter(|end| now >= *end) {
+                let known = |finding: &&&Finding| {
+                    standing.ids.contains(&finding.id) && finding.life.opened < end
+                };
+                let still = said.iter().find(known).filter(|_| now > end + limit + CLOSES);
+                if let Some(finding) = still {
+                    let (_, after) = standing
+                        .lingers
+                        .get_or_insert_with(|| (evidence(finding), now.duration_since(end)));
+                    *after = now.duration_since(end);
+                }
+                continue;
+            }
+            let own = said.iter().filter(|finding| finding.life.opened >= truth.onset);
+            standing.ids.extend(own.map(|finding| finding.id.clone()));
+            if said.is_empty() {
+                if standing.found.is_some() {
+                    standing.away += passed;
+                }
+                continue;
+            }
+            if standing.found.is_none() {
+                standing.found = Some(since);
+                standing.late = since > limit;
+            }
+            let cost: f64 = said.iter().map(|finding| finding.cost_gpu_hours_per_hour).sum();
+            let (low, high) = standing.cost.unwrap_or((cost, cost));
+            standing.cost = Some((low.min(cost), high.max(cost)));
+        }
+        self.observe_unexplained(list, step);
+    }
+
+    /// Warnings that no fault explains.
+    fn observe_unexplained(&mut self, list: &FindingList, step: Duration) {
+        let now = list.at;
+        let there = |truth: &&GroundTruth| {
+            let after = truth.limit + step * PERIODS + CLOSES;
+            now >= truth.onset && truth.ends.is_none_or(|end| now <= end + after)
+        };
+        let there: Vec<&GroundTruth> = self.truths.iter().filter(there).collect();
+        for finding in list.findings.iter().filter(|f| f.severity >= Severity::Warning) {
+            if there.iter().any(|truth| is_about(truth, finding) || answers_fault(truth, finding)) {
+                continue;
+            }
+            let key = (finding.id.clone(), finding.life.opened);
+            let beside = self.beside.entry(key).or_insert_with(|| UnexplainedFinding {
+                id: finding.id.clone(),
+                opened: finding.life.opened,
+                paged: false,
+                summary: finding.summary.clone(),
+            });
+            beside.paged |= finding.severity == Severity::Critical;
+        }
+    }
+
+    /// How often findings were opened or opened again, as far as a look each tick shows.
+    pub(super) fn opening_count(&self) -> u64 {
+        self.openings
+    }
+
+    /// What became of each fault, and what was said beside.
+    pub(super) fn into_outcomes(self) -> (Vec<FaultOutcome>, Vec<UnexplainedFinding>) {
+        (self.standings, self.beside.into_values().collect())
+    }
+}
+
+/// What a finding says, and on what evidence.
+fn evidence(finding: &Finding) -> String {
+    let rows = finding.evidence.iter().map(|row| {
+        let value = row.value.map_or("-".to_owned(), |value| format!("{value:.3}"));
+        format!("{} {value}", row.what)
+    });
+    format!("{} [{}] {:?}", finding.summary, rows.collect::<Vec<_>>().join(", "), finding.life)
+}
+
+/// Whether a finding says what is wrong: the right kind, on the right thing or something that it strikes.
+fn answers_fault(truth: &GroundTruth, finding: &Finding) -> bool {
+    let kind = finding.kind == truth.kind || truth.kinds.contains(&finding.kind);
+    let told = finding.severity >= Severity::Warning || QUIET.contains(&finding.kind);
+    kind && told && accepts_entity(truth, &finding.entity, &finding.victims)
+}

@@ -1,0 +1,158 @@
+//! The owner of a soak: fed, ticked, killed and started again from what was on the disk.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use gaunt::{
+    answer::{Answer, Question},
+    engine::{self, Engine, PersistedState},
+};
+use gaunt_schema::{Delivery, SanitizedText, ScrapeTarget, TargetId, UnixMs};
+use gaunt_sim::{GroundTruth, SimFleet};
+
+use super::{
+    exporter_faults::ExporterFaults,
+    fault_outcome::{FaultOutcome, FindingObserver, UnexplainedFinding},
+};
+use crate::judge_bench::START;
+
+/// What was seen.
+pub(super) struct SoakOutcome {
+    pub(super) truths: Vec<GroundTruth>,
+    pub(super) outcomes: Vec<FaultOutcome>,
+    pub(super) unexplained: Vec<UnexplainedFinding>,
+    pub(super) ticks: u64,
+    pub(super) kills: u32,
+    /// Findings that were counted as opened more often than they came to be.
+    pub(super) opened_twice: u64,
+    /// Ticks at which the parts of the loss were not the whole, and by how many GPUs at worst.
+    pub(super) loss_mismatch_ticks: u64,
+    pub(super) worst_loss_difference: f64,
+}
+
+/// Parts of a loss may differ from the whole by rounding.
+const SAME_LOSS: f64 = 1e-6;
+
+/// Lives through the days of a fleet.
+pub(super) fn run_soak(
+    mut fleet: SimFleet,
+    step: Duration,
+    days: f64,
+    seed: u64,
+    kills: u32,
+) -> anyhow::Result<SoakOutcome> {
+    let options = engine::EngineOptions { period: step, ..engine::EngineOptions::default() };
+    let ticks = (days * 86_400.0 / step.as_secs_f64()) as u64;
+    let mut luck = SoakRandom(seed ^ 0x50ac);
+    let mut deaths: Vec<u64> = (0..kills).map(|_| luck.next_below(ticks)).collect();
+    deaths.sort_unstable();
+    deaths.dedup();
+    let mut exporters = ExporterFaults::draw(&fleet, START, (days * 86_400.0) as u64, &mut luck);
+    let truths: Vec<GroundTruth> =
+        fleet.ground_truths().iter().chain(exporters.fault_truths()).cloned().collect();
+    let mut observer = FindingObserver::new(&truths);
+    let mut owner = resume_engine(&options, PersistedState::default(), &fleet);
+    // What was on the disk at the tick before the last: what came after it is lost.
+    let (mut disk, mut newest) = (PersistedState::default(), PersistedState::default());
+    let (mut loss_wrong, mut loss_worst, mut away) = (0, 0.0_f64, 0_u64);
+    for tick in 1..=ticks {
+        let now = START + step * tick as u32;
+        if step > Duration::from_secs(1) {
+            fleet.advance_to(now - Duration::from_secs(1));
+        }
+        fleet.advance_to(now);
+        if deaths.binary_search(&tick).is_ok() {
+            let kept = round_trip_state(&disk)?;
+            owner = resume_engine(&options, kept, &fleet);
+            // It is started again after up to two minutes.
+            away = luck.next_below(120 / step.as_secs().max(1) + 1);
+        }
+        if away > 0 {
+            away -= 1;
+            continue;
+        }
+        ingest_reports(&mut owner, &fleet, &mut exporters, now);
+        owner.run_tick(now);
+        disk = std::mem::replace(
+            &mut newest,
+            owner.persisted_state().context("no judgement is away")?,
+        );
+        let Answer::Findings(list) = owner.answer_question(&Question::Findings) else { continue };
+        observer.observe_findings(&list, step);
+        if let Answer::Overview(overview) = owner.answer_question(&Question::Overview) {
+            let whole = &overview.lost;
+            let findings: f64 = list.findings.iter().map(|finding| finding.lost_gpus).sum();
+            let parts = findings + whole.idle_gpus + whole.unexplained_gpus;
+            let difference = (whole.gpus - parts).abs();
+            loss_wrong += u64::from(difference > SAME_LOSS);
+            loss_worst = loss_worst.max(difference);
+        }
+    }
+    let counted = match owner.answer_question(&Question::Targets) {
+        Answer::Targets(list) => list.totals.findings_opened.values().sum(),
+        _ => 0,
+    };
+    let opened_twice = u64::saturating_sub(counted, observer.opening_count());
+    let (standings, beside) = observer.into_outcomes();
+    Ok(SoakOutcome {
+        truths,
+        outcomes: standings,
+        unexplained: beside,
+        ticks,
+        kills: deaths.len() as u32,
+        opened_twice,
+        loss_mismatch_ticks: loss_wrong,
+        worst_loss_difference: loss_worst,
+    })
+}
+
+/// An owner that goes on from what was kept.
+fn resume_engine(
+    options: &engine::EngineOptions,
+    kept: PersistedState,
+    fleet: &SimFleet,
+) -> Engine {
+    let mut owner = Engine::from_persisted(options.clone(), kept);
+    let targets = (0..fleet.node_count()).map(|node| ScrapeTarget {
+        id: TargetId(node as u32),
+        address: SanitizedText::from(format!("10.{}.{}.7:9770", node / 250, node % 250)),
+        node: None,
+        origin: "the bench".into(),
+    });
+    owner.ingest_delivery(Delivery::Targets(targets.collect()));
+    owner
+}
+
+/// What was remembered as it comes back from its files.
+fn round_trip_state(kept: &PersistedState) -> anyhow::Result<PersistedState> {
+    let back: PersistedState = serde_json::from_slice(&serde_json::to_vec(kept)?)?;
+    let recent = serde_json::from_slice(&serde_json::to_vec(kept.usage_window())?)?;
+    let back = back.with_usage_window(recent);
+    let Some(usual) = kept.learned_baselines() else { return Ok(back) };
+    Ok(back.with_baselines(serde_json::from_slice(&serde_json::to_vec(&**usual)?)?))
+}
+
+/// Hands over what every node's exporter says.
+fn ingest_reports(
+    owner: &mut Engine,
+    fleet: &SimFleet,
+    exporters: &mut ExporterFaults,
+    now: UnixMs,
+) {
+    for node in 0..fleet.node_count() {
+        let Some(report) = fleet.scraped_report(node) else { continue };
+        owner.ingest_delivery(Delivery::Batch(exporters.node_batch(node, report, now)));
+    }
+}
+
+/// Random numbers that repeat (a 64-bit linear congruential generator, upper half).
+pub(super) struct SoakRandom(u64);
+
+impl SoakRandom {
+    /// A number below `limit`.
+    pub(super) fn next_below(&mut self, limit: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit.max(1)
+    }
+}

@@ -1,0 +1,98 @@
+//! Bench `standing`: a fault of each kind that stands for two days, and what became of its finding.
+
+use std::{collections::BTreeSet, io::Write, time::Duration};
+
+use gaunt::{
+    answer::{Answer, Question},
+    command::judge_command::VirtualRun,
+    engine,
+};
+use gaunt_schema::{Delivery, FindingKind, UnixMs};
+use gaunt_sim::suite::SingleFaultFleet;
+use serde_json::json;
+
+use crate::{cpu_clock, judge_bench::START};
+
+/// The time between two pages, and how long a fault stands after it was found.
+const PERIOD: Duration = Duration::from_secs(10);
+const STANDS: Duration = Duration::from_hours(48);
+
+/// A fault that is not found by then is not found.
+const FOUND: Duration = Duration::from_mins(20);
+
+/// What became of one finding.
+#[derive(Debug, Default)]
+struct StandingFaultResult {
+    found_s: Option<u64>,
+    /// How often it was not said at a tick after it had been found.
+    missing_ticks: u64,
+    ids: BTreeSet<String>,
+    /// Lost GPUs in the mean, of the first and of the last eighth of the time.
+    first: f64,
+    last: f64,
+}
+
+/// Every kind that something in a fleet can have.
+fn tested_kinds() -> impl Iterator<Item = FindingKind> {
+    let own = [FindingKind::AggregatorLate, FindingKind::FindingsOverLimit];
+    FindingKind::ALL.iter().copied().filter(move |kind| !own.contains(kind))
+}
+
+/// Lets a fault of each kind stand, and prints a row each.
+pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
+    writeln!(out, "{:<20} found s  away  ids  lost GPUs first, last eighth", "kind")?;
+    let (mut stood_all, mut kinds_all) = (0, 0);
+    for kind in tested_kinds() {
+        let stood = run_standing_fault(kind);
+        let found = stood.found_s.map_or("never".to_owned(), |seconds| seconds.to_string());
+        let (away, ids) = (stood.missing_ticks, stood.ids.len());
+        let (first, last) = (stood.first, stood.last);
+        writeln!(out, "{:<20} {found:>7} {away:>5} {ids:>4}  {first:.2} {last:.2}", kind.as_str())?;
+        kinds_all += 1;
+        stood_all += u32::from(stood.found_s.is_some() && away == 0 && ids == 1);
+    }
+    let line = json!({
+        "kinds": kinds_all,
+        "stood": stood_all,
+        "hours": STANDS.as_secs() / 3_600,
+        "cpu_s": cpu_clock::process_cpu_time().as_secs(),
+    });
+    writeln!(out, "{line}")?;
+    Ok(())
+}
+
+fn run_standing_fault(kind: FindingKind) -> StandingFaultResult {
+    let mut standing = SingleFaultFleet::of(kind, 0, START);
+    let mut witness = VirtualRun::new(engine::EngineOptions {
+        period: PERIOD,
+        ..engine::EngineOptions::default()
+    });
+    witness.ingest_delivery(Delivery::Targets(standing.scrape_targets()));
+    let mut stood = StandingFaultResult::default();
+    let mut costs = Vec::new();
+    let (onset, mut now): (UnixMs, UnixMs) = (standing.onset_time(), START);
+    let end = onset + FOUND + STANDS;
+    while now < end {
+        now = now + PERIOD;
+        for batch in standing.scrape_at(now) {
+            witness.ingest_delivery(Delivery::Batch(batch));
+        }
+        witness.run_tick(now);
+        let Answer::Findings(list) = witness.answer_question(&Question::Findings) else { continue };
+        let of_kind: Vec<_> = list.findings.iter().filter(|f| f.kind == kind).collect();
+        if now < onset || (of_kind.is_empty() && stood.found_s.is_none()) {
+            if now > onset + FOUND {
+                return stood;
+            }
+            continue;
+        }
+        stood.found_s.get_or_insert(now.duration_since(onset).as_secs());
+        stood.missing_ticks += u64::from(of_kind.is_empty());
+        stood.ids.extend(of_kind.iter().map(|finding| finding.id.clone()));
+        costs.push(of_kind.iter().map(|finding| finding.lost_gpus).sum::<f64>());
+    }
+    let part = (costs.len() / 8).max(1).min(costs.len());
+    let mean = |costs: &[f64]| costs.iter().sum::<f64>() / costs.len().max(1) as f64;
+    (stood.first, stood.last) = (mean(&costs[..part]), mean(&costs[costs.len() - part..]));
+    stood
+}

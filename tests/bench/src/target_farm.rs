@@ -1,0 +1,192 @@
+//! A farm of targets for bench `gather`: 1,000 nodes on loopback, each a page of 960 samples that moves with every scrape.
+//!
+//! It is a process of its own, so that what it uses is nobody else's.
+
+use std::{
+    collections::BTreeMap,
+    io::Write as _,
+    net::{Ipv4Addr, SocketAddr},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use anyhow::{Context, bail};
+use flate2::{Compression, write::GzEncoder};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
+
+use crate::bench_pages;
+
+/// Nodes of the farm.
+pub(crate) const NODES: u16 = 1_000;
+
+/// Moments that a compressed page goes through before it begins again: they are made ahead, for each node.
+const COMPRESSED_MOMENTS: usize = 2;
+
+/// What stands before the part of a label that differs between nodes, and how much of it does.
+const HOST: (&[u8], usize) = (b"Hostname=\"gpu-", 4);
+const UUID: (&[u8], usize) = (b"UUID=\"GPU-", 4);
+
+/// The longest head of a request.
+const MAX_HEAD: usize = 8 << 10;
+
+/// Where the node of this number listens.
+pub(crate) fn node_address(node: u16, port: u16) -> String {
+    format!("127.1.{}.{}:{port}", node / 250, node % 250 + 1)
+}
+
+/// Every page of the farm.
+struct TargetFarm {
+    page_versions: Vec<FarmPageTemplate>,
+    /// By node, then by moment; empty where pages are not compressed.
+    compressed: Vec<Vec<Vec<u8>>>,
+    /// Pages served, by who asked.
+    served: Mutex<BTreeMap<String, u64>>,
+}
+
+/// A page with the places that differ between nodes.
+struct FarmPageTemplate {
+    page: Vec<u8>,
+    hosts: Vec<usize>,
+    uuids: Vec<usize>,
+}
+
+impl FarmPageTemplate {
+    fn new(page: String) -> Self {
+        let page = page.into_bytes();
+        let after = |mark: &[u8]| {
+            let found = page.windows(mark.len()).enumerate().filter(|(_, part)| *part == mark);
+            found.map(|(at, _)| at + mark.len()).collect()
+        };
+        Self { hosts: after(HOST.0), uuids: after(UUID.0), page }
+    }
+
+    fn of(&self, node: u16) -> Vec<u8> {
+        let mut page = self.page.clone();
+        for (places, text) in
+            [(&self.hosts, format!("{node:04}")), (&self.uuids, format!("{node:04x}"))]
+        {
+            for at in places {
+                page[*at..*at + text.len()].copy_from_slice(text.as_bytes());
+            }
+        }
+        page
+    }
+}
+
+/// Serves on a port, compressed or not, until it is killed.
+pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
+    let [port, coding] = args else { bail!("farm needs --farm PORT identity|gzip") };
+    let port: u16 = port.parse().context("the port of the farm")?;
+    let farm = Arc::new(TargetFarm::new(coding == "gzip")?);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await?;
+        loop {
+            let (stream, peer) = listener.accept().await?;
+            if peer.ip().is_loopback() {
+                let farm = farm.clone();
+                tokio::spawn(async move { farm.serve_connection(stream).await });
+            }
+        }
+    })
+}
+
+impl TargetFarm {
+    fn new(compress: bool) -> anyhow::Result<Self> {
+        let moments: Vec<_> =
+            bench_pages::dcgm_page_sequence().into_iter().map(FarmPageTemplate::new).collect();
+        let mut compressed = Vec::new();
+        for node in 0..if compress { NODES } else { 0 } {
+            let mut pages = Vec::new();
+            for moment in moments.iter().take(COMPRESSED_MOMENTS) {
+                let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+                encoder.write_all(&moment.of(node))?;
+                pages.push(encoder.finish()?);
+            }
+            compressed.push(pages);
+        }
+        Ok(Self { page_versions: moments, compressed, served: Mutex::default() })
+    }
+
+    /// Answers on one connection until it ends.
+    async fn serve_connection(&self, mut stream: TcpStream) -> Option<()> {
+        let SocketAddr::V4(local) = stream.local_addr().ok()? else { return None };
+        let [_, _, high, low] = local.ip().octets();
+        let node = u16::from(high) * 250 + u16::from(low.saturating_sub(1));
+        stream.set_nodelay(true).ok()?;
+        let (mut head, mut part, mut count) = (Vec::new(), [0; 2048], usize::from(node));
+        loop {
+            head.clear();
+            while !head.ends_with(b"\r\n\r\n") {
+                let length = stream.read(&mut part).await.ok()?;
+                if length == 0 || head.len() > MAX_HEAD {
+                    return None;
+                }
+                head.extend_from_slice(&part[..length]);
+            }
+            let text = String::from_utf8_lossy(&head).to_lowercase();
+            if text.starts_with("get /served ") {
+                let served = self.served.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let body = serde_json::to_vec(&served).ok()?;
+                self.write_response(&mut stream, &body, "").await?;
+                continue;
+            }
+            let agent = text.split("\r\nuser-agent: ").nth(1).unwrap_or("nobody");
+            let agent = agent.split(['/', '\r']).next().unwrap_or_default().to_owned();
+            *self
+                .served
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .entry(agent)
+                .or_default() += 1;
+            let zipped = text.split("\r\naccept-encoding: ").nth(1).is_some_and(|rest| {
+                rest.split('\r').next().is_some_and(|codings| codings.contains("gzip"))
+            });
+            count += 1;
+            if let Some(pages) = self.compressed.get(usize::from(node)).filter(|_| zipped) {
+                let page = &pages[count % COMPRESSED_MOMENTS];
+                self.write_response(&mut stream, page, "Content-Encoding: gzip\r\n").await?;
+            } else {
+                let page = self.page_versions[count % self.page_versions.len()].of(node);
+                self.write_response(&mut stream, &page, "").await?;
+            }
+        }
+    }
+
+    async fn write_response(
+        &self,
+        stream: &mut TcpStream,
+        body: &[u8],
+        header: &str,
+    ) -> Option<()> {
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n{header}Content-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).await.ok()?;
+        stream.write_all(body).await.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_node_has_its_own_labels_and_each_moment_other_values() {
+        let template = FarmPageTemplate::new(bench_pages::dcgm_page());
+        assert_eq!(
+            (template.hosts.len(), template.uuids.len()),
+            (bench_pages::SAMPLES, bench_pages::SAMPLES)
+        );
+        let page = String::from_utf8(template.of(37)).unwrap();
+        assert!(page.contains("Hostname=\"gpu-0037\"") && page.contains("UUID=\"GPU-0025"));
+        let later = &bench_pages::dcgm_page_sequence()[1];
+        let moved =
+            bench_pages::dcgm_page().lines().zip(later.lines()).filter(|(a, b)| a != b).count();
+        let share = moved as f64 / bench_pages::SAMPLES as f64;
+        assert!(share > 0.6, "{share}");
+    }
+}

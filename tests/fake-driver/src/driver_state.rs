@@ -1,0 +1,151 @@
+//! The driver that the scenario describes: time since initialisation, faults, values.
+
+use std::{
+    collections::BTreeSet,
+    env, fs,
+    io::{self, Write},
+    sync::{
+        Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::driver_scenario::{CallFault, DriverScenario, GpuScenario, ScenarioValue};
+
+/// The environment variable that names the scenario file.
+const VARIABLE: &str = "GAUNT_FAKE_DRIVER";
+
+/// NVML's code for a call that worked, and for those that the driver itself answers with.
+pub(crate) const SUCCESS: u32 = 0;
+pub(crate) const INVALID_ARGUMENT: u32 = 2;
+pub(crate) const NOT_SUPPORTED: u32 = 3;
+pub(crate) const INSUFFICIENT_SIZE: u32 = 7;
+const DRIVER_NOT_LOADED: u32 = 9;
+const GPU_IS_LOST: u32 = 15;
+pub(crate) const NOT_FOUND: u32 = 6;
+pub(crate) const TIMEOUT: u32 = 10;
+pub(crate) const VERSION_MISMATCH: u32 = 25;
+
+/// The driver of this process.
+pub(crate) struct FakeDriver {
+    scenario: DriverScenario,
+    started: Instant,
+    /// For each fault, how many calls fitted it.
+    match_counts: Vec<AtomicU64>,
+    /// The calls that were made, each once.
+    recorded_calls: Mutex<BTreeSet<String>>,
+}
+
+/// The driver, read from the scenario file at the first call.
+pub(crate) fn shared_driver() -> Result<&'static FakeDriver, u32> {
+    static DRIVER: OnceLock<Option<FakeDriver>> = OnceLock::new();
+    let driver = DRIVER.get_or_init(|| match load_scenario() {
+        Ok(scenario) => {
+            let fitted = scenario.faults.iter().map(|_| AtomicU64::new(0)).collect();
+            let made = Mutex::default();
+            Some(FakeDriver {
+                scenario,
+                started: Instant::now(),
+                match_counts: fitted,
+                recorded_calls: made,
+            })
+        }
+        Err(why) => {
+            _ = writeln!(io::stderr().lock(), "gaunt-fake-driver: {why}");
+            None
+        }
+    });
+    driver.as_ref().ok_or(DRIVER_NOT_LOADED)
+}
+
+fn load_scenario() -> Result<DriverScenario, String> {
+    let path = env::var_os(VARIABLE).ok_or(format!("set {VARIABLE} to a scenario file"))?;
+    let path = std::path::Path::new(&path);
+    let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    DriverScenario::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+impl FakeDriver {
+    /// Goes through what happens to every call: it takes its time, and it may fail or never return.
+    pub(crate) fn begin_call(&self, call: &str, gpu: Option<u32>) -> Result<(), u32> {
+        self.record_call(call);
+        sleep_millis(self.scenario.latency_ms);
+        let seconds = self.elapsed_seconds();
+        for (fault, fitted) in self.scenario.faults.iter().zip(&self.match_counts) {
+            if !fault_matches(fault, call, gpu, seconds) {
+                continue;
+            }
+            let count = fitted.fetch_add(1, Ordering::Relaxed) + 1;
+            if fault.nth.is_some_and(|nth| nth != count) {
+                continue;
+            }
+            if fault.hang {
+                loop {
+                    thread::park();
+                }
+            }
+            sleep_millis(fault.latency_ms);
+            return fault.error_code().map_or(Ok(()), Err);
+        }
+        let lost = gpu.and_then(|gpu| self.gpu_at(gpu).ok()?.lost_from);
+        if lost.is_some_and(|from| seconds >= from) { Err(GPU_IS_LOST) } else { Ok(()) }
+    }
+
+    /// Notes a call that is made for the first time.
+    fn record_call(&self, call: &str) {
+        let Some(path) = &self.scenario.calls else { return };
+        let mut made = self.recorded_calls.lock().unwrap_or_else(PoisonError::into_inner);
+        if made.insert(call.to_owned()) {
+            let file = fs::OpenOptions::new().create(true).append(true).open(path);
+            _ = file.and_then(|mut file| writeln!(file, "{call}"));
+        }
+    }
+
+    /// The driver's version.
+    pub(crate) fn driver_version(&self) -> &str {
+        &self.scenario.driver
+    }
+
+    /// What the scenario says of CUDA.
+    pub(crate) fn cuda_scenario(
+        &'static self,
+    ) -> Option<&'static crate::fake_cuda::cuda_scenario::CudaScenario> {
+        self.scenario.cuda.as_ref()
+    }
+
+    /// How many GPUs there are.
+    pub(crate) fn gpu_count(&self) -> u32 {
+        let all = self.scenario.gpus.len() as u32;
+        self.value_now(self.scenario.count.as_ref()).map_or(all, |count| all.min(count as u32))
+    }
+
+    /// One of them.
+    pub(crate) fn gpu_at(&self, index: u32) -> Result<&GpuScenario, u32> {
+        self.scenario.gpus.get(index as usize).ok_or(INVALID_ARGUMENT)
+    }
+
+    /// A value now.
+    pub(crate) fn value_now(&self, value: Option<&ScenarioValue>) -> Result<u64, u32> {
+        value.and_then(|value| value.value_at(self.elapsed_seconds())).ok_or(NOT_SUPPORTED)
+    }
+
+    /// Seconds since the driver was first called.
+    pub(crate) fn elapsed_seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+}
+
+fn fault_matches(fault: &CallFault, call: &str, gpu: Option<u32>, seconds: f64) -> bool {
+    fault.call.as_deref().is_none_or(|wanted| wanted == call)
+        && fault.gpu.is_none_or(|wanted| gpu == Some(wanted))
+        && seconds >= fault.from
+        && fault.until.is_none_or(|until| seconds < until)
+}
+
+fn sleep_millis(millis: u64) {
+    if millis > 0 {
+        thread::sleep(Duration::from_millis(millis));
+    }
+}

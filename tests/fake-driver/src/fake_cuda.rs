@@ -1,0 +1,45 @@
+//! CUDA's driver in the same library: memory and copies on the host, kernels by name, simulated time, and faults.
+//!
+//! Work is queued as on a GPU and done when somebody asks for its end: in the order of simulated time, or, if the
+//! scenario says `shuffle`, in any order that streams and events allow, so that an order that was forgotten shows.
+
+use std::sync::{
+    Mutex, MutexGuard, OnceLock, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
+
+mod cuda_machine;
+pub(crate) mod cuda_scenario;
+mod cuda_symbols;
+mod emulated_kernels;
+mod fake_memory;
+mod nccl_symbols;
+mod remote_rank;
+
+use self::cuda_machine::FakeCudaMachine;
+use crate::driver_state::{FakeDriver, shared_driver};
+
+/// The machine of this process.
+fn lock_machine() -> Result<MutexGuard<'static, FakeCudaMachine>, u32> {
+    static MACHINE: OnceLock<Mutex<FakeCudaMachine>> = OnceLock::new();
+    let driver = shared_driver().map_err(|_| cuda_machine::NOT_INITIALIZED)?;
+    let settings = driver.cuda_scenario().ok_or(cuda_machine::NO_DEVICE)?;
+    let machine = MACHINE.get_or_init(|| Mutex::new(FakeCudaMachine::new(settings)));
+    Ok(machine.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// The GPUs with a context, a bit for each, and how many kernels were started: NVML answers while the machine works.
+static OPEN: AtomicU64 = AtomicU64::new(0);
+static LAUNCHES: AtomicU64 = AtomicU64::new(0);
+
+/// The process that is not ours.
+const STRANGER: u32 = 4_000_000;
+
+/// The processes that CUDA has on a GPU: this one, and the stranger that a scenario lets come.
+pub(crate) fn list_processes(gpu: u32) -> Vec<u32> {
+    let settings = shared_driver().ok().and_then(FakeDriver::cuda_scenario);
+    let after = settings.and_then(|settings| settings.process_after_launches);
+    let comes = after.is_some_and(|after| LAUNCHES.load(Ordering::Relaxed) >= after);
+    let own = (OPEN.load(Ordering::Relaxed) >> gpu & 1 == 1).then(std::process::id);
+    own.into_iter().chain(comes.then_some(STRANGER)).collect()
+}

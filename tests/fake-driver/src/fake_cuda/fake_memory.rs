@@ -1,0 +1,87 @@
+//! Memory of GPUs and of the host: where each block is, and that nobody reaches beyond one.
+
+#![expect(unsafe_code, reason = "addresses are handed out to C and come back as numbers")]
+
+use std::{collections::BTreeMap, ptr};
+
+/// Where a block is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum MemoryLocation {
+    Gpu(u32),
+    Host,
+}
+
+/// All blocks by their address.
+#[derive(Default)]
+pub(super) struct FakeCudaMemory {
+    blocks: BTreeMap<u64, FakeMemoryBlock>,
+}
+
+struct FakeMemoryBlock {
+    home: MemoryLocation,
+    bytes: usize,
+    /// Never touched but through its address; of 16 bytes each, as a GPU's addresses are at least so round.
+    store: *mut [u128],
+}
+
+// SAFETY: the store belongs to its block alone, and all access goes through the one machine and its lock.
+unsafe impl Send for FakeMemoryBlock {}
+
+/// A stretch of one block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FakeMemoryRange {
+    pub(super) home: MemoryLocation,
+    at: u64,
+    bytes: usize,
+}
+
+impl FakeCudaMemory {
+    pub(super) fn allocate_block(&mut self, home: MemoryLocation, bytes: usize) -> u64 {
+        let store = vec![0xA5A5_A5A5_A5A5_A5A5_A5A5_A5A5_A5A5_A5A5_u128; bytes.div_ceil(16).max(1)];
+        let store = Box::into_raw(store.into_boxed_slice());
+        let at = store.cast::<u8>().expose_provenance() as u64;
+        self.blocks.insert(at, FakeMemoryBlock { home, bytes, store });
+        at
+    }
+
+    /// Gives a block back; whether there was one.
+    pub(super) fn free_block(&mut self, at: u64) -> bool {
+        let Some(block) = self.blocks.remove(&at) else { return false };
+        // SAFETY: the pointer came from `Box::into_raw` and its block, just removed, was its only owner.
+        drop(unsafe { Box::from_raw(block.store) });
+        true
+    }
+
+    /// Bytes that are allocated somewhere.
+    pub(super) fn used_bytes(&self, home: MemoryLocation) -> usize {
+        self.blocks.values().filter(|block| block.home == home).map(|block| block.bytes).sum()
+    }
+
+    /// A stretch of memory, if it lies in one block.
+    pub(super) fn find_range(&self, at: u64, bytes: usize) -> Option<FakeMemoryRange> {
+        let (start, block) = self.blocks.range(..=at).next_back()?;
+        let inside = at.checked_add(bytes as u64)? <= start + block.bytes as u64;
+        inside.then_some(FakeMemoryRange { home: block.home, at, bytes })
+    }
+
+    /// What lies there.
+    pub(super) fn read_range(&self, from: FakeMemoryRange) -> Vec<u8> {
+        debug_assert!(
+            self.find_range(from.at, from.bytes).is_some(),
+            "stretches do not outlive calls"
+        );
+        let place: *const u8 = ptr::with_exposed_provenance(from.at as usize);
+        let mut bytes = vec![0; from.bytes];
+        // SAFETY: a stretch lies in one block, which lives: stretches are made and used under one lock.
+        unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping(place, from.bytes) };
+        bytes
+    }
+
+    /// Puts bytes there, at most as many as the stretch has.
+    pub(super) fn write_range(&self, to: FakeMemoryRange, bytes: &[u8]) {
+        debug_assert!(self.find_range(to.at, to.bytes).is_some(), "stretches do not outlive calls");
+        let place: *mut u8 = ptr::with_exposed_provenance_mut(to.at as usize);
+        // SAFETY: as for `read`; the length is bounded by the stretch's.
+        unsafe { place.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len().min(to.bytes)) };
+    }
+}

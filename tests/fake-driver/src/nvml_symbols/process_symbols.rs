@@ -1,0 +1,119 @@
+//! Processes: those that a scenario names, or as many as it counts.
+
+#![expect(unsafe_code, reason = "C functions take pointers, and their names must stand unmangled")]
+
+use std::ffi::{c_uint, c_ulonglong};
+
+use super::{RawNvmlDevice, begin_device_call, error_code, write_value};
+use crate::{
+    driver_scenario::GpuScenario,
+    driver_state::{INSUFFICIENT_SIZE, INVALID_ARGUMENT, NOT_FOUND},
+};
+
+#[repr(C)]
+struct NvmlProcessInfo {
+    pid: c_uint,
+    used_memory: c_ulonglong,
+    gpu_instance: c_uint,
+    compute_instance: c_uint,
+}
+
+#[repr(C)]
+struct NvmlProcessSample {
+    pid: c_uint,
+    timestamp: c_ulonglong,
+    sm: c_uint,
+    memory: c_uint,
+    encoder: c_uint,
+    decoder: c_uint,
+}
+
+/// Writes a list where the caller has room, or says how much room it takes.
+fn write_list<T>(all: Vec<T>, count: *mut c_uint, to: *mut T) -> Result<(), u32> {
+    if count.is_null() {
+        return Err(INVALID_ARGUMENT);
+    }
+    // SAFETY: by NVML's contract `count` points to the number of places behind `to`.
+    let room = unsafe { count.read() } as usize;
+    write_value(count, all.len() as c_uint)?;
+    if room < all.len() {
+        return Err(INSUFFICIENT_SIZE);
+    }
+    for (at, one) in all.into_iter().enumerate() {
+        // SAFETY: `at` is below `room`, the number of places that the caller has.
+        unsafe { to.add(at).write(one) };
+    }
+    Ok(())
+}
+
+/// The processes that a scenario only counts.
+fn counted_processes(
+    gpu: &GpuScenario,
+    count: u64,
+) -> impl Iterator<Item = NvmlProcessInfo> + use<> {
+    let from = 1_000 + gpu.processes.len() as c_uint;
+    (from..from + count as c_uint).map(|pid| process_info(pid, 1 << 30))
+}
+
+fn process_info(pid: c_uint, used_memory: u64) -> NvmlProcessInfo {
+    NvmlProcessInfo { pid, used_memory, gpu_instance: c_uint::MAX, compute_instance: c_uint::MAX }
+}
+
+// SAFETY of all names below: they are those of NVML's header, which no other library of this process defines.
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
+    handle: RawNvmlDevice,
+    count: *mut c_uint,
+    to: *mut NvmlProcessInfo,
+) -> c_uint {
+    error_code(begin_device_call("nvmlDeviceGetComputeRunningProcesses_v3", handle).and_then(
+        |(driver, gpu)| {
+            let named =
+                gpu.processes.iter().map(|known| process_info(known.pid, known.memory_bytes));
+            let mut all: Vec<_> = named.collect();
+            let index = (handle as usize & super::PARENT) as u32 - 1;
+            all.extend(
+                crate::fake_cuda::list_processes(index)
+                    .into_iter()
+                    .map(|pid| process_info(pid, 1 << 29)),
+            );
+            match driver.value_now(gpu.value_of_key("processes")) {
+                Ok(count) => all.extend(counted_processes(gpu, count)),
+                Err(why) if all.is_empty() => return Err(why),
+                Err(_) => {}
+            }
+            write_list(all, count, to)
+        },
+    ))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetProcessUtilization(
+    handle: RawNvmlDevice,
+    to: *mut NvmlProcessSample,
+    count: *mut c_uint,
+    seen: c_ulonglong,
+) -> c_uint {
+    error_code(begin_device_call("nvmlDeviceGetProcessUtilization", handle).and_then(
+        |(driver, gpu)| {
+            let timestamp = (driver.elapsed_seconds() * 1e6) as c_ulonglong;
+            // One sample since the last time, whenever that was.
+            let sample = |pid, sm| NvmlProcessSample {
+                pid,
+                timestamp,
+                sm,
+                memory: 0,
+                encoder: 0,
+                decoder: 0,
+            };
+            let all: Vec<_> = gpu
+                .processes
+                .iter()
+                .map(|known| sample(known.pid, known.sm_percent))
+                .filter(|sample| sample.timestamp > seen)
+                .collect();
+            if all.is_empty() { Err(NOT_FOUND) } else { write_list(all, count, to) }
+        },
+    ))
+}

@@ -1,0 +1,237 @@
+//! Acknowledging findings: over HTTP and from the command line, by who has the token and by who has not.
+
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    process::{Command, Stdio},
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    binaries::program_path,
+    test_process::{DEADLINE, RunToEnd, TestProcess, get, wait_for},
+};
+
+const TOKEN: &str = "correct-horse-battery-staple";
+
+/// The finding of a target that is nobody.
+pub(crate) const FINDING: &str = "target_down/127.0.0.1";
+
+const API: &str = "/api/gaunt/v1";
+
+/// Status, head and body of the answer to a request.
+fn send_request(
+    address: &str,
+    method: &str,
+    path: &str,
+    more: &str,
+    body: &str,
+) -> (u16, String, Value) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    let length = body.len();
+    let request = format!(
+        "{method} {API}/{path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+         Content-Length: {length}\r\n{more}\r\n{body}"
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, head.to_lowercase(), serde_json::from_str(body).unwrap_or(Value::from(body)))
+}
+
+pub(crate) fn fetch_json(address: &str, path: &str) -> Value {
+    let (status, body) = wait_for("an answer", || get(address, &format!("{API}/{path}")));
+    assert_eq!(status, 200, "{body}");
+    serde_json::from_str(&body).unwrap()
+}
+
+/// The finding once it is open.
+pub(crate) fn wait_for_finding(address: &str, id: &str) -> Value {
+    wait_for(id, || {
+        let list = fetch_json(address, "findings");
+        list["findings"].as_array().unwrap().iter().find(|finding| finding["id"] == id).cloned()
+    })
+}
+
+/// An aggregator of a target that is nobody, with a token in a file, once it says so.
+fn start_aggregator(folder: &tempfile::TempDir) -> (TestProcess, String, String) {
+    let file = folder.path().join("token");
+    fs::write(&file, format!("{TOKEN}\n")).unwrap();
+    let file = file.to_str().unwrap().to_owned();
+    let running =
+        TestProcess::start_aggregator(&["--targets", "127.0.0.1:9", "--token-file", &file]);
+    let address = running.served_address();
+    wait_for_finding(&address, FINDING);
+    (running, address, file)
+}
+
+fn bearer_header(token: &str) -> String {
+    format!("Authorization: Bearer {token}\r\n")
+}
+
+#[test]
+fn only_who_has_the_token_acknowledges_and_everybody_sees_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (running, address, _) = start_aggregator(&folder);
+    let path = format!("findings/{FINDING}/acknowledge");
+    let note =
+        json!({"by": "alice", "note": "the node is being reinstalled\u{1b}[31m"}).to_string();
+    for (more, said) in [
+        (String::new(), "no_token"),
+        (bearer_header("wrong-token-of-16-chars"), "wrong_token"),
+        (bearer_header(""), "no_token"),
+    ] {
+        let (status, head, body) = send_request(&address, "POST", &path, &more, &note);
+        assert_eq!((status, body["refused"].as_str()), (401, Some(said)), "{body}");
+        assert!(head.contains("www-authenticate: bearer"), "{head}");
+    }
+    let mine = bearer_header(TOKEN);
+    let nobody = "findings/port_down/nobody/acknowledge";
+    for (method, path, body, status, said) in [
+        ("POST", path.as_str(), "{}", 400, "bad_parameter"),
+        ("POST", path.as_str(), r#"{"by": ""}"#, 400, "bad_parameter"),
+        ("POST", nobody, &note, 404, "unknown_finding"),
+        ("DELETE", path.as_str(), "", 400, "bad_parameter"),
+        ("DELETE", &format!("{path}?by=bob"), "", 409, "not_acknowledged"),
+    ] {
+        let (got, _, answer) = send_request(&address, method, path, &mine, body);
+        assert_eq!(
+            (got, answer["refused"].as_str()),
+            (status, Some(said)),
+            "{method} {path}: {answer}"
+        );
+    }
+    let long = "x".repeat(9 << 10);
+    assert_eq!(send_request(&address, "POST", &path, &mine, &long).0, 413);
+    let elsewhere = send_request(&address, "POST", "overview", &mine, "");
+    assert_eq!(elsewhere.0, 405, "nothing else can be done");
+
+    let (status, _, told) = send_request(&address, "POST", &path, &mine, &note);
+    assert_eq!(status, 200, "{told}");
+    let ack = &told["finding"]["acknowledged"];
+    assert_eq!((&ack["by"], &ack["severity"]), (&json!("alice"), &json!("warning")));
+    assert_eq!(ack["note"], "the node is being reinstalled\u{fffd}[31m");
+    let line = running.line_with("gaunt::audit: acknowledged");
+    assert!(line.contains("by=\"alice\"") && line.contains(FINDING), "{line}");
+    let (status, _, again) = send_request(&address, "POST", &path, &mine, &note);
+    assert_eq!((status, again["refused"].as_str()), (409, Some("already_acknowledged")));
+
+    // Whoever asks sees it at once.
+    assert_eq!(wait_for_finding(&address, FINDING)["acknowledged"]["by"], "alice");
+    assert_eq!(fetch_json(&address, "overview")["findings_acknowledged"], 1);
+    let page = get(&address, "/metrics").unwrap().1;
+    let line = page.lines().find(|line| line.starts_with("gaunt_finding{")).unwrap();
+    assert!(line.contains("acknowledged=\"true\""), "{line}");
+    let rows = fetch_json(&address, "table/findings?columns=id,acknowledged,life");
+    assert_eq!(rows["columns"][1]["cells"]["texts"]["words"], json!(["alice"]));
+    let turns = |told: &Value| -> Vec<String> {
+        let changes = told["finding"]["life"]["changes"].as_array().unwrap();
+        changes.iter().map(|change| change["what"].as_str().unwrap().to_owned()).collect()
+    };
+    let (status, _, told) = send_request(&address, "DELETE", &format!("{path}?by=bob"), &mine, "");
+    assert_eq!((status, &told["finding"]["acknowledged"]), (200, &Value::Null));
+    assert_eq!(turns(&told), ["opened", "acknowledged", "withdrawn"]);
+}
+
+#[test]
+fn without_a_token_nobody_acts() {
+    let running = TestProcess::start_aggregator(&["--targets", "127.0.0.1:9"]);
+    let address = running.served_address();
+    let path = format!("findings/{FINDING}/acknowledge");
+    let (status, _, body) =
+        send_request(&address, "POST", &path, &bearer_header(TOKEN), r#"{"by": "a"}"#);
+    assert_eq!((status, body["refused"].as_str()), (403, Some("writing_off")));
+    assert!(body["message"].as_str().unwrap().contains("serve.token_file"), "{body}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    fs::write(&file, "short").unwrap();
+    let refused = Command::new(program_path("gaunt"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--targets", "127.0.0.1:9", "--token-file"])
+        .arg(&file)
+        .run_to_end();
+    assert_eq!(refused.status.code(), Some(3));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("holds no token of at least 16 characters"), "{said}");
+}
+
+/// Runs `gaunt` with a token in its environment, or without.
+fn run_with_token(token: Option<&str>, args: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(program_path("gaunt"));
+    command.args(args).env("NO_COLOR", "1").env_remove("GAUNT_TOKEN").stdin(Stdio::null());
+    if let Some(token) = token {
+        command.env("GAUNT_TOKEN", token);
+    }
+    let output = command.run_to_end();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn a_finding_is_acknowledged_explained_and_given_back_from_the_command_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_running, address, file) = start_aggregator(&folder);
+    let at = ["--aggregator", &address];
+    let ack = |token: Option<&str>, more: &[&str]| {
+        run_with_token(token, &[&["ack"], &at[..], more].concat())
+    };
+    let (code, _, said) = ack(None, &["target_down", "--by", "alice"]);
+    assert_eq!(code, Some(3));
+    assert!(
+        said.starts_with("gaunt: who acts needs the aggregator's token: --token-file"),
+        "{said}"
+    );
+    let (code, _, said) = ack(None, &["nothing_like_it", "--by", "alice", "--token-file", &file]);
+    assert_eq!(code, Some(3));
+    let list = format!("gaunt: no finding has nothing_like_it in its id; there are\n  {FINDING}\n");
+    assert_eq!(said, list);
+    let note = ["target_down", "--by", "alice", "--note", "being reinstalled"];
+    let (code, said, errors) = ack(Some(TOKEN), &note);
+    assert_eq!(
+        (code, said.as_str()),
+        (Some(0), "target_down/127.0.0.1 is acknowledged by alice\n"),
+        "{errors}"
+    );
+
+    let explain = |more: &[&str]| run_with_token(None, &[&["explain"], &at[..], more].concat());
+    let (code, page, _) = explain(&[]);
+    assert_eq!(code, Some(0));
+    for part in [
+        "target_down  127.0.0.1\nwarning · open since ",
+        "\nid target_down/127.0.0.1\n",
+        "\nWHAT       ",
+        "\nRULE       Attempts to read a target, or the source that names targets, failed.\n",
+        "\nTAKEN ON   by alice at ",
+        ": being reinstalled\n",
+        "failed attempts in a row at 127.0.0.1:9",
+        "limit target_failures\n",
+        "\n  target_failures       = 2       Failed attempts in a row before a target is reported.\n",
+        "\nLIFE\n",
+        "  opened        as warning\n",
+        "  acknowledged  by alice\n",
+    ] {
+        assert!(page.contains(part), "{part:?} is missing in\n{page}");
+    }
+    let (code, json, _) = explain(&[FINDING, "--format", "json"]);
+    assert_eq!(code, Some(0));
+    let told: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        (&told["finding"]["id"], &told["limits"][3]["value"]),
+        (&json!(FINDING), &json!(2.0))
+    );
+
+    let (code, said, _) = ack(Some(TOKEN), &["target_down", "--by", "bob", "--withdraw"]);
+    assert_eq!((code, said.as_str()), (Some(0), "target_down/127.0.0.1 is acknowledged no more\n"));
+    let (code, _, said) = ack(Some(TOKEN), &["target_down", "--by", "bob", "--withdraw"]);
+    assert_eq!(
+        (code, said.as_str()),
+        (Some(3), "gaunt: target_down/127.0.0.1 is not acknowledged by anybody\n")
+    );
+}

@@ -1,0 +1,189 @@
+//! An aggregator that is killed and started again: findings, acknowledgements and counters go on.
+
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::{
+    acknowledgement_access::{FINDING, fetch_json, wait_for_finding},
+    binaries::program_path,
+    test_process::{RunToEnd, TestProcess, get, wait_for},
+};
+
+/// An aggregator that keeps what it knows in a folder.
+fn start_aggregator(folder: &Path, targets: &str) -> (TestProcess, String) {
+    let (running, address, _) = start_until_line(folder, targets, "serving address=");
+    (running, address)
+}
+
+/// The same, with the line that it says before it serves. Settings that lie in the folder are taken.
+fn start_until_line(folder: &Path, targets: &str, said: &str) -> (TestProcess, String, String) {
+    let token = folder.join("token");
+    fs::write(&token, "correct-horse-battery-staple").unwrap();
+    let (state, token) = (folder.join("state"), token.to_str().unwrap().to_owned());
+    let state = state.to_str().unwrap();
+    let mut args = vec!["--targets", targets, "--state", state, "--token-file", &token];
+    let settings = folder.join("settings.toml");
+    if settings.exists() {
+        args.extend(["--config", settings.to_str().unwrap()]);
+    }
+    let running = TestProcess::start_aggregator(&args);
+    let line = running.line_with(said);
+    let address = match line.split("address=").nth(1) {
+        Some(address) => address.split(' ').next().unwrap().to_owned(),
+        None => running.served_address(),
+    };
+    (running, address, line)
+}
+
+fn acknowledge_finding(folder: &Path, address: &str, id: &str) {
+    let output = Command::new(program_path("gaunt"))
+        .args(["ack", id, "--by", "alice", "--note", "cable ordered", "--aggregator", address])
+        .arg("--token-file")
+        .arg(folder.join("token"))
+        .run_to_end();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn metric_value(address: &str, series: &str) -> Option<f64> {
+    let page = get(address, "/metrics")?.1;
+    let line = page.lines().find(|line| line.starts_with(series))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+#[test]
+fn a_killed_aggregator_goes_on_where_it_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let (running, address) = start_aggregator(folder.path(), "127.0.0.1:9");
+    let before = wait_for_finding(&address, FINDING);
+    acknowledge_finding(folder.path(), &address, FINDING);
+    // Killed at once: what was answered is kept.
+    running.send_signal(Signal::KILL);
+    drop(running);
+
+    let (_running, address, line) =
+        start_until_line(folder.path(), "127.0.0.1:9", "findings go on from before");
+    assert!(line.contains("open=1 closed=0"), "{line}");
+    let after = wait_for_finding(&address, FINDING);
+    let ack = &after["acknowledged"];
+    assert_eq!((ack["by"].as_str(), ack["note"].as_str()), (Some("alice"), Some("cable ordered")));
+    assert_eq!(after["life"]["opened"], before["life"]["opened"], "the same finding");
+    assert_eq!(after["since"], before["since"]);
+    let turns: Vec<&str> = after["life"]["changes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|change| change["what"].as_str().unwrap())
+        .collect();
+    assert_eq!(turns, ["opened", "acknowledged"], "it was not opened anew");
+    let opened = "gaunt_findings_opened_total{kind=\"target_down\"}";
+    wait_for("it is counted once", || {
+        metric_value(&address, opened).filter(|count| count.to_bits() == 1.0_f64.to_bits())
+    });
+}
+
+#[test]
+fn a_damaged_memory_is_said_set_aside_and_begun_anew_and_two_do_not_share_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (running, address) = start_aggregator(folder.path(), "127.0.0.1:9");
+    wait_for_finding(&address, FINDING);
+    acknowledge_finding(folder.path(), &address, FINDING);
+    let state = folder.path().join("state");
+    let second = Command::new(program_path("gaunt"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--targets", "127.0.0.1:9", "--state"])
+        .arg(&state)
+        .run_to_end();
+    assert_eq!(second.status.code(), Some(3));
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(said.contains("another gaunt keeps its findings in "), "{said}");
+    assert!(running.terminate_and_wait().success());
+
+    let file = state.join("findings.gaunt");
+    let mut bytes = fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x40;
+    fs::write(&file, &bytes).unwrap();
+    let (_running, address, line) =
+        start_until_line(folder.path(), "127.0.0.1:9", "cannot be read and is set aside");
+    assert!(line.contains("why=its checksum does not hold"), "{line}");
+    assert_eq!(fs::read(state.join("findings.gaunt.damaged")).unwrap(), bytes);
+    assert_eq!(wait_for_finding(&address, FINDING)["acknowledged"], Value::Null);
+}
+
+/// A simulated fleet that goes on while aggregators come and go.
+struct RestartFleetProcess(Child, String);
+
+impl RestartFleetProcess {
+    fn start_scenario(scenario: &str) -> Self {
+        let mut child = Command::new(program_path("gaunt-sim"))
+            .args(["--listen-port", "0", "--nodes", "4", "--scenario", scenario])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut list = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut list).unwrap();
+        Self(child, list.trim().to_owned())
+    }
+}
+
+impl Drop for RestartFleetProcess {
+    fn drop(&mut self) {
+        // It may have ended already.
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_fault_that_lasts_over_a_restart_is_one_finding_and_nothing_false_is_said() {
+    let fleet = RestartFleetProcess::start_scenario("port_down");
+    let folder = tempfile::tempdir().unwrap();
+    // It outlives the restart because it is seen, and not because nobody may close it yet.
+    fs::write(folder.path().join("settings.toml"), "[judge]\nresume_seconds = 1.0\n").unwrap();
+    let (running, address) = start_aggregator(folder.path(), &fleet.1);
+    let port = wait_for("the port is down", || {
+        let list = fetch_json(&address, "findings");
+        list["findings"].as_array().unwrap().iter().find(|f| f["kind"] == "port_down").cloned()
+    });
+    let id = port["id"].as_str().unwrap().to_owned();
+    let watched = |address: &str| fetch_json(address, "usage?last=1h")["watched_seconds"].as_f64();
+    wait_for("some time is watched", || watched(&address).filter(|seconds| *seconds >= 5.0));
+    acknowledge_finding(folder.path(), &address, &id);
+    running.send_signal(Signal::KILL);
+    drop(running);
+    let begun = Instant::now();
+
+    let (_running, address) = start_aggregator(folder.path(), &fleet.1);
+    // The first window: everything is new to the judge, and nothing may be said that is not so.
+    let end = Instant::now() + Duration::from_secs(20);
+    let mut looks = 0;
+    while Instant::now() < end {
+        let list = fetch_json(&address, "findings");
+        let open: Vec<&str> = list["findings"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|finding| finding["id"].as_str().unwrap())
+            .collect();
+        assert_eq!(open, [id.as_str()], "after {looks} looks");
+        let finding = &list["findings"][0];
+        assert_eq!(finding["life"]["opened"], port["life"]["opened"]);
+        assert_eq!(finding["acknowledged"]["by"], "alice");
+        looks += 1;
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let (seconds, lives) = (watched(&address).unwrap(), begun.elapsed().as_secs_f64());
+    assert!(seconds > lives, "{seconds} s are known by one who lives for {lives} s");
+    let closed = fetch_json(&address, "closed");
+    assert_eq!(closed["total"], 0, "nothing was closed");
+}

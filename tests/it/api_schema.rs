@@ -1,0 +1,264 @@
+//! The description of the API against a running aggregator: every path is asked, every answer fits its schema.
+
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
+
+use std::collections::BTreeSet;
+
+use gaunt::answer::{FieldKind, PATHS, Subject};
+use gaunt_schema::{
+    AbsenceReason, DeviceClass, EntityKind, FindingEvent, FindingKind, GpuState, LifeState,
+    Severity,
+};
+use jsonschema::Validator;
+use serde_json::{Value, json};
+
+use crate::{
+    fleet_snapshot::SimulatorProcess,
+    test_process::{TestProcess, get, wait_for},
+};
+
+const API: &str = "/api/gaunt/v1";
+
+fn load_openapi() -> Value {
+    serde_json::from_str(include_str!("../../config/openapi.json")).unwrap()
+}
+
+/// A validator of the schema at `place`, which may refer to all others.
+fn schema_validator(api: &Value, place: &Value) -> Validator {
+    let mut schema = place.clone();
+    schema["components"] = api["components"].clone();
+    schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+    jsonschema::validator_for(&schema).unwrap()
+}
+
+fn check_answer(validator: &Validator, answer: &Value, asked: &str) {
+    let errors: Vec<String> = validator
+        .iter_errors(answer)
+        .take(5)
+        .map(|e| format!("{}: {e}", e.instance_path()))
+        .collect();
+    assert!(errors.is_empty(), "{asked}: {}", errors.join("\n"));
+}
+
+/// Asks below the API; blanks and signs of the filter are escaped.
+fn ask_api(address: &str, path: &str) -> (u16, Value) {
+    // A slash that is escaped already stays so.
+    let escaped: String = path
+        .replace("%2F", "\u{1}")
+        .bytes()
+        .map(|byte| match byte {
+            1 => "%2F".to_owned(),
+            b' ' | b'%' | b'<' | b'>' | b'"' => format!("%{byte:02X}"),
+            _ => char::from(byte).to_string(),
+        })
+        .collect();
+    let (status, body) = get(address, &format!("{API}/{escaped}")).unwrap();
+    (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}")))
+}
+
+/// An aggregator over a simulated fleet of which everything was read twice.
+pub(crate) fn start_fleet_aggregator(nodes: usize) -> (SimulatorProcess, TestProcess, String) {
+    let sim = SimulatorProcess::start_healthy(nodes);
+    let missing = "127.0.0.1:9";
+    let aggregator =
+        TestProcess::start_aggregator(&["--targets", &format!("{},{missing}", sim.list)]);
+    let address = aggregator.served_address();
+    wait_for("every target was tried", || {
+        get(&address, "/readyz").filter(|(status, _)| *status == 200)
+    });
+    wait_for("rates are known", || {
+        let (_, table) = ask_api(&address, "ports?filter=has receive&limit=1");
+        (table["matched"] == table["total"] && table["rows"] == 1).then_some(())
+    });
+    (sim, aggregator, address)
+}
+
+#[test]
+fn every_path_of_the_router_is_described_with_its_parameters() {
+    let api = load_openapi();
+    let paths = api["paths"].as_object().unwrap();
+    let mut known: BTreeSet<String> = PATHS.iter().map(|(path, _)| format!("/{path}")).collect();
+    for (path, parameters) in PATHS {
+        let listed = &paths[&format!("/{path}")]["get"]["parameters"];
+        let listed = listed.as_array().cloned().unwrap_or_default();
+        let of = |place| listed.iter().filter(move |p| p["in"] == place).map(|p| p["name"].clone());
+        assert_eq!(of("query").collect::<Vec<_>>(), *parameters, "{path}");
+        assert_eq!(of("path").count(), usize::from(path.contains('{')), "{path}");
+    }
+    known.extend(
+        [
+            "/stream",
+            "/recording",
+            "/openapi.json",
+            "/findings/{finding}/acknowledge",
+            "/probe/meeting",
+        ]
+        .map(str::to_owned),
+    );
+    assert_eq!(paths.keys().cloned().collect::<BTreeSet<_>>(), known);
+}
+
+#[test]
+fn the_words_of_the_description_are_those_of_the_program() {
+    let api = load_openapi();
+    let words = |name: &str| {
+        let listed = api["components"]["schemas"][name]["enum"].as_array().unwrap().clone();
+        listed.into_iter().map(|word| word.as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(words("GpuState"), GpuState::ALL.iter().map(|w| w.as_str()).collect::<Vec<_>>());
+    assert_eq!(
+        words("FindingKind"),
+        FindingKind::ALL.iter().map(|w| w.as_str()).collect::<Vec<_>>()
+    );
+    assert_eq!(words("Severity"), Severity::ALL.iter().map(|w| w.as_str()).collect::<Vec<_>>());
+    assert_eq!(words("Absent"), AbsenceReason::ALL.iter().map(|w| w.as_str()).collect::<Vec<_>>());
+    assert_eq!(words("LifeState"), LifeState::ALL.iter().map(|w| w.as_str()).collect::<Vec<_>>());
+    assert_eq!(words("Turn"), FindingEvent::ALL.iter().map(|w| w.as_str()).collect::<Vec<_>>());
+    assert_eq!(words("Subject"), Subject::ALL.iter().map(|w| w.as_str()).collect::<Vec<_>>());
+    let spelt = |class| serde_json::to_value(class).unwrap().as_str().unwrap().to_owned();
+    let classes: BTreeSet<_> = DeviceClass::ALL.into_iter().map(spelt).collect();
+    assert_eq!(words("Class").into_iter().collect::<BTreeSet<_>>(), classes);
+    let entity = &api["components"]["schemas"]["Entity"]["properties"]["type"]["enum"];
+    assert_eq!(*entity, json!(EntityKind::ALL.iter().map(|w| w.as_str()).collect::<Vec<_>>()));
+    let units = words("Unit");
+    for subject in Subject::ALL {
+        for field in subject.all_fields() {
+            if let FieldKind::Number(unit) = field.kind {
+                let word = serde_json::to_value(unit).unwrap();
+                assert!(units.iter().any(|known| word == known.as_str()), "{word}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_answer_of_a_running_aggregator_fits_its_description() {
+    let (_sim, _running, address) = start_fleet_aggregator(6);
+    let api = load_openapi();
+    let served = get(&address, &format!("{API}/openapi.json")).unwrap();
+    assert_eq!(served.0, 200);
+    assert_eq!(serde_json::from_str::<Value>(&served.1).unwrap(), api, "it serves its description");
+
+    let (_, nodes) = ask_api(&address, "nodes");
+    let node = nodes["nodes"][0]["node"].as_str().unwrap().to_owned();
+    let (_, jobs) = ask_api(&address, "jobs");
+    let job = jobs["columns"][0]["cells"]["texts"]["words"][0].as_str().unwrap().to_owned();
+    let history = format!("history?metric=power&filter=node={node} and gpu=0");
+    let mut asked: Vec<(&str, String)> = vec![
+        ("nodes/{node}", format!("nodes/{node}")),
+        ("jobs/{job}", format!("jobs/{job}")),
+        ("findings/{finding}", "findings/target_down/127.0.0.1".to_owned()),
+        ("findings/{finding}", "findings/target_down/127.0.0.1".to_owned()),
+        ("closed", "closed?filter=kind=port_down".to_owned()),
+        ("history", history),
+        ("history", "history?metric=power&together=sum&points=7".to_owned()),
+        ("history", "history?metric=lost".to_owned()),
+        ("history", "history?metric=receive&subject=ports&together=max".to_owned()),
+        ("nodes", "nodes?filter=gpus=8&sort=node desc&limit=2".to_owned()),
+        ("findings", "findings?filter=severity=warning,critical".to_owned()),
+        ("targets", "targets?filter=state=down".to_owned()),
+        ("usage", "usage?last=5m".to_owned()),
+        ("alerts", "alerts".to_owned()),
+        (
+            "gpus",
+            "gpus?filter=power>1W sort power desc limit 3 offset 1&columns=node,gpu,power".into(),
+        ),
+        ("fabric", "fabric?filter=state=active".to_owned()),
+    ];
+    for (path, _) in PATHS.iter().filter(|(path, _)| !path.contains('{') && *path != "history") {
+        asked.push((*path, (*path).to_owned()));
+    }
+    for subject in Subject::ALL {
+        // Every field there is, as a column and as a filter.
+        let names: Vec<&str> =
+            subject.all_fields().iter().map(|field| field.name.as_str()).collect();
+        for some in names.chunks(40) {
+            let path = format!("table/{}?columns={}", subject.as_str(), some.join(","));
+            asked.push(("table/{subject}", path));
+        }
+        let has = names[..names.len().min(24)].iter().map(|name| format!("has {name}"));
+        let has = has.collect::<Vec<_>>().join(" or ");
+        asked.push(("table/{subject}", format!("table/{}?filter={has}", subject.as_str())));
+    }
+    for (path, line) in &asked {
+        let (status, answer) = ask_api(&address, line);
+        assert_eq!(status, 200, "{line}: {answer}");
+        let schema = &api["paths"][format!("/{path}")]["get"]["responses"]["200"]["content"]["application/json"]
+            ["schema"];
+        check_answer(&schema_validator(&api, schema), &answer, line);
+    }
+    let paths: BTreeSet<&str> = asked.iter().map(|(path, _)| *path).collect();
+    assert_eq!(paths.len(), PATHS.len(), "every path was asked");
+}
+
+#[test]
+fn every_refusal_fits_its_description() {
+    let (_sim, _running, address) = start_fleet_aggregator(2);
+    let api = load_openapi();
+    let refusal = schema_validator(&api, &json!({"$ref": "#/components/schemas/Refusal"}));
+    for (line, expected) in [
+        ("nodes/nobody", 404),
+        ("jobs/0", 404),
+        ("findings/port_down/nobody", 404),
+        ("table/wibble", 400),
+        ("gpus?filter=powr>3", 400),
+        ("gpus?limit=0", 400),
+        ("overview?filter=x", 400),
+        ("history?metric=uuid", 400),
+        ("history?metric=performance_stat", 400),
+        ("stream?ask=nodez", 400),
+        ("stream?ask=nodes/nobody", 404),
+        ("stream", 400),
+    ] {
+        let (status, answer) = ask_api(&address, line);
+        assert_eq!(status, expected, "{line}: {answer}");
+        check_answer(&refusal, &answer, line);
+    }
+}
+
+#[test]
+fn tables_lists_and_details_say_the_same() {
+    let (_sim, _running, address) = start_fleet_aggregator(6);
+    let (_, table) = ask_api(&address, "gpus?columns=node,gpu,state,power&limit=131072");
+    let (_, fabric) = ask_api(&address, "fabric");
+    let (_, overview) = ask_api(&address, "overview");
+    let codes = |name: &str| {
+        let columns = table["columns"].as_array().unwrap();
+        columns.iter().find(|column| column["name"] == name).unwrap()["cells"].clone()
+    };
+    assert_eq!(table["total"], 48);
+    assert_eq!(table["rows"], 48);
+    let nodes = codes("node");
+    let words: Vec<&str> =
+        nodes["texts"]["words"].as_array().unwrap().iter().map(|w| w.as_str().unwrap()).collect();
+    let heat: Vec<&str> = overview["heat"]["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|node| node.as_str().unwrap())
+        .collect();
+    assert_eq!(words, heat, "each node once, in the order of the heat map");
+    let powers = codes("power")["numbers"]["values"].as_array().unwrap().clone();
+    assert!(powers.iter().all(|power| power.as_f64().unwrap() > 10.0), "{powers:?}");
+    let ports: u64 =
+        fabric["cells"]["ports"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).sum();
+    assert_eq!((ports, &fabric["matched"]), (48, &json!(48)));
+    let length = |name: &str| fabric["cells"][name].as_array().unwrap().len();
+    assert!(
+        length("active") > 0
+            && length("active") == length("leaf")
+            && length("leaf") == length("rail")
+    );
+    assert_eq!(fabric["rails"].as_array().unwrap().len(), 8);
+
+    // Jobs add up to the GPUs that have one.
+    let (_, jobs) = ask_api(&address, "jobs?columns=job,gpus,nodes");
+    let held = jobs["columns"][1]["cells"]["numbers"]["values"].as_array().unwrap();
+    let held: f64 = held.iter().map(|n| n.as_f64().unwrap()).sum();
+    let (_, having) = ask_api(&address, "gpus?filter=has job");
+    assert!((having["matched"].as_f64().unwrap() - held).abs() < 0.5 && held > 0.0);
+    let job = jobs["columns"][0]["cells"]["texts"]["words"][0].as_str().unwrap();
+    let (_, detail) = ask_api(&address, &format!("jobs/{job}"));
+    let first = &jobs["columns"][1]["cells"]["numbers"]["values"][0];
+    assert_eq!(detail["gpus"]["rows"].as_f64(), first.as_f64());
+}

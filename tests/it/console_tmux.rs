@@ -1,0 +1,295 @@
+//! The console as a person meets it: the real program in a real terminal, and that terminal afterwards.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::binaries::program_path;
+
+/// How long a screen is awaited before the test fails: the demo's faults begin after 15 and 25 s.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// The time between two looks at the screen.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What the shell of the terminal prompts with.
+const PROMPT: &str = "ready>";
+
+/// A terminal of its own, with a shell in it. Dropping it closes the terminal.
+struct TmuxTerminal {
+    folder: TempDir,
+}
+
+impl TmuxTerminal {
+    fn new(width: u16, height: u16) -> Self {
+        assert!(Path::new("/usr/bin/tmux").exists(), "tmux is missing: run tests/run");
+        let desk = Self { folder: tempfile::tempdir().expect("a folder can be made") };
+        let shell = format!("env LANG=C.UTF-8 PS1='{PROMPT} ' sh");
+        let (width, height) = (width.to_string(), height.to_string());
+        desk.run_tmux(&[
+            "-f",
+            "/dev/null",
+            "new-session",
+            "-d",
+            "-x",
+            &width,
+            "-y",
+            &height,
+            &shell,
+        ]);
+        desk.wait_for_screen("the shell's prompt", |screen| screen.starts_with(PROMPT));
+        desk.type_line("stty -a >before");
+        desk
+    }
+
+    fn run_tmux(&self, arguments: &[&str]) -> Output {
+        let output = Command::new("tmux")
+            .current_dir(&self.folder)
+            .env("LANG", "C.UTF-8")
+            .arg("-S")
+            .arg(self.file_path("socket"))
+            .args(arguments)
+            .output()
+            .expect("tmux starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "tmux {arguments:?}: {said}");
+        output
+    }
+
+    fn file_path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn type_line(&self, line: &str) {
+        self.run_tmux(&["send-keys", "-l", line]);
+        self.press_key("Enter");
+    }
+
+    fn press_key(&self, key: &str) {
+        self.run_tmux(&["send-keys", key]);
+    }
+
+    fn capture_screen(&self) -> String {
+        String::from_utf8(self.run_tmux(&["capture-pane", "-p"]).stdout).expect("tmux writes UTF-8")
+    }
+
+    /// Looks at the screen until it is as it should be.
+    fn wait_for_screen(&self, what: &str, is_right: impl Fn(&str) -> bool) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let screen = self.capture_screen();
+            if is_right(&screen) {
+                return screen;
+            }
+            assert!(Instant::now() < deadline, "no {what} on the screen, which shows\n{screen}");
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Starts `gaunt` with these arguments, as a shell would, and tells its process id.
+    fn start_gaunt(&self, prefix: &str, arguments: &str) -> Pid {
+        let gaunt = program_path("gaunt");
+        let script =
+            format!("echo $$ >pid.new; mv pid.new pid; exec {} {arguments}", gaunt.display());
+        self.type_line(&format!("clear; {prefix} sh -c '{script}'"));
+        let deadline = Instant::now() + PATIENCE;
+        while !self.file_path("pid").exists() {
+            assert!(Instant::now() < deadline, "gaunt does not start:\n{}", self.capture_screen());
+            thread::sleep(LOOK);
+        }
+        let pid = fs::read_to_string(self.file_path("pid")).expect("the shell wrote its id");
+        let pid = pid.trim().parse().ok().and_then(Pid::from_raw);
+        pid.expect("a shell's id is a positive number")
+    }
+
+    /// The terminal is the shell's again, and as it was before.
+    fn check_restored(&self) {
+        self.wait_for_screen("prompt", |screen| screen.trim_end().ends_with(PROMPT));
+        // What an earlier look left behind is none of this one's.
+        let after = self.file_path("after");
+        drop(fs::remove_file(&after));
+        self.type_line("stty -a >after.new; mv after.new after");
+        self.wait_for_screen("modes of the terminal", |_| after.exists());
+        let read = |name| fs::read_to_string(self.file_path(name)).expect("stty wrote");
+        assert_eq!(read("after"), read("before"), "the terminal's modes");
+        let format = "#{alternate_on} #{cursor_flag} #{mouse_any_flag}";
+        let modes = self.run_tmux(&["display-message", "-p", format]).stdout;
+        let modes = String::from_utf8_lossy(&modes);
+        assert_eq!(modes.trim(), "0 1 0", "alternate screen off, cursor on, mouse off");
+    }
+}
+
+impl Drop for TmuxTerminal {
+    fn drop(&mut self) {
+        // A test may have closed the terminal already.
+        let socket = self.file_path("socket");
+        let _ = Command::new("tmux").arg("-S").arg(socket).arg("kill-server").output();
+    }
+}
+
+/// Whether a process has ended, collected by its parent or not.
+fn has_ended(pid: Pid) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    status.map_or(true, |status| {
+        status.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
+    })
+}
+
+fn wait_for_end(pid: Pid) {
+    let deadline = Instant::now() + PATIENCE;
+    while !has_ended(pid) {
+        assert!(Instant::now() < deadline, "the process still runs");
+        thread::sleep(LOOK);
+    }
+}
+
+#[test]
+fn the_demo_shows_its_finding_first_and_all_screens_follow() {
+    let desk = TmuxTerminal::new(100, 30);
+    desk.start_gaunt("", "demo --scenario port_down");
+    let first = desk.wait_for_screen("port_down", |screen| screen.contains("port_down"));
+    for part in ["GPU TIME", "LOST", "FINDINGS  1 open", "HEAT      one cell = one GPU", "gpu001"] {
+        assert!(first.contains(part), "no {part} on the first screen:\n{first}");
+    }
+    desk.press_key("Enter");
+    let finding = desk.wait_for_screen("evidence", |screen| screen.contains("EVIDENCE"));
+    assert!(finding.contains("NEXT"), "{finding}");
+    desk.press_key("Enter");
+    let node = desk.wait_for_screen("port table", |screen| screen.contains("PORT "));
+    assert!(node.contains("DOWN") && node.contains("mlx5_0/1") && node.contains("GPU "), "{node}");
+    desk.press_key("5");
+    desk.wait_for_screen("list of nodes", |screen| {
+        screen.contains("NODES") && screen.contains("worst first")
+    });
+    desk.press_key("2");
+    desk.wait_for_screen("list of findings", |screen| screen.contains("\n FINDINGS  1 open"));
+    desk.press_key("?");
+    desk.wait_for_screen("keys", |screen| screen.contains("2         findings: what is wrong"));
+    desk.press_key("Escape");
+    desk.press_key("1");
+    desk.wait_for_screen("overview", |screen| screen.contains("GPU TIME"));
+    desk.press_key("q");
+    desk.check_restored();
+}
+
+#[test]
+fn a_starved_host_is_on_the_first_screen() {
+    let desk = TmuxTerminal::new(80, 24);
+    desk.start_gaunt("", "demo --scenario data_starved");
+    let first = desk.wait_for_screen("data_starved", |screen| {
+        screen.contains("data_starved") && screen.contains("data-starved")
+    });
+    assert!(first.contains("FINDINGS  1 open"), "{first}");
+    desk.press_key("q");
+    desk.check_restored();
+}
+
+#[test]
+fn this_box_is_shown_without_any_configuration() {
+    let desk = TmuxTerminal::new(100, 30);
+    desk.start_gaunt("", "");
+    let screen = desk.wait_for_screen("this box", |screen| screen.contains("HOST      CPU"));
+    assert!(screen.contains("1 node") && screen.contains("memory"), "{screen}");
+    desk.press_key("C-c");
+    desk.check_restored();
+}
+
+#[test]
+fn the_terminal_is_given_back_on_every_signal_that_ends() {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let desk = TmuxTerminal::new(80, 24);
+        let pid = desk.start_gaunt("", "demo");
+        desk.wait_for_screen("console", |screen| screen.contains("1 overview"));
+        kill_process(pid, signal).unwrap();
+        wait_for_end(pid);
+        desk.check_restored();
+    }
+}
+
+#[test]
+fn a_suspended_console_leaves_the_terminal_and_comes_back() {
+    let desk = TmuxTerminal::new(80, 24);
+    desk.start_gaunt("", "demo");
+    desk.wait_for_screen("console", |screen| screen.contains("GPU TIME"));
+    desk.press_key("C-z");
+    desk.check_restored();
+    desk.type_line("fg");
+    desk.wait_for_screen("console", |screen| screen.contains("GPU TIME"));
+    desk.press_key("q");
+    desk.check_restored();
+}
+
+#[test]
+fn a_terminal_that_is_resized_is_drawn_anew() {
+    let desk = TmuxTerminal::new(80, 24);
+    desk.start_gaunt("", "demo");
+    desk.wait_for_screen("console", |screen| screen.contains("GPU TIME"));
+    desk.run_tmux(&["resize-window", "-x", "50", "-y", "10"]);
+    desk.wait_for_screen("refusal", |screen| screen.starts_with("50×10 is too small"));
+    desk.run_tmux(&["resize-window", "-x", "120", "-y", "40"]);
+    let wide = desk.wait_for_screen("console", |screen| screen.contains("GPU TIME"));
+    assert!(wide.lines().next().unwrap().chars().count() > 100, "{wide}");
+    desk.run_tmux(&["resize-window", "-x", "80", "-y", "24"]);
+    // tmux tells the program later than it cuts the picture: only a new one has its right end again.
+    desk.wait_for_screen("whole header", |screen| screen.lines().next().unwrap().contains('●'));
+    desk.press_key("q");
+    desk.check_restored();
+}
+
+/// The session of its own keeps the terminal's hang-up signal away: only the terminal itself tells.
+#[test]
+fn a_console_whose_terminal_is_gone_ends() {
+    let desk = TmuxTerminal::new(80, 24);
+    let pid = desk.start_gaunt("setsid -w", "demo");
+    desk.wait_for_screen("console", |screen| screen.contains("GPU TIME"));
+    desk.run_tmux(&["kill-server"]);
+    wait_for_end(pid);
+}
+
+#[test]
+fn a_replay_is_held_led_on_and_ends() {
+    let sim = crate::fleet_snapshot::SimulatorProcess::start_healthy(2);
+    let desk = TmuxTerminal::new(100, 30);
+    let to = desk.file_path("recording");
+    let to = to.to_str().expect("a path of letters");
+    let recorded = crate::test_process::run_gaunt(&[
+        "record",
+        "--targets",
+        &sim.list,
+        "--to",
+        to,
+        "--duration",
+        "4s",
+    ]);
+    assert!(recorded.status.success(), "{recorded:?}");
+    desk.start_gaunt("", &format!("replay --speed 0.1 --from {to}"));
+    desk.wait_for_screen("replay", |screen| screen.contains("replay, z holds"));
+    desk.press_key("z");
+    let held = desk.wait_for_screen("held replay", |screen| screen.contains("HELD, z goes on"));
+    let clock = |screen: &str| {
+        screen.lines().next().and_then(|line| line.split("goes on").nth(1)).map(str::to_owned)
+    };
+    // Keys still work, and nothing moves.
+    desk.press_key("5");
+    let nodes = desk.wait_for_screen("list of nodes", |screen| screen.contains("NODES"));
+    assert_eq!(clock(&nodes), clock(&held));
+    // It is led on while it is held, faster than it would ever come there by itself, and no further than there is.
+    desk.press_key("]");
+    let led = desk.wait_for_screen("the end", |screen| {
+        screen.contains("HELD") && clock(screen) != clock(&held)
+    });
+    desk.press_key("]");
+    desk.wait_for_screen("no further", |screen| screen.contains("the recording ends at"));
+    assert!(led.contains("2 nodes"), "{led}");
+    desk.press_key("z");
+    desk.wait_for_screen("the end", |screen| screen.contains("end of the replay"));
+    desk.press_key("q");
+    desk.check_restored();
+}

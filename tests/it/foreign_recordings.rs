@@ -1,0 +1,501 @@
+//! `gaunt judge` on recordings of dcgm-exporter and node_exporter, written here line by line: other names, other sizes
+//! of nodes, other periods than the simulator has, series in another order and some of them missing.
+
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
+
+use std::{fmt::Write as _, fs, path::Path};
+
+use serde_json::Value;
+
+use crate::test_process::run_gaunt;
+
+const START_MS: i64 = 1_731_400_007_000;
+
+/// What a GPU does, on average between two collections, and what its sensors show.
+#[derive(Clone, Copy)]
+struct ForeignGpuActivity {
+    busy: f64,
+    tensor: f64,
+    watts: f64,
+    megahertz: f64,
+    celsius: f64,
+    reasons: u32,
+}
+
+const TRAINS: ForeignGpuActivity = ForeignGpuActivity {
+    busy: 97.0,
+    tensor: 0.38,
+    watts: 345.0,
+    megahertz: 1_290.0,
+    celsius: 58.0,
+    reasons: 0,
+};
+const WAITS: ForeignGpuActivity = ForeignGpuActivity {
+    busy: 100.0,
+    tensor: 0.0,
+    watts: 96.0,
+    megahertz: 1_410.0,
+    celsius: 44.0,
+    reasons: 0,
+};
+const RESTS: ForeignGpuActivity = ForeignGpuActivity {
+    busy: 0.0,
+    tensor: 0.0,
+    watts: 58.0,
+    megahertz: 210.0,
+    celsius: 33.0,
+    reasons: 1,
+};
+
+/// What a host does: shares of time, gigabytes a second through each port, symbol errors a second on the first one.
+#[derive(Clone, Copy)]
+struct ForeignHostActivity {
+    io: f64,
+    cpu: f64,
+    gigabytes: f64,
+    errors: f64,
+    gigabits: f64,
+}
+
+const FEEDS: ForeignHostActivity =
+    ForeignHostActivity { io: 0.01, cpu: 0.01, gigabytes: 4.0, errors: 0.0, gigabits: 200.0 };
+const QUIET: ForeignHostActivity = ForeignHostActivity { gigabytes: 0.0, ..FEEDS };
+
+/// A site that somebody else watches.
+struct ForeignSite {
+    nodes: Vec<&'static str>,
+    gpus: usize,
+    period: i64,
+    job: Option<&'static str>,
+    /// Whether DCGM is asked for its profiling counters.
+    profiled: bool,
+    model: &'static str,
+}
+
+impl ForeignSite {
+    /// Records as many periods; `of` says what a node and one of its GPUs do at a second.
+    fn write_recording(
+        &self,
+        folder: &Path,
+        seconds: i64,
+        of: impl Fn(i64, usize, usize) -> (ForeignHostActivity, ForeignGpuActivity),
+    ) {
+        for (node, name) in self.nodes.iter().enumerate() {
+            let mut host = ForeignHostCounters::default();
+            let mut energy = vec![0.0; self.gpus];
+            let phase = (node as i64 * 7_919) % (self.period * 1_000);
+            for second in (self.period..=seconds).step_by(self.period as usize) {
+                let boards: Vec<(ForeignHostActivity, ForeignGpuActivity)> =
+                    (0..self.gpus).map(|gpu| of(second, node, gpu)).collect();
+                host.advance_by(&boards[0].0, self.period as f64);
+                for (joules, (_, board)) in energy.iter_mut().zip(&boards) {
+                    *joules += board.watts * self.period as f64;
+                }
+                let at = START_MS + second * 1_000 + phase;
+                let cards = self.dcgm_page(name, &boards, &energy, second);
+                write_page(folder, &format!("{name}-dcgm"), at, &cards);
+                write_page(
+                    folder,
+                    &format!("{name}-node"),
+                    at + 11,
+                    &Self::node_exporter_page(name, &host, at),
+                );
+            }
+        }
+    }
+
+    fn dcgm_page(
+        &self,
+        name: &str,
+        boards: &[(ForeignHostActivity, ForeignGpuActivity)],
+        energy: &[f64],
+        second: i64,
+    ) -> String {
+        let mut page = String::new();
+        let mut family =
+            |metric: &str, kind: &str, value: &dyn Fn(usize, &ForeignGpuActivity) -> f64| {
+                _ = writeln!(page, "# HELP {metric} {metric}.\n# TYPE {metric} {kind}");
+                // The last board comes first: nobody promised an order.
+                for (gpu, (_, board)) in boards.iter().enumerate().rev() {
+                    let job = self.job.map_or(String::new(), |job| format!(",hpc_job=\"{job}\""));
+                    let uuid =
+                        format!("GPU-{:08x}-{gpu:04x}", name.bytes().map(u32::from).sum::<u32>());
+                    _ = writeln!(
+                        page,
+                        "{metric}{{gpu=\"{gpu}\",UUID=\"{uuid}\",device=\"nvidia{gpu}\",modelName=\"{}\",Hostname=\"{name}\"{job}}} {}",
+                        self.model,
+                        value(gpu, board)
+                    );
+                }
+            };
+        // A wobble of its own for each board and second.
+        let wobble = |gpu: usize| {
+            let mixed = (second as u64 * 6_364_136_223 + gpu as u64 * 1_442_695) % 1_009;
+            1.0 + (mixed as f64 / 1_009.0 - 0.5) * 0.03
+        };
+        family("DCGM_FI_DEV_POWER_USAGE", "gauge", &|gpu, board| board.watts * wobble(gpu));
+        family("DCGM_FI_DEV_GPU_UTIL", "gauge", &|_, board| board.busy);
+        family("DCGM_FI_DEV_SM_CLOCK", "gauge", &|_, board| board.megahertz);
+        family("DCGM_FI_DEV_GPU_TEMP", "gauge", &|_, board| board.celsius);
+        family("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "counter", &|gpu, _| energy[gpu] * 1e3);
+        let held = |board: &ForeignGpuActivity| {
+            if board.megahertz > 1_000.0 || board.busy > 0.0 { 31_000.0 } else { 600.0 }
+        };
+        family("DCGM_FI_DEV_FB_USED", "gauge", &|_, board| held(board));
+        family("DCGM_FI_DEV_FB_FREE", "gauge", &|_, board| 40_500.0 - held(board));
+        family("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "gauge", &|_, board| f64::from(board.reasons));
+        if self.profiled {
+            family("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "gauge", &|gpu, board| {
+                board.tensor * wobble(gpu)
+            });
+        }
+        page
+    }
+
+    fn node_exporter_page(name: &str, host: &ForeignHostCounters, at: i64) -> String {
+        let mut page = format!("node_time_seconds {}\n", at as f64 / 1e3);
+        for (port, card) in ["ibp65s0", "ibp193s0"].into_iter().enumerate() {
+            let labels = format!("{{device=\"{card}\",port=\"1\"}}");
+            let first = port == 0;
+            let mut say = |series: &str, value: f64| {
+                _ = writeln!(page, "node_infiniband_{series}{labels} {value}");
+            };
+            say("state_id", 4.0);
+            say("physical_state_id", 5.0);
+            say("rate_bytes_per_second", if first { host.gigabits } else { 200.0 } * 1e9 / 8.0);
+            say("port_data_received_bytes_total", host.bytes);
+            say("port_data_transmitted_bytes_total", host.bytes + 1e9);
+            say("link_downed_total", 2.0);
+            say("symbol_error_total", if first { host.errors.floor() } else { 0.0 });
+        }
+        for (cpu, share) in [(0, 0.4), (1, 0.7), (2, 0.2)] {
+            let busy = share * host.seconds;
+            let idle = host.seconds - busy;
+            _ = writeln!(page, "node_cpu_seconds_total{{cpu=\"{cpu}\",mode=\"user\"}} {busy}");
+            _ = writeln!(page, "node_cpu_seconds_total{{cpu=\"{cpu}\",mode=\"idle\"}} {idle}");
+        }
+        _ = writeln!(page, "node_pressure_io_waiting_seconds_total {}", host.io);
+        _ = writeln!(page, "node_pressure_cpu_waiting_seconds_total {}", host.cpu);
+        _ = writeln!(page, "node_uname_info{{machine=\"x86_64\",nodename=\"{name}\"}} 1");
+        page
+    }
+}
+
+/// What a host has counted.
+#[derive(Default)]
+struct ForeignHostCounters {
+    seconds: f64,
+    io: f64,
+    cpu: f64,
+    bytes: f64,
+    errors: f64,
+    gigabits: f64,
+}
+
+impl ForeignHostCounters {
+    fn advance_by(&mut self, machine: &ForeignHostActivity, seconds: f64) {
+        self.seconds += seconds;
+        self.io += machine.io * seconds;
+        self.cpu += machine.cpu * seconds;
+        self.bytes += machine.gigabytes * 1e9 * seconds;
+        self.errors += machine.errors * seconds;
+        self.gigabits = machine.gigabits;
+    }
+}
+
+fn write_page(folder: &Path, target: &str, at: i64, page: &str) {
+    let folder = folder.join(target);
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join(format!("{at}.prom")), page).unwrap();
+}
+
+/// What the judge says of a recording: kind, entity as text, worst severity, seconds until it was opened.
+fn judged_findings(folder: &Path) -> Vec<(String, String, String, i64)> {
+    let output = run_gaunt(&["judge", "--from", folder.to_str().unwrap(), "--format", "json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told["totals"]["rejected"], serde_json::json!({}));
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let one = |episode: &Value| {
+        let finding = &episode["finding"];
+        let entity = &finding["entity"];
+        let parts = ["job", "leaf", "rail", "node", "gpu", "device"];
+        let parts: Vec<_> = parts.iter().filter_map(|part| entity[part].as_str()).collect();
+        let opened = (episode["opened"].as_i64().unwrap() - START_MS) / 1_000;
+        (text(&finding["kind"]), parts.join("/"), text(&episode["worst"]), opened)
+    };
+    told["findings"].as_array().unwrap().iter().map(one).collect()
+}
+
+/// Asserts that one thing was found, and that nobody was accused of anything else.
+fn check_finding(folder: &Path, kind: &str, entity: &str, within: std::ops::Range<i64>) {
+    let said = judged_findings(folder);
+    let right = said.iter().find(|(is, of, ..)| is == kind && of == entity);
+    let Some((_, _, worst, opened)) = right else { panic!("no {kind} of {entity}: {said:?}") };
+    assert!(worst == "critical", "{said:?}");
+    assert!(within.contains(opened), "{said:?}");
+    let others = said.iter().filter(|(_, of, worst, _)| of != entity && worst != "info");
+    assert_eq!(others.count(), 0, "{said:?}");
+}
+
+#[test]
+fn a_gpu_that_runs_slower_than_its_peers() {
+    let site = ForeignSite {
+        nodes: vec!["r07-c12", "r07-c14", "r08-c01", "r08-c03", "r09-c11"],
+        gpus: 7,
+        period: 10,
+        job: Some("llm.sweep-0044"),
+        profiled: false,
+        model: "NVIDIA A100-SXM4-40GB",
+    };
+    let folder = tempfile::tempdir().unwrap();
+    site.write_recording(folder.path(), 420, |second, node, gpu| {
+        let slow = second >= 240;
+        match (slow, (node, gpu)) {
+            (true, (3, 5)) => {
+                (FEEDS, ForeignGpuActivity { megahertz: 810.0, watts: 250.0, ..TRAINS })
+            }
+            (true, _) => (
+                ForeignHostActivity { gigabytes: 2.6, ..FEEDS },
+                ForeignGpuActivity { watts: 255.0, megahertz: 1_340.0, busy: 99.0, ..TRAINS },
+            ),
+            _ => (FEEDS, TRAINS),
+        }
+    });
+    check_finding(folder.path(), "compute_straggler", "r08-c03/5", 240..345);
+}
+
+#[test]
+fn a_host_whose_loader_waits_for_its_disk() {
+    let site = ForeignSite {
+        nodes: vec!["trn-a", "trn-bb", "trn-ccc", "trn-d"],
+        gpus: 4,
+        period: 15,
+        job: Some("vision"),
+        profiled: true,
+        model: "NVIDIA H100 PCIe",
+    };
+    let folder = tempfile::tempdir().unwrap();
+    site.write_recording(folder.path(), 480, |second, node, _| match (second >= 270, node) {
+        (true, 1) => (
+            ForeignHostActivity { io: 0.55, gigabytes: 2.0, ..FEEDS },
+            ForeignGpuActivity { busy: 48.0, tensor: 0.19, watts: 200.0, ..TRAINS },
+        ),
+        (true, _) => (
+            ForeignHostActivity { gigabytes: 2.0, ..FEEDS },
+            ForeignGpuActivity { busy: 98.0, tensor: 0.19, watts: 210.0, ..TRAINS },
+        ),
+        _ => (FEEDS, ForeignGpuActivity { watts: 300.0, ..TRAINS }),
+    });
+    check_finding(folder.path(), "data_starved", "trn-bb", 270..390);
+}
+
+#[test]
+fn storage_that_all_nodes_wait_for() {
+    let site = ForeignSite {
+        nodes: vec!["n1", "n2", "n3", "n4", "n5", "n6"],
+        gpus: 4,
+        period: 30,
+        job: Some("77123"),
+        profiled: true,
+        model: "NVIDIA A100-SXM4-80GB",
+    };
+    let folder = tempfile::tempdir().unwrap();
+    site.write_recording(folder.path(), 900, |second, _, _| {
+        if second < 450 {
+            return (FEEDS, TRAINS);
+        }
+        (
+            ForeignHostActivity { io: 0.45, gigabytes: 2.4, ..FEEDS },
+            ForeignGpuActivity { busy: 55.0, tensor: 0.21, watts: 230.0, ..TRAINS },
+        )
+    });
+    check_finding(folder.path(), "storage_slow", "", 450..600);
+}
+
+#[test]
+fn a_cable_that_loses_bits_and_then_half_of_its_lanes() {
+    let site = ForeignSite {
+        nodes: vec!["hgx01", "hgx02", "hgx03"],
+        gpus: 8,
+        period: 15,
+        job: Some("pretrain"),
+        profiled: true,
+        model: "NVIDIA H100 80GB HBM3",
+    };
+    let slowed = ForeignGpuActivity { tensor: 0.27, watts: 270.0, ..TRAINS };
+    let folder = tempfile::tempdir().unwrap();
+    site.write_recording(folder.path(), 480, |second, node, _| match (second >= 240, node) {
+        (true, 2) => (ForeignHostActivity { errors: 40.0, gigabytes: 2.7, ..FEEDS }, slowed),
+        (true, _) => (ForeignHostActivity { gigabytes: 2.7, ..FEEDS }, slowed),
+        _ => (FEEDS, TRAINS),
+    });
+    check_finding(folder.path(), "link_errors", "hgx03/ibp65s0", 240..330);
+
+    let folder = tempfile::tempdir().unwrap();
+    site.write_recording(folder.path(), 480, |second, node, _| match (second >= 240, node) {
+        (true, 0) => (ForeignHostActivity { gigabits: 100.0, gigabytes: 2.7, ..FEEDS }, slowed),
+        (true, _) => (ForeignHostActivity { gigabytes: 2.7, ..FEEDS }, slowed),
+        _ => (FEEDS, TRAINS),
+    });
+    check_finding(folder.path(), "port_rate_low", "hgx01/ibp65s0", 240..300);
+}
+
+#[test]
+fn a_collective_that_never_ends_seen_without_profiling_counters() {
+    for job in [Some("4711"), None] {
+        let site = ForeignSite {
+            nodes: vec!["west-3", "west-4", "west-9", "west-21"],
+            gpus: 4,
+            period: 15,
+            job,
+            profiled: false,
+            model: "NVIDIA A100-SXM4-40GB",
+        };
+        let folder = tempfile::tempdir().unwrap();
+        site.write_recording(folder.path(), 600, |second, node, gpu| {
+            match (second >= 300, (node, gpu)) {
+                (true, (2, 1)) => (QUIET, ForeignGpuActivity { busy: 0.0, watts: 92.0, ..WAITS }),
+                (true, _) => (QUIET, WAITS),
+                _ => (FEEDS, TRAINS),
+            }
+        });
+        let said = judged_findings(folder.path());
+        let hangs: Vec<_> = said.iter().filter(|(kind, ..)| kind == "collective_hang").collect();
+        let [(_, of, worst, opened)] = hangs.as_slice() else { panic!("{job:?}: {said:?}") };
+        assert_eq!((worst.as_str(), job.unwrap_or(of)), ("critical", of.as_str()), "{said:?}");
+        assert!((360..450).contains(opened), "{said:?}");
+        assert!(
+            said.iter().all(|(kind, _, worst, _)| kind == "collective_hang" || worst == "info")
+        );
+    }
+}
+
+#[test]
+fn a_board_that_heat_holds_down() {
+    let site = ForeignSite {
+        nodes: vec!["gpu-17.hall2.example", "gpu-18.hall2.example"],
+        gpus: 7,
+        period: 15,
+        job: Some("ft-9"),
+        profiled: true,
+        model: "NVIDIA H100 80GB HBM3",
+    };
+    let folder = tempfile::tempdir().unwrap();
+    site.write_recording(folder.path(), 420, |second, node, gpu| {
+        match (second >= 240, (node, gpu)) {
+            // Hardware slowdown, by heat.
+            (true, (0, 6)) => (
+                FEEDS,
+                ForeignGpuActivity {
+                    megahertz: 690.0,
+                    celsius: 91.0,
+                    reasons: 0x48,
+                    watts: 260.0,
+                    ..TRAINS
+                },
+            ),
+            (true, _) => (FEEDS, ForeignGpuActivity { tensor: 0.22, watts: 240.0, ..TRAINS }),
+            _ => (FEEDS, TRAINS),
+        }
+    });
+    check_finding(folder.path(), "throttled", "gpu-17.hall2.example/6", 240..300);
+}
+
+#[test]
+fn checkpoints_an_evaluation_and_a_job_that_ends_accuse_nobody() {
+    for (period, profiled) in [(10, true), (15, false), (30, true)] {
+        let site = ForeignSite {
+            nodes: vec!["a1", "a2", "a3", "a4", "a5"],
+            gpus: 4,
+            period,
+            job: Some("steady"),
+            profiled,
+            model: "NVIDIA A100-SXM4-80GB",
+        };
+        let folder = tempfile::tempdir().unwrap();
+        site.write_recording(folder.path(), 1_500, |second, node, _| match second {
+            // All rest while each writes; then all wait for the first to write.
+            300..360 => (
+                ForeignHostActivity { io: 0.4, ..QUIET },
+                ForeignGpuActivity { busy: 0.0, watts: 90.0, ..WAITS },
+            ),
+            700..790 if node == 0 => (
+                ForeignHostActivity { io: 0.5, ..QUIET },
+                ForeignGpuActivity { busy: 0.0, ..WAITS },
+            ),
+            700..790 => (QUIET, WAITS),
+            1_000..1_120 => (
+                ForeignHostActivity { gigabytes: 0.1, ..FEEDS },
+                ForeignGpuActivity { busy: 91.0, tensor: 0.05, watts: 240.0, ..TRAINS },
+            ),
+            1_350.. => (QUIET, RESTS),
+            _ => (FEEDS, TRAINS),
+        });
+        let said = judged_findings(folder.path());
+        let flags = said.iter().filter(|(_, _, worst, _)| worst != "info");
+        assert_eq!(flags.count(), 0, "each {period} s: {said:?}");
+    }
+}
+
+/// The page of a model server.
+fn model_server_page(waiting: f64, running: f64, answered: f64) -> String {
+    let labels = "{engine=\"0\",model_name=\"acme/chat-13b\"}";
+    format!(
+        "vllm:num_requests_running{labels} {running}\nvllm:num_requests_waiting{labels} {waiting}\n\
+         vllm:request_success_total{{engine=\"0\",finished_reason=\"stop\",model_name=\"acme/chat-13b\"}} {answered}\n"
+    )
+}
+
+#[test]
+fn servers_without_requests_are_calm_and_a_full_queue_beside_idle_gpus_is_not() {
+    for stuck in [false, true] {
+        let site = ForeignSite {
+            nodes: vec!["serve-01", "serve-02"],
+            gpus: 4,
+            period: 15,
+            job: None,
+            profiled: true,
+            model: "NVIDIA L40S",
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let bout = |second: i64, node: usize| (second / 45 + node as i64) % 6 == 0;
+        let ends = |second: i64, node: usize| stuck && node == 1 && second >= 600;
+        site.write_recording(folder.path(), 1_200, |second, node, _| {
+            let held = ForeignGpuActivity { busy: 0.0, watts: 80.0, megahertz: 2_400.0, ..RESTS };
+            let works = bout(second, node) && !ends(second, node);
+            let board = if works {
+                ForeignGpuActivity { busy: 70.0, tensor: 0.04, watts: 210.0, ..held }
+            } else {
+                held
+            };
+            (QUIET, board)
+        });
+        for (node, name) in site.nodes.iter().enumerate() {
+            for second in (15..=1_200).step_by(15) {
+                let ended = ends(second, node);
+                let waiting = if ended { 37.0 } else { 0.0 };
+                let running = f64::from(bout(second, node) && !ended);
+                let answered = if ended { 600 } else { second } as f64 * 2.0;
+                let at = START_MS + second * 1_000 + 313;
+                write_page(
+                    folder.path(),
+                    &format!("{name}:8000"),
+                    at,
+                    &model_server_page(waiting, running, answered),
+                );
+            }
+        }
+        let said = judged_findings(folder.path());
+        let flags: Vec<_> = said.iter().filter(|(_, _, worst, _)| worst != "info").collect();
+        match (stuck, flags.as_slice()) {
+            (false, []) => {}
+            (true, [(kind, of, worst, opened)]) => {
+                assert_eq!((kind.as_str(), of.as_str()), ("data_starved", "serve-02"), "{said:?}");
+                assert_eq!(worst, "critical", "requests wait, and none is answered: {said:?}");
+                assert!((600..700).contains(opened), "{said:?}");
+            }
+            _ => panic!("{stuck}: {said:?}"),
+        }
+    }
+}

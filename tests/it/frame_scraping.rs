@@ -1,0 +1,206 @@
+//! Frames and large fleets as a user has them: what a real exporter says in both forms, how an aggregator reads rings of
+//! exporters, what it says when files run out, and that a fleet that went away comes back.
+
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use gaunt_schema::{
+    ScrapedPage,
+    frame::{CONTENT_TYPE, FrameDecodeState, FrameDecoder},
+    text::{self, PageLimits},
+};
+use serde_json::Value;
+
+use crate::{
+    binaries::{fake_driver, program_path},
+    test_process::{TestProcess, free_port, get, wait_for},
+};
+
+/// Rings of a simulated fleet.
+struct LoadSimulatorProcess {
+    child: Child,
+    list: String,
+}
+
+impl LoadSimulatorProcess {
+    fn start_nodes(nodes: usize, port: u16) -> Self {
+        let mut child = Command::new(program_path("gaunt-sim"))
+            .args(["--load", "--nodes", &nodes.to_string()])
+            .args(["--listen-port", &port.to_string()])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut list = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut list).unwrap();
+        Self { child, list: list.trim().to_owned() }
+    }
+}
+
+impl Drop for LoadSimulatorProcess {
+    fn drop(&mut self) {
+        // It may have ended already.
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// What a program answers to who reads frames: the head, and the frame.
+fn fetch_frame(address: &str, holds: &str) -> Option<(String, Vec<u8>)> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    write!(
+        stream,
+        "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAccept: {CONTENT_TYPE}\r\nX-Gaunt-Frame: {holds}\r\n\r\n"
+    )
+    .ok()?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).ok()?;
+    let body = answer.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+    let head = String::from_utf8(answer[..body].to_vec()).ok()?;
+    Some((head.to_ascii_lowercase(), answer[body..].to_vec()))
+}
+
+/// What a page says, whatever its order; not how long collecting took, which is of the tick.
+fn page_content(page: &ScrapedPage) -> BTreeSet<String> {
+    let report = &page.report;
+    let device = |at: u32| &report.devices[at as usize];
+    let samples = report.samples.iter();
+    let samples = samples
+        .map(|s| format!("{} {:?} {:?}", s.metric.series_key(), device(s.device), s.reading));
+    let infos = report.infos.iter();
+    let infos =
+        infos.map(|i| format!("{} {:?} {:?}", i.metric.series_key(), device(i.device), i.labels));
+    samples.chain(infos).chain([format!("{:?}", report.node)]).collect()
+}
+
+#[test]
+fn a_real_exporter_says_the_same_as_text_and_as_a_frame() {
+    let scenario =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/scenarios/eight.toml");
+    let mut command = Command::new(program_path("gaunt-node"));
+    command
+        .args(["--listen", "127.0.0.1:0", "--node", "a"])
+        .arg("--nvml-library")
+        .arg(fake_driver())
+        .env("GAUNT_FAKE_DRIVER", scenario);
+    let node = TestProcess::start_command(&mut command);
+    let address = node.served_address();
+    let (frames, mut memory) = (FrameDecoder::default(), FrameDecodeState::default());
+    let limits = PageLimits::default();
+    let mut read = || {
+        let (head, frame) = fetch_frame(&address, &frames.client_state(&mut memory).to_string())?;
+        if !head.starts_with("http/1.1 200 ") {
+            return None; // The first sample is being taken.
+        }
+        assert!(head.contains(&format!("\r\ncontent-type: {CONTENT_TYPE}\r\n")), "{head}");
+        assert!(head.contains("\r\nvary: accept, accept-encoding, x-gaunt-frame\r\n"), "{head}");
+        Some(frames.decode_frame(&mut memory, &frame, &limits).unwrap())
+    };
+    // Of one tick: what was asked for in between is of the same one if both around it are.
+    let (page, text) = wait_for("both forms of one tick with all boards", || {
+        let before = read()?;
+        let (_, text) = get(&address, "/metrics")?;
+        let after = read()?;
+        let text = text::decode_page(text.as_bytes(), &limits).unwrap();
+        let same = before.report.node_time == after.report.node_time;
+        let boards = after.report.samples.len() > 300;
+        (same && boards).then_some((after, text))
+    });
+    assert_eq!(page_content(&page), page_content(&text));
+    assert_eq!(page.report.node_time, text.report.node_time);
+    assert!(page.bytes * 10 < text.bytes, "{} of {}", page.bytes, text.bytes);
+    assert!(frames.decoder_stats().differences > 0);
+}
+
+fn fetch_targets(address: &str) -> Option<Value> {
+    let (status, body) = get(address, "/api/gaunt/v1/targets")?;
+    (status == 200).then(|| serde_json::from_str(&body).unwrap())
+}
+
+/// Once all targets stand like this.
+fn wait_for_states(address: &str, nodes: usize, state: &str) -> Value {
+    wait_for(&format!("{nodes} targets are {state}"), || {
+        let told = fetch_targets(address)?;
+        let lines = told["targets"].as_array()?;
+        let stand = lines.iter().filter(|line| line["state"] == state).count();
+        (stand == nodes).then_some(told)
+    })
+}
+
+#[test]
+fn rings_are_read_as_frames_unless_the_settings_say_text() {
+    let rings = LoadSimulatorProcess::start_nodes(12, 0);
+    let folder = tempfile::tempdir().unwrap();
+    let settings = folder.path().join("gaunt.toml");
+    fs::write(&settings, "[gather]\nframes = false\n").unwrap();
+    for (args, few) in [(vec![], true), (vec!["--config", settings.to_str().unwrap()], false)] {
+        let args = [args, vec!["--targets", &rings.list]].concat();
+        let aggregator = TestProcess::start_aggregator(&args);
+        let address = aggregator.served_address();
+        let told = wait_for("each was read twice", || {
+            fetch_targets(&address)
+                .filter(|told| told["totals"]["scrapes"]["ok"].as_u64() >= Some(36))
+        });
+        for line in told["targets"].as_array().unwrap() {
+            assert_eq!((&line["samples"], &line["dialect"]), (&960.into(), &"gaunt".into()));
+            assert_eq!(line["bytes"].as_u64() < Some(5_000), few, "{line}");
+        }
+        assert_eq!(told["totals"]["scrapes"].as_object().unwrap().len(), 1, "{told}");
+    }
+}
+
+/// Everybody goes away at once, and comes back at once.
+#[test]
+fn a_fleet_that_went_away_is_read_again_once_it_is_back() {
+    let port = free_port();
+    let rings = LoadSimulatorProcess::start_nodes(300, port);
+    let aggregator = TestProcess::start_aggregator(&["--targets", &rings.list, "--period", "1s"]);
+    let address = aggregator.served_address();
+    wait_for_states(&address, 300, "live");
+    drop(rings);
+    wait_for_states(&address, 300, "down");
+    let _rings = LoadSimulatorProcess::start_nodes(300, port);
+    let told = wait_for_states(&address, 300, "live");
+    assert!(told["targets"].as_array().unwrap().iter().all(|line| line["samples"] == 960));
+}
+
+#[test]
+fn who_runs_out_of_files_says_so_and_still_answers() {
+    let rings = LoadSimulatorProcess::start_nodes(100, 0);
+    let limited = format!(
+        "ulimit -n 64; exec {} serve --listen 127.0.0.1:0 --period 1s --targets '{}'",
+        program_path("gaunt").display(),
+        rings.list
+    );
+    let aggregator = TestProcess::start_command(Command::new("sh").args(["-c", &limited]));
+    let hint = aggregator.line_with("open files are limited");
+    assert!(hint.contains("`ulimit -n 26024`, or LimitNOFILE=26024 in gaunt's unit"), "{hint}");
+    let address = aggregator.served_address();
+    let told = wait_for("some are read and the others are told why not", || {
+        let told = fetch_targets(&address)?;
+        let lines = told["targets"].as_array()?;
+        let count = |state: &str| lines.iter().filter(|line| line["state"] == state).count();
+        (count("live") == 32 && count("down") == 68).then_some(told)
+    });
+    let down = told["targets"].as_array().unwrap().iter().find(|line| line["state"] == "down");
+    let why = down.unwrap()["message"].as_str().unwrap();
+    assert!(
+        why.ends_with(
+            ": gaunt itself has 32 connections, all that its limit of open files leaves room for. Raise it with `ulimit \
+             -n 27000`, or LimitNOFILE=27000 in gaunt's unit."
+        ),
+        "{why}"
+    );
+    assert_eq!(
+        told["totals"]["scrapes"].as_object().unwrap().keys().collect::<Vec<_>>(),
+        ["ok", "out_of_files"]
+    );
+}

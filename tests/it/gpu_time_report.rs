@@ -1,0 +1,90 @@
+//! `gaunt report`: what a recording and a running aggregator say of GPU time, energy and cost.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::{
+    binaries::program_path,
+    fleet_snapshot::SimulatorProcess,
+    test_process::{RunToEnd, TestProcess, run_gaunt, wait_for},
+};
+
+/// GPUs of four nodes.
+const GPUS: f64 = 32.0;
+
+fn as_number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+#[test]
+fn a_recording_is_counted_to_the_second_and_to_the_cent() {
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("pages");
+    let mut sim = Command::new(program_path("gaunt-sim"));
+    sim.args(["--nodes", "4", "--scenario", "data_starved", "--span", "60s", "--write"]);
+    assert!(sim.arg(&pages).run_to_end().status.success());
+    let from = pages.to_str().unwrap();
+    let report = |more: &[&str]| {
+        let mut args = vec!["report", "--from", from, "--price", "*H100*=2.50", "--co2", "0.4"];
+        args.extend(more);
+        let output = run_gaunt(&args);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let json: Value = serde_json::from_str(&report(&["--format", "json"])).unwrap();
+    let total = &json["total"];
+    let (watched, hours) = (as_number(&json["watched_seconds"]), as_number(&total["gpu_hours"]));
+    assert!((50.0..=62.0).contains(&watched), "{watched}");
+    assert!((hours - watched * GPUS / 3_600.0).abs() < hours * 0.05, "{hours} in {watched} s");
+    assert!((as_number(&total["cost"]) - hours * 2.5).abs() < 1e-9, "{total}");
+    let kwh = as_number(&total["energy_kwh"]);
+    // Boards of 700 W that compute or spin.
+    assert!((0.1..=0.7).contains(&(kwh / hours)), "{kwh} kWh in {hours} h");
+    assert!((as_number(&total["co2_kg"]) - kwh * 0.4).abs() < 1e-9);
+    assert!(as_number(&total["lost_gpu_hours"]) > 0.0, "somebody starved");
+    let states: Vec<_> =
+        json["by_state"].as_array().unwrap().iter().map(|sum| &sum["of"]).collect();
+    assert!(states.iter().any(|state| *state == "data_starved"), "{states:?}");
+    for part in ["by_state", "by_job", "by_user", "by_model", "rows"] {
+        let sums = json[part].as_array().unwrap().iter().map(|sum| as_number(&sum["gpu_hours"]));
+        assert!((sums.sum::<f64>() - hours).abs() < 1e-9, "{part} is not the whole");
+    }
+    let lost = as_number(&total["lost_gpu_hours"]);
+    let causes = json["by_cause"].as_array().unwrap();
+    let sums = causes.iter().map(|sum| as_number(&sum["lost_gpu_hours"]));
+    assert!((sums.sum::<f64>() - lost).abs() < 1e-9, "what was lost has a cause each");
+    assert!(causes.iter().any(|sum| sum["of"] == "data_starved"), "{causes:?}");
+    let mira = json["by_user"].as_array().unwrap().iter().any(|sum| sum["of"] == "mira");
+    assert!(mira, "{}", json["by_user"]);
+
+    let csv = report(&["--format", "csv"]);
+    let mut lines = csv.lines();
+    let head = lines.next().unwrap();
+    assert_eq!(
+        head,
+        "job,name,user,account,model,state,lost,cause,gpu_hours,energy_kwh,cost,currency,co2_kg,lost_gpu_hours"
+    );
+    let of_csv: f64 =
+        lines.map(|line| line.split(',').nth(8).unwrap().parse::<f64>().unwrap()).sum();
+    assert!((of_csv - hours).abs() < 1e-9);
+    let text = report(&[]);
+    assert!(text.contains("\nSTATE") && text.contains("\nUSER") && text.contains("USD"), "{text}");
+}
+
+#[test]
+fn an_aggregator_says_what_it_watched() {
+    let sim = SimulatorProcess::start_healthy(2);
+    let aggregator = TestProcess::start_aggregator(&["--targets", &sim.list]);
+    let address = aggregator.served_address();
+    let report: Value = wait_for("GPU time is counted", || {
+        let args = ["report", "--aggregator", &address, "--last", "5m", "--format", "json"];
+        let report: Value = serde_json::from_slice(&run_gaunt(&args).stdout).ok()?;
+        (as_number(&report["total"]["gpu_hours"]) > 0.0).then_some(report)
+    });
+    assert_eq!(report["total"]["cost"], Value::Null, "nobody said what it costs");
+    let output = run_gaunt(&["report", "--aggregator", &address, "--price", "cheap"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("MODEL=2.50"), "{said}");
+}

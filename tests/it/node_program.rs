@@ -1,0 +1,262 @@
+//! gaunt-node as a user runs it: the page of a made tree, the server's manners, and a driver that hangs.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+use std::{env, fs, process::Command, time::Duration};
+
+use gaunt_schema::{
+    AbsenceReason, Device, Reading,
+    catalogue::{exporter, gpu, host},
+    text,
+};
+
+use crate::{
+    binaries::{fake_driver, program_path},
+    test_process::RunToEnd,
+};
+
+mod node_process;
+
+use node_process::{NO_LIBRARY, over_fixture};
+pub(crate) use node_process::{
+    NodeProcess, collector_message, collector_success, decode_report, expect_reading, fixture_path,
+    is_running, run_once, success_stdout, wait_until,
+};
+
+#[test]
+fn the_page_of_the_made_tree_is_the_golden_one() {
+    let page = success_stdout(over_fixture(NO_LIBRARY).arg("--once").run_to_end());
+    let varies = |line: &&str| {
+        let series = ["node_time_seconds ", "_duration_seconds{", "_timestamp_seconds{"];
+        !series.iter().any(|name| line.contains(name)) || line.starts_with('#')
+    };
+    let version = format!("version=\"{}\"", env!("CARGO_PKG_VERSION"));
+    let page = page.replace(&version, "version=\"VERSION\"");
+    let found: Vec<_> = page.lines().filter(varies).collect();
+    let path = fixture_path("sysroot/page.prom");
+    if env::var_os("GAUNT_BLESS").is_some() {
+        fs::write(&path, found.join("\n") + "\n").unwrap();
+    }
+    let golden = fs::read_to_string(path).unwrap();
+    for (at, (found, golden)) in found.iter().zip(golden.lines()).enumerate() {
+        assert_eq!(*found, golden, "line {} of tests/fixtures/sysroot/page.prom", at + 1);
+    }
+    assert_eq!(found.len(), golden.lines().count(), "the page is longer or shorter:\n{page}");
+}
+
+#[test]
+fn without_a_library_the_rest_is_served_and_the_reason_said() {
+    let page = success_stdout(over_fixture(NO_LIBRARY).arg("--once").run_to_end());
+    let report = decode_report(&page);
+    assert_eq!(collector_success(&report, "nvml"), Some(1.0));
+    let said =
+        format!("no GPU: {NO_LIBRARY} not found; install the NVIDIA driver or pass --nvml-library");
+    assert_eq!(collector_message(&report, "nvml"), said);
+    assert_eq!(expect_reading(&report, &Device::new_node(), host::CPUS), Reading::of(2.0));
+}
+
+#[test]
+fn a_library_that_is_named_and_not_there_is_a_failure() {
+    let page =
+        success_stdout(over_fixture("/nowhere/libnvidia-ml.so.1").arg("--once").run_to_end());
+    let report = decode_report(&page);
+    assert_eq!(collector_success(&report, "nvml"), Some(0.0));
+    let said = collector_message(&report, "nvml");
+    assert!(said.starts_with("cannot load the NVML library /nowhere/libnvidia-ml.so.1"), "{said}");
+}
+
+#[test]
+fn a_hung_call_is_named_while_pages_keep_coming() {
+    let mut node = NodeProcess::start_scenario("hang.toml");
+    let worker = node.logged_value("pid=");
+    let both = [Device::new_gpu(0), Device::new_gpu(1)];
+    let before = node
+        .wait_for_report("a tick", |report| report.find_reading(&both[1], gpu::POWER).is_some());
+    assert_eq!(expect_reading(&before, &both[1], gpu::POWER), Reading::of(301.0));
+
+    let flagged =
+        node.wait_for_report("the flag", |report| collector_success(report, "nvml") == Some(0.0));
+    let said = collector_message(&flagged, "nvml");
+    assert!(said.contains("nvmlDeviceGetPowerUsage of GPU 1 does not return"), "{said}");
+    for device in &both {
+        for metric in [gpu::POWER, gpu::UTILIZATION, gpu::PRESENT] {
+            assert_eq!(
+                expect_reading(&flagged, device, metric),
+                AbsenceReason::Stale.into(),
+                "{device}"
+            );
+        }
+    }
+    assert_eq!(collector_success(&flagged, "cpu"), Some(1.0));
+    // The call began up to a period after the last good round, and is flagged three seconds later at most.
+    let nvml = Device::new_collector("nvml");
+    let last = expect_reading(&flagged, &nvml, exporter::COLLECTOR_LAST_SUCCESS).value().unwrap();
+    let silence = flagged.node_time.unwrap().to_seconds() - last;
+    assert!((2.0..=4.2).contains(&silence), "flagged {silence} s after the last good round");
+
+    let later =
+        node.wait_for_report("the next page", |report| report.node_time > flagged.node_time);
+    assert_eq!(collector_success(&later, "nvml"), Some(0.0));
+
+    assert!(is_running(&worker), "a hung worker is left alone");
+    node.send_signal("KILL");
+    node.wait_for_exit();
+    wait_until("the end of the orphaned worker", || !is_running(&worker));
+}
+
+#[test]
+fn values_that_arrive_late_are_not_called_fresh() {
+    let node = NodeProcess::start_scenario("slow.toml");
+    let nvml = Device::new_collector("nvml");
+    let flagged =
+        node.wait_for_report("the flag", |report| collector_success(report, "nvml") == Some(0.0));
+    let back =
+        node.wait_for_report("the return", |report| collector_success(report, "nvml") == Some(1.0));
+    let last =
+        |report| expect_reading(report, &nvml, exporter::COLLECTOR_LAST_SUCCESS).value().unwrap();
+    let age = back.node_time.unwrap().to_seconds() - last(&back);
+    assert!(age <= 3.0, "called fresh at an age of {age} s");
+    assert!(last(&back) > last(&flagged) + 3.0, "the late round is no success");
+    assert_eq!(expect_reading(&back, &Device::new_gpu(0), gpu::POWER), Reading::of(300.0));
+}
+
+#[test]
+fn a_driver_that_hangs_at_once_costs_only_the_gpus() {
+    let node = NodeProcess::start_scenario("hang_init.toml");
+    let report =
+        node.wait_for_report("a page", |report| !collector_message(report, "nvml").is_empty());
+    assert_eq!(collector_message(&report, "nvml"), "waiting for the NVIDIA driver to initialise");
+    assert_eq!(collector_success(&report, "nvml"), None);
+    assert_eq!(collector_success(&report, "ports"), Some(1.0));
+}
+
+#[test]
+fn a_driver_that_is_installed_later_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("libnvidia-ml.so.1");
+    let mut command = over_fixture(library.to_str().unwrap());
+    command.env("GAUNT_FAKE_DRIVER", fixture_path("scenarios/eight.toml"));
+    let node = NodeProcess::run(command);
+    node.wait_for_report("the failure", |report| collector_success(report, "nvml") == Some(0.0));
+    fs::copy(fake_driver(), &library).unwrap();
+    let found =
+        node.wait_for_report("the GPUs", |report| collector_success(report, "nvml") == Some(1.0));
+    assert_eq!(expect_reading(&found, &Device::new_gpu(7), gpu::POWER), Reading::of(620.078));
+}
+
+#[test]
+fn a_sampler_in_process_publishes_each_tick_and_ends_when_it_is_dropped() {
+    let sampler = gaunt_node::NodeSampler::start_sampling(gaunt_node::SamplerOptions {
+        sys_root: fixture_path("sysroot/sys"),
+        proc_root: fixture_path("sysroot/proc"),
+        nvml_library: Some(NO_LIBRARY.into()),
+        node_name: Some("this box".to_owned()),
+        period: Duration::from_millis(100),
+        worker_program: Some(program_path("gaunt-node")),
+        ..gaunt_node::SamplerOptions::default()
+    });
+    let mut reports = sampler.watch_reports();
+    let mut last = None;
+    for _ in 0..3 {
+        wait_until("a tick", || reports.borrow().node_time > last);
+        last = reports.borrow_and_update().node_time;
+    }
+    wait_until("the worker's word", || collector_success(&reports.borrow(), "nvml") == Some(1.0));
+    assert_eq!(reports.borrow().node.as_deref(), Some("this box"));
+    drop(sampler);
+    wait_until("the end", || reports.has_changed().is_err());
+}
+
+#[test]
+fn a_worker_that_dies_is_said_and_started_again() {
+    let mut node = NodeProcess::start_scenario("eight.toml");
+    let worker = node.logged_value("pid=");
+    let gpu = Device::new_gpu(7);
+    node.wait_for_report("a tick", |report| report.find_reading(&gpu, gpu::POWER).is_some());
+    assert!(Command::new("kill").args(["-s", "KILL", &worker]).status().unwrap().success());
+    let down =
+        node.wait_for_report("the flag", |report| collector_success(report, "nvml") == Some(0.0));
+    assert!(
+        collector_message(&down, "nvml")
+            .starts_with("the NVML worker ended unexpectedly (signal: 9")
+    );
+    assert_eq!(expect_reading(&down, &gpu, gpu::POWER), AbsenceReason::Stale.into());
+    let back =
+        node.wait_for_report("the return", |report| collector_success(report, "nvml") == Some(1.0));
+    assert_eq!(expect_reading(&back, &gpu, gpu::POWER), Reading::of(620.078));
+}
+
+#[test]
+fn the_server_has_manners() {
+    let node = NodeProcess::start_scenario("none.toml");
+    node.fetch_report();
+    for (line, status, says) in [
+        ("GET /", "200 OK", "/metrics"),
+        ("GET /healthz", "200 OK", "ok"),
+        ("GET /metrics", "200 OK", "# TYPE gaunt_node_info gauge"),
+        ("GET /metrics?x=1", "200 OK", "gaunt_node_info"),
+        ("GET /other", "404 Not Found", "see /"),
+        ("POST /metrics", "405 Method Not Allowed", "allow: GET, HEAD"),
+        ("nonsense", "400 Bad Request", ""),
+    ] {
+        let answer = node.send_request(line);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{line}: {answer}");
+        assert!(answer.contains(says), "{line}: {answer}");
+    }
+    let head = node.send_request("HEAD /metrics");
+    assert!(head.contains(&format!("content-type: {}", text::CONTENT_TYPE)), "{head}");
+    assert!(head.ends_with("\r\n\r\n"), "a HEAD has no body: {head}");
+    let long = node.send_request(&format!("GET /{}", "x".repeat(100_000)));
+    assert!(long.starts_with("HTTP/1.1 4"), "{}", &long[..long.len().min(80)]);
+}
+
+#[test]
+fn spare_stands_in_for_hung_worker_and_next_one_waits_longer() {
+    let mut node = NodeProcess::start_scenario("hang.toml");
+    let first = node.logged_value("pid=");
+    node.wait_for_report("the flag", |report| collector_success(report, "nvml") == Some(0.0));
+    let back =
+        node.wait_for_report("the spare", |report| collector_success(report, "nvml") == Some(1.0));
+    assert_eq!(expect_reading(&back, &Device::new_gpu(1), gpu::POWER), Reading::of(301.0));
+    assert!(is_running(&first), "the hung worker is left alone");
+    node.wait_for_report("the spare's flag", |report| {
+        collector_success(report, "nvml") == Some(0.0)
+    });
+    assert_eq!(node.worker_pids().len(), 2);
+}
+
+#[test]
+fn it_ends_cleanly_and_its_worker_with_it() {
+    for name in ["TERM", "INT"] {
+        let mut node = NodeProcess::start_scenario("eight.toml");
+        let worker = node.logged_value("pid=");
+        node.send_signal(name);
+        assert!(node.wait_for_exit().success(), "{name}");
+        wait_until("the end of the worker", || !is_running(&worker));
+    }
+}
+
+#[test]
+fn what_cannot_work_is_refused_with_the_next_step() {
+    let node = NodeProcess::start_scenario("none.toml");
+    let refused = |arguments: &[&str]| {
+        let output = Command::new(program_path("gaunt-node")).args(arguments).run_to_end();
+        assert!(!output.status.success(), "{arguments:?} was taken");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let taken = node.address.as_str();
+    assert_eq!(
+        refused(&["--listen", taken]),
+        format!(
+            "gaunt-node: cannot listen on {taken}: address in use; pass --listen ADDRESS:PORT\n"
+        )
+    );
+    assert_eq!(
+        refused(&["--sys-root", "/nowhere"]),
+        "gaunt-node: /nowhere is no folder; check --sys-root\n"
+    );
+    assert!(refused(&["--period", "0s"]).contains("it must be between 100ms and 60s"));
+    assert!(refused(&["--period", "5"]).contains("write a time with its unit: 1s, 500ms"));
+    assert!(refused(&["--listen", "here"]).contains("--listen <ADDRESS:PORT>"));
+    assert!(refused(&["--speed", "9"]).contains("--speed"));
+}

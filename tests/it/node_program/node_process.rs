@@ -1,0 +1,222 @@
+//! gaunt-node as the tests start, ask and end it.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    sync::mpsc::{self, Receiver},
+    thread,
+    time::{Duration, Instant},
+};
+
+use gaunt_schema::{Device, MetricId, Reading, Report, catalogue::exporter, text};
+
+use crate::{
+    binaries::{fake_driver, program_path},
+    test_process::RunToEnd,
+};
+
+/// How long anything may take before the test says that it never came.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A name that no loader finds.
+pub(super) const NO_LIBRARY: &str = "libgaunt-absent.so.1";
+
+/// A file among the fixtures.
+pub(crate) fn fixture_path(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(path)
+}
+
+/// gaunt-node over the made trees, with the library that is named.
+pub(super) fn over_fixture(library: &str) -> Command {
+    let mut command = Command::new(program_path("gaunt-node"));
+    command
+        .arg("--sys-root")
+        .arg(fixture_path("sysroot/sys"))
+        .arg("--proc-root")
+        .arg(fixture_path("sysroot/proc"))
+        .args(["--nvml-library", library]);
+    command
+}
+
+/// gaunt-node over the made trees, with the fake driver in this scenario.
+fn with_scenario(scenario: &str) -> Command {
+    let mut command = over_fixture(fake_driver().to_str().unwrap());
+    command.env("GAUNT_FAKE_DRIVER", fixture_path("scenarios").join(scenario));
+    command
+}
+
+/// What a run with `--once` prints about a scenario.
+pub(crate) fn run_once(scenario: &str) -> Report {
+    let output = with_scenario(scenario).arg("--once").run_to_end();
+    decode_report(&success_stdout(output))
+}
+
+/// The standard output of a run that succeeded.
+pub(crate) fn success_stdout(output: Output) -> String {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {stderr}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+pub(crate) fn decode_report(page: &str) -> Report {
+    let page = text::decode_page(page.as_bytes(), &text::PageLimits::default()).unwrap();
+    assert_eq!(page.rejected.total_count(), 0, "{:?}", page.rejected);
+    page.report
+}
+
+/// A running gaunt-node, ended when it goes out of scope.
+pub(crate) struct NodeProcess {
+    pub(super) child: Child,
+    pub(super) address: String,
+    log: Receiver<String>,
+    logged_lines: Vec<String>,
+}
+
+impl NodeProcess {
+    /// Starts it in a scenario and waits for its address.
+    pub(crate) fn start_scenario(scenario: &str) -> Self {
+        Self::run(with_scenario(scenario))
+    }
+
+    pub(crate) fn run(mut command: Command) -> Self {
+        command.args(["--listen", "127.0.0.1:0"]).env("RUST_LOG", "info");
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let (tell, log) = mpsc::channel();
+        thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| tell.send(line)));
+        let mut node = Self { child, address: String::new(), log, logged_lines: Vec::new() };
+        node.address = node.logged_value("address=");
+        node
+    }
+
+    /// What stands after `key` in the log, once it does.
+    pub(super) fn logged_value(&mut self, key: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some((_, rest)) = self.logged_lines.iter().find_map(|line| line.split_once(key))
+            {
+                return rest.split(' ').next().unwrap().to_owned();
+            }
+            let wait = deadline.saturating_duration_since(Instant::now());
+            match self.log.recv_timeout(wait) {
+                Ok(line) => self.logged_lines.push(line),
+                Err(error) => panic!("no {key} in the log ({error}): {:#?}", self.logged_lines),
+            }
+        }
+    }
+
+    /// Sends a request's first line and returns the whole answer.
+    pub(super) fn send_request(&self, line: &str) -> String {
+        self.try_request(line).unwrap()
+    }
+
+    /// The same, or nothing if the connection broke.
+    pub(super) fn try_request(&self, line: &str) -> Option<String> {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(stream, "{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        Some(answer)
+    }
+
+    /// The process ids of its workers.
+    pub(super) fn worker_pids(&self) -> Vec<String> {
+        let id = self.child.id();
+        let list = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+        let mut children: Vec<_> = list.split_whitespace().map(str::to_owned).collect();
+        for task in fs::read_dir(format!("/proc/{id}/task")).unwrap() {
+            let list = fs::read_to_string(task.unwrap().path().join("children")).unwrap();
+            children.extend(list.split_whitespace().map(str::to_owned));
+        }
+        children.sort();
+        children.dedup();
+        children
+    }
+
+    /// The page, once there is one.
+    pub(super) fn fetch_report(&self) -> Report {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let answer = self.send_request("GET /metrics");
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+            if head.starts_with("HTTP/1.1 200 ") {
+                return decode_report(body);
+            }
+            assert!(head.starts_with("HTTP/1.1 503 "), "{answer}");
+            assert!(Instant::now() < deadline, "the first sample never came");
+        }
+    }
+
+    /// Reads pages until one fits.
+    pub(crate) fn wait_for_report(&self, what: &str, fits: impl Fn(&Report) -> bool) -> Report {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let report = self.fetch_report();
+            if fits(&report) {
+                return report;
+            }
+            assert!(Instant::now() < deadline, "{what} never came: {report:#?}");
+            // Lets the node work; nothing depends on how long.
+            thread::park_timeout(Duration::from_millis(20));
+        }
+    }
+
+    pub(super) fn send_signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
+    }
+
+    pub(super) fn wait_for_exit(&mut self) -> ExitStatus {
+        let mut status = None;
+        wait_until("the end of gaunt-node", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+}
+
+impl Drop for NodeProcess {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what} never came");
+        thread::park_timeout(Duration::from_millis(20));
+    }
+}
+
+/// Whether a process runs; one that ended and was not yet waited for does not.
+pub(crate) fn is_running(id: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
+
+/// The reading of a device, which the page must have.
+pub(crate) fn expect_reading(report: &Report, device: &Device, metric: MetricId) -> Reading {
+    let reading = report.find_reading(device, metric);
+    reading.unwrap_or_else(|| panic!("{} of {device} is not on the page", metric.series_key()))
+}
+
+/// Whether a collector succeeded, if it has run.
+pub(crate) fn collector_success(report: &Report, collector: &str) -> Option<f64> {
+    report.find_reading(&Device::new_collector(collector), exporter::COLLECTOR_SUCCESS)?.value()
+}
+
+/// What a collector says.
+pub(crate) fn collector_message(report: &Report, collector: &str) -> String {
+    let device = Device::new_collector(collector);
+    let info = report.infos.iter().find(|info| {
+        info.metric == exporter::COLLECTOR_INFO && report.devices[info.device as usize] == device
+    });
+    info.map(|info| info.labels[0].1.to_string()).unwrap_or_default()
+}

@@ -1,0 +1,255 @@
+//! Two gaunt-probes as on two nodes: an aggregator brings them together, and the matrix says what they found.
+
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    thread,
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{
+    binaries::{fake_driver, program_path},
+    fleet_snapshot::SimulatorProcess,
+    probe_program::ProbeFixture,
+    test_process::{RunToEnd, TestProcess, get, wait_for},
+};
+
+const TOKEN: &str = "a-token-of-the-tests";
+
+/// An aggregator that knows a simulated fleet, and lets probes with the token meet.
+struct CrossNodeSetup {
+    _sim: SimulatorProcess,
+    _aggregator: TestProcess,
+    address: String,
+    folder: TempDir,
+    nodes: Vec<String>,
+}
+
+impl CrossNodeSetup {
+    fn new(nodes: usize) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let token = folder.path().join("token");
+        fs::write(&token, TOKEN).unwrap();
+        let sim = SimulatorProcess::start_healthy(nodes);
+        let aggregator = TestProcess::start_aggregator(&[
+            "--targets",
+            &sim.list,
+            "--token-file",
+            token.to_str().unwrap(),
+        ]);
+        let address = aggregator.served_address();
+        let nodes = wait_for("all nodes are known", || {
+            let (_, body) = get(&address, "/api/gaunt/v1/nodes")?;
+            let list: Value = serde_json::from_str(&body).ok()?;
+            let known = list["nodes"].as_array()?.iter();
+            let mut names: Vec<_> =
+                known.map(|node| node["node"].as_str().unwrap().to_owned()).collect();
+            names.sort();
+            (names.len() == nodes).then_some(names)
+        });
+        Self { _sim: sim, _aggregator: aggregator, address, folder, nodes }
+    }
+
+    fn token_path(&self) -> PathBuf {
+        self.folder.path().join("token")
+    }
+
+    /// A command that meets once as this node.
+    fn cross_node_command(&self, probe: &ProbeFixture, node: &str) -> Command {
+        let mut command = probe.probe_command(&["meet", "--rounds", "1", "--bytes", "256KiB"]);
+        command.args(["--runs", "3", "--busy", "60s", "--within", "60s", "--node", node]);
+        command.arg("--aggregator").arg(&self.address).arg("--token-file").arg(self.token_path());
+        command.arg("--state").arg(probe.file_path("state"));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn fetch_matrix(&self) -> Value {
+        let (status, body) = get(&self.address, "/api/gaunt/v1/probe").unwrap();
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str(&body).unwrap()
+    }
+}
+
+/// Lets commands run at once.
+fn run_at_once(commands: Vec<Command>) -> Vec<Output> {
+    let running =
+        commands.into_iter().map(|mut command| thread::spawn(move || command.run_to_end()));
+    let running: Vec<_> = running.collect();
+    running.into_iter().map(|one| one.join().unwrap()).collect()
+}
+
+/// What one of them said of its meeting.
+fn parse_cross_node(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let error = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_str(text.trim()).unwrap_or_else(|_| panic!("no meeting: {text}\n{error}"))
+}
+
+fn first_pair(matrix: &Value) -> &Value {
+    &matrix["rails"][0]["pairs"][0]
+}
+
+#[test]
+fn two_nodes_meet_and_both_say_what_the_wires_carry() {
+    let house = CrossNodeSetup::new(2);
+    let cuda = "remote_gigabytes_per_second = 40.0\nlatency_microseconds = 0.0";
+    let probes = [ProbeFixture::with_gpus(8, "", cuda), ProbeFixture::with_gpus(8, "", cuda)];
+    let commands =
+        probes.iter().zip(&house.nodes).map(|(probe, node)| house.cross_node_command(probe, node));
+    let outputs = run_at_once(commands.collect());
+    for (output, (node, peer)) in outputs.iter().zip([(0, 1), (1, 0)]) {
+        let met = parse_cross_node(output);
+        assert_eq!(output.status.code(), Some(0), "{met}");
+        assert_eq!(
+            (&met["tool"], &met["peer"]),
+            (&"nccl".into(), &house.nodes[peer].as_str().into())
+        );
+        let carried = met["bytes_per_second"].as_f64().unwrap();
+        assert!((carried / 40e9 - 1.0).abs() < 0.01, "{} carried {carried}", house.nodes[node]);
+    }
+    let matrix = house.fetch_matrix();
+    let pair = first_pair(&matrix);
+    assert_eq!(matrix["ended"], serde_json::json!([1, 0]));
+    assert_eq!((&pair["failure"], &pair["tool"]), (&Value::Null, &"nccl".into()));
+    assert!((pair["bytes_per_second"].as_f64().unwrap() / 40e9 - 1.0).abs() < 0.01);
+    for probe in &probes {
+        let ledger = fs::read_to_string(probe.file_path("ledger")).unwrap();
+        assert_eq!(ledger.lines().count(), 1, "one GPU each: {ledger}");
+        assert!(ledger.contains("bytes=0 streams=0 events=0 modules=0"), "{ledger}");
+        assert!(probe.file_path("state/meetings.json").is_file(), "what is usual is kept");
+    }
+}
+
+#[test]
+fn a_side_that_fails_is_named_and_frees_the_other() {
+    let house = CrossNodeSetup::new(2);
+    let small = "memory_bytes = 100000";
+    let probes = [ProbeFixture::with_gpus(8, "", ""), ProbeFixture::with_gpus(8, "", small)];
+    let [mut first, mut second] =
+        [0, 1].map(|at| house.cross_node_command(&probes[at], &house.nodes[at]));
+    // The side that fails is there first: the other one makes the key, and waits for it as long as this. The first asks
+    // each second whether somebody came; it must have asked before the other one gives up.
+    first.args(["--setup", "10s", "--patience", "60s"]);
+    second.args(["--patience", "60s"]);
+    let second = thread::spawn(move || second.run_to_end());
+    wait_for("it is free", || (house.fetch_matrix()["free"] == 1).then_some(()));
+    let outputs = [first.run_to_end(), second.join().unwrap()];
+    assert_eq!(
+        outputs[1].status.code(),
+        Some(8),
+        "out of memory: {}",
+        parse_cross_node(&outputs[1])
+    );
+    assert_eq!(outputs[0].status.code(), Some(6), "{}", parse_cross_node(&outputs[0]));
+    let matrix = house.fetch_matrix();
+    let pair = first_pair(&matrix);
+    assert_eq!((&matrix["ended"], &matrix["measuring"]), (&serde_json::json!([1, 1]), &0.into()));
+    assert_eq!(pair["bytes_per_second"], Value::Null);
+    let failure = pair["failure"].as_str().unwrap();
+    assert!(
+        failure.starts_with(&house.nodes[1]) && failure.contains("100000 are free"),
+        "{failure}"
+    );
+}
+
+#[test]
+fn without_nccl_perftest_measures_and_without_both_it_is_said() {
+    let house = CrossNodeSetup::new(2);
+    let script = house.folder.path().join("ib_write_bw");
+    fs::write(&script, WRITE_BW).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let probes = [ProbeFixture::with_gpus(8, "", ""), ProbeFixture::with_gpus(8, "", "")];
+    let command = |probe: &ProbeFixture, node: &str, perftest: &Path| {
+        let mut command = Command::new(program_path("gaunt-probe"));
+        command.args([
+            "meet",
+            "--json",
+            "--rounds",
+            "1",
+            "--nccl-library",
+            "/nowhere/libnccl.so.2",
+        ]);
+        command.arg("--nvml-library").arg(fake_driver()).arg("--node").arg(node);
+        command.arg("--perftest").arg(perftest).args(["--host", "127.0.0.1"]);
+        command.arg("--aggregator").arg(&house.address).arg("--token-file").arg(house.token_path());
+        command.arg("--state").arg(probe.file_path("state"));
+        command.env("GAUNT_FAKE_DRIVER", probe.file_path("scenario.toml"));
+        command.env("MEETING_FOLDER", house.folder.path());
+        command
+    };
+    let commands =
+        probes.iter().zip(&house.nodes).map(|(probe, node)| command(probe, node, &script));
+    for output in run_at_once(commands.collect()) {
+        let met = parse_cross_node(&output);
+        assert_eq!(output.status.code(), Some(0), "{met}");
+        assert_eq!((&met["tool"], &met["bytes_per_second"]), (&"perftest".into(), &48.9e9.into()));
+    }
+    assert_eq!(first_pair(&house.fetch_matrix())["bytes_per_second"], 48.9e9);
+
+    let output =
+        command(&probes[0], &house.nodes[0], Path::new("/nowhere/ib_write_bw")).run_to_end();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said.contains("install perftest, or NCCL: NCCL is not found"), "{said}");
+}
+
+/// What `ib_write_bw` does as far as two sides see it: the one without a host waits for the one with a host, on the
+/// port that was named, with the device that was named.
+const WRITE_BW: &str = r#"#!/bin/bash
+host= port= device=
+while (($#)); do
+    case $1 in
+        --ib-dev) device=$2; shift ;;
+        --port) port=$2; shift ;;
+        --ib-port|--size|--iters) shift ;;
+        --report_gbits|--CPU-freq) ;;
+        -*) echo "unknown option $1" >&2; exit 1 ;;
+        *) host=$1 ;;
+    esac
+    shift
+done
+[[ $device == mlx5_* ]] || { echo "IB device $device not found" >&2; exit 1; }
+pipe=$MEETING_FOLDER/$port
+if [[ -z $host ]]; then
+    mkfifo "$pipe" && cat "$pipe" >/dev/null && rm "$pipe"
+else
+    [[ -p $pipe ]] || { echo "Couldn't connect to $host:$port" >&2; exit 1; }
+    echo "$host" >"$pipe"
+fi
+echo " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]"
+echo " 65536      5000             392.44             391.20               0.746155"
+"#;
+
+#[test]
+fn who_may_not_meet_or_is_not_known_is_told_what_to_do() {
+    let house = CrossNodeSetup::new(2);
+    let probe = ProbeFixture::with_gpus(1, "", "");
+    let refused = |command: &mut Command| {
+        let output = command.run_to_end();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let said = refused(&mut house.cross_node_command(&probe, "stranger"));
+    assert!(said.contains("no RDMA port of stranger is known here"), "{said}");
+    fs::write(house.folder.path().join("wrong"), "another-token-of-them").unwrap();
+    let mut command = probe.probe_command(&["meet", "--rounds", "1", "--node", &house.nodes[0]]);
+    command.arg("--aggregator").arg(&house.address);
+    let said = refused(&mut command);
+    assert!(said.contains("401") && said.contains("--token-file"), "{said}");
+    let said = refused(command.arg("--token-file").arg(house.folder.path().join("wrong")));
+    assert!(said.contains("401") && said.contains("refused"), "{said}");
+    let busy = ProbeFixture::with_gpus(1, "processes = 1\n", "");
+    let output = house.cross_node_command(&busy, &house.nodes[0]).run_to_end();
+    assert_eq!(output.status.code(), Some(3), "a GPU in use is not offered");
+    let output =
+        house.cross_node_command(&probe, &house.nodes[0]).args(["--patience", "1ms"]).run_to_end();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("nobody came to be measured with"), "{said}");
+}

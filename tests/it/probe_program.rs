@@ -1,0 +1,383 @@
+//! gaunt-probe with the fake driver, as a user runs it: what it measures, what goes wrong, and the code of each end.
+
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{
+    binaries::{fake_driver, program_path},
+    test_process::RunToEnd,
+};
+
+/// A scenario of its own for each test, and what gaunt-probe says on it.
+pub(crate) struct ProbeFixture {
+    folder: TempDir,
+}
+
+/// What gaunt-probe said.
+pub(crate) struct ProbeOutput {
+    pub(crate) code: i32,
+    pub(crate) answer: Value,
+}
+
+impl ProbeFixture {
+    /// GPUs that nobody uses; `gpu` is added to each of them, `cuda` says how they differ from usual ones.
+    pub(crate) fn with_gpus(gpus: usize, gpu: &str, cuda: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let ledger = folder.path().join("ledger");
+        let ledger = ledger.display();
+        let mut text = format!("driver = '570.1'\n[cuda]\nledger = '{ledger}'\n{cuda}\n");
+        for index in 0..gpus {
+            let _ = writeln!(
+                text,
+                "[[gpu]]\nuuid = 'GPU-{index}'\nmodel = 'NVIDIA H100 80GB HBM3'\n\
+                 pci_bus_id = '00000000:{:02X}:00.0'\nmemory_total_bytes = 85899345920",
+                0x1b + 2 * index
+            );
+            let free = [
+                "utilization_percent",
+                "memory_activity_percent",
+                "mig_mode",
+                "memory_used_bytes",
+                "processes",
+                "compute_mode",
+            ];
+            for key in free.iter().filter(|key| !gpu.contains(**key)) {
+                let _ = writeln!(text, "{key} = 0");
+            }
+            text += gpu;
+            text += "\n";
+        }
+        fs::write(folder.path().join("scenario.toml"), text).unwrap();
+        Self { folder }
+    }
+
+    /// A command that may be given more.
+    pub(crate) fn probe_command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program_path("gaunt-probe"));
+        command.args(arguments).arg("--json");
+        command.env("GAUNT_FAKE_DRIVER", self.folder.path().join("scenario.toml"));
+        for flag in ["--cuda-library", "--nvml-library", "--nccl-library"] {
+            command.arg(flag).arg(fake_driver());
+        }
+        command
+    }
+
+    /// Runs it. The fake driver takes the host's time for the GPUs', and so what is busy there is not limited here.
+    pub(crate) fn run(&self, arguments: &[&str]) -> ProbeOutput {
+        let mut command = self.probe_command(arguments);
+        if arguments[0] != "doctor" {
+            command.args(["--busy", "60s"]);
+            if !arguments.contains(&"--within") {
+                command.args(["--within", "60s"]);
+            }
+        }
+        parse_output(&command.run_to_end())
+    }
+
+    /// What was left in each context that ended, by GPU; none if a process was killed.
+    fn context_leftovers(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.file_path("ledger")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    pub(crate) fn file_path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Every context ended, and nothing was left in it.
+    fn check_all_freed(&self, gpus: usize) {
+        let left = self.context_leftovers();
+        assert_eq!(left.len(), gpus, "{left:?}");
+        for line in left {
+            assert!(line.contains("bytes=0 streams=0 events=0 modules=0"), "{line}");
+        }
+    }
+}
+
+pub(crate) fn parse_output(output: &Output) -> ProbeOutput {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let error = String::from_utf8_lossy(&output.stderr);
+    let answer = serde_json::from_str(&text).unwrap_or_else(|_| panic!("no JSON: {text}\n{error}"));
+    ProbeOutput { code: output.status.code().unwrap(), answer }
+}
+
+impl ProbeOutput {
+    pub(crate) fn ending_message(&self) -> &str {
+        self.answer["ending"]["message"].as_str().unwrap()
+    }
+
+    /// The one thing that was measured.
+    fn only_measurement(&self) -> &Value {
+        assert_eq!(self.code, 0, "{}", self.ending_message());
+        let all = self.answer["measured"].as_array().unwrap();
+        assert_eq!(all.len(), 1, "{all:?}");
+        &all[0]
+    }
+
+    /// The bandwidth of one way of a matrix, in GB/s.
+    fn way_bandwidth(&self, what: &str, between: &str, tool: &str) -> f64 {
+        let all = self.answer["measured"].as_array().unwrap();
+        let fits = |one: &&Value| {
+            one["collective"] == what && one["between"] == between && one["tool"] == tool
+        };
+        let one = all.iter().find(fits).unwrap_or_else(|| panic!("no {what} {between}: {all:?}"));
+        one["algbw"].as_f64().unwrap() / 1e9
+    }
+}
+
+#[test]
+fn eight_gpus_reach_what_their_links_carry() {
+    let probe = ProbeFixture::with_gpus(8, "", "latency_microseconds = 0.1");
+    let said = probe.run(&["all-reduce", "--bytes", "2MiB", "--runs", "3"]);
+    let one = said.only_measurement();
+    assert_eq!(one["between"], "gpu0..7");
+    assert_eq!(one["way"], "peer");
+    assert_eq!(one["ranks"], 8);
+    assert_eq!(one["wrong"], 0);
+    assert_eq!(one["runs"], 3);
+    let (busbw, algbw) = (one["busbw"].as_f64().unwrap(), one["algbw"].as_f64().unwrap());
+    assert!((busbw / algbw - 1.75).abs() < 1e-9);
+    // Links carry 400 GB/s here; what is lost is latency.
+    assert!((300e9..=400e9).contains(&busbw), "{busbw}");
+    probe.check_all_freed(8);
+}
+
+#[test]
+fn a_slow_link_is_seen_in_the_matrix_and_by_a_floor() {
+    let link = "[[cuda.link]]\nfrom = 1\nto = 2\ngigabytes_per_second = 40";
+    let probe = ProbeFixture::with_gpus(3, "", link);
+    let said = probe.run(&["matrix", "--bytes", "1MiB", "--runs", "2"]);
+    assert_eq!(said.code, 0, "{}", said.ending_message());
+    let slow = said.way_bandwidth("read", "gpu1>gpu2", "gaunt");
+    let usual = said.way_bandwidth("read", "gpu2>gpu1", "gaunt");
+    assert!(slow < 40.0 && usual > 200.0, "{slow} beside {usual}");
+    assert!((said.way_bandwidth("write", "gpu1>gpu2", "gaunt") - slow).abs() < 1.0);
+    let host = said.way_bandwidth("to_gpu", "host>gpu0", "driver");
+    assert!((40.0..50.0).contains(&host), "{host}");
+    let (ours, driver) =
+        (said.way_bandwidth("copy", "gpu0", "gaunt"), said.way_bandwidth("copy", "gpu0", "driver"));
+    assert!((ours / driver - 1.0).abs() < 0.01);
+    probe.check_all_freed(3);
+
+    let said = probe.run(&["send-recv", "--bytes", "1MiB", "--floor", "100"]);
+    assert_eq!(said.code, 5, "{}", said.ending_message());
+    assert!(said.ending_message().contains("the floor is 100 GB/s"), "{}", said.ending_message());
+    assert_eq!(probe.run(&["send-recv", "--bytes", "1MiB", "--floor", "20"]).code, 0);
+}
+
+#[test]
+fn wrong_data_is_found_and_placed() {
+    for (kernel, arguments) in [
+        ("gaunt_add_f32", ["all-reduce", "--type", "f32"]),
+        ("gaunt_add_bf16", ["all-reduce", "--type", "bf16"]),
+        ("gaunt_copy", ["all-gather", "--type", "f32"]),
+        ("gaunt_copy", ["matrix", "--type", "f32"]),
+    ] {
+        let fault = format!("[[cuda.fault]]\nkernel = '{kernel}'\ngpu = 1\nnth = 3\nwrong = true");
+        let probe = ProbeFixture::with_gpus(4, "", &fault);
+        let mut all = arguments.to_vec();
+        all.extend(["--bytes", "64KiB"]);
+        let said = probe.run(&all);
+        assert_eq!(said.code, 4, "{arguments:?}: {}", said.ending_message());
+        assert_eq!(said.answer["ending"]["kind"], "wrong_data");
+        let bad = said.answer["measured"].as_array().unwrap().iter();
+        let bad: Vec<_> = bad.filter(|one| one["wrong"].as_u64() > Some(0)).collect();
+        assert_eq!(bad.len(), 1, "{bad:?}");
+        assert!(bad[0]["wrong_at"].as_str().unwrap().contains("element"), "{bad:?}");
+        probe.check_all_freed(4);
+    }
+}
+
+#[test]
+fn a_kernel_that_hangs_is_killed_in_time() {
+    let probe = ProbeFixture::with_gpus(
+        4,
+        "",
+        "[[cuda.fault]]\nkernel = 'gaunt_add_f32'\ngpu = 2\nnth = 5\nhang = true",
+    );
+    let said = probe.run(&["all-reduce", "--bytes", "64KiB", "--within", "700ms"]);
+    assert_eq!(said.code, 6, "{}", said.ending_message());
+    assert!(said.ending_message().contains("all_reduce, run 1"), "{}", said.ending_message());
+    let seconds = said.answer["cost"]["seconds"].as_f64().unwrap();
+    assert!(seconds < 20.0, "{seconds}");
+}
+
+#[test]
+fn a_driver_that_hangs_is_killed_as_well() {
+    let probe = ProbeFixture::with_gpus(
+        2,
+        "",
+        "[[cuda.fault]]\ncall = 'cuDevicePrimaryCtxRetain'\ngpu = 1\nhang = true",
+    );
+    let said = probe.run(&["all-reduce", "--bytes", "64KiB", "--setup", "500ms"]);
+    assert_eq!(said.code, 6, "{}", said.ending_message());
+    assert!(said.ending_message().contains("the context of GPU 1"), "{}", said.ending_message());
+}
+
+#[test]
+fn a_lost_gpu_is_named() {
+    let probe = ProbeFixture::with_gpus(
+        4,
+        "",
+        "[[cuda.fault]]\nkernel = 'gaunt_add_f32'\ngpu = 3\nnth = 9\nerror = 719",
+    );
+    let said = probe.run(&["all-reduce", "--bytes", "64KiB"]);
+    assert_eq!(said.code, 7, "{}", said.ending_message());
+    assert!(
+        said.ending_message().starts_with("GPU 3: the CUDA driver says CUDA_ERROR_LAUNCH_FAILED")
+    );
+    // What was on the others is given back; a dead context takes its own with it.
+    let left = probe.context_leftovers();
+    assert_eq!(left.len(), 4);
+    for line in left.iter().filter(|line| !line.starts_with("gpu=3")) {
+        assert!(line.contains("bytes=0 streams=0 events=0 modules=0"), "{line}");
+    }
+}
+
+#[test]
+fn without_peer_access_it_goes_through_the_host_and_says_so() {
+    let probe = ProbeFixture::with_gpus(4, "", "peer = false");
+    let said = probe.run(&["all-reduce", "--bytes", "1MiB"]);
+    assert_eq!(said.only_measurement()["way"], "staged");
+    assert!(said.answer["notes"][0].as_str().unwrap().contains("through the host's"));
+    assert!(said.only_measurement()["busbw"].as_f64().unwrap() < 25e9);
+    let said = probe.run(&["matrix", "--bytes", "256KiB"]);
+    assert!(said.way_bandwidth("read", "gpu0>gpu1", "driver") < 25.0);
+
+    let said = probe.run(&["all-reduce", "--bytes", "1MiB", "--require-peer"]);
+    assert_eq!(said.code, 11);
+    assert!(said.ending_message().starts_with("GPU 0 cannot access the memory of GPU 1"));
+
+    let pair = ProbeFixture::with_gpus(4, "", "[[cuda.link]]\nfrom = 0\nto = 1\npeer = false");
+    assert_eq!(pair.run(&["all-reduce", "--bytes", "64KiB"]).only_measurement()["way"], "mixed");
+    pair.check_all_freed(4);
+}
+
+#[test]
+fn memory_that_is_not_there_is_not_taken() {
+    let probe = ProbeFixture::with_gpus(2, "", "memory_bytes = 1000000");
+    let said = probe.run(&["all-reduce", "--bytes", "1MiB"]);
+    assert_eq!(said.code, 8, "{}", said.ending_message());
+    assert!(said.ending_message().contains("1000000 are free"), "{}", said.ending_message());
+    probe.check_all_freed(2);
+    let probe = ProbeFixture::with_gpus(
+        2,
+        "",
+        "[[cuda.fault]]\ncall = 'cuMemAlloc'\ngpu = 1\nnth = 2\nerror = 2",
+    );
+    let said = probe.run(&["all-reduce", "--bytes", "64KiB"]);
+    assert_eq!(said.code, 8, "{}", said.ending_message());
+    probe.check_all_freed(2);
+}
+
+#[test]
+fn a_process_that_appears_stops_it_at_once() {
+    let probe = ProbeFixture::with_gpus(4, "", "process_after_launches = 400");
+    let said = probe.run(&["all-reduce", "--bytes", "256KiB", "--runs", "1000"]);
+    assert_eq!(said.code, 9, "{}", said.ending_message());
+    assert!(
+        said.ending_message().contains("process 4000000 is on GPU 0"),
+        "{}",
+        said.ending_message()
+    );
+    assert_eq!(said.answer["ending"]["reason"], "process");
+    probe.check_all_freed(4);
+}
+
+#[test]
+fn gpus_that_are_not_free_are_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("job_17"), "").unwrap();
+    let job = folder.path().join("job_*");
+    for (gpu, reason, says) in [
+        ("processes = 1", "process", "is on GPU 0"),
+        ("compute_mode = 3", "mode", "exclusive"),
+        ("mig_mode = 1", "mode", "cut into MIG instances"),
+        ("utilization_percent = 40", "in_use", "40 % busy, and no process is seen"),
+        ("memory_used_bytes = 2000000000", "in_use", "are in use, and no process is seen"),
+        ("[[gpu.process]]\npid = 77\nmemory_bytes = 1\nsm_percent = 1", "process", "process 77"),
+    ] {
+        let probe = ProbeFixture::with_gpus(2, gpu, "");
+        let said = probe.run(&["all-reduce", "--bytes", "64KiB"]);
+        assert_eq!(said.code, 3, "{gpu}: {}", said.ending_message());
+        assert_eq!(said.answer["ending"]["reason"], reason, "{gpu}");
+        assert!(said.ending_message().contains(says), "{}", said.ending_message());
+        assert!(probe.context_leftovers().is_empty(), "no context was made");
+        assert_eq!(probe.run(&["all-reduce", "--bytes", "64KiB", "--even-if-busy"]).code, 0);
+    }
+    let probe = ProbeFixture::with_gpus(2, "", "");
+    let said = probe.run(&["all-reduce", "--unless-exists", job.to_str().unwrap()]);
+    assert_eq!((said.code, &said.answer["ending"]["reason"]), (3, &Value::from("job")));
+}
+
+#[test]
+fn limits_are_kept_and_said() {
+    let probe = ProbeFixture::with_gpus(4, "", "");
+    for (limit, says) in [("--memory", "a GPU and the limit is"), ("--traffic", "one run moves")] {
+        let said = probe.run(&["all-reduce", "--bytes", "1MiB", limit, "100KiB"]);
+        assert_eq!(said.code, 12, "{}", said.ending_message());
+        assert!(said.ending_message().contains(says), "{}", said.ending_message());
+    }
+    let said = probe.run(&["all-reduce", "--bytes", "1MiB", "--traffic", "20MiB"]);
+    assert_eq!(said.only_measurement()["runs"], 1);
+    assert!(said.answer["cost"]["traffic_bytes"].as_u64().unwrap() <= 20 << 20);
+    let probe = ProbeFixture::with_gpus(2, "", "");
+    assert_eq!(probe.run(&["all-reduce", "--bytes", "1MiB", "--sms", "8", "--ranks", "4"]).code, 0);
+    for line in probe.context_leftovers() {
+        let number = |key: &str| {
+            let value = line.split(key).nth(1).unwrap().split(' ').next().unwrap();
+            value.parse::<u32>().unwrap()
+        };
+        // Two ranks share a GPU: each has its part of the limit, and one stream waits at the gate.
+        assert!(number("largest_grid=") <= 4, "{line}");
+        assert_eq!(number("most_streams="), 2 * 4 + 1, "{line}");
+    }
+}
+
+#[test]
+fn without_a_driver_the_answer_is_plain() {
+    let mut command = Command::new(program_path("gaunt-probe"));
+    let output = command
+        .args(["all-reduce", "--even-if-busy", "--cuda-library", "/nowhere/libcuda.so"])
+        .run_to_end();
+    assert_eq!(output.status.code(), Some(10));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        error.contains("no CUDA driver: /nowhere/libcuda.so") && error.lines().count() == 1,
+        "{error}"
+    );
+    let doctor = Command::new(program_path("gaunt-probe"))
+        .args([
+            "doctor",
+            "--cuda-library",
+            "/nowhere/libcuda.so",
+            "--nvml-library",
+            "/nowhere/libnvidia-ml.so",
+        ])
+        .run_to_end();
+    assert_eq!(doctor.status.code(), Some(10));
+    assert!(String::from_utf8(doctor.stdout).unwrap().contains("--  CUDA driver"));
+}
+
+#[test]
+fn the_doctor_says_what_is_there() {
+    let output = ProbeFixture::with_gpus(2, "", "[[cuda.link]]\nfrom = 0\nto = 1\npeer = false")
+        .probe_command(&["doctor"])
+        .run_to_end();
+    assert_eq!(output.status.code(), Some(0));
+    let signs: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let of = |name: &str| signs.iter().find(|sign| sign["name"] == name).unwrap();
+    assert_eq!(of("GPUs")["says"], "2 NVIDIA H100 80GB HBM3, sm_90");
+    assert!(of("peer access")["says"].as_str().unwrap().contains("0-1, 1-0"));
+    assert_eq!(of("peer access")["good"], false);
+    assert_eq!(of("idle")["good"], true);
+}

@@ -1,0 +1,285 @@
+//! Recordings by the real programs: killed at any moment, without room on the disk, and from an aggregator.
+
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    thread::sleep,
+    time::{Duration, SystemTime},
+};
+
+use gaunt::record::{Earlier, Recording, decode_segment};
+use gaunt_schema::{Delivery, UnixMs};
+use rustix::process::{Resource, Rlimit, Signal, prlimit};
+use serde_json::Value;
+
+use crate::{
+    binaries::program_path,
+    fleet_snapshot::SimulatorProcess,
+    test_process::{TestProcess, get, run_gaunt, wait_for},
+};
+
+/// How often a recording is killed; GAUNT_KILLS says another number.
+const KILLS: u32 = 4;
+
+/// The longest that a recording lives until it is killed, in milliseconds.
+const LIFE: u64 = 1_500;
+
+/// Segments of a folder in their order.
+fn list_segments(folder: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut paths: Vec<_> = paths.filter(|path| path.extension().is_some()).collect();
+    paths.retain(|path| path.extension().is_some_and(|ending| ending == "gaunt"));
+    paths.sort();
+    paths
+}
+
+/// How many deliveries stand in whole blocks.
+fn count_readable(folder: &Path) -> u64 {
+    let entries = |path: &PathBuf| {
+        let bytes = fs::read(path).unwrap();
+        decode_segment(&bytes).map_or(0, |s| s.blocks.iter().map(|b| u64::from(b.entries)).sum())
+    };
+    list_segments(folder).iter().map(entries).sum()
+}
+
+/// Whether nothing but the end of the newest segment is damaged; says how many bytes that is.
+fn count_torn_bytes(folder: &Path, whole: &[PathBuf]) -> usize {
+    let mut torn = 0;
+    for path in list_segments(folder) {
+        let bytes = fs::read(&path).unwrap();
+        let Ok(segment) = decode_segment(&bytes) else {
+            assert!(!whole.contains(&path), "{} had a header", path.display());
+            torn += bytes.len();
+            continue;
+        };
+        torn += segment.lost;
+        let kept = decode_segment(&bytes[..bytes.len() - segment.lost]).unwrap();
+        let same = (kept.blocks.len(), kept.lost) == (segment.blocks.len(), 0);
+        assert!(same, "{}: something before its end is damaged", path.display());
+    }
+    torn
+}
+
+#[test]
+fn a_recording_that_is_killed_loses_its_unfinished_tail_at_most() {
+    let kills = std::env::var("GAUNT_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
+    let seed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let sim = SimulatorProcess::start_healthy(2);
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().to_str().unwrap();
+    let (mut random, mut before, mut tails) = (seed | 1, 0, 0);
+    for kill in 0..kills {
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let life = Duration::from_millis((random >> 33) % LIFE);
+        let mut command = Command::new(program_path("gaunt"));
+        command.args([
+            "record",
+            "--log",
+            "gaunt=info",
+            "--period",
+            "100ms",
+            "--targets",
+            &sim.list,
+        ]);
+        let recording =
+            TestProcess::start_command(command.args(["--to", to, "--max-bytes", "1073741824"]));
+        recording.line_with("recording");
+        sleep(life / 2);
+        // What a reader saw while it was written is there after the kill.
+        let (found, told) = (list_segments(folder.path()), count_readable(folder.path()));
+        let whole: Vec<_> = found
+            .into_iter()
+            .filter(|path| decode_segment(&fs::read(path).unwrap()).is_ok())
+            .collect();
+        sleep(life / 2);
+        recording.send_signal(Signal::KILL);
+        drop(recording);
+        let after = count_readable(folder.path());
+        let torn = count_torn_bytes(folder.path(), &whole);
+        assert!(
+            after >= told && told >= before,
+            "kill {kill} of seed {seed}: {before} {told} {after}"
+        );
+        (before, tails) = (after, tails + usize::from(torn > 0));
+    }
+    assert!(before > 0, "nothing was ever recorded");
+    let recording = Recording::open_folder(folder.path()).unwrap();
+    let read = recording.deliveries_from(UnixMs(0)).map(|one| one.map(|_| 1).unwrap()).sum::<u64>();
+    assert_eq!(read, before, "every whole block is read to its end");
+    let shown = run_gaunt(&["replay", "--from", to]);
+    let page = String::from_utf8(shown.stdout).unwrap();
+    assert!(page.starts_with("gaunt  replay · "), "{page}");
+    eprintln!(
+        "{kills} kills, seed {seed}: {before} deliveries in {} segments, {tails} looks at a torn tail",
+        list_segments(folder.path()).len()
+    );
+}
+
+/// An aggregator that records, and its address.
+fn start_recorder(folder: &Path, sim: &SimulatorProcess, around: &[&str]) -> (TestProcess, String) {
+    let config = folder.join("gaunt.toml");
+    fs::write(&config, "[record]\nfolder = \"rec\"\n").unwrap();
+    let program = program_path("gaunt");
+    let mut words: Vec<&str> = around.to_vec();
+    words.extend([program.to_str().unwrap(), "serve", "--listen", "127.0.0.1:0"]);
+    words.extend(["--config", config.to_str().unwrap(), "--targets", &sim.list]);
+    let running = TestProcess::start_command(Command::new(words[0]).args(&words[1..]));
+    let address = running.served_address();
+    (running, address)
+}
+
+fn fetch_json(address: &str, question: &str) -> Value {
+    let (status, body) = get(address, &format!("/api/gaunt/v1/{question}")).unwrap();
+    assert_eq!(status, 200, "{question}: {body}");
+    serde_json::from_str(&body).unwrap()
+}
+
+/// Waits until something holds of how the recording stands.
+fn wait_for_status(address: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    wait_for(what, || {
+        Some(fetch_json(address, "targets")["keeping"].clone()).filter(|told| holds(told))
+    })
+}
+
+/// The aggregator says everywhere that its recording is stopped, and goes on without it.
+fn check_stopped(running: &TestProcess, address: &str, reason: &str) {
+    let told = wait_for_status(address, "it says that it is stopped", |told| {
+        told["stopped"]["reason"] == reason
+    });
+    let trouble = told["trouble"].as_str().unwrap();
+    assert!(trouble.starts_with("recording stopped: cannot write to "), "{trouble}");
+    let overview = wait_for("the overview says so", || {
+        Some(fetch_json(address, "overview")).filter(|overview| overview["trouble"][0] == trouble)
+    });
+    assert!(get(address, "/readyz").unwrap().1.contains("recording stopped: "));
+    wait_for("metrics say so", || {
+        let page = get(address, "/metrics").unwrap().1;
+        page.contains(&format!("gaunt_record_active{{reason=\"{reason}\"}} 0\n")).then_some(())
+    });
+    running.line_with("recording stopped: ");
+    // Everything else goes on.
+    wait_for("the fleet is read", || {
+        let later = fetch_json(address, "overview");
+        (later["at"].as_i64() > overview["at"].as_i64() && later["nodes"]["live"] == 2)
+            .then_some(())
+    });
+}
+
+/// It is written again, and says what is missing.
+fn check_goes_on(running: &TestProcess, address: &str, stopped: &Value) {
+    let told = wait_for_status(address, "it goes on", |told| {
+        told["stopped"].is_null() && told["written"].as_u64() > stopped["written"].as_u64()
+    });
+    assert!(told["dropped_stopped"].as_u64().unwrap() > 0 && told["trouble"].is_null(), "{told}");
+    running.line_with("recording goes on");
+    let page = get(address, "/metrics").unwrap().1;
+    assert!(page.contains("\ngaunt_record_active 1\n"), "{page}");
+    assert!(!page.contains("gaunt_record_dropped_batches_total{reason=\"stopped\"} 0\n"), "{page}");
+}
+
+#[test]
+fn a_file_that_may_not_grow_stops_the_recording_and_nothing_else() {
+    let (sim, folder) = (SimulatorProcess::start_healthy(2), tempfile::tempdir().unwrap());
+    let (running, address) = start_recorder(folder.path(), &sim, &[]);
+    wait_for_status(&address, "something is written", |told| told["written"].as_u64() > Some(0));
+    let limit = |bytes| {
+        let limit = Rlimit { current: bytes, maximum: None };
+        prlimit(Some(running.process_id()), Resource::Fsize, limit).unwrap();
+    };
+    limit(Some(0));
+    check_stopped(&running, &address, "too_large");
+    let stopped = fetch_json(&address, "targets")["keeping"].clone();
+    limit(None);
+    check_goes_on(&running, &address, &stopped);
+    assert!(running.terminate_and_wait().success());
+    assert!(count_readable(&folder.path().join("rec")) > 0);
+}
+
+#[test]
+fn a_full_disk_stops_the_recording_and_nothing_else() {
+    let may = Command::new("unshare").args(["-Urm", "true"]).stderr(Stdio::null()).status();
+    if !may.is_ok_and(|status| status.success()) {
+        // A file system of its own needs a name space, which not every machine allows; the test above needs none.
+        return;
+    }
+    let (sim, folder) = (SimulatorProcess::start_healthy(2), tempfile::tempdir().unwrap());
+    let disk = folder.path().join("rec");
+    fs::create_dir(&disk).unwrap();
+    let mount = "mount -t tmpfs -o size=2m none \"$0\" && exec \"$@\"";
+    let around = ["unshare", "-Urm", "sh", "-c", mount, disk.to_str().unwrap()];
+    let (running, address) = start_recorder(folder.path(), &sim, &around);
+    wait_for_status(&address, "something is written", |told| told["written"].as_u64() > Some(0));
+    // The disk as the program sees it.
+    let root = PathBuf::from(format!("/proc/{}/root", running.process_id().as_raw_nonzero()));
+    let inside = root.join(disk.strip_prefix("/").unwrap());
+    let ballast = inside.join("ballast");
+    fs::write(&ballast, vec![0; 4 << 20]).unwrap_err();
+    check_stopped(&running, &address, "no_space");
+    let stopped = fetch_json(&address, "targets")["keeping"].clone();
+    fs::remove_file(&ballast).unwrap();
+    check_goes_on(&running, &address, &stopped);
+    assert!(count_readable(&inside) > 0);
+}
+
+#[test]
+fn what_an_aggregator_reads_can_be_recorded_elsewhere() {
+    let (_sim, _running, address) = crate::api_schema::start_fleet_aggregator(3);
+    wait_for("the target that cannot be read is a finding", || {
+        let open = fetch_json(&address, "findings");
+        open["findings"].as_array().is_some_and(|open| !open.is_empty()).then_some(())
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().to_str().unwrap();
+    let recorded = run_gaunt(&["record", "--aggregator", &address, "--to", to, "--duration", "4s"]);
+    assert!(recorded.status.success(), "{}", String::from_utf8_lossy(&recorded.stderr));
+    let recording = Recording::open_folder(folder.path()).unwrap();
+    assert_eq!((recording.scrape_period(), recording.lost_bytes()), (Duration::from_secs(1), 0));
+    let all: Vec<_> = recording.deliveries_from(UnixMs(0)).map(|one| one.unwrap().1).collect();
+    let targets = all.iter().find_map(|one| match one {
+        Delivery::Targets(targets) => Some(targets.clone()),
+        _ => None,
+    });
+    for target in targets.expect("what stands comes first") {
+        let of =
+            |one: &&Delivery| matches!(one, Delivery::Batch(batch) if batch.target == target.id);
+        assert!(all.iter().filter(of).count() >= 2, "{}", target.address);
+    }
+    let page = String::from_utf8(run_gaunt(&["replay", "--from", to]).stdout).unwrap();
+    assert!(page.starts_with("gaunt  replay · 3 nodes · 24 GPUs"), "{page}");
+    // The finding of the target that cannot be read stood before, and stands from the first page on.
+    let judged = run_gaunt(&["judge", "--from", to, "--format", "json"]).stdout;
+    let judged: Value = serde_json::from_slice(&judged).unwrap();
+    let down = &judged["findings"][0];
+    assert_eq!(down["finding"]["kind"], "target_down", "{judged}");
+    assert_eq!(down["opened"], judged["from"], "{judged}");
+    assert!(down["finding"]["since"].as_i64() < judged["from"].as_i64(), "{judged}");
+    let nobody = run_gaunt(&["record", "--aggregator", "127.0.0.1:1", "--to", to]);
+    let said = String::from_utf8(nobody.stderr).unwrap();
+    assert_eq!(nobody.status.code(), Some(3));
+    assert!(said.starts_with("gaunt: aggregator 127.0.0.1:1 unreachable: "), "{said}");
+}
+
+#[test]
+fn recording_of_targets_judges_and_replay_says_that_there_is_no_earlier_state() {
+    let (sim, folder) = (SimulatorProcess::start_healthy(2), tempfile::tempdir().unwrap());
+    let to = folder.path().to_str().unwrap();
+    let words = ["record", "--targets", &sim.list, "--to", to, "--duration", "4s"];
+    let recorded = run_gaunt(&words);
+    assert!(recorded.status.success(), "{}", String::from_utf8_lossy(&recorded.stderr));
+    let recording = Recording::open_folder(folder.path()).unwrap();
+    let (first, _) = recording.time_span();
+    let Earlier::Known(at, known) = recording.earlier(first).unwrap() else { panic!("not known") };
+    assert!(!known.findings.is_empty() && !known.past.is_empty(), "judged at {at:?}");
+    assert!(known.since.is_some_and(|since| since <= at), "it began to look by itself");
+    let replayed = run_gaunt(&["replay", "--from", to]);
+    let said = String::from_utf8(replayed.stderr).unwrap();
+    assert!(
+        said.contains("the recording has no earlier state: gaunt began to look when"),
+        "{said}"
+    );
+    assert!(String::from_utf8(replayed.stdout).unwrap().starts_with("gaunt  replay · 2 nodes"));
+}

@@ -1,0 +1,140 @@
+//! `gaunt snapshot --ask`: one answer as text, JSON and CSV, and how it ends when the question makes no sense.
+
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    net::TcpListener,
+    process::Output,
+    thread,
+};
+
+use serde_json::Value;
+
+use crate::{api_schema::start_fleet_aggregator, test_process::run_gaunt};
+
+fn output_texts(output: &Output) -> (Option<i32>, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn one_question_is_printed_in_three_forms() {
+    let (_sim, _running, address) = start_fleet_aggregator(6);
+    let ask = |args: &[&str]| {
+        let all = [&["snapshot", "--aggregator", &address, "--log", "off"], args].concat();
+        output_texts(&run_gaunt(&all))
+    };
+    let filter = "power>1W sort power desc limit 3 columns node,gpu,power";
+    // One target of the aggregator cannot be read: that goes before everything else.
+    let (code, page, _) = ask(&["--ask", "gpus", "--filter", filter]);
+    assert_eq!(code, Some(3));
+    let lines: Vec<&str> = page.lines().collect();
+    assert_eq!(lines.len(), 5, "{page}");
+    assert!(lines[0].starts_with("NODE") && lines[0].ends_with("POWER"), "{page}");
+    assert!(lines[1].ends_with(" W") && lines[4] == "3 of 48 gpus", "{page}");
+    let (_, page, _) = ask(&["--ask", "gpus", "--filter", filter, "--format", "csv"]);
+    let rows: Vec<Vec<&str>> = page.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(rows[0], ["node", "gpu", "power_watts"]);
+    let powers: Vec<f64> = rows[1..].iter().map(|row| row[2].parse().unwrap()).collect();
+    assert!(powers.len() == 3 && powers.is_sorted_by(|a, b| a >= b), "{page}");
+    let (_, page, error) = ask(&["--ask", "gpus", "--filter", filter, "--format", "json"]);
+    let table: Value = serde_json::from_str(&page).unwrap();
+    let rows = table["rows"].as_array().unwrap();
+    assert_eq!((rows.len(), table["matched"].as_u64()), (3, Some(48)), "{page}");
+    assert!(rows[0]["node"].is_string() && rows[0]["power"].is_f64(), "{page}");
+    assert!(error.contains("gaunt: 3 of 48 rows are printed; raise the limit"), "{error}");
+    let (_, page, error) = ask(&["--ask", "gpus", "--limit", "5", "--format", "columns"]);
+    let table: Value = serde_json::from_str(&page).unwrap();
+    assert_eq!(table["rows"].as_u64(), Some(5));
+    assert_eq!(table["columns"][0]["name"], "node", "{page}");
+    assert!(error.contains("gaunt: 5 of 48 rows are printed"), "{error}");
+    let (_, page, error) = ask(&["--ask", "gpus", "--format", "csv"]);
+    assert_eq!((page.lines().count(), error.contains("rows are printed")), (49, false), "{error}");
+    for question in [
+        "overview",
+        "nodes",
+        "jobs",
+        "ports",
+        "fabric",
+        "findings",
+        "targets",
+        "table/nodes",
+        "history?metric=power&points=5",
+    ] {
+        for form in ["text", "csv", "json", "columns"] {
+            let (_, page, error) = ask(&["--ask", question, "--format", form]);
+            assert!(
+                page.lines().count() > usize::from(!matches!(form, "json" | "columns")),
+                "{question} {form}: {page}{error}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_question_that_makes_no_sense_ends_with_3_and_is_pointed_at() {
+    let ask = |args: &[&str]| {
+        let all = [&["snapshot", "--aggregator", "127.0.0.1:9"], args].concat();
+        output_texts(&run_gaunt(&all))
+    };
+    for (args, expected) in [
+        (
+            &["--ask", "gpus", "--filter", "job=1 and powr>300W"][..],
+            "gaunt: the filter is not understood: column 11: gpus have no field powr; did you mean \
+             power?\njob=1 and powr>300W\n          ^^^^\n",
+        ),
+        (&["--ask", "wibble"], "gaunt: there is no question wibble; overview, nodes, "),
+        (&["--format", "csv"], "gaunt: comma-separated values are of one question: "),
+        (&["--format", "columns"], "gaunt: columns are of one question: "),
+        (&["--limit", "5"], "error: the following required arguments were not provided"),
+        (
+            &["--ask", "gpus", "--filter", "power>1 limit 3", "--limit", "5"],
+            "gaunt: the filter is not understood: column 17: limit is said twice",
+        ),
+        (&["--filter", "job=1"], "error: the following required arguments were not provided"),
+        (&["--ask", "overview"], "gaunt: aggregator 127.0.0.1:9 unreachable: "),
+    ] {
+        let (code, page, error) = ask(args);
+        assert_eq!((code, page.as_str()), (Some(3), ""), "{args:?}");
+        assert!(error.starts_with(expected), "{args:?}: {error}");
+    }
+}
+
+#[test]
+fn processes_are_rows_that_a_filter_narrows_and_of_the_past_there_are_none() {
+    const PAGE: &str = "# TYPE gaunt_gpu_present gauge
+gaunt_gpu_present{gpu=\"0\"} 1
+gaunt_gpu_process_info{gpu=\"0\",pid=\"77\",name=\"python3\",user=\"alice\",job=\"8812\"} 1
+gaunt_gpu_process_memory_bytes{gpu=\"0\",pid=\"77\"} 2147483648
+gaunt_gpu_process_info{gpu=\"0\",pid=\"78\",name=\"vllm\",user=\"bob\"} 1
+gaunt_gpu_process_memory_bytes{gpu=\"0\",pid=\"78\"} 4294967296
+";
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            let request = lines.map_while(Result::ok).take_while(|line| !line.is_empty());
+            drop(request.collect::<Vec<_>>());
+            let head =
+                "HTTP/1.1 200 OK\r\ncontent-type: text/plain; version=0.0.4\r\nconnection: close";
+            let length = PAGE.len();
+            drop(write!(stream, "{head}\r\ncontent-length: {length}\r\n\r\n{PAGE}"));
+        }
+    });
+    let ask = |question: &str, filter: &str| {
+        let target = format!("n1={address}");
+        let args = ["snapshot", "--targets", &target, "--log", "off", "--ask", question];
+        let (code, page, error) = output_texts(&run_gaunt(
+            &[&args[..], &["--filter", filter, "--format", "csv"]].concat(),
+        ));
+        (code, page.replace("\r\n", "\n"), error)
+    };
+    let (code, page, error) = ask("table/processes", "sort memory desc columns node,pid,job");
+    assert_eq!((code, page.as_str()), (Some(0), "node,pid,job\nn1,78,\nn1,77,8812\n"), "{error}");
+    let (_, page, _) = ask("table/processes", "user=alice and memory>1GiB columns program");
+    assert_eq!(page, "program\npython3\n");
+    let (_, page, _) = ask("table/processes?at=-1s", "columns pid");
+    assert_eq!(page, "pid\n");
+}

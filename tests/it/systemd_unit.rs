@@ -1,0 +1,45 @@
+//! The systemd unit of gaunt-node, as systemd itself reads it.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+use std::{fs, path::Path};
+
+use crate::{
+    binaries::program_path,
+    test_process::{RunToEnd, debian_program},
+};
+
+/// The most exposure that systemd's own judgement may see, from 0 to 10. Above it the service can do what none of its
+/// collectors needs.
+const MAX_EXPOSURE: f64 = 2.5;
+
+/// What systemd says of the unit.
+fn run_systemd_analyze(arguments: &[&str]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/systemd/gaunt-node.service");
+    let text = fs::read_to_string(unit).unwrap();
+    // The program of this build stands where it is installed one day.
+    let text = text.replace("/usr/bin/gaunt-node", program_path("gaunt-node").to_str().unwrap());
+    let copy = folder.path().join("gaunt-node.service");
+    fs::write(&copy, text).unwrap();
+    let output = debian_program("systemd-analyze").args(arguments).arg(&copy).run_to_end();
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    assert!(output.status.success(), "{said}");
+    said
+}
+
+#[test]
+fn systemd_understands_every_line_of_the_unit() {
+    let said = run_systemd_analyze(&["verify", "--man=no"]);
+    assert!(!said.contains("gaunt-node.service"), "{said}");
+}
+
+#[test]
+fn the_unit_may_do_little_more_than_it_must() {
+    let said = run_systemd_analyze(&["security", "--offline=true"]);
+    let overall = said.lines().find_map(|line| line.split_once("gaunt-node.service: "));
+    let exposure = overall.and_then(|(_, rest)| rest.split(' ').next()?.parse::<f64>().ok());
+    let exposure = exposure.unwrap_or_else(|| panic!("no exposure level: {said}"));
+    assert!(exposure <= MAX_EXPOSURE, "{said}");
+}

@@ -1,0 +1,311 @@
+//! Targets that come and go while `gaunt serve` runs: every kind of source, as flags and in the settings, and SIGHUP.
+
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket},
+    path::Path,
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use gaunt::gather::expand_host_list;
+use hickory_resolver::proto::{
+    op::{Message, MessageType},
+    rr::{Name, RData, Record, rdata},
+    serialize::binary::{BinDecodable as _, BinEncodable as _},
+};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::{
+    fleet_snapshot::SimulatorProcess,
+    test_process::{TestProcess, get, wait_for},
+};
+
+/// What an aggregator says of its targets.
+struct TargetsAnswer(Value);
+
+impl TargetsAnswer {
+    /// Address, state and origin of each.
+    fn target_states(&self) -> Vec<(&str, &str, &str)> {
+        let rows = self.0["targets"].as_array().unwrap().iter();
+        rows.map(|target| {
+            let text = |key: &str| target[key].as_str().unwrap();
+            (text("address"), text("state"), text("origin"))
+        })
+        .collect()
+    }
+
+    /// The addresses that are read, in order.
+    fn live_addresses(&self) -> Vec<&str> {
+        let mut live: Vec<&str> = self
+            .target_states()
+            .into_iter()
+            .filter(|(_, state, _)| *state == "live")
+            .map(|(address, ..)| address)
+            .collect();
+        live.sort_unstable();
+        live
+    }
+
+    /// What is wrong with a source whose name holds `part`.
+    fn source_trouble(&self, part: &str) -> Option<&str> {
+        let mut sources = self.0["sources"].as_array().unwrap().iter();
+        let source = sources.find(|source| source["name"].as_str().unwrap().contains(part));
+        source.unwrap_or_else(|| panic!("no source {part}: {}", self.0))["trouble"].as_str()
+    }
+}
+
+fn fetch_targets(aggregator: &str) -> Option<TargetsAnswer> {
+    let (status, body) = get(aggregator, "/api/gaunt/v1/targets")?;
+    (status == 200).then(|| TargetsAnswer(serde_json::from_str(&body).unwrap()))
+}
+
+/// Waits until what an aggregator says of its targets is as wanted.
+fn wait_for_targets(
+    aggregator: &str,
+    what: &str,
+    wanted: impl Fn(&TargetsAnswer) -> bool,
+) -> TargetsAnswer {
+    wait_for(what, || fetch_targets(aggregator).filter(|told| wanted(told)))
+}
+
+/// The addresses of a small fleet.
+fn start_fleet(nodes: usize) -> (SimulatorProcess, Vec<String>) {
+    let sim = SimulatorProcess::start_healthy(nodes);
+    let mut addresses = expand_host_list(&sim.list, nodes).unwrap();
+    assert_eq!(addresses.len(), nodes, "{}", sim.list);
+    addresses.sort_unstable();
+    (sim, addresses)
+}
+
+/// A list in Prometheus's format.
+fn targets_json(addresses: &[String]) -> String {
+    serde_json::json!([{ "targets": addresses }]).to_string()
+}
+
+/// Puts a file in its place by renaming, as tools do.
+fn replace_file(path: &Path, text: &str) {
+    let other = path.with_extension("new");
+    fs::write(&other, text).unwrap();
+    fs::rename(&other, path).unwrap();
+}
+
+#[test]
+fn files_of_flags_are_followed_and_hang_up_confirms_what_vanished() {
+    let (_sim, addresses) = start_fleet(4);
+    let folder = tempfile::tempdir().unwrap();
+    let (sd, yaml, hosts) = (
+        folder.path().join("sd.json"),
+        folder.path().join("more.yml"),
+        folder.path().join("targets"),
+    );
+    fs::write(&sd, targets_json(&addresses[..1])).unwrap();
+    fs::write(&yaml, format!("- targets: ['{}']\n", addresses[1])).unwrap();
+    fs::write(&hosts, format!("# the third\n{}\n", addresses[2])).unwrap();
+    let path = |path: &Path| path.to_str().unwrap().to_owned();
+    let aggregator = TestProcess::start_aggregator(&[
+        "--file-sd",
+        &path(&sd),
+        "--file-sd",
+        &path(&folder.path().join("*.yml")),
+        "--targets-file",
+        &path(&hosts),
+    ]);
+    let serving = aggregator.line_with("serving");
+    assert!(serving.contains("sources=3") && !serving.contains("targets="), "{serving}");
+    let address = serving.split("address=").nth(1).unwrap().split(' ').next().unwrap().to_owned();
+    let told =
+        wait_for_targets(&address, "three files", |told| told.live_addresses() == addresses[..3]);
+    let origins: Vec<&str> = told.target_states().iter().map(|(.., origin)| *origin).collect();
+    for file in ["sd.json", "more.yml", "targets:2"] {
+        assert!(origins.iter().any(|origin| origin.ends_with(file)), "{file}: {origins:?}");
+    }
+
+    replace_file(&sd, &targets_json(&[addresses[0].clone(), addresses[3].clone()]));
+    wait_for_targets(&address, "the file that grew", |told| told.live_addresses() == addresses);
+    // Half a file changes nothing, and is told.
+    fs::write(&sd, "[{\"targets\": [").unwrap();
+    wait_for_targets(&address, "half a file", |told| {
+        told.source_trouble("sd.json").is_some_and(|why| why.contains("it ends too early"))
+            && told.live_addresses() == addresses
+    });
+    replace_file(&sd, "[]");
+    wait_for_targets(&address, "the guard", |told| {
+        told.source_trouble("sd.json").is_some_and(|why| why.contains("send gaunt SIGHUP"))
+            && told.live_addresses() == addresses
+    });
+    aggregator.send_signal(Signal::HUP);
+    wait_for_targets(&address, "what the operator confirmed", |told| {
+        told.live_addresses() == addresses[1..3] && told.source_trouble("sd.json").is_none()
+    });
+    assert!(aggregator.terminate_and_wait().success());
+}
+
+#[test]
+fn settings_are_taken_up_on_hang_up_and_broken_ones_are_not() {
+    let (_sim, addresses) = start_fleet(3);
+    let folder = tempfile::tempdir().unwrap();
+    let settings = folder.path().join("gaunt.toml");
+    fs::write(folder.path().join("hosts"), format!("{}\n", addresses[1])).unwrap();
+    fs::write(folder.path().join("sd.json"), targets_json(&addresses[2..])).unwrap();
+    let say = |text: &str| fs::write(&settings, format!("[gather]\n{text}")).unwrap();
+    say(&format!("targets = [\"{}\"]\n", addresses[0]));
+    let aggregator = TestProcess::start_aggregator(&["--config", settings.to_str().unwrap()]);
+    let address = aggregator.served_address();
+    wait_for_targets(&address, "the first target", |told| told.live_addresses() == addresses[..1]);
+
+    say(&format!(
+        "targets = [\"{}\"]\ntargets_files = [\"hosts\"]\nfile_sd = [\"sd.*n\"]\n",
+        addresses[0]
+    ));
+    aggregator.send_signal(Signal::HUP);
+    wait_for_targets(&address, "all three", |told| told.live_addresses() == addresses);
+
+    for (text, why) in [
+        ("targetz = []\n", "unknown key `targetz`"),
+        ("targets = [\"gpu[1-\"]\n", "this bracket is never closed"),
+        ("targets = []\n", "they name no targets"),
+        ("targets_files = [\"nowhere\"]\n", "cannot read targets file"),
+    ] {
+        say(text);
+        aggregator.send_signal(Signal::HUP);
+        let line = aggregator.line_with("the old ones stand");
+        assert!(line.contains(why), "{line}");
+    }
+    assert_eq!(fetch_targets(&address).unwrap().target_states().len(), 3);
+
+    // What the settings do not name any more is gone, though it is all but one.
+    say("targets_files = [\"hosts\"]\n");
+    aggregator.send_signal(Signal::HUP);
+    wait_for_targets(&address, "the one that stays", |told| {
+        told.live_addresses() == addresses[1..2] && told.target_states().len() == 1
+    });
+}
+
+/// A server of one list, which the test changes.
+fn serve_list(text: &Arc<Mutex<String>>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let text = text.clone();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let (mut head, mut byte) = (Vec::new(), [0]);
+            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|n| n == 1) {
+                head.push(byte[0]);
+            }
+            let body = text.lock().unwrap().clone();
+            // The other side may have gone.
+            _ = write!(
+                stream,
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            );
+        }
+    });
+    address
+}
+
+/// A server of DNS that knows one service; the test changes its ports.
+fn serve_dns(ports: &Arc<Mutex<Vec<u16>>>) -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let ports = ports.clone();
+    thread::spawn(move || {
+        let mut buffer = [0; 1500];
+        while let Ok((length, peer)) = socket.recv_from(&mut buffer) {
+            let mut message = Message::from_bytes(&buffer[..length]).unwrap();
+            message.metadata.message_type = MessageType::Response;
+            let query = message.queries.first().unwrap().clone();
+            let host = Name::from_ascii("node.test.").unwrap();
+            for port in &*ports.lock().unwrap() {
+                let service = RData::SRV(rdata::SRV::new(0, 0, *port, host.clone()));
+                message.answers.push(Record::from_rdata(query.name().clone(), 30, service));
+            }
+            socket.send_to(&message.to_bytes().unwrap(), peer).unwrap();
+        }
+    });
+    address
+}
+
+#[test]
+fn servers_of_settings_name_targets_where_they_are_allowed() {
+    let (_sim, addresses) = start_fleet(2);
+    let text = Arc::new(Mutex::new(targets_json(&addresses[..1])));
+    let http = serve_list(&text);
+    let folder = tempfile::tempdir().unwrap();
+    let settings = folder.path().join("gaunt.toml");
+    fs::write(
+        &settings,
+        format!(
+            "[[gather.groups]]\nname = \"inventory\"\nallow = [\"{}/8\"]\n\
+             http_sd = [{{ url = \"http://{http}/targets\", refresh = \"1s\" }}]\n",
+            Ipv4Addr::LOCALHOST
+        ),
+    )
+    .unwrap();
+    let aggregator = TestProcess::start_aggregator(&["--config", settings.to_str().unwrap()]);
+    let address = aggregator.served_address();
+    let told = wait_for_targets(&address, "the first list", |told| {
+        told.live_addresses() == addresses[..1]
+    });
+    assert_eq!(told.target_states()[0].2, format!("http://{http}/targets"));
+    *text.lock().unwrap() = targets_json(&addresses);
+    wait_for_targets(&address, "the list that grew", |told| told.live_addresses() == addresses);
+    *text.lock().unwrap() = "[]".to_owned();
+    wait_for_targets(&address, "the guard", |told| {
+        told.source_trouble("/targets").is_some_and(|why| why.contains("2 of 2 targets vanished"))
+    });
+    assert_eq!(self::fetch_targets(&address).unwrap().live_addresses(), addresses);
+    aggregator.send_signal(Signal::HUP);
+    wait_for_targets(&address, "what the operator confirmed", |told| {
+        told.target_states().is_empty()
+    });
+}
+
+#[test]
+fn dns_of_settings_names_services_and_who_is_not_allowed_is_not_asked() {
+    let ports = Arc::new(Mutex::new(vec![9100]));
+    let server = serve_dns(&ports);
+    let folder = tempfile::tempdir().unwrap();
+    let settings = folder.path().join("gaunt.toml");
+    fs::write(
+        &settings,
+        format!(
+            "[[gather.groups]]\nname = \"services\"\n\
+             dns_sd = [{{ name = \"_node._tcp.test.\", refresh = \"1s\", server = \"{server}\" }}]\n"
+        ),
+    )
+    .unwrap();
+    let aggregator = TestProcess::start_aggregator(&["--config", settings.to_str().unwrap()]);
+    let address = aggregator.served_address();
+    let addresses = |told: &TargetsAnswer| -> Vec<String> {
+        let mut addresses: Vec<String> =
+            told.target_states().iter().map(|(address, ..)| (*address).to_owned()).collect();
+        addresses.sort_unstable();
+        addresses
+    };
+    wait_for_targets(&address, "a service", |told| addresses(told) == ["node.test:9100"]);
+    ports.lock().unwrap().push(9101);
+    wait_for_targets(&address, "two", |told| {
+        addresses(told) == ["node.test:9100", "node.test:9101"]
+    });
+    // Flags win over the settings: a server that names this machine itself is told that it may not.
+    let (_sim, nodes) = start_fleet(1);
+    let http = self::serve_list(&Arc::new(Mutex::new(targets_json(&nodes))));
+    let flags = TestProcess::start_aggregator(&["--http-sd", &format!("http://{http}/")]);
+    let told =
+        wait_for_targets(&flags.served_address(), "the target that is this machine", |told| {
+            told.target_states().iter().any(|(_, state, _)| *state == "down")
+        });
+    let target = &told.0["targets"][0];
+    assert_eq!(target["failure"]["reason"], "forbidden", "{target}");
+    assert!(
+        target["message"].as_str().unwrap().contains("name its network in `allow`"),
+        "{target}"
+    );
+}

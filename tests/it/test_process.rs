@@ -1,0 +1,215 @@
+//! Programs that run while a test looks at them, and plain HTTP to ask them with.
+
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
+
+use std::{
+    cell::RefCell,
+    collections::VecDeque,
+    io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+    sync::mpsc::{Receiver, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::binaries::program_path;
+
+/// What happens within a second or two is given this long on a busy machine.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+
+/// What ends by itself is given this long.
+const ENDING: Duration = Duration::from_mins(3);
+
+/// A program that is killed when the test is over.
+pub(crate) struct TestProcess {
+    child: Child,
+    lines: Receiver<String>,
+    /// What was said before the address.
+    unread_lines: RefCell<VecDeque<String>>,
+}
+
+impl TestProcess {
+    /// Starts a program and listens to its standard error.
+    pub(crate) fn start_command(command: &mut Command) -> Self {
+        let mut child = command
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+        let stderr = child.stderr.take().unwrap();
+        let (send, lines) = channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                // The test may have heard enough.
+                _ = send.send(line);
+            }
+        });
+        Self { child, lines, unread_lines: RefCell::default() }
+    }
+
+    /// Starts `gaunt serve` on a free port.
+    pub(crate) fn start_aggregator(args: &[&str]) -> Self {
+        let mut command = Command::new(program_path("gaunt"));
+        Self::start_command(command.args(["serve", "--listen", "127.0.0.1:0"]).args(args))
+    }
+
+    /// The first line that holds `text`.
+    pub(crate) fn line_with(&self, text: &str) -> String {
+        let end = Instant::now() + DEADLINE;
+        let mut heard = Vec::new();
+        while let Some(line) = self.unread_lines.borrow_mut().pop_front() {
+            if line.contains(text) {
+                return line;
+            }
+            heard.push(line);
+        }
+        while let Ok(line) = self.lines.recv_timeout(end.saturating_duration_since(Instant::now()))
+        {
+            if line.contains(text) {
+                return line;
+            }
+            heard.push(line);
+        }
+        panic!("no line with {text:?} in\n{}", heard.join("\n"));
+    }
+
+    /// The address that the program says it serves.
+    pub(crate) fn served_address(&self) -> String {
+        let line = wait_for("it says its address", || {
+            let line = self.lines.recv_timeout(DEADLINE).expect("it goes on talking");
+            if !line.contains("address=") {
+                self.unread_lines.borrow_mut().push_back(line);
+                return None;
+            }
+            Some(line)
+        });
+        let address = line.split("address=").nth(1).unwrap();
+        address.split(' ').next().unwrap().to_owned()
+    }
+
+    /// Its number.
+    pub(crate) fn process_id(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(&self.child)
+    }
+
+    /// Sends a signal.
+    pub(crate) fn send_signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(self.process_id(), signal).unwrap();
+    }
+
+    /// Sends SIGTERM and waits for the end.
+    pub(crate) fn terminate_and_wait(mut self) -> std::process::ExitStatus {
+        self.send_signal(rustix::process::Signal::TERM);
+        wait_for("the program ends", || self.child.try_wait().unwrap())
+    }
+}
+
+impl Drop for TestProcess {
+    fn drop(&mut self) {
+        // It may have ended already.
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// Programs that come to their end by themselves.
+pub(crate) trait RunToEnd {
+    /// Runs it to its end, and fails the test with what it said if it does not come to one.
+    fn run_to_end(&mut self) -> Output;
+}
+
+impl RunToEnd for Command {
+    fn run_to_end(&mut self) -> Output {
+        let piped = self.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = piped.spawn().unwrap_or_else(|error| panic!("cannot start it: {error}"));
+        let pid = rustix::process::Pid::from_child(&child);
+        let outputs: [Box<dyn io::Read + Send>; 2] =
+            [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
+        let readers = outputs.map(|mut pipe| {
+            thread::spawn(move || {
+                let mut said = Vec::new();
+                pipe.read_to_end(&mut said).map(|_| said)
+            })
+        });
+        let (send, ended) = channel();
+        let waiter = thread::spawn(move || {
+            let status = child.wait();
+            // Nobody listens any more once it is late.
+            _ = send.send(());
+            status
+        });
+        let late = ended.recv_timeout(ENDING).is_err();
+        if late {
+            // It may end at this very moment.
+            _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        let status = waiter.join().unwrap().unwrap();
+        let [stdout, stderr] = readers.map(|reader| reader.join().unwrap().unwrap());
+        let said = [&stdout, &stderr].map(|said| String::from_utf8_lossy(said).into_owned());
+        assert!(!late, "{self:?} does not end within {ENDING:?}: {said:?}");
+        Output { status, stdout, stderr }
+    }
+}
+
+/// A program of Debian, which must be there.
+pub(crate) fn debian_program(name: &str) -> Command {
+    let path = Path::new("/usr/bin").join(name);
+    assert!(path.exists(), "{} is not installed: run tests/run, which installs it", path.display());
+    Command::new(path)
+}
+
+/// A port that was free a moment ago, for programs that cannot choose one themselves.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Runs `gaunt` to its end.
+pub(crate) fn run_gaunt(args: &[&str]) -> Output {
+    let mut command = Command::new(program_path("gaunt"));
+    command.args(args).env("NO_COLOR", "1").env_remove("RUST_LOG").stdin(Stdio::null());
+    command.run_to_end()
+}
+
+/// Status and body of one GET; none while nobody answers.
+pub(crate) fn get(address: &str, path: &str) -> Option<(u16, String)> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").ok()?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).ok()?;
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    Some((status, body.to_owned()))
+}
+
+/// Asks again and again until there is an answer.
+pub(crate) fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + DEADLINE;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < end, "{what}: not within {DEADLINE:?}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Feeds a page to `promtool check metrics`.
+pub(crate) fn check_with_promtool(page: &str) {
+    let mut child = debian_program("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.is_empty(), "promtool says\n{said}\nof\n{page}");
+}

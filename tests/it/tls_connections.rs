@@ -1,0 +1,159 @@
+//! Encrypted ways: a real Alertmanager that wants TLS and a password, and an aggregator behind a server that encrypts.
+
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
+
+use std::{fs, path::PathBuf, process::Command, sync::Arc, thread};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustix::process::Signal;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{
+        ServerConfig,
+        crypto::ring,
+        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    },
+};
+
+use crate::{
+    alerting_end_to_end::{
+        FourPortNode, expected_notification, fetch_alerts, next, serve_webhook, spawn_alertmanager,
+    },
+    binaries::program_path,
+    test_process::{RunToEnd, TestProcess, free_port, get, wait_for},
+};
+
+/// What bcrypt makes of `blue cable`.
+const HASH: &str = "$2b$04$y1PS.KEo9rrp1ESqdqjWKec6F.7edcn04kC8cyiUO/mNgLKw5Yqy2";
+
+/// An authority, and a server for 127.0.0.1 that it has signed.
+struct TlsTestCertificates {
+    folder: tempfile::TempDir,
+}
+
+impl TlsTestCertificates {
+    fn new() -> Self {
+        let papers = Self { folder: tempfile::tempdir().unwrap() };
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let server = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        let server = server.signed_by(&key, &authority).unwrap();
+        papers.write_file("ca.pem", &authority.pem());
+        papers.write_file("server.pem", &server.pem());
+        papers.write_file("server.key", &key.serialize_pem());
+        papers
+    }
+
+    fn file_path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write_file(&self, name: &str, text: &str) -> PathBuf {
+        fs::write(self.file_path(name), text).unwrap();
+        self.file_path(name)
+    }
+
+    /// A server that encrypts what is between its clients and `behind`.
+    fn serve_tls(&self, behind: String) -> String {
+        let chain = CertificateDer::from_pem_file(self.file_path("server.pem")).unwrap();
+        let key = PrivateKeyDer::from_pem_file(self.file_path("server.key")).unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![chain], key)
+            .unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        thread::spawn(move || {
+            runtime.block_on(async move {
+                while let Ok((stream, _)) = listener.accept().await {
+                    let (acceptor, behind) = (acceptor.clone(), behind.clone());
+                    tokio::spawn(async move {
+                        let mut front = acceptor.accept(stream).await.ok()?;
+                        let mut back = TcpStream::connect(behind).await.ok()?;
+                        tokio::io::copy_bidirectional(&mut front, &mut back).await.ok()
+                    });
+                }
+            });
+        });
+        address
+    }
+}
+
+#[test]
+fn an_alertmanager_that_wants_tls_and_a_password_is_told_and_settings_are_taken_up() {
+    let papers = TlsTestCertificates::new();
+    let machine = FourPortNode::start_node("gpu003");
+    let web = papers.write_file(
+        "web.yml",
+        &format!(
+            "tls_server_config: {{cert_file: server.pem, key_file: server.key}}\n\
+             basic_auth_users: {{gaunt: '{HASH}'}}\n"
+        ),
+    );
+    let manager = format!("127.0.0.1:{}", free_port());
+    let (hook, posted) = serve_webhook();
+    let _manager = spawn_alertmanager(&hook, &manager, Some(&web));
+    papers.write_file("password", "red cable\n");
+    let settings = format!(
+        "[gather]\ntargets = ['gpu003={}']\n[alertmanager]\nurls = ['https://{manager}']\nevery = '5s'\n\
+         tls = {{ ca_file = 'ca.pem' }}\nbasic = {{ user = 'gaunt', password_file = 'password' }}\n",
+        machine.address
+    );
+    let file = papers.write_file("gaunt.toml", &settings);
+    let aggregator = TestProcess::start_aggregator(&["--config", file.to_str().unwrap()]);
+    let address = aggregator.served_address();
+    wait_for("the node is known", || {
+        get(&address, "/node/gpu003/metrics").filter(|(status, _)| *status == 200)
+    });
+    machine.set_link(1, false);
+    let failure = |wanted: &str| {
+        wait_for(wanted, || {
+            let failure = fetch_alerts(&address)?["servers"][0]["failure"].clone();
+            failure.as_str().unwrap_or("none").contains(wanted).then_some(())
+        });
+    };
+    failure("HTTP status 401");
+    // A password that is put right is taken up without a word.
+    papers.write_file("password", "blue cable\n");
+    assert_eq!(next(&posted, "the alert"), expected_notification("firing"));
+    failure("none");
+    // Who is not believed is not told.
+    let stranger = TlsTestCertificates::new();
+    fs::copy(stranger.file_path("ca.pem"), papers.file_path("ca.pem")).unwrap();
+    failure("certificate");
+    let nobody = settings.split("[alertmanager]").next().unwrap();
+    papers.write_file("gaunt.toml", nobody);
+    aggregator.send_signal(Signal::HUP);
+    wait_for("nobody is alerted", || {
+        fetch_alerts(&address)?["servers"].as_array()?.is_empty().then_some(())
+    });
+}
+
+#[test]
+fn an_aggregator_is_asked_over_tls_by_who_believes_its_authority() {
+    let papers = TlsTestCertificates::new();
+    let machine = FourPortNode::start_node("gpu003");
+    let targets = format!("gpu003={}", machine.address);
+    let aggregator = TestProcess::start_aggregator(&["--targets", &targets, "--name", "127.0.0.1"]);
+    let front = papers.serve_tls(aggregator.served_address());
+    let ask = |authorities: &str| {
+        let mut command = Command::new(program_path("gaunt"));
+        command.args(["snapshot", "--aggregator", &format!("https://{front}"), "--ask", "nodes"]);
+        let said = command.env("SSL_CERT_FILE", papers.file_path(authorities)).run_to_end();
+        let text = String::from_utf8_lossy(&said.stdout) + String::from_utf8_lossy(&said.stderr);
+        (said.status.code().unwrap(), text.into_owned())
+    };
+    wait_for("the node is shown", || ask("ca.pem").1.contains("gpu003").then_some(()));
+    let stranger = TlsTestCertificates::new();
+    fs::copy(stranger.file_path("ca.pem"), papers.file_path("other.pem")).unwrap();
+    let (code, said) = ask("other.pem");
+    assert_eq!(code, 3, "{said}");
+    assert!(said.contains("certificate"), "{said}");
+}

@@ -1,0 +1,101 @@
+//! The shipped configuration in VictoriaMetrics' programs: vmagent reads the inventory, vmalert the rules.
+
+use std::{fs, path::Path, process::Command};
+
+use crate::{
+    alerting_end_to_end::{FourPortNode, read_shipped, serve_webhook},
+    prometheus_scrape::query_instant,
+    test_process::{RunToEnd, TestProcess, debian_program, free_port, get, wait_for},
+};
+
+/// The shipped file or folder of this name.
+fn shipped_path(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("config/prometheus").join(name).display().to_string()
+}
+
+/// Runs a program of VictoriaMetrics, which says everything on standard error, to its end.
+fn run_checked(command: &mut Command) {
+    let output = command.run_to_end();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn what_is_shipped_is_understood() {
+    let mut vmagent = debian_program("vmagent");
+    vmagent.args([
+        "-dryRun",
+        "-promscrape.config.strictParse",
+        "-remoteWrite.url=http://127.0.0.1:1/",
+    ]);
+    run_checked(vmagent.arg(format!("-promscrape.config={}", shipped_path("vmagent.yml"))));
+    for pack in ["gaunt", "dcgm"] {
+        let rules = format!("-rule={}/*.yml", shipped_path(&format!("rules/{pack}")));
+        run_checked(debian_program("vmalert").args(["-dryRun", &rules]));
+    }
+}
+
+#[test]
+fn a_port_that_goes_down_is_alerted_through_victoriametrics() {
+    let machine = FourPortNode::start_node("gpu003");
+    let aggregator =
+        TestProcess::start_aggregator(&["--targets", &format!("gpu003={}", machine.address)]);
+    let gaunt = aggregator.served_address();
+    wait_for("the node is named", || {
+        get(&gaunt, "/sd/http").filter(|(_, body)| body.contains(&machine.address))
+    });
+
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("127.0.0.1:{}", free_port());
+    let _store = TestProcess::start_command(
+        debian_program("victoria-metrics")
+            .arg(format!("-storageDataPath={}", folder.path().join("data").display()))
+            .arg(format!("-httpListenAddr={store}"))
+            .arg("-search.latencyOffset=0s"),
+    );
+    wait_for("the store", || get(&store, "/health").filter(|(status, _)| *status == 200));
+
+    let config = folder.path().join("vmagent.yml");
+    let text = read_shipped("config/prometheus/vmagent.yml")
+        .replace("127.0.0.1:9771", &gaunt)
+        .replace("scrape_interval: 15s", "scrape_interval: 1s");
+    fs::write(&config, text).unwrap();
+    let _agent = TestProcess::start_command(
+        debian_program("vmagent")
+            .arg(format!("-promscrape.config={}", config.display()))
+            .arg(format!("-remoteWrite.url=http://{store}/api/v1/write"))
+            .arg(format!("-remoteWrite.tmpDataPath={}", folder.path().join("queue").display()))
+            .arg("-promscrape.httpSDCheckInterval=1s")
+            .arg("-remoteWrite.flushInterval=1s")
+            .arg(format!("-httpListenAddr=127.0.0.1:{}", free_port())),
+    );
+    wait_for("both jobs are scraped", || {
+        (query_instant(&store, "up == 1").len() == 2).then_some(())
+    });
+    let node =
+        wait_for("the node's own page", || query_instant(&store, "gaunt_port_state_id == 4").pop());
+    assert_eq!((&*node.0["node"], &*node.0["job"]), ("gpu003", "gaunt-node"));
+
+    let rules = folder.path().join("findings.yml");
+    fs::write(&rules, read_shipped("config/prometheus/rules/gaunt/findings.yml")).unwrap();
+    let (hook, posted) = serve_webhook();
+    let _alerts = TestProcess::start_command(
+        debian_program("vmalert")
+            .arg(format!("-rule={}", rules.display()))
+            .arg(format!("-datasource.url=http://{store}"))
+            // What rules record is read by other rules.
+            .arg(format!("-remoteWrite.url=http://{store}"))
+            .arg("-remoteWrite.flushInterval=1s")
+            .arg(format!("-notifier.url=http://{hook}"))
+            .arg("-evaluationInterval=1s")
+            .arg(format!("-httpListenAddr=127.0.0.1:{}", free_port())),
+    );
+    machine.set_link(1, false);
+    let (path, alerts) = posted.recv_timeout(std::time::Duration::from_mins(2)).unwrap();
+    assert_eq!(path, "/api/v2/alerts");
+    let labels = &alerts[0]["labels"];
+    assert_eq!(labels["alertname"], "GauntPortDown", "{alerts}");
+    // Nobody uses the port, which wakes nobody.
+    for (name, value) in [("node", "gpu003"), ("device", "mlx5_1"), ("severity", "warning")] {
+        assert_eq!(labels[name], value, "{alerts}");
+    }
+}
