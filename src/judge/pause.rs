@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gaunt_schema::{Class, Entity, EntityKind, FindingKind, UnixMs, catalogue::gpu};
+use gaunt_schema::{Class, Entity, EntityKind, FindingKind, GpuState, UnixMs, catalogue::gpu};
 
 use super::{Finding, Judge, Thresholds, finding::id, gang::Gang, life::Seen};
 use crate::cluster::{Cluster, Node, NodeId};
@@ -53,7 +53,7 @@ struct Pause {
 
 impl Pauses {
     /// Looks at every job: whether most of its nodes have sent next to nothing of what is usual for a while, or, where
-    /// nobody says what they send, whether its GPUs stand still.
+    /// nobody says what they send, whether its GPUs stand still and do not starve.
     pub(super) fn look(judge: &mut Judge, cluster: &Cluster) {
         let (now, limits) = (cluster.now(), &judge.limits);
         let mut of = std::mem::take(&mut judge.pauses.of);
@@ -65,7 +65,8 @@ impl Pauses {
             let pauses = if silent.len() * 2 > gang.nodes.len() {
                 silent.iter().filter(|silent| **silent).count() * 2 > gang.nodes.len()
             } else {
-                !gang.goes_on()
+                let starves = |row: &u32| judge.state(*row) == GpuState::DataStarved;
+                !gang.goes_on() && !gang.gpus.iter().any(starves)
             };
             if !pauses {
                 continue;
