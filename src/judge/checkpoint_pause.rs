@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gaunt_schema::{DeviceClass, Entity, EntityKind, FindingKind, UnixMs, catalogue::gpu};
+use gaunt_schema::{DeviceClass, Entity, EntityKind, FindingKind, GpuState, UnixMs, catalogue::gpu};
 
 use super::{
     DetectedFinding, Judge, Thresholds, finding_lifecycle::DetectorOutcome, job_group::JobGroup,
@@ -62,7 +62,7 @@ struct Pause {
 
 impl Pauses {
     /// Looks at every job: whether most of its nodes have sent next to nothing of what is usual for a while, or, where
-    /// nobody says what they send, whether its GPUs stand still.
+    /// nobody says what they send, whether its GPUs stand still and do not starve.
     pub(super) fn look(judge: &mut Judge, cluster: &Cluster) {
         let (now, limits) = (cluster.now(), &judge.limits);
         let mut of = std::mem::take(&mut judge.pauses.of);
@@ -76,7 +76,8 @@ impl Pauses {
             let pauses = if silent.len() * 2 > gang.nodes.len() {
                 silent.iter().filter(|silent| **silent).count() * 2 > gang.nodes.len()
             } else {
-                !gang.is_progressing()
+                let starves = |row: &u32| judge.gpu_state(*row) == GpuState::DataStarved;
+                !gang.is_progressing() && !gang.gpus.iter().any(starves)
             };
             if !pauses {
                 continue;

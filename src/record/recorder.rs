@@ -234,7 +234,7 @@ impl Recorder {
 
     /// Gives a delivery to be written, and never waits. A batch is dropped and counted if too many wait already. What
     /// stands for a while is never dropped, for batches mean nothing without their targets: where nothing more may wait,
-    /// the newest of each source is given later, and batches are dropped until then.
+    /// the newest of each source is given later, and batches are dropped until then. Of preambles one may wait.
     pub fn record_delivery(&self, at: UnixMs, delivery: &Delivery) {
         self.give_withheld();
         if let Some(standing) = Standing::of(delivery) {
@@ -255,6 +255,8 @@ impl Recorder {
                 self.channel.waiting_batches.batches.fetch_sub(1, Ordering::Relaxed);
                 self.count_dropped();
             }
+        } else if let Delivery::Preamble(preamble) = delivery {
+            self.follow_handle().send_preamble(at, preamble.clone());
         }
     }
 
