@@ -28,6 +28,7 @@ mod evidence_history;
 mod fabric_map;
 mod finding_list_rows;
 mod freshness;
+mod key_press;
 mod keymap;
 mod list_state;
 mod node_events;

@@ -31,6 +31,7 @@ mod ingest_cost_tests;
 mod ingest_quota;
 mod job_answers;
 mod job_timeline;
+mod judgement_task;
 mod lost_gpus;
 mod node_answers;
 #[cfg(test)]
@@ -53,6 +54,7 @@ use acknowledgements::Acknowledgements;
 use engine_handle::PublishedState;
 pub use engine_handle::{EngineHandle, EngineStopped, FlushRequest, INBOX, QUESTIONS};
 pub use engine_loop::{monotonic_clock, spawn_existing, spawn_new, spawn_stepped, tick_interval};
+use judgement_task::{JudgementResult, JudgementTask};
 use lost_gpus::LostGpuSeries;
 pub use persisted_state::PersistedState;
 pub use recorded_past::{MAX_PAST, RecordedPast, UnreadablePast};
@@ -171,52 +173,6 @@ struct TickOutput {
     snapshot: Option<TickSnapshot>,
     /// What GPUs did since the tick before.
     usage_delta: UsageDelta,
-}
-
-/// A judgement that is to be made, on whatever thread.
-struct JudgementTask {
-    cluster: Arc<Cluster>,
-    judge: Judge,
-    /// The losses before those that are published: their place is used again.
-    spare_loss: FleetLoss,
-    /// The closed findings that are known already.
-    closed_revision: u64,
-    /// Whether to say what is usual.
-    wants_baselines: bool,
-}
-
-/// A judgement that was made.
-struct JudgementResult {
-    judge: Judge,
-    loss: FleetLoss,
-    findings: Vec<Finding>,
-    /// Findings that closed, if they are others than before.
-    closed: Option<Vec<Finding>>,
-    explanations: finding_answers::ExplanationsById,
-    baselines: Option<BaselineSnapshot>,
-}
-
-impl JudgementTask {
-    /// Makes it, and gives the cluster back.
-    fn run(self) -> JudgementResult {
-        let Self {
-            cluster,
-            mut judge,
-            spare_loss: earlier,
-            closed_revision,
-            wants_baselines: usual,
-        } = self;
-        judge.evaluate_cluster(&cluster);
-        let loss = judge.swap_loss(earlier);
-        let findings =
-            judge.open_records().into_iter().map(finding_answers::convert_finding).collect();
-        let closed = (judge.closed_revision() != closed_revision).then(|| {
-            judge.closed_records().into_iter().map(finding_answers::convert_finding).collect()
-        });
-        let chains = finding_answers::collect_explanations(&judge);
-        let usual = usual.then(|| judge.snapshot_baselines(&cluster));
-        JudgementResult { judge, loss, findings, closed, explanations: chains, baselines: usual }
-    }
 }
 
 impl Engine {

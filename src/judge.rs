@@ -29,6 +29,7 @@ mod gpu_power_limits;
 mod gpu_signals;
 mod gpu_state_rules;
 mod host_averages;
+mod host_blocks_network;
 mod hysteresis;
 mod inferred_leaf;
 mod job_group;

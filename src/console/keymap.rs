@@ -1,46 +1,10 @@
 //! The one table of keys: it binds them, and writes the help and the footer of each screen.
 
+pub(crate) use super::key_press::KeyPress;
 use gaunt_schema::DeviceClass;
 
 use super::{action::KeyIntent, screen::Screen};
 use crate::answer::Subject;
-
-/// A key, as the terminal tells it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum KeyPress {
-    /// A character.
-    Char(char),
-    /// A character together with Ctrl.
-    Ctrl(char),
-    /// Enter.
-    Enter,
-    /// Escape.
-    Escape,
-    /// Tab.
-    Tab,
-    /// Shift and Tab.
-    BackTab,
-    /// Backspace.
-    Backspace,
-    /// Delete.
-    Delete,
-    /// Arrow up.
-    Up,
-    /// Arrow down.
-    Down,
-    /// Arrow left.
-    Left,
-    /// Arrow right.
-    Right,
-    /// Home.
-    Home,
-    /// End.
-    End,
-    /// Page up.
-    PageUp,
-    /// Page down.
-    PageDown,
-}
 
 /// Keys that mean the same.
 pub(crate) struct KeyBinding {
@@ -126,7 +90,7 @@ impl BindingScope {
     }
 }
 
-const fn bind_keys(
+const fn bind(
     keys: &'static [KeyPress],
     label: &'static str,
     intent: KeyIntent,
@@ -139,7 +103,7 @@ const fn bind_keys(
 
 /// Every key there is, in the order of the help.
 pub(crate) const KEYS: &[KeyBinding] = &[
-    bind_keys(
+    bind(
         &[KeyPress::Enter],
         "Enter",
         KeyIntent::Open,
@@ -147,7 +111,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         Some("open"),
         BindingScope::Openable,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Escape, KeyPress::Backspace],
         "Esc",
         KeyIntent::Back,
@@ -155,7 +119,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         Some("back"),
         BindingScope::Inner,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Tab],
         "Tab",
         KeyIntent::NextPanel,
@@ -163,7 +127,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         Some("panel"),
         BindingScope::Overview,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::BackTab],
         "Shift-Tab",
         KeyIntent::PreviousPanel,
@@ -171,7 +135,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         None,
         BindingScope::Overview,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char('f')],
         "f",
         KeyIntent::Fold,
@@ -179,7 +143,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         Some("fold"),
         BindingScope::Folded,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char('m')],
         "m",
         KeyIntent::Measure,
@@ -187,7 +151,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         Some("measure"),
         BindingScope::Measured,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char('m')],
         "m",
         KeyIntent::Measure,
@@ -195,7 +159,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         Some("rail"),
         BindingScope::Probe,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char('p')],
         "p",
         KeyIntent::Probe,
@@ -203,7 +167,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         Some("probe"),
         BindingScope::Network,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char('/')],
         "/",
         KeyIntent::Filter,
@@ -211,7 +175,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         Some("filter"),
         BindingScope::Filtered,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char('>'), KeyPress::Char('s')],
         "s >",
         KeyIntent::SortNext,
@@ -219,7 +183,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         Some("sort"),
         BindingScope::Tables,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char('<'), KeyPress::Char('S')],
         "S <",
         KeyIntent::SortPrevious,
@@ -227,7 +191,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         None,
         BindingScope::Tables,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char('r')],
         "r",
         KeyIntent::Reverse,
@@ -235,7 +199,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         None,
         BindingScope::Tables,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char('c')],
         "c",
         KeyIntent::Columns,
@@ -243,7 +207,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         Some("columns"),
         BindingScope::Tables,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char('a')],
         "a",
         KeyIntent::Acknowledge,
@@ -251,7 +215,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         Some("acknowledge"),
         BindingScope::Findings,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char('e')],
         "e",
         KeyIntent::Explain,
@@ -259,7 +223,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         Some("explain"),
         BindingScope::Finding,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char('b')],
         "b",
         KeyIntent::Job,
@@ -267,7 +231,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         Some("job"),
         BindingScope::Jobs,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char('t')],
         "t",
         KeyIntent::Topology,
@@ -275,7 +239,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         Some("topology"),
         BindingScope::Nodes,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char('p')],
         "p",
         KeyIntent::Processes,
@@ -283,7 +247,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         Some("processes"),
         BindingScope::Nodes,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char('e')],
         "e",
         KeyIntent::Events,
@@ -291,7 +255,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         Some("events"),
         BindingScope::Nodes,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char('1')],
         "1",
         KeyIntent::Screen(1),
@@ -299,7 +263,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         None,
         BindingScope::Every,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char('2')],
         "2",
         KeyIntent::Screen(2),
@@ -307,7 +271,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         None,
         BindingScope::Every,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char('3')],
         "3",
         KeyIntent::Screen(3),
@@ -315,7 +279,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         None,
         BindingScope::Every,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char('4')],
         "4",
         KeyIntent::Screen(4),
@@ -323,7 +287,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         None,
         BindingScope::Every,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char('5')],
         "5",
         KeyIntent::Screen(5),
@@ -331,8 +295,8 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         None,
         BindingScope::Every,
     ),
-    bind_keys(&[KeyPress::Char('6')], "6", KeyIntent::Screen(6), "GPUs", None, BindingScope::Every),
-    bind_keys(
+    bind(&[KeyPress::Char('6')], "6", KeyIntent::Screen(6), "GPUs", None, BindingScope::Every),
+    bind(
         &[KeyPress::Char('7')],
         "7",
         KeyIntent::Screen(7),
@@ -340,7 +304,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         None,
         BindingScope::Every,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char('8')],
         "8",
         KeyIntent::Screen(8),
@@ -348,7 +312,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         None,
         BindingScope::Every,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char('9')],
         "9",
         KeyIntent::Screen(9),
@@ -356,7 +320,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         None,
         BindingScope::Every,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Up, KeyPress::Char('k')],
         "↑ k",
         KeyIntent::Up,
@@ -364,7 +328,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         None,
         BindingScope::Every,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Down, KeyPress::Char('j')],
         "↓ j",
         KeyIntent::Down,
@@ -372,7 +336,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         None,
         BindingScope::Every,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Left, KeyPress::Char('h')],
         "← h",
         KeyIntent::Left,
@@ -380,7 +344,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         None,
         BindingScope::Every,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Right, KeyPress::Char('l')],
         "→ l",
         KeyIntent::Right,
@@ -388,7 +352,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         None,
         BindingScope::Every,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Home, KeyPress::Char('g')],
         "g",
         KeyIntent::First,
@@ -396,7 +360,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         None,
         BindingScope::Every,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::End, KeyPress::Char('G')],
         "G",
         KeyIntent::Last,
@@ -404,7 +368,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         None,
         BindingScope::Every,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::PageUp, KeyPress::Ctrl('b')],
         "PgUp",
         KeyIntent::PageUp,
@@ -412,7 +376,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         None,
         BindingScope::Every,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::PageDown, KeyPress::Ctrl('f'), KeyPress::Char(' ')],
         "PgDn",
         KeyIntent::PageDown,
@@ -420,7 +384,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         None,
         BindingScope::Every,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char('[')],
         "[",
         KeyIntent::Earlier,
@@ -428,7 +392,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         Some("back in time"),
         BindingScope::Every,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char(']')],
         "]",
         KeyIntent::Later,
@@ -436,7 +400,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         None,
         BindingScope::Every,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char('{')],
         "{",
         KeyIntent::MuchEarlier,
@@ -444,7 +408,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         None,
         BindingScope::Every,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char('}')],
         "}",
         KeyIntent::MuchLater,
@@ -452,15 +416,8 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         None,
         BindingScope::Every,
     ),
-    bind_keys(
-        &[KeyPress::Char('.')],
-        ".",
-        KeyIntent::Now,
-        "back to now",
-        None,
-        BindingScope::Every,
-    ),
-    bind_keys(
+    bind(&[KeyPress::Char('.')], ".", KeyIntent::Now, "back to now", None, BindingScope::Every),
+    bind(
         &[KeyPress::Char('z')],
         "z",
         KeyIntent::ToggleReplay,
@@ -468,7 +425,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         None,
         BindingScope::Every,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char('y')],
         "y",
         KeyIntent::Copy,
@@ -476,7 +433,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         None,
         BindingScope::Every,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char(':')],
         ":",
         KeyIntent::Command,
@@ -484,7 +441,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         Some("command"),
         BindingScope::Every,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char('?')],
         "?",
         KeyIntent::Help,
@@ -492,7 +449,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         Some("keys"),
         BindingScope::Every,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Ctrl('l')],
         "Ctrl-L",
         KeyIntent::Redraw,
@@ -500,7 +457,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         None,
         BindingScope::Every,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Ctrl('z')],
         "Ctrl-Z",
         KeyIntent::Suspend,
@@ -508,7 +465,7 @@ pub(crate) const KEYS: &[KeyBinding] = &[
         None,
         BindingScope::Every,
     ),
-    bind_keys(
+    bind(
         &[KeyPress::Char('q'), KeyPress::Ctrl('c')],
         "q",
         KeyIntent::Quit,
@@ -529,42 +486,4 @@ pub(crate) fn intent_for_key(key: KeyPress, place: &Screen) -> Option<KeyIntent>
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_key_has_two_meanings_on_a_screen() {
-        let (node, id) = (|| "gpu001".into(), || "port_down/gpu001/mlx5_0/1".into());
-        let mut places = vec![
-            Screen::Finding(id()),
-            Screen::Explanation(id()),
-            Screen::Job("8812".into()),
-            Screen::Node(node()),
-            Screen::Device(node(), DeviceClass::Gpu, "GPU 0".into()),
-            Screen::Topology(node()),
-            Screen::List(Subject::Processes),
-            Screen::Events(node()),
-            Screen::Probe,
-        ];
-        places.extend((1..=9).map(Screen::main));
-        for place in places {
-            let all: Vec<KeyPress> =
-                screen_bindings(&place).flat_map(|binding| binding.keys).copied().collect();
-            for (at, key) in all.iter().enumerate() {
-                assert!(!all[at + 1..].contains(key), "{key:?} is bound twice on {place:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn keys_find_their_intent_where_they_have_one() {
-        let overview = Screen::Overview;
-        assert_eq!(intent_for_key(KeyPress::Char('q'), &overview), Some(KeyIntent::Quit));
-        assert_eq!(intent_for_key(KeyPress::Ctrl('c'), &overview), Some(KeyIntent::Quit));
-        assert_eq!(intent_for_key(KeyPress::Char('j'), &overview), Some(KeyIntent::Down));
-        assert_eq!(intent_for_key(KeyPress::Char('§'), &overview), None);
-        assert_eq!(intent_for_key(KeyPress::Char('t'), &overview), None);
-        let node = Screen::Node("gpu001".into());
-        assert_eq!(intent_for_key(KeyPress::Char('t'), &node), Some(KeyIntent::Topology));
-    }
-}
+mod tests;

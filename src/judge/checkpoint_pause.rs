@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use gaunt_schema::{DeviceClass, Entity, EntityKind, FindingKind, GpuState, UnixMs, catalogue::gpu};
+use gaunt_schema::{
+    DeviceClass, Entity, EntityKind, FindingKind, GpuState, UnixMs, catalogue::gpu,
+};
 
 use super::{
     DetectedFinding, Judge, Thresholds, finding_lifecycle::DetectorOutcome, job_group::JobGroup,

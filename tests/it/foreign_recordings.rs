@@ -1,5 +1,5 @@
-//! `gaunt judge` on recordings of dcgm-exporter and node_exporter, written here line by line: other names, other sizes
-//! of nodes, other periods than the simulator has, series in another order and some of them missing.
+//! `gaunt judge` on recordings of dcgm-exporter and node_exporter, written here line by line: other names, sizes of nodes,
+//! periods and orders than the simulator has, and series that are missing.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 

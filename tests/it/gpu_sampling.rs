@@ -94,7 +94,7 @@ pub(crate) fn read_scenario(name: &str) -> String {
     fs::read_to_string(fixture_path("scenarios").join(name)).unwrap()
 }
 
-fn reading_value(report: &Report, device: &Device, metric: MetricId) -> Option<f64> {
+pub(crate) fn reading_value(report: &Report, device: &Device, metric: MetricId) -> Option<f64> {
     report.find_reading(device, metric)?.value()
 }
 
@@ -476,40 +476,4 @@ fn what_has_no_counter_of_its_own_is_integrated() {
     }
     let silent = expect_reading(&later, &Device::new_gpu(0), health::OFA_SECONDS);
     assert_eq!(silent, gaunt_schema::AbsenceReason::Unsupported.into());
-}
-
-#[test]
-fn a_wait_for_errors_that_breaks_is_begun_anew() {
-    let fault = "[[fault]]\ncall = 'nvmlEventSetWait_v2'\nuntil = 0.5\nerror = 'GPU_IS_LOST'\n";
-    let text = read_scenario("full.toml").replacen("vbios", "xids = [[3.0, 43]]\nvbios", 1) + fault;
-    let node = FakeDriverSampler::start_scenario(&text, |options, _| {
-        options.period = Duration::from_millis(100)
-    });
-    let xid = Device::new_gpu_part(DeviceClass::Xid, 0, 43);
-    let report = node.wait_for_report("the error", |report| {
-        reading_value(report, &xid, parts::XID_ERRORS).is_some()
-    });
-    assert_eq!(reading_value(&report, &xid, parts::XID_ERRORS), Some(1.0));
-}
-
-#[test]
-fn the_kernel_log_tells_of_errors_while_the_driver_hangs() {
-    let fault = "[[fault]]\ncall = 'nvmlDeviceGetPowerUsage'\nfrom = 1.0\nhang = true\n";
-    let node = FakeDriverSampler::start_scenario(
-        &(read_scenario("full.toml") + fault),
-        |options, folder| {
-            options.call_deadline = Duration::from_millis(300);
-            let log = folder.join("kmsg");
-            fs::write(&log, "").unwrap();
-            options.kernel_log = Some(log);
-        },
-    );
-    node.wait_for_report("a tick", |report| collector_success(report, "nvml") == Some(1.0));
-    node.wait_for_report("the hang", |report| collector_success(report, "nvml") == Some(0.0));
-    let line = "4,1,1,-;NVRM: Xid (PCI:0000:1a:00): 119, pid=1, name=x, Timeout after 6s\n";
-    fs::write(node.folder.path().join("kmsg"), line).unwrap();
-    let xid = Device::new_gpu_part(DeviceClass::Xid, 1, 119);
-    node.wait_for_report("the error", |report| {
-        reading_value(report, &xid, parts::XID_ERRORS) == Some(1.0)
-    });
 }

@@ -18,6 +18,7 @@ mod fleet_snapshot;
 mod foreign_recordings;
 mod frame_scraping;
 mod gaunt_commands;
+mod gpu_error_waits;
 mod gpu_faults;
 mod gpu_sampling;
 mod gpu_time_report;
