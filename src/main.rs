@@ -34,6 +34,9 @@ const LOG: &str = "gaunt=info,gaunt_node=info,warn";
 /// The same for a command that prints one page: only what is wrong.
 const QUIET_LOG: &str = "error";
 
+/// The same for a replay, which also says what the recording lacks.
+const REPLAY_LOG: &str = "warn";
+
 fn main() -> ExitCode {
     // The worker that talks to the driver is this program again; it starts nothing else.
     if gaunt_node::nvml_worker::is_worker_process() {
@@ -64,9 +67,14 @@ fn main() -> ExitCode {
 
 fn start_command(cli: GauntArguments) -> anyhow::Result<ExitCode> {
     let on_screen = console_command::has_terminal()
-        && matches!(cli.command, None | Some(GauntCommand::Demo(_)));
-    let quiet = !matches!(cli.command, Some(GauntCommand::Serve(_)));
-    init_logging(cli.log.as_deref(), quiet, on_screen)?;
+        && matches!(cli.command, None | Some(GauntCommand::Demo(_) | GauntCommand::Replay(_)));
+    let usual = match cli.command {
+        Some(GauntCommand::Serve(_)) => LOG,
+        // What a recording lacks is part of what is shown of it.
+        Some(GauntCommand::Replay(_)) => REPLAY_LOG,
+        _ => QUIET_LOG,
+    };
+    init_logging(cli.log.as_deref(), usual, on_screen)?;
     if let Some(GauntCommand::Metrics) = cli.command {
         return metrics_command::run();
     }
@@ -361,9 +369,8 @@ fn choose_view(flags: ViewArguments, settings: Settings) -> anyhow::Result<comma
 }
 
 /// Logs go to the standard error, and nowhere if the console is to cover it.
-fn init_logging(filter: Option<&str>, quiet: bool, on_screen: bool) -> anyhow::Result<()> {
+fn init_logging(filter: Option<&str>, usual: &str, on_screen: bool) -> anyhow::Result<()> {
     let given = filter.map(str::to_owned).or_else(|| std::env::var("RUST_LOG").ok());
-    let usual = if quiet { QUIET_LOG } else { LOG };
     let filter = given.as_deref().unwrap_or(usual);
     let filter = EnvFilter::try_new(filter).map_err(|_| {
         anyhow::anyhow!(

@@ -288,7 +288,8 @@ impl<'a> UnevenGroup<'a> {
                     like.traffic,
                     Unit::Ratio,
                     Some(self.middle * limits.like_pace_share),
-                ),
+                )
+                .with_note("the limit is a share of the job's median pace"),
                 FindingEvidence::new(
                     "clock against what is usual",
                     like.clock,

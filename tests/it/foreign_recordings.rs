@@ -1,5 +1,4 @@
-//! `gaunt judge` on recordings of dcgm-exporter and node_exporter, written here line by line: other names, sizes of nodes,
-//! periods and orders than the simulator has, and series that are missing.
+//! `gaunt judge` on recordings of dcgm-exporter and node_exporter with other names, sizes and periods than the simulator's.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 

@@ -250,7 +250,7 @@ fn settings_change_while_it_runs_and_mistakes_change_nothing() {
     assert!(said.contains("gaunt_node_info{node=\"a\""), "{said}");
     let why = "message=\"not reloaded, the old ones stand: ";
     assert!(
-        said.contains(why) && said.contains("line 1: the field \"nodes\" is not known"),
+        said.contains(why) && said.contains(r#"line 1: the field \"nodes\" is not known"#),
         "{said}"
     );
 
