@@ -79,7 +79,7 @@ pub struct Cluster {
     sources: Vec<TargetSource>,
     recording_status: Option<RecordingStatus>,
     late_share: LateShare,
-    /// Targets of which nobody reported an attempt, at the last [`Self::advance`].
+    /// Targets of which nobody reported an attempt, at the last [`Self::advance_to`].
     untried: usize,
     inventory: DeviceInventory,
     columns: Vec<MetricColumn>,
@@ -244,7 +244,7 @@ impl Cluster {
         histories.map(|history| history.memory_bytes()).sum()
     }
 
-    /// The instant of the last [`Self::advance`].
+    /// The instant of the last [`Self::advance_to`].
     pub fn now(&self) -> UnixMs {
         self.now
     }
@@ -319,7 +319,7 @@ impl Cluster {
         self.jobs.gpus_by_job()
     }
 
-    /// The job that holds a GPU, as of the last [`Self::advance`]: its page's word, else that of a scheduler.
+    /// The job that holds a GPU, as of the last [`Self::advance_to`]: its page's word, else that of a scheduler.
     #[inline]
     pub fn job_of_gpu(&self, gpu: u32) -> Option<&SanitizedText> {
         self.jobs.of(gpu)
@@ -335,7 +335,7 @@ impl Cluster {
         self.jobs.job_attributes(job)
     }
 
-    /// What hangs where, as of the last [`Self::advance`].
+    /// What hangs where, as of the last [`Self::advance_to`].
     pub fn topology(&self) -> &ClusterTopology {
         &self.topology
     }

@@ -293,7 +293,7 @@ impl ConsoleApp {
                     });
                 }
                 ConsoleEffect::Acknowledge(findings, note) => {
-                    self.send_acknowledgements(findings, note)
+                    self.send_acknowledgements(findings, note);
                 }
             }
         }

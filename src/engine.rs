@@ -118,7 +118,7 @@ impl Default for EngineOptions {
     }
 }
 
-/// All that is known and judged, driven from outside: by the loop of [`start`], or by a test in virtual time.
+/// All that is known and judged, driven from outside: by the loop of [`spawn_new`], or by a test in virtual time.
 #[derive(Debug)]
 pub struct Engine {
     options: EngineOptions,

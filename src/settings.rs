@@ -87,7 +87,7 @@ pub struct Settings {
     pub site: site::SiteOptions,
     /// How far history goes back.
     pub history: Duration,
-    /// Where `gaunt serve` records everything, if it does; the period is filled in by [`Self::record`].
+    /// Where `gaunt serve` records everything, if it does; the period is filled in by [`Self::recording_options`].
     pub recording: Option<record::RecordOptions>,
     /// Where findings are posted, if they are.
     pub alerting: Option<alert::AlertOptions>,

@@ -347,7 +347,7 @@ mod tests {
                 DeviceClass::Port => assert_eq!(found(Subject::Ports), Some(FieldKey::Metric(id))),
                 DeviceClass::Node => assert_eq!(found(Subject::Nodes), Some(FieldKey::Metric(id))),
                 DeviceClass::Process => {
-                    assert_eq!(found(Subject::Processes), Some(FieldKey::Metric(id)))
+                    assert_eq!(found(Subject::Processes), Some(FieldKey::Metric(id)));
                 }
                 _ => assert_eq!(found(Subject::Gpus), None),
             }

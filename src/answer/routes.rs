@@ -91,7 +91,7 @@ impl Question {
         Self::parse_path(path, &parameters)
     }
 
-    /// The segments of its path below the API, and its parameters; [`Self::read`] reads them back.
+    /// The segments of its path below the API, and its parameters; [`Self::parse_path`] reads them back.
     pub fn to_path(&self) -> (Vec<&str>, Vec<(&'static str, String)>) {
         match self {
             Self::Overview => (vec!["overview"], Vec::new()),

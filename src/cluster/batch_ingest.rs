@@ -358,7 +358,7 @@ impl Cluster {
             return;
         }
         self.inventory.update_identity(device.class, *row, |entry| {
-            entry.record_info(metric, teller, &info.labels)
+            entry.record_info(metric, teller, &info.labels);
         });
     }
 

@@ -81,7 +81,7 @@ impl ReadingCell {
 /// What a counter's next value is compared with.
 #[derive(Clone, Copy, Debug)]
 struct RateBase {
-    /// When its last value was sampled, by the clock of [`Stamp::clock`]; never if the last reading was absent.
+    /// When its last value was sampled, by the clock of [`SampleStamp::clock`]; never if the last reading was absent.
     clock: UnixMs,
     /// What it grew by in a second; not a number if that is not known. It leaves this file as an option.
     rate: f64,

@@ -61,7 +61,7 @@ pub async fn run(wanted: AckOptions) -> anyhow::Result<ExitCode> {
             "{id} is closed: its present level is usual from now on, as {by} says\n"
         ))?,
         _ if acknowledges => {
-            snapshot_command::print_page(&format!("{id} is acknowledged by {by}\n"))?
+            snapshot_command::print_page(&format!("{id} is acknowledged by {by}\n"))?;
         }
         _ => snapshot_command::print_page(&format!("{id} is acknowledged no more\n"))?,
     }

@@ -73,7 +73,7 @@ pub(crate) fn format_duration(time: Duration) -> String {
     }
 }
 
-/// How old something is: tenths of seconds at first, then as [`span`].
+/// How old something is: tenths of seconds at first, then as [`format_duration`].
 pub(crate) fn format_age(milliseconds: u64) -> String {
     if milliseconds < 10_000 {
         format!("{:.1}s", milliseconds as f64 / 1e3)

@@ -227,7 +227,7 @@ fn own_lateness_of_the_tick_leaves_nobody_missed() {
     assert_eq!(run.finding_kinds(), []);
     // Who sends nothing from then on is missed as ever.
     (0..10).for_each(|_| {
-        run.step_second(|target, second| (target != 3).then(|| Ok(build_page(second))))
+        run.step_second(|target, second| (target != 3).then(|| Ok(build_page(second))));
     });
     assert_eq!(run.finding_kinds(), [FindingKind::TargetDown]);
 }

@@ -199,7 +199,7 @@ impl QueryScheduler {
                     drop(back.send(answer));
                 }
                 EngineChange::Pairing(word, back) => {
-                    drop(back.send(owner.handle_pairing_request(word)))
+                    drop(back.send(owner.handle_pairing_request(word)));
                 }
                 EngineChange::Persisted(starved) => owner.confirm_lost_time(starved),
             }

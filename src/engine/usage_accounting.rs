@@ -1,6 +1,6 @@
 //! The account of GPU time: at each tick one look at what every GPU did since the last, which goes into two books.
 //!
-//! The one ([`Recent`]) is the last while in full; the other ([`Spent`]) is what was lost ever since, and only grows.
+//! The one ([`UsageWindow`]) is the last while in full; the other ([`LostTimeTotals`]) is what was lost ever since, and only grows.
 
 use std::{collections::HashMap, time::Duration};
 

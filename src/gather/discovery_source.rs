@@ -135,7 +135,7 @@ impl DiscoverySource {
                     common,
                     tell,
                 )
-                .await
+                .await;
             }
             Self::Http(http) => {
                 let mut tasks = JoinSet::new();

@@ -157,7 +157,7 @@ impl ScrapeManager {
         match news.list {
             Ok(listing) => self.targets.offer_targets(at as usize, listing, (self.clock)()),
             Err(error) => {
-                self.targets.record_failure(at as usize, &error.to_string(), (self.clock)())
+                self.targets.record_failure(at as usize, &error.to_string(), (self.clock)());
             }
         }
         if let Some(now) = self.targets.source_statuses().get(at as usize) {

@@ -38,7 +38,7 @@ const MAX_CHAINS: usize = 8;
 const MAX_PENDING: usize = 1_000;
 const MAX_MEMBERS: usize = 64;
 
-/// A finding closes after as many periods without its evidence, where that is longer than the limit.
+/// A finding ends after as many periods without its evidence, where that is longer than the limit.
 const CLOSE_PERIODS: f64 = 1.5;
 
 /// Seconds of a lapse that no settings may pass: a duration holds no more.
@@ -260,9 +260,9 @@ impl FindingTracker {
             self.apply_finding(finding, now, close_s, limits);
         }
         for known in self.known.values_mut() {
-            let closes = known.update_state(now, close_s, limits);
-            self.open -= usize::from(closes);
-            self.revision += u64::from(closes);
+            let ends = known.update_state(now, close_s, limits);
+            self.open -= usize::from(ends);
+            self.revision += u64::from(ends);
         }
         self.drop_expired(now);
     }
@@ -317,7 +317,7 @@ impl FindingTracker {
         }
     }
 
-    /// Somebody takes the present level for usual: an open finding closes. Says whether it was open.
+    /// Somebody takes the present level for usual: an open finding ends. Says whether it was open.
     pub(super) fn accept_finding(&mut self, id: &str, now: UnixMs, by: &str) -> bool {
         let open = self.known.get_mut(id).filter(|known| known.is_open());
         let Some(known) = open else { return false };
@@ -445,7 +445,7 @@ impl FindingTracker {
         open.map(|known| &known.record.finding)
     }
 
-    /// Changes whenever a finding closes, opens again or is forgotten.
+    /// Changes whenever a finding ends, opens again or is forgotten.
     pub(super) fn closed_revision(&self) -> u64 {
         self.revision
     }

@@ -180,7 +180,7 @@ impl JobGroup {
     }
 
     /// An estimate for suspicions, before they open: the whole gang's slowdown. What an open finding costs is the sum of
-    /// the shares that are attributed to it ([`loss`]).
+    /// the shares that are attributed to it ([`loss_attribution`]).
     pub(super) fn lost_gpus(&self) -> f64 {
         self.slowdown_ratio().unwrap_or_default() * self.gpus.len() as f64
     }

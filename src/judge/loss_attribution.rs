@@ -19,7 +19,7 @@ const WHOLE: u16 = 10_000;
 /// What lost time is attributed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AttributedCause {
-    /// The open finding at this place of [`Loss::findings`].
+    /// The open finding at this place of [`FleetLoss::findings`].
     Finding(u16),
     /// No finding: a job holds the GPU and does nothing with it.
     Idle,

@@ -101,6 +101,14 @@ impl<'a> SlowGpu<'a> {
         let node = cluster.node_by_id(cluster.device_at(DeviceClass::Gpu, row)?.node)?;
         let rows = node.device_rows(DeviceClass::Gpu);
         let too = rows.iter().filter(|row| ClockDrift::of(judge, cluster, **row).is_some()).count();
+        // What the others of its node wait for changes their clocks little by little as well.
+        let waits = judge.tracker.iter_open().any(|finding| {
+            finding.kind == FindingKind::NvlinkDegraded
+                && finding.entity.node.as_ref() == Some(&node.name)
+        });
+        if waits {
+            return None;
+        }
         let named = gang.is_some_and(|gang| gang.job.is_some());
         (named || rows.len() == 1 || too * 2 <= rows.len()).then_some(declined)
     }

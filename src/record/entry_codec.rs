@@ -74,13 +74,13 @@ struct TimedEntry<T> {
 pub(super) fn encode_delivery(delivery: &Delivery, at: UnixMs, out: &mut Vec<u8>) {
     match delivery {
         Delivery::Targets(targets) => {
-            encode_entry(TARGETS, &TimedEntry { at, told: targets }, &[], out)
+            encode_entry(TARGETS, &TimedEntry { at, told: targets }, &[], out);
         }
         Delivery::Sources(sources) => {
-            encode_entry(SOURCES, &TimedEntry { at, told: sources }, &[], out)
+            encode_entry(SOURCES, &TimedEntry { at, told: sources }, &[], out);
         }
         Delivery::Topology(topology) => {
-            encode_entry(TOPOLOGY, &TimedEntry { at, told: topology }, &[], out)
+            encode_entry(TOPOLOGY, &TimedEntry { at, told: topology }, &[], out);
         }
         Delivery::Jobs(jobs) => encode_entry(JOBS, &TimedEntry { at, told: jobs }, &[], out),
         Delivery::Preamble(preamble) => {

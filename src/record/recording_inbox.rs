@@ -73,7 +73,7 @@ mod tests {
             })
         };
         // The tap's task runs on this thread, which does not let go meanwhile.
-        let held = (0..).take_while(|nth| inbox.try_send(batch(*nth)).is_ok()).count();
+        let held = (0..1_000_000).take_while(|nth| inbox.try_send(batch(*nth)).is_ok()).count();
         assert_eq!(held, PASSING);
         let sending = tokio::spawn(async move {
             for nth in held as u32..10 * PASSING as u32 {

@@ -123,7 +123,7 @@ impl SegmentWriter {
                 }
                 Ok(WriterMessage::Answer(at, preamble)) => self.take_answer(at, preamble),
                 Ok(WriterMessage::Follower(follower, at, false)) => {
-                    self.start_follower(follower, at)
+                    self.start_follower(follower, at);
                 }
                 Ok(WriterMessage::Follower(follower, at, true)) => {
                     self.arriving.push((follower, at, Instant::now()));

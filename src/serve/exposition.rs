@@ -113,7 +113,7 @@ impl MetricsAnswers {
             }
         });
         page.write_family(fleet_metrics::SAMPLES, |family| {
-            family.write_line(&[], totals.samples as f64)
+            family.write_line(&[], totals.samples as f64);
         });
         page.write_family(fleet_metrics::REJECTED, |family| {
             for (reason, count) in &totals.rejected {
@@ -163,10 +163,10 @@ impl MetricsAnswers {
             Some(stopped) => family.write_line(&[("reason", stopped.reason.as_str())], 0.0),
         });
         page.write_family(fleet_metrics::RECORD_BYTES, |family| {
-            family.write_line(&[], keeping.bytes as f64)
+            family.write_line(&[], keeping.bytes as f64);
         });
         page.write_family(fleet_metrics::RECORD_WRITTEN, |family| {
-            family.write_line(&[], keeping.written as f64)
+            family.write_line(&[], keeping.written as f64);
         });
         page.write_family(fleet_metrics::RECORD_DROPPED, |family| {
             family.write_line(&[("reason", "behind")], keeping.dropped_behind as f64);
@@ -204,7 +204,7 @@ impl MetricsAnswers {
         });
         page.write_family(fleet_metrics::GPU_STATE_RATIO, |family| self.write_state_ratios(family));
         page.write_family(fleet_metrics::LOST_GPUS, |family| {
-            family.write_line(&[], self.overview.lost.gpus)
+            family.write_line(&[], self.overview.lost.gpus);
         });
         self.write_losses(page);
         page.write_family(fleet_metrics::STARVED, |family| {

@@ -112,7 +112,7 @@ impl GatherSection {
             frames: self.frames,
         };
         let others =
-            self.groups.into_iter().map(|group| group.into_inner().to_group(&origin, folder));
+            self.groups.into_iter().map(|group| group.into_inner().into_group(&origin, folder));
         std::iter::once(own).chain(others).collect()
     }
 }
@@ -211,11 +211,11 @@ impl GroupSection {
         Ok(())
     }
 
-    fn to_group(self, origin: &SanitizedText, folder: &Path) -> TargetGroup {
+    fn into_group(self, origin: &SanitizedText, folder: &Path) -> TargetGroup {
         let mut sources =
             list_sources(self.targets, origin, &self.targets_files, &self.file_sd, folder);
-        sources.extend(self.http_sd.into_iter().map(|http| http.to_source(folder)));
-        sources.extend(self.dns_sd.into_iter().map(DnsSdSection::to_source));
+        sources.extend(self.http_sd.into_iter().map(|http| http.into_source(folder)));
+        sources.extend(self.dns_sd.into_iter().map(DnsSdSection::into_source));
         TargetGroup {
             name: SanitizedText::new(&self.name),
             sources,
@@ -247,7 +247,7 @@ struct HttpSdSection {
 }
 
 impl HttpSdSection {
-    fn to_source(self, folder: &Path) -> DiscoverySource {
+    fn into_source(self, folder: &Path) -> DiscoverySource {
         let access = access_section::of(self.tls, self.bearer_file, self.basic, folder);
         DiscoverySource::Http(HttpDiscovery {
             endpoint: self.url.0,
@@ -270,7 +270,7 @@ struct DnsSdSection {
 }
 
 impl DnsSdSection {
-    fn to_source(self) -> DiscoverySource {
+    fn into_source(self) -> DiscoverySource {
         let record = match self.record {
             DnsRecordSetting::Srv => DnsRecordType::Srv,
             DnsRecordSetting::A => DnsRecordType::A,

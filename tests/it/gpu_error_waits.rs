@@ -1,7 +1,5 @@
 //! Errors of the driver that are waited for: a wait that breaks begins anew, and the kernel log goes on.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
-
 use std::{fs, time::Duration};
 
 use gaunt_schema::{Device, DeviceClass, catalogue::gpu_parts as parts};
@@ -16,7 +14,7 @@ fn a_wait_for_errors_that_breaks_is_begun_anew() {
     let fault = "[[fault]]\ncall = 'nvmlEventSetWait_v2'\nuntil = 0.5\nerror = 'GPU_IS_LOST'\n";
     let text = read_scenario("full.toml").replacen("vbios", "xids = [[3.0, 43]]\nvbios", 1) + fault;
     let node = FakeDriverSampler::start_scenario(&text, |options, _| {
-        options.period = Duration::from_millis(100)
+        options.period = Duration::from_millis(100);
     });
     let xid = Device::new_gpu_part(DeviceClass::Xid, 0, 43);
     let report = node.wait_for_report("the error", |report| {

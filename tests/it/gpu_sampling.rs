@@ -366,7 +366,7 @@ fn a_driver_that_is_reloaded_or_counts_anew_is_asked_anew() {
     let fewer = format!("count = [[0.0, 2], [1.0, 1]]\n{}", read_scenario("full.toml"));
     for text in [reloaded, fewer] {
         let node = FakeDriverSampler::start_scenario(&text, |options, _| {
-            options.period = Duration::from_millis(100)
+            options.period = Duration::from_millis(100);
         });
         let fine = |report: &Report| {
             collector_success(report, "nvml") == Some(1.0)

@@ -159,7 +159,7 @@ fn watchdog_of_the_program_is_fed() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("notify");
     let systemd = UnixDatagram::bind(&socket).unwrap();
-    systemd.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    systemd.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
     let mut node = Command::new(program_path("gaunt-node"))
         .args(["--listen", "127.0.0.1:0", "--without", "nvml"])
         .env("NOTIFY_SOCKET", &socket)

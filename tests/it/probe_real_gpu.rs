@@ -65,7 +65,6 @@ fn load_millis(load: Child) -> f64 {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
-#[expect(clippy::too_many_lines, reason = "one table, filled from top to bottom")]
 fn kernels_are_right_and_copies_fast_and_a_probe_costs_little() {
     let device = Command::new("nvidia-smi")
         .args(["--query-gpu=name,driver_version,timestamp", "--format=csv,noheader", "-i", "0"])

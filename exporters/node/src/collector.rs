@@ -1,4 +1,4 @@
-//! The collector seam: one method per source of readings. Each runs on a thread of its own ([`round`]).
+//! The collector seam: one method per source of readings. Each runs on a thread of its own ([`collector_runner`]).
 
 use std::{
     io,

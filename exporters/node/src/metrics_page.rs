@@ -19,7 +19,7 @@ use hyper::body::Bytes;
 
 use crate::tick_frames::TickFrames;
 
-/// The forms of a page, in the order of [`Page::kept`].
+/// The forms of a page, in the order of [`MetricsPage::rendered_format`].
 const FORMS: [ExpositionFormat; 2] = [ExpositionFormat::Text, ExpositionFormat::OpenMetrics];
 
 /// A page repeats its labels on every line, so that the fastest level already takes it to a quarter.

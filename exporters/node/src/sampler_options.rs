@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use crate::ReadingSource;
 
-/// Everything that a [`Sampler`](crate::Sampler) takes from outside.
+/// Everything that a [`Sampler`](crate::NodeSampler) takes from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SamplerOptions {
     /// Where the kernel's device tree is mounted: `/sys`, or a copy of one.

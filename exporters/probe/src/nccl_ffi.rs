@@ -74,7 +74,7 @@ pub(crate) struct NcclUniqueId([u8; KEY]);
 
 impl NcclUniqueId {
     /// As text that goes through JSON.
-    pub(crate) fn to_hex(&self) -> String {
+    pub(crate) fn to_hex(self) -> String {
         self.0.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
     }
 

@@ -121,7 +121,7 @@ impl DeviceClass {
 pub struct Device {
     /// What it is.
     pub class: DeviceClass,
-    /// Which one it is: as many values as [`Class::labels`] has names. Whoever copies a device shares them.
+    /// Which one it is: as many values as [`DeviceClass::key_label_names`] has names. Whoever copies a device shares them.
     pub key: Arc<[SanitizedText]>,
 }
 

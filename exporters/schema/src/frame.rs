@@ -3,7 +3,7 @@
 //! `exporters/schema/FRAME.md` specifies it. A frame has three parts, of which the first two are mostly left out: the
 //! layout, which devices there are and what is measured on them, named by a hash of its content; the identity, who the
 //! devices are and which jobs hold them; and the readings, column by column, whole or as differences to those that the
-//! client holds. [`Told`] writes frames, [`Frames`] reads them. The text of the same report says the same.
+//! client holds. [`FrameEncoder`] writes frames, [`FrameDecoder`] reads them. The text of the same report says the same.
 
 mod bytes;
 mod client_state;

@@ -27,7 +27,7 @@ pub fn natural_order(a: &str, b: &str) -> Ordering {
     left.len().cmp(&right.len()).then_with(|| a.cmp(b))
 }
 
-/// A name that is sorted by [`natural`].
+/// A name that is sorted by [`natural_order`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NaturalName(pub SanitizedText);
 

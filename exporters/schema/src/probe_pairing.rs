@@ -1,7 +1,7 @@
 //! Meetings: how the probes of two nodes find each other through the aggregator, word by word.
 //!
-//! A probe says [`Word::Free`] until it is invited. Rank 0 makes itself ready and says by what the other one comes;
-//! rank 1 asks for that until it is there. Both say how it ended. Whoever hears [`Reply::Over`] begins again.
+//! A probe says [`PairingRequest::Free`] until it is invited. Rank 0 makes itself ready and says by what the other one comes;
+//! rank 1 asks for that until it is there. Both say how it ended. Whoever hears [`PairingReply::Over`] begins again.
 
 use serde::{Deserialize, Serialize};
 

@@ -45,7 +45,7 @@ impl SanitizedText {
     }
 }
 
-/// Makes a text safe where it stands, as [`Safe::new`] does, but at its full length: it may be longer than one that a
+/// Makes a text safe where it stands, as [`SanitizedText::new`] does, but at its full length: it may be longer than one that a
 /// person reads at a glance.
 pub fn sanitize_in_place(text: &mut String) {
     let plain = text.bytes().all(|byte| (0x20..0x7f).contains(&byte));

@@ -1,7 +1,8 @@
 //! The text form of a report: the Prometheus exposition format 0.0.4, written and read; OpenMetrics, written.
 //!
-//! [`write()`] makes a page of a report, [`write_page()`] one in either form and in other exporters' words as well. [`Reader`] takes any page apart, line by line, and says of each line that it
-//! cannot take why. [`decode()`] puts a report together from what the reader finds, in whoever's words the page is.
+//! [`write_text()`] makes a page of a report, [`write_page()`] one in either form and also in the formats of other exporters.
+//! [`TextReader`] splits a page into lines and gives the reason for each line that it rejects. [`decode_page()`] builds a
+//! report from these lines, whichever exporter's format the page has.
 
 mod families;
 mod labels;

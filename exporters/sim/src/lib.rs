@@ -1,6 +1,6 @@
 //! gaunt-sim: a fleet that is not there, whose signals follow from a small model of jobs, machines and fabric.
 //!
-//! A [`Scenario`] says what breaks and when; a [`Fleet`] lives through it and reports as its nodes' exporters would.
+//! A [`Scenario`] says what breaks and when; a [`SimFleet`] lives through it and reports as its nodes' exporters would.
 //! Nothing here knows how a verdict is reached: a fault changes how long a batch takes or where bytes flow, and what
 //! the counters then show is a consequence.
 

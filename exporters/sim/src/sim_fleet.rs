@@ -43,7 +43,7 @@ impl SimFleet {
         Self::with_dialect(Dialect::Gaunt, scenario, nodes, seed, start)
     }
 
-    /// The same fleet with its [pages](Self::pages) in the words of these exporters.
+    /// The same fleet with its [pages](Self::scraped_pages) in the words of these exporters.
     pub fn with_dialect(
         dialect: Dialect,
         scenario: Scenario,
@@ -214,7 +214,7 @@ impl SimFleet {
         &self.scenario
     }
 
-    /// The nodes of each gang, the largest first: positions as in [`Fleet::report`].
+    /// The nodes of each gang, the largest first: positions as in [`SimFleet::node_report`].
     pub fn job_groups(&self) -> impl Iterator<Item = std::ops::Range<usize>> {
         self.job_groups.iter().map(SimJobGroup::node_range)
     }

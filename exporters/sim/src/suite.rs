@@ -169,7 +169,7 @@ pub fn calm_case(split: SuiteSplit, number: u64) -> SuiteCase {
     case
 }
 
-/// The scenario of [`calm`].
+/// The scenario of [`calm_case`].
 pub const CALM: &str = "H0";
 
 /// A run is watched for so long after the limit of its fault.

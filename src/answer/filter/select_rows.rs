@@ -40,7 +40,7 @@ pub struct TextColumn {
     pub starts: Option<Vec<u32>>,
 }
 
-/// What stands in [`Texts::codes`] for a row without a text.
+/// What stands in [`TextColumn::codes`] for a row without a text.
 pub const NO_TEXT: u32 = u32::MAX;
 
 impl TextColumn {

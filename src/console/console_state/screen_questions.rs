@@ -24,7 +24,7 @@ impl ConsoleState {
                 self.ask_for_histories(&mut questions);
             }
             Screen::Finding(id) | Screen::Explanation(id) => {
-                self.ask_for_finding(id, &mut questions)
+                self.ask_for_finding(id, &mut questions);
             }
             Screen::List(subject) => questions.push(self.list_state(*subject).rows_question()),
             Screen::Job(job) => questions.push(Question::Job(job.clone())),

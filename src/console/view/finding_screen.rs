@@ -201,6 +201,19 @@ const NUMBER: usize = 10;
 /// From this width on the note of a number stands beside it, else below it.
 const NOTED: usize = 120;
 
+/// What was measured, its value and its limit.
+fn evidence_cells(proof: &EvidenceItem, theme: Theme) -> [(String, Style); 3] {
+    let number = |value: f64| display_text::format_with_unit(value, proof.unit);
+    [
+        (SanitizedText::new(&proof.what).to_string(), Style::new()),
+        (
+            proof.value.map_or_else(|| display_text::ABSENT.into(), number),
+            theme.style_for(StyleRole::Title),
+        ),
+        (proof.limit.map_or_else(String::new, number), Style::new()),
+    ]
+}
+
 /// The numbers, each beside its limit and its past.
 fn render_evidence(
     finding: &Finding,
@@ -245,20 +258,7 @@ fn render_evidence(
     for (proof, ask) in finding.evidence.iter().zip(asks) {
         let past_of = ask.and_then(|ask| pasts.iter().find(|past| past.ask == ask));
         let history = past_of.and_then(|past| past.history.as_deref());
-        let number = |value: Option<f64>| {
-            value.map_or_else(
-                || display_text::ABSENT.into(),
-                |v| display_text::format_with_unit(v, proof.unit),
-            )
-        };
-        let limit =
-            proof.limit.map_or_else(String::new, |v| display_text::format_with_unit(v, proof.unit));
-        let cells = [
-            (SanitizedText::new(&proof.what).to_string(), Style::new()),
-            (number(proof.value), theme.style_for(StyleRole::Title)),
-            (limit, Style::new()),
-        ];
-        let mut line = text_table::render_row(&columns, cells);
+        let mut line = text_table::render_row(&columns, evidence_cells(proof, theme));
         if has_past {
             line.push_span(Span::raw("  "));
             drawn |= history

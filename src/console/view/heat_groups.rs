@@ -171,7 +171,7 @@ impl<'a> HeatValues<'a> {
         let high = known().fold(f64::MIN, f64::max);
         let low = if is_ratio(field) { 0.0 } else { known().fold(f64::MAX, f64::min) };
         let high = if is_ratio(field) { high.max(1.0) } else { high };
-        Some(Self { field, values: values, low, high })
+        Some(Self { field, values, low, high })
     }
 
     /// What the signs mean.

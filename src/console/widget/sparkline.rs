@@ -40,7 +40,7 @@ pub(crate) fn render_against_limit(points: &[Option<f32>], limit: f32, columns: 
     render_levels(points, columns, level)
 }
 
-/// Whether a sign of [`against`] reaches the limit; none for a gap.
+/// Whether a sign of [`render_against_limit`] reaches the limit; none for a gap.
 pub(crate) fn reaches_limit(sign: char) -> Option<bool> {
     let at = LEVELS.iter().position(|level| level.starts_with(sign))?;
     Some(at > LEVELS.len() / 2)

@@ -307,7 +307,7 @@ mod tests {
     fn it_is_kept_by_the_minute_and_goes_on() {
         let mut recent = UsageWindow::default();
         (0..300).for_each(|second| {
-            add_second(&mut recent, if second < 90 { "6" } else { "7" }, second)
+            add_second(&mut recent, if second < 90 { "6" } else { "7" }, second);
         });
         let said = JobAttributes { user: Some(SanitizedText::new("mira")), ..Default::default() };
         recent.record_jobs(std::iter::once((&SanitizedText::new("6"), &said)));

@@ -33,7 +33,7 @@ impl BodyBufferPool {
     }
 }
 
-/// A body, whole after [`Body::finish`]. Its buffer goes back to the pool when it is dropped.
+/// A body, whole after [`FetchedBody::check_complete`]. Its buffer goes back to the pool when it is dropped.
 #[derive(Debug)]
 pub(crate) struct FetchedBody {
     pool: Arc<BodyBufferPool>,

@@ -110,7 +110,7 @@ async fn connect_first(
             Err(_) => {
                 last = ScrapeFailure::Timeout(SanitizedText::new(&format!(
                     "connecting (limit {share:?})"
-                )))
+                )));
             }
         }
     }

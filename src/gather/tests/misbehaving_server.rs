@@ -117,13 +117,13 @@ async fn serve_connection(
             ServerBehaviour::Answers(text) => stream.write_all(text.as_bytes()).await.ok()?,
             ServerBehaviour::AnswersBytes(bytes) => stream.write_all(bytes).await.ok()?,
             ServerBehaviour::Hears(answer) => {
-                stream.write_all(answer(&head).as_bytes()).await.ok()?
+                stream.write_all(answer(&head).as_bytes()).await.ok()?;
             }
             ServerBehaviour::HearsBytes(answer) => {
-                stream.write_all(&answer(&head, number)).await.ok()?
+                stream.write_all(&answer(&head, number)).await.ok()?;
             }
             ServerBehaviour::Makes(page) => {
-                stream.write_all(ok_response(&page(number)).as_bytes()).await.ok()?
+                stream.write_all(ok_response(&page(number)).as_bytes()).await.ok()?;
             }
             ServerBehaviour::AnswersAndCloses(bytes) => {
                 stream.write_all(bytes).await.ok()?;

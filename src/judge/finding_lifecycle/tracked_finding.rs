@@ -341,7 +341,7 @@ impl TrackedFinding {
         self.record.life.openings.retain(|at| now.duration_since(*at).as_secs_f64() <= window);
     }
 
-    /// Lets it grow older; says whether it closes now.
+    /// Lets it grow older; says whether it ends now.
     pub(super) fn update_state(&mut self, now: UnixMs, close_s: f64, limits: &Thresholds) -> bool {
         if !self.is_open() {
             return false;
@@ -356,8 +356,8 @@ impl TrackedFinding {
         // A clock that was set back must not keep it open.
         self.kept = self.kept.min(now);
         let wait = if self.flapping { limits.flap_close_seconds } else { 0.0 }.max(close_s);
-        let closes = self.given_up.is_some() || now.duration_since(self.kept).as_secs_f64() >= wait;
-        if closes {
+        let ends = self.given_up.is_some() || now.duration_since(self.kept).as_secs_f64() >= wait;
+        if ends {
             self.record.life.closed = Some(now);
             self.flapping = false;
             let why = self.given_up.take().unwrap_or_default();
@@ -369,13 +369,13 @@ impl TrackedFinding {
         };
         let last = self.record.life.changes.iter().rev().find(changed);
         let changing = last.is_some_and(|turn| now.duration_since(turn.at) < CHANGING);
-        self.record.life.state = match (closes, self.flapping, changing) {
+        self.record.life.state = match (ends, self.flapping, changing) {
             (true, ..) => LifeState::Closed,
             (_, true, _) => LifeState::Flapping,
             (.., true) => LifeState::Changing,
             _ => LifeState::Open,
         };
-        closes
+        ends
     }
 
     /// Why it closed: the signal that recovered.

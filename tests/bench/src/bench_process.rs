@@ -20,7 +20,7 @@ pub(crate) struct BenchProcess {
     pub(crate) address: String,
 }
 
-/// Per cent of a core; before [`Usage::since`] seconds of processor time.
+/// Per cent of a core; before [`CpuUsage::percent_since`] seconds of processor time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CpuUsage {
     /// The program's own.

@@ -1,4 +1,4 @@
-//! Sensors of the node: temperatures and power from `hwmon` and `thermal`, energy from RAPL ([`energy`]).
+//! Sensors of the node: temperatures and power from `hwmon` and `thermal`, energy from RAPL ([`energy_collector`]).
 
 use std::{
     fs,

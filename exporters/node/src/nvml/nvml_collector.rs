@@ -29,7 +29,7 @@ use crate::{
 /// After this many ticks the neighbours of the GPUs are looked for again.
 const TICKS_BETWEEN_LOOKS: u32 = 60;
 
-/// Reads GPUs through the workers of a [`Supervisor`].
+/// Reads GPUs through the workers of a [`WorkerSupervisor`].
 pub(crate) struct NvmlCollector {
     supervisor: WorkerSupervisor,
     inventory: GpuInventory,

@@ -30,7 +30,7 @@ const XID_EVENT: u64 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NvmlDeviceHandle(nvmlDevice_t);
 
-/// A buffer of counters, to be freed by [`Door::free`].
+/// A buffer of counters, to be freed by [`NvmlFunctions::free_sample`].
 #[derive(Debug)]
 pub(super) struct GpmSample(nvmlGpmSample_t);
 

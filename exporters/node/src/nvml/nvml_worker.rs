@@ -58,7 +58,7 @@ pub fn is_worker_process() -> bool {
     env::args_os().nth(1).is_some_and(|argument| argument == ARGUMENT)
 }
 
-/// Does the worker's whole work. To be called only if it was [`requested`].
+/// Does the worker's whole work. To be called only if it was [`is_worker_process`].
 pub fn run() -> ExitCode {
     let Some(orders) = parse_options() else { return ExitCode::FAILURE };
     let started = Instant::now();

@@ -90,7 +90,6 @@ pub(super) struct GpuIdentity {
 }
 
 /// What one GPU said in one round.
-#[expect(clippy::struct_field_names, reason = "its readings are its readings")]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct GpuRoundReadings {
     /// Whether the driver called the GPU lost, or did not even find it.

@@ -1,8 +1,8 @@
 //! The door to the CUDA driver: its C functions, opened at run time, each call checked. All of `unsafe` is here.
 //!
 //! What crosses the door are numbers: addresses in GPU memory, handles. A wrong one is an error of the driver or of the
-//! GPU, never of this process's memory; only [`Cuda::peek`] and [`Cuda::poke`] touch memory of the host, which
-//! [`super::gpu::Gpu`] keeps for as long as it hands out its address.
+//! GPU, never of this process's memory; only [`CudaDriver::read_pinned`] and [`CudaDriver::write_pinned`] touch memory of the host, which
+//! [`super::gpu_context`] keeps for as long as it hands out its address.
 
 #![expect(unsafe_code, reason = "the CUDA driver is a C library that is opened at run time")]
 
@@ -214,7 +214,7 @@ impl CudaDriver {
         ask!(self, can_access_peer(device, peer), 0).map(|answer| answer != 0)
     }
 
-    /// The GPU's primary context, made if there is none; [`Cuda::release`] gives it back.
+    /// The GPU's primary context, made if there is none; [`CudaDriver::release_context`] gives it back.
     pub(crate) fn retain_context(&self, device: i32) -> Result<CudaHandle, CudaError> {
         ask!(self, context_retain(device), ptr::null_mut()).map(CudaHandle)
     }
@@ -386,7 +386,7 @@ impl CudaDriver {
         call!(self, launch(kernel.0, blocks, 1, 1, threads, 1, 1, 0, on.0, places, none))
     }
 
-    /// Reads a word of pinned memory that [`Cuda::allocate_host`] gave and nobody freed.
+    /// Reads a word of pinned memory that [`CudaDriver::allocate_host`] gave and nobody freed.
     pub(super) fn read_pinned(at: u64) -> u32 {
         let place: *const u32 = ptr::with_exposed_provenance(at as usize);
         // SAFETY: the only callers are in `gpu`, which checks that the place lies in pinned memory that it owns and

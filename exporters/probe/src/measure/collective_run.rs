@@ -257,7 +257,7 @@ impl MeasureSession<'_> {
         }
         match by {
             CollectiveBackend::Nccl(nccl, collective) => {
-                self.queue_nccl(nccl, *collective, ring)?
+                self.queue_nccl(nccl, *collective, ring)?;
             }
             CollectiveBackend::Ours => {
                 for (number, one) in ring.plan.moves.iter().enumerate() {

@@ -313,7 +313,7 @@ impl MeasureSession<'_> {
             TransferKind::DriverCopy => gpu.copy_memory(to.receive, from.send, bytes, stream)?,
             TransferKind::ToGpu => gpu.copy_memory(to.receive, table.host_memory, bytes, stream)?,
             TransferKind::FromGpu => {
-                gpu.copy_memory(table.host_memory, from.send, bytes, stream)?
+                gpu.copy_memory(table.host_memory, from.send, bytes, stream)?;
             }
         }
         gpu.record_event(by.end, stream)?;

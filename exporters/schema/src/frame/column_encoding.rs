@@ -227,7 +227,7 @@ fn decode_marked(
             UNCHANGED if difference => {}
             VALUE => *bits = decode_raw_value(bytes)?,
             reason if usize::from(reason) < AbsenceReason::ALL.len() => {
-                *bits = ABSENT + u64::from(reason)
+                *bits = ABSENT + u64::from(reason);
             }
             mark => return Err(FrameError::Code(mark)),
         }

@@ -54,7 +54,7 @@ pub struct FrameParts<'a> {
     pub sends_layout: bool,
     /// Who the devices are; a client without a base needs it.
     pub identity: Option<&'a [u8]>,
-    /// A reading for each place of the layout, as [`bits`] makes them.
+    /// A reading for each place of the layout, as [`encode_reading`] makes them.
     pub readings: &'a [u64],
 }
 
@@ -179,7 +179,7 @@ impl FrameEncoder {
         &self.identity
     }
 
-    /// The readings, a column after the other, as [`bits`] makes them.
+    /// The readings, a column after the other, as [`encode_reading`] makes them.
     pub fn reading_bits(&self) -> &[u64] {
         &self.readings
     }

@@ -79,7 +79,7 @@ impl TemplateCache {
         }
     }
 
-    /// Reads a page of the target whose memory is given. It comes out as [`decode()`](super::decode()) would read it.
+    /// Reads a page of the target whose memory is given. It comes out as [`decode()`](super::decode_page()) would read it.
     pub fn decode_page(
         &self,
         memory: &mut TemplateState,

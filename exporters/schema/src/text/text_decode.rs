@@ -22,7 +22,7 @@ pub(super) struct LearnedPage {
     pub(super) layout: Option<PageTemplate>,
 }
 
-/// Reads a page as [`decode`] does, and notes its layout.
+/// Reads a page as [`decode_page`] does, and notes its layout.
 pub(super) fn learn_template(
     body: &[u8],
     limits: &PageLimits,

@@ -57,7 +57,7 @@ impl SingleFaultFleet {
             lasts_s: Some(CHECKPOINT_LASTS.as_secs_f64()),
             gang: 0,
             member: 0,
-            effect: FaultEffect::Checkpoint { spin: number % 2 == 0 },
+            effect: FaultEffect::Checkpoint { spin: number.is_multiple_of(2) },
         };
         Self::with_optional_end(kind, seed, start, None, (1..CHECKPOINTS).map(pause).collect())
     }
