@@ -244,7 +244,8 @@ fn a_host_that_starves_its_gpus_is_one_finding_and_its_peers_are_victims() {
     assert!(finding.victims.iter().all(|victim| victim.node.as_deref() != Some("gpu001")));
     let since = finding.since;
     assert!(since >= UnixMs(60_000) && since <= UnixMs(70_000), "{since:?}");
-    bench.run(40, [Some(BUSY), Some(BUSY)]);
+    // The ports were silent as in a pause, after which averages have a minute to recover.
+    bench.run(80, [Some(BUSY), Some(BUSY)]);
     assert_eq!(bench.open_ids(), [""; 0]);
 }
 

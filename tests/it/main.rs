@@ -27,6 +27,7 @@ mod hostile_answers;
 mod judge_recordings;
 mod kubelet_pods;
 mod module_boundaries;
+mod names;
 mod node_fake_driver;
 mod node_host;
 mod node_network;

@@ -291,7 +291,7 @@ fn is_test_file(path: &Path) -> bool {
 }
 
 /// Every Rust file below `folders`, as paths from the root, in order.
-fn rust_files(folders: &[&str]) -> Vec<PathBuf> {
+pub(crate) fn rust_files(folders: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open: Vec<PathBuf> =
         folders.iter().map(|folder| repository_root().join(folder)).collect();
@@ -311,10 +311,10 @@ fn rust_files(folders: &[&str]) -> Vec<PathBuf> {
     found
 }
 
-fn read_source(path: &Path) -> String {
+pub(crate) fn read_source(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-fn repository_root() -> &'static Path {
+pub(crate) fn repository_root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
