@@ -255,6 +255,7 @@ outlive! {
     compute_straggler_outlives_kills: ComputeStraggler, SECOND;
     throttled_outlives_kills: Throttled, SECOND;
     host_bound_outlives_kills: HostBound, SECOND;
+    host_bound_outlives_kills_slowly: HostBound, SLOW;
     pcie_degraded_outlives_kills: PcieDegraded, SECOND;
     nvlink_degraded_outlives_kills: NvlinkDegraded, SECOND;
     port_down_outlives_kills: PortDown, SECOND;
