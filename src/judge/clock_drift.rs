@@ -98,7 +98,7 @@ impl ClockDrift {
     pub(super) fn of(judge: &Judge, cluster: &Cluster, row: u32) -> Option<(f64, f64)> {
         let drift = judge.gpus.get(row as usize)?.drift;
         let now = clock_over_peers(judge, cluster, row, cluster.now())?;
-        // A GPU that is as fast as its peers, or has recovered, delays nobody: it was faster for a while.
+        // A GPU that is as fast as its peers, or has recovered, does not delay others: it was faster for a while.
         let usual = f64::from(drift.usual);
         let slower = now < usual.min(1.0) * (1.0 - judge.limits.drift_slack_ratio);
         (slower && drift.has_declined(&judge.limits)).then_some((now, usual))
