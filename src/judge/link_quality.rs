@@ -215,7 +215,7 @@ impl ActivePort<'_> {
     }
 
     /// Whether it cannot be decided that the link is healthy: an error counter is saturated at its maximum, no other
-    /// counter with errors of this link goes on, and there were no FEC corrections that would show the recovery.
+    /// counter with errors of this link goes on, and FEC corrections that rose with them have not fallen again.
     fn is_unclear(&self) -> bool {
         let reading = |metric: MetricId| self.cluster.current_reading(metric, self.row);
         if !LINK_ERRORS.iter().any(|it| reading(*it) == Some(AbsenceReason::Saturated.into())) {

@@ -16,7 +16,7 @@ struct CauseCheck {
     series: &'static [MetricId],
     unit: Unit,
     threshold: &'static str,
-    /// None where one is too many.
+    /// None where a single occurrence is a fault.
     limit: Option<fn(&Thresholds) -> f64>,
     /// Whether values below the limit are bad.
     below: bool,
