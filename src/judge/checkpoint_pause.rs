@@ -12,8 +12,7 @@ use super::{
 };
 use crate::cluster::{Cluster, Node, NodeId};
 
-/// Refutes starvation of a job that stops sending: it pauses as a whole, and the low activity before was the start of
-/// it.
+/// Refutes starvation of a job that stops sending: it pauses as a whole, which began with the low activity before.
 pub(super) fn refute_starvation(
     judge: &Judge,
     cluster: &Cluster,

@@ -117,7 +117,7 @@ pub(super) struct CpuPressure {
     pub(super) pressed: bool,
     /// Tasks wait for a CPU a little.
     pub(super) crowded: bool,
-    /// One CPU is busier than its baseline.
+    /// One CPU is saturated, and was not in its baseline.
     pub(super) pegged: bool,
     /// The busy share of the busiest one.
     pub(super) busiest: Option<f64>,

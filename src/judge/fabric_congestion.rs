@@ -72,7 +72,8 @@ pub(super) fn is_any_port_congested(judge: &Judge, cluster: &Cluster) -> bool {
 }
 
 /// Congested ports without a known leaf, by rail, where they are too few to blame the rail and too many to blame each
-/// one. Nodes with several congested rails are excluded: they share the node and not a switch.
+/// one. A rail is excluded if at least half of them are on nodes with several congested rails: these share the node and
+/// not a switch.
 pub(super) fn unnamed_leaf_ports(
     judge: &Judge,
     cluster: &Cluster,

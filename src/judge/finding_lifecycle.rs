@@ -79,7 +79,7 @@ pub(super) struct FindingTracker {
     pending: BTreeMap<String, PendingSpan>,
     /// Pending findings from before a restart that were not seen since.
     before: BTreeMap<String, PendingSpan>,
-    /// The first step.
+    /// The time of the first step.
     began: Option<UnixMs>,
     stepped: Option<UnixMs>,
     opened: BTreeMap<FindingKind, u64>,
@@ -428,35 +428,35 @@ impl FindingTracker {
         closed
     }
 
-    /// Open findings of which this is true, by id.
+    /// Returns the ids of the open findings that match the predicate.
     pub(super) fn open_ids_where(&self, wanted: impl Fn(&DetectedFinding) -> bool) -> Vec<String> {
         let open = self.known.iter().filter(|(_, known)| known.is_open());
         let wanted = open.filter(|(_, known)| wanted(&known.record.finding));
         wanted.map(|(id, _)| id.clone()).collect()
     }
 
-    /// The open finding with this id.
+    /// Returns the open finding with this id.
     pub(super) fn open_one(&self, id: &str) -> Option<&DetectedFinding> {
         self.known.get(id).filter(|known| known.is_open()).map(|known| &known.record.finding)
     }
 
-    /// Open findings from before a restart that were not looked at for long enough since.
+    /// Returns the open findings from before a restart whose evidence was not read for long enough since.
     pub(super) fn unsettled_findings(&self) -> impl Iterator<Item = &DetectedFinding> {
         let open = self.known.values().filter(|known| known.is_open() && known.is_unsettled());
         open.map(|known| &known.record.finding)
     }
 
-    /// Changes whenever a finding ends, opens again or is forgotten.
+    /// Changes whenever a finding closes, reopens or is dropped.
     pub(super) fn closed_revision(&self) -> u64 {
         self.revision
     }
 
-    /// Findings whose evidence is there and that have no place, by kind.
+    /// Returns the findings that have evidence but exceed the quotas, by kind.
     pub(super) fn over_limit_counts(&self) -> &BTreeMap<FindingKind, u32> {
         &self.without_place
     }
 
-    /// How many were opened since the start, by kind.
+    /// Returns how many were opened since the start, by kind.
     pub(super) fn opened_counts(&self) -> &BTreeMap<FindingKind, u64> {
         &self.opened
     }

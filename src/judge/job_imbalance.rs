@@ -214,7 +214,7 @@ impl<'a> UnevenGroup<'a> {
         (self.heavy.len() * 2 <= self.of).then(|| self.stage_imbalance())
     }
 
-    /// Returns a finding if some nodes always work more than the others.
+    /// Builds the finding that some nodes always work more than the others.
     fn stage_imbalance(&self) -> PendingFinding {
         let names: Vec<&str> = self
             .heavy

@@ -16,7 +16,7 @@ const PARTS: f64 = 10_000.0;
 /// The share of a GPU that does nothing for its job.
 const WHOLE: u16 = 10_000;
 
-/// What lost time is attributed to.
+/// The cause of lost time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AttributedCause {
     /// The open finding at this index of [`FleetLoss::findings`].
@@ -101,7 +101,7 @@ impl LossTotals {
     }
 }
 
-/// What is lost at one step.
+/// The loss at one step.
 #[derive(Clone, Debug, Default)]
 pub struct FleetLoss {
     /// Every GPU by row.

@@ -169,7 +169,7 @@ pub fn target_problem(target: &TrackedTarget) -> Option<SanitizedText> {
     Some(SanitizedText::new(&format!("{address}: {reason}. {}", next_step(target))))
 }
 
-/// Describes a target that is read but had samples dropped lately, if it had.
+/// Describes a target that is read but whose late results were discarded lately; none if there were none.
 fn dropped(target: &TrackedTarget) -> Option<SanitizedText> {
     let (results, at) = (target.dropped_lately()?, format_time_of_day(target.dropped_at?));
     let results = format_count(results as usize, "result");

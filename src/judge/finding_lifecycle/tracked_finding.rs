@@ -57,7 +57,7 @@ pub struct FindingHistory {
     pub changes: Vec<FindingTransition>,
 }
 
-/// One change.
+/// One change of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FindingTransition {
     /// The time of the change.
