@@ -1,4 +1,4 @@
-//! The judge: what the numbers mean. Pure: no input or output, no clock.
+//! The judge: derives GPU states, findings and lost GPUs from the ingested metrics. Pure: no I/O, no clock.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -90,58 +90,58 @@ use switch_port_averages::SwitchPortTable;
 pub use target_down::{next_step, target_problem};
 pub use thresholds::{ImpossibleThreshold, Thresholds};
 
-/// All that is judged, and the averages and waiting times behind it.
+/// Everything that is judged, with the averages and timers behind it.
 #[derive(Debug)]
 pub struct Judge {
     limits: Thresholds,
     gpus: Vec<GpuTracker>,
     hosts: HashMap<NodeId, HostAverages>,
     hung_since: BTreeMap<SanitizedText, UnixMs>,
-    /// The same from before a restart, of jobs that were not seen since.
+    /// The same as restored after a restart, for jobs that were not seen since.
     restored_hung_since: BTreeMap<SanitizedText, UnixMs>,
     ports: PortTrackers,
     links: LinkTable,
     switches: SwitchPortTable,
     nvlinks: NvlinkTable,
     health: GpuErrorTracker,
-    /// The page of each node whose health was last looked at.
+    /// The timestamp of each node's page whose health was read last.
     health_read_at: HashMap<NodeId, UnixMs>,
     job_groups: JobGroups,
     pauses: Pauses,
     shares: WorkShares,
     inferred_leaves: InferredLeaves,
     tracker: FindingTracker,
-    /// What open findings name.
+    /// GPUs and nodes that open findings name.
     frozen: FrozenBaselines,
-    /// What was usual before a restart, of what was not seen since.
+    /// Baselines from before a restart of devices that were not seen since.
     restored_baselines: BaselineSnapshot,
-    /// The GPUs of each node that were known before a restart, by the node's name.
+    /// The GPUs of each node from before a restart, by node name.
     restored_gpus: HashMap<SanitizedText, HashSet<SanitizedText>>,
-    /// As which node each target reports, and did before a restart.
+    /// The node that each target reports as, now and before a restart.
     node_names: NodeNames,
-    /// When it first looked.
+    /// The time of the first step.
     first_step: Option<UnixMs>,
-    /// What probes between nodes say.
+    /// Results of probes between nodes.
     cross_node: Vec<CrossNodeBandwidth>,
-    /// What is lost as of the last step.
+    /// Lost GPUs as of the last step.
     loss: FleetLoss,
 }
 
-/// What is remembered of one GPU, at its row.
+/// The state of one GPU, at its row.
 #[derive(Debug, Default)]
 struct GpuTracker {
-    /// The node that it is on: a row may be given to another.
+    /// The node that it is on: a row may be reassigned.
     node: Option<SanitizedText>,
     averages: GpuAverages,
     allocated: Option<bool>,
     hysteresis: StateHysteresis,
     allocation: GpuAllocation,
     drift: ClockDrift,
-    /// The last sample that was looked at.
+    /// The last sample that was read.
     last_sample: Option<UnixMs>,
 }
 
-/// Every detector, those last that look for what nothing else explains.
+/// All detectors; those that look for what no other finding explains come last.
 const DETECTORS: [fn(&Judge, &Cluster, &mut DetectorOutcome); 15] = [
     gpu_failed::detect_failed_gpus,
     slow_gpu::detect_slow_gpus,
@@ -161,7 +161,7 @@ const DETECTORS: [fn(&Judge, &Cluster, &mut DetectorOutcome); 15] = [
 ];
 
 impl Judge {
-    /// A judge with these limits that has seen nothing yet.
+    /// Creates a judge with these limits and no state.
     pub fn new(limits: Thresholds) -> Self {
         Self {
             limits,
@@ -190,36 +190,36 @@ impl Judge {
         }
     }
 
-    /// The same, that goes on where another one ended.
+    /// Continues from the findings of an earlier judge.
     #[must_use]
     pub fn with_findings(self, past: FindingSnapshot) -> Self {
         let (hangs, past) = past.into_hangs();
         Self { tracker: FindingTracker::from_snapshot(past), restored_hung_since: hangs, ..self }
     }
 
-    /// The same, that knows what was usual before.
+    /// Continues with saved baselines.
     #[must_use]
     pub fn with_baselines(self, usual: BaselineSnapshot) -> Self {
         let node_names = NodeNames::recalled(usual.nodes_by_address());
         Self { restored_gpus: usual.gpus_by_node(), node_names, restored_baselines: usual, ..self }
     }
 
-    /// Hears what probes between nodes say now.
+    /// Sets the current results of probes between nodes.
     pub fn set_probe_results(&mut self, measured: Vec<CrossNodeBandwidth>) {
         self.cross_node = measured;
     }
 
-    /// What is usual, of everything that is known.
+    /// Returns the baselines of all known devices.
     pub fn snapshot_baselines(&self, cluster: &Cluster) -> BaselineSnapshot {
         BaselineSnapshot::of(self, cluster)
     }
 
-    /// What outlives a restart.
+    /// Returns the finding state that persists over a restart.
     pub fn snapshot_findings(&self) -> FindingSnapshot {
         self.tracker.to_snapshot().with_hangs(&self.hung_since)
     }
 
-    /// Looks at what is known now, and updates states and findings.
+    /// Evaluates the current cluster data and updates states and findings.
     pub fn evaluate_cluster(&mut self, cluster: &Cluster) {
         let began = *self.first_step.get_or_insert(cluster.now());
         if cluster.now().duration_since(began).as_secs_f64() >= self.limits.resume_seconds {
@@ -276,7 +276,7 @@ impl Judge {
         }
     }
 
-    /// Leaves out what is seen of nodes that report under another name now: their last values stand for a while.
+    /// Drops evidence of nodes that now report under another name: their last values remain for a while.
     fn leave_out_renamed(&self, cluster: &Cluster, seen: &mut DetectorOutcome) {
         let nodes = Whereabouts::of(self, cluster);
         let is_here = |finding: &DetectedFinding| {
@@ -288,8 +288,7 @@ impl Judge {
         seen.undecidable.retain(|id| self.tracker.open_one(id).is_none_or(is_here));
     }
 
-    /// Open findings of which nothing new can be said: what was true of a node that is silent stays, and what was true of
-    /// a job that pauses.
+    /// Open findings that cannot be decided now: those of a silent node stay open, and those of a job that pauses.
     fn undecidable_findings(&self, cluster: &Cluster) -> Vec<String> {
         let nodes = Whereabouts::of(self, cluster);
         self.tracker.open_ids_where(|finding| {
@@ -304,37 +303,37 @@ impl Judge {
         })
     }
 
-    /// What every GPU does and loses, as of the last step; it is given away, and the place of an earlier one taken back.
+    /// Returns the state and loss of every GPU as of the last step; takes an earlier buffer back in exchange.
     pub fn swap_loss(&mut self, earlier: FleetLoss) -> FleetLoss {
         std::mem::replace(&mut self.loss, earlier)
     }
 
-    /// The state of the GPU at this row.
+    /// Returns the state of the GPU at this row.
     pub fn gpu_state(&self, gpu: u32) -> GpuState {
         self.gpus.get(gpu as usize).map_or(GpuState::Unknown, |gpu| gpu.hysteresis.current_state())
     }
 
-    /// Every open finding, worst first.
+    /// Returns all open findings, worst first.
     pub fn open_findings(&self) -> Vec<&DetectedFinding> {
         self.tracker.open_records().into_iter().map(|told| &told.finding).collect()
     }
 
-    /// The same with what became of each.
+    /// Returns all open findings with their history, worst first.
     pub fn open_records(&self) -> Vec<&FindingRecord> {
         self.tracker.open_records()
     }
 
-    /// Findings that closed and are remembered, newest first.
+    /// Returns closed findings that are retained, newest first.
     pub fn closed_records(&self) -> Vec<&FindingRecord> {
         self.tracker.closed_records()
     }
 
-    /// Changes whenever a finding closes, opens again or is forgotten.
+    /// Changes whenever a finding closes, reopens or is dropped.
     pub fn closed_revision(&self) -> u64 {
         self.tracker.closed_revision()
     }
 
-    /// Findings whose evidence is there and for which there is no place, by kind.
+    /// Findings that have evidence but exceed the quotas, by kind.
     pub fn over_limit_counts(&self) -> &BTreeMap<FindingKind, u32> {
         self.tracker.over_limit_counts()
     }
@@ -344,8 +343,8 @@ impl Judge {
         self.tracker.opened_counts()
     }
 
-    /// Seconds that hold two samples of what an exporter collects only now and then; at a short period every page has
-    /// new ones.
+    /// Seconds that contain two samples of what an exporter collects only now and then; at a short period every page
+    /// has new ones.
     fn two_sample_seconds(&self, cluster: &Cluster) -> f64 {
         if self.has_slow_period(cluster) {
             2.0 * cluster.scrape_period().as_secs_f64() + self.limits.sample_slack_seconds
@@ -354,22 +353,22 @@ impl Judge {
         }
     }
 
-    /// Seconds that hold two samples of each of several nodes, which are read at different moments of a period: what all
-    /// of them did once, such as a checkpoint, is told by one or another of them for a period longer.
+    /// Seconds that contain two samples of each of several nodes, which are read at different moments of a period: what
+    /// all of them did once, such as a checkpoint, still shows up on some of them for one more period.
     fn two_sample_seconds_of_all(&self, cluster: &Cluster) -> f64 {
         let spread =
             if self.has_slow_period(cluster) { cluster.scrape_period().as_secs_f64() } else { 0.0 };
         self.two_sample_seconds(cluster) + spread
     }
 
-    /// Seconds that hold two looks of an exporter at its boards, however often it is asked: two numbers of one page may
-    /// be of two instants.
+    /// Seconds that contain two collections of an exporter, however often it is scraped: two values of one page may be
+    /// of two instants.
     fn two_collection_seconds(&self, cluster: &Cluster) -> f64 {
         let all = 2.0 * self.limits.collected_seconds + self.two_sample_seconds(cluster) / 2.0;
         if self.has_slow_period(cluster) { all.max(self.two_sample_seconds(cluster)) } else { 0.0 }
     }
 
-    /// Whether pages come so seldom that they may repeat what an exporter collected before.
+    /// Whether scrapes are so rare that pages may repeat what an exporter collected before.
     fn has_slow_period(&self, cluster: &Cluster) -> bool {
         cluster.scrape_period().as_secs_f64() >= self.limits.slow_period_seconds
     }
@@ -382,7 +381,7 @@ impl Judge {
         }
     }
 
-    /// Takes in the newest sample of a GPU; says whether another job began on it.
+    /// Ingests the newest sample of a GPU; returns whether another job began on it.
     fn observe_gpu(
         &mut self,
         cluster: &Cluster,
@@ -469,7 +468,7 @@ impl Judge {
         signals
     }
 
-    /// A job of which every GPU waits while the network is silent is hung once that lasted long enough.
+    /// Marks a job as hung once all its GPUs wait while the network is silent for long enough.
     fn mark_hung_jobs(&mut self, cluster: &Cluster) {
         let now = cluster.now();
         self.hung_since.retain(|job, _| cluster.gpus_by_job().contains_key(job));

@@ -1,4 +1,4 @@
-//! gaunt's own lateness: targets that it did not come to read say nothing, and are nobody's fault but its own.
+//! Aggregator lateness: targets that gaunt itself does not scrape in time are not to blame.
 
 use gaunt_schema::{Entity, EntityKind, FindingKind, UnixMs, unit::Unit};
 
@@ -10,13 +10,13 @@ use super::{
 };
 use crate::cluster::{Cluster, TrackedTarget};
 
-/// Stalls in a minute from which they are lateness: a single one is a machine that was suspended.
+/// Stalls per minute that count as lateness: a single one is a machine that was suspended.
 const STALLS: u32 = 2;
 
-/// By how much the period of targets is wider than it is set.
+/// The actual scrape period, as a multiple of the configured one.
 const PERIODS: &str = "periods from one page of a target to the next";
 
-/// Adds gaunt itself if it reads targets too late.
+/// Adds gaunt itself if it scrapes targets too late.
 pub(super) fn detect_late_aggregator(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
     if !is_aggregator_late(judge, cluster) {
         return;
@@ -81,8 +81,8 @@ fn summary(judge: &Judge, cluster: &Cluster) -> String {
     )
 }
 
-/// Whether gaunt did not come to read several targets at once, or was late for much of the last minute. A single target
-/// that nobody tried may be stuck.
+/// Whether gaunt did not scrape several targets at once, or was late for much of the last minute. A single target that
+/// was not tried may be stuck.
 pub(super) fn is_aggregator_late(judge: &Judge, cluster: &Cluster) -> bool {
     let least = judge.limits.untried_targets.max(1.0);
     let ((unjudged, attempts), (stalled, stalls)) =
@@ -92,7 +92,7 @@ pub(super) fn is_aggregator_late(judge: &Judge, cluster: &Cluster) -> bool {
         || (stalled >= judge.limits.own_late_ratio && stalls >= STALLS)
 }
 
-/// Targets that were not read, or not given their time, as often as others would have to fail.
+/// Counts the targets that were not scraped, or had their time cut short, as often as others would have to fail.
 fn count_unread_targets(judge: &Judge, cluster: &Cluster) -> usize {
     let least = judge.limits.target_failures.max(1);
     let unjudged = |target: &&TrackedTarget| target.unjudged >= least && !target.is_missed();

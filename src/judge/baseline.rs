@@ -1,42 +1,43 @@
-//! What is usual for a thing: its own past, learned while nothing is unusual.
+//! The baseline of one signal: learned from its own past while it is not unusual.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Thresholds, moving_average::CompactTimestamp};
 
-/// In which direction a signal tells of trouble.
+/// The direction in which a signal gets worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WorseDirection {
-    /// Less is worse, such as arithmetic.
+    /// Lower is worse, such as tensor activity.
     Lower,
-    /// More is worse, such as pressure.
+    /// Higher is worse, such as pressure.
     Higher,
 }
 
-/// When a sample came, and whether it may teach anything.
+/// The time of a sample, and whether the baseline may learn from it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SampleMoment {
-    /// When it came.
+    /// The time of the sample.
     pub(super) at: CompactTimestamp,
-    /// An open finding names what it is of: what was learned stands.
+    /// An open finding names its device: the baseline is frozen.
     pub(super) frozen: bool,
 }
 
-/// The usual value of one signal.
+/// The baseline of one signal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "SavedBaseline", into = "SavedBaseline")]
 pub(super) struct Baseline {
     mean: f32,
     seconds: f32,
-    /// For so many seconds it has been worse than usual; below zero, for so many the accepted level is still learned.
+    /// Seconds for which it has been worse than the baseline; below zero, seconds for which the accepted level is
+    /// learned.
     unusual: f32,
     learned: bool,
-    /// Somebody said that it is usual: it counts however bad it is.
+    /// A user accepted it: it counts however bad it is.
     accepted: bool,
     last: CompactTimestamp,
 }
 
-/// As it is kept: with or without whether it was accepted and learned, which earlier files do not say.
+/// The saved form: with or without the fields for acceptance and learning, which earlier files lack.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum SavedBaseline {
@@ -45,7 +46,7 @@ enum SavedBaseline {
     Counted(f32, f32, f32, i64),
 }
 
-/// Seconds after which a value counted as learned where the file does not say whether it did.
+/// Seconds after which a value counts as learned where the file does not contain that field.
 const COUNTED_SECONDS: f32 = 40.0;
 
 impl From<SavedBaseline> for Baseline {
@@ -89,7 +90,7 @@ impl Baseline {
         !self.last.is_set()
     }
 
-    /// Takes in the signal's average at an instant. `floor` is what is too small to make a difference.
+    /// Updates the baseline with the signal's average at an instant. Differences below `floor` are ignored.
     pub(super) fn learn_value(
         &mut self,
         now: Option<f64>,
@@ -101,11 +102,11 @@ impl Baseline {
         let Some(now) = now else { return };
         let SampleMoment { at, frozen } = at;
         if frozen && self.learned && self.unusual >= 0.0 {
-            // Neither what a fault does nor the noise of its end is usual; nor is the time waited for.
+            // Neither a fault nor the noise of its end is a baseline; nor does the waiting time count.
             (self.last, self.unusual) = (at, 0.0);
             return;
         }
-        // Where nobody looked nothing was learned: a sample teaches for the time of a slow period at most.
+        // Nothing is learned in gaps: a sample counts for one slow period at most.
         let passed = if self.is_new() {
             1.0
         } else {
@@ -122,7 +123,7 @@ impl Baseline {
             return;
         }
         if self.unusual < 0.0 {
-            // Somebody said that it is usual now: one instant of it is not to stand for all.
+            // A user accepted the present level: average it, because a single instant is not representative.
             self.seconds += passed as f32;
             approach(f64::from(self.seconds));
             self.unusual = (self.unusual + passed as f32).min(0.0);
@@ -131,13 +132,13 @@ impl Baseline {
         let change = (now - mean) / mean.abs().max(floor);
         let is_worse = (change > 0.0) == (worse == WorseDirection::Higher);
         if change.abs() <= limits.usual_ratio {
-            // What grows slowly worse is not to be taken for usual half-way.
+            // A slow degradation must not become the baseline half-way.
             let own = if is_worse { limits.usual_seconds } else { f64::from(self.seconds) };
             approach(own);
             self.unusual = 0.0;
             self.seconds = (self.seconds + passed as f32).min(limits.usual_seconds as f32);
         } else if !is_worse {
-            // What was accepted may swing: its best moments are not what is usual.
+            // An accepted level may swing: its best moments are not the baseline.
             let slowly = if self.accepted { limits.usual_seconds } else { 0.0 };
             approach(limits.usual_better_seconds.max(slowly));
             self.unusual = 0.0;
@@ -149,7 +150,7 @@ impl Baseline {
         }
     }
 
-    /// Takes the present value for usual: somebody who knows says so. The same as before where it is not known.
+    /// Accepts the present value as the baseline on behalf of a user. Unchanged where the value is unknown.
     #[must_use]
     pub(super) fn with_accepted(self, now: Option<f64>, limits: &Thresholds) -> Self {
         let Some(now) = now else { return self };
@@ -159,12 +160,12 @@ impl Baseline {
         Self { mean, seconds, unusual, learned: true, accepted: true, last: self.last }
     }
 
-    /// Whether somebody said that it is usual.
+    /// Whether a user accepted it.
     pub(super) fn is_accepted(&self) -> bool {
         self.accepted
     }
 
-    /// The usual value, once enough was seen.
+    /// Returns the baseline, once enough was seen.
     pub(super) fn usual_value(&self) -> Option<f64> {
         self.learned.then_some(f64::from(self.mean))
     }
@@ -228,7 +229,7 @@ mod tests {
             feed_value_frozen(172_800, &mut baseline, 60, value, true);
             assert_eq!(baseline.usual_value(), Some(0.5), "{value}");
         }
-        // What was unusual meanwhile counts for nothing: it is waited for anew.
+        // Unusual values in between reset the wait.
         feed_value(1_700, &mut baseline, 172_860, 0.3);
         assert_eq!(baseline.usual_value(), Some(0.5));
         feed_value(200, &mut baseline, 174_560, 0.3);

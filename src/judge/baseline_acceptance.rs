@@ -1,12 +1,12 @@
-//! A level that somebody accepts: what all that a finding names does now is usual from now on.
+//! Baseline acceptance: a user accepts the present level of all devices that a finding names as their baseline.
 
 use gaunt_schema::{DeviceClass, FindingKind};
 
 use super::{ClockDrift, FrozenBaselines, Judge};
 use crate::cluster::{Cluster, NodeId};
 
-/// Whether findings of this kind rest on what is usual, so that another level can be accepted. What a device states of
-/// itself, or what is too much for any, is a fault at every level.
+/// Whether findings of this kind depend on baselines, so that another level can be accepted. An error that a device
+/// reports, or a value beyond an absolute limit, is a fault at every level.
 pub const fn is_acceptable(kind: FindingKind) -> bool {
     matches!(
         kind,
@@ -20,7 +20,8 @@ pub const fn is_acceptable(kind: FindingKind) -> bool {
 }
 
 impl Judge {
-    /// Takes for usual what all that an open finding names does now, and closes the finding. Says whether it was open.
+    /// Accepts the present level of all devices that an open finding names, and closes the finding. Returns whether it
+    /// was open.
     pub fn accept_finding(&mut self, cluster: &Cluster, id: &str, by: &str) -> bool {
         let named = FrozenBaselines::from_finding(self, cluster, id);
         if !self.tracker.accept_finding(id, cluster.now(), by) {

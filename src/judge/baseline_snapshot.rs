@@ -1,5 +1,5 @@
-//! What was learned, as it outlives a restart: a fault that lasts over one must not be taken for usual by who looks anew,
-//! and what a detector compares with must be there at its first look.
+//! Saved baselines: over a restart, a lasting fault must not become the baseline, and detectors need their baselines at
+//! the first step.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -16,63 +16,62 @@ use super::{
 };
 use crate::cluster::{Cluster, MAX_TARGETS, Node, NodeId};
 
-/// What was learned of a node that is never read again is forgotten after so long: who is away for repair comes back
-/// within a week.
+/// Retention of the baselines of a node that is not read any more: a node in repair comes back within a week.
 const KEPT: Duration = Duration::from_hours(7 * 24);
 
-/// A device of a node that is read is waited for so long after a restart; then it was taken out, or has another name.
+/// A device of a node that is read is expected for so long after a restart; then it counts as removed or renamed.
 const RECALLED: Duration = Duration::from_hours(24);
 
-/// Jobs of one node that are kept.
+/// The maximum of saved jobs per node.
 const MAX_JOBS: usize = 64;
 
-/// What was learned of everything that is known, by names: rows mean nothing after a restart.
+/// The baselines of all known devices, by name: rows are not valid after a restart.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BaselineSnapshot {
     nodes: HashMap<SanitizedText, NodeBaselines>,
 }
 
-/// What was learned of a node and its devices, by their keys. Maps that are not in the files of older versions are empty.
+/// The baselines of a node and its devices, by key. Maps that files of older versions lack are empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct NodeBaselines {
     host: Option<[Baseline; 4]>,
-    /// With the least power that each was seen to draw.
+    /// With the lowest power that was seen of each.
     gpus: HashMap<SanitizedText, ([Baseline; 4], Option<f32>)>,
-    /// With the highest rate that each was seen at; keys are device and port.
+    /// With the highest rate that was seen of each; keys are device and port.
     ports: HashMap<SanitizedText, ([Baseline; 3], Option<f64>)>,
-    /// Ports that were active, with what they said then.
+    /// Ports that were active, with their values of that time.
     #[serde(skip_serializing_if = "HashMap::is_empty")]
     active: HashMap<SanitizedText, LastActive>,
-    /// The clock of each GPU beside its peers'.
+    /// The clock of each GPU relative to its peers.
     #[serde(skip_serializing_if = "HashMap::is_empty")]
     drifts: HashMap<SanitizedText, ClockDrift>,
-    /// The most NVLinks that each GPU was seen to have.
+    /// The most NVLinks that were seen of each GPU.
     #[serde(skip_serializing_if = "HashMap::is_empty")]
     nvlinks: HashMap<SanitizedText, u16>,
-    /// Errors that were counted before, and GPUs that are broken; none if nobody looked.
+    /// Earlier error counts and broken GPUs; none if they were never read.
     #[serde(skip_serializing_if = "Option::is_none")]
     errors: Option<NodeErrorSnapshot>,
     /// The addresses of its targets.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     addresses: BTreeSet<SanitizedText>,
-    /// The jobs on it: a node that is not read since a restart cannot say them.
+    /// The jobs on it: a node that was not read since a restart does not report them.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     jobs: BTreeSet<SanitizedText>,
     /// When it was last among the nodes; none in the files of older versions.
     #[serde(skip_serializing_if = "Option::is_none")]
     seen: Option<UnixMs>,
-    /// Devices of the node when it was last looked for what is still to be recalled.
+    /// The number of the node's devices at the last attempt to restore the rest.
     #[serde(skip)]
     tried: usize,
 }
 
 impl BaselineSnapshot {
-    /// What the judge has learned by now.
+    /// Collects the present baselines of the judge.
     pub(super) fn of(judge: &Judge, cluster: &Cluster) -> Self {
         let mut usual = Self::default();
-        // What was not seen since a restart is not forgotten for another one.
+        // What was not seen since a restart is kept for the next one.
         usual.nodes.clone_from(&judge.restored_baselines.nodes);
         for (id, node) in cluster.sorted_nodes() {
             let of = usual.nodes.entry(node.name.clone()).or_default();
@@ -96,7 +95,7 @@ impl BaselineSnapshot {
         usual
     }
 
-    /// Forgets nodes that were not seen for long, and the oldest of too many.
+    /// Drops nodes that were not seen for long, and the oldest beyond the maximum.
     fn drop_expired(&mut self, now: UnixMs) {
         self.nodes.retain(|_, of| now.duration_since(*of.seen.get_or_insert(now)) <= KEPT);
         if self.nodes.len() > MAX_TARGETS {
@@ -109,8 +108,8 @@ impl BaselineSnapshot {
         }
     }
 
-    /// Gives every device that is seen for the first time what was learned of it before. The pages of a node's targets come
-    /// one after the other, and so do its devices.
+    /// Restores the baselines of every device that is seen for the first time. The pages of a node's targets arrive one
+    /// after the other, and so do its devices.
     pub(super) fn restore_devices(judge: &mut Judge, cluster: &Cluster) {
         if judge.restored_baselines.nodes.is_empty() {
             return;
@@ -120,7 +119,7 @@ impl BaselineSnapshot {
             judge.first_step.map_or(Duration::ZERO, |began| cluster.now().duration_since(began));
         for (id, node) in cluster.sorted_nodes() {
             let Some(of) = before.nodes.get_mut(&node.name) else { continue };
-            // What a finding is open about may still come back.
+            // The blamed device of an open finding may still come back.
             let named =
                 |finding: &DetectedFinding| finding.entity.node.as_ref() == Some(&node.name);
             if since > RECALLED && judge.tracker.open_ids_where(named).is_empty() {
@@ -130,7 +129,7 @@ impl BaselineSnapshot {
             let devices = [DeviceClass::Gpu, DeviceClass::Port, DeviceClass::Xid]
                 .map(|class| node.device_rows(class).len());
             let devices = devices.into_iter().sum();
-            // Devices come with the first page.
+            // Devices appear with the first page.
             if devices == of.tried {
                 continue;
             }
@@ -143,18 +142,19 @@ impl BaselineSnapshot {
         judge.restored_baselines = before;
     }
 
-    /// The GPUs of each node that were known before, by its name.
+    /// Returns the GPUs of each node from before, by node name.
     pub(super) fn gpus_by_node(&self) -> HashMap<SanitizedText, HashSet<SanitizedText>> {
         let boards = |of: &NodeBaselines| of.gpus.keys().cloned().collect();
         self.nodes.iter().map(|(name, of)| (name.clone(), boards(of))).collect()
     }
 
-    /// The jobs that were on a node before, which was not read since; none of a node that was not known.
+    /// Returns the earlier jobs of a node that was not read since; none if the node is unknown.
     pub(super) fn jobs(&self, node: &SanitizedText) -> Option<&BTreeSet<SanitizedText>> {
         self.nodes.get(node).map(|of| &of.jobs)
     }
 
-    /// The nodes that targets spoke for before, by the targets' addresses: who is not read since cannot say his name.
+    /// Returns the earlier node of each target, by the target's address: a target that was not read since reports no
+    /// name.
     pub(super) fn nodes_by_address(&self) -> HashMap<SanitizedText, SanitizedText> {
         let named = |(name, of): (&SanitizedText, &NodeBaselines)| {
             of.addresses.iter().map(|address| (address.clone(), name.clone())).collect::<Vec<_>>()
@@ -195,7 +195,7 @@ impl NodeBaselines {
         }
     }
 
-    /// Gives the devices of a node what was learned of them; what is given is left to them.
+    /// Restores the devices of a node and removes what is restored from the snapshot.
     fn restore_node(&mut self, judge: &mut Judge, cluster: &Cluster, id: NodeId, node: &Node) {
         if let Some(usual) = self.host.take() {
             judge.hosts.insert(id, HostAverages::from_baselines(usual));
@@ -224,7 +224,7 @@ impl NodeBaselines {
             }
         }
         if let Some(errors) = &mut self.errors {
-            // What was counted before is no news, and what was counted since is.
+            // Errors that were counted before the restart are old, and those counted since are new.
             judge.health_read_at.entry(id).or_insert(UnixMs(i64::MIN));
             judge.health.restore_errors(cluster, node, errors);
         }
@@ -245,7 +245,7 @@ fn device_key(cluster: &Cluster, class: DeviceClass, row: u32) -> Option<&Saniti
     cluster.device_at(class, row)?.device.key.first()
 }
 
-/// The node of a port, and its device and number in one word.
+/// Returns the node of a port, and its device and port number in one key.
 fn port_key(cluster: &Cluster, row: u32) -> Option<(SanitizedText, SanitizedText)> {
     let entry = cluster.device_at(DeviceClass::Port, row)?;
     let name = cluster.node_by_id(entry.node)?.name.clone();

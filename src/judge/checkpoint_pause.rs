@@ -1,4 +1,4 @@
-//! Pauses: jobs that do nothing for a while, and do not starve. They write a checkpoint, or end.
+//! Checkpoint pauses: jobs that do nothing for a while and are not starved. They write a checkpoint, or end.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::cluster::{Cluster, Node, NodeId};
 
-/// A job that sends nothing any more pauses as a whole: what was low before was the beginning of that.
+/// Refutes starvation of a job that stops sending: it pauses as a whole, which began with the low activity before.
 pub(super) fn refute_starvation(
     judge: &Judge,
     cluster: &Cluster,
@@ -34,8 +34,8 @@ pub(super) fn refute_starvation(
     seen.refuted.push(finding_id(FindingKind::StorageSlow, &Entity::new(EntityKind::Storage)));
 }
 
-/// Whether a GPU stood still a moment ago and does something again: however little that is, who pauses does not do it.
-/// Where pages come seldom, only what is counted between them says so.
+/// Whether a GPU stood still a moment ago and is active again: any activity excludes a pause. Where pages come rarely,
+/// only counters between them show it.
 pub(super) fn works_intermittently(judge: &Judge, cluster: &Cluster, row: u32) -> bool {
     let limits = &judge.limits;
     let Some(averages) = judge.gpus.get(row as usize).map(|gpu| &gpu.averages) else {
@@ -63,8 +63,8 @@ struct Pause {
 }
 
 impl Pauses {
-    /// Looks at every job: whether most of its nodes have sent next to nothing of what is usual for a while, or, where
-    /// nobody says what they send, whether its GPUs stand still and do not starve.
+    /// Updates every job: it pauses if most of its nodes have sent next to nothing of their baseline for a while or,
+    /// where traffic is not reported, if its GPUs stand still and are not starved.
     pub(super) fn look(judge: &mut Judge, cluster: &Cluster) {
         let (now, limits) = (cluster.now(), &judge.limits);
         let mut of = std::mem::take(&mut judge.pauses.of);
@@ -94,8 +94,8 @@ impl Pauses {
         judge.pauses.of = of;
     }
 
-    /// Whether a job pauses or did so a moment ago, so that averages of its work say nothing. One that does nothing for
-    /// long is said to be idle or to hang, and what slowed it before is over.
+    /// Whether a job pauses or did so a moment ago, so that averages of its work are not valid. A long pause is
+    /// reported as idle or hung instead, and an earlier slowdown is over.
     fn has(&self, gang: &JobGroup, now: UnixMs, limits: &Thresholds) -> bool {
         let pause = (!self.of.is_empty()).then(|| self.of.get(&gang.group_key())).flatten();
         pause.is_some_and(|pause| {
@@ -104,12 +104,12 @@ impl Pauses {
     }
 }
 
-/// Seconds after a pause until averages say again how fast a job works.
+/// Returns the seconds after a pause until averages show the job's pace again.
 fn settles(judge: &Judge, cluster: &Cluster) -> f64 {
     judge.limits.pause_settle_seconds + judge.two_sample_seconds_of_all(cluster)
 }
 
-/// Whether an open finding rests on the work of a job that pauses.
+/// Whether an open finding depends on the work of a job that pauses.
 pub(super) fn is_unclear(judge: &Judge, cluster: &Cluster, finding: &DetectedFinding) -> bool {
     if !rests_on_work(finding.kind) {
         return false;
@@ -132,7 +132,7 @@ pub(super) fn is_unclear(judge: &Judge, cluster: &Cluster, finding: &DetectedFin
             judge.job_groups.all_groups().iter().find(|gang| gang.job.as_ref() == Some(job))?;
         Some(pauses(gang))
     };
-    // What is larger than a node is seen through those that suffer from it.
+    // An entity larger than a node is observed through its victims.
     of_job(entity).or_else(|| on_node(entity)).unwrap_or_else(|| {
         finding
             .victims
@@ -141,7 +141,7 @@ pub(super) fn is_unclear(judge: &Judge, cluster: &Cluster, finding: &DetectedFin
     })
 }
 
-/// Whether the evidence of a kind of finding is there only while a job works.
+/// Whether the evidence of a kind of finding exists only while a job works.
 fn rests_on_work(kind: FindingKind) -> bool {
     use FindingKind::{
         ComputeStraggler, DataSkew, DataStarved, HostBlocksNetwork, HostBound, LeafCongested,

@@ -1,7 +1,7 @@
-//! Drift: GPUs that grow slower little by little beside their peers, seen by a sum of small deficits (CUSUM).
+//! Clock drift: GPUs that slowly fall behind their peers, detected by a sum of small deficits (CUSUM).
 //!
-//! What a GPU's clock is beside those of its peers does not change when all of them do something else. Deficits that
-//! are too small to stand out are summed for as long as they last; what is usual is slow enough not to follow them.
+//! A GPU's clock relative to its peers does not change when all of them do something else. Deficits that are too small
+//! to stand out are summed for as long as they last; the baseline is slow enough not to follow them.
 
 use gaunt_schema::{DeviceClass, UnixMs};
 use serde::{Deserialize, Serialize};
@@ -9,19 +9,19 @@ use serde::{Deserialize, Serialize};
 use super::{Judge, Thresholds, moving_average::CompactTimestamp, peer_clocks};
 use crate::cluster::Cluster;
 
-/// The clock of one GPU beside the middle of its peers, over a long time.
+/// The clock of one GPU / peer median, over a long time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "SavedDrift", into = "SavedDrift")]
 pub(super) struct ClockDrift {
     usual: f32,
-    /// Seconds that made what is usual.
+    /// Seconds that the baseline was learned from.
     seconds: f32,
     /// The sum of deficits, in seconds of a whole clock.
     sum: f32,
     at: CompactTimestamp,
 }
 
-/// What is kept of it: what is usual, the seconds that made it, the sum, and when it was last looked at.
+/// The saved form: the baseline, the seconds that it was learned from, the sum, and the time of the last sample.
 type SavedDrift = (f32, f32, f32, i64);
 
 impl From<SavedDrift> for ClockDrift {
@@ -42,7 +42,7 @@ impl ClockDrift {
         !self.at.is_set()
     }
 
-    /// Takes in how the clock is beside its peers'.
+    /// Adds a clock ratio.
     fn add_clock_ratio(
         &mut self,
         beside: f64,
@@ -51,7 +51,7 @@ impl ClockDrift {
         limits: &Thresholds,
     ) {
         let passed = if self.at.is_set() { at.seconds_since(self.at) } else { 0.0 };
-        // A sample that stands for long is still one sample.
+        // A sample that covers a long time is still one sample.
         let passed = passed.min(limits.slow_period_seconds);
         self.at = at;
         let learning = f64::from(self.seconds) < limits.drift_learned_seconds;
@@ -60,7 +60,7 @@ impl ClockDrift {
         }
         let span = if learning { f64::from(self.seconds) } else { limits.drift_seconds };
         let part = if self.usual > 0.0 { (passed / span).clamp(0.0, 1.0) } else { 1.0 };
-        // While a finding names it what is usual stands, so that a decline is never taken for usual.
+        // While a finding names it the baseline is frozen, so that a decline never becomes the baseline.
         if learning || !frozen {
             self.usual += (beside as f32 - self.usual) * part as f32;
         }
@@ -72,14 +72,14 @@ impl ClockDrift {
         self.sum = sum.clamp(0.0, 2.0 * limits.drift_sum_seconds) as f32;
     }
 
-    /// Whether it has become slower beside its peers, and that has lasted.
+    /// Whether its clock has declined relative to its peers, and that has lasted.
     fn has_declined(&self, limits: &Thresholds) -> bool {
         f64::from(self.sum) >= limits.drift_sum_seconds
     }
 }
 
 impl ClockDrift {
-    /// Looks at every GPU that works as much as ever.
+    /// Samples every GPU whose load is at its baseline.
     pub(super) fn observe_clocks(judge: &mut Judge, cluster: &Cluster) {
         for (_, node) in cluster.sorted_nodes() {
             let Some(at) = node.last_fed(DeviceClass::Gpu) else { continue };
@@ -94,19 +94,19 @@ impl ClockDrift {
         }
     }
 
-    /// The clock beside that of its peers, now and usually, of a GPU that has declined.
+    /// Returns the clock / peer median, present and baseline, of a GPU whose clock has declined.
     pub(super) fn of(judge: &Judge, cluster: &Cluster, row: u32) -> Option<(f64, f64)> {
         let drift = judge.gpus.get(row as usize)?.drift;
         let now = clock_over_peers(judge, cluster, row, cluster.now())?;
-        // Who is as fast as its peers, or has come back, holds nobody up: it was faster for a while.
+        // A GPU that is as fast as its peers, or has recovered, does not delay others: it was faster for a while.
         let usual = f64::from(drift.usual);
         let slower = now < usual.min(1.0) * (1.0 - judge.limits.drift_slack_ratio);
         (slower && drift.has_declined(&judge.limits)).then_some((now, usual))
     }
 }
 
-/// The clock beside the middle of its peers, while it is as busy as ever and draws no more than ever: who has more to
-/// do is clocked lower, and who waits higher.
+/// Returns the clock / peer median, while its load and power are not above their baselines: with more load the clock
+/// falls, and while waiting it rises.
 fn clock_over_peers(judge: &Judge, cluster: &Cluster, row: u32, at: UnixMs) -> Option<f64> {
     let (limits, gap) = (&judge.limits, cluster.freshness_window());
     let own = &judge.gpus.get(row as usize)?.averages;
@@ -124,7 +124,7 @@ fn clock_over_peers(judge: &Judge, cluster: &Cluster, row: u32, at: UnixMs) -> O
 mod tests {
     use super::*;
 
-    /// The second in which a GPU is said to have declined that follows this course, if it is.
+    /// Returns the second in which drift is detected for this course, if it is.
     fn declined_after(course: impl Fn(i64) -> f64, seconds: i64) -> Option<i64> {
         let (mut drift, limits) = (ClockDrift::default(), Thresholds::default());
         (0..seconds).find(|second| {
@@ -142,7 +142,7 @@ mod tests {
     fn a_tenth_less_is_seen_within_minutes_and_a_slow_decline_within_the_hour() {
         let step = declined_after(|second| if second < 600 { 1.0 } else { 0.9 }, 3_600).unwrap();
         assert!((630..780).contains(&step), "{step}");
-        // A hundredth in five minutes: at no time is there anything to see.
+        // A hundredth in five minutes: at no instant is it visible.
         let slope = declined_after(|second| 1.0 - second as f64 / 30_000.0, 7_200).unwrap();
         assert!(slope < 3_600, "{slope}");
     }

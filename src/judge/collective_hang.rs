@@ -1,4 +1,4 @@
-//! Jobs that stand still: a collective that never ends, or GPUs that are held and not used.
+//! Collective hangs: jobs that stand still in a collective that never ends, and jobs that hold GPUs without using them.
 
 use gaunt_schema::{DeviceClass, Entity, FindingKind, GpuState, unit::Unit};
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::cluster::{Cluster, NodeId};
 
-/// Adds jobs that hang and jobs that hold GPUs without a use for them.
+/// Adds hung jobs, and jobs that hold GPUs without using them.
 pub(super) fn detect_hung_jobs(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
     for gang in judge.job_groups.all_groups().iter().filter(|gang| gang.gpus.len() > 1) {
         seen.suspicions.extend(
@@ -21,7 +21,7 @@ pub(super) fn detect_hung_jobs(judge: &Judge, cluster: &Cluster, seen: &mut Dete
     }
 }
 
-/// All ranks spin, none computes, nothing is sent, no host reads or writes.
+/// Detects a collective hang: all ranks busy-wait, none computes, nothing is sent, no host reads or writes.
 fn detect_collective_hang(
     judge: &Judge,
     cluster: &Cluster,
@@ -31,7 +31,7 @@ fn detect_collective_hang(
     let nodes =
         nodes_where(judge, cluster, gang, |gpu| is_still(judge, cluster, gpu) == Some(true));
     let ranks = RankActivity::of(judge, cluster, gang, &nodes);
-    // One rank may be missing from the collective: for it the others wait.
+    // One rank may be missing from the collective: the others wait for it.
     let least = (limits.hung_gpus_ratio * ranks.known as f64).min(ranks.known as f64 - 1.0);
     if ranks.known < limits.hung_ranks as usize || (ranks.spin as f64) < least {
         return None;
@@ -76,14 +76,14 @@ fn detect_collective_hang(
     )
 }
 
-/// What the ranks of a gang do that may hang.
+/// The activity of the ranks of a job group that may hang.
 struct RankActivity {
     known: usize,
     spin: usize,
     still: usize,
     pace: Option<f64>,
     power: Option<f64>,
-    /// The one that does not spin, if there is a single one.
+    /// The rank that does not busy-wait, if there is a single one.
     odd: Option<Entity>,
 }
 
@@ -121,8 +121,8 @@ impl RankActivity {
     }
 }
 
-/// Whether a GPU does nothing of what it usually does. Where no profiling counter says so, one that spins draws little,
-/// and always as much. None if nobody knows what is usual.
+/// Whether a GPU does none of its baseline work. Without profiling counters, a busy-waiting GPU shows low and constant
+/// power. None without a baseline.
 fn is_still(judge: &Judge, cluster: &Cluster, gpu: &GpuTracker) -> Option<bool> {
     let limits = &judge.limits;
     let (now, gap) = (cluster.now(), cluster.freshness_window());
@@ -135,8 +135,8 @@ fn is_still(judge: &Judge, cluster: &Cluster, gpu: &GpuTracker) -> Option<bool> 
     Some(flat && power < limits.power_waiting_ratio && pace < limits.hung_power_pace_ratio)
 }
 
-/// The nodes that may stand still together: of a job all; where nobody names jobs two may have been taken for one, so
-/// those of which most GPUs are like that. In the order of their numbers.
+/// Returns the nodes that may hang together, sorted by number: all of a labelled job; without job labels two jobs may
+/// have been grouped as one, so only nodes on which most GPUs match.
 fn nodes_where(
     judge: &Judge,
     cluster: &Cluster,
@@ -157,7 +157,7 @@ fn nodes_where(
     gang.nodes.iter().filter(wanted).copied().collect()
 }
 
-/// The job and its nodes that stand still.
+/// Lists the job and its nodes that hang.
 fn list_victims(cluster: &Cluster, gang: &JobGroup, nodes: &[NodeId]) -> Vec<Entity> {
     let on = |victim: &Entity| {
         let node = victim.node.as_ref().and_then(|node| cluster.node_by_name(node));
@@ -166,7 +166,7 @@ fn list_victims(cluster: &Cluster, gang: &JobGroup, nodes: &[NodeId]) -> Vec<Ent
     gang.list_victims(cluster, None).into_iter().filter(on).collect()
 }
 
-/// A job holds its GPUs and does nothing with any of them: a line of cost, which wakes nobody.
+/// Reports a job that holds its GPUs and uses none of them: an informational finding, which never pages.
 fn detect_idle_allocation(
     judge: &Judge,
     cluster: &Cluster,

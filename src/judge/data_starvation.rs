@@ -1,4 +1,4 @@
-//! Hosts that do not feed their GPUs: input that does not come, launches that come too slowly, storage that all wait for.
+//! Hosts that starve their GPUs: slow input, slow launches, or storage that a whole job waits for.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::cluster::{Cluster, Node, NodeId};
 
-/// Adds the hosts that starve their GPUs, and the storage that starves many.
+/// Adds hosts that starve their GPUs, and storage that starves many.
 pub(super) fn detect_starved_nodes(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
     let mut told = BTreeSet::new();
     let mut storage: Vec<(&JobGroup, Vec<StarvedNode<'_>>)> = Vec::new();
@@ -28,8 +28,8 @@ pub(super) fn detect_starved_nodes(judge: &Judge, cluster: &Cluster, seen: &mut 
             .filter_map(|id| StarvedNode::detect_node(judge, cluster, gang, *id))
             .collect();
         let by_storage = hungry.iter().filter(|hungry| hungry.waits_for_io(judge, cluster)).count();
-        // What a GPU does is often known from single instants, so that not all are seen to starve at each look; that
-        // their hosts wait is counted all the time. Who sends nothing meanwhile writes a checkpoint.
+        // GPU activity is often known from single instants, so that not every starved GPU shows at each sample; IO
+        // pressure of the hosts is counted all the time. A node that sends nothing meanwhile writes a checkpoint.
         let wait = |id: &&NodeId| {
             let Some(host) = judge.hosts.get(id) else { return false };
             let limits = &judge.limits;
@@ -44,7 +44,7 @@ pub(super) fn detect_starved_nodes(judge: &Judge, cluster: &Cluster, seen: &mut 
             storage.push((gang, hungry.into_iter().filter(|hungry| hungry.caught).collect()));
             continue;
         }
-        // While most hosts wait for input none of them is the one to blame, however few were caught at it by now.
+        // While most hosts wait for input no single one is to blame, however few were sampled as starved by now.
         let together = gang.nodes.len() > 1 && most * 2 > gang.nodes.len();
         for hungry in hungry {
             if together && hungry.excess_io_pressure(judge, cluster).is_some() {
@@ -60,29 +60,29 @@ pub(super) fn detect_starved_nodes(judge: &Judge, cluster: &Cluster, seen: &mut 
     }
 }
 
-/// Of fewer nodes than this one is left out of the middle that it is compared with.
+/// Below this number of nodes a node is left out of the median that it is compared with.
 const FEW_NODES: usize = 4;
 
-/// A node whose GPUs do less than they usually do, and less than those of its gang.
+/// A node whose GPUs are below their baseline and below those of its job group.
 struct StarvedNode<'a> {
     id: NodeId,
     node: &'a Node,
     gang: &'a JobGroup,
     host: HostAverages,
-    /// Its GPUs' utilization, what is usual for them, and that of the others.
+    /// Its GPUs' utilization, their baseline, and that of the others.
     utilization: f64,
     usual: Option<f64>,
     others: Option<f64>,
-    /// GPUs that do less, of how many.
+    /// GPUs below the baseline, and the number of all.
     low: Vec<u32>,
     of: usize,
-    /// Whether they were seen to do less, and it was not only the host and the job that say so.
+    /// Whether samples showed the drop, and not only host pressure and job pace.
     caught: bool,
 }
 
-/// Where pages come seldom, what a GPU does may be known from single instants only, while what its host waits for and how
-/// fast its job is are not: GPUs that did less a moment ago still do while both last. Before one was caught at it only
-/// the host and its job speak.
+/// Where pages come rarely, GPU activity may be known from single instants only, while host pressure and job pace are
+/// counted: GPUs that were low a moment ago still count as low while both last. Before one was sampled low, only the
+/// host and its job give evidence.
 fn low_between_samples(
     judge: &Judge,
     cluster: &Cluster,
@@ -110,27 +110,27 @@ fn low_between_samples(
     if low.is_empty() { begins() } else { Some((low, true)) }
 }
 
-/// What the processors of a host say about launching and loading.
+/// Pressure on the CPUs of a host that launch kernels and load data.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CpuPressure {
-    /// Tasks wait for a processor.
+    /// Tasks wait for a CPU.
     pub(super) pressed: bool,
-    /// They do so a little.
+    /// Tasks wait for a CPU a little.
     pub(super) crowded: bool,
-    /// One processor has more to do than ever.
+    /// One CPU is saturated, and was not in its baseline.
     pub(super) pegged: bool,
     /// The busy share of the busiest one.
     pub(super) busiest: Option<f64>,
 }
 
 impl CpuPressure {
-    /// Of this host, now.
+    /// Returns the pressure on this host now.
     pub(super) fn of(host: &HostAverages, cluster: &Cluster, limits: &Thresholds) -> Self {
         let (cpu, busiest) =
             (host.compare_cpu_pressure(cluster), host.compare_busiest_cpu(cluster));
         let waits = |limit: f64| cpu.is_some_and(|cpu| cpu.exceeds_limit(limit, limits));
         let pegged = busiest.is_some_and(|busiest| {
-            // Where one always spins, that it does so now says nothing.
+            // Where one CPU always spins, its load is no evidence.
             let before = busiest.usual.is_none_or(|usual| usual < limits.busiest_cpu_before_ratio);
             busiest.now >= limits.busiest_cpu_ratio && before
         });
@@ -142,7 +142,7 @@ impl CpuPressure {
         }
     }
 
-    /// Whether anything of it is unusual.
+    /// Whether any of it is unusual.
     pub(super) fn is_any_unusual(self) -> bool {
         self.pressed || self.crowded || self.pegged
     }
@@ -166,7 +166,7 @@ impl<'a> StarvedNode<'a> {
         let busy = |rows: &[u32]| {
             median(rows.iter().filter_map(|row| known(row)?.averages.utilization_at(now, gap)))
         };
-        // Among many nodes one does not move the middle; of a few it is left out.
+        // Among many nodes one does not move the median; of a few it is left out.
         let elsewhere = match gang.nodes.len() {
             0 | 1 => None,
             2..FEW_NODES => {
@@ -175,7 +175,7 @@ impl<'a> StarvedNode<'a> {
             }
             _ => gang.utilization,
         };
-        // What is asked now and then is a matter of luck: only a large drop says something.
+        // Samples that are taken now and then vary by chance: only a large drop counts.
         let hungry = if judge.has_slow_period(cluster) {
             limits.hungry_slow_ratio
         } else {
@@ -189,10 +189,10 @@ impl<'a> StarvedNode<'a> {
         let low_one = |row: &u32| {
             let averages = &known(row)?.averages;
             let is = averages.utilization_at(now, gap)?;
-            // Before its own past is known, the others say what is usual.
+            // Before its own baseline is known, the others serve as one.
             let usual = averages.usual_utilization().or(elsewhere)?;
-            // It goes on with something: who stands still is in a pause, or hangs. Traffic does not tell: a checkpoint may go
-            // over the same ports.
+            // It still does some work: a GPU that does none pauses, or hangs. Traffic does not show it: a checkpoint
+            // may use the same ports.
             let works = is >= limits.standstill_ratio
                 && averages.activity_ratio(now, gap, &judge.limits).unwrap_or(is)
                     >= limits.standstill_ratio;
@@ -210,14 +210,14 @@ impl<'a> StarvedNode<'a> {
         };
         let usual = median(low.iter().filter_map(|row| known(row)?.averages.usual_utilization()));
         let usual = usual.or(elsewhere);
-        // The others of a gang of one node are those GPUs of the node that do as much as ever.
+        // In a job group of one node the others are those GPUs of the node that stay at their baseline.
         let siblings = rows.iter().filter(|row| !low.contains(row)).copied();
         let others = elsewhere.or_else(|| busy(&siblings.collect::<Vec<u32>>()));
         let utilization = busy(&low)?;
         Some(Self { id, node, gang, host, utilization, usual, others, of: rows.len(), low, caught })
     }
 
-    /// Whether the others do more than it.
+    /// Whether the others are busier than it.
     fn is_below_others(&self, judge: &Judge) -> bool {
         self.others.is_some_and(|others| self.utilization < others * judge.limits.hungry_ratio)
     }
@@ -256,7 +256,7 @@ impl<'a> StarvedNode<'a> {
         } else {
             FindingKind::HostBound
         };
-        // Who wrote a checkpoint waited for the disk as well, and goes on.
+        // A node that wrote a checkpoint waited for the disk as well, and goes on.
         let hold = if io { limits.storage_seconds } else { limits.starved_seconds };
         let hold = match self.caught {
             true => hold.max(judge.two_sample_seconds(cluster)),
@@ -265,9 +265,9 @@ impl<'a> StarvedNode<'a> {
             }
             false => f64::INFINITY,
         };
-        // That it does less and that the others wait for it is one thing seen from two sides.
+        // Its own drop and the waiting of the others are one kind of evidence seen from two sides.
         let kinds = usize::from(host > 0) + usize::from(alone || waits);
-        // Who was not caught at it is worth a look, and wakes nobody.
+        // A node that was not sampled low is a warning, and does not page.
         let kinds = if self.caught { kinds } else { 1 };
         let entity = Entity::new_node(&self.node.name);
         let lost =

@@ -1,4 +1,4 @@
-//! Grounds: how each kind of finding is recognised, which limits count for it, and which series its numbers are made of.
+//! Evidence catalogue: how each finding kind is detected, which limits apply, and the series behind its values.
 
 use gaunt_schema::{
     FindingKind, MetricId,
@@ -13,24 +13,23 @@ use super::{Thresholds, probe_evidence};
 #[cfg(test)]
 mod tests;
 
-/// The sample of the settings: its comments say what each limit is for, and where it comes from.
+/// The sample settings: their comments explain each limit and its source.
 const SAMPLE: &str = include_str!("../../config/gaunt.toml");
 
-/// What a number of a finding is made of.
+/// The source of one evidence value of a finding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EvidenceRow {
-    /// The key of the limit that it is measured against; empty if that is no limit of the settings.
+    /// The key of the limit that it is compared with; empty if that is no limit of the settings.
     pub threshold: &'static str,
-    /// The series that it is made of; empty if it is counted by gaunt itself.
+    /// The series that it is computed from; empty if gaunt counts it itself.
     pub series: &'static [MetricId],
-    /// Whether it is about what is blamed, and not about others that it is compared with.
+    /// Whether it describes the blamed device, and not others that it is compared with.
     pub own: bool,
-    /// Whether its limit is in the words of the series itself. What other limits are about is made of the series, and is
-    /// not the series.
+    /// Whether its limit has the unit of the series itself. Other limits apply to a value derived from the series.
     pub alike: bool,
 }
 
-/// Numbers about others than what is blamed.
+/// Values about other devices than the blamed one.
 const OF_OTHERS: &[&str] = &[
     "sibling ports that are active",
     "the same port of other nodes that is active",
@@ -43,7 +42,7 @@ const OF_OTHERS: &[&str] = &[
     probe_evidence::OTHERS,
 ];
 
-/// Limits in the words of the series that they are about.
+/// Limits that have the unit of their series.
 const ALIKE: &[&str] = &[
     "busiest_cpu_ratio",
     "clock_straggler_ratio",
@@ -58,7 +57,7 @@ const ALIKE: &[&str] = &[
     "unbuffered_per_second",
 ];
 
-/// What is said of a number wherever it is part of a finding.
+/// Source of each evidence value that is the same for all finding kinds.
 const NUMBERS: &[(&str, &str, &[MetricId])] = &[
     ("logical state", "port_samples", &[port::STATE]),
     ("physical state", "", &[port::PHYSICAL_STATE]),
@@ -148,14 +147,14 @@ const NUMBERS: &[(&str, &str, &[MetricId])] = &[
     ("seconds in which this source cannot be read", "source_unread_seconds", &[]),
 ];
 
-/// The words by which numbers begin that go on with a name.
+/// The prefixes of evidence texts that end in a name.
 const BEGINNINGS: &[(&str, &str, &[MetricId])] = &[
     ("failed attempts in a row at ", "target_failures", &[]),
     ("results after a later one of ", "target_failures", &[]),
     ("success of the collector ", "driver_hung_seconds", &[exporter::COLLECTOR_SUCCESS]),
 ];
 
-/// What tells that a GPU spins in a collective.
+/// Series that show that a GPU busy-waits in a collective.
 const WAITING: &[MetricId] = &[gpu::UTILIZATION, gpu::TENSOR_ACTIVE, gpu::SM_ACTIVE, gpu::POWER];
 
 const TRAFFIC: &[MetricId] = &[port::RECEIVE_BYTES, port::TRANSMIT_BYTES];
@@ -163,7 +162,7 @@ const QUEUES: &[MetricId] = &[port::ECN_MARKED, port::TRANSMIT_WAIT];
 const SWITCH_QUEUES: &[MetricId] = &[switch_port::TRANSMIT_WAIT, switch_port::TRANSMIT_DISCARDS];
 const SWITCH_ERRORS: &[MetricId] = &[switch_port::SYMBOL_ERRORS, switch_port::RECEIVE_ERRORS];
 
-/// Counters of errors of a link itself.
+/// Error counters of a link itself.
 const LINK_ERRORS: &[MetricId] = &[
     port::SYMBOL_ERRORS,
     port::RECEIVE_ERRORS,
@@ -171,11 +170,11 @@ const LINK_ERRORS: &[MetricId] = &[
     port::ICRC_ERRORS,
 ];
 
-/// Counters of packets that had to be sent again.
+/// Counters of retransmitted packets.
 const RESENT: &[MetricId] =
     &[port::PACKET_SEQUENCE_ERRORS, port::ADAPTIVE_RETRANSMITS, port::RETRANSMIT_PACKETS];
 
-/// What tells how much a GPU works.
+/// Series that show how much a GPU works.
 const WORK: &[MetricId] = &[gpu::TENSOR_ACTIVE, gpu::POWER];
 
 const PAUSED: &[MetricId] = &[ethernet::RECEIVE_PAUSED_3, ethernet::RECEIVE_GLOBAL_PAUSED];
@@ -189,9 +188,9 @@ const CLOCK_EVENTS: &[MetricId] = &[
     gpu::CLOCK_EVENT_SW_THERMAL,
 ];
 
-/// What the number of this name is made of in findings of this kind.
+/// Returns the source of the value with this name in findings of this kind.
 pub fn evidence_row(kind: FindingKind, what: &str) -> EvidenceRow {
-    // The same words of a PCIe link and of a port.
+    // A PCIe link and a port use the same text.
     if kind == FindingKind::PcieDegraded && what == "packets sent again in a second" {
         return of("pcie_replays_per_second", &[gpu_health::PCIE_REPLAYS], true);
     }
@@ -206,7 +205,7 @@ fn of(threshold: &'static str, series: &'static [MetricId], own: bool) -> Eviden
     EvidenceRow { threshold, series, own, alike: ALIKE.contains(&threshold) }
 }
 
-/// How findings of each kind are recognised, and the limits that count for it beside those of its numbers.
+/// How findings of each kind are detected, and the limits that apply besides those of their values.
 const RULES: &[(FindingKind, &str, &[&str])] = &[
     (
         FindingKind::DataStarved,
@@ -349,13 +348,13 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
 ];
 
-/// How findings of a kind are recognised, and the limits that count for it beside those of its numbers.
+/// Returns how findings of a kind are detected, and the limits that apply besides those of their values.
 pub fn detection_rule(kind: FindingKind) -> (&'static str, &'static [&'static str]) {
     let row = RULES.iter().find(|(known, ..)| *known == kind);
     row.map_or(("", &[]), |(_, words, keys)| (words, keys))
 }
 
-/// The limit that a confidence is.
+/// Returns the limit that a confidence comes from.
 pub fn confidence_limit(limits: &Thresholds, confidence: f64) -> Option<&'static str> {
     let steps = [
         ("sure_of_one_ratio", limits.sure_of_one_ratio),
@@ -370,13 +369,13 @@ pub fn confidence_limit(limits: &Thresholds, confidence: f64) -> Option<&'static
     steps.into_iter().find(|(_, value)| value.total_cmp(&confidence).is_eq()).map(|(key, _)| key)
 }
 
-/// A limit's value and what the settings say about it; none for a name that is no limit.
+/// Returns a limit's value and its comment in the settings; none for a name that is no limit.
 pub fn explain_limit(limits: &Thresholds, key: &str) -> Option<(f64, String)> {
     let fields = serde_json::to_value(limits).ok()?;
     Some((fields.get(key)?.as_f64()?, limit_comment(key)))
 }
 
-/// The comment above a key of the sample.
+/// Returns the comment above a key of the sample settings.
 fn limit_comment(key: &str) -> String {
     let lines: Vec<&str> = SAMPLE.lines().collect();
     let own = |line: &&str| line.split_once(" = ").is_some_and(|(name, _)| name == key);

@@ -1,18 +1,18 @@
-//! Findings from before a restart: whether what each one rests on is looked at again, so that its absence says something.
+//! Findings from before a restart: whether the evidence of each is read again, so that its absence counts.
 //!
-//! A restart empties averages and forgets states. Until what a finding rests on was read for long enough again nobody can
-//! say that its evidence is gone, however long that takes; only what never comes back is given up, with a reason.
+//! A restart clears averages and states. Until the evidence of a finding was read for long enough again, its absence
+//! cannot be decided, however long that takes; only what never comes back is given up, with a reason.
 
 use gaunt_schema::{DeviceClass, EntityKind, FindingKind, SanitizedText};
 
 use super::{DetectedFinding, Gone, Judge, Whereabouts, finding_lifecycle::EvidenceCoverage};
 use crate::cluster::{Cluster, Node, TargetHealth};
 
-/// Why what never comes back is given up.
+/// The reason for giving up a finding about a removed device.
 const NO_DEVICE: &str = "its node does not have it any more since the restart";
 const NO_PAST: &str = "what was usual before the restart is not known any more";
 
-/// How far each finding from before a restart is looked at, by its id.
+/// Returns the evidence coverage of each finding from before a restart, by its id.
 pub(super) fn check_coverage(judge: &Judge, cluster: &Cluster) -> Vec<(String, EvidenceCoverage)> {
     let nodes = Whereabouts::of(judge, cluster);
     let ids = judge.tracker.unsettled_findings();
@@ -20,14 +20,14 @@ pub(super) fn check_coverage(judge: &Judge, cluster: &Cluster) -> Vec<(String, E
         .collect()
 }
 
-/// Whether a node's pages say nothing now of what a finding of this kind rests on, although they did.
+/// Whether a node's pages lack the evidence of this kind of finding now, although they had it.
 pub(super) fn is_silent(cluster: &Cluster, node: &Node, kind: FindingKind) -> bool {
     let old = |at: Option<_>| at.is_none_or(|at| cluster.is_stale(at));
     let part = evidence_class(kind).filter(|class| !node.device_rows(*class).is_empty());
     old(node.sampled) || part.is_some_and(|class| old(node.last_fed(class)))
 }
 
-/// The devices whose pages a kind of finding rests on; none if it rests on those of the node itself.
+/// Returns the device class whose pages are evidence for a kind of finding; none for those of the node itself.
 fn evidence_class(kind: FindingKind) -> Option<DeviceClass> {
     use FindingKind::{
         AggregatorLate, CollectiveHang, ComputeStraggler, DataSkew, DataStale, DataStarved,
@@ -46,7 +46,7 @@ fn evidence_class(kind: FindingKind) -> Option<DeviceClass> {
     }
 }
 
-/// Whether a kind of finding compares GPUs with what is usual for them.
+/// Whether a kind of finding compares GPUs with their baselines.
 fn needs_baseline(kind: FindingKind) -> bool {
     use FindingKind::{
         CollectiveHang, DataSkew, DataStarved, HostBound, StageImbalance, StorageSlow,
@@ -57,7 +57,7 @@ fn needs_baseline(kind: FindingKind) -> bool {
     )
 }
 
-/// Seconds for which it must be looked at before its absence says that a finding of this kind is over.
+/// Returns the seconds for which evidence must be read before its absence closes a finding of this kind.
 fn needed_seconds(judge: &Judge, cluster: &Cluster, finding: &DetectedFinding) -> f64 {
     let (limits, period) = (&judge.limits, cluster.scrape_period().as_secs_f64());
     match finding.kind {
@@ -93,7 +93,7 @@ fn finding_coverage(
     let never = |why: SanitizedText| {
         if waited { EvidenceCoverage::NeverRead(why) } else { EvidenceCoverage::Unread }
     };
-    // A target that was not tried yet may be any node.
+    // A target that was not scraped yet may be any node.
     let pending =
         cluster.tracked_targets().iter().any(|target| target.health == TargetHealth::Pending);
     let enough = EvidenceCoverage::ReadFor(needed_seconds(judge, cluster, finding));
@@ -101,7 +101,7 @@ fn finding_coverage(
         Some(Gone::Renamed(name)) => {
             return EvidenceCoverage::NeverRead(Gone::Renamed(name).reason());
         }
-        // A list of targets may come in parts.
+        // A list of targets may arrive in parts.
         Some(Gone::Removed) => return never(Gone::Removed.reason()),
         None => {}
     }
@@ -115,7 +115,7 @@ fn finding_coverage(
             EvidenceCoverage::Unread
         };
     };
-    // Its target is there, and was not read yet: that may take as long as it likes.
+    // Its target exists, and was not read yet: there is no time limit for that.
     let Some((_, node)) = cluster.node_by_name(name) else { return EvidenceCoverage::Unread };
     if is_silent(cluster, node, finding.kind) {
         return EvidenceCoverage::Unread;
@@ -132,8 +132,8 @@ fn finding_coverage(
     enough
 }
 
-/// Whether every node that suffers is read: what is to blame is larger than one. After a while those that do not come
-/// back are not waited for.
+/// Whether every affected node is read: the blamed entity is larger than one node. After a while, nodes that do not
+/// come back are skipped.
 fn are_victims_read(cluster: &Cluster, finding: &DetectedFinding, waited: bool) -> bool {
     let read = |name: &SanitizedText| {
         cluster.node_by_name(name).is_some_and(|(_, node)| !is_silent(cluster, node, finding.kind))
@@ -145,7 +145,7 @@ fn are_victims_read(cluster: &Cluster, finding: &DetectedFinding, waited: bool) 
     if waited { nodes.any(read) } else { nodes.all(read) }
 }
 
-/// Whether a board that failed is still missing: its node has fewer than it had.
+/// Whether a failed GPU is still missing: its node has fewer than before.
 fn is_gpu_missing(judge: &Judge, node: &Node, finding: &DetectedFinding) -> bool {
     let Some(gpu) = finding.entity.gpu.as_ref() else { return false };
     let Some(before) = judge.restored_gpus.get(&node.name) else { return false };
@@ -154,7 +154,7 @@ fn is_gpu_missing(judge: &Judge, node: &Node, finding: &DetectedFinding) -> bool
         && node.device_rows(DeviceClass::Gpu).len() < before.len()
 }
 
-/// Whether the device that is blamed is on its node.
+/// Whether the blamed device is on its node.
 fn has_device(cluster: &Cluster, node: &Node, finding: &DetectedFinding) -> bool {
     let entity = &finding.entity;
     let (class, first) = match (&entity.gpu, &entity.device) {
@@ -175,7 +175,7 @@ fn has_device(cluster: &Cluster, node: &Node, finding: &DetectedFinding) -> bool
     node.device_rows(class).iter().any(is)
 }
 
-/// Whether it is known what is usual for any GPU of a node.
+/// Whether any GPU of a node has a baseline.
 fn has_baseline(judge: &Judge, node: &Node) -> bool {
     let known =
         node.device_rows(DeviceClass::Gpu).iter().filter_map(|row| judge.gpus.get(*row as usize));

@@ -1,6 +1,7 @@
-//! Where in the fabric packets queue up: the port that blocks it, the leaf, the rail.
+//! Fabric congestion: finds where packets queue up, at the host that blocks the network, the leaf or the rail.
 //!
-//! Bad ports vote for what they have in common: the smallest thing of which most members are bad is to blame.
+//! Congested ports vote for what they have in common: the smallest entity of which most members are congested is to
+//! blame.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -43,7 +44,8 @@ pub(super) fn detect_congestion(judge: &Judge, cluster: &Cluster, seen: &mut Det
     }
     let many = rails.len() >= judge.limits.many_rails as usize;
     for (rail, leaves) in rails {
-        // A rail that is slow under several leaves is more than any of them; so is one whose leaves nobody knows.
+        // A rail that is congested below several leaves takes precedence over each of them; so does one whose leaves
+        // are unknown.
         let named: BTreeSet<&SanitizedText> =
             leaves.iter().filter_map(|place| place.leaf).collect();
         let suspicion = match named.len() {
@@ -57,7 +59,7 @@ pub(super) fn detect_congestion(judge: &Judge, cluster: &Cluster, seen: &mut Det
     }
 }
 
-/// Whether packets of any port queue up.
+/// Whether any port is congested.
 pub(super) fn is_any_port_congested(judge: &Judge, cluster: &Cluster) -> bool {
     let congested = |row: u32| {
         let link = judge.links.of(row)?;
@@ -69,8 +71,9 @@ pub(super) fn is_any_port_congested(judge: &Judge, cluster: &Cluster) -> bool {
     rows.any(|row| congested(*row).is_some())
 }
 
-/// Congested ports of which nobody says the leaf, by rail, where they are too few for the rail to be to blame and too
-/// many for each to be. Nodes with several congested rails have that in common, and not a switch.
+/// Congested ports without a known leaf, by rail, where they are too few to blame the rail and too many to blame each
+/// one. A rail is excluded if at least half of them are on nodes with several congested rails: these share the node and
+/// not a switch.
 pub(super) fn unnamed_leaf_ports(
     judge: &Judge,
     cluster: &Cluster,
@@ -92,7 +95,7 @@ pub(super) fn unnamed_leaf_ports(
     apart.map(|place| (place.rail.clone(), rows(&place))).collect()
 }
 
-/// Ports that are congested together, of which nobody says what they have in common: most likely a leaf.
+/// Returns a finding for ports without a known leaf that are congested together: most likely they share a leaf.
 fn unnamed_leaf_finding(
     judge: &Judge,
     cluster: &Cluster,
@@ -138,7 +141,7 @@ fn unnamed_leaf_finding(
         .with_evidence([times])
 }
 
-/// Nodes that are named in a sentence.
+/// The maximum of nodes that a sentence lists.
 const MOST_NAMED: usize = 4;
 
 fn render_ordinal(number: u32) -> String {
@@ -149,7 +152,7 @@ fn render_ordinal(number: u32) -> String {
     }
 }
 
-/// Adds receivers to which several send more than they can take, where nothing larger is congested.
+/// Adds incasts: receivers to which several nodes send more than they can take, where nothing larger is congested.
 fn detect_incasts(
     judge: &Judge,
     cluster: &Cluster,
@@ -160,7 +163,7 @@ fn detect_incasts(
     for port in ports.iter().filter(|port| port.congested.is_some()) {
         rails.entry(&port.rail).or_default().push(port);
     }
-    // Where several ports of a rail are congested, what they share is.
+    // Where several ports of a rail are congested, the cause is what they share.
     let mut senders: HashMap<NodeId, usize> = HashMap::new();
     for bad in rails.values() {
         if let [port] = bad.as_slice() {
@@ -169,7 +172,7 @@ fn detect_incasts(
     }
 }
 
-/// Nodes with which a node shares a job and whose ports obey notifications to slow down.
+/// Counts the nodes that share a job with a node and whose ports handle CNPs.
 fn count_senders(judge: &Judge, cluster: &Cluster, of: NodeId, node: &Node) -> usize {
     let limits = &judge.limits;
     let gangs = judge.job_groups.groups_on(node.device_rows(DeviceClass::Gpu));
@@ -186,7 +189,7 @@ fn count_senders(judge: &Judge, cluster: &Cluster, of: NodeId, node: &Node) -> u
     peers.filter(obeys).count()
 }
 
-/// `known` holds the senders of those nodes that were looked at: a node may have a thousand ports.
+/// `known` caches the sender counts by node: a node may have a thousand ports.
 fn detect_incast(
     judge: &Judge,
     cluster: &Cluster,
@@ -197,7 +200,7 @@ fn detect_incast(
     let marked = current_value(port.link.ecn_marked, cluster)
         .filter(|it| *it >= limits.marked_packets_ratio);
     let far = judge.switches.of(port.row).and_then(|far| far.queue_over_limit(cluster, limits));
-    // What waits to be sent is the sender's, and not the receiver's.
+    // Transmit wait is evidence about the sender, and not about the receiver.
     if marked.is_none() && far.is_none() {
         return None;
     }
@@ -233,14 +236,14 @@ fn detect_incast(
     )
 }
 
-/// A port that carries something, where it is, and how its packets queue.
+/// A port with traffic, its location and its congestion.
 struct LoadedPort<'a> {
     node: NodeId,
     row: u32,
     link: &'a LinkAverages,
     leaf: Option<&'a SanitizedText>,
     rail: SanitizedText,
-    /// The strongest sign of congestion, as how many times its limit; none if there is none.
+    /// The strongest congestion signal / its limit; none if there is none.
     congested: Option<f64>,
 }
 
@@ -289,7 +292,7 @@ fn collect_loaded_ports<'a>(judge: &'a Judge, cluster: &'a Cluster) -> Vec<Loade
     ports
 }
 
-/// The ports of a leaf or a rail that carry something, at most so many of them.
+/// Returns the ports of a leaf or a rail that have traffic, up to a maximum.
 pub(super) fn ports_of_entity(
     judge: &Judge,
     cluster: &Cluster,
@@ -307,7 +310,7 @@ pub(super) fn ports_of_entity(
     rows.into_iter().step_by(step).collect()
 }
 
-/// The rail of a port.
+/// Returns the rail of a port.
 pub(super) fn rail_of(cluster: &Cluster, row: u32) -> Option<SanitizedText> {
     let wiring = cluster.topology().port_topology(row);
     let told = wiring.and_then(|wiring| wiring.rail.as_ref()).map(|told| told.value.clone());
@@ -316,7 +319,7 @@ pub(super) fn rail_of(cluster: &Cluster, row: u32) -> Option<SanitizedText> {
     })
 }
 
-/// The number at the end of a device's name: where nobody says the rail, equal devices are on equal rails.
+/// Returns the number at the end of a device's name: where the rail is unknown, equal devices are on equal rails.
 fn trailing_number(device: Option<&SanitizedText>) -> SanitizedText {
     let name = device.map(SanitizedText::as_str).unwrap_or_default();
     let digits = name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
@@ -333,8 +336,8 @@ fn group_by_leaf<'a>(ports: &'a [LoadedPort<'a>]) -> Vec<LeafRailPorts<'a>> {
     places.into_iter().map(place).collect()
 }
 
-/// Marks where packets arrive say that a queue on their way is full, and name the place. Where no switch marks packets,
-/// as on InfiniBand, those who wait to send are all that is seen.
+/// Returns congestion as a multiple of its limit. ECN marks at the receiver show a full queue on the path, and locate
+/// it. Where no switch marks packets, as on InfiniBand, transmit wait of the senders is the only signal.
 fn congestion_over_limit(
     judge: &Judge,
     cluster: &Cluster,

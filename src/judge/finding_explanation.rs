@@ -1,4 +1,4 @@
-//! Chains of evidence: what was known around the thing that a finding blames, beside what decided.
+//! Explanations of findings: the signals around the blamed device, other causes, and missing telemetry.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -18,66 +18,66 @@ mod compared_signals;
 mod missing_telemetry;
 mod ruled_out;
 
-/// Peers that are looked at: of a larger job every n-th, which moves no quartile.
+/// The maximum of peers to compare with: of a larger job every n-th, which moves no quartile.
 const MAX_PEERS: usize = 512;
 
-/// What was looked at around what is blamed, at one instant.
+/// The context of a finding's blamed device at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FindingExplanation {
-    /// When that was.
+    /// The time of the explanation.
     pub at: UnixMs,
-    /// With whom it was compared; empty if with nobody.
+    /// The peers that it was compared with; empty if none.
     pub peers: String,
     /// Its signals.
     pub signals: Vec<ComparedSignal>,
-    /// Other faults that were looked for in the same place.
+    /// Other faults that were checked on the same devices.
     pub alternatives: Vec<AlternativeCause>,
-    /// What is not known and would have made it surer.
+    /// Missing telemetry that would have raised the confidence.
     pub missing: Vec<String>,
 }
 
-/// One signal of what is blamed.
+/// One signal of the blamed device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ComparedSignal {
-    /// What it is.
+    /// The name of the signal.
     pub what: String,
-    /// The series that it is made of.
+    /// The series that it is computed from.
     pub source: String,
     /// Its unit.
     pub unit: Unit,
-    /// Its value; none if it is not known.
+    /// Its value; none if unknown.
     pub value: Option<f64>,
-    /// Why it is not known, where a page says so.
+    /// Why it is unknown, where a page gives a reason.
     pub absent: Option<AbsenceReason>,
-    /// What is usual for it.
+    /// Its baseline.
     pub usual: Option<f64>,
-    /// The middle of its peers.
+    /// The median of its peers.
     pub peers: Option<f64>,
-    /// Their quartiles.
+    /// The quartiles of its peers.
     pub quartiles: Option<(f64, f64)>,
 }
 
-/// Another fault that would look alike, with the number that decides.
+/// Another fault with similar symptoms, with the deciding value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AlternativeCause {
-    /// Which one.
+    /// Its kind.
     pub kind: FindingKind,
-    /// Whether its number is beyond its limit; none if it is not known.
+    /// Whether its value is beyond its limit; none if unknown.
     pub beyond: Option<bool>,
-    /// The number.
+    /// The value.
     pub number: FindingEvidence,
     /// The limit's key in the settings.
     pub threshold: String,
-    /// The series that the number is made of.
+    /// The series that the value is computed from.
     pub source: String,
 }
 
-/// The devices that a finding is about, and those that they are compared with.
+/// The devices that a finding is about, and their peers.
 struct ExplanationScope<'a> {
     judge: &'a Judge,
     cluster: &'a Cluster,
     gang: Option<&'a JobGroup>,
-    /// GPUs by row, theirs and their peers'.
+    /// The rows of these GPUs and of their peers.
     gpus: Vec<u32>,
     peers: Vec<u32>,
     nodes: Vec<NodeId>,
@@ -86,14 +86,14 @@ struct ExplanationScope<'a> {
     peer_ports: Vec<u32>,
 }
 
-/// Looks around what a finding blames.
+/// Explains a finding from the signals around the blamed device.
 pub(super) fn explain_finding(
     judge: &Judge,
     cluster: &Cluster,
     finding: &DetectedFinding,
 ) -> FindingExplanation {
     let at = cluster.now();
-    // Of what is not read nothing is known beside that.
+    // Nothing further is known of a target that is not read.
     if finding.kind == FindingKind::TargetDown {
         return FindingExplanation {
             at,
@@ -158,7 +158,7 @@ impl<'a> ExplanationScope<'a> {
             keyed(DeviceClass::Port, **row, 0, entity.device.as_ref())
                 && keyed(DeviceClass::Port, **row, 1, entity.port.as_ref())
         });
-        // A leaf or a rail is what its ports do.
+        // A leaf or a rail is described by its ports.
         let ports = match entity.node {
             None if ports.is_empty() => {
                 fabric_congestion::ports_of_entity(judge, cluster, entity, MAX_PEERS)
@@ -178,7 +178,7 @@ impl<'a> ExplanationScope<'a> {
         }
     }
 
-    /// With whom it is compared.
+    /// Describes the peers that it is compared with.
     fn render_peers(&self, finding: &DetectedFinding) -> String {
         let count = |number: usize, noun: &str| super::pending_finding::format_count(number, noun);
         if finding.entity.port.is_some() {
@@ -203,7 +203,7 @@ impl<'a> ExplanationScope<'a> {
         format!("{} of {of}{roles}", count(self.peers.len(), "other GPU"))
     }
 
-    /// The NVLink errors of a GPU in a second.
+    /// Returns the NVLink errors of a GPU per second.
     fn nvlink_error_rate(&self, row: u32) -> Option<f64> {
         let entry = self.cluster.device_at(DeviceClass::Gpu, row)?;
         let links =
@@ -221,13 +221,13 @@ impl<'a> ExplanationScope<'a> {
         rates.reduce(|a, b| a + b)
     }
 
-    /// The middle of a number of some rows.
+    /// Returns the median of a value over some rows.
     fn median_of_rows(rows: &[u32], of: impl Fn(u32) -> Option<f64>) -> Option<f64> {
         median(rows.iter().filter_map(|row| of(*row)))
     }
 }
 
-/// Series by their names, as a person reads them.
+/// Joins series names for display.
 fn join_series(series: &[MetricId]) -> String {
     series.iter().map(|id| id.series_key()).collect::<Vec<_>>().join(", ")
 }

@@ -1,4 +1,4 @@
-//! The life of findings: opened when seen, kept while seen, closed when the evidence was gone for a while, remembered.
+//! The lifecycle of findings: opened on evidence, kept while it lasts, closed once it is gone for a while, retained.
 
 use std::{
     collections::{BTreeMap, HashSet, btree_map::Entry},
@@ -21,112 +21,113 @@ mod tracked_finding;
 use tracked_finding::TrackedFinding;
 pub use tracked_finding::{FindingHistory, FindingRecord, FindingTransition};
 
-/// The most findings that are open at once: when a whole network is cut, the first thousand say it. How they are divided
-/// between kinds and nodes stands in `places`.
+/// The maximum of open findings: when a whole network is cut, the first thousand suffice. `finding_quotas` divides them
+/// between kinds and nodes.
 const MAX_OPEN: usize = 1_000;
 
-/// The most closed findings that are remembered, about two kilobytes each.
+/// The maximum of closed findings that are retained, about two kilobytes each.
 const MAX_CLOSED: usize = 1_000;
 
-/// Closed findings are remembered for so long: who comes in the morning sees the night.
+/// Retention of closed findings: in the morning those of the night are still there.
 const REMEMBERED: Duration = Duration::from_hours(24);
 
-/// Findings of which everything around them is looked at in one step: it takes about a millisecond each.
+/// The maximum of findings that are explained in one step: each takes about a millisecond.
 const MAX_CHAINS: usize = 8;
 
-/// The most suspicions that are kept over a restart, and of how many each is seen: those that wait longest.
+/// The maximum of pending findings that are saved over a restart, and of members saved for each: the longest pending
+/// first.
 const MAX_PENDING: usize = 1_000;
 const MAX_MEMBERS: usize = 64;
 
-/// A finding ends after as many periods without its evidence, where that is longer than the limit.
+/// A finding closes after as many periods without its evidence, where that is longer than the limit.
 const CLOSE_PERIODS: f64 = 1.5;
 
-/// Seconds of a lapse that no settings may pass: a duration holds no more.
+/// Upper bound of a lapse in seconds, whatever the settings: larger values overflow a duration.
 const MOST_LAPSE_S: f64 = 86_400.0;
 
-/// What a detector saw in one step.
+/// What detectors found in one step.
 #[derive(Debug, Default)]
 pub(super) struct DetectorOutcome {
-    /// Faults whose evidence is there.
+    /// Faults with evidence.
     pub(super) findings: Vec<DetectedFinding>,
-    /// Faults whose evidence must stand for a while first.
+    /// Faults whose evidence must last for a while first.
     pub(super) suspicions: Vec<PendingFinding>,
-    /// Faults of which nothing can be said now, by id: if they are open they stay open.
+    /// Faults that cannot be decided now, by id: open ones stay open.
     pub(super) undecidable: Vec<String>,
-    /// Suspicions that something speaks against now, by id: unless they are seen they begin anew.
+    /// Pending findings that other evidence contradicts now, by id: unless they are seen they start anew.
     pub(super) refuted: Vec<String>,
-    /// How far findings from before a restart are looked at, by id.
+    /// How far the evidence of findings from before a restart is read again, by id.
     pub(super) coverage: Vec<(String, EvidenceCoverage)>,
 }
 
-/// How far a finding from before a restart is looked at.
+/// How far the evidence of a finding from before a restart is read again.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum EvidenceCoverage {
-    /// All that it rests on is read; for so many seconds that must be so before its absence says anything.
+    /// All of its evidence is read; for so many seconds it must be before its absence counts.
     ReadFor(f64),
     /// Not all of it is read.
     Unread,
-    /// It never will be, for this reason.
+    /// It will never be read again, for this reason.
     NeverRead(SanitizedText),
 }
 
-/// The findings that are open, and those that were.
+/// The open and the closed findings.
 #[derive(Debug, Default)]
 pub(super) struct FindingTracker {
     known: BTreeMap<String, TrackedFinding>,
     open: usize,
     pending: BTreeMap<String, PendingSpan>,
-    /// Suspicions from before a restart that were not seen since.
+    /// Pending findings from before a restart that were not seen since.
     before: BTreeMap<String, PendingSpan>,
-    /// The first step.
+    /// The time of the first step.
     began: Option<UnixMs>,
     stepped: Option<UnixMs>,
     opened: BTreeMap<FindingKind, u64>,
-    /// Findings whose evidence is there and that have no place, by kind.
+    /// Findings that have evidence but exceed the quotas, by kind.
     without_place: finding_quotas::OverLimitCounts,
-    /// Changes with those that are closed.
+    /// Changes with the closed findings.
     revision: u64,
 }
 
-/// Everything that outlives a restart.
+/// All finding state that persists over a restart.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FindingSnapshot {
-    /// Every finding that is open or remembered.
+    /// All open and retained findings.
     pub findings: Vec<FindingRecord>,
-    /// How many were opened since the very start, by kind.
+    /// How many findings were ever opened, by kind.
     pub opened: BTreeMap<FindingKind, u64>,
-    /// Suspicions whose evidence was there last, by the ids of the findings that they may become.
+    /// Pending findings whose evidence was present last, by the ids of the findings that they may become.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pending: BTreeMap<String, PendingSpan>,
-    /// Since when each job waits as a whole.
+    /// Since when each job is hung.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     hangs: BTreeMap<SanitizedText, UnixMs>,
 }
 
 impl FindingSnapshot {
-    /// The same with since when jobs wait as a whole; of more than can be open not all are kept.
+    /// Adds since when jobs are hung; if more than can be open, not all are kept.
     pub(super) fn with_hangs(mut self, hangs: &BTreeMap<SanitizedText, UnixMs>) -> Self {
         self.hangs = hangs.iter().take(MAX_OPEN).map(|(job, at)| (job.clone(), *at)).collect();
         self
     }
 
-    /// Since when jobs wait as a whole, and the rest.
+    /// Splits off since when jobs are hung.
     pub(super) fn into_hangs(mut self) -> (BTreeMap<SanitizedText, UnixMs>, Self) {
         (std::mem::take(&mut self.hangs), self)
     }
 }
 
-/// A suspicion, since when and until when its evidence was there.
+/// A pending finding: since when and until when its evidence was present.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct PendingSpan {
     since: UnixMs,
     last_seen: UnixMs,
-    /// Those that it was seen of all the time, where it is seen of several.
+    /// Those that had the evidence all the time, where several are seen.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     members: Vec<String>,
-    /// Milliseconds since then in which nobody looked, because of restarts.
+    /// Milliseconds since then without evaluation, because of restarts.
     #[serde(skip_serializing_if = "is_zero")]
     unseen_ms: u64,
     /// When it was seen again after the last restart.
@@ -140,12 +141,12 @@ const fn is_zero(number: &u64) -> bool {
 }
 
 impl PendingSpan {
-    /// One that is seen for the first time.
+    /// Starts one that is seen for the first time.
     fn new(now: UnixMs, members: &[String]) -> Self {
         Self { since: now, last_seen: now, members: members.to_vec(), ..Self::default() }
     }
 
-    /// One from before a restart that is seen again: what nobody saw does not count as having lasted.
+    /// Resumes one from before a restart: time without evaluation does not count.
     fn resume_after_restart(mut self, now: UnixMs) -> Self {
         (self.since, self.last_seen) = (self.since.min(now), self.last_seen.min(now));
         self.unseen_ms += now.duration_since(self.last_seen).as_millis() as u64;
@@ -153,25 +154,25 @@ impl PendingSpan {
         self
     }
 
-    /// Seconds for which its evidence was seen to stand, by now.
+    /// Seconds for which its evidence was observed, as of now.
     fn lasted_seconds(&self, now: UnixMs) -> f64 {
         now.duration_since(self.since).as_secs_f64() - self.unseen_ms as f64 / 1e3
     }
 
-    /// Its evidence is there, of these.
+    /// Records that its evidence is present, for these members.
     fn observe_members(&mut self, now: UnixMs, members: &[String]) {
         self.last_seen = now;
         let seen: HashSet<&String> = members.iter().collect();
         self.members.retain(|member| seen.contains(member));
         if self.members.is_empty() && !members.is_empty() {
-            // Another one does now what one did before.
+            // Another member shows now what one showed before.
             *self = Self::new(now, members);
         }
     }
 }
 
 impl FindingTracker {
-    /// Goes on where a life before this one ended. Findings that were open stay so until they can be judged again.
+    /// Continues from a snapshot. Findings that were open stay open until they can be evaluated again.
     pub(super) fn from_snapshot(past: FindingSnapshot) -> Self {
         let known = past.findings.into_iter().map(|told| (told.finding.id.clone(), told));
         let known: BTreeMap<_, _> =
@@ -182,12 +183,12 @@ impl FindingTracker {
         Self { known, open, opened: past.opened, revision, before, ..Self::default() }
     }
 
-    /// What outlives a restart.
+    /// Returns what persists over a restart.
     pub(super) fn to_snapshot(&self) -> FindingSnapshot {
         let findings = self.known.values().map(|known| known.record.clone()).collect();
         let mut pending: BTreeMap<_, _> = self.before.clone();
         pending.extend(self.pending.iter().map(|(id, it)| (id.clone(), it.clone())));
-        // What waits for long matters most; of what is too much the youngest begins anew.
+        // The longest pending matter most; beyond the maximum the youngest start anew.
         while pending.len() > MAX_PENDING {
             let Some(id) = pending.iter().max_by_key(|(_, it)| it.since).map(|(id, _)| id.clone())
             else {
@@ -206,7 +207,7 @@ impl FindingTracker {
         }
     }
 
-    /// Takes in what was seen at `now`, where nodes are read each `period`.
+    /// Applies what was detected at `now`, where nodes are read each `period`.
     pub(super) fn apply_outcome(
         &mut self,
         now: UnixMs,
@@ -216,7 +217,7 @@ impl FindingTracker {
     ) {
         let suspicions = std::mem::take(&mut seen.suspicions);
         let began = *self.began.get_or_insert(now);
-        // Who was away for long cannot say that it was the same all the time.
+        // After a long gap it is not known whether the evidence lasted all the time.
         let kept = Duration::from_secs_f64(limits.flap_window_seconds.min(MOST_LAPSE_S));
         let late = now.duration_since(began).as_secs_f64() >= limits.resume_seconds;
         self.before.retain(|_, held| !late && now.duration_since(held.last_seen) <= kept);
@@ -235,10 +236,10 @@ impl FindingTracker {
                 .into_iter()
                 .filter_map(|held| self.promote_pending(now, period, limits, held)),
         );
-        // Between two samples averages stand; evidence that is missing at a step is gone.
+        // Averages hold between two samples; evidence that is missing at a step is gone.
         let step = self.stepped.map_or(Duration::ZERO, |last| now.duration_since(last));
         self.stepped = Some(now);
-        // Where nodes are read seldom, one page without the evidence is no end of it.
+        // Where nodes are read rarely, one page without the evidence does not close the finding.
         let close_s = limits.close_seconds.max(CLOSE_PERIODS * period.max(step).as_secs_f64());
         let forgotten =
             (step + step / 2).max(Duration::from_secs_f64(limits.lapse_seconds.min(MOST_LAPSE_S)));
@@ -267,7 +268,7 @@ impl FindingTracker {
         self.drop_expired(now);
     }
 
-    /// Takes in one finding whose evidence is there.
+    /// Applies one finding that has evidence.
     fn apply_finding(
         &mut self,
         finding: DetectedFinding,
@@ -298,26 +299,26 @@ impl FindingTracker {
         }
     }
 
-    /// Findings of which everything around them is to be looked at now.
+    /// Returns the findings to explain now.
     pub(super) fn due_for_explanation(&self, now: UnixMs) -> Vec<DetectedFinding> {
         let due = self.known.values().filter(|known| known.needs_explanation(now));
         due.take(MAX_CHAINS).map(|known| known.record.finding.clone()).collect()
     }
 
-    /// The findings that closed at this very step.
+    /// Returns the findings that closed at this very step.
     pub(super) fn just_closed(&self, now: UnixMs) -> Vec<DetectedFinding> {
         let closed = self.known.values().filter(|known| known.record.life.closed == Some(now));
         closed.map(|known| known.record.finding.clone()).collect()
     }
 
-    /// Keeps why a finding closed.
+    /// Records why a finding closed.
     pub(super) fn set_recovery_reason(&mut self, id: &str, signal: &str) {
         if let Some(known) = self.known.get_mut(id) {
             known.set_recovery_reason(signal);
         }
     }
 
-    /// Somebody takes the present level for usual: an open finding ends. Says whether it was open.
+    /// Closes an open finding because a user accepted the present level as its baseline. Returns whether it was open.
     pub(super) fn accept_finding(&mut self, id: &str, now: UnixMs, by: &str) -> bool {
         let open = self.known.get_mut(id).filter(|known| known.is_open());
         let Some(known) = open else { return false };
@@ -328,14 +329,14 @@ impl FindingTracker {
         true
     }
 
-    /// Keeps what was seen around a finding.
+    /// Attaches an explanation to a finding.
     pub(super) fn attach_explanation(&mut self, id: &str, chain: FindingExplanation) {
         if let Some(known) = self.known.get_mut(id) {
             known.attach_explanation(chain);
         }
     }
 
-    /// Forgets closed findings that are old, or too many.
+    /// Drops closed findings that are too old or too many.
     fn drop_expired(&mut self, now: UnixMs) {
         let before = self.known.len();
         self.known.retain(|_, known| {
@@ -349,8 +350,8 @@ impl FindingTracker {
         self.revision += u64::from(self.known.len() < before);
     }
 
-    /// The finding that a suspicion has become, once its evidence has stood for long enough: for as long as it asks,
-    /// and for two samples at least.
+    /// Returns the finding that a pending one becomes once its evidence has lasted long enough: its own hold time, and
+    /// two samples at least.
     fn promote_pending(
         &mut self,
         now: UnixMs,
@@ -379,13 +380,13 @@ impl FindingTracker {
         (ripe || open).then_some(DetectedFinding { severity, since, confidence, ..held.finding })
     }
 
-    /// The open findings with what their detectors last estimated that they cost, by id.
+    /// Returns the open findings with the cost that their detectors estimated last, by id.
     pub(super) fn open_with_estimates(&self) -> impl Iterator<Item = (&FindingRecord, f64)> {
         let open = self.known.values().filter(|known| known.is_open());
         open.map(|known| (&known.record, known.estimate))
     }
 
-    /// What open findings cost: the lost GPUs that are attributed to each.
+    /// Sets the cost of open findings: the lost GPUs that are attributed to each.
     pub(super) fn set_costs<'a>(
         &mut self,
         now: UnixMs,
@@ -398,7 +399,7 @@ impl FindingTracker {
         }
     }
 
-    /// The open findings, worst first: by severity, then by cost, then by name.
+    /// Returns the open findings, worst first: by severity, then by cost, then by name.
     pub(super) fn open_records(&self) -> Vec<&FindingRecord> {
         let open = self.known.values().filter(|known| known.is_open());
         let mut open: Vec<_> = open.map(|known| &known.record).collect();
@@ -410,13 +411,13 @@ impl FindingTracker {
         open
     }
 
-    /// The open findings, in no order that means anything.
+    /// Iterates the open findings in no particular order.
     pub(super) fn iter_open(&self) -> impl Iterator<Item = &DetectedFinding> {
         let open = self.known.values().filter(|known| known.is_open());
         open.map(|known| &known.record.finding)
     }
 
-    /// The closed findings that are remembered, newest first.
+    /// Returns the retained closed findings, newest first.
     pub(super) fn closed_records(&self) -> Vec<&FindingRecord> {
         let closed = self.known.values().filter(|known| !known.is_open());
         let mut closed: Vec<_> = closed.map(|known| &known.record).collect();
@@ -427,35 +428,35 @@ impl FindingTracker {
         closed
     }
 
-    /// Open findings of which this is true, by id.
+    /// Returns the ids of the open findings that match the predicate.
     pub(super) fn open_ids_where(&self, wanted: impl Fn(&DetectedFinding) -> bool) -> Vec<String> {
         let open = self.known.iter().filter(|(_, known)| known.is_open());
         let wanted = open.filter(|(_, known)| wanted(&known.record.finding));
         wanted.map(|(id, _)| id.clone()).collect()
     }
 
-    /// The open finding with this id.
+    /// Returns the open finding with this id.
     pub(super) fn open_one(&self, id: &str) -> Option<&DetectedFinding> {
         self.known.get(id).filter(|known| known.is_open()).map(|known| &known.record.finding)
     }
 
-    /// Open findings from before a restart that were not looked at for long enough since.
+    /// Returns the open findings from before a restart whose evidence was not read for long enough since.
     pub(super) fn unsettled_findings(&self) -> impl Iterator<Item = &DetectedFinding> {
         let open = self.known.values().filter(|known| known.is_open() && known.is_unsettled());
         open.map(|known| &known.record.finding)
     }
 
-    /// Changes whenever a finding ends, opens again or is forgotten.
+    /// Changes whenever a finding closes, reopens or is dropped.
     pub(super) fn closed_revision(&self) -> u64 {
         self.revision
     }
 
-    /// Findings whose evidence is there and that have no place, by kind.
+    /// Returns the findings that have evidence but exceed the quotas, by kind.
     pub(super) fn over_limit_counts(&self) -> &BTreeMap<FindingKind, u32> {
         &self.without_place
     }
 
-    /// How many were opened since the start, by kind.
+    /// Returns how many were opened since the start, by kind.
     pub(super) fn opened_counts(&self) -> &BTreeMap<FindingKind, u64> {
         &self.opened
     }

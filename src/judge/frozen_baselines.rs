@@ -1,4 +1,4 @@
-//! What open findings name: while they are open its usual values stand still, so that a fault never becomes usual.
+//! Frozen baselines: devices that open findings name do not learn, so that a fault never becomes the baseline.
 
 use std::collections::BTreeSet;
 
@@ -7,16 +7,16 @@ use gaunt_schema::{DeviceClass, EntityKind, SanitizedText};
 use super::{Judge, fabric_congestion};
 use crate::cluster::{Cluster, NodeId};
 
-/// The GPUs and nodes whose usual values do not change now.
+/// The GPUs and nodes whose baselines are frozen.
 #[derive(Debug, Default)]
 pub(super) struct FrozenBaselines {
-    /// What all share is slow: everything.
+    /// A resource that all share is slow: all are frozen.
     all: bool,
     gpus: BTreeSet<u32>,
     nodes: BTreeSet<NodeId>,
 }
 
-/// What findings name, each once.
+/// The entities that findings name, each once.
 #[derive(Debug, Default)]
 struct NamedEntities {
     nodes: BTreeSet<SanitizedText>,
@@ -27,7 +27,7 @@ struct NamedEntities {
 }
 
 impl FrozenBaselines {
-    /// What the open findings name, with all of each job that is on it.
+    /// Collects the entities of the open findings, with the whole of each affected job.
     pub(super) fn of(judge: &Judge, cluster: &Cluster) -> Self {
         Self::from_entities(
             judge,
@@ -36,18 +36,18 @@ impl FrozenBaselines {
         )
     }
 
-    /// The same for one finding alone.
+    /// Collects the entities of one finding.
     pub(super) fn from_finding(judge: &Judge, cluster: &Cluster, id: &str) -> Self {
         let one = judge.tracker.iter_open().filter(|finding| finding.id == id);
         Self::from_entities(judge, cluster, &NamedEntities::from_findings(one))
     }
 
-    /// Whether the usual values of the GPU at this row stand still.
+    /// Whether the baselines of the GPU at this row are frozen.
     pub(super) fn has_gpu(&self, row: u32) -> bool {
         self.all || self.gpus.contains(&row)
     }
 
-    /// Whether those of this node's host and ports do.
+    /// Whether the baselines of this node's host and ports are frozen.
     pub(super) fn has_node(&self, id: NodeId) -> bool {
         self.all || self.nodes.contains(&id)
     }
@@ -71,7 +71,7 @@ impl FrozenBaselines {
         }
         let of_jobs = named.jobs.iter().filter_map(|job| cluster.gpus_by_job().get(job)).flatten();
         frozen.gpus.extend(of_jobs);
-        // Who steps together suffers together: whole gangs, however many victims are listed.
+        // A synchronous job suffers as a whole: freeze whole job groups, however many victims are listed.
         let gangs: BTreeSet<usize> =
             frozen.gpus.iter().filter_map(|row| judge.job_groups.group_index(*row)).collect();
         for gang in gangs.into_iter().filter_map(|at| judge.job_groups.all_groups().get(at)) {
@@ -88,7 +88,7 @@ impl NamedEntities {
         for finding in findings {
             let culprit = &finding.entity;
             named.storage |= culprit.kind == EntityKind::Storage;
-            // A port names its leaf as its place; who is below it has nothing to do with that.
+            // A port has its leaf as a location; other nodes below that leaf are not concerned.
             if culprit.node.is_none() {
                 named.leaves.extend(culprit.leaf.clone());
                 if culprit.leaf.is_none() {
@@ -97,7 +97,7 @@ impl NamedEntities {
             }
             for entity in std::iter::once(culprit).chain(&finding.victims) {
                 named.nodes.extend(entity.node.clone());
-                // A node of a job stands for the node; the job itself is named beside it.
+                // An entity with a node and a job stands for the node; the job itself is listed separately.
                 if entity.node.is_none() {
                     named.jobs.extend(entity.job.clone());
                 }
@@ -107,7 +107,7 @@ impl NamedEntities {
     }
 }
 
-/// The nodes with a port below these leaves or on these rails.
+/// Returns the nodes with a port below these leaves or on these rails.
 fn nodes_below(cluster: &Cluster, named: &NamedEntities) -> BTreeSet<NodeId> {
     let is_below = |row: &u32| {
         let wiring = cluster.topology().port_topology(*row);

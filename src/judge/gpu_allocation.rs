@@ -1,4 +1,4 @@
-//! Who holds a GPU: what is usual for one job says nothing about the next one.
+//! GPU allocation: the job that holds a GPU; the baseline of one job does not apply to the next one.
 
 use gaunt_schema::{SanitizedText, UnixMs};
 
@@ -10,14 +10,14 @@ use crate::cluster::{Cluster, Node, NodeId};
 pub(super) struct GpuAllocation {
     job: Option<SanitizedText>,
     started: Option<UnixMs>,
-    /// Since when nobody holds it.
+    /// Since when it is not held.
     free: Option<UnixMs>,
 }
 
 impl GpuAllocation {
-    /// Sees who holds the GPU now; says whether another job began on it, or the same one anew. Where nobody names jobs
-    /// that somebody holds it again says so, and counts only for a GPU that an open finding names: of others a past is
-    /// accepted with time.
+    /// Records the present holder of the GPU; returns whether another job began on it, or the same one anew. Without
+    /// job labels, a new job is inferred when the GPU is held again, and only for a GPU that an open finding names: the
+    /// baselines of others adapt with time.
     fn observe_holder(
         &mut self,
         now: UnixMs,
@@ -50,7 +50,7 @@ impl GpuAllocation {
 }
 
 impl Judge {
-    /// Whether a job begins on the GPU at this row: then what is usual for it is learned anew.
+    /// Whether a job begins on the GPU at this row: then its baselines are learned anew.
     pub(super) fn observe_job_start(&mut self, cluster: &Cluster, row: u32, at: UnixMs) -> bool {
         let job = cluster.job_of_gpu(row);
         let started = job.and_then(|job| cluster.job_attributes(job)?.started);
@@ -65,7 +65,7 @@ impl Judge {
         begins
     }
 
-    /// All jobs of a node began: nothing that its host and ports usually do is known any more.
+    /// Resets the baselines of a node's host and ports because all its jobs began anew.
     pub(super) fn reset_node_baselines(&mut self, id: NodeId, node: &Node) {
         if let Some(host) = self.hosts.get_mut(&id) {
             host.reset_baselines();

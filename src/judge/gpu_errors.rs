@@ -1,4 +1,4 @@
-//! What GPUs and their drivers report as broken: errors by number, memory errors, boards that are gone.
+//! Errors that GPUs and their drivers report: XIDs, uncorrectable memory errors, GPUs that are gone from the bus.
 
 use std::collections::HashMap;
 
@@ -12,50 +12,49 @@ use serde::{Deserialize, Serialize};
 use super::Thresholds;
 use crate::cluster::{Cluster, Node};
 
-/// What was reported as broken, by row of the GPU.
+/// The reported errors, by row of the GPU.
 #[derive(Debug, Default)]
 pub(super) struct GpuErrorTracker {
-    /// The few GPUs of which anything is known to be broken.
+    /// The few GPUs with known errors.
     broken: HashMap<u32, GpuErrors>,
-    /// Memory errors that could not be corrected, as last counted; not a number before any count.
+    /// Uncorrectable memory errors as last counted; NaN before any count.
     uncorrected: Vec<f64>,
-    /// Counts of driver errors as last seen, by row of their own class.
+    /// XID counts as last read, by row of their own class.
     counted: HashMap<u32, f64>,
 }
 
-/// What is known to be broken about one GPU.
+/// The known errors of one GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct GpuErrors {
-    /// The number of the last critical error of the driver, and when it was seen.
+    /// The last critical XID, and when it was seen.
     pub(super) xid: Option<(u32, UnixMs)>,
-    /// When more memory errors were counted that could not be corrected.
+    /// When the count of uncorrectable memory errors last rose.
     pub(super) memory: Option<UnixMs>,
     /// Since when it is gone.
     pub(super) gone: Option<UnixMs>,
-    /// Since when it works as usual.
+    /// Since when it works at its baseline.
     well: Option<UnixMs>,
-    /// Its counter of energy, which begins anew when it is reset.
+    /// Its energy counter, which restarts when it is reset.
     energy: Option<f64>,
 }
 
 impl GpuErrors {
-    /// Whether nothing of it is known to be broken.
+    /// Whether it has no known errors.
     fn is_healthy(&self) -> bool {
         self.xid.is_none() && self.memory.is_none() && self.gone.is_none()
     }
 
-    /// Whether its counter of energy was higher than this before.
+    /// Whether its energy counter was higher before.
     fn is_counter_reset(&self, energy: Option<f64>) -> bool {
         self.energy.zip(energy).is_some_and(|(before, now)| now < before)
     }
 }
 
-/// Counts of driver errors that are kept of one node over a restart: eight GPUs with more kinds of error are all broken.
+/// The maximum of saved XID counts per node: eight GPUs with more kinds of errors are all broken.
 const MAX_COUNTED: usize = 512;
 
-/// What was counted on one node, and what is broken there, as it outlives a restart: by the keys of GPUs and of their
-/// driver's errors.
+/// The error counts and broken GPUs of one node, as saved over a restart: by the keys of GPUs and XIDs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct NodeErrorSnapshot {
@@ -68,14 +67,14 @@ pub(super) struct NodeErrorSnapshot {
 }
 
 impl NodeErrorSnapshot {
-    /// Whether nothing is left of it.
+    /// Whether it holds nothing.
     pub(super) fn is_empty(&self) -> bool {
         self.broken.is_empty() && self.uncorrected.is_empty() && self.counted.is_empty()
     }
 }
 
 impl GpuErrors {
-    /// The same, of which nothing is of the time to come: a clock may have been set back.
+    /// Clamps timestamps that lie in the future: a clock may have been set back.
     fn clamp_times(self, now: UnixMs) -> Self {
         Self {
             xid: self.xid.map(|(code, at)| (code, at.min(now))),
@@ -88,7 +87,7 @@ impl GpuErrors {
 }
 
 impl GpuErrorTracker {
-    /// Adds what was counted on a node to what is kept of it.
+    /// Adds the errors of a node to its snapshot.
     pub(super) fn snapshot_errors(
         &self,
         cluster: &Cluster,
@@ -116,7 +115,7 @@ impl GpuErrorTracker {
         }
     }
 
-    /// Takes what was counted on a node before a restart, of those devices that it has now.
+    /// Restores the errors of a node for those devices that it has now.
     pub(super) fn restore_errors(
         &mut self,
         cluster: &Cluster,
@@ -143,7 +142,7 @@ impl GpuErrorTracker {
         }
     }
 
-    /// Looks at a node whose page is of `at`; `first` if nothing of it was known before, so that what it counts is old.
+    /// Reads the errors of a node whose page is of `at`; `first` if it was unknown before, so that its counts are old.
     pub(super) fn observe_node(
         &mut self,
         cluster: &Cluster,
@@ -164,7 +163,7 @@ impl GpuErrorTracker {
                 broken.memory = Some(at);
             }
             let energy = cluster.current_value(gpu::ENERGY, *row);
-            // Counters that began anew: the board was reset, or its driver loaded anew.
+            // The counters restarted: the GPU was reset, or its driver reloaded.
             if count.is_some_and(|now| now < *counted) || broken.is_counter_reset(energy) {
                 (broken.xid, broken.memory) = (None, None);
             }
@@ -189,8 +188,8 @@ impl GpuErrorTracker {
         }
     }
 
-    /// Hears whether a GPU works as usual. One that did for long after its error is broken no more; nor does time alone
-    /// mend any.
+    /// Records whether a GPU works at its baseline. After doing so for long enough after its error it counts as
+    /// repaired; time alone does not repair it.
     pub(super) fn observe_work(&mut self, row: u32, at: UnixMs, well: bool, limits: &Thresholds) {
         let Some(broken) = self.broken.get_mut(&row) else { return };
         if !well {
@@ -226,7 +225,7 @@ impl GpuErrorTracker {
         }
     }
 
-    /// What is known to be broken about the GPU at this row.
+    /// Returns the known errors of the GPU at this row.
     pub(super) fn of(&self, row: u32) -> GpuErrors {
         self.broken.get(&row).copied().unwrap_or_default()
     }
@@ -236,13 +235,13 @@ fn gpu_key(cluster: &Cluster, row: u32) -> Option<&SanitizedText> {
     cluster.device_at(DeviceClass::Gpu, row)?.device.key.first()
 }
 
-/// The GPU and the number of a driver's error in one word.
+/// Returns the GPU and the XID as one key.
 fn xid_key(cluster: &Cluster, row: u32) -> Option<SanitizedText> {
     Some(SanitizedText::new(&cluster.device_at(DeviceClass::Xid, row)?.device.key.join("/")))
 }
 
-/// Whether a GPU that was there is gone, while its neighbours or its driver say so; none if its page fails, which says
-/// nothing.
+/// Whether a GPU that was present is gone, while its neighbours or its driver report so; none if its page fails, which
+/// is no evidence.
 fn is_gone(
     cluster: &Cluster,
     node: &Node,

@@ -1,4 +1,4 @@
-//! GPUs that failed: gone from the bus, or with an error that only a reset or an exchange mends.
+//! Failed GPUs: gone from the bus, or with an error that requires a reset or a replacement (RMA).
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::cluster::Cluster;
 
-/// Adds every GPU that failed.
+/// Adds every failed GPU.
 pub(super) fn detect_failed_gpus(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
     find_missing(judge, cluster, seen);
     for (id, node) in cluster.sorted_nodes() {
@@ -21,7 +21,7 @@ pub(super) fn detect_failed_gpus(judge: &Judge, cluster: &Cluster, seen: &mut De
             .device_rows(DeviceClass::Gpu)
             .iter()
             .filter(|row| judge.health.of(**row).gone.is_some());
-        // A driver that is loaded anew takes all boards away for a moment.
+        // A driver reload removes all GPUs for a moment.
         let all = node.device_rows(DeviceClass::Gpu).len() > 1
             && gone.count() == node.device_rows(DeviceClass::Gpu).len();
         for row in node.device_rows(DeviceClass::Gpu) {
@@ -33,7 +33,7 @@ pub(super) fn detect_failed_gpus(judge: &Judge, cluster: &Cluster, seen: &mut De
             let empty = gaunt_schema::SanitizedText::default();
             let entity = Entity::new_gpu(&node.name, entry.device.key.first().unwrap_or(&empty));
             let kinds = times.iter().flatten().count();
-            // Memory errors alone are worth a look; that a board is gone or has an error that needs a reset is a fact.
+            // Memory errors alone are a warning; a GPU that is gone or has an error that needs a reset is a fact.
             let fact = gone.is_some() || broken.xid.is_some();
             let failure = broken.xid.map(|(code, _)| describe_xid(code));
             let what = match (gone.is_some(), failure) {
@@ -78,7 +78,7 @@ pub(super) fn detect_failed_gpus(judge: &Judge, cluster: &Cluster, seen: &mut De
     }
 }
 
-/// Adds the GPUs that a node had before a restart and does not list since: nothing has a place for them now.
+/// Adds the GPUs that a node had before a restart and does not list since: no row exists for them now.
 fn find_missing(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
     let nodes = Whereabouts::of(judge, cluster);
     for (id, node) in cluster.sorted_nodes() {
@@ -87,7 +87,7 @@ fn find_missing(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
         else {
             continue;
         };
-        // Without any a driver is loaded anew, and what another target brings is not there yet.
+        // Without any GPU the driver is being reloaded, or the pages of another target have not arrived yet.
         if rows.is_empty()
             || evidence_coverage::is_silent(cluster, node, FindingKind::GpuFailed)
             || nodes.has_unread(&node.name)
@@ -101,7 +101,7 @@ fn find_missing(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
         let missing: BTreeSet<&SanitizedText> =
             before.iter().filter(|key| !now.contains(key)).collect();
         if missing.len() != before.len() - rows.len() {
-            continue; // Others have other names now: which one is missing is not known.
+            continue; // The others are renamed: which one is missing is unknown.
         }
         for key in missing {
             let entity = Entity::new_gpu(&node.name, key);

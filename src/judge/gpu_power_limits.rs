@@ -1,6 +1,6 @@
-//! What boards may draw, for pages that tell their power and not its limit, as dcgm-exporter's usual list does.
+//! Rated GPU power limits, for pages that report power without its limit, as dcgm-exporter's default list does.
 
-/// Watts that a board may draw as it is sold (its maker's data sheet), by a part of its name; the first match counts.
+/// The rated power limit in watts (data sheets), by a part of the model's name; the first match counts.
 const LIMITS: [(&str, f64); 29] = [
     ("GB300", 1_400.0),
     ("GB200", 1_200.0),
@@ -33,7 +33,7 @@ const LIMITS: [(&str, f64); 29] = [
     ("MI250", 560.0),
 ];
 
-/// The power limit of a model of board as it is sold, if it is known.
+/// Returns the rated power limit of a GPU model, if known.
 pub(super) fn rated_power_limit(model: &str) -> Option<f64> {
     LIMITS.iter().find(|(name, _)| model.contains(name)).map(|(_, watts)| *watts)
 }

@@ -1,4 +1,4 @@
-//! The signals of one GPU: averages of what its columns say, ready for the table of states.
+//! The signals of one GPU: averages of its metrics, as input of the state rules.
 
 use std::time::Duration;
 
@@ -15,34 +15,34 @@ use super::{
 };
 use crate::cluster::{Cluster, Node};
 
-/// What the table of states looks at; none where it is not known.
+/// The input of the state rules; none where a signal is unknown.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct GpuSignals {
-    /// Whether somebody holds the GPU.
+    /// Whether a job or process holds the GPU.
     pub(super) allocated: Option<bool>,
     /// Whether its job has other GPUs that it could wait for.
     pub(super) has_peers: bool,
     pub(super) utilization: Option<f64>,
-    /// Share of samples in which it did something.
+    /// Share of samples in which it was active.
     pub(super) active: Option<f64>,
-    /// Seconds since it last began to do something after a sample in which it did nothing.
+    /// Seconds since it last became active after an inactive sample.
     pub(super) since_active_again: Option<f64>,
     pub(super) tensor: Option<f64>,
     pub(super) sm: Option<f64>,
     pub(super) dram: Option<f64>,
     pub(super) memory: Option<f64>,
-    /// Power over the enforced limit.
+    /// Power / enforced limit.
     pub(super) power: Option<f64>,
-    /// Standard deviation of power over its mean.
+    /// Standard deviation of power / its mean.
     pub(super) power_spread: Option<f64>,
-    /// Power over the lowest power that was seen.
+    /// Power / the lowest power that was seen.
     pub(super) power_over_floor: Option<f64>,
     /// The larger share of the nominal NVLink and network rates.
     pub(super) comm: Option<f64>,
     pub(super) pcie: Option<f64>,
-    /// Clock over its maximum.
+    /// Clock / maximum clock.
     pub(super) clock: Option<f64>,
-    /// Clock over the median of the job, where heat is in question.
+    /// Clock / job median, for the check of thermal throttling.
     pub(super) clock_in_job: Option<f64>,
     /// Share of the time in which hardware held the clock down.
     pub(super) hw_slowdown: Option<f64>,
@@ -54,14 +54,14 @@ pub(super) struct GpuSignals {
     pub(super) queue: Option<f64>,
 }
 
-/// The averages behind them.
+/// The averages behind the signals.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct GpuAverages {
     utilization: MovingAverage,
     active: MovingAverage,
     last_utilization: Option<f32>,
     active_again: CompactTimestamp,
-    /// When it last did less than usual, and something.
+    /// When it was last active below its baseline.
     low: CompactTimestamp,
     tensor: MovingAverage,
     sm: MovingAverage,
@@ -73,7 +73,7 @@ pub(super) struct GpuAverages {
     last_power: Option<f32>,
     nvlink: MovingAverage,
     pcie: MovingAverage,
-    /// The highest clock that the board can have.
+    /// The maximum clock of the GPU.
     clock_max: Option<f32>,
     clock_hertz: MovingAverage,
     hw_slowdown: MovingAverage,
@@ -86,7 +86,7 @@ pub(super) struct GpuAverages {
 }
 
 impl GpuAverages {
-    /// Takes in the newest sample of the GPU at `row`.
+    /// Ingests the newest sample of the GPU at `row`.
     pub(super) fn add_sample(
         &mut self,
         cluster: &Cluster,
@@ -96,7 +96,7 @@ impl GpuAverages {
         limits: &Thresholds,
     ) {
         let value = |metric| cluster.current_value(metric, row);
-        // The integral says what happened between two samples; the gauge only what the driver's window saw.
+        // The integral covers the time between two samples; the gauge only the driver's window.
         let share = |gauge: MetricId, integral| {
             cluster.current_rate(integral, row).or_else(|| value(gauge))
         };
@@ -146,7 +146,7 @@ impl GpuAverages {
         }
     }
 
-    /// Learns what is usual from the averages; not while an open finding names it.
+    /// Learns the baselines from the averages; not while an open finding names the GPU.
     pub(super) fn learn_baselines(
         &mut self,
         at: UnixMs,
@@ -168,7 +168,7 @@ impl GpuAverages {
                 limits,
             );
         }
-        // What a board that does nothing is clocked at says nothing about one that works.
+        // The clock of an idle GPU is no baseline for a busy one.
         let busy = self
             .utilization
             .value_at(at, gap)
@@ -182,7 +182,7 @@ impl GpuAverages {
         );
     }
 
-    /// Another job does something else: what is usual is learned anew.
+    /// Resets the baselines: another job does something else.
     pub(super) fn reset_baselines(&mut self) {
         self.usual_utilization = Baseline::default();
         self.usual_tensor = Baseline::default();
@@ -190,7 +190,7 @@ impl GpuAverages {
         self.usual_clock = Baseline::default();
     }
 
-    /// What it does now is usual from now on.
+    /// Accepts the present values as baselines.
     pub(super) fn accept_baselines(&mut self, now: UnixMs, gap: Duration, limits: &Thresholds) {
         for (usual, average) in [
             (&mut self.usual_utilization, &self.utilization),
@@ -203,13 +203,13 @@ impl GpuAverages {
         self.low = CompactTimestamp::NEVER;
     }
 
-    /// What it learned of itself, and the least power that it was seen to draw.
+    /// Returns its baselines, and the lowest power that was seen.
     pub(super) fn learned_baselines(&self) -> ([Baseline; 4], Option<f32>) {
         let usual = [self.usual_utilization, self.usual_tensor, self.usual_power, self.usual_clock];
         (usual, self.power_floor)
     }
 
-    /// Averages that begin anew, of a GPU of which this was learned before.
+    /// Creates empty averages with restored baselines.
     pub(super) fn from_baselines((usual, power_floor): ([Baseline; 4], Option<f32>)) -> Self {
         let [usual_utilization, usual_tensor, usual_power, usual_clock] = usual;
         Self {
@@ -222,55 +222,55 @@ impl GpuAverages {
         }
     }
 
-    /// The average utilization.
+    /// Returns the average utilization.
     pub(super) fn utilization_at(&self, now: UnixMs, gap: Duration) -> Option<f64> {
         self.utilization.value_at(now, gap)
     }
 
-    /// The utilization of its last sample.
+    /// Returns the utilization of its last sample.
     pub(super) fn utilization_now(&self) -> Option<f64> {
         self.last_utilization.map(f64::from)
     }
 
-    /// Seconds since it last began to do something after a sample in which it did nothing.
+    /// Returns the seconds since it last became active after an inactive sample.
     pub(super) fn since_active_again(&self, now: UnixMs) -> Option<f64> {
         let again = self.active_again.is_set();
         again.then(|| CompactTimestamp::of(now).seconds_since(self.active_again))
     }
 
-    /// Seconds since it last did much less than usual, and something.
+    /// Returns the seconds since it was last active far below its baseline.
     pub(super) fn since_low(&self, now: UnixMs) -> Option<f64> {
         self.low.is_set().then(|| CompactTimestamp::of(now).seconds_since(self.low))
     }
 
-    /// The utilization that is usual.
+    /// Returns the baseline of utilization.
     pub(super) fn usual_utilization(&self) -> Option<f64> {
         self.usual_utilization.usual_value()
     }
 
-    /// Whether profiling counters are told.
+    /// Whether profiling counters are reported.
     pub(super) fn is_profiled(&self, now: UnixMs, gap: Duration) -> bool {
         self.tensor.value_at(now, gap).is_some()
     }
 
-    /// The average share of the power limit.
+    /// Returns the average share of the power limit.
     pub(super) fn power_at(&self, now: UnixMs, gap: Duration) -> Option<f64> {
         self.power.value_at(now, gap)
     }
 
-    /// Standard deviation of power over its mean.
+    /// Returns the standard deviation of power / its mean.
     pub(super) fn power_spread(&self, now: UnixMs, gap: Duration) -> Option<f64> {
         let mean = self.power.value_at(now, gap).filter(|mean| *mean > 0.0)?;
         let squared = self.power_squared.value_at(now, gap)?;
         Some((squared - mean * mean).max(0.0).sqrt() / mean)
     }
 
-    /// The share of the power limit that is usual.
+    /// Returns the baseline of the share of the power limit.
     pub(super) fn usual_power(&self) -> Option<f64> {
         self.usual_power.usual_value()
     }
 
-    /// How much it does at its last sample against what is usual, by the power above that of a board that does nothing.
+    /// Returns the activity of its last sample / baseline, by the power above that of an idle GPU.
     pub(super) fn effort_now(&self, limits: &Thresholds) -> Option<f64> {
         let idle = self.idle_power(limits);
         let usual = self.usual_power()? - idle;
@@ -281,18 +281,18 @@ impl GpuAverages {
         self.power_floor.map_or(limits.idle_power_ratio, f64::from).min(limits.idle_power_ratio)
     }
 
-    /// The clock that is usual while it works.
+    /// Returns the baseline of the clock under load.
     pub(super) fn usual_clock(&self) -> Option<f64> {
         self.usual_clock.usual_value()
     }
 
-    /// Packets that its PCIe link sends again in a second.
+    /// Returns its PCIe replays per second.
     pub(super) fn pcie_replays(&self, now: UnixMs, gap: Duration) -> Option<f64> {
         self.pcie_replays.value_at(now, gap)
     }
 
-    /// How much it works against what is usual for it: 1 is as usual. By its tensor cores where they are told and
-    /// used, else by its power above that of a board that does nothing.
+    /// Returns its activity / baseline: 1 is the baseline. Computed from tensor core activity where that is reported
+    /// and used, else from the power above that of an idle GPU.
     pub(super) fn activity_ratio(
         &self,
         now: UnixMs,
@@ -309,7 +309,7 @@ impl GpuAverages {
             .or_else(|| of(&self.power, &self.usual_power, idle))
     }
 
-    /// Whether it works at its usual pace, or better.
+    /// Whether it works at its baseline pace, or better.
     pub(super) fn works_as_usual(&self, now: UnixMs, gap: Duration, limits: &Thresholds) -> bool {
         let busy = self.utilization.value_at(now, gap);
         busy.is_some_and(|it| it >= limits.utilization_launch_ratio)
@@ -318,7 +318,7 @@ impl GpuAverages {
                 .is_some_and(|pace| pace >= 1.0 - limits.slowed_ratio)
     }
 
-    /// The GPU's own signals at `now`; the caller adds those of its host and its job.
+    /// Returns the GPU's own signals at `now`; the caller adds those of its host and its job.
     pub(super) fn signals_at(&self, now: UnixMs, gap: Duration, limits: &Thresholds) -> GpuSignals {
         let of = |average: &MovingAverage| average.value_at(now, gap);
         let power = of(&self.power);
@@ -344,13 +344,13 @@ impl GpuAverages {
         }
     }
 
-    /// The average clock, also some time after its last sample.
+    /// Returns the average clock, also some time after its last sample.
     pub(super) fn clock_hertz(&self, now: UnixMs, limits: &Thresholds) -> Option<f64> {
         self.clock_hertz.value_at(now, Duration::from_secs_f64(limits.clock_stands_seconds))
     }
 }
 
-/// Whether somebody holds the GPU: a job says so, or processes do, or memory that is in use; none if nothing is known.
+/// Whether the GPU is held: by a job, by processes, or by used memory; none if nothing is known.
 pub(super) fn is_allocated(cluster: &Cluster, row: u32, limits: &Thresholds) -> Option<bool> {
     if cluster.job_size(row).is_some() {
         return Some(true);
@@ -359,21 +359,21 @@ pub(super) fn is_allocated(cluster: &Cluster, row: u32, limits: &Thresholds) -> 
         return Some(processes > 0.0);
     }
     let used = cluster.current_value(gpu::MEMORY_USED, row)?;
-    // dcgm-exporter tells what is used and what is free, and not the sum.
+    // dcgm-exporter reports used and free memory, and not the sum.
     let total = cluster
         .current_value(gpu::MEMORY_TOTAL, row)
         .or_else(|| Some(used + cluster.current_value(gpu::MEMORY_FREE, row)?))?;
-    // Little memory may still be somebody's.
+    // A process may hold the GPU with little memory.
     (used >= total * limits.held_memory_ratio).then_some(true)
 }
 
-/// The power limit that is enforced, else that of its model as it is sold.
+/// Returns the enforced power limit, else the rated limit of its model.
 fn power_limit(cluster: &Cluster, row: u32) -> Option<f64> {
     let told = cluster.current_value(gpu::POWER_LIMIT, row).filter(|limit| *limit > 0.0);
     told.or_else(|| gpu_power_limits::rated_power_limit(cluster.gpu_model(row)?))
 }
 
-/// The larger direction of all the node's ports together, as a share of their line rates.
+/// Returns the larger direction of all the node's ports together, as a share of their line rates.
 pub(super) fn network_share(cluster: &Cluster, node: &Node) -> Option<f64> {
     let (mut receive, mut transmit, mut rate) = (0.0, 0.0, 0.0);
     for row in node.device_rows(DeviceClass::Port) {

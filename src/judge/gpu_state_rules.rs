@@ -1,11 +1,11 @@
-//! The table of states: which signals make which state, with profiling counters and without.
+//! GPU state rules: which signals lead to which state, with profiling counters and without.
 
 use gaunt_schema::GpuState;
 
 use super::{GpuSignals, Thresholds};
 
-/// The rows of the table, first match wins. A cause comes before what it looks like: heat before all else, useful work
-/// before waiting, starving before idling.
+/// The order of the rules, first match wins. A cause comes before states with similar symptoms: thermal throttling
+/// before all else, useful work before waiting, starvation before idling.
 const ORDER: [GpuState; 9] = [
     GpuState::Throttled,
     GpuState::Computing,
@@ -18,7 +18,8 @@ const ORDER: [GpuState; 9] = [
     GpuState::Idle,
 ];
 
-/// What the signals say, given the state that holds: it is left under lower cuts than it is entered.
+/// Returns the state for these signals, given the present state: the cuts to leave it are lower than those to enter
+/// (hysteresis).
 pub(super) fn classify_state(
     signals: &GpuSignals,
     held: GpuState,
@@ -63,12 +64,12 @@ impl StateRules<'_> {
         signal.is_some_and(|signal| signal < cut / self.slack)
     }
 
-    /// Below this, as far as is known: for what only strengthens a verdict.
+    /// Below this or unknown: for signals that only strengthen a verdict.
     fn is_not_above(&self, signal: Option<f64>, cut: f64) -> bool {
         signal.is_none() || self.is_below(signal, cut)
     }
 
-    /// Whether the GPU tells profiling counters.
+    /// Whether the GPU reports profiling counters.
     fn has_profiling(&self) -> bool {
         self.signals.tensor.is_some() || self.signals.sm.is_some()
     }
@@ -126,7 +127,7 @@ impl StateRules<'_> {
         } else {
             self.is_below(s.power, l.power_waiting_ratio)
         };
-        // Who is alone has nobody to wait for.
+        // A single GPU has no peers to wait for.
         s.has_peers
             && s.allocated != Some(false)
             && quiet
@@ -136,7 +137,7 @@ impl StateRules<'_> {
 
     fn is_data_starved(&self) -> bool {
         let (s, l) = (self.signals, self.limits);
-        // A server without requests has nothing to starve for; with a full queue its GPUs should work.
+        // A server without requests is not starved; with a full queue its GPUs should work.
         if let Some(waiting) = s.queue {
             return self.is_at_least(Some(waiting), l.queue_requests)
                 && self.is_below(s.utilization, l.queue_idle_ratio);
@@ -146,7 +147,7 @@ impl StateRules<'_> {
         let on_and_off = alive && self.is_below(s.utilization, l.utilization_starved_ratio);
         let pressed = self.is_at_least(s.io_pressure, l.io_pressure_ratio)
             || self.is_at_least(s.cpu_pressure, l.cpu_pressure_ratio)
-            // Above this utilization one busy core means that launching is the limit.
+            // Above this utilization one busy CPU means that kernel launches are the limit.
             || (self.is_at_least(s.busiest_cpu, l.busiest_cpu_ratio)
                 && self.is_below(s.utilization, l.utilization_launch_ratio));
         let loading = self.is_at_least(s.pcie, l.pcie_loading_bytes_per_second);

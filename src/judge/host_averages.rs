@@ -1,4 +1,4 @@
-//! One host: the averages of its trouble, and what is usual for it.
+//! The averages of one host's pressure, CPU and traffic signals, and their baselines.
 
 use gaunt_schema::{UnixMs, catalogue::host};
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::cluster::{Cluster, Node};
 
-/// What is remembered of one host.
+/// The averages and baselines of one host.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HostAverages {
     pub(super) io_pressure: MovingAverage,
@@ -19,28 +19,28 @@ pub(super) struct HostAverages {
     pub(super) busiest_cpu: MovingAverage,
     /// Share of the nominal rate of all its ports.
     pub(super) network: MovingAverage,
-    /// What its model servers say, if it has any.
+    /// The queue of its model servers, if it has any.
     pub(super) queue: Option<ServingQueue>,
     usual_io: Baseline,
     usual_cpu: Baseline,
     usual_busiest: Baseline,
     usual_network: Baseline,
-    /// When its ports last carried more than next to nothing of what is usual.
+    /// When its ports last carried more than next to nothing of their baseline.
     carried: CompactTimestamp,
     looked: Option<UnixMs>,
 }
 
-/// A number of a host beside what is usual for it.
+/// A value of a host with its baseline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct BaselineComparison {
     pub(super) now: f64,
     pub(super) usual: Option<f64>,
-    /// Somebody said that this is usual.
+    /// A user accepted this baseline.
     accepted: bool,
 }
 
 impl HostAverages {
-    /// Takes in the newest sample of a node.
+    /// Ingests the newest sample of a node.
     pub(super) fn observe_node(
         &mut self,
         cluster: &Cluster,
@@ -89,7 +89,7 @@ impl HostAverages {
         }
     }
 
-    /// Other jobs run on it: what is usual is learned anew.
+    /// Resets the baselines because other jobs run on it.
     pub(super) fn reset_baselines(&mut self) {
         self.usual_io = Baseline::default();
         self.usual_cpu = Baseline::default();
@@ -97,7 +97,7 @@ impl HostAverages {
         self.usual_network = Baseline::default();
     }
 
-    /// What it does now is usual from now on.
+    /// Accepts the present values as baselines.
     pub(super) fn accept_baselines(&mut self, cluster: &Cluster, limits: &Thresholds) {
         let (now, gap) = (cluster.now(), cluster.freshness_window());
         for (usual, average) in [
@@ -115,45 +115,45 @@ impl HostAverages {
         self.looked.is_some()
     }
 
-    /// What it learned of itself.
+    /// Returns its baselines.
     pub(super) fn learned_baselines(&self) -> [Baseline; 4] {
         [self.usual_io, self.usual_cpu, self.usual_busiest, self.usual_network]
     }
 
-    /// A host of which this was learned before.
+    /// Creates a host with restored baselines.
     pub(super) fn from_baselines(usual: [Baseline; 4]) -> Self {
         let [usual_io, usual_cpu, usual_busiest, usual_network] = usual;
         Self { usual_io, usual_cpu, usual_busiest, usual_network, ..Self::default() }
     }
 
-    /// Share of the time in which a task waits for input or output.
+    /// Returns IO pressure: the share of the time in which a task waits for IO (PSI "some").
     pub(super) fn compare_io_pressure(&self, cluster: &Cluster) -> Option<BaselineComparison> {
         compare_average(self.io_pressure, &self.usual_io, cluster)
     }
 
-    /// Share of the time in which a task waits for a CPU.
+    /// Returns CPU pressure: the share of the time in which a task waits for a CPU (PSI "some").
     pub(super) fn compare_cpu_pressure(&self, cluster: &Cluster) -> Option<BaselineComparison> {
         compare_average(self.cpu_pressure, &self.usual_cpu, cluster)
     }
 
-    /// Busy share of the busiest CPU.
+    /// Returns the busy share of the busiest CPU.
     pub(super) fn compare_busiest_cpu(&self, cluster: &Cluster) -> Option<BaselineComparison> {
         compare_average(self.busiest_cpu, &self.usual_busiest, cluster)
     }
 
-    /// Share of the nominal rate that its ports carry.
+    /// Returns the share of the nominal rate that its ports carry.
     pub(super) fn compare_traffic(&self, cluster: &Cluster) -> Option<BaselineComparison> {
         compare_average(self.network, &self.usual_network, cluster)
     }
 
-    /// Whether it is known to send as jobs do that step, however slowly.
+    /// Whether it is known to send as a job that makes progress does, however slowly.
     pub(super) fn is_progressing(&self, cluster: &Cluster, limits: &Thresholds) -> bool {
         let traffic = self.compare_traffic(cluster);
         let usual = traffic.and_then(|it| Some((it.now, it.usual?)));
         usual.is_some_and(|(now, usual)| usual > 0.0 && now >= usual * limits.standstill_ratio)
     }
 
-    /// Whether no sample of a while has shown it send more than next to nothing; none where it is not known to send much.
+    /// Whether no recent sample showed more than next to nothing sent; none where it is not known to send much.
     pub(super) fn is_silent(&self, cluster: &Cluster, limits: &Thresholds) -> Option<bool> {
         let usual =
             self.compare_traffic(cluster)?.usual.filter(|usual| *usual >= limits.carries_ratio)?;
@@ -161,8 +161,8 @@ impl HostAverages {
         Some(usual > 0.0 && self.carried.is_set() && silent >= limits.pause_seconds)
     }
 
-    /// Whether it sends next to nothing of what is usual for it, and has not for a while: who is starved sends something
-    /// with each of its few steps. None where it is not known what is usual.
+    /// Whether it sends next to nothing of its baseline, and has not for a while: a starved node sends something with
+    /// each of its few steps. None without a baseline.
     pub(super) fn is_pausing(&self, cluster: &Cluster, limits: &Thresholds) -> Option<bool> {
         let BaselineComparison { now, usual, .. } = self.compare_traffic(cluster)?;
         let silent = CompactTimestamp::of(cluster.now()).seconds_since(self.carried);
@@ -171,8 +171,8 @@ impl HostAverages {
 }
 
 impl BaselineComparison {
-    /// Whether it is at least `limit`, and so many times what is usual, if that is known. Far above its limit it counts
-    /// in any case: trouble that is as old as the first look would be taken for usual.
+    /// Whether the value is at least `limit`, and exceeds its baseline by the required factor, if that is known. Far
+    /// above the limit it counts in any case: pressure that exists since the first sample would become the baseline.
     pub(super) fn exceeds_limit(&self, limit: f64, limits: &Thresholds) -> bool {
         let far = !self.accepted && self.now >= limit * limits.pressure_far_times;
         let more = |usual: f64| self.now >= usual * limits.pressure_times;

@@ -1,4 +1,4 @@
-//! Hosts that block the network: they take what they receive too slowly, and their ports send pause frames.
+//! Slow receivers: hosts that accept received packets too slowly, so that their ports send PFC pause frames.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::cluster::{Cluster, Node, NodeId};
 
-/// A host that takes what it receives too slowly, and so stops the network.
+/// Returns a finding for a host that receives too slowly and sends PFC pause.
 pub(super) fn detect_blocking_host(
     judge: &Judge,
     cluster: &Cluster,

@@ -1,10 +1,11 @@
-//! A state that is entered only when samples agree for a while, and left only when they disagree for longer.
+//! State hysteresis: a state is entered only when samples agree for a while, and left only when they disagree for
+//! longer.
 
 use gaunt_schema::{GpuState, UnixMs};
 
 use super::{Thresholds, moving_average::CompactTimestamp};
 
-/// The state of one GPU with what speaks for another one.
+/// The state of one GPU, with the candidate for the next one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StateHysteresis {
     state: GpuState,
@@ -28,19 +29,19 @@ impl Default for StateHysteresis {
 }
 
 impl StateHysteresis {
-    /// The state that holds.
+    /// Returns the present state.
     pub(super) fn current_state(&self) -> GpuState {
         self.state
     }
 
-    /// Sets a state that is a fact and needs no agreement.
+    /// Sets a reported state, which needs no agreement of samples.
     pub(super) fn force_state(&mut self, state: GpuState) {
         if self.state != state {
             *self = Self { state, ..Self::default() };
         }
     }
 
-    /// Takes the verdict on one sample.
+    /// Applies the verdict of one sample.
     pub(super) fn observe_verdict(&mut self, verdict: GpuState, at: UnixMs, limits: &Thresholds) {
         let at = CompactTimestamp::of(at);
         if verdict == self.state {
@@ -57,7 +58,7 @@ impl StateHysteresis {
         }
         let disagreed = self.disagreed;
         let lasted = |since: CompactTimestamp, seconds: f64| at.seconds_since(since) >= seconds;
-        // What is no judgement need not be disproved.
+        // States without a verdict need no disagreement to be left.
         let leaves = matches!(self.state, GpuState::Unknown | GpuState::Stale | GpuState::Lost)
             || lasted(disagreed, limits.leave_seconds);
         let enters = u32::from(self.candidate_samples) >= limits.enter_samples.min(u8::MAX.into())

@@ -1,4 +1,4 @@
-//! Leaves that nobody names: ports of a rail that are congested together, again and again, hang at one switch.
+//! Inferred leaves: ports of a rail that are congested together repeatedly are likely connected to one leaf switch.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use gaunt_schema::{SanitizedText, UnixMs};
 use super::{Judge, Thresholds, fabric_congestion};
 use crate::cluster::Cluster;
 
-/// What was learned of who is congested together.
+/// The groups of ports that were congested together.
 #[derive(Debug, Default)]
 pub(super) struct InferredLeaves {
     groups: Vec<CongestionGroup>,
@@ -20,20 +20,20 @@ pub(super) struct InferredLeaves {
 pub(super) struct CongestionGroup {
     /// Their rail.
     pub(super) rail: SanitizedText,
-    /// Those that are congested now, or were last, by row.
+    /// The ports that are congested now, or were last, by row.
     pub(super) bad: Vec<u32>,
-    /// All that were in any turn of it.
+    /// All ports of any of its occurrences.
     ports: BTreeSet<u32>,
-    /// How many times they were, this time as well.
+    /// The number of occurrences, including the present one.
     pub(super) times: u32,
     seen: UnixMs,
 }
 
-/// So many groups are remembered; what was not seen for longest is forgotten.
+/// The maximum of groups; the one that was not seen for longest is dropped.
 const MAX_GROUPS: usize = 256;
 
 impl InferredLeaves {
-    /// Remembers who is congested now where nobody says the leaf.
+    /// Records the ports without a known leaf that are congested now.
     pub(super) fn observe_congestion(judge: &mut Judge, cluster: &Cluster) {
         let mut together = std::mem::take(&mut judge.inferred_leaves);
         together.any = fabric_congestion::is_any_port_congested(judge, cluster);
@@ -51,7 +51,7 @@ impl InferredLeaves {
         self.any
     }
 
-    /// The groups that are congested at this instant.
+    /// Returns the groups that are congested at this instant.
     pub(super) fn groups_at(&self, now: UnixMs) -> impl Iterator<Item = &CongestionGroup> {
         self.groups.iter().filter(move |group| group.seen == now)
     }

@@ -1,6 +1,6 @@
-//! Gangs: GPUs that step together, what most of them do, and how much slower they are than usual.
+//! Job groups: the GPUs of one synchronous job, their medians, and how far they are below their baseline speed.
 //!
-//! A job's label makes a gang. Where nobody names jobs, nodes that are equally busy in calm times are taken for one.
+//! A job label defines a group. Without job labels, nodes that are equally busy in calm times form one.
 
 use std::collections::BTreeMap;
 
@@ -14,44 +14,44 @@ use super::{
 };
 use crate::cluster::{Cluster, NodeId};
 
-/// Every gang, and which one each GPU belongs to.
+/// All job groups, and the group of each GPU.
 #[derive(Debug, Default)]
 pub(super) struct JobGroups {
     all: Vec<JobGroup>,
-    /// The gang of each GPU by row: its place in `all` and one, 0 without one.
+    /// The group of each GPU by row: its index in `all` plus one, 0 without a group.
     of_gpu: Vec<u32>,
-    /// Nodes without named jobs, by the gang that they were taken for, and when that was.
+    /// Nodes without job labels, by inferred group, and when that was inferred.
     unnamed: Vec<Vec<NodeId>>,
     regrouped: Option<UnixMs>,
 }
 
-/// GPUs that step together.
+/// The GPUs of one synchronous job.
 #[derive(Debug, Default)]
 pub(super) struct JobGroup {
-    /// The job, if somebody names it.
+    /// The job, if it is labelled.
     pub(super) job: Option<SanitizedText>,
-    /// Where nobody names it, the node by which it is known.
+    /// Without a job label, the node that identifies the group.
     pub(super) first_node: Option<SanitizedText>,
     /// Its GPUs by row.
     pub(super) gpus: Vec<u32>,
     /// Its nodes.
     pub(super) nodes: Vec<NodeId>,
-    /// The middle of its GPUs' utilization.
+    /// The median of its GPUs' utilization.
     pub(super) utilization: Option<f64>,
-    /// How fast its middle GPU works, against what is usual for it: 1 is as usual.
+    /// The median pace of its GPUs, relative to the baseline: 1 is the baseline.
     pub(super) pace: Option<f64>,
-    /// Whether it goes on, however slowly.
+    /// Whether it makes progress, however slowly.
     goes_on: bool,
-    /// Whether it is below its usual speed by enough to count as lost time.
+    /// Whether it is below its baseline speed by enough to count as lost time.
     is_slowed: bool,
-    /// GPUs of its that spin in a collective: each GPU that is slow tells how many.
+    /// Its GPUs that busy-wait in a collective; kept because each slow GPU reports the count.
     waiting: usize,
     /// The clocks of its busy GPUs, by model and role.
     pub(super) peers: PeerClocks,
 }
 
 impl JobGroups {
-    /// Puts gangs together, and looks at what their members do.
+    /// Rebuilds the groups and evaluates their members.
     pub(super) fn rebuild_groups(judge: &mut Judge, cluster: &Cluster) {
         let mut gangs = std::mem::take(&mut judge.job_groups);
         let due = gangs.regrouped.is_none_or(|at| {
@@ -89,29 +89,29 @@ impl JobGroups {
         judge.job_groups = gangs;
     }
 
-    /// Every gang.
+    /// Returns all groups.
     pub(super) fn all_groups(&self) -> &[JobGroup] {
         &self.all
     }
 
-    /// The gang of a GPU.
+    /// Returns the group of a GPU.
     pub(super) fn of(&self, gpu: u32) -> Option<&JobGroup> {
         self.all.get(self.group_index(gpu)?)
     }
 
-    /// The position of a GPU's gang in [`Self::all`].
+    /// Returns the index of a GPU's group in [`Self::all_groups`].
     pub(super) fn group_index(&self, gpu: u32) -> Option<usize> {
         self.of_gpu.get(gpu as usize)?.checked_sub(1).map(|place| place as usize)
     }
 
-    /// Every gang that has GPUs on a node.
+    /// Returns all groups that have GPUs on a node.
     pub(super) fn groups_on<'a>(&'a self, gpus: &'a [u32]) -> Vec<&'a JobGroup> {
         let mut gangs: Vec<&JobGroup> = gpus.iter().filter_map(|row| self.of(*row)).collect();
         gangs.dedup_by(|a, b| std::ptr::eq(*a, *b));
         gangs
     }
 
-    /// The gang with GPUs among these that has lost most of its speed, if that is at least `least`, and how much.
+    /// Returns the group on these GPUs with the largest slowdown, if that is at least `least`, and the slowdown.
     pub(super) fn most_slowed_on(&self, gpus: &[u32], least: f64) -> Option<(&JobGroup, f64)> {
         let gangs = gpus.iter().filter_map(|row| self.of(*row));
         let slowed = gangs.filter_map(|gang| Some((gang, gang.slowdown_ratio()?)));
@@ -152,40 +152,40 @@ impl JobGroup {
         }
     }
 
-    /// Whether a node is one of its nodes, which lie in the order of their numbers.
+    /// Whether a node belongs to it; nodes are sorted by number.
     pub(super) fn has_node(&self, id: NodeId) -> bool {
         self.nodes.binary_search(&id).is_ok()
     }
 
-    /// The share of its usual speed that it has lost; none if that is not known.
+    /// Returns the share of its baseline speed that it has lost; none if unknown.
     pub(super) fn slowdown_ratio(&self) -> Option<f64> {
         self.pace.map(|pace| (1.0 - pace).max(0.0))
     }
 
-    /// Whether it goes on, however slowly.
+    /// Whether it makes progress, however slowly.
     pub(super) fn is_progressing(&self) -> bool {
         self.goes_on
     }
 
-    /// Whether most of its GPUs tell profiling counters.
+    /// Whether most of its GPUs report profiling counters.
     pub(super) fn is_profiled(&self, judge: &Judge, now: UnixMs, gap: std::time::Duration) -> bool {
         let known = self.gpus.iter().filter_map(|row| judge.gpus.get(*row as usize));
         known.filter(|gpu| gpu.averages.is_profiled(now, gap)).count() * 2 > self.gpus.len()
     }
 
-    /// The share of its usual speed that counts as lost time: none below the limit, where noise is as large; none where
-    /// no usual speed is known.
+    /// Returns the slowdown that counts as lost time: none below the limit, where noise is as large; none without a
+    /// baseline speed.
     pub(super) fn lost_share(&self) -> Option<f64> {
         self.slowdown_ratio().map(|slowed| if self.is_slowed { slowed } else { 0.0 })
     }
 
-    /// An estimate for suspicions, before they open: the whole gang's slowdown. What an open finding costs is the sum of
+    /// Estimates the cost of a pending finding: the whole group's slowdown. The cost of an open finding is the sum of
     /// the shares that are attributed to it ([`loss_attribution`]).
     pub(super) fn lost_gpus(&self) -> f64 {
         self.slowdown_ratio().unwrap_or_default() * self.gpus.len() as f64
     }
 
-    /// The gang itself as something that can be blamed or suffers.
+    /// Returns the group as an entity that can be blamed or affected.
     pub(super) fn to_entity(&self) -> Entity {
         Entity {
             job: self.job.clone(),
@@ -194,7 +194,7 @@ impl JobGroup {
         }
     }
 
-    /// By what it is known from step to step.
+    /// Returns the key that identifies it from step to step.
     pub(super) fn group_key(&self) -> String {
         self.job.as_ref().map_or_else(
             || format!("on {}", self.first_node.as_deref().unwrap_or_default()),
@@ -202,7 +202,7 @@ impl JobGroup {
         )
     }
 
-    /// The gang as the subject of a sentence.
+    /// Formats the group as the subject of a sentence.
     pub(super) fn render_title(&self) -> String {
         match (&self.job, &self.first_node, self.nodes.len()) {
             (Some(job), ..) => format!("Job {job}"),
@@ -214,7 +214,7 @@ impl JobGroup {
         }
     }
 
-    /// Who suffers when one of its nodes is to blame.
+    /// Lists the victims when one of its nodes is to blame.
     pub(super) fn list_victims(&self, cluster: &Cluster, but: Option<NodeId>) -> Vec<Entity> {
         let job = self.job.as_ref().map(|_| self.to_entity());
         let nodes = self.nodes.iter().filter(|id| Some(**id) != but);
@@ -227,13 +227,13 @@ impl JobGroup {
         job.into_iter().chain(nodes).take(MAX_VICTIMS).collect()
     }
 
-    /// GPUs of its that spin in a collective.
+    /// Returns its GPUs that busy-wait in a collective.
     pub(super) fn waiting_gpus(&self) -> usize {
         self.waiting
     }
 }
 
-/// Nodes on which nobody names a job, put together by what they usually do: power and traffic, on boards of a model.
+/// Groups nodes without job labels by their baselines of power and traffic, on GPUs of one model.
 fn infer_groups(judge: &Judge, cluster: &Cluster) -> Vec<Vec<NodeId>> {
     let limits = &judge.limits;
     let mut groups: BTreeMap<SanitizedText, Vec<(f64, f64, Vec<NodeId>)>> = BTreeMap::new();

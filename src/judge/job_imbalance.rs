@@ -1,5 +1,5 @@
-//! Work that is unevenly divided: pipeline stages that differ, or a slowest rank that changes with the data. Software,
-//! and nobody's fault: lines of cost that wake nobody.
+//! Uneven work: pipeline stages that differ, or a slowest rank that changes with the data. The cause is software:
+//! informational findings that never page.
 
 use std::{
     cell::OnceCell,
@@ -18,31 +18,31 @@ use super::{
 };
 use crate::cluster::{Cluster, NodeId};
 
-/// How a gang's nodes share the work, remembered from second to second.
+/// How a job group's nodes share the work, recorded every step.
 #[derive(Debug, Default)]
 pub(super) struct WorkShares {
     histories: BTreeMap<String, WorkHistory>,
 }
 
-/// What a gang did over a longer time: a step that is long beside the moving averages makes them swing.
+/// What a group did over a longer time: a training step that is long relative to the moving averages makes them swing.
 #[derive(Clone, Debug, Default)]
 struct WorkHistory {
-    /// How much each node worked against what is usual for it.
+    /// Activity / baseline of each node.
     paces: BTreeMap<NodeId, MovingAverage>,
-    /// Who worked at the last looks at which most others waited.
+    /// The node that worked at each of the last samples at which most others waited.
     busiest: VecDeque<NodeId>,
     looked: Option<UnixMs>,
 }
 
-/// More looks than these are not remembered, whatever the settings say.
+/// The maximum of recorded samples, whatever the settings.
 const MOST_LOOKS: usize = 256;
 
-/// Nodes of a gang below which nothing can be divided.
+/// The minimum of nodes in a group that can share work.
 const LEAST_NODES: usize = 2;
 
-/// Adds gangs whose work is uneven, and that are slower for it.
+/// Adds job groups whose work is uneven and that are slower for it.
 pub(super) fn detect_job_imbalance(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
-    // What is added here is only worth knowing and explains nothing: the nodes are the same for all gangs.
+    // What is added here is informational and explains nothing: the nodes are the same for all groups.
     let explained = OnceCell::new();
     let is_explained = |gang: &JobGroup, seen: &DetectorOutcome| {
         let explained = explained.get_or_init(|| explained_nodes(cluster, seen));
@@ -62,12 +62,12 @@ pub(super) fn detect_job_imbalance(judge: &Judge, cluster: &Cluster, seen: &mut 
 }
 
 impl WorkShares {
-    /// What a gang does now is usual: how it was before says nothing.
+    /// Forgets a group whose present work was accepted as its baseline.
     pub(super) fn forget_group(&mut self, gang: &str) {
         self.histories.remove(gang);
     }
 
-    /// Remembers how much each node works, and who works while the others wait.
+    /// Records how much each node works, and which one works while the others wait.
     pub(super) fn observe_groups(judge: &mut Judge, cluster: &Cluster) {
         let slow = judge.has_slow_period(cluster);
         let mut shares = std::mem::take(&mut judge.shares);
@@ -91,7 +91,7 @@ impl WorkShares {
                 turns.paces.entry(id).or_default().add_sample(Some(pace), tick);
             }
             let looks = kept_looks(limits);
-            // What exporters collect now and then is of other moments on every node.
+            // Values that exporters collect now and then are of different moments on every node.
             let busiest = if slow { None } else { busiest_node(judge, cluster, gang) };
             let Some(busiest) = busiest else { continue };
             while turns.busiest.len() >= looks {
@@ -103,12 +103,12 @@ impl WorkShares {
     }
 }
 
-/// Looks that are remembered: several steps of a slow job.
+/// Recorded samples: several steps of a slow job.
 fn kept_looks(limits: &Thresholds) -> usize {
     (limits.favourite_looks.max(limits.favourite_kept_looks) as usize).clamp(1, MOST_LOOKS)
 }
 
-/// The node that works now while most others of its gang wait.
+/// Returns the node that works now while most others of its group wait.
 fn busiest_node(judge: &Judge, cluster: &Cluster, gang: &JobGroup) -> Option<NodeId> {
     let of = |id: &NodeId| {
         let rows = cluster.node_by_id(*id)?.device_rows(DeviceClass::Gpu);
@@ -122,7 +122,7 @@ fn busiest_node(judge: &Judge, cluster: &Cluster, gang: &JobGroup) -> Option<Nod
 }
 
 impl WorkHistory {
-    /// The share of looks at which the one that was busiest most often was it; none before enough looks.
+    /// Returns the share of samples at which the most frequent busiest node was busiest; none before enough samples.
     fn busiest_share(&self, limits: &Thresholds) -> Option<f64> {
         let looks = self.busiest.len();
         if looks < (limits.favourite_looks as usize).clamp(1, MOST_LOOKS) {
@@ -136,13 +136,13 @@ impl WorkHistory {
     }
 }
 
-/// How much each node of a gang works, against its own usual pace.
+/// Returns activity / baseline of each node of a group.
 fn node_activity_ratios(judge: &Judge, cluster: &Cluster, gang: &JobGroup) -> Vec<(NodeId, f64)> {
     let (now, gap) = (cluster.now(), cluster.freshness_window());
     let of = |id: &NodeId| {
         let rows = cluster.node_by_id(*id)?.device_rows(DeviceClass::Gpu);
         let own = rows.iter().filter_map(|row| judge.gpus.get(*row as usize));
-        // Of what is sampled at single instants the middle says nothing: most instants are of the busiest phase.
+        // The median of single instants is misleading: most instants are of the busiest phase.
         let (mut sum, mut known) = (0.0, 0.0);
         for pace in own.filter_map(|gpu| gpu.averages.activity_ratio(now, gap, &judge.limits)) {
             sum += pace;
@@ -153,7 +153,7 @@ fn node_activity_ratios(judge: &Judge, cluster: &Cluster, gang: &JobGroup) -> Ve
     gang.nodes.iter().filter_map(of).collect()
 }
 
-/// The nodes that something suspected now blames or names as victims: it costs the gangs there their time.
+/// Returns the nodes that a pending finding blames or lists as victims: that explains the lost time of groups there.
 fn explained_nodes(cluster: &Cluster, seen: &DetectorOutcome) -> HashSet<NodeId> {
     let held = seen.suspicions.iter().map(|held| &held.finding);
     let all = seen.findings.iter().chain(held);
@@ -164,17 +164,17 @@ fn explained_nodes(cluster: &Cluster, seen: &DetectorOutcome) -> HashSet<NodeId>
     nodes.collect()
 }
 
-/// A gang of which some may work more than others.
+/// A job group in which some nodes may work more than others.
 struct UnevenGroup<'a> {
     judge: &'a Judge,
     cluster: &'a Cluster,
     gang: &'a JobGroup,
     turns: &'a WorkHistory,
-    /// The share of its usual speed that it has lost, over a longer time.
+    /// The share of its baseline speed that it has lost, over a longer time.
     slowed: f64,
-    /// The middle of its nodes' paces.
+    /// The median pace of its nodes.
     middle: f64,
-    /// Nodes that work much more than the middle, and how much they do.
+    /// Nodes that work much more than the median, and how much they do.
     heavy: Vec<(NodeId, f64)>,
     of: usize,
     /// Its work is only known from single instants.
@@ -188,7 +188,7 @@ impl<'a> UnevenGroup<'a> {
         let turns = judge.shares.histories.get(&gang.group_key())?;
         let known =
             turns.paces.iter().filter_map(|(id, pace)| Some((*id, pace.value_at(now, gap)?)));
-        // Where nobody names jobs another one may be among them, which goes on as ever.
+        // Without job labels, nodes of another, unchanged job may be among them.
         let as_ever = |pace: f64| gang.job.is_none() && (pace - 1.0).abs() < limits.as_ever_ratio;
         let paces: Vec<(NodeId, f64)> = known.filter(|(_, pace)| !as_ever(*pace)).collect();
         if paces.len() < LEAST_NODES {
@@ -199,8 +199,8 @@ impl<'a> UnevenGroup<'a> {
         let times = if instants { limits.uneven_slow_times } else { limits.uneven_times };
         let of = paces.len();
         let slowed = (1.0 - middle).max(0.0);
-        // The stage that the others wait for has lost next to nothing. Where all have lost alike chance makes some node
-        // stand out: steps are few beside the span of the averages.
+        // The stage that the others wait for has lost next to nothing. Where all have lost alike, chance makes some
+        // node an outlier: steps are few within the span of the averages.
         let least = (middle * times).max(1.0 - slowed * limits.uneven_lost_share);
         let heavy = paces.into_iter().filter(|(_, pace)| *pace >= least).collect();
         Some(Self { judge, cluster, gang, turns, slowed, middle, heavy, of, instants })
@@ -208,13 +208,13 @@ impl<'a> UnevenGroup<'a> {
 
     fn detect_imbalance(&self) -> Option<PendingFinding> {
         if self.heavy.is_empty() {
-            // Of instants chance makes more than a job loses.
+            // For single instants, chance exceeds the loss of a job.
             return if self.instants { None } else { self.detect_data_skew() };
         }
         (self.heavy.len() * 2 <= self.of).then(|| self.stage_imbalance())
     }
 
-    /// Some nodes always work more than the others.
+    /// Builds the finding that some nodes always work more than the others.
     fn stage_imbalance(&self) -> PendingFinding {
         let names: Vec<&str> = self
             .heavy
@@ -242,15 +242,16 @@ impl<'a> UnevenGroup<'a> {
         ])
     }
 
-    /// All lose the same, and nothing of their machines says why; in the best case it shows that they wait for another
-    /// one each time.
+    /// Returns a finding if all lose the same and no hardware or host signal explains it; at best the data shows that
+    /// they wait for a different node each time.
     fn detect_data_skew(&self) -> Option<PendingFinding> {
         let limits = &self.judge.limits;
         let favourite = self.turns.busiest_share(limits);
-        // Of two nodes one is the busiest half of the time at least.
+        // Of two nodes one is the busiest at least half of the time.
         let most = limits.favourite_ratio.max(1.5 / self.gang.nodes.len() as f64);
         let entity = self.gang.to_entity();
-        // Chance favours one node for a while: a finding that is open is left for a node that is nearly always the busiest.
+        // Chance favours one node for a while: an open finding is only left for a node that is nearly always the
+        // busiest.
         let open =
             self.judge.tracker.open_one(&finding_id(FindingKind::DataSkew, &entity)).is_some();
         let most = if open { f64::midpoint(most, 1.0) } else { most };
@@ -314,7 +315,7 @@ impl<'a> UnevenGroup<'a> {
     }
 }
 
-/// What a gang that is slower does as ever: middles of its members, each against what is usual for it.
+/// The unchanged signals of a slower job group: medians of its members, each relative to its baseline.
 struct SlowdownProfile {
     utilization: Option<f64>,
     clock: Option<f64>,
@@ -344,8 +345,8 @@ impl SlowdownProfile {
         }
     }
 
-    /// Whether nothing but time was lost: it spins as ever, at its usual clock, and moves about as much less as it is
-    /// slower.
+    /// Whether only time was lost: it busy-waits as much and at the same clock as in its baseline, and moves about as
+    /// much less data as it is slower.
     fn is_only_slower(&self, limits: &Thresholds, pace: f64) -> bool {
         self.utilization.is_some_and(|share| share >= limits.hungry_slow_ratio)
             && self.clock.is_none_or(|share| share >= limits.capped_clock_ratio)
@@ -353,5 +354,5 @@ impl SlowdownProfile {
     }
 }
 
-/// Nodes that are named in a sentence.
+/// The maximum of nodes that a sentence lists.
 const MOST_NAMED: usize = 4;

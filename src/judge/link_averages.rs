@@ -1,4 +1,4 @@
-//! What every port carries, loses and is stopped by: averages of its counters.
+//! Averages of every port's counters: traffic, errors, retransmissions, ECN, CNPs and PFC pause time.
 
 use std::{cell::OnceCell, collections::HashMap};
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::cluster::{Cluster, Node};
 
-/// Counters of errors of the link itself; what an application causes is not among them.
+/// Error counters of the link itself; those that an application causes are not included.
 pub(super) const LINK_ERRORS: [MetricId; 4] = [
     port::SYMBOL_ERRORS,
     port::RECEIVE_ERRORS,
@@ -23,11 +23,11 @@ pub(super) const LINK_ERRORS: [MetricId; 4] = [
     port::ICRC_ERRORS,
 ];
 
-/// Counters of packets that had to be sent again.
+/// Counters of retransmitted packets.
 const RESENT: [MetricId; 3] =
     [port::PACKET_SEQUENCE_ERRORS, port::ADAPTIVE_RETRANSMITS, port::RETRANSMIT_PACKETS];
 
-/// Time for which the network stopped a priority of the port.
+/// PFC pause time received, by priority.
 const PAUSED: [MetricId; 9] = [
     ethernet::RECEIVE_PAUSED_0,
     ethernet::RECEIVE_PAUSED_1,
@@ -40,7 +40,7 @@ const PAUSED: [MetricId; 9] = [
     ethernet::RECEIVE_GLOBAL_PAUSED,
 ];
 
-/// Time for which the port stopped a priority of the network.
+/// PFC pause time sent, by priority.
 const PAUSES: [MetricId; 9] = [
     ethernet::TRANSMIT_PAUSED_0,
     ethernet::TRANSMIT_PAUSED_1,
@@ -53,52 +53,52 @@ const PAUSES: [MetricId; 9] = [
     ethernet::TRANSMIT_GLOBAL_PAUSED,
 ];
 
-/// The network device of a port is looked for after so many seconds: it hardly ever changes.
+/// The network device of a port is resolved every so many seconds: it hardly ever changes.
 const SEEK_S: f64 = 20.0;
 
-/// What is remembered of every port, by row.
+/// The averages of every port, by row.
 #[derive(Debug, Default)]
 pub(super) struct LinkTable {
     links: Vec<Option<LinkAverages>>,
 }
 
-/// The averages of one port, all in a second unless it is said otherwise.
+/// The averages of one port, per second unless stated otherwise.
 #[derive(Clone, Debug)]
 pub(super) struct LinkAverages {
     node: SanitizedText,
     looked: CompactTimestamp,
     /// Traffic of the busier direction, as a share of the line rate.
     pub(super) utilization: MovingAverage,
-    /// Symbols and packets that arrived broken.
+    /// Symbol errors and receive errors.
     pub(super) errors: MovingAverage,
-    /// Packets sent again.
+    /// Retransmitted packets.
     pub(super) retransmitted: MovingAverage,
-    /// Bits that forward error correction repaired.
+    /// FEC-corrected bits.
     pub(super) fec_corrected: MovingAverage,
     usual_corrected: Baseline,
-    /// Share of received packets with a congestion mark.
+    /// Share of received packets that are ECN-marked.
     pub(super) ecn_marked: MovingAverage,
-    /// Notifications to slow down that it obeyed, for each gigabyte sent.
+    /// CNPs handled, per gigabyte sent.
     pub(super) cnps_handled: MovingAverage,
     usual_notified: Baseline,
-    /// Share of the time in which the network stopped it.
+    /// PFC pause time received, as a share of the time.
     pub(super) pause_received: MovingAverage,
-    /// Share of the time in which it stopped the network.
+    /// PFC pause time sent, as a share of the time.
     pub(super) pause_sent: MovingAverage,
-    /// Ticks in which data waited, for each kilobyte sent.
+    /// Transmit wait ticks, per kilobyte sent.
     pub(super) transmit_wait: MovingAverage,
     usual_waited: Baseline,
-    /// Packets for which the host had no buffer.
+    /// `out_of_buffer` drops.
     pub(super) out_of_buffer: MovingAverage,
-    /// The row of its network device, and when that was last looked for.
+    /// The row of its network device, and when that was last resolved.
     netdev: Option<u32>,
     sought: CompactTimestamp,
-    /// The highest line rate that it was seen at; 0 before any.
+    /// The highest line rate that was seen; 0 before any.
     best_rate: f64,
 }
 
 impl LinkTable {
-    /// Takes in the newest sample of every port.
+    /// Ingests the newest sample of every port.
     pub(super) fn observe_ports(
         &mut self,
         cluster: &Cluster,
@@ -125,7 +125,7 @@ impl LinkTable {
         }
     }
 
-    /// What each port learned of itself, by row.
+    /// Returns the baselines of each port, by row.
     pub(super) fn learned_baselines(
         &self,
     ) -> impl Iterator<Item = (u32, ([Baseline; 3], Option<f64>))> {
@@ -133,7 +133,7 @@ impl LinkTable {
         known.filter_map(|(row, link)| Some((row as u32, link.as_ref()?.learned_baselines())))
     }
 
-    /// A port of this node, of which this was learned before.
+    /// Restores the baselines of a port of this node.
     pub(super) fn restore_port(
         &mut self,
         node: &SanitizedText,
@@ -156,14 +156,14 @@ impl LinkTable {
         }
     }
 
-    /// Another job sends over it: what its traffic usually meets is learned anew.
+    /// Resets the baselines of traffic because another job uses the port.
     pub(super) fn reset_traffic_baselines(&mut self, row: u32) {
         if let Some(Some(link)) = self.links.get_mut(row as usize) {
             (link.usual_notified, link.usual_waited) = (Baseline::default(), Baseline::default());
         }
     }
 
-    /// What a port meets now is usual from now on.
+    /// Accepts the present values of a port as baselines.
     pub(super) fn accept_baselines(&mut self, row: u32, cluster: &Cluster, limits: &Thresholds) {
         let Some(Some(link)) = self.links.get_mut(row as usize) else { return };
         for (usual, average) in [
@@ -175,7 +175,7 @@ impl LinkTable {
         }
     }
 
-    /// The averages of the port at this row.
+    /// Returns the averages of the port at this row.
     pub(super) fn of(&self, row: u32) -> Option<&LinkAverages> {
         self.links.get(row as usize)?.as_ref()
     }
@@ -260,7 +260,7 @@ impl LinkAverages {
         }
     }
 
-    /// Learns what is usual from its averages.
+    /// Learns the baselines from the averages.
     fn learn_baselines(
         &mut self,
         at: UnixMs,
@@ -284,22 +284,22 @@ impl LinkAverages {
         }
     }
 
-    /// What it learned of itself, and the highest rate that it was seen at.
+    /// Returns its baselines, and the highest line rate that was seen.
     fn learned_baselines(&self) -> ([Baseline; 3], Option<f64>) {
         ([self.usual_corrected, self.usual_notified, self.usual_waited], self.best_rate())
     }
 
-    /// The row of its network device, if it has one.
+    /// Returns the row of its network device, if it has one.
     pub(super) fn netdev_row(&self) -> Option<u32> {
         self.netdev
     }
 
-    /// The highest line rate that it was seen at.
+    /// Returns the highest line rate that was seen.
     pub(super) fn best_rate(&self) -> Option<f64> {
         (self.best_rate > 0.0).then_some(self.best_rate)
     }
 
-    /// How many times the usual number of bits are repaired.
+    /// Returns FEC-corrected bits / baseline.
     pub(super) fn corrected_times(&self, cluster: &Cluster, limits: &Thresholds) -> Option<f64> {
         ratio_to_baseline(
             self.fec_corrected,
@@ -309,7 +309,7 @@ impl LinkAverages {
         )
     }
 
-    /// How many times as often as usual it is told to slow down.
+    /// Returns CNPs handled / baseline.
     pub(super) fn notified_times(&self, cluster: &Cluster, limits: &Thresholds) -> Option<f64> {
         ratio_to_baseline(
             self.cnps_handled,
@@ -319,7 +319,7 @@ impl LinkAverages {
         )
     }
 
-    /// How many times as long as usual its data waits.
+    /// Returns transmit wait / baseline.
     pub(super) fn waited_times(&self, cluster: &Cluster, limits: &Thresholds) -> Option<f64> {
         ratio_to_baseline(
             self.transmit_wait,
@@ -330,12 +330,12 @@ impl LinkAverages {
     }
 }
 
-/// An average, if it is of now.
+/// Returns an average if it is current.
 pub(super) fn current_value(average: MovingAverage, cluster: &Cluster) -> Option<f64> {
     average.value_at(cluster.now(), cluster.freshness_window())
 }
 
-/// Where packets are not counted they are taken for as long as those of RoCE.
+/// Assumed packet size where packets are not counted: that of RoCE.
 const PACKET_BYTES: f64 = 4_096.0;
 
 fn ratio_to_baseline(
@@ -352,7 +352,7 @@ fn sum_known(values: impl Iterator<Item = f64>) -> Option<f64> {
     values.reduce(|a, b| a + b)
 }
 
-/// The network devices of a node by name, looked up once for all of its ports and only if one asks.
+/// The network devices of a node by name, built once for all of its ports and only on demand.
 struct NetdevIndex<'a> {
     cluster: &'a Cluster,
     node: &'a Node,
@@ -360,7 +360,7 @@ struct NetdevIndex<'a> {
 }
 
 impl NetdevIndex<'_> {
-    /// The network device that belongs to a port.
+    /// Returns the network device that belongs to a port.
     fn netdev_of_port(&self, row: u32) -> Option<u32> {
         let name =
             self.cluster.device_at(DeviceClass::Port, row)?.info_label(port::INFO, "netdev")?;

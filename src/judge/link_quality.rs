@@ -1,4 +1,4 @@
-//! Links that lose bits, and links that came up at a lower rate than they should have.
+//! Link quality: ports with symbol errors or FEC corrections, and ports below their expected line rate.
 
 use std::{cell::OnceCell, collections::HashMap};
 
@@ -17,10 +17,10 @@ use super::{
 };
 use crate::cluster::{Cluster, Node, NodeId};
 
-/// What is said of bits that forward error correction repaired.
+/// The name of the evidence value for FEC-corrected bits.
 const REPAIRED: &str = "repaired bits, times the usual number";
 
-/// Adds every port with a bad link.
+/// Adds every port with a degraded link.
 pub(super) fn detect_bad_links(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
     let mut resends = HashMap::new();
     for (id, node) in cluster.sorted_nodes() {
@@ -41,7 +41,7 @@ pub(super) fn detect_bad_links(judge: &Judge, cluster: &Cluster, seen: &mut Dete
     }
 }
 
-/// One port with its link.
+/// One active port with its link.
 struct ActivePort<'a> {
     judge: &'a Judge,
     cluster: &'a Cluster,
@@ -52,19 +52,19 @@ struct ActivePort<'a> {
     rates: &'a OnceCell<NodeLinkRates>,
 }
 
-/// What makes two ports alike: the kind of link and of adapter.
+/// What makes two ports comparable: the kind of link and of adapter.
 type LinkKind = (SanitizedText, Option<SanitizedText>);
 
-/// The line rates of a node's ports, looked up once for all of them: a node may have a thousand.
+/// The line rates of a node's ports, computed once for all of them: a node may have a thousand.
 #[derive(Default)]
 struct NodeLinkRates {
     /// The highest rate of all.
     most: f64,
-    /// The rates of the active ports, by what makes them alike; ports that do not say it are alike too.
+    /// The rates of the active ports, by kind; ports without a reported kind form one group.
     alike: HashMap<Option<LinkKind>, AlikeLinkRates>,
 }
 
-/// The rates of active ports that are alike: how many there are, the lowest, the one after it, and the highest.
+/// The rates of comparable active ports: how many there are, the lowest, the second lowest, and the highest.
 #[derive(Clone, Copy, Debug)]
 struct AlikeLinkRates {
     ports: usize,
@@ -105,7 +105,7 @@ impl AlikeLinkRates {
         }
     }
 
-    /// The rate on which all but one of this rate agree, if they are two at least.
+    /// Returns the rate on which all but one port of this rate agree, if they are at least two.
     fn agreed_without(&self, rate: f64) -> Option<f64> {
         let but =
             |[first, next]: [f64; 2]| if first.total_cmp(&rate).is_eq() { next } else { first };
@@ -121,7 +121,7 @@ fn link_kind(cluster: &Cluster, row: u32) -> Option<LinkKind> {
 }
 
 impl ActivePort<'_> {
-    /// The gang on its node that has lost most speed, and how much.
+    /// Returns the job group on its node with the largest slowdown, and the slowdown.
     fn slowed_group(&self) -> Option<(&JobGroup, f64)> {
         self.judge
             .job_groups
@@ -151,7 +151,7 @@ impl ActivePort<'_> {
         if now >= own_best && rates.most <= now {
             return None;
         }
-        // Two siblings at least must agree on what is right. It is active, and so one of those itself.
+        // At least two siblings must agree on the expected rate. The port is active, and so is one of those itself.
         let alike = rates.alike.get(&link_kind(self.cluster, self.row));
         let sibling = alike.and_then(|alike| alike.agreed_without(now));
         let fell = now < own_best;
@@ -182,7 +182,7 @@ impl ActivePort<'_> {
     fn detect_link_errors(&self, resends: &mut HashMap<String, bool>) -> Option<PendingFinding> {
         let limits = &self.judge.limits;
         let near = current_value(self.link.errors, self.cluster);
-        // What the node sends arrives broken at the switch: the same cable, the other direction.
+        // Packets from the node arrive at the switch with errors: the same cable, the other direction.
         let far = self.judge.switches.of(self.row);
         let far = far.and_then(|far| current_value(far.errors, self.cluster));
         let errors = near.into_iter().chain(far).reduce(f64::max);
@@ -214,8 +214,8 @@ impl ActivePort<'_> {
         )
     }
 
-    /// Whether nobody can say that the link is well: a counter of errors stands at its maximum and counts no more, no
-    /// other one that has counted errors of this link goes on, and no repaired bits that came with them are gone.
+    /// Whether it cannot be decided that the link is healthy: an error counter is saturated at its maximum, no other
+    /// counter with errors of this link goes on, and FEC corrections that rose with them have not fallen again.
     fn is_unclear(&self) -> bool {
         let reading = |metric: MetricId| self.cluster.current_reading(metric, self.row);
         if !LINK_ERRORS.iter().any(|it| reading(*it) == Some(AbsenceReason::Saturated.into())) {
@@ -240,7 +240,7 @@ impl ActivePort<'_> {
         finding_id(FindingKind::LinkErrors, &self.to_entity())
     }
 
-    /// Whether somebody in the same gang has to send packets again.
+    /// Whether another node of the same job group retransmits packets.
     fn any_sender_resends(&self, known: &mut HashMap<String, bool>) -> bool {
         let gangs = self.judge.job_groups.groups_on(self.node.device_rows(DeviceClass::Gpu));
         let resends = |gang: &&JobGroup| {
@@ -249,7 +249,7 @@ impl ActivePort<'_> {
         gangs.iter().any(resends)
     }
 
-    /// Whether a port of one of these nodes sends packets again.
+    /// Whether a port of one of these nodes retransmits packets.
     fn any_resends(&self, nodes: &[NodeId]) -> bool {
         let least = self.judge.limits.resent_packets_per_second;
         let nodes = nodes.iter().filter_map(|id| self.cluster.node_by_id(*id));

@@ -1,7 +1,7 @@
-//! Lost GPUs: the share of each GPU's time that is lost now, and the one cause that it is attributed to. Every figure of
-//! loss (fleet, nodes, jobs, findings, usage, metrics) is a sum of these shares.
+//! Lost GPUs: the share of each GPU's time that is lost now, and the one cause that it is attributed to. Every loss
+//! figure (fleet, nodes, jobs, findings, usage, metrics) is a sum of these shares.
 //!
-//! A share is a whole number of ten-thousandths, so that sums agree to the last digit in whatever order they are made.
+//! A share is a whole number of ten-thousandths, so that sums are exact in any order.
 
 use std::{cmp::Ordering, collections::HashMap, sync::Arc};
 
@@ -16,28 +16,28 @@ const PARTS: f64 = 10_000.0;
 /// The share of a GPU that does nothing for its job.
 const WHOLE: u16 = 10_000;
 
-/// What lost time is attributed to.
+/// The cause of lost time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AttributedCause {
-    /// The open finding at this place of [`FleetLoss::findings`].
+    /// The open finding at this index of [`FleetLoss::findings`].
     Finding(u16),
-    /// No finding: a job holds the GPU and does nothing with it.
+    /// No finding: a job holds the GPU and does not use it.
     Idle,
     /// No finding, and the GPU is not idle.
     Unexplained,
 }
 
-/// One GPU.
+/// The state and loss of one GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuLoss {
     state: GpuState,
     /// Ten-thousandths of its time.
     parts: u16,
-    /// The place of a finding, [`IDLE`] or [`UNEXPLAINED`]; no meaning without parts.
+    /// The index of a finding, [`IDLE`] or [`UNEXPLAINED`]; meaningless without parts.
     cause: u16,
 }
 
-/// No open finding has these places: there are at most a thousand.
+/// No open finding has these indexes: there are at most a thousand.
 const IDLE: u16 = u16::MAX;
 const UNEXPLAINED: u16 = u16::MAX - 1;
 
@@ -48,27 +48,27 @@ impl Default for GpuLoss {
 }
 
 impl GpuLoss {
-    /// A GPU in a state that loses nothing, or that was kept with these parts.
+    /// Creates the loss of a GPU in a state that loses nothing, or from saved parts.
     pub fn from_parts(state: GpuState, parts: u16, cause: u16) -> Self {
         Self { state, parts: parts.min(WHOLE), cause }
     }
 
-    /// What the GPU is doing, as it is shown.
+    /// Returns the displayed state of the GPU.
     pub fn shown_state(self) -> GpuState {
         self.state
     }
 
-    /// Ten-thousandths of its time that are lost: sums of these are exact.
+    /// Returns the ten-thousandths of its time that are lost: sums of these are exact.
     pub fn lost_parts(self) -> u16 {
         self.parts
     }
 
-    /// The number by which the cause is kept.
+    /// Returns the number that encodes the cause.
     pub fn cause_code(self) -> u16 {
         self.cause
     }
 
-    /// What its lost time is attributed to; none if nothing is lost.
+    /// Returns the cause of its lost time; none if nothing is lost.
     pub fn attributed_cause(self) -> Option<AttributedCause> {
         (self.parts > 0).then_some(match self.cause {
             IDLE => AttributedCause::Idle,
@@ -78,50 +78,50 @@ impl GpuLoss {
     }
 }
 
-/// GPUs of so many parts.
+/// Converts parts to GPUs.
 pub fn gpus_of_parts(parts: u64) -> f64 {
     parts as f64 / PARTS
 }
 
-/// Parts lost by whole groups of causes.
+/// Lost parts by group of causes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LossTotals {
     /// Attributed to open findings.
     pub findings: u64,
     /// GPUs that a job holds idle, without a finding.
     pub idle: u64,
-    /// Attributed to nothing.
+    /// Without a cause.
     pub unexplained: u64,
 }
 
 impl LossTotals {
-    /// All of it.
+    /// Returns the sum of all.
     pub fn total_parts(self) -> u64 {
         self.findings + self.idle + self.unexplained
     }
 }
 
-/// What is lost at one step.
+/// The loss at one step.
 #[derive(Clone, Debug, Default)]
 pub struct FleetLoss {
     /// Every GPU by row.
     pub gpus: Vec<GpuLoss>,
-    /// Findings that were open, by id: what a cause points to.
+    /// Findings that were open, by id: the targets of causes.
     pub findings: Arc<[(String, FindingKind)]>,
     /// The sums.
     pub totals: LossTotals,
 }
 
-/// Whether a slowdown counts as lost time: it is left under a lower limit than it is entered.
+/// Whether a slowdown counts as lost time: the limit to leave is lower than the one to enter (hysteresis).
 pub(super) fn is_slowed(slowed: Option<f64>, before: bool, limits: &Thresholds) -> bool {
     let slack = if before { limits.leave_share.clamp(0.1, 1.0) } else { 1.0 };
     slowed.is_some_and(|slowed| slowed >= limits.slowed_ratio * slack)
 }
 
-/// How well a finding explains loss; the greater one is the cause.
+/// How well a finding explains loss; the greatest is the cause.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct CauseRank {
-    /// Whether its detector says that it costs anything.
+    /// Whether its detector estimates a cost.
     costs: bool,
     severity: Severity,
     confidence: f64,
@@ -142,19 +142,19 @@ impl CauseRank {
         order.then_with(|| other.place.cmp(&self.place)) == Ordering::Greater
     }
 
-    /// Whether it explains GPUs that are idle in a job at its usual speed: what slows a job down does not.
+    /// Whether it explains idle GPUs in a job at its baseline speed: what slows a job down does not.
     fn explains_idle(self) -> bool {
         use FindingKind::{CollectiveHang, GpuFailed, IdleAllocated};
         self.specificity > 1 || matches!(self.kind, CollectiveHang | GpuFailed | IdleAllocated)
     }
 }
 
-/// The best finding by what it names.
+/// The best finding for each entity that findings name.
 #[derive(Default)]
 struct CauseCandidates {
     gpus: HashMap<u32, CauseRank>,
     gangs: Vec<Option<CauseRank>>,
-    /// The best of those that explain GPUs that are idle in a job at its usual speed.
+    /// The best of those that explain idle GPUs in a job at its baseline speed.
     idle: Vec<Option<CauseRank>>,
 }
 
@@ -199,7 +199,7 @@ impl CauseCandidates {
         (named, findings)
     }
 
-    /// GPUs that are blamed themselves, or are on a blamed node.
+    /// Ranks a cause for GPUs that are blamed themselves, or are on a blamed node.
     fn rank_culprit(&mut self, cluster: &Cluster, entity: &Entity, rank: impl Fn(u8) -> CauseRank) {
         let Some((_, node)) = entity.node.as_ref().and_then(|name| cluster.node_by_name(name))
         else {
@@ -223,7 +223,7 @@ impl CauseCandidates {
         }
     }
 
-    /// The cause of what a GPU has lost.
+    /// Returns the cause of a GPU's loss.
     fn best_cause(&self, row: u32, gang: Option<usize>, idle: bool) -> Option<CauseRank> {
         let own = self.gpus.get(&row).copied();
         let of = if idle { &self.idle } else { &self.gangs };
@@ -241,14 +241,14 @@ fn keep_better(known: &mut Option<CauseRank>, rank: CauseRank) {
     }
 }
 
-/// Findings about telemetry explain what is not known, and no time that is lost; what stands for other findings has no
-/// loss of its own.
+/// Findings about telemetry explain unknown states, not lost time; a finding that summarises others has no loss of its
+/// own.
 fn explains_nothing(kind: FindingKind) -> bool {
     use FindingKind::{AggregatorLate, DataStale, DriverHung, FindingsOverLimit, TargetDown};
     matches!(kind, TargetDown | DataStale | DriverHung | AggregatorLate | FindingsOverLimit)
 }
 
-/// The gang that an entity stands for: its job; where nobody names jobs, the gang of a node that suffers.
+/// Returns the job group of an entity: its job; without job labels, the group of an affected node.
 fn group_of_entity(
     judge: &Judge,
     cluster: &Cluster,
@@ -270,7 +270,7 @@ fn group_of_entity(
 }
 
 impl FleetLoss {
-    /// Works out what every GPU loses now, and what each open finding costs.
+    /// Computes the loss of every GPU and the cost of every open finding.
     pub(super) fn compute_losses(judge: &mut Judge, cluster: &Cluster) {
         let mut loss = std::mem::take(&mut judge.loss);
         loss.gpus.clear();
@@ -328,7 +328,7 @@ impl FleetLoss {
 struct GpuLossInput<'a> {
     gpu: &'a GpuTracker,
     gang: Option<&'a JobGroup>,
-    /// Whether its host serves requests: then what it does follows the requests, and has no usual speed.
+    /// Whether its host serves requests: then its activity follows the requests, and has no baseline.
     serves: bool,
     now: gaunt_schema::UnixMs,
     gap: std::time::Duration,
@@ -336,7 +336,7 @@ struct GpuLossInput<'a> {
 }
 
 impl GpuLossInput<'_> {
-    /// What it does. Where signals do not decide, one on which nothing runs is idle.
+    /// Returns its state. Where signals do not decide, a GPU without processes is idle.
     fn effective_state(&self) -> GpuState {
         let state = self.gpu.hysteresis.current_state();
         let unused = |share: f64| share < self.limits.utilization_idle_ratio;
@@ -349,7 +349,8 @@ impl GpuLossInput<'_> {
         }
     }
 
-    /// The share of its usual speed that its job has lost, or it alone where it has none; 0 at its usual speed.
+    /// Returns the share of its baseline speed that its job has lost, or the GPU alone where it has no job; 0 at the
+    /// baseline.
     fn job_slowdown(&self) -> Option<f64> {
         if self.serves {
             return None;
@@ -368,15 +369,15 @@ impl GpuLossInput<'_> {
         self.gpu.averages.utilization_at(self.now, self.gap)
     }
 
-    /// The share of its time that is lost, from 0 to 1.
+    /// Returns the share of its time that is lost, from 0 to 1.
     fn lost_share(&self, slowdown: Option<f64>) -> f64 {
         let unused = || 1.0 - self.average_utilization().unwrap_or(0.0);
         match self.effective_state() {
-            // What no job holds is not lost.
+            // A GPU that no job holds is not lost.
             _ if self.gpu.allocated == Some(false) => 0.0,
             GpuState::Idle | GpuState::Stale => 0.0,
             GpuState::Lost | GpuState::Hung | GpuState::IdleAllocated => 1.0,
-            // To wait for peers is usual in a job at its usual speed.
+            // Waiting for peers is normal in a job at its baseline speed.
             GpuState::Waiting => slowdown.unwrap_or(if self.serves { 0.0 } else { 1.0 }),
             GpuState::DataStarved | GpuState::LaunchBound => match slowdown {
                 Some(slowdown) if slowdown > 0.0 => slowdown,
@@ -391,14 +392,14 @@ impl GpuLossInput<'_> {
         }
     }
 
-    /// The share of its highest clock that it is held below.
+    /// Returns the share of its maximum clock that throttling takes away.
     fn clock_held_down(&self) -> f64 {
         let signals = self.gpu.averages.signals_at(self.now, self.gap, self.limits);
         signals.clock.map_or(0.0, |clock| 1.0 - clock)
     }
 
-    /// The state as it is shown: one that works in a job below its usual speed is slowed, and one of which the counters do
-    /// not say what it works on is busy. Unknown is only what nothing is told of.
+    /// Returns the displayed state: a GPU that works in a job below its baseline speed is slowed, and one whose
+    /// counters do not tell its kind of work is busy. Only a GPU without any signals is unknown.
     fn shown_state(&self, parts: u16) -> GpuState {
         use GpuState::{Busy, Communicating, Computing, MemoryBound, Slowed, Unknown};
         match self.effective_state() {

@@ -1,74 +1,74 @@
-//! Moving averages over uneven samples that know when they have nothing to say.
+//! Moving averages over uneven samples that return no value once they are too old.
 
 use std::time::Duration;
 
 use gaunt_schema::UnixMs;
 
-/// An instant in half the bytes, of which every GPU and port keeps dozens: twentieths of a second that begin anew
-/// after seven years.
+/// A timestamp in half the bytes, of which every GPU and port keeps dozens: units of a twentieth of a second that wrap
+/// around after seven years.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CompactTimestamp(u32);
 
-/// Milliseconds in one unit of a stamp.
+/// Milliseconds in one unit of a timestamp.
 const UNIT_MS: i64 = 50;
 
-/// Units by which one stamp may lie before another that should be later: two clocks differ, no seven years passed.
+/// Units by which one timestamp may lie before another that should be later: the clocks differ, it did not wrap around.
 const SKEW: u32 = 72_000;
 
 impl CompactTimestamp {
-    /// Before everything.
+    /// Before all timestamps.
     pub(super) const NEVER: Self = Self(0);
 
-    /// The stamp of an instant.
+    /// Converts an instant.
     pub(super) fn of(at: UnixMs) -> Self {
-        // The one that is taken for never is that of a twentieth of a second in seven years.
+        // Zero is reserved for never: it is skipped for one twentieth of a second in seven years.
         Self((at.0.div_euclid(UNIT_MS) as u32).wrapping_add(1).max(1))
     }
 
-    /// Whether it is of an instant at all.
+    /// Whether it is an instant at all.
     pub(super) fn is_set(self) -> bool {
         self != Self::NEVER
     }
 
-    /// As it outlives a restart: milliseconds, of which only the stamp counts.
+    /// Converts to the saved form: milliseconds, of which only the timestamp counts.
     pub(super) fn to_millis(self) -> i64 {
         if self.is_set() { i64::from(self.0 - 1) * UNIT_MS } else { i64::MIN }
     }
 
-    /// The stamp that was kept so.
+    /// Restores a saved timestamp.
     pub(super) fn from_millis(kept: i64) -> Self {
         if kept < 0 { Self::NEVER } else { Self::of(UnixMs(kept)) }
     }
 
-    /// Units since an earlier one.
+    /// Returns the units since an earlier one.
     fn units_since(self, earlier: Self) -> u32 {
         let passed = self.0.wrapping_sub(earlier.0);
         if passed > u32::MAX - SKEW { 0 } else { passed }
     }
 
-    /// Seconds since an earlier one.
+    /// Returns the seconds since an earlier one.
     pub(super) fn seconds_since(self, earlier: Self) -> f64 {
         f64::from(self.units_since(earlier)) * (UNIT_MS as f64 / 1e3)
     }
 }
 
-/// One sample's place in time, with the weight that it gets.
+/// The time of one sample, with its weight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SampleTiming {
     at: CompactTimestamp,
     span: f64,
     gap: u32,
-    /// The last interval that was asked for, with its weight: nearly always the same for all averages of a device.
+    /// The last requested interval, with its weight: nearly always the same for all averages of a device.
     known: (u32, f32),
 }
 
-/// The units of a stamp within a span.
+/// Converts a duration to timestamp units.
 fn duration_units(span: Duration) -> u32 {
     u32::try_from(span.as_millis() / UNIT_MS as u128).unwrap_or(u32::MAX / 2)
 }
 
 impl SampleTiming {
-    /// A sample at `at`, in averages over `span` seconds that start anew after `gap` without one.
+    /// Creates a sample at `at`, for averages over `span` seconds that restart after `gap` without a sample.
     pub(super) fn new(at: UnixMs, span: f64, gap: Duration) -> Self {
         Self {
             at: CompactTimestamp::of(at),
@@ -78,9 +78,9 @@ impl SampleTiming {
         }
     }
 
-    /// The weight of the sample after `passed`.
+    /// Returns the weight of the sample after `passed`.
     ///
-    /// Half the span is the time constant: then samples are as old on average as in a plain mean over the span.
+    /// The time constant is half the span: then the mean age of samples is that of a plain mean over the span.
     fn weight_after(&mut self, passed: u32) -> f32 {
         if passed != self.known.0 {
             let seconds = f64::from(passed) * (UNIT_MS as f64 / 1e3);
@@ -89,7 +89,7 @@ impl SampleTiming {
         self.known.1
     }
 
-    /// When the sample came.
+    /// Returns the time of the sample.
     pub(super) fn sampled_at(&self) -> CompactTimestamp {
         self.at
     }
@@ -99,12 +99,12 @@ impl SampleTiming {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MovingAverage {
     value: f32,
-    /// When its last sample came.
+    /// The time of its last sample.
     at: CompactTimestamp,
 }
 
 impl MovingAverage {
-    /// Adds a sample; an absent one changes nothing, and the average grows old.
+    /// Adds a sample; an absent one changes nothing, and the average ages.
     pub(super) fn add_sample(&mut self, sample: Option<f64>, tick: &mut SampleTiming) {
         let Some(sample) = sample else { return };
         let passed = tick.at.units_since(self.at);
@@ -116,7 +116,7 @@ impl MovingAverage {
         self.at = tick.at;
     }
 
-    /// The average, unless its last sample is more than `gap` before `now`.
+    /// Returns the average, unless its last sample is more than `gap` before `now`.
     pub(super) fn value_at(self, now: UnixMs, gap: Duration) -> Option<f64> {
         let fresh = self.at.is_set()
             && CompactTimestamp::of(now).units_since(self.at) <= duration_units(gap);

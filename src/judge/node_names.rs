@@ -1,5 +1,5 @@
-//! Which node each target reports as, also before a restart, and why nothing is heard of a node any more: its target
-//! reports under another name, or it is not among the targets.
+//! The node that each target reports as, also before a restart, and why a node is gone: its target reports under
+//! another name, or was removed.
 
 use std::{
     cell::OnceCell,
@@ -11,10 +11,10 @@ use gaunt_schema::SanitizedText;
 use super::Judge;
 use crate::cluster::{Cluster, MAX_TARGETS, TargetHealth, TrackedTarget, host_of};
 
-/// Why what is said of a node ends when no target of it is left.
+/// The closing reason for findings of a node without targets.
 const REMOVED: &str = "its node is not among the targets any more";
 
-/// Nodes whose other name is remembered: as many findings can be open.
+/// The maximum of renamed nodes that are recorded: as many findings can be open.
 const MAX_RENAMED: usize = 1_000;
 
 /// The names under which targets report.
@@ -27,12 +27,12 @@ pub(super) struct NodeNames {
 }
 
 impl NodeNames {
-    /// The names from before a restart, by the targets' addresses.
+    /// Restores the names from before a restart, by the targets' addresses.
     pub(super) fn recalled(by_address: HashMap<SanitizedText, SanitizedText>) -> Self {
         Self { by_address, renamed: BTreeMap::new() }
     }
 
-    /// Takes in as which node each target reports.
+    /// Updates the node that each target reports as.
     pub(super) fn look(&mut self, cluster: &Cluster) {
         for scraped in cluster.tracked_targets() {
             let Some(node) = scraped.node.and_then(|id| cluster.node_by_id(id)) else { continue };
@@ -54,7 +54,7 @@ impl NodeNames {
         }
     }
 
-    /// The node that the target at an address reported as last.
+    /// Returns the node that the target at an address reported as last.
     pub(super) fn of(&self, address: &SanitizedText) -> Option<&SanitizedText> {
         self.by_address.get(address)
     }
@@ -65,17 +65,17 @@ fn is_heard(cluster: &Cluster, name: &SanitizedText) -> bool {
     cluster.node_by_name(name).is_some_and(|(_, node)| !node.sources.is_empty())
 }
 
-/// Why nothing is heard of a node any more.
+/// Why a node is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Gone {
     /// Its target reports under this name now.
     Renamed(SanitizedText),
-    /// No target of it is left.
+    /// It has no target any more.
     Removed,
 }
 
 impl Gone {
-    /// The same in words.
+    /// Returns the reason as text.
     pub(super) fn reason(&self) -> SanitizedText {
         match self {
             Self::Renamed(name) => {
@@ -86,13 +86,13 @@ impl Gone {
     }
 }
 
-/// Where nodes are, as of one step: the targets are gone through once, however many findings ask.
+/// The targets of nodes as of one step: computed once, however many findings need it.
 pub(super) struct Whereabouts<'a> {
     judge: &'a Judge,
     cluster: &'a Cluster,
     /// The nodes of all targets.
     expected: OnceCell<HashSet<SanitizedText>>,
-    /// Those of targets that are not read now.
+    /// The nodes of targets that are not read now.
     unread: OnceCell<HashSet<SanitizedText>>,
 }
 
@@ -101,7 +101,7 @@ impl<'a> Whereabouts<'a> {
         Self { judge, cluster, expected: OnceCell::new(), unread: OnceCell::new() }
     }
 
-    /// Why nothing is heard of the node with this name; none while a target of it is there, read or not.
+    /// Returns why the node with this name is gone; none while it has a target, read or not.
     pub(super) fn gone(&self, name: &SanitizedText) -> Option<Gone> {
         if is_heard(self.cluster, name) {
             return None;
@@ -119,7 +119,7 @@ impl<'a> Whereabouts<'a> {
         self.unread.get_or_init(|| self.names(unread)).contains(name)
     }
 
-    /// The nodes of those targets: as they reported last, as they are called by the operator, or by their addresses.
+    /// Returns the nodes of those targets: by the last reported name, the configured name, or the address.
     fn names(&self, wanted: impl Fn(&TrackedTarget) -> bool) -> HashSet<SanitizedText> {
         let wanted = self.cluster.tracked_targets().iter().filter(|scraped| wanted(scraped));
         let names = wanted.map(|scraped| {

@@ -1,4 +1,4 @@
-//! GPUs that lost NVLinks, or whose NVLinks send packets again.
+//! GPUs with inactive NVLinks, or whose NVLinks have errors or retransmit packets.
 
 use gaunt_schema::{
     DeviceClass, Entity, FindingKind, SanitizedText, UnixMs, catalogue::gpu_parts as parts,
@@ -14,13 +14,13 @@ use super::{
 };
 use crate::cluster::{Cluster, Node};
 
-/// What is remembered of the NVLinks of each GPU, by its row.
+/// The NVLinks of each GPU, by its row.
 #[derive(Debug, Default)]
 pub(super) struct NvlinkTable {
     gpus: Vec<GpuNvlinks>,
 }
 
-/// The NVLinks of one GPU together.
+/// The sum of the NVLinks of one GPU.
 #[derive(Clone, Copy, Debug, Default)]
 struct GpuNvlinks {
     looked: CompactTimestamp,
@@ -31,7 +31,7 @@ struct GpuNvlinks {
 }
 
 impl NvlinkTable {
-    /// Takes in the newest sample of every NVLink.
+    /// Ingests the newest sample of every NVLink.
     pub(super) fn observe_nvlinks(&mut self, cluster: &Cluster, limits: &Thresholds) {
         self.gpus.resize(cluster.row_count(DeviceClass::Gpu), GpuNvlinks::default());
         for (row, links) in (0..).zip(&mut self.gpus) {
@@ -45,12 +45,12 @@ impl NvlinkTable {
         }
     }
 
-    /// The most links that a GPU was seen to have, if any was told.
+    /// Returns the most links that a GPU was seen to have, if any was reported.
     pub(super) fn max_links(&self, gpu: u32) -> Option<u16> {
         self.of(gpu).map(|links| links.most).filter(|most| *most > 0)
     }
 
-    /// A GPU that had so many links before a restart.
+    /// Restores the number of links of a GPU from before a restart.
     pub(super) fn restore_max_links(&mut self, gpu: u32, most: u16) {
         if self.gpus.len() <= gpu as usize {
             self.gpus.resize(gpu as usize + 1, GpuNvlinks::default());
@@ -58,22 +58,22 @@ impl NvlinkTable {
         self.gpus[gpu as usize].most = most;
     }
 
-    /// The links of a GPU, if any was told.
+    /// Returns the links of a GPU, if any was reported.
     fn of(&self, gpu: u32) -> Option<&GpuNvlinks> {
         self.gpus.get(gpu as usize).filter(|links| links.looked.is_set())
     }
 
-    /// Errors of a GPU's links in a second.
+    /// Returns the errors of a GPU's links per second.
     pub(super) fn error_rate(&self, gpu: u32, cluster: &Cluster) -> Option<f64> {
         self.of(gpu)?.errors.value_at(cluster.now(), cluster.freshness_window())
     }
 
-    /// A GPU's links that are active.
+    /// Returns the number of a GPU's active links.
     pub(super) fn active_links(&self, gpu: u32) -> Option<f64> {
         self.of(gpu)?.up.map(f64::from)
     }
 
-    /// The links of a node stand in the order of their GPUs' names: they are gone through once.
+    /// Ingests the links of a node, which are sorted by their GPUs' names: one pass suffices.
     fn observe_node(&mut self, cluster: &Cluster, node: &Node, at: UnixMs, limits: &Thresholds) {
         let name = |class, row| cluster.device_at(class, row).and_then(|it| it.device.key.first());
         let gpus = node.device_rows(DeviceClass::Gpu);
@@ -104,7 +104,7 @@ impl NvlinkTable {
     }
 }
 
-/// What the links of one GPU say on one page.
+/// The values of one GPU's links on one page.
 #[derive(Clone, Copy, Debug, Default)]
 struct NvlinkTotals {
     errors: Option<f64>,
@@ -126,7 +126,7 @@ impl NvlinkTotals {
     }
 }
 
-/// Adds every GPU whose NVLinks are not what they were.
+/// Adds every GPU with degraded NVLinks.
 pub(super) fn detect_degraded_nvlinks(
     judge: &Judge,
     cluster: &Cluster,
@@ -138,7 +138,7 @@ pub(super) fn detect_degraded_nvlinks(
             let Some(links) = judge.nvlinks.of(*row) else { continue };
             let errors = links.errors.value_at(cluster.now(), cluster.freshness_window());
             let errs = errors.is_some_and(|rate| rate >= limits.nvlink_errors_per_second);
-            // Boards in one machine have equally many; one that never had them all lacks some as well.
+            // GPUs of one machine have equally many; one that never had them all lacks some as well.
             let others = node
                 .device_rows(DeviceClass::Gpu)
                 .iter()

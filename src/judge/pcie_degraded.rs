@@ -1,4 +1,4 @@
-//! PCIe links of GPUs that are narrower or slower than they should be, or that send packets again.
+//! PCIe links of GPUs with less width or speed than they should have, or with replays.
 
 use gaunt_schema::{
     DeviceClass, Entity, FindingKind, SanitizedText, catalogue::gpu_health as health, unit::Unit,
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::cluster::{Cluster, Node, NodeId};
 
-/// Adds every GPU whose PCIe link is not what it should be.
+/// Adds every GPU with a degraded PCIe link.
 pub(super) fn detect_degraded_pcie(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
     for (id, node) in cluster.sorted_nodes() {
         let rows = node.device_rows(DeviceClass::Gpu).iter();
@@ -19,7 +19,7 @@ pub(super) fn detect_degraded_pcie(judge: &Judge, cluster: &Cluster, seen: &mut 
     }
 }
 
-/// The finding of a GPU whose link is narrower or slower than it should be, or that sends packets again.
+/// Returns the finding of a GPU whose link has less width or speed than it should have, or replays packets.
 fn degraded_link(
     judge: &Judge,
     cluster: &Cluster,
@@ -30,8 +30,8 @@ fn degraded_link(
     let (now, gap) = (cluster.now(), cluster.freshness_window());
     let Some(own) = judge.gpus.get(row as usize) else { return None };
     let value = |metric| cluster.current_value(metric, row).filter(|value| *value > 0.0);
-    // A link that has nothing to do is slowed down to save power, but never made narrower.
-    // The average may still be of the work that has just ended.
+    // An idle link lowers its speed to save power, but never its width. The average may still cover the work that has
+    // just ended.
     let works = |share: f64| share >= limits.utilization_launch_ratio;
     let busy = own.averages.utilization_at(now, gap).is_some_and(works)
         && own.averages.utilization_now().is_some_and(works);
@@ -50,7 +50,7 @@ fn degraded_link(
     let gang = judge.job_groups.of(row);
     let slowed =
         gang.and_then(JobGroup::slowdown_ratio).filter(|slowed| *slowed >= limits.slowed_ratio);
-    // A link that was trained down is a fact of its own; the job that it slows is another.
+    // A lower trained link is one kind of evidence; the job that it slows down is another.
     let kinds = [narrow || slow, resent, slowed.is_some()].into_iter().filter(|kind| *kind).count();
     let how = match (narrow, slow) {
         (true, _) => {
@@ -61,7 +61,8 @@ fn degraded_link(
         }
         _ => format!("sends {:.1} packets a second again", value_or_zero(replays)),
     };
-    // What is told now and then may be of two instants: only lanes stay as they are, and packets are counted.
+    // Values that are reported now and then may be of two instants: only the link width is constant, and replays are
+    // counted.
     let hold = match (narrow, resent) {
         (true, _) => limits.pcie_seconds,
         (_, true) => limits.pcie_replay_seconds.max(judge.two_sample_seconds(cluster)),
@@ -116,7 +117,7 @@ fn link_evidence(
     ]
 }
 
-/// A number that is known where it is said.
+/// Returns the value of a number that is known here.
 fn value_or_zero(number: Option<f64>) -> f64 {
     number.unwrap_or_default()
 }

@@ -1,6 +1,6 @@
-//! Peers: GPUs that can be compared with each other, being of one model and doing the same part of their job.
+//! Peers: GPUs that can be compared with each other, because they are of one model and have the same role in their job.
 //!
-//! Nobody says which part a GPU does. Parts that differ steadily, such as the stages of a pipeline, usually draw
+//! No exporter reports the role of a GPU. Roles that differ steadily, such as the stages of a pipeline, usually draw
 //! different power: where that leaves a gap with enough GPUs on both sides, they are two roles.
 
 use std::collections::BTreeMap;
@@ -10,21 +10,21 @@ use gaunt_schema::{DeviceClass, SanitizedText};
 use super::{Judge, Thresholds, job_group::JobGroup, robust_stats::RobustStats};
 use crate::cluster::Cluster;
 
-/// The clocks of busy GPUs that belong together, by model and role.
+/// The clocks of busy peers, by model and role.
 #[derive(Debug, Default)]
 pub(super) struct PeerClocks(BTreeMap<SanitizedText, Vec<PeerRole>>);
 
-/// GPUs that do the same part.
+/// GPUs of one role.
 #[derive(Debug)]
 struct PeerRole {
-    /// The most that any of them usually draws.
+    /// The highest power baseline of them.
     most: f64,
-    /// Their clocks; none of too few.
+    /// Statistics of their clocks; none if they are too few.
     clocks: Option<RobustStats>,
 }
 
 impl PeerClocks {
-    /// The peers among these GPUs.
+    /// Finds the peers among these GPUs.
     pub(super) fn of(judge: &Judge, cluster: &Cluster, gpus: &[u32]) -> Self {
         let (now, gap) = (cluster.now(), cluster.freshness_window());
         let least = judge.limits.utilization_launch_ratio;
@@ -45,7 +45,7 @@ impl PeerClocks {
         )
     }
 
-    /// The clocks of a GPU's peers.
+    /// Returns the clocks of a GPU's peers.
     fn role_clocks(&self, model: &str, usual_power: Option<f64>) -> Option<RobustStats> {
         let roles = self.0.get(model)?;
         let role = match (roles.as_slice(), usual_power) {
@@ -56,13 +56,13 @@ impl PeerClocks {
         role.clocks
     }
 
-    /// How many roles the GPUs of a model have.
+    /// Returns how many roles the GPUs of a model have.
     pub(super) fn count_roles(&self, model: &str) -> usize {
         self.0.get(model).map_or(0, Vec::len)
     }
 }
 
-/// GPUs divided where their usual power has a gap with enough of them on both sides.
+/// Splits GPUs where their power baselines have a gap with enough of them on both sides.
 fn split_roles(mut gpus: Vec<(f64, f64)>, limits: &Thresholds) -> Vec<PeerRole> {
     let least = limits.least_peers as usize;
     let role = |gpus: &[(f64, f64)]| {
@@ -86,7 +86,7 @@ fn split_roles(mut gpus: Vec<(f64, f64)>, limits: &Thresholds) -> Vec<PeerRole> 
     roles
 }
 
-/// The clocks of the GPUs of its model and role in its gang, or on its node where there is no gang.
+/// Returns the clocks of the GPUs of its model and role in its job group, or on its node where there is no group.
 pub(super) fn clocks_of_peers(
     judge: &Judge,
     cluster: &Cluster,
@@ -102,7 +102,7 @@ pub(super) fn clocks_of_peers(
     PeerClocks::of(judge, cluster, node.device_rows(DeviceClass::Gpu)).role_clocks(model, power)
 }
 
-/// The model of a GPU; empty where nobody says it.
+/// Returns the model of a GPU; empty if not reported.
 pub(super) fn model_of(cluster: &Cluster, row: u32) -> &str {
     cluster.gpu_model(row).map(SanitizedText::as_str).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Ports that are down: that were active before, or whose siblings on the node say that they should be.
+//! Ports that are down, although they were active before or their siblings on the node are active.
 
 use std::{cell::OnceCell, collections::BTreeSet, fmt::Write};
 
@@ -25,10 +25,10 @@ const ACTIVE: f64 = 4.0;
 /// The physical state of a port whose link is up.
 const LINK_UP: f64 = 5.0;
 
-/// The physical state of a port that somebody switched off; over Ethernet also that of one without a carrier.
+/// The physical state of a port that was disabled; on Ethernet also that of one without a carrier.
 const DISABLED: f64 = 3.0;
 
-/// What is remembered of each port, by row.
+/// The state of each port, by row.
 #[derive(Debug, Default)]
 pub(super) struct PortTrackers {
     ports: Vec<Option<PortTracker>>,
@@ -36,23 +36,23 @@ pub(super) struct PortTrackers {
 
 #[derive(Clone, Debug)]
 struct PortTracker {
-    /// The node that it is on: a row may be given to another.
+    /// The node that it is on: a row may be reassigned.
     node: SanitizedText,
     looked: UnixMs,
     was_active: bool,
     /// `link_downed` and the rate when it was last active.
     downed_before: Option<f64>,
     rate_before: Option<f64>,
-    /// Samples in a row that show it down, and the time of the first.
+    /// Consecutive samples that show it down, and the time of the first.
     down: u32,
     since: UnixMs,
 }
 
-/// What a port said when it was last active, as it outlives a restart.
+/// The last values of an active port, as saved over a restart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct LastActive {
-    /// How often its link had gone down.
+    /// Its `link_downed` counter.
     #[serde(skip_serializing_if = "Option::is_none")]
     downed: Option<f64>,
     /// Its line rate.
@@ -78,7 +78,7 @@ impl PortTracker {
 }
 
 impl PortTrackers {
-    /// What every port said that was ever seen active, by row.
+    /// Returns the last active values of every port that was ever active, by row.
     pub(super) fn snapshot_active(&self) -> impl Iterator<Item = (u32, LastActive)> {
         let known = (0..).zip(&self.ports).filter_map(|(row, port)| Some((row, port.as_ref()?)));
         known.filter(|(_, port)| port.was_active).map(|(row, port)| {
@@ -87,7 +87,7 @@ impl PortTrackers {
         })
     }
 
-    /// A port of this node that was active before a restart.
+    /// Restores a port of this node that was active before a restart.
     pub(super) fn restore_port(
         &mut self,
         node: &SanitizedText,
@@ -100,9 +100,9 @@ impl PortTrackers {
         }
         let port = &mut self.ports[row as usize];
         if port.as_ref().is_none_or(|port| port.node != *node) {
-            // A clock that was set back must not put it down in time to come.
+            // A clock that was set back must not leave the start in the future.
             let since = last.down_since.unwrap_or(now).min(now);
-            // It was seen down then; one sample now shows that it still is.
+            // It was down then; one sample now confirms that it still is.
             let down = u32::from(last.down_since.is_some());
             *port = Some(PortTracker {
                 was_active: true,
@@ -114,7 +114,7 @@ impl PortTrackers {
         }
     }
 
-    /// Takes in the newest sample of every port.
+    /// Ingests the newest sample of every port.
     pub(super) fn observe_ports(&mut self, cluster: &Cluster, limits: &Thresholds) {
         self.ports.resize(cluster.row_count(DeviceClass::Port), None);
         for (_, node) in cluster.sorted_nodes() {
@@ -162,7 +162,7 @@ impl PortTrackers {
     }
 }
 
-/// Whether a port is active; none if it does not say.
+/// Whether a port is active; none if it reports no state.
 pub fn is_port_active(cluster: &Cluster, row: u32) -> Option<bool> {
     let state = cluster.current_value(port::STATE, row)?;
     let physical = cluster.current_value(port::PHYSICAL_STATE, row);
@@ -205,7 +205,7 @@ fn port_finding_id(node: &Node, entry: &DeviceEntry) -> String {
     format!("{}/{}/{}", FindingKind::PortDown, node.name, entry.device)
 }
 
-/// One port that is down, with all that is needed to speak of it.
+/// One port that is down, with the context of its finding.
 struct DownPort<'a> {
     judge: &'a Judge,
     cluster: &'a Cluster,
@@ -265,8 +265,8 @@ impl DownPort<'_> {
         }
     }
 
-    /// A job that has such a port under it wakes somebody, unless only others' ports speak for it: then it may never have
-    /// used it.
+    /// Returns the severity: critical if a job runs on the node, unless only other ports are the evidence: then the job
+    /// may never have used the port.
     fn decide_severity(&self, jobs: &[SanitizedText]) -> Severity {
         let was_up = self.port.was_active || self.around.fell;
         if jobs.is_empty() || !was_up { Severity::Warning } else { Severity::Critical }
@@ -345,7 +345,7 @@ impl DownPort<'_> {
     }
 }
 
-/// What makes two ports siblings: the type of their adapter and link, or the beginning of their names.
+/// Returns what makes two ports siblings: the type of their adapter and link, or the prefix of their names.
 fn sibling_kind(entry: &DeviceEntry) -> SiblingKind {
     let empty = SanitizedText::default;
     let info = |label| entry.info_label(port::INFO, label).cloned();
@@ -356,7 +356,7 @@ fn sibling_kind(entry: &DeviceEntry) -> SiblingKind {
     (hca, info("link_layer").unwrap_or_else(empty), key(1))
 }
 
-/// The jobs on a node.
+/// Returns the jobs on a node.
 pub(super) fn jobs_on_node(cluster: &Cluster, node: &Node) -> Vec<SanitizedText> {
     let gpus = node.device_rows(DeviceClass::Gpu).iter();
     let mut jobs: Vec<_> = gpus.filter_map(|gpu| cluster.job_of_gpu(*gpu).cloned()).collect();
@@ -365,7 +365,7 @@ pub(super) fn jobs_on_node(cluster: &Cluster, node: &Node) -> Vec<SanitizedText>
     jobs
 }
 
-/// GPUs of a job that wait.
+/// Returns the number of GPUs of a job that wait.
 fn count_waiting_gpus(judge: &Judge, cluster: &Cluster, job: &SanitizedText) -> usize {
     let gpus = cluster.gpus_by_job().get(job).into_iter().flatten();
     gpus.filter(|gpu| judge.gpu_state(**gpu) == GpuState::Waiting).count()

@@ -1,4 +1,4 @@
-//! What probes measured on idle wires: evidence beside what counters say, and worth a look where they say nothing.
+//! Probe evidence: bandwidths that probes measured on idle links support other findings, or warn on their own.
 
 use gaunt_schema::{
     DeviceClass, Entity, EntityKind, FindingKind, SanitizedText, catalogue::probe_results,
@@ -12,27 +12,27 @@ use super::{
 };
 use crate::cluster::{Cluster, Node};
 
-/// The words of the evidence.
+/// The name of the evidence value.
 pub(super) const OWN: &str = "bandwidth of its probe against what is usual for it";
 pub(super) const MODEL: &str =
     "bandwidth of its probe against what boards of its model should reach";
 pub(super) const OTHERS: &str = "bandwidth between idle nodes against what is usual for its rail";
 pub(super) const WRONG: &str = "elements that a probe found wrong";
 
-/// What the probes of many nodes say together of a port or a leaf.
+/// The combined result of many nodes' probes about a port or a leaf.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CrossNodeBandwidth {
     /// The port, or the leaf.
     pub entity: Entity,
-    /// Whether only what goes to other leaves is slow.
+    /// Whether only traffic to other leaves is slow.
     pub across: bool,
-    /// The median share of what is usual that its pairs reach.
+    /// The median bandwidth / baseline of its pairs.
     pub ratio: f64,
-    /// How many pairs say so.
+    /// The number of pairs.
     pub pairs: u32,
 }
 
-/// Adds what probes say. It comes last: a probe is of an hour ago, and hides nothing that is seen now.
+/// Adds probe evidence. It comes last: a probe may be an hour old, and must not hide present evidence.
 pub(super) fn add_probe_evidence(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
     for (_, node) in
         cluster.sorted_nodes().filter(|(_, node)| !node.device_rows(DeviceClass::Probe).is_empty())
@@ -49,26 +49,26 @@ pub(super) fn add_probe_evidence(judge: &Judge, cluster: &Cluster, seen: &mut De
 /// The last probe of one node, where it found something.
 #[derive(Default)]
 struct NodeProbe {
-    /// The series that is furthest from what it should be.
+    /// The series that is furthest below its limit.
     slow: Option<SlowProbeSeries>,
-    /// The most elements that came out wrong, and of what.
+    /// The largest number of wrong elements, and the operation that produced them.
     wrong: Option<(String, f64)>,
 }
 
-/// A series that is not what it should be.
+/// A series below its limit.
 struct SlowProbeSeries {
     /// What was measured.
     what: String,
     ratio: f64,
     limit: f64,
-    /// Whether it is compared with what boards of its model reach elsewhere, not with its own past.
+    /// Whether it is compared with other GPUs of its model, not with its own past.
     elsewhere: bool,
     /// Whether it went through the host.
     through_host: bool,
 }
 
 impl SlowProbeSeries {
-    /// The worst that is said of one series. Within one GPU it says nothing of any wire.
+    /// Returns the worst result of one series. A measurement within one GPU is no evidence about a link.
     fn of(judge: &Judge, cluster: &Cluster, row: u32, what: &str) -> Option<Self> {
         let entry = cluster.device_at(DeviceClass::Probe, row)?;
         let path = entry.info_label(probe_results::INFO, "path").map(SanitizedText::as_str);
@@ -85,7 +85,7 @@ impl SlowProbeSeries {
             .min_by(|a, b| a.share_of_limit().total_cmp(&b.share_of_limit()))
     }
 
-    /// What it reached of its limit.
+    /// Returns the result / limit.
     fn share_of_limit(&self) -> f64 {
         self.ratio / self.limit
     }
@@ -170,7 +170,7 @@ impl NodeProbe {
     }
 }
 
-/// Adds what probes between nodes say of one port or leaf.
+/// Adds the result of probes between nodes about one port or leaf.
 fn add_cross_node(judge: &Judge, measured: &CrossNodeBandwidth, seen: &mut DetectorOutcome) {
     let CrossNodeBandwidth { entity, across, ratio, pairs } = measured;
     if *ratio >= judge.limits.probe_baseline_ratio {
@@ -218,7 +218,8 @@ fn add_cross_node(judge: &Judge, measured: &CrossNodeBandwidth, seen: &mut Detec
     );
 }
 
-/// Adds the evidence to every finding that it supports; whether there is one. Evidence of another kind wakes somebody.
+/// Adds the evidence to every finding that it supports; returns whether there is one. As another kind of evidence it
+/// can make a finding critical.
 fn support_findings(
     seen: &mut DetectorOutcome,
     same: impl Fn(&DetectedFinding) -> bool,

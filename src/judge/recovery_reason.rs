@@ -1,4 +1,4 @@
-//! Why a finding closes: which of its numbers was beyond its limit and is not any more.
+//! Recovery reasons: which value of a finding was beyond its limit and is not any more when the finding closes.
 
 use std::collections::BTreeSet;
 
@@ -14,10 +14,10 @@ use super::{
 };
 use crate::cluster::{Cluster, NodeId};
 
-/// A number of findings: its words, whether less of it is worse, and how it is measured now.
+/// An evidence value: its name, its bad direction, and how it is measured now.
 type RecoveryMeasure = (&'static str, LimitSide, fn(&BlamedDevices<'_>) -> Option<f64>);
 
-/// In which direction a number is worse.
+/// The direction in which a value is bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LimitSide {
     Below,
@@ -26,7 +26,7 @@ enum LimitSide {
 
 use LimitSide::{Above, Below};
 
-/// Every number that can say that a fault is over, by the words of the evidence.
+/// Every value that can show that a fault is over, by the name of the evidence.
 const MEASURES: &[RecoveryMeasure] = &[
     ("utilization of these GPUs", Below, |it| it.median_of_gpus(|of| of.signals.utilization)),
     ("utilization of their GPUs", Below, |it| it.median_of_gpus(|of| of.signals.utilization)),
@@ -74,7 +74,7 @@ const MEASURES: &[RecoveryMeasure] = &[
     ("speed that its job has lost", Above, |it| it.slowdown_ratio()),
 ];
 
-/// What a finding is about, as it is now.
+/// The present devices that a finding blames.
 struct BlamedDevices<'a> {
     judge: &'a Judge,
     cluster: &'a Cluster,
@@ -91,7 +91,7 @@ struct GpuRecoveryInput {
     clock: Option<f64>,
 }
 
-/// The signal that recovered, beside its limit, as a person reads it: `tasks of the host waiting for input or output
+/// Returns the signal that recovered, with its limit, as displayed text: `tasks of the host waiting for input or output
 /// 2 %, limit 8 %`.
 pub(super) fn explain_recovery(
     judge: &Judge,
@@ -107,7 +107,7 @@ pub(super) fn explain_recovery(
     recovered.unwrap_or_else(|| default_reason(finding.kind).to_owned())
 }
 
-/// Where no number says it.
+/// Returns the reason where no value shows it.
 const fn default_reason(kind: FindingKind) -> &'static str {
     match kind {
         FindingKind::TargetDown => "the target answers again",
@@ -153,7 +153,7 @@ impl<'a> BlamedDevices<'a> {
         Self { judge, cluster, kind: finding.kind, gpus, nodes, ports, gang }
     }
 
-    /// What is said of a number that was beyond its limit when it was last looked at, and is not now.
+    /// Describes a value that was beyond its limit when it was last evaluated, and is not now.
     fn recovered_number(&self, number: &FindingEvidence) -> Option<String> {
         let (before, limit) = number.value.zip(number.limit)?;
         let (_, worse, measure) = MEASURES.iter().find(|(what, ..)| *what == number.what)?;
@@ -226,7 +226,7 @@ fn max_known(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     a.into_iter().chain(b).reduce(f64::max)
 }
 
-/// A number with its unit.
+/// Formats a value with its unit.
 fn format_value(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Ratio => super::pending_finding::format_percent(value),

@@ -1,28 +1,28 @@
-//! What most of a group do: medians, and how far one stands from the others.
+//! Robust statistics of a group: median, quartile, and the spread from the median absolute deviation (MAD).
 
-/// The median; of an even number the lower of the two in the middle. None of none.
+/// Returns the median; of an even number the lower of the two middle values. None without values.
 pub(super) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
     let middle = values.len().checked_sub(1)? / 2;
     Some(*values.select_nth_unstable_by(middle, f64::total_cmp).1)
 }
 
-/// The middle of a group and how far its members usually stand from it.
+/// The median of a group and the usual deviation of its members from it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct RobustStats {
     /// The median.
     pub(super) median: f64,
-    /// The lower quartile: below it is every fourth.
+    /// The lower quartile: a quarter of the values lies below it.
     pub(super) lower_quartile: f64,
-    /// The spread: 1.4826 times the median deviation, as large as a standard deviation would be.
+    /// The spread: 1.4826 times the MAD, which estimates the standard deviation.
     pub(super) spread: f64,
 }
 
-/// Turns a median of deviations into what a standard deviation would be in a bell curve.
+/// Converts a MAD into the standard deviation of a normal distribution.
 const LIKE_SIGMA: f64 = 1.4826;
 
 impl RobustStats {
-    /// The crowd of these values; none of fewer than `least`.
+    /// Computes the statistics of these values; none of fewer than `least`.
     pub(super) fn of(values: &[f64], least: usize) -> Option<Self> {
         if values.len() < least.max(1) {
             return None;
@@ -34,8 +34,8 @@ impl RobustStats {
         Some(Self { median: middle, lower_quartile: low, spread })
     }
 
-    /// How many spreads a value stands above the middle, where a spread is at least `floor` of the middle: in a small
-    /// group the spread itself is a matter of luck.
+    /// Returns how many spreads a value lies above the median, where a spread is at least `floor` of the median: in a
+    /// small group the spread itself varies by chance.
     pub(super) fn robust_score(&self, value: f64, floor: f64) -> f64 {
         let spread = self.spread.max(floor * self.median.abs()).max(f64::MIN_POSITIVE);
         (value - self.median) / spread

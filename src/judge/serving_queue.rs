@@ -1,4 +1,4 @@
-//! Model servers: whether requests wait at them, and hosts on which requests wait beside GPUs that have nothing to do.
+//! Inference queues: requests that wait at model servers, and hosts on which they wait while GPUs are idle.
 
 use gaunt_schema::{
     DeviceClass, Entity, FindingKind, SanitizedText, catalogue::service, unit::Unit,
@@ -12,18 +12,18 @@ use super::{
 };
 use crate::cluster::{Cluster, Node, NodeId};
 
-/// What the model servers of a node say of their work.
+/// The queue of the model servers of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct ServingQueue {
-    /// Requests that wait.
+    /// Waiting requests.
     pub(super) waiting: f64,
-    /// Requests that are being answered.
+    /// Running requests.
     pub(super) running: f64,
-    /// Requests that were answered in a second, if that is known.
+    /// Completed requests per second, if known.
     pub(super) answered: Option<f64>,
 }
 
-/// The queues of all model servers of a node together; none if it has none, or none says how many wait.
+/// Sums the queues of all model servers of a node; none if it has none, or none reports waiting requests.
 pub(super) fn sum_queues(cluster: &Cluster, node: &Node) -> Option<ServingQueue> {
     let mut queue: Option<ServingQueue> = None;
     for row in node.device_rows(DeviceClass::Service) {
@@ -38,7 +38,7 @@ pub(super) fn sum_queues(cluster: &Cluster, node: &Node) -> Option<ServingQueue>
     queue
 }
 
-/// Adds the nodes on which requests wait and GPUs do next to nothing.
+/// Adds the nodes on which requests wait while GPUs are almost idle.
 pub(super) fn detect_stuck_queues(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
     for (id, node) in cluster
         .sorted_nodes()
@@ -62,7 +62,7 @@ fn detect_stuck_queue(
         .iter()
         .filter_map(|row| judge.gpus.get(*row as usize)?.averages.utilization_at(now, gap));
     let busy: Vec<f64> = busy.collect();
-    // Which GPU serves which model nobody says: while any of them works hard, the queue may be its own.
+    // Which GPU serves which model is not reported: while any of them is busy, the queue may be its own.
     let most = busy.iter().copied().reduce(f64::max)?;
     if most >= limits.queue_idle_ratio {
         return None;
@@ -112,5 +112,5 @@ fn detect_stuck_queue(
     )
 }
 
-/// Models that are named in a sentence.
+/// The maximum of models that a sentence lists.
 const MOST_NAMED: usize = 3;

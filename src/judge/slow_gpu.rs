@@ -1,4 +1,4 @@
-//! GPUs that are slower than their peers: throttled by heat or power, or at a low clock without a reason.
+//! Stragglers: GPUs slower than their peers, with thermal or power throttling or a low clock without a reported reason.
 
 use gaunt_schema::{DeviceClass, Entity, FindingKind, SanitizedText, catalogue::gpu, unit::Unit};
 
@@ -24,20 +24,20 @@ pub(super) fn detect_slow_gpus(judge: &Judge, cluster: &Cluster, seen: &mut Dete
     }
 }
 
-/// One GPU that is slow, and the numbers that say so.
+/// One slow GPU, with its evidence.
 struct SlowGpu<'a> {
     entity: Entity,
     node: crate::cluster::NodeId,
     gang: Option<&'a JobGroup>,
-    /// Share of the time in which hardware holds the clock, or heat does.
+    /// Share of the time in which a thermal or HW slowdown holds the clock down.
     held: Option<f64>,
     temperature: Option<f64>,
-    /// Clock beside the middle of its peers.
+    /// SM clock / peer median.
     clock: f64,
     peers: Option<RobustStats>,
     is_held: bool,
     is_below: bool,
-    /// Its clock beside its peers', now and usually, if it became lower little by little.
+    /// Its clock / peer median, present and baseline, if it drifted.
     declined: Option<(f64, f64)>,
 }
 
@@ -55,7 +55,7 @@ impl<'a> SlowGpu<'a> {
         let is_held = held.is_some_and(|held| held >= limits.clock_event_ratio);
         let gang = judge.job_groups.of(row);
         let crowd = peer_clocks::clocks_of_peers(judge, cluster, row, gang);
-        // A GPU that waits runs at a higher clock than one that computes: the lower quartile computes.
+        // A waiting GPU has a higher clock than a computing one: the lower quartile computes.
         let usual = own.averages.usual_clock();
         let is_below = crowd.is_some_and(|crowd| {
             clock < crowd.lower_quartile * limits.clock_straggler_ratio
@@ -89,8 +89,8 @@ impl<'a> SlowGpu<'a> {
         })
     }
 
-    /// Its clock beside its peers' if that fell little by little. Where nobody names jobs, a node of which most GPUs did so
-    /// has another job than it was taken to have.
+    /// Returns its clock / peer median if it drifted. Without job labels, a node on which most GPUs drifted runs
+    /// another job than inferred.
     fn declined_clock(
         judge: &Judge,
         cluster: &Cluster,
@@ -101,7 +101,7 @@ impl<'a> SlowGpu<'a> {
         let node = cluster.node_by_id(cluster.device_at(DeviceClass::Gpu, row)?.node)?;
         let rows = node.device_rows(DeviceClass::Gpu);
         let too = rows.iter().filter(|row| ClockDrift::of(judge, cluster, **row).is_some()).count();
-        // What the others of its node wait for changes their clocks little by little as well.
+        // When the others of its node wait, their clocks change slowly as well.
         let waits = judge.tracker.iter_open().any(|finding| {
             finding.kind == FindingKind::NvlinkDegraded
                 && finding.entity.node.as_ref() == Some(&node.name)
@@ -124,9 +124,9 @@ impl<'a> SlowGpu<'a> {
             if self.is_held { FindingKind::Throttled } else { FindingKind::ComputeStraggler };
         let kinds =
             usize::from(self.is_held) + usize::from(self.is_below) + usize::from(slowed.is_some());
-        // A small decline is worth a look, and wakes nobody.
+        // A small decline is a warning, and does not page.
         let kinds = if self.declined.is_some() { 1 } else { kinds };
-        // Heat is a fact; a clock is compared, and an exporter may tell it only now and then.
+        // Thermal throttling is reported; a clock is compared, and an exporter may report it only now and then.
         let samples = if self.is_held { 0.0 } else { judge.two_sample_seconds(cluster) };
         let next = if self.is_held { COOL } else { EXCHANGE };
         let summary = self.render_summary(waits);

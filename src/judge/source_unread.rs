@@ -1,4 +1,4 @@
-//! Sources of targets that cannot be read: what they would name is not monitored, and nobody would miss it.
+//! Unread target sources: while a source cannot be read, its targets are not monitored and would go unnoticed.
 
 use gaunt_schema::{Entity, FindingKind, SanitizedText, Severity, TargetSource, unit::Unit};
 
@@ -9,10 +9,10 @@ use super::{
 };
 use crate::cluster::Cluster;
 
-/// The most sources that have a finding each.
+/// The maximum of sources with a finding each.
 const MAX_SOURCES: usize = 64;
 
-/// Adds the sources that cannot be read: one that never named a target at once, another when that lasts.
+/// Adds the sources that cannot be read: at once if one never listed a target, else when the failure lasts.
 pub(super) fn detect_unread_sources(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
     let findings =
         cluster.target_sources().iter().filter_map(|source| source_finding(judge, cluster, source));

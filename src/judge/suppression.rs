@@ -1,4 +1,4 @@
-//! One fault, one finding: what follows from a fault that is seen is not said beside it.
+//! Suppression: one fault, one finding. Findings that follow from another fault are not reported.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use gaunt_schema::{Entity, FindingKind, SanitizedText};
 
 use super::{DetectedFinding, finding_lifecycle::DetectorOutcome, pending_finding::PendingFinding};
 
-/// Takes away what something else explains.
+/// Removes findings that another finding explains.
 pub(super) fn suppress_consequences(seen: &mut DetectorOutcome) {
     let all = || {
         let held = seen.suspicions.iter().map(|held| &held.finding);
@@ -48,10 +48,10 @@ pub(super) fn suppress_consequences(seen: &mut DetectorOutcome) {
             finding.entity.node.as_ref().is_some_and(|node| nodes.contains(node))
         };
         match finding.kind {
-            // While its job waits for storage, a node that waits for input waits for that.
+            // While its job waits for storage, a node that waits for input waits for that storage.
             FindingKind::DataStarved => on(&sick) || on(&waiting),
             FindingKind::HostBound => on(&sick),
-            // Before a link that is slow packets queue up.
+            // Packets queue up before a slow link.
             FindingKind::LeafCongested if finding.entity.node.is_some() => {
                 on(&sick) || on(&cabled) || on(&blocked)
             }
@@ -72,14 +72,14 @@ pub(super) fn suppress_consequences(seen: &mut DetectorOutcome) {
     }
 }
 
-/// Another job may wait for the same storage. But what looks like that may be a checkpoint as well: then the node has
-/// waited all along, and it is said as soon as that is over.
+/// Another job may wait for the same storage. But a checkpoint looks alike: then the node has waited all along, and the
+/// finding is reported as soon as the checkpoint is over.
 fn delay_starvation(seen: &mut DetectorOutcome) {
     let starved = |held: &&mut PendingFinding| held.finding.kind == FindingKind::DataStarved;
     seen.suspicions.iter_mut().filter(starved).for_each(|held| held.hold = f64::INFINITY);
 }
 
-/// The nodes that suffer from these.
+/// Returns the nodes that these findings affect.
 fn victim_nodes<'a>(
     findings: impl Iterator<Item = &'a DetectedFinding>,
 ) -> BTreeSet<SanitizedText> {
@@ -88,7 +88,7 @@ fn victim_nodes<'a>(
         .collect()
 }
 
-/// Faults of hardware on a node: what its GPUs do less follows from them.
+/// Hardware faults of a node: lower activity of its GPUs follows from them.
 const HARDWARE: [FindingKind; 5] = [
     FindingKind::GpuFailed,
     FindingKind::Throttled,

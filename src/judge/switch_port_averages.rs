@@ -1,4 +1,4 @@
-//! The switch's end of a cable: what the port that a node is plugged into counts, where a switch's exporter is read.
+//! Averages of the switch port that each node's port is connected to, where the switch's exporter is scraped.
 
 use std::collections::HashMap;
 
@@ -10,36 +10,36 @@ use super::{
 };
 use crate::cluster::{Cluster, Node, NodeId};
 
-/// Cables are followed anew after so many seconds.
+/// Cables are resolved again every so many seconds.
 const FOLLOW_S: f64 = 20.0;
 
-/// Bytes that a tick of waiting stands for on Quantum switches, whichever their generation.
+/// Bytes per wait tick on Quantum switches of all generations.
 const TICK_BYTES: f64 = 8.0;
 
-/// The far end of each node's port, by the port's row.
+/// The switch port of each node's port, by the row of the node's port.
 #[derive(Debug, Default)]
 pub(super) struct SwitchPortTable {
     far: HashMap<u32, SwitchPortAverages>,
     followed: Option<UnixMs>,
 }
 
-/// The averages of a switch's port, all in a second unless it is said otherwise. Directions are the switch's.
+/// The averages of a switch port, per second unless stated otherwise. Directions are the switch's.
 #[derive(Clone, Debug)]
 pub(super) struct SwitchPortAverages {
     row: u32,
     looked: UnixMs,
-    /// Symbols and packets that arrived broken from the node.
+    /// Symbol errors and receive errors on what the node sends.
     pub(super) errors: MovingAverage,
-    /// Packets for the node that were dropped.
+    /// Discarded packets towards the node.
     pub(super) dropped: MovingAverage,
-    /// Share of the line rate that was lost to waiting for the node to take more.
+    /// Share of the line rate that was lost to waiting for the node to accept data.
     pub(super) waited: MovingAverage,
-    /// Pause frames by which the node stopped the switch.
+    /// PFC pause frames received from the node.
     pub(super) stopped: MovingAverage,
 }
 
 impl SwitchPortTable {
-    /// Takes in the newest sample of every switch's port that leads to a node.
+    /// Ingests the newest sample of every switch port that leads to a node.
     pub(super) fn observe_switch_ports(&mut self, cluster: &Cluster, limits: &Thresholds) {
         if cluster.row_count(DeviceClass::SwitchPort) == 0 {
             return self.far.clear();
@@ -60,7 +60,7 @@ impl SwitchPortTable {
         }
     }
 
-    /// The switch's end of the cable of the port at this row, if its switch is read.
+    /// Returns the switch port at the other end of the port at this row, if its switch is scraped.
     pub(super) fn of(&self, port: u32) -> Option<&SwitchPortAverages> {
         self.far.get(&port)
     }
@@ -107,7 +107,7 @@ impl SwitchPortAverages {
         self.stopped.add_sample(stopped, tick);
     }
 
-    /// How far it is above its limits that packets for the node queue up here; none if they do not.
+    /// Returns queue wait and discards towards the node as a multiple of their limits; none if below.
     pub(super) fn queue_over_limit(&self, cluster: &Cluster, limits: &Thresholds) -> Option<f64> {
         let now = |average: MovingAverage, limit: f64| {
             Some(average.value_at(cluster.now(), cluster.freshness_window())? / limit)
@@ -118,11 +118,11 @@ impl SwitchPortAverages {
     }
 }
 
-/// What ports of switches may lead to, looked up once for all of them.
+/// The possible far ends of switch ports, indexed once for all of them.
 struct CableEndIndex<'a> {
-    /// The first node of each name without its domain.
+    /// The first node of each short host name.
     short: HashMap<&'a str, NodeId>,
-    /// Ports of nodes by the names of their devices, the first of each.
+    /// Ports of nodes by device name, the first of each.
     cards: HashMap<(NodeId, &'a str), u32>,
 }
 
@@ -141,7 +141,7 @@ impl<'a> CableEndIndex<'a> {
         Self { short, cards }
     }
 
-    /// The row of the node's port at the other end of a switch's port.
+    /// Returns the row of the node's port at the other end of a switch port.
     fn find_node_port(&self, cluster: &Cluster, row: u32) -> Option<u32> {
         let entry = cluster.device_at(DeviceClass::SwitchPort, row)?;
         let told = |label| entry.info_label(switch_port::INFO, label);
@@ -152,7 +152,7 @@ impl<'a> CableEndIndex<'a> {
         let ports = node.device_rows(DeviceClass::Port);
         let card = told("peer_device").map(SanitizedText::as_str).unwrap_or_default();
         let named = self.cards.get(&(id, card));
-        // A card's usual description counts from one: `HCA-1` is the first of the node.
+        // The default description of an adapter counts from one: `HCA-1` is the first of the node.
         let numbered = || {
             let number: usize = card.strip_prefix("HCA-")?.parse().ok()?;
             ports.get(number.checked_sub(1)?)
@@ -161,7 +161,7 @@ impl<'a> CableEndIndex<'a> {
         named.or_else(numbered).or_else(only).copied()
     }
 
-    /// The node that is called so, or so up to its domain.
+    /// Returns the node with this name or short host name.
     fn find_node(&self, cluster: &'a Cluster, name: &str) -> Option<(NodeId, &'a Node)> {
         let short = strip_domain(name);
         let same = || {

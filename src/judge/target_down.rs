@@ -1,4 +1,4 @@
-//! Targets that bring no page: one finding for each node, however many of its targets fail.
+//! Targets that cannot be scraped: one finding for each node, however many of its targets fail.
 
 use std::{
     cell::OnceCell,
@@ -17,10 +17,10 @@ use super::{
 };
 use crate::cluster::{Cluster, TargetHealth, TrackedTarget, host_of};
 
-/// The most targets of one node that are named in a finding.
+/// The maximum of targets of one node that a finding lists.
 const MAX_NAMED: usize = 8;
 
-/// Adds the nodes with targets that fail.
+/// Adds the nodes with failed targets.
 pub(super) fn detect_down_targets(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
     let late = aggregator_late::is_aggregator_late(judge, cluster);
     let mut places: BTreeMap<SanitizedText, Vec<&TrackedTarget>> = BTreeMap::new();
@@ -38,16 +38,16 @@ pub(super) fn detect_down_targets(judge: &Judge, cluster: &Cluster, seen: &mut D
     }
 }
 
-/// A node with targets that fail.
+/// A node with failed targets.
 struct Found<'a> {
     name: &'a SanitizedText,
-    /// Those that fail.
+    /// The failed targets.
     targets: &'a [&'a TrackedTarget],
-    /// Whether it has no others.
+    /// Whether the node has no others.
     all_fail: &'a dyn Fn() -> bool,
 }
 
-/// How many targets every node has.
+/// Returns the number of targets of every node.
 fn targets_of_nodes(judge: &Judge, cluster: &Cluster) -> HashMap<SanitizedText, usize> {
     let mut all: HashMap<SanitizedText, usize> = HashMap::new();
     for target in cluster.tracked_targets() {
@@ -56,7 +56,7 @@ fn targets_of_nodes(judge: &Judge, cluster: &Cluster) -> HashMap<SanitizedText, 
     all
 }
 
-/// The targets of which attempts failed, or were missed, often enough.
+/// Returns the targets whose scrapes failed, or were missed, often enough.
 pub(super) fn failed_targets<'a>(
     judge: &Judge,
     cluster: &'a Cluster,
@@ -69,7 +69,7 @@ fn node_finding(judge: &Judge, cluster: &Cluster, found: &Found<'_>) -> Detected
     let (name, targets) = (found.name, found.targets);
     let id = format!("{}/{name}", FindingKind::TargetDown);
     let known = cluster.node_by_name(name).map(|(_, node)| node);
-    // What was on a node that was not read since a restart is only known from before it.
+    // The jobs of a node that was not read since a restart are only known from before it.
     let before = judge.tracker.open_one(&id).filter(|_| known.is_none());
     let jobs_before = judge.restored_baselines.jobs(name).filter(|_| known.is_none());
     let jobs = match known {
@@ -114,7 +114,7 @@ fn node_finding(judge: &Judge, cluster: &Cluster, found: &Found<'_>) -> Detected
         entity: Entity::new_node(name),
         since,
         confidence: judge.limits.sure_of_own_ratio,
-        // What the node's GPUs do while nobody sees them is not known, and so costs nothing that could be counted.
+        // What the node's GPUs do meanwhile is unknown, so no cost can be counted.
         lost_gpus: 0.0,
         jobs: Vec::new(),
         victims: if dark { jobs.iter().map(victim).collect() } else { Vec::new() },
@@ -143,16 +143,16 @@ fn render_summary(
     format!("{whole} {name} since {since}: {what}.")
 }
 
-/// The name under which a target's failure is reported.
+/// Returns the node name under which a target's failure is reported.
 fn reported_node(judge: &Judge, cluster: &Cluster, target: &TrackedTarget) -> SanitizedText {
     let told = target.target.node.clone().filter(|name| !name.is_empty());
     let spoken = || target.node.and_then(|id| Some(cluster.node_by_id(id)?.name.clone()));
-    // Who was not read since a restart spoke for the same node before.
+    // A target that was not read since a restart reported as the same node before.
     let spoke = || judge.node_names.of(&target.target.address).cloned();
     told.or_else(spoken).or_else(spoke).unwrap_or_else(|| host_of(&target.target.address))
 }
 
-/// Why a target fails, in a few words.
+/// Describes in a few words why a target fails.
 fn failure_reason(target: &TrackedTarget) -> String {
     match &target.failure {
         Some(failure) => failure.to_string(),
@@ -160,7 +160,7 @@ fn failure_reason(target: &TrackedTarget) -> String {
     }
 }
 
-/// One sentence for a target that is not read, with the next step; none if it is read.
+/// Returns one sentence for a target that is not read, with the next step; none if it is read.
 pub fn target_problem(target: &TrackedTarget) -> Option<SanitizedText> {
     if target.health != TargetHealth::Down {
         return target.flag.clone().or_else(|| dropped(target));
@@ -169,7 +169,7 @@ pub fn target_problem(target: &TrackedTarget) -> Option<SanitizedText> {
     Some(SanitizedText::new(&format!("{address}: {reason}. {}", next_step(target))))
 }
 
-/// What is said of a target that is read and of which results were not taken lately, if any.
+/// Describes a target that is read but whose late results were discarded lately; none if there were none.
 fn dropped(target: &TrackedTarget) -> Option<SanitizedText> {
     let (results, at) = (target.dropped_lately()?, format_time_of_day(target.dropped_at?));
     let results = format_count(results as usize, "result");
@@ -180,7 +180,7 @@ fn dropped(target: &TrackedTarget) -> Option<SanitizedText> {
     )))
 }
 
-/// What to do about a target that fails.
+/// Returns the next step for a failed target.
 pub fn next_step(target: &TrackedTarget) -> String {
     let address = &target.target.address;
     let url = if address.contains("://") {

@@ -1,4 +1,4 @@
-//! What pages hide: drivers that do not return, so that a page has no GPU in it, and pages that say the same for ever.
+//! Stale telemetry: hung drivers, so that a page contains no GPU, and pages whose values no longer change.
 
 use gaunt_schema::{
     AbsenceReason, DeviceClass, Dialect, Entity, FindingKind, SanitizedText,
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::cluster::{Cluster, Node, TargetHealth, TrackedTarget};
 
-/// Adds the nodes whose driver hangs, and those whose pages stand still.
+/// Adds the nodes with a hung driver, and those with unchanging pages.
 pub(super) fn detect_stale_telemetry(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
     for (_, node) in cluster.sorted_nodes() {
         seen.suspicions.extend(detect_driver_hang(judge, cluster, node));
@@ -21,11 +21,11 @@ pub(super) fn detect_stale_telemetry(judge: &Judge, cluster: &Cluster, seen: &mu
     }
 }
 
-/// The exporter answers and says that its values of GPUs are old: a call to the driver has not returned.
+/// Detects that the exporter answers and reports its GPU values as stale: a driver call has not returned.
 fn detect_driver_hang(judge: &Judge, cluster: &Cluster, node: &Node) -> Option<PendingFinding> {
     let limits = &judge.limits;
     let gpus = node.device_rows(DeviceClass::Gpu);
-    // A page that does not come says nothing of the driver; this one came, and names what is late.
+    // A missing page is no evidence about the driver; this one arrived, and names the stale collector.
     if node.sampled.is_none_or(|at| cluster.is_stale(at)) {
         return None;
     }
@@ -65,14 +65,14 @@ fn detect_driver_hang(judge: &Judge, cluster: &Cluster, node: &Node) -> Option<P
     )
 }
 
-/// Whether the page itself says that what it knows of a GPU is old.
+/// Whether the page itself reports its values of a GPU as stale.
 fn is_gpu_stale(cluster: &Cluster, row: u32) -> bool {
     [gpu::UTILIZATION, gpu::POWER]
         .into_iter()
         .any(|metric| cluster.current_reading(metric, row) == Some(AbsenceReason::Stale.into()))
 }
 
-/// Pages come, and nothing in them moves.
+/// Detects pages that arrive without any changed value.
 fn detect_stale_data(judge: &Judge, cluster: &Cluster, node: &Node) -> Option<PendingFinding> {
     let limits = &judge.limits;
     let least =
@@ -108,8 +108,8 @@ fn detect_stale_data(judge: &Judge, cluster: &Cluster, node: &Node) -> Option<Pe
     )
 }
 
-/// Whether something on a page of this dialect moves from one look to the next, whatever the node does: a clock, an
-/// energy.
+/// Whether some value on a page of this dialect changes between scrapes, whatever the node does: a clock, an energy
+/// counter.
 const fn has_changing_values(dialect: Dialect) -> bool {
     matches!(dialect, Dialect::Gaunt | Dialect::NodeExporter | Dialect::Dcgm | Dialect::Amd)
 }

@@ -1,4 +1,4 @@
-//! Findings in virtual time: opened, kept, closed.
+//! Tests of findings in virtual time: opened, kept, closed.
 
 use std::time::Duration;
 
@@ -18,28 +18,28 @@ mod telemetry_tests;
 use super::{DetectedFinding, Judge, Thresholds, evidence_row};
 use crate::cluster::Cluster;
 
-/// A few nodes of one job, each with GPUs and ports, read once a second.
+/// A few nodes of one job, each with GPUs and ports, scraped once a second.
 struct JobFixture {
     cluster: Cluster,
     judge: Judge,
     second: i64,
     job: bool,
-    /// What the nodes call themselves.
+    /// The names that the nodes report.
     names: [&'static str; 4],
-    /// Boards from the first on that the first node's page does not list, and up to which it has any.
+    /// The first node's page lists the GPUs from index `unlisted` up to `boards`.
     unlisted: u32,
     boards: u32,
 }
 
-/// What one node shows in a second.
+/// The values that one node reports in a second.
 #[derive(Clone, Copy)]
 struct NodeShown {
     gpu: [f64; 3],
     io: f64,
     busiest: f64,
-    /// Logical and physical state of the first port, and how often it went down; none if they cannot be read.
+    /// Logical and physical state of the first port, and its `link_downed`; none if they cannot be read.
     port: Option<[f64; 3]>,
-    /// Whether the first GPU answers.
+    /// Whether the first GPU is present.
     present: bool,
 }
 
@@ -71,7 +71,7 @@ impl JobFixture {
         Self { cluster, judge, second: 0, job: true, names: NAMES, unlisted: 0, boards: 2 }
     }
 
-    /// Seconds in which the nodes show this; none is a failed attempt.
+    /// Runs seconds in which the nodes report this; none is a failed scrape.
     fn run<const N: usize>(&mut self, seconds: i64, shown: [Option<NodeShown>; N]) -> &mut Self {
         for _ in 0..seconds {
             self.second += 1;
@@ -90,7 +90,7 @@ impl JobFixture {
         self
     }
 
-    /// Seconds in which the first so many nodes show that they are busy, and nobody comes to read the others.
+    /// Runs seconds in which the first nodes report that they are busy, and the others are not scraped.
     fn run_first_nodes(&mut self, first: u32, seconds: i64) -> &mut Self {
         for _ in 0..seconds {
             self.second += 1;
@@ -113,7 +113,7 @@ impl JobFixture {
             report.push(device, metric, reading);
         };
         say(Device::new_node(), host::CPU_BUSIEST, shown.busiest.into());
-        // A pressure that integrates to its share in each second.
+        // A pressure counter that grows by its share in each second.
         say(Device::new_node(), host::IO_PRESSURE, (1e6 + shown.io * self.second as f64).into());
         let (unlisted, boards) = if node == 0 { (self.unlisted, self.boards) } else { (0, 2) };
         let first = u32::from(!shown.present).max(unlisted);
@@ -160,7 +160,7 @@ impl JobFixture {
     }
 }
 
-/// Every number of a finding says what it is made of, and every limit where it stands or what it means.
+/// Asserts that every value of a finding has a source, and every limit a key or a note.
 fn assert_sourced(finding: &DetectedFinding) {
     for number in &finding.evidence {
         let ground = evidence_row(finding.kind, &number.what);

@@ -1,4 +1,4 @@
-//! Every number of a finding has a source, and every limit that is named says why.
+//! Tests that every value of a finding has a source, and every limit in it an explanation.
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn read_rule_sources() -> Vec<(String, String)> {
     rules.map(|path| (name(&path), read(&path))).collect()
 }
 
-/// The words of a source that are between quotes, without what is filled into them and without tests.
+/// The string literals of a source, without their placeholders and without tests.
 fn quoted_texts(source: &str) -> Vec<String> {
     let code = source.split("#[cfg(test)]").next().unwrap_or_default();
     let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
@@ -54,9 +54,9 @@ fn quoted_texts(source: &str) -> Vec<String> {
 
 #[test]
 fn no_figure_is_written_into_what_is_said() {
-    // The power limits of boards by the names of their models, how a baseline is kept, what a limit may be.
+    // Power limits by GPU model, the saved form of a baseline, the allowed range of a limit.
     let tables = ["gpu_power_limits.rs", "baseline.rs", "tests.rs", "thresholds.rs"];
-    // What to do is no figure: so many files are enough for the largest fleet that is measured.
+    // The next step is no evidence: so many files are enough for the largest fleet that is measured.
     let advice = "Raise it with `ulimit -n 27000`";
     let rules = read_rule_sources();
     assert!(rules.len() > 30, "only {} rules were found", rules.len());
@@ -70,12 +70,12 @@ fn no_figure_is_written_into_what_is_said() {
     assert_eq!(says, [" lost  of 4711 GPUs", ""]);
 }
 
-/// Every number that some rule puts into a finding, by the words in its source.
+/// Every value that some rule adds to a finding, by the text in its source.
 fn named_numbers() -> Vec<(String, String)> {
     read_rule_sources()
         .into_iter()
         .flat_map(|(file, source)| {
-            // Of the words of a number that goes on with a name only the beginning is fixed.
+            // Of a text that ends in a name only the prefix is fixed.
             let words = |call: &str| {
                 let quoted = call.trim_start().trim_start_matches("&format!(").strip_prefix('"')?;
                 Some(quoted.split(['"', '{']).next()?.to_owned())

@@ -1,4 +1,4 @@
-//! The signals of a chain: each beside what is usual for it and what its peers do.
+//! The signals of an explanation, each with its baseline and the median of its peers.
 
 use gaunt_schema::{
     AbsenceReason, MetricId, Reading,
@@ -9,7 +9,7 @@ use gaunt_schema::{
 use super::{ComparedSignal, DetectedFinding, ExplanationScope, NodeId, join_series, median};
 use crate::judge::{host_averages::BaselineComparison, link_averages};
 
-/// One signal of a GPU: what it is, its series, its unit, and how it is had.
+/// One signal of a GPU: its name, its series, its unit, and how it is read.
 type GpuSignalSpec =
     (&'static str, &'static [MetricId], Unit, fn(&ExplanationScope<'_>, u32) -> Option<f64>);
 
@@ -127,7 +127,7 @@ const PORT: &[PortSignalSpec] = &[
     ),
 ];
 
-/// The averages of a GPU.
+/// Returns the averages of a GPU.
 fn signals_of_gpu(
     place: &ExplanationScope<'_>,
     row: u32,
@@ -138,7 +138,7 @@ fn signals_of_gpu(
 }
 
 impl ExplanationScope<'_> {
-    /// Every signal that says something about what is blamed.
+    /// Collects every signal that is relevant to the blamed device.
     pub(super) fn collect_signals(&self, finding: &DetectedFinding) -> Vec<ComparedSignal> {
         let mut signals = Vec::new();
         if finding.entity.port.is_none() {
@@ -186,7 +186,7 @@ impl ExplanationScope<'_> {
         signal.with_peers(self.peer_ports.iter().filter_map(|row| of(self, *row)).collect())
     }
 
-    /// A signal with its value, or with the reason of its absence where a page gives one.
+    /// Builds a signal with its value, or with the reason of its absence where a page gives one.
     fn build_signal(
         &self,
         what: &str,
@@ -213,7 +213,7 @@ impl ExplanationScope<'_> {
 }
 
 impl ComparedSignal {
-    /// The same beside the values of its peers.
+    /// Adds the values of its peers.
     fn with_peers(mut self, mut peers: Vec<f64>) -> Self {
         self.peers = median(peers.iter().copied());
         peers.sort_by(f64::total_cmp);
@@ -223,5 +223,5 @@ impl ComparedSignal {
     }
 }
 
-/// Of fewer peers than this quartiles say nothing.
+/// Below this number of peers quartiles are meaningless.
 const FEW: usize = 4;

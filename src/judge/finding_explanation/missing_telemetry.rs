@@ -1,4 +1,4 @@
-//! What was not at hand: evidence that would have made a finding surer, or shown more of it.
+//! Missing telemetry: evidence that would have raised the confidence of a finding, or shown more of it.
 
 use gaunt_schema::{
     FindingKind, MetricId,
@@ -7,25 +7,25 @@ use gaunt_schema::{
 
 use super::{super::link_averages::LinkAverages, ExplanationScope};
 
-/// Whose picture a kind of evidence completes.
+/// The findings that a kind of evidence applies to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MissingScope {
     /// Every finding.
     All,
-    /// Findings about what GPUs do.
+    /// Findings about GPU activity.
     Work,
     /// Findings about the network.
     Network,
     /// Findings that compare a GPU's clock.
     Clock,
-    /// Findings that tell who starves whom.
+    /// Findings about data starvation.
     Feeding,
 }
 
-/// Whose picture, whether the evidence is not there, and how that is said.
+/// The scope, the check for missing evidence, and the text.
 type MissingTelemetryRule = (MissingScope, fn(&ExplanationScope<'_>) -> bool, &'static str);
 
-/// Everything that may be missing.
+/// All telemetry that may be missing.
 const LACKS: [MissingTelemetryRule; 13] = [
     (
         MissingScope::All,
@@ -105,7 +105,7 @@ const CLOCK_EVENTS: [MetricId; 3] =
 const RDMA: [MetricId; 4] =
     [port::ECN_MARKED, port::CNP_HANDLED, port::OUT_OF_BUFFER, port::PACKET_SEQUENCE_ERRORS];
 
-/// Said of a node that is not read: its last page is of before.
+/// The text for a node that is not read: its last page is from before.
 const UNREAD: &str = "nothing is known of the node while it is not read, and its GPUs may work on";
 
 impl MissingScope {
@@ -120,7 +120,7 @@ impl MissingScope {
                 | K::RailSlow
                 | K::HostBlocksNetwork
         );
-        // A fact that the hardware or the exporter states is not surer for anything else.
+        // A state that the hardware or the exporter reports needs no further evidence.
         let fact = matches!(
             kind,
             K::GpuFailed
@@ -140,7 +140,7 @@ impl MissingScope {
     }
 }
 
-/// What is missing of a node that is not read.
+/// Returns what is missing for a node that is not read.
 pub(super) fn missing_while_unread() -> Vec<String> {
     vec![UNREAD.to_owned()]
 }
@@ -150,7 +150,7 @@ fn has_slow_period(place: &ExplanationScope<'_>) -> bool {
 }
 
 impl ExplanationScope<'_> {
-    /// What is not known, a few words each.
+    /// Returns what is unknown, in a few words each.
     pub(super) fn missing_telemetry(&self, kind: FindingKind) -> Vec<String> {
         let mut missing: Vec<String> = LACKS
             .iter()
@@ -167,7 +167,7 @@ impl ExplanationScope<'_> {
         missing
     }
 
-    /// Whether one of these series was ever told of one of these devices.
+    /// Whether one of these series was ever reported for one of these devices.
     fn has_values(&self, series: &[MetricId], rows: &[u32]) -> bool {
         let told = |metric: MetricId| {
             rows.iter().any(|row| self.cluster.last_value(metric, *row).is_some())
@@ -180,7 +180,7 @@ impl ExplanationScope<'_> {
         hosts.any(|host| host.compare_io_pressure(self.cluster).is_some())
     }
 
-    /// Whether somebody says where the port is plugged in.
+    /// Whether the leaf and rail of the port are known.
     fn has_leaf_and_rail(&self, row: u32) -> bool {
         let wiring = self.cluster.topology().port_topology(row);
         wiring.is_some_and(|wiring| wiring.leaf.is_some() && wiring.rail.is_some())

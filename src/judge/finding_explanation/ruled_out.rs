@@ -1,4 +1,4 @@
-//! What else it could be: the number that would tell each other fault in the same place, beside its limit.
+//! Alternative causes: the value that would indicate each other fault on the same devices, with its limit.
 
 use gaunt_schema::{
     DeviceClass, FindingKind, MetricId,
@@ -9,21 +9,21 @@ use gaunt_schema::{
 use super::{AlternativeCause, ExplanationScope, FindingEvidence, join_series};
 use crate::judge::{Thresholds, link_averages, port_down::is_port_active};
 
-/// Which fault, what is looked at, its series, its unit, the limit's key and value, and the number.
+/// The fault, the signal, its series, its unit, the limit's key and value, and the number.
 struct CauseCheck {
     kind: FindingKind,
     what: &'static str,
     series: &'static [MetricId],
     unit: Unit,
     threshold: &'static str,
-    /// None where one is too many.
+    /// None where a single occurrence is a fault.
     limit: Option<fn(&Thresholds) -> f64>,
-    /// Whether a number below its limit is the bad one.
+    /// Whether values below the limit are bad.
     below: bool,
     number: fn(&ExplanationScope<'_>) -> Option<f64>,
 }
 
-/// Everything that is looked for.
+/// All checked alternatives.
 const CHECKS: &[CauseCheck] = &[
     CauseCheck {
         kind: FindingKind::GpuFailed,
@@ -200,7 +200,7 @@ const CHECKS: &[CauseCheck] = &[
 ];
 
 impl ExplanationScope<'_> {
-    /// What else it could be, and what speaks for or against that.
+    /// Checks all alternative causes against their limits.
     pub(super) fn check_alternatives(&self, but: FindingKind) -> Vec<AlternativeCause> {
         let nothing = self.gpus.is_empty() && self.nodes.is_empty();
         let checks = CHECKS.iter().filter(|check| check.kind != but && !nothing);
@@ -237,7 +237,7 @@ fn max_of_hosts(
     hosts.filter_map(|host| of(host, place)).reduce(f64::max)
 }
 
-/// Every port of the nodes.
+/// Returns every port of the nodes.
 fn all_ports(place: &ExplanationScope<'_>) -> Vec<u32> {
     let nodes = place.nodes.iter().filter_map(|id| place.cluster.node_by_id(*id));
     nodes.flat_map(|node| node.device_rows(DeviceClass::Port).to_vec()).collect()

@@ -1,6 +1,7 @@
-//! Places: how many findings may be open, of all and of one node, so that no source and no kind takes those of another.
+//! Finding quotas: how many findings may be open, in total and per node, so that no node and no kind uses up the
+//! others'.
 //!
-//! What finds no place on its node is said by one finding that stands for the rest; whatever has no place is counted.
+//! Findings beyond the quota of a node are summarised by one finding; all findings without quota are counted.
 
 use std::{
     cmp::Ordering,
@@ -15,34 +16,34 @@ use crate::judge::{
     pending_finding::{finding_id, format_count},
 };
 
-/// Open findings of all nodes together: so many of each kind, and as many more as all kinds share.
+/// Quota of open findings for all nodes together: a number for each kind, and as many more shared by all kinds.
 const OF_ALL: FindingQuota =
     FindingQuota { own: 20, shared: MAX_OPEN - 20 * FindingKind::ALL.len() };
 
-/// The most open findings of one node, beside that which stands for the rest: a machine has fewer parts that break at once.
+/// The maximum of open findings per node, besides the summary: a machine has fewer parts that break at once.
 const MAX_OF_NODE: usize = 64;
 
-/// The same of one node.
+/// The quota of one node.
 const OF_NODE: FindingQuota =
     FindingQuota { own: 1, shared: MAX_OF_NODE - (FindingKind::ALL.len() - 1) };
 
-/// Kinds that are named in a sentence.
+/// The maximum of kinds that a sentence lists.
 const MOST_NAMED: usize = 4;
 
-/// How places are divided.
+/// How a quota is divided.
 #[derive(Clone, Copy, Debug)]
 struct FindingQuota {
-    /// Places that each kind has for itself.
+    /// Findings reserved for each kind.
     own: usize,
-    /// Places beyond those, for whichever kind comes first.
+    /// Findings beyond those, for whichever kind comes first.
     shared: usize,
 }
 
-/// Places that are taken, by kind.
+/// The used quota, by kind.
 #[derive(Debug, Default)]
 struct QuotaUsage {
     kinds: BTreeMap<FindingKind, usize>,
-    /// Of those that all kinds share.
+    /// Used from the shared part.
     shared: usize,
 }
 
@@ -59,7 +60,7 @@ impl QuotaUsage {
     }
 }
 
-/// All places that are taken.
+/// All used quotas.
 #[derive(Debug, Default)]
 struct FindingQuotas {
     all: QuotaUsage,
@@ -67,7 +68,7 @@ struct FindingQuotas {
 }
 
 impl FindingQuotas {
-    /// Those of the findings that are open.
+    /// Counts the open findings.
     fn of<'a>(open: impl Iterator<Item = &'a DetectedFinding>) -> Self {
         let mut places = Self::default();
         open.for_each(|finding| places.use_quotas(finding));
@@ -81,19 +82,19 @@ impl FindingQuotas {
         }
     }
 
-    /// Whether its node has a place for it.
+    /// Whether its node has quota for it.
     fn has_node_quota(&self, finding: &DetectedFinding) -> bool {
         let taken = quota_node(finding).and_then(|node| self.nodes.get(node));
         taken.is_none_or(|taken| taken.has_quota(finding.kind, OF_NODE))
     }
 }
 
-/// The node among whose places a finding is; that which stands for the rest is beside them.
+/// Returns the node whose quota a finding uses; none for a summary.
 fn quota_node(finding: &DetectedFinding) -> Option<&SanitizedText> {
     finding.entity.node.as_ref().filter(|_| finding.kind != FindingKind::FindingsOverLimit)
 }
 
-/// Findings of a node that found no place there.
+/// Findings of a node that exceed its quota.
 #[derive(Debug, Default)]
 struct OverLimitSummary {
     kinds: BTreeMap<FindingKind, u32>,
@@ -107,11 +108,11 @@ impl OverLimitSummary {
         *self.kinds.entry(finding.kind).or_default() += 1;
         self.severity = self.severity.max(Some(finding.severity));
         self.since = Some(self.since.map_or(finding.since, |since| since.min(finding.since)));
-        // They may cost the same GPUs their time: the dearest of them at least does.
+        // They may cost the same GPUs their time: the cost is at least that of the most expensive one.
         self.lost_gpus = self.lost_gpus.max(finding.lost_gpus);
     }
 
-    /// The finding that stands for them.
+    /// Creates the summary finding.
     fn to_finding(&self, node: &SanitizedText, confidence: f64) -> DetectedFinding {
         let entity = Entity::new_node(node);
         let kind = FindingKind::FindingsOverLimit;
@@ -148,11 +149,11 @@ impl OverLimitSummary {
     }
 }
 
-/// Findings that are seen and have no place, by kind.
+/// Findings with evidence that exceed a quota, by kind.
 pub(super) type OverLimitCounts = BTreeMap<FindingKind, u32>;
 
-/// Leaves those findings that have a place or get one, and adds one for the rest of each node; says how many of each kind
-/// have none. What is open keeps its place; of the others the most urgent come first.
+/// Retains findings within the quotas, and adds a summary for the rest of each node; returns how many of each kind
+/// exceed them. Open findings keep their quota; of the others the most urgent come first.
 pub(super) fn apply_quotas(
     known: &BTreeMap<String, TrackedFinding>,
     seen: Vec<DetectedFinding>,
@@ -170,7 +171,7 @@ pub(super) fn apply_quotas(
     let mut rests: BTreeMap<SanitizedText, OverLimitSummary> = BTreeMap::new();
     let mut admitted: HashSet<String> = HashSet::new();
     for finding in new {
-        // Two detectors may name one fault: it has one place.
+        // Two detectors may report one fault: it is counted once.
         let again = admitted.contains(&finding.id);
         let on_node = again || places.has_node_quota(&finding);
         if on_node && (again || places.all.has_quota(finding.kind, OF_ALL)) {
@@ -205,8 +206,8 @@ fn compare_urgency(a: &DetectedFinding, b: &DetectedFinding) -> Ordering {
     b.severity.cmp(&a.severity).then(cost).then_with(|| a.id.cmp(&b.id))
 }
 
-/// The closed findings that are to be forgotten so that at most `most` are left: the oldest of the node that has most, so
-/// that what one node opens and closes does not push out what others did.
+/// Returns the closed findings to drop so that at most `most` are left: the oldest of the node that has most, so that
+/// findings that one node opens and closes do not push out those of others.
 pub(super) fn oldest_closed(known: &BTreeMap<String, TrackedFinding>, most: usize) -> Vec<String> {
     let closed = known.values().filter(|known| !known.is_open());
     let mut nodes: HashMap<(Option<&SanitizedText>, Option<&SanitizedText>), Vec<&TrackedFinding>> =
@@ -227,7 +228,7 @@ pub(super) fn oldest_closed(known: &BTreeMap<String, TrackedFinding>, most: usiz
         of_node.sort_by(age);
         ranked.extend(of_node.iter().copied().enumerate());
     }
-    // Who is the n-th newest of its node goes after every (n-1)-th.
+    // The n-th newest of each node comes after every (n-1)-th.
     ranked.sort_by(|(a, one), (b, other)| a.cmp(b).then_with(|| age(one, other)));
     ranked.into_iter().skip(most).map(|(_, known)| known.record.finding.id.clone()).collect()
 }

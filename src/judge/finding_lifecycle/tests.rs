@@ -1,4 +1,4 @@
-//! Findings that open, change, come back, flap, close, are forgotten and outlive a restart.
+//! Tests of findings that open, change, come back, flap, close, are dropped and persist over a restart.
 
 use gaunt_schema::{Entity, FindingEvent, LifeState, Severity};
 
@@ -6,7 +6,7 @@ use super::*;
 
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// A life that is led second by second.
+/// A lifecycle that runs second by second.
 #[derive(Default)]
 struct LifecycleRun {
     life: FindingTracker,
@@ -31,7 +31,7 @@ impl LifecycleRun {
         self.life.set_costs(now, costs.iter().map(|(id, cost)| (id, *cost)));
     }
 
-    /// So many seconds in which the evidence of one finding is there.
+    /// Runs so many seconds in which the evidence of one finding is present.
     fn with_evidence(&mut self, seconds: i64) -> &mut Self {
         for _ in 0..seconds {
             self.run_step(vec![node_finding("a", Severity::Warning, 1.0)]);
@@ -39,7 +39,7 @@ impl LifecycleRun {
         self
     }
 
-    /// So many seconds in which it is not.
+    /// Runs so many seconds in which it is not.
     fn without_evidence(&mut self, seconds: i64) -> &mut Self {
         for _ in 0..seconds {
             self.run_step(Vec::new());
@@ -163,7 +163,7 @@ fn a_thousand_findings_are_open_at_most_and_the_closed_are_forgotten_in_time() {
         places.map(|place| node_finding(&place, Severity::Warning, 1.0)).collect()
     };
     led.run_step(many(0));
-    // Of one kind: the others have places of their own.
+    // Of one kind: the others have quotas of their own.
     let open = led.life.open_records().len();
     assert!((MAX_OPEN / 2..MAX_OPEN).contains(&open), "{open}");
     let revision = led.life.closed_revision();
@@ -180,14 +180,14 @@ fn a_thousand_findings_are_open_at_most_and_the_closed_are_forgotten_in_time() {
 }
 
 impl LifecycleRun {
-    /// Another one goes on after so many seconds with what was written down of this one.
+    /// Continues in another tracker after so many seconds with the saved state.
     fn after_restart(&self, gap: i64) -> Self {
         let past = serde_json::to_string(&self.life.to_snapshot()).unwrap();
         let life = FindingTracker::from_snapshot(serde_json::from_str(&past).unwrap());
         Self { life, now: self.now + gap, ..Self::default() }
     }
 
-    /// So many seconds in which its evidence is not there, and this is looked at.
+    /// Runs so many seconds without its evidence, and with this coverage.
     fn run_with_coverage(&mut self, seconds: i64, look: &EvidenceCoverage) -> &mut Self {
         for _ in 0..seconds {
             self.now += 1;

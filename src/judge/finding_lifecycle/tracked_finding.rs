@@ -1,4 +1,4 @@
-//! One finding that is known: what is said of it now, and what changed since it was opened.
+//! One tracked finding: its present content, its state, and what changed since it was opened.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,98 +10,98 @@ use super::{
     EvidenceCoverage,
 };
 
-/// Changes that are kept: the opening and the newest of the others.
+/// The maximum of changes that are kept: the opening and the newest of the others.
 const MAX_CHANGES: usize = 24;
 
-/// Openings that are counted for flapping; more say nothing more.
+/// The maximum of openings that are counted for flapping; more add nothing.
 const MAX_OPENINGS: usize = 16;
 
-/// A finding is said to change for so long after it did.
+/// A finding counts as changing for so long after a change.
 const CHANGING: Duration = Duration::from_mins(1);
 
-/// What is around a finding is looked at again after so long while its evidence stands.
+/// An explanation is renewed after so long while the evidence lasts.
 const LOOKED_EVERY: Duration = Duration::from_secs(30);
 
-/// Cost and victims move with every sample; a change of them is noted no more often than this.
+/// Cost and victims move with every sample; their changes are recorded no more often than this.
 const NOTED_EVERY: Duration = Duration::from_secs(30);
 
-/// A cost that changes by less than this share of itself, or by less than one GPU, is the same.
+/// A cost that changes by less than this share of itself, or by less than one GPU, counts as equal.
 const SAME_COST: f64 = 0.25;
 
-/// A finding with what became of it.
+/// A finding with its history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FindingRecord {
-    /// What is said of it, or was said last.
+    /// Its present or last content.
     pub finding: DetectedFinding,
-    /// What became of it.
+    /// Its history.
     pub life: FindingHistory,
-    /// What was around it when that was last looked at.
+    /// Its last explanation.
     #[serde(default)]
     pub chain: Option<Arc<FindingExplanation>>,
 }
 
-/// What became of a finding so far.
+/// The history of a finding.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FindingHistory {
-    /// Where it stands.
+    /// Its present state.
     pub state: LifeState,
-    /// When it was first said.
+    /// When it was first opened.
     pub opened: UnixMs,
-    /// When its evidence was last there.
+    /// When its evidence was last present.
     pub seen: UnixMs,
     /// When it was closed, if it was.
     pub closed: Option<UnixMs>,
-    /// When its evidence came, the first time and each time after it had been gone, within the window of flapping.
+    /// When its evidence appeared, the first time and each time after it had been gone, within the flapping window.
     pub openings: Vec<UnixMs>,
-    /// What changed, oldest first.
+    /// The changes, oldest first.
     pub changes: Vec<FindingTransition>,
 }
 
-/// One change.
+/// One change of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FindingTransition {
-    /// When.
+    /// The time of the change.
     pub at: UnixMs,
     /// What changed.
     pub what: FindingEvent,
-    /// What it was before; may be empty.
+    /// The old value; may be empty.
     pub from: SanitizedText,
-    /// What it is from then on; may be empty.
+    /// The new value; may be empty.
     pub to: SanitizedText,
 }
 
-/// The same with what is needed to lead its life.
+/// A finding record with the state of its lifecycle.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each says something else of its life")]
 pub(super) struct TrackedFinding {
     pub(super) record: FindingRecord,
-    /// What its detector last estimated that it costs. Not kept: after a restart what was attributed to it stands in.
+    /// The cost that its detector estimated last. Not saved: after a restart the attributed cost replaces it.
     pub(super) estimate: f64,
-    /// Until when nobody could say that its evidence is gone.
+    /// Until when the absence of its evidence could not be decided.
     kept: UnixMs,
     /// Since when it would be less urgent.
     calmer: Option<UnixMs>,
-    /// The cost that was noted last, and when.
+    /// The cost that was recorded last, and when.
     noted_cost: (f64, UnixMs),
-    /// How many victims were noted last, and when.
+    /// The number of victims that was recorded last, and when.
     noted_victims: (usize, UnixMs),
     /// Whether it was open before a restart and was not seen since.
     resumed: bool,
-    /// Whether it was open before a restart, and what it rests on was not looked at for long enough since.
+    /// Whether it was open before a restart, and its evidence was not read for long enough since.
     unsettled: bool,
-    /// Since when all that it rests on is looked at, while it is unsettled.
+    /// Since when all of its evidence is read, while it is unsettled.
     looked_since: Option<UnixMs>,
-    /// Whether its evidence was missing at a step since it was last there.
+    /// Whether its evidence was missing at a step since it was last present.
     missed: bool,
     /// Why it is given up.
     given_up: Option<SanitizedText>,
     flapping: bool,
-    /// Whether what is around it is to be looked at, however recently that was done.
+    /// Whether it needs an explanation, however recent the last one is.
     rose: bool,
 }
 
 impl TrackedFinding {
-    /// A finding that is seen for the first time.
+    /// Opens a finding that is seen for the first time.
     pub(super) fn open_finding(finding: DetectedFinding, now: UnixMs) -> Self {
         let life = FindingHistory {
             opened: now,
@@ -131,7 +131,7 @@ impl TrackedFinding {
         known
     }
 
-    /// A finding from before a restart.
+    /// Restores a finding from before a restart.
     pub(super) fn from_record(told: FindingRecord) -> Self {
         let noted_cost = (told.finding.lost_gpus, told.life.seen);
         let noted_victims = (told.finding.victims.len(), told.life.seen);
@@ -159,12 +159,12 @@ impl TrackedFinding {
         self.record.life.closed.is_none()
     }
 
-    /// Whether it was open before a restart, and what it rests on was not looked at for long enough since.
+    /// Whether it was open before a restart, and its evidence was not read for long enough since.
     pub(super) fn is_unsettled(&self) -> bool {
         self.unsettled
     }
 
-    /// How far what it rests on is looked at after a restart: as long as that is not enough, it stays.
+    /// Records how far its evidence is read after a restart: until that suffices, it stays open.
     pub(super) fn observe_coverage(&mut self, look: EvidenceCoverage, now: UnixMs) {
         match look {
             EvidenceCoverage::ReadFor(seconds) => {
@@ -177,11 +177,11 @@ impl TrackedFinding {
                 return;
             }
         }
-        // Also at the step at which it was looked at for long enough: what is gone from then on was there until then.
+        // Also at the step at which it was read for long enough: what is missing from then on was present until then.
         self.keep_open(now);
     }
 
-    /// Whether everything around it is to be looked at: its evidence must be there at this very step.
+    /// Whether it needs an explanation: its evidence must be present at this very step.
     pub(super) fn needs_explanation(&self, now: UnixMs) -> bool {
         let old = self
             .record
@@ -191,18 +191,18 @@ impl TrackedFinding {
         self.is_open() && self.record.life.seen == now && (self.rose || old)
     }
 
-    /// Keeps what was seen around it.
+    /// Attaches an explanation.
     pub(super) fn attach_explanation(&mut self, chain: FindingExplanation) {
         self.rose = false;
         self.record.chain = Some(Arc::new(chain));
     }
 
-    /// Nobody can say now whether its evidence is there.
+    /// Keeps it open: it cannot be decided now whether its evidence is present.
     pub(super) fn keep_open(&mut self, now: UnixMs) {
         self.kept = now;
     }
 
-    /// Its evidence is there again after it was closed. Soon after that it goes on, later it begins anew.
+    /// Reopens it because its evidence is back. Soon after closing it continues, later it starts anew.
     pub(super) fn reopen_finding(
         &mut self,
         finding: DetectedFinding,
@@ -227,7 +227,7 @@ impl TrackedFinding {
         self.record_recurrence(now, limits);
     }
 
-    /// Its evidence is there; it was gone if it was not there for `close_s` seconds.
+    /// Updates it with present evidence; the evidence was gone if it was missing for `close_s` seconds.
     pub(super) fn update_finding(
         &mut self,
         finding: DetectedFinding,
@@ -268,7 +268,7 @@ impl TrackedFinding {
         }
     }
 
-    /// The lost GPUs that are attributed to it now.
+    /// Sets the lost GPUs that are attributed to it now.
     pub(super) fn set_cost(&mut self, lost_gpus: f64, now: UnixMs) {
         self.record.finding.lost_gpus = lost_gpus;
         let (cost, at) = self.noted_cost;
@@ -286,7 +286,7 @@ impl TrackedFinding {
         }
     }
 
-    /// The severity that is told: it rises at once, and falls when the evidence was weaker for a while.
+    /// Returns the severity to report: it rises at once, and falls after the evidence was weaker for a while.
     fn settle_severity(&mut self, asked: Severity, now: UnixMs, close_s: f64) -> Severity {
         let told = self.record.finding.severity;
         if asked >= told {
@@ -294,7 +294,7 @@ impl TrackedFinding {
             return asked;
         }
         let since = *self.calmer.get_or_insert(now);
-        // The first samples after a restart say less than those before it did.
+        // The first samples after a restart are weaker evidence than those before it.
         if self.unsettled {
             self.calmer = None;
             return told;
@@ -306,8 +306,8 @@ impl TrackedFinding {
         asked
     }
 
-    /// Whether its evidence was gone for long enough to close it, or would have been but for a restart: all that it rests on
-    /// was looked at since it was last seen.
+    /// Whether its evidence was gone for long enough to close it, or would have been but for a restart: all of its
+    /// evidence was read since it was last present.
     fn was_gone(&self, now: UnixMs, close_s: f64) -> bool {
         let seen = self.record.life.seen;
         let looked = self.unsettled && self.looked_since.is_some_and(|since| since <= seen);
@@ -315,7 +315,7 @@ impl TrackedFinding {
         self.missed && now.duration_since(since).as_secs_f64() >= close_s
     }
 
-    /// Its evidence was gone and is back.
+    /// Records that its evidence was gone and is back.
     fn record_recurrence(&mut self, now: UnixMs, limits: &Thresholds) {
         let openings = &mut self.record.life.openings;
         if openings.len() == MAX_OPENINGS {
@@ -331,17 +331,17 @@ impl TrackedFinding {
         }
     }
 
-    /// Leaves only those openings that count now.
+    /// Drops openings outside the flapping window.
     fn prune_openings(&mut self, now: UnixMs, limits: &Thresholds) {
         let window = limits.flap_window_seconds;
         for at in &mut self.record.life.openings {
-            // A clock that was set back must not keep it in the time to come.
+            // A clock that was set back must not leave it in the future.
             *at = (*at).min(now);
         }
         self.record.life.openings.retain(|at| now.duration_since(*at).as_secs_f64() <= window);
     }
 
-    /// Lets it grow older; says whether it ends now.
+    /// Updates its state with time; returns whether it closes now.
     pub(super) fn update_state(&mut self, now: UnixMs, close_s: f64, limits: &Thresholds) -> bool {
         if !self.is_open() {
             return false;
@@ -349,7 +349,7 @@ impl TrackedFinding {
         self.missed |= self.record.life.seen != now;
         if self.record.life.openings.len() > 1 || self.flapping {
             self.prune_openings(now, limits);
-            // How often it came while nobody looked is not known.
+            // How often it recurred without evaluation is not known.
             let often = self.record.life.openings.len() as f64 >= limits.flap_openings;
             self.flapping &= often || self.unsettled;
         }
@@ -378,7 +378,7 @@ impl TrackedFinding {
         ends
     }
 
-    /// Why it closed: the signal that recovered.
+    /// Records why it closed: the signal that recovered.
     pub(super) fn set_recovery_reason(&mut self, signal: &str) {
         if let Some(last) = self.record.life.changes.last_mut()
             && last.what == FindingEvent::Closed
@@ -388,7 +388,7 @@ impl TrackedFinding {
         }
     }
 
-    /// Somebody says that what it calls a fault is usual now.
+    /// Closes it because a user accepted the present level as its baseline.
     pub(super) fn close_accepted(&mut self, now: UnixMs, by: &str) {
         self.record.life.closed = Some(now);
         self.record.life.state = LifeState::Closed;

@@ -1,4 +1,4 @@
-//! The table of states, row by row.
+//! Tests of the GPU state rules, row by row.
 
 use GpuState::{
     Communicating, Computing, DataStarved, Idle, IdleAllocated, LaunchBound, MemoryBound,
@@ -12,7 +12,7 @@ fn classify_fresh(signals: &GpuSignals) -> GpuState {
     classify_state(signals, Unknown, &Thresholds::default())
 }
 
-/// A GPU of a gang with profiling counters.
+/// A GPU of a job group with profiling counters.
 fn profiled_signals(utilization: f64, tensor: f64, sm: f64, dram: f64, comm: f64) -> GpuSignals {
     GpuSignals {
         allocated: Some(true),
@@ -27,7 +27,7 @@ fn profiled_signals(utilization: f64, tensor: f64, sm: f64, dram: f64, comm: f64
     }
 }
 
-/// A GPU of a gang without them.
+/// A GPU of a job group without them.
 fn unprofiled_signals(utilization: f64, power: f64, memory: f64, comm: f64) -> GpuSignals {
     GpuSignals {
         allocated: Some(true),

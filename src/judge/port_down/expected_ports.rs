@@ -1,5 +1,5 @@
-//! Ports that were down before the first look: whether they should be up, by their siblings and by the same port of
-//! other nodes.
+//! Ports that were down before the first sample: whether they should be up, judging by their siblings and by the same
+//! port of other nodes.
 
 use std::collections::HashMap;
 
@@ -8,10 +8,10 @@ use gaunt_schema::{DeviceClass, MetricId, SanitizedText, catalogue::port};
 use super::{DISABLED, Judge, is_port_active, sibling_kind};
 use crate::cluster::{Cluster, DeviceEntry, Node};
 
-/// The same port of nodes that are built alike: its device and number, link layer and type of adapter.
+/// The same port of nodes of one build: its device and number, link layer and type of adapter.
 type PortSlot<'a> = (&'a [SanitizedText], Option<&'a SanitizedText>, Option<&'a SanitizedText>);
 
-/// How many ports of each slot are active, and how many there are; only of slots that are asked for.
+/// How many ports of each slot are active, and how many there are; only of required slots.
 #[derive(Debug, Default)]
 pub(super) struct PortSlotCounts<'a>(HashMap<PortSlot<'a>, (usize, usize)>);
 
@@ -46,7 +46,7 @@ impl<'a> PortSlotCounts<'a> {
         Self(slots)
     }
 
-    /// How many other nodes' ports of this slot are active, and how many there are; the port itself is down.
+    /// Returns how many other nodes' ports of this slot are active, and how many there are; the port itself is down.
     pub(super) fn count_others(&self, entry: &'a DeviceEntry) -> (usize, usize) {
         let (active, all) = self.0.get(&port_slot(entry)).copied().unwrap_or_default();
         (active, all.saturating_sub(1))
@@ -58,21 +58,21 @@ fn port_slot(entry: &DeviceEntry) -> PortSlot<'_> {
     (&entry.device.key[..], info("link_layer"), info("hca_type"))
 }
 
-/// What is around a port that is down.
+/// The siblings and counterparts of a port that is down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PortSurroundings {
     /// Ports of the same kind of device on its node: active ones, and all.
     pub(super) siblings: (usize, usize),
-    /// The same port of other nodes.
+    /// The same port of other nodes: active ones, and all.
     pub(super) others: (usize, usize),
     /// Whether the link counted that it went down: it was up once.
     pub(super) fell: bool,
-    /// Whether it is switched off; over Ethernet a port without a carrier looks the same.
+    /// Whether it is disabled; on Ethernet a port without a carrier looks the same.
     pub(super) disabled: bool,
 }
 
 impl PortSurroundings {
-    /// Of one port.
+    /// Collects them for one port.
     pub(super) fn of(
         cluster: &Cluster,
         siblings: &SiblingCounts,
@@ -94,7 +94,7 @@ impl PortSurroundings {
         let ((active, siblings), (others_active, others)) = (self.siblings, self.others);
         let siblings_say = siblings as f64 >= enough && active == siblings;
         if others == 0 {
-            // Nobody is built alike: a port that is switched off and never was up may be meant to be so.
+            // No other node has this port: one that is disabled and never was up may be so on purpose.
             return siblings_say && (self.fell || !self.disabled);
         }
         // A port that most nodes do not use is unused by design.
@@ -109,14 +109,14 @@ impl PortSurroundings {
     }
 }
 
-/// What makes two ports siblings.
+/// The properties that make two ports siblings.
 pub(super) type SiblingKind = (SanitizedText, SanitizedText, SanitizedText);
 
-/// The ports of a node that say whether they are active, by kind: how many are, and how many there are.
+/// The ports of a node that report a state, by kind: how many are active, and how many there are.
 pub(super) struct SiblingCounts(HashMap<SiblingKind, (usize, usize)>);
 
 impl SiblingCounts {
-    /// Of a node.
+    /// Counts the ports of a node.
     pub(super) fn of(cluster: &Cluster, node: &Node) -> Self {
         let mut counts: HashMap<SiblingKind, (usize, usize)> = HashMap::new();
         for row in node.device_rows(DeviceClass::Port) {
@@ -129,7 +129,7 @@ impl SiblingCounts {
         Self(counts)
     }
 
-    /// How many others of its kind are active, and how many there are, for a port that is down.
+    /// Returns how many siblings of a port that is down are active, and how many there are.
     fn count_siblings(&self, entry: &DeviceEntry) -> (usize, usize) {
         let (active, all) = self.0.get(&sibling_kind(entry)).copied().unwrap_or_default();
         (active, all.saturating_sub(1))

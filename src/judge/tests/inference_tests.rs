@@ -1,5 +1,5 @@
-//! What nobody says and the judge learns: leaves from who is congested together, roles from what is usual, a slow decline;
-//! and what it says was missing.
+//! Tests of inferred facts: leaves from ports that are congested together, roles from baselines, clock drift, and
+//! missing telemetry.
 
 use gaunt_schema::{
     Device, Dialect, Entity, EntityKind, Report, Severity,
@@ -9,7 +9,7 @@ use gaunt_schema::{
 use super::telemetry_tests::{TargetFixture, node_report, push_reading};
 use crate::judge::DetectedFinding;
 
-/// So many nodes of one job, with names that say nothing of their place.
+/// Nodes of one job, with names that do not contain their location.
 const NODES: [(&str, Dialect); 8] = [
     ("ash", Dialect::Gaunt),
     ("birch", Dialect::Gaunt),
@@ -23,7 +23,7 @@ const NODES: [(&str, Dialect); 8] = [
 
 const DEVICES: [&str; 2] = ["bond0", "bond1"];
 
-/// A node whose two ports carry half of what they could; `marked` is the share of packets that queued on their way.
+/// A node whose two ports carry half of their rate; `marked` is the share of ECN-marked packets.
 fn network_report(place: usize, second: i64, marked: [f64; 2], leaf: Option<&str>) -> Report {
     let mut page = node_report(NODES[place].0);
     for (name, marked) in DEVICES.into_iter().zip(marked) {
@@ -57,7 +57,7 @@ fn missing_telemetry<'a>(stage: &'a TargetFixture, id: &str) -> &'a [String] {
 
 #[test]
 fn ports_that_are_congested_together_are_taken_for_a_leaf_that_nobody_names() {
-    // Of eight nodes three suffer on one rail.
+    // Three of eight nodes are congested on one rail.
     let page = |second: i64, place: usize| {
         network_report(place, second, [if place % 3 == 1 { 0.05 } else { 0.0 }, 0.0], None)
     };
@@ -100,7 +100,7 @@ fn who_is_congested_on_all_rails_shares_its_work_and_no_switch() {
     assert_eq!(TargetFixture::new(&NODES).run(120, page).open_ids(), [""; 0]);
 }
 
-/// A node with four GPUs of one job that do this: power over 700 W and clock in GHz of each.
+/// A node with four GPUs of one job: power over 700 W and clock in GHz of each.
 fn power_report(place: usize, gpus: [(f64, f64); 4]) -> Report {
     let mut page = node_report(NODES[place].0);
     for (index, (power, clock)) in (0..).zip(gpus) {
@@ -202,7 +202,7 @@ fn a_hang_of_a_job_that_nobody_names_is_said_at_once_and_wakes_later() {
 
 #[test]
 fn a_finding_says_what_was_missing() {
-    // Neither profiling counters nor ports, nor a job's name; only one node has a pressure.
+    // No profiling counters, ports or job label; only one node reports PSI.
     let page = |second: i64, place: usize| {
         let mut page = node_report(NODES[place].0);
         let starves = place == 0 && second > 90;

@@ -1,4 +1,4 @@
-//! Lost GPUs: which share of a GPU is lost, and which one cause has it.
+//! Tests of loss attribution: which share of a GPU is lost, and the one cause that it is attributed to.
 
 use super::*;
 use crate::judge::{AttributedCause, gpus_of_parts};
@@ -11,7 +11,7 @@ impl JobFixture {
         (of(totals.findings), of(totals.idle), of(totals.unexplained))
     }
 
-    /// The state that is shown, the lost share and its cause, of every GPU of a node.
+    /// The displayed state, the lost share and its cause, of every GPU of a node.
     fn gpus_of(&self, node: &str) -> Vec<(GpuState, f64, Option<AttributedCause>)> {
         let (_, node) = self.cluster.node_by_name(node).unwrap();
         let rows = node.device_rows(gaunt_schema::DeviceClass::Gpu).iter();
@@ -52,7 +52,7 @@ fn loss_of_a_job_is_attributed_once_to_the_finding_that_slows_it() {
         findings.to_string()
     );
     assert!(findings > 3.4 && findings <= 4.0, "{findings}");
-    // A second fault in the same job takes nothing twice.
+    // A second fault in the same job is not charged twice.
     let down = NodeShown { port: Some(DOWN), ..STARVED };
     bench.run(10, [Some(down), Some(WAITING)]);
     assert_eq!(bench.open_ids().len(), 2);
@@ -90,7 +90,7 @@ fn loss_reaches_every_gpu_of_a_job_with_more_nodes_than_victims() {
     bench.run(300, [Some(BUSY); 4]);
     bench.run(90, all(STARVED));
     let finding = bench.finding_by_id("data_starved/gpu001").clone();
-    // Only the job is named, as where there was no room for its nodes.
+    // Only the job is listed, as where the nodes exceed the maximum of victims.
     let only_job = finding.victims.iter().filter(|victim| victim.node.is_none());
     assert_eq!(only_job.count(), 1);
     let explained = bench

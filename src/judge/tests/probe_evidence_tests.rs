@@ -1,4 +1,4 @@
-//! What probes say: alone it is worth a look, beside counters it wakes somebody, and an old one says nothing.
+//! Tests of probe evidence: alone it is a warning, with counters it is critical, and an old probe is ignored.
 
 use gaunt_schema::{
     Device, DeviceClass, Dialect, Entity, EntityKind, Report, Severity,
@@ -10,7 +10,7 @@ use crate::judge::{CrossNodeBandwidth, DetectedFinding};
 
 const NODES: [(&str, Dialect); 2] = [("ash", Dialect::Gaunt), ("elm", Dialect::Gaunt)];
 
-/// The page of a node that is idle, with the probe of so many seconds ago.
+/// The page of an idle node, with a probe that ended so many seconds ago.
 fn probe_report(place: usize, ratio: f64, path: &str, ended: f64) -> Report {
     let mut page = node_report(NODES[place].0);
     let node = page.ensure_device(Device::new_node());
@@ -162,7 +162,8 @@ fn an_uplink_is_told_from_its_leaf() {
 
 #[test]
 fn a_probe_at_work_is_no_fault() {
-    // Two seconds in each minute its kernels spin on every GPU, under a job of its own; else nobody is there.
+    // Two seconds in each minute its kernels busy-wait on every GPU, under a job of its own; otherwise the node is
+    // idle.
     let mut stage = TargetFixture::new(&NODES);
     for _ in 0..40 {
         stage.run(60, |second, place| {

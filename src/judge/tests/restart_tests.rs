@@ -1,10 +1,10 @@
-//! Judges that go on where another one ended, and first looks at what was down before.
+//! Tests of judges that continue after a restart, and of first samples of devices that were down before.
 
 use super::*;
 use crate::judge::{BaselineSnapshot, FindingSnapshot};
 
 impl JobFixture {
-    /// Another judge goes on after so many seconds with what was written down of this one, and reads all anew.
+    /// Continues after so many seconds in a new judge with the saved state, and reads all targets anew.
     pub(super) fn restart_judge(&mut self, gap: i64) -> &mut Self {
         let past = serde_json::to_string(&self.judge.snapshot_findings()).unwrap();
         let usual = serde_json::to_string(&self.judge.snapshot_baselines(&self.cluster)).unwrap();
@@ -51,7 +51,7 @@ fn port_down_stays_open_long_after_a_restart() {
 fn port_that_went_down_while_nobody_looked_is_found_at_the_first_looks() {
     let mut bench = JobFixture::new();
     bench.run(60, with_port(UP)).restart_judge(300);
-    // It was active before: no sibling needs to say that it should be.
+    // It was active before: no sibling is needed as evidence.
     assert_eq!(bench.run(2, with_port([1.0, 3.0, 0.0])).open_ids(), [PORT]);
     assert_eq!(bench.finding_by_id(PORT).severity, Severity::Critical);
     let mut counted = JobFixture::new();
@@ -90,7 +90,7 @@ fn port_down_on_every_node_since_before_the_first_look_is_unused() {
     }
 }
 
-/// The words with which a finding was closed; none while it is open.
+/// The reason with which a finding was closed; none while it is open.
 fn closed_because(bench: &JobFixture, id: &str) -> Option<String> {
     let closed = bench.judge.closed_records();
     let told = closed.into_iter().find(|told| told.finding.id == id)?;
@@ -98,7 +98,7 @@ fn closed_because(bench: &JobFixture, id: &str) -> Option<String> {
 }
 
 impl JobFixture {
-    /// Only these of its nodes are targets from now on.
+    /// Keeps only these nodes as targets from now on.
     fn keep_targets(&mut self, nodes: &[usize]) -> &mut Self {
         let targets = self.cluster.tracked_targets().iter().map(|scraped| scraped.target.clone());
         let targets: Vec<_> = targets.collect();
@@ -157,7 +157,7 @@ fn finding_of_a_node_with_another_name_ends_and_names_it() {
     let mut bench = JobFixture::new();
     bench.run(60, with_port(UP)).run(30, with_port(DOWN));
     bench.names[0] = "gpu901";
-    // Its siblings say that the port of the node that is new should be active.
+    // Its siblings are evidence that the port of the new node should be active.
     assert_eq!(bench.run(15, with_port(DOWN)).open_ids(), [OTHER]);
     assert_eq!(closed_because(&bench, PORT).unwrap(), RENAMED);
     let mut bench = JobFixture::new();
@@ -180,7 +180,7 @@ fn board_that_is_missing_since_a_restart_is_found() {
     assert_eq!(bench.judge.opened_counts()[&FindingKind::GpuFailed], 1);
     bench.unlisted = 0;
     assert_eq!(bench.run(200, [Some(BUSY), Some(BUSY)]).open_ids(), [""; 0]);
-    // A board in another place of the list, under another name, is no missing one.
+    // A GPU at another index, under another name, is not a missing one.
     let mut bench = JobFixture::new();
     bench.run(120, [Some(BUSY), Some(BUSY)]).restart_judge(60);
     (bench.unlisted, bench.boards) = (1, 3);

@@ -1,4 +1,4 @@
-//! What is judged where pages come seldom, and GPUs are known from single instants only.
+//! Tests of slow scrape periods, where GPU activity is known from single instants only.
 
 use std::time::Duration;
 
@@ -16,24 +16,24 @@ use crate::{
 
 const NODES: [&str; 4] = ["ash", "birch", "cedar", "elm"];
 
-/// Seconds from one page to the next, which is more than some exporters take to look again.
+/// Seconds from one page to the next: longer than some exporters take to collect again.
 const PERIOD_S: i64 = 15;
 
-/// When something begins.
+/// The onset of the fault.
 const ONSET_S: i64 = 600;
 
-/// What happens from then on.
+/// The fault from then on.
 #[derive(Clone, Copy)]
 struct StarvationCase {
-    /// What the GPUs of `birch` are seen to do at this look; none for as much as ever.
+    /// The sampled activity of the GPUs of `birch`; none for the baseline.
     busy: fn(look: i64) -> Option<f64>,
-    /// Share of the time in which its tasks wait for input.
+    /// IO pressure: share of the time in which its tasks wait for IO.
     io: f64,
-    /// How fast the job is.
+    /// The pace of the job.
     pace: f64,
 }
 
-/// Two GPUs of a job on a host, at an instant of which no counter tells what was between.
+/// Two GPUs of a job on a host, at an instant; no counter covers the time between.
 fn starvation_report(node: &str, second: i64, trouble: StarvationCase) -> Report {
     let since = (second - ONSET_S).max(0);
     let struck = node == "birch" && since > 0;
@@ -51,7 +51,7 @@ fn starvation_report(node: &str, second: i64, trouble: StarvationCase) -> Report
     page
 }
 
-/// The second after the onset at which something wakes somebody, and what that is.
+/// Returns the second after the onset at which a finding pages, and that finding.
 fn first_finding(seconds: i64, trouble: StarvationCase) -> Option<(i64, String)> {
     let mut cluster = Cluster::new(Duration::from_secs(PERIOD_S as u64), 10);
     let target = |(id, node): (u32, &str)| ScrapeTarget {
@@ -87,7 +87,7 @@ fn first_finding(seconds: i64, trouble: StarvationCase) -> Option<(i64, String)>
     None
 }
 
-/// Each fourth look catches it at doing less.
+/// Every fourth sample is low.
 fn low_every_fourth(look: i64) -> Option<f64> {
     (look % 4 == 0).then_some(0.4)
 }

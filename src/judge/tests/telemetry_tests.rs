@@ -1,4 +1,4 @@
-//! What only some pages say: drivers that hang, pages that stand still, queues of model servers, switches.
+//! Tests of optional telemetry: hung drivers, stale pages, queues of model servers, switches.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
     judge::{Judge, Thresholds},
 };
 
-/// Targets that are read once a second, whatever they say.
+/// Targets that are scraped once a second, with arbitrary pages.
 pub(super) struct TargetFixture {
     pub(super) cluster: Cluster,
     pub(super) judge: Judge,
@@ -36,7 +36,7 @@ impl TargetFixture {
         Self { cluster, judge: Judge::new(Thresholds::default()), dialects, second: 0 }
     }
 
-    /// Seconds in which the targets bring what `page` makes of the second and the target's place.
+    /// Runs seconds in which the targets report what `page` builds from the second and the target's index.
     pub(super) fn run(&mut self, seconds: i64, page: impl Fn(i64, usize) -> Report) -> &mut Self {
         for _ in 0..seconds {
             self.second += 1;
@@ -75,7 +75,7 @@ pub(super) fn push_reading(
     report.push(device, metric, reading.into());
 }
 
-/// A node with two GPUs of one job, as busy as said.
+/// A node with two GPUs of one job, with this activity.
 fn busy_report(node: &str, busy: f64, tensor: f64) -> Report {
     let mut page = node_report(node);
     for index in 0..2 {
@@ -174,7 +174,7 @@ fn a_full_queue_beside_idle_gpus_starves_and_an_empty_one_does_not() {
                 );
                 return page;
             }
-            // The host has trouble of its own: without requests that is nothing to starve for.
+            // The host has a fault of its own: without requests that is no starvation.
             push_reading(&mut page, Device::new_node(), host::IO_PRESSURE, 0.4 * second as f64);
             page
         }

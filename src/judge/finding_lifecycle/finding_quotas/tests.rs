@@ -1,4 +1,4 @@
-//! Places of findings: one source or kind never takes those of another.
+//! Tests of finding quotas: one node or kind never uses up the quota of another.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::judge::Thresholds;
 
-/// A life that is led second by second.
+/// A lifecycle that runs second by second.
 #[derive(Default)]
 struct QuotaRun {
     life: FindingTracker,
@@ -74,7 +74,7 @@ fn places_of_one_node_are_limited_and_one_finding_stands_for_the_rest() {
     let rest = run.open_record(REST).unwrap();
     assert!(rest.finding.summary.contains(&format!("{unlisted} link_errors")), "{rest:?}");
     assert_eq!((rest.finding.severity, rest.life.opened), (Severity::Warning, UnixMs(1_000)));
-    // A real fault elsewhere, and another one on the same node, find their places.
+    // A real fault elsewhere, and another one on the same node, fit in their quotas.
     let others = [
         port_finding(FindingKind::PortDown, "good", 0),
         port_finding(FindingKind::PortDown, "bad", 7),
@@ -93,7 +93,7 @@ fn places_keep_their_findings_while_others_come_and_go() {
     run.run_step(port_findings(FindingKind::LinkErrors, "bad", 100));
     let first = run.open_ids();
     for round in 0..30 {
-        // More urgent ones come: what is open keeps its place and its id.
+        // More urgent ones appear: open findings keep their quota and their id.
         let mut seen = port_findings(FindingKind::LinkErrors, "bad", 100);
         let more =
             (200..300).map(|device| port_finding(FindingKind::LinkErrors, "bad", device + round));
@@ -107,7 +107,7 @@ fn places_keep_their_findings_while_others_come_and_go() {
     let rest = run.open_record(REST).unwrap();
     assert_eq!(rest.finding.severity, Severity::Critical, "as urgent as what it stands for");
     assert_eq!(rest.life.opened, UnixMs(1_000), "one finding all the time");
-    // Fewer than there are places: what stood for the rest closes.
+    // Fewer than the quota: the summary closes.
     for _ in 0..15 {
         run.run_step(port_findings(FindingKind::LinkErrors, "bad", 3));
     }
@@ -153,7 +153,7 @@ fn places_of_one_kind_leave_room_for_every_other_kind() {
             told.finding.entity.node.as_ref().is_some_and(|node| node.starts_with("other"))
         };
         let found = of_kind.by_ref().filter(other).count();
-        // The flood's own kind has taken all that it may.
+        // The flood's own kind has used up its quota.
         assert_eq!(found, if *kind == FindingKind::TargetDown { 0 } else { 5 }, "{kind}");
     }
     assert!(run.open_ids().len() <= MAX_OPEN);
