@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(share.stalled(), (1.0, 3));
     }
 
-    /// Batches come in any order, from clocks that jump: the parts stay few and sorted.
+    /// Batches arrive in any order, from clocks that jump: the parts stay few and sorted.
     #[test]
     fn late_share_is_bounded_whatever_comes() {
         let mut share = LateShare::default();

@@ -314,7 +314,7 @@ fn uri_and_host(place: &Endpoint) -> Result<(Uri, HeaderValue), SanitizedText> {
     Ok((uri, host.map_err(|_| SanitizedText::new("its name cannot stand in a request"))?))
 }
 
-/// The media type of a response, in lower case except for its parameters.
+/// The content type of a response, in lower case.
 fn content_type(headers: &HeaderMap) -> String {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     value.unwrap_or_default().to_ascii_lowercase()

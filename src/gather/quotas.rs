@@ -72,7 +72,7 @@ impl FleetQuotaUsage {
         Arc::new(Self { limits, ..Self::default() })
     }
 
-    /// New series of this minute after adding `more`; nothing is added if that is above the limit.
+    /// Adds `more` new series to those of this minute; above the limit, it adds nothing and returns what is left.
     fn add_new_series(&self, more: u64, now: UnixMs) -> Result<(), u64> {
         let minute = now.0.div_euclid(MINUTE_MS) as u64;
         if self.minute.swap(minute, Relaxed) != minute {
