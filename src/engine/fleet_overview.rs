@@ -29,7 +29,7 @@ pub(super) fn known_loss(overview: &Overview) -> Option<f64> {
     overview.states.iter().copied().any(is_known).then_some(overview.lost.gpus)
 }
 
-/// Whether the state of any of these GPUs is known.
+/// Whether the counted state is a known one.
 fn is_known(count: StateCount) -> bool {
     !matches!(count.state, GpuState::Stale | GpuState::Unknown)
 }
