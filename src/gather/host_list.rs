@@ -283,7 +283,7 @@ mod tests {
             ("a[0-9/0]", 3, "\"0-9/0\" has a step of 0; the smallest is 1"),
             ("ä,b[1,x]", 7, "\"x\" is not a range; write numbers as 1-8, 001-064, 1,3,7 or 0-30/2"),
             ("b[]", 3, "\"\" is not a range; write numbers as 1-8, 001-064, 1,3,7 or 0-30/2"),
-            // A comma in what looks like an address made a name with a comma in it.
+            // A comma in what looks like an address once produced a name with a comma in it.
             (
                 "a:910[,:01]:9",
                 7,

@@ -193,7 +193,7 @@ impl ActiveConnection {
         drive_connection(&mut self.driver, work).await
     }
 
-    /// Returns it to idle once the response is read; none if the peer closes it, or sent more than one response.
+    /// Returns it to idle once the response is read; none if the peer closes it, or sent bytes beyond the response.
     pub(super) async fn into_idle(mut self) -> Option<IdleConnection> {
         let Self { sender, driver, .. } = &mut self;
         drive_connection(driver, sender.ready()).await.ok()?;
