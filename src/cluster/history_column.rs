@@ -1,9 +1,9 @@
 //! The bounded recent history of one metric on all devices of its class: one point per period.
 //!
 //! Time is divided into blocks of slots, and devices into ranges. The newest points of a range are open, stored
-//! exactly as they arrived; a full block is quantised and packed (see `history_column::block`), and the oldest blocks are
-//! evicted. Blocks of neighbouring ranges begin in different slots, which spreads both packing and the number of open
-//! slots over the time of a block.
+//! exactly as they arrived; a full block is quantised and packed (see `history_column::block`), and the oldest blocks
+//! are evicted. Blocks of neighbouring ranges begin in different slots, which spreads both packing and the number of
+//! open slots over the time of a block.
 
 use std::collections::VecDeque;
 
