@@ -1,4 +1,4 @@
-//! The cluster: what is known about its nodes, devices and targets. No input or output, no clock.
+//! The cluster model: state of all nodes, devices and targets. It does no I/O and reads no clock.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -46,30 +46,30 @@ pub use refused_devices::RefusedDevices;
 pub use source_priority::MetricSource;
 pub use tracked_target::{TargetHealth, TrackedTarget};
 
-/// Values are too old to stand for now after this many periods.
+/// Values are stale after this many periods.
 const STALE_PERIODS: u32 = 3;
 
-/// The most targets that are kept: a fleet of 100,000 GPUs has 12,500 nodes, with two exporters each.
+/// Maximum number of targets: a fleet of 100,000 GPUs has 12,500 nodes with two exporters each.
 pub const MAX_TARGETS: usize = 25_000;
 
-/// Attempts that fail in a row until a node is down.
+/// Consecutive failed attempts after which a node is down.
 const DOWN_AFTER: u32 = 2;
 
-/// The share of the limit of history that is kept free: what comes until it is looked at again.
+/// Share of the history limit that is kept free for points that arrive before the next check.
 const HISTORY_MARGIN: usize = 16;
 
 /// How fresh a node's data is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeFreshness {
-    /// It is read each period.
+    /// Scraped each period.
     Live,
-    /// It was read, and its values are too old to stand for now.
+    /// Scraped before, but its values are stale.
     Stale,
-    /// All targets that speak for it fail.
+    /// All targets that report this node fail.
     Down,
 }
 
-/// All that is known.
+/// The state of the whole cluster.
 #[derive(Debug)]
 pub struct Cluster {
     period: Duration,
@@ -79,11 +79,11 @@ pub struct Cluster {
     sources: Vec<TargetSource>,
     recording_status: Option<RecordingStatus>,
     late_share: LateShare,
-    /// Targets of which nobody reported an attempt, at the last [`Self::advance_to`].
+    /// Targets without a reported attempt, at the last [`Self::advance_to`].
     untried: usize,
     inventory: DeviceInventory,
     columns: Vec<MetricColumn>,
-    /// The most bytes of history, all metrics together.
+    /// Maximum size of history in bytes, all metrics together.
     history_limit: usize,
     /// Whether devices that have no history yet may get one.
     may_grow: bool,
@@ -92,12 +92,12 @@ pub struct Cluster {
     topology_facts: TopologyFacts,
     topology: ClusterTopology,
     topology_changed: bool,
-    /// Points of history from before the first page, of devices that no page named yet.
+    /// History points from before the first page, of devices that no page has named yet.
     unclaimed: Unclaimed,
 }
 
 impl Cluster {
-    /// A cluster of which nothing is known: read each `period`, with a history of `slots` periods.
+    /// An empty cluster whose targets are scraped each `period`, with a history of `slots` periods.
     pub fn new(period: Duration, slots: usize) -> Self {
         let period = period.max(Duration::from_millis(1));
         Self {
@@ -122,13 +122,13 @@ impl Cluster {
         }
     }
 
-    /// The same with at most so many bytes of history: beyond, the oldest goes first.
+    /// Limits history to this many bytes; above the limit, the oldest points are evicted first.
     #[must_use]
     pub fn with_history_limit(self, bytes: usize) -> Self {
         Self { history_limit: bytes, ..self }
     }
 
-    /// The same with a past of every metric, of so many periods, not only of those that screens and judge look back at.
+    /// Keeps a history of this many periods for every metric, not only for those that screens and detectors read.
     #[must_use]
     pub fn with_full_history(mut self, slots: usize) -> Self {
         for (metric, column) in MetricId::all_ids().zip(&mut self.columns) {
@@ -141,12 +141,12 @@ impl Cluster {
         self
     }
 
-    /// Whether a past of this metric is kept.
+    /// Whether history of this metric is kept.
     pub fn has_history(&self, metric: MetricId) -> bool {
         self.metric_column(metric).has_history()
     }
 
-    /// Takes what a sender brought.
+    /// Ingests a delivery.
     pub fn ingest_delivery(&mut self, delivery: Delivery) {
         match delivery {
             Delivery::Targets(targets) => self.replace_targets(targets),
@@ -161,12 +161,13 @@ impl Cluster {
             }
             Delivery::Sources(sources) => self.sources = sources,
             Delivery::RecordingStatus(keeping) => self.recording_status = Some(keeping),
-            // Whoever reads a recording begins with it; to a cluster that is running it says nothing.
+            // A replay starts with the preamble; a running cluster ignores it.
             Delivery::Preamble(_) => {}
         }
     }
 
-    /// The owner itself was late by so much: what was reported meanwhile is not taken yet, and nobody is missed for that.
+    /// Extends deadlines after a delay of the engine itself: reports of that time are still queued, so that no target
+    /// counts as missed.
     pub fn extend_deadlines(&mut self, late: Duration) {
         self.late_share.stall(self.now + late, late);
         for target in &mut self.targets {
@@ -174,30 +175,30 @@ impl Cluster {
         }
     }
 
-    /// How much of the last minute gaunt itself was late.
+    /// How late gaunt itself was in the last minute.
     pub fn late_share(&self) -> &LateShare {
         &self.late_share
     }
 
-    /// The share of the last minute's attempts that say nothing of their targets, and how many those are.
+    /// The share of the last minute's attempts that carry no information about their targets, and their number.
     pub fn unjudged_attempts(&self) -> (f64, u32) {
         let due = self.targets.len() as f64 * late_share::SPAN.div_duration_f64(self.period);
         self.late_share.unjudged(due)
     }
 
-    /// Targets of which nobody reported an attempt in its time: gaunt did not come to read them.
+    /// Targets without a reported attempt in time because gaunt did not scrape them.
     pub fn untried(&self) -> usize {
         self.untried
     }
 
-    /// Counts a result of an attempt at this target that ended at `at` and is not taken.
+    /// Counts a result of an attempt at this target that ended at `at` and is discarded.
     pub fn drop_result(&mut self, target: TargetId, at: UnixMs) {
         if let Some(place) = self.target_positions.get(&target) {
             self.targets[*place].drop_result(at);
         }
     }
 
-    /// Lets time pass until `now`: flags targets that were not reported, forgets what is long gone.
+    /// Advances time to `now`: flags targets without a report and forgets devices and nodes that are long gone.
     pub fn advance_to(&mut self, now: UnixMs) {
         self.now = self.now.max(now);
         for target in &mut self.targets {
@@ -218,8 +219,8 @@ impl Cluster {
         }
     }
 
-    /// Keeps history within its limit: the oldest goes first, of all metrics alike. Where even the newest is too much,
-    /// devices that have none get none.
+    /// Keeps history within its limit: evicts the oldest points of all metrics alike. If even the newest points exceed
+    /// the limit, devices without history get none.
     fn evict_history(&mut self) {
         let limit = self.history_limit - self.history_limit / HISTORY_MARGIN;
         let mut histories: Vec<_> =
@@ -238,13 +239,13 @@ impl Cluster {
         self.may_grow = bytes <= limit;
     }
 
-    /// What all history costs, in bytes.
+    /// Size of all history in bytes.
     pub fn history_bytes(&mut self) -> usize {
         let histories = self.columns.iter_mut().filter_map(MetricColumn::history_mut);
         histories.map(|history| history.memory_bytes()).sum()
     }
 
-    /// The instant of the last [`Self::advance_to`].
+    /// The time of the last [`Self::advance_to`].
     pub fn now(&self) -> UnixMs {
         self.now
     }
@@ -254,22 +255,22 @@ impl Cluster {
         self.period
     }
 
-    /// Every target, in the order in which they were named.
+    /// Every target, in the order of the target list.
     pub fn tracked_targets(&self) -> &[TrackedTarget] {
         &self.targets
     }
 
-    /// Where the targets come from.
+    /// The sources of the targets.
     pub fn target_sources(&self) -> &[TargetSource] {
         &self.sources
     }
 
-    /// How the recording of all this stands, if there is one.
+    /// The status of the recording, if there is one.
     pub fn recording_status(&self) -> Option<&RecordingStatus> {
         self.recording_status.as_ref()
     }
 
-    /// The target of this number.
+    /// The target with this id.
     pub fn target_by_id(&self, id: TargetId) -> Option<&TrackedTarget> {
         self.targets.get(*self.target_positions.get(&id)?)
     }
@@ -279,19 +280,19 @@ impl Cluster {
         self.inventory.sorted_nodes()
     }
 
-    /// The node of this number.
+    /// The node with this id.
     #[inline]
     pub fn node_by_id(&self, id: NodeId) -> Option<&Node> {
         self.inventory.node_by_id(id)
     }
 
-    /// The node of this name.
+    /// The node with this name.
     pub fn node_by_name(&self, name: &str) -> Option<(NodeId, &Node)> {
         let id = self.inventory.id_by_name(name)?;
         Some((id, self.inventory.node_by_id(id)?))
     }
 
-    /// How many rows a class has: one more than the highest that is in use.
+    /// Number of rows of a class: one more than the highest row in use.
     pub fn row_count(&self, class: DeviceClass) -> usize {
         self.inventory.row_count(class)
     }
@@ -302,13 +303,13 @@ impl Cluster {
         self.inventory.entry_at(class, row)
     }
 
-    /// The model of the GPU at a row, if anybody says it.
+    /// The model of the GPU at a row, if known.
     #[inline]
     pub fn gpu_model(&self, gpu: u32) -> Option<&SanitizedText> {
         self.inventory.gpu_model(gpu)
     }
 
-    /// Whether no page named the device at a row lately.
+    /// Whether no recent page named the device at a row.
     #[inline]
     pub fn is_unseen(&self, class: DeviceClass, row: u32) -> bool {
         self.inventory.last_seen(class, row).is_none_or(|at| self.is_stale(at))
@@ -319,23 +320,23 @@ impl Cluster {
         self.jobs.gpus_by_job()
     }
 
-    /// The job that holds a GPU, as of the last [`Self::advance_to`]: its page's word, else that of a scheduler.
+    /// The job that holds a GPU, as of the last [`Self::advance_to`]: from its page, else from a scheduler.
     #[inline]
     pub fn job_of_gpu(&self, gpu: u32) -> Option<&SanitizedText> {
         self.jobs.of(gpu)
     }
 
-    /// How many GPUs the job that holds this one has; none without a job.
+    /// Number of GPUs of the job that holds this one; none without a job.
     pub fn job_size(&self, gpu: u32) -> Option<u32> {
         self.jobs.job_size(gpu)
     }
 
-    /// Who a job is, as far as pages and schedulers say.
+    /// Attributes of a job, as far as pages and schedulers report them.
     pub fn job_attributes(&self, job: &str) -> Option<&JobAttributes> {
         self.jobs.job_attributes(job)
     }
 
-    /// What hangs where, as of the last [`Self::advance_to`].
+    /// The topology, as of the last [`Self::advance_to`].
     pub fn topology(&self) -> &ClusterTopology {
         &self.topology
     }
@@ -356,40 +357,40 @@ impl Cluster {
         }
     }
 
-    /// The last reading of a metric on the device at `row`; stale if it is too old, none if there never was one.
+    /// The last reading of a metric on the device at `row`: stale if it is too old, none if there never was one.
     #[inline]
     pub fn current_reading(&self, metric: MetricId, row: u32) -> Option<Reading> {
         let (reading, at) = self.metric_column(metric).last_reading(row)?;
         Some(if self.is_stale(at) { AbsenceReason::Stale.into() } else { reading })
     }
 
-    /// The value of a metric now, if it is known.
+    /// The current value of a metric, if known.
     #[inline]
     pub fn current_value(&self, metric: MetricId, row: u32) -> Option<f64> {
         self.current_reading(metric, row)?.value()
     }
 
-    /// The last value of a metric, however old.
+    /// The last value of a metric, whatever its age.
     #[inline]
     pub fn last_value(&self, metric: MetricId, row: u32) -> Option<f64> {
         self.metric_column(metric).last_reading(row)?.0.value()
     }
 
-    /// When the last value of a metric came; none if its last reading is an absence.
+    /// When the last value of a metric arrived; none if its last reading is an absence.
     pub fn last_value_at(&self, metric: MetricId, row: u32) -> Option<UnixMs> {
         let (reading, at) = self.metric_column(metric).last_reading(row)?;
         reading.value().map(|_| at)
     }
 
-    /// What a counter grows by in a second now, if it is known.
+    /// The current rate of a counter per second, if known.
     #[inline]
     pub fn current_rate(&self, metric: MetricId, row: u32) -> Option<f64> {
         let (_, at) = self.metric_column(metric).last_reading(row)?;
         if self.is_stale(at) { None } else { self.metric_column(metric).last_rate(row) }
     }
 
-    /// The recent past of a metric of a node's device, oldest first, the last point the node's newest: at most `most`
-    /// points.
+    /// The recent points of a metric of a node's device, oldest first, at most `most`; the last point is the node's
+    /// newest.
     pub fn recent_points(
         &self,
         metric: MetricId,
@@ -398,7 +399,7 @@ impl Cluster {
         most: usize,
     ) -> Option<Vec<Option<f32>>> {
         let now = self.history_slot(self.now);
-        // The node's own page of this period may still be on its way: that is no gap.
+        // The node's own page of this period may still be in flight: that is no gap.
         let newest = node.sampled.map_or(now, |at| self.history_slot(at));
         self.metric_column(metric).recent_points(
             row,
@@ -407,13 +408,13 @@ impl Cluster {
         )
     }
 
-    /// What a gauge was, or what a counter grew by in a second, at an instant of the past that is kept.
+    /// The value of a gauge, or the rate of a counter per second, at a past time that history covers.
     pub fn value_at(&self, metric: MetricId, row: u32, at: UnixMs) -> Option<f64> {
         let within = STALE_PERIODS as usize;
         self.metric_column(metric).newest_point(row, self.history_slot(at), within).map(f64::from)
     }
 
-    /// The recent past of a metric up to an instant of it, oldest first: at most `most` points.
+    /// The recent points of a metric up to a past time, oldest first, at most `most`.
     pub fn points_until(
         &self,
         metric: MetricId,
@@ -424,7 +425,7 @@ impl Cluster {
         self.metric_column(metric).recent_points(row, self.history_slot(at), most)
     }
 
-    /// Rows may be given to other devices from now on: nobody may remember where his were.
+    /// Rows may be reassigned to other devices from now on: drops all cached row layouts.
     fn invalidate_rows(&mut self) {
         self.jobs_changed = true;
         self.topology_changed = true;
@@ -438,12 +439,12 @@ impl Cluster {
         &self.columns[usize::from(metric.0).min(CATALOGUE.len() - 1)]
     }
 
-    /// How long values stand for now.
+    /// How long values count as current.
     pub fn freshness_window(&self) -> Duration {
         self.period * STALE_PERIODS
     }
 
-    /// Whether what came at this instant is too old to stand for now.
+    /// Whether a value that arrived at this time is stale.
     #[inline]
     pub fn is_stale(&self, at: UnixMs) -> bool {
         self.now.duration_since(at) > self.freshness_window()

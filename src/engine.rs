@@ -1,4 +1,4 @@
-//! The owner: holds everything that is known and judged, and is the only place where time enters.
+//! The engine: the single-writer task that owns all state and findings, and the only place where time enters.
 
 use std::{
     collections::BTreeMap,
@@ -62,41 +62,41 @@ use snapshot_history::{SnapshotHistory, TickSnapshot};
 pub use usage_accounting::UsageWindow;
 use usage_accounting::{UsageAccounting, UsageDelta};
 
-/// The most bytes of history unless told otherwise: a quarter of an hour of 12 million series at ten seconds.
+/// Default limit of history in bytes: a quarter of an hour of 12 million series at ten seconds.
 pub const HISTORY_BYTES: usize = 2 << 30;
 
-/// What is usual changes slowly, and is much: it is told to who keeps it no more often than this.
+/// Baselines change slowly and are large: they are exported for saving at most this often.
 const USUAL_EVERY: Duration = Duration::from_mins(1);
-/// Once a finding is opened, what it rests on is told this soon: killed then, the next one must see it again.
+/// After a finding opens, its baselines are exported this soon: after a crash the next process must detect it again.
 const USUAL_SOONEST: Duration = Duration::from_secs(5);
 
-/// For how long usage is known unless told otherwise: an hour of a thousand jobs is some 50 MB at worst.
+/// Default span of usage accounting: an hour of a thousand jobs is some 50 MB at worst.
 pub const USAGE: Duration = Duration::from_hours(1);
 
-/// How an owner is set up.
+/// Options of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// The cluster's name as the operator gave it; may be empty.
+    /// Name of the cluster from the operator's configuration; may be empty.
     pub cluster: SanitizedText,
     /// The time between two scrapes of a target.
     pub period: Duration,
-    /// Points of history that are kept of each series, one a period.
+    /// History points of each series, one per period.
     pub slots: usize,
-    /// The most bytes of history, of all series together; beyond, the oldest goes first.
+    /// Maximum size of the history of all series in bytes; above it, the oldest points are evicted first.
     pub history_bytes: usize,
-    /// Whether the past of every metric is kept, and not only of those that screens and judge look back at.
+    /// Whether history of every metric is kept, and not only of those that screens and detectors read.
     pub every_past: bool,
-    /// What a GPU costs in an hour, if the operator said it.
+    /// Price of a GPU hour, if configured.
     pub price_per_gpu_hour: Option<f64>,
     /// The currency of the price.
     pub currency: SanitizedText,
-    /// The limits of the judge: many, and passed through many hands.
+    /// The thresholds of the judge; boxed because they are large and passed on often.
     pub thresholds: Box<Thresholds>,
-    /// For how long usage is known.
+    /// Span of usage accounting.
     pub usage: Duration,
-    /// What Alertmanager says, if anybody asks it.
+    /// The alerts of Alertmanager, if it is queried.
     pub alerts: Option<watch::Receiver<Arc<AlertList>>>,
-    /// Whether what is usual is said for who keeps it, also without a state folder.
+    /// Whether baselines are exported even without a state folder.
     pub says_usual: bool,
 }
 
@@ -118,60 +118,61 @@ impl Default for EngineOptions {
     }
 }
 
-/// All that is known and judged, driven from outside: by the loop of [`spawn_new`], or by a test in virtual time.
+/// All state and findings, driven from outside: by the loop of [`spawn_new`], or by a test in virtual time.
 #[derive(Debug)]
 pub struct Engine {
     options: EngineOptions,
-    /// Shared with the judge while he looks at it; nothing is written into it meanwhile.
+    /// Shared with the judge while it runs; nothing is written to it meanwhile.
     cluster: Arc<Cluster>,
-    /// Away while he judges.
+    /// None while it runs.
     judge: Option<Judge>,
-    /// What every GPU does and loses, as last judged.
+    /// State and loss of every GPU, as of the last judgement.
     loss: FleetLoss,
-    /// The losses before them, whose place is used again.
+    /// The losses before them, kept to reuse their memory.
     spare_loss: FleetLoss,
     lost_series: LostGpuSeries,
     usage: UsageAccounting,
     totals: CumulativeTotals,
-    /// Batches that were not taken, by reason.
+    /// Dropped batches, by reason.
     dropped_batches: BTreeMap<SanitizedText, u64>,
-    /// Findings that are seen and have no place, by kind, as last judged.
+    /// Findings that are detected but exceed the limit of the list, by kind, as of the last judgement.
     without_place: BTreeMap<FindingKind, u32>,
-    /// Published once a tick.
+    /// Published once per tick.
     overview: Arc<Overview>,
     findings: Arc<FindingList>,
-    /// Findings that closed, as of their revision.
+    /// Closed findings, as of their revision.
     closed: Arc<FindingList>,
     closed_revision: u64,
     acknowledgements: Acknowledgements,
     meetings: PairingScheduler,
-    /// How many meetings had ended, and in which minute, when the judge was last told of them.
+    /// Number of ended pairings, and the minute, when measurements were last submitted to the judge.
     submitted_measurements: Option<(u64, i64)>,
-    /// What was around each finding when that was last looked at.
+    /// Explanation of each finding, as of the last judgement that made one.
     explanations: finding_answers::ExplanationsById,
-    /// What is told of what was lost where it is kept: only what was, so that no counter falls when the process is killed.
+    /// Lost time that is reported where state is persisted: only what is saved, so that no counter falls after a
+    /// crash.
     confirmed_lost_time: Option<Vec<JobLostTime>>,
-    /// What is usual, as it was learned when that was last asked for; only where it is kept.
+    /// Baselines as of the last export; only where they are persisted.
     baselines: Option<Arc<BaselineSnapshot>>,
     baselines_at: Option<UnixMs>,
-    /// How many findings had been opened then.
+    /// Number of findings that had been opened by then.
     baselines_opened: u64,
-    /// Made for the first question after a tick that needs it.
+    /// Built by the first query after a tick that needs it.
     nodes: OnceLock<Arc<NodeList>>,
-    /// What was published at earlier ticks.
+    /// Snapshots published at earlier ticks.
     snapshots: Arc<SnapshotHistory>,
-    /// The instant that is seen while a question about the past is answered, and its picture; none otherwise.
+    /// The past time that a query asks about, and its snapshot; none otherwise.
     past_time: Option<UnixMs>,
     snapshot: Option<TickSnapshot>,
 }
 
-/// What everybody asks for, as it is to be published.
+/// The precomputed answers of a tick, to be published.
 struct TickOutput {
     overview: Overview,
     lost_series: LostGpuSeries,
-    /// For the album, if it wants one.
+    /// For the snapshot history, if one is due.
     snapshot: Option<TickSnapshot>,
-    /// What GPUs did since the tick before.
+    /// GPU usage since the tick before.
     usage_delta: UsageDelta,
 }
 
@@ -181,7 +182,7 @@ impl Engine {
         self.options.period
     }
 
-    /// An owner that knows nothing yet.
+    /// An engine without any state.
     pub fn new(options: EngineOptions) -> Self {
         let cluster =
             Cluster::new(options.period, options.slots).with_history_limit(options.history_bytes);
@@ -217,7 +218,7 @@ impl Engine {
         }
     }
 
-    /// Takes what a sender brought.
+    /// Ingests a delivery.
     pub fn ingest_delivery(&mut self, delivery: Delivery) {
         if let Delivery::Targets(targets) = &delivery
             && targets.len() > MAX_TARGETS
@@ -240,14 +241,15 @@ impl Engine {
         self.cluster_mut().ingest_delivery(delivery);
     }
 
-    /// This process was late by so much: what targets reported meanwhile still waits, and none is missed for that.
+    /// Extends deadlines because this process was late: reports of that time are still queued, so that no target
+    /// counts as missed.
     fn excuse_lateness(&mut self, late: Duration) {
         if self.judge.is_some() {
             self.cluster_mut().extend_deadlines(late);
         }
     }
 
-    /// Lets time pass: judges what is known and publishes the overview.
+    /// Advances time: runs the judge and publishes the overview.
     pub fn run_tick(&mut self, now: UnixMs) {
         if let Some(judging) = self.begin_tick(now) {
             self.end_tick(judging.run());
@@ -255,8 +257,8 @@ impl Engine {
         }
     }
 
-    /// The first part of a tick, up to the judgement, which can be made elsewhere: meanwhile questions are answered
-    /// from what is known and from the judgement before. Nothing if a judgement is being made.
+    /// First part of a tick, up to the judgement, which can run on another thread: meanwhile, queries are answered
+    /// from the current state and the previous judgement. None if a judgement is running.
     fn begin_tick(&mut self, now: UnixMs) -> Option<JudgementTask> {
         self.submit_measurements();
         self.apply_accepted_levels();
@@ -277,7 +279,7 @@ impl Engine {
         })
     }
 
-    /// The second part: takes the judgement.
+    /// Second part: applies the result of the judgement.
     fn end_tick(&mut self, judged: JudgementResult) {
         let JudgementResult {
             judge,
@@ -301,7 +303,7 @@ impl Engine {
         self.clear_node_list();
     }
 
-    /// A tick without a judgement: the one before stands, and all else is as it is now.
+    /// A tick without a judgement: the previous one stays valid, and everything else is updated.
     fn tick_without_judgement(&mut self, now: UnixMs) {
         if self.judge.is_some() {
             self.cluster_mut().advance_to(now);
@@ -309,12 +311,12 @@ impl Engine {
         }
     }
 
-    /// What hangs on the tick is that of now.
+    /// Drops what is cached per tick.
     fn clear_node_list(&mut self) {
         self.nodes = OnceLock::new();
     }
 
-    /// The third part: what is to be published now, which can be made elsewhere like the judgement.
+    /// Third part: builds the output of the tick, which can run on another thread like the judgement.
     fn build_tick_output(&self) -> TickOutput {
         let (at, mut overview) = (self.cluster.now(), self.build_overview());
         let mut ledger = self.lost_series.clone();
@@ -336,7 +338,7 @@ impl Engine {
         }
     }
 
-    /// The last part: publishes it, and keeps it for who looks back.
+    /// Last part: publishes the output and stores it in the snapshot history.
     fn publish_tick(&mut self, told: TickOutput) {
         self.record_usage(told.usage_delta);
         self.overview = Arc::new(told.overview);
@@ -350,12 +352,12 @@ impl Engine {
         Arc::get_mut(&mut self.cluster).expect("the judge gave the cluster back")
     }
 
-    /// What the GPU at this row does, as last judged.
+    /// State of the GPU at this row, as of the last judgement.
     fn gpu_state(&self, row: u32) -> GpuState {
         self.gpu_loss(row).shown_state()
     }
 
-    /// What the GPU at this row does and loses, as last judged.
+    /// State and loss of the GPU at this row, as of the last judgement.
     fn gpu_loss(&self, row: u32) -> GpuLoss {
         self.loss.gpus.get(row as usize).copied().unwrap_or_default()
     }
@@ -365,7 +367,7 @@ impl Engine {
         gpus_of_parts(rows.into_iter().map(|row| u64::from(self.gpu_loss(*row).lost_parts())).sum())
     }
 
-    /// What everybody asks for, as of the last tick.
+    /// The precomputed answers, as of the last tick.
     fn published_state(&self) -> PublishedState {
         PublishedState { overview: self.overview.clone(), findings: self.findings.clone() }
     }
@@ -376,7 +378,7 @@ impl Engine {
     }
 
     fn compute_answer(&self, question: &Question) -> Result<Answer, Refusal> {
-        // Only rows of nodes need the list of nodes.
+        // Only node rows need the list of nodes.
         let nodes = match question {
             Question::List(filter) | Question::Table(filter)
                 if filter.subject() == Subject::Nodes =>
@@ -411,7 +413,7 @@ impl Engine {
         })
     }
 
-    /// Answers as if an instant of the past were now: what was judged then stands in the place of what is judged now.
+    /// Answers as of a past time: the judgement of then replaces the current one.
     fn answer_in_past(&self, when: TimeParam, question: &Question) -> Result<Answer, Refusal> {
         let now = self.cluster.now();
         let begins = self.snapshots.oldest_time().unwrap_or(now);
@@ -424,18 +426,18 @@ impl Engine {
             loss: picture.unpack_loss(),
             spare_loss: FleetLoss::default(),
             lost_series: self.lost_series.clone(),
-            // Nobody can ask for the time of then.
+            // Usage of a past time cannot be queried.
             usage: UsageAccounting::default(),
             totals: self.totals.clone(),
             dropped_batches: self.dropped_batches.clone(),
-            // How many had none is not kept.
+            // The number of unlisted findings is not kept.
             without_place: BTreeMap::new(),
             overview: Arc::default(),
             findings: picture.findings.clone(),
             closed: self.closed.clone(),
             closed_revision: self.closed_revision,
             acknowledgements: self.acknowledgements.clone(),
-            // None of what follows is told of the past.
+            // The following has no history.
             meetings: PairingScheduler::default(),
             submitted_measurements: None,
             explanations: finding_answers::ExplanationsById::default(),
@@ -452,12 +454,12 @@ impl Engine {
         then.compute_answer(question)
     }
 
-    /// What Alertmanager says; nothing if nobody asks it.
+    /// The alerts of Alertmanager; empty if it is not queried.
     fn alert_list(&self) -> Arc<AlertList> {
         self.options.alerts.as_ref().map(|said| said.borrow().clone()).unwrap_or_default()
     }
 
-    /// Every node in a line each, made once a tick.
+    /// One row per node, built once per tick.
     fn all_nodes(&self) -> Arc<NodeList> {
         self.nodes.get_or_init(|| Arc::new(self.node_list())).clone()
     }

@@ -1,4 +1,5 @@
-//! Gathering: finds the targets, reaches each on a spread schedule, and sends the owner one batch of it every period.
+//! Scraping: discovers the targets, scrapes each at its own offset in the period, and sends the engine one batch per
+//! target and period.
 
 use std::time::Duration;
 
@@ -41,32 +42,32 @@ pub use scrape_slots::ScrapeSlots;
 pub use server_access::{CredentialState, HttpCredentials, LoadedCredentials, ServerAccess};
 pub use target_set::MAX_TARGETS;
 
-/// The longest deadline of one scrape unless the settings say otherwise: who needs longer is as good as down.
+/// The longest default deadline of one scrape: a slower target counts as down.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// The share of a source's targets that may vanish at once: a rack of five goes, a broken list does not.
+/// The share of a source's targets that may vanish at once: enough for one rack of five, but not for a broken list.
 pub const REMOVAL: f64 = 0.2;
 
-/// Plans that may wait: the operator reloads by hand.
+/// Capacity of the plan channel: the operator reloads by hand.
 const PLANS: usize = 4;
 
-/// How targets are gathered.
+/// Options of scraping.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScrapeOptions {
     /// The time between two scrapes of one target.
     pub period: Duration,
-    /// The time for one scrape: connecting, headers, body and decoding together.
+    /// The deadline of one scrape: connecting, headers, body and decoding together.
     pub timeout: Duration,
     /// The largest page, in bytes.
     pub max_body: usize,
-    /// What targets may use.
+    /// The quotas of targets.
     pub limits: ScrapeQuotas,
-    /// The share of a source's targets that may vanish at once; 1 lets all of them go.
+    /// The share of a source's targets that may vanish at once; 1 disables the check.
     pub removal: f64,
 }
 
 impl ScrapeOptions {
-    /// The usual options for a period.
+    /// The default options for a period.
     pub fn with_period(period: Duration) -> Self {
         Self {
             period,
@@ -77,35 +78,35 @@ impl ScrapeOptions {
         }
     }
 
-    /// Whether something differs that does not change while gaunt runs.
+    /// Whether an option differs that needs a restart to change.
     fn is_restart_needed(&self, other: &Self) -> bool {
         Self { removal: 0.0, ..self.clone() } != Self { removal: 0.0, ..other.clone() }
     }
 }
 
-/// The deadline that leaves room in the period for the next scrape: four fifths of it, at most 4 s.
+/// The default deadline, which leaves time in the period for the next scrape: four fifths of it, at most 4 s.
 pub fn timeout_for(period: Duration) -> Duration {
     (period * 4 / 5).min(LONGEST_TIMEOUT)
 }
 
-/// Targets that are reached in one way, and who names them.
+/// Targets with common transport options, and the sources that list them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TargetGroup {
-    /// What the operator calls it.
+    /// Its name in the settings.
     pub name: SanitizedText,
-    /// Who names its targets.
+    /// The sources that list its targets.
     pub sources: Vec<DiscoverySource>,
-    /// What their addresses do not say.
+    /// Defaults for what their addresses leave out.
     pub defaults: EndpointDefaults,
-    /// Where they may be.
+    /// The addresses that they may have.
     pub address_policy: AddressPolicy,
     /// Encryption and credentials.
     pub access: ServerAccess,
-    /// Whether compressed pages are asked for.
+    /// Whether compressed pages are requested.
     pub compress: bool,
-    /// Whether OpenMetrics is asked for before text.
+    /// Whether OpenMetrics is preferred to text.
     pub open_metrics: bool,
-    /// Whether frames are asked for before text, unless OpenMetrics is.
+    /// Whether frames are preferred to text, unless OpenMetrics is.
     pub frames: bool,
 }
 
@@ -125,7 +126,7 @@ impl Default for TargetGroup {
 }
 
 impl TargetGroup {
-    /// Whether targets of both are reached in the same way, so that their connections may stay.
+    /// Whether both use the same transport, so that connections can be kept.
     fn has_same_transport(&self, other: &Self) -> bool {
         let manners = |group: &Self| (group.compress, group.open_metrics, group.frames);
         self.address_policy == other.address_policy
@@ -134,27 +135,27 @@ impl TargetGroup {
     }
 }
 
-/// Everything that is gathered.
+/// Options and groups of all targets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScrapePlan {
-    /// How.
+    /// Options of scraping.
     pub options: ScrapeOptions,
-    /// What.
+    /// The target groups.
     pub groups: Vec<TargetGroup>,
 }
 
 impl ScrapePlan {
-    /// Whether nobody is named who could name a target.
+    /// Whether there is no source.
     pub fn is_empty(&self) -> bool {
         self.source_count() == 0
     }
 
-    /// How many there are who name targets.
+    /// The number of sources.
     pub fn source_count(&self) -> usize {
         self.groups.iter().map(|group| group.sources.len()).sum()
     }
 
-    /// Reads what can be read at once, and says what is wrong with it.
+    /// Reads the static lists and returns the first error.
     pub fn check_lists(&self) -> Result<(), TargetListError> {
         for group in &self.groups {
             for source in &group.sources {
@@ -165,7 +166,7 @@ impl ScrapePlan {
     }
 }
 
-/// A running gatherer. Dropping it ends every scrape.
+/// A running scrape manager. Dropping it ends every scrape.
 #[derive(Debug)]
 pub struct ScrapeManagerHandle {
     plans: mpsc::Sender<ScrapePlan>,
@@ -179,14 +180,14 @@ impl Drop for ScrapeManagerHandle {
 }
 
 impl ScrapeManagerHandle {
-    /// Takes another plan: sources are read anew, and what they name now is believed even if much of it is gone.
+    /// Applies a new plan: reads all sources again, and accepts their lists even if many targets vanish.
     pub async fn reload_plan(&self, plan: ScrapePlan) {
-        // The desk ends only with the owner.
+        // The manager ends only with the engine.
         drop(self.plans.send(plan).await);
     }
 }
 
-/// Reads the targets that the plan's sources name, each once a period, until the gatherer is dropped.
+/// Scrapes the targets of the plan's sources, each once per period, until the manager is dropped.
 pub fn spawn_manager(
     plan: ScrapePlan,
     inbox: mpsc::Sender<Delivery>,

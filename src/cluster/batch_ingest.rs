@@ -1,4 +1,4 @@
-//! Taking what senders bring: which node a page speaks for, and which of its devices it may speak for.
+//! Ingests batches: resolves the node of a page and selects the devices and metrics that the page may report.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -19,18 +19,18 @@ use super::{
     tracked_target::{NOT_TAKEN, RowLayout, TrackedTarget},
 };
 
-/// The longest time between two looks of an exporter that looks by itself and not when it is asked: 30 s is the usual.
-/// A page that says the same for longer says that nothing moves.
+/// Longest sampling interval of an exporter that samples on its own schedule instead of at each scrape: 30 s is the
+/// common default. A page that repeats itself for longer reports that nothing changes.
 pub(super) const LONGEST_LOOK: Duration = Duration::from_mins(1);
 
-/// Node clocks after this instant, in the year 5138, are not believed; sums with them could overflow.
+/// Node clocks after this instant, in the year 5138, are rejected; sums with them could overflow.
 const LATEST: UnixMs = UnixMs(100_000_000_000_000);
 
-/// The most targets that speak for one node: an exporter of each kind, and a model server for each of its GPUs.
+/// Maximum number of targets per node: an exporter of each kind, and a model server for each of its GPUs.
 const MAX_SPEAKERS: usize = 128;
 
 impl Cluster {
-    /// Replaces the list of targets; what is named again keeps its past.
+    /// Replaces the list of targets; targets that are in both lists keep their state.
     pub(super) fn replace_targets(&mut self, mut targets: Vec<ScrapeTarget>) {
         targets.truncate(MAX_TARGETS);
         let mut known: HashMap<TargetId, TrackedTarget> =
@@ -64,7 +64,7 @@ impl Cluster {
         }
     }
 
-    /// Takes the result of reading one target once.
+    /// Ingests the result of one scrape of one target.
     pub(super) fn ingest_batch(&mut self, batch: &Batch) {
         let Some(place) = self.target_positions.get(&batch.target).copied() else { return };
         let scraped = &mut self.targets[place];
@@ -81,7 +81,7 @@ impl Cluster {
         }
     }
 
-    /// Writes a page into the columns, or says why not.
+    /// Writes a page into the columns, or returns why not.
     fn ingest_page(
         &mut self,
         place: usize,
@@ -99,7 +99,7 @@ impl Cluster {
         let id = scraped.target.id;
         let time = page.report.node_time.filter(|time| (UnixMs(0)..LATEST).contains(time));
         if time.is_some() && time == scraped.node_time {
-            return self.check_repeat(place, at); // The sample that was taken before, once more.
+            return self.check_repeat(place, at); // The same sample as before.
         }
         let same_clock = time.is_some() == scraped.node_time.is_some();
         let held = scraped.detect_repeat(page, at);
@@ -134,7 +134,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// A page that repeats an old sample is nothing to speak of, until the sample is too old.
+    /// A page that repeats an old sample is no error until the sample is too old.
     fn check_repeat(&self, place: usize, at: UnixMs) -> Result<(), SanitizedText> {
         let TrackedTarget { target, moved, .. } = &self.targets[place];
         if moved.is_none_or(|moved| at.duration_since(moved) <= self.freshness_window()) {
@@ -147,7 +147,7 @@ impl Cluster {
         )))
     }
 
-    /// The node that a target speaks for, which it may do if no other target of its dialect does.
+    /// The node that a target reports: allowed if no other target of its dialect reports that node.
     fn resolve_node(
         &mut self,
         place: usize,
@@ -163,7 +163,7 @@ impl Cluster {
             ))
         };
         let before = self.targets[place].node;
-        // A page mostly speaks for the node that the last one spoke for.
+        // A page usually reports the same node as the page before.
         let same =
             |id: &NodeId| self.inventory.node_by_id(*id).is_some_and(|node| node.name == name);
         let node = match before.filter(same) {
@@ -210,7 +210,7 @@ impl Cluster {
         Ok(node)
     }
 
-    /// A target speaks for a node no more: what it told is forgotten, and those that it outshone are heard again.
+    /// Detaches a target from a node: drops what it reported, so that sources of lower priority count again.
     fn detach_target(&mut self, id: NodeId, target: TargetId) {
         let Some(node) = self.inventory.node_mut(id).filter(|node| node.has_source(target)) else {
             return;
@@ -234,7 +234,7 @@ impl Cluster {
         self.jobs_changed = true;
     }
 
-    /// Does something with every target that speaks for a node.
+    /// Calls `act` for every target that reports a node.
     fn for_each_source(&mut self, id: NodeId, mut act: impl FnMut(&mut TrackedTarget)) {
         let speakers = self.inventory.node_by_id(id).map(|node| node.sources.as_slice());
         for speaker in speakers.unwrap_or_default() {
@@ -244,7 +244,7 @@ impl Cluster {
         }
     }
 
-    /// What of a page is taken.
+    /// Selects the metrics of a page that are ingested.
     fn select_page_metrics(
         &mut self,
         node: NodeId,
@@ -261,7 +261,7 @@ impl Cluster {
         Ok(select_metrics(&mut node.sources, place, &page.report, at, fresh_for, same_clock))
     }
 
-    /// Finds the rows of the page's devices, and takes in who they are, where it differs from the page before.
+    /// Maps the page's devices to rows and updates their identity where it differs from the page before.
     fn update_layout(
         &mut self,
         place: usize,
@@ -291,7 +291,7 @@ impl Cluster {
             for info in &report.infos {
                 self.record_info(&layout, info, teller);
             }
-            // What this page tells no more, others may tell.
+            // Info series that this page no longer has may come from other targets.
             if report.infos.len() < layout.infos.len() {
                 self.for_each_source(node, |other| other.layout.infos = CowList::default());
             }
@@ -301,7 +301,7 @@ impl Cluster {
         self.targets[place].layout = layout;
     }
 
-    /// Finds the rows of the devices of which anything is taken.
+    /// Maps the devices with ingested metrics to rows.
     fn map_devices(
         &mut self,
         place: usize,
@@ -327,7 +327,7 @@ impl Cluster {
                 }
             }
         }
-        // Who a device is may be told by another page than what it measures.
+        // The identity of a device may be on another page than its measurements.
         for info in &report.infos {
             if let Some(wanted) = wanted.get_mut(info.device as usize) {
                 *wanted = true;
@@ -370,7 +370,7 @@ impl Cluster {
         mut stamp: SampleStamp,
     ) {
         let layout = &self.targets[place].layout;
-        // Samples of one metric mostly stand together.
+        // Samples of one metric are usually adjacent.
         for run in page.report.samples.chunk_by(|one, other| one.metric == other.metric) {
             let Some(metric) = run.first().map(|sample| sample.metric) else { continue };
             let (Some(row), Some(column)) =
@@ -397,7 +397,7 @@ impl Cluster {
         }
     }
 
-    /// Notes which classes of devices this target brought values of.
+    /// Records which device classes this target reported values of.
     fn record_feed(&mut self, node: NodeId, place: usize, at: UnixMs) {
         let TrackedTarget { target, layout, .. } = &self.targets[place];
         let Some(node) = self.inventory.node_mut(node) else { return };
@@ -409,12 +409,12 @@ impl Cluster {
     }
 }
 
-/// Whether devices of this class have a place in the wiring.
+/// Whether devices of this class are part of the topology.
 const fn is_in_topology(class: DeviceClass) -> bool {
     matches!(class, DeviceClass::Node | DeviceClass::Port | DeviceClass::Gpu)
 }
 
-/// Whether something else is taken than before of devices that have a place in the wiring: others come and go.
+/// Whether the selection differs from before for devices that are part of the topology: devices appear or disappear.
 fn is_selection_changed(before: &RowLayout, share: &SelectedMetrics) -> bool {
     before.taken != share.taken
         && MetricId::all_ids()
@@ -422,7 +422,7 @@ fn is_selection_changed(before: &RowLayout, share: &SelectedMetrics) -> bool {
             .any(|metric| before.taken.has_metric(metric) != share.taken.has_metric(metric))
 }
 
-/// Whether a page names other nodes, ports or GPUs than the page before, or says other things of who they are.
+/// Whether a page names other nodes, ports or GPUs than the page before, or other identities of them.
 fn is_topology_changed(before: &RowLayout, report: &Report) -> bool {
     let placed = |device: &&Device| is_in_topology(device.class);
     let says = |info: &&InfoSeries| matches!(info.metric, port::INFO | gpu::INFO);

@@ -1,4 +1,4 @@
-//! Nodes: who speaks for them, which devices they have.
+//! Nodes and devices: the sources that report a node, and the rows of its devices.
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
@@ -9,7 +9,7 @@ use gaunt_schema::{
 
 use super::source_priority::MetricSource;
 
-/// A node's number; it may be given to another node once this one is forgotten.
+/// Id of a node; it may be reused once this node is forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub(super) u32);
 
@@ -18,38 +18,38 @@ pub struct NodeId(pub(super) u32);
 pub struct Node {
     /// Its name.
     pub name: SanitizedText,
-    /// When its newest values came, by the owner's clock; pages that repeat an old sample do not count.
+    /// When its newest values arrived, by the engine's clock; pages that repeat an old sample do not count.
     pub sampled: Option<UnixMs>,
-    /// Its clock minus the owner's in milliseconds, as last seen, transport included.
+    /// Its clock minus the engine's clock in milliseconds, as last seen, transport time included.
     pub clock_skew_ms: Option<i64>,
-    /// The targets that speak for it, each in another dialect, model servers apart.
+    /// The targets that report it, each in another dialect except for model servers.
     pub sources: Vec<MetricSource>,
     /// Its devices of each class: rows of the class's columns, in the order of their names.
     pub(super) rows: [Vec<u32>; DeviceClass::ALL.len()],
-    /// Who feeds each class.
+    /// The source of each class.
     pub(super) feeds: [Option<ClassFeed>; DeviceClass::ALL.len()],
 }
 
-/// The target that last brought values of a class of devices of a node.
+/// The target that last reported values of a class of devices of a node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClassFeed {
     pub(super) target: TargetId,
-    /// When it last brought new values of the class.
+    /// When it last reported new values of the class.
     pub(super) last: UnixMs,
 }
 
 /// One device of a node.
 #[derive(Clone, Debug)]
 pub struct DeviceEntry {
-    /// The node that it is on.
+    /// Its node.
     pub node: NodeId,
-    /// What it is.
+    /// Class and name of the device.
     pub device: Device,
-    /// Who it is.
+    /// Its info series.
     infos: Vec<AttributedInfo>,
 }
 
-/// What an info series says of a device, and who tells it.
+/// The labels of an info series of a device, and the source that reports them.
 #[derive(Clone, Debug)]
 struct AttributedInfo {
     series: MetricId,
@@ -57,11 +57,11 @@ struct AttributedInfo {
     labels: InfoSeriesLabels,
 }
 
-/// The labels of an info series. They are asked for by name for every GPU in every tick: names of another length are
-/// passed over without being looked at, which no tree of them does. Mostly it is the list that the page's layout has.
+/// The labels of an info series. They are looked up by name for every GPU in every tick: comparing lengths first skips
+/// most names without comparing their bytes, which a tree cannot do. Usually it shares the list of the page's layout.
 type InfoSeriesLabels = CowList<(SanitizedText, SanitizedText)>;
 
-/// The most labels of one info series that are kept, as many as a line may have.
+/// Maximum number of labels of one info series, as many as a line may have.
 const MAX_LABELS: usize = 64;
 
 impl Node {
@@ -82,18 +82,18 @@ impl Node {
         &self.rows[class as usize]
     }
 
-    /// When the newest values of a class came, if anybody feeds it.
+    /// When the newest values of a class arrived, if any target reports it.
     #[inline]
     pub fn last_fed(&self, class: DeviceClass) -> Option<UnixMs> {
         Some(self.feeds[class as usize]?.last)
     }
 
-    /// Whether a target speaks for the node.
+    /// Whether a target reports the node.
     pub(super) fn has_source(&self, target: TargetId) -> bool {
         self.sources.iter().any(|speaker| speaker.target == target)
     }
 
-    /// The row of the node itself, once it said something about itself.
+    /// The row of the node itself, once a page reported a metric of it.
     pub fn own_row(&self) -> Option<u32> {
         self.device_rows(DeviceClass::Node).first().copied()
     }
@@ -104,7 +104,7 @@ impl DeviceEntry {
         Self { node, device, infos: Vec::new() }
     }
 
-    /// Takes an info series of the device, unless a better dialect tells it.
+    /// Stores an info series of the device, unless a dialect of higher priority reports it.
     pub(super) fn record_info(
         &mut self,
         series: MetricId,
@@ -136,7 +136,7 @@ impl DeviceEntry {
         told.labels = if now == **labels { labels.clone() } else { now.into() };
     }
 
-    /// Forgets what a target told of the device.
+    /// Drops what a target reported about the device.
     pub(super) fn forget_target(&mut self, target: TargetId) {
         self.infos.retain(|told| told.source.1 != target);
     }
@@ -156,7 +156,7 @@ impl DeviceEntry {
     }
 }
 
-/// The name of the node that a page speaks for: what the operator said, what the page says, or the address.
+/// The name of the node that a page reports: from the operator's configuration, else from the page, else the address.
 pub(super) fn node_name(target: &ScrapeTarget, report: &Report) -> SanitizedText {
     let told = |name: &Option<SanitizedText>| name.clone().filter(|name| !name.is_empty());
     told(&target.node).or_else(|| told(&report.node)).unwrap_or_else(|| host_of(&target.address))
@@ -176,7 +176,7 @@ pub fn host_of(address: &SanitizedText) -> SanitizedText {
     }
 }
 
-/// The order in which a person names devices: `mlx5_2` before `mlx5_10`.
+/// Natural order of device names: `mlx5_2` before `mlx5_10`.
 pub(super) fn compare_devices(a: &Device, b: &Device) -> Ordering {
     let parts = a.key.iter().zip(b.key.iter()).map(|(a, b)| natural_order(a, b));
     parts.fold(Ordering::Equal, Ordering::then).then_with(|| a.key.len().cmp(&b.key.len()))
@@ -242,7 +242,7 @@ mod tests {
             entry.info_series().map(|(_, labels)| labels.len()).collect::<Vec<_>>(),
             [MAX_LABELS]
         );
-        // Who knows it better says it alone; who does not is not heard.
+        // A dialect of higher priority overrides the others.
         entry.record_info(gpu::INFO, (Dialect::Dcgm, TargetId(2)), &labels(0, 1).collect());
         assert_eq!(told(&entry, "l1").as_deref(), Some("v1"));
         entry.forget_target(TargetId(1));

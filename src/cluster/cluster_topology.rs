@@ -1,6 +1,7 @@
-//! Wiring: where every known node, port and GPU is, and who shares a leaf, a rail, a rack or an NVLink domain with it.
+//! Topology: the place of every known node, port and GPU, and its peers on the same leaf, rail, rack or NVLink domain.
 //!
-//! It is what the sources say, resolved once after a change to the rows of the columns. What nobody says is none.
+//! It is resolved from the sources to the rows of the columns once after each change. Facts that no source reports are
+//! none.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,61 +21,62 @@ mod tests;
 
 pub(super) use attributed_facts::TopologyFacts;
 
-/// The most disputes that are kept as sentences; all are counted.
+/// Maximum number of disputes that are kept as sentences; all are counted.
 const MAX_DISPUTES: usize = 32;
 
-/// One fact and who says it.
+/// One fact and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttributedFact {
-    /// What is said: the name of a rail, a switch, a rack, a domain.
+    /// The value: the name of a rail, a switch, a rack, a domain.
     pub value: SanitizedText,
-    /// How the source knows.
+    /// How the source knows it.
     pub origin: TopologyOrigin,
-    /// Who says it: the name of a file, or `its page`.
+    /// The source: the name of a file, or `its page`.
     pub source: SanitizedText,
 }
 
-/// Where a port is.
+/// Topology of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortTopology {
     /// Its rail.
     pub rail: Option<AttributedFact>,
-    /// The leaf switch that it is plugged into.
+    /// The leaf switch that it is connected to.
     pub leaf: Option<AttributedFact>,
 }
 
-/// Where a GPU is.
+/// Topology of a GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GpuTopology {
     /// The NVLink domain, where that is larger than the node.
     pub domain: Option<AttributedFact>,
-    /// Rows of the ports nearest to it on the bus, as far as the node says so.
+    /// Rows of the ports nearest to it on the PCIe bus, as far as the node reports it.
     pub ports: Vec<u32>,
 }
 
-/// Where a node is.
+/// Topology of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeTopology {
-    /// The rack that it stands in.
+    /// Its rack.
     pub rack: Option<AttributedFact>,
-    /// The one leaf that a source says of the whole node. A scheduler's word is not passed on to the node's ports.
+    /// The single leaf that a source reports for the whole node. A leaf from a scheduler does not apply to the node's
+    /// ports.
     pub leaf: Option<AttributedFact>,
     /// The NVLink domain, where that is larger than the node.
     pub domain: Option<AttributedFact>,
 }
 
-/// Who hangs at a leaf switch, and what it hangs at.
+/// The ports and nodes at a leaf switch, and the switches above it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeafSwitch {
-    /// Rows of the ports that are plugged into it.
+    /// Rows of the ports that are connected to it.
     pub ports: Vec<u32>,
-    /// Nodes that it serves: those of the ports, and those of which a source only says so as a whole.
+    /// Its nodes: those of the ports, and those that a source assigns to it only as a whole.
     pub nodes: Vec<NodeId>,
     /// The switches above it.
     pub spines: Vec<SanitizedText>,
 }
 
-/// Who shares an NVLink domain.
+/// Nodes and GPUs of an NVLink domain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NvlinkDomainMembers {
     /// Its nodes.
@@ -83,7 +85,7 @@ pub struct NvlinkDomainMembers {
     pub gpus: Vec<u32>,
 }
 
-/// What hangs where.
+/// The resolved topology of the cluster.
 #[derive(Debug, Default)]
 pub struct ClusterTopology {
     ports: Vec<PortTopology>,
@@ -99,17 +101,17 @@ pub struct ClusterTopology {
 }
 
 impl ClusterTopology {
-    /// Where the port at this row is.
+    /// Topology of the port at this row.
     pub fn port_topology(&self, row: u32) -> Option<&PortTopology> {
         self.ports.get(row as usize)
     }
 
-    /// Where the GPU at this row is.
+    /// Topology of the GPU at this row.
     pub fn gpu_topology(&self, row: u32) -> Option<&GpuTopology> {
         self.gpus.get(row as usize)
     }
 
-    /// Where a node is.
+    /// Topology of a node.
     pub fn node_topology(&self, id: NodeId) -> Option<&NodeTopology> {
         self.nodes.get(&id)
     }
@@ -122,7 +124,7 @@ impl ClusterTopology {
         rails.all(|rail| rail == Some(first)).then_some(first)
     }
 
-    /// Every leaf switch that is known, by name, with who hangs at it.
+    /// Every known leaf switch, by name.
     pub fn leaf_switches(&self) -> &BTreeMap<SanitizedText, LeafSwitch> {
         &self.leaves
     }
@@ -147,17 +149,17 @@ impl ClusterTopology {
         &self.spines
     }
 
-    /// Where sources contradict each other about a leaf, as sentences; the first few.
+    /// Contradictions between sources about a leaf, as sentences; the first few.
     pub fn dispute_sentences(&self) -> &[SanitizedText] {
         &self.disputes
     }
 
-    /// How many ports the sources contradict each other about.
+    /// Number of ports about which sources contradict each other.
     pub fn disputed_ports(&self) -> u64 {
         self.disputed_ports
     }
 
-    /// Resolves what the sources and the pages say to the devices that are known now.
+    /// Resolves the facts of sources and pages to the devices that are known now.
     pub(super) fn from_facts(facts: &TopologyFacts, inventory: &DeviceInventory) -> Self {
         let mut wiring = Self::default();
         wiring.ports.resize_with(inventory.row_count(DeviceClass::Port), PortTopology::default);
@@ -257,7 +259,7 @@ impl ClusterTopology {
     }
 }
 
-/// The NVLink domain that the driver names: a cluster and a clique in it. A board that is in none says zeros.
+/// The NVLink domain as the driver reports it: a cluster and a clique in it. A GPU without a domain reports zeros.
 fn nvlink_domain_of(entry: &DeviceEntry) -> Option<AttributedFact> {
     let cluster = entry.info_label(gpu::INFO, "cluster_uuid")?;
     if cluster.chars().all(|c| matches!(c, '0' | '-')) {
@@ -267,7 +269,7 @@ fn nvlink_domain_of(entry: &DeviceEntry) -> Option<AttributedFact> {
     Some(attributed_facts::page_fact(&SanitizedText::new(&format!("{cluster}.{clique}"))))
 }
 
-/// A place on the bus in one spelling: the domain is written with four digits or eight, in either case.
+/// A PCIe bus id in one spelling: the PCI domain has four or eight digits, in either case.
 fn normalize_bus_id(text: &str) -> String {
     text.trim_start_matches('0').to_ascii_lowercase()
 }

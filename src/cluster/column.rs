@@ -1,4 +1,4 @@
-//! One metric on every device of its class: the last reading, its rate, its recent past.
+//! One metric on every device of its class: the last reading, its rate, its recent history.
 
 use gaunt_schema::{
     AbsenceReason, MetricId, Reading, UnixMs,
@@ -7,49 +7,49 @@ use gaunt_schema::{
 
 use super::{history_column::HistoryColumn, rate};
 
-/// A cell that no page ever filled.
+/// A cell that was never written.
 const NEVER: UnixMs = UnixMs(i64::MIN);
 
-/// When a page was sampled, and what may be compared with what came before it.
+/// When a page was sampled, and which earlier readings it may be compared with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SampleStamp {
-    /// When it came, by the owner's clock.
+    /// Arrival time, by the engine's clock.
     pub(super) at: UnixMs,
-    /// The instant of sampling by the clock that rates are computed with: the node's own, if it tells.
+    /// Sampling time by the clock that rates are computed with: the node's own, if the page reports it.
     pub(super) clock: UnixMs,
-    /// Readings that came before this instant are of another clock or exporter and are no base for a rate.
+    /// Readings that arrived before this time are of another clock or exporter and no base for a rate.
     pub(super) epoch: UnixMs,
-    /// The longest time over which a rate is computed, in milliseconds.
+    /// Longest time over which a rate is computed, in milliseconds.
     pub(super) gap_ms: i64,
-    /// Two readings that are not farther apart than this follow each other without a miss, in milliseconds.
+    /// Two readings at most this far apart are consecutive, without a miss between them, in milliseconds.
     pub(super) steady_ms: i64,
-    /// The slot of history that `at` falls into.
+    /// The history slot of `at`.
     pub(super) slot: i64,
-    /// When the slot before it began.
+    /// Start of the slot before.
     pub(super) before: UnixMs,
-    /// The page says again what it said before, because its exporter looks more seldom than it is read: values stand,
-    /// and what counters grow by in a second as well.
+    /// The page repeats the one before because its exporter samples less often than it is scraped: values and rates
+    /// stay valid.
     pub(super) is_repeat: bool,
-    /// There is room for the past of devices that have none yet.
+    /// Whether devices without history may get one.
     pub(super) may_grow: bool,
 }
 
-/// The last reading and when it came. Why there is no value stands in the bits of one that is not a number: a fleet has
-/// twelve million cells.
+/// The last reading and its arrival time. The reason of an absent value is stored in the bits of a NaN, to save
+/// memory: a fleet has twelve million cells.
 #[derive(Clone, Copy, Debug)]
 struct ReadingCell {
     bits: u64,
     at: UnixMs,
 }
 
-/// The bits of no number, to which the reason of an absence is added.
+/// NaN bits to which the reason of an absence is added.
 const ABSENT: u64 = 0x7ff8_0000_0000_0000;
 
 const EMPTY: ReadingCell = ReadingCell { bits: ABSENT, at: NEVER };
 
 impl SampleStamp {
-    /// Whether a reading that came at this instant is the one before this, though it fell into no slot of its own or
-    /// the next: jitter at the border of two slots.
+    /// Whether a reading that arrived at this time directly precedes the current one, even if they are neither in the
+    /// same slot nor in adjacent ones: jitter at a slot border.
     #[inline]
     fn is_slot_skipped(&self, before: UnixMs) -> bool {
         before < self.before && self.at.0.saturating_sub(before.0) <= self.steady_ms
@@ -78,17 +78,17 @@ impl ReadingCell {
     }
 }
 
-/// What a counter's next value is compared with.
+/// Base for the rate of a counter.
 #[derive(Clone, Copy, Debug)]
 struct RateBase {
     /// When its last value was sampled, by the clock of [`SampleStamp::clock`]; never if the last reading was absent.
     clock: UnixMs,
-    /// What it grew by in a second; not a number if that is not known. It leaves this file as an option.
+    /// Rate per second; NaN if unknown. Outside this file it is an option.
     rate: f64,
 }
 
 impl RateBase {
-    /// What a counter grew by in a second since the reading before, if that can be said.
+    /// Rate of a counter per second since the reading before, if it can be computed.
     #[inline]
     fn compute_rate(
         &self,
@@ -129,17 +129,17 @@ impl MetricColumn {
         if row.history { column.with_history(metric, slots) } else { column }
     }
 
-    /// The same, with a past of so many slots whatever the catalogue says.
+    /// An empty column with this many history slots, whatever the catalogue defines.
     pub(super) fn with_history(self, metric: MetricId, slots: usize) -> Self {
         Self { history: Some(HistoryColumn::new(metric.catalogue_row(), slots)), ..self }
     }
 
-    /// Whether a past is kept.
+    /// Whether history is kept.
     pub(super) fn has_history(&self) -> bool {
         self.history.is_some()
     }
 
-    /// Makes room for `rows` devices.
+    /// Grows to `rows` devices.
     #[inline]
     pub(super) fn grow_to(&mut self, rows: usize) {
         if rows <= self.cells.len() {
@@ -151,7 +151,7 @@ impl MetricColumn {
         }
     }
 
-    /// Forgets a device, so that its row can be given to another.
+    /// Clears a device's row for reuse.
     pub(super) fn clear(&mut self, row: u32) {
         let row = row as usize;
         if row >= self.cells.len() {
@@ -166,7 +166,7 @@ impl MetricColumn {
         }
     }
 
-    /// Writes a reading of the device at `row`, for which there is room.
+    /// Writes a reading of the device at `row`; the row must exist.
     #[inline]
     pub(super) fn write_reading(&mut self, row: u32, reading: Reading, stamp: &SampleStamp) {
         let at = row as usize;
@@ -194,7 +194,7 @@ impl MetricColumn {
         }
     }
 
-    /// Lets a counter's last reading and its rate stand for now.
+    /// Keeps a counter's last reading and rate current.
     fn repeat_reading(&mut self, at: usize, stamp: &SampleStamp) {
         let before = self.cells[at].at;
         if before == NEVER {
@@ -213,25 +213,25 @@ impl MetricColumn {
         }
     }
 
-    /// The last reading of the device at `row`, however old, and when it came; none if there never was one.
+    /// The last reading of the device at `row`, whatever its age, and its arrival time; none if there never was one.
     #[inline]
     pub(super) fn last_reading(&self, row: u32) -> Option<(Reading, UnixMs)> {
         let cell = self.cells.get(row as usize)?;
         (cell.at != NEVER).then_some((cell.to_reading(), cell.at))
     }
 
-    /// What the counter of the device at `row` last grew by in a second, if that is known.
+    /// The last rate per second of the counter of the device at `row`, if known.
     pub(super) fn last_rate(&self, row: u32) -> Option<f64> {
         Some(self.bases.get(row as usize)?.rate).filter(|rate| !rate.is_nan())
     }
 
-    /// The newest point of the `within` slots up to `slot` of the device at `row`: what a counter grew by in a second.
+    /// The newest point of the `within` slots up to `slot` of the device at `row`; for a counter, its rate per second.
     pub(super) fn newest_point(&self, row: u32, slot: i64, within: usize) -> Option<f32> {
         self.history.as_ref()?.newest_point(row as usize, slot, within)
     }
 
-    /// The recent past of the device at `row` up to `slot`, if one is kept and anything was ever read: at most `most`
-    /// points.
+    /// The recent points of the device at `row` up to `slot`, at most `most`; none if no history is kept or nothing
+    /// was ever read.
     pub(super) fn recent_points(
         &self,
         row: u32,
@@ -242,12 +242,12 @@ impl MetricColumn {
         Some(self.history.as_ref()?.read_points(row as usize, slot, most))
     }
 
-    /// The past of all devices, if one is kept, for whoever only reads it.
+    /// History of all devices, if kept, for reading.
     pub(super) fn kept_history(&self) -> Option<&HistoryColumn> {
         self.history.as_ref()
     }
 
-    /// The past of all devices, if one is kept.
+    /// History of all devices, if kept.
     pub(super) fn history_mut(&mut self) -> Option<&mut HistoryColumn> {
         self.history.as_mut()
     }

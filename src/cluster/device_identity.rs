@@ -1,4 +1,4 @@
-//! Which device of a node a page means: a GPU by its UUID, then by its PCI address, then by its number.
+//! Matches a page's devices with those of the node: a GPU by its UUID, then by its PCI address, then by its index.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,23 +15,23 @@ const UUID: &str = "uuid";
 /// The label of a GPU's PCI address.
 const PCI: &str = "pci_bus_id";
 
-/// What a page calls its devices, and what we call them.
+/// Maps a page's device names to ours.
 pub(super) struct DeviceNames<'a> {
-    /// Our name of the node, for switches that do not say theirs.
+    /// Our name of the node, for switches whose pages do not name it.
     pub(super) node: &'a SanitizedText,
-    /// The target's address, for servers that do not say where they are.
+    /// The target's address, for servers that do not report their node.
     pub(super) address: &'a SanitizedText,
 }
 
 impl DeviceNames<'_> {
-    /// The devices of a page as the node's other pages call them.
+    /// The devices of a page under the names that the node's other pages use.
     pub(super) fn resolve_devices(
         &self,
         inventory: &mut DeviceInventory,
         id: NodeId,
         report: &Report,
     ) -> CowList<Device> {
-        // The page's own names of GPUs that the node calls otherwise.
+        // GPUs whose name on the page differs from that on the node.
         let mut renamed: HashMap<SanitizedText, SanitizedText> = HashMap::new();
         let mut told = GpuIdentifiers::from_report(report);
         let mut known = KnownGpus::of(inventory, id);
@@ -46,7 +46,7 @@ impl DeviceNames<'_> {
         }
         let ours: CowList<Device> =
             report.devices.iter().map(|device| self.resolve_device(device, &renamed)).collect();
-        // Mostly the page calls them as all do: then it is its own list, which all pages like it share.
+        // Usually the names are the same: then the page's own list is shared by all pages like it.
         if ours == report.devices { report.devices.clone() } else { ours }
     }
 
@@ -70,7 +70,7 @@ impl DeviceNames<'_> {
     }
 }
 
-/// What is known of who a GPU is, in one spelling.
+/// Identity of a GPU in one spelling, as far as known.
 #[derive(Debug, Default, PartialEq)]
 struct GpuIdentifiers {
     uuid: Option<String>,
@@ -78,7 +78,7 @@ struct GpuIdentifiers {
 }
 
 impl GpuIdentifiers {
-    /// What a page says of each of its GPUs, by their positions among its devices.
+    /// The identities of a page's GPUs, by their positions among its devices.
     fn from_report(report: &Report) -> HashMap<usize, Self> {
         let mut all: HashMap<usize, Self> = HashMap::new();
         for info in report.infos.iter().filter(|info| info.metric == gpu::INFO) {
@@ -95,7 +95,7 @@ impl GpuIdentifiers {
         all
     }
 
-    /// What is known of a GPU of the node.
+    /// The known identity of a GPU of the node.
     fn of(entry: &DeviceEntry) -> Self {
         let label = |series: MetricId, name| entry.info_label(series, name);
         Self {
@@ -116,7 +116,7 @@ impl GpuIdentifiers {
     }
 }
 
-/// The GPUs that a node has, looked up once for all GPUs of a page.
+/// The GPUs of a node, indexed once for all GPUs of a page.
 struct KnownGpus {
     gpus: Vec<KnownGpu>,
     /// Positions in `gpus`: the first of each UUID, and all of each PCI address.
@@ -125,7 +125,7 @@ struct KnownGpus {
     names: HashSet<SanitizedText>,
 }
 
-/// One of them: its row, its name, and what is known of who it is.
+/// One GPU: its row, its name and its known identity.
 struct KnownGpu {
     row: u32,
     name: SanitizedText,
@@ -133,7 +133,7 @@ struct KnownGpu {
 }
 
 impl KnownGpus {
-    /// Those of this node.
+    /// The GPUs of this node.
     fn of(inventory: &DeviceInventory, id: NodeId) -> Self {
         let rows = inventory
             .node_by_id(id)
@@ -158,7 +158,7 @@ impl KnownGpus {
         Self { gpus, by_uuid, by_pci, names }
     }
 
-    /// The name of the GPU of the node that is the one that a page means; the page's own name if the node has none.
+    /// The name of the node's GPU that matches the page's GPU; the page's own name if there is none.
     fn resolve_gpu(
         &mut self,
         inventory: &mut DeviceInventory,
@@ -173,7 +173,7 @@ impl KnownGpus {
         };
         let Some(found) = by_uuid.or_else(by_pci).copied() else { return theirs.clone() };
         let gpu = &mut self.gpus[found];
-        // A number is what people call a GPU: who knows it names it.
+        // Numbers are the common names of GPUs: a source that reports the number names the GPU.
         if !is_number(&gpu.name) && is_number(theirs) && !self.names.contains(theirs) {
             inventory.rename_device(DeviceClass::Gpu, gpu.row, device);
             self.names.remove(&gpu.name);
@@ -188,7 +188,7 @@ fn is_number(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// A UUID without what some write before it, in small letters.
+/// A UUID in lower case without the prefix that some exporters add.
 fn normalize_uuid(uuid: &str) -> String {
     let lower = uuid.to_ascii_lowercase();
     lower.strip_prefix("gpu-").unwrap_or(&lower).to_owned()

@@ -1,4 +1,4 @@
-//! The inventory: which nodes and devices there are, and in which rows their cells lie.
+//! The inventory of nodes and devices, with the rows of their cells.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,22 +11,23 @@ use super::{
     column::MetricColumn,
 };
 
-/// The most nodes that are kept: 12,500 nodes make 100,000 GPUs, and as many again may have left a name behind.
+/// Maximum number of nodes: 12,500 nodes make 100,000 GPUs, and as many again may have left a stale name.
 const MAX_NODES: usize = 25_000;
 
-/// The most devices of one class on one node: a host of many containers has some hundred network devices.
+/// Maximum number of devices of one class on one node: a host with many containers has some hundred network devices.
 const MAX_DEVICES: usize = 1_024;
 
-/// The most switch ports that one target tells of: a fabric of 500 switches with 64 ports each.
+/// Maximum number of switch ports of one target: a fabric of 500 switches with 64 ports each.
 const MAX_SWITCH_PORTS: usize = 32_768;
 
-/// The most GPUs on one node: the largest machines have 16, and those that share boards over PCIe switches 32.
+/// Maximum number of GPUs on one node: the largest machines have 16, and those with shared PCIe switches 32.
 const MAX_GPUS: usize = 64;
 
-/// The most MIG instances on one node: 7 on each of its GPUs, and some room.
+/// Maximum number of MIG instances on one node: 7 on each of its GPUs, and some margin.
 const MAX_MIG: usize = 512;
 
-/// The most devices of a class on one node. What is beyond is refused and counted; the rest of its page is taken.
+/// Maximum number of devices of a class on one node. Devices beyond are refused and counted; the rest of the page is
+/// ingested.
 pub(super) const fn max_devices(class: DeviceClass) -> usize {
     match class {
         DeviceClass::Gpu => MAX_GPUS,
@@ -36,9 +37,9 @@ pub(super) const fn max_devices(class: DeviceClass) -> usize {
     }
 }
 
-/// Network devices and collectors that no page names any more are forgotten after this time: containers bring new
-/// names all day. GPUs and ports are never forgotten as long as their node is there, for their absence is news.
-/// Nodes for which no target speaks any more are forgotten after the same time.
+/// Network devices and collectors that no page names are forgotten after this time: containers create new names all
+/// day. GPUs and ports are kept as long as their node exists, because their absence is a finding. Nodes that no target
+/// reports are forgotten after the same time.
 const FORGET_AFTER: Duration = Duration::from_mins(10);
 
 /// Nodes, and the devices of each class in dense rows.
@@ -47,10 +48,10 @@ pub(super) struct DeviceInventory {
     nodes: Vec<Option<Node>>,
     free: Vec<NodeId>,
     names: BTreeMap<SanitizedText, NodeId>,
-    /// Every node, in the order in which a person puts their names.
+    /// Every node, in natural order of names.
     order: Vec<NodeId>,
     classes: [ClassRows; DeviceClass::ALL.len()],
-    /// The model of each GPU by its row: it is asked for of all of them in every tick.
+    /// The model of each GPU by row: every tick reads it for all GPUs.
     models: Vec<Option<SanitizedText>>,
     last_forgotten: UnixMs,
 }
@@ -58,7 +59,7 @@ pub(super) struct DeviceInventory {
 #[derive(Debug, Default)]
 struct ClassRows {
     entries: Vec<Option<DeviceEntry>>,
-    /// When a page last named each: every page says it of all its devices, and looks at nothing else of them.
+    /// When a page last named each device: each page updates this field, and no other one, for all its devices.
     seen: Vec<UnixMs>,
     free: Vec<u32>,
 }
@@ -82,7 +83,7 @@ impl DeviceInventory {
         self.names.get(name).copied()
     }
 
-    /// The node whose name without its domain is this, or whose name is this without its domain.
+    /// The node whose short name (without domain) is this, or whose name is the short form of this one.
     pub(super) fn id_by_short_name(&self, name: &str) -> Option<NodeId> {
         let longer = || {
             let dotted = format!("{name}.");
@@ -107,13 +108,13 @@ impl DeviceInventory {
         self.classes[class as usize].entries.get_mut(row as usize)?.as_mut()
     }
 
-    /// The model of the GPU at a row, if anybody says it.
+    /// The model of the GPU at a row, if known.
     #[inline]
     pub(super) fn gpu_model(&self, gpu: u32) -> Option<&SanitizedText> {
         self.models.get(gpu as usize)?.as_ref()
     }
 
-    /// Takes what somebody tells of the device at a row, or forgets it.
+    /// Sets or clears what a source reports about the device at a row.
     pub(super) fn update_identity(
         &mut self,
         class: DeviceClass,
@@ -136,7 +137,7 @@ impl DeviceInventory {
         self.classes[class as usize].seen.get(row as usize).copied()
     }
 
-    /// A page names the device at a row.
+    /// Records that a page names the device at a row.
     #[inline]
     pub(super) fn mark_seen(&mut self, class: DeviceClass, row: u32, at: UnixMs) {
         if let Some(seen) = self.classes[class as usize].seen.get_mut(row as usize) {
@@ -153,7 +154,7 @@ impl DeviceInventory {
         entries.filter_map(|(row, entry)| Some((row as u32, entry.as_ref()?)))
     }
 
-    /// The node of this name, added if it is new; none if there are too many.
+    /// The node of this name, added if new; none if there are too many.
     pub(super) fn ensure_node(&mut self, name: &SanitizedText) -> Option<NodeId> {
         if let Some(known) = self.names.get(name) {
             return Some(*known);
@@ -173,7 +174,7 @@ impl DeviceInventory {
         Some(id)
     }
 
-    /// The row of a node's device, added if it is new; none if the node has too many.
+    /// The row of a node's device, added if new; none if the node has too many.
     pub(super) fn ensure_row(&mut self, id: NodeId, device: &Device, at: UnixMs) -> Option<u32> {
         let node = self.nodes.get_mut(id.0 as usize)?.as_mut()?;
         let class = &mut self.classes[device.class as usize];
@@ -210,7 +211,7 @@ impl DeviceInventory {
         Some(rows[place.ok()?])
     }
 
-    /// Gives a device of a node another name, which no other device of its class has there.
+    /// Renames a device of a node; the new name must be free in its class there.
     pub(super) fn rename_device(&mut self, class: DeviceClass, row: u32, device: &Device) {
         let Some(entry) = self.entry_mut(class, row) else { return };
         entry.device = device.clone();
@@ -224,8 +225,8 @@ impl DeviceInventory {
         });
     }
 
-    /// Devices that no page names any more on nodes that have no room for another one: there, what was seen long ago gives
-    /// way, of those classes too of which absence is news.
+    /// Devices that no page names on nodes that are at their limit: there, long unseen devices are evicted, even of
+    /// classes whose absence is a finding.
     fn evictable_devices(&self, gone: impl Fn(UnixMs) -> bool) -> Vec<(DeviceClass, u32)> {
         let mut rows = Vec::new();
         for (_, node) in self.sorted_nodes() {
@@ -241,7 +242,7 @@ impl DeviceInventory {
         rows
     }
 
-    /// Forgets what is long gone, looking for it now and then; says whether anything was forgotten.
+    /// Forgets what is long gone, checked from time to time; returns whether anything was forgotten.
     pub(super) fn forget_gone(&mut self, now: UnixMs, columns: &mut [MetricColumn]) -> bool {
         if now.duration_since(self.last_forgotten) < FORGET_AFTER / 10 {
             return false;
@@ -276,7 +277,7 @@ impl DeviceInventory {
             );
         }
         any |= !rows.is_empty();
-        // Every node's own lists are gone through once, however many devices go.
+        // Each node's lists are scanned once, however many devices are removed.
         let removed = rows
             .into_iter()
             .filter_map(|(class, row)| Some((self.remove_row(class, row, columns)?, class)));
@@ -302,7 +303,7 @@ impl DeviceInventory {
         }
     }
 
-    /// Leaves those rows of a node that still have a device.
+    /// Keeps those rows of a node that still have a device.
     fn drop_removed(&mut self, class: DeviceClass, id: NodeId) {
         let entries = &self.classes[class as usize].entries;
         if let Some(node) = self.nodes.get_mut(id.0 as usize).and_then(Option::as_mut) {
@@ -310,7 +311,7 @@ impl DeviceInventory {
         }
     }
 
-    /// Frees a row, and says whose device was there; the node's own list of rows is for the caller.
+    /// Frees a row and returns the node of its device; the caller updates the node's own list of rows.
     fn remove_row(
         &mut self,
         class: DeviceClass,

@@ -1,8 +1,9 @@
-//! The bounded recent past of one metric on all devices of its class: one point a period.
+//! The bounded recent history of one metric on all devices of its class: one point per period.
 //!
-//! Time is cut into blocks of slots, and devices into ranges. The newest points of a range stand open, exactly as they
-//! came; a block that is full is quantised and packed (see `history::block`), and the oldest blocks go. Blocks of
-//! neighbouring ranges begin in different slots: packing is spread over the time of a block, and so is what stands open.
+//! Time is divided into blocks of slots, and devices into ranges. The newest points of a range are open, stored
+//! exactly as they arrived; a full block is quantised and packed (see `history_column::block`), and the oldest blocks
+//! are evicted. Blocks of neighbouring ranges begin in different slots, which spreads both packing and the number of
+//! open slots over the time of a block.
 
 use std::collections::VecDeque;
 
@@ -17,58 +18,58 @@ mod block;
 mod earlier;
 mod open_blocks;
 
-/// A slot that nobody wrote. It never leaves this room as a number.
+/// A slot that was never written. This module never returns it as a number.
 const GAP: f32 = f32::from_bits(0x7fc0_0000);
 
-/// A slot of which it is known that there is no value.
+/// A slot that is known to have no value.
 const NONE: f32 = f32::from_bits(0x7fc0_0001);
 
-/// Slots for which a full block stays open, for devices of the range that are read later in the period.
+/// Slots for which a full block stays open, for devices of the range that are scraped later in the period.
 const GRACE: usize = 2;
 
-/// The most slots that stand open; half as many and one more on average.
+/// Maximum number of open slots; on average half as many and one more.
 const OPEN: usize = SLOTS + GRACE;
 
 /// No point was written yet.
 const NEVER: i64 = i64::MIN;
 
-/// From how many steps on a step of what a counter grows by is doubled: its values are known to a part in 8,192 then.
+/// Number of steps above which the step of a rate is doubled: its precision is then one part in 8,192.
 const STEPS_OF_RATES: f64 = 4096.0;
 
-/// The smallest step of what a counter grows by in a second: rates have no natural one.
+/// Smallest step of a rate per second: rates have no natural resolution.
 const STEP_OF_RATES: f64 = 1.0 / 1_048_576.0;
 
-/// The past of every device.
+/// The history of every device.
 #[derive(Debug)]
 pub(super) struct HistoryColumn {
     slots: usize,
     quantum: PointQuantization,
     ranges: Vec<DeviceRange>,
-    /// What is packed of each range.
+    /// The packed blocks of each range.
     packed: Vec<PackedBlocks>,
     open: BlockPool,
-    /// Points from a recording that begins later.
+    /// Points from a recording that this one continues.
     earlier: Earlier,
-    /// What ranges and blocks cost.
+    /// Size of ranges and blocks in bytes.
     bytes: usize,
 }
 
-/// Some neighbouring devices: all that a page has to see of them, in one cache line.
+/// A range of neighbouring devices: all that ingest of a page needs, in one cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 struct DeviceRange {
-    /// The slot of the first open points; never where no device has a past.
+    /// The slot of the first open points; never if no device has history.
     start: i64,
-    /// Open points, those of a slot together: a page writes those of all its devices into few cache lines.
+    /// Open points, grouped by slot: a page writes those of all its devices into few cache lines.
     open: [PoolIndex; OPEN],
 }
 
-/// What is packed of a range.
+/// The packed blocks of a range.
 #[derive(Debug, Default)]
 struct PackedBlocks {
     /// Blocks with their first slots, oldest first.
     blocks: VecDeque<(i64, Box<[u8]>)>,
-    /// Devices that were forgotten, and the slot from which on they may be read: another device has the row now.
+    /// Forgotten devices and the slot from which their rows are valid again: another device has the row now.
     forgotten: Vec<(u8, i64)>,
 }
 
@@ -80,7 +81,7 @@ impl DeviceRange {
         self.start != NEVER && slot >= self.start && slot < self.start + OPEN as i64
     }
 
-    /// The place of the points of an open slot.
+    /// The pool index of the points of an open slot.
     #[inline]
     fn open_slot(&mut self, slot: i64) -> &mut PoolIndex {
         &mut self.open[(slot - self.start) as usize]
@@ -92,8 +93,8 @@ impl DeviceRange {
         points.flatten().all(|point| point.is_nan())
     }
 
-    /// Makes sure that a slot is open, where blocks begin in slots that are `phase` beyond a multiple of their length;
-    /// says how many bytes came with the blocks that had to be packed.
+    /// Opens a slot, where blocks begin in slots that are `phase` beyond a multiple of their length; returns the bytes
+    /// of the blocks that had to be packed.
     fn ensure_open(
         &mut self,
         slot: i64,
@@ -122,7 +123,7 @@ impl DeviceRange {
 }
 
 impl PackedBlocks {
-    /// Lets blocks go that end before this slot; says how many bytes that are. `open` is the first open one.
+    /// Evicts blocks that end before this slot; returns their bytes. `open` is the first open slot.
     fn evict_before(&mut self, before: i64, open: i64) -> usize {
         let mut shed = 0;
         while let Some((start, block)) = self.blocks.front()
@@ -137,13 +138,13 @@ impl PackedBlocks {
     }
 }
 
-/// What a packed block costs.
+/// Size of a packed block.
 fn block_cost(block: &[u8]) -> usize {
     block.len() + size_of::<(i64, Box<[u8]>)>()
 }
 
 impl HistoryColumn {
-    /// The past of a metric, of so many slots.
+    /// An empty history of a metric with this many slots.
     pub(super) fn new(metric: &Metric, slots: usize) -> Self {
         let quantum = match metric.kind {
             MetricKind::Counter(_) => {
@@ -158,7 +159,7 @@ impl HistoryColumn {
         Self { slots, quantum, ranges, packed, open, earlier, bytes: 0 }
     }
 
-    /// Forgets a device's past.
+    /// Clears a device's history.
     pub(super) fn clear(&mut self, row: usize) {
         self.earlier.clear(row);
         let (at, of) = (row / ROWS, row % ROWS);
@@ -173,11 +174,11 @@ impl HistoryColumn {
         forgotten.push((of as u8, range.start));
     }
 
-    /// Writes the point of `slot`; the slots that were passed over are gaps.
+    /// Writes the point of `slot`; skipped slots are gaps.
     ///
-    /// `fills` says that the sample before was about one period ago, though it fell into the slot before the last: then
-    /// the one that was passed over was lost to jitter at the border of two slots, and not to a missing sample. Unless it
-    /// `may_grow`, a device that has no past gets none.
+    /// `fills` marks that the sample before was about one period ago although it is in the slot before the last: then
+    /// the skipped slot was lost to jitter at a slot border and not to a missing sample. Unless `may_grow` is set, a
+    /// device without history gets none.
     #[inline]
     pub(super) fn write_point(
         &mut self,
@@ -253,7 +254,7 @@ impl HistoryColumn {
         self.read_points(row, slot, within).into_iter().rev().find_map(|point| point)
     }
 
-    /// What the points cost, in bytes.
+    /// Size of the points in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.bytes + self.open.memory_bytes() + self.earlier.bytes()
     }
@@ -265,7 +266,7 @@ impl HistoryColumn {
         own.into_iter().chain(self.earlier.oldest_end()).min()
     }
 
-    /// Lets all blocks go that end before this slot.
+    /// Evicts all blocks that end before this slot.
     pub(super) fn evict_before(&mut self, before: i64) {
         self.earlier.shed(before);
         for (packed, range) in self.packed.iter_mut().zip(&self.ranges) {
@@ -274,19 +275,19 @@ impl HistoryColumn {
     }
 }
 
-/// Points as a recording takes them along, and those that it gives back.
+/// Export of points to a recording and import of points from it.
 impl HistoryColumn {
     /// How the points are quantised.
     pub(super) fn quantum(&self) -> PointQuantization {
         self.quantum
     }
 
-    /// How many slots are kept.
+    /// Number of slots that are kept.
     pub(super) fn slots(&self) -> usize {
         self.slots
     }
 
-    /// Packs the points of up to [`ROWS`] devices in blocks of [`SLOTS`] slots, `blocks` of them, of which the last ends with
+    /// Packs the points of up to [`ROWS`] devices in `blocks` blocks of [`SLOTS`] slots; the last block ends with
     /// `slot`. A block without any point is empty.
     pub(super) fn pack_rows(&self, rows: &[u32], slot: i64, blocks: usize) -> Vec<Box<[u8]>> {
         let series = self.read_all(&rows[..rows.len().min(ROWS)], slot, blocks * SLOTS);
@@ -360,23 +361,23 @@ impl HistoryColumn {
         all
     }
 
-    /// Takes blocks that were packed by another process; gives the number under which devices get them.
+    /// Adds blocks that another process packed; returns the number of the group, which assigns them to devices.
     pub(super) fn take_earlier(&mut self, group: EarlierGroup) -> u32 {
         self.earlier.push(group)
     }
 
-    /// The points of the device at `row` before its own are these.
+    /// Assigns earlier points of a group to the device at `row`.
     pub(super) fn assign_earlier(&mut self, row: u32, group: u32, place: u8) {
         self.earlier.assign(row as usize, group, place);
     }
 
-    /// What points that were packed by another process cost.
+    /// Size of the points that another process packed.
     #[cfg(test)]
     pub(super) fn earlier_bytes(&self) -> usize {
         self.earlier.bytes()
     }
 
-    /// Lets those earlier points go that are not kept any more at this slot.
+    /// Drops earlier points that are too old at this slot.
     pub(super) fn expire_earlier(&mut self, slot: i64) {
         self.earlier.shed(slot - self.slots as i64 + 1);
     }

@@ -1,4 +1,4 @@
-//! Jobs: who holds each GPU, from the nodes' own pages first, and from schedulers where pages say nothing.
+//! Jobs: the GPUs that each job holds, from the nodes' own pages first, and from schedulers where pages report none.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,23 +8,23 @@ use gaunt_schema::{
 
 use super::device_inventory::DeviceInventory;
 
-/// The most schedulers that are listened to.
+/// Maximum number of schedulers.
 const MAX_SCHEDULERS: usize = 16;
 
-/// What is known of a job beside the GPUs that it holds; what nobody says is none.
+/// Attributes of a job beside its GPUs; unknown ones are none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobAttributes {
-    /// What the user calls it.
+    /// The job name that the user chose.
     pub name: Option<SanitizedText>,
-    /// Who submitted it.
+    /// The user that submitted it.
     pub user: Option<SanitizedText>,
-    /// Who pays for it.
+    /// The account that is charged.
     pub account: Option<SanitizedText>,
     /// The queue that it runs in.
     pub partition: Option<SanitizedText>,
     /// When it started.
     pub started: Option<UnixMs>,
-    /// When it will be stopped at the latest.
+    /// Its time limit: when it is stopped at the latest.
     pub ends: Option<UnixMs>,
 }
 
@@ -36,13 +36,13 @@ pub(super) struct JobTable {
     of_gpu: Vec<Option<SanitizedText>>,
     /// GPUs of each job, by row.
     gpus: BTreeMap<SanitizedText, Vec<u32>>,
-    /// How many GPUs the job of each GPU has, by row; 0 without a job.
+    /// Number of GPUs of the job of each GPU, by row; 0 without a job.
     sizes: Vec<u32>,
     attributes: HashMap<SanitizedText, JobAttributes>,
 }
 
 impl JobTable {
-    /// Takes what a scheduler says instead of what it said before.
+    /// Replaces the job list of a scheduler.
     pub(super) fn replace_list(&mut self, list: JobList) {
         self.schedulers.remove(&list.source);
         if !list.jobs.is_empty() && self.schedulers.len() < MAX_SCHEDULERS {
@@ -60,17 +60,17 @@ impl JobTable {
         &self.gpus
     }
 
-    /// How many GPUs the job of the GPU at this row has.
+    /// Number of GPUs of the job of the GPU at this row.
     pub(super) fn job_size(&self, gpu: u32) -> Option<u32> {
         self.sizes.get(gpu as usize).copied().filter(|size| *size > 0)
     }
 
-    /// What is known of a job.
+    /// The attributes of a job.
     pub(super) fn job_attributes(&self, job: &str) -> Option<&JobAttributes> {
         self.attributes.get(job)
     }
 
-    /// Works out anew who holds what.
+    /// Recomputes the allocation of GPUs to jobs.
     pub(super) fn resolve_allocations(&mut self, inventory: &DeviceInventory) {
         self.of_gpu.clear();
         self.of_gpu.resize(inventory.row_count(DeviceClass::Gpu), None);
@@ -104,9 +104,9 @@ impl JobTable {
         self.merge_attributes();
     }
 
-    /// Adds what schedulers say of the jobs.
+    /// Adds the attributes that schedulers report.
     fn merge_attributes(&mut self) {
-        // A scheduler knows more of a job than a page, and of a job that holds no GPU nothing is asked.
+        // A scheduler reports more about a job than a page; attributes of a job without GPUs are not needed.
         for job in self.schedulers.values().flatten() {
             if self.gpus.contains_key(&job.id) {
                 let told = self.attributes.entry(job.id.clone()).or_default();
@@ -126,7 +126,7 @@ impl JobTable {
     }
 }
 
-/// Gives a job the GPUs of a node that it holds, but for those whose own page names a job.
+/// Assigns the GPUs of a node to a job, except those whose own page names a job.
 fn assign_gpus(
     of_gpu: &mut [Option<SanitizedText>],
     inventory: &DeviceInventory,

@@ -1,5 +1,5 @@
-//! The points of history that a recording takes along: packed as the store packs them, and given back to a device once a page
-//! names it again.
+//! History points in a recording: exported in the packed form of the store, and restored to a device once a page names
+//! it again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,21 +14,21 @@ use super::{
     history_column::{EarlierGroup, PointQuantization, ROWS, SLOTS},
 };
 
-/// What a packed block of one device takes on average, as an estimate: still values take two bytes, noisy ones ten.
+/// Estimated size of a packed block of one device: constant values take two bytes, noisy ones ten.
 const BLOCK_BYTES: usize = 8;
 
-/// What a device, a group of series and a block take in the index beside names, at most.
+/// Maximum size of the index entry of a device, a group of series or a block, without names.
 const DEVICE_BYTES: usize = 48;
 const GROUP_BYTES: usize = 48;
 const NUMBER_BYTES: usize = 8;
 
-/// Points that no device claimed are forgotten after this time: the device does not come back.
+/// Points that no device claims within this time are dropped: the device does not come back.
 const CLAIMED_WITHIN: Duration = Duration::from_mins(10);
 
-/// The points of history of many devices. The points themselves are beside the index, one block after the other.
+/// History points of many devices. The points themselves follow the index, block after block.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KeptPast {
-    /// The time that a point stands for, in milliseconds.
+    /// Time between two points, in milliseconds.
     step_ms: u64,
     /// The slot of the newest points.
     last: i64,
@@ -38,7 +38,7 @@ pub struct KeptPast {
     points: Vec<u8>,
 }
 
-/// A device that points belong to.
+/// A device with points.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct KeptDevice {
     node: SanitizedText,
@@ -49,24 +49,24 @@ struct KeptDevice {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct KeptGroup {
     metric: SanitizedText,
-    /// The value of the label that tells the series of a metric apart; may be empty.
+    /// The value of the label that distinguishes the series of a metric; may be empty.
     tag: SanitizedText,
     step: f64,
-    /// From how many steps on a step is doubled; none if never.
+    /// Number of steps above which a step is doubled; none if never.
     steps: Option<f64>,
-    /// Numbers of devices.
+    /// Indices into the device list.
     devices: Vec<u32>,
-    /// Bytes of each block, oldest first; the last one ends with the newest slot.
+    /// Size of each block in bytes, oldest first; the last one ends with the newest slot.
     blocks: Vec<u32>,
 }
 
 impl KeptPast {
-    /// How many series have points.
+    /// Number of series with points.
     pub fn series(&self) -> usize {
         self.groups.iter().map(|group| group.devices.len()).sum()
     }
 
-    /// The instant of the oldest points; none without any.
+    /// Time of the oldest points; none without any.
     pub fn begins(&self) -> Option<UnixMs> {
         let longest = self.groups.iter().map(|group| group.blocks.len()).max()?;
         let slots = i64::try_from(longest * SLOTS).ok()?;
@@ -74,12 +74,12 @@ impl KeptPast {
         Some(UnixMs(first.checked_mul(i64::try_from(self.step_ms).ok()?)?))
     }
 
-    /// The points, which are no part of the index.
+    /// The points, which are not part of the index.
     pub fn points(&self) -> &[u8] {
         &self.points
     }
 
-    /// The same with its points; none if they are not those of the index.
+    /// Attaches the points; none if they do not match the index.
     pub fn with_points(self, points: Vec<u8>) -> Option<Self> {
         let mut said = self.groups.iter().flat_map(|group| &group.blocks);
         let said = said.try_fold(0_usize, |sum, bytes| sum.checked_add(*bytes as usize))?;
@@ -90,9 +90,9 @@ impl KeptPast {
 /// Points that wait for their devices.
 #[derive(Debug, Default)]
 pub(super) struct Unclaimed {
-    /// When they came.
+    /// When they arrived.
     since: Option<UnixMs>,
-    /// Devices by node, each with the metrics, groups and places of its points.
+    /// Devices by node, each with the metrics, groups and positions of its points.
     nodes: BTreeMap<SanitizedText, Vec<(Device, Vec<Place>)>>,
 }
 
@@ -100,21 +100,21 @@ pub(super) struct Unclaimed {
 struct Place {
     metric: MetricId,
     group: u32,
-    /// Which device of the group.
+    /// Position of the device in the group.
     column: u8,
 }
 
-/// A metric by its name and tag: its number is another one in another version.
+/// A metric by its name and tag: its id differs between versions.
 fn key(metric: MetricId) -> (&'static str, &'static str) {
     let row = metric.catalogue_row();
     (row.name, row.tag.map_or("", |(_, value)| value))
 }
 
-/// A past that is being packed, and the bytes that it may have.
+/// An export in progress, with its size limit.
 struct Packing<'a> {
     cluster: &'a Cluster,
     kept: KeptPast,
-    /// Numbers of devices by class and row.
+    /// Indices of devices by class and row.
     numbers: BTreeMap<(usize, u32), u32>,
     /// Bytes so far, index included.
     bytes: usize,
@@ -122,7 +122,7 @@ struct Packing<'a> {
 }
 
 impl Packing<'_> {
-    /// Adds the newest `blocks` of a metric of these devices; false if there is no room.
+    /// Adds the newest `blocks` of a metric of these devices; false if the limit is reached.
     fn add(&mut self, metric: MetricId, rows: &[u32], blocks: usize) -> bool {
         let Some(history) = self.cluster.metric_column(metric).kept_history() else { return true };
         let class = metric.catalogue_row().class;
@@ -158,7 +158,7 @@ impl Packing<'_> {
         true
     }
 
-    /// What the names of a device take.
+    /// Size of the names of a device.
     fn name_bytes(&self, class: gaunt_schema::DeviceClass, row: u32) -> usize {
         let Some(entry) = self.cluster.device_at(class, row) else { return 0 };
         let node = self.cluster.node_by_id(entry.node).map_or(0, |node| node.name.len());
@@ -166,7 +166,7 @@ impl Packing<'_> {
         DEVICE_BYTES + node + labels
     }
 
-    /// The number of a device, which gets one if it has none.
+    /// The index of a device, assigned if it has none.
     fn number(&mut self, class: gaunt_schema::DeviceClass, row: u32) -> Option<u32> {
         if let Some(number) = self.numbers.get(&(class as usize, row)) {
             return Some(*number);
@@ -181,8 +181,8 @@ impl Packing<'_> {
 }
 
 impl Cluster {
-    /// The newest points of history in at most `most` bytes: all that is kept of the nodes `first`, then as much of every other
-    /// series as there is room for, of all alike.
+    /// The newest history points in at most `most` bytes: all points of the nodes `first`, then an equal share of
+    /// every other series.
     pub fn keep_past(&self, most: usize, first: &BTreeSet<SanitizedText>) -> KeptPast {
         let (mut named, mut others) = (Vec::new(), Vec::new());
         for metric in MetricId::all_ids().filter(|metric| self.has_history(*metric)) {
@@ -203,7 +203,7 @@ impl Cluster {
             let slots =
                 self.columns.iter().filter_map(|column| Some(column.kept_history()?.slots()));
             let longest = slots.max().unwrap_or_default().div_ceil(SLOTS);
-            // Of all alike: who has room for a tenth gives the newest tenth of each.
+            // An equal share: with space for a tenth, the newest tenth of each series.
             let room = most.saturating_sub(packing.bytes) / (series.max(1) * BLOCK_BYTES);
             let blocks = longest.min(room);
             if blocks == 0 || !all.iter().all(|(metric, rows)| packing.add(*metric, rows, blocks)) {
@@ -213,8 +213,8 @@ impl Cluster {
         packing.kept
     }
 
-    /// Takes points that another process kept, from before the first page; each device gets its own once a page names it.
-    /// Nothing if they are of another step.
+    /// Restores points that another process kept, from before the first page; each device gets its own once a page
+    /// names it. Ignored if the step differs.
     pub fn recall_past(&mut self, kept: &KeptPast) {
         if u128::from(kept.step_ms) != self.period.as_millis() {
             return;
@@ -259,7 +259,7 @@ impl Cluster {
         }
     }
 
-    /// Gives devices that are named by now their earlier points, and lets go what is too old.
+    /// Assigns earlier points to devices that are named by now, and drops those that are too old.
     pub(super) fn claim_past(&mut self) {
         let slot = self.history_slot(self.now);
         for history in self.columns.iter_mut().filter_map(super::MetricColumn::history_mut) {
@@ -312,7 +312,7 @@ mod tests {
         cluster
     }
 
-    /// Every node says what its GPU draws.
+    /// Every node reports the power of its GPU.
     fn live(cluster: &mut Cluster, nodes: u32, seconds: std::ops::Range<i64>) {
         for second in seconds {
             let at = UnixMs(second * 1_000);
@@ -360,7 +360,7 @@ mod tests {
             }
         }
         assert!(after.node_by_name("n2").is_none(), "nobody is there for its past alone");
-        // What is older than is kept goes.
+        // Points beyond retention are dropped.
         live(&mut after, 2, 1_105..1_300);
         let mut histories =
             after.columns.iter().filter_map(super::super::MetricColumn::kept_history);
@@ -375,7 +375,7 @@ mod tests {
         for most in [300, 1_000, 4_000, 16_000] {
             let kept = before.keep_past(most, &first);
             let bytes = serde_json::to_vec(&kept).unwrap().len() + kept.points().len();
-            // The frame of the index is beside it.
+            // The limit does not count the frame of the index.
             assert!(bytes <= most + 100, "{bytes} of {most}");
             assert_eq!(kept.devices.first().map(|one| one.node.as_str()), Some("n150"), "{most}");
         }

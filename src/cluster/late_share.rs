@@ -1,21 +1,21 @@
-//! How much of the last minute gaunt itself was late: attempts that say nothing of their targets, and time in which nobody
-//! took what they brought.
+//! gaunt's own lateness in the last minute: attempts without information about their targets, and time in which no
+//! results were ingested.
 
 use std::{collections::VecDeque, time::Duration};
 
 use gaunt_schema::UnixMs;
 
-/// The minute is counted in parts of ten seconds; the oldest one leaves as a whole.
+/// The minute is counted in parts of ten seconds; the oldest one is dropped as a whole.
 const PART: Duration = Duration::from_secs(10);
 const PARTS: usize = 6;
 
-/// What all parts hold.
+/// The time that all parts cover.
 pub(super) const SPAN: Duration = Duration::from_mins(1);
 
-/// How late gaunt was lately.
+/// gaunt's recent lateness.
 #[derive(Clone, Debug, Default)]
 pub struct LateShare {
-    /// The oldest first; parts in which nothing happened are not there.
+    /// Oldest first; parts without an event are absent.
     parts: VecDeque<Part>,
 }
 
@@ -29,7 +29,7 @@ struct Part {
 }
 
 impl LateShare {
-    /// Counts an attempt that ended at `at`; whether it says nothing of its target.
+    /// Counts an attempt that ended at `at`; `is_own` if it carries no information about its target.
     pub(super) fn count(&mut self, at: UnixMs, is_own: bool) {
         if let Some(part) = self.part(at) {
             part.attempts = part.attempts.saturating_add(1);
@@ -37,7 +37,7 @@ impl LateShare {
         }
     }
 
-    /// Nobody took anything for so long until `at`.
+    /// Records that nothing was ingested for `late` until `at`.
     pub(super) fn stall(&mut self, at: UnixMs, late: Duration) {
         if let Some(part) = self.part(at) {
             part.stalls = part.stalls.saturating_add(1);
@@ -45,39 +45,39 @@ impl LateShare {
         }
     }
 
-    /// Forgets what is older than a minute.
+    /// Drops parts older than a minute.
     pub(super) fn advance(&mut self, now: UnixMs) {
         self.parts.retain(|part| now.duration_since(part.begins) < SPAN);
     }
 
-    /// The attempts of the last minute that say nothing of their targets, as a share of all, and how many they are.
-    /// `due` is how many a whole minute has: a few at the start are not much of it.
+    /// The share of the last minute's attempts that carry no information about their targets, and their number. `due`
+    /// is the number of attempts in a whole minute: it keeps the share small after the start.
     pub(super) fn unjudged(&self, due: f64) -> (f64, u32) {
         let sum = |of: fn(&Part) -> u32| self.parts.iter().map(of).sum::<u32>();
         let (unjudged, attempts) = (sum(|part| part.unjudged), sum(|part| part.attempts));
         (f64::from(unjudged) / f64::from(attempts).max(due).max(1.0), unjudged)
     }
 
-    /// The share of the last minute in which nobody took anything, and how many times that was so.
+    /// The share of the last minute in which nothing was ingested, and the number of such intervals.
     pub fn stalled(&self) -> (f64, u32) {
         let stalled: Duration = self.parts.iter().map(|part| part.stalled).sum();
         let share = stalled.div_duration_f64(SPAN).min(1.0);
         (share, self.parts.iter().map(|part| part.stalls).sum())
     }
 
-    /// When the first part began that counts.
+    /// The start of the oldest part.
     pub fn since(&self) -> Option<UnixMs> {
         let is_late = |part: &&Part| part.unjudged > 0 || part.stalls > 0;
         self.parts.iter().find(is_late).map(|part| part.begins)
     }
 
-    /// The part of this instant; none if it is over and forgotten.
+    /// The part of this time; none if it is too old.
     fn part(&mut self, at: UnixMs) -> Option<&mut Part> {
         let part_ms = PART.as_millis() as i64;
         let begins = UnixMs(at.0.div_euclid(part_ms) * part_ms);
         let place = match self.parts.iter().rposition(|part| part.begins <= begins) {
             Some(place) if self.parts[place].begins == begins => place,
-            // A batch of a part that had none; once all are there, it is too old.
+            // A batch of a part that does not exist; if all parts exist, it is too old.
             before => {
                 let place = before.map_or(0, |before| before + 1);
                 if place == 0 && self.parts.len() >= PARTS {
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(share.stalled(), (1.0, 3));
     }
 
-    /// Batches come in any order, from clocks that jump: the parts stay few and sorted.
+    /// Batches arrive in any order, from clocks that jump: the parts stay few and sorted.
     #[test]
     fn late_share_is_bounded_whatever_comes() {
         let mut share = LateShare::default();

@@ -1,4 +1,4 @@
-//! Pages of several exporters on one node: they become one node, and each GPU one GPU.
+//! Tests of several exporters on one node: their pages become one node, and each GPU one GPU.
 
 use gaunt_schema::{
     Delivery, Device, DeviceClass, Dialect, MetricId, Reading, Report, UnixMs,
@@ -10,10 +10,10 @@ use super::{
     tests::{new_cluster, new_targets, node_report, row_of, send_page},
 };
 
-/// What a page calls a GPU, the labels that say who it is, and a reading.
+/// A GPU's name on a page, its identity labels, and a reading.
 type GpuOnPage<'a> = (&'a str, &'a [(&'a str, &'a str)], f64);
 
-/// A page of GPUs by number with what identifies them, each with one reading.
+/// A page of GPUs by number with their identity labels, each with one reading.
 fn gpu_report(node: &str, metric: MetricId, boards: &[GpuOnPage<'_>]) -> Report {
     let mut page = Report { node: Some(node.into()), ..Report::default() };
     for (name, identity, value) in boards {
@@ -43,7 +43,7 @@ fn a_gpu_is_known_by_its_uuid_then_by_its_slot_then_by_its_number() {
         ("2", &[], 0.3),
     ];
     send_page(&mut cluster, 1, 1_000, Dialect::Gaunt, gpu_report("a", gpu::UTILIZATION, &ours));
-    // The same boards, counted the other way round and known by UUID.
+    // The same GPUs in reverse order, identified by UUID.
     let theirs: [GpuOnPage<'_>; 2] =
         [("1", &[("uuid", "aaaa")], 51.0), ("0", &[("uuid", "bbbb")], 52.0)];
     send_page(
@@ -55,11 +55,11 @@ fn a_gpu_is_known_by_its_uuid_then_by_its_slot_then_by_its_number() {
     );
     assert_eq!(value_of(&cluster, gpu::TEMPERATURE, &Device::new_gpu(0)), Some(51.0));
     assert_eq!(value_of(&cluster, gpu::TEMPERATURE, &Device::new_gpu(1)), Some(52.0));
-    // By the slot, in another spelling.
+    // Identified by PCI address, in another spelling.
     let slots: [GpuOnPage<'_>; 1] = [("7", &[("pci_bus_id", "0000:9b:00.0")], 300.0)];
     send_page(&mut cluster, 3, 1_200, Dialect::Amd, gpu_report("a", gpu::POWER, &slots));
     assert_eq!(value_of(&cluster, gpu::POWER, &Device::new_gpu(1)), Some(300.0));
-    // By nothing but the number.
+    // Identified only by number.
     let numbers: [GpuOnPage<'_>; 1] = [("2", &[], 5.0)];
     send_page(
         &mut cluster,
@@ -115,7 +115,7 @@ fn a_counter_that_changes_hands_has_no_rate_across_them() {
     assert_eq!(cluster.current_rate(port::RECEIVE_BYTES, at), Some(5.0));
 }
 
-/// dcgm-exporter looks every 30 s and is read every second: one new sample in thirty, and no burst.
+/// dcgm-exporter samples every 30 s and is scraped every second: one new sample in thirty, and no burst.
 #[test]
 fn a_value_that_is_said_again_is_no_new_sample() {
     let mut cluster = new_cluster(&[(1, "a:9400", None)]);
@@ -137,7 +137,7 @@ fn a_value_that_is_said_again_is_no_new_sample() {
         let (_, node) = cluster.node_by_name("a").unwrap();
         assert_eq!(cluster.node_freshness(node), NodeFreshness::Live);
     }
-    // Who says the same for longer than anybody waits between two looks says that nothing moves.
+    // A page that repeats itself for longer than the longest sampling interval reports that nothing changes.
     let still = [
         (device.clone(), gpu::ENERGY, Reading::of(2e6)),
         (device.clone(), gpu::POWER, Reading::of(60.0)),

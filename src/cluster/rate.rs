@@ -1,23 +1,23 @@
-//! What a counter grew by in a second, and when that cannot be said.
+//! The rate of a counter per second, and when it cannot be computed.
 
 use gaunt_schema::unit::CounterWidth;
 
-/// A wrap is believed only if the counter had this share of its range or less to go: a reset from a small value
-/// would otherwise look like four billion events.
+/// A wrap is accepted only if the counter had at most this share of its range left: a reset from a small value would
+/// otherwise look like four billion events.
 const WRAP_SHARE: f64 = 1.0 / 16.0;
 
-/// No link moves more packets than this in a second: 400 Gb/s of the smallest packets, 64 bytes each.
+/// Maximum packet rate of a link: 400 Gb/s of the smallest packets, 64 bytes each.
 const PACKETS_PER_SECOND: f64 = 400e9 / 8.0 / 64.0;
 
-/// Whether the counter stands at its end, where it says nothing. Beyond its end it is wider than was thought.
+/// Whether the counter is saturated, so that it carries no information. Above its maximum it is wider than assumed.
 #[inline]
 pub(super) fn is_saturated(width: CounterWidth, value: f64) -> bool {
     matches!(width, CounterWidth::Saturating(_)) && width.max_value() == Some(value)
 }
 
-/// The growth in a second from `before` to `after`, `seconds` later.
+/// The rate per second from `before` to `after`, `seconds` later.
 ///
-/// A fall is a reset or a restart, and that interval is dropped; only a 32-bit counter may have wrapped.
+/// A decrease is a reset or a restart, and that interval is dropped; only a 32-bit counter may have wrapped.
 #[inline]
 pub(super) fn per_second(
     width: CounterWidth,

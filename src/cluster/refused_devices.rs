@@ -1,4 +1,4 @@
-//! Devices beyond what one node may have: they are refused and counted, and the rest of their page is taken.
+//! Devices above the limit of one node: they are refused and counted, and the rest of their page is ingested.
 
 use std::collections::BTreeMap;
 
@@ -6,22 +6,22 @@ use gaunt_schema::{DeviceClass, SanitizedText};
 
 use super::device_inventory::max_devices;
 
-/// Devices of a page that are refused, by class.
+/// Refused devices of a page, by class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RefusedDevices(BTreeMap<DeviceClass, u32>);
 
 impl RefusedDevices {
-    /// One more is refused.
+    /// Counts a refused device.
     pub(super) fn count_device(&mut self, class: DeviceClass) {
         *self.0.entry(class).or_default() += 1;
     }
 
-    /// Each class with refused devices, and how many those are.
+    /// Each class with refused devices, and their number.
     pub fn iter(&self) -> impl Iterator<Item = (DeviceClass, u32)> {
         self.0.iter().map(|(class, devices)| (*class, *devices))
     }
 
-    /// A sentence that names them, the limits and the next step; none if nothing is refused.
+    /// A sentence with the classes, the limits and the next step; none if nothing is refused.
     pub(super) fn render_sentence(&self, address: &SanitizedText) -> Option<SanitizedText> {
         let parts = self.iter().map(|(class, devices)| {
             let most = max_devices(class);

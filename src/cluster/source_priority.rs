@@ -1,4 +1,4 @@
-//! Who speaks for a node, and which metrics are taken from whom.
+//! Source priority: the targets that report a node, and which metrics are ingested from which of them.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use gaunt_schema::{
 pub(super) struct MetricSet(Vec<u64>);
 
 impl MetricSet {
-    /// The metrics of a report, and those of them of which the rows are `wanted`.
+    /// The metrics of a report, and the subset of those with `wanted` rows.
     fn of(report: &Report, wanted: impl Fn(&Metric) -> bool) -> (Self, Self) {
         let none = Self(vec![0; CATALOGUE.len().div_ceil(64)]);
         let (mut all, mut some) = (none.clone(), none);
-        // Samples of one metric mostly stand together.
+        // Samples of one metric are usually adjacent.
         for run in report.samples.chunk_by(|one, other| one.metric == other.metric) {
             let Some(metric) = run.first().map(|sample| sample.metric) else { continue };
             let Some(row) = CATALOGUE.get(usize::from(metric.0)) else { continue };
@@ -33,14 +33,14 @@ impl MetricSet {
         }
     }
 
-    /// Whether the metric is one of them.
+    /// Whether the set contains the metric.
     #[inline]
     pub(super) fn has_metric(&self, metric: MetricId) -> bool {
         let word = self.0.get(usize::from(metric.0) / 64);
         word.is_some_and(|word| word >> (metric.0 % 64) & 1 == 1)
     }
 
-    /// Those that are not among `others`.
+    /// Removes the metrics in `others`.
     fn remove_all(&mut self, others: &Self) {
         for (word, others) in self.0.iter_mut().zip(&others.0) {
             *word &= !others;
@@ -48,37 +48,36 @@ impl MetricSet {
     }
 }
 
-/// A target that speaks for a node.
+/// A target that reports a node.
 #[derive(Clone, Debug)]
 pub struct MetricSource {
-    /// In whose words.
+    /// Its dialect.
     pub dialect: Dialect,
-    /// Which target.
+    /// Its target id.
     pub target: TargetId,
-    /// When it last brought new values.
+    /// When it last reported new values.
     pub(super) last: UnixMs,
-    /// What it brought before is no base for a rate: another clock.
+    /// Earlier readings are no base for a rate: they are of another clock.
     pub(super) epoch: UnixMs,
-    /// What of its last page is not taken from lesser ones.
+    /// Metrics of its last page, which are not ingested from sources of lower priority.
     has: MetricSet,
-    /// What was taken of it.
+    /// Metrics that were ingested from it.
     taken: MetricSet,
 }
 
-/// What is taken of a page.
+/// The metrics of a page that are ingested.
 #[derive(Clone, Debug)]
 pub(super) struct SelectedMetrics {
-    /// The metrics that are taken.
+    /// The ingested metrics.
     pub(super) taken: MetricSet,
-    /// Those that were taken of the page before as well.
+    /// Those that were ingested from the page before as well.
     before: MetricSet,
     epoch: UnixMs,
     at: UnixMs,
 }
 
 impl SelectedMetrics {
-    /// Readings that came before this instant are no base for a rate of the metric: another target may have brought
-    /// them.
+    /// Readings before this time are no base for a rate of the metric: they may be from another target.
     #[inline]
     pub(super) fn rate_epoch(&self, metric: MetricId) -> UnixMs {
         if self.before.has_metric(metric) { self.epoch } else { self.at }
@@ -92,8 +91,8 @@ impl MetricSource {
     }
 }
 
-/// What is taken of a page of the speaker at `place`: what no better dialect says that was heard lately. Of equal ones,
-/// as two model servers of a kind, the first is taken.
+/// Selects the metrics of a page of the source at `place`: those that no recent page of a dialect of higher priority
+/// has. Of equal dialects, as two model servers of a kind, the first is used.
 pub(super) fn select_metrics(
     speakers: &mut [MetricSource],
     place: usize,
@@ -102,7 +101,7 @@ pub(super) fn select_metrics(
     fresh_for: Duration,
     same_clock: bool,
 ) -> SelectedMetrics {
-    // What a model server says is of itself, whoever else runs beside it.
+    // A model server reports only itself, whatever other sources the node has.
     let (mut taken, has) = MetricSet::of(report, |row| row.class != DeviceClass::Service);
     let own = speakers[place].dialect;
     for (other, speaker) in speakers.iter().enumerate() {

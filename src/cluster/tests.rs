@@ -1,4 +1,4 @@
-//! What the cluster knows after which pages, in virtual time.
+//! Tests of the cluster state after sequences of pages, in virtual time.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -234,7 +234,7 @@ fn a_target_that_changes_its_name_leaves_its_old_node_to_go_stale() {
     assert_eq!(cluster.current_reading(gpu::UTILIZATION, old), Some(AbsenceReason::Stale.into()));
 }
 
-/// Who is spared for a while is neither tried nor missed: how his last attempt ended still stands.
+/// A target in backoff is neither attempted nor missed: the result of its last attempt stays.
 #[test]
 fn a_resting_target_counts_neither_as_tried_nor_as_missed() {
     let mut cluster = new_cluster(&[(1, "a:1", None)]);

@@ -1,4 +1,4 @@
-//! Targets: what is to be read, and the fate of the last attempt.
+//! Targets: what is scraped, and the result of the last attempt.
 
 use std::time::Duration;
 
@@ -12,39 +12,39 @@ use super::{
     source_priority::MetricSet,
 };
 
-/// A device of the page that is not taken.
+/// Marks a device of the page that is not ingested.
 pub(super) const NOT_TAKEN: u32 = u32::MAX;
 
 /// An odd number that spreads the bits of what it multiplies.
 const MIXER: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Added to the time within which a batch must come, for the way through the inbox.
+/// Added to the deadline of a batch, for its way through the inbox.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// Whether a target is read.
+/// Whether a target is scraped successfully.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetHealth {
-    /// It has not been tried yet.
+    /// Not attempted yet.
     Pending,
     /// Its last attempt succeeded, within its time.
     Live,
-    /// Its last attempt failed, or none came within its time.
+    /// Its last attempt failed, or none was reported within its time.
     Down,
 }
 
-/// How long its row says that results of a target were not taken.
+/// How long its row shows dropped results.
 const DROPS_SAID_FOR: Duration = Duration::from_mins(10);
 
-/// A target with the fate of its last attempt.
+/// A target and the result of its last attempt.
 #[derive(Clone, Debug)]
 pub struct TrackedTarget {
-    /// What was announced.
+    /// The announced target.
     pub target: ScrapeTarget,
-    /// Whether it is read.
+    /// Its health.
     pub health: TargetHealth,
-    /// The node that it speaks for.
+    /// The node that it reports.
     pub node: Option<NodeId>,
-    /// In whose words it speaks, once known.
+    /// Its dialect, once known.
     pub dialect: Option<Dialect>,
     /// The end of the last attempt.
     pub last_attempt: Option<UnixMs>,
@@ -52,7 +52,7 @@ pub struct TrackedTarget {
     pub last_success: Option<UnixMs>,
     /// Why the last attempt failed, if it did.
     pub failure: Option<ScrapeFailure>,
-    /// Why its data is not taken although its page was read.
+    /// Why its page is not ingested although it was read.
     pub flag: Option<SanitizedText>,
     /// How long the last attempt took, in milliseconds.
     pub duration_ms: Option<f64>,
@@ -60,48 +60,48 @@ pub struct TrackedTarget {
     pub samples: u64,
     /// Bytes of its last page.
     pub bytes: u64,
-    /// Lines of its last page that were not taken.
+    /// Rejected lines of its last page.
     pub rejected: RejectionCounts,
-    /// Periods in which no attempt was reported at all.
+    /// Periods without any reported attempt.
     pub missed: u64,
-    /// Results of attempts that were not taken, because a later one had been taken before.
+    /// Dropped results: a later one had been ingested before.
     pub dropped: u64,
-    /// When the last of them ended.
+    /// When the last dropped result ended.
     pub dropped_at: Option<UnixMs>,
-    /// Attempts in a row that say nothing of it because gaunt itself was late.
+    /// Consecutive attempts without information about it because gaunt itself was late.
     pub unjudged: u32,
-    /// Attempts that failed or were missed, in a row.
+    /// Consecutive attempts that failed or were missed.
     pub failures: u32,
     /// When the first of them ended.
     pub down_since: Option<UnixMs>,
-    /// Whether the last attempt that was made failed.
+    /// Whether the last attempt failed.
     last_failed: bool,
-    /// When the next attempt must have been reported; set by the first tick.
+    /// When the next attempt must be reported; set by the first tick.
     due: Option<UnixMs>,
     /// The node's clock on its last page.
     pub(super) node_time: Option<UnixMs>,
-    /// When that clock last moved.
+    /// When that clock last advanced.
     pub(super) moved: Option<UnixMs>,
-    /// What the readings of its last page were, as a number: equal pages have equal ones.
+    /// Hash of the readings of its last page: equal pages have equal hashes.
     readings: u64,
-    /// When its page last said anything that the one before did not.
+    /// When its page last differed from the one before.
     pub(super) last_change: Option<UnixMs>,
     /// The devices of its last page with their rows.
     pub(super) layout: RowLayout,
 }
 
-/// The devices of a page, and where their cells are: pages of one target hardly ever differ in it.
+/// The devices of a page and their rows: pages of one target rarely differ in them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RowLayout {
     pub(super) devices: CowList<Device>,
     pub(super) rows: Vec<u32>,
     pub(super) infos: CowList<InfoSeries>,
     pub(super) taken: MetricSet,
-    /// The devices as the node's other pages call them.
+    /// The devices under the names that the node's other pages use.
     pub(super) names: CowList<Device>,
-    /// Of which classes anything is measured and taken.
+    /// The classes with ingested measurements.
     pub(super) measured: Vec<bool>,
-    /// Devices for which the node has no room.
+    /// Devices above the limits of the node.
     pub(super) refused: RefusedDevices,
 }
 
@@ -136,16 +136,16 @@ impl TrackedTarget {
         }
     }
 
-    /// Notes how an attempt ended; the page itself is for the caller.
+    /// Records the result of an attempt; the caller ingests the page itself.
     pub(super) fn record_attempt(&mut self, batch: &Batch, period: Duration) {
-        // One period to the next attempt, and up to one more because that one may use up its deadline.
+        // One period to the next attempt, and up to one more because that one may use its whole deadline.
         self.due = Some(batch.at + period * 2 + GRACE);
         if matches!(batch.outcome, Err(ScrapeFailure::Resting(_))) {
-            return; // No attempt: how the last one ended still stands.
+            return; // No attempt: the result of the last one stays.
         }
         if batch.outcome.as_ref().is_err_and(ScrapeFailure::is_own) {
             self.unjudged = self.unjudged.saturating_add(1);
-            return; // The target was not given its time: likewise.
+            return; // The target did not get its time: likewise.
         }
         self.unjudged = 0;
         self.last_attempt = Some(batch.at);
@@ -160,8 +160,8 @@ impl TrackedTarget {
         }
     }
 
-    /// Whether a page only says again what the last one said, because its exporter has not looked since. At least one
-    /// value of a GPU moves from one look to the next.
+    /// Whether a page only repeats the last one because its exporter has not sampled since. At least one value of a
+    /// GPU changes from one sample to the next.
     pub(super) fn detect_repeat(&mut self, page: &ScrapedPage, at: UnixMs) -> bool {
         if !page.dialect.has_own_interval() || page.report.node_time.is_some() {
             return false;
@@ -183,14 +183,14 @@ impl TrackedTarget {
         same && self.moved.is_some_and(|moved| at.duration_since(moved) <= LONGEST_LOOK)
     }
 
-    /// Gives it more time until its next attempt must have been reported: for so long nobody took reports.
+    /// Extends the deadline of its next attempt by a time in which nothing was ingested.
     pub(super) fn extend_deadline(&mut self, late: Duration) {
         self.due = self.due.map(|due| due + late);
     }
 
-    /// Counts the periods that passed without a report until `now`.
+    /// Counts the periods without a report until `now`.
     pub(super) fn count_missed(&mut self, now: UnixMs, period: Duration) {
-        // The first attempt of a spread schedule comes within one period, and ends within its deadline.
+        // The first attempt of a spread schedule is within one period, and ends within its deadline.
         let due = *self.due.get_or_insert(now + period * 5 / 2 + GRACE);
         if now <= due {
             return;
@@ -204,34 +204,34 @@ impl TrackedTarget {
         }
     }
 
-    /// When its page last said anything new; none if it has not been read, or if its pages may stand still rightly.
+    /// When its page last changed; none if it has not been scraped, or if its pages may legitimately stay constant.
     pub fn last_change(&self) -> Option<UnixMs> {
         self.last_change
     }
 
-    /// Devices of its last page that are refused because its node has too many.
+    /// Refused devices of its last page: its node has too many.
     pub fn refused_devices(&self) -> &RefusedDevices {
         &self.layout.refused
     }
 
-    /// Counts a result that is not taken.
+    /// Counts a dropped result.
     pub(super) fn drop_result(&mut self, at: UnixMs) {
         self.dropped += 1;
         self.dropped_at = self.dropped_at.max(Some(at));
     }
 
-    /// How many of its results were not taken, if the last of them is recent.
+    /// Number of its dropped results, if the last of them is recent.
     pub fn dropped_lately(&self) -> Option<u64> {
         let (last, dropped) = (self.last_attempt?, self.dropped_at?);
         (last.duration_since(dropped) <= DROPS_SAID_FOR).then_some(self.dropped)
     }
 
-    /// Whether the last thing that happened to it is that nothing was reported.
+    /// Whether its last event is a missed report.
     pub fn is_missed(&self) -> bool {
         self.health == TargetHealth::Down && self.failure.is_none()
     }
 
-    /// Whether it is down because an attempt at it failed, and not only because nobody made one.
+    /// Whether it is down because an attempt failed, and not only because none was made.
     pub fn has_failed(&self) -> bool {
         self.health == TargetHealth::Down && self.last_failed
     }

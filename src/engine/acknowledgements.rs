@@ -1,4 +1,4 @@
-//! Acknowledgements: who took which finding on, and what became of that.
+//! Acknowledgements of findings, and their history.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,23 +17,23 @@ use crate::{
     judge::is_acceptable,
 };
 
-/// Turns of one finding's acknowledgement that are kept, the newest.
+/// Maximum number of changes that are kept per acknowledgement, the newest.
 const MAX_TURNS: usize = 16;
 
-/// What was done about findings, by their ids.
+/// Actions on findings, by finding id.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Acknowledgements(BTreeMap<String, AcknowledgementRecord>);
 
-/// What was done about one finding.
+/// Actions on one finding.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct AcknowledgementRecord {
-    /// When the finding was opened: one that begins anew is another.
+    /// When the finding was opened: a finding that opens again is another one.
     opened: UnixMs,
-    /// The acknowledgement, if it holds.
+    /// The acknowledgement, if it is in effect.
     holds: Option<Acknowledgement>,
-    /// What became of it, oldest first.
+    /// Its changes, oldest first.
     turns: Vec<LifecycleChange>,
-    /// Who accepted its level, until the judge takes that in.
+    /// The user that accepted its level, until the judge applies that.
     #[serde(default)]
     accepted: Option<SanitizedText>,
 }
@@ -53,7 +53,7 @@ impl AcknowledgementRecord {
 }
 
 impl Acknowledgements {
-    /// Writes into findings who took them on. One that became more urgent since is not acknowledged any more.
+    /// Writes acknowledgements into findings. A finding whose urgency rose since then is no longer acknowledged.
     pub(super) fn apply_to_findings(&mut self, findings: &mut [Finding], at: UnixMs) {
         for finding in findings {
             let Some(taken) = self.0.get_mut(&finding.id) else { continue };
@@ -77,18 +77,18 @@ impl Acknowledgements {
         }
     }
 
-    /// Forgets what was done about findings that nobody knows any more.
+    /// Drops actions on findings that no longer exist.
     pub(super) fn retain_known(&mut self, known: &BTreeSet<&str>) {
         self.0.retain(|id, _| known.contains(id.as_str()));
     }
 
-    /// Levels that somebody accepted and that the judge does not know of: the finding's id, and who it was.
+    /// Accepted levels that the judge has not applied yet: finding id and user.
     fn take_accepted(&mut self) -> Vec<(String, SanitizedText)> {
         let taken = self.0.iter_mut();
         taken.filter_map(|(id, taken)| Some((id.clone(), taken.accepted.take()?))).collect()
     }
 
-    /// Does something to a finding that is open.
+    /// Applies an action to an open finding.
     fn apply_action(
         &mut self,
         act: &FindingAction,
@@ -136,7 +136,7 @@ fn is_acknowledgement_event(what: FindingEvent) -> bool {
 }
 
 impl Engine {
-    /// Does something to a finding; the answer is the finding as it is then, or why it cannot be done.
+    /// Applies an action to a finding and returns the finding, or why the action is not possible.
     pub fn handle_action(&mut self, act: &FindingAction) -> Answer {
         match self.try_action(act) {
             Ok(()) => {
@@ -146,7 +146,7 @@ impl Engine {
         }
     }
 
-    /// Tells the judge which levels were accepted; while he judges that waits for the next tick.
+    /// Passes accepted levels to the judge; during a judgement that waits for the next tick.
     pub(super) fn apply_accepted_levels(&mut self) {
         let Some(judge) = &mut self.judge else { return };
         let accepted = self.acknowledgements.take_accepted();
@@ -174,7 +174,7 @@ impl Engine {
         let now = self.cluster.now();
         self.acknowledgements.apply_action(act, &finding, now)?;
         self.apply_accepted_levels();
-        // What was published is told anew at once: who acts wants to see that he did.
+        // Published again at once, so that the user sees the effect.
         self.acknowledgements
             .apply_to_findings(&mut Arc::make_mut(&mut self.findings).findings, now);
         let groups = self.group_findings(&self.findings.findings);
@@ -192,7 +192,7 @@ impl Engine {
     }
 }
 
-/// How many of these findings somebody took on.
+/// Number of these findings that are acknowledged.
 pub(super) fn count_acknowledged(list: &FindingList) -> u32 {
     list.findings.iter().filter(|finding| finding.acknowledged.is_some()).count() as u32
 }

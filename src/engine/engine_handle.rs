@@ -1,4 +1,4 @@
-//! The door to the owner: an inbox for what senders bring, and a way to ask.
+//! The handle of the engine: an inbox for deliveries, and a channel for queries.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,71 +14,71 @@ use tokio::{
 use super::{PersistedState, RecordedPast};
 use crate::answer::{Answer, FindingAction, FindingList, JobLostTime, Overview, Question};
 
-/// Deliveries that may wait. A sender whose delivery finds the inbox full waits, and so falls behind visibly. A third of a
-/// second of 12,500 targets that are read every second: as long as the judge looks at such a fleet, they are read on. A
-/// target has one delivery under way at most, so that all of them together hold what one period brings.
+/// Capacity of the inbox. A sender that finds the inbox full waits, and so falls behind visibly. It holds a third of a
+/// second of 12,500 targets that are scraped every second: as long as a judgement of such a fleet takes, scraping goes
+/// on. A target has at most one delivery in flight, so that all of them together hold what one period brings.
 pub const INBOX: usize = 4096;
 
-/// Questions that may wait. They are taken before deliveries, so that few wait for long.
+/// Capacity of the query channel. Queries come before deliveries, so that few wait for long.
 pub const QUESTIONS: usize = 256;
 
-/// What the owner is asked, with the way back for its answer.
+/// A request to the engine, with the channel for its answer.
 #[derive(Debug)]
 pub(super) enum EngineRequest {
-    /// A question.
+    /// A query.
     Question(Question, oneshot::Sender<Answer>),
-    /// Something that changes what is known.
+    /// A change of state.
     Change(EngineChange),
-    /// What outlives a restart.
+    /// A copy of the persisted state.
     PersistedState(oneshot::Sender<PersistedState>),
-    /// The past that is kept, in so many bytes.
+    /// The recorded past, in about this many bytes.
     Past(usize, oneshot::Sender<RecordedPast>),
 }
 
-/// Something that changes what is known.
+/// A change of state.
 #[derive(Debug)]
 pub(super) enum EngineChange {
-    /// Somebody acts.
+    /// An action on a finding, such as an acknowledgement.
     Action(FindingAction, oneshot::Sender<Answer>),
-    /// What a probe says.
+    /// A pairing request of a probe.
     Pairing(PairingRequest, oneshot::Sender<PairingReply>),
-    /// This much of what is counted is kept.
+    /// This much of the lost time is saved.
     Persisted(Vec<JobLostTime>),
 }
 
-/// A request to keep everything now, with the way back once that is done.
+/// A request to save all state now, with a channel that reports completion.
 pub type FlushRequest = oneshot::Sender<()>;
 
-/// The longest that who acts waits until that is kept; it is done in any case.
+/// The longest time that an action waits until it is saved; it takes effect in any case.
 const KEPT_WITHIN: Duration = Duration::from_secs(5);
 
-/// What the owner publishes each tick: who asks for it does not wait for the owner.
+/// The precomputed answers of a tick: reading them does not wait for the engine.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PublishedState {
-    /// The fleet at a glance, the heat map in it.
+    /// The fleet overview, heat map included.
     pub(super) overview: Arc<Overview>,
     /// Every open finding.
     pub(super) findings: Arc<FindingList>,
 }
 
-/// The receiving ends for the owner's loop.
+/// The receivers for the engine's loop.
 pub(super) struct EngineChannels {
     pub(super) deliveries: mpsc::Receiver<Delivery>,
     pub(super) requests: mpsc::Receiver<EngineRequest>,
     pub(super) published: watch::Sender<PublishedState>,
 }
 
-/// A way to reach a running owner. Cheap to copy; the owner ends when the last one is dropped.
+/// A handle to a running engine. Cheap to clone; the engine ends when the last one is dropped.
 #[derive(Clone, Debug)]
 pub struct EngineHandle {
     inbox: mpsc::Sender<Delivery>,
     requests: mpsc::Sender<EngineRequest>,
     published: watch::Receiver<PublishedState>,
-    /// Who keeps what outlives a restart.
+    /// The task that persists state.
     flush_sender: Option<mpsc::Sender<FlushRequest>>,
 }
 
-/// The owner is gone: its task ended or panicked.
+/// The engine has stopped: its task ended or panicked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the owner of the cluster's data has ended; see the log for the reason and start gaunt again"
@@ -86,7 +86,7 @@ pub struct EngineHandle {
 pub struct EngineStopped;
 
 impl EngineHandle {
-    /// A handle, and the receiving ends for the owner's loop.
+    /// A handle, and the receivers for the engine's loop.
     pub(super) fn new(first: PublishedState) -> (Self, EngineChannels) {
         let (inbox, deliveries) = mpsc::channel(INBOX);
         let (questions, asked) = mpsc::channel(QUESTIONS);
@@ -95,19 +95,19 @@ impl EngineHandle {
         (handle, EngineChannels { deliveries, requests: asked, published: publish })
     }
 
-    /// The inbox, for a sender.
+    /// The sender of deliveries.
     pub fn delivery_sender(&self) -> mpsc::Sender<Delivery> {
         self.inbox.clone()
     }
 
-    /// Waits until the owner has ticked after `last`; says when it last ticked.
+    /// Waits for a tick after `last` and returns its time.
     pub async fn wait_for_tick(&self, last: UnixMs) -> Result<UnixMs, EngineStopped> {
         let mut published = self.published.clone();
         let newer = published.wait_for(|published| published.overview.at > last).await;
         newer.map(|published| published.overview.at).map_err(|_| EngineStopped)
     }
 
-    /// Asks, and waits for the answer; what is published each tick is there at once.
+    /// Sends a query and waits for the answer; precomputed answers are available at once.
     pub async fn ask_question(&self, question: Question) -> Result<Answer, EngineStopped> {
         if self.published.has_changed().is_err() {
             return Err(EngineStopped);
@@ -129,7 +129,7 @@ impl EngineHandle {
         answer.await.map_err(|_| EngineStopped)
     }
 
-    /// Says what a probe says, and waits for the reply.
+    /// Sends a pairing request and waits for the reply.
     pub async fn send_pairing_request(
         &self,
         word: PairingRequest,
@@ -139,7 +139,7 @@ impl EngineHandle {
         reply.await.map_err(|_| EngineStopped)
     }
 
-    /// Does something, and waits until it is done and published.
+    /// Sends an action and waits until it is applied and published.
     pub async fn send_action(&self, act: FindingAction) -> Result<Answer, EngineStopped> {
         let (back, answer) = oneshot::channel();
         self.send_change(EngineChange::Action(act, back)).await?;
@@ -154,29 +154,29 @@ impl EngineHandle {
         Ok(answer)
     }
 
-    /// The same handle, whose acts are kept before they are answered.
+    /// The same handle, whose actions are saved before they are answered.
     #[must_use]
     pub fn with_flush_sender(&self, keeper: mpsc::Sender<FlushRequest>) -> Self {
         Self { flush_sender: Some(keeper), ..self.clone() }
     }
 
-    /// What outlives a restart, as of now.
+    /// The persisted state as of now.
     pub async fn persisted_state(&self) -> Result<PersistedState, EngineStopped> {
         let (back, remembered) = oneshot::channel();
         self.requests.send(EngineRequest::PersistedState(back)).await.map_err(|_| EngineStopped)?;
         remembered.await.map_err(|_| EngineStopped)
     }
 
-    /// The past that is kept, in about `most` bytes.
+    /// The recorded past in about `most` bytes.
     pub async fn recorded_past(&self, most: usize) -> Result<RecordedPast, EngineStopped> {
         let (back, past) = oneshot::channel();
         self.requests.send(EngineRequest::Past(most, back)).await.map_err(|_| EngineStopped)?;
         past.await.map_err(|_| EngineStopped)
     }
 
-    /// Tells the owner that this is kept: what it counts is told from now on as it is there.
+    /// Reports to the engine that this state is saved: from now on, counters are reported up to it.
     pub async fn confirm_persisted(&self, remembered: &PersistedState) {
-        // An owner that is gone tells nothing.
+        // A stopped engine needs no report.
         _ = self.send_change(EngineChange::Persisted(remembered.lost_time_rows())).await;
     }
 
@@ -190,12 +190,13 @@ mod tests {
     use super::*;
     use crate::engine::{Engine, EngineOptions, spawn_stepped};
 
-    /// Four times as many questions, acts and requests as may wait: who asks waits, and each gets its answer.
+    /// Four times as many queries, actions and requests as fit into the channel: senders wait, and each gets its
+    /// answer.
     #[tokio::test]
     async fn questions_beyond_their_queue_wait_and_all_are_answered() {
         let start = UnixMs(1_700_000_000_000);
         let (handle, ticks) = spawn_stepped(Engine::new(EngineOptions::default()), start);
-        // The owner's task runs on this thread, which does not let go meanwhile.
+        // The engine's task runs on this thread, which does not yield meanwhile.
         let held = (0..2 * QUESTIONS)
             .take_while(|_| {
                 let (back, _) = oneshot::channel();

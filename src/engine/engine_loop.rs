@@ -1,4 +1,4 @@
-//! The owner's loop: questions first, then the tick, then what the senders bring, one thing at a time.
+//! The engine's loop: queries first, then the tick, then ingest, one thing at a time.
 
 use std::{
     sync::Arc,
@@ -22,19 +22,19 @@ use super::{
 /// The longest time between two ticks: a screen that is older than this looks frozen.
 const SLOWEST_TICK: Duration = Duration::from_secs(1);
 
-/// The shortest time between two ticks, so that a tiny period cannot make the owner spin.
+/// The shortest time between two ticks, so that a tiny period cannot keep the engine busy.
 const FASTEST_TICK: Duration = Duration::from_millis(50);
 
-/// Judgements in one period at least: targets that are read every ten seconds say little that is new in each second.
+/// Minimum number of judgements per period: targets that are scraped every ten seconds change little each second.
 const JUDGEMENTS: u32 = 4;
 
 /// A tick that comes later than this is late.
 const LATE: Duration = Duration::from_millis(50);
 
-/// So many times as long as a judgement took, none is made.
+/// Pause after a judgement, as a multiple of its duration.
 const REST: u32 = 3;
 
-/// The longest time without a judgement for that reason: on a machine that is too busy, something has to be late.
+/// The longest such pause: on an overloaded machine, something has to be late.
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
 /// A clock that never goes back: the monotonic clock, anchored to the wall clock once, here.
@@ -44,22 +44,21 @@ pub fn monotonic_clock() -> ClockFn {
     Arc::new(move || UnixMs(0) + (wall + anchor.elapsed()))
 }
 
-/// Starts an owner on the current tokio runtime. It ends when the last handle is dropped.
+/// Starts an engine on the current tokio runtime. It ends when the last handle is dropped.
 pub fn spawn_new(options: EngineOptions, clock: ClockFn) -> EngineHandle {
     let mut owner = Engine::new(options);
     owner.run_tick(clock());
     spawn_existing(owner, clock)
 }
 
-/// The same with an owner that knows something already.
+/// Like [`spawn_new`], with an engine that has state already.
 pub fn spawn_existing(owner: Engine, clock: ClockFn) -> EngineHandle {
     let mut timer = interval(tick_interval(owner.options.period));
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
     spawn_loop(owner, TickSource::Timer(timer, clock))
 }
 
-/// The same with an owner for whom time passes when it is told: it ticks at each instant that is sent, after all that
-/// was delivered before.
+/// Starts an engine in virtual time: it ticks at each instant that is sent, after all earlier deliveries are ingested.
 pub fn spawn_stepped(mut owner: Engine, start: UnixMs) -> (EngineHandle, mpsc::Sender<UnixMs>) {
     owner.run_tick(start);
     let (send, told) = mpsc::channel(1);
@@ -72,16 +71,16 @@ fn spawn_loop(owner: Engine, beats: TickSource) -> EngineHandle {
     handle
 }
 
-/// What lets time pass.
+/// Source of ticks.
 enum TickSource {
-    /// A timer, and the clock to read then.
+    /// A timer, and the clock to read at each tick.
     Timer(Interval, ClockFn),
-    /// Somebody who says which instant it is.
+    /// A channel of instants.
     Channel(mpsc::Receiver<UnixMs>),
 }
 
 impl TickSource {
-    /// The next instant, and how late it comes; never, once nobody tells it any more.
+    /// The next instant and its lateness; pending forever once the channel is closed.
     async fn next(&mut self) -> (UnixMs, Duration) {
         match self {
             Self::Timer(timer, clock) => {
@@ -96,12 +95,12 @@ impl TickSource {
     }
 }
 
-/// The time between two ticks for targets that are read once a period.
+/// The time between two ticks for targets that are scraped once per period.
 pub fn tick_interval(period: Duration) -> Duration {
     period.clamp(FASTEST_TICK, SLOWEST_TICK)
 }
 
-/// How often time passes.
+/// The interval of ticks and judgements.
 #[derive(Clone, Copy, Debug)]
 struct TickPace {
     /// The time between two ticks.
@@ -111,13 +110,13 @@ struct TickPace {
 }
 
 impl TickPace {
-    /// The pace for targets that are read once a period.
+    /// The pace for targets that are scraped once per period.
     fn of(period: Duration) -> Self {
         let (tick, between) = (tick_interval(period), period / JUDGEMENTS);
         Self { tick, judge_every: (between.div_duration_f64(tick) as u32).max(1) }
     }
 
-    /// The ticks without a judgement after one that took so long: deliveries wait while the judge judges, and must not
+    /// The ticks without a judgement after one that took `spent`: deliveries wait during a judgement, and must not
     /// wait most of the time.
     fn ticks_to_skip(self, spent: Duration) -> u32 {
         let needed = (spent * REST).min(LONGEST_REST).div_duration_f64(self.tick) as u32;
@@ -125,14 +124,14 @@ impl TickPace {
     }
 }
 
-/// When the next judgement is made.
+/// Schedules the next judgement.
 #[derive(Debug)]
 struct JudgePacer {
     pace: TickPace,
-    /// Ticks that pass before it is due.
+    /// Ticks until it is due.
     left: u32,
-    /// Ticks since the last one, as long as deliveries wait that came while it was made: they come first. Who judged
-    /// again before would fall behind further with each, and lose pages.
+    /// Ticks since the last one, while deliveries wait that came during it: they come first. Another judgement before
+    /// them would add to the backlog each time, and lose pages.
     behind: Option<u32>,
 }
 
@@ -141,14 +140,14 @@ impl JudgePacer {
         Self { pace, left: 0, behind: None }
     }
 
-    /// So many deliveries wait.
+    /// Updates the number of waiting deliveries.
     fn update_backlog(&mut self, deliveries: usize) {
         if deliveries == 0 {
             self.behind = None;
         }
     }
 
-    /// Whether it is made at this tick.
+    /// Whether a judgement is due at this tick.
     fn take_due(&mut self) -> bool {
         let longest = LONGEST_REST.div_duration_f64(self.pace.tick) as u32;
         let waits = self.behind.is_some_and(|ticks| ticks < longest);
@@ -158,13 +157,13 @@ impl JudgePacer {
         is_due && !waits
     }
 
-    /// It was made, and took so long.
+    /// Records a judgement and its duration.
     fn record_judgement(&mut self, spent: Duration) {
         (self.left, self.behind) = (self.pace.ticks_to_skip(spent), Some(0));
     }
 }
 
-/// Runs until nobody is left to ask, or until a part of it panicked.
+/// Runs until all handles are dropped, or until a task panics.
 async fn run(owner: Engine, mut beats: TickSource, ends: EngineChannels) {
     let EngineChannels { mut deliveries, requests: asked, published } = ends;
     let mut turn = JudgePacer::new(TickPace::of(owner.options.period));
@@ -177,7 +176,7 @@ async fn run(owner: Engine, mut beats: TickSource, ends: EngineChannels) {
             biased;
             going_on = desk.serve_next() => if !going_on { return },
             (now, late) = beats.next() => {
-                // Time that is told does not press: all that came before counts, and no judgement is left out.
+                // In virtual time nothing is late: all earlier deliveries are ingested, and no judgement is skipped.
                 let is_told = matches!(beats, TickSource::Channel(_));
                 while let Some(delivery) = is_told.then(|| deliveries.try_recv().ok()).flatten() {
                     let Some(owner) = desk.engine_mut().await else { return };
@@ -207,15 +206,15 @@ async fn run(owner: Engine, mut beats: TickSource, ends: EngineChannels) {
     }
 }
 
-/// By how much this process is late, if it is: its tick came late, or so many deliveries wait that those of a whole tick
-/// are among them. Nobody is missed for that.
+/// The lateness of this process, if any: its tick came late, or so many deliveries wait that those of a whole tick are
+/// among them. No target counts as missed for that time.
 fn own_lateness(pace: TickPace, late: Duration, waiting: usize) -> Option<Duration> {
     let late = if waiting >= INBOX / 2 { late.max(pace.tick) } else { late };
     (late >= LATE).then_some(late)
 }
 
-/// One tick. What takes long in it is done on a thread of its own while questions are answered: on a large fleet a
-/// judgement takes longer than a question may wait.
+/// One tick. Its long parts run on a thread of their own while queries are answered: on a large fleet a judgement
+/// takes longer than a query may wait.
 async fn step_engine(desk: &mut QueryScheduler, now: UnixMs, judges: bool) -> Option<()> {
     if judges {
         let Some(judging) = desk.engine_mut().await?.begin_tick(now) else { return Some(()) };
@@ -231,7 +230,7 @@ async fn step_engine(desk: &mut QueryScheduler, now: UnixMs, judges: bool) -> Op
     Some(())
 }
 
-/// The way in which questions come.
+/// Receiver of queries.
 pub(super) type RequestReceiver = mpsc::Receiver<EngineRequest>;
 
 #[cfg(test)]
@@ -288,7 +287,7 @@ mod tests {
             turn.update_backlog(0);
             made(&mut turn)
         }));
-        // What waits is taken in time.
+        // The backlog is ingested in time.
         turn.update_backlog(700);
         assert!(!made(&mut turn));
         turn.update_backlog(20);
@@ -296,7 +295,7 @@ mod tests {
         turn.update_backlog(0);
         turn.update_backlog(3);
         assert!(made(&mut turn), "what came since counts at the next one");
-        // A machine that is too slow for all is judged now and then.
+        // On a machine that is too slow, judgements are rarer but do not stop.
         let often = (0..60).filter(|_| {
             turn.update_backlog(5_000);
             made(&mut turn)

@@ -1,4 +1,4 @@
-//! The fabric: ports put together by leaf and rail.
+//! The fabric matrix: ports aggregated by leaf and rail.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,21 +21,21 @@ use crate::{
     cluster::{Cluster, NodeId},
 };
 
-/// The most cells: more than any fabric of 100,000 ports has; what lies beyond is put under the empty names.
+/// Maximum number of cells: more than any fabric of 100,000 ports has; ports beyond are counted under the empty names.
 const MAX_CELLS: usize = 65_536;
 
-/// Errors that are added up to one number.
+/// Errors that are summed to one number.
 const ERRORS: [MetricId; 4] =
     [port::SYMBOL_ERRORS, port::LINK_ERROR_RECOVERY, port::LINK_DOWNED, port::RECEIVE_ERRORS];
 
-/// The time that the network stops a port, by priority, and that the port stops the network.
+/// PFC pause time received, by priority, and PFC pause time sent.
 const PAUSES: [(MetricId, usize); 2] =
     [(ethernet::RECEIVE_PAUSED_0, 0), (ethernet::TRANSMIT_PAUSED_0, 1)];
 
-/// Priorities of a port's traffic: the rows of the catalogue follow one another.
+/// Priorities of a port's traffic: their metrics are consecutive in the catalogue.
 const PRIORITIES: u16 = 8;
 
-/// What the ports of one cell add up to.
+/// Totals of the ports of one cell.
 #[derive(Clone, Copy, Default)]
 struct FabricCellSums {
     ports: u32,
@@ -48,7 +48,7 @@ struct FabricCellSums {
     ecn: FabricCellMean,
     errors: Option<f64>,
     downs: Option<f64>,
-    /// The worst finding, by its place among all.
+    /// The worst finding, by its position in the list.
     finding: Option<FindingKind>,
 }
 
@@ -72,7 +72,7 @@ impl FabricCellMean {
 }
 
 impl Engine {
-    /// Leaves by rails, of the ports that a filter leaves.
+    /// Leaves by rails, of the ports that match a filter.
     pub(super) fn compute_fabric(&self, filter: &Filter) -> FabricMatrix {
         let ports = PortRows::new(self);
         let selected = select_rows(filter, &ports, MAX_ROWS);
@@ -92,7 +92,7 @@ impl Engine {
             cells.entry(key).or_default().add_port(self.time_view(), place, id, finding);
         }
         let names = |of: fn(&(&str, &str)) -> String| {
-            // A comparison costs more than knowing a name again.
+            // Names are deduplicated first: hashing them costs less than comparing them.
             let names: HashSet<String> = cells.keys().map(of).collect();
             let mut names: Vec<String> = names.into_iter().collect();
             names.sort_by(|a, b| natural_order(a, b));
@@ -151,7 +151,7 @@ impl FabricCellSums {
         self.ecn.add_value(cluster.counter_rate(port::ECN_MARKED, place));
         let Some(netdev) = netdev_of_port(cluster.live_cluster(), place, id) else { return };
         for (first, direction) in PAUSES {
-            // What a port's priorities are stopped for overlaps: the longest is the time lost at least.
+            // The pause times of a port's priorities overlap: the longest is a lower bound of the lost time.
             let of =
                 (0..PRIORITIES).filter_map(|p| cluster.counter_rate(MetricId(first.0 + p), netdev));
             self.paused[direction].add_value(of.reduce(f64::max));
@@ -174,7 +174,7 @@ impl FabricCellSums {
     }
 }
 
-/// The row of the network device that is the same hardware as a port.
+/// The row of the network device of the same hardware as a port.
 fn netdev_of_port(cluster: &Cluster, row: u32, id: NodeId) -> Option<u32> {
     let name = cluster.device_at(DeviceClass::Port, row)?.info_label(port::INFO, "netdev")?;
     let rows = cluster.node_by_id(id)?.device_rows(DeviceClass::Netdev).iter().copied();

@@ -1,4 +1,4 @@
-//! The judge's findings in the words of answers, and the explanation of one of them.
+//! Answers about findings, and the explanation of one of them.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -13,7 +13,7 @@ use crate::{
     judge::{self, FindingExplanation, FindingHistory, FindingRecord, Judge},
 };
 
-/// A finding as an answer: a GPU whose time is lost costs one GPU-hour in an hour.
+/// Converts a finding to an answer: a GPU whose whole time is lost costs one GPU hour per hour.
 pub(super) fn convert_finding(told: &FindingRecord) -> answer::Finding {
     let finding = &told.finding;
     answer::Finding {
@@ -39,7 +39,7 @@ pub(super) fn convert_finding(told: &FindingRecord) -> answer::Finding {
     }
 }
 
-/// A number of a finding, with what it is made of.
+/// Converts a number of a finding with its source.
 fn convert_sourced_evidence(
     kind: FindingKind,
     number: &judge::FindingEvidence,
@@ -117,10 +117,10 @@ fn convert_context(seen: &FindingExplanation) -> answer::EvidenceContext {
     }
 }
 
-/// Chains of evidence, by the ids of their findings.
+/// Explanations by finding id.
 pub(super) type ExplanationsById = HashMap<String, Arc<FindingExplanation>>;
 
-/// The chain of every finding that has one.
+/// The explanation of every finding that has one.
 pub(super) fn collect_explanations(judge: &Judge) -> ExplanationsById {
     let all = judge.open_records().into_iter().chain(judge.closed_records());
     let chained = all.filter_map(|told| Some((told.finding.id.clone(), told.chain.clone()?)));
@@ -128,7 +128,7 @@ pub(super) fn collect_explanations(judge: &Judge) -> ExplanationsById {
 }
 
 impl Engine {
-    /// Takes what the judge says now; closed findings only if they are others than before.
+    /// Stores the judge's findings; closed findings only if they changed.
     pub(super) fn store_findings(
         &mut self,
         mut open: Vec<answer::Finding>,
@@ -163,14 +163,14 @@ impl Engine {
         })
     }
 
-    /// The finding of this id, open or closed.
+    /// The finding with this id, open or closed.
     pub(super) fn find_finding(&self, id: &str) -> Option<&answer::Finding> {
         let of = |list: &FindingList| list.findings.iter().position(|finding| finding.id == id);
         let open = of(&self.findings).map(|at| &self.findings.findings[at]);
         open.or_else(|| of(&self.closed).map(|at| &self.closed.findings[at]))
     }
 
-    /// Everything that is known of one finding.
+    /// The explanation of one finding.
     pub(super) fn explain_finding(&self, id: &str) -> Result<Arc<Explanation>, Refusal> {
         let unknown = || Refusal::UnknownFinding { finding: SanitizedText::new(id) };
         let finding = self.find_finding(id).ok_or_else(unknown)?.clone();

@@ -1,4 +1,4 @@
-//! The overview: one pass over the fleet, once a tick.
+//! The fleet overview: one pass over the fleet per tick.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -14,27 +14,28 @@ use crate::{
     judge::{self, gpus_of_parts},
 };
 
-/// Lines of findings and groups in the overview, and findings in it: more than any screen shows at once.
+/// Maximum number of finding and group rows in the overview, and of findings in it: more than any screen shows at
+/// once.
 const MAX_FINDINGS: usize = 32;
 
-/// Nodes in the overview: more than any screen shows at once.
+/// Maximum number of nodes in the overview: more than any screen shows at once.
 const MAX_WORST: usize = 32;
 
-/// Sentences about the recording, about sources of targets, and about targets, in the overview.
+/// Maximum number of messages about the recording, about target sources, and about targets, in the overview.
 const MAX_TROUBLE: usize = 8;
 
-/// Lost GPUs of an overview; none if nothing is known of any.
+/// Lost GPUs of an overview; none if the state of all GPUs is unknown.
 pub(super) fn known_loss(overview: &Overview) -> Option<f64> {
     overview.states.iter().copied().any(is_known).then_some(overview.lost.gpus)
 }
 
-/// Whether it is known what these GPUs do.
+/// Whether the counted state is a known one.
 fn is_known(count: StateCount) -> bool {
     !matches!(count.state, GpuState::Stale | GpuState::Unknown)
 }
 
-/// The findings and groups of the worst lines. A group is never cut: it tells the number and the cost of all of its
-/// members, of which the first are here.
+/// The findings and groups of the worst rows. A group is never cut: it reports the number and the cost of all of its
+/// members, the first of which are included.
 fn worst_findings(list: &FindingList) -> (Vec<Finding>, Vec<FindingGroup>) {
     let lines = finding_group::collect_lines(&list.findings, &list.groups);
     let (mut wanted, mut groups) = (HashSet::new(), Vec::new());
@@ -47,7 +48,7 @@ fn worst_findings(list: &FindingList) -> (Vec<Finding>, Vec<FindingGroup>) {
             }
         }
     }
-    // What is left over goes to the worst of the others.
+    // The rest is filled with the worst of the others.
     let mut left = MAX_FINDINGS.saturating_sub(wanted.len());
     let findings = list.findings.iter().filter(|finding| {
         let known = wanted.contains(finding.id.as_str());
@@ -59,7 +60,7 @@ fn worst_findings(list: &FindingList) -> (Vec<Finding>, Vec<FindingGroup>) {
 }
 
 impl Engine {
-    /// The overview of what is known and judged at the instant that is seen; `self.findings` must be those of then.
+    /// The overview at the time of the view; `self.findings` must be those of that time.
     pub(super) fn build_overview(&self) -> Overview {
         let blamed = self.blamed_nodes();
         let (mut heat, mut nodes) = (HeatMap::default(), self.pending_and_down());
@@ -112,11 +113,11 @@ impl Engine {
         }
     }
 
-    /// Targets that no node can be counted for: not tried, not known, or named by the operator and never reached.
+    /// Targets that count for no node: not attempted, unknown, or named by the operator and never reached.
     fn pending_and_down(&self) -> NodeCounts {
         let (mut counts, mut unreached) = (NodeCounts::default(), BTreeSet::new());
         if let Some(picture) = &self.snapshot {
-            // Nodes that are gone by now are counted as they were.
+            // Nodes that have been removed since are counted as they were.
             let ailing = |state| picture.not_live.values().filter(|known| **known == state).count();
             counts.pending = picture.nodes.pending;
             counts.down = picture.nodes.down.saturating_sub(ailing(NodeState::Down) as u32);
@@ -166,7 +167,7 @@ impl Engine {
         all.take(MAX_TROUBLE).collect()
     }
 
-    /// A sentence about findings that have no place.
+    /// A message about findings above the limit of the list.
     fn unlisted_findings_message(&self) -> Option<SanitizedText> {
         let kinds: Vec<String> = self
             .without_place

@@ -1,4 +1,4 @@
-//! History: one metric of one device, or of many put together, from what the cluster keeps.
+//! Answers about history: one metric of one device, or of many devices aggregated.
 
 use gaunt_schema::{DeviceClass, SanitizedText, unit::Unit};
 
@@ -15,7 +15,7 @@ use crate::{
     cluster::NodeId,
 };
 
-/// The most devices that are put together: a large job, in a few milliseconds.
+/// Maximum number of devices that are aggregated: a large job, in a few milliseconds.
 const MAX_DEVICES: u32 = 4_096;
 
 impl Engine {
@@ -76,7 +76,7 @@ impl Engine {
         Ok(history)
     }
 
-    /// Where the cells of the selected rows are, each device once.
+    /// The column rows of the selected devices, each once.
     fn device_rows(
         &self,
         of: &Filter,
@@ -129,7 +129,7 @@ impl Engine {
     }
 }
 
-/// Pasts being put together, slot by slot, the newest last.
+/// Histories being aggregated, slot by slot, the newest last.
 #[derive(Default)]
 struct SeriesAggregate {
     devices: u32,

@@ -1,4 +1,5 @@
-//! Growth: what a page costs grows with its size and no faster, whatever its devices are and whatever changes on it.
+//! Scaling tests: the cost of ingesting a page grows at most linearly with its size, whatever its devices and changes
+//! are.
 
 use std::time::Duration;
 
@@ -12,14 +13,14 @@ use super::{Engine, EngineOptions};
 
 const START: UnixMs = UnixMs(1_700_000_000_000);
 
-/// Long enough for whatever is done only now and then to be done at each step.
+/// Long enough that periodic work is done at each step.
 const PERIOD: Duration = Duration::from_secs(30);
 
-/// The larger page has so many times the devices of the smaller one, and may cost so many times as much.
+/// The size of the larger page as a multiple of the smaller one, and the limit of its cost.
 const TIMES: usize = 4;
 const MOST_RATIO: f64 = 8.0;
 
-/// What takes less is too little to be compared.
+/// Shorter durations are too small to be compared.
 const LEAST: Duration = Duration::from_millis(4);
 
 /// What changes from one page to the next.
@@ -44,7 +45,7 @@ const CHANGES: [IngestPageChange; 7] = [
     IngestPageChange::JobsFlip,
 ];
 
-/// The device of a class by its number: parts of GPUs are spread over eight.
+/// The device of a class by its number: parts of GPUs are spread over eight GPUs.
 fn device_by_number(class: DeviceClass, number: usize) -> Device {
     let name = SanitizedText::new(&number.to_string());
     let key: Vec<SanitizedText> = match class.key_label_names() {
@@ -57,7 +58,7 @@ fn device_by_number(class: DeviceClass, number: usize) -> Device {
     Device { class, key: key.into() }
 }
 
-/// One page: `size` devices of a class, on which everything is measured, after so many changes.
+/// One page: `size` devices of a class with values of all metrics, after so many changes.
 fn build_report(class: DeviceClass, size: usize, round: usize, change: IngestPageChange) -> Report {
     let numbers = (0..size).map(|at| match change {
         IngestPageChange::Renamed => at + round * size,
@@ -74,7 +75,7 @@ fn build_report(class: DeviceClass, size: usize, round: usize, change: IngestPag
     for metric in metrics {
         for (at, number) in (0_u32..).zip(&numbers) {
             if metric.catalogue_row().kind != MetricKind::Info {
-                // Counters grow, gauges move, and some are at their worst.
+                // Counters grow, gauges change, and some have their worst value.
                 let value = ((number * 7 + round * 13) % 5) as f64 + round as f64;
                 report.push(at, metric, value);
                 continue;
@@ -118,13 +119,13 @@ fn engine_with_nodes(nodes: usize) -> Engine {
     owner
 }
 
-/// The processor time of this thread: what else runs on the machine does not count.
+/// The CPU time of this thread: other load on the machine does not count.
 fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// The least processor time of several runs over the same pages, the first two of each not counted.
+/// The minimum CPU time of several runs over the same pages, the first two of each not counted.
 fn measure_cost(nodes: usize, pages: &[Vec<Report>]) -> Duration {
     let run = || {
         let mut owner = engine_with_nodes(nodes);
@@ -169,7 +170,7 @@ const ROUNDS: usize = 4;
 #[test]
 fn ingest_and_tick_of_one_page_grow_with_its_size() {
     for class in DeviceClass::ALL.into_iter().filter(|class| !class.key_label_names().is_empty()) {
-        // Identities and jobs are those of GPUs.
+        // Only GPUs have identities and jobs.
         let of_gpus = [IngestPageChange::IdentitiesSwap, IngestPageChange::JobsFlip];
         for change in
             CHANGES.into_iter().filter(|it| class == DeviceClass::Gpu || !of_gpus.contains(it))

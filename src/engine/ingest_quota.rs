@@ -1,7 +1,7 @@
-//! The time budget of a target: how much processor time taking in one of its pages may need.
+//! The CPU quota of a target: how much CPU time ingesting one of its pages may take.
 //!
-//! Budgets of size hold whatever a page costs in step with its size; this one holds whatever else a page may cost. A
-//! target that is over it several times in a row is refused for a while, twice as long each time, and then tried again.
+//! Size quotas bound costs that are proportional to the size of a page; this one bounds all other costs. A target that
+//! exceeds it several times in a row is refused for a while, twice as long each time, and then tried again.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -13,18 +13,19 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::Engine;
 
-/// What any page may need, and what each sample on it adds: many times what pages need that are taken for the first time.
+/// The quota of any page, and what each sample adds: many times the cost of pages that are ingested for the first
+/// time.
 const OF_A_PAGE: Duration = Duration::from_millis(50);
 const OF_A_SAMPLE: Duration = Duration::from_micros(2);
 
-/// Pages in a row that must be over it: one may have met a busy cache, or bring everything anew.
+/// Consecutive pages that must exceed it: a single one may have found cold caches, or contain only new series.
 const IN_A_ROW: u32 = 3;
 
-/// Pages that are refused the first time, and the most.
+/// Pages that are refused the first time, and at most.
 const FIRST_REST: u32 = 8;
 const LONGEST_REST: u32 = 64;
 
-/// Targets that were over their budgets lately.
+/// Targets that exceeded their quotas recently.
 #[derive(Debug, Default)]
 pub(super) struct IngestQuota {
     over: HashMap<TargetId, QuotaOverrun>,
@@ -32,16 +33,16 @@ pub(super) struct IngestQuota {
 
 #[derive(Debug)]
 struct QuotaOverrun {
-    /// Pages in a row that were over it.
+    /// Consecutive pages that exceeded it.
     pages: u32,
-    /// Pages that are still to be refused, and how many were the last time.
+    /// Pages still to be refused, and how many were refused the last time.
     left: u32,
     rest: u32,
     excess: LimitExceeded,
 }
 
 impl IngestQuota {
-    /// Has the owner take a delivery, unless its target is refused.
+    /// Ingests a delivery, unless its target is refused.
     pub(super) fn ingest_within_quota(&mut self, owner: &mut Engine, delivery: Delivery) {
         let Delivery::Batch(batch) = delivery else {
             if let Delivery::Targets(targets) = &delivery {
@@ -68,7 +69,7 @@ impl IngestQuota {
         Some(over.excess)
     }
 
-    /// A page with so many samples needed so much.
+    /// Records the CPU time of a page with so many samples.
     fn record_cost(&mut self, target: TargetId, samples: usize, spent: Duration) {
         let limit = OF_A_PAGE + OF_A_SAMPLE * u32::try_from(samples).unwrap_or(u32::MAX);
         if spent <= limit {
@@ -95,7 +96,7 @@ impl IngestQuota {
     }
 }
 
-/// What this thread has used so far: what else runs on the machine does not count.
+/// The CPU time of this thread so far: other load on the machine does not count.
 fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));

@@ -1,4 +1,4 @@
-//! One job in full: what is known of it, its GPUs, what blames it.
+//! Answers about one job in full: its attributes, its GPUs, and the findings that blame it.
 
 use gaunt_schema::{DeviceClass, GpuState, SanitizedText};
 
@@ -8,7 +8,7 @@ use crate::answer::{
     filter::{MAX_ROWS, quote_text},
 };
 
-/// What is shown of each GPU of a job.
+/// The columns of a job's GPUs.
 const GPU_COLUMNS: &str = "rank, node, gpu, state, utilization, sm_active, tensor_active, power, sm_clock, \
                            temperature, memory_used, finding";
 

@@ -1,4 +1,4 @@
-//! Strips: what the GPUs of a job did over the last minutes, those that stand out first.
+//! Job timelines: the states of a job's GPUs over the last minutes, outliers first.
 
 use gaunt_schema::{DeviceClass, GpuState};
 
@@ -8,19 +8,19 @@ use crate::{
     judge::gpus_of_parts,
 };
 
-/// Points of a strip: as many as a screen has columns for.
+/// Points of a timeline: as many as a screen has columns for.
 const POINTS: usize = 120;
 
-/// Strips of one job: more than any screen shows at once.
+/// Maximum number of timelines of one job: more than any screen shows at once.
 const STRIPS: usize = 128;
 
-/// The longest time that one picture stands for: a pause in the album is no loss that was seen.
+/// The longest time that one snapshot covers: a gap in the snapshot history is not counted as loss.
 const LONGEST_MS: f64 = 15_000.0;
 
 const HOUR_MS: f64 = 3.6e6;
 
 impl Engine {
-    /// What these GPUs did of late.
+    /// The recent states of these GPUs.
     pub(super) fn job_timeline(&self, gpus: &[u32]) -> JobTimeline {
         let now = self.time_view().view_time();
         let pictures: Vec<&TickSnapshot> = self.snapshots.snapshots_until(now).collect();
@@ -32,7 +32,7 @@ impl Engine {
             near.iter().map(|picture| most_common_state(picture, gpus)).collect();
         let mut odd: Vec<(usize, u32)> =
             gpus.iter().map(|gpu| (count_differing(near, &most, *gpu), *gpu)).collect();
-        // Those that differ equally keep their order.
+        // GPUs with equal counts keep their order.
         odd.sort_by_key(|(differs, _)| std::cmp::Reverse(*differs));
         odd.truncate(STRIPS);
         let strips =
@@ -62,17 +62,17 @@ impl Engine {
     }
 }
 
-/// How often a GPU did something else than most.
+/// How often the state of a GPU differed from that of most.
 fn count_differing(pictures: &[&TickSnapshot], most: &[GpuState], gpu: u32) -> usize {
     let pairs = pictures.iter().zip(most);
-    // What was not known of it is not odd.
+    // An unknown state does not differ.
     let odd = |state: GpuState, most: GpuState| {
         state != most && !matches!(state, GpuState::Stale | GpuState::Unknown)
     };
     pairs.filter(|(picture, most)| odd(picture.gpu_state(gpu), **most)).count()
 }
 
-/// What most of the GPUs did; of two equally many the one that comes first in the order of states.
+/// The most common state of the GPUs; of two equally common ones the first in the order of states.
 fn most_common_state(picture: &TickSnapshot, gpus: &[u32]) -> GpuState {
     let mut counts = [0_u32; GpuState::ALL.len()];
     for gpu in gpus {
@@ -82,7 +82,7 @@ fn most_common_state(picture: &TickSnapshot, gpus: &[u32]) -> GpuState {
     most.copied().unwrap_or(GpuState::Unknown)
 }
 
-/// Lost GPU time by the state of the GPUs, the most first: each picture stands for the time since the one before.
+/// Lost GPU time by state, the largest first: each snapshot covers the time since the one before.
 fn lost_time_by_state(pictures: &[&TickSnapshot], gpus: &[u32]) -> Vec<StateTime> {
     let mut spent = [0.0; GpuState::ALL.len()];
     for pair in pictures.windows(2) {

@@ -1,4 +1,4 @@
-//! One judgement: what it is given, what it does on whatever thread, and what comes of it.
+//! One judgement: its input, its execution on any thread, and its result.
 
 use std::sync::Arc;
 
@@ -8,31 +8,31 @@ use crate::{
     judge::{BaselineSnapshot, FleetLoss, Judge},
 };
 
-/// A judgement that is to be made, on whatever thread.
+/// A judgement to be run, on any thread.
 pub(super) struct JudgementTask {
     pub(super) cluster: Arc<Cluster>,
     pub(super) judge: Judge,
-    /// The losses before those that are published: their place is used again.
+    /// The losses before those that are published, whose memory is reused.
     pub(super) spare_loss: FleetLoss,
-    /// The closed findings that are known already.
+    /// The revision of the closed findings that are known already.
     pub(super) closed_revision: u64,
-    /// Whether to say what is usual.
+    /// Whether to export baselines.
     pub(super) wants_baselines: bool,
 }
 
-/// A judgement that was made.
+/// The result of a judgement.
 pub(super) struct JudgementResult {
     pub(super) judge: Judge,
     pub(super) loss: FleetLoss,
     pub(super) findings: Vec<Finding>,
-    /// Findings that closed, if they are others than before.
+    /// Closed findings, if they changed.
     pub(super) closed: Option<Vec<Finding>>,
     pub(super) explanations: finding_answers::ExplanationsById,
     pub(super) baselines: Option<BaselineSnapshot>,
 }
 
 impl JudgementTask {
-    /// Makes it, and gives the cluster back.
+    /// Runs the judgement and returns the cluster with the result.
     pub(super) fn run(self) -> JudgementResult {
         let Self {
             cluster,

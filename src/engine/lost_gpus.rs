@@ -1,27 +1,27 @@
-//! The ledger of lost GPUs: what was lost in the last minutes.
+//! The series of lost GPUs over the last minutes.
 
 use std::{collections::VecDeque, time::Duration};
 
 use gaunt_schema::UnixMs;
 use serde::{Deserialize, Serialize};
 
-/// One point stands for this time.
+/// The time between two points.
 pub(super) const STEP: Duration = Duration::from_secs(10);
 
-/// Points that are kept: a quarter of an hour.
+/// Number of points: a quarter of an hour.
 const POINTS: usize = 90;
 
-/// Means of lost GPUs, one for each step.
+/// Mean of lost GPUs per step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct LostGpuSeries {
     /// The step of the newest point.
     step: i64,
-    /// Sum and number of the entries of each step, oldest first.
+    /// Sum and number of the samples of each step, oldest first.
     points: VecDeque<(f64, u32)>,
 }
 
 impl LostGpuSeries {
-    /// Notes what is lost at `now`; none if nothing is known.
+    /// Records the lost GPUs at `now`; none if unknown.
     pub(super) fn record_loss(&mut self, now: UnixMs, lost: Option<f64>) {
         let step = now.0.div_euclid(STEP.as_millis() as i64);
         let passed = if self.points.is_empty() { 1 } else { step.saturating_sub(self.step) };
@@ -36,13 +36,13 @@ impl LostGpuSeries {
         }
     }
 
-    /// The same with no more points than are kept.
+    /// The same series, truncated to the maximum number of points.
     pub(super) fn bounded(mut self) -> Self {
         self.points.drain(..self.points.len().saturating_sub(POINTS));
         self
     }
 
-    /// Every point up to an instant, oldest first, as many as are kept; none where nothing was known.
+    /// Every point up to a time, oldest first; none where the loss was unknown.
     pub(super) fn points_until(&self, at: UnixMs) -> Vec<Option<f32>> {
         let step = at.0.div_euclid(STEP.as_millis() as i64);
         let later = self.step.saturating_sub(step).clamp(0, POINTS as i64) as usize;
@@ -52,7 +52,7 @@ impl LostGpuSeries {
         history
     }
 
-    /// Every point, oldest first, as many as are kept; none where nothing was known.
+    /// Every point, oldest first; none where the loss was unknown.
     pub(super) fn all_points(&self) -> Vec<Option<f32>> {
         let before = std::iter::repeat_n(None, POINTS - self.points.len());
         let mean = |(sum, entries): &(f64, u32)| {

@@ -1,4 +1,4 @@
-//! Nodes as answers: a line for each, and one of them in full.
+//! Answers about nodes: a row for each, and the details of one.
 
 use std::{cmp::Reverse, collections::HashMap};
 
@@ -13,17 +13,17 @@ use crate::{
     cluster::{Node, NodeFreshness, NodeId},
 };
 
-/// The most jobs that are named in a line.
+/// Maximum number of jobs in a row.
 const MAX_JOBS: usize = 8;
 
-/// The most devices of one class on a node's page: an exporter that asks a whole fabric speaks for all ports of all its
-/// switches, and the largest switch has 512.
+/// Maximum number of devices of one class in a node's details: an exporter that queries a whole fabric reports all
+/// ports of all its switches, and the largest switch has 512.
 const MAX_SHOWN: usize = 512;
 
-/// Points of each series of a node in full: as many as a small graph shows. `history` tells all.
+/// Points of each series in a node's details: as many as a small graph shows. `history` returns all of them.
 const DETAIL: usize = 120;
 
-/// The classes of a node's devices in the order of its page.
+/// The device classes of a node's details, in order.
 const ORDER: [DeviceClass; 16] = [
     DeviceClass::Node,
     DeviceClass::Gpu,
@@ -43,7 +43,7 @@ const ORDER: [DeviceClass; 16] = [
     DeviceClass::Collector,
 ];
 
-/// What decides how bad a node is: what it loses, whether it is blamed, how fresh it is, and then its name.
+/// Sort key, the worst node first: its loss, whether it is blamed, how fresh it is, and then its name.
 pub(super) type NodeSortKey = (Reverse<u64>, bool, Reverse<NodeState>, NaturalName);
 
 impl Engine {
@@ -87,7 +87,7 @@ impl Engine {
                 .cluster
                 .tracked_targets()
                 .iter()
-                // What became of scrapes in the past is not kept.
+                // Past results of scrapes are not kept.
                 .filter(|target| now && speaks(target))
                 .map(|t| self.target_line(t))
                 .collect(),
@@ -119,7 +119,7 @@ impl Engine {
         )
     }
 
-    /// Ten-thousandths of lost GPUs on a node: whole numbers, by which nodes are ordered.
+    /// Lost GPUs of a node in ten-thousandths: an integer for sorting.
     pub(super) fn lost_parts(&self, node: &Node) -> u64 {
         node.device_rows(DeviceClass::Gpu)
             .iter()
@@ -203,7 +203,7 @@ impl Engine {
         })
     }
 
-    /// The nodes of these numbers in a line each.
+    /// The rows of these nodes.
     pub(super) fn node_lines(
         &self,
         ids: impl Iterator<Item = NodeId>,

@@ -1,4 +1,4 @@
-//! gaunt's own lateness in virtual time: no target is blamed for it, and what is left out is counted.
+//! Tests of gaunt's own lateness in virtual time: no target is blamed for it, and what is left out is counted.
 
 use std::time::Duration;
 
@@ -59,13 +59,13 @@ impl LatenessTestRun {
         self.engine.run_tick(at);
     }
 
-    /// Seconds in which the process does not run: the next tick comes late by so much.
+    /// Seconds in which the process does not run: the next tick is late by so much.
     fn stop_for(&mut self, seconds: u64) {
         self.second += seconds;
         self.engine.excuse_lateness(Duration::from_secs(seconds));
     }
 
-    /// A second in which every target is read.
+    /// A second in which every target is scraped.
     fn read_all(&mut self) {
         self.step_second(|_, second| Some(Ok(build_page(second))));
     }
@@ -130,7 +130,8 @@ fn own_lateness_is_one_finding_of_gaunt_and_blames_no_target() {
     }
 }
 
-/// A process that is stopped for 20 s of every 22 s, as one that gets no CPU: each target is skipped once and then read.
+/// A process that is stopped for 20 s of every 22 s, like one without CPU time: each target is skipped once and then
+/// scraped.
 #[test]
 fn own_lateness_of_a_process_that_is_stopped_again_and_again_is_said() {
     let mut run = LatenessTestRun::new(50);
@@ -168,7 +169,7 @@ fn own_lateness_of_every_other_attempt_is_said() {
     );
 }
 
-/// The loop ticks in time, and no scrape gets its turn: nobody reports anything for a minute.
+/// The loop ticks in time, but no scrape runs: nothing is reported for a minute.
 #[test]
 fn own_lateness_of_scrapes_that_never_run_takes_no_node_down() {
     let mut run = LatenessTestRun::new(50);
@@ -218,14 +219,14 @@ fn own_lateness_does_not_hide_a_target_that_fails() {
 fn own_lateness_of_the_tick_leaves_nobody_missed() {
     let mut run = LatenessTestRun::new(50);
     (0..10).for_each(|_| run.read_all());
-    // The loop was held up for a minute: the results that came meanwhile are still to be taken.
+    // The loop was blocked for a minute: the results of that time are still to be ingested.
     run.second += 60;
     run.engine.excuse_lateness(Duration::from_mins(1));
     run.engine.run_tick(START + Duration::from_secs(run.second));
     assert!(run.engine.cluster.tracked_targets().iter().all(|target| target.missed == 0));
     (0..3).for_each(|_| run.read_all());
     assert_eq!(run.finding_kinds(), []);
-    // Who sends nothing from then on is missed as ever.
+    // Targets that send nothing from then on count as missed as usual.
     (0..10).for_each(|_| {
         run.step_second(|target, second| (target != 3).then(|| Ok(build_page(second))));
     });
@@ -347,7 +348,7 @@ fn batches_that_are_not_taken_are_counted_by_target() {
     let message = said[2].as_ref().unwrap();
     assert!(message.contains("127.1.0.2:9770: 1000 results"), "{message}");
     assert!([0, 1, 3].iter().all(|at| said[*at].is_none()), "{said:?}");
-    // Only old results come of it from now on: nothing is known of it, and its finding says why.
+    // From now on it only has old results: its state is unknown, and its finding contains the reason.
     for _ in 0..10 {
         run.engine.ingest_delivery(Delivery::Batch(old(3)));
         run.step_second(|target, second| (target != 2).then(|| Ok(build_page(second))));
@@ -357,7 +358,7 @@ fn batches_that_are_not_taken_are_counted_by_target() {
     assert_eq!((down.kind, down.entity.node.as_deref()), (FindingKind::TargetDown, Some("n2")));
     let row = down.evidence.iter().find(|row| row.what.starts_with("results after a later one"));
     assert_eq!(row.and_then(|row| row.value), Some(1_010.0), "{:?}", down.evidence);
-    // Long after the last one its row is silent again; the count stays.
+    // Long after the last one its row no longer shows them; the count stays.
     for _ in 0..15 * 60 {
         run.read_all();
     }
@@ -365,7 +366,7 @@ fn batches_that_are_not_taken_are_counted_by_target() {
     assert_eq!(dropped(&run), [0, 0, 1_010, 0]);
 }
 
-/// The inbox holds so many and no more; whoever sends then waits, and nothing of what was taken is lost.
+/// The inbox has a fixed capacity; senders wait when it is full, and nothing that was accepted is lost.
 #[tokio::test]
 async fn inbox_is_bounded_and_takes_all_that_it_held() {
     let options = EngineOptions { period: Duration::from_secs(1), ..EngineOptions::default() };
@@ -382,7 +383,7 @@ async fn inbox_is_bounded_and_takes_all_that_it_held() {
         duration_ms: 1.0,
         outcome: Err(ScrapeFailure::Skipped),
     };
-    // The owner's task runs on this thread, which does not let go meanwhile.
+    // The engine's task runs on this thread, which does not yield meanwhile.
     let held = (0..2 * INBOX as u64)
         .take_while(|nth| inbox.try_send(Delivery::Batch(batch(*nth))).is_ok())
         .count();

@@ -1,4 +1,4 @@
-//! The owner's part in meetings of probes: what it knows of a node's ports, and the time.
+//! The engine's part in the pairing of probes: it supplies a node's ports and the time.
 
 use gaunt_schema::{
     DeviceClass, Entity, EntityKind, SanitizedText, UnixMs,
@@ -12,11 +12,11 @@ use crate::{
     pairing_scheduler::{PairingPort, PairingSuspect, SuspectPart},
 };
 
-/// Milliseconds after which it is looked whether a measurement became too old.
+/// Milliseconds between checks whether a measurement is too old.
 const LOOK: i64 = 60_000;
 
 impl Engine {
-    /// Hears what a probe says, and answers it.
+    /// Handles a pairing request and returns the reply.
     pub fn handle_pairing_request(&mut self, word: PairingRequest) -> PairingReply {
         let mut meetings = std::mem::take(&mut self.meetings);
         let reply = meetings.handle_request(self.cluster.now(), word, |node| self.ports_of(node));
@@ -28,7 +28,7 @@ impl Engine {
         self.meetings.build_matrix(self.cluster.now())
     }
 
-    /// Tells the judge what was measured between nodes: when that is something else, or too old.
+    /// Submits cross-node measurements to the judge when they changed or one became too old.
     pub(super) fn submit_measurements(&mut self) {
         let now = self.cluster.now();
         let news = (self.meetings.ended_count(), now.0.div_euclid(LOOK));
@@ -42,7 +42,7 @@ impl Engine {
         judge.set_probe_results(accused.into_iter().map(convert_suspect).collect());
     }
 
-    /// A node's RDMA ports, as far as they can be measured.
+    /// The RDMA ports of a node that can be measured.
     fn ports_of(&self, node: &SanitizedText) -> Vec<PairingPort> {
         let Some((_, node)) = self.cluster.node_by_name(node) else { return Vec::new() };
         let wiring = self.cluster.topology();

@@ -1,4 +1,4 @@
-//! What an owner hands on over a restart: findings, who took them on, what was counted, and what is usual.
+//! State that survives a restart: findings, acknowledgements, accounting and baselines.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
     judge::{BaselineSnapshot, FindingSnapshot},
 };
 
-/// Everything that outlives a restart.
+/// Everything that survives a restart.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PersistedState {
@@ -23,52 +23,52 @@ pub struct PersistedState {
     acknowledgements: Acknowledgements,
     spent: LostTimeTotals,
     totals: CumulativeTotals,
-    /// It is much, changes slowly, and is kept beside the rest.
+    /// It is large, changes slowly, and is saved separately.
     #[serde(skip)]
     usual: Option<Arc<BaselineSnapshot>>,
-    /// Kept beside the rest likewise.
+    /// Saved separately, too.
     #[serde(skip)]
     recent: UsageWindow,
 }
 
 impl PersistedState {
-    /// How many findings are open, and how many closed.
+    /// Number of open and of closed findings.
     pub fn finding_counts(&self) -> (usize, usize) {
         let closed = |told: &&crate::judge::FindingRecord| told.life.state == LifeState::Closed;
         let closed = self.past.findings.iter().filter(closed).count();
         (self.past.findings.len() - closed, closed)
     }
 
-    /// What is usual for everything, as it was learned within the last minute.
+    /// The baselines, at most a minute old.
     pub fn learned_baselines(&self) -> Option<&Arc<BaselineSnapshot>> {
         self.usual.as_ref()
     }
 
-    /// The same with what was usual before.
+    /// The same state with loaded baselines.
     #[must_use]
     pub fn with_baselines(self, usual: BaselineSnapshot) -> Self {
         Self { usual: Some(Arc::new(usual)), ..self }
     }
 
-    /// Where GPU time went in the last while.
+    /// Recent GPU usage.
     pub fn usage_window(&self) -> &UsageWindow {
         &self.recent
     }
 
-    /// The same with where GPU time went before.
+    /// The same state with loaded usage.
     #[must_use]
     pub fn with_usage_window(self, recent: UsageWindow) -> Self {
         Self { recent, ..self }
     }
 
-    /// What was lost by then.
+    /// The lost time by then.
     pub(super) fn lost_time_rows(&self) -> Vec<JobLostTime> {
         self.spent.sorted_rows()
     }
 }
 
 impl Engine {
-    /// An owner that goes on where another one ended. What it counts is told only once it is kept.
+    /// An engine that continues from saved state. It reports counters only once they are saved.
     pub fn from_persisted(options: EngineOptions, remembered: PersistedState) -> Self {
         let mut owner = Self::new(options);
         let PersistedState { past, acknowledgements, spent, totals, usual, recent } = remembered;
@@ -83,8 +83,8 @@ impl Engine {
         owner
     }
 
-    /// An owner that lives through a recording from where another one made it. It goes on with findings and with what is
-    /// usual; what it counts is that of the recording alone.
+    /// An engine for a replay, which continues from the state at the start of the recording. It takes over findings
+    /// and baselines; its counters are those of the recording alone.
     pub fn from_recording(options: EngineOptions, remembered: PersistedState) -> Self {
         let (spent, totals, recent) =
             (LostTimeTotals::default(), CumulativeTotals::default(), UsageWindow::default());
@@ -94,14 +94,14 @@ impl Engine {
         owner
     }
 
-    /// Whether it goes on from no earlier state and has found nothing yet.
+    /// Whether it has no earlier state and no finding yet.
     pub fn is_new(&self) -> bool {
         let known = self.persisted_state();
         self.confirmed_lost_time.is_none()
             && known.is_some_and(|known| known.finding_counts() == (0, 0))
     }
 
-    /// What outlives a restart; none while the judge is away.
+    /// The state to save; none while the judge is away.
     pub fn persisted_state(&self) -> Option<PersistedState> {
         let judge = self.judge.as_ref()?;
         Some(PersistedState {
@@ -114,7 +114,7 @@ impl Engine {
         })
     }
 
-    /// This much is kept, and may be told.
+    /// Confirms that this much lost time is saved and may be reported.
     pub(super) fn confirm_lost_time(&mut self, starved: Vec<JobLostTime>) {
         self.confirmed_lost_time = Some(starved);
     }

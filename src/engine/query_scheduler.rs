@@ -1,5 +1,5 @@
-//! The desk: where questions are answered. Short ones at once; long ones one after the other on a thread of their own,
-//! so that nobody who asks little waits for somebody who asks much.
+//! The query scheduler: short queries are answered at once, long ones one after the other on a thread of their own, so
+//! that short queries do not wait for long ones.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -18,31 +18,32 @@ use super::{
 };
 use crate::answer::{Answer, BuiltinField, FieldKey, Filter, Question, Subject};
 
-/// Answers that are kept until the next tick: more different questions than a site's consoles ask at once.
+/// Cached answers per tick: more different queries than a site's consoles send at once.
 const MAX_ANSWERS: usize = 64;
 
-/// A question about the GPUs of so many nodes is short.
+/// A query about the GPUs of at most this many nodes is short.
 const FEW_NODES: usize = 4;
 
-/// The owner, and those who ask him.
+/// The engine and its pending requests.
 pub(super) struct QueryScheduler {
-    /// Shared with whoever works something out; changed only while nobody does.
+    /// Shared with running queries and judgements; changed only while none is running.
     engine: Arc<Engine>,
     requests: RequestReceiver,
     published: watch::Sender<PublishedState>,
-    /// Answers since the last tick: whoever asks the same once more gets the same.
+    /// Answers since the last tick: an equal query gets the same answer.
     answer_cache: HashMap<Question, Answer>,
-    /// Long questions that wait.
+    /// Long queries that wait.
     waiting: VecDeque<(Question, oneshot::Sender<Answer>)>,
-    /// What is to be done as soon as nobody reads.
+    /// Changes to apply as soon as the engine is not shared.
     changes: VecDeque<EngineChange>,
-    /// Those who want what outlives a restart, until the judge is back.
+    /// Requests for the persisted state, until the judgement ends.
     persist_requests: Vec<oneshot::Sender<PersistedState>>,
-    /// Those who want the past that is kept, and how many bytes of it: that is long as well.
+    /// Requests for the recorded past, with its size in bytes: these are long as well.
     recording: VecDeque<(usize, oneshot::Sender<RecordedPast>)>,
-    /// The long question that is being worked out; without an answer that others may have.
+    /// The running long query; without an answer if that is not cached.
     running_query: Option<JoinHandle<Option<(Question, Answer)>>>,
-    /// Deliveries that came while one was worked out: they are taken before the next one. None until they are counted.
+    /// Deliveries that arrived during a long query: they are ingested before the next one. None until they are
+    /// counted.
     backlog: Option<usize>,
 }
 
@@ -66,28 +67,28 @@ impl QueryScheduler {
         }
     }
 
-    /// The owner, for whoever only reads.
+    /// The engine, for reading.
     pub(super) fn shared_engine(&self) -> Arc<Engine> {
         self.engine.clone()
     }
 
-    /// Whether nobody reads what the owner knows, so that it can be changed.
+    /// Whether the engine is not shared, so that it can be changed.
     pub(super) fn is_free(&self) -> bool {
         self.running_query.is_none()
     }
 
-    /// So many deliveries wait: if a long question kept them waiting, the next one waits for them.
+    /// Records the number of waiting deliveries: if a long query delayed them, the next one waits for them.
     pub(super) fn update_backlog(&mut self, deliveries: usize) {
         self.backlog = Some(self.backlog.map_or(deliveries, |owed| owed.min(deliveries)));
         self.start_next_query();
     }
 
-    /// One delivery was taken.
+    /// Records one ingested delivery.
     pub(super) fn record_ingested(&mut self) {
         self.backlog = self.backlog.map(|owed| owed.saturating_sub(1));
     }
 
-    /// Publishes what the owner has for everybody; what was answered before stands no longer.
+    /// Publishes the precomputed answers and drops cached ones.
     pub(super) fn publish_state(&mut self) {
         self.published.send_replace(self.engine.published_state());
         self.answer_cache.clear();
@@ -96,7 +97,7 @@ impl QueryScheduler {
         self.deliver_persisted_state();
     }
 
-    /// Does the next thing that questions need; false when nobody is left to ask, or when an answer panicked.
+    /// Handles the next event; false when all handles are dropped, or when a query panicked.
     pub(super) async fn serve_next(&mut self) -> bool {
         let has_room = self.has_capacity();
         tokio::select! {
@@ -115,7 +116,7 @@ impl QueryScheduler {
         true
     }
 
-    /// Answers questions while something is worked out elsewhere; none if nobody is left to ask, or if it panicked.
+    /// Answers queries while `work` runs elsewhere; none if all handles are dropped, or if it panicked.
     pub(super) async fn serve_during<T>(&mut self, mut work: JoinHandle<T>) -> Option<T> {
         loop {
             tokio::select! {
@@ -133,11 +134,11 @@ impl QueryScheduler {
         }
     }
 
-    /// The owner to be changed, once nobody reads any more; questions are answered meanwhile.
+    /// Waits for exclusive access to the engine; queries are answered meanwhile.
     pub(super) async fn engine_mut(&mut self) -> Option<&mut Engine> {
         while self.running_query.is_some() {
             let has_room = self.has_capacity();
-            // The next long one has to wait.
+            // No further long query starts.
             tokio::select! {
                 biased;
                 done = wait_for_query(&mut self.running_query) => {
@@ -172,7 +173,7 @@ impl QueryScheduler {
             }
         };
         if let Some(answer) = self.answer_cache.get(&question) {
-            // Whoever asked may have given up; then the answer is dropped.
+            // The receiver may be dropped; then the answer is dropped, too.
             return drop(back.send(answer.clone()));
         }
         if is_short(&question) {
@@ -184,7 +185,7 @@ impl QueryScheduler {
         self.start_next_query();
     }
 
-    /// Does what is to be done, unless somebody reads; it is seen at once.
+    /// Applies pending changes unless the engine is shared, and publishes the result at once.
     fn apply_changes(&mut self) {
         if self.changes.is_empty() {
             return;
@@ -206,7 +207,7 @@ impl QueryScheduler {
         }
     }
 
-    /// Hands out what outlives a restart, unless the judge is away with his findings.
+    /// Sends the persisted state, unless the judge is away with its findings.
     fn deliver_persisted_state(&mut self) {
         if self.persist_requests.is_empty() {
             return;
@@ -217,7 +218,7 @@ impl QueryScheduler {
         }
     }
 
-    /// Starts on the next long question, if it is its turn.
+    /// Starts the next long query, if one may run.
     fn start_next_query(&mut self) {
         if self.running_query.is_some() || self.backlog != Some(0) || !self.changes.is_empty() {
             return;
@@ -245,7 +246,7 @@ impl QueryScheduler {
             self.backlog = None;
             self.running_query = Some(spawn_blocking(move || {
                 let answer = owner.answer_question(&question);
-                // Whoever waits for the end of this may change the owner.
+                // Released first: the code that waits for this query may then change the engine.
                 drop(owner);
                 drop(back.send(answer.clone()));
                 Some((question, answer))
@@ -256,7 +257,7 @@ impl QueryScheduler {
 
     fn cache_answer(&mut self, done: Option<(Question, Answer)>) {
         let Some((question, answer)) = done else { return };
-        // What targets and single nodes do is told as it is; tables stand until the next tick.
+        // Targets and single nodes are answered from current state; tables stay valid until the next tick.
         let stands = !matches!(question, Question::Targets | Question::Node(_));
         if stands && self.answer_cache.len() < MAX_ANSWERS {
             self.answer_cache.insert(question, answer);
@@ -264,7 +265,7 @@ impl QueryScheduler {
     }
 }
 
-/// The end of the work, if any is done; else never.
+/// The end of the running query; pending forever if there is none.
 async fn wait_for_query(
     working: &mut Option<JoinHandle<Option<(Question, Answer)>>>,
 ) -> Option<Option<(Question, Answer)>> {
@@ -274,7 +275,7 @@ async fn wait_for_query(
     }
 }
 
-/// Whether a question is answered in well under a millisecond whatever the size of the fleet.
+/// Whether a query takes well under a millisecond whatever the size of the fleet.
 fn is_short(question: &Question) -> bool {
     let few = |filter: &Filter| {
         let nodes = filter.required_texts(FieldKey::Builtin(BuiltinField::Node));

@@ -1,4 +1,4 @@
-//! The kept past as it stands in a recording: points of history and the course of lost GPUs, as bytes that say how to read them.
+//! The past in a recording: history points and the series of lost GPUs, in a versioned binary format.
 
 use std::collections::BTreeSet;
 
@@ -8,46 +8,46 @@ use serde::{Deserialize, Serialize};
 use super::{Engine, LostGpuSeries};
 use crate::cluster::KeptPast;
 
-/// The version of the bytes; another one than ours is not read.
+/// The version of the format; other versions are rejected.
 const VERSION: u32 = 1;
 
-/// The most bytes of points of history in one preamble, before compression: half an hour of two series of 1,000 GPUs at 1 s,
-/// or what is kept of every series of some dozen nodes.
+/// Maximum size of history points in one preamble in bytes, before compression: half an hour of two series of 1,000
+/// GPUs at 1 s, or what is kept of every series of some dozen nodes.
 pub const MAX_PAST: usize = 4 << 20;
 
-/// Bytes of the version and of the index's length.
+/// Size of the version and of the index's length in bytes.
 const HEAD: usize = 8;
 
-/// What was kept of the past.
+/// The recorded past.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RecordedPast {
     lost: LostGpuSeries,
     cluster: KeptPast,
 }
 
-/// Why the bytes are no past.
+/// Why the bytes cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnreadablePast {
-    /// They are of this other version.
+    /// They have this other version.
     #[error("is of version {0} and this gaunt reads {VERSION}; use the gaunt that recorded it")]
     Version(u32),
-    /// They are not what they say that they are.
+    /// They are malformed.
     #[error("is not written as this gaunt writes it; use the gaunt that recorded it")]
     Damaged,
 }
 
 impl RecordedPast {
-    /// How many series have points.
+    /// Number of series with points.
     pub fn series(&self) -> usize {
         self.cluster.series()
     }
 
-    /// The instant of the oldest points; none without any.
+    /// Time of the oldest points; none without any.
     pub fn begins(&self) -> Option<UnixMs> {
         self.cluster.begins()
     }
 
-    /// Version, length of the index, index, points.
+    /// Encodes version, length of the index, index, points.
     pub fn to_bytes(&self) -> Vec<u8> {
         let index = serde_json::to_vec(self).expect("plain structs become JSON");
         let points = self.cluster.points();
@@ -59,7 +59,7 @@ impl RecordedPast {
         bytes
     }
 
-    /// What [`Self::to_bytes`] wrote.
+    /// Decodes what [`Self::to_bytes`] wrote.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, UnreadablePast> {
         let number = |at: usize| {
             let bytes = bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
@@ -79,7 +79,7 @@ impl RecordedPast {
 }
 
 impl Engine {
-    /// The past that is kept, in about `most` bytes: first that of the nodes that open findings name.
+    /// The past to record, in about `most` bytes: first that of the nodes that open findings name.
     pub fn recorded_past(&self, most: usize) -> RecordedPast {
         let open = self.findings.findings.iter();
         let open = open.filter(|finding| finding.life.state != LifeState::Closed);
@@ -90,7 +90,7 @@ impl Engine {
         RecordedPast { lost: self.lost_series.clone(), cluster }
     }
 
-    /// The same owner with a past from before its first page.
+    /// The same engine with a past from before its first page.
     #[must_use]
     pub fn recalling_past(mut self, past: &RecordedPast) -> Self {
         self.lost_series = past.lost.clone();

@@ -1,9 +1,8 @@
-//! The album: what was judged and published at the ticks of the last half an hour, for who looks back.
+//! The snapshot history: what was judged and published at the ticks of the last half hour, for queries about the past.
 //!
-//! A picture holds the state of every GPU by its row, four bits each, what each lost and to which cause, the findings, and
-//! the nodes that were not live.
-//! Values of metrics are not in it: they are in the cluster's history. Pictures of the last two minutes are a tick
-//! apart, older ones ten seconds.
+//! A snapshot holds the state of every GPU by row, four bits each, the loss of each with its cause, the findings, and
+//! the nodes that were not live. Metric values are not in it: they are in the cluster's history. Snapshots of the last
+//! two minutes are a tick apart, older ones ten seconds.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -14,22 +13,23 @@ use crate::{
     judge::{FleetLoss, GpuLoss, LossTotals},
 };
 
-/// Pictures are at least so far apart, however fast the owner ticks.
+/// The shortest time between two snapshots, however fast the engine ticks.
 const FINE: Duration = Duration::from_secs(1);
 
-/// How many of those are kept.
+/// Number of those that are kept.
 const FINE_KEPT: usize = 120;
 
-/// Older pictures are so far apart.
+/// The time between older snapshots.
 const COARSE: Duration = Duration::from_secs(10);
 
-/// How many of those are kept: half an hour.
+/// Number of those that are kept: half an hour.
 const COARSE_KEPT: usize = 180;
 
-/// Findings in all pictures together, at some two kilobytes each: beyond, the oldest pictures go.
+/// Maximum number of findings in all snapshots, at some two kilobytes each: above it, the oldest snapshots are
+/// evicted.
 const MAX_FINDINGS: usize = 20_000;
 
-/// Runs of GPUs that lost alike, in all pictures together, at eight bytes each: beyond, the oldest pictures go.
+/// Maximum number of loss runs in all snapshots, at eight bytes each: above it, the oldest snapshots are evicted.
 const MAX_RUNS: usize = 2_000_000;
 
 /// Neighbouring rows that lost the same share to the same cause.
@@ -41,7 +41,7 @@ struct LossRun {
     cause: u16,
 }
 
-/// What was true at one tick.
+/// The state at one tick.
 #[derive(Clone, Debug)]
 pub(super) struct TickSnapshot {
     pub(super) at: UnixMs,
@@ -49,10 +49,10 @@ pub(super) struct TickSnapshot {
     pub(super) nodes: NodeCounts,
     /// The nodes that were not live.
     pub(super) not_live: Arc<HashMap<SanitizedText, NodeState>>,
-    /// Two GPUs a byte, the lower half first.
+    /// Two GPUs per byte, the lower half first.
     states: Box<[u8]>,
     runs: Box<[LossRun]>,
-    /// What causes point to.
+    /// The causes that runs refer to.
     causes: Arc<[(String, FindingKind)]>,
     totals: LossTotals,
 }
@@ -99,12 +99,12 @@ impl TickSnapshot {
         self.runs.get(self.runs.partition_point(|run| run.end <= row))
     }
 
-    /// Ten-thousandths of its time that the GPU at a row lost.
+    /// Loss of the GPU at a row, in ten-thousandths of its time.
     pub(super) fn lost_parts(&self, row: u32) -> u16 {
         self.run(row).map_or(0, |run| run.parts)
     }
 
-    /// What every GPU did and lost.
+    /// State and loss of every GPU.
     pub(super) fn unpack_loss(&self) -> FleetLoss {
         let rows = self.runs.last().map_or(0, |run| run.end);
         let gpus = (0..rows).map(|row| {
@@ -115,22 +115,22 @@ impl TickSnapshot {
     }
 }
 
-/// The pictures that are kept, oldest first.
+/// The snapshots, oldest first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SnapshotHistory {
     snapshots: std::collections::VecDeque<TickSnapshot>,
 }
 
 impl SnapshotHistory {
-    /// Whether the picture of this instant would be kept.
+    /// Whether a snapshot of this time would be kept.
     pub(super) fn is_due(&self, at: UnixMs) -> bool {
         self.snapshots.back().is_none_or(|last| at.duration_since(last.at) >= FINE)
     }
 
-    /// Keeps a picture, and lets go what is too old or too much.
+    /// Adds a snapshot and evicts what is too old or exceeds a limit.
     pub(super) fn add_snapshot(&mut self, picture: TickSnapshot) {
         self.snapshots.push_back(picture);
-        // The one that leaves the fine part stays only if it is far enough from the one before it.
+        // A snapshot that leaves the fine part is kept only if it is far enough from the one before it.
         if let Some(leaving) = self.snapshots.len().checked_sub(FINE_KEPT + 1)
             && leaving > 0
         {
@@ -153,18 +153,18 @@ impl SnapshotHistory {
         }
     }
 
-    /// The picture of an instant: the last one not after it; none if what is kept begins later.
+    /// The last snapshot not after this time; none if history begins later.
     pub(super) fn snapshot_at(&self, at: UnixMs) -> Option<&TickSnapshot> {
         let after = self.snapshots.partition_point(|picture| picture.at <= at);
         self.snapshots.get(after.checked_sub(1)?)
     }
 
-    /// When what is kept begins.
+    /// Time of the oldest snapshot.
     pub(super) fn oldest_time(&self) -> Option<UnixMs> {
         self.snapshots.front().map(|picture| picture.at)
     }
 
-    /// Every picture up to an instant, oldest first.
+    /// Every snapshot up to a time, oldest first.
     pub(super) fn snapshots_until(
         &self,
         at: UnixMs,

@@ -1,4 +1,4 @@
-//! What is known as rows: the columns that the filter language chooses from and that tables are made of.
+//! State as rows: the columns for the filter language and for tables.
 
 use std::collections::HashMap;
 
@@ -24,7 +24,7 @@ pub(super) use gpu_rows::GpuRows;
 pub(super) use port_rows::{PortRows, port_load};
 
 impl Engine {
-    /// The rows of a filter's subject that can match it; `nodes` is the list of all nodes as of now.
+    /// The rows of a filter's subject that can match it; `nodes` is the current list of all nodes.
     pub(super) fn subject_rows<'a>(
         &'a self,
         filter: &Filter,
@@ -44,17 +44,17 @@ impl Engine {
 }
 
 impl Engine {
-    /// How many rows a subject has in all.
+    /// Total number of rows of a subject.
     pub(super) fn total_rows(&self, subject: Subject, rows: &dyn RowSource) -> u32 {
         match subject {
-            // Fewer rows than there are stand for a filter that names nodes or jobs.
+            // A filter that names nodes or jobs has fewer rows.
             Subject::Gpus => self.overview.gpu_count().max(rows.len() as u32),
             _ => rows.len() as u32,
         }
     }
 }
 
-/// What is shown of a metric of the device at a row: a gauge's value, or what a counter grows by in a second.
+/// The value to show for a metric of the device at a row: of a gauge its value, of a counter its rate per second.
 fn shown_value(cluster: TimeView<'_>, metric: MetricId, row: u32) -> Option<f64> {
     match metric.catalogue_row().kind {
         MetricKind::Counter(_) => cluster.counter_rate(metric, row),
@@ -62,12 +62,12 @@ fn shown_value(cluster: TimeView<'_>, metric: MetricId, row: u32) -> Option<f64>
     }
 }
 
-/// Why nothing is shown of it, where that is known.
+/// Why no value is shown, if known.
 fn absent_reason(cluster: TimeView<'_>, metric: MetricId, row: u32) -> Option<AbsenceReason> {
     cluster.last_reading(metric, row).and_then(Reading::absence_reason)
 }
 
-/// Texts being collected, each different one once.
+/// Interns texts: each different one is stored once.
 #[derive(Default)]
 struct TextColumnBuilder {
     texts: TextColumn,
@@ -75,7 +75,7 @@ struct TextColumnBuilder {
 }
 
 impl TextColumnBuilder {
-    /// Rows of one text each.
+    /// One text per row.
     fn of<'a>(texts: impl Iterator<Item = Option<&'a SanitizedText>>) -> TextColumn {
         let mut collected = Self::default();
         for text in texts {
@@ -85,7 +85,7 @@ impl TextColumnBuilder {
         collected.texts
     }
 
-    /// Rows of several texts each.
+    /// Several texts per row.
     fn of_many<'a, T: Iterator<Item = &'a SanitizedText>>(
         rows: impl Iterator<Item = T>,
     ) -> TextColumn {
@@ -105,7 +105,7 @@ impl TextColumnBuilder {
     }
 
     fn intern_text(&mut self, text: &SanitizedText) -> u32 {
-        // Neighbours mostly say the same.
+        // Neighbours usually have the same text.
         if let Some(last) = self.texts.codes.last()
             && self.texts.words.get(*last as usize) == Some(text)
         {
@@ -121,7 +121,7 @@ impl TextColumnBuilder {
     }
 }
 
-/// Rows of words of a closed list.
+/// Rows of texts from a fixed list.
 fn coded_texts(words: &[&str], codes: impl Iterator<Item = Option<usize>>) -> TextColumn {
     TextColumn {
         words: words.iter().map(|word| SanitizedText::new(word)).collect(),
@@ -130,18 +130,18 @@ fn coded_texts(words: &[&str], codes: impl Iterator<Item = Option<usize>>) -> Te
     }
 }
 
-/// Rows of kinds of findings.
+/// Rows of finding kinds.
 fn kind_texts(kinds: impl Iterator<Item = Option<FindingKind>>) -> TextColumn {
     let words: Vec<&str> = FindingKind::ALL.iter().map(|kind| kind.as_str()).collect();
     coded_texts(&words, kinds.map(|kind| kind.map(|kind| kind as usize)))
 }
 
-/// Numbers, of which those that are absent are none.
+/// Numbers; absent ones are NaN.
 fn number_column(values: impl Iterator<Item = Option<f64>>) -> Vec<f64> {
     values.map(|value| value.unwrap_or(f64::NAN)).collect()
 }
 
-/// Whom the open findings blame, the worst first.
+/// Open findings by what they blame, the worst first.
 struct BlameIndex<'a> {
     nodes: HashMap<&'a str, Vec<&'a crate::answer::Finding>>,
     jobs: HashMap<&'a str, FindingKind>,
@@ -161,12 +161,12 @@ impl<'a> BlameIndex<'a> {
         blame
     }
 
-    /// The worst that blames a node or a part of it.
+    /// The worst finding that blames a node or a part of it.
     fn worst_of_node(&self, node: &str) -> Option<FindingKind> {
         self.nodes.get(node)?.first().map(|finding| finding.kind)
     }
 
-    /// The worst that blames a GPU, or its node as a whole.
+    /// The worst finding that blames a GPU, or its node as a whole.
     fn worst_of_gpu(&self, node: &str, gpu: &str) -> Option<FindingKind> {
         let about = |finding: &&&crate::answer::Finding| match &finding.entity.gpu {
             Some(blamed) => *blamed == *gpu,
@@ -175,7 +175,7 @@ impl<'a> BlameIndex<'a> {
         self.nodes.get(node)?.iter().find(about).map(|finding| finding.kind)
     }
 
-    /// The worst that blames a port.
+    /// The worst finding that blames a port.
     fn worst_of_port(&self, node: &str, device: &str, port: &str) -> Option<FindingKind> {
         let about = |finding: &&&crate::answer::Finding| {
             let entity = &finding.entity;

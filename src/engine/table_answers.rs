@@ -1,4 +1,4 @@
-//! Tables and narrowed lists: the rows that a filter leaves.
+//! Tables and filtered lists: the rows that match a filter.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -12,12 +12,12 @@ use crate::answer::{
 };
 
 impl Engine {
-    /// The rows that a filter leaves, as columns.
+    /// The rows that match a filter, as columns.
     pub(super) fn build_table(&self, filter: &Filter, nodes: &NodeList) -> AnswerTable {
         let rows = self.subject_rows(filter, nodes);
         let columns = filter.shown_columns();
         let mut selected = select_rows(filter, &*rows, USUAL_ROWS);
-        // The rest is for the next page; `rows` says where this one ends.
+        // The rest is for the next page; `rows` is where this one ends.
         selected.rows.truncate(MAX_CELLS as usize / columns.len().max(1));
         AnswerTable {
             at: self.time_view().view_time(),
@@ -33,7 +33,7 @@ impl Engine {
         }
     }
 
-    /// Those nodes, findings or targets that a filter leaves.
+    /// The nodes, findings or targets that match a filter.
     pub(super) fn build_list(&self, filter: &Filter, nodes: &NodeList) -> Result<Answer, Refusal> {
         let rows = self.subject_rows(filter, nodes);
         let selected = select_rows(filter, &*rows, USUAL_ROWS);
@@ -89,7 +89,7 @@ fn number_cells(field: &SubjectField, rows: &dyn RowSource, selected: &[u32]) ->
     AnswerCells::Numbers { values, absent }
 }
 
-/// Several texts of one row are told in one cell.
+/// Several texts of one row are joined in one cell.
 fn text_cells(texts: &TextColumn, rows: usize) -> AnswerCells {
     let mut words: Vec<SanitizedText> = Vec::new();
     let mut known: BTreeMap<Vec<u32>, u32> = BTreeMap::new();

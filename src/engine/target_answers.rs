@@ -1,4 +1,4 @@
-//! Targets as answers, and the counters of what was done since the start.
+//! Answers about targets, and cumulative counters since the start.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,11 @@ use crate::{
     judge,
 };
 
-/// The most reasons of rejected lines that are told apart; a page chooses them only among the reader's own words.
+/// Maximum number of reasons of rejected lines with counters of their own; reasons are texts of the parser, never of a
+/// page.
 const MAX_REASONS: usize = 64;
 
-/// Why a batch is not taken, if it is not: nobody announced its target, or a later attempt has been taken already.
+/// Why a batch is dropped, if it is: its target is unknown, or a later attempt has been ingested already.
 pub(super) fn drop_reason(target: Option<&TrackedTarget>, batch: &Batch) -> Option<&'static str> {
     let Some(target) = target else { return Some("unannounced") };
     target.last_attempt.is_some_and(|last| batch.at < last).then_some("overtaken")
@@ -49,7 +50,7 @@ impl Engine {
         self.some_targets(&SelectedRows { matched, rows: all })
     }
 
-    /// The targets at these places.
+    /// The targets at these positions.
     pub(super) fn some_targets(&self, selected: &SelectedRows) -> TargetList {
         let targets = self.cluster.tracked_targets();
         let lines = selected.rows.iter().filter_map(|row| targets.get(*row as usize));
@@ -65,7 +66,7 @@ impl Engine {
         }
     }
 
-    /// What limits leave out now.
+    /// What is omitted because of limits now.
     fn left_out(&self) -> LimitOmissions {
         let mut refused_devices: BTreeMap<SanitizedText, u64> = BTreeMap::new();
         let targets = self.cluster.tracked_targets();
@@ -81,7 +82,8 @@ impl Engine {
         }
     }
 
-    /// Whether a target is read. Where gaunt itself did not come to read several, the last attempt at each still stands.
+    /// Health of a target. If gaunt itself failed to scrape several targets, the result of each one's last attempt
+    /// stays.
     pub(super) fn standing(&self, target: &TrackedTarget) -> TargetHealth {
         let least = self.options.thresholds.untried_targets.max(1.0);
         let is_late = self.cluster.untried() as f64 >= least;
@@ -91,7 +93,7 @@ impl Engine {
         if target.last_success.is_some() { TargetHealth::Live } else { TargetHealth::Pending }
     }
 
-    /// The node that a target speaks for: as the operator named it, or as its page says.
+    /// The node of a target: from the operator's configuration, or from its page.
     pub(super) fn node_of_target<'a>(
         &'a self,
         target: &'a TrackedTarget,

@@ -1,4 +1,4 @@
-//! The owner in virtual time: simulated fleets through the real text, from page to answer.
+//! Tests of the engine in virtual time: simulated fleets with real exporter text, from page to answer.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::answer::{
 
 const START: UnixMs = UnixMs(1_700_000_000_000);
 
-/// A simulated fleet that is read once a period.
+/// A simulated fleet that is scraped once a period.
 struct EngineTestRun {
     fleet: SimFleet,
     engine: Engine,
@@ -51,7 +51,7 @@ impl EngineTestRun {
         Self { fleet, engine: owner, second: 0, period, page: String::new() }
     }
 
-    /// One period: every node's page is written, read and judged.
+    /// One period: every node's page is rendered, scraped and judged.
     fn step_period(&mut self) {
         self.second += self.period as i64;
         let now = START + Duration::from_secs(self.second as u64);
@@ -256,7 +256,7 @@ async fn the_loop_answers_and_ends_with_its_last_handle() {
         origin: "test".into(),
     };
     inbox.send(Delivery::Targets(vec![target])).await.unwrap();
-    // Questions go first, so that the list may be empty once or twice.
+    // Queries go first, so that the list may be empty once or twice.
     let deadline = std::time::Instant::now() + Duration::from_secs(10);
     loop {
         let Ok(Answer::Targets(list)) = handle.ask_question(Question::Targets).await else {
@@ -329,7 +329,7 @@ async fn long_questions_deliveries_and_short_questions_all_get_their_turn() {
     inbox.closed().await;
 }
 
-/// A finding for tests that count them.
+/// A finding for tests that count findings.
 pub(super) fn sample_finding() -> Finding {
     let entity = gaunt_schema::Entity::new_node(&"gpu001".into());
     Finding {

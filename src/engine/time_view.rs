@@ -1,4 +1,4 @@
-//! Sight: what is known now, or as much as is kept of what was known at an instant of the past.
+//! A view of the cluster at a time: the current state, or as much as is kept of a past one.
 
 use std::ops::Deref;
 
@@ -14,7 +14,7 @@ use crate::{
     judge,
 };
 
-/// What hardly ever changes and has no past: what it is now, it was.
+/// Metrics that hardly ever change and have no history: their current value also stands for the past.
 const CONSTANT: [MetricId; 6] = [
     gpu::MEMORY_TOTAL,
     gpu::POWER_LIMIT,
@@ -27,16 +27,16 @@ const CONSTANT: [MetricId; 6] = [
 /// The port's logical state when traffic can flow.
 const ACTIVE: f64 = 4.0;
 
-/// The cluster, seen from an instant.
+/// The cluster at a point in time.
 #[derive(Clone, Copy)]
 pub(super) struct TimeView<'a> {
     cluster: &'a Cluster,
-    /// The instant of the past; none for now.
+    /// The past time; none for now.
     past_time: Option<UnixMs>,
 }
 
 impl Engine {
-    /// The cluster as of the instant that is asked about.
+    /// The cluster at the time of the query.
     pub(super) fn time_view(&self) -> TimeView<'_> {
         TimeView { cluster: &self.cluster, past_time: self.past_time }
     }
@@ -51,17 +51,17 @@ impl Deref for TimeView<'_> {
 }
 
 impl<'a> TimeView<'a> {
-    /// The cluster itself, for what has no past: who there is, and what hangs where.
+    /// The cluster itself, for what has no history: inventory and topology.
     pub(super) fn live_cluster(self) -> &'a Cluster {
         self.cluster
     }
 
-    /// The instant that is seen.
+    /// The time of this view.
     pub(super) fn view_time(self) -> UnixMs {
         self.past_time.unwrap_or_else(|| self.cluster.now())
     }
 
-    /// The last reading of a metric; of the past a value or nothing.
+    /// The last reading of a metric; in the past a value or none.
     pub(super) fn last_reading(self, metric: MetricId, row: u32) -> Option<Reading> {
         match self.past_time {
             None => self.cluster.current_reading(metric, row),
@@ -79,7 +79,7 @@ impl<'a> TimeView<'a> {
         }
     }
 
-    /// What a counter grew by in a second.
+    /// The rate of a counter per second.
     pub(super) fn counter_rate(self, metric: MetricId, row: u32) -> Option<f64> {
         match self.past_time {
             None => self.cluster.current_rate(metric, row),
@@ -87,7 +87,7 @@ impl<'a> TimeView<'a> {
         }
     }
 
-    /// The past of a metric, up to the instant that is seen: at most `most` points.
+    /// The recent points of a metric up to the time of this view, at most `most`.
     pub(super) fn past_points(
         self,
         metric: MetricId,
@@ -109,7 +109,7 @@ impl<'a> TimeView<'a> {
         }
     }
 
-    /// How old something is that came at an instant; of the past that is not kept.
+    /// The age of something that arrived at a time; unknown in the past.
     pub(super) fn age_of(self, came: UnixMs) -> Option<std::time::Duration> {
         self.past_time.is_none().then(|| self.cluster.now().duration_since(came))
     }

@@ -1,6 +1,7 @@
-//! The account of GPU time: at each tick one look at what every GPU did since the last, which goes into two books.
+//! GPU time accounting: each tick adds what every GPU did since the last tick to two tables.
 //!
-//! The one ([`UsageWindow`]) is the last while in full; the other ([`LostTimeTotals`]) is what was lost ever since, and only grows.
+//! One ([`UsageWindow`]) holds the recent past in full; the other ([`LostTimeTotals`]) holds cumulative lost time, and
+//! only grows.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -18,21 +19,21 @@ pub use usage_window::UsageWindow;
 mod lost_time_totals;
 mod usage_window;
 
-/// The longest time between two looks that is counted: after a longer one nobody knows what was between.
+/// The longest interval that is counted: after a longer one the states in between are unknown.
 const LONGEST_GAP: Duration = Duration::from_secs(10);
 
-/// Jobs whose states are told one by one.
+/// Maximum number of jobs with states of their own in the answer.
 const MAX_JOBS: usize = 1_000;
 
-/// What is counted together.
+/// The key of a counter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct UsageKey<S> {
-    /// Who held the GPU, if anybody.
+    /// The job that held the GPU, if any.
     job: Option<S>,
-    /// The model of its board.
+    /// The GPU model.
     model: Option<S>,
     state: GpuState,
-    /// What the lost part of the time is attributed to; none where nothing was lost.
+    /// The cause that the lost part of the time is attributed to; none without loss.
     cause: Option<LossCause>,
 }
 
@@ -43,7 +44,7 @@ impl UsageKey<&SanitizedText> {
     }
 }
 
-/// GPU seconds, how many of them were lost, and joules where they are known.
+/// GPU seconds, lost GPU seconds, and joules where known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct UsageAmount {
     seconds: f64,
@@ -62,7 +63,7 @@ impl std::ops::AddAssign for UsageAmount {
     }
 }
 
-/// Both books, and when they were last written.
+/// Both tables, and when they were last updated.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UsageAccounting {
     last: Option<UnixMs>,
@@ -71,24 +72,24 @@ pub(super) struct UsageAccounting {
 }
 
 impl UsageAccounting {
-    /// Seconds since the last look, if they can be counted.
+    /// Seconds since the last update, if they can be counted.
     fn since_last(&self, now: UnixMs) -> Option<f64> {
         let gap = now.duration_since(self.last?);
         (!gap.is_zero() && gap <= LONGEST_GAP).then_some(gap.as_secs_f64())
     }
 }
 
-/// What was counted of the time since the last look, not written yet.
+/// Usage since the last update, not recorded yet.
 #[derive(Debug)]
 pub(super) struct UsageDelta {
     now: UnixMs,
-    /// The seconds, and what was used in them; none if they cannot be counted.
+    /// The seconds and the usage in them; none if they cannot be counted.
     used: Option<(f64, HashMap<UsageKey<SanitizedText>, UsageAmount>)>,
 }
 
 impl Engine {
-    /// Counts the time since the last look; states and findings must be those of now. Every GPU is looked at, which
-    /// takes longer than a question may wait: it can be done elsewhere.
+    /// Counts usage since the last update; states and findings must be current. It visits every GPU, which takes
+    /// longer than a query may wait: it can run on another thread.
     pub(super) fn count_usage(&self) -> UsageDelta {
         let now = self.cluster.now();
         let used = self.usage.since_last(now).map(|seconds| {
@@ -98,7 +99,7 @@ impl Engine {
         UsageDelta { now, used }
     }
 
-    /// Writes what was counted into both books.
+    /// Adds counted usage to both tables.
     pub(super) fn record_usage(&mut self, counted: UsageDelta) {
         self.usage.last = Some(counted.now);
         let Some((seconds, used)) = counted.used else { return };
@@ -117,13 +118,13 @@ impl Engine {
         }
     }
 
-    /// Where GPU time went in the last `span`.
+    /// GPU time of the last `span`.
     pub(super) fn usage_report(&self, span: Duration) -> UsageReport {
         let cluster = self.options.cluster.clone();
         UsageReport { cluster, ..self.usage.window.usage_report(self.cluster.now(), span) }
     }
 
-    /// What the GPUs of each job do, and what was lost.
+    /// State and lost time of the GPUs of each job.
     pub(super) fn gpu_time(&self) -> GpuTime {
         let mut jobs: Vec<(&SanitizedText, &Vec<u32>)> =
             self.cluster.gpus_by_job().iter().collect();
@@ -152,7 +153,7 @@ impl Engine {
     }
 }
 
-/// What all GPUs did in these seconds.
+/// Usage of all GPUs in these seconds.
 fn collect_usage<'a>(
     cluster: &'a Cluster,
     loss: &FleetLoss,
@@ -160,7 +161,7 @@ fn collect_usage<'a>(
 ) -> HashMap<UsageKey<&'a SanitizedText>, UsageAmount> {
     let mut used: HashMap<UsageKey<&SanitizedText>, UsageAmount> = HashMap::new();
     let rows = cluster.sorted_nodes().flat_map(|(_, node)| node.device_rows(DeviceClass::Gpu));
-    // The GPUs of a node mostly do the same for the same job: they are added up before they are looked up.
+    // The GPUs of a node usually have the same state and job: they are summed before the lookup.
     let mut run: Option<(UsageKey<&SanitizedText>, UsageAmount)> = None;
     for row in rows.copied() {
         let gpu = loss.gpus.get(row as usize).copied().unwrap_or_default();
@@ -170,7 +171,7 @@ fn collect_usage<'a>(
             state: gpu.shown_state(),
             cause: loss_cause(loss, gpu),
         };
-        // The counter loses nothing between two looks; a board without one is taken at its word.
+        // The energy counter misses nothing between two scrapes; a GPU without one uses its power reading.
         let watts = cluster.current_rate(gpu::ENERGY, row);
         let watts = watts.or_else(|| cluster.current_value(gpu::POWER, row));
         let joules = watts.map(|watts| watts * seconds);
@@ -194,7 +195,7 @@ fn collect_usage<'a>(
     used
 }
 
-/// What the loss of a GPU is attributed to; none if it loses nothing.
+/// The cause of a GPU's loss; none without loss.
 fn loss_cause(loss: &FleetLoss, gpu: GpuLoss) -> Option<LossCause> {
     Some(match gpu.attributed_cause()? {
         AttributedCause::Finding(place) => loss

@@ -1,7 +1,7 @@
-//! Where targets may be: which addresses and ports are asked, decided after the name was looked up.
+//! The address policy: which addresses and ports may be scraped, checked after name resolution.
 //!
-//! Whoever edits a list of targets, answers for a name in DNS or serves targets over HTTP decides where gaunt connects
-//! to. The address that passes here is the one that is connected to: no second look-up lies between.
+//! A target list, a DNS server or an HTTP discovery server determines where gaunt connects to. gaunt connects to the
+//! checked address itself: the name is not resolved again in between.
 
 use std::{
     fmt, io,
@@ -16,19 +16,19 @@ use tokio::sync::Semaphore;
 
 use super::endpoint::EndpointNamedBy;
 
-/// Names that are looked up at once. The system's resolver blocks a thread for each, for 30 s where DNS is dead.
+/// Concurrent name lookups. The system's resolver blocks a thread for each, for 30 s if DNS does not respond.
 const LOOKUPS: usize = 64;
 
-/// The most addresses of one name that are tried.
+/// Maximum number of addresses that are tried per name.
 const MAX_ADDRESSES: usize = 8;
 
-/// Addresses at which clouds serve credentials to the machine itself, apart from the link-local one.
+/// Addresses of cloud metadata services, which serve credentials, apart from the link-local one.
 const METADATA: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x0254)),
 ];
 
-/// A network, and ports in it.
+/// A network and its ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressRange {
     network: IpAddr,
@@ -36,7 +36,7 @@ pub struct AddressRange {
     ports: RangeInclusive<u16>,
 }
 
-/// What is wrong with a network.
+/// An error in a network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not a network; write ADDRESS/BITS, with :PORT or :FIRST-LAST if only those ports are meant"
@@ -98,7 +98,7 @@ impl AddressRange {
 }
 
 fn same_bits(a: u128, b: u128, prefix: u8) -> bool {
-    // A prefix of nothing would shift by all bits.
+    // Without this, an empty prefix would shift by all bits.
     prefix == 0 || (a ^ b) >> (128 - u32::from(prefix)) == 0
 }
 
@@ -108,15 +108,15 @@ impl fmt::Display for AddressRange {
     }
 }
 
-/// Where the targets of a group may be.
+/// The allowed addresses of a group's targets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressPolicy {
-    /// Only there, if anything is named; else anywhere but where no exporter can honestly be.
+    /// If not empty, only these; else all but those where no legitimate exporter can be.
     pub allow: Vec<AddressRange>,
 }
 
 impl AddressPolicy {
-    /// Whether this address may be asked; if not, why.
+    /// Checks whether this address is allowed; returns why not.
     pub(super) fn check_address(
         &self,
         address: SocketAddr,
@@ -151,7 +151,7 @@ impl AddressPolicy {
     }
 }
 
-/// An IPv4 address that is dressed as IPv6 is judged as what it is: mapped, or behind the well-known NAT64 prefix.
+/// An IPv4 address within IPv6 is checked as IPv4: a mapped one, or one behind the well-known NAT64 prefix.
 fn canonical_ip(ip: IpAddr) -> IpAddr {
     let IpAddr::V6(six) = ip else { return ip };
     if let Some(four) = six.to_ipv4_mapped() {
@@ -172,7 +172,7 @@ fn is_link_local(ip: IpAddr) -> bool {
     }
 }
 
-/// Looks names up, a bounded number at once.
+/// Resolves names, a bounded number at once.
 #[derive(Clone, Debug)]
 pub(super) struct NameResolver {
     permits: Arc<Semaphore>,
@@ -185,8 +185,8 @@ impl Default for NameResolver {
 }
 
 impl NameResolver {
-    /// The addresses of a host, by the system's own resolver: what /etc/hosts and nsswitch.conf say counts. Whoever no
-    /// longer waits leaves a thread that still does, which keeps its seat until it ends.
+    /// The addresses of a host from the system's own resolver, so that /etc/hosts and nsswitch.conf apply. A cancelled
+    /// lookup keeps its thread and its permit until the resolver returns.
     pub(super) async fn look_up(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, port)]);
@@ -213,14 +213,14 @@ impl NameResolver {
     }
 }
 
-/// Why the system does not say an address: its resolver adds its own words to those of the library.
+/// Why the system returns no address: its resolver adds its own text to that of the library.
 fn no_address(error: &io::Error) -> String {
     if error.raw_os_error().is_some() {
         return plain_error::io(error);
     }
     let said = error.to_string();
     tracing::debug!(error = %said, "a name is not looked up");
-    // What getaddrinfo says stands behind a colon.
+    // The message of getaddrinfo follows a colon.
     said.rsplit_once(": ").map_or(said.clone(), |(_, reason)| reason.to_owned())
 }
 

@@ -1,14 +1,14 @@
-//! Rest for targets that fail: after some failures in a row they are asked more seldom, each after a time of its own.
+//! Backoff for failing targets: after some consecutive failures they are scraped less often, with jitter.
 
 use std::time::Duration;
 
-/// Failures in a row after which every period is tried as before: a restart is over by then, or it is none.
+/// Consecutive failures without backoff: a restart is over by then.
 const AT_ONCE: u32 = 3;
 
-/// The longest rest. A target that is back is seen within this time and a quarter.
+/// The longest backoff. A target that is back is scraped within this time and a quarter.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// How a target failed lately, and for how many periods it is spared.
+/// Recent failures of a target, and the number of periods to skip.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ScrapeBackoff {
     failures: u32,
@@ -16,20 +16,20 @@ pub(super) struct ScrapeBackoff {
 }
 
 impl ScrapeBackoff {
-    /// Whether this period is one of rest; it is used up by asking.
+    /// Whether to skip this period; each call uses up one.
     pub(super) fn take_skipped_period(&mut self) -> bool {
         let resting = self.periods > 0;
         self.periods = self.periods.saturating_sub(1);
         resting
     }
 
-    /// An attempt succeeded.
+    /// Resets the backoff.
     pub(super) fn record_success(&mut self) {
         *self = Self::default();
     }
 
-    /// An attempt failed: the rest doubles with each, up to [`LONGEST`], and a quarter more or less by `seed`, so that
-    /// targets that failed together do not come back together.
+    /// Records a failure: the backoff doubles with each, up to [`LONGEST`], with a jitter of a quarter by `seed`, so
+    /// that targets that failed together do not come back together.
     pub(super) fn record_failure(&mut self, period: Duration, seed: u64) {
         self.failures = self.failures.saturating_add(1);
         let most = (LONGEST.as_millis() / period.as_millis().max(1)) as u64;
@@ -43,7 +43,7 @@ impl ScrapeBackoff {
     }
 }
 
-/// Spreads the bits of a number over all of it (SplitMix64).
+/// Mixes the bits of a number (SplitMix64).
 fn mix_bits(seed: u64) -> u64 {
     let mut mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -55,7 +55,7 @@ fn mix_bits(seed: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Periods of rest after each of so many failures.
+    /// Skipped periods after each of so many failures.
     fn skipped_periods(period: Duration, seed: u64, failures: usize) -> Vec<u32> {
         let mut rest = ScrapeBackoff::default();
         let mut rests = Vec::new();

@@ -1,33 +1,34 @@
-//! The form in which the pages of a target are asked for: frames first, text first, OpenMetrics first, or text and
-//! nothing else.
+//! Content negotiation: the formats that a target is asked for: frames first, text first, OpenMetrics first, or text
+//! only.
 
 use std::time::Duration;
 
 use gaunt_schema::UnixMs;
 
-/// How long a target is asked for text after its first frame that was not taken: long enough that a broken one costs
-/// little, short enough that one that was upgraded meanwhile is noticed.
+/// How long a target is asked for text after its first invalid frame: long enough that a broken target costs little,
+/// short enough that an upgraded one is noticed.
 const WARY: Duration = Duration::from_mins(5);
 
 /// The longest time, after doubling with each further one.
 const WARIEST: Duration = Duration::from_hours(1);
 
-/// What a target is asked for. Its answer is read as what it says it is.
+/// The requested formats. The response is parsed by its own content type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum RequestedFormat {
-    /// A frame, which only programs of this house speak; for all others as the next.
+    /// A frame, which only gaunt's own exporters support; other targets answer as to the next one.
     FrameFirst,
-    /// Text, for a page of text that repeats the last one is read many times faster; OpenMetrics where there is no text.
+    /// Text, because a text page that repeats the last one is parsed many times faster; OpenMetrics where there is no
+    /// text.
     #[default]
     TextFirst,
-    /// OpenMetrics, and text where there is none.
+    /// OpenMetrics, and text where it is not supported.
     OpenMetricsFirst,
-    /// Text: what the target calls OpenMetrics is none.
+    /// Text only: the target's OpenMetrics is invalid.
     Text,
 }
 
 impl RequestedFormat {
-    /// The form in which a group's targets are asked first.
+    /// The format that a group's targets are asked for first.
     pub(super) const fn initial_format(open_metrics: bool, frames: bool) -> Self {
         match (open_metrics, frames) {
             (true, _) => Self::OpenMetricsFirst,
@@ -36,7 +37,7 @@ impl RequestedFormat {
         }
     }
 
-    /// The media types that are taken, as a request says it.
+    /// The media types for the `Accept` header.
     pub(super) const fn accept_header(self) -> &'static str {
         match self {
             Self::FrameFirst => {
@@ -54,16 +55,16 @@ impl RequestedFormat {
     }
 }
 
-/// How far the frames of a target are believed.
+/// Whether a target is asked for frames, after invalid ones.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FrameSupport {
     faults: u32,
-    /// Until when it is asked for text.
+    /// The time until which it is asked for text.
     until: Option<UnixMs>,
 }
 
 impl FrameSupport {
-    /// A frame of it was not taken: for how long it is asked for text.
+    /// Records an invalid frame; returns for how long the target is asked for text.
     pub(super) fn record_fault(&mut self, now: UnixMs) -> Duration {
         let doubled = WARY * 2_u32.saturating_pow(self.faults.min(8));
         self.faults = self.faults.saturating_add(1);
@@ -72,7 +73,7 @@ impl FrameSupport {
         wary
     }
 
-    /// Whether it is asked for frames again; faults that are long over are forgotten.
+    /// Whether it is asked for frames again; old faults are forgotten.
     pub(super) fn is_frame_allowed(&mut self, now: UnixMs) -> bool {
         match self.until {
             Some(until) if now < until => false,

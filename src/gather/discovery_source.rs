@@ -1,4 +1,4 @@
-//! Sources of targets: who names them, how they are asked again, and what is said when they cannot be read.
+//! Discovery sources: where target lists come from, how they are refreshed, and the errors of reading them.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -18,46 +18,46 @@ pub(super) mod prometheus_targets;
 pub use dns_discovery::{DnsDiscovery, DnsRecordType};
 pub use http_discovery::{HttpDiscovery, ServerUrlError, parse_url};
 
-/// The time between two readings of a source on the network unless it says otherwise, as Prometheus has it.
+/// Default refresh interval of network sources, as in Prometheus.
 pub const REFRESH: Duration = Duration::from_secs(30);
 
-/// The time between two looks at a file.
+/// The time between two polls of a file.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Who names targets.
+/// A source of targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiscoverySource {
-    /// A host list of a flag or of the settings, with where it stands.
+    /// A host list from a flag or the settings, with its origin.
     List(String, SanitizedText),
     /// A file with a host list on each line.
     TargetsFile(PathBuf),
-    /// Files in Prometheus's format; `*` and `?` in the last part of the path name several.
+    /// Files in Prometheus's format; `*` and `?` are wildcards in the last part of the path.
     Files(PathBuf),
-    /// An HTTP server that answers in Prometheus's format.
+    /// An HTTP server that responds in Prometheus's format.
     Http(HttpDiscovery),
-    /// A name in DNS.
+    /// A DNS name.
     Dns(DnsDiscovery),
 }
 
-/// What all places of a group have in common.
+/// What all endpoints of a group have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GroupDefaults {
-    /// What an address does not say itself.
+    /// Defaults for what an address leaves out.
     pub(super) defaults: EndpointDefaults,
-    /// Whether a source may take the encryption away: not where credentials would go in the clear.
+    /// Whether a source may disable TLS: not where credentials would be sent in the clear.
     pub(super) may_downgrade: bool,
 }
 
-/// What a source names now.
+/// The current targets of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct DiscoveredTargets {
-    /// The places.
+    /// The endpoints.
     pub(super) endpoints: Vec<Endpoint>,
-    /// What in the list is no place, if anything; the rest is taken.
+    /// The invalid entries of the list, if any; the rest is accepted.
     pub(super) trouble: Option<SanitizedText>,
 }
 
-/// Why a source brought no list.
+/// Why a source returned no list.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DiscoveryError {
     #[error(transparent)]
@@ -68,7 +68,7 @@ pub(super) enum DiscoveryError {
     Content { what: String, why: String },
 }
 
-/// What a source has to say: news of the one with this number.
+/// An update from the source with this number.
 #[derive(Debug)]
 pub(super) struct DiscoveryUpdate {
     pub(super) source: u64,
@@ -76,7 +76,7 @@ pub(super) struct DiscoveryUpdate {
 }
 
 impl DiscoverySource {
-    /// What its targets have as their origin, and what it is called in sentences.
+    /// The origin of its targets, and its name in messages.
     pub fn display_name(&self) -> SanitizedText {
         match self {
             Self::List(_, origin) => origin.clone(),
@@ -88,7 +88,7 @@ impl DiscoverySource {
         }
     }
 
-    /// What can be read at once: host lists, and files of them. The other sources may come up later.
+    /// Targets that can be read at once: host lists, and files of them. Other sources may become available later.
     pub(super) fn static_endpoints(
         &self,
         usual: &EndpointDefaults,
@@ -102,7 +102,8 @@ impl DiscoverySource {
         Ok(Some(places.into_vec()))
     }
 
-    /// Tells what the source names, now and whenever it changes, until nobody listens or the task is ended.
+    /// Sends the targets of the source, now and whenever they change, until the receiver is dropped or the task is
+    /// aborted.
     pub(super) async fn run(
         self,
         source: u64,
@@ -154,14 +155,14 @@ impl DiscoverySource {
     }
 }
 
-/// The way by which a source tells its news.
+/// The channel for a source's updates.
 pub(super) struct DiscoverySender {
     source: u64,
     news: mpsc::Sender<DiscoveryUpdate>,
 }
 
 impl DiscoverySender {
-    /// Tells; false if nobody listens any more.
+    /// Sends an update; false if the receiver is dropped.
     async fn send_update(&self, list: Result<DiscoveredTargets, DiscoveryError>) -> bool {
         self.news.send(DiscoveryUpdate { source: self.source, list }).await.is_ok()
     }

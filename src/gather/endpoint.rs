@@ -1,4 +1,4 @@
-//! Places: one address to read, how it is asked there, and who named it.
+//! Endpoints: the address of a target, how it is scraped, and which source named it.
 
 use std::fmt;
 
@@ -8,28 +8,28 @@ mod endpoint_list;
 
 pub use endpoint_list::{EndpointList, TargetListError};
 
-/// The port of gaunt's own exporter, taken where an address names none.
+/// The port of gaunt's own exporter, the default of an address without a port.
 pub const DEFAULT_PORT: u16 = 9770;
 
-/// The path of a page unless the settings or a source of targets say otherwise.
+/// The default path of a page, which the settings or a source can change.
 pub const DEFAULT_PATH: &str = "/metrics";
 
-/// The longest host name that DNS knows.
+/// The longest host name in DNS.
 const MAX_HOST: usize = 253;
 
 /// The longest path with its parameters, in bytes: it is sent with every request.
 const MAX_PATH: usize = 1024;
 
-/// Parts of a parameter's name by which its value is taken for a secret, and not shown.
+/// Parts of a parameter's name that mark its value as a secret, which is not shown.
 const SECRET: [&str; 5] = ["token", "key", "secret", "pass", "auth"];
 
-/// What stands for a secret.
+/// Replaces a secret.
 const HIDDEN: &str = "***";
 
-/// How a target is spoken to.
+/// The URL scheme of a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum UrlScheme {
-    /// In the clear.
+    /// Without TLS.
     #[default]
     Http,
     /// Over TLS.
@@ -37,7 +37,7 @@ pub enum UrlScheme {
 }
 
 impl UrlScheme {
-    /// The word before `://`.
+    /// The scheme as it stands before `://`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -45,7 +45,7 @@ impl UrlScheme {
         }
     }
 
-    /// The scheme of this name.
+    /// Parses the name of a scheme.
     pub fn parse_scheme(name: &str) -> Option<Self> {
         [Self::Http, Self::Https]
             .into_iter()
@@ -53,20 +53,20 @@ impl UrlScheme {
     }
 }
 
-/// Who says that a place is to be read.
+/// The kind of source that named an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EndpointNamedBy {
-    /// The operator, in a flag or a file of this machine.
+    /// The operator, in a flag or a local file.
     #[default]
     Operator,
-    /// Another machine: an HTTP server or DNS. It must not make gaunt ask this machine's own services.
+    /// Another machine: an HTTP server or DNS. It must not make gaunt send requests to services of its own machine.
     Network,
 }
 
-/// What an address means where it does not say it itself.
+/// Defaults for what an address leaves out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointDefaults {
-    /// How it is spoken to.
+    /// The URL scheme.
     pub scheme: UrlScheme,
     /// The port.
     pub port: u16,
@@ -80,10 +80,10 @@ impl Default for EndpointDefaults {
     }
 }
 
-/// One place to read: where it is, what it is called, and who said so.
+/// One endpoint: address, node name and origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// How it is spoken to.
+    /// The URL scheme.
     pub scheme: UrlScheme,
     /// The host: a name, an IPv4 address, or an IPv6 address without brackets.
     pub host: String,
@@ -93,13 +93,13 @@ pub struct Endpoint {
     pub path: String,
     /// The node's name if the list gives one.
     pub node: Option<SanitizedText>,
-    /// Where the list stands: `--targets`, a settings file, a targets file, a URL.
+    /// The origin of the list: `--targets`, a settings file, a targets file, a URL.
     pub origin: SanitizedText,
-    /// Who may be trusted for it.
+    /// The kind of source, which determines its trust.
     pub named_by: EndpointNamedBy,
 }
 
-/// As people write it: only what is not usual is said besides host and port, and no secret.
+/// Shows host and port, what differs from the defaults, and no secret.
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.scheme == UrlScheme::Http && self.path == DEFAULT_PATH {
@@ -121,7 +121,7 @@ impl fmt::Display for Endpoint {
 }
 
 impl Endpoint {
-    /// Host and port, as a request names them.
+    /// Host and port, as in the `Host` header.
     pub(super) fn host_and_port(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
@@ -130,12 +130,12 @@ impl Endpoint {
         }
     }
 
-    /// What makes this place another one than the next.
+    /// The URL, which identifies this endpoint.
     pub(super) fn to_url(&self) -> String {
         format!("{}://{}{}", self.scheme.as_str(), self.host_and_port(), self.path)
     }
 
-    /// The target to announce for this place.
+    /// The target to announce for this endpoint.
     pub fn to_target(&self, id: TargetId) -> ScrapeTarget {
         ScrapeTarget {
             id,
@@ -203,7 +203,7 @@ pub(super) fn check_host(host: &str) -> Result<(), String> {
     }
 }
 
-/// Checks the path of a page: it becomes a line of a request.
+/// Checks the path of a page: it becomes part of a request line.
 pub fn check_path(path: &str) -> Result<(), String> {
     if !path.starts_with('/') {
         return Err(format!("{path:?} is not a path; it begins with \"/\""));

@@ -1,4 +1,4 @@
-//! Fetching one page: a kept-alive HTTP/1.1 connection, a bounded body, and one deadline over every step.
+//! Fetches one page: a keep-alive HTTP/1.1 connection, a bounded body, and one deadline over every step.
 
 use std::{
     sync::{
@@ -37,60 +37,60 @@ use fetched_body::BodyBufferPool;
 pub(super) use fetched_body::FetchedBody;
 use target_connection::{ActiveConnection, IdleConnection};
 
-/// The part of a body that is read without a seat, in bytes: twice a dcgm-exporter page of 8 GPUs with all labels.
+/// The part of a body that is read without a permit, in bytes: twice a dcgm-exporter page of 8 GPUs with all labels.
 const SMALL_BODY: usize = 512 << 10;
 
-/// Bodies above [`SMALL_BODY`] that may be read at once: with the default limit of 16 MiB they hold 256 MiB together.
+/// Bodies above [`SMALL_BODY`] that may be read at once: with the default limit of 16 MiB they take 256 MiB together.
 const LARGE_BODIES: usize = 16;
 
-/// Files that are left for others: who asks, sources of targets, the recording. Targets that took them all would lock
-/// out those who want to know why.
+/// File descriptors that are reserved for API clients, sources of targets and the recording. If targets used them all,
+/// users could not connect to find out why.
 const LEAST_OTHERS: u64 = 32;
 const MOST_OTHERS: u64 = 1_024;
 
-/// Bodies claim memory in steps of this many bytes.
+/// Bodies reserve memory in steps of this many bytes.
 const STEP: usize = 64 << 10;
 
-/// Who asks.
+/// The `User-Agent` header.
 const AGENT: &str = concat!("gaunt/", env!("CARGO_PKG_VERSION"));
 
-/// How long the answer may take, for exporters that give up in time.
+/// The scrape timeout, for exporters that abort in time.
 const TIMEOUT: HeaderName = HeaderName::from_static("x-prometheus-scrape-timeout-seconds");
 
-/// What is held already.
+/// The client state for differential frames.
 const HOLDS: HeaderName = HeaderName::from_static(frame::HOLDS);
 
-/// The codings that are understood, the cheaper one first.
+/// The supported content encodings, the cheaper one first.
 const CODINGS: &str = "zstd, gzip;q=0.8, identity;q=0.5";
 
-/// What every fetch of this process shares.
+/// What all fetches of this process share.
 #[derive(Debug)]
 pub(super) struct FetchContext {
-    /// The time for looking up, connecting, headers, body and decoding together.
+    /// The deadline of name lookup, connecting, headers, body and decoding together.
     pub(super) timeout: Duration,
-    /// The same as requests tell it.
+    /// The same as a header value.
     timeout_header: HeaderValue,
     /// The largest body, in bytes, decompressed.
     pub(super) max_body: usize,
-    /// The most samples of a page.
+    /// Maximum number of samples of a page.
     pub(super) samples: usize,
-    /// How many times its compressed size a body may have.
+    /// Maximum ratio of a body to its compressed size.
     ratio: u64,
-    /// Seats for large bodies.
+    /// Permits for large bodies.
     large: Semaphore,
-    /// Connections that may stand at once; how many, for whoever gets none.
+    /// Permits for open connections; their total number, for error messages.
     connections: (Arc<Semaphore>, usize),
-    /// Steps of memory for all bodies that are being read.
+    /// Permits for memory of all bodies that are being read, in steps.
     memory_steps: Arc<Semaphore>,
     pool: Arc<BodyBufferPool>,
     names: NameResolver,
-    /// What the pages of all targets have in common.
+    /// Page templates of all targets.
     pub(super) layouts: text::TemplateCache,
-    /// The same of frames.
+    /// Decoder of frames, with what frames of all targets share.
     pub(super) frames: frame::FrameDecoder,
 }
 
-/// As many connections as the limit of open files leaves room for.
+/// As many connections as the limit of open files allows.
 fn connection_limit() -> (Arc<Semaphore>, usize) {
     use rustix::process::{Resource, getrlimit};
 
@@ -122,22 +122,22 @@ impl FetchContext {
     }
 }
 
-/// What is asked for besides the page itself.
+/// Request options besides the URL.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RequestOptions {
-    /// The media types that are understood.
+    /// The `Accept` header.
     pub(super) accept: &'static str,
-    /// Whether compression is asked for: it spares the wire and costs both ends more than it saves on a fast one.
+    /// Whether compression is requested: it saves bandwidth, but on a fast network costs both ends more than it saves.
     pub(super) compress: bool,
-    /// Another header.
+    /// An additional header.
     pub(super) extra: Option<(HeaderName, HeaderValue)>,
 }
 
-/// The way to one target: its place, and its connection while it lasts.
+/// The client of one target: its endpoint, and its connection while it is open.
 #[derive(Debug)]
 pub(super) struct TargetClient {
     endpoint: Endpoint,
-    /// The address of the page and the host, as every request says them.
+    /// The URI of the page and the `Host` header of every request.
     uri_and_host: Result<(Uri, HeaderValue), SanitizedText>,
     address_policy: Arc<AddressPolicy>,
     credentials: watch::Receiver<CredentialState>,
@@ -145,7 +145,7 @@ pub(super) struct TargetClient {
     idle: Option<IdleConnection>,
 }
 
-/// The steps of a fetch, as a timeout names them.
+/// The steps of a fetch, as timeout errors name them.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 enum FetchStep {
@@ -157,7 +157,7 @@ enum FetchStep {
     WaitingForMemory,
 }
 
-/// Where a fetch stands, so that its timeout can say so.
+/// The current step of a fetch, for timeout errors.
 #[derive(Debug, Default)]
 struct FetchProgress(AtomicU8);
 
@@ -204,19 +204,19 @@ impl TargetClient {
         }
     }
 
-    /// Says from now on what is held already; nothing if it is none.
+    /// Sends this client state from now on; nothing if it is none.
     pub(super) fn set_client_state(&mut self, holds: Option<frame::ClientState>) {
         let said = holds.filter(|holds| holds.layout.is_some()).map(|holds| holds.to_string());
         let said = said.and_then(|said| HeaderValue::try_from(said).ok());
         self.options.extra = said.map(|said| (HOLDS, said));
     }
 
-    /// Asks for other media types from now on.
+    /// Requests other media types from now on.
     pub(super) fn set_accept(&mut self, accept: &'static str) {
         self.options.accept = accept;
     }
 
-    /// One body, or why there is none. A connection that failed is not used again.
+    /// Fetches one body. A connection that failed is not used again.
     pub(super) async fn fetch_body(
         &mut self,
         rules: &FetchContext,
@@ -245,7 +245,7 @@ impl TargetClient {
         Ok(body)
     }
 
-    /// The head of the answer. A kept connection that the other side closed meanwhile is replaced once.
+    /// Sends a request and returns the response head. A kept connection that the peer has closed is replaced once.
     async fn send_with_retry(
         &mut self,
         rules: &FetchContext,
@@ -296,7 +296,7 @@ impl TargetClient {
     }
 }
 
-/// Wakes a connection, asks, and waits for the head of the answer.
+/// Activates an idle connection, sends a request, and waits for the response head.
 async fn send_on_idle(
     idle: IdleConnection,
     request: Request<Empty<Bytes>>,
@@ -306,7 +306,7 @@ async fn send_on_idle(
     Ok((connection, response))
 }
 
-/// What every request to a place says, or why none can.
+/// The URI and `Host` header for an endpoint, or why it has none.
 fn uri_and_host(place: &Endpoint) -> Result<(Uri, HeaderValue), SanitizedText> {
     let uri = Uri::try_from(&place.path)
         .map_err(|_| SanitizedText::new("its path cannot be asked for"))?;
@@ -314,13 +314,13 @@ fn uri_and_host(place: &Endpoint) -> Result<(Uri, HeaderValue), SanitizedText> {
     Ok((uri, host.map_err(|_| SanitizedText::new("its name cannot stand in a request"))?))
 }
 
-/// The media type of an answer, without its parameters' case.
+/// The content type of a response, in lower case.
 fn content_type(headers: &HeaderMap) -> String {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     value.unwrap_or_default().to_ascii_lowercase()
 }
 
-/// Reads a body to its end, within every limit.
+/// Reads a body to its end, within all limits.
 async fn read_body(
     mut incoming: Incoming,
     body: &mut FetchedBody,

@@ -1,7 +1,7 @@
-//! Files that change while gaunt runs: read up to a bound, and looked at to see whether they are others now.
+//! Files that change at runtime: bounded reads, and polling for changes.
 //!
-//! They are looked at once in a while rather than watched through the kernel: that also sees changes on network file
-//! systems and behind links that are turned to another folder, and a file that is put in place by renaming.
+//! Files are polled rather than watched through the kernel: polling also detects changes on network file systems,
+//! behind symbolic links that change, and by renaming a file into place.
 
 use std::{
     fs::{self, File},
@@ -11,13 +11,13 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// A file that was changed so shortly before it was read may change again within one step of its clock.
+/// A file that was changed less than this before it was read may change again within the resolution of its timestamp.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// The most files that one pattern may name.
+/// Maximum number of files that match one pattern.
 pub(super) const MAX_FILES: usize = 1_000;
 
-/// By what a file is seen to be another: whatever replaces or writes it changes one of these.
+/// What identifies a version of a file: replacing or writing it changes one of these fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FileMark {
     device: u64,
@@ -25,12 +25,12 @@ pub(super) struct FileMark {
     size: u64,
     modified: (i64, i64),
     changed: (i64, i64),
-    /// Whether it was left alone for long enough that the times above tell the next change.
+    /// Whether it was unchanged for long enough that its timestamps reveal the next change.
     settled: bool,
 }
 
 impl FileMark {
-    /// The mark of the file at `path`, through links.
+    /// The mark of the file at `path`, following symbolic links.
     pub(super) fn of(path: &Path) -> io::Result<Self> {
         let meta = fs::metadata(path)?;
         let age = meta.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
@@ -40,7 +40,7 @@ impl FileMark {
             size: meta.size(),
             modified: (meta.mtime(), meta.mtime_nsec()),
             changed: (meta.ctime(), meta.ctime_nsec()),
-            // A time in the future never settles, and the file is read at each look: rare, and safe.
+            // A time in the future never settles, and the file is read at each poll: rare, and safe.
             settled: age.is_some_and(|age| age > SETTLED),
         })
     }
@@ -65,7 +65,7 @@ pub(super) fn read_bounded(path: &Path, limit: u64) -> io::Result<String> {
     Ok(text)
 }
 
-/// The files that a pattern names now, in order: `*` and `?` stand for anything in the last part of the path only.
+/// The files that match a pattern now, in order: `*` and `?` are wildcards in the last part of the path only.
 pub(super) fn matching_files(pattern: &Path) -> io::Result<Vec<PathBuf>> {
     let name = pattern.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if !name.contains(['*', '?']) {
@@ -91,7 +91,7 @@ pub(super) fn matching_files(pattern: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Whether a name fits a pattern, without going back further than to the last `*`.
+/// Whether a name matches a pattern; backtracks no further than to the last `*`.
 fn matches_pattern(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n, mut star) = (0, 0, None);
     while n < name.len() {

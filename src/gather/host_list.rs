@@ -2,36 +2,36 @@
 
 use std::{fmt, net::Ipv6Addr};
 
-/// The most names that all lists of one start may stand for: half as many again as the largest fleet that one
-/// aggregator is made for, so that a slip such as `gpu[1-99999999]` is refused before it fills memory.
+/// Maximum number of names of all lists in one start: half as many again as the largest fleet that one aggregator is
+/// made for, so that a typo such as `gpu[1-99999999]` is rejected before it fills memory.
 pub const MAX_NAMES: usize = 20_000;
 
-/// The most brackets in one name: more than any rack, chassis, board and port scheme needs.
+/// Maximum number of brackets in one name: more than any rack, chassis, board and port scheme needs.
 const MAX_BRACKETS: usize = 8;
 
-/// The longest number in a range, so that it fits 64 bits with room to spare.
+/// Maximum number of digits in a range, so that numbers fit into 64 bits.
 const MAX_DIGITS: usize = 18;
 
-/// What is said of brackets that have no other half.
+/// The error message for an unmatched closing bracket.
 const NEVER_OPENED: &str = "this bracket was never opened; remove it";
 const NEVER_CLOSED: &str = "this bracket is never closed; add \"]\"";
 
-/// What is wrong with a host list, and where.
+/// An error in a host list, and its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("host list {list:?}, character {at}: {why}")]
 pub struct HostListError {
-    /// The list as it was given.
+    /// The list as given.
     pub list: String,
-    /// The place of the fault, in characters from 1.
+    /// The position of the error, in characters from 1.
     pub at: usize,
-    /// What is wrong there and what to write instead.
+    /// The error and how to correct it.
     pub why: String,
 }
 
-/// One item of a list, not yet expanded: where it starts in the list, and its text.
+/// One item of a list, not yet expanded: its start in the list, and its text.
 type HostListItem<'a> = (usize, &'a str);
 
-/// Every name that `list` stands for, in order; `room` is how many more there may be.
+/// Expands `list` to names, in order; `room` is how many more there may be.
 pub fn expand_host_list(list: &str, room: usize) -> Result<Vec<String>, HostListError> {
     let mut names = Vec::new();
     for item in split_items(list)? {
@@ -40,7 +40,7 @@ pub fn expand_host_list(list: &str, room: usize) -> Result<Vec<String>, HostList
     Ok(names)
 }
 
-/// Cuts a list at commas and blanks outside brackets.
+/// Splits a list at commas and blanks outside brackets.
 pub(super) fn split_items(list: &str) -> Result<Vec<HostListItem<'_>>, HostListError> {
     let mut items = Vec::new();
     let (mut start, mut open) = (0, None);
@@ -73,7 +73,7 @@ pub(super) fn split_items(list: &str) -> Result<Vec<HostListItem<'_>>, HostListE
     Ok(items)
 }
 
-/// One part of a name: letters that stand, or numbers that run.
+/// One part of a name: literal text, or a number range.
 enum HostNamePart<'a> {
     Text(&'a str),
     Ranges(Vec<NumberRange>),
@@ -98,7 +98,7 @@ impl NumberRange {
     }
 }
 
-/// The names of one item: the product of its brackets, the last one running fastest.
+/// Expands one item: the product of its brackets, the last one varying fastest.
 pub(super) fn expand_item(
     list: &str,
     (start, text): HostListItem<'_>,
@@ -142,14 +142,14 @@ fn parse_name_parts<'a>(
 ) -> Result<Vec<HostNamePart<'a>>, HostListError> {
     let (mut parts, mut rest, mut at) = (Vec::new(), text, start);
     while let Some(open) = rest.find('[') {
-        // Brackets are paired in a list as a whole, and not in the halves of an item that is cut inside one.
+        // Brackets are matched in the whole list, and not in the halves of an item that is split inside one.
         check_opened(list, at, &rest[..open])?;
         let Some(close) = rest[open..].find(']').map(|length| open + length) else {
             return Err(error_at(list, at + open, NEVER_CLOSED));
         };
         let inside = &rest[open + 1..close];
         parts.push(HostNamePart::Text(&rest[..open]));
-        // An IPv6 address wears brackets of its own.
+        // An IPv6 address has brackets of its own.
         if inside.contains(':') {
             if inside.parse::<Ipv6Addr>().is_err() {
                 let why = format!(
@@ -173,7 +173,7 @@ fn parse_name_parts<'a>(
     Ok(parts)
 }
 
-/// Refuses text that closes a bracket which it did not open.
+/// Rejects text with an unmatched closing bracket.
 fn check_opened(list: &str, start: usize, text: &str) -> Result<(), HostListError> {
     text.find(']').map_or(Ok(()), |close| Err(error_at(list, start + close, NEVER_OPENED)))
 }
@@ -226,13 +226,13 @@ fn padding_width(first: &str) -> usize {
     if first.len() > 1 && first.starts_with('0') { first.len() } else { 0 }
 }
 
-/// A fault at a byte of the list, told in characters.
+/// An error at a byte of the list; its position is reported in characters.
 pub(super) fn error_at(list: &str, byte: usize, why: impl fmt::Display) -> HostListError {
     let at = list.get(..byte).map_or(0, |before| before.chars().count()) + 1;
     HostListError { list: shorten_list(list), at, why: why.to_string() }
 }
 
-/// A list as a message shows it.
+/// A list as error messages show it.
 fn shorten_list(list: &str) -> String {
     const SHOWN: usize = 80;
     let mut shown: String = list.chars().take(SHOWN).collect();
@@ -283,7 +283,7 @@ mod tests {
             ("a[0-9/0]", 3, "\"0-9/0\" has a step of 0; the smallest is 1"),
             ("ä,b[1,x]", 7, "\"x\" is not a range; write numbers as 1-8, 001-064, 1,3,7 or 0-30/2"),
             ("b[]", 3, "\"\" is not a range; write numbers as 1-8, 001-064, 1,3,7 or 0-30/2"),
-            // A comma in what looks like an address made a name with a comma in it.
+            // A comma in what looks like an address once produced a name with a comma in it.
             (
                 "a:910[,:01]:9",
                 7,

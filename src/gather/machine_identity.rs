@@ -1,21 +1,21 @@
-//! Identity: which machine answers at an address, so that another one in its place is noticed.
+//! Machine identity: detects that another machine answers at an address.
 
 use gaunt_schema::{CowList, InfoSeries, SanitizedText, ScrapedPage, catalogue::gpu};
 
-/// The label of a GPU that no other GPU has.
+/// The label of a GPU that is unique to it.
 const UUID: &str = "uuid";
 
-/// Who answered, as far as its page tells.
+/// The identity of a machine, as far as its page reports it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct MachineIdentity {
     node: Option<SanitizedText>,
     gpus: Vec<SanitizedText>,
-    /// Where this was read, so that a page that repeats it need not be looked through.
+    /// The list that this was read from, so that a page that repeats it need not be parsed again.
     told_by: CowList<InfoSeries>,
 }
 
 impl MachineIdentity {
-    /// Who wrote this page.
+    /// The identity on this page.
     pub(super) fn of(page: &ScrapedPage) -> Self {
         let infos = page.report.infos.iter().filter(|info| info.metric == gpu::INFO);
         let labels = infos.flat_map(|info| &info.labels);
@@ -27,13 +27,13 @@ impl MachineIdentity {
         Self { node: page.report.node.clone(), gpus, told_by: page.report.infos.clone() }
     }
 
-    /// Whether the page certainly tells the same.
+    /// Whether the page certainly reports the same identity.
     pub(super) fn is_unchanged_in(&self, page: &ScrapedPage) -> bool {
         self.told_by.ptr_eq(&page.report.infos) && self.node == page.report.node
     }
 
-    /// Whether `now` is another machine: it calls itself by another name, or not one of its GPUs was there before. A
-    /// page that tells less than before proves nothing.
+    /// Whether `now` is another machine: it has another name, or none of its GPUs was there before. A page that
+    /// reports less than before proves nothing.
     pub(super) fn is_replaced_by(&self, now: &Self) -> bool {
         let renamed = matches!((&self.node, &now.node), (Some(before), Some(now)) if before != now);
         let told = !self.gpus.is_empty() && !now.gpus.is_empty();
@@ -41,7 +41,7 @@ impl MachineIdentity {
         renamed || told && strangers
     }
 
-    /// Takes what a later page of the same machine tells.
+    /// Adds what a later page of the same machine reports.
     pub(super) fn update_from(&mut self, now: Self) {
         self.node = now.node.or(self.node.take());
         self.told_by = now.told_by;
@@ -50,7 +50,7 @@ impl MachineIdentity {
         }
     }
 
-    /// In a few words, for the log.
+    /// A short description for the log.
     pub(super) fn describe_machine(&self) -> String {
         let name = self.node.as_deref().unwrap_or("a machine without a name");
         match self.gpus.first() {

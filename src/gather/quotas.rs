@@ -1,7 +1,7 @@
-//! Budgets: what one target may use, and what all of them may use together. Whoever is over one brings no page at all.
+//! Quotas of one target and of all targets together. A page above a quota is rejected as a whole.
 //!
-//! While all targets together stay within a budget of theirs, each may use what its own limit allows. Once they are over
-//! it, those are refused first that use more than their share: one target that explodes costs itself, not the others.
+//! While all targets together stay within their quotas, each may use what its own limit allows. Above them, targets
+//! that use more than their share are rejected first: one target that explodes affects only itself.
 
 use std::{
     collections::HashMap,
@@ -13,30 +13,30 @@ use std::{
 
 use gaunt_schema::{CowList, Device, LimitExceeded, Quota, ScrapeFailure, ScrapedPage, UnixMs};
 
-/// The span in which new series are counted.
+/// The window in which new series are counted.
 const MINUTE_MS: i64 = 60_000;
 
-/// The reason under which the reader refuses what goes over the samples of a page.
+/// The reason with which the parser rejects samples above the limit of a page.
 const TOO_MANY: &str = "too_many_samples";
 
-/// What targets may use.
+/// The quotas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrapeQuotas {
-    /// How many times its compressed size a page may have. A page of 8 GPUs with all labels has 25 times.
+    /// Maximum ratio of a page to its compressed size. A page of 8 GPUs with all labels has 25.
     pub ratio: u64,
-    /// Samples on one page, known to gaunt or not: some 200 nodes' worth.
+    /// Samples on one page, known to gaunt or not: those of some 200 nodes.
     pub samples: u64,
-    /// Series of one target that gaunt keeps: fifty nodes' worth, or a large switch.
+    /// Series of one target that gaunt keeps: those of fifty nodes, or of a large switch.
     pub series: u64,
-    /// Series in one minute that a target did not have before; its first page is not counted.
+    /// New series of one target per minute; its first page is not counted.
     pub new_series: u64,
-    /// Samples in one period of all targets: half as many again as 12,500 nodes send.
+    /// Samples of all targets per period: one and a half times those of 12,500 nodes.
     pub all_samples: u64,
-    /// Series of all targets: twice as many as 12,500 nodes have.
+    /// Series of all targets: twice those of 12,500 nodes.
     pub all_series: u64,
-    /// Series in one minute that their targets did not have before, of all targets.
+    /// New series of all targets per minute.
     pub all_new_series: u64,
-    /// Bytes of pages that are being read, of all targets, beside the few large ones that have seats.
+    /// Bytes of pages that are being read, of all targets, beside the few large ones with a permit of their own.
     pub all_bytes: u64,
 }
 
@@ -55,7 +55,7 @@ impl Default for ScrapeQuotas {
     }
 }
 
-/// What all targets use together.
+/// Usage of all targets together.
 #[derive(Debug, Default)]
 pub(super) struct FleetQuotaUsage {
     limits: ScrapeQuotas,
@@ -72,7 +72,7 @@ impl FleetQuotaUsage {
         Arc::new(Self { limits, ..Self::default() })
     }
 
-    /// New series of this minute so far, after `more` are added; nothing is added if that is too many.
+    /// Adds `more` new series to those of this minute; above the limit, it adds nothing and returns what is left.
     fn add_new_series(&self, more: u64, now: UnixMs) -> Result<(), u64> {
         let minute = now.0.div_euclid(MINUTE_MS) as u64;
         if self.minute.swap(minute, Relaxed) != minute {
@@ -87,13 +87,13 @@ impl FleetQuotaUsage {
     }
 }
 
-/// What one target uses.
+/// Usage of one target.
 #[derive(Debug)]
 pub(super) struct TargetQuotaUsage {
     fleet: Arc<FleetQuotaUsage>,
     samples: u64,
     series: u64,
-    /// What its last page named; nothing before the first page.
+    /// Counts of its last page; none before the first page.
     last_counts: Option<DeviceSampleCounts>,
     minute: i64,
     new: u64,
@@ -105,7 +105,7 @@ impl TargetQuotaUsage {
         Self { fleet: ledger, samples: 0, series: 0, last_counts: None, minute: 0, new: 0 }
     }
 
-    /// Whether a page is within every budget. What it uses is counted from now on; a page that is refused uses nothing.
+    /// Checks a page against every quota and counts its usage; a rejected page uses nothing.
     pub(super) fn admit_page(
         &mut self,
         page: &ScrapedPage,
@@ -172,7 +172,7 @@ impl Drop for TargetQuotaUsage {
     }
 }
 
-/// Adds `mine` to what all use. Over the limit only those may still add who stay within their share, which is told.
+/// Adds `mine` to the total. Above the limit, only targets within their share may still add; the share is returned.
 fn reserve_share(
     used: &AtomicU64,
     mine: u64,
@@ -208,12 +208,12 @@ impl DeviceSampleCounts {
         Self { devices: report.devices.clone(), counts, samples: report.samples.len() }
     }
 
-    /// Whether the page certainly names what this one did: pages of one target mostly do.
+    /// Whether the page certainly has the same devices: pages of one target usually do.
     fn has_same_devices(&self, page: &ScrapedPage) -> bool {
         self.devices.ptr_eq(&page.report.devices) && self.samples == page.report.samples.len()
     }
 
-    /// Series of `now` that were not there before: those of new devices, and more of those that are known.
+    /// New series in `now`: those of new devices, and additional ones of known devices.
     fn new_series_in(&self, now: &Self) -> u64 {
         let more = |is: &u32, was: Option<&u32>| u64::from(is.saturating_sub(*was.unwrap_or(&0)));
         if self.devices == now.devices {

@@ -1,4 +1,5 @@
-//! The desk: hears what the sources name, keeps the roster, and starts and ends the scrapes by it.
+//! The scrape manager: receives target lists from the sources, updates the target set, and starts and stops scrape
+//! tasks.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -23,13 +24,14 @@ use super::{
     timer_lateness::{LatenessTaskGuard, TimerLateness},
 };
 
-/// News of sources that may wait; full, a source waits and its list stands as it is.
+/// Capacity of the update channel; if it is full, a source waits and its previous list stays in effect.
 const NEWS: usize = 64;
 
-/// Replaced machines that may wait for their new number; full, their scrapes wait, and slots that pass are skipped.
+/// Capacity of the channel for replaced machines, which wait for their new id; if it is full, their scrapes wait and
+/// skip slots.
 const REPLACED: usize = 64;
 
-/// A group that is in use: what its targets share, and what keeps its keys.
+/// A group in use: what its targets share, and the task that reloads its credentials.
 #[derive(Debug)]
 struct OpenGroup {
     group: TargetGroup,
@@ -38,12 +40,12 @@ struct OpenGroup {
     _tasks: JoinSet<()>,
 }
 
-/// Everything that runs. It ends with its task.
+/// All running tasks. They end with the manager's task.
 pub(super) struct ScrapeManager {
     plan: ScrapePlan,
     targets: TargetSet<OpenGroup>,
     opened: Vec<Arc<OpenGroup>>,
-    /// The sources' tasks, in the order of the roster, and the number of the first.
+    /// The sources' tasks, in the order of the target set, and the number of the first.
     tasks: JoinSet<()>,
     first_source: u64,
     scrapes: HashMap<TargetId, AbortHandle>,
@@ -57,7 +59,7 @@ pub(super) struct ScrapeManager {
     clock: ClockFn,
 }
 
-/// The inbox is closed: nobody wants to know any more.
+/// The inbox is closed: receiver dropped.
 struct ManagerInboxClosed;
 
 impl ScrapeManager {
@@ -85,7 +87,7 @@ impl ScrapeManager {
         }
     }
 
-    /// Runs until nobody listens, or nobody can reload any more.
+    /// Runs until the receiver of batches or the sender of plans is dropped.
     pub(super) async fn run(mut self, mut plans: mpsc::Receiver<ScrapePlan>) {
         self.open_sources().await;
         if self.announce_targets().await.is_err() {
@@ -108,7 +110,7 @@ impl ScrapeManager {
         }
     }
 
-    /// Opens every group anew, but those that are as before, and starts every source.
+    /// Opens every group again, except unchanged ones, and starts every source.
     async fn open_sources(&mut self) {
         self.tasks.abort_all();
         self.first_source += self.targets.source_statuses().len() as u64;
@@ -147,7 +149,7 @@ impl ScrapeManager {
     }
 
     async fn handle_update(&mut self, news: DiscoveryUpdate) -> Result<(), ManagerInboxClosed> {
-        // A source that was ended may have spoken before.
+        // A source that has ended may have left an update.
         let Some(at) = news.source.checked_sub(self.first_source) else { return Ok(()) };
         let before = self
             .targets
@@ -166,7 +168,7 @@ impl ScrapeManager {
         self.reconcile_scrapes().await
     }
 
-    /// Makes what runs the same as what the roster says.
+    /// Starts and stops scrape tasks so that they match the target set.
     async fn reconcile_scrapes(&mut self) -> Result<(), ManagerInboxClosed> {
         let changes = self.targets.merge();
         for id in &changes.gone {
@@ -229,14 +231,15 @@ impl ScrapeManager {
         }
     }
 
-    /// Another machine answers at an address: it is another target, so that nothing of the old one is taken for its own.
+    /// Another machine answers at an address: it becomes another target, so that it does not inherit values of the old
+    /// one.
     async fn assign_new_id(&mut self, replaced: MachineReplaced) -> Result<(), ManagerInboxClosed> {
         let Some(id) = self.targets.assign_new_id(replaced.target) else { return Ok(()) };
         if let Some(scrape) = self.scrapes.remove(&replaced.target) {
             self.scrapes.insert(id, scrape);
         }
         self.announce_targets().await?;
-        // The scrape may have been ended meanwhile.
+        // The scrape task may have ended meanwhile.
         _ = replaced.reply.send(id);
         Ok(())
     }
@@ -267,7 +270,7 @@ fn group_defaults(group: &TargetGroup) -> GroupDefaults {
     GroupDefaults { defaults: group.defaults.clone(), may_downgrade: !guarded }
 }
 
-/// Says in the log what is new about a source.
+/// Logs what changed about a source.
 fn log_source_change(before: Option<&SanitizedText>, now: &gaunt_schema::TargetSource) {
     match (&now.trouble, before) {
         (Some(trouble), before) if before != Some(trouble) => {
@@ -280,7 +283,7 @@ fn log_source_change(before: Option<&SanitizedText>, now: &gaunt_schema::TargetS
     }
 }
 
-/// Waits for the number that a replaced machine gets.
+/// Sends the new id of a replaced machine.
 pub(super) type NewTargetIdSender = oneshot::Sender<TargetId>;
 
 #[cfg(test)]
@@ -292,7 +295,7 @@ mod tests {
         *,
     };
 
-    /// Many more lists and replaced machines than may wait: their senders wait, and the last list stands.
+    /// More lists and replaced machines than the channels hold: their senders wait, and the last list takes effect.
     #[tokio::test]
     async fn desk_takes_all_news_however_fast_they_come() {
         let (inbox, mut deliveries) = mpsc::channel(8);
@@ -308,7 +311,7 @@ mod tests {
         let naming = tokio::spawn(async move {
             for nth in 0..=rounds {
                 let mut places = super::super::endpoint::EndpointList::new(usual.clone());
-                // Addresses at which nobody listens.
+                // Addresses without a listener.
                 let list = format!("127.0.0.[1-{}]:1", 1 + nth * (most - 1) / rounds);
                 places.add_list(&list, &"here".into()).unwrap();
                 let list = Ok(DiscoveredTargets { endpoints: places.into_vec(), trouble: None });
@@ -328,7 +331,7 @@ mod tests {
                 break;
             }
         }
-        // Batches of those that fail go on meanwhile.
+        // Batches of failing targets continue meanwhile.
         let taking = tokio::spawn(async move { while deliveries.recv().await.is_some() {} });
         naming.await.unwrap();
         renewing.await.unwrap();

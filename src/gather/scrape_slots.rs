@@ -1,14 +1,14 @@
-//! When each target is read: its own moment of every period, spread so evenly that no moment has many more than another.
+//! Scrape slots: the offset of each target in the period, spread so evenly that the load is nearly constant.
 
 use std::time::Duration;
 
 use gaunt_schema::UnixMs;
 
-/// The golden section of 2^64. Its multiples, cut to 64 bits, fall into the largest gap that the earlier ones left: any
+/// The golden ratio times 2^64. Its multiples modulo 2^64 fall into the largest gap that the earlier ones left: any
 /// number of targets is spread evenly, and the next one moves none of them.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A target's slots: one instant in every period, on the absolute time of the owner's clock.
+/// A target's slots: one instant in every period, on the absolute time of the engine's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrapeSlots {
     period_ms: i64,
@@ -16,7 +16,7 @@ pub struct ScrapeSlots {
 }
 
 impl ScrapeSlots {
-    /// The slots of the target in this place of the order. The period is at least a millisecond.
+    /// The slots of the target at this position of the order. The period is at least a millisecond.
     pub fn new(place: usize, period: Duration) -> Self {
         let period_ms = (period.as_millis() as i64).max(1);
         let share = GOLDEN.wrapping_mul(place as u64 + 1);
@@ -47,8 +47,8 @@ mod tests {
         assert_eq!(slots, ScrapeSlots::new(3, Duration::from_secs(10)), "stable");
     }
 
-    /// At no time come more than 1.2 times as many as on average, in windows that hold some ten targets and more,
-    /// wherever they begin; and what fits into a window is a whole number.
+    /// Windows that hold some ten targets or more have at most 1.2 times the average load, wherever they begin; the
+    /// number of targets in a window is an integer.
     #[test]
     fn no_wave_is_higher_than_a_fifth_above_the_mean() {
         let period = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! The life of one target: wait for its slot, fetch, decode, send one batch, whatever happened.
+//! The scrape task of one target: waits for its slot, fetches, decodes, and sends one batch, whatever the outcome.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,11 +25,11 @@ use super::{
     widening::Widening,
 };
 
-/// A body from which decoding takes so long, in bytes, that the other targets of this thread are given to another one
-/// meanwhile: some milliseconds.
+/// Body size in bytes above which decoding takes some milliseconds, so that the other tasks of this thread move to
+/// another thread meanwhile.
 const LONG_BODY: usize = 1 << 20;
 
-/// One target on its way through the periods.
+/// The scrape task of one target.
 pub(super) struct ScrapeTask {
     pub(super) target: TargetId,
     pub(super) address: SanitizedText,
@@ -45,17 +45,17 @@ pub(super) struct ScrapeTask {
     pub(super) clock: ClockFn,
 }
 
-/// Another machine answers where this target was; the number that it gets comes back.
+/// Reports that another machine answers at a target's address; the reply is its new id.
 #[derive(Debug)]
 pub(super) struct MachineReplaced {
     pub(super) target: TargetId,
     pub(super) reply: NewTargetIdSender,
 }
 
-/// The inbox is closed: nobody wants to know any more.
+/// The inbox is closed: receiver dropped.
 struct ScrapeInboxClosed;
 
-/// What is remembered from one attempt to the next.
+/// State that is kept between attempts.
 #[derive(Default)]
 struct ScrapeState {
     layout: text::TemplateState,
@@ -84,7 +84,7 @@ impl ScrapeTask {
         }
     }
 
-    /// The batch of one slot: an attempt, or the word that the target is spared in this period.
+    /// The batch of one slot: an attempt, or a report that the target is skipped in this period.
     async fn scrape_slot(
         &mut self,
         memory: &mut ScrapeState,
@@ -110,7 +110,7 @@ impl ScrapeTask {
                 memory.last = None;
                 self.check_identity(memory, page).await?;
             }
-            // It says nothing of the target, which is asked again in the next period.
+            // No information about the target, which is scraped again in the next period.
             Err(ScrapeFailure::OwnLateness(_)) => {}
             Err(failure) => {
                 memory.backoff.record_failure(self.period, u64::from(self.target.0));
@@ -120,8 +120,8 @@ impl ScrapeTask {
         self.send_batch(started.elapsed(), outcome).await
     }
 
-    /// The failure of an attempt that began when the process had been late for so long. A deadline that ran out while it
-    /// was late again is its own fault.
+    /// Attributes a failure, given the lateness of the process when the attempt began. If the process was late again
+    /// during the attempt, a timeout is its own fault.
     fn attribute_failure(&self, failure: ScrapeFailure, late: Duration) -> ScrapeFailure {
         let own = matches!(failure, ScrapeFailure::Timeout(_));
         let late =
@@ -151,12 +151,12 @@ impl ScrapeTask {
         if let Err(failure) = &read.page
             && read.language == BodyFormat::Frame
         {
-            // This page is lost; the next ones come as text, until there is hope again.
+            // This page is lost; the next ones are requested as text until frames are allowed again.
             let wary = memory.frame_support.record_fault((self.clock)());
             tracing::warn!(target = %self.address, %failure, for_s = wary.as_secs(), "asked for text");
         }
         let page = read.page?;
-        // What was read is thrown away only once the next one is due: a busy machine is not the target's fault.
+        // The page is discarded only once the next one is due: a busy machine is not the target's fault.
         if started.elapsed() > self.period.max(self.rules.timeout) {
             let why = format!("decoding the page (limit {:?})", self.period);
             return Err(ScrapeFailure::Timeout(SanitizedText::new(&why)));
@@ -165,7 +165,7 @@ impl ScrapeTask {
         Ok(page)
     }
 
-    /// Asks for a frame and says what is held already; for text while its frames are not believed.
+    /// Requests a frame with the client state; text while frames of this target are not allowed.
     fn ask_for_frames(&mut self, memory: &mut ScrapeState) {
         let trusted = memory.frame_support.is_frame_allowed((self.clock)());
         let form = if trusted { RequestedFormat::FrameFirst } else { RequestedFormat::TextFirst };
@@ -174,7 +174,7 @@ impl ScrapeTask {
             .set_client_state(trusted.then(|| self.rules.frames.client_state(&mut memory.frame)));
     }
 
-    /// Fetches a page and takes it apart, by what is remembered of the target's pages before.
+    /// Fetches and decodes a page, with the state of the target's earlier pages.
     async fn fetch_and_decode(
         &mut self,
         memory: &mut ScrapeState,
@@ -207,7 +207,7 @@ impl ScrapeTask {
         Ok(DecodedBody { page, language })
     }
 
-    /// Takes another number if another machine answers than before.
+    /// Gets a new target id if another machine answers than before.
     async fn check_identity(
         &mut self,
         memory: &mut ScrapeState,
@@ -237,8 +237,8 @@ impl ScrapeTask {
         Ok(())
     }
 
-    /// The slot after `slot`, late by less than a period if need be. One that went by whole, because the inbox was
-    /// full or the machine too busy, is reported as skipped: a target is scraped or flagged in every period.
+    /// The slot after `slot`, late by less than a period if necessary. Slots that passed entirely, because the inbox
+    /// was full or the machine too busy, are reported as skipped: a target is scraped or flagged in every period.
     async fn catch_up(&self, slot: UnixMs) -> Result<UnixMs, ScrapeInboxClosed> {
         let next = self.slots.next(slot);
         if self.slots.next(next) > (self.clock)() {
@@ -263,13 +263,13 @@ impl ScrapeTask {
     }
 }
 
-/// What became of a body, and what its sender called it.
+/// The decoded body and its content type.
 struct DecodedBody {
     page: Result<ScrapedPage, ScrapeFailure>,
     language: BodyFormat,
 }
 
-/// What a body is, as its sender says.
+/// The format of a body, from its content type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BodyFormat {
     Frame,

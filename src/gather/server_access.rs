@@ -1,7 +1,7 @@
-//! Access to targets: encryption and credentials of one group, read from files and read again when they change.
+//! Access to targets: TLS and credentials of one group, read from files and reloaded when these change.
 //!
-//! Credentials belong to a group, not to a host: they go with requests to its targets and nowhere else. No redirect is
-//! followed, nothing here is ever logged, and a secret is never part of the settings themselves.
+//! Credentials belong to a group, not to a host: they are sent with requests to its targets and nowhere else.
+//! Redirects are not followed, nothing here is ever logged, and secrets are never part of the settings.
 
 use std::{
     fmt,
@@ -21,39 +21,39 @@ use tokio_rustls::{
 use super::file_polling;
 use crate::tls::{self, TlsError, TlsOptions};
 
-/// The time between two looks at the files of keys: a renewed certificate or token is taken up within it.
+/// The time between two polls of credential files: a renewed certificate or token takes effect within it.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// The largest secret, in bytes: a token with all its claims is some kilobytes.
 const MAX_SECRET: u64 = 64 << 10;
 
-/// How the targets of a group are reached.
+/// Transport and credentials for the targets of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerAccess {
-    /// Encryption, where the scheme asks for it.
+    /// TLS options, for the `https` scheme.
     pub tls: TlsOptions,
-    /// Who asks.
+    /// The HTTP credentials.
     pub credentials: Option<HttpCredentials>,
 }
 
-/// What is shown to a target.
+/// HTTP credentials for a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HttpCredentials {
-    /// The token in this file.
+    /// The bearer token in this file.
     Bearer(PathBuf),
-    /// This user with the password in this file.
+    /// Basic authentication with the password in this file.
     Basic {
-        /// The user.
+        /// The user name.
         user: String,
-        /// Where the password is.
+        /// The path of the password file.
         password_file: PathBuf,
     },
 }
 
-/// The keys of one group as they are now. Their text is never shown.
+/// The loaded credentials of one group. Their text is never shown.
 #[derive(Clone)]
 pub struct LoadedCredentials {
-    /// The header that says who asks.
+    /// The `Authorization` header.
     pub authorization: Option<HeaderValue>,
     connector: TlsConnector,
     server_name: Option<ServerName<'static>>,
@@ -65,21 +65,21 @@ impl fmt::Debug for LoadedCredentials {
     }
 }
 
-/// The keys, or why there are none. A group whose files cannot be read is not asked without them.
+/// The credentials, or why there are none. A group with unreadable files is not scraped without them.
 pub type CredentialState = Result<Arc<LoadedCredentials>, SanitizedText>;
 
 impl LoadedCredentials {
-    /// Who is believed, and by what gaunt is known.
+    /// The trusted CAs and our client certificate.
     pub fn tls_config(&self) -> &ClientConfig {
         self.connector.config()
     }
 
-    /// How to start TLS with a server.
+    /// The TLS connector.
     pub(super) fn tls_connector(&self) -> &TlsConnector {
         &self.connector
     }
 
-    /// The name that a server on `host` must prove.
+    /// The name that the certificate of a server on `host` must match.
     pub(super) fn server_name(&self, host: &str) -> Result<ServerName<'static>, String> {
         match &self.server_name {
             Some(name) => Ok(name.clone()),
@@ -91,7 +91,7 @@ impl LoadedCredentials {
 }
 
 impl ServerAccess {
-    /// Reads everything that the files say now.
+    /// Reads all files.
     fn read_credentials(&self) -> Result<LoadedCredentials, TlsError> {
         let authorization =
             self.credentials.as_ref().map(HttpCredentials::authorization_header).transpose()?;
@@ -123,7 +123,7 @@ impl ServerAccess {
         files
     }
 
-    /// The keys of now, and of every later moment as long as `tasks` live.
+    /// The credentials, kept up to date as long as `tasks` live.
     pub async fn watch_credentials(
         self,
         tasks: &mut JoinSet<()>,
@@ -139,10 +139,10 @@ impl ServerAccess {
     }
 }
 
-/// What the files looked like when they were read.
+/// The marks of the files when they were read.
 type CredentialFileMarks = Vec<Option<file_polling::FileMark>>;
 
-/// Reads the files if they look different from before, on a thread that may wait for a disk.
+/// Reads the files if their marks changed, on a thread that may block on a disk.
 async fn read_if_changed(
     access: &Arc<ServerAccess>,
     before: Option<CredentialFileMarks>,
@@ -170,7 +170,7 @@ async fn read_if_changed(
     })
 }
 
-/// Takes up what changes. Keys that were right once stay until others are.
+/// Reloads changed files. Valid credentials stay until new valid ones replace them.
 async fn refresh_credentials(
     access: Arc<ServerAccess>,
     mut seen: CredentialFileMarks,
@@ -224,7 +224,7 @@ impl HttpCredentials {
     }
 }
 
-/// The text of a file of one secret, without the line end that editors add.
+/// The text of a secret's file, without the line end that editors add.
 fn read_secret(path: &Path) -> Result<String, TlsError> {
     let text = file_polling::read_bounded(path, MAX_SECRET).map_err(|error| TlsError::Read {
         path: path.to_path_buf(),

@@ -1,4 +1,4 @@
-//! The roster: which targets there are, put together from what all sources name, with numbers and slots that stay.
+//! The target set: the merged lists of all sources, with stable target ids and slots.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -9,41 +9,41 @@ use gaunt_schema::{SanitizedText, ScrapeTarget, TargetId, TargetSource, UnixMs};
 
 use super::{discovery_source::DiscoveredTargets, endpoint::Endpoint};
 
-/// The most targets of all sources together: a fleet of 100,000 GPUs has 12,500 nodes, with two exporters each.
+/// Maximum number of targets of all sources: a fleet of 100,000 GPUs has 12,500 nodes, with two exporters each.
 pub const MAX_TARGETS: usize = 25_000;
 
-/// Removals of so few targets at once are never held back: lists that short are edited by hand.
+/// Removals of at most this many targets are never held back: lists that short are edited by hand.
 const FEW: usize = 4;
 
-/// One source as the roster knows it. `G` is what all its targets share.
+/// One source in the target set. `G` is what all its targets share.
 #[derive(Debug)]
 pub(super) struct SourceEntry<G> {
     pub(super) group: Arc<G>,
     pub(super) status: TargetSource,
-    /// The last list that was taken.
+    /// The last list that was accepted.
     endpoints: Vec<Endpoint>,
-    /// Whether the operator has asked for the next list to be taken as it is.
+    /// Whether the next list is accepted without a check because the operator reloaded.
     confirmed: bool,
 }
 
-/// A target that is read.
+/// A target in the set.
 #[derive(Debug)]
 pub(super) struct TargetEntry<G> {
     pub(super) id: TargetId,
-    /// Its place in the order of the schedule, given to another when it leaves.
+    /// Its position in the schedule, reused after it leaves.
     pub(super) slot: usize,
     pub(super) endpoint: Endpoint,
     pub(super) group: Arc<G>,
 }
 
-/// What a new list changes.
+/// The changes of a new list.
 #[derive(Debug)]
 pub(super) struct TargetSetChanges<G> {
-    /// Targets that are read no more.
+    /// Removed targets.
     pub(super) gone: Vec<TargetId>,
-    /// Targets that are read from now on.
+    /// Added targets.
     pub(super) new: Vec<(TargetId, usize, Endpoint, Arc<G>)>,
-    /// Whether the list of targets differs from the one before in anything.
+    /// Whether the list of targets differs at all from the one before.
     pub(super) any: bool,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct TargetSet<G> {
     removal: f64,
     sources: Vec<SourceEntry<G>>,
     members: HashMap<String, TargetEntry<G>>,
-    /// The members' keys, in the order in which the sources name them.
+    /// The members' keys, in the order of the sources' lists.
     order: Vec<String>,
     next_id: u32,
     free_slots: BTreeSet<usize>,
@@ -74,8 +74,8 @@ impl<G> TargetSet<G> {
         }
     }
 
-    /// Replaces the sources. One that is named again, by its key, keeps its list until it brings the next one, and
-    /// that is taken as it is: the operator asked for it.
+    /// Replaces the sources. A source with a known key keeps its list until it sends the next one, which is accepted
+    /// without a check because the operator reloaded.
     pub(super) fn set_sources(&mut self, sources: Vec<(SanitizedText, Arc<G>)>, removal: f64) {
         self.removal = removal;
         let mut known: Vec<SourceEntry<G>> = std::mem::take(&mut self.sources);
@@ -100,12 +100,12 @@ impl<G> TargetSet<G> {
         }
     }
 
-    /// How every source stands.
+    /// The status of every source.
     pub(super) fn source_statuses(&self) -> Vec<TargetSource> {
         self.sources.iter().map(|entry| entry.status.clone()).collect()
     }
 
-    /// Takes a list of the source at this position, unless too many targets vanish from it.
+    /// Accepts a list of the source at this position, unless too many targets vanish from it.
     pub(super) fn offer_targets(&mut self, source: usize, listing: DiscoveredTargets, now: UnixMs) {
         let removal = self.removal;
         let Some(entry) = self.sources.get_mut(source) else { return };
@@ -131,7 +131,7 @@ impl<G> TargetSet<G> {
         entry.endpoints = listing.endpoints;
     }
 
-    /// Notes that a source cannot be read at `now`: what it said last stands.
+    /// Records that a source cannot be read at `now`: its last list stays in effect.
     pub(super) fn record_failure(&mut self, source: usize, why: &str, now: UnixMs) {
         let Some(entry) = self.sources.get_mut(source) else { return };
         let kept = entry.endpoints.len();
@@ -143,7 +143,7 @@ impl<G> TargetSet<G> {
         entry.status.failed_since.get_or_insert(now);
     }
 
-    /// Puts the lists together. A target that several sources name belongs to the first of them.
+    /// Merges the lists. A target in the lists of several sources belongs to the first of them.
     pub(super) fn merge(&mut self) -> TargetSetChanges<G> {
         let mut changes = TargetSetChanges { gone: Vec::new(), new: Vec::new(), any: false };
         let mut order = Vec::new();
@@ -199,7 +199,7 @@ impl<G> TargetSet<G> {
                 member.endpoint.node.clone_from(&place.node);
                 changes.any = true;
             }
-            // Who names it may be another now, and with it who is trusted, and how it is reached.
+            // Another source may list it now, with other trust and transport options.
             let moved =
                 !Arc::ptr_eq(&member.group, group) || member.endpoint.named_by != place.named_by;
             if !moved {
@@ -227,7 +227,7 @@ impl<G> TargetSet<G> {
         id
     }
 
-    /// Gives a target another number: another machine answers in its place.
+    /// Gives a target a new id: another machine answers at its address.
     pub(super) fn assign_new_id(&mut self, old: TargetId) -> Option<TargetId> {
         let id = self.new_id();
         let member = self.members.values_mut().find(|member| member.id == old)?;
@@ -235,25 +235,25 @@ impl<G> TargetSet<G> {
         Some(id)
     }
 
-    /// How many targets there are.
+    /// Number of targets.
     pub(super) fn len(&self) -> usize {
         self.order.len()
     }
 
-    /// All targets as they are announced.
+    /// All targets as announced to the engine.
     pub(super) fn announced_targets(&self) -> Vec<ScrapeTarget> {
         let members = self.order.iter().filter_map(|key| self.members.get(key));
         members.map(|member| member.endpoint.to_target(member.id)).collect()
     }
 }
 
-/// How many of the places before are not among those of now.
+/// Number of endpoints in `before` that are not in `now`.
 fn count_vanished(before: &[Endpoint], now: &[Endpoint]) -> usize {
     let now: HashSet<String> = now.iter().map(Endpoint::to_url).collect();
     before.iter().filter(|place| !now.contains(&place.to_url())).count()
 }
 
-/// Whether a list is more likely broken than meant: it is empty all at once, or misses more than its share.
+/// Whether a list is more likely broken than intended: it is suddenly empty, or lacks more than the allowed share.
 fn is_mass_removal(gone: usize, before: usize, now: usize, share: f64) -> bool {
     if share >= 1.0 || gone == 0 {
         return false;
@@ -299,7 +299,7 @@ mod tests {
         let changes = roster.merge();
         assert_eq!((changes.new.len(), changes.gone.len(), changes.any), (1, 0, true));
         assert_eq!(render_targets(&roster), "0:a 1:b 2:c");
-        // The second still names b.
+        // The second still lists b.
         roster.offer_targets(0, parse_listing("a"), NOW);
         assert!(roster.merge().gone.is_empty());
         assert_eq!(render_targets(&roster), "0:a 1:b 2:c");
@@ -335,7 +335,7 @@ mod tests {
             "one: 69 of 80 targets vanished from its list at once; they are kept. If they are really gone, send gaunt \
              SIGHUP"
         );
-        // The operator says so; the next list counts, and the one after that is watched again.
+        // The operator confirms; the next list is accepted, and the one after that is checked again.
         roster.set_sources(vec![("one".into(), Arc::new(0))], 0.2);
         assert_eq!(roster.merge().gone, [], "nothing vanishes before the source has spoken");
         roster.offer_targets(0, parse_listing("a[1-10]"), NOW);

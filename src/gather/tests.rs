@@ -1,4 +1,4 @@
-//! Gathering from servers that misbehave, while a good one is read every period.
+//! Tests of scraping misbehaving servers, while a good one is scraped every period.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -20,13 +20,13 @@ mod tls_access;
 /// The period of these tests: short, and long enough for a debug build on a busy machine.
 const PERIOD: Duration = Duration::from_millis(400);
 
-/// The time for one scrape: several periods, so that a busy machine is not taken for a silent server.
+/// The deadline of one scrape: several periods, so that a busy machine is not taken for a silent server.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The page limit of these tests.
 const MAX_BODY: usize = 2 << 20;
 
-/// The longest that any of these tests may take before it has failed.
+/// Timeout of each of these tests.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 const GOOD: &str = "# TYPE gaunt_node_cpus gauge\ngaunt_node_cpus 64\n";
@@ -41,8 +41,8 @@ pub(super) fn test_options() -> ScrapeOptions {
     ScrapeOptions { timeout: TIMEOUT, max_body: MAX_BODY, ..ScrapeOptions::with_period(PERIOD) }
 }
 
-/// Gathers from `servers` until each of them has sent `rounds` batches. Periods that this machine had no time for do
-/// not count.
+/// Scrapes `servers` until each of them has sent `rounds` batches. Periods that this machine had no time for do not
+/// count.
 async fn gather_batches(
     servers: &[(&'static str, String)],
     rounds: usize,
@@ -81,7 +81,7 @@ fn cpu_count(page: &ScrapedPage) -> Option<f64> {
     page.report.find_reading(&Device::new_node(), host::CPUS)?.value()
 }
 
-/// Servers that misbehave, each with how its failure is told.
+/// Misbehaving servers, each with the text of its failure.
 async fn misbehaving_servers() -> Vec<(&'static str, String, &'static str)> {
     let gone = {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -156,7 +156,7 @@ async fn whoever_misbehaves_is_named_and_disturbs_nobody() {
     let mut servers =
         vec![("good", start_server(ServerBehaviour::Answers(ok_response(GOOD))).await)];
     servers.extend(failing.iter().map(|(name, address, _)| (*name, address.clone())));
-    // It ends when the silent ones have been given up, and until then the others have had many periods.
+    // It ends when the silent ones have timed out, and until then the others have had many periods.
     let batches = gather_batches(&servers, 1).await;
     for (name, _, expected) in &failing {
         for batch in &batches[name] {
@@ -201,7 +201,7 @@ async fn bad_lines_cost_themselves_and_are_counted() {
     assert_eq!(node, "\u{fffd}]0;owned\u{fffd}gpu1\u{fffd}");
 }
 
-/// A server that closes each connection after its answer costs a new connection, not a page.
+/// A server that closes each connection after its response costs a new connection, not a page.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_closed_connection_is_replaced_without_a_failure() {
     let closing = ServerBehaviour::AnswersAndCloses(ok_response(GOOD).into_bytes());
@@ -211,7 +211,8 @@ async fn a_closed_connection_is_replaced_without_a_failure() {
     }
 }
 
-/// Nothing but the stream of a connection is kept between two pages; who said more than he was asked is asked anew.
+/// Only the stream of a connection is kept between two pages; a server that sent more than one response gets a new
+/// connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_rests_is_the_same_afterwards() {
     let page = |number: u64| {
@@ -233,7 +234,7 @@ async fn a_connection_that_rests_is_the_same_afterwards() {
     assert!(told("talkative").all(|cpus| cpus == Some(64.0)));
 }
 
-/// A full inbox delays batches; a period that went by whole is told as skipped, not left out.
+/// A full inbox delays batches; a period that passed entirely is reported as skipped, not left out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_period_that_went_by_is_told() {
     use std::sync::atomic::{AtomicI64, Ordering};
@@ -241,7 +242,7 @@ async fn a_period_that_went_by_is_told() {
     let time = Arc::new(AtomicI64::new(1_000_000));
     let clock: ClockFn = {
         let time = time.clone();
-        // Every look at this clock takes a period and a half.
+        // Each read of this clock advances it by a period and a half.
         Arc::new(move || gaunt_schema::UnixMs(time.fetch_add(600, Ordering::Relaxed)))
     };
     let good = start_server(ServerBehaviour::Answers(ok_response(GOOD))).await;

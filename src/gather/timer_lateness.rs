@@ -1,7 +1,7 @@
-//! How late this process runs its own timers: what it could not attend to in time is not the targets' fault.
+//! Lateness of this process's own timers: what it could not handle in time is not the targets' fault.
 //!
-//! A beat is due every [`BEAT`]. However much later it comes, for so long nobody here was served: an attempt during which
-//! that was a large part of its deadline says nothing about its target.
+//! A timer tick is due every [`BEAT`]. A delay of the tick is time in which this process ran no task: an attempt with
+//! a delay of a large part of its deadline carries no information about its target.
 
 use std::{
     sync::{
@@ -16,23 +16,23 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// The time between two beats.
+/// The time between two ticks.
 const BEAT: Duration = Duration::from_millis(20);
 
-/// A beat that comes late by less is on time: timers are that coarse.
+/// A smaller delay counts as on time: it is within timer resolution.
 const TOLERATED: Duration = Duration::from_millis(10);
 
-/// An attempt during which the process was late for this share of its deadline is not judged.
+/// An attempt with lateness above this share of its deadline is not judged.
 const SHARE: f64 = 0.2;
 
-/// How late the beats came, all together.
+/// The total lateness of the ticks.
 #[derive(Debug)]
 pub(super) struct TimerLateness {
     start: Instant,
     sum: LatenessSum,
 }
 
-/// All lateness until the last beat, and when that was, in microseconds since the start.
+/// Total lateness until the last tick, and the time of that tick, in microseconds since the start.
 #[derive(Debug, Default)]
 struct LatenessSum {
     late: AtomicU64,
@@ -40,20 +40,20 @@ struct LatenessSum {
 }
 
 impl LatenessSum {
-    /// A beat comes at this instant.
+    /// Records a tick at this time.
     fn record_beat(&self, now: u64) {
         let last = self.last.swap(now, Ordering::Relaxed);
         self.late.fetch_add(overdue_micros(now, last), Ordering::Relaxed);
     }
 
-    /// All lateness until this instant: that of the beat that has not come yet is part of it.
+    /// Total lateness until this time, that of the overdue tick included.
     fn total_at(&self, now: u64) -> Duration {
         let last = self.last.load(Ordering::Relaxed);
         Duration::from_micros(self.late.load(Ordering::Relaxed) + overdue_micros(now, last))
     }
 }
 
-/// Ends the beats when it is dropped.
+/// Stops the timer when it is dropped.
 #[derive(Debug)]
 pub(super) struct LatenessTaskGuard(AbortHandle);
 
@@ -64,7 +64,7 @@ impl Drop for LatenessTaskGuard {
 }
 
 impl TimerLateness {
-    /// Starts the beats.
+    /// Starts the timer.
     pub(super) fn spawn_timer() -> (Arc<Self>, LatenessTaskGuard) {
         let lateness = Arc::new(Self { start: Instant::now(), sum: LatenessSum::default() });
         let own = lateness.clone();
@@ -77,13 +77,12 @@ impl TimerLateness {
         (lateness, LatenessTaskGuard(beats.abort_handle()))
     }
 
-    /// All lateness until now.
+    /// Total lateness until now.
     pub(super) fn total_lateness(&self) -> Duration {
         self.sum.total_at(self.since_start())
     }
 
-    /// How late the process was since `before`, which was its total then, if that is too much for an attempt with this
-    /// deadline to be judged.
+    /// The lateness since the total was `before`, if it is too much for an attempt with this deadline to be judged.
     pub(super) fn excessive_lateness(
         &self,
         before: Duration,
@@ -102,7 +101,7 @@ fn lateness_over_share(late: Duration, deadline: Duration) -> Option<Duration> {
     (late >= deadline.mul_f64(SHARE)).then_some(late)
 }
 
-/// By how much more than a beat two instants are apart, in microseconds; 0 if it is within what timers are late anyway.
+/// Delay of a tick between two times, in microseconds; 0 if it is within timer resolution.
 fn overdue_micros(now: u64, last: u64) -> u64 {
     let late = now.saturating_sub(last).saturating_sub(BEAT.as_micros() as u64);
     if late <= TOLERATED.as_micros() as u64 { 0 } else { late }
@@ -117,20 +116,20 @@ mod tests {
     #[test]
     fn lateness_counts_stalls_and_no_calm_time() {
         let sum = LatenessSum::default();
-        // Ten calm seconds, in which timers are as coarse as ever.
+        // Ten seconds without load, with normal timer resolution.
         for beat in 1..=500 {
             sum.record_beat(beat * 20 * MS + beat % 3 * MS);
         }
         let now = 500 * 20 * MS + 2 * MS;
         assert_eq!(sum.total_at(now), Duration::ZERO);
-        // Nobody is served for two seconds: that is seen before the next beat, and counted once.
+        // No task runs for two seconds: that is detected before the next tick, and counted once.
         let stalled = Duration::from_millis(2_000 - 20);
         assert_eq!(sum.total_at(now + 2_000 * MS), stalled);
         sum.record_beat(now + 2_000 * MS);
         assert_eq!(sum.total_at(now + 2_000 * MS), stalled);
         sum.record_beat(now + 2_020 * MS);
         assert_eq!(sum.total_at(now + 2_025 * MS), stalled);
-        // Many short stalls add up: a busy machine is late a little all the time.
+        // Many short stalls add up: a busy machine is always a little late.
         (1..=10).for_each(|beat| sum.record_beat(now + 2_020 * MS + beat * 60 * MS));
         assert_eq!(sum.total_at(now + 2_620 * MS), stalled + Duration::from_millis(10 * 40));
     }

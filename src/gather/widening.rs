@@ -1,25 +1,25 @@
-//! A wider period while gaunt itself is late: who cannot read all targets in a period reads each of them less often, and
-//! none of them in vain.
+//! A longer scrape period while gaunt itself is late: if it cannot scrape all targets in a period, it scrapes each of
+//! them less often, and none of them in vain.
 //!
-//! An attempt that ran out of time because gaunt was late has cost its work and says nothing. Its target is then read every
-//! second period, and every fourth one if that happens again; targets take turns, so that no period gets more of them than
-//! another. A few attempts in time narrow it by one step.
+//! An attempt that timed out because gaunt was late costs its work and yields nothing. Its target is then scraped
+//! every second period, and every fourth one if that happens again; targets alternate, so that the load of all periods
+//! is equal. A few attempts in time shorten the period by one step.
 
 use std::time::Duration;
 
 use gaunt_schema::{TargetId, UnixMs};
 
-/// The widest period, in periods: values that are older than that are stale anyway.
+/// The longest period, in periods: older values are stale anyway.
 const WIDEST: i64 = 4;
 
-/// Attempts in time, in a row, after which the period is narrowed by a step. With fewer more are in vain, with more it takes
-/// longer to come back: from the widest period 48 periods.
+/// Consecutive attempts in time after which the period is shortened by a step. With fewer, more attempts fail; with
+/// more, recovery takes longer: from the longest period 48 periods.
 const CALM: u32 = 8;
 
-/// How much wider the period of one target is.
+/// The widening of one target's period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Widening {
-    /// It is read in one of so many periods.
+    /// It is scraped in one of so many periods.
     every: i64,
     /// Attempts in time since the last one that was late.
     calm: u32,
@@ -32,14 +32,14 @@ impl Default for Widening {
 }
 
 impl Widening {
-    /// Whether the target is left out in the period of this slot.
+    /// Whether the target is skipped in the period of this slot.
     pub(super) fn leaves_out(self, target: TargetId, slot: UnixMs, period: Duration) -> bool {
         let period_ms = (period.as_millis() as i64).max(1);
         let turn = slot.0.div_euclid(period_ms) + i64::from(target.0);
         turn.rem_euclid(self.every) != 0
     }
 
-    /// An attempt was made; whether gaunt was too late for it.
+    /// Records an attempt, and whether gaunt was too late for it.
     pub(super) fn note(&mut self, is_late: bool) {
         if is_late {
             *self = Self { every: (self.every * 2).min(WIDEST), calm: 0 };
@@ -59,7 +59,7 @@ mod tests {
     const PERIOD: Duration = Duration::from_secs(1);
     const TARGETS: u32 = 1_000;
 
-    /// A fleet of which only so many can be read in a period: attempts beyond are late, in the order of their turn.
+    /// A fleet with a limit of attempts per period: attempts above it are late, in the order of their turn.
     fn run(
         widenings: &mut [Widening],
         periods: std::ops::Range<i64>,
@@ -69,7 +69,7 @@ mod tests {
         for period in periods {
             let slot = UnixMs(period * 1_000);
             let (mut read, mut late) = (0, 0);
-            // Who comes last changes from period to period.
+            // The order changes from period to period.
             for nth in 0..TARGETS {
                 let target = (nth + period as u32 * 37) % TARGETS;
                 let widening = &mut widenings[target as usize];
@@ -99,7 +99,7 @@ mod tests {
             assert!(late * 4 < read, "{most}: {late} late, {read} read");
             assert!(read * 10 >= 300 * most * 7, "{most}: {read} read, and so many could be");
             assert!(widenings.iter().all(|widening| widening.every <= WIDEST));
-            // Gaunt has all it needs again: each target is read in each period before long.
+            // gaunt has enough resources again: soon each target is scraped in each period.
             let counts = run(&mut widenings, 400..460, TARGETS as usize);
             assert_eq!(counts.last(), Some(&[TARGETS as usize, 0]));
             assert!(widenings.iter().all(|widening| *widening == Widening::default()));

@@ -1,4 +1,4 @@
-//! What the sources say about the wiring, kept by name, and whom to believe where they differ.
+//! Topology facts of all sources by name, and which source takes precedence where they differ.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -12,16 +12,16 @@ use gaunt_schema::{
 use super::{AttributedFact, NodeTopology, PortTopology};
 use crate::cluster::cluster_node::DeviceEntry;
 
-/// The most sources that are kept: a site has a handful of files.
+/// Maximum number of sources: a site has a handful of files.
 const MAX_SOURCES: usize = 64;
 
-/// Every source, those first that are believed first.
+/// Every source, in order of precedence.
 #[derive(Debug, Default)]
 pub(in crate::cluster) struct TopologyFacts {
     sources: BTreeMap<(TopologyOrigin, SanitizedText), SourceFacts>,
 }
 
-/// What one source says, to be looked up.
+/// The facts of one source, indexed.
 #[derive(Debug, Default)]
 struct SourceFacts {
     nodes: HashMap<SanitizedText, NodeLocation>,
@@ -31,7 +31,7 @@ struct SourceFacts {
     switch_rails: HashMap<SanitizedText, SanitizedText>,
 }
 
-/// What a page says.
+/// A fact from a page.
 pub(super) fn page_fact(value: &SanitizedText) -> AttributedFact {
     AttributedFact {
         value: value.clone(),
@@ -41,7 +41,7 @@ pub(super) fn page_fact(value: &SanitizedText) -> AttributedFact {
 }
 
 impl TopologyFacts {
-    /// Takes what a source says instead of what it said before.
+    /// Replaces the facts of a source.
     pub(in crate::cluster) fn replace_source(&mut self, topology: SourceTopology) {
         self.sources.retain(|(_, source), _| *source != topology.source);
         if topology.is_empty() || self.sources.len() >= MAX_SOURCES {
@@ -51,7 +51,7 @@ impl TopologyFacts {
         self.sources.insert(key, SourceFacts::new(topology));
     }
 
-    /// Where a node is.
+    /// Topology of a node.
     pub(super) fn locate_node(&self, name: &str) -> NodeTopology {
         let of = |what: fn(&NodeLocation) -> Option<&SanitizedText>| {
             let mut all = self.sources.iter();
@@ -66,7 +66,7 @@ impl TopologyFacts {
         }
     }
 
-    /// Where a port is, and a sentence if the sources contradict each other.
+    /// Topology of a port, and a sentence if the sources contradict each other.
     pub(super) fn locate_port(
         &self,
         node: &SanitizedText,
@@ -91,7 +91,7 @@ impl TopologyFacts {
         (PortTopology { rail, leaf }, dispute)
     }
 
-    /// The switches above a switch, as every source says.
+    /// The switches above a switch, from all sources.
     pub(super) fn switches_above(&self, switch: &SanitizedText) -> Vec<SanitizedText> {
         let all = self.sources.values().filter_map(|source| source.above.get(switch));
         let mut all: Vec<_> = all.flatten().cloned().collect();
@@ -100,7 +100,7 @@ impl TopologyFacts {
         all
     }
 
-    /// The answers of all sources and of the page, those first that are believed first.
+    /// The answers of all sources and of the page, in order of precedence.
     fn collect_answers<'a>(
         &'a self,
         page: Option<&'a SanitizedText>,
@@ -128,7 +128,7 @@ fn source_fact(
     })
 }
 
-/// What a port may be called.
+/// The possible names of a port.
 struct PortNames<'a> {
     device: &'a str,
     port: &'a str,
@@ -181,7 +181,7 @@ impl SourceFacts {
         source
     }
 
-    /// The leaf of a port. What is declared of a whole node holds for each of its ports.
+    /// The leaf of a port. A leaf of a whole node applies to each of its ports.
     fn leaf_of_port(
         &self,
         origin: TopologyOrigin,
@@ -220,13 +220,13 @@ impl SourceFacts {
     }
 }
 
-/// What is said of a node under its name, or under the name before its domain.
+/// The entry of a node under its name, or under its short name (without domain).
 fn find_by_name<'a, T>(map: &'a HashMap<SanitizedText, T>, name: &str) -> Option<&'a T> {
     let short = || map.get(short_name(&SanitizedText::new(name))?.0.as_str());
     map.get(name).or_else(short)
 }
 
-/// The host's name without its domain, with the whole of it; none if it has no domain or is an address.
+/// The short name of a host (without domain) and its full name; none if it has no domain or is an address.
 fn short_name(name: &SanitizedText) -> Option<(SanitizedText, SanitizedText)> {
     let (short, _) = name.split_once('.')?;
     let is_name = !short.is_empty() && name.parse::<IpAddr>().is_err();

@@ -1,4 +1,4 @@
-//! What is where after which sources and pages said what.
+//! Tests of the resolved topology after updates of sources and pages.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use gaunt_schema::{
 
 use crate::cluster::{Cluster, JobAttributes, NodeId};
 
-/// A page of a node with two GPUs and two ports, of which the second is plugged into `page-leaf`.
+/// A page of a node with two GPUs and two ports; the second is connected to `page-leaf`.
 fn node_page(node: &str, job: Option<&str>) -> Report {
     let mut page = Report { node: Some(node.into()), ..Report::default() };
     let own = page.ensure_device(Device::new_node());
@@ -36,7 +36,7 @@ fn node_page(node: &str, job: Option<&str>) -> Report {
     page
 }
 
-/// A cluster in which each of these nodes was read once.
+/// A cluster in which each of these nodes was scraped once.
 fn scraped_cluster(nodes: &[(&str, Option<&str>)]) -> Cluster {
     let mut cluster = Cluster::new(Duration::from_secs(1), 10);
     let target = |(id, (node, _)): (u32, &(&str, Option<&str>))| ScrapeTarget {
@@ -69,7 +69,7 @@ fn node_id(cluster: &Cluster, node: &str) -> NodeId {
     cluster.node_by_name(node).unwrap().0
 }
 
-/// Leaf and rail of a port, with who says so.
+/// Leaf and rail of a port, with their sources.
 fn leaf_and_rail(cluster: &Cluster, node: &str, device: &str) -> (Option<String>, Option<String>) {
     let (_, node) = cluster.node_by_name(node).unwrap();
     let row = node.device_rows(DeviceClass::Port).iter().find(|row| {
@@ -91,7 +91,7 @@ fn port_location(node: &str, device: &str, leaf: &str) -> PortLocation {
     }
 }
 
-/// A text that was said by somebody.
+/// A text with a source.
 #[expect(clippy::unnecessary_wraps, reason = "it stands beside what may be none")]
 fn some_text(text: &str) -> Option<String> {
     Some(text.to_owned())

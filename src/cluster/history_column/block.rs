@@ -1,39 +1,40 @@
 //! A block: the points of some slots of neighbouring devices, quantised and packed into as few bits as they need.
 //!
-//! Each device begins with a tag: no point at all, points as they are, or the number of bits of a packed point. A point
-//! is a whole number of steps above the least of its device; the least is told as a difference to that of the device
-//! before. A step is the resolution of the metric, doubled until the largest point is no more steps than are needed.
+//! Each device begins with a tag: no point at all, raw points, or the number of bits of a packed point. A point is an
+//! integer number of steps above the minimum of its device; the minimum is stored as a difference to that of the
+//! device before. A step is the resolution of the metric, doubled until the largest point fits into the required
+//! number of steps.
 
-/// Slots of one block: long enough that the head of a device is small beside its points.
+/// Slots of one block: enough that the header of a device is small beside its points.
 pub(in super::super) const SLOTS: usize = 10;
 
 /// Devices of one block.
 pub(in super::super) const ROWS: usize = 64;
 
-/// The points of one slot of all devices of a block; not a number where there is none.
+/// The points of one slot of all devices of a block; NaN where there is none.
 pub(super) type SlotPoints = [f32; ROWS];
 
-/// A tag of these six bits is 1 more than the bits of a point.
+/// These six bits of a tag are 1 plus the bits of a point.
 const WIDTH: u8 = 0x3f;
 
-/// The points are as they were: four bytes each.
+/// Raw points: four bytes each.
 const RAW: u8 = 0x3f;
 
-/// Not every slot has a point; which have follows.
+/// Some slots have no point; a mask of those with one follows.
 const SOME: u8 = 0x40;
 
-/// The step is not the smallest one; how often it was doubled follows.
+/// The step is not the smallest one; the number of doublings follows.
 const DOUBLED: u8 = 0x80;
 
-/// The most steps that a point is from zero, so that a step is never lost in a 32-bit number.
+/// Maximum distance of a point from zero in steps, so that a 32-bit float represents each step exactly.
 const MOST_STEPS: f64 = (1_u32 << 30) as f64;
 
-/// How points of a metric are quantised.
+/// Quantisation of a metric's points.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in super::super) struct PointQuantization {
     /// The smallest step.
     pub(in super::super) step: f64,
-    /// From how many steps on a step is doubled.
+    /// Number of steps above which the step is doubled.
     pub(in super::super) steps: f64,
 }
 
@@ -106,7 +107,8 @@ fn pack_device(
     }
 }
 
-/// How often the step is doubled for these points, and the step then; none for points that are no number of steps.
+/// The number of doublings for these points, and the resulting step; none for points that are no integer number of
+/// steps.
 fn choose_step(known: &[f32], quantum: PointQuantization) -> Option<(u8, f64)> {
     let most = known.iter().fold(0.0_f32, |most, point| most.max(point.abs()));
     let (mut step, mut doubled) = (quantum.step, 0_u8);
@@ -126,7 +128,7 @@ fn encode_signed(number: i64, out: &mut Vec<u8>) {
     out.push(rest as u8);
 }
 
-/// The points of one device; not a number where there is none.
+/// The points of one device; NaN where there is none.
 pub(super) fn unpack_device(block: &[u8], row: usize, quantum: PointQuantization) -> [f32; SLOTS] {
     let mut points = [f32::NAN; SLOTS];
     let (mut reader, mut before) = (BlockReader { bytes: block }, 0);
@@ -139,7 +141,7 @@ pub(super) fn unpack_device(block: &[u8], row: usize, quantum: PointQuantization
     points
 }
 
-/// The points of all devices of a block at once: one pass over it.
+/// The points of all devices of a block in one pass.
 pub(super) fn unpack_all(block: &[u8], quantum: PointQuantization) -> Vec<[f32; SLOTS]> {
     let mut all = vec![[f32::NAN; SLOTS]; ROWS];
     let (mut reader, mut before) = (BlockReader { bytes: block }, 0);
@@ -174,7 +176,7 @@ impl<'a> BlockReader<'a> {
         }
     }
 
-    /// Reads or passes over the next device.
+    /// Decodes or skips the next device.
     fn decode_device(
         &mut self,
         quantum: PointQuantization,
@@ -231,7 +233,7 @@ mod tests {
     fn pack_points(points: &[f32], quantum: PointQuantization) -> Box<[u8]> {
         let (slots, rest) = points.as_chunks::<ROWS>();
         assert_eq!((slots.len(), rest.len()), (SLOTS, 0));
-        // A slot without any point has no room, or has room and no point.
+        // A slot without any point has no buffer, or a buffer without points.
         let has_room = |at: usize, points: &SlotPoints| {
             at.is_multiple_of(2) || points.iter().any(|point| !point.is_nan())
         };

@@ -1,17 +1,17 @@
-//! Points that another process kept: packed blocks of them, read beside a device's own points until they are too old.
+//! Points that another process kept: packed blocks, read together with a device's own points until they are too old.
 
 use std::collections::HashMap;
 
 use super::block::{PointQuantization, ROWS, SLOTS, unpack_device};
 
-/// Blocks of some devices, one after the other.
+/// Consecutive blocks of some devices.
 #[derive(Debug)]
 pub(in super::super) struct EarlierGroup {
     /// The slot of the first point.
     pub(in super::super) first: i64,
-    /// How the points are quantised.
+    /// Quantisation of the points.
     pub(in super::super) quantum: PointQuantization,
-    /// Each has [`SLOTS`] slots; empty if there is no point in it.
+    /// Each has [`SLOTS`] slots; empty if it has no point.
     pub(in super::super) blocks: Vec<Box<[u8]>>,
 }
 
@@ -30,34 +30,34 @@ impl EarlierGroup {
 #[derive(Debug, Default)]
 pub(super) struct Earlier {
     groups: Vec<EarlierGroup>,
-    /// The group and the place in it of each row that has any.
+    /// The group and the position in it of each row with earlier points.
     rows: HashMap<usize, (u32, u8)>,
     bytes: usize,
 }
 
 impl Earlier {
-    /// Takes a group; gives its number.
+    /// Adds a group and returns its number.
     pub(super) fn push(&mut self, group: EarlierGroup) -> u32 {
         self.bytes += group.bytes();
         self.groups.push(group);
         self.groups.len() as u32 - 1
     }
 
-    /// From now on these are the points of the device at `row`.
+    /// Assigns these points to the device at `row`.
     pub(super) fn assign(&mut self, row: usize, group: u32, place: u8) {
         if usize::from(place) < ROWS {
             self.rows.insert(row, (group, place));
         }
     }
 
-    /// Forgets a device's points.
+    /// Drops a device's points.
     pub(super) fn clear(&mut self, row: usize) {
         if !self.rows.is_empty() {
             self.rows.remove(&row);
         }
     }
 
-    /// Gives every point of the device at `row` from the slot `from` on, with its slot.
+    /// Passes every point of the device at `row` from the slot `from` on to `put`, with its slot.
     pub(super) fn read(&self, row: usize, from: i64, mut put: impl FnMut(i64, f32)) {
         if self.groups.is_empty() {
             return;
@@ -74,7 +74,7 @@ impl Earlier {
         }
     }
 
-    /// What the points cost, in bytes.
+    /// Size of the points in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -85,7 +85,7 @@ impl Earlier {
         kept.map(EarlierGroup::end).min()
     }
 
-    /// Lets all groups go that end before this slot.
+    /// Drops all groups that end before this slot.
     pub(super) fn shed(&mut self, before: i64) {
         for group in &mut self.groups {
             if group.end() <= before {

@@ -1,25 +1,25 @@
-//! Open points: one room for those of all ranges of a metric. What a range gives back the next one gets.
+//! Open points: one pool for all ranges of a metric, whose released entries are reused.
 
 use super::{
     GAP,
     block::{ROWS, SlotPoints},
 };
 
-/// Points come for so many slots at once at least, or for a part of those that are there: a room that doubled would be
-/// half empty.
+/// Minimum growth in slots, or a fraction of the current size if that is larger: a pool that doubled would be half
+/// empty.
 const STEP: usize = 16;
 const SHARE: usize = 16;
 
-/// Where the points of a slot are.
+/// Index of the points of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PoolIndex(u32);
 
 impl PoolIndex {
-    /// Nobody wrote any.
+    /// No points were written.
     pub(super) const NONE: Self = Self(u32::MAX);
 }
 
-/// The points of all slots that stand open.
+/// The points of all open slots.
 #[derive(Debug, Default)]
 pub(super) struct BlockPool {
     points: Vec<SlotPoints>,
@@ -27,7 +27,7 @@ pub(super) struct BlockPool {
 }
 
 impl BlockPool {
-    /// The points at a place; none if nobody wrote any.
+    /// The points at an index; none if none were written.
     #[inline]
     pub(super) fn get(&self, place: PoolIndex) -> Option<&SlotPoints> {
         self.points.get(place.0 as usize)
@@ -38,7 +38,7 @@ impl BlockPool {
         self.points.get_mut(place.0 as usize)
     }
 
-    /// The points at a place, which gets some if it has none.
+    /// The points at an index, allocated if there are none.
     #[inline]
     pub(super) fn ensure_points(&mut self, place: &mut PoolIndex) -> &mut SlotPoints {
         if *place == PoolIndex::NONE {
@@ -59,7 +59,7 @@ impl BlockPool {
         PoolIndex(self.points.len() as u32 - 1)
     }
 
-    /// Takes the points at these places back.
+    /// Releases the points at these indices.
     pub(super) fn release_points(&mut self, places: &mut [PoolIndex]) {
         for place in places {
             let place = std::mem::replace(place, PoolIndex::NONE);
@@ -67,13 +67,13 @@ impl BlockPool {
         }
     }
 
-    /// Slots that stand open.
+    /// Number of open slots.
     #[cfg(test)]
     pub(super) fn used_slots(&self) -> usize {
         self.points.len() - self.free.len()
     }
 
-    /// What the room costs, full or not.
+    /// Size of the pool in bytes, used or not.
     pub(super) fn memory_bytes(&self) -> usize {
         self.points.capacity() * size_of::<SlotPoints>()
             + self.free.capacity() * size_of::<PoolIndex>()

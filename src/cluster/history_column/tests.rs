@@ -1,4 +1,4 @@
-//! The past of a metric: what a list of all points would show, within a bound.
+//! Tests of the history of a metric: it returns what a list of all points would, within its size limit.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn new_history(slots: usize) -> HistoryColumn {
-    // Whole watts: what is written comes back as it was.
+    // Whole watts: values are restored exactly.
     HistoryColumn::new(&Metric { resolution: 1.0, ..*gpu::POWER.catalogue_row() }, slots)
 }
 
@@ -16,7 +16,7 @@ fn write_point(history: &mut HistoryColumn, row: usize, slot: i64, value: Option
     history.write_point(row, slot, value, false, true);
 }
 
-/// What a range costs of which nothing is known.
+/// Size of a range without points.
 fn range_bytes() -> usize {
     size_of::<DeviceRange>() + size_of::<PackedBlocks>()
 }
@@ -26,7 +26,7 @@ fn read_points(history: &HistoryColumn, row: usize, slot: i64) -> Vec<Option<f32
 }
 
 proptest! {
-    /// It shows what a list of all points would show, of every device of a range.
+    /// It returns what a list of all points would return, for every device of a range.
     #[test]
     fn the_past_is_the_end_of_a_list(
         steps in prop::collection::vec((0_i64..40, prop::collection::vec(any::<Option<u8>>(), 3)), 1..40),
@@ -228,7 +228,7 @@ fn every_range_shows_the_same_past() {
     }
 }
 
-/// What is given back is given out again: a device that falls silent and comes back costs what it did.
+/// Released memory is reused: a device that disappears and returns takes as much as before.
 #[test]
 fn room_that_was_given_back_is_used_again() {
     let mut history = new_history(20);

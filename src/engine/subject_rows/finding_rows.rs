@@ -8,7 +8,7 @@ use crate::answer::{
     filter::{RowSource, TextColumn},
 };
 
-/// Every finding of a list.
+/// The findings of a list.
 pub(super) struct FindingRows<'a> {
     list: &'a FindingList,
 }

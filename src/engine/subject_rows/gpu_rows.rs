@@ -22,12 +22,12 @@ use crate::{
 /// Every GPU.
 pub(in crate::engine) struct GpuRows<'a> {
     engine: &'a Engine,
-    /// The row of each in the cluster's columns, and its node.
+    /// The column row of each GPU, and its node.
     places: Vec<(u32, NodeId)>,
 }
 
 impl<'a> GpuRows<'a> {
-    /// Every GPU that can match the filter: of the nodes or the jobs that it names, or all.
+    /// Every GPU that can match the filter: those of the nodes or jobs that it names, or all.
     pub(in crate::engine) fn new(owner: &'a Engine, filter: &Filter) -> Self {
         let cluster = &owner.cluster;
         let mut nodes: Vec<(NodeId, &Node)> = Vec::new();
@@ -76,7 +76,7 @@ impl<'a> GpuRows<'a> {
         self.engine.cluster.job_of_gpu(self.cluster_row(row).0)
     }
 
-    /// What is known of the job of a GPU.
+    /// The attributes of a GPU's job.
     fn job_details(&self, row: u32) -> Option<&'a crate::cluster::JobAttributes> {
         self.engine.cluster.job_attributes(self.job_of(row)?)
     }
@@ -96,7 +96,7 @@ impl<'a> GpuRows<'a> {
         own.iter().filter_map(leaf).chain(whole)
     }
 
-    /// The name of each GPU's node, which is looked at once for each node.
+    /// The node name of each GPU, looked up once per node.
     fn node_names(&self, rows: &[u32]) -> TextColumn {
         let (mut texts, mut known) = (TextColumn::default(), HashMap::new());
         let mut last = None;

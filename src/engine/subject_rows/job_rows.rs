@@ -1,4 +1,4 @@
-//! Jobs as rows, in the order of their names.
+//! Jobs as rows, in name order.
 
 use gaunt_schema::{DeviceClass, GpuState, MetricId, SanitizedText, catalogue::gpu, natural_order};
 
@@ -40,7 +40,7 @@ impl<'a> JobRows<'a> {
             .filter_map(move |gpu| self.engine.time_view().metric_value(metric, *gpu))
     }
 
-    /// The names of its nodes; GPUs of one node lie together.
+    /// The names of its nodes; GPUs of one node are adjacent.
     fn node_names(&self, row: u32) -> impl Iterator<Item = &'a SanitizedText> {
         let cluster = &self.engine.cluster;
         let node = |gpu: &u32| {

@@ -33,7 +33,7 @@ impl<'a> NodeRows<'a> {
         self.engine.cluster.node_by_name(&self.line_at(row).node)
     }
 
-    /// What the ports of a node say, each once.
+    /// The distinct labels of a node's ports.
     fn port_labels(
         &self,
         row: u32,

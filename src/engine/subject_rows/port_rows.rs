@@ -39,7 +39,7 @@ impl<'a> PortRows<'a> {
         self.engine.cluster.node_by_id(self.cluster_row(row).1)
     }
 
-    /// The parts of its name: the device, and the port on it.
+    /// A part of its name: the device, or the port on it.
     fn name_part(&self, row: u32, part: usize) -> Option<&'a SanitizedText> {
         self.engine
             .cluster
@@ -66,7 +66,7 @@ impl<'a> PortRows<'a> {
     }
 }
 
-/// Received and sent data of a port as shares of its rate.
+/// Receive and transmit load of a port as shares of its link rate.
 pub(in crate::engine) fn port_load(cluster: TimeView<'_>, row: u32) -> Option<(f64, f64)> {
     let rate = cluster.metric_value(port::RATE, row).filter(|rate| *rate > 0.0)?;
     let received = cluster.counter_rate(port::RECEIVE_BYTES, row)?;

@@ -12,14 +12,14 @@ use crate::{
     engine::Engine,
 };
 
-/// Every process that a page names.
+/// Every process on the nodes' pages.
 pub(super) struct ProcessRows<'a> {
     engine: &'a Engine,
     places: Vec<(u32, NodeId)>,
 }
 
 impl<'a> ProcessRows<'a> {
-    /// Those of now: which processes there were is not kept, so that of the past there are none.
+    /// The current processes; past ones are not kept, so that a past time has none.
     pub(super) fn new(owner: &'a Engine) -> Self {
         let mut places = Vec::new();
         if owner.past_time.is_none() {
@@ -38,7 +38,7 @@ impl<'a> ProcessRows<'a> {
         self.engine.cluster.node_by_id(self.cluster_row(row).1)
     }
 
-    /// The parts of its name: the GPU, and the number of the process.
+    /// A part of its name: the GPU, or the process id.
     fn name_part(&self, row: u32, part: usize) -> Option<&'a SanitizedText> {
         self.engine
             .cluster
@@ -48,7 +48,7 @@ impl<'a> ProcessRows<'a> {
             .get(part)
     }
 
-    /// What a page says of it.
+    /// A label of its info series.
     fn info_label(&self, row: u32, label: &str) -> Option<&'a SanitizedText> {
         let device =
             self.engine.cluster.device_at(DeviceClass::Process, self.cluster_row(row).0)?;

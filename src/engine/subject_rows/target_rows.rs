@@ -1,4 +1,4 @@
-//! Targets as rows, in the order in which they were named.
+//! Targets as rows, in the order of the target list.
 
 use gaunt_schema::{Dialect, SanitizedText, ScrapeFailure};
 

@@ -1,5 +1,5 @@
-//! Lost GPUs are one number: in the overview, of findings, nodes, jobs and GPUs, in usage, and of the past, at every tick
-//! of every scenario.
+//! Tests that lost GPUs are one number: in the overview, findings, nodes, jobs, GPUs, usage and the past, at every
+//! tick of every scenario.
 
 use gaunt_schema::Dialect;
 use gaunt_sim::{ScenarioRun, scenario_run, suite::FaultLevel};
@@ -7,10 +7,10 @@ use gaunt_sim::{ScenarioRun, scenario_run, suite::FaultLevel};
 use super::*;
 use crate::answer::{AnswerTable, Filter, LostGpuTime};
 
-/// A tenth of the least share that is counted.
+/// A tenth of the smallest share that is counted.
 const SAME: f64 = 1e-6;
 
-/// A fleet of any story, read by all its exporters once a period.
+/// A fleet of any scenario, with all its exporters scraped once a period.
 struct ScenarioTestRun {
     fleet: SimFleet,
     engine: Engine,
@@ -71,7 +71,7 @@ impl ScenarioTestRun {
         }
     }
 
-    /// What is lost, which everything that is published says alike.
+    /// The loss, which all published data agree on.
     fn check_published(&self, then: Option<TimeParam>) -> LostGpuTime {
         let Answer::Overview(overview) = self.ask_at(&Question::Overview, then) else { panic!() };
         let Answer::Findings(open) = self.ask_at(&Question::Findings, then) else { panic!() };
@@ -91,7 +91,7 @@ impl ScenarioTestRun {
         lost
     }
 
-    /// What is lost, which rows of all subjects say alike.
+    /// The loss, which the rows of all subjects agree on.
     fn check_rows(&self, then: Option<TimeParam>) -> LostGpuTime {
         let lost = self.check_published(then);
         let place = format!("{} at {:?}, {then:?}: {lost:?}", self.fleet.scenario().name, self.now);
@@ -113,7 +113,7 @@ impl ScenarioTestRun {
         lost
     }
 
-    /// Plays it to its end, and looks at every tick; says the last losses.
+    /// Runs the scenario to its end with a check at every tick; returns the last losses.
     fn play_and_check(&mut self, seconds: u64) -> LostGpuTime {
         let (mut seen, mut last) = (0.0, LostGpuTime::default());
         for step in 1..=seconds / self.period.as_secs() {
@@ -150,8 +150,8 @@ fn scenario_named(name: &str, dialect: Dialect) -> ScenarioRun {
     ScenarioRun { name: name.to_owned(), nodes: None, seed: 1, level: FaultLevel::Hard, dialect }
 }
 
-/// Every story, every other one in other exporters' words, read every ten seconds: the longest time between two ticks that
-/// is counted.
+/// Every scenario, every other one with other exporter formats, scraped every ten seconds: the longest time between
+/// two ticks that is counted.
 #[test]
 fn lost_gpus_are_one_number_in_every_scenario() {
     for (at, (name, _)) in scenario_run::list_names().enumerate() {

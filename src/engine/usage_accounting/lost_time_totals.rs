@@ -1,4 +1,4 @@
-//! What was lost ever since: GPU seconds by job and cause, which only grow, in a bounded table.
+//! Cumulative lost time: GPU seconds by job and cause, which only grow, in a bounded table.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,8 +11,8 @@ use crate::answer::{
     gpu_time::{ENDED, NOBODY},
 };
 
-/// Rows of the account: a thousand jobs with four causes each. Those of the jobs that lost nothing for longest are put
-/// together when there are more.
+/// Maximum number of rows: a thousand jobs with four causes each. Above it, the rows of the jobs without a loss for
+/// longest are merged.
 const MAX_ROWS: usize = 4_096;
 
 /// GPU seconds by job and cause.
@@ -33,7 +33,7 @@ struct LostTimeRow {
 }
 
 impl LostTimeTotals {
-    /// The same after it was read back.
+    /// Prepares totals that were loaded from disk.
     pub(in crate::engine) fn into_restored(mut self) -> Self {
         self.rows.truncate(MAX_ROWS);
         self.rebuild_index();
@@ -45,7 +45,7 @@ impl LostTimeTotals {
         self.places = places.map(|(at, row)| ((row.job.clone(), row.cause.clone()), at)).collect();
     }
 
-    /// Adds what of this was lost.
+    /// Adds the lost part of this usage.
     pub(super) fn add_lost_time(
         &mut self,
         now: UnixMs,
@@ -80,7 +80,7 @@ impl LostTimeTotals {
         self.rows.push(LostTimeRow { job, cause, gpu_seconds: seconds, grew: now });
     }
 
-    /// Puts the older half of the rows together under one name, so that what is summed over jobs never falls.
+    /// Merges the older half of the rows under one name, so that sums over jobs never fall.
     fn fold_oldest(&mut self, now: UnixMs) {
         self.rows.sort_by_key(|row| (row.job != *ENDED, row.grew));
         let mut ended: BTreeMap<SanitizedText, f64> = BTreeMap::new();

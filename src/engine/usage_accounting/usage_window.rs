@@ -1,4 +1,4 @@
-//! The last while in full: GPU time and energy by job, board, state and cause, step by step.
+//! Recent usage in full: GPU time and energy by job, model, state and cause, in steps.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
@@ -15,19 +15,20 @@ use crate::{
     cluster::JobAttributes,
 };
 
-/// What is told begins and ends with one of these.
+/// Reports begin and end at a multiple of this.
 const STEP: Duration = Duration::from_secs(10);
 
-/// Steps that are kept on the disk as one: a minute.
+/// Steps that are saved as one: a minute.
 const STEPS_KEPT: i64 = 6;
 
-/// Rows of one step: more jobs than a cluster runs at once. What is beyond is counted, without its job.
+/// Maximum number of rows of one step: more jobs than a cluster runs at once. Usage above it is counted without its
+/// job.
 const MAX_ROWS: usize = 20_000;
 
-/// Rows that are kept on the disk, the newest minutes first: some 20 MB before they are packed.
+/// Maximum number of saved rows, the newest minutes first: some 20 MB uncompressed.
 const MAX_KEPT: usize = 400_000;
 
-/// Jobs whose names are remembered after their end.
+/// Maximum number of jobs whose attributes are kept after their end.
 const MAX_TOLD: usize = 20_000;
 
 /// One step.
@@ -46,7 +47,7 @@ impl UsageBucket {
     }
 }
 
-/// What is known of a job that may be over.
+/// Attributes of a job, which may have ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct StoredJobInfo {
     name: Option<SanitizedText>,
@@ -54,7 +55,7 @@ struct StoredJobInfo {
     account: Option<SanitizedText>,
 }
 
-/// The last while, step by step. A copy is cheap: what is over is shared.
+/// Recent usage, in steps. A clone is cheap: finished steps are shared.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UsageWindow {
     /// Oldest first.
@@ -63,7 +64,7 @@ pub struct UsageWindow {
 }
 
 impl UsageWindow {
-    /// Adds what was used in the last seconds; what is older than `span` goes.
+    /// Adds the usage of the last seconds and drops steps older than `span`.
     pub(super) fn add_usage(
         &mut self,
         now: UnixMs,
@@ -79,7 +80,7 @@ impl UsageWindow {
         self.forget_jobs();
     }
 
-    /// Notes what is known of jobs.
+    /// Records the attributes of jobs.
     pub(super) fn record_jobs<'a>(
         &mut self,
         jobs: impl Iterator<Item = (&'a SanitizedText, &'a JobAttributes)>,
@@ -101,7 +102,7 @@ impl UsageWindow {
         }
     }
 
-    /// The step of this instant.
+    /// The step of this time.
     fn current_bucket(&mut self, now: UnixMs, span: Duration) -> &mut UsageBucket {
         let step = step_of(now);
         if self.buckets.back().is_none_or(|newest| newest.step < step) {
@@ -114,7 +115,7 @@ impl UsageWindow {
         Arc::make_mut(self.buckets.back_mut().expect("one was just put there"))
     }
 
-    /// Forgets the names of jobs of which nothing is counted any more, once there are too many.
+    /// Forgets attributes of jobs without usage, once there are too many.
     fn forget_jobs(&mut self) {
         if self.told.len() < MAX_TOLD {
             return;
@@ -124,7 +125,7 @@ impl UsageWindow {
         Arc::make_mut(&mut self.told).retain(|job, _| counted.contains(job));
     }
 
-    /// What was used in the steps of the last `span`.
+    /// Usage in the steps of the last `span`.
     pub(super) fn usage_report(&self, at: UnixMs, span: Duration) -> UsageReport {
         let oldest = step_of(at) - steps_in(span);
         let kept = || self.buckets.iter().filter(|bucket| bucket.step > oldest);
@@ -166,7 +167,7 @@ impl UsageWindow {
         }
     }
 
-    /// The minute of the newest step; whoever keeps it writes when that changes.
+    /// The minute of the newest step; state is saved when it changes.
     pub fn newest_minute(&self) -> Option<i64> {
         self.buckets.back().map(|bucket| bucket.step.div_euclid(STEPS_KEPT))
     }
@@ -180,7 +181,7 @@ fn steps_in(span: Duration) -> i64 {
     span.as_secs().div_ceil(STEP.as_secs()).try_into().unwrap_or(i64::MAX / 2)
 }
 
-/// How it lies on the disk: minutes, and each text once.
+/// The saved form: minutes, and each text once.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct StoredUsage {
     texts: Vec<SanitizedText>,
@@ -193,12 +194,12 @@ struct StoredMinute {
     step: i64,
     watched: f64,
     used: Vec<StoredUsageRow>,
-    /// The lost seconds of each row; files that were written without it say it by the state.
+    /// The lost seconds of each row; older files lack it and derive it from the state.
     #[serde(default)]
     lost: Vec<f64>,
 }
 
-/// Job and model by the place of their text, state, cause, seconds, joules.
+/// Job and model by the index of their text, state, cause, seconds, joules.
 type StoredUsageRow = (Option<usize>, Option<usize>, GpuState, Option<LossCause>, f64, Option<f64>);
 
 impl Serialize for UsageWindow {
@@ -266,7 +267,7 @@ impl<'de> Deserialize<'de> for UsageWindow {
     }
 }
 
-/// The cause of lost time that was kept without one.
+/// The cause of lost time that was saved without one.
 fn default_cause(state: GpuState) -> LossCause {
     match state {
         GpuState::IdleAllocated => LossCause::Idle,

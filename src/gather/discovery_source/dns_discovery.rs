@@ -1,7 +1,7 @@
-//! Targets from DNS: the hosts and ports of a service, or the addresses of a name.
+//! DNS discovery: the hosts and ports of a service (SRV), or the addresses of a name (A, AAAA).
 //!
-//! The system's own resolver knows no SRV records, so this asks the servers of /etc/resolv.conf itself, through
-//! hickory. Hosts that are then read are looked up by the system as all others are.
+//! The system's resolver does not support SRV records, so this queries the servers of /etc/resolv.conf itself, through
+//! hickory. The discovered hosts are then resolved by the system like all others.
 
 use std::{fmt, net::SocketAddr, time::Duration};
 
@@ -19,10 +19,10 @@ use crate::gather::{
     host_list::MAX_NAMES,
 };
 
-/// The time for one answer of one server.
+/// The timeout of one query to one server.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Which records of a name are asked for.
+/// The record type of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DnsRecordType {
     /// Hosts and ports of a service.
@@ -34,7 +34,7 @@ pub enum DnsRecordType {
 }
 
 impl DnsRecordType {
-    /// The type of this name.
+    /// Parses the name of a record type.
     pub fn parse_record_type(name: &str) -> Option<Self> {
         match name.to_ascii_uppercase().as_str() {
             "SRV" => Some(Self::Srv),
@@ -53,16 +53,16 @@ impl DnsRecordType {
     }
 }
 
-/// A name that stands for targets.
+/// A DNS name with targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsDiscovery {
     /// The name.
     pub name: String,
-    /// What is asked for.
+    /// The record type.
     pub record: DnsRecordType,
-    /// The time between two questions.
+    /// The time between two queries.
     pub refresh: Duration,
-    /// Who is asked; the servers of the system without it.
+    /// The server to query; without it, those of the system.
     pub server: Option<SocketAddr>,
 }
 
@@ -73,7 +73,7 @@ impl fmt::Display for DnsDiscovery {
 }
 
 impl DnsDiscovery {
-    /// Asks once. A name that is not there, or has no such record, names nobody.
+    /// Queries once. A name that does not exist, or has no such record, has no targets.
     pub(super) async fn query_targets(
         &self,
         common: &GroupDefaults,
@@ -121,7 +121,7 @@ impl DnsDiscovery {
         };
         let options = builder.options_mut();
         options.timeout = TIMEOUT;
-        // Each reading asks anew; the interval is the operator's.
+        // No cache: the operator sets the interval.
         options.cache_size = 0;
         builder.build()
     }
@@ -131,7 +131,7 @@ impl DnsDiscovery {
         mut found: Vec<(String, Option<u16>)>,
         common: &GroupDefaults,
     ) -> DiscoveredTargets {
-        // Servers turn the order with each answer.
+        // Servers rotate the order with each answer.
         found.sort();
         found.dedup();
         let origin = SanitizedText::new(&self.to_string());
@@ -157,7 +157,7 @@ impl DnsDiscovery {
     }
 }
 
-/// A name in DNS ends with a dot, a host's name does not.
+/// A DNS name ends with a dot, a host name does not.
 fn host_of(name: &str) -> String {
     name.trim_end_matches('.').to_owned()
 }

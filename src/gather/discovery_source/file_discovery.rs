@@ -1,4 +1,4 @@
-//! Files of targets: looked at once a second, read when they are others, and the last good one of each kept.
+//! File discovery: polls target files once a second, reads changed ones, and keeps the last valid list of each.
 
 use std::{
     collections::BTreeMap,
@@ -19,13 +19,14 @@ use crate::gather::{
     host_list::MAX_NAMES,
 };
 
-/// The largest file of targets: room for every target that there may be, at 400 bytes each.
+/// The largest target file: enough for the maximum number of targets, at 400 bytes each.
 const MAX_FILE: u64 = 400 * MAX_NAMES as u64;
 
-/// Looks in a row that must find no file before its targets are gone: replacing one may take it away for a moment.
+/// Consecutive polls that must find no file before its targets are removed: replacing a file may remove it for a
+/// moment.
 const MISSING_LOOKS: u32 = 2;
 
-/// What stands in the files.
+/// The format of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TargetFileKind {
     /// A host list on each line.
@@ -34,7 +35,7 @@ pub(super) enum TargetFileKind {
     Prometheus,
 }
 
-/// Tells what the files name, now and whenever one of them changes.
+/// Sends the targets of the files, now and whenever one of them changes.
 pub(super) async fn watch_files(
     kind: TargetFileKind,
     pattern: PathBuf,
@@ -44,7 +45,7 @@ pub(super) async fn watch_files(
     let mut watched =
         Some(WatchedFiles { kind, pattern, common, files: BTreeMap::new(), last_sent: None });
     loop {
-        // A disk that does not answer holds this thread and nobody else.
+        // A disk that does not respond blocks only this thread.
         let Some(mut work) = watched.take() else { return };
         let look = tokio::task::spawn_blocking(move || {
             let news = work.poll_changes();
@@ -67,11 +68,11 @@ struct WatchedFiles {
     pattern: PathBuf,
     common: GroupDefaults,
     files: BTreeMap<PathBuf, WatchedFile>,
-    /// What was told last: the list, or the sentence of the failure.
+    /// The last update: the list, or the message of the failure.
     last_sent: Option<Result<DiscoveredTargets, String>>,
 }
 
-/// What is known of a file.
+/// State of a file.
 #[derive(Default)]
 struct WatchedFile {
     mark: Option<FileMark>,
@@ -82,7 +83,7 @@ struct WatchedFile {
 }
 
 impl WatchedFiles {
-    /// Looks at every file; says what is new since the last time.
+    /// Polls every file and returns what changed.
     fn poll_changes(&mut self) -> Option<Result<DiscoveredTargets, DiscoveryError>> {
         let now = self.read_files();
         let plain = now.as_ref().map(Clone::clone).map_err(ToString::to_string);
@@ -115,7 +116,7 @@ impl WatchedFiles {
             wrong = wrong.or_else(|| Some((path.display().to_string(), known.wrong.clone()?)));
         }
         match wrong {
-            // Of a file that is alone there is nothing new; of several the others go on.
+            // A single unreadable file gives no new list; with several files, the others still count.
             Some((what, why)) if lists == 0 || paths == [self.pattern.as_path()] => {
                 Err(DiscoveryError::Content { what, why })
             }
@@ -130,7 +131,7 @@ impl WatchedFiles {
 }
 
 impl WatchedFile {
-    /// Reads the file again if it is another. What it said last stays if it cannot be read now.
+    /// Reads the file again if it changed. Its last list stays if it cannot be read.
     fn refresh_file(&mut self, path: &Path, kind: TargetFileKind, common: &GroupDefaults) {
         let mark = match FileMark::of(path) {
             Ok(mark) => mark,
@@ -196,7 +197,7 @@ mod tests {
         WatchedFiles { kind, pattern, common, files: BTreeMap::new(), last_sent: None }
     }
 
-    /// What is new, as lines of addresses, or as the sentence of the failure.
+    /// The update, as lines of addresses, or as the message of the failure.
     fn poll_lines(watched: &mut WatchedFiles) -> Option<Result<String, String>> {
         Some(match watched.poll_changes()? {
             Ok(listing) => Ok(listing

@@ -1,4 +1,4 @@
-//! Targets from an HTTP server, as Prometheus's HTTP discovery asks for them.
+//! HTTP discovery: targets from an HTTP server, with the protocol of Prometheus's HTTP discovery.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,27 +21,27 @@ use crate::gather::{
     server_access::ServerAccess,
 };
 
-/// The time for one answer.
+/// The timeout of one request.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The largest answer, in bytes, as for files.
+/// The largest response, in bytes, as for files.
 const MAX_BODY: usize = 8 << 20;
 
-/// Says to the server how often it is asked.
+/// Sends the refresh interval to the server.
 const REFRESH: HeaderName = HeaderName::from_static("x-prometheus-refresh-interval-seconds");
 
-/// A server that names targets.
+/// An HTTP discovery server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpDiscovery {
-    /// Where it is.
+    /// Its endpoint.
     pub endpoint: Endpoint,
-    /// The time between two questions.
+    /// The time between two requests.
     pub refresh: Duration,
-    /// How the server itself is reached; the credentials of the targets are never shown to it.
+    /// Transport and credentials for the server; it never receives the credentials of the targets.
     pub access: ServerAccess,
 }
 
-/// What is wrong with the address of a server.
+/// An error in the URL of a server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{url:?} is not the address of a server: {why}")]
 pub struct ServerUrlError {
@@ -49,7 +49,7 @@ pub struct ServerUrlError {
     why: String,
 }
 
-/// The place that an `http://` or `https://` address names.
+/// Parses an `http://` or `https://` URL.
 pub fn parse_url(url: &str) -> Result<Endpoint, ServerUrlError> {
     let wrong = |why: &str| ServerUrlError { url: url.to_owned(), why: why.to_owned() };
     let uri: Uri = url.parse().map_err(|_| wrong("write http://HOST:PORT/PATH"))?;
@@ -72,7 +72,7 @@ pub fn parse_url(url: &str) -> Result<Endpoint, ServerUrlError> {
 }
 
 impl HttpDiscovery {
-    /// The way to the server.
+    /// Opens a client for the server.
     pub(super) async fn open_client(
         &self,
         reach: Arc<AddressPolicy>,
@@ -88,7 +88,7 @@ impl HttpDiscovery {
         TargetClient::new(self.endpoint.clone(), reach, keys, manners)
     }
 
-    /// Asks once.
+    /// Requests the list once.
     pub(super) async fn fetch_targets(
         &self,
         line: &mut TargetClient,

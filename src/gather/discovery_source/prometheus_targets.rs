@@ -1,7 +1,7 @@
-//! Prometheus's format for lists of targets, as its file and HTTP discovery read it: groups of addresses with labels.
+//! Prometheus's format of target lists, for file and HTTP discovery: groups of addresses with labels.
 //!
-//! Of the labels, `__scheme__`, `__metrics_path__` and `__param_NAME` say how to ask, and `node` names the node. The
-//! others are for relabelling, which gaunt does not do.
+//! Of the labels, `__scheme__`, `__metrics_path__` and `__param_NAME` define the request, and `node` names the node.
+//! The others are for relabelling, which gaunt does not support.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -29,7 +29,7 @@ struct PrometheusGroup {
     labels: BTreeMap<String, String>,
 }
 
-/// In which notation a list is written.
+/// The syntax of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetListNotation {
     /// JSON.
@@ -38,7 +38,7 @@ pub enum TargetListNotation {
     Yaml,
 }
 
-/// How a list is to be understood.
+/// How to interpret a list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TargetListContext<'a> {
     pub(super) common: &'a GroupDefaults,
@@ -46,7 +46,7 @@ pub(super) struct TargetListContext<'a> {
     pub(super) named_by: EndpointNamedBy,
 }
 
-/// The addresses that a list names, or why it is no list; for tests that look for texts which this cannot take.
+/// The addresses in a list, or why it is invalid; for tests of malformed texts.
 pub fn parse_addresses(text: &str, notation: TargetListNotation) -> Result<Vec<String>, String> {
     let common = GroupDefaults { defaults: EndpointDefaults::default(), may_downgrade: true };
     let context = TargetListContext {
@@ -58,7 +58,7 @@ pub fn parse_addresses(text: &str, notation: TargetListNotation) -> Result<Vec<S
     Ok(listing.endpoints.iter().map(ToString::to_string).collect())
 }
 
-/// The places of a list. Entries that are none are told of, and the rest is taken; a text that is no list is refused.
+/// The endpoints of a list. Invalid entries are reported and the rest is accepted; an invalid text is rejected.
 pub(super) fn parse_targets(
     text: &str,
     notation: TargetListNotation,
@@ -104,7 +104,7 @@ pub(super) fn parse_targets(
     Ok(DiscoveredTargets { endpoints: places, trouble })
 }
 
-/// An empty file is an empty list; aliases are followed as far as the reader's own budget goes.
+/// An empty file is an empty list; aliases are followed as far as the parser's own limits allow.
 fn parse_yaml(text: &str) -> Result<Vec<PrometheusGroup>, String> {
     let groups: Option<Vec<PrometheusGroup>> = serde_saphyr::from_str(text).map_err(|error| {
         let line = error.location().map_or(1, |at| at.line());
@@ -116,7 +116,7 @@ fn parse_yaml(text: &str) -> Result<Vec<PrometheusGroup>, String> {
     Ok(groups.unwrap_or_default())
 }
 
-/// How the targets of a group are asked, and what they are called.
+/// Request options and node name of the targets of a group.
 struct GroupLabels {
     scheme: UrlScheme,
     path: String,
@@ -152,7 +152,7 @@ impl GroupLabels {
     }
 }
 
-/// Writes a parameter's name or value as a URL carries it.
+/// Percent-encodes a parameter's name or value.
 fn escape_parameter(out: &mut String, text: &str) {
     for byte in text.bytes() {
         match byte {

@@ -1,4 +1,4 @@
-//! Lists of places from flags, settings and files: each item an address, and perhaps a node's name.
+//! Endpoint lists from flags, settings and files: each item is an address, optionally with a node name.
 
 use std::{
     collections::HashMap,
@@ -11,18 +11,18 @@ use gaunt_schema::{SanitizedText, plain_error};
 use super::{Endpoint, EndpointDefaults, EndpointNamedBy, parse_address};
 use crate::gather::host_list::{self, HostListError, MAX_NAMES};
 
-/// The largest targets file: room for every name that there may be, at 200 bytes each.
+/// The largest targets file: enough for the maximum number of names, at 200 bytes each.
 const MAX_FILE: u64 = 200 * MAX_NAMES as u64;
 
-/// What is wrong with a list of targets.
+/// An error in a list of targets.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetListError {
     /// A host list cannot be read.
     #[error("{origin}: {error}")]
     List {
-        /// Where the list stands.
+        /// The origin of the list.
         origin: SanitizedText,
-        /// What is wrong with it.
+        /// The error in it.
         error: HostListError,
     },
     /// A targets file cannot be read.
@@ -30,7 +30,7 @@ pub enum TargetListError {
     File {
         /// Which file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         why: String,
     },
     /// One address was given two names.
@@ -42,16 +42,16 @@ pub enum TargetListError {
         address: String,
         /// Its first name.
         first: SanitizedText,
-        /// Who gave it.
+        /// The origin of that name.
         first_origin: SanitizedText,
         /// Its second name.
         second: SanitizedText,
-        /// Who gave that.
+        /// The origin of that name.
         second_origin: SanitizedText,
     },
 }
 
-/// The places of every list that was given; an address that is named again is taken once.
+/// The endpoints of all lists; an address that appears again is added once.
 #[derive(Clone, Debug, Default)]
 pub struct EndpointList {
     defaults: EndpointDefaults,
@@ -60,22 +60,22 @@ pub struct EndpointList {
 }
 
 impl EndpointList {
-    /// None yet; what an address does not say is as `usual` says.
+    /// An empty list with the defaults `usual` for what an address leaves out.
     pub fn new(usual: EndpointDefaults) -> Self {
         Self { defaults: usual, ..Self::default() }
     }
 
-    /// The places, in the order in which they were named.
+    /// The endpoints, in the order of the lists.
     pub fn into_vec(self) -> Vec<Endpoint> {
         self.endpoints
     }
 
-    /// Whether none was named.
+    /// Whether it has no endpoint.
     pub fn is_empty(&self) -> bool {
         self.endpoints.is_empty()
     }
 
-    /// Adds what a host list names. Items are `ADDRESS` or `NODE=ADDRESS`, and brackets run on both sides in step.
+    /// Adds a host list. Items are `ADDRESS` or `NODE=ADDRESS`; brackets on both sides expand in step.
     pub fn add_list(&mut self, list: &str, origin: &SanitizedText) -> Result<(), TargetListError> {
         let named = |error| TargetListError::List { origin: origin.clone(), error };
         for item in host_list::split_items(list).map_err(named)? {
@@ -86,14 +86,14 @@ impl EndpointList {
         Ok(())
     }
 
-    /// Adds what a file names.
+    /// Adds the host lists of a file.
     pub fn add_file(&mut self, path: &Path) -> Result<(), TargetListError> {
         let unreadable = |why: String| TargetListError::File { path: path.to_path_buf(), why };
         let text = read_list_file(path).map_err(|error| unreadable(plain_error::io(&error)))?;
         self.add_text(&text, path)
     }
 
-    /// Adds what the text of the file at `path` names: a host list a line, `#` starts a comment.
+    /// Adds the text of the file at `path`: one host list per line, `#` starts a comment.
     pub fn add_text(&mut self, text: &str, path: &Path) -> Result<(), TargetListError> {
         for (number, line) in text.lines().enumerate() {
             let list = line.split('#').next().unwrap_or("");
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn faults_name_the_place_and_the_next_step() {
         let table = [
-            // An equals sign inside a bracket cuts it in two.
+            // An equals sign inside a bracket splits it in two.
             (
                 "gpu[1=2]=10.0.[1-2]:9",
                 "--targets: host list \"gpu[1=2]=10.0.[1-2]:9\", character 8: this bracket was never opened; remove it",

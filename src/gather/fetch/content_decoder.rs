@@ -1,4 +1,4 @@
-//! Codings of a body: as it is, gzip, zstd; each decoded piece by piece into room that is given.
+//! Decoders of a body: identity, gzip, zstd; each decodes piece by piece into a given buffer.
 
 use std::fmt;
 
@@ -7,16 +7,16 @@ use gaunt_schema::{SanitizedText, ScrapeFailure};
 use hyper::header::HeaderValue;
 use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation as _, OutBuffer};
 
-/// Bits of the window that DEFLATE has at most.
+/// Maximum window size of DEFLATE, in bits.
 const WINDOW_BITS: u8 = 15;
 
-/// Bits of the window of zstd that is held: 8 MiB, which every encoder stays within unless told otherwise. A sender may
-/// ask for 512 MB.
+/// Maximum window size of zstd, in bits: 8 MiB, which every encoder uses at most by default. A sender may ask for 512
+/// MB.
 const ZSTD_WINDOW_BITS: u32 = 23;
 
-/// How a body comes over the wire.
+/// The content encoding of a body.
 pub(super) enum ContentDecoder {
-    /// As it is.
+    /// Not encoded.
     Identity,
     /// RFC 1952, one member or several.
     Gzip(DecoderStream<Decompress>),
@@ -24,12 +24,12 @@ pub(super) enum ContentDecoder {
     Zstd(DecoderStream<Decoder<'static>>),
 }
 
-/// A decoder, and where it stands.
+/// A decoder and its state.
 pub(super) struct DecoderStream<D> {
     decoder: Box<D>,
     /// Whether a member or frame has ended and no other has begun.
     done: bool,
-    /// Whether the last step filled all the room that it was given: there may be more without any input.
+    /// Whether the last step filled its output buffer: there may be more output without further input.
     held_back: bool,
 }
 
@@ -50,7 +50,7 @@ impl fmt::Debug for ContentDecoder {
 }
 
 impl ContentDecoder {
-    /// The coding that a header names.
+    /// The decoder for a header.
     pub(super) fn of(header: Option<&HeaderValue>) -> Result<Self, ScrapeFailure> {
         let name =
             header.map(|value| String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase());
@@ -69,7 +69,7 @@ impl ContentDecoder {
         }
     }
 
-    /// Decodes from `input` into `room`; says how much was read and written.
+    /// Decodes from `input` into `room`; returns how much was read and written.
     pub(super) fn decode_step(
         &mut self,
         input: &[u8],
@@ -86,7 +86,7 @@ impl ContentDecoder {
         }
     }
 
-    /// Whether there may be output that found no room.
+    /// Whether there may be output that did not fit.
     pub(super) fn has_pending_output(&self) -> bool {
         match self {
             Self::Identity => false,
@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    /// Decodes in pieces of so many bytes into rooms of so many bytes.
+    /// Decodes pieces of so many bytes into buffers of so many bytes.
     fn decode_in_pieces(
         coding: &mut ContentDecoder,
         coded: &[u8],
@@ -233,7 +233,7 @@ mod tests {
             coded in prop::collection::vec(any::<u8>(), 0..300),
             name in prop::sample::select(vec!["gzip", "zstd"]),
         ) {
-            // It may fail or be cut short; it must end.
+            // It may fail or be truncated; it must end.
             drop(decode_in_pieces(&mut decoder_named(name), &coded, 7, 16));
         }
     }

@@ -1,4 +1,4 @@
-//! A body that is being read: decoded as it comes, into a buffer of a pool, never beyond what it may hold.
+//! A body that is being read: decoded as it arrives, into a pooled buffer, within a size limit.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,13 +7,13 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::{SMALL_BODY, content_decoder::ContentDecoder};
 
-/// Buffers that are kept for the next body: as many as are read at once in a fleet of 12,500 at 1 s, with some to spare.
+/// Maximum number of pooled buffers: more than are in use at once in a fleet of 12,500 at 1 s.
 const KEPT: usize = 64;
 
-/// A body that is no larger than this may have any ratio to its compressed size: it can do no harm.
+/// A body up to this size may have any compression ratio: it can do no harm.
 const HARMLESS: usize = 1 << 20;
 
-/// Buffers between two bodies: 64 of half a MiB at the very most.
+/// Pooled buffers: 64 of half a MiB at the very most.
 #[derive(Debug, Default)]
 pub(super) struct BodyBufferPool(Mutex<Vec<Vec<u8>>>);
 
@@ -33,17 +33,17 @@ impl BodyBufferPool {
     }
 }
 
-/// A body, whole after [`FetchedBody::check_complete`]. Its buffer goes back to the pool when it is dropped.
+/// A body, complete after [`FetchedBody::check_complete`]. Its buffer returns to the pool when it is dropped.
 #[derive(Debug)]
 pub(crate) struct FetchedBody {
     pool: Arc<BodyBufferPool>,
-    /// Written once when it grows, and then only over what is not needed any more.
+    /// Initialised once when it grows; later bodies overwrite it.
     buffer: Vec<u8>,
     /// Bytes of the buffer that are the body.
     filled: usize,
     /// Bytes of the buffer that may be used now.
     usable: usize,
-    /// Bytes that came over the wire.
+    /// Bytes received.
     wire_bytes: u64,
     coding: ContentDecoder,
     memory_permits: Vec<OwnedSemaphorePermit>,
@@ -65,12 +65,12 @@ impl FetchedBody {
         }
     }
 
-    /// The bytes, decoded.
+    /// The decoded bytes.
     pub(crate) fn decoded_bytes(&self) -> &[u8] {
         &self.buffer[..self.filled]
     }
 
-    /// What the server calls them, in lower case.
+    /// The content type, in lower case.
     pub(crate) fn content_type(&self) -> &str {
         &self.media
     }
@@ -80,17 +80,17 @@ impl FetchedBody {
         self.usable
     }
 
-    /// Whether no byte more can be taken before the room is widened.
+    /// Whether the buffer must grow before another byte fits.
     pub(super) fn is_full(&self) -> bool {
         self.filled == self.usable
     }
 
-    /// Whether there may be something to take: input, or output that found no room.
+    /// Whether there may be something to decode: input, or output that did not fit.
     pub(super) fn has_pending(&self, input: &[u8]) -> bool {
         !input.is_empty() || self.is_full() && self.coding.has_pending_output()
     }
 
-    /// Gives room for so many bytes more.
+    /// Grows the buffer by so many bytes.
     pub(super) fn grow_buffer(&mut self, bytes: usize, claim: Option<OwnedSemaphorePermit>) {
         self.usable += bytes;
         self.memory_permits.extend(claim);
@@ -99,14 +99,14 @@ impl FetchedBody {
         }
     }
 
-    /// Takes from the input what finds room.
+    /// Decodes as much of the input as fits.
     pub(super) fn decode_chunk(
         &mut self,
         input: &mut &[u8],
         limit: usize,
         ratio: u64,
     ) -> Result<(), ScrapeFailure> {
-        // One byte more than the limit, so that what is over it is seen.
+        // One byte more than the limit, so that a larger body is detected.
         let end = self.usable.min(limit.saturating_add(1));
         let (read, written) = self.coding.decode_step(input, &mut self.buffer[self.filled..end])?;
         *input = &input[read..];
@@ -126,7 +126,7 @@ impl FetchedBody {
         Ok(())
     }
 
-    /// Nothing more comes: whether that was all.
+    /// Checks at the end of input that the body is complete.
     pub(super) fn check_complete(&self) -> Result<(), ScrapeFailure> {
         if self.coding.is_done() {
             return Ok(());

@@ -1,7 +1,7 @@
-//! A connection to a target: the address that was checked, TLS where it is asked for, and HTTP/1.1 over it.
+//! A connection to a target: the checked address, TLS if required, and HTTP/1.1 over it.
 //!
-//! It is driven by whoever asks on it, not by a task of its own: 12,500 idle connections are as many tasks less, and a
-//! page costs no switch between two of them for each piece. Between two pages nothing but the stream is kept: idle
+//! The task that sends the request also drives the connection, instead of a task of its own: 12,500 idle connections
+//! need no tasks, and a page needs no task switch for each piece. Between two pages only the stream is kept: idle
 //! connections have no buffers.
 
 use std::{
@@ -34,11 +34,11 @@ use crate::gather::{
     AddressPolicy, Endpoint, endpoint::UrlScheme, server_access::LoadedCredentials,
 };
 
-/// The read buffer of a connection on which somebody asks, in bytes, which also bounds the headers; pages are copied out
-/// of it chunk by chunk. Hyper may hold twice as much: 20,000 answers at once 320 MiB at the very most.
+/// The read buffer of an active connection, in bytes, which also bounds the headers; pages are copied out of it chunk
+/// by chunk. Hyper may use twice as much: 20,000 simultaneous responses take 320 MiB at the very most.
 const BUFFER: usize = 8 << 10;
 
-/// How to get to a place.
+/// How to connect to an endpoint.
 pub(super) struct EndpointConnector<'a> {
     pub(super) endpoint: &'a Endpoint,
     pub(super) address_policy: &'a AddressPolicy,
@@ -62,7 +62,7 @@ impl EndpointConnector<'_> {
             self.address_policy.check_address(*address, self.endpoint.named_by)
         };
         if let Some(why) = addresses.iter().find_map(|address| check(address).err()) {
-            // One address that is forbidden is enough: whoever named it meant no good, or does not know.
+            // One forbidden address is enough to reject the host: its name is malicious or misconfigured.
             return Err(ScrapeFailure::Forbidden(SanitizedText::new(&why)));
         }
         progress.enter_step(FetchStep::Connecting);
@@ -93,7 +93,7 @@ impl EndpointConnector<'_> {
     }
 }
 
-/// A connection to the first address that takes one; each but the last gets its share of the time.
+/// Connects to the first address that accepts; each but the last gets its share of the time.
 async fn connect_first(
     addresses: &[SocketAddr],
     rules: &FetchContext,
@@ -133,15 +133,15 @@ fn connect_failure(error: &io::Error, rules: &FetchContext) -> ScrapeFailure {
     ScrapeFailure::Connect(SanitizedText::new(&why))
 }
 
-/// An open connection on which nobody asks.
+/// An open connection without a request.
 pub(super) struct IdleConnection {
     stream: ConnectionStream,
-    /// Its place among all connections.
+    /// Its permit among all connections.
     permit: OwnedSemaphorePermit,
 }
 
 impl IdleConnection {
-    /// Makes it ready for a question; no byte moves before it is asked.
+    /// Prepares it for a request; no byte is sent before.
     pub(super) async fn into_active(self) -> hyper::Result<ActiveConnection> {
         let Self { stream, permit: place } = self;
         let mut builder = http1::Builder::new();
@@ -157,13 +157,13 @@ impl fmt::Debug for IdleConnection {
     }
 }
 
-/// What moves the bytes of a connection.
+/// Drives the I/O of a connection.
 type ConnectionDriver = http1::Connection<TokioIo<ConnectionStream>, Empty<Bytes>>;
 
-/// An open connection on which somebody asks.
+/// An open connection with a request.
 pub(super) struct ActiveConnection {
     sender: SendRequest<Empty<Bytes>>,
-    /// What moves bytes; none once the connection has ended.
+    /// The I/O driver; none once the connection has ended.
     driver: Option<Box<ConnectionDriver>>,
     permit: OwnedSemaphorePermit,
 }
@@ -175,7 +175,7 @@ impl fmt::Debug for ActiveConnection {
 }
 
 impl ActiveConnection {
-    /// Asks once the connection is free, and waits for the head of the answer.
+    /// Sends a request once the connection is free, and waits for the response head.
     pub(super) async fn send_request(
         &mut self,
         request: Request<Empty<Bytes>>,
@@ -188,12 +188,12 @@ impl ActiveConnection {
         .await
     }
 
-    /// Does work that waits for bytes of this connection.
+    /// Drives this connection while `work` waits for its bytes.
     pub(super) async fn drive_while<T>(&mut self, work: impl Future<Output = T>) -> T {
         drive_connection(&mut self.driver, work).await
     }
 
-    /// Puts it to rest once the answer is read; none if the other side closes it, or said more than it was asked for.
+    /// Returns it to idle once the response is read; none if the peer closes it, or sent bytes beyond the response.
     pub(super) async fn into_idle(mut self) -> Option<IdleConnection> {
         let Self { sender, driver, .. } = &mut self;
         drive_connection(driver, sender.ready()).await.ok()?;
@@ -215,7 +215,7 @@ async fn drive_connection<T, D: Future + Unpin>(
         if let Some(open) = driver
             && Pin::new(open).poll(context).is_ready()
         {
-            // What went wrong is told to the work, which waits on the other end.
+            // The error is returned by the work, which waits on the other end.
             *driver = None;
         }
         work.as_mut().poll(context)
@@ -223,12 +223,12 @@ async fn drive_connection<T, D: Future + Unpin>(
     .await
 }
 
-/// Whether a request on a kept connection met one that the other side had closed before it answered.
+/// Whether a request on a kept connection failed because the peer had closed it before responding.
 pub(super) fn is_stale(error: &hyper::Error) -> bool {
     error.is_canceled() || error.is_closed() || error.is_incomplete_message()
 }
 
-/// The bytes of a connection, in the clear or not.
+/// The stream of a connection, with or without TLS.
 enum ConnectionStream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),

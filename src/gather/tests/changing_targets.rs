@@ -1,4 +1,4 @@
-//! Targets that come, go and change while gaunt runs: files, reloads, servers that name targets, other machines.
+//! Tests of targets that appear, disappear and change at runtime: files, reloads, discovery servers, other machines.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use gaunt_schema::{ScrapeTarget, TargetSource};
 
 use super::{misbehaving_server::read_request, *};
 
-/// A gatherer with what it delivered last.
+/// A scrape manager and its last deliveries.
 struct ScrapeTestRun {
     gatherer: ScrapeManagerHandle,
     deliveries: mpsc::Receiver<Delivery>,
@@ -25,7 +25,7 @@ impl ScrapeTestRun {
         Self { gatherer, deliveries, targets: Vec::new(), sources: Vec::new() }
     }
 
-    /// Waits until what was delivered is as wanted.
+    /// Waits until the deliveries are as wanted.
     async fn wait_until(&mut self, what: &str, wanted: impl Fn(&Self, Option<&Batch>) -> bool) {
         let waiting = async {
             while let Some(delivery) = self.deliveries.recv().await {
@@ -89,7 +89,7 @@ async fn files_are_followed_and_reloads_confirm_what_vanished() {
     watch.gatherer.reload_plan(ScrapePlan { options, groups: groups.clone() }).await;
     watch.wait_until("what the operator confirmed", |watch, _| watch.targets.len() == 3).await;
     watch.wait_until("no trouble", |watch, _| !held(watch)).await;
-    // Another plan: what it does not name is gone, what it does stays.
+    // Another plan: targets that it does not list are gone, the others stay.
     let stays = watch.target_id("127.0.0.1:21").unwrap();
     let groups = vec![group_with_sources(vec![DiscoverySource::List(
         "127.0.0.1:21,127.0.0.1:22".into(),
@@ -104,7 +104,8 @@ async fn files_are_followed_and_reloads_confirm_what_vanished() {
     assert_eq!(watch.target_id("127.0.0.1:21"), Some(stays));
 }
 
-/// A server of lists that answers one after the other, then the last one for ever; what it heard comes back.
+/// A server that returns these lists one after the other, then the last one for ever; the requests that it received
+/// are sent back.
 async fn serve_lists(answers: Vec<String>) -> (String, mpsc::Receiver<String>) {
     use tokio::io::AsyncWriteExt as _;
 
@@ -180,7 +181,7 @@ async fn a_server_names_targets_and_its_bad_days_change_nothing() {
         assert_eq!(watch.targets.len(), 2, "{trouble}");
     }
     watch.wait_until("a list that is right", |watch, _| watch.targets.len() == 3).await;
-    // Whom another machine names may not be this machine.
+    // Targets from another machine may not be on this machine.
     watch
         .wait_until("the target that is this machine", |watch, batch| {
             batch.is_some_and(|batch| {
@@ -195,7 +196,7 @@ async fn a_server_names_targets_and_its_bad_days_change_nothing() {
 }
 
 fn page_of_swapped_machine(number: u64) -> String {
-    // The machine behind this address is exchanged after its third page.
+    // The machine behind this address is replaced after its third page.
     let uuid = if number & 0xff <= 3 { "GPU-a" } else { "GPU-b" };
     format!("gaunt_node_cpus 64\ngaunt_gpu_info{{gpu=\"0\",uuid=\"{uuid}\"}} 1\n")
 }

@@ -1,4 +1,4 @@
-//! Chaos: a quarter of all targets misbehave at once, each in a way of its own, and the others keep their period.
+//! Chaos test: a quarter of all targets misbehave at once, each in its own way, and the others keep their period.
 
 use std::collections::BTreeMap;
 
@@ -9,27 +9,27 @@ use super::{
     *,
 };
 
-/// The period: long enough that the good ones of a busy machine answer within its four fifths.
+/// The period: long enough that the good ones respond within four fifths of it on a busy machine.
 const CHAOS_PERIOD: Duration = Duration::from_secs(2);
 
 /// Periods that are counted, after the first.
 const PERIODS: i64 = 6;
 
-/// Good targets for each bad one.
+/// Good targets for each misbehaving one.
 const GOOD_FOR_A_BAD_ONE: usize = 3;
 
-/// The largest page: small, so that who goes over it does so soon.
+/// The largest page: small, so that misbehaving servers exceed it soon.
 const SMALL: usize = 1 << 20;
 
 const OK: &str = "HTTP/1.1 200 OK\r\n";
 const CHUNKED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
 
-/// A page of a GPU whose number is another one each time.
+/// A page of a GPU whose number differs each time.
 fn page_with_new_gpu(number: u64) -> String {
     format!("gaunt_node_cpus 64\ngaunt_gpu_info{{gpu=\"0\",uuid=\"GPU-{number}\"}} 1\n")
 }
 
-/// A page that brings new devices with every scrape.
+/// A page with new devices at every scrape.
 fn page_with_new_devices(number: u64) -> String {
     let line = |n| format!("gaunt_netdev_receive_bytes_total{{device=\"veth{number}x{n}\"}} 1");
     (0..2_000).map(line).collect::<Vec<_>>().join("\n")
@@ -41,14 +41,14 @@ fn page_with_many_samples(_: u64) -> String {
     (0..5_001).map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// A page with every trouble of labels and numbers that lines can have; the page as such is good.
+/// A page with every fault of labels and numbers that lines can have; the page as such is valid.
 const ODD: &str = "gaunt_node_cpus 64\ngaunt_node_cpus 65\ngaunt_node_cpus{ 1\n\u{1b}[31m 1\ngaunt_gpu_power_watts\
                    {gpu=\"0\"} 0x12\ngaunt_gpu_power_watts{gpu=\"1\"} NaN\n";
 
-/// Somebody who misbehaves: a name, in which manner, and how the failure begins. An empty one is no failure.
+/// A misbehaving server: its name, its behaviour, and the beginning of its failure. An empty one is no failure.
 type MisbehavingServer = (&'static str, ServerBehaviour, &'static str);
 
-/// Who is too slow, or goes away.
+/// Servers that are too slow, or close the connection.
 fn silent_servers() -> Vec<MisbehavingServer> {
     let (waiting, reading, broke) = (
         "no answer in time while waiting for headers",
@@ -73,7 +73,7 @@ fn silent_servers() -> Vec<MisbehavingServer> {
     ]
 }
 
-/// Whose answer has no end, or says so.
+/// Servers whose response has no end, or claims so.
 fn endless_servers() -> Vec<MisbehavingServer> {
     let huge = "HTTP/1.1 200 OK\r\ncontent-length: 4294967296\r\n\r\n";
     let page = "HTTP/1.1 200 OK\r\n\r\n";
@@ -101,7 +101,7 @@ fn endless_servers() -> Vec<MisbehavingServer> {
     ]
 }
 
-/// Who answers with something else than a page, or with too much of it.
+/// Servers that respond with something else than a page, or with too much of it.
 fn wrong_servers() -> Vec<MisbehavingServer> {
     let half = gzip_bytes(GOOD.repeat(50).as_bytes());
     let half = ServerBehaviour::AnswersBytes(encoded_response("gzip", &half[..half.len() / 2]));
@@ -131,7 +131,7 @@ fn wrong_servers() -> Vec<MisbehavingServer> {
     ]
 }
 
-/// An address at which nobody listens and nobody else can, as long as the socket lives.
+/// An address without a listener, which no other process can use as long as the socket lives.
 fn refusing_address() -> (TcpSocket, String) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -139,7 +139,7 @@ fn refusing_address() -> (TcpSocket, String) {
     (socket, address)
 }
 
-/// Everybody who misbehaves, with where he is; `gone` is where nobody is.
+/// All misbehaving servers with their addresses; `gone` is an address without a listener.
 async fn start_misbehaving(gone: String) -> Vec<(&'static str, String, &'static str)> {
     let mut bad = vec![("refuses", gone, "cannot connect: connection refused")];
     for (name, manner, expected) in
@@ -150,7 +150,7 @@ async fn start_misbehaving(gone: String) -> Vec<(&'static str, String, &'static 
     bad
 }
 
-/// What came of each address: pages, and failures with how often.
+/// Results of each address: pages, and failures with their counts.
 #[derive(Default)]
 struct TargetTally {
     pages: u32,
@@ -158,7 +158,7 @@ struct TargetTally {
     batches: u32,
 }
 
-/// Gathers for so many periods of the clock, and tells what came of each address.
+/// Scrapes for so many periods of the clock, and returns the results of each address.
 async fn tally_targets(lists: Vec<String>) -> HashMap<String, TargetTally> {
     let limits = ScrapeQuotas { samples: 5_000, new_series: 1_000, ..ScrapeQuotas::default() };
     let options =
@@ -192,7 +192,7 @@ async fn tally_targets(lists: Vec<String>) -> HashMap<String, TargetTally> {
     fates
 }
 
-/// The same good targets are read twice at the same time, once alone and once among those that misbehave: a busy
+/// The same good targets are scraped twice at the same time, once alone and once among misbehaving ones: a busy
 /// machine slows both, the chaos only the second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quarter_that_misbehaves_does_not_delay_the_others() {
@@ -202,7 +202,7 @@ async fn a_quarter_that_misbehaves_does_not_delay_the_others() {
     for _ in 0..GOOD_FOR_A_BAD_ONE * bad.len() {
         good.push(start_server(ServerBehaviour::Answers(ok_response(GOOD))).await);
     }
-    // Good and bad ones mixed, so that they share every moment of the period.
+    // Good and bad ones interleaved, so that they share every moment of the period.
     let mut all = good.clone();
     for (at, (_, address, _)) in bad.iter().enumerate() {
         all.insert(at * (GOOD_FOR_A_BAD_ONE + 1), address.clone());
@@ -244,7 +244,7 @@ async fn a_quarter_that_misbehaves_does_not_delay_the_others() {
     }
 }
 
-/// A page that compresses too well is refused even where it is within the limit.
+/// A page with too high a compression ratio is rejected even if it is within the size limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_that_compresses_too_well_is_refused() {
     let page = format!("{GOOD}{}", "\n".repeat(MAX_BODY - 1_000));

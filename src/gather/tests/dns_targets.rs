@@ -1,4 +1,4 @@
-//! Targets from DNS, asked of a small server that answers with real messages over UDP.
+//! Tests of targets from DNS, with a small server that responds with real messages over UDP.
 
 use std::{
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -14,7 +14,7 @@ use tokio::net::UdpSocket;
 
 use super::*;
 
-/// What the server knows: names with what stands under them.
+/// The server's records by name.
 type DnsZone = Arc<Mutex<Vec<(&'static str, RData)>>>;
 
 async fn serve_dns(zone: DnsZone) -> SocketAddr {
@@ -48,7 +48,7 @@ fn answer_query(question: &Message, zone: &[(&'static str, RData)]) -> Message {
     reply
 }
 
-/// A name may hold any bytes, whatever a host may be called.
+/// A DNS name may hold any bytes, whatever the rules for host names are.
 fn srv_record(port: u16, host: &str) -> RData {
     let labels = host.trim_end_matches('.').split('.').map(str::as_bytes);
     RData::SRV(rdata::SRV::new(0, 0, port, Name::from_labels(labels).unwrap()))
@@ -114,7 +114,7 @@ async fn names_in_dns_stand_for_targets() {
             && sources[0].trouble.is_some()
     })
     .await;
-    // A service that is announced anew, and one that vanishes from DNS altogether.
+    // A service with a new record, and one that is removed from DNS.
     zone.lock().unwrap().retain(|(name, _)| *name != "nodes.test.");
     zone.lock().unwrap().push(("_gaunt._tcp.gpu.test.", srv_record(9771, "gpu3.test.")));
     until(&|addresses, sources| {

@@ -1,4 +1,5 @@
-//! Frames: who speaks them is told what is held, who breaks one is asked for text for a while, nobody else is disturbed.
+//! Tests of frames: servers with frames receive the client state, a broken one is asked for text for a while, others
+//! are not affected.
 
 use gaunt_schema::{
     Device, Report,
@@ -11,7 +12,7 @@ use super::{
     *,
 };
 
-/// Batches of a server, in their order.
+/// Batches of a server, in order.
 async fn collect_batches(manner: ServerBehaviour, frames: bool, batches: usize) -> Vec<Batch> {
     let sources = vec![DiscoverySource::List(start_server(manner).await, "test".into())];
     let group = TargetGroup { sources, frames, ..TargetGroup::default() };
@@ -36,7 +37,7 @@ async fn collect_batches(manner: ServerBehaviour, frames: bool, batches: usize) 
     taken
 }
 
-/// What a node tells at a tick: as many processors as the number of the tick.
+/// The report of a node at a tick: as many processors as the number of the tick.
 fn encoder_at_tick(tick: u64) -> FrameEncoder {
     let mut report = Report::default();
     let node = report.ensure_device(Device::new_node());
@@ -45,7 +46,7 @@ fn encoder_at_tick(tick: u64) -> FrameEncoder {
     FrameEncoder::of(&report, tick, None)
 }
 
-/// What the head of a request says that is held.
+/// The client state in a request head.
 fn parse_client_state(head: &str) -> ClientState {
     let said = head.split_once("\r\nx-gaunt-frame: ").map(|(_, rest)| rest);
     said.and_then(|rest| rest.split('\r').next()).map(ClientState::parse).unwrap_or_default()
@@ -55,7 +56,7 @@ fn wants_frames(head: &str) -> bool {
     head.contains("\r\naccept: application/vnd.gaunt.frame;version=1, text/plain;")
 }
 
-/// Speaks frames, and wants differences to be asked for from the second request on.
+/// Responds with frames, and expects the client state for differences from the second request on.
 fn answer_frames(head: &str, number: u64) -> Vec<u8> {
     if !wants_frames(head) {
         return typed_response("text/plain", "gaunt_node_cpus 9999\n").into_bytes();
@@ -82,7 +83,7 @@ async fn who_speaks_frames_is_asked_for_what_changed() {
     assert!(batches.iter().all(|batch| cpu_count(page_of(batch)) == Some(9999.0)), "not asked for");
 }
 
-/// The second frame is torn in its middle; text is told to whoever wants it.
+/// The second frame is truncated; requests for text get text.
 fn answer_torn_frame(head: &str, number: u64) -> Vec<u8> {
     if !wants_frames(head) {
         assert_eq!(parse_client_state(head), ClientState::default(), "{head}");

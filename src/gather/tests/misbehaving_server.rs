@@ -1,4 +1,4 @@
-//! Servers for tests: each treats every connection in one manner, most of them badly.
+//! Test servers: each treats every connection in one way, most of them badly.
 
 use std::{io::Write as _, time::Duration};
 
@@ -11,27 +11,27 @@ use tokio::{
 /// What a server does with a connection on which a request arrived.
 #[derive(Clone, Debug)]
 pub(super) enum ServerBehaviour {
-    /// Answers this, and keeps the connection.
+    /// Sends this response, and keeps the connection.
     Answers(String),
     /// The same in bytes.
     AnswersBytes(Vec<u8>),
-    /// Answers this, and closes.
+    /// Sends this response, and closes.
     AnswersAndCloses(Vec<u8>),
-    /// Answers this, and resets the connection.
+    /// Sends this response, and resets the connection.
     AnswersAndResets(Vec<u8>),
-    /// Answers this, and holds the connection without another byte.
+    /// Sends this response, and holds the connection without another byte.
     Holds(&'static str),
-    /// Answers this a byte at a time, for ever so slowly.
+    /// Sends this response very slowly, a byte at a time.
     Drips(String),
-    /// Sends the second part again and again after the first.
+    /// Sends the second part repeatedly after the first.
     Repeats(&'static str, Vec<u8>),
-    /// Closes each connection before it reads from it.
+    /// Closes each connection before reading from it.
     Slams,
-    /// Answers with a page that is made anew for each request, of the number of the request.
+    /// Responds with a page that is generated from the number of the request.
     Makes(fn(u64) -> String),
-    /// Answers what is made of the head of the request, in lower case.
+    /// Sends a response that is generated from the head of the request, in lower case.
     Hears(fn(&str) -> String),
-    /// The same in bytes, and of the number of the request.
+    /// The same in bytes, generated from the number of the request as well.
     HearsBytes(fn(&str, u64) -> Vec<u8>),
 }
 
@@ -39,7 +39,7 @@ pub(super) fn ok_response(body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())
 }
 
-/// An answer that says what it is.
+/// A response with a content type.
 pub(super) fn typed_response(media: &str, body: &str) -> String {
     format!(
         "HTTP/1.1 200 OK\r\ncontent-type: {media}\r\ncontent-length: {}\r\n\r\n{body}",
@@ -47,7 +47,7 @@ pub(super) fn typed_response(media: &str, body: &str) -> String {
     )
 }
 
-/// An answer in bytes that says what it is.
+/// A response in bytes with a content type.
 pub(super) fn typed_bytes_response(media: &str, body: &[u8]) -> Vec<u8> {
     let length = body.len();
     let head =
@@ -55,7 +55,7 @@ pub(super) fn typed_bytes_response(media: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// An answer with an encoded body.
+/// A response with an encoded body.
 pub(super) fn encoded_response(coding: &str, body: &[u8]) -> Vec<u8> {
     let head = format!(
         "HTTP/1.1 200 OK\r\ncontent-encoding: {coding}\r\ncontent-length: {}\r\n\r\n",
@@ -74,7 +74,7 @@ pub(super) fn zstd_bytes(plain: &[u8]) -> Vec<u8> {
     zstd::encode_all(plain, 9).unwrap()
 }
 
-/// Starts a server and says where it is.
+/// Starts a server and returns its address.
 pub(super) async fn start_server(manner: ServerBehaviour) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -88,7 +88,7 @@ pub(super) async fn start_server(manner: ServerBehaviour) -> String {
     address
 }
 
-/// Reads a request; its head in lower case.
+/// Reads a request and returns its head in lower case.
 pub(super) async fn read_request<S: AsyncRead + Unpin>(stream: &mut S) -> Option<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -102,7 +102,7 @@ async fn serve_connection(
     manner: ServerBehaviour,
     mut number: u64,
 ) -> Option<()> {
-    /// The time between two bytes of somebody who drips.
+    /// The time between two bytes of a slow response.
     const DRIP: Duration = Duration::from_millis(200);
 
     loop {

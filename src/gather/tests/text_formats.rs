@@ -1,9 +1,9 @@
-//! Text and OpenMetrics: what is asked for first, what an answer says it is, and what becomes of a target whose OpenMetrics
-//! has a fault.
+//! Tests of text and OpenMetrics: what is requested first, the content type of the response, and the fallback of a
+//! target with invalid OpenMetrics.
 
 use super::{misbehaving_server::typed_response, *};
 
-/// What OpenMetrics is called by a server.
+/// The content type of OpenMetrics.
 const OPEN: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Batches of a server that is asked for OpenMetrics first, or for text first.
@@ -35,12 +35,12 @@ async fn collect_batches(
     taken
 }
 
-/// The part of the page by which the test sees in which form it came.
+/// The part of the page that shows in which format it came.
 fn page_marker(batch: &Batch) -> u32 {
     cpu_count(page_of(batch)).expect("the page has it") as u32
 }
 
-/// A server that speaks both, and answers with what is asked for first.
+/// A server with both formats, which responds with the preferred one.
 fn negotiate_format(head: &str) -> String {
     let (_, accept) = head.split_once("\r\naccept: ").expect("it is asked for something");
     let offered = accept.lines().next().unwrap_or_default().split(',');
@@ -69,7 +69,8 @@ async fn the_form_is_the_one_that_the_group_prefers() {
     );
 }
 
-/// Who speaks OpenMetrics whatever is asked is read as that: half a page is refused, where text would be taken.
+/// A server that always responds with OpenMetrics is parsed as such: half a page is rejected, where text would be
+/// accepted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_server_calls_openmetrics_is_read_as_it() {
     let whole = ServerBehaviour::Answers(typed_response(OPEN, "gaunt_node_cpus 3\n# EOF\n"));

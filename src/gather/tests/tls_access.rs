@@ -1,4 +1,4 @@
-//! TLS and credentials: who is believed, who is shown a secret, and what happens when files of keys change.
+//! Tests of TLS and credentials: which CAs are trusted, which servers receive a secret, and reloads of changed files.
 
 use std::{fs, path::PathBuf};
 
@@ -17,7 +17,7 @@ use tokio_rustls::{
 use super::{misbehaving_server::read_request, *};
 use crate::tls::TlsOptions;
 
-/// Two authorities, and what the first has signed: a server for 127.0.0.1 and for `gpu.test`, and a client.
+/// Two CAs, and certificates that the first has signed: a server for 127.0.0.1 and for `gpu.test`, and a client.
 struct TestCertificates {
     folder: tempfile::TempDir,
     authority: CertifiedIssuer<'static, KeyPair>,
@@ -43,7 +43,7 @@ impl TestCertificates {
         self.folder.path().join(name)
     }
 
-    /// A server that answers whoever comes, and tells the heads of requests; it may ask for a client's certificate.
+    /// A server that responds to every client and sends back the request heads; it may require a client certificate.
     async fn serve_tls(&self, ask: bool) -> (String, mpsc::Receiver<String>) {
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(provider.clone())
@@ -102,7 +102,7 @@ fn sign_certificate(
     (CertificateParams::new(names).unwrap().signed_by(&key, by).unwrap(), key)
 }
 
-/// The first thing that comes of a target that is reached in this way.
+/// The first result of a target with this transport.
 async fn first_outcome(address: &str, access: ServerAccess) -> Result<ScrapedPage, ScrapeFailure> {
     let group = TargetGroup {
         sources: vec![DiscoverySource::List(address.to_owned(), "test".into())],
@@ -198,7 +198,7 @@ async fn a_new_password_is_taken_up_and_no_redirect_is_shown_the_old_one() {
         engine::monotonic_clock(),
     );
     tokio::spawn(async move { while deliveries.recv().await.is_some() {} });
-    // Base64 of gaunt:hunter2 and of gaunt:hunter3, in lower case as heads are told.
+    // Base64 of gaunt:hunter2 and of gaunt:hunter3, in lower case like the request heads.
     for (password, coded) in
         [("hunter2", "z2f1bnq6ahvudgvymg=="), ("hunter3", "z2f1bnq6ahvudgvymw==")]
     {
