@@ -389,7 +389,7 @@ impl ConsoleState {
         Some((rail, if many { PairMatrix::of(rail, true) } else { square }))
     }
 
-    /// Returns the row and the column of the probe matrix under the cursor; defaults to the first measured pair.
+    /// Returns the row and the column of the probe matrix under the cursor; defaults to the first pair.
     pub(crate) fn selected_pair(&self, square: &PairMatrix) -> (usize, usize) {
         let of =
             |cursor: &RowCursor| cursor.row_index(square.ends.len(), |at| &square.ends[at].name);
