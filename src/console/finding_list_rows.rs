@@ -145,7 +145,7 @@ impl ConsoleState {
     }
 }
 
-/// Returns a text from an answer, as far as a row shows it.
+/// Returns the title of a group of findings.
 pub(crate) fn group_title(group: &FindingGroup) -> SanitizedText {
     let cost = group.lost_gpus;
     let gpus = (cost > 0.0).then(|| super::display_text::format_gpu_count(cost));
