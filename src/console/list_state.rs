@@ -231,7 +231,7 @@ const fn default_columns(subject: Subject) -> &'static [&'static str] {
         Subject::Ports => PORTS,
         Subject::Findings => &["severity", "finding", "entity", "age", "cost", "confidence"],
         Subject::Targets => TARGETS,
-        // No columns beyond those that all lists have by default.
+        // These subjects use their default fields.
         Subject::Closed | Subject::Processes => &[],
     }
 }

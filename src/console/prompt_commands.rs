@@ -90,7 +90,7 @@ impl TimeArgument {
         parts.next().is_none().then_some(Self::Clock(hour * 3_600 + minute * 60 + second))
     }
 
-    /// Resolves the argument to the latest matching instant before `now`.
+    /// Resolves the argument at the time `now`; a time of day is the last one that has passed.
     pub(crate) fn resolve_instant(self, now: UnixMs) -> UnixMs {
         match self {
             Self::When(when) => when.to_instant(now),

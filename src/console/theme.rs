@@ -47,7 +47,7 @@ pub(crate) enum StyleRole {
     SecondaryGood,
     /// Neither good nor bad.
     Neutral,
-    /// Time lost while waiting for peers.
+    /// Time lost while waiting for others.
     Waiting,
     /// Time lost to data starvation.
     Starved,
@@ -55,7 +55,7 @@ pub(crate) enum StyleRole {
     Bad,
     /// The worst fault.
     Worst,
-    /// Cost without use.
+    /// Resources that are allocated but not used.
     Cost,
     /// Less important than its surroundings.
     Dim,

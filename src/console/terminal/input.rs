@@ -1,7 +1,7 @@
 //! Reads and decodes key presses and mouse events from the terminal.
 //!
-//! It ends when the terminal hangs up. It reads on a thread, because a terminal's file can only be polled through what
-//! is shared with other processes.
+//! It ends when the terminal hangs up. It reads on a thread, because polling the terminal's file would change flags
+//! that other processes share.
 
 use std::{
     fs::File,

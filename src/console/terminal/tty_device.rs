@@ -136,7 +136,7 @@ impl TtyDevice {
 fn open_own_tty() -> Option<OwnedFd> {
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let stdout = io::stdout();
-    // By its own name only its owner can open it, which is another user after `su`.
+    // By its device name, only its owner can open it, which is another user after `su`.
     let controls = tcgetsid(&stdout).is_ok_and(|session| getsid(None) == Ok(session));
     if controls && let Ok(file) = open(c"/dev/tty", flags, Mode::empty()) {
         return Some(file);
