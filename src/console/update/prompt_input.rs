@@ -246,7 +246,7 @@ fn export_rows(
     Ok(UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions())))
 }
 
-/// Calls `f` with the completion data: the texts of the shown rows and the names of nodes.
+/// Calls `take` with the completion data: the texts of the shown rows and the names of nodes.
 fn with_completion_context<T>(
     state: &ConsoleState,
     take: impl FnOnce(&CompletionContext<'_>) -> T,

@@ -87,7 +87,7 @@ pub(super) fn draw(
     draw_page(buffer, area, &lines, state.scroll, theme)
 }
 
-/// Renders the signals examined around the blamed entity.
+/// Renders the context of the finding: signals, ruled-out causes and missing telemetry.
 fn render_chain(told: &Explanation, width: usize, theme: Theme) -> Vec<Line<'static>> {
     let Some(chain) = &told.chain else {
         let text = " what was known beside the evidence was not kept with this finding";

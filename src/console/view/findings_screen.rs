@@ -251,7 +251,8 @@ impl FindingRenderer<'_> {
                     mark: if unfolded { "▾" } else { "▸" },
                     kind: group.kind,
                     entity: group_title(group).to_string(),
-                    // The entity of a group contains more than that of one finding, and takes the space of both.
+                    // The entity text of a group is longer than that of one finding: it also takes the space of the
+                    // sentence.
                     sentence: summary.filter(|_| self.width >= WIDE),
                     since: group.since,
                     cost: group.lost_gpus,
