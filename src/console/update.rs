@@ -57,7 +57,7 @@ pub(crate) fn apply_action(state: &mut ConsoleState, action: ConsoleAction) -> U
         ConsoleAction::Key(key) if state.prompt.is_some() => prompt_input::handle_key(state, key),
         ConsoleAction::Key(key) => match keymap::intent_for_key(key, &state.screen) {
             Some(intent) => handle_intent(state, intent),
-            // Any key closes the help screen.
+            // An unbound key also closes the help screen.
             None => UpdateOutcome { changed: std::mem::take(&mut state.help), effects: Vec::new() },
         },
         ConsoleAction::Mouse(mouse) => mouse::handle_mouse(state, mouse),
@@ -138,7 +138,7 @@ fn handle_intent(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
         {
             return navigation::scroll_page(state, intent);
         }
-        // Any other key also closes the help screen.
+        // Any other bound key closes the help screen too.
         _ if std::mem::take(&mut state.help) && intent == KeyIntent::Back => {
             return UpdateOutcome::with_redraw();
         }

@@ -146,8 +146,8 @@ impl KeyDecoder {
     }
 }
 
-/// Decodes the first key of some bytes. Returns the key, if it is bound to a meaning, and its length; none if more
-/// bytes are needed.
+/// Decodes the first key of some bytes. Returns the key, if it is known, and its length; none if more bytes are
+/// needed.
 fn decode_key(bytes: &[u8]) -> Option<(Option<InputEvent>, usize)> {
     let first = *bytes.first()?;
     let key = match first {

@@ -64,7 +64,7 @@ fn store_answer(state: &mut ConsoleState, question: &Question, answer: Answer) -
         Answer::Probe(matrix) => state.data.probe = Some((state.now, matrix)),
         Answer::Table(table) => return store_table(state, question, table),
         Answer::Refused(refusal) => store_refusal(state, question, refusal),
-        // An answer to a question that no screen asks changes nothing.
+        // An answer that no screen uses changes nothing.
         _ => return UpdateOutcome::default(),
     }
     UpdateOutcome::with_redraw()

@@ -96,7 +96,7 @@ pub(super) fn show_instant(state: &mut ConsoleState, then: Option<UnixMs>) -> Up
     UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
 }
 
-/// Handles an instant without recorded data: restores the previous view.
+/// Handles an instant without recorded data: shows the reason and returns to the present.
 pub(super) fn handle_missing_instant(state: &mut ConsoleState, refusal: &Refusal) -> UpdateOutcome {
     show_message(state, false, &refusal.to_string());
     show_instant(state, None)

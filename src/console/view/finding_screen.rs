@@ -35,7 +35,7 @@ const VICTIMS: usize = 64;
 ///
 ///    port mlx5_1/1 of gpu003 is down since 11:57:32; its seven siblings are up
 ///
-///  SINCE     11:57:32Z (6m10)   costs 8 GPUs   97 % sure
+///  SINCE     11:57:32Z (6m10)   8 lost GPUs   97 % sure
 ///  NEXT      look at the cable and the switch port of gpu003 mlx5_1
 ///
 ///  EVIDENCE                           now       limit  last 15m

@@ -31,11 +31,11 @@ const ODD: f64 = 0.3;
 ///
 /// ```text
 ///  job 8812  llama-pt   alice · llm   64 nodes · 512 GPUs   running 3d04h
-///  USEFUL    ███████████████████████████░░░░░░░░░░░░░  68 %   useful 349, lost 163 GPUs
-///  LOST BY   waiting for peers 12.4 GPU·h  data-starved 1.1 GPU·h      last 30m
+///  USEFUL    ███████████████████████████░░░░░░░░░░░░░  68 %   163 of 512 GPUs lost
+///  LOST BY   waiting for peers 12.4 GPU·h  data-starved 1.1 GPU·h in the last 30m
 ///  ✖ compute_straggler  gpu-0417 · GPU 5   since 2m
 ///
-///  STANDS OUT              what it did in the last 1m58, now at the right
+///  STANDS OUT              the last 1m58, now at the right
 ///  most of its GPUs        ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░
 ///  gpu-0417 GPU 5          █████████████████████████████████████████████  ◂ 98 % unlike most
 /// ```

@@ -32,7 +32,7 @@ const FULL: f32 = 0.9;
 /// Draws the map, and below it the numbers of the cell under the cursor.
 ///
 /// ```text
-///  NETWORK  load, % of the rate      256 ports · 1 down       m: pauses, congestion, errors, flaps
+///  NETWORK  load, % of the line rate; x port down   256 ports · 1 not active
 ///             r0     r1     r2     r3
 ///  leaf-06    41     40     42     41
 ///  leaf-07    38     39     38    ◀9%

@@ -87,7 +87,7 @@ pub(super) fn draw(
     room
 }
 
-/// Renders the message for an empty matrix with the command that starts a measurement.
+/// Renders the message for an empty matrix with the next step.
 fn render_empty(matrix: &ProbeMatrix, width: usize, theme: Theme) -> Vec<Line<'static>> {
     let mut lines = vec![
         Line::from(vec![
